@@ -1,6 +1,8 @@
 //! Programs that tests build and run.
 
 use std::fs;
+use std::ops::Deref;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,5 +64,90 @@ pub fn stdout(command: &mut Command) -> Result<String, Error> {
     match status.success() {
         true => Ok(stdout),
         false => Err(format!("{command:?}: {status}\n{stdout}\n{stderr}").into()),
+    }
+}
+
+/// Fails unless a program needs no more of a stack than a table of a document in `docs` says, for each function that it
+/// names without an argument: then it is run with the name, and prints bytes, a column of the table a line.
+///
+/// # Errors
+///
+/// It needs more, or fails; a function is not in the table.
+pub fn check_stack_table(
+    document: &str,
+    run: impl Fn(&[&str]) -> Result<String, Error>,
+) -> Result<(), Error> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../docs")
+        .join(document);
+    let text = fs::read_to_string(path)?;
+    let names = run(&[])?;
+    if names.is_empty() {
+        return Err("the program names no function".into());
+    }
+    for name in names.lines() {
+        let row = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("| `{name}` | ")));
+        let row = row.ok_or_else(|| format!("docs/{document}: no row of `{name}`"))?;
+        let row = row.trim_end_matches(" |").replace(',', "");
+        let needed = run(&[name])?;
+        let (mut most, mut lines) = (row.split(" | "), needed.lines());
+        while let (Some(needed), Some(most)) = (lines.next(), most.next()) {
+            if needed.parse::<u32>()? > most.parse::<u32>()? {
+                return Err(format!("{name} needs {needed} bytes of stack, of {most}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The user `nobody`.
+pub const NOBODY: u32 = 65534;
+
+/// A new folder of a user's that all can come to, for tests with two users. It goes with the value.
+#[derive(Debug)]
+pub struct UserFolder(PathBuf);
+
+impl UserFolder {
+    /// In the folder for temporary files.
+    ///
+    /// # Errors
+    ///
+    /// The caller is not root.
+    pub fn new(owner: u32) -> Result<UserFolder, Error> {
+        let folder = UserFolder(scratch(&std::env::temp_dir(), "unspool-user"));
+        fs::create_dir(&folder.0)?;
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755))?;
+        match chown(&folder.0, Some(owner), Some(owner)) {
+            Ok(()) => Ok(folder),
+            Err(error) => Err(format!("a test with two users: run it as root: {error}").into()),
+        }
+    }
+
+    /// Copies a file there, with this mode.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be copied.
+    pub fn copy(&self, file: &Path, name: &str, mode: u32) -> Result<PathBuf, Error> {
+        let copy = self.0.join(name);
+        fs::copy(file, &copy)?;
+        fs::set_permissions(&copy, fs::Permissions::from_mode(mode))?;
+        Ok(copy)
+    }
+}
+
+impl Deref for UserFolder {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for UserFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0); // it is in the way of nobody
     }
 }

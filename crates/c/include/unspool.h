@@ -29,13 +29,13 @@
  *       itself: to note that a thread is to call something when it ends, to find out where a thread's
  *       stack is, and, with UNSPOOL_STATS=1, to note that the process is.
  *   (2) None for memory of the thread's own stack, once the thread has been prepared and as long as the
- *       caller runs on that stack. Otherwise one rt_sigprocmask, which changes nothing, for each page
- *       that is read; the last eight pages are remembered during a walk or step. errno is
- *       not touched.
+ *       caller runs on that stack, and none for segments of loaded modules. Otherwise one rt_sigprocmask,
+ *       which changes nothing, for each page that is read; the last eight pages are remembered during a
+ *       walk or step. errno is not touched.
  *
  * All functions may be called by any number of threads at once, each about its own stack. They use up
  * to 20 KiB of stack, where a walk comes to code that no walk has met before: an alternate signal
- * stack should have 32 KiB (SIGSTKSZ is too small).
+ * stack should have 32 KiB (SIGSTKSZ is too small). docs/api.md has the bytes of each function.
  *
  * Pointers must not be NULL, but for those of which it is said what NULL does.
  */

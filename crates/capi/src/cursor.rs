@@ -9,21 +9,23 @@ use core::ops::Range;
 use unspool_ir::interpret::{self, Frame};
 use unspool_ir::row::{RegisterRule, Row};
 use unspool_ir::{CodeAddr, LoadBias, Register, Registers, RuntimeAddr, encoding};
+use unspool_unwind::local;
 use unspool_unwind::steps::{
     Arrival, At, Base, Hit, PRESERVED, Place, Places, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT,
     Saved, Simple,
 };
 
 use crate::abi::{self, Error, RegisterNumber, SaveLocation};
-use crate::client::{Client, Top};
+use crate::client::{AlignedMemory, Client, Top};
 use crate::guess::Known;
 use crate::own::{self, Learnt};
 use crate::remote_cfi::ABI;
 use crate::resolve;
 use crate::rule::Rule;
 use crate::sys::callbacks;
+use crate::sys::lent::with_row;
 
-const RETURN_ADDRESS: Register = Register(16);
+pub(crate) const RETURN_ADDRESS: Register = Register(16);
 const STACK_POINTER: Register = Register(7);
 const FRAME_POINTER: Register = Register(6);
 
@@ -96,6 +98,11 @@ impl<'s> Cursor<'s> {
             learnt: Learnt::of(client.space),
             objects: Objects::Usable(Start::Stored { is_interrupted }),
         }
+    }
+
+    /// Reads this memory without asking for it.
+    pub fn learn(&mut self, memory: local::Known) {
+        self.learnt.learn(memory);
     }
 
     /// The address space and argument.
@@ -294,14 +301,17 @@ impl<'s> Cursor<'s> {
     /// A step in the own process: by the rule that is kept from now on, or by the row where it was found.
     #[inline(never)]
     fn step_own(&mut self) -> Result<bool, Error> {
+        with_row(|row| self.step_own_by(row))
+    }
+
+    fn step_own_by(&mut self, row: &mut Row<'static>) -> Result<bool, Error> {
         let (code, space) = (self.code(), self.client.space);
-        let mut row = Row::new(RETURN_ADDRESS);
-        let found = resolve::own_row(self.client, code, || self.known(), &mut row)?;
+        let found = resolve::own_row(self.client, code, || self.known(), row)?;
         let Some(owner) = found else {
             return Ok(self.end());
         };
-        let Some(simple) = Simple::from_row(&row) else {
-            return self.step_row(&row, owner.bias);
+        let Some(simple) = Simple::from_row(row) else {
+            return self.step_row(row, owner.bias);
         };
         if let Some(place) = owner.place {
             let simple = match row.args_size {
@@ -387,7 +397,11 @@ impl<'s> Cursor<'s> {
             return Ok(self.end());
         }
         let registers = self.values();
-        let memory = self.client.memory();
+        let (client, learnt) = (self.client, self.learnt);
+        let memory = AlignedMemory::new(|addr| match learnt.word(addr) {
+            Some(word) => Ok(word),
+            None => client.read_word(addr),
+        });
         let frame = Frame {
             abi: ABI,
             registers: &registers,
@@ -465,11 +479,10 @@ impl<'s> Cursor<'s> {
     /// The size of the arguments that a frame of the own process has pushed, in bytes.
     #[inline(never)]
     fn own_arguments(&self) -> u64 {
-        let mut row = Row::new(RETURN_ADDRESS);
-        match own::row(self.code().lookup(), &mut row) {
+        with_row(|row| match own::row(self.code().lookup(), row) {
             Ok(_) => row.args_size,
             Err(_) => 0,
-        }
+        })
     }
 
     /// Where the kernel stored the code address of a frame that a signal interrupted, beside all

@@ -1,7 +1,7 @@
 //! A 64-bit ELF file of x86-64: as a program has it in memory, to find its unwind table, and as
 //! bytes, to name its functions (System V ABI, "Object Files").
 
-use unspool_ir::{Memory, RuntimeAddr};
+use unspool_ir::{Memory, RuntimeAddr, Unreadable};
 
 use crate::abi::{self, DynInfo, Error, RemoteTable};
 
@@ -22,6 +22,8 @@ const HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
 const SECTION_HEADER: usize = 64;
 const SYMBOL: usize = 24;
+/// Of a larger symbol table, what is behind is not looked at: 44 million symbols.
+const MAX_TABLE_BYTES: u64 = 1 << 30;
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 /// Of more notes, in bytes, those behind are not looked at.
@@ -155,32 +157,77 @@ fn for_each_segment<M: Memory>(
 /// from all symbol tables of a file.
 #[must_use]
 pub fn function(file: &[u8], vaddr: u64) -> Option<(&[u8], u64)> {
-    check(file).ok()?;
-    let sections = sections(file)?;
-    let tables = sections
-        .clone()
-        .filter(|section| matches!(u32_at(section, 4), Ok(SHT_SYMTAB | SHT_DYNSYM)));
-    let mut nearest: Option<(&[u8], u64)> = None;
+    let (name_at, distance) = find_function(&FileBytes(file), vaddr, &mut [0; 64 * SYMBOL])?;
+    let name = file.get(usize::try_from(name_at).ok()?..)?;
+    Some((name.split(|byte| *byte == 0).next()?, distance))
+}
+
+/// The same of a file whose offsets are the addresses of a memory, which is read through `buffer`: where the name is,
+/// and the distance.
+#[must_use]
+pub fn find_function<M: Memory>(file: &M, vaddr: u64, buffer: &mut [u8]) -> Option<(u64, u64)> {
+    let header = copy::<HEADER, M>(file, 0).ok()?;
+    check(&header).ok()?;
+    let (at, count) = (u64_at(&header, 40).ok()?, u16_at(&header, 60).ok()?);
+    let section = |number: u32| {
+        let at = at.wrapping_add(u64::from(number) * SECTION_HEADER as u64);
+        copy::<SECTION_HEADER, M>(file, at).ok()
+    };
+    let tables = (0..u32::from(count)).filter_map(section);
+    let tables = tables.filter(|table| matches!(u32_at(table, 4), Ok(SHT_SYMTAB | SHT_DYNSYM)));
+    let mut nearest: Option<(u64, u64)> = None;
     for table in tables {
-        let link = usize::try_from(u32_at(table, 40).ok()?).ok()?;
-        let Some(names) = sections
-            .clone()
-            .nth(link)
-            .and_then(|names| contents(file, names))
-        else {
+        let Some(names) = section(u32_at(&table, 40).ok()?) else {
             continue;
         };
-        let symbols = contents(file, table).unwrap_or_default();
-        for symbol in symbols.chunks_exact(SYMBOL) {
+        let (names_at, names_size) = (u64_at(&names, 24).ok()?, u64_at(&names, 32).ok()?);
+        // What can be read of a table that is cut short counts.
+        let _ = for_each_symbol(file, &table, buffer, |symbol| {
+            let name = u64::from(u32_at(symbol, 0)?);
             if let Some(before) = distance(symbol, vaddr)
                 && nearest.is_none_or(|(_, known)| before < known)
-                && let Some(name) = name(names, symbol)
+                && name < names_size
             {
-                nearest = Some((name, before));
+                nearest = Some((names_at.wrapping_add(name), before));
             }
-        }
+            Ok(())
+        });
     }
     nearest
+}
+
+/// Shows `visit` the symbols of a table.
+fn for_each_symbol<M: Memory>(
+    file: &M,
+    table: &[u8; SECTION_HEADER],
+    buffer: &mut [u8],
+    mut visit: impl FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (mut at, mut left) = (u64_at(table, 24)?, u64_at(table, 32)?.min(MAX_TABLE_BYTES));
+    let room = buffer.len() / SYMBOL * SYMBOL;
+    while left >= SYMBOL as u64 {
+        let length = usize::try_from(left).map_or(room, |left| left.min(room));
+        let chunk = buffer.get_mut(..length).ok_or(Error::INVALID)?;
+        let read = file.read(RuntimeAddr(at), chunk);
+        read.map_err(|_| Error::INVALID)?;
+        chunk.chunks_exact(SYMBOL).try_for_each(&mut visit)?;
+        at = at.wrapping_add(length as u64);
+        left = left.saturating_sub(length as u64);
+    }
+    Ok(())
+}
+
+/// The bytes of a file, as memory whose addresses are their offsets.
+#[derive(Debug)]
+pub struct FileBytes<'f>(pub &'f [u8]);
+
+impl Memory for FileBytes<'_> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let at = usize::try_from(addr.0).ok();
+        let there = at.and_then(|at| self.0.get(at..)?.get(..into.len()));
+        into.copy_from_slice(there.ok_or(Unreadable::unmapped(addr))?);
+        Ok(())
+    }
 }
 
 /// How far before an address a symbol's function begins, if it is one.

@@ -25,6 +25,7 @@ pub mod entries;
 pub mod guess;
 pub mod image;
 pub mod maps;
+pub mod names;
 pub mod objects;
 pub mod own;
 pub mod registered;

@@ -1,7 +1,9 @@
 //! `/proc/PID/maps`: what a process has mapped where (proc(5)).
 
 use unspool_ir::RuntimeAddr;
-use unspool_unwind::maps_text::Line;
+use unspool_unwind::maps_text::{Device, Line};
+
+use crate::abi::Error;
 
 /// The mappings that a text lists; lines of another form are passed over.
 pub fn mappings(text: &[u8]) -> impl Iterator<Item = Line<'_>> {
@@ -10,20 +12,46 @@ pub fn mappings(text: &[u8]) -> impl Iterator<Item = Line<'_>> {
 }
 
 /// The mapping of an address, and the address where the file that it is of begins: that of the
-/// last mapping before it, of the same name, from the file's first byte.
+/// last mapping before it, of the same file, from the file's first byte.
 #[must_use]
 pub fn find(text: &[u8], address: u64) -> Option<(Line<'_>, u64)> {
-    let mut first: Option<Line<'_>> = None;
-    for mapping in mappings(text) {
-        if mapping.offset == 0 {
-            first = Some(mapping);
-        }
-        if mapping.contains(RuntimeAddr(address)) {
-            let first = first.filter(|first| first.name == mapping.name && !first.name.is_empty());
-            return Some((mapping, first?.start.0));
+    let mut search = Search::new(RuntimeAddr(address));
+    let (mapping, base) = mappings(text).find_map(|line| Some((line, search.next(&line)?)))?;
+    Some((mapping, base.ok()?))
+}
+
+/// A search for the mapping of an address, line by line.
+#[derive(Debug)]
+pub struct Search {
+    address: RuntimeAddr,
+    /// The last mapping from a file's first byte: of which file, and where.
+    first: Option<(Device, u64, u64)>,
+}
+
+impl Search {
+    /// Has seen no line yet.
+    #[must_use]
+    pub fn new(address: RuntimeAddr) -> Search {
+        Search {
+            address,
+            first: None,
         }
     }
-    None
+
+    /// Looks at the next line. Where that is the address's, yields where its file begins, or that there is none.
+    pub fn next(&mut self, line: &Line<'_>) -> Option<Result<u64, Error>> {
+        if line.offset == 0 {
+            self.first = Some((line.device, line.inode, line.start.0));
+        }
+        if !line.contains(self.address) {
+            return None;
+        }
+        let is_file = |(device, inode, _): &(Device, u64, u64)| {
+            (*device, *inode) == (line.device, line.inode) && !line.name.is_empty()
+        };
+        let first = self.first.filter(is_file);
+        Some(first.map(|(_, _, start)| start).ok_or(Error::NO_INFO))
+    }
 }
 
 #[cfg(test)]

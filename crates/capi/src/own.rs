@@ -42,6 +42,11 @@ impl Learnt {
         }
     }
 
+    /// Has learnt that this memory can be read.
+    pub fn learn(&mut self, memory: Known) {
+        self.memory = memory;
+    }
+
     /// The word at an address, if that is known to be readable.
     #[inline(always)]
     #[must_use]
@@ -129,9 +134,9 @@ fn or_registered<T>(
 
 /// The tables of a module.
 struct Table {
-    lookup: Option<Lookup<'static>>,
+    lookup: Option<&'static Lookup<'static>>,
     /// Asked where the other has nothing.
-    sframe: Option<sframe::Lookup<'static>>,
+    sframe: Option<&'static sframe::Lookup<'static>>,
     bias: LoadBias,
     place: Option<Place>,
 }
@@ -140,8 +145,8 @@ impl Table {
     fn of(pc: RuntimeAddr) -> Result<Table, Error> {
         let module = local::modules().module(pc).ok_or(Error::NO_INFO)?;
         Ok(Table {
-            lookup: module.cfi.copied(),
-            sframe: module.sframe.copied(),
+            lookup: module.cfi,
+            sframe: module.sframe,
             bias: module.bias,
             place: module.place,
         })
@@ -149,7 +154,7 @@ impl Table {
 
     fn row(&self, pc: RuntimeAddr, row: &mut Row<'static>) -> Result<FoundRow, Error> {
         let pc = self.bias.to_vaddr(pc);
-        let found = match &self.lookup {
+        let found = match self.lookup {
             Some(lookup) => with_evaluator(|evaluator| lookup.row_with(evaluator, pc, row)),
             None => Ok(None),
         };
@@ -175,7 +180,7 @@ impl Table {
     }
 
     fn procedure(&self, pc: RuntimeAddr) -> Result<ProcInfo, Error> {
-        let by_lookup = match &self.lookup {
+        let by_lookup = match self.lookup {
             Some(lookup) => self.procedure_by(lookup, pc),
             None => Err(Error::NO_INFO),
         };
@@ -200,7 +205,8 @@ impl Table {
     fn procedure_by(&self, lookup: &Lookup<'_>, pc: RuntimeAddr) -> Result<ProcInfo, Error> {
         let found = lookup.entry(self.bias.to_vaddr(pc));
         let (cie, fde) = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
-        let memory = OwnMemory::here();
+        // What pointers lead through is in the module: where the stack is need not be asked.
+        let memory = OwnMemory::of_modules();
         let resolved = |pointer| entries::resolved(&memory, self.bias, pointer);
         let section = self.bias.to_runtime(lookup.section().address);
         let address = usize::try_from(section.0.wrapping_add(fde.offset));

@@ -1,10 +1,10 @@
 //! A process that the caller traces with ptrace: what `_UPT_*` is about.
 
-use unspool_ir::{LoadBias, Memory, RuntimeAddr, Unreadable};
+use unspool_ir::{LoadBias, Memory};
 
 use crate::abi::{DynInfo, Error, ProcInfo};
 use crate::client::AlignedMemory;
-use crate::image::{self, Image};
+use crate::image::{self, FileBytes, Image};
 use crate::sys::found::Found;
 use crate::sys::os::{self, MappedFile};
 use crate::{debug_frame, maps, remote_cfi};
@@ -81,33 +81,15 @@ impl Traced {
         ip: u64,
         found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        function(self.pid, ip, found)
+        let maps = os::maps(self.pid)?;
+        let (mapping, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
+        let file = os::map_of_process(self.pid, mapping.name)?;
+        // Not from the process: that takes a system call for each word.
+        let image = Image::read(&FileBytes(file.bytes()), 0)?;
+        let vaddr = ip.wrapping_sub(base).wrapping_sub(image.bias);
+        let (name, offset) = image::function(file.bytes(), vaddr).ok_or(Error::NO_INFO)?;
+        found(name, offset)
     }
-}
-
-/// Passes the name of the function that an address of a process is in to `found`, and how far into
-/// the function the address is, in bytes.
-///
-/// # Errors
-///
-/// [`Error::NO_INFO`] where there is none, and those of `found`.
-pub fn function<T>(
-    pid: i32,
-    ip: u64,
-    found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let maps = os::maps(pid)?;
-    let (mapping, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
-    let file = os::map_of_process(pid, mapping.name)?;
-    // Not from the process: that takes a system call for each word.
-    let headers = Placed {
-        bytes: file.bytes(),
-        base,
-    };
-    let image = Image::read(&headers, base)?;
-    let vaddr = ip.wrapping_sub(image.bias);
-    let (name, offset) = image::function(file.bytes(), vaddr).ok_or(Error::NO_INFO)?;
-    found(name, offset)
 }
 
 impl Module {
@@ -128,21 +110,6 @@ fn open(pid: i32, ip: u64) -> Result<MappedFile, Error> {
     let maps = os::maps(pid)?;
     let (mapping, _) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
     os::map_of_process(pid, mapping.name)
-}
-
-/// A file's bytes, as they are in a process where its first byte is at an address.
-struct Placed<'f> {
-    bytes: &'f [u8],
-    base: u64,
-}
-
-impl Memory for Placed<'_> {
-    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
-        let at = usize::try_from(addr.0.wrapping_sub(self.base)).ok();
-        let there = at.and_then(|at| self.bytes.get(at..)?.get(..into.len()));
-        into.copy_from_slice(there.ok_or(Unreadable::unmapped(addr))?);
-        Ok(())
-    }
 }
 
 /// The memory of a traced process.

@@ -50,7 +50,7 @@ mod thread;
 pub use cursor::{OwnCursor, Place, Places, with_cursor};
 pub use memory::OwnMemory;
 pub use modules::{Embedded, Loaded, OwnModules};
-pub use sys::{Known, SetOnce};
+pub use sys::{Known, SetOnce, is_privileged};
 #[cfg(feature = "std")]
 pub use tables::{Mapped, map_tables};
 pub use thread::{Interrupted, NoRoom, prepare_thread, walk, walk_from, with_memory};

@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_void};
 use core::mem;
 use core::ptr;
 
-use unspool_unwind::local::Interrupted;
+use unspool_unwind::local::{self, Interrupted};
 
 use crate::crash::signals::{CAUGHT, Signal};
 use crate::crash::text::Text;
@@ -56,6 +56,11 @@ pub(crate) fn program_path() -> &'static [u8] {
 /// To be called once, before there are other threads.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_crash_load() {
+    stacks::find_pthread_create();
+    // A report has registers, arguments and addresses. Who has started a setuid program reads them, and may not know them.
+    if local::is_privileged() {
+        return;
+    }
     // SAFETY: the caller's promise: nobody reads it yet.
     let at_load = unsafe { &mut *AT_LOAD.0.get() };
     let [room @ .., _] = &mut at_load.program;
@@ -63,7 +68,6 @@ pub unsafe extern "C" fn unspool_crash_load() {
     // SAFETY: the path ends with a zero byte; the room is as long as that, and was zero.
     unsafe { libc::readlink(link, room.as_mut_ptr().cast(), room.len()) };
     at_load.outputs = Places::find();
-    stacks::find_pthread_create();
     stacks::give_one();
     stacks::make_reserve();
     store::find_argument_tables();

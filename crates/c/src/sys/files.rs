@@ -58,6 +58,41 @@ pub(crate) fn open_standard_error() -> Option<c_int> {
     (file >= 0).then_some(file)
 }
 
+/// Opens a log, to append to it. `None` also where somebody else but root may have put it there: another user's file, a name
+/// that it shares with another file, or what another user's link leads to. Async-signal-safe.
+pub(crate) fn open_log(path: &CStr) -> Option<c_int> {
+    // Of a pipe that nobody reads there is no waiting for a reader.
+    let flags = libc::O_WRONLY
+        | libc::O_CREAT
+        | libc::O_APPEND
+        | libc::O_CLOEXEC
+        | libc::O_NONBLOCK
+        | libc::O_NOCTTY;
+    let open = |flags| {
+        // SAFETY: the path ends with a zero byte.
+        let file = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
+        (file >= 0).then_some(File(file))
+    };
+    let file = open(flags | libc::O_NOFOLLOW).or_else(|| {
+        let link = open(libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC)?;
+        is_of_user_or_root(&status(link.0)?)
+            .then(|| open(flags))
+            .flatten()
+    })?;
+    let stat = status(file.0)?;
+    let is_ours = match stat.st_mode & libc::S_IFMT {
+        libc::S_IFCHR => true,
+        libc::S_IFREG => is_of_user_or_root(&stat) && stat.st_nlink == 1,
+        _ => is_of_user_or_root(&stat),
+    };
+    is_ours.then(|| mem::ManuallyDrop::new(file).0)
+}
+
+fn is_of_user_or_root(stat: &libc::stat) -> bool {
+    // SAFETY: takes nothing, cannot fail.
+    stat.st_uid == 0 || stat.st_uid == unsafe { libc::geteuid() }
+}
+
 /// Whether what is written to a descriptor destroys nothing and is no answer to anybody: a terminal or
 /// another device of characters, a pipe, or a file that all writing is appended to. Async-signal-safe.
 pub(crate) fn is_for_messages(descriptor: c_int) -> bool {

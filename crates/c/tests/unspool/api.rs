@@ -114,3 +114,19 @@ fn a_program_that_has_sframe_only() {
     assert!(theirs.matches("recurse+").count() == 21, "{theirs}");
     assert!(theirs.contains("_start+"), "{theirs}");
 }
+
+/// The stack that each function needs at most is in a table of `docs/api.md`: at its first call, and later.
+#[test]
+fn functions_take_no_more_of_a_stack_than_is_documented() {
+    let mut compiler = programs::cc();
+    compiler.args(["-O1", "-Wl,-z,now"]);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unspool/programs/stack.c");
+    let program = programs::build(compiler, &source, &programs::pkg_config());
+    let run = |arguments: &[&str]| {
+        let mut command = programs::with_library(&program);
+        xtask::programs::stdout(command.args(arguments).env("LD_BIND_NOW", "1"))
+    };
+    if let Err(error) = xtask::programs::check_stack_table("api.md", run) {
+        panic!("{error}");
+    }
+}

@@ -12,6 +12,7 @@ mod arguments;
 mod crash;
 mod crash_output;
 mod examples;
+mod privileges;
 mod programs;
 mod shared_objects;
 mod tables;

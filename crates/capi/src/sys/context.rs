@@ -130,27 +130,27 @@ pub(super) unsafe fn return_from_signal(context: u64) -> ! {
 }
 
 /// The body of a naked function that calls `$function` with its own arguments and, in
-/// `$argument`, a context that has its caller's preserved registers.
+/// `$argument`, a context that has its caller's preserved registers, and of what is behind them nothing.
 macro_rules! call_with_context {
     ($argument:literal, $function:path) => {
         core::arch::naked_asm!(
             ".cfi_startproc",
-            "sub rsp, 984",
-            ".cfi_adjust_cfa_offset 984",
+            "sub rsp, 184",
+            ".cfi_adjust_cfa_offset 184",
             "mov [rsp + 72], r12",
             "mov [rsp + 80], r13",
             "mov [rsp + 88], r14",
             "mov [rsp + 96], r15",
             "mov [rsp + 120], rbp",
             "mov [rsp + 128], rbx",
-            "mov rax, [rsp + 984]",
+            "mov rax, [rsp + 184]",
             "mov [rsp + 168], rax",
-            "lea rax, [rsp + 992]",
+            "lea rax, [rsp + 192]",
             "mov [rsp + 160], rax",
             concat!("mov ", $argument, ", rsp"),
             "call {function}",
-            "add rsp, 984",
-            ".cfi_adjust_cfa_offset -984",
+            "add rsp, 184",
+            ".cfi_adjust_cfa_offset -184",
             "ret",
             ".cfi_endproc",
             function = sym $function,

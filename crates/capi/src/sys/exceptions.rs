@@ -6,20 +6,20 @@
 //! clean up, up to that one. A frame that cleans up is entered at its landing pad, and comes back
 //! with `_Unwind_Resume`.
 //!
-//! glibc begins the unwinds of `pthread_exit` and `pthread_cancel` with libgcc's unwinder, whoever
-//! else is there. Personality routines then come to us with its contexts, and landing pads with
-//! its exceptions: these are handed to it.
+//! There may be other unwinders in the process: glibc begins the unwinds of `pthread_exit` and `pthread_cancel` with
+//! libgcc's, and a plugin may have a libgcc of its own. Personality routines then come to us with their contexts, and
+//! landing pads with their exceptions, and the other way round. So [`Context`] and [`Exception`] are those of libgcc.
 
-use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 
 use unspool_ir::RuntimeAddr;
+use unspool_unwind::local::Known;
+use unspool_unwind::steps::PRESERVED;
 
 use crate::abi::{self, Error, ProcInfo, Word};
 use crate::cursor::Cursor;
 use crate::own::procedure_info;
 use crate::sys::context::call_with_context;
-use crate::sys::libgcc::Function;
 use crate::sys::{callbacks, own};
 
 unsafe extern "C" {
@@ -47,15 +47,16 @@ const TO_END_OF_STACK: Action = 16;
 
 const VERSION: c_int = 1;
 
-/// `_Unwind_Exception`: what the throwing language puts before its own.
+/// `_Unwind_Exception`: what the throwing language puts before its own. Every unwinder uses the two last fields
+/// alike, so that one can resume what another has raised.
 #[repr(C, align(16))]
 #[derive(Debug)]
 pub struct Exception {
     class: u64,
     cleanup: Option<unsafe extern "C" fn(Reason, *mut Exception)>,
     /// The function that a forced unwind asks whether to stop; none for an exception.
-    stop: Stop,
-    /// What is passed to it; for an exception the stack pointer of the frame that handles it.
+    stop: Option<StopFunction>,
+    /// The stop function's argument; for an exception, [`Frames::identity`] of the frame that handles it.
     beside: Word,
 }
 
@@ -64,120 +65,158 @@ type StopFunction =
 
 type Personality = unsafe extern "C" fn(c_int, Action, u64, *mut Exception, *mut Context) -> Reason;
 
-/// The function that a forced unwind asks whether to stop, or zero. [`Stop::OURS`] is set if we
-/// began the unwind.
-#[repr(transparent)]
-#[derive(Debug, Clone, Copy)]
-struct Stop(usize);
-
-impl Stop {
-    const NONE: Stop = Stop(0);
-    /// No function has such an address.
-    const OURS: usize = 1 << 63;
-
-    fn new(function: StopFunction) -> Stop {
-        Stop(function as usize | Stop::OURS)
-    }
-
-    fn is_foreign(self) -> bool {
-        self.0 != 0 && self.0 & Stop::OURS == 0
-    }
-
-    fn function(self) -> Option<StopFunction> {
-        // SAFETY: zero, or a function of this type and perhaps the mark.
-        unsafe { core::mem::transmute::<usize, Option<StopFunction>>(self.0 & !Stop::OURS) }
-    }
-}
-
-/// `_Unwind_Context`: a frame, and its procedure.
+/// `_Unwind_Context`: a frame, laid out as libgcc has it on x86-64 (`struct _Unwind_Context`, gcc's
+/// libgcc/unwind-dw2.c, since gcc 4.2). `_Unwind_Get*` and `_Unwind_Set*` of this library and of any libgcc take the
+/// contexts of the other: one may be linked statically into a plugin, and glibc begins the unwinds of
+/// `pthread_exit` and `pthread_cancel` with its own.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Context {
-    /// What no context of another unwinder begins with: [`OURS`]'s address.
-    mark: *const u8,
-    cursor: Cursor<'static>,
-    info: ProcInfo,
+    /// By DWARF's numbers: values where `is_value` says so, else their addresses. The last stands for no register.
+    registers: [Word; Context::REGISTERS],
+    /// The stack pointer of the frame, which is the CFA of the one that it called.
+    cfa: Word,
+    ip: Word,
+    lsda: Word,
+    text_base: Word,
+    data_base: Word,
+    procedure: Word,
+    flags: Word,
+    version: Word,
+    args_size: Word,
+    is_value: [u8; Context::REGISTERS],
 }
-
-static OURS: u8 = 0;
 
 impl Context {
-    /// `None` for another unwinder's.
-    ///
-    /// # Safety
-    ///
-    /// `context` is of this or another unwinder, and nobody else uses it meanwhile.
-    unsafe fn ours<'c>(context: *mut Context) -> Option<&'c mut Context> {
-        // SAFETY: every unwinder's context has a word.
-        let mark = unsafe { context.cast::<*const u8>().read() };
-        // SAFETY: it has our mark.
-        core::ptr::eq(mark, &raw const OURS).then(|| unsafe { &mut *context })
-    }
+    const REGISTERS: usize = 18;
+    /// `SIGNAL_FRAME_BIT`: the frame was interrupted.
+    const INTERRUPTED: Word = 1 << 63;
+    /// `EXTENDED_CONTEXT_BIT`: `is_value` is there.
+    const EXTENDED: Word = 1 << 62;
 
-    fn stack_pointer(&self) -> Word {
-        self.cursor.get(abi::RSP).unwrap_or(0)
-    }
+    /// Nothing but that registers are values.
+    const EMPTY: Context = Context {
+        registers: [0; Context::REGISTERS],
+        cfa: 0,
+        ip: 0,
+        lsda: 0,
+        text_base: 0,
+        data_base: 0,
+        procedure: 0,
+        flags: Context::EXTENDED,
+        version: 0,
+        args_size: 0,
+        is_value: [1; Context::REGISTERS],
+    };
 
-    /// What `ours` says of our context, and libgcc's function of another.
-    ///
-    /// # Safety
-    ///
-    /// As [`Context::ours`].
-    unsafe fn get(
-        context: *mut Context,
-        theirs: &Function<Getter>,
-        ours: impl FnOnce(&Context) -> Word,
-    ) -> Word {
-        // SAFETY: the caller's promise.
-        if let Some(context) = unsafe { Context::ours(context) } {
-            return ours(context);
+    /// Where the value of a register is; null for one that is unknown, or that there is not.
+    fn register(&mut self, number: c_int) -> *mut Word {
+        let Ok(number) = usize::try_from(number) else {
+            return core::ptr::null_mut();
+        };
+        let is_extended = self.flags & Context::EXTENDED != 0;
+        let is_value = is_extended && self.is_value.get(number).is_some_and(|is| *is != 0);
+        match self.registers.get_mut(number) {
+            Some(value) if is_value => value,
+            Some(addr) => {
+                let addr = usize::try_from(*addr).unwrap_or(0);
+                core::ptr::with_exposed_provenance_mut(addr)
+            }
+            None => core::ptr::null_mut(),
         }
-        // SAFETY: as above; the context is no other unwinder's.
-        theirs.get().map_or(0, |theirs| unsafe { theirs(context) })
     }
 }
 
-type Getter = unsafe extern "C" fn(*mut Context) -> Word;
-
 /// What is called for the frames of a walk.
-struct Frames(Context);
+struct Frames {
+    context: Context,
+    cursor: Cursor<'static>,
+    /// The personality routine of the frame's procedure, or 0.
+    handler: Word,
+}
 
 impl Frames {
     /// From the frame whose registers are in a context of `call_with_context`.
     fn new(context: *mut c_void) -> Frames {
-        Frames(Context {
-            mark: &raw const OURS,
+        Frames {
+            context: Context::EMPTY,
             cursor: own::cursor(context, false).by_rules(),
-            info: ProcInfo::EMPTY,
-        })
+            handler: 0,
+        }
+    }
+
+    /// The same for an unwind that lands in one of the frames, which trusts the stack as the functions do that return
+    /// on it: it asks nobody whether it can be read.
+    ///
+    /// # Safety
+    ///
+    /// The frames of this stack are those of functions that have not returned.
+    unsafe fn to_land(context: *mut c_void) -> Frames {
+        let mut frames = Frames::new(context);
+        // SAFETY: the caller's promise; the context is in a frame below those.
+        frames.cursor.learn(unsafe { Known::trusted(context) });
+        frames
     }
 
     /// Finds out what procedure the frame is of.
     fn look_up(&mut self) -> Result<(), Error> {
-        let pc = self.0.cursor.code().lookup();
-        self.0.info = match procedure_info(pc) {
+        let pc = self.cursor.code().lookup();
+        let info = match procedure_info(pc) {
             Ok(info) => info,
             Err(Error::NO_INFO) => ProcInfo::EMPTY,
             Err(error) => return Err(error),
         };
+        self.handler = info.handler;
+        let shown = &mut self.context;
+        (shown.lsda, shown.procedure) = (info.lsda, info.start_ip);
+        shown.data_base = info.gp;
         Ok(())
+    }
+
+    /// The frame as others see it.
+    fn shown(&mut self) -> *mut Context {
+        let (shown, cursor) = (&mut self.context, &self.cursor);
+        shown.cfa = cursor.get(abi::RSP).unwrap_or(0);
+        shown.ip = cursor.ip();
+        shown.flags = match cursor.is_interrupted() {
+            true => Context::EXTENDED | Context::INTERRUPTED,
+            false => Context::EXTENDED,
+        };
+        let is_known = |number: u32| cursor.is_interrupted() || PRESERVED >> number & 1 != 0;
+        for (value, number) in shown.registers.iter_mut().zip(0..) {
+            let known = is_known(number)
+                .then(|| c_int::try_from(number).ok())
+                .flatten();
+            *value = known
+                .and_then(|number| cursor.get(number).ok())
+                .unwrap_or(0);
+        }
+        for (number, value) in [(7, shown.cfa), (16, shown.ip)] {
+            if let Some(register) = shown.registers.get_mut(number) {
+                *register = value;
+            }
+        }
+        shown
+    }
+
+    /// What tells the frame from all others of the walk. One that was interrupted may have called nobody and have the
+    /// stack pointer of its handler's frame; libgcc tells them apart in the same way.
+    fn identity(&self) -> Word {
+        let stack_pointer = self.cursor.get(abi::RSP).unwrap_or(0);
+        stack_pointer.wrapping_sub(Word::from(self.cursor.is_interrupted()))
     }
 
     /// Steps to the caller: `false` where there is none.
     fn step(&mut self) -> Result<bool, Error> {
-        Error::check(self.0.cursor.step()).map(|code| code > 0)
+        Error::check(self.cursor.step()).map(|code| code > 0)
     }
 
     /// Steps to the caller, as far as landing pads can be entered: `false` also where a register is lost that functions
     /// preserve, as in callers of code that has SFrame only.
     fn step_to_land(&mut self) -> Result<bool, Error> {
-        /// `rbx`, `rbp`, `r12` to `r15`.
-        const PRESERVED: [c_int; 6] = [3, 6, 12, 13, 14, 15];
         let has_caller = self.step()?;
-        let mut known = PRESERVED
-            .map(|register| self.0.cursor.get(register).is_ok())
-            .into_iter();
-        Ok(has_caller && known.all(|is_known| is_known))
+        let mut preserved = (0..16).filter(|number| PRESERVED >> number & 1 != 0);
+        Ok(has_caller && preserved.all(|register| self.cursor.get(register).is_ok()))
     }
 
     /// Asks the frame's language, if it has one.
@@ -186,7 +225,7 @@ impl Frames {
     ///
     /// As [`raise_exception`].
     unsafe fn ask(&mut self, action: Action, exception: *mut Exception) -> Reason {
-        let handler = usize::try_from(self.0.info.handler).unwrap_or(0);
+        let handler = usize::try_from(self.handler).unwrap_or(0);
         // SAFETY: null, or a function of this type: that is what unwind tables name.
         let handler = unsafe { core::mem::transmute::<usize, Option<Personality>>(handler) };
         let Some(handler) = handler else {
@@ -194,14 +233,20 @@ impl Frames {
         };
         // SAFETY: the caller's promise.
         let class = unsafe { (*exception).class };
+        let shown = self.shown();
         // SAFETY: the frame's language answers for its personality routine.
-        unsafe { handler(VERSION, action, class, exception, &raw mut self.0) }
+        unsafe { handler(VERSION, action, class, exception, shown) }
     }
 
-    /// Continues in the frame, which has been set to a landing pad.
-    fn install(mut self) -> Reason {
-        let entered = self.0.cursor.establish();
-        let resumed = entered.and_then(|()| callbacks::resume(&mut self.0.cursor));
+    /// Continues in the frame, at the landing pad that the context names, with its two arguments.
+    fn install(&mut self) -> Reason {
+        let [first, second, ..] = self.context.registers;
+        self.cursor.land_at(self.context.ip);
+        // Registers that can always be set.
+        let _ = self.cursor.set(abi::RAX, first);
+        let _ = self.cursor.set(abi::RDX, second);
+        let entered = self.cursor.establish();
+        let resumed = entered.and_then(|()| callbacks::resume(&mut self.cursor));
         // It comes back only when it fails.
         resumed.map_or(FATAL_PHASE2_ERROR, |_| FATAL_PHASE2_ERROR)
     }
@@ -229,17 +274,7 @@ pub unsafe extern "C" fn raise_exception(exception: *mut Exception) -> Reason {
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_Resume"))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn resume(exception: *mut Exception) -> ! {
-    naked_asm!(
-        ".cfi_startproc",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "call {resumer}",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "jmp rax",
-        ".cfi_endproc",
-        resumer = sym resumer,
-    )
+    call_with_context!("rsi", go_on)
 }
 
 /// `_Unwind_Resume_or_Rethrow`.
@@ -253,57 +288,6 @@ pub unsafe extern "C" fn resume(exception: *mut Exception) -> ! {
 )]
 #[unsafe(naked)]
 pub unsafe extern "C" fn resume_or_rethrow(exception: *mut Exception) -> Reason {
-    naked_asm!(
-        ".cfi_startproc",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "call {rethrower}",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "jmp rax",
-        ".cfi_endproc",
-        rethrower = sym rethrower,
-    )
-}
-
-/// What `_Unwind_Resume` is for an exception.
-unsafe extern "C" fn resumer(exception: *mut Exception) -> Resumer {
-    // SAFETY: the type is the function's.
-    static THEIRS: Function<Resumer> = unsafe { Function::new(c"_Unwind_Resume") };
-    // SAFETY: what `resume` asks for.
-    unsafe { by_whoever_began(exception, &THEIRS, resume_ours) }
-}
-
-/// What `_Unwind_Resume_or_Rethrow` is for an exception.
-unsafe extern "C" fn rethrower(exception: *mut Exception) -> Resumer {
-    // SAFETY: the type is the function's.
-    static THEIRS: Function<Resumer> = unsafe { Function::new(c"_Unwind_Resume_or_Rethrow") };
-    // SAFETY: what `resume_or_rethrow` asks for.
-    unsafe { by_whoever_began(exception, &THEIRS, rethrow_ours) }
-}
-
-type Resumer = unsafe extern "C" fn(*mut Exception) -> Reason;
-
-unsafe fn by_whoever_began(
-    exception: *mut Exception,
-    theirs: &Function<Resumer>,
-    ours: Resumer,
-) -> Resumer {
-    // SAFETY: the caller's promise.
-    let stop = unsafe { (*exception).stop };
-    match stop.is_foreign() {
-        true => theirs.get().unwrap_or(ours),
-        false => ours,
-    }
-}
-
-#[unsafe(naked)]
-unsafe extern "C" fn resume_ours(exception: *mut Exception) -> Reason {
-    call_with_context!("rsi", go_on)
-}
-
-#[unsafe(naked)]
-unsafe extern "C" fn rethrow_ours(exception: *mut Exception) -> Reason {
     call_with_context!("rsi", raise_again)
 }
 
@@ -347,21 +331,24 @@ unsafe extern "C" fn raise(exception: *mut Exception, context: *mut c_void) -> R
     };
     // SAFETY: as above.
     let exception_fields = unsafe { &mut *exception };
-    exception_fields.stop = Stop::NONE;
+    exception_fields.stop = None;
     exception_fields.beside = handler;
     // SAFETY: as above.
     unsafe { clean_up(exception, context) }
 }
 
-/// The first phase: the stack pointer of the frame that handles an exception.
+/// The first phase: [`Frames::identity`] of the frame that handles an exception.
+// What it needs of the stack is not for the second phase.
+#[inline(never)]
 unsafe fn search(exception: *mut Exception, context: *mut c_void) -> Result<Word, Reason> {
-    let mut frames = Frames::new(context);
+    // SAFETY: what `raise_exception` asks for: the stack is the one that it was called on.
+    let mut frames = unsafe { Frames::to_land(context) };
     loop {
         frames.look_up().map_err(|_| FATAL_PHASE1_ERROR)?;
         // SAFETY: what `raise_exception` asks for.
         match unsafe { frames.ask(SEARCH_PHASE, exception) } {
             CONTINUE_UNWIND => {}
-            HANDLER_FOUND => return Ok(frames.0.stack_pointer()),
+            HANDLER_FOUND => return Ok(frames.identity()),
             _ => return Err(FATAL_PHASE1_ERROR),
         }
         match frames.step_to_land() {
@@ -376,12 +363,13 @@ unsafe fn search(exception: *mut Exception, context: *mut c_void) -> Result<Word
 unsafe fn clean_up(exception: *mut Exception, context: *mut c_void) -> Reason {
     // SAFETY: what `raise_exception` asks for.
     let handler = unsafe { (*exception).beside };
-    let mut frames = Frames::new(context);
+    // SAFETY: as above: it goes through frames that have not returned.
+    let mut frames = unsafe { Frames::to_land(context) };
     loop {
         if frames.look_up().is_err() {
             return FATAL_PHASE2_ERROR;
         }
-        let is_handler = frames.0.stack_pointer() == handler;
+        let is_handler = frames.identity() == handler;
         let action = match is_handler {
             true => CLEANUP_PHASE | HANDLER_FRAME,
             false => CLEANUP_PHASE,
@@ -407,7 +395,7 @@ unsafe extern "C" fn force(
 ) -> Reason {
     // SAFETY: what `forced_unwind` asks for.
     let fields = unsafe { &mut *exception };
-    fields.stop = Stop::new(stop);
+    fields.stop = Some(stop);
     fields.beside = argument;
     // SAFETY: as above.
     unsafe { clean_up_until(stop, exception, context) }
@@ -421,13 +409,14 @@ unsafe fn clean_up_until(
 ) -> Reason {
     // SAFETY: what `forced_unwind` asks for.
     let Exception { class, beside, .. } = *unsafe { &*exception };
-    let mut frames = Frames::new(context);
+    // SAFETY: as above: it goes through frames that have not returned.
+    let mut frames = unsafe { Frames::to_land(context) };
     let mut action = FORCE_UNWIND | CLEANUP_PHASE;
     loop {
         if frames.look_up().is_err() {
             return FATAL_PHASE2_ERROR;
         }
-        let shown = &raw mut frames.0;
+        let shown = frames.shown();
         // SAFETY: as above.
         if unsafe { stop(VERSION, action, class, exception, shown, beside) } != NO_REASON {
             return FATAL_PHASE2_ERROR;
@@ -451,7 +440,7 @@ unsafe fn clean_up_until(
 
 unsafe extern "C" fn go_on(exception: *mut Exception, context: *mut c_void) -> ! {
     // SAFETY: what `resume` asks for.
-    match unsafe { (*exception).stop }.function() {
+    match unsafe { (*exception).stop } {
         // SAFETY: as above.
         Some(stop) => unsafe { clean_up_until(stop, exception, context) },
         // SAFETY: as above.
@@ -462,7 +451,7 @@ unsafe extern "C" fn go_on(exception: *mut Exception, context: *mut c_void) -> !
 
 unsafe extern "C" fn raise_again(exception: *mut Exception, context: *mut c_void) -> Reason {
     // SAFETY: what `resume_or_rethrow` asks for.
-    match unsafe { (*exception).stop }.function() {
+    match unsafe { (*exception).stop } {
         // SAFETY: as above.
         Some(stop) => unsafe { clean_up_until(stop, exception, context) },
         // SAFETY: as above.
@@ -480,8 +469,9 @@ unsafe extern "C" fn trace(
         if frames.look_up().is_err() {
             return FATAL_PHASE1_ERROR;
         }
+        let shown = frames.shown();
         // SAFETY: what `backtrace` asks for.
-        if unsafe { visit(&raw mut frames.0, argument) } != NO_REASON {
+        if unsafe { visit(shown, argument) } != NO_REASON {
             return FATAL_PHASE1_ERROR;
         }
         match frames.step() {
@@ -513,187 +503,91 @@ pub unsafe extern "C" fn delete_exception(exception: *mut Exception) {
 ///
 /// # Safety
 ///
-/// `context` is valid.
+/// `context` is an unwinder's, and nobody else uses it meanwhile.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetGR"))]
-pub unsafe extern "C" fn get_gr(context: *mut Context, register: c_int) -> Word {
-    type Type = unsafe extern "C" fn(*mut Context, c_int) -> Word;
-    // SAFETY: the type is the function's.
-    static THEIRS: Function<Type> = unsafe { Function::new(c"_Unwind_GetGR") };
-    // SAFETY: the caller's promise.
-    if let Some(context) = unsafe { Context::ours(context) } {
-        return context.cursor.get(register).unwrap_or(0);
-    }
-    // SAFETY: the context is no other unwinder's.
-    THEIRS
-        .get()
-        .map_or(0, |theirs| unsafe { theirs(context, register) })
+pub unsafe extern "C" fn get_gr(context: &mut Context, register: c_int) -> Word {
+    // SAFETY: null, or where the value is: in the context, or where the frame's unwinder has found it.
+    unsafe { context.register(register).as_ref() }.map_or(0, |value| *value)
 }
 
-/// `_Unwind_SetGR`.
+/// `_Unwind_SetGR`. Nobody is told of a register that cannot be set.
 ///
 /// # Safety
 ///
-/// `context` is valid.
+/// As [`get_gr`].
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_SetGR"))]
-pub unsafe extern "C" fn set_gr(context: *mut Context, register: c_int, value: Word) {
-    type Type = unsafe extern "C" fn(*mut Context, c_int, Word);
-    // SAFETY: the type is the function's.
-    static THEIRS: Function<Type> = unsafe { Function::new(c"_Unwind_SetGR") };
-    // SAFETY: the caller's promise.
-    if let Some(context) = unsafe { Context::ours(context) } {
-        // Nobody is told of a register that cannot be set.
-        let _ = context.cursor.set(register, value);
-        return;
-    }
-    if let Some(theirs) = THEIRS.get() {
-        // SAFETY: the context is no other unwinder's.
-        unsafe { theirs(context, register, value) };
+pub unsafe extern "C" fn set_gr(context: &mut Context, register: c_int, value: Word) {
+    // SAFETY: as in `get_gr`.
+    if let Some(register) = unsafe { context.register(register).as_mut() } {
+        *register = value;
     }
 }
 
 /// `_Unwind_SetIP`.
-///
-/// # Safety
-///
-/// `context` is valid.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_SetIP"))]
-pub unsafe extern "C" fn set_ip(context: *mut Context, ip: Word) {
-    type Type = unsafe extern "C" fn(*mut Context, Word);
-    // SAFETY: the type is the function's.
-    static THEIRS: Function<Type> = unsafe { Function::new(c"_Unwind_SetIP") };
-    // SAFETY: the caller's promise.
-    if let Some(context) = unsafe { Context::ours(context) } {
-        context.cursor.land_at(ip);
-        return;
-    }
-    if let Some(theirs) = THEIRS.get() {
-        // SAFETY: the context is no other unwinder's.
-        unsafe { theirs(context, ip) };
-    }
+pub extern "C" fn set_ip(context: &mut Context, ip: Word) {
+    context.ip = ip;
 }
 
 /// `_Unwind_GetIPInfo`: `is_exact` where the address is that of an instruction, not behind a call.
-///
-/// # Safety
-///
-/// `context` is valid.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetIPInfo"))]
-pub unsafe extern "C" fn get_ip_info(context: *mut Context, is_exact: &mut c_int) -> Word {
-    type Type = unsafe extern "C" fn(*mut Context, &mut c_int) -> Word;
-    // SAFETY: the type is the function's.
-    static THEIRS: Function<Type> = unsafe { Function::new(c"_Unwind_GetIPInfo") };
-    // SAFETY: the caller's promise.
-    if let Some(context) = unsafe { Context::ours(context) } {
-        *is_exact = c_int::from(context.cursor.is_interrupted());
-        return context.cursor.ip();
-    }
-    // SAFETY: the context is no other unwinder's.
-    THEIRS
-        .get()
-        .map_or(0, |theirs| unsafe { theirs(context, is_exact) })
+pub extern "C" fn get_ip_info(context: &Context, is_exact: &mut c_int) -> Word {
+    *is_exact = c_int::from(context.flags & Context::INTERRUPTED != 0);
+    context.ip
 }
 
 /// `_Unwind_GetIP`.
-///
-/// # Safety
-///
-/// `context` is valid.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetIP"))]
-pub unsafe extern "C" fn get_ip(context: *mut Context) -> Word {
-    // SAFETY: the type is the function's.
-    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetIP") };
-    // SAFETY: the caller's promise.
-    unsafe { Context::get(context, &THEIRS, |context| context.cursor.ip()) }
+pub extern "C" fn get_ip(context: &Context) -> Word {
+    context.ip
 }
 
 /// `_Unwind_GetCFA`: the stack pointer of the frame, which is the CFA of the one that it called.
-///
-/// # Safety
-///
-/// `context` is valid.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetCFA"))]
-pub unsafe extern "C" fn get_cfa(context: *mut Context) -> Word {
-    // SAFETY: the type is the function's.
-    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetCFA") };
-    // SAFETY: the caller's promise.
-    unsafe { Context::get(context, &THEIRS, Context::stack_pointer) }
+pub extern "C" fn get_cfa(context: &Context) -> Word {
+    context.cfa
 }
 
 /// `_Unwind_GetBSP`: other machines have one.
-///
-/// # Safety
-///
-/// `context` is valid.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetBSP"))]
-pub unsafe extern "C" fn get_bsp(context: *mut Context) -> Word {
-    // SAFETY: the type is the function's.
-    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetBSP") };
-    // SAFETY: the caller's promise.
-    unsafe { Context::get(context, &THEIRS, |_| 0) }
+pub extern "C" fn get_bsp(_context: &Context) -> Word {
+    0
 }
 
 /// `_Unwind_GetLanguageSpecificData`.
-///
-/// # Safety
-///
-/// `context` is valid.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Unwind_GetLanguageSpecificData")
 )]
-pub unsafe extern "C" fn get_language_specific_data(context: *mut Context) -> Word {
-    // SAFETY: the type is the function's.
-    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetLanguageSpecificData") };
-    // SAFETY: the caller's promise.
-    unsafe { Context::get(context, &THEIRS, |context| context.info.lsda) }
+pub extern "C" fn get_language_specific_data(context: &Context) -> Word {
+    context.lsda
 }
 
 /// `_Unwind_GetRegionStart`.
-///
-/// # Safety
-///
-/// `context` is valid.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Unwind_GetRegionStart")
 )]
-pub unsafe extern "C" fn get_region_start(context: *mut Context) -> Word {
-    // SAFETY: the type is the function's.
-    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetRegionStart") };
-    // SAFETY: the caller's promise.
-    unsafe { Context::get(context, &THEIRS, |context| context.info.start_ip) }
+pub extern "C" fn get_region_start(context: &Context) -> Word {
+    context.procedure
 }
 
 /// `_Unwind_GetTextRelBase`: nothing is relative to code on x86-64.
-///
-/// # Safety
-///
-/// `context` is valid.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Unwind_GetTextRelBase")
 )]
-pub unsafe extern "C" fn get_text_rel_base(context: *mut Context) -> Word {
-    // SAFETY: the type is the function's.
-    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetTextRelBase") };
-    // SAFETY: the caller's promise.
-    unsafe { Context::get(context, &THEIRS, |_| 0) }
+pub extern "C" fn get_text_rel_base(context: &Context) -> Word {
+    context.text_base
 }
 
 /// `_Unwind_GetDataRelBase`.
-///
-/// # Safety
-///
-/// `context` is valid.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Unwind_GetDataRelBase")
 )]
-pub unsafe extern "C" fn get_data_rel_base(context: *mut Context) -> Word {
-    // SAFETY: the type is the function's.
-    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetDataRelBase") };
-    // SAFETY: the caller's promise.
-    unsafe { Context::get(context, &THEIRS, |context| context.info.gp) }
+pub extern "C" fn get_data_rel_base(context: &Context) -> Word {
+    context.data_base
 }
 
 /// `_Unwind_FindEnclosingFunction`: zero where no entry covers the address.

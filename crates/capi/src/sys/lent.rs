@@ -1,5 +1,5 @@
-//! Storage that is lent to walks: memories of last walks, which `unw_backtrace` verifies instead of walking again, and what rows are
-//! evaluated in, which is too large for the stacks of signal handlers.
+//! Storage that is lent to walks: memories of last walks, which `unw_backtrace` verifies instead of walking again, rows, what they
+//! are evaluated in, and what names are looked up in: all of it is too large for the stacks of signal handlers.
 //!
 //! There are a few of each. A thread has one that it uses first, and shares it with others where there are many threads.
 //! Whoever finds it in use, by another thread or by a walk that a signal handler has interrupted, takes the next that is free.
@@ -15,8 +15,11 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use unspool_cfi::evaluate::Evaluator;
+use unspool_ir::Row;
 use unspool_unwind::Memo;
 
+use crate::cursor::RETURN_ADDRESS;
+use crate::names::Scratch;
 use crate::sys::os;
 
 /// As many as threads usually walk at once. One that was never used takes no memory.
@@ -27,6 +30,43 @@ pub(super) type Memos = Lent<Memo>;
 
 /// What rows of the own process are evaluated in.
 static EVALUATORS: Lent<Evaluator<'static>> = Lent([const { Slot::new(Evaluator::new()) }; COUNT]);
+
+/// Rows.
+static ROWS: Lent<Row<'static>> = Lent([const { Slot::new(Row::new(RETURN_ADDRESS)) }; COUNT]);
+
+/// Has something done with a row that has no rules: on the stack, if there is no other.
+pub fn with_row<R>(work: impl FnOnce(&mut Row<'static>) -> R) -> R {
+    ROWS.with(|row| match row {
+        Some(row) => {
+            row.clear(RETURN_ADDRESS);
+            work(row)
+        }
+        None => with_own_row(work),
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn with_own_row<R>(work: impl FnOnce(&mut Row<'static>) -> R) -> R {
+    work(&mut const { Row::new(RETURN_ADDRESS) })
+}
+
+/// What names are looked up in.
+static SCRATCHES: Lent<Scratch> = Lent([const { Slot::new(Scratch::EMPTY) }; COUNT]);
+
+/// Has something done with what names are looked up in: on the stack, if there is no other.
+pub fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
+    SCRATCHES.with(|scratch| match scratch {
+        Some(scratch) => work(scratch),
+        None => with_own_scratch(work),
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn with_own_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
+    work(&mut const { Scratch::EMPTY })
+}
 
 /// Has something done with what a row is evaluated in: on the stack, if there is no other.
 pub fn with_evaluator<R>(work: impl FnOnce(&mut Evaluator<'static>) -> R) -> R {

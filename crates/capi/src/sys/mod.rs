@@ -13,7 +13,6 @@ pub(crate) mod fake;
 pub mod found;
 pub(crate) mod heap;
 pub mod lent;
-mod libgcc;
 mod name;
 pub mod objects;
 pub mod os;

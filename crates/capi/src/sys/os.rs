@@ -1,7 +1,7 @@
 //! System calls, through the C library.
 
 use alloc::vec::Vec;
-use core::ffi::{CStr, c_char, c_int, c_long, c_void};
+use core::ffi::{CStr, c_int, c_long, c_void};
 
 use unspool_unwind::maps_text::unescaped;
 
@@ -9,7 +9,6 @@ use crate::abi::Error;
 
 unsafe extern "C" {
     safe fn __errno_location() -> *mut c_int;
-    fn close(file: c_int) -> c_int;
     safe fn getpid() -> c_int;
     fn lseek(file: c_int, offset: i64, whence: c_int) -> i64;
     fn mmap(
@@ -21,10 +20,16 @@ unsafe extern "C" {
         offset: i64,
     ) -> *mut c_void;
     fn munmap(at: *mut c_void, length: usize) -> c_int;
-    fn open(path: *const c_char, flags: c_int, ...) -> c_int;
     fn ptrace(request: c_int, ...) -> c_long;
-    fn read(file: c_int, into: *mut c_void, length: usize) -> isize;
+    fn syscall(number: c_long, ...) -> c_long;
 }
+
+// The C library's functions of these names are places to cancel a thread at (pthreads(7)), its `syscall` is not.
+const SYS_READ: c_long = 0;
+const SYS_CLOSE: c_long = 3;
+const SYS_PREAD64: c_long = 17;
+const SYS_OPENAT: c_long = 257;
+const AT_FDCWD: c_int = -100;
 
 const O_RDONLY: c_int = 0;
 /// A core file may name a pipe, which nobody writes to.
@@ -34,28 +39,42 @@ const PROT_READ: c_int = 1;
 const MAP_PRIVATE: c_int = 2;
 const SEEK_END: c_int = 2;
 
-/// A file that is open for reading.
-struct File(c_int);
+/// A file that is open for reading. Async-signal-safe, but for [`File::read_to_end`], which allocates.
+#[derive(Debug)]
+pub(crate) struct File(c_int);
 
 impl File {
-    fn open(path: &CStr) -> Result<File, Error> {
+    pub(crate) fn open(path: &CStr) -> Result<File, Error> {
+        let flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC;
         // SAFETY: the path ends with a zero byte.
-        let file = unsafe { open(path.as_ptr(), O_RDONLY | O_NONBLOCK | O_CLOEXEC) };
-        match file {
-            0.. => Ok(File(file)),
+        let file = unsafe { syscall(SYS_OPENAT, AT_FDCWD, path.as_ptr(), flags) };
+        match c_int::try_from(file) {
+            Ok(file @ 0..) => Ok(File(file)),
             _ => Err(Error::NO_INFO),
         }
+    }
+
+    /// Reads on from where the last such call has come to; yields how many bytes there were.
+    pub(crate) fn read(&self, into: &mut [u8]) -> Option<usize> {
+        // SAFETY: there is room for so many bytes.
+        let length = unsafe { syscall(SYS_READ, self.0, into.as_mut_ptr(), into.len()) };
+        usize::try_from(length).ok()
+    }
+
+    /// Reads from an offset on; yields how many bytes there were.
+    pub(crate) fn read_at(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
+        let (room, length) = (into.as_mut_ptr(), into.len());
+        // SAFETY: there is room for so many bytes.
+        let length = unsafe { syscall(SYS_PREAD64, self.0, room, length, offset) };
+        usize::try_from(length).ok()
     }
 
     /// Appends what is left of it to `bytes`.
     fn read_to_end(&self, bytes: &mut Vec<u8>) -> Result<(), Error> {
         let mut buffer = [0_u8; 4096];
         loop {
-            let into = buffer.as_mut_ptr().cast();
-            // SAFETY: the buffer has that many bytes.
-            let len = unsafe { read(self.0, into, buffer.len()) };
-            let len = usize::try_from(len).map_err(|_| Error::NO_INFO)?;
-            let got = buffer.get(..len).unwrap_or_default();
+            let length = self.read(&mut buffer).ok_or(Error::NO_INFO)?;
+            let got = buffer.get(..length).unwrap_or_default();
             if got.is_empty() {
                 return Ok(());
             }
@@ -68,8 +87,19 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         // SAFETY: it is open, and nobody else has it.
-        unsafe { close(self.0) };
+        unsafe { syscall(SYS_CLOSE, self.0) };
     }
+}
+
+/// Does some work, after which `errno` is what it was before.
+pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
+    let number = __errno_location();
+    // SAFETY: it is this thread's.
+    let before = unsafe { *number };
+    let done = work();
+    // SAFETY: as above.
+    unsafe { *number = before };
+    done
 }
 
 /// A file in memory. If somebody truncates it meanwhile, reading it raises `SIGBUS`; package
@@ -125,7 +155,7 @@ fn path(parts: &[&[u8]]) -> Result<Vec<u8>, Error> {
     Ok(path)
 }
 
-fn terminated(path: &[u8]) -> Result<&CStr, Error> {
+pub(crate) fn terminated(path: &[u8]) -> Result<&CStr, Error> {
     CStr::from_bytes_until_nul(path).map_err(|_| Error::INVALID)
 }
 

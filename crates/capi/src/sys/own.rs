@@ -11,6 +11,7 @@ use unspool_unwind::{Top, Walker};
 use crate::abi::{self, Accessors, Error, OpaqueCursor, ProcInfo, RegisterNumber, Word};
 use crate::client::Client;
 use crate::cursor::Cursor;
+use crate::names;
 use crate::own;
 use crate::space::AddressSpace;
 use crate::sys::context::{self, call_with_context};
@@ -18,9 +19,7 @@ use crate::sys::dynamic;
 use crate::sys::lent::Memos;
 use crate::sys::name::put_name;
 use crate::sys::objects;
-use crate::sys::os;
 use crate::sys::ptrace::{access_fpreg, put_unwind_info};
-use crate::traced;
 
 /// The address space of the own process. The argument of its callbacks is a context. Callbacks that do
 /// nothing are those of [`ptrace`](super::ptrace).
@@ -226,7 +225,7 @@ unsafe extern "C" fn get_proc_name(
             let name = dynamic::string(info.table.name_ptr).ok_or(Error::INVALID);
             name.and_then(|name| put(name, ip.wrapping_sub(info.start_ip)))
         }
-        _ => traced::function(os::own_pid(), ip, put),
+        _ => names::function(ip, put),
     })
 }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 use crate::programs;
 use crate::remote::instructions;
 use xtask::packages;
+use xtask::programs::{NOBODY, UserFolder};
 
 const THEIRS: &str = "/usr/lib/x86_64-linux-gnu/libunwind.so.8";
 
@@ -131,6 +132,35 @@ fn walks_allocate_nothing_and_leave_the_system_alone() {
     assert_eq!(lines, expected.concat());
 }
 
+/// What libunwind's manual pages call safe in a handler is: while the allocator is interrupted, too. (Debian's allocates
+/// where a name is looked up.)
+#[test]
+fn names_are_found_in_handlers() {
+    let options = ["-Wl,--no-as-needed", "-lunwind"];
+    let program = programs::compile_with("signalled_names.c", &options);
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    let text = programs::stdout(&mut command);
+    assert_eq!(text, "named in 300 of 300 walks, 0 wrong\n");
+}
+
+/// The stack that each function needs at most is in a table of `docs/capi.md`: at its first call, and later.
+#[test]
+fn functions_take_no_more_of_a_stack_than_is_documented() {
+    let options = ["-Wl,-z,now,--no-as-needed", "-lunwind"];
+    let program = programs::compile_cxx_with("stack.cc", &options);
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", programs::shared_objects());
+        xtask::programs::stdout(command.env("LD_BIND_NOW", "1"))
+    };
+    if let Err(error) = xtask::programs::check_stack_table("capi.md", run) {
+        panic!("{error}");
+    }
+}
+
 /// What a step costs when its rule is known.
 #[test]
 fn a_hot_step_takes_a_sixth_of_the_instructions() {
@@ -206,6 +236,34 @@ fn backtraces_are_counted_if_asked() {
         text.starts_with(&expected) && text.lines().count() == 1,
         "{text}"
     );
+}
+
+/// In a setuid program the environment says nothing. Needs root, to be two users.
+#[test]
+fn a_setuid_program_is_not_told_by_the_environment() {
+    let folder = UserFolder::new(0).unwrap();
+    let library = programs::shared_objects().join("libunwind.so.8");
+    folder.copy(&library, "libunwind.so.8", 0o755).unwrap();
+    let rpath = format!("-Wl,-rpath,{}", folder.display());
+    let options = ["-Wl,--no-as-needed", "-lunwind", &rpath];
+    let built = programs::compile_with("faults.c", &options);
+    let errors = |mode: u32| {
+        let program = folder
+            .copy(&built, &format!("program-{mode:o}"), mode)
+            .unwrap();
+        let mut command = Command::new(packages::path("/usr/bin/setpriv").unwrap());
+        let nobody = NOBODY.to_string();
+        command.args(["--reuid", &nobody, "--regid", &nobody, "--clear-groups"]);
+        let output = command
+            .arg(program)
+            .env("UNSPOOL_STATS", "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(errors(0o755).starts_with("unspool: 1 walks, "));
+    assert_eq!(errors(0o4755), "");
 }
 
 /// A program that was built for libunwind gets more memory for rules by its environment.

@@ -32,8 +32,14 @@ pub(crate) fn compile_with(source: &str, options: &[&str]) -> PathBuf {
 
 /// Compiles one in C++.
 pub(crate) fn compile_cxx(source: &str) -> PathBuf {
+    compile_cxx_with(source, &["-rdynamic"])
+}
+
+/// Does so with other options.
+pub(crate) fn compile_cxx_with(source: &str, options: &[&str]) -> PathBuf {
     let mut gxx = Command::new(packages::path("/usr/bin/g++").unwrap());
-    gxx.args(["-O1", "-Wall", "-Werror", "-pthread", "-rdynamic"]);
+    gxx.args(["-O1", "-Wall", "-Werror", "-pthread"]);
+    gxx.args(options);
     build(gxx, source)
 }
 

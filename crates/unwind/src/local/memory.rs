@@ -23,9 +23,18 @@ impl OwnMemory {
         }
     }
 
-    /// All memory is unknown: for each page the kernel is asked.
+    /// All memory is unknown: for each page the kernel is asked, in modules, too.
     #[must_use]
     pub const fn unknown() -> Self {
+        OwnMemory {
+            window: Window::EMPTY,
+            pages: Pages::without_trust(),
+        }
+    }
+
+    /// The same but for modules, of which program headers say what can be read.
+    #[must_use]
+    pub const fn of_modules() -> Self {
         OwnMemory {
             window: Window::EMPTY,
             pages: Pages::new(),

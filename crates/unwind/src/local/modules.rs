@@ -251,6 +251,14 @@ impl OwnModules {
         None
     }
 
+    /// Whether an address lies in a segment of a loaded module that its program headers call readable.
+    pub(super) fn is_readable(&self, addr: RuntimeAddr) -> bool {
+        self.at(addr).is_some_and(|known| {
+            let vaddr = known.image.bias.to_vaddr(addr);
+            known.image.readable_from(vaddr).is_some()
+        })
+    }
+
     fn known(&self, place: Place) -> Option<&Known> {
         let at = usize::from(place.0).checked_sub(1)?;
         self.known.get(at)?.get()
@@ -259,6 +267,9 @@ impl OwnModules {
     /// Gives the next number to an object, at a place of the index. Where somebody else is faster
     /// the number is given for nothing, as it is where a handler jumps out of here, or a fork leaves
     /// this behind.
+    // What it needs of the stack is not for those who do not come here.
+    #[cold]
+    #[inline(never)]
     fn add(&self, object: Object, number: &AtomicU16) -> Option<&Known> {
         // So that the count stays near the number of slots.
         self.known

@@ -12,7 +12,7 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use unspool_ir::{Ascending, Register, Vaddr};
+use unspool_ir::{Ascending, Register, RuntimeAddr, Vaddr};
 
 use super::elf::{Image, Segment};
 use crate::walk::Rules;
@@ -219,12 +219,17 @@ fn stack_pointer() -> u64 {
     value
 }
 
-/// Whether eight bytes at an address are readable.
+/// Whether the page of an address is readable: of a loaded module, its program headers say so, and of all else the kernel.
+fn is_readable(addr: u64) -> bool {
+    super::modules().is_readable(RuntimeAddr(addr)) || is_mapped(addr & !(Pages::SIZE - 1))
+}
+
+/// Whether the kernel can read eight bytes at an address.
 ///
 /// `rt_sigprocmask` reads its new mask before it looks at what to do with it: so it fails with
 /// `EFAULT` where there is nothing to read, and with `EINVAL` for an operation that does not exist.
 /// It changes nothing. `errno` is not touched: the call goes to the kernel directly.
-fn is_readable(addr: u64) -> bool {
+fn is_mapped(addr: u64) -> bool {
     const NO_OPERATION: u64 = 0xffff;
     let result: i64;
     // SAFETY: the kernel checks the address; it writes nothing. Clobbered are rcx and r11.
@@ -252,6 +257,8 @@ fn is_readable(addr: u64) -> bool {
 pub(super) struct Pages {
     known: [Cell<u64>; Pages::COUNT],
     next: Cell<usize>,
+    /// Whether what program headers say of loaded modules is enough.
+    trusts_modules: bool,
 }
 
 impl Pages {
@@ -265,6 +272,15 @@ impl Pages {
         Pages {
             known: [const { Cell::new(Pages::NONE) }; Pages::COUNT],
             next: Cell::new(0),
+            trusts_modules: true,
+        }
+    }
+
+    /// The same where modules may not be what they were.
+    pub(super) const fn without_trust() -> Self {
+        Pages {
+            trusts_modules: false,
+            ..Pages::new()
         }
     }
 
@@ -275,8 +291,9 @@ impl Pages {
         };
         let end = addr.checked_add(last).ok_or(addr)?;
         for page in addr / Pages::SIZE..=end / Pages::SIZE {
-            if !self.is_known(page) {
-                return Err(addr.max(page * Pages::SIZE));
+            let first = addr.max(page * Pages::SIZE);
+            if !self.is_known(page, first) {
+                return Err(first);
             }
         }
         let from = ptr::with_exposed_provenance::<u8>(addr_of(addr));
@@ -285,11 +302,15 @@ impl Pages {
         Ok(())
     }
 
-    fn is_known(&self, page: u64) -> bool {
+    /// Whether a page with this address in it can be read.
+    fn is_known(&self, page: u64, addr: u64) -> bool {
         if self.known.iter().any(|known| known.get() == page) {
             return true;
         }
-        let is_readable = is_readable(page * Pages::SIZE);
+        let is_readable = match self.trusts_modules {
+            true => is_readable(addr),
+            false => is_mapped(page * Pages::SIZE),
+        };
         let at = self.next.get();
         if let Some(slot) = self.known.get(at)
             && is_readable
@@ -301,15 +322,20 @@ impl Pages {
     }
 }
 
+/// Whether the program runs with more rights than its caller (setuid, setgid, capabilities of a file).
+#[must_use]
+pub fn is_privileged() -> bool {
+    // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// A variable of the environment; none in a program that runs with more rights than its caller. Not
 /// async-signal-safe.
 pub(super) fn variable(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
-    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     // SAFETY: a name that ends with a zero byte; whoever changes the environment meanwhile breaks
     // all others who read it, too.
     let value = unsafe { libc::getenv(name.as_ptr()) };
-    if is_privileged || value.is_null() {
+    if is_privileged() || value.is_null() {
         return None;
     }
     // SAFETY: what `getenv` yields ends with a zero byte, and stays as said above.

@@ -37,18 +37,7 @@ impl Places {
     /// The log, or else standard error if that is still what it was, or else what messages go to.
     pub(super) fn open(&self) -> Output {
         let log = self.log.as_ref().and_then(Path::terminated);
-        let log = log.and_then(|path| {
-            // Of a pipe that nobody reads there is no waiting for a reader.
-            let flags = libc::O_WRONLY
-                | libc::O_CREAT
-                | libc::O_APPEND
-                | libc::O_CLOEXEC
-                | libc::O_NONBLOCK
-                | libc::O_NOCTTY;
-            // SAFETY: the path ends with a zero byte.
-            let file = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
-            (file >= 0).then_some(file)
-        });
+        let log = log.and_then(files::open_log);
         let standard_error = || {
             let now = FileId::of(libc::STDERR_FILENO)?;
             let is_it =

@@ -15,6 +15,7 @@
 //! something true by itself.
 
 use core::arch::{asm, global_asm};
+use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -52,6 +53,21 @@ impl Known {
         Known::between(stack.low.load(Relaxed), stack.end.load(Relaxed))
     }
 
+    /// The stack above something that lies on it, without asking whether it can be read.
+    ///
+    /// # Safety
+    ///
+    /// `from` lies on the stack that this thread runs on. Words are read of frames only whose functions have not
+    /// returned: where that stack is a coroutine's, this is more than it.
+    #[must_use]
+    pub unsafe fn trusted(from: *const c_void) -> Known {
+        let start = from.addr() as u64;
+        let ends = [main_stack_end(), control_block()];
+        let above = ends.into_iter().filter(|end| *end > start);
+        let end = above.fold(start.saturating_add(LONGEST), u64::min);
+        Known::between(start, end)
+    }
+
     /// What is known of this thread's stack, once the kernel was asked for it down to its stack
     /// pointer.
     #[inline]
@@ -72,7 +88,7 @@ impl Known {
             return stack;
         }
         let page = addr.0 & !(Pages::SIZE - 1);
-        match is_readable(page) {
+        match is_readable(addr.0) {
             true => Known::between(page, page.saturating_add(Pages::SIZE)),
             false => Known::NOTHING,
         }
