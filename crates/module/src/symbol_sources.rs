@@ -253,5 +253,5 @@ fn embedded(file: &ElfFile) -> Result<Option<ElfFile>, ModuleError> {
     }
     let mut name = file.path().as_os_str().to_owned();
     name.push("[.gnu_debugdata]");
-    ElfFile::from_image(PathBuf::from(name), Image::Read(bytes)).map(Some)
+    ElfFile::from_image(PathBuf::from(name), Image::from(bytes)).map(Some)
 }
