@@ -322,7 +322,7 @@ fn changed_libraries(scene: &Scene, how: &str) -> Result<(), Error> {
         let recorder = scope.spawn(|| scene.succeed(&mut record));
         while !recorder.is_finished() {
             for child in children(&pid(&stranger)) {
-                scene.survive(scene.unspool(10).args(["stack", "--args", &child]))?;
+                scene.survive(scene.unspool(20).args(["stack", "--args", &child]))?;
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -386,7 +386,7 @@ fn write_to(
             .arg(&profile),
     )?;
     for arguments in WRITERS {
-        let mut command = scene.unspool(10);
+        let mut command = scene.unspool(20);
         for argument in *arguments {
             match *argument {
                 "OUT" => command.arg(output),
@@ -577,7 +577,7 @@ fn special_files(scene: &Scene) -> Result<(), Error> {
         .stdout(Stdio::piped())
         .spawn()?;
     thread::sleep(Duration::from_millis(100));
-    let mut record = scene.unspool(10);
+    let mut record = scene.unspool(20);
     scene.succeed(
         record
             .args(["record", "-o"])
@@ -650,7 +650,7 @@ fn terminal_escapes(scene: &Scene) -> Result<(), Error> {
     for arguments in commands {
         outputs.push((
             arguments.join(" "),
-            scene.survive(scene.unspool(10).args(*arguments))?,
+            scene.survive(scene.unspool(20).args(*arguments))?,
         ));
     }
     for (command, output) in &outputs {
