@@ -353,7 +353,7 @@ fn changed_libraries(scene: &Scene, how: &str) -> Result<(), Error> {
 
 /// Whether a sample of `unspool script` is of a process: `victim 1234 [000] …`.
 fn is_of(stack: &str, pid: &str) -> bool {
-    stack.trim_start().split_whitespace().nth(1) == Some(pid)
+    stack.split_whitespace().nth(1) == Some(pid)
 }
 
 /// Commands that write to OUT, with what they need in the scene's folder.

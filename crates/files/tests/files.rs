@@ -67,7 +67,9 @@ fn threads_fault_at_once() {
                 own.check().unwrap();
             })
         });
-        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        readers
+            .into_iter()
+            .for_each(|reader| reader.join().unwrap());
     }
 }
 

@@ -69,7 +69,9 @@ impl Container {
             why,
         };
         if let Some(compression) = Compression::of(bytes) {
-            let bytes = decompressed(compression, bytes).map_err(failed)?;
+            // Decoders in C rely on bytes that stay as they are; those of a mapped file need not.
+            let packed = bytes.to_vec();
+            let bytes = decompressed(compression, &packed).map_err(failed)?;
             let file = ElfFile::from_image(path.to_path_buf(), Image::from(bytes))?;
             return Ok(Container::File(Box::new(file)));
         }

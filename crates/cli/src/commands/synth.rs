@@ -110,7 +110,7 @@ impl Report<'_> {
         writeln!(
             out,
             "{}: {} functions without a table; {} of {} instructions get a row ({share:.2} %): {} rows, {} bytes",
-            output::path(&self.file),
+            output::path(self.file),
             self.functions().len(),
             self.described(),
             self.instructions(),

@@ -326,7 +326,9 @@ impl Unpacked {
             Some(decoder) => decoder,
             none => none.insert(Decoder::new().map_err(wrong)?),
         };
-        let mut from = InBuffer::around(packed);
+        // The decoder is in C and relies on bytes that stay as they are; those of a mapped file need not.
+        let packed = packed.to_vec();
+        let mut from = InBuffer::around(packed.as_slice());
         loop {
             let start = self.bytes.len();
             if start > MOST_WAITING {
