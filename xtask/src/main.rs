@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
 use xtask::{
-    Error, bad_frames, bench_peers, capi, corpus, ctf_compare, ctf_suite, outline, packages,
-    script_compare, sframe_suite, sweep,
+    Error, attack, bad_frames, bench_peers, capi, corpus, ctf_compare, ctf_suite, outline,
+    packages, script_compare, sframe_suite, sweep,
 };
 
 const USAGE: &str = "\
@@ -18,6 +18,8 @@ usage: cargo xtask TASK
   test [ARGUMENT...]          setup, then all tests (arguments go to `cargo test`)
   sweep [--jobs N] [PATH...]  compare our reading of .eh_frame and .debug_frame with readelf's,
                               for every ELF file below PATH (default: the whole machine)
+  attack [--only TEXT]        act as a second user who attacks root's unspool, in each way that
+                              docs/security.md speaks of (as root); --help says more
   bench-peers                 build the peers of the benchmark `walk` that Debian's current
                               release does not have: fetches and compiles libunwind and `unwinding`
   bad-frames [--all]          have all walkers walk bad stacks, and print who dies, never ends or
@@ -71,6 +73,16 @@ fn run() -> Result<ExitCode, Error> {
         Some("sweep") => {
             let options = sweep::Options::parse(args)?;
             sweep::sweep(&options, &mut io::stdout().lock())?
+        }
+        Some("attack") => {
+            let args: Vec<OsString> = args.collect();
+            if args.iter().any(|arg| arg == "--help") {
+                io::stdout().write_all(attack::HELP.as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            packages::setup(&mut io::stdout().lock())?;
+            let options = attack::Options::parse(args.into_iter())?;
+            attack::run(&options, &mut io::stdout().lock())?
         }
         Some("bench-peers") => {
             bench_peers::build()?;

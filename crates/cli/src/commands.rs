@@ -27,14 +27,16 @@ mod words;
 use std::env;
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write as _};
+use std::fs::{File, Permissions};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::ValueEnum as _;
 use serde_json::{Value, json};
+use unspool_files::output::replace;
+use unspool_files::{Input, open_input};
 use unspool_module::{ElfFile, ModuleError};
 use unspool_unwind::tables::{self, CompileError, Form, From, Reading, SourceError, Store};
 
@@ -123,8 +125,7 @@ fn in_path(name: &OsStr) -> impl Iterator<Item = PathBuf> {
 
 /// Reads a file of text.
 fn read_text(path: &Path) -> anyhow::Result<String> {
-    let bytes = fs::read(path).with_context(|| path.display().to_string())?;
-    String::from_utf8(bytes).map_err(|error| {
+    String::from_utf8(read_bytes(path)?).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         anyhow!(
             "{}: byte {at:#x} is no UTF-8; convert the file",
@@ -179,46 +180,18 @@ fn failed(file: &Path, error: &anyhow::Error) -> Value {
     json!({ "file": file.to_string_lossy(), "error": format!("{error:#}") })
 }
 
-/// Writes a file, with its name in the error, by [`replace`]. What is no regular file is written to.
+/// Writes a file, with its name in the error, by [`output::replace`](replace). What is no regular file is written to.
 fn write(path: &Path, bytes: &[u8], permissions: Option<Permissions>) -> anyhow::Result<()> {
     write_by(path, permissions, |mut file| Ok(file.write_all(bytes)?))
 }
 
 /// The same for what is made while it is written.
-fn write_by(
+fn write_by<T>(
     path: &Path,
     permissions: Option<Permissions>,
-    fill: impl FnOnce(File) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        let file = File::create(path).map_err(anyhow::Error::from);
-        return file.and_then(fill).with_context(|| cannot_write(path));
-    }
-    replace(path, permissions, fill)
-}
-
-/// Has a file written beside its place and renames it, so that whoever has the old one mapped keeps it,
-/// and nobody sees half of the new. A symbolic link stays one.
-fn replace<T>(
-    path: &Path,
-    permissions: Option<Permissions>,
-    fill: impl FnOnce(File) -> anyhow::Result<T>,
+    fill: impl FnOnce(&File) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let target = target(path).with_context(|| cannot_write(path))?;
-    let temporary = temporary(&target);
-    let replace = || {
-        let file = File::create_new(&temporary)?;
-        if let Some(permissions) = permissions {
-            file.set_permissions(permissions)?;
-        }
-        let result = fill(file)?;
-        fs::rename(&temporary, &target)?;
-        anyhow::Ok(result)
-    };
-    replace().with_context(|| {
-        let _ = fs::remove_file(&temporary); // nothing more can be done about it
-        cannot_write(path)
-    })
+    replace(path, permissions, fill).with_context(|| cannot_write(path))
 }
 
 fn cannot_write(path: &Path) -> String {
@@ -227,31 +200,20 @@ fn cannot_write(path: &Path) -> String {
 
 /// Whether [`write()`] has a chance, found out before work is done whose result would be lost.
 fn check_writable(path: &Path) -> anyhow::Result<()> {
-    let check = || match fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        Ok(metadata) if !metadata.is_file() => Ok(()),
-        _ => {
-            let temporary = temporary(&target(path)?);
-            File::create_new(&temporary)?;
-            fs::remove_file(&temporary)
-        }
+    unspool_files::output::check_writable(path).with_context(|| cannot_write(path))
+}
+
+/// All of a file, or of what a pipe yields.
+fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let read = || {
+        let mut bytes = Vec::new();
+        match open_input(path)? {
+            Input::File(mut file) => file.read_to_end(&mut bytes)?,
+            Input::Stream(mut stream) => stream.read_to_end(&mut bytes)?,
+        };
+        io::Result::Ok(bytes)
     };
-    check().with_context(|| cannot_write(path))
-}
-
-/// The file that a symbolic link stands for, which need not exist; any other is itself.
-fn target(path: &Path) -> io::Result<PathBuf> {
-    if !path.is_symlink() {
-        return Ok(path.to_owned());
-    }
-    fs::canonicalize(path).or_else(|_| Ok(path.with_file_name(fs::read_link(path)?)))
-}
-
-/// Where a file is written before it takes its place.
-fn temporary(path: &Path) -> PathBuf {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    temporary.into()
+    read().with_context(|| path.display().to_string())
 }
 
 /// The command's own status.

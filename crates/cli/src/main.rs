@@ -11,9 +11,14 @@ use clap::Parser;
 
 use args::{Arguments, Command};
 use output::Failure;
+use unspool_files::guard;
 
 fn main() -> ExitCode {
     let mut words = env::args_os();
+    if let Err(error) = guard::install() {
+        output::error(&format_args!("no handler for SIGBUS: {error}"));
+        return ExitCode::from(Failure::COULD_NOT_RUN);
+    }
     let assembler = words.next().and_then(|own| commands::assembler::name(&own));
     let result = match assembler {
         Some(name) => commands::assembler::run(&name, &words.collect::<Vec<_>>()),

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
+pub(crate) use unspool_files::Plain;
+use unspool_files::PlainLines;
 
 /// Exit statuses beside 0.
 pub(crate) struct Failure;
@@ -65,6 +67,16 @@ pub(crate) fn results() -> BufWriter<Results> {
     BufWriter::with_capacity(1 << 16, Results::new())
 }
 
+/// The same for text, which shows names of others.
+pub(crate) fn text() -> PlainLines<BufWriter<Results>> {
+    PlainLines(results())
+}
+
+/// A path as part of a text.
+pub(crate) fn path(path: &Path) -> String {
+    Plain(&path.to_string_lossy()).to_string()
+}
+
 /// Writes all of a text to standard output.
 pub(crate) fn print(text: &[u8]) -> io::Result<()> {
     let mut out = results();
@@ -92,25 +104,6 @@ pub(crate) fn notice(message: &dyn Display) {
     if !said.contains(&message) {
         let _ = writeln!(anstream::stderr(), "unspool: {}", Plain(&message));
         said.insert(message);
-    }
-}
-
-/// Text that comes from elsewhere: names in files, of threads, of files. What would steer a
-/// terminal or begin a line is shown as an escape.
-pub(crate) struct Plain<'a>(pub(crate) &'a str);
-
-impl Display for Plain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for part in self.0.split_inclusive(char::is_control) {
-            match part.chars().next_back().filter(|last| last.is_control()) {
-                Some(last) => {
-                    let rest = part.strip_suffix(last).unwrap_or(part);
-                    write!(f, "{rest}{}", last.escape_default())?;
-                }
-                None => f.write_str(part)?,
-            }
-        }
-        Ok(())
     }
 }
 

@@ -59,7 +59,7 @@ impl Container {
     ///
     /// As for [`Container::open`].
     pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<Container, ModuleError> {
-        Container::of(name.as_ref(), Image::Read(bytes), None)
+        Container::of(name.as_ref(), Image::from(bytes), None)
     }
 
     fn of(path: &Path, image: Image, state: Option<FileState>) -> Result<Container, ModuleError> {
@@ -69,8 +69,10 @@ impl Container {
             why,
         };
         if let Some(compression) = Compression::of(bytes) {
-            let bytes = decompressed(compression, bytes).map_err(failed)?;
-            let file = ElfFile::from_image(path.to_path_buf(), Image::Read(bytes))?;
+            // Decoders in C rely on bytes that stay as they are; those of a mapped file need not.
+            let packed = bytes.to_vec();
+            let bytes = decompressed(compression, &packed).map_err(failed)?;
+            let file = ElfFile::from_image(path.to_path_buf(), Image::from(bytes))?;
             return Ok(Container::File(Box::new(file)));
         }
         match Archive::is_one(path, bytes)? {

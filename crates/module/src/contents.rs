@@ -159,8 +159,10 @@ impl ElfFile {
 fn inflate(parts: &Compressed<'_>) -> Result<Vec<u8>, &'static str> {
     let size = usize::try_from(parts.size).map_err(|_| "too large for this machine")?;
     let mut data = vec![0; size];
+    // The decoder is in C and relies on bytes that stay as they are; those of a mapped file need not.
+    let packed = parts.data.to_vec();
     let written = libdeflater::Decompressor::new()
-        .zlib_decompress(parts.data, &mut data)
+        .zlib_decompress(&packed, &mut data)
         .map_err(|error| match error {
             DecompressionError::BadData => "the zlib stream is corrupt",
             DecompressionError::InsufficientSpace => {

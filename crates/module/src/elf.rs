@@ -53,8 +53,8 @@ pub struct ElfFile {
 impl ElfFile {
     /// Opens the ELF file at `path`: maps it read-only, or reads it if it is under 64 KiB.
     ///
-    /// If another process truncates a mapped file in place, reading the lost part raises
-    /// `SIGBUS`; replacing the file by renaming, as package managers and linkers do, is safe.
+    /// Another process may truncate the file or write to it meanwhile ([`unspool_files::Map`]):
+    /// [`ElfFile::check_unchanged`]. Replacing the file by renaming, as package managers and linkers do, changes nothing.
     ///
     /// # Errors
     ///
@@ -64,6 +64,17 @@ impl ElfFile {
     pub fn open(path: impl AsRef<Path>) -> Result<ElfFile, ModuleError> {
         let path = path.as_ref();
         ElfFile::from_opened(path, Image::open(path)?)
+    }
+
+    /// Whether the file has not been truncated or written to since it was opened: to be asked when work on it is done,
+    /// before its result is reported or kept. Asks the file system. That an owner who wants to hide it has written to the file is
+    /// not seen.
+    ///
+    /// # Errors
+    ///
+    /// [`ModuleError::Changed`].
+    pub fn check_unchanged(&self) -> Result<(), ModuleError> {
+        self.image.check(&self.path, self.state)
     }
 
     /// The ELF file that `file` has open, read from its beginning, whatever `path` leads to by

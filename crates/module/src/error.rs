@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use unspool_files::NotRegular;
+
 use crate::build_id::BuildId;
 
 /// Why an ELF file, or one part of it, could not be read.
@@ -24,12 +26,19 @@ pub enum ModuleError {
         source: Arc<io::Error>,
     },
     /// The path names a directory, a device, a pipe or a socket.
-    #[error("{} is a {what}, not a regular file", file.display())]
+    #[error("{} is {what}", file.display())]
     NotRegular {
         /// The path.
         file: PathBuf,
-        /// What it is.
-        what: &'static str,
+        /// What it is, and what helps.
+        what: NotRegular,
+    },
+    /// Somebody truncated or wrote to the file while it was in use: what was read of it may be of either version, or of
+    /// none.
+    #[error("{}: it was truncated or written to while it was read: try again when nobody writes to it", file.display())]
+    Changed {
+        /// The file.
+        file: PathBuf,
     },
     /// The file has no bytes.
     #[error("{} is empty", file.display())]

@@ -1,24 +1,19 @@
 //! The bytes of a file: mapped, read, or handed in.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::Mmap;
+use unspool_files::Map;
 
 use crate::error::ModuleError;
-use crate::sys;
-
-/// Files below this size are read: cheaper than a map, and safe from truncation.
-const MAP_FROM: u64 = 64 * 1024;
 
 /// The bytes of one file. Shared by everything that keeps offsets into it.
 #[derive(Debug)]
 pub(crate) enum Image {
-    Mapped(Mmap),
-    Read(Vec<u8>),
+    File(Map),
     Shared(Arc<[u8]>),
 }
 
@@ -54,63 +49,60 @@ impl FileState {
 impl Image {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            Image::Mapped(map) => map,
-            Image::Read(bytes) => bytes,
+            Image::File(map) => map,
             Image::Shared(bytes) => bytes,
         }
     }
 
-    /// Opens a regular file; a pipe or device is refused before it can block.
+    /// Opens a regular file.
     pub(crate) fn open(path: &Path) -> Result<(Image, FileState), ModuleError> {
-        let metadata = fs::metadata(path).map_err(|source| io_error(path, source))?;
-        check_regular(&metadata, path)?;
-        let file = File::open(path).map_err(|source| io_error(path, source))?;
+        let file = unspool_files::open(path).map_err(|error| io_error(path, error))?;
         Image::of_file(&file, path)
     }
 
     /// The bytes of a regular file that is open; `path` stands for it in errors.
     pub(crate) fn of_file(file: &File, path: &Path) -> Result<(Image, FileState), ModuleError> {
-        let io = |source| io_error(path, source);
-        let metadata = file.metadata().map_err(io)?;
-        check_regular(&metadata, path)?;
-        let state = FileState::of(&metadata);
-        if state.size >= MAP_FROM {
-            let map = sys::map(file).map_err(io)?;
-            return Ok((Image::Mapped(map), state));
+        let opened = || {
+            let state = FileState::of(&file.metadata()?);
+            io::Result::Ok((Image::File(Map::new(file)?), state))
+        };
+        opened().map_err(|error| io_error(path, error))
+    }
+
+    /// Whether the bytes that were read so far are those that the file had when it was opened, as far as its state tells.
+    pub(crate) fn check(&self, path: &Path, state: Option<FileState>) -> Result<(), ModuleError> {
+        let Image::File(map) = self else {
+            return Ok(());
+        };
+        let now = fs::metadata(path).map(|metadata| FileState::of(&metadata));
+        // What the path leads to can be another file by now, which says nothing.
+        let is_written = |now: FileState, state: FileState| {
+            (now.device, now.inode) == (state.device, state.inode) && now != state
+        };
+        let is_written = matches!((now, state), (Ok(now), Some(state)) if is_written(now, state));
+        match map.check().is_err() || is_written {
+            true => Err(ModuleError::Changed {
+                file: path.to_path_buf(),
+            }),
+            false => Ok(()),
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(state.size).unwrap_or(0));
-        let mut file = file;
-        file.rewind().map_err(io)?;
-        file.take(MAP_FROM).read_to_end(&mut bytes).map_err(io)?;
-        Ok((Image::Read(bytes), state))
+    }
+}
+
+impl From<Vec<u8>> for Image {
+    fn from(bytes: Vec<u8>) -> Image {
+        Image::File(bytes.into())
     }
 }
 
 fn io_error(path: &Path, source: io::Error) -> ModuleError {
-    ModuleError::Io {
-        file: path.to_path_buf(),
-        source: Arc::new(source),
-    }
-}
-
-fn check_regular(metadata: &fs::Metadata, path: &Path) -> Result<(), ModuleError> {
-    if metadata.is_file() {
-        return Ok(());
-    }
-    Err(ModuleError::NotRegular {
-        file: path.to_path_buf(),
-        what: what_is(metadata.file_type()),
-    })
-}
-
-fn what_is(kind: fs::FileType) -> &'static str {
-    if kind.is_dir() {
-        "directory"
-    } else if kind.is_fifo() {
-        "pipe"
-    } else if kind.is_socket() {
-        "socket"
-    } else {
-        "device"
+    let file = path.to_path_buf();
+    let what = source.get_ref().and_then(|inner| inner.downcast_ref());
+    match what {
+        Some(what) => ModuleError::NotRegular { file, what: *what },
+        None => ModuleError::Io {
+            file,
+            source: Arc::new(source),
+        },
     }
 }

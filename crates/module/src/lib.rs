@@ -25,7 +25,6 @@ mod segment;
 mod symbol_sources;
 mod symbols;
 mod symtab;
-mod sys;
 mod unwind_sections;
 
 pub use archive::{Archive, ElfMember};

@@ -235,8 +235,10 @@ fn embedded(file: &ElfFile) -> Result<Option<ElfFile>, ModuleError> {
     let stream =
         liblzma::stream::Stream::new_stream_decoder(MAX_EMBEDDED, liblzma::stream::CONCATENATED)
             .map_err(|error| failed(error.to_string()))?;
+    // As for sections: the decoder is in C.
+    let packed = section.data.to_vec();
     let mut bytes = Vec::new();
-    liblzma::bufread::XzDecoder::new_stream(section.data, stream)
+    liblzma::bufread::XzDecoder::new_stream(&*packed, stream)
         .take(MAX_EMBEDDED + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| failed(error.to_string()))?;
@@ -253,5 +255,5 @@ fn embedded(file: &ElfFile) -> Result<Option<ElfFile>, ModuleError> {
     }
     let mut name = file.path().as_os_str().to_owned();
     name.push("[.gnu_debugdata]");
-    ElfFile::from_image(PathBuf::from(name), Image::Read(bytes)).map(Some)
+    ElfFile::from_image(PathBuf::from(name), Image::from(bytes)).map(Some)
 }

@@ -509,7 +509,7 @@ mod tests {
             entries,
             tables: vec![Names {
                 strings: 0..names.len() as u64,
-                image: Arc::new(Image::Read(names)),
+                image: Arc::new(Image::from(names)),
                 suffix: "",
             }],
             problems: Vec::new(),

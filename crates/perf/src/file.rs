@@ -6,16 +6,14 @@
 //! files are refused. (`tools/perf/Documentation/perf.data-file-format.txt` in the kernel's sources.)
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use memmap2::Mmap;
+use unspool_files::{Lost, Map};
 
 use crate::counter::Rate;
 use crate::record::{Header, Layout, Mode};
-use crate::sys;
 
 mod header;
 mod records;
@@ -119,7 +117,7 @@ pub struct About {
 /// What `perf record` wrote.
 #[derive(Debug)]
 pub struct DataFile {
-    image: Image,
+    image: Map,
     events: Vec<FileEvent>,
     /// The events by their numbers.
     by_id: HashMap<u64, usize>,
@@ -131,39 +129,24 @@ pub struct DataFile {
     damaged: Vec<Damage>,
 }
 
-#[derive(Debug)]
-enum Image {
-    Mapped(Mmap),
-    Read(Vec<u8>),
-}
-
-impl Image {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Image::Mapped(map) => map,
-            Image::Read(bytes) => bytes,
-        }
-    }
-}
-
 impl DataFile {
-    /// Opens a recording. A regular file is mapped; anything else, such as a pipe, is read to its end.
-    ///
-    /// If another process truncates a mapped file in place, reading the lost part raises `SIGBUS`.
-    /// `perf record` does not: it moves an old recording away.
+    /// Opens a recording in a regular file, which is mapped ([`Map`]). `perf record` moves an old recording
+    /// away; who truncates one that is read is told of by [`DataFile::check`].
     ///
     /// # Errors
     ///
     /// [`FileError`]. What is damaged, and can be done without, is said by [`DataFile::damaged`].
     pub fn open(path: &Path) -> Result<DataFile, FileError> {
-        let mut file = File::open(path)?;
-        let metadata = file.metadata()?;
-        if metadata.is_file() && metadata.len() > 0 {
-            return DataFile::parse(Image::Mapped(sys::map(&file)?));
-        }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        DataFile::from_bytes(bytes)
+        DataFile::parse(Map::new(&unspool_files::open(path)?)?)
+    }
+
+    /// Whether all that was read was in the file: to be asked when the records are read.
+    ///
+    /// # Errors
+    ///
+    /// The file was truncated meanwhile.
+    pub fn check(&self) -> Result<(), Lost> {
+        self.image.check()
     }
 
     /// A recording whose bytes are in memory.
@@ -172,11 +155,11 @@ impl DataFile {
     ///
     /// As for [`DataFile::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<DataFile, FileError> {
-        DataFile::parse(Image::Read(bytes))
+        DataFile::parse(bytes.into())
     }
 
-    fn parse(image: Image) -> Result<DataFile, FileError> {
-        let parsed = header::parse(image.bytes())?;
+    fn parse(image: Map) -> Result<DataFile, FileError> {
+        let parsed = header::parse(&image)?;
         let ids = parsed.events.iter().enumerate();
         let ids = ids.flat_map(|(at, event)| event.ids.iter().map(move |id| (*id, at)));
         Ok(DataFile {
@@ -218,7 +201,7 @@ impl DataFile {
     /// The attributes of an event, as the kernel was given them (`struct perf_event_attr`).
     #[must_use]
     pub fn attributes(&self, event: &FileEvent) -> &[u8] {
-        let bytes = self.image.bytes().get(event.attr.clone());
+        let bytes = self.image.get(event.attr.clone());
         bytes.unwrap_or_default()
     }
 

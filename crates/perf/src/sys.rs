@@ -4,7 +4,6 @@
     reason = "system calls, and memory that the kernel writes to"
 )]
 
-use std::fs::File;
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -25,17 +24,6 @@ pub(crate) fn open(attr: &mut perf_event_attr, tid: i32, cpu: i32) -> io::Result
     }
     // SAFETY: the kernel has just made the descriptor, for nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Maps all of a file, read-only.
-///
-/// If another process truncates the file while it is mapped, reading the lost pages raises `SIGBUS`;
-/// if it overwrites the file in place, the bytes change.
-pub(crate) fn map(file: &File) -> io::Result<memmap2::Mmap> {
-    // SAFETY: the map is read-only and only ever seen as `&[u8]` by a reader that checks every bound
-    // anew, so a change beneath it can give a wrong record, but no invalid reference. That the file
-    // is not truncated beneath the map is the documented condition above.
-    unsafe { memmap2::Mmap::map(file) }
 }
 
 fn done(result: i32) -> io::Result<()> {

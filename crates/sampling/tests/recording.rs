@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use unspool_files::output::create;
 use unspool_perf::{DataFile, Event, Rate};
-use unspool_profile::{Completeness, End, Evidence, Meta, Place, Profile, Sample, State, create};
+use unspool_profile::{Completeness, End, Evidence, Meta, Place, Profile, Sample, State};
 use unspool_sampling::{Options, RecordError, Recording, Summary, Target, import};
 use unspool_unwind::tables::Store;
 
@@ -196,10 +197,8 @@ fn record(name: &str, target: Target, options: Options) -> (Summary, Profile) {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.prof"));
     let store = Store::from_environment().without_cache();
     let recording = Recording::prepare(target, options).expect("perf_event_paranoid is 2 or less");
-    let created = create(&path).unwrap();
-    let summary = recording
-        .run(created.file, store, Meta::default(), |_| {})
-        .unwrap();
+    let (file, _) = create(&path).unwrap();
+    let summary = recording.run(file, store, Meta::default(), |_| {}).unwrap();
     let profile = Profile::read(fs::File::open(&path).unwrap()).unwrap();
     (summary, profile)
 }

@@ -3,9 +3,9 @@
 //! Each line is `START SIZE NAME`, with hexadecimal numbers; a name may contain blanks. A line that
 //! comes later takes the place of what it overlaps.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use unspool_ir::RuntimeAddr;
@@ -57,14 +57,11 @@ pub enum PerfMapError {
         /// What the system said.
         error: io::Error,
     },
-    /// It is a link, a pipe, or belongs to somebody who is neither the process' user nor root: anybody
-    /// can write into `/tmp`.
-    #[error("{}: not the file of this process: a {what} of user {owner}", path.display())]
+    /// It belongs to somebody who is neither the process' user nor root: anybody can write into `/tmp`.
+    #[error("{}: not the file of this process: it is of user {owner}", path.display())]
     Untrusted {
         /// The file.
         path: PathBuf,
-        /// What it is.
-        what: &'static str,
         /// Its owner.
         owner: u32,
     },
@@ -229,21 +226,14 @@ fn open_file(path: &Path, user: u32) -> Result<File, PerfMapError> {
         error,
     };
     // Nobody can have us wait for a pipe, or follow a link to what only we may read.
-    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let file = opened.map_err(failed)?;
+    let file = unspool_files::open_no_link(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     let owner = metadata.uid();
-    if metadata.is_file() && (owner == user || owner == 0) {
+    if owner == user || owner == 0 {
         return Ok(file);
     }
     Err(PerfMapError::Untrusted {
         path: path.to_path_buf(),
-        what: if metadata.is_file() {
-            "file"
-        } else {
-            "special file"
-        },
         owner,
     })
 }
@@ -329,7 +319,7 @@ mod tests {
             Err(PerfMapError::Io { .. })
         ));
         let directory = PerfMap::open(&folder, owner);
-        assert!(matches!(directory, Err(PerfMapError::Untrusted { .. })));
+        assert!(matches!(directory, Err(PerfMapError::Io { .. })));
         fs::remove_dir_all(folder).unwrap();
     }
 }

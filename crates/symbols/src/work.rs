@@ -178,10 +178,14 @@ impl Work {
     }
 
     fn found_problems(&self, source: &Source) -> Vec<Problem> {
+        let files = [Some(&*source.file), source.debug.debug.as_deref()];
+        let changed = files.into_iter().flatten().map(ElfFile::check_unchanged);
+        let changed = changed.filter_map(|checked| checked.err().map(Problem::File));
         let rejected = source.debug.rejected.iter().cloned().map(Problem::File);
         let tables = source.symbols.problems().iter().cloned();
         let split = self.found.iter().flat_map(|found| &found.split);
-        let mut problems: Vec<Problem> = rejected
+        let mut problems: Vec<Problem> = changed
+            .chain(rejected)
             .chain(tables.map(Problem::SymbolTable))
             .chain(split.take(MOST_SPLIT).cloned().map(Problem::SplitDwarf))
             .collect();

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use unspool_ir::memory::{Unreadable, UnreadableReason};
 use unspool_ir::{CodeAddr, LoadBias, Memory, Register, Registers, RuntimeAddr, Vaddr};
-use unspool_module::{ElfFile, Mapping as SegmentMapping};
+use unspool_module::{ElfFile, Mapping as SegmentMapping, ModuleError};
 
 use crate::cursor::{Cursor, Found, Step};
 use crate::evidence::{End, NoRow};
@@ -285,6 +285,14 @@ impl<'p> Space<'p> {
         let problems = slots.filter_map(|slot| slot.as_ref().err());
         let by_text = problems.map(|problem| (problem.to_string(), problem));
         by_text.collect::<BTreeMap<_, _>>().into_values().collect()
+    }
+
+    /// The files that were truncated or written to while walks read them: their frames may be wrong.
+    #[must_use]
+    pub fn changed_files(&self) -> Vec<ModuleError> {
+        let opened = self.opened.borrow();
+        let checked = opened.values().map(|module| module.file.check_unchanged());
+        checked.filter_map(Result::err).collect()
     }
 
     /// The modules that walks met and that have no compiled table, each file once.

@@ -75,7 +75,7 @@ fn list(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
         )?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut out = output::results();
+    let mut out = output::text();
     for table in &stored {
         let name = table.path.file_name().unwrap_or_default().to_string_lossy();
         writeln!(

@@ -169,13 +169,15 @@ fn check(
     let mut check_elf = |file: ElfFile| {
         let file = Arc::new(file);
         let authors = Origin::of(&file, args).authors(&file, &source::lines(&file));
-        match Declarations::read(&file) {
-            Ok(declared) => Ok(check_file(&file, &declared, authors, args, dismissals)?),
+        let checked = match Declarations::read(&file) {
+            Ok(declared) => check_file(&file, &declared, authors, args, dismissals)?,
             Err(error) => {
                 let checked = check_bare(&file, authors, args, dismissals)?;
-                checked.ok_or_else(|| anyhow::Error::from(error))
+                checked.ok_or_else(|| anyhow::Error::from(error))?
             }
-        }
+        };
+        file.check_unchanged()?;
+        Ok(checked)
     };
     match Container::open(path)? {
         Container::File(file) => {

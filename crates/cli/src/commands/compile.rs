@@ -108,6 +108,7 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
         }
         (None, Some(into)) => {
             let elf = embed(&file, tables::EMBEDDED_SECTION, bytes, EMBEDDED_ALIGN)?;
+            file.check_unchanged()?;
             let permissions = fs::metadata(path)?.permissions();
             super::write(into, &elf, Some(permissions))?;
             into.clone()
@@ -146,7 +147,7 @@ fn as_json(report: &CompileReport) -> Value {
 }
 
 fn print_text(reports: &[CompileReport]) -> anyhow::Result<()> {
-    let mut out = output::results();
+    let mut out = output::text();
     for report in reports {
         let share = 100.0 * as_f64(report.bytes as u64) / as_f64(report.source_bytes.max(1));
         let proof = match report.verified {
@@ -156,10 +157,10 @@ fn print_text(reports: &[CompileReport]) -> anyhow::Result<()> {
         writeln!(
             out,
             "{}: {} bytes ({share:.0} % of the source), {proof}, {:.0} ms\n  {}",
-            report.file.display(),
+            output::path(&report.file),
             report.bytes,
             report.seconds * 1e3,
-            report.table.display(),
+            output::path(&report.table),
         )?;
     }
     out.flush()?;

@@ -91,6 +91,7 @@ fn to_sframe(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<Report> {
             let back = ElfFile::from_bytes(into, elf.as_slice())?;
             let back = read_functions(&back, machine)?;
             check(functions, &back.functions)?;
+            file.check_unchanged()?;
             let permissions = fs::metadata(&args.file)?.permissions();
             super::write(into, &elf, Some(permissions))?;
             Some(into)
@@ -205,6 +206,7 @@ fn to_eh_frame(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<Report> {
             );
             let elf;
             (elf, bytes) = eh_frame::embed(file, &reading.table)?;
+            file.check_unchanged()?;
             let permissions = fs::metadata(&args.file)?.permissions();
             super::write(into, &elf, Some(permissions))?;
             Some(into)
@@ -249,7 +251,7 @@ impl Report {
     }
 
     fn text(&self, file: &ElfFile, all: bool) -> anyhow::Result<()> {
-        let mut out = output::results();
+        let mut out = output::text();
         let kinds = match (self.converted.flexible, self.converted.incomplete) {
             (0, 0) => String::new(),
             (flexible, 0) => format!(" ({flexible} flexible)"),
@@ -260,14 +262,14 @@ impl Report {
         writeln!(
             out,
             "{}: {} entries{kinds} as {}: {} bytes, of {}",
-            file.path().display(),
+            output::path(file.path()),
             self.entries(),
             self.target,
             self.bytes,
             self.source_bytes,
         )?;
         if let Some(written) = &self.written {
-            writeln!(out, "  {}", written.display())?;
+            writeln!(out, "  {}", output::path(written))?;
         }
         for (what, count) in self.mended() {
             writeln!(out, "  put in order: {count} {what}")?;

@@ -115,7 +115,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn text(checks: &[Check]) -> io::Result<()> {
-    let mut out = output::results();
+    let mut out = output::text();
     for check in checks {
         let (state, subject) = (check.state.name(), check.subject);
         writeln!(out, "{state:8} {subject}: {}", Plain(&check.value))?;

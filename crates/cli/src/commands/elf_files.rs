@@ -50,10 +50,7 @@ pub(super) fn find(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<(PathBuf, anyhow::Er
 }
 
 pub(super) fn is_elf(path: &Path) -> bool {
-    if !path.is_file() {
-        return false; // a pipe would be waited for
-    }
     let mut magic = [0; 4];
-    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    let read = unspool_files::open(path).and_then(|mut file| file.read_exact(&mut magic));
     read.is_ok() && magic == *b"\x7fELF"
 }

@@ -87,7 +87,7 @@ fn point_at(text: &str, error: &ParseError) {
 }
 
 fn print_text(all: &[Told], abi: Abi) -> anyhow::Result<()> {
-    let mut out = output::results();
+    let mut out = output::text();
     for told in all {
         let Some(statement) = &told.statement else {
             writeln!(out, "{}", told.instruction.as_deref().unwrap_or_default())?;

@@ -1,14 +1,15 @@
 //! `unspool completions` and `unspool man`.
 
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
-use std::{fs, io};
 
 use anyhow::Context as _;
 use clap::builder::Resettable;
 use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
+use unspool_files::output::{create_folder, replace};
 
 use crate::args::{Arguments, CompletionsArgs, ManArgs};
 use crate::output;
@@ -28,7 +29,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
     let mut command = Arguments::command().disable_help_subcommand(true);
     command.build();
-    fs::create_dir_all(&args.folder)
+    create_folder(&args.folder)
         .and_then(|()| write_pages(&command, &args.folder))
         .with_context(|| format!("cannot write manual pages into {}", args.folder.display()))?;
     Ok(ExitCode::SUCCESS)
@@ -47,7 +48,8 @@ fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
     if let Some(help) = command.get_after_help() {
         sections(&help.to_string()).to_writer(&mut page)?;
     }
-    fs::write(folder.join(man.get_filename()), page)
+    let path = folder.join(man.get_filename());
+    replace(&path, None, |mut file| file.write_all(&page))
 }
 
 /// What follows the options, each paragraph a section: its title, a colon, and prose or indented

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use unspool_files::output::create;
 use unspool_module::ElfFile;
 use unspool_perf::{Event, Rate};
-use unspool_profile::{Meta, create, take_back};
+use unspool_profile::Meta;
 use unspool_sampling::{News, Options, RecordError, Recording, Summary, Target, Wanted};
 use unspool_unwind::tables::Store;
 
@@ -56,9 +57,10 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         told.notice(notice);
     }
     let created = create(&args.output);
-    let created = created.with_context(|| format!("cannot write {}", args.output.display()))?;
+    let (file, created) =
+        created.with_context(|| format!("cannot write {}", args.output.display()))?;
     let event = recording.event().clone();
-    let mut file = Copied::new(created.file);
+    let mut file = Copied::new(file);
     let mut shown = show(args, &mut file, &mut told)?;
     let summary = recording.run(file, store, meta(args), |news| match news {
         News::Progress(progress) => {
@@ -75,10 +77,11 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         }
     });
     drop(shown);
-    let (path, moved_to) = (args.output.display(), created.moved_to.as_deref());
+    let (path, moved_to) = (args.output.display(), created.moved_to());
     if let Err(RecordError::Launch(_) | RecordError::Write(_)) = &summary {
-        let taken_back = take_back(&args.output, moved_to);
-        taken_back.with_context(|| format!("cannot take back {path}"))?;
+        created
+            .take_back()
+            .with_context(|| format!("cannot take back {path}"))?;
     } else if let Some(old) = moved_to {
         told.notice(&format_args!(
             "{path} was there: it is {} now",

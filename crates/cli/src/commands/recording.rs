@@ -1,11 +1,11 @@
 //! Recordings, perf's and our own, told apart by their first bytes.
 
-use std::fs::{self, File};
-use std::io::{BufReader, Read as _};
+use std::io::{BufReader, Read as _, Seek as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use unspool_files::{Input, open_input};
 use unspool_perf::{DataFile, Reading};
 use unspool_profile::{Ending, Profile};
 use unspool_symbols::Finder;
@@ -24,26 +24,32 @@ pub(super) enum Recording {
 impl Recording {
     /// Opens a file, or reads a pipe to its end. Of a profile that ends too early, standard error says so.
     pub(super) fn open(path: &Path) -> anyhow::Result<Recording> {
-        let known = fs::metadata(path);
-        let known = known.with_context(|| format!("cannot read {}", path.display()))?;
         let open = || {
-            if known.is_file() {
-                let mut start = Vec::new();
-                File::open(path)?.take(8).read_to_end(&mut start)?;
-                return Ok(match Kind::of(&start)? {
-                    Kind::Perf => Recording::Perf(DataFile::open(path)?),
-                    Kind::Ours => {
-                        Recording::Ours(Profile::read(BufReader::new(File::open(path)?))?)
+            let mut start = Vec::new();
+            Ok(match open_input(path)? {
+                Input::File(mut file) => {
+                    file.by_ref().take(MAGIC_BYTES).read_to_end(&mut start)?;
+                    match Kind::of(&start)? {
+                        Kind::Perf => Recording::Perf(DataFile::open(path)?),
+                        Kind::Ours => {
+                            file.rewind()?;
+                            Recording::Ours(Profile::read(BufReader::new(file))?)
+                        }
                     }
-                });
-            }
-            let bytes = fs::read(path)?;
-            anyhow::Ok(match Kind::of(&bytes)? {
-                Kind::Perf => Recording::Perf(DataFile::from_bytes(bytes)?),
-                Kind::Ours => Recording::Ours(Profile::read(bytes.as_slice())?),
+                }
+                Input::Stream(mut stream) => {
+                    stream.by_ref().take(MAGIC_BYTES).read_to_end(&mut start)?;
+                    let kind = Kind::of(&start)?;
+                    stream.read_to_end(&mut start)?;
+                    match kind {
+                        Kind::Perf => Recording::Perf(DataFile::from_bytes(start)?),
+                        Kind::Ours => Recording::Ours(Profile::read(start.as_slice())?),
+                    }
+                }
             })
         };
-        let recording = open().with_context(|| path.display().to_string())?;
+        let recording: anyhow::Result<Recording> = open();
+        let recording = recording.with_context(|| format!("cannot read {}", path.display()))?;
         if let Recording::Ours(profile) = &recording {
             say_ending(path, profile);
         }
@@ -67,6 +73,9 @@ impl Recording {
         }
     }
 }
+
+/// So many bytes tell whose a recording is.
+const MAGIC_BYTES: u64 = 8;
 
 /// Whose recording it is.
 enum Kind {
@@ -141,7 +150,7 @@ fn find(path: &Path, file: &DataFile, wanted: &str) -> anyhow::Result<usize> {
 
 /// Whether all of a recording of perf could be read.
 pub(super) fn is_whole(file: &DataFile, reading: &Reading) -> bool {
-    reading.cut.is_none() && reading.bad == 0 && file.damaged().is_empty()
+    reading.cut.is_none() && reading.bad == 0 && file.damaged().is_empty() && file.check().is_ok()
 }
 
 /// The exit status of a command that has done its work on recordings, whole or not.
@@ -163,6 +172,9 @@ pub(super) fn say(path: &Path, file: &DataFile, reading: &Reading) {
         output::notice(&format_args!(
             "{path}: {bad} damaged records are left out, the first {first}"
         ));
+    }
+    if let Err(lost) = file.check() {
+        output::notice(&format_args!("{path}: {lost}"));
     }
     if let Some(cut) = &reading.cut {
         output::notice(&format_args!("{path}: read up to there only: {cut}"));

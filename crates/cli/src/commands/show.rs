@@ -180,7 +180,7 @@ impl Shown<'_> {
     }
 
     fn text(&self) -> anyhow::Result<()> {
-        let mut out = output::results();
+        let mut out = output::text();
         self.head(&mut out)?;
         let table = &self.reading.table;
         for fde in self.wanted() {
@@ -197,7 +197,7 @@ impl Shown<'_> {
     }
 
     fn text_with_instructions(&self, from: FromSection) -> anyhow::Result<()> {
-        let mut out = output::results();
+        let mut out = output::text();
         self.head(&mut out)?;
         let is_wanted = |fde: &Fde| self.selection.has(fde);
         let sections = self.sections(from)?;

@@ -14,7 +14,7 @@ use self::figures::{Counts, Distribution, Figures};
 use super::compile::as_f64;
 use super::elf_files;
 use crate::args::{StatsArgs, StatsFormat};
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, Plain};
 
 mod figures;
 
@@ -96,11 +96,11 @@ fn shown<'f>(all: &'f [Figures], total: Option<&'f Figures>) -> impl Iterator<It
 }
 
 fn print_text(all: &[Figures], total: Option<&Figures>) -> std::io::Result<()> {
-    let mut out = output::results();
+    let mut out = output::text();
     for f in shown(all, total) {
         match f.files {
-            1 => writeln!(out, "{}", f.file)?,
-            files => writeln!(out, "{}: {files} files", f.file)?,
+            1 => writeln!(out, "{}", Plain(&f.file))?,
+            files => writeln!(out, "{}: {files} files", Plain(&f.file))?,
         }
         let rows_each = as_f64(f.rows) / as_f64(f.fdes.max(1));
         writeln!(
@@ -159,7 +159,7 @@ fn print_text(all: &[Figures], total: Option<&Figures>) -> std::io::Result<()> {
 
 /// The papers' table: what the other forms take for each byte of the section, without its search table, and of the program.
 fn print_table(all: &[Figures], total: Option<&Figures>) -> std::io::Result<()> {
-    let mut out = output::results();
+    let mut out = output::text();
     writeln!(
         out,
         "| | entries | bad | rows | different | `.eh_frame` | compiled | growth | of code+rodata | native code | growth | of code+rodata |\n\

@@ -29,12 +29,14 @@ pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     let (written, bytes) = match (args.emit, &args.output) {
         (Emit::EhFrame, Some(output)) => {
             let (elf, bytes) = with_entries(&file, &own, &synthesis.table)?;
+            file.check_unchanged()?;
             let permissions = fs::metadata(&args.file)?.permissions();
             super::write(output, &elf, Some(permissions))?;
             (output.clone(), bytes)
         }
         (_, output) => {
             let encoded = tables::compile_synthesized(&file, &synthesis.table)?;
+            file.check_unchanged()?;
             let path = match output {
                 Some(output) => {
                     super::write(output, &encoded.bytes, None)?;
@@ -102,20 +104,20 @@ impl Report<'_> {
     }
 
     fn text(&self, all: bool) -> anyhow::Result<()> {
-        let mut out = output::results();
+        let mut out = output::text();
         let share =
             100.0 * as_f64(self.described() as u64) / as_f64(self.instructions().max(1) as u64);
         writeln!(
             out,
             "{}: {} functions without a table; {} of {} instructions get a row ({share:.2} %): {} rows, {} bytes",
-            self.file.display(),
+            output::path(self.file),
             self.functions().len(),
             self.described(),
             self.instructions(),
             self.synthesis.table.row_count(),
             self.bytes,
         )?;
-        writeln!(out, "  {}", self.written.display())?;
+        writeln!(out, "  {}", output::path(&self.written))?;
         let mut by_reason: BTreeMap<String, Vec<&Recovered>> = BTreeMap::new();
         for (function, missing) in self.lacking() {
             by_reason

@@ -1,8 +1,7 @@
 //! `unspool verify`.
 
 use std::borrow::Cow;
-use std::fs;
-use std::io::Write as _;
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -120,13 +119,14 @@ fn is_folder(path: &Path) -> bool {
     path.is_dir()
 }
 
+/// Reads a regular file.
 fn read_table(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let name = || path.display().to_string();
-    // A pipe would be waited for.
-    if !fs::metadata(path).with_context(name)?.is_file() {
-        bail!("{}: not a regular file", path.display());
-    }
-    fs::read(path).with_context(name)
+    let read = || {
+        let mut bytes = Vec::new();
+        unspool_files::open(path)?.read_to_end(&mut bytes)?;
+        io::Result::Ok(bytes)
+    };
+    read().with_context(|| path.display().to_string())
 }
 
 /// Compares a file's rows with a compiled table: the one given, or the one that the file holds of
@@ -209,7 +209,7 @@ impl Proof {
 
 /// Of several files those that are clean are counted only.
 fn print_text(outcomes: &[Outcome], total: &Comparison, seconds: f64) -> anyhow::Result<()> {
-    let mut out = output::results();
+    let mut out = output::text();
     let proofs: Vec<&Proof> = outcomes.iter().flat_map(|o| &o.proof).collect();
     let is_shown = |proof: &&&Proof| outcomes.len() == 1 || !proof.is_clean();
     for proof in proofs.iter().filter(is_shown) {
@@ -218,7 +218,7 @@ fn print_text(outcomes: &[Outcome], total: &Comparison, seconds: f64) -> anyhow:
             true => "the table in the file: ",
             false => "",
         };
-        writeln!(out, "{}: {of}{}", proof.path.display(), counts(c))?;
+        writeln!(out, "{}: {of}{}", output::path(&proof.path), counts(c))?;
         if proof.bad_entries > 0 {
             writeln!(
                 out,

@@ -143,7 +143,7 @@ struct Order<'f, F> {
 
 impl<E, F: FnMut(Item<'_>) -> Result<(), E>> Order<'_, F> {
     fn walk(&mut self) -> Result<(), Stop<E>> {
-        let bytes = self.file.image.bytes();
+        let bytes: &[u8] = &self.file.image;
         let Range { start: mut at, end } = self.file.data.clone();
         let is_short = end > bytes.len();
         let data = bytes.get(..end.min(bytes.len())).unwrap_or_default();
@@ -297,7 +297,7 @@ fn packed(header: Header, record: &[u8]) -> Option<&[u8]> {
 fn bytes_of<'r>(file: &'r DataFile, unpacked: &'r Unpacked, place: Place) -> &'r [u8] {
     let (all, at) = match place.unpacked {
         Some(at) => (unpacked.bytes.as_slice(), at),
-        None => (file.image.bytes(), place.at),
+        None => (&*file.image, place.at),
     };
     let rest = all.get(at..).unwrap_or_default();
     let size = Header::parse(rest).map_or(0, |header| usize::from(header.size));
@@ -326,7 +326,9 @@ impl Unpacked {
             Some(decoder) => decoder,
             none => none.insert(Decoder::new().map_err(wrong)?),
         };
-        let mut from = InBuffer::around(packed);
+        // The decoder is in C and relies on bytes that stay as they are; those of a mapped file need not.
+        let packed = packed.to_vec();
+        let mut from = InBuffer::around(packed.as_slice());
         loop {
             let start = self.bytes.len();
             if start > MOST_WAITING {

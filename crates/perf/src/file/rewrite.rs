@@ -270,7 +270,7 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
             let content = match *bit {
                 header::EVENT_DESC => self.descriptions(),
                 _ => {
-                    let bytes = self.file.image.bytes();
+                    let bytes: &[u8] = &self.file.image;
                     let pieces = places.iter().filter_map(|place| bytes.get(place.clone()));
                     pieces.collect::<Vec<_>>().concat()
                 }

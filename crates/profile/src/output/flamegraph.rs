@@ -7,6 +7,8 @@ use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
 use super::View;
 use super::folded::{Folded, without_end};
+use unspool_files::Plain;
+
 use crate::aggregate;
 use crate::completeness::Completeness;
 use crate::paths::{Paths, add};
@@ -129,7 +131,7 @@ fn lines<const N: usize>(
 const LONGEST_TITLE: usize = 90;
 
 fn title(view: &View<'_>) -> String {
-    let title = view.title().replace(char::is_control, " ");
+    let title = Plain(&view.title()).to_string();
     match title.char_indices().nth(LONGEST_TITLE) {
         Some((end, _)) => format!("{}…", title.get(..end).unwrap_or_default()),
         None => title,

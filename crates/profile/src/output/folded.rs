@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::{Strings, View};
+use unspool_files::Plain;
+
 use crate::names::{Named, Step};
 use crate::paths::{Path, Paths};
 use crate::stacks::StackId;
@@ -112,7 +114,7 @@ impl Functions<'_> {
 
 /// A name without what separates names and lines.
 fn plain(name: &str) -> String {
-    name.replace(';', ":").replace(char::is_control, " ")
+    Plain(name).to_string().replace(';', ":")
 }
 
 /// A label, or a line of them, at the end of a line.

@@ -7,6 +7,8 @@
 use std::io::{self, Write};
 
 use super::View;
+use unspool_files::Plain;
+
 use crate::model::{Frame, FrameId, Place, Sample, State};
 use crate::names::Named;
 
@@ -47,11 +49,11 @@ fn header(out: &mut dyn Write, named: &Named<'_>, sample: &Sample) -> io::Result
     )
 }
 
-/// A thread's name without what ends a line; where it has none, what perf prints.
+/// A thread's name, on one line; where it has none, what perf prints.
 fn comm(name: &str, tid: u32) -> String {
     match name {
         "" => format!(":{tid}"),
-        name => name.replace(char::is_control, " "),
+        name => Plain(name).to_string(),
     }
 }
 
@@ -76,11 +78,11 @@ fn print_frame(
             true => named.function_name(line.function),
             false => "[unknown]",
         };
-        write!(out, "\t{address:16x} {name}")?;
+        write!(out, "\t{address:16x} {}", Plain(name))?;
         match (line.is_inlined, named.offset(id)) {
             (true, _) => writeln!(out, " (inlined)")?,
-            (false, Some(offset)) => writeln!(out, "+{offset:#x} ({dso})")?,
-            (false, None) => writeln!(out, " ({dso})")?,
+            (false, Some(offset)) => writeln!(out, "+{offset:#x} ({})", Plain(&dso))?,
+            (false, None) => writeln!(out, " ({})", Plain(&dso))?,
         }
     }
     Ok(())
@@ -94,7 +96,7 @@ mod tests {
     #[test]
     fn names_of_threads_are_part_of_a_line() {
         assert_eq!(comm("a;b 1/2", 7), "a;b 1/2");
-        assert_eq!(comm("two\nlines\u{1b}[1m", 7), "two lines [1m");
+        assert_eq!(comm("two\nlines\u{1b}[1m", 7), "two\\nlines\\u{1b}[1m");
         assert_eq!(comm("", 7), ":7");
     }
 }

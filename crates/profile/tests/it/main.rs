@@ -10,7 +10,6 @@
     reason = "a test"
 )]
 
-mod create;
 mod example;
 mod file;
 mod hostile;

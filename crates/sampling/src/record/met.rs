@@ -117,10 +117,13 @@ impl Met {
         }
     }
 
-    /// Why files could not be used, each reason once.
+    /// Why files could not be used, or were not as they are meant to be, each reason once.
     pub(super) fn problems(self) -> Vec<Arc<FileProblem>> {
         let mut said = BTreeSet::new();
-        let problems = self.unusable.into_values();
+        let files = self.files.values().map(|code| code.file.tables.file());
+        let changed = files.filter_map(|file| file.check_unchanged().err());
+        let changed = changed.map(|error| Arc::new(FileProblem::from(error)));
+        let problems = self.unusable.into_values().chain(changed);
         problems
             .filter(|problem| said.insert(problem.to_string()))
             .collect()

@@ -1,11 +1,11 @@
 //! The memory that a core file recorded.
 
+use unspool_files::Map;
 use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{Memory, RuntimeAddr, Unreadable};
 
 use super::CoreProblem;
 use super::elf::{PT_LOAD, Segment};
-use super::sys::Contents;
 
 /// The memory of a core file: see [`Core::memory`](super::Core::memory).
 ///
@@ -14,7 +14,7 @@ use super::sys::Contents;
 /// text, by default), and with [`UnreadableReason::Truncated`] where the file ends too early.
 #[derive(Debug)]
 pub struct CoreMemory {
-    contents: Contents,
+    contents: Map,
     loads: Vec<Load>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Load {
 }
 
 impl CoreMemory {
-    pub(super) fn new(contents: Contents, loads: Vec<Load>) -> CoreMemory {
+    pub(super) fn new(contents: Map, loads: Vec<Load>) -> CoreMemory {
         CoreMemory { contents, loads }
     }
 
@@ -46,11 +46,8 @@ impl CoreMemory {
         let left = left.ok_or(Unreadable { addr, why })?;
         let why = UnreadableReason::Truncated;
         let offset = usize::try_from(load.offset.saturating_add(into)).unwrap_or(usize::MAX);
-        let bytes = self
-            .contents
-            .bytes()
-            .get(offset..)
-            .filter(|bytes| !bytes.is_empty());
+        let bytes = self.contents.get(offset..);
+        let bytes = bytes.filter(|bytes| !bytes.is_empty());
         let bytes = bytes.ok_or(Unreadable { addr, why })?;
         let size = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         Ok(bytes.get(..size).unwrap_or(bytes))
@@ -88,7 +85,10 @@ impl Memory for CoreMemory {
             if let Some(to) = into.get_mut(at..at + piece.len()) {
                 to.copy_from_slice(piece);
             }
-        })
+        })?;
+        // Else the file had these bytes.
+        let why = UnreadableReason::Truncated;
+        self.contents.check().map_err(|_| Unreadable { addr, why })
     }
 }
 

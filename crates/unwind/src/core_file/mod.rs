@@ -4,10 +4,9 @@
 //! What can be read is read: a cut or partly malformed core yields its intact parts, and
 //! [`Core::problems`] lists the others with their place in the file.
 
-use std::fs::{self, File};
-use std::io;
 use std::path::Path;
 
+use unspool_files::Map;
 use unspool_ir::{Abi, Endian, Memory};
 
 use crate::maps::Mappings;
@@ -18,14 +17,12 @@ mod error;
 mod mappings;
 mod memory;
 mod notes;
-mod sys;
 
 pub use error::{CoreError, CoreProblem};
 pub use memory::CoreMemory;
 
 use elf::{Headers, PT_NOTE, Segment};
 use notes::Facts;
-use sys::Contents;
 
 /// A core file.
 #[derive(Debug)]
@@ -52,17 +49,9 @@ pub struct ProcessInfo {
     pub arguments: String,
 }
 
-/// Opens a regular file: a pipe would be waited for, a device might do anything.
-fn open_regular(path: &Path) -> io::Result<File> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    File::open(path)
-}
-
 impl Core {
-    /// Opens a core file. The file is mapped, not read: nobody may change or shorten it while
-    /// the value lives, or reads of the lost part end this program by `SIGBUS`.
+    /// Opens a core file, which is mapped, not read ([`Map`]): what is lost while it is truncated cannot be read
+    /// any more ([`UnreadableReason::Truncated`](unspool_ir::memory::UnreadableReason::Truncated)).
     ///
     /// # Errors
     ///
@@ -70,7 +59,7 @@ impl Core {
     /// architecture, or ends before its first program header.
     pub fn open(path: impl AsRef<Path>) -> Result<Core, CoreError> {
         let path = path.as_ref();
-        let contents = open_regular(path).and_then(|file| Contents::map(&file));
+        let contents = unspool_files::open(path).and_then(|file| Map::new(&file));
         let failed = |source| CoreError::Open {
             path: path.to_path_buf(),
             source,
@@ -84,11 +73,11 @@ impl Core {
     ///
     /// Those of [`Core::open`], but for the opening.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Core, CoreError> {
-        Core::from_contents(Contents::Owned(bytes))
+        Core::from_contents(bytes.into())
     }
 
-    fn from_contents(contents: Contents) -> Result<Core, CoreError> {
-        let bytes = contents.bytes();
+    fn from_contents(contents: Map) -> Result<Core, CoreError> {
+        let bytes: &[u8] = &contents;
         let headers = elf::read(bytes)?;
         let mut facts = read_notes(bytes, &headers);
         let mut problems: Vec<CoreProblem> = headers.problem.into_iter().collect();

@@ -1,8 +1,8 @@
 //! Opening the file behind a mapping of a live process.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::procfs;
@@ -128,31 +128,13 @@ fn in_root(pid: i32, name: &Path) -> PathBuf {
     link.join(inside.unwrap_or(name))
 }
 
-/// Opens a regular file only: another process chose the path, and opening a device or a FIFO
-/// can block or have effects.
-fn open_regular(path: &Path) -> io::Result<File> {
-    let refused = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(refused());
-    }
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)?;
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(refused())
-    }
-}
-
 /// Opens a regular file that may be the one behind a mapping, by a path.
 ///
 /// # Errors
 ///
 /// It cannot be opened, or is no regular file.
 pub fn open_mapped(path: PathBuf, route: Route, mapping: &Mapping) -> io::Result<MappedFile> {
-    let file = open_regular(&path)?;
+    let file = unspool_files::open(&path)?;
     let metadata = file.metadata()?;
     let device = Device {
         major: libc::major(metadata.dev()),

@@ -8,7 +8,7 @@ use unspool_compact::{
     encode,
 };
 use unspool_ir::Table;
-use unspool_module::{ContentKey, ElfFile, ElfKind};
+use unspool_module::{ContentKey, ElfFile, ElfKind, ModuleError};
 
 use super::source::{self, From, Reading, SourceError};
 
@@ -28,6 +28,9 @@ pub enum CompileError {
     /// There is no table to read.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// The file changed meanwhile.
+    #[error(transparent)]
+    File(#[from] ModuleError),
     /// The rows cannot be written.
     #[error("{file}: {error}")]
     Encode {
@@ -69,7 +72,7 @@ fn patches_itself(file: &ElfFile) -> bool {
 ///
 /// # Errors
 ///
-/// There is no table to read, or its rows cannot be written as one.
+/// There is no table to read, its rows cannot be written as one, or the file was written to meanwhile.
 pub fn compile(file: &ElfFile, from: From) -> Result<Made, CompileError> {
     source::check_there(file, from)?; // else the code would be searched for calls in vain
     let code = code(file);
@@ -87,6 +90,7 @@ pub fn compile(file: &ElfFile, from: From) -> Result<Made, CompileError> {
             error,
         }
     })?;
+    file.check_unchanged()?;
     Ok(Made { reading, encoded })
 }
 

@@ -17,6 +17,7 @@ use std::{env, process};
 
 use unspool_compact::layout::MAGIC;
 use unspool_compact::{Compiled, Corrupt, Key, OpenError};
+use unspool_files::Map;
 use unspool_module::{BuildId, ContentKey, ElfFile};
 use unspool_native::ObjectError;
 
@@ -76,9 +77,8 @@ const LEFT_BEHIND: Duration = Duration::from_secs(60 * 60);
 /// A table file, and the folder that it is looked for in, must belong to the user or root and be
 /// writable by nobody else. What is above the folder is not looked at.
 ///
-/// Tables are mapped. Whoever truncates a table in place, which only its owner can, ends the
-/// processes that look up in it (`SIGBUS`). So a table is replaced by renaming another onto it, as
-/// [`Store::keep`] does.
+/// Tables are mapped ([`Map`]). A table is replaced by renaming another onto it, as [`Store::keep`] does, so
+/// that who has the old one mapped keeps it.
 #[derive(Debug, Clone)]
 pub struct Store {
     /// Folders that are looked in before the cache.
@@ -105,7 +105,7 @@ pub enum TableBytes {
     /// The section of the ELF file, by index and length: borrow it again from there.
     Embedded,
     /// A file.
-    Mapped(memmap2::Mmap),
+    Mapped(Map),
     /// A table that could not be written anywhere.
     Memory(Vec<u8>),
 }
@@ -605,7 +605,7 @@ fn is_key(text: &str) -> bool {
 /// A table file that can be used.
 struct FoundTable {
     path: PathBuf,
-    map: memmap2::Mmap,
+    map: Map,
 }
 
 /// A module's file of a kind, if it is in the folder and can be trusted.
@@ -630,7 +630,7 @@ fn open_table(
     let Some((path, file)) = open(folder, key, kind)? else {
         return Ok(None);
     };
-    let map = sys::map(&file).map_err(|error| io_error(&path, error))?;
+    let map = Map::new(&file).map_err(|error| io_error(&path, error))?;
     match Compiled::open(&map) {
         Err(error) => return Err(StoreError::Table { path, error }),
         Ok(compiled)
@@ -675,7 +675,7 @@ fn open_arguments(
     let Some((path, file)) = open(folder, key, Kind::Arguments)? else {
         return Ok(None);
     };
-    let map = sys::map(&file).map_err(|error| io_error(&path, error))?;
+    let map = Map::new(&file).map_err(|error| io_error(&path, error))?;
     let is_own = match unspool_args::Table::open(&map) {
         Err(error) => return Err(StoreError::Arguments { path, error }),
         Ok(table) => match key {

@@ -46,6 +46,7 @@ pub(super) fn synthesized(file: &ElfFile, store: &Store) -> Option<TableBytes> {
     let own = read_if_any(file).unwrap_or_else(|_| Table::new(file.abi()));
     let synthesis = synthesize(file, file.symbols(), &own).ok()?;
     let encoded = compile_synthesized(file, &synthesis.table).ok()?;
+    file.check_unchanged().ok()?;
     // That they cannot be kept costs the same time again.
     let _ = store.keep_synthesized(&file.content_key(), &encoded.bytes);
     Some(TableBytes::Memory(encoded.bytes))

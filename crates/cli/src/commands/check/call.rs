@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,7 +16,8 @@ use unspool_step::{Argument, CallReport, CallRequest, Called, End, Lost, Spot};
 use super::run::{self, Module};
 use super::source;
 use crate::args::{CallArgument, CheckArgs, Format};
-use crate::output::{self, Failure, Layout};
+use crate::commands;
+use crate::output::{self, Failure, Layout, Plain};
 
 /// The registers that have arguments.
 const ARGUMENTS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
@@ -91,18 +91,15 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
         modules,
         symbols: symbols(&host.file, &report),
     };
-    let mut out: Box<dyn Write> = match &args.stepped.output {
-        Some(path) => {
-            let file = File::create(path).with_context(|| path.display().to_string())?;
-            Box::new(BufWriter::new(file))
-        }
-        None => Box::new(output::results()),
-    };
+    let mut out = Vec::new();
     match format {
         Format::Text => print_text(&mut out, &told)?,
         Format::Json => print_json(&mut out, &told)?,
     }
-    out.flush()?;
+    match &args.stepped.output {
+        Some(path) => commands::write(path, &out, None)?,
+        None => output::print(&out)?,
+    }
     let has_returned =
         |called: &Called| matches!(&called.end, End::Returned(lost) if lost.is_empty());
     let is_clean = report.calls.iter().all(has_returned) && !run::has_findings(&report.report);
@@ -285,7 +282,7 @@ fn print_text(out: &mut impl Write, told: &Told<'_>) -> io::Result<()> {
             let places: Vec<String> = distances
                 .map(|distance| format!("+{distance:#x}"))
                 .collect();
-            let name = function.name.as_deref().unwrap_or_default();
+            let name = Plain(function.name.as_deref().unwrap_or_default());
             writeln!(
                 out,
                 "{name}: never executed: the rows at {}",

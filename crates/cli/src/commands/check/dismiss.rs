@@ -10,7 +10,7 @@ use super::allow::Sources;
 use super::suppressions::{Baseline, By, Identity, Suppression, Suppressions};
 use super::{Checked, Told};
 use crate::args::CheckArgs;
-use crate::output;
+use crate::output::{self, Plain};
 
 /// All reasons that there are.
 pub(super) struct Dismissals {
@@ -38,7 +38,8 @@ impl fmt::Display for Remark {
         } = self;
         write!(
             f,
-            "{path}:{line}: {} {} {text}",
+            "{}:{line}: {} {} {text}",
+            Plain(path),
             severity.name(),
             Code::Allow.id()
         )

@@ -8,7 +8,7 @@ use super::Checked;
 use crate::output;
 
 pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
-    let mut out = output::results();
+    let mut out = output::text();
     for file in checked {
         for told in file.standing() {
             let (path, line) = told.place(file);

@@ -90,6 +90,7 @@ fn mended(file: &Arc<ElfFile>) -> anyhow::Result<Option<Vec<u8>>> {
             path.display()
         );
     }
+    file.check_unchanged()?;
     tell(path, &mended, &last.unmended);
     Ok(written)
 }

@@ -1,14 +1,12 @@
 //! `unspool check --run`: the table against what happens.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
 use unspool_check::{Declarations, Finding, Maker, Severity, Subject};
 use unspool_module::{ElfFile, demangle};
@@ -18,7 +16,8 @@ use super::json::finding_as_json;
 use super::text::tell;
 use super::told::{Surroundings, Told};
 use crate::args::{Format, StepArgs};
-use crate::output::{self, Failure, Layout};
+use crate::commands;
+use crate::output::{self, Failure, Layout, Plain};
 
 /// What was seen of one module.
 pub(super) struct Module<'r> {
@@ -32,11 +31,9 @@ pub(super) struct Module<'r> {
 }
 
 pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
-    let out: Box<dyn Write> = match &args.output {
-        Some(path) => Box::new(File::create(path).with_context(|| path.display().to_string())?),
-        // The command may write results of its own to standard output.
-        None => Box::new(io::stderr()),
-    };
+    if let Some(path) = &args.output {
+        commands::check_writable(path)?;
+    }
     let limit = args.time_limit.map_or(600, |limit| limit.get().into());
     let rows = args.from.of_a_run();
     let report = unspool_step::run(&Request {
@@ -51,12 +48,16 @@ pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
     if format == Format::Text {
         show_as_given(&mut modules, args);
     }
-    let mut out = BufWriter::new(out);
+    let mut out = Vec::new();
     match format {
         Format::Text => print_text(&mut out, &modules)?,
         Format::Json => print_json(&mut out, &report, &modules)?,
     }
-    out.flush()?;
+    match &args.output {
+        Some(path) => commands::write(path, &out, None)?,
+        // The command may write results of its own to standard output.
+        None => io::stderr().write_all(&out)?,
+    }
     give_notice(&report, limit);
     let is_failure = has_findings(&report) || report.is_late || is_without_calls(&report);
     Ok(ExitCode::from(match is_failure {
@@ -170,7 +171,7 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Re
         writeln!(
             out,
             "{}: {entered} of {count} functions called, {executed} of {} rows executed: {} findings",
-            module.path.display(),
+            output::path(module.path),
             executed + never,
             module.findings.len(),
         )?;
@@ -189,7 +190,7 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Re
             writeln!(
                 out,
                 "  let be after they had shown nothing new for long, so that not each path of theirs was compared (--visits sees more): {}",
-                let_be.join(", ")
+                Plain(&let_be.join(", "))
             )?;
         }
         let missing: usize = functions().map(|function| function.rows.missing).sum();

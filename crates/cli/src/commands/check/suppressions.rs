@@ -1,7 +1,6 @@
 //! Findings that do not count: those that a file of suppressions has a reason for, and those of a baseline.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -68,7 +67,7 @@ pub(super) struct Suppressions {
 impl Suppressions {
     /// Reads a file.
     pub(super) fn read(path: &Path) -> anyhow::Result<Suppressions> {
-        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let text = crate::commands::read_text(path)?;
         let lines = (1..).zip(text.lines());
         let lines = lines
             .filter(|(_, text)| !text.trim().is_empty() && !text.trim_start().starts_with('#'));
@@ -176,7 +175,7 @@ const SCHEMA: &str = "unspool.check.baseline";
 impl Baseline {
     /// Reads a file that [`Baseline::write`] wrote.
     pub(super) fn read(path: &Path) -> anyhow::Result<Baseline> {
-        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let text = crate::commands::read_text(path)?;
         let document: Document =
             serde_json::from_str(&text).with_context(|| path.display().to_string())?;
         if (document.schema.as_str(), document.version) != (SCHEMA, 1) {

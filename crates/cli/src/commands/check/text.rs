@@ -7,10 +7,10 @@ use unspool_check::{Line, Severity, Totals};
 use unspool_ir::Vaddr;
 
 use super::{Checked, Told};
-use crate::output;
+use crate::output::{self, Plain};
 
 pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
-    let mut out = output::results();
+    let mut out = output::text();
     let is_one = |a: &Checked, b: &Checked| a.archive.is_some() && a.archive == b.archive;
     for files in checked.chunk_by(is_one) {
         let mut totals = Totals::default();
@@ -35,7 +35,7 @@ pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
         let name = files
             .first()
             .map(|file| file.archive.as_ref().unwrap_or(&file.path));
-        let name = name.map_or_else(String::new, |name| name.display().to_string());
+        let name = name.map_or_else(String::new, |name| output::path(name));
         write!(
             out,
             "{name}: {} rows: {} proven, {} refuted, {} unproven, {} never reached",
@@ -69,9 +69,11 @@ fn is_same_file(source: &str, given: &Path) -> bool {
 pub(super) fn tell(out: &mut impl Write, file: &Path, told: &Told) -> io::Result<()> {
     let finding = &told.finding;
     let place = match &told.source {
-        Some((source, line)) if is_same_file(source, file) => format!("{}:{line}", file.display()),
-        Some((source, line)) => format!("{source}:{line}"),
-        None => format!("{}:{}", file.display(), finding.at),
+        Some((source, line)) if is_same_file(source, file) => {
+            format!("{}:{line}", output::path(file))
+        }
+        Some((source, line)) => format!("{}:{line}", Plain(source)),
+        None => format!("{}:{}", output::path(file), finding.at),
     };
     write!(
         out,
@@ -81,7 +83,7 @@ pub(super) fn tell(out: &mut impl Write, file: &Path, told: &Told) -> io::Result
         finding.message(),
     )?;
     match &told.function {
-        Some((name, distance)) => writeln!(out, "in {name}+{distance:#x}")?,
+        Some((name, distance)) => writeln!(out, "in {}+{distance:#x}", Plain(name))?,
         None => writeln!(out, "at {}", finding.at)?,
     }
     let width = |text: fn(&Line) -> &str| {

@@ -84,7 +84,7 @@ fn put(
             say(output)
         }
         None => {
-            let mut out = output::results();
+            let mut out = output::text();
             out.write_all(bytes)?;
             Ok(out.flush()?)
         }
@@ -128,7 +128,7 @@ impl Report<'_> {
     }
 
     fn print_text(&self) -> anyhow::Result<()> {
-        let mut out = output::results();
+        let mut out = output::text();
         writeln!(
             out,
             "{}: {} rows, {} different{}; {} bytes, of {} bytes of source\n  {}",

@@ -79,7 +79,7 @@ fn answer(
     (schema, list, name): (&str, &str, &str),
     find: impl Fn(&Graph<'_>) -> Vec<(String, Value)>,
 ) -> anyhow::Result<ExitCode> {
-    let mut out = output::results();
+    let mut out = output::text();
     let mut all = Vec::new();
     let inputs = Input::open(&source.file)?;
     let is_clean = each_file(&inputs, source, Arrays::AsMeant, |input, shown| {

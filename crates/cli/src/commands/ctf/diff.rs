@@ -26,7 +26,7 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
             Ok((changes, old.is_clean && new.is_clean))
         })
     })?;
-    let mut out = output::results();
+    let mut out = output::text();
     match args.format {
         Format::Text => text(&mut out, &changes)?,
         Format::Json => json(&mut out, &changes)?,

@@ -13,7 +13,7 @@ use crate::args::ctf::{CtfDumpArgs, DumpForm};
 use crate::output::{self, Failure, Layout, Plain};
 
 pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
-    let mut out = output::results();
+    let mut out = output::text();
     let arrays = match args.form {
         DumpForm::Objdump => Arrays::AsStored,
         DumpForm::C | DumpForm::Json => Arrays::AsMeant,

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
         output::notice(&format_args!("{}: {lost}", args.file.display()));
     }
     if args.target.is_missing() {
-        let mut out = output::results();
+        let mut out = output::text();
         for (name, graph) in dictionaries(&linked) {
             if !linked.children.is_empty() {
                 writeln!(out, "/* {} */\n", Plain(name))?;

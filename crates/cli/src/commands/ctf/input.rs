@@ -1,15 +1,14 @@
 //! Where types are read from: ELF files, archives of them, files that are nothing but CTF or BTF.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::Read as _;
-use std::os::unix::fs::FileTypeExt as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use unspool_ctf::{
     ARCHIVE_MAGIC, BTF_MAGIC, ElfContext, ElfSymbol, MAGIC, SymbolKind, Unit, turn_arrays,
 };
+use unspool_files::{Input as Opened, open_input};
 use unspool_ir::arch::Word;
 use unspool_module::{Container, ElfFile};
 use unspool_types::{Order, Producers, elf_context};
@@ -200,32 +199,24 @@ fn is_bare(bytes: &[u8]) -> bool {
 /// The bytes of a file that begins as CTF or BTF does, and of all that comes through a pipe, which can be read but once.
 fn bytes_of(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     let said = || format!("cannot read {}", path.display());
-    let kind = fs::metadata(path).with_context(said)?.file_type();
-    if !kind.is_file() && !kind.is_fifo() {
-        return Ok(None);
-    }
-    let mut file = fs::File::open(path).with_context(said)?;
     let mut bytes = Vec::new();
-    if kind.is_file() {
-        let start = file.by_ref().take(8).read_to_end(&mut bytes);
-        start.with_context(said)?;
-        if !is_bare(&bytes) {
-            return Ok(None);
+    let read = match open_input(path) {
+        // What it is instead is said where it is opened as an ELF file.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
+        Err(error) => Err(error),
+        Ok(Opened::Stream(mut stream)) => stream.read_to_end(&mut bytes),
+        Ok(Opened::File(mut file)) => {
+            let start = file.by_ref().take(8).read_to_end(&mut bytes);
+            start.with_context(said)?;
+            if !is_bare(&bytes) {
+                return Ok(None);
+            }
+            file.read_to_end(&mut bytes)
         }
-    }
-    let most = if kind.is_fifo() { MOST_PIPED } else { u64::MAX };
-    let rest = file.take(most.saturating_add(1)).read_to_end(&mut bytes);
-    if rest.with_context(said)? as u64 > most {
-        bail!(
-            "{} yields more than {MOST_PIPED} bytes: put them into a file first",
-            path.display()
-        );
-    }
+    };
+    read.with_context(said)?;
     Ok(Some(bytes))
 }
-
-/// No more is read from a pipe, in bytes.
-const MOST_PIPED: u64 = 1 << 30;
 
 /// The names of functions and of data that symbols have.
 #[derive(Clone, Default)]

@@ -170,6 +170,7 @@ fn form(wanted: Option<LinkSymbols>, elf: ElfContext<'_>) -> SymbolForm {
 fn put_into(file: &ElfFile, path: &Path, ctf: &[u8]) -> anyhow::Result<()> {
     let with = embed_unmapped(file, input::SECTION, ctf)
         .with_context(|| format!("cannot put types into {}", path.display()))?;
+    file.check_unchanged()?;
     let permissions = fs::metadata(path)
         .with_context(|| path.display().to_string())?
         .permissions();

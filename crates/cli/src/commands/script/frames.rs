@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use unspool_files::plain_bytes;
 use unspool_ir::{RuntimeAddr, Vaddr};
 use unspool_module::{ElfFile, Preference, Signature};
 use unspool_sampling::Space;
@@ -359,7 +360,7 @@ impl<'f> Sources<'f> {
         hexadecimal(out, frame.address, 16);
         if self.fields.symbol {
             out.push(b' ');
-            out.extend(symbol.unwrap_or(UNKNOWN).as_bytes());
+            out.extend_from_slice(&plain_bytes(symbol.unwrap_or(UNKNOWN).as_bytes()));
             if let (true, Some(_), Some(offset)) = (self.fields.offset, symbol, offset) {
                 out.extend(b"+0x");
                 hexadecimal(out, offset.wrapping_add(frame.shown.behind()), 0);
@@ -368,7 +369,7 @@ impl<'f> Sources<'f> {
         match dso {
             Some(dso) if self.fields.dso => {
                 out.extend(b" (");
-                out.extend(dso);
+                out.extend_from_slice(&plain_bytes(dso));
                 out.push(b')');
             }
             Some(_) => {}

@@ -37,8 +37,8 @@ pub(super) fn run(
     );
     // What somebody's stacks tell is for nobody else, as with perf.
     let permissions = Permissions::from_mode(0o600);
-    let (injected, reading) = commands::replace(path, Some(permissions), |out| {
-        let out = BufWriter::new(out);
+    let (injected, reading) = commands::write_by(path, Some(permissions), |out| {
+        let out = BufWriter::new(out.try_clone()?);
         let injected = unspool_sampling::inject(file, out, Finder::from_environment(), store);
         let (out, injected, reading) =
             injected.with_context(|| args.recording().display().to_string())?;

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use unspool_files::plain_bytes;
 use unspool_perf::FileEvent;
 
 use super::digits::{decimal, task, zeros};
@@ -155,12 +156,13 @@ impl<'f, W: Write> Printer<'f, W> {
         };
         let (fields, out) = (self.fields, &mut self.buffer);
         if fields.comm {
+            let name = plain_bytes(name);
             let width = match fields.ip && sample.has_stack {
                 true => 0,
                 false => 16_usize,
             };
             out.resize(out.len() + width.saturating_sub(name.len()), b' ');
-            out.extend_from_slice(name);
+            out.extend_from_slice(&name);
             out.push(b' ');
         }
         match (fields.pid, fields.tid) {
@@ -206,7 +208,7 @@ impl<'f, W: Write> Printer<'f, W> {
                 out.len() + self.width.saturating_sub(event.name.len()),
                 b' ',
             );
-            out.extend_from_slice(event.name.as_bytes());
+            out.extend_from_slice(&plain_bytes(event.name.as_bytes()));
             out.extend(b": ");
         }
     }

@@ -29,7 +29,8 @@ pub(in crate::commands) fn table(file: &ElfFile, store: &Store) -> Option<Argume
     };
     report(file.path(), missing.iter());
     // What is missing may be there the next time.
-    if let (Some(bytes), true, true) = (&made, missing.is_empty(), store.cache_folder().is_some())
+    let is_certain = missing.is_empty() && file.check_unchanged().is_ok();
+    if let (Some(bytes), true, true) = (&made, is_certain, store.cache_folder().is_some())
         && let Err(error) = store.keep_arguments(&file.content_key(), bytes)
     {
         output::notice(&error);

@@ -1,6 +1,5 @@
 //! Where reports go.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -81,7 +80,7 @@ impl<'a> Sink<'a> {
 }
 
 fn append(path: &Path, report: &[u8]) -> anyhow::Result<()> {
-    let file = File::options().append(true).open(path);
-    file.and_then(|mut file| file.write_all(report))
+    unspool_files::output::append(path)
+        .and_then(|mut file| file.write_all(report))
         .with_context(|| format!("cannot write {}", path.display()))
 }

@@ -16,12 +16,17 @@ pub(super) fn print(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> 
         writeln!(out)?;
         print_thread(out, report, thread)?;
     }
-    let problems = report.seen.space.problems();
+    let space = &report.seen.space;
+    let unusable = space.problems().into_iter();
+    let unusable = unusable.map(|problem| output::with_causes(problem));
+    let changed = space.changed_files().into_iter();
+    let changed = changed.map(|problem| output::with_causes(&problem));
+    let problems: Vec<_> = unusable.chain(changed).collect();
     if !problems.is_empty() {
         writeln!(out, "\nfiles that cannot be used:")?;
     }
     for problem in problems {
-        writeln!(out, "  {}", Plain(&output::with_causes(problem)))?;
+        writeln!(out, "  {}", Plain(&problem))?;
     }
     Ok(())
 }

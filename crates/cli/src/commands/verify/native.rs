@@ -1,7 +1,6 @@
 //! `unspool verify FILE OUT.so` and `unspool verify --as native`: objects of machine code against the rows that they
 //! were made of.
 
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -53,7 +52,7 @@ pub(crate) fn run(file: &Path, object: &Path, format: Format) -> anyhow::Result<
     let started = Instant::now();
     let proof = prove_given(file, object)?;
     match format {
-        Format::Text => print(&mut output::results(), object, &proof)?,
+        Format::Text => print(&mut output::text(), object, &proof)?,
         Format::Json => {
             let mut body = proof.as_json(file);
             if let Some(fields) = body.as_object_mut() {
@@ -131,7 +130,7 @@ fn print_all(
     total: &Total,
     seconds: f64,
 ) -> anyhow::Result<()> {
-    let mut out = output::results();
+    let mut out = output::text();
     let proofs = outcomes
         .iter()
         .filter_map(|(file, proof)| Some((file, proof.as_ref().ok()?)));
@@ -258,7 +257,7 @@ fn has_no_code(error: &anyhow::Error) -> bool {
 /// Proves the object of a file that is given.
 fn prove_given(path: &Path, object_path: &Path) -> anyhow::Result<Proof> {
     let name = || object_path.display().to_string();
-    let bytes = fs::read(object_path).with_context(name)?;
+    let bytes = super::read_table(object_path)?;
     let object = Object::parse(&bytes).with_context(name)?;
     let file = ElfFile::open(path)?;
     let key = file.content_key();

@@ -1,0 +1,234 @@
+//! Opening files to read them.
+
+use std::fmt::{self, Display};
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// What a path leads to that is not a regular file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A folder.
+    Directory,
+    /// A pipe, named or not.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character or block device.
+    Device,
+}
+
+impl Kind {
+    /// What a file is; `None` for a regular one.
+    #[must_use]
+    pub fn new(kind: FileType) -> Option<Kind> {
+        match kind {
+            kind if kind.is_file() => None,
+            kind if kind.is_dir() => Some(Kind::Directory),
+            kind if kind.is_fifo() => Some(Kind::Fifo),
+            kind if kind.is_socket() => Some(Kind::Socket),
+            _ => Some(Kind::Device),
+        }
+    }
+
+    fn of(metadata: &Metadata) -> Result<(), NotRegular> {
+        Kind::new(metadata.file_type()).map_or(Ok(()), |kind| Err(NotRegular(kind)))
+    }
+}
+
+impl Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Directory => "directory",
+            Kind::Fifo => "pipe",
+            Kind::Socket => "socket",
+            Kind::Device => "device",
+        })
+    }
+}
+
+/// A regular file is wanted, and the path leads to something else. The source of an [`io::Error`] of kind
+/// [`io::ErrorKind::InvalidInput`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a {0}, not a regular file{remedy}", remedy = self.remedy())]
+pub struct NotRegular(pub Kind);
+
+impl NotRegular {
+    fn remedy(self) -> &'static str {
+        match self.0 {
+            Kind::Fifo => ": write what it yields to a file first",
+            _ => "",
+        }
+    }
+}
+
+impl From<NotRegular> for io::Error {
+    fn from(error: NotRegular) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
+/// Opens a regular file for reading.
+///
+/// The path may be a stranger's. A FIFO is not waited for, and a device, whose opening may have
+/// effects, is not opened; if the path changes meanwhile, the opened descriptor decides. The descriptor
+/// is closed in programs that are run, and a terminal does not become this session's.
+///
+/// # Errors
+///
+/// What the system says, or [`NotRegular`].
+pub fn open(path: &Path) -> io::Result<File> {
+    Kind::of(&fs::metadata(path)?)?;
+    open_with(path, 0)
+}
+
+/// As [`open`]; a symbolic link is not followed, as one in a folder that everybody may write to should not be.
+///
+/// # Errors
+///
+/// As for [`open`]; for a link, what the system says.
+pub fn open_no_link(path: &Path) -> io::Result<File> {
+    let metadata = fs::symlink_metadata(path)?;
+    if !metadata.is_symlink() {
+        Kind::of(&metadata)?;
+    }
+    open_with(path, libc::O_NOFOLLOW)
+}
+
+fn open_with(path: &Path, flags: i32) -> io::Result<File> {
+    // `std` adds `O_CLOEXEC`.
+    let flags = flags | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    Kind::of(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Whether somebody else can change a file or a folder: it belongs to neither the user nor root, or others may write
+/// to it.
+#[must_use]
+pub fn is_stranger(metadata: &Metadata) -> bool {
+    let owner = metadata.uid();
+    let is_ours = owner == 0 || owner == rustix::process::geteuid().as_raw();
+    !is_ours || metadata.mode() & 0o022 != 0
+}
+
+/// No more is read from a pipe, in bytes: it has no size that could be looked at before.
+pub const MAX_STREAM_BYTES: u64 = 1 << 30;
+
+/// Something that is read.
+#[derive(Debug)]
+pub enum Input {
+    /// A regular file.
+    File(File),
+    /// A pipe, which can be read once.
+    Stream(Stream),
+}
+
+/// A pipe. Reads fail with [`TooLong`] behind [`MAX_STREAM_BYTES`].
+#[derive(Debug)]
+pub struct Stream {
+    file: File,
+    left: u64,
+}
+
+/// A pipe yields more than is read. The source of an [`io::Error`] of kind [`io::ErrorKind::FileTooLarge`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it yields more than {MAX_STREAM_BYTES} bytes: write them to a file first")]
+pub struct TooLong;
+
+/// Opens a regular file, or a pipe that the user has named: waits for who writes to it, and signals
+/// interrupt that as they do any program.
+///
+/// # Errors
+///
+/// What the system says, or [`NotRegular`] for a directory, a device or a socket.
+pub fn open_input(path: &Path) -> io::Result<Input> {
+    let wanted = |metadata: &Metadata| match Kind::new(metadata.file_type()) {
+        None => Ok(false),
+        Some(Kind::Fifo) => Ok(true),
+        Some(other) => Err(NotRegular(other)),
+    };
+    if !wanted(&fs::metadata(path)?)? {
+        return open(path).map(Input::File);
+    }
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOCTTY)
+        .open(path)?;
+    Ok(match wanted(&file.metadata()?)? {
+        false => Input::File(file),
+        true => Input::Stream(Stream {
+            file,
+            left: MAX_STREAM_BYTES,
+        }),
+    })
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(into)?;
+        let left = self.left.checked_sub(read as u64);
+        self.left = left.ok_or_else(|| io::Error::new(io::ErrorKind::FileTooLarge, TooLong))?;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// A FIFO without a writer would be waited for.
+    #[test]
+    fn what_is_no_regular_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let (fifo, socket) = (folder.path().join("fifo"), folder.path().join("socket"));
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .unwrap();
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let refused = |path: &Path| open(path).unwrap_err().to_string();
+        assert_eq!(
+            refused(&fifo),
+            "a pipe, not a regular file: write what it yields to a file first"
+        );
+        assert_eq!(refused(&socket), "a socket, not a regular file");
+        assert_eq!(refused(folder.path()), "a directory, not a regular file");
+        assert_eq!(
+            refused(Path::new("/dev/zero")),
+            "a device, not a regular file"
+        );
+        for path in [&*socket, folder.path(), Path::new("/dev/zero")] {
+            assert_eq!(
+                open_input(path).unwrap_err().kind(),
+                io::ErrorKind::InvalidInput
+            );
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_read_to_its_limit() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        io::Write::write_all(&mut writer, b"0123456789").unwrap();
+        let file = File::from(std::os::fd::OwnedFd::from(reader));
+        let mut stream = Stream { file, left: 8 };
+        let mut bytes = [0; 8];
+        stream.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"01234567");
+        assert_eq!(
+            stream.read(&mut bytes).unwrap_err().kind(),
+            io::ErrorKind::FileTooLarge
+        );
+    }
+}

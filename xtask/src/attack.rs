@@ -1,0 +1,685 @@
+//! `cargo xtask attack`: what a stranger does to root's unspool (`docs/security.md`), each attack a function.
+//!
+//! The stranger is a user without a name and without rights. Each attack ends with an error if it has some success.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::Error;
+
+/// What `cargo xtask attack --help` prints.
+pub const HELP: &str = "\
+usage: cargo xtask attack [--only TEXT] [--unspool PATH]
+
+Acts as a stranger and attacks root's unspool in each way that docs/security.md speaks of. Needs root.
+
+  --only TEXT      only attacks with TEXT in their names
+  --unspool PATH   the command to attack (default: the one of this repository, which is built)
+";
+
+/// An attack: its name in `docs/security.md`, and what it does.
+struct Attack {
+    name: &'static str,
+    run: fn(&Scene) -> Result<(), Error>,
+}
+
+const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "truncated-libraries",
+        run: truncated_libraries,
+    },
+    Attack {
+        name: "overwritten-library",
+        run: overwritten_library,
+    },
+    Attack {
+        name: "link-in-sticky-folder",
+        run: link_in_sticky_folder,
+    },
+    Attack {
+        name: "file-in-sticky-folder",
+        run: file_in_sticky_folder,
+    },
+    Attack {
+        name: "special-files",
+        run: special_files,
+    },
+    Attack {
+        name: "terminal-escapes",
+        run: terminal_escapes,
+    },
+];
+
+/// The stranger's user and group.
+const STRANGER: u32 = 65_533;
+
+/// What `cargo xtask attack` was asked for.
+#[derive(Debug, Default)]
+pub struct Options {
+    only: String,
+    unspool: Option<PathBuf>,
+}
+
+impl Options {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be understood.
+    pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Options, Error> {
+        let mut options = Options::default();
+        while let Some(arg) = args.next() {
+            let value = args.next().ok_or("an option without a value: see --help")?;
+            match arg.to_str() {
+                Some("--only") => options.only = value.to_string_lossy().into_owned(),
+                Some("--unspool") => options.unspool = Some(value.into()),
+                _ => return Err(format!("{}: see --help", arg.to_string_lossy()).into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Runs the attacks; whether none had success.
+///
+/// # Errors
+///
+/// They cannot be run: this is not root, or something does not compile.
+pub fn run(options: &Options, out: &mut impl Write) -> Result<bool, Error> {
+    if fs::metadata("/proc/self")?.uid() != 0 {
+        writeln!(out, "cargo xtask attack acts as two users: run it as root")?;
+        return Ok(false);
+    }
+    let unspool = match &options.unspool {
+        Some(path) => path.canonicalize()?,
+        None => build()?,
+    };
+    let mut is_clean = true;
+    for attack in ATTACKS
+        .iter()
+        .filter(|attack| attack.name.contains(&options.only))
+    {
+        let scene = Scene::new(&unspool)?;
+        let begun = Instant::now();
+        let result = (attack.run)(&scene);
+        let seconds = begun.elapsed().as_secs_f64();
+        match result {
+            Ok(()) => writeln!(out, "{:24} {seconds:5.1} s  held off", attack.name)?,
+            Err(error) => {
+                is_clean = false;
+                writeln!(
+                    out,
+                    "{:24} {seconds:5.1} s  SUCCEEDED: {error}",
+                    attack.name
+                )?;
+            }
+        }
+    }
+    Ok(is_clean)
+}
+
+fn build() -> Result<PathBuf, Error> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "--package", "unspool-cli"]);
+    match build.status()?.success() {
+        true => Ok(Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../target/debug/unspool")
+            .canonicalize()?),
+        false => Err("unspool does not compile".into()),
+    }
+}
+
+/// Where an attack takes place: a folder of root's, with one that everybody may write to and one that is the
+/// stranger's.
+struct Scene {
+    unspool: PathBuf,
+    folder: PathBuf,
+    sticky: PathBuf,
+    strange: PathBuf,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Who is ended with the attack.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It and its children: it leads a group.
+        let _ = Command::new("kill")
+            .args(["-KILL", "--", &format!("-{}", self.0.id())])
+            .status();
+        let _ = self.0.wait();
+    }
+}
+
+impl Scene {
+    fn new(unspool: &Path) -> Result<Scene, Error> {
+        // Not below a folder that strangers may not look into.
+        let folder = crate::programs::scratch(Path::new("/tmp"), "unspool-attack");
+        let (sticky, strange) = (folder.join("sticky"), folder.join("strange"));
+        for (path, mode) in [(&folder, 0o755), (&sticky, 0o1777), (&strange, 0o755)] {
+            fs::create_dir(path)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        }
+        chown(&strange, Some(STRANGER), Some(STRANGER))?;
+        Ok(Scene {
+            unspool: unspool.to_owned(),
+            folder,
+            sticky,
+            strange,
+        })
+    }
+
+    /// Compiles a program of this task's.
+    fn compile(
+        &self,
+        source: &str,
+        name: impl AsRef<OsStr>,
+        options: &[&str],
+    ) -> Result<PathBuf, Error> {
+        let gcc = crate::packages::path("/usr/bin/gcc")?;
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("src/attack")
+            .join(source);
+        let program = self.folder.join(name.as_ref());
+        let made = Command::new(gcc)
+            .args(["-O1", "-o"])
+            .arg(&program)
+            .arg(source)
+            .args(options)
+            .status()?;
+        match made.success() {
+            true => Ok(program),
+            false => Err("an attack does not compile".into()),
+        }
+    }
+
+    /// Begins what is ended with the attack, as a user.
+    fn begin(&self, user: u32, program: &Path, arguments: &[&OsStr]) -> Result<Ended, Error> {
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .uid(user)
+            .gid(user)
+            .process_group(0)
+            .current_dir(&self.strange);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Ok(Ended(command.spawn()?))
+    }
+
+    /// Root's command, with a fresh cache, at most 4 GiB of memory and so many seconds.
+    fn unspool(&self, seconds: u32) -> Command {
+        let mut command = Command::new("/usr/bin/timeout");
+        command.args(["-s", "ABRT", "-k", "1", &seconds.to_string()]);
+        command.args(["/usr/bin/prlimit", "--as=4294967296", "--core=0"]);
+        command
+            .arg(&self.unspool)
+            .env("XDG_CACHE_HOME", self.folder.join("cache"));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// What the command says; an error if a signal ended it, or it took too long.
+    fn survive(&self, command: &mut Command) -> Result<Output, Error> {
+        let output = command.output()?;
+        let status = output.status;
+        // As `timeout` has it: 124 of one that takes too long, 128 and more of one that died.
+        let is_dead = status.signal().is_some()
+            || status.code().is_some_and(|code| code == 124 || code >= 128);
+        match is_dead || String::from_utf8_lossy(&output.stderr).contains("panicked") {
+            true => Err(said(command, &output).into()),
+            false => Ok(output),
+        }
+    }
+
+    fn succeed(&self, command: &mut Command) -> Result<String, Error> {
+        let output = self.survive(command)?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(said(command, &output).into()),
+        }
+    }
+}
+
+fn said(command: &Command, output: &Output) -> String {
+    let arguments = command.get_args().map(OsStr::to_string_lossy);
+    let arguments = arguments.collect::<Vec<_>>().join(" ");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    format!(
+        "{}: {}: {}",
+        arguments.escape_debug(),
+        output.status,
+        stderr.escape_debug()
+    )
+}
+
+fn pid(ended: &Ended) -> String {
+    ended.0.id().to_string()
+}
+
+/// The children of a process.
+fn children(pid: &str) -> Vec<String> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    children
+        .unwrap_or_default()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect()
+}
+
+fn truncated_libraries(scene: &Scene) -> Result<(), Error> {
+    changed_libraries(scene, "truncate")
+}
+
+fn overwritten_library(scene: &Scene) -> Result<(), Error> {
+    changed_libraries(scene, "overwrite")
+}
+
+/// A stranger's process changes the libraries that its children run in, while everything is recorded and their stacks are
+/// shown. Nothing dies, and the stacks of another process are complete.
+fn changed_libraries(scene: &Scene, how: &str) -> Result<(), Error> {
+    let library = ["-shared", "-fPIC", "-g"];
+    let first = scene.compile("library.c", "first.so", &library)?;
+    let second = scene.compile(
+        "library.c",
+        "second.so",
+        &[&library[..], &["-DSECOND"]].concat(),
+    )?;
+    let changes = scene.compile("changes.c", "changes", &["-ldl"])?;
+    let victim = scene.compile("victim.c", "victim", &["-g"])?;
+    let victim = scene.begin(0, &victim, &[])?;
+    let arguments = [
+        how.as_ref(),
+        scene.strange.as_os_str(),
+        first.as_os_str(),
+        second.as_os_str(),
+    ];
+    let stranger = scene.begin(STRANGER, &changes, &arguments)?;
+    let profile = scene.folder.join("profile");
+    let mut record = scene.unspool(30);
+    record
+        .args(["record", "--all", "-F", "499", "-d", "3", "-o"])
+        .arg(&profile);
+    let recorded = thread::scope(|scope| {
+        let recorder = scope.spawn(|| scene.succeed(&mut record));
+        while !recorder.is_finished() {
+            for child in children(&pid(&stranger)) {
+                scene.survive(scene.unspool(20).args(["stack", "--args", &child]))?;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        recorder
+            .join()
+            .map_err(|_| Error::from("the recorder's thread"))?
+    });
+    recorded?;
+    let script = scene.succeed(scene.unspool(20).arg("script").arg(&profile))?;
+    let pid = pid(&victim);
+    let stacks: Vec<&str> = script
+        .split("\n\n")
+        .filter(|stack| is_of(stack, &pid))
+        .collect();
+    let is_complete = |stack: &&&str| {
+        ["inner+", "outer+", "main+"]
+            .iter()
+            .all(|name| stack.contains(name))
+    };
+    let in_user = stacks.iter().filter(|stack| stack.contains("/victim)"));
+    let (all, complete) = (in_user.clone().count(), in_user.filter(is_complete).count());
+    // A sample may be taken between two functions.
+    match all > 50 && all - complete <= all / 50 {
+        true => Ok(()),
+        false => Err(format!("{complete} of {all} stacks of another process are complete").into()),
+    }
+}
+
+/// Whether a sample of `unspool script` is of a process: `victim 1234 [000] …`.
+fn is_of(stack: &str, pid: &str) -> bool {
+    stack.split_whitespace().nth(1) == Some(pid)
+}
+
+/// Commands that write to OUT, with what they need in the scene's folder.
+const WRITERS: &[&[&str]] = &[
+    &["record", "-o", "OUT", "--", "/bin/true"],
+    &["stack", "-o", "OUT", "PID"],
+    &["report", "PROFILE", "-o", "OUT"],
+    &["report", "PROFILE", "--as", "folded", "-o", "OUT"],
+    &["compile", "FILE", "-o", "OUT"],
+    &["compile", "FILE", "--into", "OUT"],
+    &["synth", "FILE", "-o", "OUT"],
+    &["convert", "FILE", "--to", "sframe", "-o", "OUT"],
+    &["check", "--run", "-o", "OUT", "--", "/bin/true"],
+    &["man", "OUT"],
+];
+
+/// Runs the writers, each with an output; `judge` is asked after each.
+fn write_to(
+    scene: &Scene,
+    output: &Path,
+    judge: &mut dyn FnMut(&Output) -> Result<(), String>,
+) -> Result<(), Error> {
+    let victim = scene.compile("victim.c", "victim", &["-g"])?;
+    let process = scene.begin(0, &victim, &[])?;
+    let profile = scene.folder.join("recorded");
+    scene.succeed(
+        scene
+            .unspool(20)
+            .args(["record", "-d", "0.2", "-p", &pid(&process), "-o"])
+            .arg(&profile),
+    )?;
+    for arguments in WRITERS {
+        let mut command = scene.unspool(20);
+        for argument in *arguments {
+            match *argument {
+                "OUT" => command.arg(output),
+                "PID" => command.arg(pid(&process)),
+                "PROFILE" => command.arg(&profile),
+                "FILE" => command.arg(&victim),
+                other => command.arg(other),
+            };
+        }
+        let done = scene.survive(&mut command)?;
+        judge(&done).map_err(|wrong| format!("{wrong}: {}", said(&command, &done)))?;
+    }
+    Ok(())
+}
+
+/// A setting of the kernel's that is off during an attack.
+struct SwitchedOff(PathBuf, Vec<u8>);
+
+impl SwitchedOff {
+    fn new(name: &str) -> Result<SwitchedOff, Error> {
+        let path = Path::new("/proc/sys/fs").join(name);
+        let before = fs::read(&path)?;
+        // Where it cannot be changed, the kernel's rule holds beside ours.
+        let _ = fs::write(&path, "0");
+        Ok(SwitchedOff(path, before))
+    }
+}
+
+impl Drop for SwitchedOff {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.0, &self.1);
+    }
+}
+
+/// Links of a stranger's, to a file, to a folder and on the way.
+fn link_in_sticky_folder(scene: &Scene) -> Result<(), Error> {
+    let _off = SwitchedOff::new("protected_symlinks")?;
+    let private = scene.folder.join("private");
+    fs::create_dir(&private)?;
+    let precious = private.join("precious");
+    fs::write(&precious, "precious")?;
+    let links = [
+        ("file", precious.clone()),
+        ("nothing", private.join("new")),
+        ("folder", private.clone()),
+    ];
+    for (name, target) in &links {
+        let link = scene.sticky.join(name);
+        symlink(target, &link)?;
+        std::os::unix::fs::lchown(&link, Some(STRANGER), Some(STRANGER))?;
+    }
+    for output in ["file", "nothing", "folder/new", "folder/precious"] {
+        write_to(scene, &scene.sticky.join(output), &mut |done| {
+            let names = fs::read_dir(&private)
+                .map(Iterator::count)
+                .unwrap_or_default();
+            match (fs::read(&precious), names, done.status.success()) {
+                (Ok(content), 1, false) if content == b"precious" => Ok(()),
+                (_, _, true) => Err("it was written by way of a stranger's link".to_owned()),
+                _ => Err("a file of root's was changed by way of a stranger's link".to_owned()),
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// A file and a FIFO of a stranger's, who reads what is written there.
+fn file_in_sticky_folder(scene: &Scene) -> Result<(), Error> {
+    let _off = [
+        SwitchedOff::new("protected_regular")?,
+        SwitchedOff::new("protected_fifos")?,
+    ];
+    let (file, fifo) = (scene.sticky.join("file"), scene.sticky.join("fifo"));
+    fs::write(&file, "strange")?;
+    let made = Command::new("/usr/bin/mkfifo")
+        .args(["-m", "666"])
+        .arg(&fifo)
+        .status()?;
+    if !made.success() {
+        return Err("no FIFO".into());
+    }
+    for path in [&file, &fifo] {
+        chown(path, Some(STRANGER), Some(STRANGER))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+    }
+    // Holds the FIFO open for both, so that nobody waits.
+    let hold = [
+        OsStr::new("-c"),
+        OsStr::new("exec sleep 100 <>\"$0\""),
+        fifo.as_os_str(),
+    ];
+    let _reader = scene.begin(STRANGER, Path::new("/bin/sh"), &hold)?;
+    thread::sleep(Duration::from_millis(100));
+    for path in [&file, &fifo] {
+        let before = fs::metadata(path)?;
+        write_to(scene, path, &mut |done| {
+            let now = fs::metadata(path).map(|now| (now.ino(), now.uid(), now.len()));
+            let is_same = now.is_ok_and(|now| now == (before.ino(), STRANGER, before.len()));
+            match is_same && !done.status.success() {
+                true => Ok(()),
+                false => Err("it was written to a stranger's file".to_owned()),
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Commands that read IN.
+const READERS: &[&[&str]] = &[
+    &["report", "IN"],
+    &["script", "IN"],
+    &["diff", "IN", "IN"],
+    &["stack", "--core", "IN"],
+    &["show", "IN"],
+    &["compile", "IN", "-o", "/dev/null"],
+    &["verify", "IN"],
+    &["verify", "/bin/true", "IN"],
+    &["check", "IN"],
+    &["check", "--suppressions", "IN", "/bin/true"],
+    &["check", "--baseline", "IN", "/bin/true"],
+    &["synth", "IN", "-o", "/dev/null"],
+    &["convert", "IN", "--to", "sframe"],
+    &["annotate", "IN"],
+    &["stats", "IN"],
+    &["ctf", "dump", "IN"],
+    &["ctf", "diff", "IN", "IN"],
+];
+
+/// What is no regular file, as input and as output: a command ends by itself, or by a signal that asks it to while it waits for the one who
+/// writes to a pipe.
+fn special_files(scene: &Scene) -> Result<(), Error> {
+    let (fifo, socket, folder) = (
+        scene.folder.join("fifo"),
+        scene.folder.join("socket"),
+        scene.folder.join("empty"),
+    );
+    if !Command::new("/usr/bin/mkfifo")
+        .arg(&fifo)
+        .status()?
+        .success()
+    {
+        return Err("no FIFO".into());
+    }
+    let _listener = UnixListener::bind(&socket)?;
+    fs::create_dir(&folder)?;
+    for arguments in READERS {
+        for input in [
+            &*fifo,
+            &socket,
+            &folder,
+            Path::new("/dev/zero"),
+            Path::new("/dev/tty"),
+        ] {
+            // Only a FIFO is waited for.
+            let seconds = if input == fifo { "0.4" } else { "8" };
+            let mut command = Command::new("/usr/bin/timeout");
+            command.args(["-s", "INT", "-k", "2", seconds]);
+            command.args(["/usr/bin/prlimit", "--as=4294967296"]);
+            command.arg(&scene.unspool);
+            let named = arguments.iter().map(|argument| match *argument {
+                "IN" => input.as_os_str(),
+                other => other.as_ref(),
+            });
+            command.args(named).stdin(Stdio::null());
+            command.env("XDG_CACHE_HOME", scene.folder.join("cache"));
+            let output = command.output()?;
+            let code = output.status.code();
+            // 124: the first signal ended it.
+            let is_waiting = code == Some(124) && input == fifo;
+            if !(is_waiting || matches!(code, Some(0..=2))) {
+                return Err(said(&command, &output).into());
+            }
+        }
+    }
+    for output in [&*fifo, &socket, &folder] {
+        write_to(
+            scene,
+            output,
+            &mut |done| match done.status.success() && output != folder {
+                true => Err("it was written to".to_owned()),
+                false => Ok(()),
+            },
+        )?;
+    }
+    // A pipe that somebody reads is written to.
+    let reader = Command::new("/bin/cat")
+        .arg(&fifo)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    thread::sleep(Duration::from_millis(100));
+    let mut record = scene.unspool(20);
+    scene.succeed(
+        record
+            .args(["record", "-o"])
+            .arg(&fifo)
+            .args(["--", "/bin/true"]),
+    )?;
+    let read = reader.wait_with_output()?.stdout;
+    match read.starts_with(b"unsprof\0") {
+        true => Ok(()),
+        false => Err(format!("a pipe's reader got {} bytes", read.len()).into()),
+    }
+}
+
+/// Names that would steer a terminal, end a line, or turn text around: of a file, a function, a thread.
+fn terminal_escapes(scene: &Scene) -> Result<(), Error> {
+    let name = "\u{1b}]0;x\u{7}\u{202e}\u{9b}31m\nFORGED\u{2066}";
+    let program = scene.compile("named.c", OsStr::new(name), &["-g"])?;
+    // A symbol's name, of the same length.
+    let mut bytes = fs::read(&program)?;
+    let (from, to) = (
+        b"function_XXXXXXXXXXXXXXXX",
+        b"f\x1b[31m\nFORGED\xe2\x80\xae\xc2\x9b\x7f______",
+    );
+    let places: Vec<usize> = (bytes.windows(from.len()).enumerate())
+        .filter(|(_, it)| it == from)
+        .map(|(at, _)| at)
+        .collect();
+    for at in places {
+        if let Some(place) = bytes.get_mut(at..at + from.len()) {
+            place.copy_from_slice(to);
+        }
+    }
+    fs::write(&program, bytes)?;
+    let process = scene.begin(STRANGER, &program, &[OsStr::from_bytes(b"\x1b[2J\nFORGED")])?;
+    let profile = scene.folder.join("profile");
+    let recorded = scene.survive(
+        scene
+            .unspool(20)
+            .args(["record", "-d", "0.5", "-p", &pid(&process), "-o"])
+            .arg(&profile),
+    )?;
+    let mut outputs = vec![("record".to_owned(), recorded)];
+    let pid = pid(&process);
+    let prof = profile.to_string_lossy();
+    let file = program.to_string_lossy();
+    let missing = format!("{file}.missing");
+    let commands: &[&[&str]] = &[
+        &["stack", "--args", "--locals", "--registers", &pid],
+        &["report", &prof],
+        &["report", "--as", "folded", &prof],
+        &["report", "--as", "perf-script", &prof],
+        &["report", "--as", "flamegraph", &prof],
+        &["script", &prof],
+        &["script", "--header", &prof],
+        &["diff", &prof, &prof],
+        &["show", &file],
+        &["check", &file],
+        &["check", "--format", "github", &file],
+        &["stats", &file],
+        &["verify", &file],
+        &["compile", "-o", "/dev/null", &file],
+        &["synth", "-o", "/dev/null", &file],
+        &["convert", "--to", "sframe", &file],
+        &["ctf", "dump", &file],
+        &["show", &missing],
+        &["report", &missing],
+        &["stack", "--core", &missing],
+        &["record", "-o", "/dev/null", "--", &missing],
+    ];
+    for arguments in commands {
+        outputs.push((
+            arguments.join(" "),
+            scene.survive(scene.unspool(20).args(*arguments))?,
+        ));
+    }
+    for (command, output) in &outputs {
+        for text in [&output.stdout, &output.stderr] {
+            let text = String::from_utf8_lossy(text);
+            let steers = |c: char| {
+                (c.is_control() && !"\n\t".contains(c))
+                    || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            };
+            if let Some(line) = text
+                .lines()
+                .find(|line| line.contains(steers) || line.starts_with("FORGED"))
+            {
+                return Err(format!(
+                    "unspool {}: {}",
+                    command.escape_debug(),
+                    line.escape_debug()
+                )
+                .into());
+            }
+        }
+    }
+    let shown = |(command, _): &&(String, Output)| command.starts_with("stack --args");
+    let stack = outputs
+        .iter()
+        .find(shown)
+        .map(|(_, output)| String::from_utf8_lossy(&output.stdout).into_owned());
+    match stack.is_some_and(|stack| stack.contains("\\u{1b}") && stack.contains("\\nFORGED")) {
+        true => Ok(()),
+        false => Err("the names are not shown at all".into()),
+    }
+}
