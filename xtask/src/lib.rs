@@ -3,6 +3,7 @@
 //!
 //! Not a part of the product: nothing that ships depends on it.
 
+pub mod attack;
 pub mod bad_frames;
 pub mod bench_peers;
 mod binutils;
