@@ -12,6 +12,7 @@ mod demangle;
 mod dynamic;
 mod elf;
 mod embed;
+mod environment;
 mod error;
 mod header;
 mod image;
@@ -29,7 +30,7 @@ mod sys;
 mod unwind_sections;
 
 pub use archive::{Archive, ElfMember};
-pub use build_id::{BuildId, ContentKey};
+pub use build_id::{BuildId, ContentKey, TableKey};
 pub use container::Container;
 pub use debug_file::{DebugFiles, SearchRoots};
 pub use demangle::{Signature, demangle};
@@ -38,9 +39,10 @@ pub use embed::{
     EmbedError, NewEhFrame, eh_frame_of_object, embed, embed_eh_frame, embed_sframe,
     embed_unmapped, replace_eh_frame,
 };
+pub use environment::variable;
 pub use error::ModuleError;
 pub use header::ElfKind;
-pub use image::FileState;
+pub use image::{FileState, is_trusted};
 pub use lines::{InlineFrame, Lines, assembled};
 pub use relocate::RelocationError;
 pub use section::{FoundBy, Section, SectionInfo};

@@ -303,7 +303,7 @@ impl Pages {
 
 /// A variable of the environment; none in a program that runs with more rights than its caller. Not
 /// async-signal-safe.
-pub(super) fn variable(name: &CStr) -> Option<&'static [u8]> {
+pub fn variable(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     // SAFETY: a name that ends with a zero byte; whoever changes the environment meanwhile breaks
