@@ -186,7 +186,7 @@ fn compile_tables(file: &DataFile, store: &Store) -> anyhow::Result<()> {
             && let Ok(elf) = ElfFile::open(Path::new(OsStr::from_bytes(mapped.name)))
             && let Ok(made) = compile(&elf, From::Auto)
         {
-            store.keep(&elf.content_key(), &made.encoded.bytes)?;
+            store.keep(&store.stable(&elf), &made.encoded.bytes)?;
         }
         anyhow::Ok(())
     })?;

@@ -57,6 +57,10 @@ const ATTACKS: &[Attack] = &[
         name: "terminal-escapes",
         run: terminal_escapes,
     },
+    Attack {
+        name: "poisoned-cache",
+        run: poisoned_cache,
+    },
 ];
 
 /// The stranger's user and group.
@@ -682,4 +686,61 @@ fn terminal_escapes(scene: &Scene) -> Result<(), Error> {
         true => Ok(()),
         false => Err("the names are not shown at all".into()),
     }
+}
+
+/// A stranger runs a program with the build ID of an honest one, and other rows: at a path of their own, and, in a mount
+/// namespace of their own, at the honest one's. Root records all processes and looks at stacks, with an empty cache and
+/// with what that left. The honest program's stacks are whole.
+fn poisoned_cache(scene: &Scene) -> Result<(), Error> {
+    let build = |name: &str, room: &str| {
+        let options = [
+            "-fomit-frame-pointer",
+            "-fno-optimize-sibling-calls",
+            "-Wl,--build-id=0xc0ffee",
+            room,
+        ];
+        scene.compile("honest.c", name, &options)
+    };
+    let (honest, strange) = (
+        build("honest", "-DROOM=64")?,
+        build("strange", "-DROOM=4000")?,
+    );
+    chown(&strange, Some(STRANGER), Some(STRANGER))?;
+    let plain = scene.begin(STRANGER, &strange, &[])?;
+    let unshare = crate::packages::path("/usr/bin/unshare")?;
+    let script = "mount --bind \"$0\" \"$1\" && exec \"$1\"";
+    let bind = ["-rm", "sh", "-c", script].map(OsStr::new);
+    let bind = [&bind[..], &[strange.as_os_str(), honest.as_os_str()]].concat();
+    let _in_its_place = scene.begin(STRANGER, &unshare, &bind)?;
+    let profile = scene.folder.join("profile");
+    let record = |seconds: &str| {
+        let mut record = scene.unspool(30);
+        record
+            .args(["record", "-a", "-d", seconds, "-o"])
+            .arg(&profile);
+        scene.succeed(&mut record)
+    };
+    // What the stranger runs comes first, and is kept if anything is.
+    record("1")?;
+    scene.succeed(scene.unspool(10).args(["stack", &pid(&plain)]))?;
+    for cache in ["cold", "warm"] {
+        let victim = scene.begin(0, &honest, &[])?;
+        record("2")?;
+        let mut report = scene.unspool(30);
+        report.arg("report").arg(&profile);
+        report.args(["--as", "folded", "--process", &pid(&victim)]);
+        let stacks = scene.succeed(&mut report)?;
+        let own = stacks.lines().filter(|line| line.contains("inner"));
+        let is_whole = |line: &&str| line.contains("main;outer;middle;inner");
+        let (whole, others): (Vec<&str>, Vec<&str>) = own.partition(is_whole);
+        if whole.is_empty() || !others.is_empty() {
+            return Err(format!("{cache}: stacks of the honest program: {stacks}").into());
+        }
+        let stack = scene.succeed(scene.unspool(10).args(["stack", &pid(&victim)]))?;
+        let wanted = ["middle+", "outer+", "main+", "complete"];
+        if !wanted.iter().all(|part| stack.contains(part)) {
+            return Err(format!("{cache}: {stack}").into());
+        }
+    }
+    Ok(())
 }

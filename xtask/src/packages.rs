@@ -102,6 +102,7 @@ pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/tmux", "tmux"),
     needed("/usr/bin/timeout", "coreutils"),
     needed("/usr/sbin/sysctl", "procps"),
+    needed("/usr/bin/unshare", "util-linux"),
     needed("/usr/bin/setpriv", "util-linux"),
     needed("/usr/bin/prlimit", "util-linux"),
     needed("/usr/bin/groff", "groff-base"),

@@ -102,7 +102,7 @@ fn measure(program: &Path, objects: &[PathBuf], arguments: &[String]) -> anyhow:
     let declarations = Declarations::read(&file)?;
     let subject = Subject::new(&file, &declarations, Maker::Compiler)?;
     let made = follow(&subject, file.symbols(), &prototypes);
-    let bytes = encode(&made, &file.content_key())?;
+    let bytes = encode(&made, &unspool_unwind::tables::own_key(&file))?;
     let table = Table::open(&bytes)?;
     let eh_frame = file
         .section_named(".eh_frame")?

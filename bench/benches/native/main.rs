@@ -55,7 +55,13 @@ fn measure(path: &Path, with_c: bool, folder: &Path, timer: &Path) -> anyhow::Re
     let read = started.elapsed();
     let started = Instant::now();
     let outline = Outline::of(&reading.table)?;
-    let bytes = unspool_native::object(&outline, Key::BuildId(&[0; 20]))?;
+    let bytes = unspool_native::object(
+        &outline,
+        Key {
+            build_id: &[0; 20],
+            content: &[0; 20],
+        },
+    )?;
     let made = started.elapsed();
     let source: u64 = reading.origins.iter().map(|origin| origin.size).sum();
     println!(

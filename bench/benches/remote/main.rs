@@ -19,7 +19,7 @@ use unspool_bench::recording::{record, workloads};
 use unspool_ir::{Arch, Register, RuntimeAddr};
 use unspool_module::{ElfFile, Mapping};
 use unspool_perf::{DataFile, Item, Record, Sample};
-use unspool_unwind::tables::NativeObject;
+use unspool_unwind::tables::{self, NativeObject};
 
 mod steps;
 
@@ -269,7 +269,7 @@ fn module(
 ) -> anyhow::Result<Vec<u8>> {
     let numbers = [addresses.start, addresses.end, bias];
     let mut bytes: Vec<u8> = numbers.into_iter().flat_map(u64::to_le_bytes).collect();
-    let key = file.content_key();
+    let key = tables::own_key(file);
     let object = match NativeObject::make(file, &key) {
         Ok(object) => {
             let path = folder.join(&format!("{key}.native.so"));

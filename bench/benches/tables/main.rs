@@ -106,8 +106,17 @@ fn build(file: &ElfFile) -> anyhow::Result<()> {
         let reading = reading?;
         rows = reading.table.row_count();
         let no_code = Code::default();
-        let (layout, encoded) =
-            time(|| encode(&reading.table, Key::Content(&[0; 20]), &no_code, &[]));
+        let (layout, encoded) = time(|| {
+            encode(
+                &reading.table,
+                Key {
+                    build_id: &[],
+                    content: &[0; 20],
+                },
+                &no_code,
+                &[],
+            )
+        });
         encoded?;
         let (compile, made) = time(|| tables::compile(file, From::Auto));
         let made = made?;

@@ -75,7 +75,7 @@ fn with_tables() -> anyhow::Result<()> {
 fn keep(store: &Store, path: &Path) -> anyhow::Result<()> {
     let file = ElfFile::open(path)?;
     let made = tables::compile(&file, From::Auto)?;
-    store.keep(&file.content_key(), &made.encoded.bytes)?;
+    store.keep(&store.stable(&file), &made.encoded.bytes)?;
     Ok(())
 }
 

@@ -6,14 +6,13 @@ use std::rc::Rc;
 
 use unspool_ctf::{Location, Passing};
 use unspool_ir::leb128::{put_signed, put_unsigned};
-use unspool_module::ContentKey;
+use unspool_module::{BuildId, TableKey};
 
 use crate::functions::{CallSite, Followed, Function, Row};
 use crate::prototype::{Parameter, Prototype, Shape};
 use unspool_args::format::{
-    AS_IT_IS, BUILD_ID, BY_REFERENCE, CONTENT, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO,
-    IS_REENTERED, LONGEST_KEY, MAGIC, PERHAPS_DOUBLE, SECTIONS, VERSION, passed, shape,
-    source_number,
+    AS_IT_IS, BY_REFERENCE, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO, IS_REENTERED,
+    LONGEST_BUILD_ID, MAGIC, PERHAPS_DOUBLE, SECTIONS, VERSION, passed, shape, source_number,
 };
 use unspool_args::{Found, Passed, Place, Source};
 
@@ -59,7 +58,7 @@ impl Pool {
 /// # Errors
 ///
 /// They are too far from each other.
-pub fn encode(followed: &Followed, key: &ContentKey) -> Result<Vec<u8>, TooLarge> {
+pub fn encode(followed: &Followed, key: &TableKey) -> Result<Vec<u8>, TooLarge> {
     let functions = followed.functions.iter();
     let kept: Vec<&Function> = functions.filter(|own| !own.is_silent()).collect();
     let first = kept.first().map(|function| function.start);
@@ -142,25 +141,28 @@ pub fn encode(followed: &Followed, key: &ContentKey) -> Result<Vec<u8>, TooLarge
 
 /// Puts the header before the sections.
 fn put_together(
-    key: &ContentKey,
+    key: &TableKey,
     base: u64,
     sections: &[&[u8]; SECTIONS],
 ) -> Result<Vec<u8>, TooLarge> {
-    let (kind, key) = match key {
-        ContentKey::BuildId(id) => (BUILD_ID, id.as_bytes()),
-        ContentKey::Hash(hash) => (CONTENT, &hash[..]),
-    };
-    let key = key.get(..LONGEST_KEY).unwrap_or(key);
+    let id = key
+        .build_id
+        .as_ref()
+        .map(BuildId::as_bytes)
+        .unwrap_or_default();
+    let id = id.get(..LONGEST_BUILD_ID).unwrap_or(id);
     let count = sections.first().map_or(0, |starts| starts.len() / 4);
     let number = |number: usize| u32::try_from(number).map_err(|_| TooLarge);
     let mut out = Vec::new();
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&VERSION.to_le_bytes());
-    out.push(kind);
-    out.push(u8::try_from(key.len()).unwrap_or(0));
+    out.push(u8::try_from(id.len()).unwrap_or(0));
+    out.push(0);
     out.extend_from_slice(&number(count)?.to_le_bytes());
-    out.extend_from_slice(key);
+    out.extend_from_slice(id);
     out.resize(48, 0);
+    out.extend_from_slice(&key.content);
+    out.resize(72, 0);
     out.extend_from_slice(&base.to_le_bytes());
     let mut at = HEADER;
     for section in sections {

@@ -1,7 +1,7 @@
 //! The table of a file.
 
 use unspool_check::{Declarations, Maker, Subject, SubjectError};
-use unspool_module::{DebugFiles, ElfFile, Symbols};
+use unspool_module::{DebugFiles, ElfFile, Symbols, TableKey};
 use unspool_types::TypesError;
 
 use crate::encode::{TooLarge, encode};
@@ -40,7 +40,8 @@ pub struct MadeTable {
     pub missing: Vec<TypesError>,
 }
 
-/// Makes the table of a file's arguments. `debug` are its separate debug files.
+/// Makes the table of a file's arguments. `debug` are its separate debug files, and with it make its key
+/// ([`DebugFiles::key`]); without one, the table can be used but not kept.
 ///
 /// # Errors
 ///
@@ -56,7 +57,11 @@ pub fn table_of(file: &ElfFile, debug: &DebugFiles) -> Result<MadeTable, TableEr
     let declarations = Declarations::read(file)?;
     let subject = Subject::new(file, &declarations, Maker::of(file))?;
     let symbols = Symbols::new(file, debug.debug.as_deref());
+    let key = debug.key(file).unwrap_or(TableKey {
+        build_id: file.build_id(),
+        content: [0; 20],
+    });
     let followed = follow(&subject, &symbols, &prototypes);
-    let bytes = encode(&followed, &file.content_key())?;
+    let bytes = encode(&followed, &key)?;
     Ok(MadeTable { bytes, missing })
 }

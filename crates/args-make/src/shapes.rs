@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use unspool_args::Table;
 use unspool_ctf::{Graph, TypeId};
-use unspool_module::ContentKey;
+use unspool_module::TableKey;
 
 use crate::encode::encode;
 use crate::functions::{Followed, Function};
@@ -43,7 +43,14 @@ impl Shapes {
             functions: vec![function],
             doubts: Vec::new(),
         };
-        let bytes = encode(&one, &ContentKey::Hash([0; 20])).unwrap_or_default();
+        let bytes = encode(
+            &one,
+            &TableKey {
+                build_id: None,
+                content: [0; 20],
+            },
+        )
+        .unwrap_or_default();
         Shapes { bytes }
     }
 

@@ -37,7 +37,7 @@ fn made(program: &str) -> (Followed, Vec<u8>) {
     let declarations = Declarations::read(&program).unwrap();
     let subject = Subject::new(&program, &declarations, Maker::Compiler).unwrap();
     let found = follow(&subject, program.symbols(), &prototypes_of_ctf([&object]));
-    let bytes = encode(&found, &program.content_key()).unwrap();
+    let bytes = encode(&found, &program.table_key().unwrap()).unwrap();
     assert!(
         Table::open(&bytes)
             .unwrap()

@@ -5,13 +5,15 @@
 //! | offset | bytes | |
 //! |---|---|---|
 //! | 0 | 8 | `unspargs` |
-//! | 8 | 2 | version, 7 |
-//! | 10 | 1 | what the key is: 1 a build ID, 2 a hash of the file |
-//! | 11 | 1 | how many bytes of the key count |
+//! | 8 | 2 | version, 8 |
+//! | 10 | 1 | how many bytes of the build ID count, 0 if there is none |
+//! | 11 | 1 | 0 |
 //! | 12 | 4 | the number of ranges of code |
-//! | 16 | 32 | the key |
-//! | 48 | 8 | the base: an address that ranges are relative to |
-//! | 56 | 64 | eight sections, each as offset and length of 4 bytes |
+//! | 16 | 32 | the module's build ID, or the first 32 bytes of it |
+//! | 48 | 20 | a hash of what the table was made of ([`Key`]) |
+//! | 68 | 4 | 0 |
+//! | 72 | 8 | the base: an address that ranges are relative to |
+//! | 80 | 64 | eight sections, each as offset and length of 4 bytes |
 //!
 //! and the sections are
 //!
@@ -39,20 +41,25 @@ use crate::place::Source;
 pub const MAGIC: [u8; 8] = *b"unspargs";
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// The bytes of the header.
-pub const HEADER: usize = 120;
+pub const HEADER: usize = 144;
 /// The number of sections.
 pub const SECTIONS: usize = 8;
 /// The bytes of a doubt.
 pub const DOUBT: usize = 12;
-/// The key is a build ID.
-pub const BUILD_ID: u8 = 1;
-/// The key is a hash of the file.
-pub const CONTENT: u8 = 2;
-/// The most bytes of a key.
-pub const LONGEST_KEY: usize = 32;
+/// The most bytes of a build ID.
+pub const LONGEST_BUILD_ID: usize = 32;
+
+/// What a table was made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key<'k> {
+    /// The module's build ID, of which 32 bytes count; empty if it has none.
+    pub build_id: &'k [u8],
+    /// A hash of the bytes of the module's file, and of what says which debug files were read beside it.
+    pub content: &'k [u8; 20],
+}
 
 /// Flag of a range: its function is given for certain what its prototype says.
 pub const IS_CERTAIN: u64 = 1;

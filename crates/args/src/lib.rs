@@ -16,7 +16,7 @@ mod value;
 mod whole;
 
 pub use constants::{Word, spell, write_spelled};
-pub use format::{MAGIC, VERSION};
+pub use format::{Key, MAGIC, VERSION};
 pub use place::{Doubts, Found, Held, Passed, Place, Source};
 pub use shown::{ByteAt, Shown, Text, bits_of, unsigned};
 pub use table::{

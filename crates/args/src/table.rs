@@ -3,8 +3,8 @@
 use unspool_ir::leb128::{byte, signed, take, unsigned};
 
 use crate::format::{
-    BUILD_ID, BY_REFERENCE, CONTENT, DOUBT, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO,
-    IS_REENTERED, LONGEST_KEY, MAGIC, PERHAPS_DOUBLE, SECTIONS, VERSION, passed, shape, source,
+    BY_REFERENCE, DOUBT, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO, IS_REENTERED, Key,
+    LONGEST_BUILD_ID, MAGIC, PERHAPS_DOUBLE, SECTIONS, VERSION, passed, shape, source,
 };
 use crate::place::{Doubts, Found, Held, Passed, Place, Source};
 
@@ -29,8 +29,7 @@ pub enum Corrupt {
 /// A table of arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'t> {
-    /// Which of the kinds of keys it is, and the key.
-    key: (u8, &'t [u8]),
+    key: Key<'t>,
     base: u64,
     starts: &'t [u8],
     records: &'t [u8],
@@ -71,8 +70,8 @@ impl<'t> Table<'t> {
         let mut sections = [&[][..]; SECTIONS];
         for (index, section) in sections.iter_mut().enumerate() {
             let number = |word| u32_at(bytes, word).and_then(|number| usize::try_from(number).ok());
-            let start = number(14 + 2 * index).ok_or(short(index + 1))?;
-            let length = number(15 + 2 * index).ok_or(short(index + 1))?;
+            let start = number(20 + 2 * index).ok_or(short(index + 1))?;
+            let length = number(21 + 2 * index).ok_or(short(index + 1))?;
             let end = start.checked_add(length);
             let data = end.and_then(|end| bytes.get(start..end));
             *section = data.ok_or(short(index + 1))?;
@@ -87,11 +86,13 @@ impl<'t> Table<'t> {
             names,
             doubts,
         ] = sections;
-        let length = usize::from(head[11]).min(LONGEST_KEY);
-        let key = bytes.get(16..16 + length).unwrap_or_default();
-        let base = bytes.get(48..56).and_then(|base| base.try_into().ok());
+        let length = usize::from(head[10]).min(LONGEST_BUILD_ID);
+        let build_id = bytes.get(16..16 + length).unwrap_or_default();
+        let content = bytes.get(48..).and_then(|rest| rest.first_chunk());
+        let content = content.ok_or(short(0))?;
+        let base = bytes.get(72..80).and_then(|base| base.try_into().ok());
         Ok(Table {
-            key: (head[10], key),
+            key: Key { build_id, content },
             base: base.map_or(0, u64::from_le_bytes),
             starts,
             records,
@@ -107,13 +108,13 @@ impl<'t> Table<'t> {
     /// Whether it is of the module with this build ID.
     #[must_use]
     pub fn is_of_build(&self, id: &[u8]) -> bool {
-        self.key == (BUILD_ID, id.get(..LONGEST_KEY).unwrap_or(id))
+        !id.is_empty() && self.key.build_id == id.get(..LONGEST_BUILD_ID).unwrap_or(id)
     }
 
-    /// Whether it is of the file with this hash.
+    /// What it was made of; of a build ID, 32 bytes at most.
     #[must_use]
-    pub fn is_of_content(&self, hash: &[u8]) -> bool {
-        self.key == (CONTENT, hash.get(..LONGEST_KEY).unwrap_or(hash))
+    pub fn key(&self) -> Key<'t> {
+        self.key
     }
 
     /// The number of ranges of code.

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::ops::ControlFlow;
 
 use unspool_ir::{CodeAddr, Registers};
+use unspool_module::{DebugFiles, SearchRoots};
 use unspool_types::variables::Absent;
 use unspool_unwind::Cursor;
 use unspool_unwind::local::ABI;
@@ -105,7 +106,8 @@ pub fn tell(frame: &Frame, wanted: Wanted, listener: &mut dyn Listener) -> Outco
     let mut notices = space.take_notices();
     let stacks = || std::iter::once(&stack);
     let tables = Tables::of(&space, stacks(), |file| {
-        store.find_arguments(file, &mut notices)
+        let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
+        store.find_arguments(file, &debug, &mut notices)
     });
     let files = Files::of(&space, stacks(), None);
     let described = Described::of(&files);

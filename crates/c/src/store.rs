@@ -4,7 +4,7 @@
 //! First that of the module itself (`unspool compile --into`), where the loader has mapped it; then that of a
 //! [folder](Folders). Tables of arguments are looked for in the folders, too.
 
-use unspool_compact::{Compiled, Key};
+use unspool_compact::Compiled;
 use unspool_unwind::RowRules;
 use unspool_unwind::local::store::Folders;
 use unspool_unwind::local::{self, Embedded};
@@ -49,7 +49,7 @@ fn attach(table: &'static Compiled<'static>) -> bool {
 fn embedded(build_id: &[u8], bytes: Embedded<'_>) -> Option<&'static Compiled<'static>> {
     let (Embedded::ForGood(found) | Embedded::Meanwhile(found)) = bytes;
     let table = Compiled::open(found).ok()?;
-    if build_id.is_empty() || table.key() != Key::BuildId(build_id) {
+    if build_id.is_empty() || table.key().build_id != build_id {
         return None;
     }
     let bytes = match bytes {
@@ -62,9 +62,8 @@ fn embedded(build_id: &[u8], bytes: Embedded<'_>) -> Option<&'static Compiled<'s
 
 /// The table of the module with a build ID.
 fn find(build_id: &[u8]) -> Option<&'static Compiled<'static>> {
-    let is_right = |bytes: &[u8]| {
-        Compiled::open(bytes).is_ok_and(|table| table.key() == Key::BuildId(build_id))
-    };
+    let is_right =
+        |bytes: &[u8]| Compiled::open(bytes).is_ok_and(|table| table.key().build_id == build_id);
     let bytes = first(build_id, b".unspool", is_right)?;
     files::keep(Compiled::open(bytes).ok()?)
 }

@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -134,14 +134,15 @@ fn cache(directory: &Directory) -> PathBuf {
     directory.path().join("cache/unspool")
 }
 
-/// The files of a folder by name, with their bytes.
+/// The files of a folder by name, with their bytes; not what is a folder or link there.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = fs::read_dir(folder).unwrap();
+    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let entries = entries.filter(|entry| entry.file_type().unwrap().is_file());
     let contents = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().unwrap();
         (name, fs::read(entry.path()).unwrap())
     };
-    entries.map(|entry| contents(entry.unwrap())).collect()
+    entries.map(contents).collect()
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -171,12 +172,17 @@ fn set_age(path: &Path, hours: u32) {
     file.set_modified(SystemTime::now() - age).unwrap();
 }
 
-/// The build ID of a file, as `readelf` has it.
-fn build_id(path: &str) -> String {
-    let output = tool("readelf", "binutils", &["-n", path]);
-    let text = String::from_utf8(output.stdout).unwrap();
-    let after = text.split("Build ID: ").nth(1).unwrap();
-    after.split_whitespace().next().unwrap().to_owned()
+/// What tables of a file are kept under: its build ID, as `readelf` has it, and a hash, as `sha256sum` has it.
+fn key(path: &str) -> String {
+    let text = |tool: Output| String::from_utf8(tool.stdout).unwrap();
+    let notes = text(tool("readelf", "binutils", &["-n", path]));
+    let after = notes.split("Build ID: ").nth(1).unwrap();
+    let hash = text(tool("sha256sum", "coreutils", &[path]));
+    format!(
+        "{}-{}",
+        after.split_whitespace().next().unwrap(),
+        &hash[..40]
+    )
 }
 
 /// A library of this code, whose functions are called instead of those of libc.
@@ -201,7 +207,7 @@ fn missing_tables_are_made_once_and_then_used() {
     first.assert_stack();
     assert_eq!(first.err, "");
     let folder = cache(directory);
-    let own = folder.join(format!("{}.unspool", build_id(program.path())));
+    let own = folder.join(format!("{}.unspool", key(program.path())));
     assert!(own.exists());
     assert!(names(&folder).len() >= 2, "the program and libc");
     let inode = |path: &Path| fs::metadata(path).unwrap().ino();
@@ -230,6 +236,55 @@ fn missing_tables_are_made_once_and_then_used() {
     }
 }
 
+/// Whoever makes a program chooses its build ID: one that has another's takes nothing from it, and gives it nothing.
+#[test]
+fn a_program_with_the_build_id_of_another_has_tables_of_its_own() {
+    let id = "-Wl,--build-id=0xc0ffee01c0ffee01c0ffee01c0ffee01c0ffee01";
+    let honest = Program::build("recursion.c", &["-O1", id]);
+    let other = Program::build("recursion.c", &["-O0", id]);
+    let (own, others) = (wait(&honest), wait(&other));
+    let directory = Directory::new();
+    // The other one comes first, and both again.
+    for running in [&others, &own, &others, &own] {
+        let printed = stack(running, unspool(&directory));
+        printed.assert_stack();
+        assert_eq!(printed.err, "");
+    }
+    let tables = contents(&cache(&directory));
+    let table = |program: &Program| &tables[&format!("{}.unspool", key(program.path()))];
+    assert_ne!(table(&honest), table(&other));
+}
+
+/// Also in what no look-up reads: of the table of a small program and that of libc.
+#[test]
+fn a_bit_that_was_changed_is_told() {
+    let directory = Directory::new();
+    let program = program();
+    let libc = xtask::packages::path("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
+    let mut state = 3_u64;
+    for (file, bits) in [(program.path(), 400), (libc.to_str().unwrap(), 40)] {
+        let table = directory.path().join("table");
+        let table = table.to_str().unwrap();
+        printed(unspool(&directory).args(["compile", file, "-o", table])).quiet();
+        let whole = fs::read(table).unwrap();
+        printed(unspool(&directory).args(["verify", file, table])).quiet();
+        for _ in 0..bits {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let bit = usize::try_from(state >> 20).unwrap() % (8 * whole.len());
+            let mut changed = whole.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            fs::write(table, changed).unwrap();
+            let printed = printed(unspool(&directory).args(["verify", file, table]));
+            assert!(
+                matches!(printed.status.code(), Some(1 | 2)),
+                "bit {bit} of {file}: {printed:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn nobody_else_may_look_into_the_cache_whatever_the_umask_is() {
     for umask in ["0", "022", "077"] {
@@ -241,7 +296,7 @@ fn nobody_else_may_look_into_the_cache_whatever_the_umask_is() {
         let modes = [folder.parent().unwrap(), &folder].map(mode);
         assert_eq!(modes, [0o700, 0o700], "umask {umask}");
         let tables = names(&folder);
-        assert_eq!(tables, [format!("{}.unspool", build_id(program.path()))]);
+        assert_eq!(tables, [format!("{}.unspool", key(program.path()))]);
         assert_eq!(mode(&folder.join(&tables[0])), 0o600, "umask {umask}");
     }
 }
@@ -335,7 +390,7 @@ fn a_stale_table_in_a_program_itself_is_named() {
     let mut bytes = fs::read(&path).unwrap();
     let table = bytes
         .windows(10)
-        .position(|start| start == b"unspool\0\x01\0");
+        .position(|start| start == b"unspool\0\x02\0");
     bytes[table.unwrap() + 8] = 77;
     fs::write(&path, bytes).unwrap();
     let program = Program { directory, path };
@@ -366,7 +421,7 @@ fn a_corrupt_table_is_done_without() {
     let running = wait(&program);
     let directory = &program.directory;
     stack(&running, unspool(directory)).assert_stack();
-    let path = cache(directory).join(format!("{}.unspool", build_id(program.path())));
+    let path = cache(directory).join(format!("{}.unspool", key(program.path())));
     let good = fs::read(&path).unwrap();
     for tag in [b"PIEC", b"ROWX", b"CLAS"] {
         let mut bad = good.clone();
@@ -405,7 +460,7 @@ fn without_the_cache_nothing_is_read_or_written() {
 
     stack(&running, unspool(directory)).assert_stack();
     let folder = cache(directory);
-    let own = folder.join(format!("{}.unspool", build_id(program.path())));
+    let own = folder.join(format!("{}.unspool", key(program.path())));
     fs::write(&own, "no table").unwrap();
     let before = contents(&folder);
     without(unspool(directory));
@@ -598,7 +653,7 @@ fn folders_of_the_table_path() {
     let running = wait(&program);
     let directory = &program.directory;
     stack(&running, unspool(directory)).assert_stack();
-    let name = format!("{}.unspool", build_id(program.path()));
+    let name = format!("{}.unspool", key(program.path()));
     set_mode(directory.path(), 0o755);
     fs::write(directory.path().join(&name), "no table").unwrap();
     set_mode(&directory.path().join(&name), 0o644);
@@ -727,7 +782,7 @@ fn an_ordinary_user_trusts_root_and_nobody_else() {
     first.assert_stack();
     assert_eq!(first.err, "");
     assert_eq!(show().err, "", "their own are used");
-    let table = format!("{}.unspool", build_id(program.path()));
+    let table = format!("{}.unspool", key(program.path()));
     let (own, packaged) = (cache(&directory).join(&table), at("tables").join(&table));
     assert_eq!(fs::metadata(&own).unwrap().uid(), NOBODY);
 
@@ -927,7 +982,11 @@ fn hostile_names_are_not_ours() {
     assert!(!removed.starts_with("removed 0"), "{removed}");
     assert!(!folder.join(&own[0]).exists());
     assert_empty(directory);
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), hostile.len() + 2);
+    assert_eq!(
+        fs::read_dir(&folder).unwrap().count(),
+        hostile.len() + 3,
+        "and `keys`"
+    );
 }
 
 /// Where the folder is no folder, or cannot be trusted, `cache` says so.

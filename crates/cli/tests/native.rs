@@ -298,7 +298,14 @@ fn a_rule_may_lead_to_the_last_addresses() {
     let text = format!("arch x86-64 little\nfn 0x1000..0x1001\n  0x1000  {row}\n");
     let table = unspool_ir::text::parse(&text).unwrap();
     let outline = Outline::of(&table).unwrap();
-    let bytes = unspool_native::object(&outline, Key::BuildId(&[1])).unwrap();
+    let bytes = unspool_native::object(
+        &outline,
+        Key {
+            build_id: &[1],
+            content: &[0; 20],
+        },
+    )
+    .unwrap();
     let checked = run_apart(&Object::parse(&bytes).unwrap(), &outline).unwrap();
     assert!(checked.steps > 0 && checked.differences == 0);
 }

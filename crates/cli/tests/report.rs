@@ -96,7 +96,7 @@ fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
     let module = Module {
         kind: ModuleKind::File,
         path: program.into(),
-        content: Some(ElfFile::open(program).unwrap().content_key()),
+        content: ElfFile::open(program).unwrap().content_key(),
         is_deleted: false,
         code: None,
     };

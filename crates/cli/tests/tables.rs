@@ -79,7 +79,9 @@ fn kept(folder: &Path) -> usize {
     let Ok(entries) = fs::read_dir(folder.join("cache/unspool")) else {
         return 0;
     };
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let files = entries.map(Result::unwrap);
+    let files = files.filter(|entry| entry.file_type().unwrap().is_file()); // not the links
+    let names = files.map(|entry| entry.file_name().into_string().unwrap());
     names.filter(|name| name.ends_with(".native.so")).count()
 }
 

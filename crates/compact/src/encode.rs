@@ -263,12 +263,11 @@ fn base(table: &Table, code: &Code<'_>) -> Result<Vaddr, EncodeError> {
 }
 
 fn key_bytes(key: Key<'_>) -> Vec<u8> {
-    let (kind, id) = match key {
-        Key::BuildId(id) => (Key::BUILD_ID, id),
-        Key::Content(hash) => (Key::CONTENT, hash),
-    };
-    let mut bytes = vec![kind];
-    bytes.extend_from_slice(id);
+    // A build ID has 64 bytes at most.
+    let length = key.build_id.len().min(usize::from(u8::MAX));
+    let mut bytes = vec![u8::try_from(length).unwrap_or(u8::MAX)];
+    bytes.extend_from_slice(key.build_id.get(..length).unwrap_or_default());
+    bytes.extend_from_slice(key.content);
     bytes
 }
 
@@ -328,6 +327,7 @@ fn file(
     put_u16(&mut bytes, all.len() as u64);
     bytes.push(widths.sequence);
     bytes.push(widths.row);
+    bytes.resize(HEADER, 0);
     let mut parts = vec![(Part::Header, at)];
     for (tag, content) in &all {
         bytes.extend_from_slice(tag);
@@ -339,6 +339,10 @@ fn file(
     }
     for (_, content) in &all {
         bytes.extend_from_slice(content);
+    }
+    let digest = layout::digest(&bytes);
+    if let Some(place) = bytes.get_mut(layout::DIGEST) {
+        place.copy_from_slice(&digest);
     }
     Ok(Encoded { bytes, parts })
 }

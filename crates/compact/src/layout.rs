@@ -1,4 +1,4 @@
-//! Names and numbers of the format, version 1, and the checks that opening a table makes.
+//! Names and numbers of the format, version 2, and the checks that opening a table makes.
 //!
 //! `docs/formats.md` specifies the format, with a worked example that is a test
 //! (`tests/it/example.rs`); a second reader, written from the text, is held against this crate
@@ -26,7 +26,7 @@ use crate::little::{u16_at, u32_at, u64_from};
 pub const MAGIC: [u8; 8] = *b"unspool\0";
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Bytes of a page: the unit in which pieces and steps are indexed.
 pub const PAGE: u64 = 1 << 16;
@@ -41,7 +41,10 @@ pub const MAX_PIECE_ROWS: usize = 32;
 pub const MAX_SECTIONS: u16 = 64;
 
 /// Bytes of the header without the directory.
-pub const HEADER: usize = 32;
+pub const HEADER: usize = 64;
+
+/// Where in the header the digest is: SHA-256 of the table with zeros in its place.
+pub const DIGEST: core::ops::Range<usize> = 32..64;
 
 /// Bytes of one entry of the directory.
 pub const DIRECTORY_ENTRY: usize = 16;
@@ -64,25 +67,26 @@ pub(crate) const GRANULE: u32 = 8;
 pub(crate) const ASK: u16 = 511;
 pub(crate) const LSDA_BLOCK: usize = 64;
 
-/// What a table is keyed by.
+/// The bytes of a hash of a file.
+pub const CONTENT: usize = 20;
+
+/// What a table was made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Key<'t> {
-    /// The GNU build ID of the module.
-    BuildId(&'t [u8]),
-    /// SHA-256 of the module's file, cut to 20 bytes: where there is no build ID.
-    Content(&'t [u8]),
+pub struct Key<'t> {
+    /// The GNU build ID of the module; empty if it has none.
+    pub build_id: &'t [u8],
+    /// SHA-256 of the module's file, cut to 20 bytes.
+    pub content: &'t [u8; CONTENT],
 }
 
 impl<'t> Key<'t> {
-    pub(crate) const BUILD_ID: u8 = 1;
-    pub(crate) const CONTENT: u8 = 2;
-
     fn parse(bytes: &'t [u8]) -> Option<Self> {
-        match bytes.split_first()? {
-            (&Self::BUILD_ID, id) => Some(Key::BuildId(id)),
-            (&Self::CONTENT, hash) => Some(Key::Content(hash)),
-            _ => None,
-        }
+        let (length, rest) = bytes.split_first()?;
+        let (build_id, content) = rest.split_at_checked(usize::from(*length))?;
+        Some(Key {
+            build_id,
+            content: content.try_into().ok()?,
+        })
     }
 }
 
@@ -116,6 +120,11 @@ pub enum OpenError {
     /// length does not fit.
     #[error("section `{}` is unknown, missing, given twice or has a bad place or length", tag_text(.0))]
     Section([u8; 4]),
+    /// The bytes are not those that were written; of [`check_digest`](crate::check_digest) only.
+    #[error(
+        "the table was changed or damaged since it was written: its digest is another; compile it again"
+    )]
+    Digest,
 }
 
 /// The tag as text, for messages.
@@ -215,23 +224,56 @@ pub(crate) struct Header {
     pub(crate) base: Vaddr,
 }
 
-/// Reads and checks header and directory. Takes constant time.
-pub(crate) fn open(bytes: &[u8]) -> Result<(Header, Sections<'_>, Key<'_>), OpenError> {
+/// Whether a table is, to the bit, as it was written, what look-ups do not read included: its header has the
+/// digest. Reads all of it, which opening does not.
+///
+/// # Errors
+///
+/// [`OpenError::Digest`], or that of a header that does not say where the table ends.
+#[cfg(feature = "alloc")]
+pub fn check_digest(bytes: &[u8]) -> Result<(), OpenError> {
+    let (head, table) = start(bytes)?;
+    match head.get(DIGEST) == Some(&digest(table)) {
+        true => Ok(()),
+        false => Err(OpenError::Digest),
+    }
+}
+
+/// SHA-256 of a table, with zeros where its header has the digest.
+#[cfg(feature = "alloc")]
+pub(crate) fn digest(table: &[u8]) -> [u8; 32] {
+    use sha2::{Digest as _, Sha256};
+    let mut digest = Sha256::new();
+    digest.update(table.get(..DIGEST.start).unwrap_or_default());
+    digest.update([0; 32]);
+    digest.update(table.get(DIGEST.end..).unwrap_or_default());
+    digest.finalize().into()
+}
+
+/// The header of a table, and all of the table.
+fn start(bytes: &[u8]) -> Result<(&[u8; HEADER], &[u8]), OpenError> {
     if bytes.first_chunk::<8>() != Some(&MAGIC) {
         return Err(OpenError::Magic);
     }
     let len = bytes.len() as u64;
     let truncated = |expected: u64| OpenError::Truncated { len, expected };
-    let head: &[u8; HEADER] = bytes.first_chunk().ok_or(truncated(HEADER as u64))?;
-    let version = u16_at(head, 4).unwrap_or_default();
+    // Nothing behind it is known of another version, nor how long its header is.
+    let version = u16_at(bytes, 4).ok_or(truncated(HEADER as u64))?;
     if version != VERSION {
         return Err(OpenError::Version(version));
     }
+    let head: &[u8; HEADER] = bytes.first_chunk().ok_or(truncated(HEADER as u64))?;
     let total = u32_at(head, 6).unwrap_or_default();
     let table = usize::try_from(total)
         .ok()
         .and_then(|total| bytes.get(..total))
         .ok_or(truncated(u64::from(total)))?;
+    Ok((head, table))
+}
+
+/// Reads and checks header and directory. Takes constant time.
+pub(crate) fn open(bytes: &[u8]) -> Result<(Header, Sections<'_>, Key<'_>), OpenError> {
+    let (head, table) = start(bytes)?;
     let header = header(head)?;
     let sections = directory(table, u16_at(head, 14).unwrap_or_default())?;
     check_lengths(&header, &sections)?;

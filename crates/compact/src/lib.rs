@@ -3,7 +3,7 @@
 //! [`Compiled`] opens the bytes of a table in constant time and looks up without allocating;
 //! any bytes are memory-safe to look up in, and every look-up is bounded. With the `alloc`
 //! feature [`encode`] writes a table from rows, and [`compare`] proves a table equal to the
-//! rows it was written from, address by address.
+//! rows it was written from, address by address; [`check_digest`] tells whether a bit was changed since.
 //!
 //! [`layout`] documents the format.
 #![no_std]
@@ -29,6 +29,8 @@ mod sites;
 pub use compare::{Comparison, Difference, Mismatch, compare, compare_calls, compare_rows};
 #[cfg(feature = "alloc")]
 pub use encode::{Code, EncodeError, Encoded, Part, encode, encode_synthesized};
+#[cfg(feature = "alloc")]
+pub use layout::check_digest;
 pub use layout::{Key, OpenError};
 pub use reader::{Compiled, Corrupt, EntryFacts, Hit, RowRef};
 pub use sites::{CallSites, Claim};

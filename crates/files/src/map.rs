@@ -66,6 +66,12 @@ impl Map {
         Ok(Map(Content::Mapped { map, slot }))
     }
 
+    /// Whether the bytes are those of the file, which others may change, and not this process's own.
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.0, Content::Mapped { .. })
+    }
+
     /// Whether all bytes that were read so far were those of the file. To be asked after work on the bytes is done
     /// and before its result is reported or kept.
     ///

@@ -75,7 +75,9 @@ fn hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-/// A name for the contents of a file, to key caches by.
+/// What tells the file of a module from others, where nobody else chose them: in profiles, which name it, and
+/// where its names are looked for. Whoever makes a file chooses its build ID, so that two files of one build ID
+/// need not be alike; what is kept of a file has a [`TableKey`].
 ///
 /// Printed as the build ID's digits, or as `sha256-` and 40 digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,6 +108,42 @@ impl ContentKey {
     }
 }
 
+/// What a table that is kept was made of: all bytes of a file.
+///
+/// Printed as the build ID's digits, `-`, and 40 digits of the hash; as `sha256-` and those of a file without
+/// build ID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableKey {
+    /// The build ID, by which people and the own process know the module.
+    pub build_id: Option<BuildId>,
+    /// The first 20 bytes of the SHA-256 of all its bytes.
+    pub content: [u8; 20],
+}
+
+impl TableKey {
+    /// Reads what is printed.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<TableKey> {
+        let (build_id, digits) = text.split_once('-')?;
+        let build_id = match build_id {
+            "sha256" => None,
+            digits => Some(BuildId::from_hex(digits)?),
+        };
+        let content = BuildId::from_hex(digits)?.as_bytes().try_into().ok()?;
+        Some(TableKey { build_id, content })
+    }
+}
+
+impl fmt::Display for TableKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.build_id {
+            Some(id) => write!(f, "{id}-")?,
+            None => f.write_str("sha256-")?,
+        }
+        hex(f, &self.content)
+    }
+}
+
 impl fmt::Display for ContentKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -130,6 +168,32 @@ mod tests {
         assert!(BuildId::from_hex("00ff").unwrap() < id);
         assert!(BuildId::from_hex("0100").unwrap() > id);
         assert_ne!(BuildId::new(&[1]), BuildId::new(&[1, 0]));
+    }
+
+    #[test]
+    fn table_keys_are_read_as_they_are_printed() {
+        let digits = "c5".repeat(20);
+        let keys = [
+            (BuildId::from_hex("00ff10"), format!("00ff10-{digits}")),
+            (None, format!("sha256-{digits}")),
+        ];
+        for (build_id, text) in keys {
+            let content = [0xc5; 20];
+            let key = TableKey { build_id, content };
+            assert_eq!(key.to_string(), text);
+            assert_eq!(TableKey::from_text(&text), Some(key));
+            assert_eq!(TableKey::from_text(&format!("{text}00")), None);
+        }
+        for bad in [
+            "",
+            "-",
+            "00ff10",
+            &digits,
+            &format!("-{digits}"),
+            "sha256-c5",
+        ] {
+            assert_eq!(TableKey::from_text(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::archive::Archive;
 use crate::elf::ElfFile;
 use crate::error::ModuleError;
-use crate::image::{FileState, Image};
+use crate::image::{Image, Origin};
 
 /// No compressed file is larger than this when it is decompressed, in bytes.
 const MAX_SIZE: u64 = 1 << 30;
@@ -49,8 +49,8 @@ impl Container {
     /// It cannot be read, is no ELF file, or is broken; or it is a thin archive, which holds only names.
     pub fn open(path: impl AsRef<Path>) -> Result<Container, ModuleError> {
         let path = path.as_ref();
-        let (image, state) = Image::open(path)?;
-        Container::of(path, image, Some(state))
+        let (image, origin) = Image::open(path)?;
+        Container::of(path, image, Some(origin))
     }
 
     /// The same of bytes that are in memory already, as what came through a pipe is; `name` stands for the path in errors.
@@ -62,7 +62,7 @@ impl Container {
         Container::of(name.as_ref(), Image::from(bytes), None)
     }
 
-    fn of(path: &Path, image: Image, state: Option<FileState>) -> Result<Container, ModuleError> {
+    fn of(path: &Path, image: Image, origin: Option<Origin>) -> Result<Container, ModuleError> {
         let bytes = image.bytes();
         let failed = |why: String| ModuleError::Unpack {
             file: path.to_path_buf(),
@@ -83,8 +83,8 @@ impl Container {
                 ))
             }
             false => {
-                let file = match state {
-                    Some(state) => ElfFile::from_opened(path, (image, state)),
+                let file = match origin {
+                    Some(origin) => ElfFile::from_opened(path, (image, origin)),
                     None => ElfFile::from_image(path.to_path_buf(), image),
                 };
                 Ok(Container::File(Box::new(file?)))

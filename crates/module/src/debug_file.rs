@@ -1,14 +1,16 @@
 //! Separate debug files: where distributions put what they strip.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use crate::build_id::BuildId;
-use crate::elf::{ElfFile, until_nul};
+use unspool_files::is_stranger;
+
+use crate::build_id::{BuildId, TableKey};
+use crate::elf::{ElfFile, truncated_hash, until_nul};
+use crate::environment::variable;
 use crate::error::ModuleError;
 
 const DEBUG_DIRECTORY: &str = "usr/lib/debug";
@@ -38,10 +40,10 @@ impl Default for SearchRoots {
 
 impl SearchRoots {
     /// This system, perf's build-ID cache (`PERF_BUILDID_DIR`, else `~/.debug`), and the cache of debuginfod's clients
-    /// (`DEBUGINFOD_CACHE_PATH`, else `debuginfod_client` in `XDG_CACHE_HOME` or `~/.cache`).
+    /// (`DEBUGINFOD_CACHE_PATH`, else `debuginfod_client` in `XDG_CACHE_HOME` or `~/.cache`), as [`variable`] has these.
     #[must_use]
     pub fn from_environment() -> Self {
-        SearchRoots::from_variables(|name| env::var_os(name).filter(|value| !value.is_empty()))
+        SearchRoots::from_variables(variable)
     }
 
     /// The same with such variables; empty ones count for none.
@@ -78,7 +80,8 @@ impl SearchRoots {
         self.copies(id, "executable", "elf").collect()
     }
 
-    /// Where debuginfod's clients and perf keep copies, under these names.
+    /// Where debuginfod's clients and perf keep copies, under these names. What somebody else could have put there is
+    /// left out: they are looked for by build ID, which is in every file that somebody makes.
     fn copies(
         &self,
         id: BuildId,
@@ -86,14 +89,24 @@ impl SearchRoots {
         perf: &str,
     ) -> impl Iterator<Item = PathBuf> + use<> {
         let downloaded = self.debuginfod_cache.as_ref();
-        let downloaded = downloaded.map(|cache| cache.join(id.to_string()).join(debuginfod));
+        let downloaded = downloaded
+            .and_then(|cache| trusted(cache, &Path::new(&id.to_string()).join(debuginfod)));
         let kept = self.perf_cache.as_ref().zip(build_id_path(id));
-        let kept = kept.map(|(cache, path)| cache.join(path).join(perf));
+        let kept = kept.and_then(|(cache, path)| trusted(cache, &Path::new(&path).join(perf)));
         // A debuginfod client leaves an empty file where a server had none.
         let is_empty = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() == 0);
         let copies = downloaded.into_iter().chain(kept);
         copies.filter(move |path| !is_empty(path))
     }
+}
+
+/// A path in a cache, unless somebody else could have written what it leads to: the cache, its folders on the way, and
+/// the file belong to root or this user, and nobody else has the permission.
+fn trusted(cache: &Path, path: &Path) -> Option<PathBuf> {
+    let path = cache.join(path);
+    let mut on_the_way = path.ancestors().take_while(|part| part.starts_with(cache));
+    let is_trusted = |part: &Path| fs::metadata(part).is_ok_and(|found| !is_stranger(&found));
+    on_the_way.all(is_trusted).then_some(path)
 }
 
 /// `.build-id/ab/cdef…`
@@ -164,6 +177,40 @@ impl DebugFiles {
             }
         }
         found
+    }
+
+    /// What is kept of `file` is kept under this if these files, too, say something of it: a hash of their
+    /// [stamps](ElfFile::stamp), and of those of the packages beside them (`.dwp`). `None` if one of them has
+    /// none. Does not read them.
+    ///
+    /// Whose name and build ID are right need not be right: whoever may put a file beside a copy of `file`
+    /// chooses what that says.
+    #[must_use]
+    pub fn key(&self, file: &ElfFile) -> Option<TableKey> {
+        let mut stamps = Vec::new();
+        let files = [
+            Some(file),
+            self.debug.as_deref(),
+            self.supplementary.as_deref(),
+        ];
+        for file in files {
+            let Some(file) = file else {
+                stamps.push(0);
+                continue;
+            };
+            stamps.push(1);
+            stamps.extend(file.stamp()?);
+            let mut package = file.path().as_os_str().to_owned();
+            package.push(".dwp");
+            match fs::metadata(&package).is_ok_and(|package| package.is_file()) {
+                true => stamps.extend(ElfFile::open(package).ok()?.stamp()?),
+                false => stamps.push(0),
+            }
+        }
+        Some(TableKey {
+            build_id: file.build_id(),
+            content: truncated_hash(&stamps),
+        })
     }
 
     /// The first file that exists and passes; those that do not pass are remembered.

@@ -12,11 +12,11 @@ use sha2::{Digest, Sha256};
 use unspool_ir::arch::Word;
 use unspool_ir::{Abi, Endian, Vaddr};
 
-use crate::build_id::{BuildId, ContentKey};
+use crate::build_id::{BuildId, ContentKey, TableKey};
 use crate::contents::Contents;
 use crate::error::ModuleError;
 use crate::header::{self, ElfKind, Headers, Phdr, Shdr};
-use crate::image::{FileState, Image};
+use crate::image::{FileState, Image, Origin};
 use crate::layout::{self, AddressIndex};
 use crate::note;
 use crate::symbols::Symbols;
@@ -37,7 +37,7 @@ use crate::symbols::Symbols;
 #[derive(Debug)]
 pub struct ElfFile {
     path: PathBuf,
-    state: Option<FileState>,
+    origin: Option<Origin>,
     pub(crate) image: Arc<Image>,
     pub(crate) headers: Headers,
     /// Where undefined symbols of a relocatable file are.
@@ -46,7 +46,7 @@ pub struct ElfFile {
     pub(crate) contents: Vec<OnceLock<Box<Result<Contents, ModuleError>>>>,
     pub(crate) relocation_sections: OnceLock<HashMap<u32, Vec<u32>>>,
     build_id: OnceLock<Option<BuildId>>,
-    content_key: OnceLock<ContentKey>,
+    content_hash: OnceLock<Option<[u8; 20]>>,
     pub(crate) symbols: OnceLock<Symbols>,
 }
 
@@ -74,7 +74,7 @@ impl ElfFile {
     ///
     /// [`ModuleError::Changed`].
     pub fn check_unchanged(&self) -> Result<(), ModuleError> {
-        self.image.check(&self.path, self.state)
+        self.image.check(&self.path, self.state())
     }
 
     /// The ELF file that `file` has open, read from its beginning, whatever `path` leads to by
@@ -90,10 +90,10 @@ impl ElfFile {
 
     pub(crate) fn from_opened(
         path: &Path,
-        (image, state): (Image, FileState),
+        (image, origin): (Image, Origin),
     ) -> Result<ElfFile, ModuleError> {
         let mut file = ElfFile::from_image(path.to_path_buf(), image)?;
-        file.state = Some(state);
+        file.origin = Some(origin);
         Ok(file)
     }
 
@@ -122,7 +122,7 @@ impl ElfFile {
         let contents = sections.iter().map(|_| OnceLock::new()).collect();
         Ok(ElfFile {
             path,
-            state: None,
+            origin: None,
             image: Arc::new(image),
             headers,
             externals,
@@ -130,7 +130,7 @@ impl ElfFile {
             contents,
             relocation_sections: OnceLock::new(),
             build_id: OnceLock::new(),
-            content_key: OnceLock::new(),
+            content_hash: OnceLock::new(),
             symbols: OnceLock::new(),
         })
     }
@@ -145,7 +145,26 @@ impl ElfFile {
     /// opened by a path.
     #[must_use]
     pub fn state(&self) -> Option<FileState> {
-        self.state
+        Some(self.origin?.state)
+    }
+
+    /// Whether, when it was opened, only root and this user could write to the file: one of them owns it, nobody
+    /// else has the permission, and its mount honours set-user-ID bits, as no mount does that other users
+    /// control. `false` for one that was not opened by a path.
+    #[must_use]
+    pub fn is_trusted(&self) -> bool {
+        self.origin.is_some_and(|origin| origin.is_trusted)
+    }
+
+    /// What changes if the file's contents do: its state, as bytes. `None` for a file whose contents could change
+    /// without that: if it is not trusted ([`ElfFile::is_trusted`]), if it changed just before it was opened, and
+    /// where the file system keeps times in whole seconds.
+    #[must_use]
+    pub fn stamp(&self) -> Option<Vec<u8>> {
+        let origin = self
+            .origin
+            .filter(|origin| origin.is_trusted && origin.is_settled)?;
+        Some(origin.state.bytes())
     }
 
     /// All bytes of the file.
@@ -211,15 +230,80 @@ impl ElfFile {
         *self.build_id.get_or_init(|| note::build_id(self))
     }
 
-    /// What identifies the contents of this file: the build ID, or a hash of all its bytes.
+    /// What tells this file from others: the build ID, or a hash of all its bytes. `None` for a file without
+    /// build ID that has too many bytes ([`ElfFile::content_hash`]).
     ///
     /// The first call for a file without a build ID reads the whole file.
     #[must_use]
-    pub fn content_key(&self) -> ContentKey {
-        *self.content_key.get_or_init(|| match self.build_id() {
-            Some(id) => ContentKey::BuildId(id),
-            None => ContentKey::Hash(truncated_hash(self.bytes())),
+    pub fn content_key(&self) -> Option<ContentKey> {
+        match self.build_id() {
+            Some(id) => Some(ContentKey::BuildId(id)),
+            None => self.content_hash().map(ContentKey::Hash),
+        }
+    }
+
+    /// What is kept of this file is kept under this; `None` if it has too many bytes.
+    ///
+    /// Reads the whole file once.
+    #[must_use]
+    pub fn table_key(&self) -> Option<TableKey> {
+        Some(TableKey {
+            build_id: self.build_id(),
+            content: self.content_hash()?,
         })
+    }
+
+    /// The first 20 bytes of the SHA-256 of all bytes; `None` if there are more than
+    /// [`MAX_HASHED_BYTES`](ElfFile::MAX_HASHED_BYTES), or in a file that somebody else can write to more than
+    /// [`MAX_UNTRUSTED_BYTES`](ElfFile::MAX_UNTRUSTED_BYTES). Such a file may be large and take no room (a
+    /// sparse one).
+    ///
+    /// Reads the whole file once. If it is mapped, and somebody writes to it meanwhile or later, that is the hash
+    /// of neither.
+    #[must_use]
+    pub fn content_hash(&self) -> Option<[u8; 20]> {
+        let hash =
+            || (self.bytes().len() as u64 <= self.most()).then(|| truncated_hash(self.bytes()));
+        *self.content_hash.get_or_init(hash)
+    }
+
+    /// Whether the hash is there already.
+    #[must_use]
+    pub fn is_hashed(&self) -> bool {
+        self.content_hash.get().is_some()
+    }
+
+    /// A larger file is not hashed or copied, in bytes.
+    pub const MAX_HASHED_BYTES: u64 = 1 << 30;
+
+    /// A larger file that somebody else can write to is not hashed or copied, in bytes.
+    pub const MAX_UNTRUSTED_BYTES: u64 = 64 << 20;
+
+    fn most(&self) -> u64 {
+        match self.image.is_private() || self.is_trusted() {
+            true => ElfFile::MAX_HASHED_BYTES,
+            false => ElfFile::MAX_UNTRUSTED_BYTES,
+        }
+    }
+
+    /// Whether nobody can change the bytes of this file: they were read, or handed in, not mapped.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        self.image.is_private()
+    }
+
+    /// The same file with its bytes copied into memory, where nobody can change them; `None` if there are too
+    /// many ([`ElfFile::content_hash`]), or it is private already. What is learned of the copy is true of one
+    /// content, and its hash is that content's.
+    #[must_use]
+    pub fn private_copy(&self) -> Option<ElfFile> {
+        if self.is_private() || self.bytes().len() as u64 > self.most() {
+            return None;
+        }
+        let image = Image::from(self.bytes().to_vec());
+        let mut copy = ElfFile::from_image(self.path.clone(), image).ok()?;
+        copy.origin = self.origin;
+        Some(copy)
     }
 
     /// The file name of the dynamic loader (`PT_INTERP`), if the file asks for one.
@@ -318,7 +402,7 @@ impl ElfFile {
     }
 }
 
-fn truncated_hash(bytes: &[u8]) -> [u8; 20] {
+pub(crate) fn truncated_hash(bytes: &[u8]) -> [u8; 20] {
     let digest = Sha256::digest(bytes);
     let mut key = [0; 20];
     key.iter_mut().zip(digest).for_each(|(to, from)| *to = from);

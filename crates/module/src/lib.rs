@@ -12,6 +12,7 @@ mod demangle;
 mod dynamic;
 mod elf;
 mod embed;
+mod environment;
 mod error;
 mod header;
 mod image;
@@ -25,10 +26,11 @@ mod segment;
 mod symbol_sources;
 mod symbols;
 mod symtab;
+mod sys;
 mod unwind_sections;
 
 pub use archive::{Archive, ElfMember};
-pub use build_id::{BuildId, ContentKey};
+pub use build_id::{BuildId, ContentKey, TableKey};
 pub use container::Container;
 pub use debug_file::{DebugFiles, SearchRoots};
 pub use demangle::{Signature, demangle};
@@ -37,6 +39,7 @@ pub use embed::{
     EmbedError, NewEhFrame, eh_frame_of_object, embed, embed_eh_frame, embed_sframe,
     embed_unmapped, replace_eh_frame,
 };
+pub use environment::variable;
 pub use error::ModuleError;
 pub use header::ElfKind;
 pub use image::FileState;

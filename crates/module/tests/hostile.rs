@@ -36,7 +36,10 @@ fn ask_everything(bytes: Vec<u8>, addr: Vaddr) -> usize {
     );
     count(file.sframes().is_ok_and(|sections| !sections.is_empty()));
     count(file.build_id().is_some());
-    count(file.content_key().to_string().len() > 2);
+    count(
+        file.table_key()
+            .is_some_and(|key| key.to_string().len() > 2),
+    );
     count(file.program_interpreter().is_some());
     count(file.program_headers_vaddr().is_some());
     count(file.text_base().is_some());

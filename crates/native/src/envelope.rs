@@ -11,11 +11,11 @@ use crate::elf::{self, Part, SECTIONS, Section, Segment};
 
 /// What the module is known by that a table is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key<'k> {
-    /// Its GNU build ID.
-    BuildId(&'k [u8]),
-    /// A hash of its bytes, where it has none.
-    Content(&'k [u8]),
+pub struct Key<'k> {
+    /// Its GNU build ID; empty if it has none.
+    pub build_id: &'k [u8],
+    /// A hash of its bytes.
+    pub content: &'k [u8; 20],
 }
 
 /// The function that is exported.
@@ -24,9 +24,9 @@ const NAME: &[u8] = b"\0unspool_step\0";
 /// The bytes of the digest, SHA-256, which is the object's own build ID.
 const DIGEST: usize = 32;
 
-/// The type of the note that names the module: a byte as in the key of a compiled table (1 build ID, 2 hash), and
-/// its bytes.
-const NOTE_MODULE: u32 = 1;
+/// The type of the note that names the module, as the key of a compiled table does: a byte with the length of its build
+/// ID, the build ID, and 20 bytes of a hash.
+const NOTE_MODULE: u32 = 2;
 
 /// The sections, in their order.
 const BUILD_ID: usize = 0;
@@ -196,7 +196,7 @@ pub(crate) fn module_note_head(length: usize) -> [u8; MODULE_NOTE_HEAD] {
 
 pub(crate) const MODULE_NOTE_HEAD: usize = 20;
 
-/// What a module's note says, if it is one: the kind of the key, and its bytes.
+/// What a module's note says, if it is one: its key, as in a compiled table.
 pub(crate) fn module_of(content: &[u8]) -> Option<&[u8]> {
     let length = content.get(4..)?.first_chunk()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
@@ -205,5 +205,6 @@ pub(crate) fn module_of(content: &[u8]) -> Option<&[u8]> {
     let is_note = head == module_note_head(length)
         && rest.len() == length.next_multiple_of(4)
         && padding.iter().all(|byte| *byte == 0);
-    (is_note && matches!(key, [1 | 2, ..])).then_some(key)
+    let is_key = |length: &u8| key.len() == 1 + usize::from(*length) + 20;
+    (is_note && key.first().is_some_and(is_key)).then_some(key)
 }

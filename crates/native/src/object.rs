@@ -86,13 +86,13 @@ pub fn object(outline: &Outline<'_>, key: Key<'_>) -> Result<Vec<u8>, NativeErro
 const HEADERS: usize = 2048;
 
 fn module_note(key: Key<'_>) -> Vec<u8> {
-    let (kind, id) = match key {
-        Key::BuildId(id) => (1, id),
-        Key::Content(hash) => (2, hash),
-    };
-    let mut note = Vec::from(module_note_head(1 + id.len()));
-    note.push(kind);
+    // A build ID has 64 bytes at most.
+    let length = u8::try_from(key.build_id.len()).unwrap_or(0);
+    let id = key.build_id.get(..usize::from(length)).unwrap_or_default();
+    let mut note = Vec::from(module_note_head(1 + id.len() + key.content.len()));
+    note.push(length);
     note.extend(id);
+    note.extend(key.content);
     note.resize(note.len().next_multiple_of(4), 0);
     note
 }

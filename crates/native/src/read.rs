@@ -116,11 +116,12 @@ impl<'b> Object<'b> {
     /// What the module is known by that it is of.
     #[must_use]
     pub fn key(&self) -> Option<Key<'b>> {
-        match self.module.split_first()? {
-            (1, id) => Some(Key::BuildId(id)),
-            (2, hash) => Some(Key::Content(hash)),
-            _ => None,
-        }
+        let (length, rest) = self.module.split_first()?;
+        let (build_id, content) = rest.split_at_checked(usize::from(*length))?;
+        Some(Key {
+            build_id,
+            content: content.try_into().ok()?,
+        })
     }
 
     fn part(&self, number: usize) -> Part {

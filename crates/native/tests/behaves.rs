@@ -207,7 +207,13 @@ impl Bench {
         let direct = self.folder.path().join("direct.so");
         std::fs::write(
             &direct,
-            unspool_native::object(outline, Key::BuildId(&[1; 20]))?,
+            unspool_native::object(
+                outline,
+                Key {
+                    build_id: &[1; 20],
+                    content: &[0; 20],
+                },
+            )?,
         )?;
         let source = self.folder.path().join("table.c");
         let mut text = String::new();
@@ -345,7 +351,13 @@ fn real_files() -> Outcome<()> {
         let direct = bench.folder.path().join("direct.so");
         std::fs::write(
             &direct,
-            unspool_native::object(&outline, Key::BuildId(&[1; 20]))?,
+            unspool_native::object(
+                &outline,
+                Key {
+                    build_id: &[1; 20],
+                    content: &[0; 20],
+                },
+            )?,
         )?;
         compare(&table, &addresses, &[direct], &bench)?;
     }
@@ -370,7 +382,13 @@ fn rules_of_all_kinds() -> Outcome<()> {
 fn proofs_tell_rows_apart() -> Outcome<()> {
     let mut rows = all_kinds();
     let right = table(&rows)?;
-    let bytes = unspool_native::object(&Outline::of(&right)?, Key::BuildId(&[1]))?;
+    let bytes = unspool_native::object(
+        &Outline::of(&right)?,
+        Key {
+            build_id: &[1],
+            content: &[0; 20],
+        },
+    )?;
     let object = Object::parse(&bytes)?;
     let proof = prove(&object, &right)?;
     assert_eq!(proof.unproven, []);
@@ -506,7 +524,13 @@ fn debuggers_see_through_the_code() -> Outcome<()> {
     let object = bench.folder.path().join("direct.so");
     std::fs::write(
         &object,
-        unspool_native::object(&Outline::of(&table)?, Key::BuildId(&[1; 20]))?,
+        unspool_native::object(
+            &Outline::of(&table)?,
+            Key {
+                build_id: &[1; 20],
+                content: &[0; 20],
+            },
+        )?,
     )?;
     let mut registers = Registers::new();
     registers.set(Register(7), FAR + 64);
@@ -548,9 +572,21 @@ fn objects_are_read_back() -> Outcome<()> {
     let file = ElfFile::open(&xtask::packages::path("/lib64/ld-linux-x86-64.so.2")?)?;
     let table = tables::read(&file, From::Auto)?.table;
     let outline = Outline::of(&table)?;
-    let bytes = unspool_native::object(&outline, Key::BuildId(&[7; 20]))?;
+    let bytes = unspool_native::object(
+        &outline,
+        Key {
+            build_id: &[7; 20],
+            content: &[0; 20],
+        },
+    )?;
     let object = Object::parse(&bytes)?;
-    assert_eq!(object.key(), Some(Key::BuildId(&[7; 20])));
+    assert_eq!(
+        object.key(),
+        Some(Key {
+            build_id: &[7; 20],
+            content: &[0; 20]
+        })
+    );
     let (starts, bodies) = object.starts()?;
     assert_eq!(bodies as usize, outline.rows().len() + 1);
     let expected = outline.starts().map(|start| BodyStart {

@@ -135,7 +135,8 @@ impl Wanted {
     /// Prepares a file if it has a function that is asked for, and the store has its table.
     pub(crate) fn attach_kept(&self, file: &File, store: &Store) {
         // What is found and not used is told where tables are made.
-        let found = store.find_arguments(file.tables.file(), &mut Vec::new());
+        let debug = DebugFiles::locate(file.tables.file(), &SearchRoots::from_environment());
+        let found = store.find_arguments(file.tables.file(), &debug, &mut Vec::new());
         if let Some(table) = found
             && let Some(entries) = self.entries(file.tables.file())
         {

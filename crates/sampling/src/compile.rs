@@ -63,11 +63,11 @@ fn run(queue: &Receiver<Work>, store: &Store, wanted: Option<&Wanted>) {
 }
 
 fn compile_table(file: &File, store: &Store) {
-    // Of those that are identified it was looked for when they were opened.
-    if file.content.get().is_none() && file.find_table(store) {
+    // Of those whose hash was known it was looked for when they were opened.
+    if file.find_table(store) {
         return;
     }
-    let elf = file.tables.file();
+    let elf = &*store.stable(file.tables.file());
     // A file without tables, or with none that can be compiled, is read as it is.
     let Ok(made) = compile(elf, From::Auto) else {
         return;
@@ -78,8 +78,6 @@ fn compile_table(file: &File, store: &Store) {
         _ => return,
     }
     // That it cannot be kept costs the next recording the same time again.
-    if let Some(content) = file.content.get() {
-        let _ = store.keep(content, &made.encoded.bytes);
-    }
+    let _ = store.keep(elf, &made.encoded.bytes);
     file.tables.attach(TableBytes::Memory(made.encoded.bytes));
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use unspool_module::{BuildId, ContentKey, ElfFile};
+use unspool_module::{BuildId, ContentKey, ElfFile, FileState};
 use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Device, Mapping, Mappings};
 use unspool_unwind::tables::{FileTables, Form, Store};
@@ -32,7 +32,7 @@ pub struct File {
     pub root: Option<Arc<Root>>,
     /// What identifies its contents, once that is known: to hash a large file takes longer than rings have
     /// room.
-    pub(crate) content: OnceLock<ContentKey>,
+    pub(crate) content: OnceLock<Option<ContentKey>>,
     /// What is asked of its functions' arguments, once its table of them is there.
     pub(crate) arguments: OnceLock<FileArguments>,
 }
@@ -87,13 +87,25 @@ pub struct Found {
     pub root: Option<Arc<Root>>,
 }
 
-/// What tells a mapped file from others.
+/// What tells a mapped file from others. Its name and build ID alone do not: a process may have other mounts, and in
+/// these a file that has both.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
     name: Option<OsString>,
     device: Device,
     inode: u64,
     build_id: Option<BuildId>,
+    /// `None` of what is not a file: the vDSO.
+    distinction: Option<Distinction>,
+}
+
+/// What tells files of one name and build ID apart.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub enum Distinction {
+    /// Nothing: a recording knows no more of them.
+    Name,
+    /// Where a file is and when it was changed.
+    State(FileState),
 }
 
 /// Finds what a process has mapped.
@@ -109,6 +121,9 @@ pub trait Finder {
         mapping: &Mapping,
         build_id: Option<BuildId>,
     ) -> Result<Found, FileProblem>;
+
+    /// What tells the file of a mapping from others of its name; `None` if it has to be opened to know.
+    fn distinction(&self, pid: u32, mapping: &Mapping) -> Option<Distinction>;
 
     /// Opens a file of a process that is no module, at its beginning.
     fn other_file(&mut self, pid: u32, mapping: &Mapping) -> Option<fs::File>;
@@ -204,11 +219,23 @@ impl Files {
             device: mapping.device,
             inode: mapping.inode,
             build_id,
+            distinction: self.finder.distinction(pid, mapping),
         };
         if let Some(file) = self.opened.get(&key) {
             return Ok(Arc::clone(file));
         }
         let found = self.finder.file(pid, mapping, build_id)?;
+        let opened = || found.file.state().map(Distinction::State);
+        let key = Key {
+            distinction: key
+                .distinction
+                .filter(|known| *known == Distinction::Name)
+                .or_else(opened),
+            ..key
+        };
+        if let Some(file) = self.opened.get(&key) {
+            return Ok(Arc::clone(file));
+        }
         let (elf, root) = (Arc::new(found.file), found.root);
         let name = mapping.name.clone().unwrap_or_default();
         let tables = FileTables::new(Arc::clone(&elf)).for_walks();
@@ -226,8 +253,11 @@ impl Files {
             arguments: OnceLock::new(),
         });
         self.next += 1;
-        // Those that have to be hashed are identified by the compiler, which then looks for their tables.
-        let looks_now = self.compiler.is_none() || elf.build_id().is_some();
+        if elf.build_id().is_some() {
+            file.identify(&self.store);
+        }
+        // Of those that have to be hashed, the compiler looks for the tables.
+        let looks_now = self.compiler.is_none() || self.store.knows(&elf);
         let has_table = looks_now && file.find_table(&self.store);
         if looks_now && let Some(wanted) = &self.wanted {
             wanted.attach_kept(&file, &self.store);
@@ -249,10 +279,130 @@ impl Files {
     }
 }
 
-/// Whether a file has so little code that rows can be made of it while samples wait: some milliseconds.
+/// Whether a file has so little code, and besides, that it can be hashed and rows be made of it while samples wait: some
+/// milliseconds.
 fn is_small(file: &ElfFile) -> bool {
     /// Bytes.
     const SMALL: u64 = 1 << 18;
+    const SMALL_FILE: usize = 1 << 20;
+    if file.bytes().len() > SMALL_FILE {
+        return false;
+    }
     let code = file.executable_ranges().into_iter();
     code.map(|range| range.end.0 - range.start.0).sum::<u64>() <= SMALL
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::process;
+
+    use super::*;
+
+    /// What each process has under the same name.
+    struct Processes {
+        files: Vec<PathBuf>,
+    }
+
+    impl Processes {
+        fn path(&self, pid: u32) -> &PathBuf {
+            &self.files[usize::try_from(pid).unwrap()]
+        }
+    }
+
+    impl Finder for Processes {
+        fn file(
+            &mut self,
+            pid: u32,
+            _: &Mapping,
+            build_id: Option<BuildId>,
+        ) -> Result<Found, FileProblem> {
+            let file = ElfFile::open(self.path(pid))?;
+            assert_eq!(file.build_id(), build_id);
+            Ok(Found { file, root: None })
+        }
+
+        fn distinction(&self, pid: u32, _: &Mapping) -> Option<Distinction> {
+            // Every third is gone by the time that it is asked for.
+            let state = || FileState::new(&fs::metadata(self.path(pid)).unwrap());
+            (!pid.is_multiple_of(3)).then(state).map(Distinction::State)
+        }
+
+        fn other_file(&mut self, _: u32, _: &Mapping) -> Option<fs::File> {
+            None
+        }
+
+        fn maker(&mut self, _: u32) -> Option<Maker> {
+            None
+        }
+
+        fn mappings(&self, _: u32) -> Option<Mappings> {
+            None
+        }
+
+        fn has_ended(&self, _: u32) -> bool {
+            false
+        }
+    }
+
+    /// An ELF file of a header, a segment with a build ID, and a byte.
+    fn elf(id: u8, content: u8) -> Vec<u8> {
+        let mut bytes = vec![0; 144];
+        bytes[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x00");
+        bytes[16..24].copy_from_slice(&[3, 0, 62, 0, 1, 0, 0, 0]); // ET_DYN, x86-64
+        bytes[32] = 64; // e_phoff
+        bytes[52..58].copy_from_slice(&[64, 0, 56, 0, 1, 0]);
+        bytes[64] = 4; // PT_NOTE
+        for size in [72, 96, 104] {
+            // p_offset 120, p_filesz and p_memsz 20
+            bytes[size] = if size == 72 { 120 } else { 20 };
+        }
+        let note = [
+            4, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0, b'G', b'N', b'U', 0, id, 1, 2, 3,
+        ];
+        bytes[120..140].copy_from_slice(&note);
+        bytes[143] = content;
+        bytes
+    }
+
+    /// Whatever strangers' processes map under a name and with a build ID, in whatever order: each process has the
+    /// file that it has mapped.
+    #[test]
+    fn processes_share_a_file_only_if_it_is_the_same() {
+        let folder = env::temp_dir().join(format!("unspool-files-{}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut state = 11_u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            u8::try_from((state >> 33) % below).unwrap()
+        };
+        let map = b"7f0000000000-7f0000001000 r-xp 00000000 00:00 0 /usr/lib/libc.so.6\n";
+        let maps = Mappings::parse(map);
+        let mapping = maps.iter().next().unwrap();
+        for _ in 0..50 {
+            let contents: Vec<(u8, u8)> = (0..9).map(|_| (random(2), random(3))).collect();
+            let write = |(pid, (id, content)): (usize, &(u8, u8))| {
+                let path = folder.join(pid.to_string());
+                fs::write(&path, elf(*id, *content)).unwrap();
+                path
+            };
+            let processes = Processes {
+                files: contents.iter().enumerate().map(write).collect(),
+            };
+            let store = Store::new(None, None, None);
+            let mut files = Files::without_compiler(Box::new(processes), store);
+            for _ in 0..30 {
+                let pid = random(9);
+                let (id, content) = contents[usize::from(pid)];
+                let build_id = BuildId::new(&[id, 1, 2, 3]);
+                let file = files.open(u32::from(pid), mapping, build_id).unwrap();
+                assert_eq!(file.tables.file().bytes(), elf(id, content));
+            }
+            // Each process has a file of its own here, which is opened once.
+            assert!(files.opened.len() <= contents.len());
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
 }

@@ -26,7 +26,7 @@ mod unwind;
 mod way_out;
 
 pub use arguments::{FindTable, NothingOf, Wanted};
-pub use files::{File, Files, Finder, Found};
+pub use files::{Distinction, File, Files, Finder, Found};
 pub use live::{Live, Root};
 pub use made::Maker;
 pub use processes::Processes;

@@ -11,9 +11,11 @@ use unspool_module::{BuildId, ElfFile};
 use unspool_symbols::{own_vdso, root_of};
 use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Mapping, Mappings};
-use unspool_unwind::process::{Identity, MappedFile, Route, mapped_files, open_mapped};
+use unspool_unwind::process::{
+    Identity, MappedFile, Route, mapped_files, mapped_state, open_mapped,
+};
 
-use crate::files::{Finder, Found};
+use crate::files::{Distinction, Finder, Found};
 use crate::made::Maker;
 
 /// What processes of a container, or under `chroot`, have for `/`, kept open: it can be looked into after
@@ -114,15 +116,26 @@ impl Finder for Live {
                 Err(problem) => worst = worse(worst, problem),
             }
         }
-        // The process may be gone, and its container still be known.
-        for root in &self.roots {
+        // The process may be gone, and its container still be known; or another one, in which a user has put a file
+        // of that name and build ID.
+        let known = self.roots.iter().filter_map(|root| {
             let opened = open_mapped(root.join(name), Route::Path, mapping);
-            if let Ok(file) = check(opened, name, build_id) {
-                let root = Some(Arc::clone(root));
-                return Ok(Found { file, root });
+            let file = check(opened, name, build_id).ok()?;
+            let root = Some(Arc::clone(root));
+            Some(Found { file, root })
+        });
+        let mut others = None;
+        for found in known {
+            if found.file.is_trusted() {
+                return Ok(found);
             }
+            others = others.or(Some(found));
         }
-        Err(worst)
+        others.ok_or(worst)
+    }
+
+    fn distinction(&self, pid: u32, mapping: &Mapping) -> Option<Distinction> {
+        mapped_state(pid, mapping).map(Distinction::State)
     }
 
     fn other_file(&mut self, pid: u32, mapping: &Mapping) -> Option<fs::File> {

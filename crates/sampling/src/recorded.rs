@@ -17,7 +17,7 @@ use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Mapping, Mappings};
 use unspool_unwind::tables::Store;
 
-use crate::files::{Files, Finder, Found};
+use crate::files::{Distinction, Files, Finder, Found};
 use crate::made::Maker;
 use crate::processes::Processes;
 use crate::record::{Kin, Kind, Scribe};
@@ -64,6 +64,10 @@ impl Finder for Recorded {
             Ok(file) => Ok(Found { file, root: None }),
             Err(problems) => Err(why_not(identity.path, problems)),
         }
+    }
+
+    fn distinction(&self, _pid: u32, _mapping: &Mapping) -> Option<Distinction> {
+        Some(Distinction::Name)
     }
 
     fn other_file(&mut self, _pid: u32, _mapping: &Mapping) -> Option<fs::File> {

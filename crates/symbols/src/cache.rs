@@ -1,15 +1,16 @@
-//! Names that were looked up before, by build ID: `$XDG_CACHE_HOME/unspool/names/BUILDID`; and those of the
-//! kernel, `names/kernel` (see [`crate::kernel`]).
+//! Names that were looked up before: `$XDG_CACHE_HOME/unspool/names/BUILDID-HASH`, of the files with the
+//! [key](unspool_module::DebugFiles::key) of that name; and those of the kernel, `names/kernel` (see
+//! [`crate::kernel`]).
 //!
 //! A file of a build holds one [`Table`], little-endian:
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 8 | `unspname` |
-//! | 4 | the version, 1 |
-//! | 4 | the size of the stamp in bytes |
+//! | 4 | the version, 2 |
+//! | 4 | the size of the key's text in bytes |
 //! | 5 × 4 | how many entries, functions, frames, texts, and bytes of text there are |
-//! | | the stamp: which files the names are from ([`stamp`]) |
+//! | | the key, as the file's name has it |
 //! | 20 each | entries: address (8), function, first frame, number of frames |
 //! | 20 each | functions: name, address (8), size (8) |
 //! | 16 each | frames: function, file, line, column |
@@ -20,7 +21,6 @@
 //! A file of another version, of other files, or with a wrong checksum is not used; the next table that
 //! is kept takes its place.
 
-use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -28,7 +28,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use unspool_module::{BuildId, DebugFiles, ElfFile};
+use unspool_files::is_stranger;
+use unspool_module::{BuildId, TableKey, variable};
 
 use crate::table::{Entry, FrameRecord, FunctionRecord, Table, Text, Texts};
 
@@ -36,7 +37,7 @@ use crate::table::{Entry, FrameRecord, FunctionRecord, Table, Text, Texts};
 pub(crate) const KERNEL: &str = "kernel";
 
 const MAGIC: [u8; 8] = *b"unspname";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// A table with more addresses is not kept.
 const MOST_ADDRESSES: usize = 1 << 20;
 /// A larger file is not read, in bytes.
@@ -57,7 +58,7 @@ impl NameCache {
     /// there.
     #[must_use]
     pub fn from_environment() -> Option<Self> {
-        let folder = |name: &str| env::var_os(name).map(PathBuf::from);
+        let folder = |name: &str| variable(name).map(PathBuf::from);
         let absolute = |path: Option<PathBuf>| path.filter(|path| path.is_absolute());
         let home = || Some(absolute(folder("HOME"))?.join(".cache"));
         let caches = absolute(folder("XDG_CACHE_HOME")).or_else(home)?;
@@ -101,18 +102,20 @@ impl NameCache {
         Ok((count, bytes))
     }
 
-    /// The names of a build, if they are from those files.
-    fn load(&self, id: BuildId, stamp: &[u8]) -> Option<Table> {
-        decode(&self.read(&id.to_string())?, stamp)
+    /// The names from those files.
+    fn load(&self, key: &TableKey) -> Option<Table> {
+        let name = key.to_string();
+        decode(&self.read(&name)?, name.as_bytes())
     }
 
-    /// Keeps the names of a build. Nothing is lost if that fails, but time.
-    fn keep(&self, id: BuildId, stamp: &[u8], table: &Table) -> io::Result<()> {
+    /// Keeps the names from those files. Nothing is lost if that fails, but time.
+    fn keep(&self, key: &TableKey, table: &Table) -> io::Result<()> {
         if table.entries.len() > MOST_ADDRESSES {
             return Ok(());
         }
-        match encode(table, stamp) {
-            Some(bytes) => self.write(&id.to_string(), &bytes),
+        let name = key.to_string();
+        match encode(table, name.as_bytes()) {
+            Some(bytes) => self.write(&name, &bytes),
             None => Ok(()),
         }
     }
@@ -120,14 +123,14 @@ impl NameCache {
     /// What is kept under a name, if nobody else can have written it.
     pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.folder.join(name);
-        if !is_trusted(&fs::symlink_metadata(&self.folder).ok()?) {
+        if is_stranger(&fs::symlink_metadata(&self.folder).ok()?) {
             return None;
         }
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
         let file = opened.ok()?;
         let metadata = file.metadata().ok()?;
-        if !metadata.is_file() || !is_trusted(&metadata) || metadata.len() > MOST_BYTES {
+        if !metadata.is_file() || is_stranger(&metadata) || metadata.len() > MOST_BYTES {
             return None;
         }
         let mut bytes = Vec::new();
@@ -197,8 +200,11 @@ impl NameCache {
             let Ok(metadata) = entry.metadata() else {
                 continue; // removed in between
             };
-            let is_kept =
-                name.is_some_and(|name| name == KERNEL || BuildId::from_hex(name).is_some());
+            // Earlier versions had a build ID for a name.
+            let is_build = |name| BuildId::from_hex(name).is_some();
+            let is_kept = name.is_some_and(|name| {
+                name == KERNEL || TableKey::from_text(name).is_some() || is_build(name)
+            });
             if is_kept && metadata.is_file() {
                 files.push(Kept {
                     path: entry.path(),
@@ -215,20 +221,19 @@ impl NameCache {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) cache: NameCache,
-    pub(crate) id: BuildId,
     /// Which files they are from.
-    pub(crate) stamp: Vec<u8>,
+    pub(crate) key: TableKey,
 }
 
 impl Place {
     /// The names that were kept.
     pub(crate) fn load(&self) -> Option<Table> {
-        self.cache.load(self.id, &self.stamp)
+        self.cache.load(&self.key)
     }
 
     /// Keeps names in the place of those that were.
     pub(crate) fn keep(&self, table: &Table) -> io::Result<()> {
-        self.cache.keep(self.id, &self.stamp, table)
+        self.cache.keep(&self.key, table)
     }
 }
 
@@ -237,11 +242,6 @@ struct Kept {
     path: PathBuf,
     size: u64,
     used: SystemTime,
-}
-
-/// Whether nobody but this user and root could have written it.
-fn is_trusted(metadata: &fs::Metadata) -> bool {
-    is_ours(metadata) && metadata.mode() & 0o022 == 0
 }
 
 /// Whether it is this user's or root's.
@@ -269,43 +269,11 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
             created => created?,
         }
     }
-    Ok(())
-}
-
-/// Which files names are from: what changes if one of them does, or if there is another one. `None` if
-/// that cannot be told.
-pub(crate) fn stamp(file: &ElfFile, debug: &DebugFiles) -> Option<Vec<u8>> {
-    let mut stamp = Vec::new();
-    let files = [
-        Some(file),
-        debug.debug.as_deref(),
-        debug.supplementary.as_deref(),
-    ];
-    for file in files {
-        let Some(file) = file else {
-            stamp.push(0);
-            continue;
-        };
-        stamp.push(1);
-        let state = file.state()?;
-        for number in [state.device, state.inode, state.size] {
-            stamp.extend(number.to_le_bytes());
-        }
-        for time in [state.modified, state.changed] {
-            stamp.extend(time.to_le_bytes());
-        }
-        let package = fs::metadata(with_suffix(file.path(), ".dwp"));
-        let package = package.map_or((0, 0), |file| (file.size(), file.ino()));
-        stamp.extend(package.0.to_le_bytes());
-        stamp.extend(package.1.to_le_bytes());
+    // Somebody else may have been faster.
+    match is_stranger(&fs::metadata(folder)?) {
+        true => Err(io::ErrorKind::PermissionDenied.into()),
+        false => Ok(()),
     }
-    Some(stamp)
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 /// The bytes of a table; `None` if it has more of anything than 32 bits can count.
@@ -505,7 +473,7 @@ mod tests {
 
     #[test]
     fn no_home_is_made() {
-        let home = env::temp_dir().join(format!("unspool-home-{}", std::process::id()));
+        let home = std::env::temp_dir().join(format!("unspool-home-{}", std::process::id()));
         let folder = home.join(".cache/unspool/names");
         let refused = make_folder(&folder).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::NotFound);
@@ -520,29 +488,32 @@ mod tests {
 
     #[test]
     fn one_of_many_builds_makes_room_and_strangers_files_stay() {
-        let folder = env::temp_dir().join(format!("unspool-names-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("unspool-names-{}", std::process::id()));
         let cache = NameCache::new(folder.clone());
-        let id = |byte| BuildId::new(&[byte; 20]).unwrap();
+        let key = |byte| TableKey {
+            build_id: BuildId::new(&[7; 20]),
+            content: [byte; 20],
+        };
         assert_eq!(cache.clean().unwrap(), (0, 0));
-        cache.keep(id(1), b"s", &table()).unwrap();
-        cache.keep(id(2), b"s", &table()).unwrap();
-        assert_eq!(cache.load(id(1), b"s"), Some(table()));
-        assert_eq!(cache.load(id(3), b"s"), None);
+        cache.keep(&key(1), &table()).unwrap();
+        cache.keep(&key(2), &table()).unwrap();
+        assert_eq!(cache.load(&key(1)), Some(table()));
+        assert_eq!(cache.load(&key(3)), None);
         // The one that was used longest ago goes first.
         let old = File::options()
             .append(true)
-            .open(folder.join(id(2).to_string()));
+            .open(folder.join(key(2).to_string()));
         let old = old.unwrap();
         old.set_len(LIMIT).unwrap();
         old.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         fs::write(folder.join("notes"), "").unwrap();
-        cache.keep(id(4), b"s", &table()).unwrap();
-        assert!(cache.load(id(1), b"s").is_some() && cache.load(id(4), b"s").is_some());
-        assert!(!folder.join(id(2).to_string()).exists());
+        cache.keep(&key(4), &table()).unwrap();
+        assert!(cache.load(&key(1)).is_some() && cache.load(&key(4)).is_some());
+        assert!(!folder.join(key(2).to_string()).exists());
         // Others could have written this one.
-        let path = folder.join(id(1).to_string());
+        let path = folder.join(key(1).to_string());
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o622)).unwrap();
-        assert_eq!(cache.load(id(1), b"s"), None);
+        assert_eq!(cache.load(&key(1)), None);
         let kept = cache.size().unwrap();
         assert_eq!(kept.0, 2);
         assert_eq!(cache.clean().unwrap(), kept);

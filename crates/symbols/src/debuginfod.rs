@@ -4,7 +4,6 @@
 //! whatever one of them has downloaded the other one finds: `DEBUGINFOD_CACHE_PATH/BUILDID/debuginfo`,
 //! and an empty file in its place for ten minutes where no server had one.
 
-use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
@@ -14,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use unspool_module::{BuildId, ElfFile, ModuleError, SearchRoots};
+use unspool_files::is_stranger;
+use unspool_module::{BuildId, ElfFile, ModuleError, SearchRoots, variable};
 use ureq::Agent;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
@@ -67,9 +67,7 @@ impl DebuginfodOptions {
     /// unless servers are named and there is a folder to keep files in.
     #[must_use]
     pub fn from_environment() -> Option<Self> {
-        DebuginfodOptions::from_variables(|name| {
-            env::var_os(name).filter(|value| !value.is_empty())
-        })
+        DebuginfodOptions::from_variables(variable)
     }
 
     fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
@@ -147,8 +145,12 @@ impl Fetch for Debuginfod {
         artifact: Artifact,
         report: &dyn Fn(Event<'_>),
     ) -> Result<Option<PathBuf>, DownloadError> {
-        let folder = self.options.cache.join(id.to_string());
+        let cache = &self.options.cache;
+        let folder = cache.join(id.to_string());
         let path = folder.join(artifact.name());
+        [cache, &folder, &path]
+            .into_iter()
+            .try_for_each(|path| check_trust(path))?;
         match fs::metadata(&path) {
             Ok(file) if file.len() > 0 => return Ok(Some(path)),
             Ok(file) if !is_older(file.modified().ok(), self.setting("cache_miss_s", MISS)) => {
@@ -164,7 +166,7 @@ impl Fetch for Debuginfod {
             }
             let base = url.trim_end_matches('/');
             let url = format!("{base}/buildid/{id}/{}", artifact.name());
-            match self.fetch(&url, id, &path, report) {
+            match self.fetch(&url, id, artifact, &path, report) {
                 Ok(true) => return Ok(Some(path)),
                 Ok(false) => {}
                 Err(error) => {
@@ -183,7 +185,7 @@ impl Fetch for Debuginfod {
         let is_asked = |lost: &AtomicBool| !lost.load(Ordering::Relaxed);
         if self.is_lost.iter().all(is_asked) {
             // Nothing is lost if that cannot be remembered.
-            let _ = make_folder(&folder).and_then(|()| File::create(&path));
+            let _ = self.remember_miss(&path);
         }
         Ok(None)
     }
@@ -195,6 +197,7 @@ impl Debuginfod {
         &self,
         url: &str,
         id: BuildId,
+        artifact: Artifact,
         path: &Path,
         report: &dyn Fn(Event<'_>),
     ) -> Result<bool, DownloadError> {
@@ -229,7 +232,7 @@ impl Debuginfod {
         let done = (|| {
             let mut file = create(&temporary).map_err(|error| in_cache(&temporary, &error))?;
             download.copy(response.into_body().into_reader(), &mut file)?;
-            check(url, &temporary, id)?;
+            check(url, &temporary, id, artifact)?;
             fs::rename(&temporary, path).map_err(|error| in_cache(path, &error))
         })();
         if done.is_err() {
@@ -237,6 +240,13 @@ impl Debuginfod {
             let _ = fs::remove_file(&temporary);
         }
         done.map(|()| true)
+    }
+
+    /// Leaves an empty file where no server had one.
+    fn remember_miss(&self, path: &Path) -> io::Result<()> {
+        let temporary = temporary_beside(path);
+        create(&temporary)?;
+        fs::rename(&temporary, path)
     }
 
     /// A number of seconds that the cache has in a file.
@@ -366,7 +376,7 @@ fn in_cache(path: &Path, error: &io::Error) -> DownloadError {
 
 /// The certificates that this system trusts, which may have a company's own; else Mozilla's.
 fn root_certificates() -> RootCerts {
-    let named = env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let named = variable("SSL_CERT_FILE").map(PathBuf::from);
     let files = named.into_iter().chain(CERTIFICATES.map(PathBuf::from));
     for text in files.filter_map(|path| fs::read(path).ok()) {
         let certificates: Vec<Certificate<'static>> = parse_pem(&text)
@@ -382,8 +392,19 @@ fn root_certificates() -> RootCerts {
     RootCerts::WebPki
 }
 
-/// Whether a downloaded file is a whole ELF file of the build that was asked for.
-fn check(url: &str, path: &Path, id: BuildId) -> Result<(), DownloadError> {
+/// Refuses what is in the cache and somebody else could have written: its build ID says nothing then.
+fn check_trust(path: &Path) -> Result<(), DownloadError> {
+    match fs::metadata(path) {
+        Ok(found) if is_stranger(&found) => Err(DownloadError::Cache {
+            path: path.to_path_buf(),
+            why: "not trusted: it must belong to you or root (chown) and be writable by nobody else (chmod go-w)".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a downloaded file is a whole ELF file, of the build and the kind that was asked for.
+fn check(url: &str, path: &Path, id: BuildId, artifact: Artifact) -> Result<(), DownloadError> {
     let wrong = |why: String| DownloadError::WrongFile {
         url: url.to_owned(),
         why,
@@ -393,6 +414,22 @@ fn check(url: &str, path: &Path, id: BuildId) -> Result<(), DownloadError> {
         Ok(file)
     });
     let file = checked.map_err(|error| wrong(error.to_string()))?;
+    let has_names = |name: &str| {
+        name == ".symtab" || name.starts_with(".debug_") || name.starts_with(".zdebug_")
+    };
+    let is_of_kind = file.sections().any(|section| {
+        section.has_data
+            && match artifact {
+                Artifact::DebugInfo => has_names(&section.name),
+                Artifact::Executable => section.executable,
+            }
+    });
+    if !is_of_kind {
+        return Err(wrong(format!(
+            "the server sent a file that is no {}",
+            artifact.name()
+        )));
+    }
     match file.build_id() {
         Some(found) if found == id => Ok(()),
         Some(found) => Err(wrong(format!("the server sent build ID {found}"))),
@@ -415,7 +452,7 @@ fn create(path: &Path) -> io::Result<File> {
         make_folder(folder)?;
     }
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
+    options.write(true).create_new(true).mode(0o600);
     options.open(path)
 }
 

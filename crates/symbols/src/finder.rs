@@ -227,7 +227,7 @@ fn accept(
                 }),
             }
         }
-        Some(hash) if file.content_key() != hash => Err(Problem::OtherFile { file: path() }),
+        Some(hash) if file.content_key() != Some(hash) => Err(Problem::OtherFile { file: path() }),
         _ => Ok(file),
     }
 }

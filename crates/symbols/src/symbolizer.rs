@@ -9,7 +9,7 @@ use std::thread;
 use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile, Preference, Signature};
 
-use crate::cache::{self, NameCache, Place};
+use crate::cache::{NameCache, Place};
 use crate::fetch::DownloadError;
 use crate::finder::{Finder, Identity};
 use crate::names::Names;
@@ -115,8 +115,8 @@ impl Symbolizer {
         }
     }
 
-    /// Keeps the lines and inlined functions of modules with a build ID for the next time, and takes
-    /// those that were kept. Nothing is kept of a module with a [`Problem`].
+    /// Keeps the lines and inlined functions of modules for the next time, and takes those that were kept.
+    /// Nothing is kept of a module with a [`Problem`], or whose files somebody else can write to.
     #[must_use]
     pub fn with_cache(self, cache: Option<NameCache>) -> Self {
         Symbolizer { cache, ..self }
@@ -220,8 +220,7 @@ impl Symbolizer {
             .filter(|_| self.detail == Detail::Lines)?;
         Some(Place {
             cache: cache.clone(),
-            id: opened.file.build_id()?,
-            stamp: cache::stamp(&opened.file, &opened.debug)?,
+            key: opened.debug.key(&opened.file)?,
         })
     }
 }

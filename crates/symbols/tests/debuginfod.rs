@@ -320,6 +320,7 @@ fn a_file_that_is_not_the_one_or_not_whole() {
     let cut = &program.debug[..program.debug.len() / 2];
     for (body, expected) in [
         (fs::read(other).unwrap(), "the server sent build ID"),
+        (fs::read(&program.stripped).unwrap(), "is no debuginfo"),
         (cut.to_vec(), "incomplete"),
         (b"<html>".to_vec(), "not an ELF file"),
         (Vec::new(), "empty"),
@@ -345,6 +346,38 @@ fn a_file_that_is_not_the_one_or_not_whole() {
         "{error:?}"
     );
     assert_eq!(program.cached(), [""; 0]);
+}
+
+/// Its build ID is right, as it is in all that somebody else puts there.
+#[test]
+fn what_others_could_have_put_into_the_cache_is_not_used() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let program = program("others");
+    let body = program.debug.clone();
+    let server = Server::new(move |_, stream| answer(stream, "200 OK", &body));
+    let kept = program.get(program.options(&[&server])).unwrap().unwrap();
+    for open in [&kept, kept.parent().unwrap(), &program.cache()] as [&Path; 3] {
+        let mode = fs::metadata(open).unwrap().permissions().mode();
+        let set_mode = |mode| fs::set_permissions(open, fs::Permissions::from_mode(mode)).unwrap();
+        set_mode(mode | 0o020);
+        let refused = program.get(program.options(&[&server]));
+        let is_told = matches!(&refused, Err(DownloadError::Cache { path, .. }) if path == open);
+        assert!(is_told, "{refused:?}");
+        // Nor where it is looked for without a server.
+        let roots = SearchRoots {
+            roots: Vec::new(),
+            debuginfod_cache: Some(program.cache()),
+            perf_cache: None,
+        };
+        assert!(roots.debug_files(program.id).is_empty());
+        set_mode(mode);
+        assert_eq!(roots.debug_files(program.id), std::slice::from_ref(&kept));
+    }
+    assert_eq!(
+        program.get(program.options(&[&server])).unwrap(),
+        Some(kept)
+    );
+    assert_eq!(server.count(), 1);
 }
 
 #[test]

@@ -6,9 +6,3 @@ pub(crate) fn effective_user() -> u32 {
     // SAFETY: takes nothing, cannot fail.
     unsafe { libc::geteuid() }
 }
-
-/// Whether the program runs with more rights than its caller (setuid, setgid, capabilities).
-pub(crate) fn is_privileged() -> bool {
-    // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}

@@ -8,8 +8,7 @@ mod source;
 mod store;
 mod synthesis;
 
-pub(crate) use compile::as_key;
-pub use compile::{CompileError, Made, code, compile, is_table_of, verify};
+pub use compile::{CompileError, Made, Stable, code, compile, is_table_of, own_key, verify};
 pub use file::{CodeTable, FileTables};
 pub use native::{MakeError, NativeObject, native_key};
 pub use source::{

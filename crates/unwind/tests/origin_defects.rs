@@ -32,9 +32,17 @@ fn table(rows: &str) -> Table {
 }
 
 fn compiled(table: &Table) -> Vec<u8> {
-    encode(table, Key::BuildId(&[1; 20]), &Code::default(), &[])
-        .unwrap()
-        .bytes
+    encode(
+        table,
+        Key {
+            build_id: &[1; 20],
+            content: &[0; 20],
+        },
+        &Code::default(),
+        &[],
+    )
+    .unwrap()
+    .bytes
 }
 
 fn row_at<'t>(bytes: &'t [u8], pc: u64) -> Option<Row<'t>> {
@@ -257,7 +265,7 @@ fn a_table_is_found_by_build_id_not_by_name() {
     let second = ElfFile::open(build("two", &"22".repeat(20))).unwrap();
     let made = tables::compile(&first, From::Auto).unwrap();
     store
-        .keep(&first.content_key(), &made.encoded.bytes)
+        .keep(&store.stable(&first), &made.encoded.bytes)
         .unwrap();
     let mut notices = Vec::new();
     assert!(store.find(&first, &mut notices).is_some());

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use unspool_ir::{LoadBias, Register, Row, Vaddr};
-use unspool_module::{ContentKey, ElfFile, embed};
+use unspool_module::{ElfFile, TableKey, embed};
 use unspool_unwind::tables::{
     self, FileTables, From, NativeObject, Place, Store, StoreError, TableBytes,
 };
@@ -77,7 +77,7 @@ impl World {
 
     /// The file of the module's table in a folder.
     fn place(&self, folder: &str) -> PathBuf {
-        let name = format!("{}.unspool", self.file.build_id().unwrap());
+        let name = format!("{}.unspool", self.file.table_key().unwrap());
         self.at(folder).join(name)
     }
 
@@ -212,8 +212,18 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn hash(byte: u8) -> ContentKey {
-    ContentKey::Hash([byte; 20])
+/// A file that differs from others in its last byte, and has no build ID.
+fn numbered(byte: u8) -> ElfFile {
+    let mut header = [0; 65];
+    header[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x00");
+    header[16..24].copy_from_slice(&[2, 0, 62, 0, 1, 0, 0, 0]);
+    header[52] = 64; // e_ehsize
+    header[64] = byte;
+    ElfFile::from_bytes("numbered", header.to_vec()).unwrap()
+}
+
+fn hash(byte: u8) -> TableKey {
+    numbered(byte).table_key().unwrap()
 }
 
 fn stored_names(store: &Store) -> Vec<String> {
@@ -231,12 +241,11 @@ fn the_file_itself_comes_first_then_the_path_then_the_cache() {
     let elf = embed(&world.file, tables::EMBEDDED_SECTION, &world.table, 64).unwrap();
     fs::write(world.at("embedded.so"), elf).unwrap();
     let embedded = ElfFile::open(world.at("embedded.so")).unwrap();
-    assert_eq!(embedded.content_key(), world.file.content_key());
+    assert_eq!(embedded.build_id(), world.file.build_id());
 
     let first = world.put("first", &world.marked(1));
     let second = world.put("second", &world.marked(2));
-    let key = world.file.content_key();
-    let cached = store.keep(&key, &world.marked(3)).unwrap();
+    let cached = store.keep(&world.file, &world.marked(3)).unwrap();
     assert_eq!(cached, world.place("cache/unspool"));
 
     let own = Some((Vec::new(), Place::Embedded));
@@ -255,7 +264,6 @@ fn a_stale_table_in_the_file_itself_is_named_and_the_next_place_is_tried() {
     let others = tables::compile(&other, From::Auto).unwrap().encoded.bytes;
     let mut old = world.table.clone();
     old[8] = 99;
-    let cached = world.put("cache/unspool", &world.marked(3));
     for (table, why) in [
         (old, "table format version 99 is not the supported version"),
         (others, "the table of another module"),
@@ -264,9 +272,13 @@ fn a_stale_table_in_the_file_itself_is_named_and_the_next_place_is_tried() {
         let path = world.at("embedded.so");
         fs::write(&path, elf).unwrap();
         let embedded = ElfFile::open(&path).unwrap();
+        let own = tables::compile(&embedded, From::Auto)
+            .unwrap()
+            .encoded
+            .bytes;
+        let cached = world.store().keep(&embedded, &own).unwrap();
         let (found, notices) = find(&world.store(), &embedded);
-        let place = Place::File(cached.clone());
-        assert_eq!(found, Some((world.marked(3), place)));
+        assert_eq!(found, Some((own, Place::File(cached))));
         assert_eq!(notices.len(), 1, "{notices:?}");
         let expected = format!("{}: {why}", path.display());
         assert!(notices[0].starts_with(&expected), "{notices:?}");
@@ -289,7 +301,10 @@ fn the_cache_is_where_the_xdg_base_directory_specification_says() {
         }
     }
     let none = Store::new(None, None, None);
-    for result in [none.keep(&hash(1), b"").map(drop), none.list().map(drop)] {
+    for result in [
+        none.keep(&numbered(1), b"").map(drop),
+        none.list().map(drop),
+    ] {
         assert!(matches!(result, Err(StoreError::NoCache)), "{result:?}");
     }
 }
@@ -307,15 +322,15 @@ fn several_writers_and_readers_see_whole_tables() {
             [world.table.as_slice(), &filler].concat()
         })
         .collect();
-    let (key, ends) = (world.file.content_key(), AtomicBool::new(false));
+    let (file, ends) = (&world.file, AtomicBool::new(false));
     let store = world.store();
-    store.keep(&key, &versions[0]).unwrap();
+    store.keep(file, &versions[0]).unwrap();
     thread::scope(|scope| {
         for version in &versions {
             let (store, ends) = (&store, &ends);
             scope.spawn(move || {
                 while !ends.load(Ordering::Relaxed) {
-                    store.keep(&key, version).unwrap();
+                    store.keep(file, version).unwrap();
                 }
             });
         }
@@ -343,7 +358,8 @@ fn several_writers_and_readers_see_whole_tables() {
             assert_eq!(bad, None, "length and notices of what is not whole");
         }
     });
-    assert_eq!(names(&world.at("cache/unspool")).len(), 1);
+    assert_eq!(stored_names(&world.store()).len(), 1);
+    assert_eq!(names(&world.at("cache/unspool")).len(), 2, "and its link");
 }
 
 /// A mapped table stays as it is when another takes its place.
@@ -351,10 +367,9 @@ fn several_writers_and_readers_see_whole_tables() {
 fn a_table_in_use_is_replaced_and_not_overwritten() {
     let world = World::new();
     let store = world.store();
-    let key = world.file.content_key();
-    store.keep(&key, &world.marked(1)).unwrap();
+    store.keep(&world.file, &world.marked(1)).unwrap();
     let (held, _) = store.find(&world.file, &mut Vec::new()).unwrap();
-    store.keep(&key, &world.table).unwrap();
+    store.keep(&world.file, &world.table).unwrap();
     let TableBytes::Mapped(map) = held else {
         panic!("{held:?}")
     };
@@ -370,7 +385,7 @@ fn nothing_is_left_of_a_table_that_cannot_be_written() {
     let folder = world.at("cache/unspool");
     // A folder stands in the way of the table.
     make_folder(&world.place("cache/unspool"));
-    let error = store.keep(&world.file.content_key(), &world.table);
+    let error = store.keep(&world.file, &world.table);
     let text = error.unwrap_err().to_string();
     let path = world.place("cache/unspool").display().to_string();
     assert!(text.starts_with(&format!("{path}: ")), "{text}");
@@ -416,7 +431,7 @@ fn what_killed_writers_left_is_removed_when_it_is_old() {
         (gone, stay)
     };
     let store = world.store();
-    let keep = |store: &Store| store.keep(&hash(1), b"table").map(drop);
+    let keep = |store: &Store| store.keep(&numbered(1), b"table").map(drop);
     let clean = |store: &Store| store.clean().map(drop);
     for work in [keep, clean as fn(&Store) -> _] {
         let (gone, stay) = fill();
@@ -443,7 +458,7 @@ fn a_leftover_with_our_own_number_is_in_nobodys_way() {
     for name in &left {
         write(&folder.join(name), b"half");
     }
-    let path = world.store().keep(&hash(7), b"whole").unwrap();
+    let path = world.store().keep(&numbered(7), b"whole").unwrap();
     assert_eq!(fs::read(path).unwrap(), b"whole");
     for name in &left {
         assert_eq!(fs::read(folder.join(name)).unwrap(), b"half");
@@ -528,7 +543,7 @@ fn nothing_is_written_into_a_folder_that_others_could_write_into() {
         let folder = world.at("cache/unspool");
         let cached = world.put("cache/unspool", &world.marked(1));
         let (path, notice) = flaw.make(&folder, &cached);
-        let kept = world.store().keep(&world.file.content_key(), &world.table);
+        let kept = world.store().keep(&world.file, &world.table);
         if path == folder {
             assert_eq!(kept.unwrap_err().to_string(), notice, "{flaw:?}");
             assert_eq!(fs::read(&cached).unwrap(), world.marked(1));
@@ -555,9 +570,8 @@ fn find_native(store: &Store, file: &ElfFile) -> (Option<Vec<u8>>, Vec<String>) 
 
 /// The machine code of a file's table, kept in the world's cache.
 fn keep_native(world: &World, file: &ElfFile) -> (PathBuf, Vec<u8>) {
-    let key = file.content_key();
-    let object = NativeObject::make(file, &key).unwrap();
-    let path = world.store().keep_native(&key, &object).unwrap();
+    let object = NativeObject::make(file, &tables::own_key(file)).unwrap();
+    let path = world.store().keep_native(file, &object).unwrap();
     (path, object.bytes().to_vec())
 }
 
@@ -631,7 +645,7 @@ fn root_makes_no_cache_in_the_home_of_another_user() {
     make_folder(&world.at("home"));
     chown(world.at("home"), Some(STRANGER), None).unwrap();
     let store = Store::new(None, None, Some(world.at("home").into()));
-    let text = store.keep(&hash(1), b"").unwrap_err().to_string();
+    let text = store.keep(&numbered(1), b"").unwrap_err().to_string();
     let expected = format!(
         "{}: no cache is made in a folder of user 65534; set XDG_CACHE_HOME to one of yours",
         world.at("home").display()
@@ -645,7 +659,7 @@ fn the_folders_of_a_cache_are_made_but_no_home() {
     let world = World::new();
     let home = world.at("home");
     let store = Store::new(None, None, Some(home.clone().into()));
-    let text = store.keep(&hash(1), b"").unwrap_err().to_string();
+    let text = store.keep(&numbered(1), b"").unwrap_err().to_string();
     let expected = format!(
         "{}: No such file or directory",
         home.join(".cache").display()
@@ -654,7 +668,7 @@ fn the_folders_of_a_cache_are_made_but_no_home() {
     assert!(!home.exists());
 
     make_folder(&home);
-    let path = store.keep(&hash(1), b"table").unwrap();
+    let path = store.keep(&numbered(1), b"table").unwrap();
     assert_eq!(path.parent().unwrap(), home.join(".cache/unspool"));
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
     assert_eq!(mode(&home.join(".cache")), 0o700);
@@ -669,7 +683,7 @@ fn the_folders_of_a_cache_are_made_but_no_home() {
             "a file" => write(&place, b"file"),
             _ => symlink("nowhere", &place).unwrap(),
         }
-        let text = store.keep(&hash(1), b"").unwrap_err().to_string();
+        let text = store.keep(&numbered(1), b"").unwrap_err().to_string();
         let expected = format!("{}: not a directory", place.display());
         assert_eq!(text, expected, "{in_the_way}");
         assert_nothing_found(&store, &world.file);
@@ -781,11 +795,11 @@ fn a_stale_table_is_named_and_the_next_that_is_kept_replaces_it() {
         let expected = format!("{}: {why}", path.display());
         assert!(notices[0].starts_with(&expected), "{notices:?}");
 
-        let key = world.file.content_key();
-        world.store().keep(&key, &world.table).unwrap();
+        world.store().keep(&world.file, &world.table).unwrap();
         assert_found(&world.store(), &world.file, path, &world.table);
     }
-    assert_eq!(names(&world.at("cache/unspool")).len(), 1);
+    assert_eq!(stored_names(&world.store()).len(), 1);
+    assert_eq!(names(&world.at("cache/unspool")).len(), 2, "and its link");
 }
 
 // The size.
@@ -795,7 +809,7 @@ const SIZE: usize = 1000;
 /// Keeps tables of [`SIZE`] bytes, numbered, the first used last so many hours ago.
 fn keep_aged(store: &Store, ages: &[(u8, u32)]) -> Vec<PathBuf> {
     let keep = |(number, hours): &(u8, u32)| {
-        let path = store.keep(&hash(*number), &[*number; SIZE]).unwrap();
+        let path = store.keep(&numbered(*number), &[*number; SIZE]).unwrap();
         set_age(&path, *hours * HOUR);
         path
     };
@@ -804,7 +818,9 @@ fn keep_aged(store: &Store, ages: &[(u8, u32)]) -> Vec<PathBuf> {
 
 fn table_names(numbers: &[u8]) -> Vec<String> {
     let name = |number: &u8| format!("{}.unspool", hash(*number));
-    numbers.iter().map(name).collect()
+    let mut names: Vec<String> = numbers.iter().map(name).collect();
+    names.sort();
+    names
 }
 
 #[test]
@@ -823,11 +839,11 @@ fn the_least_recently_used_tables_make_room() {
         table_names(&[1, 2, 3, 4]),
         "as many as fit"
     );
-    store.keep(&hash(5), &[5; SIZE]).unwrap();
+    store.keep(&numbered(5), &[5; SIZE]).unwrap();
     assert_eq!(stored_names(&store), table_names(&[1, 3, 4, 5]));
-    store.keep(&hash(6), &[6; SIZE + 1]).unwrap();
+    store.keep(&numbered(6), &[6; SIZE + 1]).unwrap();
     assert_eq!(stored_names(&store), table_names(&[1, 5, 6]));
-    store.keep(&hash(7), &[7; 1]).unwrap();
+    store.keep(&numbered(7), &[7; 1]).unwrap();
     assert_eq!(stored_names(&store), table_names(&[1, 5, 6, 7]));
     let total: u64 = store.list().unwrap().iter().map(|table| table.size).sum();
     assert!(total <= limit, "{total}");
@@ -838,17 +854,16 @@ fn a_table_in_its_own_place_needs_no_other_room() {
     let world = World::new();
     let store = world.store().with_cache_limit(2 * SIZE as u64);
     keep_aged(&store, &[(1, 40), (2, 30)]);
-    store.keep(&hash(2), &[9; SIZE]).unwrap();
+    store.keep(&numbered(2), &[9; SIZE]).unwrap();
     assert_eq!(stored_names(&store), table_names(&[1, 2]));
 }
 
 #[test]
 fn a_table_that_is_found_counts_as_used() {
     let world = World::new();
-    let key = world.file.content_key();
     let limit = (world.table.len() + 2 * SIZE) as u64;
     let store = world.store().with_cache_limit(limit);
-    let path = store.keep(&key, &world.table).unwrap();
+    let path = store.keep(&world.file, &world.table).unwrap();
     keep_aged(&store, &[(1, 24 * 30), (2, 24 * 20)]);
 
     // Not noted again within the day, which would write to the disk at every look.
@@ -865,7 +880,7 @@ fn a_table_that_is_found_counts_as_used() {
     assert!(find(&store, &world.file).0.is_some());
     assert!(fs::metadata(&path).unwrap().modified().unwrap() < tomorrow - DAY / 2);
 
-    store.keep(&hash(3), &[3; SIZE]).unwrap();
+    store.keep(&numbered(3), &[3; SIZE]).unwrap();
     assert!(path.exists());
     assert!(!stored_names(&store).contains(&table_names(&[1])[0]));
     let used = store
@@ -893,7 +908,7 @@ fn a_table_larger_than_the_limit_is_not_kept_and_costs_no_other() {
     let store = world.store().with_cache_limit(2 * SIZE as u64);
     keep_aged(&store, &[(1, 40), (2, 30)]);
     let text = store
-        .keep(&hash(3), &[3; 2 * SIZE + 1])
+        .keep(&numbered(3), &[3; 2 * SIZE + 1])
         .unwrap_err()
         .to_string();
     let expected = format!(
@@ -905,7 +920,7 @@ fn a_table_larger_than_the_limit_is_not_kept_and_costs_no_other() {
     );
     assert_eq!(text, expected);
     assert_eq!(stored_names(&store), table_names(&[1, 2]));
-    store.keep(&hash(3), &[3; 2 * SIZE]).unwrap();
+    store.keep(&numbered(3), &[3; 2 * SIZE]).unwrap();
     assert_eq!(stored_names(&store), table_names(&[3]));
 }
 
@@ -933,8 +948,8 @@ fn other_files_in_the_cache_are_neither_listed_nor_removed() {
     }
     make_folder(&folder.join(&table_names(&[8])[0]));
     make_folder(&folder.join("x.unspool"));
-    store.keep(&hash(1), b"table").unwrap();
-    store.keep(&hash(2), b"tables").unwrap();
+    store.keep(&numbered(1), b"table").unwrap();
+    store.keep(&numbered(2), b"tables").unwrap();
     assert_eq!(stored_names(&store), table_names(&[2]));
     assert_eq!(store.clean().unwrap(), (1, 6));
     assert_eq!(store.clean().unwrap(), (0, 0));
@@ -962,7 +977,7 @@ fn several_may_clean_at_the_same_time() {
     let world = World::new();
     let store = world.store();
     for number in 0..100 {
-        store.keep(&hash(number), &[0; 10]).unwrap();
+        store.keep(&numbered(number), &[0; 10]).unwrap();
     }
     let counts = thread::scope(|scope| {
         let cleaning: Vec<_> = (0..4).map(|_| scope.spawn(|| store.clean())).collect();
@@ -1020,9 +1035,9 @@ fn a_remembered_key_is_used_until_the_file_changes() {
     let path = large_library(&world);
     let file = ElfFile::open(&path).unwrap();
     let table = tables::compile(&file, From::Auto).unwrap().encoded.bytes;
-    let key = file.content_key();
+    let key = file.table_key().unwrap();
     make_folder(&world.at("first"));
-    let put = |key: &ContentKey, table: &[u8]| {
+    let put = |key: &TableKey, table: &[u8]| {
         let path = world.at("first").join(format!("{key}.unspool"));
         write(&path, table);
         path
@@ -1047,17 +1062,12 @@ fn a_remembered_key_is_used_until_the_file_changes() {
 
     // Another key, whose table says that it belongs to it.
     let other = hash(0x5a);
-    let from = |key: &ContentKey| match key {
-        ContentKey::Hash(hash) => *hash,
-        ContentKey::BuildId(id) => panic!("{id}"),
-    };
-    let own_bytes = from(&key);
     let at = table
         .windows(20)
-        .position(|bytes| bytes == own_bytes)
+        .position(|bytes| bytes == key.content)
         .unwrap();
     let mut others = table.clone();
-    others[at..at + 20].copy_from_slice(&from(&other));
+    others[at..at + 20].copy_from_slice(&other.content);
     let wrong = put(&other, &others);
     let line = fs::read_to_string(&remembered).unwrap();
     let lie = line.replace(&key.to_string(), &other.to_string());
@@ -1103,9 +1113,9 @@ fn a_remembered_key_is_used_until_the_file_changes() {
     drop(changed);
     assert_eq!(find_new(&world, &path), None);
     let file = ElfFile::open(&path).unwrap();
-    assert_ne!(file.content_key(), key);
+    assert_ne!(file.table_key(), Some(key));
     let table = tables::compile(&file, From::Auto).unwrap().encoded.bytes;
-    let new = put(&file.content_key(), &table);
+    let new = put(&file.table_key().unwrap(), &table);
     assert_eq!(find_new(&world, &path), Some(new));
 
     world.store().clean().unwrap();
@@ -1113,22 +1123,189 @@ fn a_remembered_key_is_used_until_the_file_changes() {
 }
 
 #[test]
-fn keys_that_are_quick_to_get_are_not_remembered() {
+fn hashes_that_are_quick_to_get_or_not_certain_to_stay_are_not_remembered() {
     let world = World::new();
     let small = library(&world.folder, "small.so", &["-Wl,--build-id=none"]);
-    let with_id = library(&world.folder, "with_id.so", &["-Wl,--build-id=0x99"]);
-    let grown = File::options().write(true).open(with_id.path()).unwrap();
+    // Whoever may write to it can change it without another time, through a shared mapping.
+    let open = library(&world.folder, "open.so", &["-Wl,--build-id=0x99"]);
+    let grown = File::options().write(true).open(open.path()).unwrap();
     grown.set_len(2 << 20).unwrap();
-    let with_id = ElfFile::open(with_id.path()).unwrap();
+    set_mode(open.path(), 0o666);
+    let open = ElfFile::open(open.path()).unwrap();
     // The last to change: when its key is remembered, the others' could be too.
     let large = large_library(&world);
     let image = ElfFile::from_bytes(&large, fs::read(&large).unwrap()).unwrap();
     await_that("the key to be remembered", || {
-        for file in [&small, &image, &with_id] {
+        for file in [&small, &image, &open] {
             assert_nothing_found(&world.store(), file);
             assert_eq!(key_file(&world), None);
         }
         assert_eq!(find_new(&world, &large), None);
         key_file(&world).is_some()
     });
+}
+
+// Files of one build ID.
+
+/// The file with another byte in its code, and the same build ID.
+fn changed(world: &World, name: &str, change: u8) -> PathBuf {
+    let code = world.file.executable_ranges()[0].start;
+    let at = world.file.offset_of_vaddr(code).unwrap();
+    let mut bytes = fs::read(world.file.path()).unwrap();
+    bytes[usize::try_from(at).unwrap()] ^= change;
+    let path = world.at(name);
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn two_files_of_one_build_id_have_tables_side_by_side() {
+    let world = World::new();
+    let other = ElfFile::open(changed(&world, "other.so", 1)).unwrap();
+    assert_eq!(other.build_id(), world.file.build_id());
+    let others = tables::compile(&other, From::Auto).unwrap().encoded.bytes;
+    assert_ne!(others, world.table);
+    let store = world.store();
+    let theirs = store.keep(&other, &others).unwrap();
+    assert_nothing_found(&store, &world.file);
+    let own = store.keep(&world.file, &world.table).unwrap();
+    assert_found(&store, &world.file, own, &world.table);
+    assert_found(&store, &other, theirs, &others);
+    assert_eq!(stored_names(&store).len(), 2);
+}
+
+/// Bytes that change while a table is made of them: it is that of the bytes that it is kept under.
+#[test]
+fn what_is_kept_is_of_the_bytes_that_were_hashed() {
+    let world = World::new();
+    let grow = |path: &Path| {
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_len(1 << 20).unwrap();
+    };
+    let honest = changed(&world, "honest.so", 0);
+    grow(&honest);
+    let fresh = ElfFile::open(&honest).unwrap();
+    let table = tables::compile(&fresh, From::Auto).unwrap().encoded.bytes;
+
+    let (store, path) = (world.store(), world.at("stranger.so"));
+    fs::copy(&honest, &path).unwrap();
+    let mapped = ElfFile::open(&path).unwrap();
+    assert!(!mapped.is_private());
+    let refused = store.keep(&mapped, &table).unwrap_err();
+    assert!(
+        matches!(refused, tables::StoreError::Changeable { .. }),
+        "{refused}"
+    );
+
+    let stable = store.stable(&mapped);
+    let code = world.file.executable_ranges()[0].start;
+    let at = world.file.offset_of_vaddr(code).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xcc; 4], at).unwrap();
+    let made = tables::compile(&stable, From::Auto).unwrap().encoded.bytes;
+    assert_eq!(made, table, "what was copied has not changed");
+    let kept = store.keep(&stable, &made).unwrap();
+    assert_found(&store, &ElfFile::open(&honest).unwrap(), kept, &table);
+    assert_nothing_found(&store, &ElfFile::open(&path).unwrap());
+}
+
+/// Who knows a module by its build ID only is led to the table of a file of this system, and of no other.
+#[test]
+fn a_build_id_leads_to_the_table_of_a_file_that_nobody_else_can_write_to() {
+    let world = World::new();
+    let store = world.store();
+    let link = world
+        .at("cache/unspool")
+        .join(format!("{}.unspool", world.file.build_id().unwrap()));
+    let keep = |path: &Path| {
+        let file = ElfFile::open(path).unwrap();
+        let table = tables::compile(&file, From::Auto).unwrap().encoded.bytes;
+        store.keep(&file, &table).unwrap()
+    };
+    let other = changed(&world, "other.so", 1);
+    set_mode(&other, 0o777);
+    keep(&other);
+    assert!(!link.exists(), "others can write to it");
+    let own = keep(world.file.path());
+    let target = || fs::canonicalize(&link).unwrap();
+    assert_eq!(target(), own);
+    set_mode(&other, 0o755);
+    // As a process has it in other mounts: its path leads to another file here.
+    let foreign = ElfFile::from_file(world.file.path(), &File::open(&other).unwrap()).unwrap();
+    let table = tables::compile(&foreign, From::Auto).unwrap().encoded.bytes;
+    store.keep(&foreign, &table).unwrap();
+    assert_eq!(target(), own);
+    // One that leads nowhere goes when there is something new.
+    fs::remove_file(&own).unwrap();
+    store.keep(&numbered(1), &[1; 9]).unwrap();
+    assert!(fs::symlink_metadata(&link).is_err());
+    keep(world.file.path());
+    store.clean().unwrap();
+    assert_eq!(names(&world.at("cache/unspool")), [""; 0]);
+}
+
+/// Whatever others run and change, in whatever order, a file has the table that it has with an empty cache.
+#[test]
+fn no_order_of_files_of_one_build_id_gives_a_file_another_table() {
+    let world = World::new();
+    let names = ["a.so", "b.so", "c.so"];
+    let contents: Vec<Vec<u8>> = (0..4)
+        .map(|change| {
+            let mut content = fs::read(changed(&world, "content.so", change)).unwrap();
+            content.resize(80 << 10, 0); // so that its hash is remembered
+            content
+        })
+        .collect();
+    let mut fresh = Vec::new();
+    for content in &contents {
+        let file = ElfFile::from_bytes("fresh", content.clone()).unwrap();
+        fresh.push(tables::compile(&file, From::Auto).unwrap().encoded.bytes);
+    }
+    let mut state = 7_u64;
+    let mut random = |below: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        usize::try_from(state >> 33).unwrap() % below
+    };
+    let mut at = [0; 3];
+    let path = |place: usize| world.at(names[place]);
+    for place in 0..names.len() {
+        fs::write(path(place), &contents[0]).unwrap();
+    }
+    let mut found_tables = 0;
+    for _ in 0..400 {
+        let place = random(names.len());
+        match random(4) {
+            0 => {
+                at[place] = random(contents.len());
+                // In place or renamed, as packages and compilers do.
+                match random(2) {
+                    0 => fs::write(path(place), &contents[at[place]]).unwrap(),
+                    _ => {
+                        fs::write(world.at("new"), &contents[at[place]]).unwrap();
+                        fs::rename(world.at("new"), path(place)).unwrap();
+                    }
+                }
+            }
+            1 if random(20) == 0 => drop(world.store().clean().unwrap()),
+            _ => {
+                let (store, file) = (world.store(), ElfFile::open(path(place)).unwrap());
+                let (found, notices) = find(&store, &file);
+                assert_eq!(notices, [""; 0]);
+                found_tables += usize::from(found.is_some());
+                let table = match found {
+                    Some((table, _)) => table,
+                    None => {
+                        let file = store.stable(&file);
+                        let made = tables::compile(&file, From::Auto).unwrap().encoded.bytes;
+                        store.keep(&file, &made).unwrap();
+                        made
+                    }
+                };
+                assert_eq!(table, fresh[at[place]]);
+            }
+        }
+    }
+    assert!(found_tables > 100, "{found_tables}");
 }

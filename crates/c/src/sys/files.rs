@@ -202,23 +202,6 @@ fn pages(size: usize) -> Option<*mut c_void> {
     (at != libc::MAP_FAILED).then_some(at)
 }
 
-/// A variable of the environment; none in a program that runs with more rights than its caller.
-pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
-    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    if is_privileged {
-        return None;
-    }
-    // SAFETY: the name ends with a zero byte. Nobody sets variables meanwhile: who does, in a
-    // program with several threads, is in error already.
-    let value = unsafe { libc::getenv(name.as_ptr()) };
-    if value.is_null() {
-        return None;
-    }
-    // SAFETY: what `getenv` yields ends with a zero byte, and stays as said above.
-    Some(unsafe { CStr::from_ptr(value) }.to_bytes())
-}
-
 /// The folder that relative paths begin at.
 pub(crate) fn working_directory() -> Option<Path> {
     let mut room = [0_u8; Path::MOST];

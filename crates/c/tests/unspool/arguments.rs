@@ -6,7 +6,7 @@ use std::process::Command;
 
 use unspool_args_make::{encode, follow, prototypes_of_ctf};
 use unspool_check::{Declarations, Maker, Subject};
-use unspool_module::ElfFile;
+use unspool_module::{DebugFiles, ElfFile};
 use unspool_unwind::tables::Store;
 
 use crate::programs::{self, stdout, with_library};
@@ -24,19 +24,20 @@ fn with_table() -> (PathBuf, PathBuf) {
     object.arg("-c");
     let object = programs::build(object, &source, &[]);
     let program = programs::build(compiler(), &source, &programs::pkg_config());
-    let file = ElfFile::open(&program).unwrap();
+    let file = settled(&program);
     let declarations = Declarations::read(&file).unwrap();
     let subject = Subject::new(&file, &declarations, Maker::of(&file)).unwrap();
     let prototypes = prototypes_of_ctf([&ElfFile::open(&object).unwrap()]);
+    let debug = DebugFiles::default();
     let table = encode(
         &follow(&subject, file.symbols(), &prototypes),
-        &file.content_key(),
+        &debug.key(&file).unwrap(),
     )
     .unwrap();
     let home = programs::scratch("cache");
     fs::create_dir(&home).unwrap();
     let store = Store::new(None, Some(home.clone().into()), None);
-    store.keep_arguments(&file.content_key(), &table).unwrap();
+    store.keep_arguments(&file, &debug, &table).unwrap();
     (program, home)
 }
 
@@ -84,5 +85,21 @@ fn a_crash_shows_them() {
         "         #2: _Bool = 1\n",
     ] {
         assert!(report.contains(line), "{line}: {report}");
+    }
+}
+
+/// Opens a file that was just built, as soon as what is made of it can be kept.
+pub(crate) fn settled(path: &Path) -> ElfFile {
+    loop {
+        let file = ElfFile::open(path).unwrap();
+        if file.stamp().is_some() {
+            return file;
+        }
+        assert!(
+            file.is_trusted(),
+            "{}: on a mount that is `nosuid`",
+            path.display()
+        );
+        std::thread::yield_now();
     }
 }

@@ -38,7 +38,7 @@ fn with_table() -> (PathBuf, PathBuf, PathBuf) {
     let file = ElfFile::open(&program).unwrap();
     let made = tables::compile(&file, From::Auto).unwrap();
     let table = store
-        .keep(&file.content_key(), &made.encoded.bytes)
+        .keep(&store.stable(&file), &made.encoded.bytes)
         .unwrap();
     (program, home, table)
 }
@@ -142,6 +142,6 @@ fn table_of_libc() -> PathBuf {
     let libc = ElfFile::open(&libc).unwrap();
     let made = tables::compile(&libc, From::Auto).unwrap();
     store
-        .keep(&libc.content_key(), &made.encoded.bytes)
+        .keep(&store.stable(&libc), &made.encoded.bytes)
         .unwrap()
 }

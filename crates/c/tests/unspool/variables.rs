@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use unspool_args_make::table_of;
-use unspool_module::{DebugFiles, ElfFile, SearchRoots};
+use unspool_module::{DebugFiles, SearchRoots};
 use unspool_unwind::tables::Store;
 use xtask::by_gdb::{Compared, Named, Told, compare};
 use xtask::packages;
@@ -250,15 +250,13 @@ fn what_is_known_and_what_not_is_told() {
 #[test]
 fn tables_of_arguments_are_used() {
     let program = telling("/usr/bin/gcc", "variables.c", &["-g", "-O2"]);
-    let file = ElfFile::open(&program).unwrap();
+    let file = crate::arguments::settled(&program);
     let debug = DebugFiles::locate(&file, &SearchRoots::default());
     let table = table_of(&file, &debug).unwrap();
     let home = programs::scratch("cache");
     fs::create_dir(&home).unwrap();
     let store = Store::new(None, Some(home.clone().into()), None);
-    store
-        .keep_arguments(&file.content_key(), &table.bytes)
-        .unwrap();
+    store.keep_arguments(&file, &debug, &table.bytes).unwrap();
     let told = programs::scratch("told");
     let mut command = with_library(&program);
     command.env("XDG_CACHE_HOME", &home).env("TOLD", &told);

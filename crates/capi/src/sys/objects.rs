@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use unspool_native::{Key, Object};
+use unspool_native::Object;
 use unspool_unwind::local::store::{Folders, TrustedFile};
 use unspool_unwind::local::{self, SetOnce};
 use unspool_unwind::native::NativeCode;
@@ -94,7 +94,10 @@ pub(crate) fn of_build(build_id: &BuildId) -> Option<&'static NativeCode> {
 fn map(file: &TrustedFile, build_id: &BuildId) -> Option<NativeCode> {
     let copy = file.copy()?;
     let object = Object::parse(copy.bytes()).ok()?;
-    if object.key() != Some(Key::BuildId(build_id.bytes())) {
+    if object
+        .key()
+        .is_none_or(|key| key.build_id != build_id.bytes())
+    {
         return None;
     }
     // SAFETY: nobody but this user and root could have written the file, whose bytes were copied before they were

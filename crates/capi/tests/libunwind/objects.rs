@@ -7,7 +7,7 @@ use std::process::Command;
 
 use unspool_ir::{Table, text};
 use unspool_module::ElfFile;
-use unspool_unwind::tables::{NativeObject, Store};
+use unspool_unwind::tables::{NativeObject, Store, own_key};
 
 use crate::programs;
 use xtask::packages;
@@ -32,7 +32,7 @@ impl Cache {
         let cache = Cache::new();
         for path in files {
             let file = ElfFile::open(path).unwrap();
-            let object = NativeObject::make(&file, &file.content_key()).unwrap();
+            let object = NativeObject::make(&file, &own_key(&file)).unwrap();
             cache.keep(path, &object);
         }
         cache
@@ -46,16 +46,16 @@ impl Cache {
     /// With an object for one file that has this row for all its code.
     fn saying(path: &Path, row: &str) -> Cache {
         let cache = Cache::new();
-        let key = ElfFile::open(path).unwrap().content_key();
+        let key = own_key(&ElfFile::open(path).unwrap());
         cache.keep(path, &NativeObject::of(&everywhere(row), &key).unwrap());
         cache
     }
 
     /// Keeps an object as that of a file.
     fn keep(&self, path: &Path, object: &NativeObject) {
-        let key = ElfFile::open(path).unwrap().content_key();
+        let file = ElfFile::open(path).unwrap();
         let store = Store::new(None, Some(self.home.clone().into()), None);
-        store.keep_native(&key, object).unwrap();
+        store.keep_native(&store.stable(&file), object).unwrap();
     }
 
     fn folder(&self) -> PathBuf {
@@ -173,7 +173,7 @@ fn objects_that_somebody_else_could_have_written_are_not_run() {
     assert!(!lies(&|cache| change(cache, &|bytes| bytes.push(0))));
     // The object of another module under this one's name.
     assert!(!lies(&|cache| {
-        let other = ElfFile::open(LIBC).unwrap().content_key();
+        let other = own_key(&ElfFile::open(LIBC).unwrap());
         let object = NativeObject::of(&everywhere("cfa=rsp+8  ra=undefined"), &other).unwrap();
         cache.keep(&program, &object);
     }));

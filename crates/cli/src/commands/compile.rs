@@ -92,14 +92,15 @@ struct CompileReport {
 
 fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<CompileReport> {
     let started = Instant::now();
-    let file = super::open(path)?;
+    let opened = super::open(path)?;
+    let file = &*store.stable(&opened);
     let (made, comparison) = if args.no_verify {
-        (tables::compile(&file, args.from.lower())?, None)
+        (tables::compile(file, args.from.lower())?, None)
     } else {
-        let (made, comparison) = make(&file, args.from.lower())?;
+        let (made, comparison) = make(file, args.from.lower())?;
         (made, Some(comparison))
     };
-    super::report_problems(&file, &made.reading);
+    super::report_problems(file, &made.reading);
     let bytes = &made.encoded.bytes;
     let table = match (&args.output, &args.into) {
         (Some(output), _) => {
@@ -107,15 +108,13 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
             output.clone()
         }
         (None, Some(into)) => {
-            let elf = embed(&file, tables::EMBEDDED_SECTION, bytes, EMBEDDED_ALIGN)?;
+            let elf = embed(file, tables::EMBEDDED_SECTION, bytes, EMBEDDED_ALIGN)?;
             file.check_unchanged()?;
             let permissions = fs::metadata(path)?.permissions();
             super::write(into, &elf, Some(permissions))?;
             into.clone()
         }
-        (None, None) => store
-            .keep(&file.content_key(), bytes)
-            .with_context(|| no_cache(path))?,
+        (None, None) => store.keep(file, bytes).with_context(|| no_cache(path))?,
     };
     let source: u64 = made.reading.origins.iter().map(|origin| origin.size).sum();
     Ok(CompileReport {

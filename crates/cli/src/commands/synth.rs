@@ -20,30 +20,31 @@ use crate::args::{Emit, Format, SynthArgs};
 use crate::output::{self, Plain};
 
 pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
-    let file = super::open(&args.file)?;
-    let own = tables::read_if_any(&file)?;
-    let (debug, _) = Finder::from_environment().debug_files(&file, None, &|_| {});
-    let symbols = Symbols::new(&file, debug.debug.as_deref());
-    let synthesis = tables::synthesize(&file, &symbols, &own);
+    let (opened, store) = (super::open(&args.file)?, Store::from_environment());
+    let file = &*store.stable(&opened);
+    let own = tables::read_if_any(file)?;
+    let (debug, _) = Finder::from_environment().debug_files(file, None, &|_| {});
+    let symbols = Symbols::new(file, debug.debug.as_deref());
+    let synthesis = tables::synthesize(file, &symbols, &own);
     let synthesis = synthesis.with_context(|| args.file.display().to_string())?;
     let (written, bytes) = match (args.emit, &args.output) {
         (Emit::EhFrame, Some(output)) => {
-            let (elf, bytes) = with_entries(&file, &own, &synthesis.table)?;
+            let (elf, bytes) = with_entries(file, &own, &synthesis.table)?;
             file.check_unchanged()?;
             let permissions = fs::metadata(&args.file)?.permissions();
             super::write(output, &elf, Some(permissions))?;
             (output.clone(), bytes)
         }
         (_, output) => {
-            let encoded = tables::compile_synthesized(&file, &synthesis.table)?;
+            let encoded = tables::compile_synthesized(file, &synthesis.table)?;
             file.check_unchanged()?;
             let path = match output {
                 Some(output) => {
                     super::write(output, &encoded.bytes, None)?;
                     output.clone()
                 }
-                None => Store::from_environment()
-                    .keep_synthesized(&file.content_key(), &encoded.bytes)
+                None => store
+                    .keep_synthesized(file, &encoded.bytes)
                     .with_context(|| super::compile::no_cache(&args.file))?,
             };
             (path, encoded.bytes.len())

@@ -149,10 +149,12 @@ fn prove(path: &Path, given: Option<&Given<'_>>, format: Format) -> anyhow::Resu
             (made.reading, Cow::Owned(made.encoded.bytes))
         }
     };
+    let checked = given.map_or(path, |given| given.path);
+    let comparison = tables::verify(&file, &reading.table, &table);
     Ok(Proof {
         path: path.to_path_buf(),
         build_id: file.build_id().map(|id| id.to_string()),
-        comparison: tables::verify(&file, &reading.table, &table)?,
+        comparison: comparison.with_context(|| checked.display().to_string())?,
         bad_entries: reading.problems.len(),
         is_embedded: embedded.is_some(),
         hashes: (format == Format::Json).then(|| Hashes::new(&file, &table)),
@@ -168,7 +170,7 @@ impl Given<'_> {
                 "{}: it is the table of another module than {}, whose key is {}",
                 self.path.display(),
                 file.path().display(),
-                file.content_key()
+                tables::own_key(file)
             );
         }
         Ok(())

@@ -11,6 +11,14 @@ use unspool_ir::{Pointer, Table, Vaddr};
 use crate::independent;
 use crate::oracle::check;
 
+const KEY: Key<'_> = Key {
+    build_id: &[0xc0, 0xff, 0xee, 0x01],
+    content: &[
+        0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae,
+        0xaf, 0xb0, 0xb1, 0xb2, 0xb3,
+    ],
+};
+
 const DOCUMENT: &str = include_str!("../../../../docs/formats.md");
 
 /// The lines of the fenced block that follows a marker.
@@ -56,8 +64,7 @@ fn the_table_makes_these_bytes() {
         ranges: vec![(Vaddr(0x1000), &bytes)],
     };
     let calls = code.call_addresses(table.abi().arch);
-    let key = Key::BuildId(&[0xc0, 0xff, 0xee, 0x01]);
-    let made = encode(&table, key, &code, &calls).unwrap().bytes;
+    let made = encode(&table, KEY, &code, &calls).unwrap().bytes;
     let mut expected = String::new();
     for (n, line) in made.chunks(16).enumerate() {
         write!(expected, "{:04x} ", 16 * n).unwrap();
@@ -75,7 +82,7 @@ fn the_bytes_give_these_answers() {
     let (file, code) = (dump("example: file", 0), dump("example: code", 0x1000));
     let compiled = Compiled::open(&file).unwrap();
     let second = independent::read(&file);
-    assert_eq!(compiled.key(), Key::BuildId(&[0xc0, 0xff, 0xee, 0x01]));
+    assert_eq!(compiled.key(), KEY);
     let lines = block("example: answers");
     assert!(lines.len() > 10);
     for line in lines {

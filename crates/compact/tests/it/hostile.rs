@@ -2,7 +2,8 @@
 
 use unspool_compact::call::window;
 use unspool_compact::{
-    Code, Compiled, Corrupt, Difference, Key, Mismatch, OpenError, RowRef, compare, encode,
+    Code, Compiled, Corrupt, Difference, Key, Mismatch, OpenError, RowRef, check_digest, compare,
+    encode,
 };
 use unspool_ir::{Table, Vaddr, text};
 
@@ -52,7 +53,7 @@ fn versions_and_magic() {
         changed[at] = new;
         assert_eq!(open_error(&changed), OpenError::Magic);
     }
-    for version in [0, 2, 0x100, 0xffff_u16] {
+    for version in [0, 1, 0x100, 0xffff_u16] {
         let mut changed = file.clone();
         changed[8..10].copy_from_slice(&version.to_le_bytes());
         assert_eq!(open_error(&changed), OpenError::Version(version));
@@ -105,11 +106,11 @@ fn counts_that_are_too_great() {
         assert_eq!(open_error(&changed), expected);
     }
     // A directory that runs past the end.
-    let mut short = file[..32].to_vec();
-    short[24..28].copy_from_slice(&32_u32.to_le_bytes());
+    let mut short = file[..64].to_vec();
+    short[24..28].copy_from_slice(&64_u32.to_le_bytes());
     let expected = OpenError::Truncated {
-        len: 32,
-        expected: 48,
+        len: 64,
+        expected: 80,
     };
     assert_eq!(open_error(&short), expected);
     // A table longer than its bytes.
@@ -136,7 +137,7 @@ fn sections_out_of_bounds() {
             (u32::MAX, 1),
         ] {
             let mut changed = file.clone();
-            let at = 32 + 16 * n;
+            let at = 64 + 16 * n;
             changed[at + 8..at + 12].copy_from_slice(&offset.to_le_bytes());
             changed[at + 12..at + 16].copy_from_slice(&length.to_le_bytes());
             let tag = parts().sections[n].tag;
@@ -152,9 +153,9 @@ fn sections_that_overlap() {
     let count = parts().sections.len();
     let table = table();
     for n in 0..count {
-        let at = 32 + 16 * n;
+        let at = 64 + 16 * n;
         for other in 0..count {
-            let from = 32 + 16 * other;
+            let from = 64 + 16 * other;
             let mut changed = file.clone();
             changed.copy_within(from + 8..from + 16, at + 8);
             judge(&Source::new(&table), &code(), &changed, 0xf00..0x1100);
@@ -162,7 +163,7 @@ fn sections_that_overlap() {
             changed.copy_within(from + 8..from + 12, at + 8);
             judge(&Source::new(&table), &code(), &changed, 0xf00..0x1100);
         }
-        for start in [0_u32, 1, 32, 33] {
+        for start in [0_u32, 1, 64, 65] {
             let mut changed = file.clone();
             changed[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
             judge(&Source::new(&table), &code(), &changed, 0xf00..0x1100);
@@ -230,16 +231,25 @@ fn a_tag_twice_is_refused() {
 
 #[test]
 fn keys() {
-    for bad in [&[][..], &[0, 1, 2], &[3, 1]] {
+    for bad in [&[][..], &[0, 1, 2], &[3, 1], &[1; 21], &[1; 23]] {
         let mut parts = parts();
         *parts.section(b"KEY ") = bad.to_vec();
         assert_eq!(open_error(&parts.build()), OpenError::Section(*b"KEY "));
     }
     let table = table();
     for key in [
-        Key::BuildId(&[]),
-        Key::BuildId(&[7; 64]),
-        Key::Content(&[9; 20]),
+        Key {
+            build_id: &[],
+            content: &[0; 20],
+        },
+        Key {
+            build_id: &[7; 64],
+            content: &[0; 20],
+        },
+        Key {
+            build_id: &[],
+            content: &[9; 20],
+        },
     ] {
         let bytes = encode(&table, key, &Code::default(), &[]).unwrap().bytes;
         assert_eq!(Compiled::open(&bytes).unwrap().key(), key);
@@ -731,5 +741,18 @@ fn monotonous_files() {
                 );
             }
         }
+    }
+}
+
+/// What look-ups read, and what they do not: flags, gaps between sections, the digest itself.
+#[test]
+fn every_bit_that_is_another_is_told_by_the_digest() {
+    let file = check(&table(), &code());
+    assert_eq!(check_digest(&file), Ok(()));
+    assert_eq!(check_digest(&[&file[..], b"behind it"].concat()), Ok(()));
+    for bit in 0..8 * file.len() {
+        let mut changed = file.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        assert!(check_digest(&changed).is_err(), "bit {bit}");
     }
 }

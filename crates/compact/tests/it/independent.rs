@@ -98,7 +98,7 @@ pub(crate) const TAGS: [&[u8; 4]; 19] = [
 pub(crate) fn read(file: &[u8]) -> File {
     let mut head = Bytes(file);
     assert_eq!(&head.number(8).to_le_bytes(), b"unspool\0");
-    assert_eq!(head.half(), 1, "version");
+    assert_eq!(head.half(), 2, "version");
     let machine = head.half();
     let (word, byte_order, call_test) = (head.byte(), head.byte(), head.byte());
     let shape_width = usize::from(head.byte());
@@ -109,6 +109,7 @@ pub(crate) fn read(file: &[u8]) -> File {
     let count = head.half();
     assert!(count <= 64);
     let (sequence_width, row_width) = (usize::from(head.byte()), usize::from(head.byte()));
+    head.0 = &head.0[32..]; // the digest
     let mut sections: BTreeMap<[u8; 4], &[u8]> = BTreeMap::new();
     for _ in 0..count {
         let tag = head.word().to_le_bytes();

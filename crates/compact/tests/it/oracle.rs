@@ -77,7 +77,15 @@ fn facts(fde: &Fde) -> EntryFacts {
 /// Encodes a table with the calls of its code.
 pub(crate) fn encode_with(table: &Table, code: &Code<'_>) -> Result<Encoded, EncodeError> {
     let calls = code.call_addresses(table.abi().arch);
-    encode(table, Key::BuildId(b"build"), code, &calls)
+    encode(
+        table,
+        Key {
+            build_id: b"build",
+            content: &[0; 20],
+        },
+        code,
+        &calls,
+    )
 }
 
 /// Encodes a table and checks the file in every way. Yields the file.
@@ -105,8 +113,14 @@ fn check_header(source: &Source<'_>, file: &File, compiled: &Compiled<'_>) {
     assert_eq!(file.machine, abi.arch.elf_machine());
     assert_eq!(file.word, abi.arch.spec().word.bytes());
     assert_eq!(file.byte_order == 2, abi.endian == Endian::Big);
-    assert_eq!(file.key, b"\x01build");
-    assert_eq!(compiled.key(), Key::BuildId(b"build"));
+    assert_eq!(file.key, [&b"\x05build"[..], &[0; 20]].concat());
+    assert_eq!(
+        compiled.key(),
+        Key {
+            build_id: b"build",
+            content: &[0; 20]
+        }
+    );
 }
 
 /// The second reader's ranges are the table's spans.

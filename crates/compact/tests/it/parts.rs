@@ -36,7 +36,7 @@ impl Parts {
     /// Takes a whole file apart.
     pub(crate) fn of(file: &[u8]) -> Self {
         let section = |n: usize| {
-            let at = 32 + 16 * n;
+            let at = 64 + 16 * n;
             let (offset, length) = (place(file, at + 8), place(file, at + 12));
             Section {
                 tag: file[at..at + 4].try_into().unwrap(),
@@ -101,11 +101,12 @@ impl Parts {
             .iter()
             .map(|section| section.content.len())
             .sum();
-        let mut at = 32 + 16 * self.sections.len();
+        let mut at = 64 + 16 * self.sections.len();
         put(&mut file, at + body);
         let count = u16::try_from(self.sections.len()).unwrap();
         file.extend_from_slice(&count.to_le_bytes());
         file.extend_from_slice(&self.widths);
+        file.resize(64, 0); // no digest
         for section in &self.sections {
             file.extend_from_slice(&section.tag);
             let length = section.content.len();

@@ -149,9 +149,9 @@ fn cut_at_every_length() {
     for (cut, until) in (0..len).zip(0..) {
         let expected = match cut {
             0..8 => OpenError::Magic,
-            8..32 => OpenError::Truncated {
+            8..64 => OpenError::Truncated {
                 len: cut,
-                expected: 32,
+                expected: 64,
             },
             _ => OpenError::Truncated {
                 len: cut,

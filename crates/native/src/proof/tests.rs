@@ -11,7 +11,14 @@ fn prove_hole(begin: &[u8]) -> Result<(), Unproven> {
     )
     .unwrap();
     let outline = Outline::of(&table).unwrap();
-    let bytes = crate::object(&outline, Key::BuildId(&[1])).unwrap();
+    let bytes = crate::object(
+        &outline,
+        Key {
+            build_id: &[1],
+            content: &[0; 20],
+        },
+    )
+    .unwrap();
     let object = Object::parse(&bytes).unwrap();
     let hole = *object.bodies().unwrap().first().unwrap();
     let (code, start) = object.code();

@@ -219,7 +219,14 @@ mod tests {
         let table =
             unspool_ir::text::parse(&source).unwrap_or_else(|error| unreachable!("{error}"));
         let outline = Outline::of(&table).unwrap_or_else(|error| unreachable!("{error}"));
-        let bytes = object::object(&outline, crate::Key::BuildId(&[1])).unwrap_or_default();
+        let bytes = object::object(
+            &outline,
+            crate::Key {
+                build_id: &[1],
+                content: &[0; 20],
+            },
+        )
+        .unwrap_or_default();
         let object = Object::parse(&bytes).unwrap_or_else(|error| unreachable!("{error}"));
         assert!(outline.rows().len() > 255);
         bytes

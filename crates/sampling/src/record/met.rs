@@ -172,7 +172,7 @@ impl Met {
             let Some(content) = file.content.get() else {
                 return true;
             };
-            if let ContentKey::Hash(bytes) = content {
+            if let Some(ContentKey::Hash(bytes)) = content {
                 writer.change(&Change::ModuleHash(*module, *bytes));
             }
             false
@@ -265,7 +265,7 @@ fn module_of(file: &File) -> Module {
             false => ModuleKind::File,
         },
         path: file.name.clone(),
-        content: file.content.get().copied(),
+        content: file.content.get().copied().flatten(),
         is_deleted: file.is_deleted,
         code: code.map(|segment| Segment {
             address: segment.vaddr,

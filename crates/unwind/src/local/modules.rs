@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering, fence};
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Hdr, Lookup, Section, SectionKind, sframe};
+use unspool_compact::Compiled;
 use unspool_compact::layout::MAGIC;
-use unspool_compact::{Compiled, Key};
 use unspool_ir::{LoadBias, RuntimeAddr, Vaddr};
 
 use super::ABI;
@@ -76,10 +76,6 @@ impl BuildId {
         let bytes = page.get(at..)?.get(..length)?;
         id.bytes.get_mut(..length)?.copy_from_slice(bytes);
         Some(id)
-    }
-
-    fn key(&self) -> Key<'_> {
-        Key::BuildId(self.bytes())
     }
 
     fn bytes(&self) -> &[u8] {
@@ -188,7 +184,7 @@ impl OwnModules {
         let is_kept = self.tables.iter().any(|slot| slot.set(table).is_some());
         fence(Ordering::SeqCst);
         for known in self.known.iter().filter_map(SetOnce::get) {
-            if compiled.key() == known.build_id.key() {
+            if compiled.key().build_id == known.build_id.bytes() && known.has_build_id() {
                 known.table.set(table);
             }
         }
@@ -202,15 +198,15 @@ impl OwnModules {
         own.any(|known| known.arguments.set(table).is_some())
     }
 
-    /// Whether there is a compiled table with this key already.
+    /// Whether there is a compiled table of the module with this build ID already.
     #[must_use]
-    pub fn has_table(&self, key: Key<'_>) -> bool {
-        self.table(key).is_some()
+    pub fn has_table(&self, build_id: &[u8]) -> bool {
+        self.table(build_id).is_some()
     }
 
-    fn table(&self, key: Key<'_>) -> Option<Table> {
+    fn table(&self, build_id: &[u8]) -> Option<Table> {
         let mut tables = self.tables.iter().filter_map(SetOnce::get).copied();
-        tables.find(|table| table.compiled.key() == key)
+        tables.find(|table| !build_id.is_empty() && table.compiled.key().build_id == build_id)
     }
 
     /// Finds out which modules are there for good: those that were loaded at the start of the
@@ -281,7 +277,7 @@ impl OwnModules {
         let known = slot.set(known)?;
         // Either this sees a table that was attached meanwhile, or who attaches it sees the module.
         fence(Ordering::SeqCst);
-        if let Some(table) = self.table(known.build_id.key()) {
+        if let Some(table) = self.table(known.build_id.bytes()) {
             known.table.set(table);
         }
         let _ = number.compare_exchange(0, next, Ordering::Release, Ordering::Relaxed);

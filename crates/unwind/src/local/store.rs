@@ -4,14 +4,17 @@
 //! In order: the folders of `UNSPOOL_TABLE_PATH`; the user's cache (`$XDG_CACHE_HOME/unspool`, else
 //! `~/.cache/unspool`); and `/usr/lib/unspool/tables`. A file, and the folder that it is in, must belong to the user or
 //! root and be writable by nobody else. In a setuid program the environment is ignored.
+//!
+//! What is known here of a module is its build ID, as it is in memory, and that is chosen by who makes a file. So the
+//! name that a file is looked for by is that of a link, which the store makes only for files of this system that nobody
+//! but root and the user can write to.
 
 use core::ffi::CStr;
 use core::fmt;
 
-use super::sys::files::{self, About, File};
-use super::sys::variable;
-
 pub use super::sys::files::Mapping;
+use super::sys::files::{self, About, File};
+pub use super::sys::variable;
 
 /// The folder of packaged tables.
 const SYSTEM: &CStr = c"/usr/lib/unspool/tables";

@@ -331,7 +331,7 @@ pub fn is_privileged() -> bool {
 
 /// A variable of the environment; none in a program that runs with more rights than its caller. Not
 /// async-signal-safe.
-pub(super) fn variable(name: &CStr) -> Option<&'static [u8]> {
+pub fn variable(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: a name that ends with a zero byte; whoever changes the environment meanwhile breaks
     // all others who read it, too.
     let value = unsafe { libc::getenv(name.as_ptr()) };

@@ -35,8 +35,8 @@ pub fn map_tables(store: &Store) -> Mapped {
         let Ok(file) = ElfFile::open(&path) else {
             continue;
         };
-        let key = file.content_key();
-        if modules().has_table(tables::as_key(&key)) {
+        let build_id = file.build_id();
+        if build_id.is_some_and(|id| modules().has_table(id.as_bytes())) {
             continue;
         }
         match store.find(&file, &mut mapped.notices) {

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use unspool_module::FileState;
+
 use super::procfs;
 use crate::maps::{Device, Mapping};
 
@@ -63,10 +65,8 @@ pub fn mapped_files(
     candidates(pid, mapping).map(|(_, opened)| opened)
 }
 
-fn candidates(
-    pid: i32,
-    mapping: &Mapping,
-) -> impl Iterator<Item = (Route, io::Result<MappedFile>)> + use<'_> {
+/// The ways to the file behind a mapping.
+fn routes(pid: i32, mapping: &Mapping) -> impl Iterator<Item = (Route, PathBuf)> + use<> {
     let link = format!("map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);
     let routes = mapping.path().map(|name| {
         [
@@ -76,8 +76,14 @@ fn candidates(
             (Route::Executable, procfs::path(pid, "exe")),
         ]
     });
-    let routes = routes.into_iter().flatten();
-    routes.map(move |(route, path)| {
+    routes.into_iter().flatten()
+}
+
+fn candidates(
+    pid: i32,
+    mapping: &Mapping,
+) -> impl Iterator<Item = (Route, io::Result<MappedFile>)> + use<'_> {
+    routes(pid, mapping).map(move |(route, path)| {
         let opened = open_mapped(path, route, mapping);
         let placed = opened.map(|opened| MappedFile {
             path: place(pid, mapping, &opened.file),
@@ -117,6 +123,17 @@ pub(super) fn open(pid: i32, mapping: &Mapping) -> io::Result<MappedFile> {
         }
     }
     found
+}
+
+/// The state of the file behind a mapping of a process, or of what is there first on the ways to it; `None` if there is
+/// nothing any more. Opens nothing.
+#[must_use]
+pub fn mapped_state(pid: u32, mapping: &Mapping) -> Option<FileState> {
+    let pid = i32::try_from(pid).unwrap_or(i32::MAX);
+    let routes = routes(pid, mapping).filter(|(route, _)| *route != Route::Executable);
+    let mut found = routes.filter_map(|(_, path)| std::fs::metadata(path).ok());
+    let found = found.find(std::fs::Metadata::is_file)?;
+    Some(FileState::new(&found))
 }
 
 /// A path of a process by way of its root, which the kernel's path has in front if the process was moved there by

@@ -36,7 +36,7 @@ mod tracer;
 
 pub use build_id::NoBuildId;
 pub use error::{ProcessError, Refusal};
-pub use mapped_file::{Identity, MappedFile, Route, mapped_files, open_mapped};
+pub use mapped_file::{Identity, MappedFile, Route, mapped_files, mapped_state, open_mapped};
 pub use memory::{ProcessMemory, STACK_WINDOW, read_memory};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub use own::OwnProcess;

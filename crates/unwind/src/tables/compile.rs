@@ -1,14 +1,15 @@
 //! Compiling a file's table, and proving the result. Both use two threads.
 
+use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::thread;
 
 use unspool_compact::{
-    Code, Comparison, Compiled, EncodeError, Encoded, Key, OpenError, compare_calls, compare_rows,
-    encode,
+    Code, Comparison, Compiled, EncodeError, Encoded, Key, OpenError, check_digest, compare_calls,
+    compare_rows, encode,
 };
 use unspool_ir::Table;
-use unspool_module::{ContentKey, ElfFile, ElfKind, ModuleError};
+use unspool_module::{BuildId, ElfFile, ElfKind, ModuleError, TableKey};
 
 use super::source::{self, From, Reading, SourceError};
 
@@ -68,7 +69,8 @@ fn patches_itself(file: &ElfFile) -> bool {
             .any(|segment| segment.executable && segment.writable)
 }
 
-/// Reads and compiles the table of a file, keyed by its build ID, or by a hash of its contents.
+/// Reads and compiles the table of a file, keyed by its build ID and a hash of its bytes. Of a file that is too
+/// large to be hashed, the table can be used, but is not kept.
 ///
 /// # Errors
 ///
@@ -78,12 +80,12 @@ pub fn compile(file: &ElfFile, from: From) -> Result<Made, CompileError> {
     let code = code(file);
     let arch = file.abi().arch;
     let calls = || {
-        let _ = file.content_key(); // may hash the whole file; is kept for later
+        let _ = file.content_hash(); // reads the whole file; is kept for later
         code.call_addresses(arch)
     };
     let (reading, calls) = join(|| source::read(file, from), &calls);
     let reading = reading?;
-    let key = file.content_key();
+    let key = own_key(file);
     let encoded = encode(&reading.table, as_key(&key), &code, &calls).map_err(|error| {
         CompileError::Encode {
             file: file.path().to_string_lossy().into_owned(),
@@ -98,9 +100,10 @@ pub fn compile(file: &ElfFile, from: From) -> Result<Made, CompileError> {
 ///
 /// # Errors
 ///
-/// The bytes are no table.
+/// The bytes are no table, or are not those that were written.
 pub fn verify(file: &ElfFile, source: &Table, table: &[u8]) -> Result<Comparison, OpenError> {
     let compiled = Compiled::open(table)?;
+    check_digest(table)?;
     let code = code(file);
     let calls = || compare_calls(source, &compiled, &code);
     let (mut comparison, calls) = join(|| compare_rows(source, &compiled), &calls);
@@ -122,16 +125,62 @@ fn join<A, B: Send>(here: impl FnOnce() -> A, beside: &(impl Fn() -> B + Sync)) 
     )
 }
 
-/// Whether a table is keyed as the table of this file. Hashes a file that has no build ID.
+/// Whether a table is keyed as the table of this file. Hashes the file.
 #[must_use]
 pub fn is_table_of(table: &Compiled<'_>, file: &ElfFile) -> bool {
-    table.key() == as_key(&file.content_key())
+    file.table_key()
+        .is_some_and(|key| table.key() == as_key(&key))
+}
+
+/// The key that a file's tables have, also if it is too large to be hashed.
+#[must_use]
+pub fn own_key(file: &ElfFile) -> TableKey {
+    file.table_key().unwrap_or(TableKey {
+        build_id: file.build_id(),
+        content: [0; 20],
+    })
 }
 
 /// A file's key in the form that the format has.
-pub(crate) fn as_key(key: &ContentKey) -> Key<'_> {
-    match key {
-        ContentKey::BuildId(id) => Key::BuildId(id.as_bytes()),
-        ContentKey::Hash(hash) => Key::Content(hash),
+pub(crate) fn as_key(key: &TableKey) -> Key<'_> {
+    Key {
+        build_id: id_bytes(key),
+        content: &key.content,
+    }
+}
+
+/// The bytes of the build ID, none if there is none.
+pub(super) fn id_bytes(key: &TableKey) -> &[u8] {
+    key.build_id.as_ref().map_or(&[], BuildId::as_bytes)
+}
+
+/// A file as tables are made of it to be kept: its bytes are in memory, so that the hash that they are kept
+/// under is that of the bytes that they were made of, whoever writes to the file meanwhile. A file that is too
+/// large for that ([`ElfFile::private_copy`]) is used as it is; then nothing is kept.
+#[derive(Debug)]
+pub enum Stable<'f> {
+    /// The file itself.
+    Own(&'f ElfFile),
+    /// Its copy.
+    Copy(Box<ElfFile>),
+}
+
+impl<'f> Stable<'f> {
+    pub(super) fn new(file: &'f ElfFile) -> Stable<'f> {
+        match file.private_copy() {
+            Some(copy) => Stable::Copy(Box::new(copy)),
+            None => Stable::Own(file),
+        }
+    }
+}
+
+impl Deref for Stable<'_> {
+    type Target = ElfFile;
+
+    fn deref(&self) -> &ElfFile {
+        match self {
+            Stable::Own(file) => file,
+            Stable::Copy(file) => file,
+        }
     }
 }

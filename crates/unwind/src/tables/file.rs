@@ -12,7 +12,7 @@ use unspool_compact::Compiled;
 use unspool_ir::{Abi, LoadBias, RuntimeAddr, Vaddr};
 use unspool_module::ElfFile;
 
-use super::compile::{code, compile};
+use super::compile::{code, compile, own_key};
 use super::native::{MakeError, NativeObject, NativeTable};
 use super::source::{From, lookup};
 use super::store::{Notice, Store, StoreError, TableBytes, embedded};
@@ -191,11 +191,11 @@ impl FileTables {
         if self.find_native(store, notices) {
             return;
         }
-        let key = store.content_key(&self.file);
-        match NativeObject::make(&self.file, &key) {
+        let file = store.stable(&self.file);
+        match NativeObject::make(&file, &own_key(&file)) {
             Ok(made) => {
                 // That it cannot be kept costs the same time again.
-                let _ = store.keep_native(&key, &made);
+                let _ = store.keep_native(&file, &made);
                 self.attach_native(&made, notices);
             }
             // Its frames say so.

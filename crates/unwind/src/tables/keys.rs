@@ -1,64 +1,58 @@
-//! Content keys of files without build ID, remembered: the hash of a file of 150 MB takes longer
-//! than a backtrace.
+//! Hashes of files, remembered: that of a file of 150 MB takes longer than a backtrace.
 //!
-//! A file's key is kept in the folder `keys` of the cache, with the file's device, inode, size and
-//! times. Whoever writes to the file or replaces it changes one of these. The name of the key's
-//! file is a number below [`SLOTS`] made from device and inode, so that there are never more; of
-//! two files with the same number the one that was looked at last is remembered.
+//! A file's hash is kept in the folder `keys` of the cache, with what changes if the file does: its device,
+//! inode, size and times ([`ElfFile::stamp`]). It is kept, and believed, only of files that nobody but root and
+//! the user can write to: others could write to theirs through a shared mapping, without a new time, or have a
+//! file system of their own that says what they like. The name of the hash's file is a number below [`SLOTS`]
+//! made from device and inode, so that there are never more; of two files with the same number the one that
+//! was looked at last is remembered.
+//!
+//! A hash that is found here only says which table is used of the file. What is kept is kept under the hash of
+//! the very bytes that it was made of ([`ElfFile::is_private`]).
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use unspool_module::{ContentKey, ElfFile, FileState};
+use unspool_module::{ContentKey, ElfFile, FileState, TableKey};
 
 use super::store::{self, StoreError};
 
-/// Smaller files are hashed faster than a key is looked up.
-const LARGE: u64 = 1 << 20;
+/// Smaller files are hashed as fast as a hash is looked up.
+const SMALL: u64 = 1 << 16;
 
-/// How many keys are remembered: what three hexadecimal digits number.
+/// How many hashes are remembered: what three hexadecimal digits number.
 const SLOTS: u64 = 0x1000;
 
-/// A file that changed this shortly before could change again without another time: nanoseconds.
-const SETTLED: i128 = 2 * SECOND;
-
-const SECOND: i128 = 1_000_000_000;
-
-/// More than a key's file has: bytes.
+/// More than a hash's file has: bytes.
 const MAX_LINE: u64 = 256;
 
-/// The key of a file, as [`ElfFile::content_key`] has it, by way of the cache.
-pub(super) fn content_key(cache: Option<&Path>, file: &ElfFile) -> ContentKey {
-    // Decided before the file is read: what is written to it afterwards gets another time.
-    let state = file.state().filter(|state| is_telling(state, now()));
-    let (None, Some(cache), Some(state)) = (file.build_id(), cache, state) else {
-        return file.content_key();
-    };
-    if let Some(key) = remembered(cache, &state) {
-        return key;
+/// The hash of a file, as [`ElfFile::content_hash`] has it, by way of the cache.
+pub(super) fn content_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20]> {
+    if let Some(hash) = known_hash(cache, file) {
+        return Some(hash);
     }
-    let key = file.content_key();
-    let _ = remember(cache, &state, &key); // a key that cannot be kept is computed again
-    key
+    let hash = file.content_hash()?;
+    if let (Some(cache), Some(state)) = (cache, telling_state(file)) {
+        let _ = remember(cache, &state, &hash); // one that cannot be kept is computed again
+    }
+    Some(hash)
 }
 
-/// Whether a file is large, and in a state that would be another if its contents were: not if it
-/// changed just now. Nor where times are in whole seconds, as in the image of a file system, which
-/// is mounted in the place of another of its kind: times, inodes and sizes may all be equal there.
-fn is_telling(state: &FileState, now: i128) -> bool {
-    let changed = state.changed.max(state.modified);
-    state.size >= LARGE && now - changed > SETTLED && state.changed % SECOND != 0
+/// The same if it takes no time: of a small file, or if it is remembered.
+pub(super) fn known_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20]> {
+    if file.is_hashed() || file.bytes().len() as u64 <= SMALL {
+        return file.content_hash();
+    }
+    remembered(cache?, &telling_state(file)?)
 }
 
-/// Nanoseconds since 1970.
-fn now() -> i128 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.ok().and_then(|now| i128::try_from(now.as_nanos()).ok());
-    now.unwrap_or_default()
+/// The state of a file, if it would be another if its contents were.
+fn telling_state(file: &ElfFile) -> Option<FileState> {
+    file.stamp()?;
+    file.state()
 }
 
-fn remembered(cache: &Path, state: &FileState) -> Option<ContentKey> {
+fn remembered(cache: &Path, state: &FileState) -> Option<[u8; 20]> {
     let (folder, path) = place(cache, state);
     let is_trusted = |folder| store::is_trusted_folder(folder).ok();
     if !(is_trusted(cache)? && is_trusted(&folder)?) {
@@ -70,14 +64,14 @@ fn remembered(cache: &Path, state: &FileState) -> Option<ContentKey> {
     read_line(&line, state)
 }
 
-fn remember(cache: &Path, state: &FileState, key: &ContentKey) -> Result<(), StoreError> {
+fn remember(cache: &Path, state: &FileState, hash: &[u8; 20]) -> Result<(), StoreError> {
     let (folder, path) = place(cache, state);
     store::make_folder(cache)?;
     store::make_folder(&folder)?;
-    store::write_atomically(&path, |file| file.write_all(line(state, key).as_bytes()))
+    store::write_atomically(&path, |file| file.write_all(line(state, hash).as_bytes()))
 }
 
-/// Removes all keys of a cache.
+/// Removes all hashes of a cache.
 pub(super) fn forget_all(cache: &Path) -> Result<(), StoreError> {
     let folder = folder(cache);
     if !store::is_trusted_folder(&folder)? {
@@ -89,32 +83,33 @@ pub(super) fn forget_all(cache: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The folder of the keys in a cache.
+/// The folder of the hashes in a cache.
 pub(super) fn folder(cache: &Path) -> PathBuf {
     cache.join("keys")
 }
 
-/// The folder and the file that remember the key of a file in this state.
+/// The folder and the file that remember the hash of a file in this state.
 fn place(cache: &Path, state: &FileState) -> (PathBuf, PathBuf) {
     let folder = folder(cache);
     let path = folder.join(format!("{:03x}", (state.device ^ state.inode) % SLOTS));
     (folder, path)
 }
 
-/// Whether a key's file could have this name.
+/// Whether a hash's file could have this name.
 pub(super) fn is_slot(name: &str) -> bool {
     name.len() == 3 && name.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
-/// What a key's file holds.
-fn line(state: &FileState, key: &ContentKey) -> String {
-    format!("{} {key}\n", stamp(state))
+/// What a hash's file holds.
+fn line(state: &FileState, hash: &[u8; 20]) -> String {
+    format!("{} {}\n", stamp(state), ContentKey::Hash(*hash))
 }
 
-/// The key, if the line is of a file in this state.
-fn read_line(line: &str, state: &FileState) -> Option<ContentKey> {
+/// The hash, if the line is of a file in this state.
+fn read_line(line: &str, state: &FileState) -> Option<[u8; 20]> {
     let rest = line.strip_prefix(&stamp(state))?;
-    ContentKey::hash_from_text(rest.strip_prefix(' ')?.strip_suffix('\n')?)
+    let key = TableKey::from_text(rest.strip_prefix(' ')?.strip_suffix('\n')?)?;
+    key.build_id.is_none().then_some(key.content)
 }
 
 /// What tells that a file is still the same.
@@ -136,12 +131,12 @@ mod tests {
     const STATE: FileState = FileState {
         device: 0xfe01,
         inode: 0x1234_5678,
-        size: LARGE,
+        size: 1 << 20,
         modified: 1_700_000_000_000_000_000,
         changed: 1_700_000_000_123_456_789,
     };
 
-    const KEY: ContentKey = ContentKey::Hash([0xc5; 20]);
+    const KEY: [u8; 20] = [0xc5; 20];
 
     const LINE: &str = "fe01 12345678 1048576 1700000000000000000 1700000000123456789 \
                         sha256-c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5\n";
@@ -203,39 +198,10 @@ mod tests {
             device: u64::MAX,
             inode: u64::MAX,
             size: u64::MAX,
-            modified: i128::from(i64::MIN) * SECOND,
-            changed: i128::from(i64::MIN) * SECOND,
+            modified: i128::from(i64::MIN) * 1_000_000_000,
+            changed: i128::from(i64::MIN) * 1_000_000_000,
         };
         assert!(line(&widest, &KEY).len() < usize::try_from(MAX_LINE).unwrap());
-    }
-
-    #[test]
-    fn a_state_tells_enough_if_the_file_is_large_and_settled() {
-        let after = |nanoseconds| STATE.changed + nanoseconds;
-        assert!(is_telling(&STATE, after(SETTLED + 1)));
-        assert!(!is_telling(&STATE, after(SETTLED)), "changed just now");
-        assert!(!is_telling(&STATE, after(0)));
-        assert!(!is_telling(&STATE, after(-1)), "changed in the future");
-        assert!(!is_telling(&STATE, 0), "no clock");
-        let small = FileState {
-            size: LARGE - 1,
-            ..STATE
-        };
-        assert!(!is_telling(&small, after(SETTLED + 1)));
-        let written = FileState {
-            modified: STATE.changed + 10,
-            ..STATE
-        };
-        assert!(
-            !is_telling(&written, after(SETTLED + 10)),
-            "either time counts"
-        );
-        assert!(is_telling(&written, after(SETTLED + 11)));
-        let coarse = FileState {
-            changed: STATE.modified,
-            ..STATE
-        };
-        assert!(!is_telling(&coarse, after(SETTLED + 1)), "whole seconds");
     }
 
     #[test]

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use self_cell::self_cell;
 use unspool_compact::Code;
 use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Table, Vaddr};
-use unspool_module::{ContentKey, ElfFile};
+use unspool_module::{ElfFile, TableKey};
 use unspool_native::proof::{Unproven, prove};
 use unspool_native::{
     Key, NativeError, Object, ObjectError, Outline, OutlineError, Status, object,
 };
 
-use super::compile;
+use super::compile::{self, id_bytes};
 use super::source::{self, From, SourceError};
 use crate::arch;
 use crate::modules::{Module, Native, NativeStep, NativeTarget, ReadNumber};
@@ -61,7 +61,7 @@ impl NativeObject {
     /// # Errors
     ///
     /// [`MakeError`].
-    pub fn make(file: &ElfFile, key: &ContentKey) -> Result<NativeObject, MakeError> {
+    pub fn make(file: &ElfFile, key: &TableKey) -> Result<NativeObject, MakeError> {
         let reading = source::read(file, From::Auto)?;
         NativeObject::of(&reading.table, key)
     }
@@ -71,7 +71,7 @@ impl NativeObject {
     /// # Errors
     ///
     /// [`MakeError`].
-    pub fn of(table: &Table, key: &ContentKey) -> Result<NativeObject, MakeError> {
+    pub fn of(table: &Table, key: &TableKey) -> Result<NativeObject, MakeError> {
         let bytes = object(&Outline::of(table)?, native_key(key))?;
         let made = NativeObject::parse(bytes)?;
         let proof = prove(made.object(), table)?;
@@ -85,7 +85,7 @@ impl NativeObject {
     /// [`object`] writes them, unchanged; `None` if it is that of another module.
     pub(super) fn trusted(
         bytes: Vec<u8>,
-        key: &ContentKey,
+        key: &TableKey,
     ) -> Result<Option<NativeObject>, ObjectError> {
         let found = NativeObject::parse(bytes)?;
         let is_of = found.object().key() == Some(native_key(key));
@@ -109,10 +109,10 @@ impl NativeObject {
 
 /// A file's key as objects have it.
 #[must_use]
-pub fn native_key(key: &ContentKey) -> Key<'_> {
-    match key {
-        ContentKey::BuildId(id) => Key::BuildId(id.as_bytes()),
-        ContentKey::Hash(hash) => Key::Content(hash),
+pub fn native_key(key: &TableKey) -> Key<'_> {
+    Key {
+        build_id: id_bytes(key),
+        content: &key.content,
     }
 }
 

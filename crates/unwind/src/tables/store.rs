@@ -2,26 +2,32 @@
 //!
 //! In order: the ELF file itself (section `.unspool`), the folders of `UNSPOOL_TABLE_PATH`, the
 //! user's cache (`$XDG_CACHE_HOME/unspool`, else `~/.cache/unspool`), and
-//! `/usr/lib/unspool/tables` for packaged tables. A table's file is named by the module's build
-//! ID, or `sha256-` and a hash of its contents, with the ending `.unspool`, `.synth.unspool` for rows made of its
-//! code, `.native.so` for a table as machine code, or `.args.unspool` for a table of arguments. Files with other names are neither used nor listed nor removed.
+//! `/usr/lib/unspool/tables` for packaged tables. A table's file is named by its key
+//! ([`TableKey`](unspool_module::TableKey): the module's build ID, and a hash of what the table was made of), with
+//! the ending `.unspool`, `.synth.unspool` for rows made of its code, `.native.so` for a table as machine code, or
+//! `.args.unspool` for a table of arguments. Files with other names are neither used nor listed nor removed, but
+//! those of earlier versions, whose names have no hash, make room for new ones.
+//!
+//! Beside it, a symbolic link with the build ID alone leads there for who knows only that: the own process
+//! ([`local::store`](crate::local::store)). There is one only if the file was one of this system that nobody but
+//! root and the user can write to.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use std::{env, process};
 
 use unspool_compact::layout::MAGIC;
-use unspool_compact::{Compiled, Corrupt, Key, OpenError};
+use unspool_compact::{Compiled, Corrupt, OpenError};
 use unspool_files::Map;
-use unspool_module::{BuildId, ContentKey, ElfFile};
+use unspool_module::{BuildId, ContentKey, DebugFiles, ElfFile, TableKey, variable};
 use unspool_native::ObjectError;
 
-use super::compile::as_key;
+use super::compile::{Stable, as_key};
 use super::keys;
 use super::native::{MakeError, NativeObject};
 use crate::sys;
@@ -43,6 +49,13 @@ enum Kind {
 }
 
 impl Kind {
+    const ALL: [Kind; 4] = [
+        Kind::Compiled,
+        Kind::Synthesized,
+        Kind::Native,
+        Kind::Arguments,
+    ];
+
     const fn ending(self) -> &'static str {
         match self {
             Kind::Compiled => "unspool",
@@ -207,6 +220,13 @@ pub enum StoreError {
         /// Why.
         error: MakeError,
     },
+    /// It was made of a file that others could write to meanwhile, and that is too large to be copied; or one of
+    /// its debug files could be.
+    #[error("{}: nothing is kept of a large file that others can write to, or that changed just now", path.display())]
+    Changeable {
+        /// The module.
+        path: PathBuf,
+    },
     /// It is the table of another module.
     #[error("{}: the table of another module", path.display())]
     OtherModule {
@@ -225,8 +245,6 @@ impl Store {
     /// The folders that the environment names. In a setuid program the environment is ignored.
     #[must_use]
     pub fn from_environment() -> Self {
-        let privileged = sys::is_privileged();
-        let variable = |name: &str| if privileged { None } else { env::var_os(name) };
         Store::new(
             variable("UNSPOOL_TABLE_PATH"),
             variable("XDG_CACHE_HOME"),
@@ -312,16 +330,41 @@ impl Store {
     /// The table of a module, if there is one. What was found and not used goes to `notices`,
     /// each notice once.
     ///
-    /// Opens files and maps one; for a file without build ID it may read the whole file.
+    /// Opens files and maps one. Reads all of the file, unless the cache remembers its hash.
     pub fn find(&self, file: &ElfFile, notices: &mut Vec<Notice>) -> Option<(TableBytes, Place)> {
         self.find_named(file, file.path(), notices)
     }
 
-    /// What identifies the contents of a file ([`ElfFile::content_key`]); of a large one without build ID, the
-    /// cache remembers it.
+    /// What tells a file from others ([`ElfFile::content_key`]); of one without build ID, the cache remembers it.
     #[must_use]
-    pub fn content_key(&self, file: &ElfFile) -> ContentKey {
-        keys::content_key(self.cache.as_deref(), file)
+    pub fn content_key(&self, file: &ElfFile) -> Option<ContentKey> {
+        match file.build_id() {
+            Some(id) => Some(ContentKey::BuildId(id)),
+            None => keys::content_hash(self.cache.as_deref(), file).map(ContentKey::Hash),
+        }
+    }
+
+    /// What tables of a file are looked for under ([`ElfFile::table_key`]); the cache remembers its hash.
+    fn table_key(&self, file: &ElfFile) -> Option<TableKey> {
+        Some(TableKey {
+            build_id: file.build_id(),
+            content: keys::content_hash(self.cache.as_deref(), file)?,
+        })
+    }
+
+    /// Whether tables of a file can be looked for without reading all of it.
+    #[must_use]
+    pub fn knows(&self, file: &ElfFile) -> bool {
+        keys::known_hash(self.cache.as_deref(), file).is_some()
+    }
+
+    /// The file as tables are made of it that are kept here. Without a cache, itself.
+    #[must_use]
+    pub fn stable<'f>(&self, file: &'f ElfFile) -> Stable<'f> {
+        match self.cache {
+            Some(_) => Stable::new(file),
+            None => Stable::Own(file),
+        }
     }
 
     /// As [`Store::find`], with the name that notices have for the file: its path may be one of
@@ -352,17 +395,18 @@ impl Store {
     ///
     /// Reads the file into memory: who changes it later changes nothing that is run.
     pub fn find_native(&self, file: &ElfFile, notices: &mut Vec<Notice>) -> Option<NativeObject> {
-        let key = self.content_key(file);
+        let key = self.table_key(file)?;
         self.first_folder(notices, |folder| open_native(folder, &key))
     }
 
-    /// The table of a module's arguments, if it is in a folder.
+    /// The table of a module's arguments, if it is in a folder. `debug` are its debug files, of which its types are.
     pub fn find_arguments(
         &self,
         file: &ElfFile,
+        debug: &DebugFiles,
         notices: &mut Vec<Notice>,
     ) -> Option<ArgumentTable> {
-        let key = self.content_key(file);
+        let key = debug.key(file)?;
         self.first_folder(notices, |folder| open_arguments(folder, &key))
     }
 
@@ -372,7 +416,7 @@ impl Store {
         kind: Kind,
         notices: &mut Vec<Notice>,
     ) -> Option<FoundTable> {
-        let key = self.content_key(file);
+        let key = self.table_key(file)?;
         self.first_folder(notices, |folder| open_table(folder, &key, kind))
     }
 
@@ -411,10 +455,11 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// The folder cannot be made or trusted, the file cannot be written, or the table alone is
-    /// larger than the limit; then no other is removed.
-    pub fn keep(&self, key: &ContentKey, bytes: &[u8]) -> Result<PathBuf, StoreError> {
-        self.keep_as(key, Kind::Compiled, bytes)
+    /// The file was not [stable](Store::stable) when the table was made of it, the folder cannot be made or
+    /// trusted, the table's file cannot be written, or the table alone is larger than the limit; then no other
+    /// is removed.
+    pub fn keep(&self, file: &ElfFile, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+        self.keep_as(file, self.stable_key(file)?, Kind::Compiled, bytes)
     }
 
     /// Keeps rows that were made of a module's code, in the same way.
@@ -422,8 +467,8 @@ impl Store {
     /// # Errors
     ///
     /// As for [`Store::keep`].
-    pub fn keep_synthesized(&self, key: &ContentKey, bytes: &[u8]) -> Result<PathBuf, StoreError> {
-        self.keep_as(key, Kind::Synthesized, bytes)
+    pub fn keep_synthesized(&self, file: &ElfFile, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+        self.keep_as(file, self.stable_key(file)?, Kind::Synthesized, bytes)
     }
 
     /// Keeps machine code of a module's table, in the same way.
@@ -433,24 +478,36 @@ impl Store {
     /// As for [`Store::keep`].
     pub fn keep_native(
         &self,
-        key: &ContentKey,
+        file: &ElfFile,
         object: &NativeObject,
     ) -> Result<PathBuf, StoreError> {
-        self.keep_as(key, Kind::Native, object.bytes())
+        self.keep_as(file, self.stable_key(file)?, Kind::Native, object.bytes())
     }
 
-    /// Keeps the table of a module's arguments, in the same way.
+    /// Keeps the table of a module's arguments, in the same way. `debug` are the debug files that it was made of.
     ///
     /// # Errors
     ///
-    /// As for [`Store::keep`].
-    pub fn keep_arguments(&self, key: &ContentKey, bytes: &[u8]) -> Result<PathBuf, StoreError> {
-        self.keep_as(key, Kind::Arguments, bytes)
+    /// As for [`Store::keep`], and if one of the files has no [stamp](ElfFile::stamp).
+    pub fn keep_arguments(
+        &self,
+        file: &ElfFile,
+        debug: &DebugFiles,
+        bytes: &[u8],
+    ) -> Result<PathBuf, StoreError> {
+        let key = debug.key(file).ok_or_else(|| changeable(file))?;
+        self.keep_as(file, key, Kind::Arguments, bytes)
     }
 
-    fn keep_as(&self, key: &ContentKey, kind: Kind, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+    fn keep_as(
+        &self,
+        file: &ElfFile,
+        key: TableKey,
+        kind: Kind,
+        bytes: &[u8],
+    ) -> Result<PathBuf, StoreError> {
         let folder = self.cache.as_deref().ok_or(StoreError::NoCache)?;
-        let path = folder.join(file_name(key, kind));
+        let path = folder.join(file_name(&key, kind));
         let size = bytes.len() as u64;
         if size > self.cache_bytes {
             return Err(StoreError::TooLarge {
@@ -467,7 +524,19 @@ impl Store {
             // Else a table could have holes after a power failure, and nobody would notice.
             file.sync_data()
         })?;
+        if let Some(id) = key.build_id.filter(|_| is_of_this_system(file)) {
+            link(&folder.join(format!("{id}.{}", kind.ending())), &path)?;
+        }
         Ok(path)
+    }
+
+    /// What a table of a file is kept under: the hash of the bytes that it was made of.
+    fn stable_key(&self, file: &ElfFile) -> Result<TableKey, StoreError> {
+        if self.cache.is_none() {
+            return Err(StoreError::NoCache);
+        }
+        let key = file.is_private().then(|| file.table_key()).flatten();
+        key.ok_or_else(|| changeable(file))
     }
 
     /// The tables in the cache, by name.
@@ -478,6 +547,7 @@ impl Store {
     pub fn list(&self) -> Result<Vec<Stored>, StoreError> {
         let folder = self.cache.as_deref().ok_or(StoreError::NoCache)?;
         let mut stored = files(folder, is_table)?;
+        stored.retain(|table| !table.path.is_symlink());
         stored.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(stored)
     }
@@ -500,6 +570,7 @@ impl Store {
             }
             keys::forget_all(folder)?;
             remove_leftovers(folder);
+            remove_links(folder, |_| true);
         }
         Ok((count, bytes))
     }
@@ -519,7 +590,30 @@ impl Store {
                 total = total.saturating_sub(table.size);
             }
         }
+        let leads_nowhere = |path: &Path| fs::metadata(path).is_err_and(|error| is_missing(&error));
+        if let Some(folder) = path.parent() {
+            remove_links(folder, leads_nowhere);
+        }
     }
+}
+
+fn changeable(file: &ElfFile) -> StoreError {
+    StoreError::Changeable {
+        path: file.path().to_path_buf(),
+    }
+}
+
+/// Whether a file is one of this system as its path leads to it, and nobody but root and the user can write to it:
+/// not one that a process sees under that path in its own mounts. Then its build ID says enough.
+fn is_of_this_system(file: &ElfFile) -> bool {
+    let Some(state) = file.state().filter(|_| file.is_trusted()) else {
+        return false;
+    };
+    let path = file.path();
+    // Links of the kernel's lead to what others have mounted.
+    let is_here = path.is_absolute() && !path.starts_with("/proc");
+    let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (state.device, state.inode);
+    is_here && fs::metadata(path).is_ok_and(is_same)
 }
 
 /// Adds a notice. Modules share folders, and one word about each is enough.
@@ -551,8 +645,8 @@ pub fn embedded_bytes(file: &ElfFile) -> Result<Option<&[u8]>, StoreError> {
 
 /// The table that a file holds of itself, or why it is not used.
 ///
-/// A table that is keyed by a build ID must have the file's. One that is keyed by contents cannot
-/// be checked: the contents have changed by its being put there.
+/// It must have the file's build ID. Its hash cannot be checked: the contents have changed by its being put there.
+/// Who made the file put it there, and could as well have written another unwind table.
 fn check_embedded<'f>(
     file: &'f ElfFile,
     name: &Path,
@@ -565,30 +659,23 @@ fn check_embedded<'f>(
         path: path(),
         error,
     })?;
-    let is_own = match compiled.key() {
-        Key::BuildId(id) => file.build_id().is_some_and(|own| own.as_bytes() == id),
-        Key::Content(_) => file.build_id().is_none(),
-    };
-    if !is_own || compiled.is_synthesized() {
+    let own = file.build_id();
+    if own.as_ref().map_or(&[][..], BuildId::as_bytes) != compiled.key().build_id
+        || compiled.is_synthesized()
+    {
         return Err(StoreError::OtherModule { path: path() });
     }
     Ok(Some((bytes, compiled)))
 }
 
-fn file_name(key: &ContentKey, kind: Kind) -> String {
+fn file_name(key: &TableKey, kind: Kind) -> String {
     format!("{key}.{}", kind.ending())
 }
 
 /// Whether a file could have this name from [`file_name`].
 fn is_table(name: &str) -> bool {
     name.split_once('.').is_some_and(|(stem, rest)| {
-        let kinds = [
-            Kind::Compiled,
-            Kind::Synthesized,
-            Kind::Native,
-            Kind::Arguments,
-        ];
-        is_key(stem) && kinds.iter().any(|kind| rest == kind.ending())
+        is_key(stem) && Kind::ALL.iter().any(|kind| rest == kind.ending())
     })
 }
 
@@ -598,8 +685,36 @@ fn is_temporary(name: &str) -> bool {
         .is_some_and(|(stem, rest)| (is_key(stem) || keys::is_slot(stem)) && rest.ends_with(".tmp"))
 }
 
+/// A key, or a build ID: the name of a link, and of tables of earlier versions.
 fn is_key(text: &str) -> bool {
-    BuildId::from_hex(text).is_some() || ContentKey::hash_from_text(text).is_some()
+    BuildId::from_hex(text).is_some() || TableKey::from_text(text).is_some()
+}
+
+/// Has a build ID's name lead to a table.
+fn link(path: &Path, table: &Path) -> Result<(), StoreError> {
+    let target = table.file_name().unwrap_or_default();
+    if fs::read_link(path).is_ok_and(|found| found.as_os_str() == target) {
+        return Ok(());
+    }
+    let (temporary, _) = create_beside(path).map_err(|error| io_error(path, error))?;
+    let linked = fs::remove_file(&temporary)
+        .and_then(|()| symlink(target, &temporary))
+        .and_then(|()| fs::rename(&temporary, path));
+    linked.map_err(|error| {
+        let _ = fs::remove_file(&temporary); // nothing more can be done about it
+        io_error(path, error)
+    })
+}
+
+/// Removes links to tables. What cannot be removed is left alone.
+fn remove_links(cache: &Path, is_unwanted: impl Fn(&Path) -> bool) {
+    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink())) {
+        let is_ours = entry.file_name().to_str().is_some_and(is_table);
+        if is_ours && is_unwanted(&entry.path()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// A table file that can be used.
@@ -609,11 +724,7 @@ struct FoundTable {
 }
 
 /// A module's file of a kind, if it is in the folder and can be trusted.
-fn open(
-    folder: &Path,
-    key: &ContentKey,
-    kind: Kind,
-) -> Result<Option<(PathBuf, File)>, StoreError> {
+fn open(folder: &Path, key: &TableKey, kind: Kind) -> Result<Option<(PathBuf, File)>, StoreError> {
     if !is_trusted_folder(folder)? {
         return Ok(None);
     }
@@ -624,7 +735,7 @@ fn open(
 /// Maps a module's table file if it is in the folder, can be trusted and belongs to the module.
 fn open_table(
     folder: &Path,
-    key: &ContentKey,
+    key: &TableKey,
     kind: Kind,
 ) -> Result<Option<(File, FoundTable)>, StoreError> {
     let Some((path, file)) = open(folder, key, kind)? else {
@@ -670,7 +781,7 @@ impl ArgumentTable {
 /// Maps a module's table of arguments if it is in the folder, can be trusted and belongs to the module.
 fn open_arguments(
     folder: &Path,
-    key: &ContentKey,
+    key: &TableKey,
 ) -> Result<Option<(File, ArgumentTable)>, StoreError> {
     let Some((path, file)) = open(folder, key, Kind::Arguments)? else {
         return Ok(None);
@@ -678,10 +789,7 @@ fn open_arguments(
     let map = Map::new(&file).map_err(|error| io_error(&path, error))?;
     let is_own = match unspool_args::Table::open(&map) {
         Err(error) => return Err(StoreError::Arguments { path, error }),
-        Ok(table) => match key {
-            ContentKey::BuildId(id) => table.is_of_build(id.as_bytes()),
-            ContentKey::Hash(hash) => table.is_of_content(hash),
-        },
+        Ok(table) => table.key().content == &key.content,
     };
     match is_own {
         true => Ok(Some((file, ArgumentTable(TableBytes::Mapped(map))))),
@@ -690,10 +798,7 @@ fn open_arguments(
 }
 
 /// Reads a module's machine code if it is in the folder, can be trusted and belongs to the module.
-fn open_native(
-    folder: &Path,
-    key: &ContentKey,
-) -> Result<Option<(File, NativeObject)>, StoreError> {
+fn open_native(folder: &Path, key: &TableKey) -> Result<Option<(File, NativeObject)>, StoreError> {
     let Some((path, mut file)) = open(folder, key, Kind::Native)? else {
         return Ok(None);
     };
@@ -912,7 +1017,7 @@ mod tests {
     #[test]
     fn the_folder_of_packaged_tables_comes_last() {
         let file = file();
-        let key = file.content_key();
+        let key = file.table_key().unwrap();
         let table = encode(&Table::new(file.abi()), as_key(&key), &Code::default(), &[]);
         let table = table.unwrap().bytes;
         let root = env::temp_dir().join(format!("unspool-store-{}", process::id()));
@@ -944,7 +1049,7 @@ mod tests {
     fn names_of_our_files() {
         let digits = "0123456789abcdef0123456789abcdef01234567";
         let key = |text: &str| text.replace('#', digits);
-        for name in ["#.unspool", "sha256-#.unspool", "ab.unspool"] {
+        for name in ["#.unspool", "sha256-#.unspool", "ab-#.unspool"] {
             assert!(is_table(&key(name)), "{name}");
             assert!(!is_temporary(&key(name)), "{name}");
             assert!(is_temporary(&key(&format!("{name}.1.0.tmp"))), "{name}");
@@ -963,6 +1068,9 @@ mod tests {
             "#.Unspool",
             "#..unspool",
             "sha256-ab.unspool",
+            "#-.unspool",
+            "-#.unspool",
+            "#-##.unspool",
             "#.unspool.bak",
             "a b.unspool",
             "notes.tmp",

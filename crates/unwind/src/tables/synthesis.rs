@@ -7,7 +7,7 @@ use unspool_ir::Table;
 use unspool_module::{ElfFile, Symbols};
 use unspool_recover::{Synthesis, SynthesisError, synthesize as synthesize_gaps};
 
-use super::compile::{CompileError, as_key};
+use super::compile::{CompileError, as_key, own_key};
 use super::source::read_if_any;
 use super::store::{Store, TableBytes};
 
@@ -31,7 +31,7 @@ pub fn synthesize(
 ///
 /// They cannot be written.
 pub fn compile_synthesized(file: &ElfFile, table: &Table) -> Result<Encoded, CompileError> {
-    let key = file.content_key();
+    let key = own_key(file);
     encode_synthesized(table, as_key(&key)).map_err(|error| CompileError::Encode {
         file: file.path().to_string_lossy().into_owned(),
         error,
@@ -43,12 +43,13 @@ pub(super) fn synthesized(file: &ElfFile, store: &Store) -> Option<TableBytes> {
     if let Some(found) = store.find_synthesized(file) {
         return Some(found);
     }
+    let file = &*store.stable(file);
     let own = read_if_any(file).unwrap_or_else(|_| Table::new(file.abi()));
     let synthesis = synthesize(file, file.symbols(), &own).ok()?;
     let encoded = compile_synthesized(file, &synthesis.table).ok()?;
     file.check_unchanged().ok()?;
     // That they cannot be kept costs the same time again.
-    let _ = store.keep_synthesized(&file.content_key(), &encoded.bytes);
+    let _ = store.keep_synthesized(file, &encoded.bytes);
     Some(TableBytes::Memory(encoded.bytes))
 }
 

@@ -58,7 +58,7 @@ fn stores(program: &Path) -> [Store; 2] {
     let file = unspool_module::ElfFile::open(program).unwrap();
     let made = tables::compile(&file, From::Auto).unwrap();
     compiled
-        .keep(&file.content_key(), &made.encoded.bytes)
+        .keep(&compiled.stable(&file), &made.encoded.bytes)
         .unwrap();
     [Store::new(None, None, None), compiled]
 }

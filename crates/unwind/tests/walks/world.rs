@@ -185,7 +185,15 @@ pub(crate) fn compile(rows: &[String]) -> Vec<u8> {
         );
     }
     let table = text::parse(&lines).unwrap();
-    let made = encode(&table, Key::BuildId(&[1; 20]), &Code::default(), &[]);
+    let made = encode(
+        &table,
+        Key {
+            build_id: &[1; 20],
+            content: &[0; 20],
+        },
+        &Code::default(),
+        &[],
+    );
     made.unwrap().bytes
 }
 

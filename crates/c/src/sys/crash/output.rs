@@ -6,7 +6,7 @@
 use core::cell::Cell;
 use core::ffi::c_int;
 
-use unspool_unwind::local::store::Path;
+use unspool_unwind::local::store::{Path, variable};
 
 use crate::crash::text::{Sink, Text};
 use crate::sys::files::{self, FileId};
@@ -58,7 +58,7 @@ impl Places {
 
 /// The path of the log. The program may go to another folder before it crashes.
 fn log() -> Option<Path> {
-    let named = files::variable(c"UNSPOOL_CRASH_LOG").filter(|named| !named.is_empty())?;
+    let named = variable(c"UNSPOOL_CRASH_LOG").filter(|named| !named.is_empty())?;
     let mut path = Path::new();
     if !named.starts_with(b"/") {
         path = files::working_directory()?;

@@ -22,9 +22,10 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
         bail!("--into takes a table: leave out --as, or write the code to a file with --output");
     }
     let started = Instant::now();
-    let file = super::super::open(path)?;
-    let reading = tables::read(&file, args.from.lower())?;
-    super::super::report_problems(&file, &reading);
+    let (opened, store) = (super::super::open(path)?, Store::from_environment());
+    let file = &*store.stable(&opened);
+    let reading = tables::read(file, args.from.lower())?;
+    super::super::report_problems(file, &reading);
     let name = || path.display().to_string();
     let outline = Outline::of(&reading.table).with_context(name)?;
     let say = |output: &Path, bytes: &[u8], is_verified| {
@@ -39,10 +40,10 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
         };
         report.print(args.format)
     };
-    let key = file.content_key();
+    let key = tables::own_key(file);
     match (args.form, &args.output) {
         (CompiledForm::C, output) => {
-            let text = c(&file, &outline)?;
+            let text = c(file, &outline)?;
             put(output.as_deref(), &text, |output| say(output, &text, false))?;
         }
         (_, Some(output)) if args.no_verify => {
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
                     say(output, object.bytes(), true)
                 })?,
                 None => {
-                    let kept = Store::from_environment().keep_native(&key, &object);
+                    let kept = store.keep_native(file, &object);
                     let kept = kept.with_context(|| super::no_cache(path))?;
                     say(&kept, object.bytes(), true)?;
                 }

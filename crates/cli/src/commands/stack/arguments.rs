@@ -9,15 +9,15 @@ use crate::output;
 
 /// The table of a file, made and kept if there is none yet; `None` if nothing says what its functions take.
 pub(in crate::commands) fn table(file: &ElfFile, store: &Store) -> Option<ArgumentTable> {
+    let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
     let mut notices = Vec::new();
-    let found = store.find_arguments(file, &mut notices);
+    let found = store.find_arguments(file, &debug, &mut notices);
     for notice in notices {
         output::notice(&notice);
     }
     if found.is_some() {
         return found;
     }
-    let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
     let (made, missing) = match table_of(file, &debug) {
         Ok(made) => (Some(made.bytes), made.missing),
         // As its frames say.
@@ -28,10 +28,11 @@ pub(in crate::commands) fn table(file: &ElfFile, store: &Store) -> Option<Argume
         }
     };
     report(file.path(), missing.iter());
-    // What is missing may be there the next time.
+    // What is missing may be there the next time. That somebody else can write to the files is no news.
     let is_certain = missing.is_empty() && file.check_unchanged().is_ok();
-    if let (Some(bytes), true, true) = (&made, is_certain, store.cache_folder().is_some())
-        && let Err(error) = store.keep_arguments(&file.content_key(), bytes)
+    let is_kept = is_certain && store.cache_folder().is_some() && debug.key(file).is_some();
+    if let Some(bytes) = made.as_ref().filter(|_| is_kept)
+        && let Err(error) = store.keep_arguments(file, &debug, bytes)
     {
         output::notice(&error);
     }

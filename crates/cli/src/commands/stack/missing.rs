@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use unspool_module::ElfFile;
 use unspool_unwind::space::Space;
-use unspool_unwind::tables::{From, Store};
+use unspool_unwind::tables::{From, Store, StoreError};
 
 use crate::commands::{compile, is_missing};
 use crate::output::{self, short_name};
@@ -29,13 +29,15 @@ pub(super) fn compile_missing(space: &Space<'_>, store: &Store) {
 }
 
 fn keep(store: &Store, file: &ElfFile) -> Result<(), String> {
+    let file = &*store.stable(file);
     let made = match compile::make(file, From::Auto) {
         Ok((made, _)) => made,
         Err(error) if is_missing(&error) => return Ok(()), // as its frames say
         Err(error) => return Err(without_path(file, &error)),
     };
-    match store.keep(&file.content_key(), &made.encoded.bytes) {
-        Ok(_) => Ok(()),
+    match store.keep(file, &made.encoded.bytes) {
+        // As each time: that it is large and somebody else's is no news.
+        Ok(_) | Err(StoreError::Changeable { .. }) => Ok(()),
         Err(error) => Err(format!(
             "{error}; XDG_CACHE_HOME can name another folder, and --no-cache does without"
         )),

@@ -184,7 +184,8 @@ fn native_bytes(file: &ElfFile, table: &Table) -> anyhow::Result<Option<u64>> {
     let Ok(outline) = Outline::of(table) else {
         return Ok(None);
     };
-    let Ok(object) = unspool_native::object(&outline, native_key(&file.content_key())) else {
+    let key = tables::own_key(file);
+    let Ok(object) = unspool_native::object(&outline, native_key(&key)) else {
         return Ok(None);
     };
     let object = ElfFile::from_bytes(file.path(), object)?;

@@ -260,7 +260,7 @@ fn prove_given(path: &Path, object_path: &Path) -> anyhow::Result<Proof> {
     let bytes = super::read_table(object_path)?;
     let object = Object::parse(&bytes).with_context(name)?;
     let file = ElfFile::open(path)?;
-    let key = file.content_key();
+    let key = tables::own_key(&file);
     if object.key() != Some(native_key(&key)) {
         bail!(
             "{}: it is of another module than {}, whose key is {key}",
@@ -279,7 +279,7 @@ fn prove_made(path: &Path) -> anyhow::Result<Proof> {
     let file = ElfFile::open(path)?;
     let reading = tables::read(&file, From::Auto)?;
     let outline = Outline::of(&reading.table).with_context(name)?;
-    let bytes = unspool_native::object(&outline, native_key(&file.content_key()));
+    let bytes = unspool_native::object(&outline, native_key(&tables::own_key(&file)));
     let bytes = bytes.with_context(name)?;
     let object = Object::parse(&bytes).with_context(name)?;
     prove(&object, &outline, &reading).with_context(name)
