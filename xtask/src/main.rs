@@ -26,6 +26,9 @@ usage: cargo xtask TASK
                               loses frames (docs/safety.md); with --all in which cases
   soak [--samples N]          sample stacks at random addresses of threads that throw, jump, switch
                               stacks, load and unload libraries, and check each (default: 1000000)
+  effects [--states N]        execute each form of each instruction from N states (default: 4) on this processor, and ask
+                              python3-capstone about the rest: does any change what the analysis says that
+                              it leaves as it was (docs/checking.md)?
   capi [--out FOLDER]         build the shared objects with C interfaces, libunwind's and our own
                               (docs/api.md, docs/capi.md), and print where they are
   clients [--runs N] [--client TEXT]
@@ -93,6 +96,10 @@ fn run() -> Result<ExitCode, Error> {
             true
         }
         Some("soak") => soak(args)?,
+        Some("effects") => {
+            packages::path("/usr/lib/python3/dist-packages/capstone/__init__.py")?;
+            effects(args)?
+        }
         Some("capi") => {
             capi::run(&capi::Options::parse(args)?, &mut io::stdout().lock())?;
             true
@@ -165,25 +172,41 @@ fn run() -> Result<ExitCode, Error> {
 }
 
 /// Runs the test `soak` for longer; yields whether it passed.
-fn soak(mut arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
-    let samples = match (arguments.next(), arguments.next(), arguments.next()) {
-        (None, ..) => "1000000".into(),
-        (Some(name), Some(samples), None) if name == "--samples" => samples,
-        _ => return Err("soak takes no argument but --samples N".into()),
-    };
-    let status = Command::new(cargo())
-        .args([
-            "test",
-            "-p",
-            "unspool-unwind",
-            "--test",
-            "soak",
-            "--",
-            "--nocapture",
-        ])
-        .env("UNSPOOL_SOAK_SAMPLES", samples)
-        .status()?;
-    Ok(status.success())
+fn soak(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
+    let samples = number(arguments, "--samples", "1000000")?;
+    run_test(
+        ["unspool-unwind", "soak"],
+        ("UNSPOOL_SOAK_SAMPLES", samples),
+    )
+}
+
+/// Runs the test `processor` with all forms, from more states; yields whether it passed.
+fn effects(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
+    let states = number(arguments, "--states", "4")?;
+    run_test(
+        ["unspool-synth", "processor"],
+        ("UNSPOOL_EFFECTS_STATES", states),
+    )
+}
+
+/// The value of the one option that a task takes.
+fn number(
+    mut arguments: impl Iterator<Item = OsString>,
+    option: &str,
+    default: &str,
+) -> Result<OsString, Error> {
+    match (arguments.next(), arguments.next(), arguments.next()) {
+        (None, ..) => Ok(default.into()),
+        (Some(name), Some(number), None) if name == option => Ok(number),
+        _ => Err(format!("no argument is taken but {option} N").into()),
+    }
+}
+
+/// Runs a test program of a crate, with a variable that has it do more; yields whether it passed.
+fn run_test([package, test]: [&str; 2], (name, value): (&str, OsString)) -> Result<bool, Error> {
+    let mut command = Command::new(cargo());
+    command.args(["test", "-p", package, "--test", test, "--", "--nocapture"]);
+    Ok(command.env(name, value).status()?.success())
 }
 
 fn cargo() -> OsString {

@@ -98,6 +98,10 @@ pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/git", "git"),
     needed("/usr/bin/patch", "patch"),
     needed("/usr/bin/jsonschema", "python3-jsonschema"),
+    needed(
+        "/usr/lib/python3/dist-packages/capstone/__init__.py",
+        "python3-capstone",
+    ),
     needed("/usr/bin/script", "bsdutils"),
     needed("/usr/bin/tmux", "tmux"),
     needed("/usr/bin/timeout", "coreutils"),

@@ -94,6 +94,10 @@ impl Claims for Rows<'_, '_> {
         }
     }
 
+    fn assume_bounds(&mut self) {
+        self.report.assumes_bounds = true;
+    }
+
     fn returns(&mut self, from: u64, pops: u16) {
         self.report.exits.push((Vaddr(from), Returns::Pops(pops)));
     }
@@ -130,6 +134,10 @@ mod tests {
 
         fn hold(&mut self) {
             self.rows.hold();
+        }
+
+        fn assume_bounds(&mut self) {
+            self.rows.assume_bounds();
         }
 
         fn returns(&mut self, from: u64, pops: u16) {

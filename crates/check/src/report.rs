@@ -25,6 +25,9 @@ pub struct Totals {
     pub proven_cfa: u64,
     /// Rows of which all is proven at each instruction.
     pub proven: u64,
+    /// Of these, rows of functions that store on the stack by an index or a number that only a run knows: they hold if each such store is inside
+    /// its array.
+    pub assuming_bounds: u64,
     /// Rows of which something is refuted.
     pub refuted: u64,
     /// Rows of which something is unproven, and nothing refuted.
@@ -41,6 +44,7 @@ impl Totals {
         self.rows += other.rows;
         self.proven_cfa += other.proven_cfa;
         self.proven += other.proven;
+        self.assuming_bounds += other.assuming_bounds;
         self.refuted += other.refuted;
         self.unproven += other.unproven;
         self.unreached += other.unreached;
@@ -61,7 +65,10 @@ impl Totals {
             };
             self.proven_cfa += u64::from(judgement.cfa == Verdict::Proven);
             match judgement.worst() {
-                Verdict::Proven => self.proven += 1,
+                Verdict::Proven => {
+                    self.proven += 1;
+                    self.assuming_bounds += u64::from(report.assumes_bounds);
+                }
                 Verdict::Unproven => self.unproven += 1,
                 Verdict::Refuted => self.refuted += 1,
             }
@@ -76,6 +83,9 @@ pub struct Report {
     pub totals: Totals,
     /// What is wrong, in the order of addresses.
     pub findings: Vec<Finding>,
+    /// The begins of functions whose rows are proven only if each store by an index or a number that only a run knows is inside its array:
+    /// [`Totals::assuming_bounds`] counts the rows. In the order of addresses.
+    pub assuming_bounds: Vec<Vaddr>,
     /// Where functions return to their callers, and how.
     exits: Vec<(Vaddr, Returns)>,
     /// Where control leaves them otherwise.
@@ -169,6 +179,8 @@ impl Report {
                 for unit in first..units.min(first + BATCH) {
                     let report = subject.judge_unit(&mut prover, unit);
                     part.totals.count(&report, wrong);
+                    let begin = report.rows.first().filter(|_| report.assumes_bounds);
+                    part.assuming_bounds.extend(begin.map(|row| row.start));
                     part.findings.extend(finding::of_unit(subject, &report));
                     part.exits.extend(report.exits);
                     part.others.extend(report.others);
@@ -186,6 +198,7 @@ impl Report {
             work();
         });
         let mut report = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
+        report.assuming_bounds.sort_unstable();
         let extents = subject.program().extents().iter();
         report.totals.bytes = extents.map(|extent| extent.end - extent.start).sum();
         report
@@ -194,6 +207,7 @@ impl Report {
     fn add(&mut self, part: Report) {
         self.totals.add(&part.totals);
         self.findings.extend(part.findings);
+        self.assuming_bounds.extend(part.assuming_bounds);
         self.exits.extend(part.exits);
         self.others.extend(part.others);
         self.ahead.extend(part.ahead);

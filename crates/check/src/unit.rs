@@ -70,6 +70,8 @@ pub struct UnitReport {
     pub inside: Vec<Vaddr>,
     /// Instructions from which control goes on behind the end of all entries, and where that is.
     pub runs_out: Vec<Jump>,
+    /// Whether something is stored on the stack by an index or a number that only a run knows: what is proven is so if that is inside its array.
+    pub assumes_bounds: bool,
     /// Returns, and which preserved registers are not what they were at entry: bit n stands for register n.
     pub returns: Vec<(Vaddr, u64)>,
 }
@@ -152,6 +154,7 @@ impl Subject<'_> {
         let mut report = UnitReport {
             conflicts: analysis.conflicts().iter().map(meeting).collect(),
             rows,
+            assumes_bounds: analysis.assumes_bounds(),
             ..UnitReport::default()
         };
         self.judge_all(unit, &analysis, guesses, &mut report);

@@ -23,11 +23,13 @@ const NOT_PROVEN: &[&str] = &["saved_in_vector_register"];
 const NOT_REFUTED: &[&str] = &[
     "call_on_other_stack",
     "cfa_in_scratch_register",
+    "index_over_saved_register",
     "old_stack_pointer_in_frame_slow_path",
     "realigned_epilogue",
     "realigned_epilogue_rbx",
     "restore_misses_one_way",
     "val_offset_of_stack_pointer",
+    "xsave_over_saved_register",
 ];
 
 fn assembled(pair: &Pair, options: &[&str], folder: &Path) -> ElfFile {

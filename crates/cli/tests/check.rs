@@ -156,6 +156,26 @@ fn source_and_what_is_called_have_their_names() {
 }
 
 #[test]
+fn what_is_assumed_of_stores_by_an_index_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "\t.globl f\n\t.type f, @function\nf:\t.cfi_startproc\n\tpush %rbx\n\t.cfi_adjust_cfa_offset 8\n\t.cfi_rel_offset rbx, 0\n\tmov %edi, -64(%rsp,%rcx,4)\n\tpop %rbx\n\t.cfi_adjust_cfa_offset -8\n\t.cfi_restore rbx\n\tret\n\t.cfi_endproc\n";
+    fs::write(folder.path().join("f.s"), text).unwrap();
+    let (out, _) = run(folder.path(), &["f.s"], 0);
+    let said = "f.s: 3 proven rows assume that stores by an index or a count stay inside arrays";
+    assert!(out.contains(said), "{out}");
+    let (out, _) = run(folder.path(), &["--format", "json", "f.s"], 0);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let file = &report["files"][0];
+    assert_eq!(file["rows"]["assuming_bounds"], 3, "{out}");
+    assert_eq!(file["assuming_bounds"][0], "0x0", "{out}");
+    // By a number that the code shows.
+    let known = text.replace("mov %edi", "mov $2, %ecx\n\tmov %edi");
+    fs::write(folder.path().join("f.s"), known).unwrap();
+    let (out, _) = run(folder.path(), &["f.s"], 0);
+    assert!(!out.contains("assume"), "{out}");
+}
+
+#[test]
 fn a_finding_says_where_what_and_what_to_write() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("push.s"), WRONG).unwrap();

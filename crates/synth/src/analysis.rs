@@ -101,6 +101,8 @@ pub struct Analyzer {
     data: Data,
     /// Where control was found to go by jumps, if that is kept.
     edges: Option<Vec<Edge>>,
+    /// Whether something is stored of which it is assumed that it is inside its array.
+    assumes_bounds: bool,
     /// How many more operations and segments are done before the unit is given up.
     budget: usize,
 }
@@ -136,6 +138,7 @@ impl Analyzer {
             unresolved: Vec::new(),
             data: Data::default(),
             edges: None,
+            assumes_bounds: false,
             budget: 0,
         }
     }
@@ -199,6 +202,7 @@ impl Analyzer {
         guide: &impl Guide,
     ) {
         self.cut(program);
+        self.assumes_bounds = false;
         let entry = self.semantics.entry();
         let mut place = 0;
         while let Some(Lifted { range, part, .. }) = self.ranges.get(place).cloned() {

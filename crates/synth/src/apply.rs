@@ -1,11 +1,18 @@
 //! What operations do to a state.
 
 use crate::arch::Facts;
-use crate::op::{Op, Test, Way, bits};
+use crate::op::{Op, Test, UNBOUNDED, Way, bits};
 use crate::program::{Returns, Words};
 use crate::state::State;
 use crate::value::{Entries, JumpTable, Known, Value};
 use unspool_ir::Register;
+
+impl State {
+    /// Does what an operation of instruction `at` does.
+    pub fn apply(&mut self, op: Op, at: u32, facts: &'static Facts) {
+        Semantics::new(facts).apply(self, op, at);
+    }
+}
 
 /// Applies operations to states.
 #[derive(Debug, Clone, Copy)]
@@ -148,9 +155,10 @@ impl Semantics {
             } => overwrite(state, base, offset, size.into()),
             Op::OverwritePerhaps { base, offset, size } => {
                 let place = state.get(base).plus(offset.into());
-                if place.is_address() {
-                    state.overwrite_perhaps(place, size.into());
+                if place.is_address() && size != UNBOUNDED {
+                    state.lose_indexed(place, size.into());
                 }
+                overwrite_perhaps(state, place, size);
             }
             Op::StoreUnfollowed { base, offset, size } => {
                 let place = state.get(base).plus(offset.into());
@@ -189,14 +197,11 @@ impl Semantics {
             } => {
                 self.store_entry(state, (base, index, offset), from, at);
             }
-            // What is saved is not among a program's arrays.
-            Op::OverwriteNear { base, index } => {
-                if let Some(slot) = state.indexed()
-                    && slot.is_found_by(state.get(base), state.get(index))
-                {
-                    state.forget_indexed();
-                }
-            }
+            Op::OverwriteNear { .. }
+            | Op::OverwriteRows { .. }
+            | Op::OverwriteAround { .. }
+            | Op::SaveState { .. } => self.overwrite_array(state, op),
+            Op::Direction { is_down } => state.set_direction(is_down),
             Op::Halt => {}
             Op::LoadLow { to, .. } | Op::Extend { to, .. } => {
                 self.set(state, to, Value::FRESH, at);
@@ -207,8 +212,10 @@ impl Semantics {
             }
             Op::Mix { base, offset } => {
                 let place = state.get(base).plus(offset.into());
-                if place.is_address() && state.load(place).is_some() {
-                    state.store(place, Value::UNKNOWN);
+                match place.is_address() && state.load(place).is_some() {
+                    true => state.store(place, Value::UNKNOWN),
+                    // Half of two slots is nothing that can be mixed back.
+                    false => overwrite(state, base, offset, 8),
                 }
             }
             Op::Constant { to, value } | Op::Address { to, value } => {
@@ -218,11 +225,7 @@ impl Semantics {
             Op::Narrow { to, from, limit } => {
                 self.set(state, to, narrow(state.get(from), limit), at);
             }
-            Op::SystemCall { number } => {
-                if is_one_of(self.facts.new_stack, state.get(number)) {
-                    state.set(self.facts.stack_pointer, Value::UNKNOWN);
-                }
-            }
+            Op::SystemCall { number } => self.system_call(state, number),
             Op::FindBack { offset } => self.find_back(state, offset),
             Op::Align { multiple } => self.align(state, multiple, at),
             Op::Sum { to, a, b } => {
@@ -288,7 +291,10 @@ impl Semantics {
         };
         if let Some(place) = known.filter(|place| place.is_address()) {
             state.put(place, value);
-        } else if self.is_saved(value) {
+        } else {
+            self.assume_bounds(state, place);
+        }
+        if known.is_none_or(|place| !place.is_address()) && self.is_saved(value) {
             // Which number is in a register may only be known by its name if it is none from entry.
             match self.is_on_stack(place) && number != Value::UNKNOWN {
                 true => state.store_indexed(place, index, value, at),
@@ -299,14 +305,128 @@ impl Semantics {
 
     /// Does what [`Op::Fill`] does. How much is filled that no number says is a program's array.
     #[inline(never)]
-    fn fill(self, state: &mut State, base: u8, count: u8, size: u8) {
+    fn fill(self, state: &mut State, base: u8, count: Option<u8>, size: u8) {
         /// Frames are smaller.
         const MOST: u64 = 1 << 20;
-        let count = state.get(count).as_constant().filter(|count| *count < MOST);
-        if let Some(Ok(bytes)) = count.map(|count| i64::try_from(count * u64::from(size)))
-            && bytes > 0
-        {
-            overwrite(state, base, 0, bytes);
+        let place = state.get(base);
+        let count = count.map_or(Some(1), |count| {
+            state.get(count).as_constant().filter(|count| *count < MOST)
+        });
+        let Some(count) = count else {
+            return self.assume_bounds(state, place);
+        };
+        let bytes = i64::try_from(count).unwrap_or(0) * i64::from(size);
+        if bytes == 0 || !place.is_address() {
+            return;
+        }
+        match state.is_down() {
+            // Or upwards.
+            true => {
+                let before = bytes - i64::from(size);
+                state.overwrite_perhaps(place.plus(-before), before + bytes);
+            }
+            false => state.overwrite(place, bytes),
+        }
+    }
+
+    /// Notes that something is stored around an address, in an array that is assumed to be as long as it must be, if that is on the stack.
+    fn assume_bounds(self, state: &mut State, at: Value) {
+        if self.is_on_stack(at) {
+            state.assume_bounds();
+        }
+    }
+
+    /// Does what an operation does that writes several elements of an array, or one of which only a run knows which it is. What is
+    /// saved is in none of a program's arrays.
+    #[inline(never)]
+    fn overwrite_array(self, state: &mut State, op: Op) {
+        match op {
+            Op::OverwriteNear {
+                base,
+                index,
+                scale,
+                offset,
+                size,
+            } => {
+                let base = state.get(base);
+                if !base.is_address() {
+                    return;
+                }
+                let index = index.map(|index| state.get(index));
+                if let Some(number) = index.and_then(Value::as_constant) {
+                    let above = i64::from(scale).wrapping_mul(number.cast_signed());
+                    let place = base.plus(above.saturating_add(offset.into()));
+                    return overwrite_perhaps(state, place, size);
+                }
+                if let Some(slot) = state.indexed()
+                    && index.is_none_or(|index| slot.is_found_by(base, index))
+                {
+                    state.forget_indexed();
+                }
+                self.assume_bounds(state, base);
+            }
+            Op::OverwriteRows {
+                base,
+                index,
+                scale,
+                offset,
+                size,
+                count,
+            } => {
+                let base = state.get(base);
+                let stride = state.get(index).as_constant().map(u64::cast_signed);
+                let stride = stride.map(|stride| stride.saturating_mul(scale.into()));
+                match stride.filter(|stride| (0..i64::from(UNBOUNDED)).contains(stride)) {
+                    Some(stride) => {
+                        let bytes = stride * i64::from(count.saturating_sub(1)) + i64::from(size);
+                        let place = base.plus(offset.into());
+                        if place.is_address() {
+                            state.overwrite_perhaps(place, bytes);
+                        }
+                    }
+                    None => state.overwrite_around(base),
+                }
+            }
+            Op::OverwriteAround { base } => state.overwrite_around(state.get(base)),
+            Op::SaveState {
+                base,
+                offset,
+                chosen,
+            } => {
+                let chosen = chosen.map(|register| state.get(register).as_constant());
+                let place = state.get(base).plus(offset.into());
+                if place.is_address() {
+                    state.overwrite_perhaps(place, most_bytes(self.facts.state_bytes(chosen)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Does what [`Op::SystemCall`] does: where a child runs on the same stack first, what is below the stack pointer may be the child's.
+    #[inline(never)]
+    fn system_call(self, state: &mut State, number: Option<u8>) {
+        let facts = self.facts;
+        let number = number.and_then(|number| state.get(number).as_constant());
+        let argument = |place: usize| {
+            let register = facts.arguments.get(place)?;
+            state.get(*register).as_constant()
+        };
+        let has_new_stack = number.is_some_and(|number| facts.new_stack.contains(&number));
+        let is_shared = match number {
+            Some(number) if number == facts.new_stack_by_arguments => {
+                let has_own_memory = argument(0).is_some_and(|it| it & facts.shares_memory == 0);
+                let is_elsewhere = argument(1).is_some_and(|stack| stack != 0);
+                !has_own_memory && !is_elsewhere
+            }
+            Some(number) => has_new_stack || facts.shared_stack.contains(&number),
+            None => true,
+        };
+        if is_shared {
+            state.lose_below(state.get(facts.stack_pointer));
+        }
+        if has_new_stack {
+            state.set(facts.stack_pointer, Value::UNKNOWN);
         }
     }
 
@@ -419,7 +539,7 @@ impl Semantics {
                 continue;
             };
             if self.is_kept(state, saved) {
-                state.store(Value::base(at, 0).plus(above * WORD), saved);
+                state.put(Value::base(at, 0).plus(above * WORD), saved);
             }
         }
     }
@@ -445,7 +565,10 @@ impl Semantics {
     /// Whether a thread never comes back from an operation, by what holds before its instruction.
     pub(crate) fn never_comes_back(self, op: &Op, state: &State) -> bool {
         match *op {
-            Op::SystemCall { number } => is_one_of(self.facts.no_return, state.get(number)),
+            Op::SystemCall { number } => {
+                let number = number.and_then(|number| state.get(number).as_constant());
+                number.is_some_and(|number| self.facts.no_return.contains(&number))
+            }
             Op::Halt => true,
             _ => false,
         }
@@ -572,16 +695,28 @@ fn same<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
     all.all(|other| other == first).then_some(first)
 }
 
-/// Whether a system call's number is known to be one of these.
-fn is_one_of(numbers: &[u64], number: Value) -> bool {
-    (number.as_constant()).is_some_and(|number| numbers.contains(&number))
-}
-
 /// Has `size` bytes at a register plus `offset` hold something else.
 fn overwrite(state: &mut State, base: u8, offset: i32, size: i64) {
     let place = state.get(base).plus(offset.into());
     if place.is_address() {
         state.overwrite(place, size);
+    }
+}
+
+/// Has `size` bytes at an address hold something else, or what they held.
+fn overwrite_perhaps(state: &mut State, place: Value, size: u16) {
+    match size {
+        _ if !place.is_address() => {}
+        UNBOUNDED => state.overwrite_perhaps(place, most_bytes(size)),
+        size => state.overwrite_in_array(place, size.into()),
+    }
+}
+
+/// How many bytes an operation writes, at most.
+fn most_bytes(size: u16) -> i64 {
+    match size {
+        UNBOUNDED => u32::MAX.into(),
+        size => size.into(),
     }
 }
 

@@ -5,7 +5,7 @@ use core::ops::Range;
 use unspool_ir::{Abi, Arch};
 
 use crate::code::Code;
-use crate::op::{Flow, Op, Seen};
+use crate::op::{Flow, Op, Seen, UNBOUNDED};
 use crate::state::State;
 use crate::sweep::frame::Frame;
 
@@ -41,8 +41,17 @@ pub struct Facts {
     pub call_pushes: i32,
     /// The numbers of system calls that a thread may come back from on another stack.
     pub new_stack: &'static [u64],
+    /// The number of the one of these that has flags and the address of that stack for arguments, as [`Facts::arguments`] have them.
+    pub new_stack_by_arguments: u64,
+    /// The flag of such a system call that has the new thread share the memory.
+    pub shares_memory: u64,
+    /// The numbers of system calls that a child comes back from first, on the stack of its parent, which waits.
+    pub shared_stack: &'static [u64],
     /// The numbers of system calls that a thread never comes back from.
     pub no_return: &'static [u64],
+    /// The parts of the processor's state that have the same place on each processor, as a choice has them, and how many bytes these take, with all
+    /// that comes before them.
+    pub first_state: (u64, u16),
     /// How far below the stack pointer memory keeps its value, in bytes.
     pub red_zone: i32,
     /// The instruction that debuggers stop at, and behind which they go on.
@@ -54,6 +63,19 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// How many bytes the state of the processor has, at most, of which numbers choose a part, low and high, as far as they are known.
+    #[must_use]
+    pub fn state_bytes(&self, chosen: [Option<u64>; 2]) -> u16 {
+        let [Some(low), Some(high)] = chosen.map(|bits| bits.map(|bits| bits & 0xffff_ffff)) else {
+            return UNBOUNDED;
+        };
+        let (parts, bytes) = self.first_state;
+        match high << 32 | low {
+            chosen if chosen & !parts == 0 => bytes,
+            _ => UNBOUNDED,
+        }
+    }
+
     /// Whether a register is the stack pointer, or points at the frame in code that keeps a frame pointer.
     #[must_use]
     #[inline]

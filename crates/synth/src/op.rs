@@ -161,12 +161,49 @@ pub enum Op {
         /// How many bytes: less than the register has.
         size: u8,
     },
-    /// Memory is something else at `base` plus some number that is only known at run time.
+    /// `size` bytes of memory are something else, or what they were, at `base` plus `scale` times `index` plus `offset`: those of one element of an
+    /// array, or of several, of which only a run knows which.
     OverwriteNear {
         /// The register that has the address.
         base: u8,
-        /// The register that the number is a multiple of.
+        /// The register that the number is a multiple of; none if no register is the number.
+        index: Option<u8>,
+        /// What the index is multiplied by.
+        scale: u8,
+        /// What is added to the address.
+        offset: i32,
+        /// How many bytes: [`UNBOUNDED`] are as many as there may be.
+        size: u16,
+    },
+    /// `count` times `size` bytes of memory are something else, or what they were: at `base` plus `offset`, and each time `scale` times `index`
+    /// further.
+    OverwriteRows {
+        /// The register that has the address.
+        base: u8,
+        /// The register that the distance is a multiple of.
         index: u8,
+        /// What the index is multiplied by.
+        scale: u8,
+        /// What is added to the address.
+        offset: i32,
+        /// How many bytes are in a row.
+        size: u16,
+        /// How many rows there are.
+        count: u8,
+    },
+    /// Memory is something else, or what it was, anywhere below `base` and above it.
+    OverwriteAround {
+        /// The register that has the address.
+        base: u8,
+    },
+    /// The state of the processor is stored at `base` plus `offset`: as much as it has of what two registers choose.
+    SaveState {
+        /// The register that has the address.
+        base: u8,
+        /// What is added to it.
+        offset: i32,
+        /// The registers that have the low and the high bits of the choice.
+        chosen: [u8; 2],
     },
     /// `size` bytes of memory are something else, at `base` plus `offset`.
     Overwrite {
@@ -183,7 +220,7 @@ pub enum Op {
         base: u8,
         /// What is added to it.
         offset: i32,
-        /// How many bytes.
+        /// How many bytes: [`UNBOUNDED`] are as many as there may be.
         size: u16,
     },
     /// `size` bytes of memory, at `base` plus `offset`, come out of registers that are not followed.
@@ -209,12 +246,13 @@ pub enum Op {
         /// The register read.
         from: u8,
     },
-    /// As many times `size` bytes of memory as a register says are something else, from `base` upwards.
+    /// As many times `size` bytes of memory as a register says are something else, once if there is none: from `base` on, in the [direction](Op::Direction)
+    /// that is set.
     Fill {
         /// The register that has the address.
         base: u8,
         /// The register that has the number.
-        count: u8,
+        count: Option<u8>,
         /// How many bytes each has.
         size: u8,
     },
@@ -230,10 +268,15 @@ pub enum Op {
         /// What is added to it.
         offset: i32,
     },
-    /// A system call. Some come back with the stack pointer of another stack.
+    /// Which way strings are written from here on.
+    Direction {
+        /// Whether it is towards lower addresses.
+        is_down: bool,
+    },
+    /// A system call. Some come back with the stack pointer of another stack, some twice on the same stack.
     SystemCall {
-        /// The register that has its number.
-        number: u8,
+        /// The register that has its number; none if its numbers are others than usual.
+        number: Option<u8>,
     },
     /// The processor waits, or traps: only kernels may have it wait.
     Halt,
@@ -249,6 +292,9 @@ pub enum Op {
         registers: u64,
     },
 }
+
+/// Stands for more bytes than anybody knows, where operations write some.
+pub const UNBOUNDED: u16 = u16::MAX;
 
 /// Stands for memory in [`Op::written`].
 pub const MEMORY: u64 = 1 << 63;
@@ -279,8 +325,9 @@ impl Op {
             | Op::LoadEntry { to, .. } => bit(to),
             Op::Clobber { registers } => registers,
             Op::FindBack { .. } => u64::MAX,
-            Op::Halt | Op::Keep { .. } | Op::KeepLoaded { .. } => 0,
-            Op::Align { .. } | Op::SystemCall { .. } => bit(stack_pointer),
+            Op::Halt | Op::Keep { .. } | Op::KeepLoaded { .. } | Op::Direction { .. } => 0,
+            Op::Align { .. } => bit(stack_pointer),
+            Op::SystemCall { .. } => bit(stack_pointer) | MEMORY,
             // Both have names then.
             Op::StoreEntry { base, index, .. } => bit(base) | bit(index) | MEMORY,
             Op::Store { .. }
@@ -290,7 +337,10 @@ impl Op {
             | Op::StoreUnfollowed { .. }
             | Op::Fill { .. }
             | Op::Mix { .. }
-            | Op::OverwriteNear { .. } => MEMORY,
+            | Op::OverwriteNear { .. }
+            | Op::OverwriteRows { .. }
+            | Op::OverwriteAround { .. }
+            | Op::SaveState { .. } => MEMORY,
         }
     }
 }

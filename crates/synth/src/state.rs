@@ -91,6 +91,10 @@ pub struct State {
     indexed: Option<Indexed>,
     /// Where the stack pointer was aligned last.
     aligned: Option<Aligned>,
+    /// Whether strings may be written towards lower addresses.
+    is_down: bool,
+    /// Whether something was stored since [`State::assign`] of which it is assumed that it is inside its array.
+    assumes_bounds: bool,
 }
 
 impl State {
@@ -112,6 +116,8 @@ impl State {
             hides: false,
             indexed: None,
             aligned: None,
+            is_down: false,
+            assumes_bounds: false,
         }
     }
 
@@ -168,7 +174,7 @@ impl State {
     /// Has the 8 bytes at an address hold something.
     #[inline]
     pub fn store(&mut self, at: Value, holds: Value) {
-        self.lose_indexed(at, 8);
+        self.lose_named_otherwise(at, 8);
         self.put(at, holds);
     }
 
@@ -261,6 +267,27 @@ impl State {
         }
     }
 
+    /// Whether strings may be written towards lower addresses.
+    pub(crate) fn is_down(&self) -> bool {
+        self.is_down
+    }
+
+    /// Has strings be written towards lower addresses, or not.
+    pub(crate) fn set_direction(&mut self, is_down: bool) {
+        self.is_down = is_down;
+    }
+
+    /// Notes that something is stored on the stack of which it is assumed that it is inside its array.
+    pub(crate) fn assume_bounds(&mut self) {
+        self.assumes_bounds = true;
+    }
+
+    /// Whether something was stored since [`State::assign`] of which that is assumed.
+    #[must_use]
+    pub fn assumes_bounds(&self) -> bool {
+        self.assumes_bounds
+    }
+
     /// An entry value is stored, and nobody knows where.
     pub fn hide(&mut self) {
         self.hides = true;
@@ -269,7 +296,7 @@ impl State {
     /// Has `size` bytes at an address hold something that is no entry value.
     #[inline]
     pub fn overwrite(&mut self, at: Value, size: i64) {
-        self.lose_indexed(at, size);
+        self.lose_named_otherwise(at, size);
         match size {
             8 => self.put(at, Value::FRESH),
             _ => self.clear(at, size),
@@ -279,10 +306,45 @@ impl State {
     /// Has what `size` bytes at an address are a part of hold nobody knows what: they are something else, or what they were.
     #[inline(never)]
     pub(crate) fn overwrite_perhaps(&mut self, at: Value, size: i64) {
-        self.lose_indexed(at, size);
+        self.lose_named_otherwise(at, size);
+        self.lose_where(|slot| slot.at.is_within(at, 1 - 8..size));
+    }
+
+    /// The same where only a run knows how much of an array is written, or in which the place is known by a number that a register holds. On the other side of where
+    /// the stack pointer was aligned, an array is assumed not to reach.
+    #[inline(never)]
+    pub(crate) fn overwrite_in_array(&mut self, at: Value, size: i64) {
+        let across = self.aligned.and_then(|known| across(known, at, size));
+        self.assumes_bounds |= across.is_some_and(|(lowest, size)| {
+            let mut slots = self.slots().iter();
+            slots.any(|slot| slot.at.is_within(lowest, 1 - 8..size))
+        });
+        self.lose_where(|slot| slot.at.is_within(at, 1 - 8..size));
+    }
+
+    /// Has all that is known relative to what an address is relative to be something else, or what it was.
+    #[inline(never)]
+    pub(crate) fn overwrite_around(&mut self, at: Value) {
+        if at.is_address() {
+            self.forget_indexed();
+            let is_near = |other: Value| other.has_origin_of(at);
+            let is_aligned = self
+                .aligned
+                .is_some_and(|it| is_near(it.at) || is_near(it.of));
+            self.lose_where(|slot| is_aligned || is_near(slot.at));
+        }
+    }
+
+    /// Has all slots below an address hold nobody knows what.
+    pub(crate) fn lose_below(&mut self, at: Value) {
+        self.lose_where(|slot| slot.at.is_below(at));
+    }
+
+    /// Has slots hold nobody knows what.
+    fn lose_where(&mut self, is_lost: impl Fn(&Slot) -> bool) {
         let used = usize::from(self.len);
         for slot in self.slots.iter_mut().take(used) {
-            if slot.at.is_within(at, 1 - 8..size) && slot.holds != Value::UNKNOWN {
+            if is_lost(slot) && slot.holds != Value::UNKNOWN {
                 slot.holds = Value::UNKNOWN;
                 self.written |= MEMORY;
             }
@@ -296,9 +358,21 @@ impl State {
         at.is_address() && self.words & words_of(at, size) != 0 && self.slots().iter().any(is_there)
     }
 
+    /// Forgets what may be where `size` bytes at an address are and has another name: the slot that is found by an index, and those on the
+    /// other side of where the stack pointer was aligned.
+    #[inline]
+    fn lose_named_otherwise(&mut self, at: Value, size: i64) {
+        self.lose_indexed(at, size);
+        if let Some(known) = self.aligned
+            && let Some((lowest, size)) = across(known, at, size)
+        {
+            self.lose_where(|slot| slot.at.is_within(lowest, 1 - 8..size));
+        }
+    }
+
     /// Forgets the slot that is found by an index, if it may be where `size` bytes at an address are.
     #[inline]
-    fn lose_indexed(&mut self, at: Value, size: i64) {
+    pub(crate) fn lose_indexed(&mut self, at: Value, size: i64) {
         if let Some(slot) = self.indexed
             && slot.may_be_within(at, size)
         {
@@ -519,6 +593,8 @@ impl State {
             changed |= self.indexed.is_some();
             self.forget_indexed();
         }
+        changed |= other.is_down && !self.is_down;
+        self.is_down |= other.is_down;
         if self.aligned.is_some() && self.aligned != other.aligned {
             changed = true;
             self.aligned = None;
@@ -605,7 +681,21 @@ impl State {
         self.hides = other.hides;
         self.indexed = other.indexed;
         self.aligned = other.aligned;
+        self.is_down = other.is_down;
+        self.assumes_bounds = false;
     }
+}
+
+/// Where `size` bytes at an address may be, counted from the other side of an alignment; and how many bytes they are somewhere within.
+fn across(known: Aligned, at: Value, size: i64) -> Option<(Value, i64)> {
+    // What is so far above the aligned address is that far above the other one, or less.
+    let less = i64::from(known.multiple) - 1;
+    let lowest = match (at.distance_from(known.at), at.distance_from(known.of)) {
+        (Some(above), _) => known.of.plus(above - less),
+        (None, Some(above)) => known.at.plus(above),
+        (None, None) => return None,
+    };
+    Some((lowest, size + less))
 }
 
 /// Which of the words are written, counted modulo 64 and from whatever the address is relative to, if `size` bytes are:

@@ -54,6 +54,9 @@ pub trait Claims {
     /// Is told that what is claimed holds before an instruction.
     fn hold(&mut self);
 
+    /// Is told that something is stored around an address of the stack of which it is assumed that it is inside its array.
+    fn assume_bounds(&mut self);
+
     /// Is told that control returns from an address, with all as it was at entry, and how many bytes of arguments are popped.
     fn returns(&mut self, from: u64, pops: u16);
 }
@@ -408,6 +411,12 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
     /// Notes whether an operation depends on an address of the stack in another register than those that point at frames.
     #[inline(always)]
     fn note_use(&mut self, op: Op, frame: &Frame) {
+        if let Op::OverwriteNear { base, .. } | Op::StoreEntry { base, .. } = op {
+            if base == self.facts.stack_pointer || frame.is_stack(base) {
+                self.claims.assume_bounds();
+            }
+            return;
+        }
         let base = match op {
             Op::Add { to, from, .. } if self.facts.points_at_frames(to) => from,
             Op::Load { to, base, .. } if frame.is_saved(to) => base,
@@ -598,9 +607,17 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
     /// Does what an operation does that no frame tells, but that a number says.
     fn apply_beyond(&mut self, op: Op, at: At, frame: &mut Frame) -> Option<()> {
         match op {
-            Op::Fill { base, count, size } => {
+            Op::Fill {
+                base,
+                count: Some(count),
+                size,
+            } => {
                 // How much is filled that no number says is a program's array.
-                if let Some(count) = self.number_before(count, at)? {
+                let count = self.number_before(count, at)?;
+                if count.is_none() {
+                    self.claims.assume_bounds();
+                }
+                if let Some(count) = count {
                     let size = u16::try_from(count.checked_mul(size.into())?).ok()?;
                     let offset = 0;
                     let filled = Op::Overwrite { base, offset, size };
@@ -609,8 +626,14 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
                 Some(())
             }
             Op::SystemCall { number } => {
-                let number = self.number_before(number, at)??;
-                (!self.facts.new_stack.contains(&number)).then_some(())
+                let number = self.number_before(number?, at)??;
+                let Facts {
+                    new_stack,
+                    shared_stack,
+                    ..
+                } = self.facts;
+                let mut are_other = new_stack.iter().chain(*shared_stack);
+                are_other.all(|other| *other != number).then_some(())
             }
             _ => None,
         }

@@ -158,12 +158,14 @@ impl Frame<'_> {
             Op::Align { .. } => kill(self.facts.stack_pointer),
             Op::SystemCall { number } => {
                 steps.push(Step::Elsewhere);
-                kill(number)
+                number.map_or(Step::Kill { registers: 0 }, kill)
             }
             // What these do is told in detail.
-            Op::Halt | Op::Keep { .. } | Op::KeepLoaded { .. } | Op::Fill { .. } => {
-                Step::Kill { registers: 0 }
-            }
+            Op::Halt
+            | Op::Direction { .. }
+            | Op::Keep { .. }
+            | Op::KeepLoaded { .. }
+            | Op::Fill { .. } => Step::Kill { registers: 0 },
             Op::Clobber { registers } => Step::Kill { registers },
             Op::Load { to, base, offset } => self.load(to, base, offset, 8),
             Op::LoadLow {
@@ -191,6 +193,19 @@ impl Frame<'_> {
                 self.write(base, offset, steps, |at| Step::Overwrite { at, bytes: 8 })
             }
             Op::OverwriteNear { .. } | Op::StoreEntry { .. } => Step::Elsewhere,
+            // No more is known than where it begins.
+            Op::OverwriteRows { base, .. }
+            | Op::OverwriteAround { base }
+            | Op::SaveState { base, .. } => {
+                steps.push(Step::Elsewhere);
+                match self.place(base, 0) {
+                    Some(_) => Step::Overwrite {
+                        at: i32::MIN,
+                        bytes: u32::MAX,
+                    },
+                    None => Step::Elsewhere,
+                }
+            }
         };
         steps.push(step);
     }
@@ -213,6 +228,7 @@ impl Frame<'_> {
             Op::Difference { to, a, .. } if to != stack_pointer && self.has_frame([a]) => ANYWHERE,
             Op::Near { base, .. }
             | Op::OverwriteNear { base, .. }
+            | Op::OverwriteRows { base, .. }
             | Op::StoreEntry { base, .. }
                 if self.has_frame([base]) =>
             {

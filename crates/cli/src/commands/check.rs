@@ -10,6 +10,7 @@ use anyhow::bail;
 use unspool_check::{
     Authors, Code, Declarations, Maker, Report, Severity, Subject, SubjectError, Totals,
 };
+use unspool_ir::Vaddr;
 use unspool_module::{Container, ElfFile, ElfKind, ModuleError};
 use unspool_unwind::tables::SourceError;
 
@@ -44,6 +45,8 @@ struct Checked {
     /// The archive that it is a member of.
     archive: Option<PathBuf>,
     totals: Totals,
+    /// The functions that [`Totals::assuming_bounds`] has the rows of.
+    assuming_bounds: Vec<Vaddr>,
     findings: Vec<Told>,
     /// Findings that are not told.
     untold: usize,
@@ -267,6 +270,7 @@ fn check_file(
         path: file.path().to_path_buf(),
         archive: None,
         totals: report.totals,
+        assuming_bounds: report.assuming_bounds,
         untold: 0,
         findings: Vec::new(),
         remarks: Vec::new(),

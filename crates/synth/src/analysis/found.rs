@@ -34,6 +34,13 @@ impl Analysis<'_> {
         self.analyzer.pushed(state)
     }
 
+    /// Whether something is stored around an address of the stack of which it is assumed that it is inside its array: by an index or a number
+    /// that only a run knows.
+    #[must_use]
+    pub fn assumes_bounds(&self) -> bool {
+        self.analyzer.assumes_bounds
+    }
+
     /// What must be known of the machine.
     #[must_use]
     pub fn facts(&self) -> &'static Facts {

@@ -132,6 +132,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
         state.touch();
         while let Some(segment) = self.analyzer.segments.get(place).copied() {
             self.analyzer.apply(segment.ops(), state);
+            self.analyzer.assumes_bounds |= state.assumes_bounds();
             let cost = (segment.ops_end - segment.ops_start + 1) as usize;
             self.analyzer.budget = self.analyzer.budget.saturating_sub(cost);
             let goes_on = match segment.flow() {

@@ -35,7 +35,10 @@ use operands::target;
 use told_apart::{Kind, Kinds, pushes_something, told_apart};
 
 const RAX: u8 = 0;
+const RDX: u8 = 1;
 const RCX: u8 = 2;
+const RBX: u8 = 3;
+const RSI: u8 = 4;
 const RDI: u8 = 5;
 const RBP: u8 = 6;
 const RSP: u8 = 7;
@@ -56,8 +59,15 @@ pub static FACTS: Facts = Facts {
     call_pushes: 8,
     // clone, clone3
     new_stack: &[56, 435],
+    new_stack_by_arguments: 56,
+    // CLONE_VM
+    shares_memory: 0x100,
+    // vfork
+    shared_stack: &[58],
     // rt_sigreturn, exit, exit_group
     no_return: &[15, 60, 231],
+    // x87, SSE, AVX (Intel SDM, volume 1, "Managing State Using the XSAVE Feature Set").
+    first_state: (0b111, 832),
     red_zone: 128,
     // int3
     breakpoint: &[0xcc],
@@ -257,10 +267,29 @@ impl Lifter {
             flow,
             Some(Flow::Jump(_) | Flow::Call(_) | Flow::IndirectCall | Flow::Return { .. })
         );
-        if insn.mnemonic() == Mnemonic::Syscall {
-            // What the kernel returns is in the register that had the number.
-            let registers = bit(RAX);
-            ops.extend([Op::SystemCall { number: RAX }, Op::Clobber { registers }]);
+        let number = match insn.mnemonic() {
+            Mnemonic::Syscall => Some(Some(RAX)),
+            // Those of i386, which have other numbers.
+            Mnemonic::Int | Mnemonic::Sysenter => Some(None),
+            _ => None,
+        };
+        // Whoever runs this processor answers in registers: those that calls do not preserve, or, where the manual says so, all but
+        // those of the stack (Intel TDX Module ABI).
+        match insn.mnemonic() {
+            Mnemonic::Vmcall | Mnemonic::Vmmcall | Mnemonic::Vmgexit => ops.push(Op::Clobber {
+                registers: FACTS.clobbered,
+            }),
+            Mnemonic::Tdcall | Mnemonic::Seamcall => {
+                let registers = (0..16).filter(|to| !FACTS.points_at_frames(*to));
+                ops.extend(registers.map(|to| Op::Unknown { to }));
+            }
+            _ => {}
+        }
+        if let Some(number) = number {
+            // What the kernel returns is in the register that had the number. Linux before 4.17 cleared r8 to r11 if it is i386's.
+            let cleared = if number.is_none() { 0xf << 8 } else { 0 };
+            let registers = bit(RAX) | cleared;
+            ops.extend([Op::SystemCall { number }, Op::Clobber { registers }]);
         }
         if writes {
             self.effects.note(insn, ops);

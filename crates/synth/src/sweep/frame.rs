@@ -1,7 +1,7 @@
 //! What of a state rows mostly speak of, in few bytes: addresses of the stack, and where what calls preserve is.
 
 use crate::arch::Facts;
-use crate::op::{Op, bits};
+use crate::op::{Op, UNBOUNDED, bits};
 
 /// How many registers are followed: those of smaller numbers.
 const REGISTERS: usize = 16;
@@ -106,6 +106,12 @@ impl Frame {
     #[inline]
     pub fn is_saved(&self, register: u8) -> bool {
         self.saved(register) != held::OTHER
+    }
+
+    /// Where what a register held at entry is saved: how far from the CFA.
+    #[must_use]
+    pub fn saved_at(&self, register: u8) -> Option<i16> {
+        Some(self.saved(register)).filter(|at| *at != held::OTHER)
     }
 
     /// Which of the addresses a register holds that the user of frames keeps, if it is known to hold one.
@@ -298,6 +304,9 @@ impl Frame {
             Op::StoreLow {
                 base, offset, size, ..
             } => self.write(base, offset, size.into(), facts)?,
+            Op::OverwritePerhaps {
+                size: UNBOUNDED, ..
+            } => return Err(Beyond),
             Op::Overwrite { base, offset, size }
             | Op::OverwritePerhaps { base, offset, size }
             | Op::StoreUnfollowed { base, offset, size } => {
@@ -305,8 +314,21 @@ impl Frame {
             }
             Op::Mix { base, offset } => self.write(base, offset, 8, facts)?,
             Op::Fill { base, .. } if !self.is_stack(base) => false,
-            Op::OverwriteNear { .. } | Op::KeepLoaded { .. } | Op::Keep { .. } | Op::Halt => false,
+            Op::Fill {
+                base,
+                count: None,
+                size,
+            } => self.write(base, 0, size.into(), facts)?,
+            Op::OverwriteNear { .. }
+            | Op::KeepLoaded { .. }
+            | Op::Keep { .. }
+            | Op::Direction { is_down: false }
+            | Op::Halt => false,
             Op::Fill { .. }
+            | Op::Direction { .. }
+            | Op::OverwriteRows { .. }
+            | Op::OverwriteAround { .. }
+            | Op::SaveState { .. }
             | Op::StoreEntry { .. }
             | Op::SystemCall { .. }
             | Op::FindBack { .. } => return Err(Beyond),

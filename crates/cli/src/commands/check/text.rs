@@ -52,6 +52,13 @@ pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
         if suppressed > 0 {
             writeln!(out, "{name}: {suppressed} findings suppressed")?;
         }
+        if totals.assuming_bounds > 0 {
+            writeln!(
+                out,
+                "{name}: {} proven rows assume that stores by an index or a count stay inside arrays: docs/checking.md, assumption 3",
+                totals.assuming_bounds
+            )?;
+        }
     }
     out.flush()?;
     Ok(())

@@ -65,7 +65,7 @@ impl Lifter {
     fn take(&mut self, insn: &Instruction, ops: &mut Vec<Detail>) {
         self.told.clear();
         let kind = Kind::of(insn.code());
-        if kind != Kind::Turns && told_apart(kind, insn, &mut self.told) {
+        if !matches!(kind, Kind::Turns | Kind::Bits) && told_apart(kind, insn, &mut self.told) {
             return;
         }
         let info = self.factory.info(insn);
@@ -125,7 +125,9 @@ impl Lifter {
         ) && insn.op1_kind() == OpKind::Register;
         match memory(insn) {
             Memory::Simple { base, .. } if is_bit => ops.push(Detail::StoreAround { base }),
-            Memory::Simple { .. } | Memory::Entry { base: Some(_), .. } => {}
+            Memory::Simple { .. }
+            | Memory::Scattered { .. }
+            | Memory::Entry { base: Some(_), .. } => {}
             Memory::Entry { base: None, .. } | Memory::Other => ops.push(Detail::StoreElsewhere),
         }
     }

@@ -7,7 +7,7 @@
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use super::operands::{immediate, load_vector, overwrite, overwrite_perhaps, store_vector};
-use super::{bit, number};
+use super::{RAX, RBX, RCX, RDI, bit, number};
 use crate::op::Op;
 
 /// What an opcode writes.
@@ -76,6 +76,7 @@ impl Effects {
             Some((false, _)) if is_vector => load_vector(insn, ops),
             _ => {}
         }
+        registers |= unlisted(insn);
         if registers != 0 {
             ops.push(Op::Clobber { registers });
         }
@@ -186,6 +187,17 @@ impl Effects {
             operands,
             perhaps,
         }
+    }
+}
+
+/// Registers that are written of which the decoder's library says nothing.
+fn unlisted(insn: &Instruction) -> u64 {
+    match insn.mnemonic() {
+        // What its leaves return (Intel SDM, volume 2, GETSEC).
+        Mnemonic::Getsec | Mnemonic::Getsecq => bit(RAX) | bit(RBX) | bit(RCX),
+        // The place behind what is written (VIA PadLock Programming Guide).
+        Mnemonic::Xsha1 | Mnemonic::Xsha256 | Mnemonic::Xsha512 | Mnemonic::Xsha512_alt => bit(RDI),
+        _ => 0,
     }
 }
 

@@ -71,8 +71,13 @@ const PRESERVED: u16 = 0b1111_0000_0010_1000;
 enum Memory {
     /// A register plus a number.
     Simple { base: u8, offset: i32 },
-    /// The same, and an index.
-    Indexed,
+    /// The same, and an index so many times.
+    Indexed {
+        base: u8,
+        index: u8,
+        scale: u8,
+        offset: i32,
+    },
     /// Where the instruction is plus a number.
     Relative,
 }
@@ -121,11 +126,10 @@ impl Glance<'_> {
         }
         let mut at = self.operand_at + 1;
         let mut base = self.rm(low);
+        let mut times = None;
         if low == 4 {
             let sib = self.byte(at);
-            if digit(sib) != 4 || self.rex & 2 != 0 {
-                return Memory::Indexed;
-            }
+            times = self.index(sib).map(|index| (index, 1 << (sib >> 6)));
             base = self.rm(sib);
             at += 1;
         }
@@ -134,10 +138,24 @@ impl Glance<'_> {
             1 => self.byte(at).cast_signed().into(),
             _ => self.number_at(at),
         };
-        Memory::Simple {
-            base: register(base),
-            offset,
+        let base = register(base);
+        match times {
+            None => Memory::Simple { base, offset },
+            Some((index, scale)) => Memory::Indexed {
+                base,
+                index,
+                scale,
+                offset,
+            },
         }
+    }
+
+    /// The register that is the index, if SIB says that there is one.
+    #[inline]
+    fn index(&self, sib: u8) -> Option<u8> {
+        const NONE: u8 = 4;
+        let number = digit(sib) | (self.rex & 2) << 2;
+        (number != NONE).then(|| register(number))
     }
 
     fn number_at(&self, at: usize) -> i32 {
@@ -184,7 +202,13 @@ impl Glance<'_> {
             return leaves;
         }
         let base = match low {
-            4 => self.byte(self.operand_at + 1),
+            4 => {
+                let sib = self.byte(self.operand_at + 1);
+                // Where the stack pointer is not known it is on the stack.
+                let is_near = |index| frame.is_stack(index) || register(self.rm(sib)) == RSP;
+                leaves &= !self.index(sib).is_some_and(is_near);
+                sib
+            }
             // Relative to the instruction.
             5 if modrm < 0x40 => return leaves,
             _ => low,
@@ -410,16 +434,37 @@ impl Glance<'_> {
                 see(Op::Store { base, offset, from });
             }
             // Where a register is saved by an index.
-            Memory::Indexed if self.is_wide() => return None,
+            Memory::Indexed { .. } if self.is_wide() => return None,
             _ => self.store(self.size(), see),
         }
         Some(())
     }
 
-    /// Notes that memory is something else. What an index finds is a program's array.
+    /// Notes that memory is something else.
     fn store(&self, size: u16, see: &mut impl FnMut(Op)) {
-        if let Memory::Simple { base, offset } = self.memory() {
-            see(Op::Overwrite { base, offset, size });
+        match self.memory() {
+            Memory::Simple { base, offset } => see(Op::Overwrite { base, offset, size }),
+            Memory::Indexed {
+                base,
+                index,
+                scale,
+                offset,
+            } => {
+                let mut near = |base, index| {
+                    see(Op::OverwriteNear {
+                        base,
+                        index: Some(index),
+                        scale,
+                        offset,
+                        size,
+                    });
+                };
+                near(base, index);
+                if scale == 1 {
+                    near(index, base);
+                }
+            }
+            Memory::Relative => {}
         }
     }
 }

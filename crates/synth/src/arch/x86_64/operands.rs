@@ -2,8 +2,8 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use super::{bit, number};
-use crate::op::Op;
+use super::{RAX, RDX, bit, number};
+use crate::op::{Op, UNBOUNDED};
 use crate::state::SCRATCH;
 
 /// The register that an indirect jump's target is in.
@@ -26,6 +26,8 @@ pub(super) enum Memory {
         scale: u32,
         offset: i32,
     },
+    /// A register plus numbers out of a vector register: so many bytes each time.
+    Scattered { base: u8 },
     /// Something else.
     Other,
 }
@@ -54,6 +56,9 @@ pub(super) fn memory(insn: &Instruction) -> Memory {
                 scale: insn.memory_index_scale(),
                 offset,
             }
+        }
+        (base, index) if is_64(base) && index.is_vector_register() => {
+            number(base).map_or(Memory::Other, |base| Memory::Scattered { base })
         }
         _ => Memory::Other,
     }
@@ -122,9 +127,20 @@ pub(super) fn load_distance(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
     });
 }
 
-/// The bytes of the memory operand, if it is a register plus a number: these, and how many.
+/// How many bytes the memory operand has. What the decoder's library gives no size has as many as there may be.
+pub(super) fn size(insn: &Instruction) -> u16 {
+    match insn.memory_size().size() {
+        0 => UNBOUNDED,
+        size => u16::try_from(size).unwrap_or(UNBOUNDED),
+    }
+}
+
+/// The bytes of the memory operand, if it is a register plus a number that are known to be no more than these: these, and how many.
 fn simple(insn: &Instruction) -> Option<(u8, i32, u16)> {
-    let size = u16::try_from(insn.memory_size().size()).unwrap_or(u16::MAX);
+    let size = size(insn);
+    if size == UNBOUNDED {
+        return None;
+    }
     match memory(insn) {
         Memory::Simple { base, offset } => Some((base, offset, size)),
         _ => None,
@@ -136,6 +152,32 @@ pub(super) fn overwrite_perhaps(insn: &Instruction, ops: &mut Vec<Op>) {
     match simple(insn) {
         Some((base, offset, size)) => ops.push(Op::OverwritePerhaps { base, offset, size }),
         None => overwrite(insn, ops),
+    }
+}
+
+/// The memory operand's bits are something else, or what they were: which, a register says, of as many as there may be.
+pub(super) fn overwrite_bits(insn: &Instruction, ops: &mut Vec<Op>) {
+    match memory(insn) {
+        Memory::Simple { base, .. } | Memory::Scattered { base } => {
+            ops.push(Op::OverwriteAround { base });
+        }
+        Memory::Entry { base, index, .. } => {
+            let registers = base.into_iter().chain([index]);
+            ops.extend(registers.map(|base| Op::OverwriteAround { base }));
+        }
+        Memory::Other => {}
+    }
+}
+
+/// The state of the processor is stored in the memory operand.
+pub(super) fn save_state(insn: &Instruction, ops: &mut Vec<Op>) {
+    match memory(insn) {
+        Memory::Simple { base, offset } => ops.push(Op::SaveState {
+            base,
+            offset,
+            chosen: [RAX, RDX],
+        }),
+        _ => overwrite(insn, ops),
     }
 }
 
@@ -156,19 +198,44 @@ pub(super) fn load_vector(insn: &Instruction, ops: &mut Vec<Op>) {
 
 /// The memory operand's bytes are something else.
 pub(super) fn overwrite(insn: &Instruction, ops: &mut Vec<Op>) {
-    let size = u16::try_from(insn.memory_size().size()).unwrap_or(u16::MAX);
+    let size = size(insn);
     match memory(insn) {
         // The return address, mixed with a number against attackers, and mixed back again.
         Memory::Simple { base, offset } if insn.mnemonic() == Mnemonic::Xor && size == 8 => {
             ops.push(Op::Mix { base, offset });
         }
-        Memory::Simple { base, offset } => ops.push(Op::Overwrite { base, offset, size }),
+        Memory::Simple { base, offset } => ops.push(match size {
+            UNBOUNDED => Op::OverwritePerhaps { base, offset, size },
+            _ => Op::Overwrite { base, offset, size },
+        }),
         Memory::Entry {
-            base: Some(base),
+            base,
             index,
-            ..
-        } => ops.push(Op::OverwriteNear { base, index }),
-        Memory::Entry { .. } | Memory::Other => {}
+            scale,
+            offset,
+        } => {
+            let scale = u8::try_from(scale).unwrap_or(1);
+            let near = |base, index| Op::OverwriteNear {
+                base,
+                index,
+                scale,
+                offset,
+                size,
+            };
+            ops.extend(base.map(|base| near(base, Some(index))));
+            // Which of the two has the address is not said.
+            if scale == 1 {
+                ops.push(near(index, base));
+            }
+        }
+        Memory::Scattered { base } => ops.push(Op::OverwriteNear {
+            base,
+            index: None,
+            scale: 1,
+            offset: 0,
+            size: UNBOUNDED,
+        }),
+        Memory::Other => {}
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::operands::{
-    Memory, immediate, is_low, load, load_distance, memory, overwrite, store, whole_destination,
-    whole_source,
+    Memory, immediate, is_low, load, load_distance, memory, overwrite, overwrite_bits, save_state,
+    size, store, whole_destination, whole_source,
 };
-use super::{RAX, RBP, RCX, RDI, RSP, bit, number};
+use super::{RAX, RBP, RCX, RDI, RSI, RSP, bit, number};
 use crate::op::Op;
 use crate::state::SCRATCH;
 
@@ -34,6 +34,16 @@ pub(super) enum Kind {
     Fills,
     /// It stores where a register says, and no operand in memory.
     Stores,
+    /// It stores where a register says, and no operand at all.
+    StoresImplicitly,
+    /// It stores bits that a register says the place of, if they are in memory.
+    Bits,
+    /// It stores the state of the processor, or what a mask chooses of it.
+    SavesState,
+    /// It stores rows of a matrix.
+    Rows,
+    /// It sets which way strings are written.
+    Direction,
     Leaves,
     Enters,
     Compares,
@@ -81,10 +91,39 @@ impl Kind {
             | Mnemonic::Insw
             | Mnemonic::Insd => Kind::Fills,
             Mnemonic::Movdir64b
+            | Mnemonic::Enqcmd
+            | Mnemonic::Enqcmds
             | Mnemonic::Maskmovq
             | Mnemonic::Maskmovdqu
             | Mnemonic::Vmaskmovdqu
             | Mnemonic::Clzero => Kind::Stores,
+            Mnemonic::Ccs_encrypt
+            | Mnemonic::Ccs_hash
+            | Mnemonic::Montmul
+            | Mnemonic::Rdmsrlist
+            | Mnemonic::Vmsave
+            | Mnemonic::Xcryptcbc
+            | Mnemonic::Xcryptcfb
+            | Mnemonic::Xcryptctr
+            | Mnemonic::Xcryptecb
+            | Mnemonic::Xcryptofb
+            | Mnemonic::Xsha1
+            | Mnemonic::Xsha256
+            | Mnemonic::Xsha512
+            | Mnemonic::Xsha512_alt
+            | Mnemonic::Xstore
+            | Mnemonic::Xstore_alt => Kind::StoresImplicitly,
+            Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc => Kind::Bits,
+            Mnemonic::Xsave
+            | Mnemonic::Xsave64
+            | Mnemonic::Xsaveopt
+            | Mnemonic::Xsaveopt64
+            | Mnemonic::Xsavec
+            | Mnemonic::Xsavec64
+            | Mnemonic::Xsaves
+            | Mnemonic::Xsaves64 => Kind::SavesState,
+            Mnemonic::Tilestored => Kind::Rows,
+            Mnemonic::Std | Mnemonic::Cld => Kind::Direction,
             Mnemonic::Leave => Kind::Leaves,
             Mnemonic::Enter => Kind::Enters,
             Mnemonic::Cmp => Kind::Compares,
@@ -136,6 +175,18 @@ pub(super) fn told_apart(kind: Kind, insn: &Instruction, ops: &mut Vec<Op>) -> b
         Kind::Turns => turns(insn, ops),
         Kind::Fills => fills(insn, ops),
         Kind::Stores => stores(insn, ops),
+        Kind::StoresImplicitly => stores_implicitly(insn, ops),
+        Kind::Bits => bits(insn, ops),
+        Kind::SavesState => {
+            save_state(insn, ops);
+            true
+        }
+        Kind::Rows => rows(insn, ops),
+        Kind::Direction => {
+            let is_down = insn.mnemonic() == Mnemonic::Std;
+            ops.push(Op::Direction { is_down });
+            true
+        }
         Kind::Leaves => leaves(insn, ops),
         Kind::Enters => enters(insn, ops),
         Kind::Halts => {
@@ -216,13 +267,21 @@ pub(super) fn pushes_something(insn: &Instruction, before: usize, ops: &mut Vec<
         }
     }
     let size = insn.stack_pointer_increment();
-    ops.push(step(size));
-    if let Ok(size @ 1..) = u16::try_from(-size) {
-        ops.push(Op::Overwrite {
-            base: RSP,
-            offset: 0,
-            size,
-        });
+    match u16::try_from(-size) {
+        Ok(size @ 1..) => ops.extend([
+            step(-i32::from(size)),
+            Op::Overwrite {
+                base: RSP,
+                offset: 0,
+                size,
+            },
+        ]),
+        // An address by the stack pointer is computed behind that (Intel SDM, POP).
+        _ => ops.insert(before, step(size)),
+    }
+    let is_popped = insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::SP;
+    if is_popped && insn.mnemonic() == Mnemonic::Pop {
+        ops.push(Op::Unknown { to: RSP });
     }
 }
 
@@ -567,33 +626,90 @@ pub(super) fn turns(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     true
 }
 
-/// Strings are written upwards (psABI, "Registers": the direction flag is clear). What else changes is told by what is written.
+/// What a string instruction stores, unless the address has 32 bits: those are none of the stack. What else changes is told by what is written.
 pub(super) fn fills(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
-    if !insn.is_string_instruction() {
-        return false;
+    if insn.op0_kind() == OpKind::MemoryESRDI {
+        let is_repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
+        ops.push(Op::Fill {
+            base: RDI,
+            count: is_repeated.then_some(RCX),
+            size: u8::try_from(insn.memory_size().size()).unwrap_or(u8::MAX),
+        });
     }
-    let size = insn.memory_size().size();
-    let (base, count) = (RDI, RCX);
-    ops.push(match insn.has_rep_prefix() || insn.has_repne_prefix() {
-        true => Op::Fill {
-            base,
-            count,
-            size: u8::try_from(size).unwrap_or(u8::MAX),
-        },
-        false => Op::Overwrite {
-            base,
-            offset: 0,
-            size: u16::try_from(size).unwrap_or(u16::MAX),
-        },
+    false
+}
+
+/// Where VIA's PadLock instructions (its Programming Guide), VMSAVE and RDMSRLIST store. What else changes is told by what is written.
+fn stores_implicitly(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let perhaps = |base, size| Op::OverwritePerhaps {
+        base,
+        offset: 0,
+        size,
+    };
+    let fill = |size| Op::Fill {
+        base: RDI,
+        count: Some(RCX),
+        size,
+    };
+    ops.push(match insn.mnemonic() {
+        Mnemonic::Vmsave => perhaps(RAX, 4096),
+        Mnemonic::Rdmsrlist => perhaps(RDI, 512),
+        // It has pointers where it points to.
+        Mnemonic::Montmul => Op::OverwriteAround { base: RSI },
+        Mnemonic::Xsha1
+        | Mnemonic::Xsha256
+        | Mnemonic::Xsha512
+        | Mnemonic::Xsha512_alt
+        | Mnemonic::Ccs_hash => perhaps(RDI, 128),
+        Mnemonic::Xstore | Mnemonic::Xstore_alt if !insn.has_rep_prefix() => perhaps(RDI, 8),
+        Mnemonic::Xstore | Mnemonic::Xstore_alt => fill(1),
+        _ => fill(16),
     });
     false
+}
+
+/// Only flags are written beside.
+fn bits(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let is_anywhere = insn.op0_kind() == OpKind::Memory && insn.op1_kind() == OpKind::Register;
+    if is_anywhere {
+        overwrite_bits(insn, ops);
+    }
+    is_anywhere
+}
+
+/// So many rows of so many bytes at most, an index apart (Intel SDM, TILESTORED).
+fn rows(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    const BYTES: u16 = 64;
+    const ROWS: u8 = 16;
+    match memory(insn) {
+        Memory::Simple { base, offset } => ops.push(Op::OverwritePerhaps {
+            base,
+            offset,
+            size: BYTES,
+        }),
+        Memory::Entry {
+            base: Some(base),
+            index,
+            scale,
+            offset,
+        } => ops.push(Op::OverwriteRows {
+            base,
+            index,
+            scale: u8::try_from(scale).unwrap_or(1),
+            offset,
+            size: BYTES,
+            count: ROWS,
+        }),
+        Memory::Entry { .. } | Memory::Scattered { .. } | Memory::Other => {}
+    }
+    true
 }
 
 /// 64 bytes where the first operand says, all or none of those of a cache line, or those of 8 or 16 that a mask chooses. Addresses of 32 bits are none
 /// of the stack.
 pub(super) fn stores(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     const LINE: u16 = 64;
-    let size = u16::try_from(insn.memory_size().size()).unwrap_or(u16::MAX);
+    let size = size(insn);
     let is_flat = !matches!(insn.segment_prefix(), Register::FS | Register::GS);
     ops.extend(match insn.mnemonic() {
         Mnemonic::Movdir64b => whole_destination(insn).map(|base| Op::Overwrite {
@@ -601,6 +717,14 @@ pub(super) fn stores(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
             offset: 0,
             size,
         }),
+        // A device is there, and no memory, if all is well.
+        Mnemonic::Enqcmd | Mnemonic::Enqcmds => {
+            whole_destination(insn).map(|base| Op::OverwritePerhaps {
+                base,
+                offset: 0,
+                size: LINE,
+            })
+        }
         // Somewhere around, since the address is cut to a multiple.
         Mnemonic::Clzero => Some(Op::OverwritePerhaps {
             base: RAX,
@@ -617,22 +741,27 @@ pub(super) fn stores(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
 }
 
 pub(super) fn leaves(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
-    if insn.code() != Opcode::Leaveq {
-        return false;
-    }
-    ops.extend([
-        Op::Add {
-            to: RSP,
-            from: RBP,
-            bytes: 0,
-        },
-        Op::Load {
-            to: RBP,
-            base: RSP,
-            offset: 0,
-        },
-        step(8),
-    ]);
+    ops.push(Op::Add {
+        to: RSP,
+        from: RBP,
+        bytes: 0,
+    });
+    ops.extend(match insn.code() {
+        Opcode::Leaveq => [
+            Op::Load {
+                to: RBP,
+                base: RSP,
+                offset: 0,
+            },
+            step(8),
+        ],
+        _ => [
+            Op::Clobber {
+                registers: bit(RBP),
+            },
+            step(2),
+        ],
+    });
     true
 }
 
@@ -640,8 +769,10 @@ pub(super) fn enters(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     if insn.code() != Opcode::Enterq_imm16_imm8 {
         return false;
     }
-    // The frame pointers of so many functions around this one are pushed, too.
-    let level = i32::from(insn.immediate8_2nd() & 31);
+    // The frame pointers of so many functions around this one are pushed, too: what they are was on the stack.
+    let level = insn.immediate8_2nd() & 31;
+    let pushed = 8 * u16::from(level);
+    let below = -i32::from(pushed);
     ops.extend([
         step(-8),
         Op::Store {
@@ -654,7 +785,14 @@ pub(super) fn enters(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
             from: RSP,
             bytes: 0,
         },
-        step(-8 * level - i32::from(insn.immediate16())),
     ]);
+    if level > 0 {
+        ops.push(Op::Overwrite {
+            base: RBP,
+            offset: below,
+            size: pushed,
+        });
+    }
+    ops.push(step(below - i32::from(insn.immediate16())));
     true
 }
