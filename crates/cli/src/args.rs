@@ -4,7 +4,7 @@ pub(crate) mod ctf;
 
 use std::ffi::OsString;
 use std::num::{NonZero, NonZeroU32};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
@@ -118,113 +118,139 @@ pub(crate) enum RowsFrom {
     Synth,
 }
 
-/// Record where a program spends its time: samples with complete stacks, unwound while it runs.
+/// Record where a program spends its time.
 ///
-/// No frame pointers are needed, and nothing has to be rebuilt: stacks are unwound by the programs'
-/// own unwind tables. At the end a line says how many stacks are complete, and what the others lack.
+/// Each sample has a complete stack, unwound while the program runs by the program's own unwind
+/// tables. Frame pointers are not needed, and nothing has to be rebuilt. At the end a line says how
+/// many stacks are complete, and what the others lack.
 ///
-/// Code that is made at run time has the names that its maker writes into a perf map or a jitdump
-/// (`node --perf-basic-prof`). These are kept in the profile, and so are names of files that are gone
-/// when the recording ends, or are in a container.
+/// The command's threads and children are recorded, too, and its exit status is passed on. Everything
+/// after CMD belongs to the command. Ctrl-C ends the recording; the profile has all samples until
+/// then. If the disk is full, the recording ends and the command goes on. The exit status is then the
+/// command's own, or 1 if that is 0.
 ///
-/// With `-- CMD` the command is run, its threads and children included, and its own exit status is
-/// passed on. Ctrl-C ends the recording, and what was recorded until then is there. If the profile cannot
-/// be written any more, since the disk is full, the recording ends and the command goes on; the exit
-/// status is its own, or 1 if that is 0.
+/// Code made at run time is named by the perf map or the jitdump that its maker writes (`node
+/// --perf-basic-prof`). The profile keeps these names, and those of files that will be gone later.
 #[derive(Debug, Args)]
 #[command(override_usage = "\
-unspool record [OPTIONS] -- CMD...
+unspool record [OPTIONS] CMD...
        unspool record [OPTIONS] --pid PID,...
        unspool record [OPTIONS] --all")]
 #[command(after_help = "\
 Examples:
-  unspool record -- ./app --flag       run a command
-  unspool record -p 1234 -d 10         a process that runs, for ten seconds
-  unspool record -a -d 5               everything that runs (as root)
-  unspool record -F 4999 -- ./app      more samples a second
-  unspool record --off-cpu -- ./app    where it waits, too
-  unspool record --args serve:path -- ./app
+  unspool record ./app --flag          run a command
+  unspool record -p 1234 -d 10         a running process, for ten seconds
+  unspool record -a -d 5               all processes (as root)
+  unspool record -F 4999 ./app         more samples a second; -F max for the most
+  unspool record --off-cpu ./app       where it waits, too
+  unspool record --args serve:path ./app
                                        split by an argument of a function
-  unspool record -e page-faults -- ./app
-  unspool record -- node --perf-basic-prof app.js
-  unspool record --live -p 1234        show a list of functions meanwhile")]
+  unspool record -e page-faults ./app  where it touches new memory
+  unspool record node --perf-basic-prof app.js
+  unspool record --live -p 1234        show a list of functions meanwhile
+  unspool report                       show what was recorded")]
 pub(crate) struct RecordArgs {
-    /// A command to run.
-    #[arg(last = true, value_name = "CMD", required_unless_present_any = ["pid", "all"], conflicts_with_all = ["pid", "all"])]
+    /// The command to run, with its arguments.
+    #[arg(trailing_var_arg = true, value_name = "CMD", required_unless_present_any = ["pid", "all"])]
     pub(crate) cmd: Vec<OsString>,
-    /// Processes that run, by their numbers.
+    /// Record these running processes.
     #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "all", value_parser = parse_pid)]
     pub(crate) pid: Vec<u32>,
-    /// Everything that runs.
-    #[arg(short, long)]
+    /// Record all processes.
+    #[arg(short, long, alias = "all-cpus")]
     pub(crate) all: bool,
-    /// What samples are taken of, by the name that `perf list` has for it.
+    /// The event that is sampled, by its name in `perf list`.
     ///
-    /// The processor's cycles if this is not given, or its clock on a machine that does not count
-    /// them.
+    /// The default is the processor's cycles, or its clock on a machine that does not count cycles.
     #[arg(short, long, value_name = "EVENT")]
     pub(crate) event: Option<String>,
-    /// Samples a second, of each processor.
+    /// Samples a second on each processor; `max` for as many as the kernel allows.
     #[arg(
         short = 'F',
         long,
         value_name = "HZ",
         default_value = "999",
-        conflicts_with = "period"
+        conflicts_with = "period",
+        value_parser = Frequency::parse
     )]
-    pub(crate) freq: NonZero<u64>,
-    /// A sample each time that so many events have happened.
-    #[arg(short = 'c', long, value_name = "COUNT")]
+    pub(crate) freq: Frequency,
+    /// Take a sample each time that COUNT events have happened.
+    #[arg(short = 'c', long, alias = "count", value_name = "COUNT")]
     pub(crate) period: Option<NonZero<u64>>,
-    /// Record the time, too, that threads do not run: blocked, or waiting for a processor.
+    /// Record where threads wait, too: blocked, or ready without a processor.
     ///
-    /// With the stack where each of them stopped, and for how long. Needs root, or
+    /// Each sample has the stack where the thread stopped, and for how long. Needs root, or
     /// kernel.perf_event_paranoid of 1 or less.
     #[arg(long)]
     pub(crate) off_cpu: bool,
-    /// End after so many seconds. A command goes on.
+    /// End the recording after so many seconds. The command goes on.
     #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) duration: Option<Duration>,
-    /// Where the profile goes. One that is there is moved to FILE.old.
+    /// Write the profile to FILE. An existing one is moved to FILE.old.
     #[arg(short, long, value_name = "FILE", default_value = "unspool.prof", value_parser = PathBufValueParser::new().try_map(file))]
     pub(crate) output: PathBuf,
     /// Show the heaviest functions and threads on the terminal while recording.
     ///
-    /// They fill the terminal, over what a command prints there, until the recording ends.
+    /// The list fills the terminal until the recording ends, over the command's own output.
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) live: bool,
-    /// Leave out threads and processes that are begun later.
+    /// Leave out threads and processes that start later.
     #[arg(long)]
     pub(crate) no_inherit: bool,
-    /// Record what these functions were called with, or `*` for all of them: all arguments, or those whose names or numbers are
-    /// given.
+    /// Record the arguments of these functions, or of all with `*`.
     ///
-    /// A function counts as another one with other arguments: reports and flame graphs are split by them. Up to 1,000 different
-    /// lists of arguments are kept of a function. Needs what `unspool stack --args` needs (docs/arguments.md).
+    /// FUNCTION records all its arguments; FUNCTION:ARG one, by name or number. Reports and flame
+    /// graphs show a function once for each list of arguments, up to 1,000 lists a function. Needs what
+    /// `unspool stack --args` needs (docs/arguments.md).
     #[arg(long, value_name = "FUNCTION[:ARG],...", value_delimiter = ',', value_parser = parse_wanted)]
     pub(crate) args: Vec<(String, Option<String>)>,
-    /// What stacks are walked by. [default: UNSPOOL_TABLES, or else compact]
+    /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]
     #[arg(long, value_enum)]
     pub(crate) tables: Option<Tables>,
     /// Neither read nor write the user's cache of compiled tables.
     #[arg(long)]
     pub(crate) no_cache: bool,
-    /// Print nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// How it is said what the recording came to. A JSON document goes to standard output or, with
-    /// `-- CMD`, to standard error, as its last line.
+    /// Format of the final summary. JSON goes to standard output or, when a command is run, to
+    /// standard error as its last line.
     #[arg(long, value_enum, default_value = "text", conflicts_with = "quiet")]
     pub(crate) format: Format,
+    /// perf's option, which asks for stacks.
+    #[arg(short = 'g', hide = true)]
+    pub(crate) with_stacks: bool,
+    /// perf's option, which asks for stacks of a kind.
+    #[arg(long, hide = true, value_name = "MODE")]
+    pub(crate) call_graph: Option<OsString>,
 }
 
-/// Say what this machine allows, what that means for which command, and how to change it.
+/// How often samples are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Frequency {
+    /// As often as the kernel allows.
+    Max,
+    /// In samples a second.
+    Hertz(NonZero<u64>),
+}
+
+impl Frequency {
+    fn parse(text: &str) -> Result<Frequency, String> {
+        match text {
+            "max" => Ok(Frequency::Max),
+            _ => (text.parse().map(Frequency::Hertz))
+                .map_err(|_| format!("`{text}` is not a number of samples a second, or `max`")),
+        }
+    }
+}
+
+/// Say what this machine allows, what that means for each command, and how to change it.
 ///
-/// Events are opened, a short command is recorded and another one traced, to see whether it works; the
-/// kernel's settings are read. Nothing is changed, but that the cache's folder is made if it is not
-/// there. `limited` is what makes some command do less, `failed` what `unspool record -- CMD` needs.
+/// It opens events, records a short command, traces another one, and reads the kernel's settings. It
+/// changes nothing, except that it makes the cache's folder if there is none.
 ///
-/// What this user may is told: run it as the user who is to record.
+/// `limited` makes a command do less. `failed` keeps `unspool record CMD` from working. The report is
+/// of the user who runs it: run it as the user who will record.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -232,48 +258,46 @@ Examples:
   sudo unspool doctor                  what root may
   unspool doctor --format json
 
-Exit status: 0 if `unspool record -- CMD` works; 1 if it does not.")]
+Exit status: 0 if `unspool record CMD` works; 1 if it does not.")]
 pub(crate) struct DoctorArgs {
     /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// Print what `perf script` prints of a recording of perf, with the stacks unwound by tables, or of one of
-/// `unspool record`.
+/// Print a recording as `perf script` does, with complete stacks.
 ///
-/// Recordings by `perf record --call-graph dwarf` and `fp` and those without stacks, also compressed
-/// ones (`-z`) and what `perf record -o -` writes. Fields and layout are those of `perf script`, so that
-/// what reads the one reads the other. Stacks are as deep as what was copied of them, and those of
-/// programs that were begun by others are right.
+/// Fields and layout are those of `perf script`, so that its readers work. Takes recordings of `perf
+/// record`, with any call graph or none, compressed (`-z`), or piped (`-o -`); and profiles of `unspool
+/// record`. Without FILE, it takes unspool.prof in this folder, or else perf.data.
 ///
-/// Files that have changed since the recording are not used; standard error says which.
+/// perf's copied stacks are unwound by tables, also after fork and exec. They are as deep as what perf
+/// copied. Files that changed since the recording are not used; a note names them.
 ///
-/// With --inject a recording is written instead, which has finished call chains where copied stacks were,
-/// for `perf report`, `perf script` and `perf annotate`. These go 127 frames deep unless they are told
-/// more by --max-stack; in the recording stacks are whole, up to the 8,000 or so frames that a record of perf
-/// can hold. Recordings with trace data of the processor (AUX areas) are refused.
+/// --inject writes a recording instead, with finished call chains in place of copied stacks, for `perf
+/// report`, `perf script` and `perf annotate`. perf shows 127 frames of them, or more with --max-stack.
+/// A chain has at most some 8,000 frames, perf's limit. Recordings with AUX areas (processor traces) are
+/// refused.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  unspool script                                   of ./perf.data
+  unspool script                                   the latest recording here
   unspool script --no-inline perf.data
-  unspool script unspool.prof                      what `unspool record` recorded
   unspool script -F comm,tid,time,ip,sym -i perf.data
-  unspool script -F +pid,-period perf.data
+  unspool script -F +pid,-period perf.data         the usual fields, one more, one less
   unspool script -F +args unspool.prof             what `unspool record --args` recorded
   unspool script perf.data | stackcollapse-perf.pl | flamegraph.pl > flame.svg
   unspool script --inject perf.data -o unwound.data && perf report -i unwound.data")]
 pub(crate) struct ScriptArgs {
-    /// The recording; `-` is standard input. [default: perf.data]
+    /// The recording; `-` is standard input. [default: unspool.prof, or else perf.data]
     pub(crate) file: Option<PathBuf>,
-    /// The same, as perf has it.
+    /// perf's spelling of FILE.
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) input: Option<PathBuf>,
-    /// Print these fields only: comm, pid, tid, cpu, time, period, event, ip, sym, symoff, dso, args.
+    /// Print these fields: comm, pid, tid, cpu, time, period, event, ip, sym, symoff, dso, args.
     ///
-    /// Or, with a sign each, the usual ones and some more or less: `+pid,-period`. The usual ones are all
-    /// but pid.
+    /// With signs, they change the usual fields: `+pid,-period`. The usual ones are all except pid and
+    /// args.
     #[arg(
         short = 'F',
         long,
@@ -283,41 +307,30 @@ pub(crate) struct ScriptArgs {
         value_parser = parse_field
     )]
     pub(crate) fields: Vec<(FieldSign, ScriptField)>,
-    /// Print what is known of the recording first, each line after a `#`.
+    /// First print what is known of the recording, each line after a `#`.
     #[arg(long, conflicts_with = "inject")]
     pub(crate) header: bool,
-    /// Leave out inlined functions.
-    #[arg(long)]
+    /// Show functions only: no inlined functions.
+    #[arg(long, alias = "no-lines")]
     pub(crate) no_inline: bool,
     /// Print times in nanoseconds.
     #[arg(long)]
     pub(crate) ns: bool,
-    /// Print at most so many frames of each stack.
+    /// Print at most N frames of each stack.
     #[arg(long, visible_alias = "max-stack", value_name = "N", value_parser = parse_count)]
     pub(crate) max_frames: Option<NonZero<usize>>,
     /// Write a recording with finished call chains in place of copied stacks.
     #[arg(long, requires = "output", conflicts_with_all = ["fields", "no_inline", "ns", "max_frames"])]
     pub(crate) inject: bool,
-    /// Where that goes.
+    /// Write that recording to FILE.
     #[arg(short, long, value_name = "FILE", requires = "inject", value_parser = PathBufValueParser::new().try_map(file))]
     pub(crate) output: Option<PathBuf>,
-    /// What stacks are walked by. [default: UNSPOOL_TABLES, or else compact]
+    /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]
     #[arg(long, value_enum)]
     pub(crate) tables: Option<Tables>,
     /// Do not read the user's cache of compiled tables.
     #[arg(long)]
     pub(crate) no_cache: bool,
-}
-
-impl ScriptArgs {
-    /// Where the recording is.
-    pub(crate) fn recording(&self) -> &Path {
-        let path = self.file.as_deref().or(self.input.as_deref());
-        match path.unwrap_or(Path::new("perf.data")) {
-            path if path.as_os_str() == "-" => Path::new("/dev/stdin"),
-            path => path,
-        }
-    }
 }
 
 /// What becomes of a field that is named.
@@ -351,19 +364,18 @@ pub(crate) enum ScriptField {
 
 /// Print the stacks of all threads of a process or core file.
 ///
-/// The process is stopped while its stacks are copied, and the report says for how long: on a
-/// machine with a free core typically less than 1 ms with a few threads, tens of milliseconds with
-/// 1,000 or if a stack is larger than 1 MiB. Then it goes on. System calls that it waits in go on
-/// too, but for a few that return EINTR, as under any debugger: epoll_wait, semop and others (see
-/// signal(7)).
+/// The process stands still while its stacks are copied, and the report says for how long. Typically
+/// that is under 1 ms with a few threads, tens of milliseconds with 1,000 threads or a stack over 1
+/// MiB. Then it goes on. As under any debugger, a few system calls return EINTR: epoll_wait, semop and
+/// others (see signal(7)).
 ///
-/// With `-- CMD` the command is run, and if a signal is about to kill it, the signal, the address
-/// that was touched and all stacks are printed before it dies. SIGKILL and kills by seccomp or a
-/// limit of CPU time cannot be intercepted; then one line names the signal.
+/// `-- CMD` runs a command. If a signal is about to kill it, the signal, the address it touched and all
+/// stacks are printed first. SIGKILL, seccomp and limits of CPU time cannot be intercepted; then one
+/// line names the signal.
 ///
-/// The command gets the signals that are sent to unspool (HUP, INT, QUIT, TERM) and those of the
-/// terminal; one that is sent to the whole process group comes twice. If unspool itself is
-/// killed, the command runs on; while a report is written, each of those signals does that.
+/// The command receives the signals sent to unspool (HUP, INT, QUIT, TERM), and those of the terminal.
+/// A signal sent to the whole process group arrives twice. If unspool itself is killed, the command
+/// goes on. While a report is written, each of those signals kills unspool.
 #[derive(Debug, Args)]
 #[command(override_usage = "\
 unspool stack [OPTIONS] PID...
@@ -372,16 +384,23 @@ unspool stack [OPTIONS] PID...
 #[command(after_help = "\
 Examples:
   unspool stack 1234                      all threads of process 1234
+  unspool stack --args --locals 1234      with arguments and variables
   unspool stack --core core               of a core file
   unspool stack -- ./app --flag           run, and show the stacks if it crashes
   unspool stack -o crash.txt -- ./app     write them to a file then
-  unspool stack --registers --format json 1234")]
+  unspool stack --registers --format json 1234
+
+Exit status: 0 done; 1 a process could not be looked at, or --reliable found a stack that is not;
+2 could not run. With `-- CMD` it is the command's own.")]
 #[command(group = clap::ArgGroup::new("values").multiple(true))]
 pub(crate) struct StackArgs {
-    /// Processes to look at, by their numbers.
-    #[arg(value_name = "PID", required_unless_present_any = ["core", "cmd"], value_parser = parse_pid)]
+    /// Processes to look at, by their IDs.
+    #[arg(value_name = "PID", required_unless_present_any = ["core", "cmd", "pid"], value_parser = parse_stack_pid)]
     pub(crate) pids: Vec<u32>,
-    /// A command to run.
+    /// gdb's and strace's spelling of PID.
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', hide = true, conflicts_with_all = ["core", "cmd"], value_parser = parse_pid)]
+    pub(crate) pid: Vec<u32>,
+    /// The command to run.
     #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pids", "core", "reliable"])]
     pub(crate) cmd: Vec<OsString>,
     /// A core file to look at.
@@ -393,83 +412,105 @@ pub(crate) struct StackArgs {
     /// Show each frame's CFA and registers.
     #[arg(long)]
     pub(crate) registers: bool,
-    /// Show what each function was called with, as far as it can still be found.
+    /// Show each function's arguments, as far as they can still be found.
     ///
-    /// Where functions have types: in `.ctf` (gcc -gctf, `unspool ctf link --into`), which needs no debugging information, or in DWARF.
-    /// Each value is exact, described by debugging information, likely, or lost. What a parameter is now is shown where debugging
-    /// information says it and it is something else.
+    /// Types come from `.ctf` (gcc -gctf, `unspool ctf link --into`), without debugging information, or
+    /// from DWARF. Each value is exact, described by debugging information, likely, or lost. If
+    /// debugging information knows that a parameter has changed since, its value now is shown, too.
     #[arg(long, group = "values")]
     pub(crate) args: bool,
-    /// Show the variables of each function, and of functions inlined there, where debugging information says what they are. A process
-    /// stands still until the report is made.
+    /// Show the variables of functions, and of functions inlined there.
+    ///
+    /// Needs debugging information. A process stands still until the report is made.
     #[arg(long, group = "values")]
     pub(crate) locals: bool,
-    /// Show the characters that values of the type char * lead to. A process stands still until the report is made.
+    /// Show the text that `char *` values point to. A process stands still until the report is made.
     #[arg(long, requires = "values")]
     pub(crate) strings: bool,
     /// Exit with status 1 unless every stack reaches its root without a guess.
     #[arg(long)]
     pub(crate) reliable: bool,
     /// Show functions only: no source lines, no inlined functions.
-    #[arg(long)]
+    #[arg(long, alias = "no-inline")]
     pub(crate) no_lines: bool,
-    /// What stacks are walked by. [default: UNSPOOL_TABLES, or else compact]
+    /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]
     #[arg(long, value_enum)]
     pub(crate) tables: Option<Tables>,
     /// Neither read nor write the user's cache of compiled tables.
     ///
-    /// Tables elsewhere are used: in the files themselves, in UNSPOOL_TABLE_PATH, and packaged ones.
+    /// Other tables are used: those in the files themselves, in UNSPOOL_TABLE_PATH, and packaged ones.
     #[arg(long)]
     pub(crate) no_cache: bool,
-    /// Stop after this many frames of each stack.
+    /// Stop after N frames of each stack.
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = parse_count)]
     pub(crate) max_frames: NonZero<usize>,
-    /// Write the reports here; `-` is standard output. The file is made when there is something to
-    /// write, and replaces one that is there. A command is not run if that could not be done.
-    /// [default: standard error with `-- CMD`, else standard output]
+    /// Write the reports to FILE; `-` is standard output.
+    ///
+    /// The file is made, or replaced, when there is something to write. If that will not be possible,
+    /// a command is not run. [default: standard error with `-- CMD`, else standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// How the report is written. With several processes, each JSON document is one line.
+    /// How it is written. With several processes, each JSON document is one line.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// Show what a profile says: how complete its stacks are, a list of functions, a call tree.
+impl StackArgs {
+    /// The processes to look at.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
+        self.pids.iter().chain(&self.pid).copied()
+    }
+}
+
+/// Show where a recorded program spent its time: a list of functions, and a call tree.
 ///
-/// A recording of perf becomes a profile first, with its stacks unwound by tables (see `unspool script`).
+/// Takes profiles of `unspool record` and recordings of `perf record`, whose stacks are unwound first.
+/// Without FILE, it takes unspool.prof in this folder, or else perf.data.
 ///
-/// Weights are nanoseconds, or events where the profile counts events. `own` is the weight of the
-/// samples whose innermost function it is, `total` of those with the function anywhere in the stack,
-/// each counted once. A name that ends in `_[g]` is of a guessed frame, in `_[s]` of one that was
-/// taken from another sample; in lists, `~` says that some of the total is of such frames only.
+/// Weights are nanoseconds, or events where the profile counts events. `own` is the weight of samples
+/// with this function innermost. `total` is the weight of samples with this function anywhere in the
+/// stack. A name ending in `_[g]` is a guessed frame, and in `_[s]` a frame spliced in from another
+/// sample. In lists, `~` marks a total that such frames contribute to.
 ///
-/// A profile whose recording did not end properly is shown as far as it goes, and standard error
-/// says so.
+/// A recording that did not end properly is shown as far as it goes, and a note says so.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  unspool report unspool.prof
-  unspool report --by thread unspool.prof
-  unspool report --function '^malloc$' --tree callers unspool.prof
-  unspool report --around malloc unspool.prof      who calls it, and what it calls
-  unspool report --as flamegraph -o flame.svg unspool.prof
-  unspool report --as pprof -o out.pb.gz unspool.prof
-  unspool report perf.data                         what perf recorded")]
+  unspool report                                   the latest recording here
+  unspool report --by thread --sort total
+  unspool report --function '^malloc$' --tree callers
+  unspool report --around malloc                   who calls it, and what it calls
+  unspool report --since 2 --until 3.5             a part of the recording, in seconds
+  unspool report --format flamegraph -o flame.svg
+  unspool report --format flamegraph --tree callers -o callers.svg
+  unspool report --format pprof -o out.pb.gz
+  unspool report perf.data                         what perf recorded
+
+Exit status: 0 done; 1 no sample passes the filters, or a part of the recording is damaged;
+2 could not run.")]
 pub(crate) struct ReportArgs {
-    /// The profile, or a recording of perf.
-    pub(crate) file: PathBuf,
+    /// The profile, or a recording of perf. [default: unspool.prof, or else perf.data]
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// perf's spelling of FILE.
+    #[arg(short, long, value_name = "FILE", hide = true, conflicts_with = "file")]
+    pub(crate) input: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) shown: Shown<Form>,
-    /// List functions, modules or threads.
+    /// What to list.
     #[arg(long, value_enum, default_value = "function")]
     pub(crate) by: By,
-    /// The call tree: from the root to callees, from the innermost function to callers, or none.
+    /// The order of the list. Numbers are sorted from the largest, names from A.
+    #[arg(long, value_enum, default_value = "own")]
+    pub(crate) sort: Sort,
+    /// The call tree, of text and flame graphs: from the root to callees, from the innermost function
+    /// to callers, or none.
     #[arg(long, value_enum, default_value = "callees")]
     pub(crate) tree: TreeKind,
     /// Show callers and callees of this function, by its whole name, instead of list and tree.
     #[arg(long, value_name = "NAME")]
     pub(crate) around: Option<String>,
-    /// Leave out of the text what has less of the weight, in percent.
+    /// Leave out of the text what has less than this share of the weight, in percent.
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = parse_percent)]
     pub(crate) min_percent: f64,
 }
@@ -477,53 +518,60 @@ pub(crate) struct ReportArgs {
 /// What is shown of a profile, and where.
 #[derive(Debug, Args)]
 pub(crate) struct Shown<F: ValueEnum + Send + Sync + 'static> {
-    /// The form.
+    /// How it is written.
     #[arg(
-        long = "as",
-        visible_alias = "format",
+        long = "format",
+        alias = "as",
         value_enum,
         default_value = "text",
-        value_name = "FORM"
+        value_name = "FORMAT"
     )]
     pub(crate) form: F,
-    /// Write it here; `-` is standard output.
+    /// Write to OUT; `-` is standard output.
     #[arg(short, long, value_name = "OUT", default_value = "-")]
     pub(crate) output: PathBuf,
+    /// The greatest height of a flame graph.
+    ///
+    /// In a graph that would be higher, recursion is collapsed: a path has each function once. If that
+    /// does not suffice, the innermost functions are left out and count for their callers.
+    #[arg(long, value_name = "PIXELS", default_value = "2000", value_parser = parse_count)]
+    pub(crate) max_height: NonZero<usize>,
     #[command(flatten)]
     pub(crate) filters: Filters,
 }
 
-/// Which samples are looked at: those that pass all of these.
-#[derive(Debug, Args)]
+/// Which samples count: those that pass all of these filters.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Filters")]
 pub(crate) struct Filters {
-    /// Of a recording of perf with several events the samples of this one; without it, of the first.
+    /// Only samples of this event, of a recording of perf. [default: its first event]
     #[arg(long, value_name = "EVENT")]
     pub(crate) event: Option<String>,
-    /// Only samples of this thread, by name or number; can be repeated.
+    /// Only samples of this thread, by name or ID; can be repeated.
     #[arg(long, value_name = "THREAD")]
     pub(crate) thread: Vec<String>,
-    /// Only samples of this process, by name or number; can be repeated.
+    /// Only samples of this process, by name or ID; can be repeated.
     #[arg(long, value_name = "PROCESS")]
     pub(crate) process: Vec<String>,
-    /// Only samples from this many seconds after the start on.
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
-    pub(crate) from: Option<Duration>,
-    /// Only samples before this many seconds after the start.
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
-    pub(crate) to: Option<Duration>,
+    /// Only samples taken this many seconds after the start, or later.
+    #[arg(long, alias = "from", value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) since: Option<Duration>,
+    /// Only samples taken less than this many seconds after the start.
+    #[arg(long, alias = "to", value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) until: Option<Duration>,
     /// Only samples with a frame in this module, by its file name.
     #[arg(long, value_name = "MODULE")]
     pub(crate) module: Option<String>,
-    /// Only samples with a function whose name matches this regular expression.
+    /// Only samples with a function that matches this regular expression.
     #[arg(long, value_name = "REGEX")]
     pub(crate) function: Option<String>,
-    /// Only samples on a CPU, or off it.
+    /// Only samples taken on a CPU, or off it.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) state: OnOff,
     /// Show functions only: no source lines, no inlined functions.
-    #[arg(long)]
+    #[arg(long, alias = "no-inline")]
     pub(crate) no_lines: bool,
-    /// Count functions as one whatever they were called with.
+    /// Count a function once, whatever its arguments.
     #[arg(long)]
     pub(crate) no_args: bool,
 }
@@ -533,9 +581,9 @@ pub(crate) struct Filters {
 pub(crate) enum Form {
     /// For people.
     Text,
-    /// All of it, for programs (docs/json.md).
+    /// For programs (docs/json.md).
     Json,
-    /// Folded stacks: a line for each, for flame graph tools.
+    /// Folded stacks, one a line, for flame graph tools.
     Folded,
     /// A flame graph, as SVG.
     Flamegraph,
@@ -555,6 +603,17 @@ pub(crate) enum By {
     Function,
     Module,
     Thread,
+    Process,
+}
+
+/// The order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    Own,
+    Total,
+    Name,
+    /// By module, and within one by own weight.
+    Module,
 }
 
 /// Which call tree is shown.
@@ -566,9 +625,10 @@ pub(crate) enum TreeKind {
 }
 
 /// Which samples by the state of their threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum OnOff {
-    /// On a CPU if there are any such samples, else off it.
+    /// On a CPU if there are such samples, else off it.
+    #[default]
     Auto,
     /// On a CPU.
     On,
@@ -578,18 +638,23 @@ pub(crate) enum OnOff {
 
 /// Show how the weights of functions differ between two profiles.
 ///
-/// Shares are of each profile's own weight, so that runs of different length can be compared. Recordings of
-/// perf can be compared, too.
+/// Shares are of each profile's own weight, so that runs of different length can be compared. Both
+/// can also be recordings of perf.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  unspool diff                                     the latest recording, and the one before
+  unspool diff before.prof                         that one, and the latest recording
   unspool diff before.prof after.prof
-  unspool diff --as flamegraph -o diff.svg before.prof after.prof")]
+  unspool diff --format flamegraph -o diff.svg before.prof after.prof
+
+Exit status: 0 done; 1 no sample passes the filters, or a part of a recording is damaged;
+2 could not run.")]
 pub(crate) struct DiffArgs {
-    /// The profile before.
-    pub(crate) before: PathBuf,
-    /// The profile after.
-    pub(crate) after: PathBuf,
+    /// The profile before. [default: unspool.prof.old]
+    pub(crate) before: Option<PathBuf>,
+    /// The profile after. [default: unspool.prof]
+    pub(crate) after: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) shown: Shown<DiffForm>,
     /// Leave out of the text what changes by less, in percent of the whole.
@@ -602,7 +667,7 @@ pub(crate) struct DiffArgs {
 pub(crate) enum DiffForm {
     /// For people.
     Text,
-    /// All of it, for programs (docs/json.md).
+    /// For programs (docs/json.md).
     Json,
     /// The flame graph of the second profile, red where a function has more, blue where less.
     Flamegraph,
@@ -1090,7 +1155,9 @@ impl CallArgument {
         if text == "pointer" {
             return Ok(CallArgument::Pointer);
         }
-        let wanted = || format!("{text:?} is neither `pointer` nor a number nor two as in 0-255");
+        let wanted = || {
+            format!("`{text}` is not a value: write `pointer`, a number, or a range such as 0-255")
+        };
         let number = |text: &str| {
             let number = match text.strip_prefix("0x") {
                 Some(digits) => u64::from_str_radix(digits, 16),
@@ -1212,14 +1279,19 @@ fn parse_field(text: &str) -> Result<(FieldSign, ScriptField), String> {
         let fields = ScriptField::value_variants().iter();
         let names = fields.filter_map(ValueEnum::to_possible_value);
         let names: Vec<_> = names.map(|value| value.get_name().to_owned()).collect();
-        format!("there is no field `{name}`, only {}", names.join(", "))
+        format!("`{name}` is not a field: there are {}", names.join(", "))
     })?;
     Ok((sign, field))
 }
 
 fn parse_pid(text: &str) -> Result<u32, String> {
     text.parse()
-        .map_err(|_| format!("`{text}` is no process number; `pidof {text}` may know it"))
+        .map_err(|_| format!("`{text}` is not a process ID; `pidof {text}` finds it"))
+}
+
+fn parse_stack_pid(text: &str) -> Result<u32, String> {
+    let error = |error| format!("{error}, `unspool stack -- {text}` runs a command");
+    parse_pid(text).map_err(error)
 }
 
 /// A function whose arguments are recorded, and which of them. The colons within a name are double.
@@ -1229,7 +1301,7 @@ fn parse_wanted(text: &str) -> Result<(String, Option<String>), String> {
         _ => (text, None),
     };
     match function.is_empty() || argument == Some("") {
-        true => Err("it is FUNCTION, or FUNCTION:ARG".to_owned()),
+        true => Err("write FUNCTION or FUNCTION:ARG".to_owned()),
         false => Ok((function.to_owned(), argument.map(str::to_owned))),
     }
 }
@@ -1239,20 +1311,26 @@ fn parse_arch(text: &str) -> Result<Arch, String> {
     let mut found = known.clone().filter(|arch| arch.spec().name == text);
     found.next().ok_or_else(|| {
         let names: Vec<&str> = known.map(|arch| arch.spec().name).collect();
-        format!("`{text}` is none of {}", names.join(", "))
+        format!(
+            "`{text}` is not an architecture: there are {}",
+            names.join(", ")
+        )
     })
 }
 
 fn parse_code(text: &str) -> Result<Code, String> {
     Code::named(text).ok_or_else(|| {
         let codes: Vec<String> = Code::all().map(Code::id).collect();
-        format!("there is no finding `{text}`, only {}", codes.join(", "))
+        format!(
+            "`{text}` is not a kind of finding: there are {}",
+            codes.join(", ")
+        )
     })
 }
 
 fn parse_count(text: &str) -> Result<NonZero<usize>, String> {
     text.parse()
-        .map_err(|_| format!("`{text}` is no number from 1 on"))
+        .map_err(|_| format!("`{text}` is not a number from 1 on"))
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {
@@ -1260,7 +1338,7 @@ fn parse_percent(text: &str) -> Result<f64, String> {
         .parse()
         .ok()
         .filter(|percent| (0.0..=100.0).contains(percent));
-    percent.ok_or_else(|| format!("`{text}` is no number from 0 to 100"))
+    percent.ok_or_else(|| format!("`{text}` is not a number from 0 to 100"))
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -1268,13 +1346,13 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
         .parse()
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or_else(|| format!("`{text}` is no number of seconds"))
+    seconds.ok_or_else(|| format!("`{text}` is not a number of seconds"))
 }
 
 /// As addr2line and objdump take addresses.
 fn parse_address(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     u64::from_str_radix(digits, 16).map_err(|_| {
-        format!("`{text}` is no address; write it in hexadecimal, with or without 0x: 0x1234")
+        format!("`{text}` is not an address: write it in hexadecimal, as 0x1234 or 1234")
     })
 }

@@ -343,7 +343,10 @@ fn a_kind_of_finding_is_explained() {
     let by_name = run(folder.path(), &["--explain", "cfa-register"], 0);
     assert_eq!(out, by_name.0);
     let (_, err) = run(folder.path(), &["--explain", "CFI999"], 2);
-    assert!(err.contains("no finding `CFI999`, only CFI001, "), "{err}");
+    assert!(
+        err.contains("`CFI999` is not a kind of finding: there are CFI001, "),
+        "{err}"
+    );
     let (_, err) = run(folder.path(), &["--explain", "CFI001", "f.s"], 2);
     assert!(err.contains("cannot be used with"), "{err}");
 }

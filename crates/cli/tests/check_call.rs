@@ -178,7 +178,7 @@ fn what_cannot_be_called() {
         (
             "right",
             &["--arg", "many"],
-            "neither `pointer` nor a number",
+            "is not a value: write `pointer`",
         ),
         ("right", &["--arg", "9-3"], "9 is greater than 3"),
         ("right", &["--format", "sarif"], "text or as json"),

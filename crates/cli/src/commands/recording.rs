@@ -13,6 +13,20 @@ use unspool_symbols::Finder;
 use crate::commands::{MOST_SAID, store};
 use crate::output;
 
+/// The recordings that are taken where none is named: the first that is there.
+const DEFAULTS: [&str; 2] = ["unspool.prof", "perf.data"];
+
+/// Where a recording is: `-` is standard input.
+pub(super) fn named_or_default(named: Option<&Path>) -> anyhow::Result<&Path> {
+    match named {
+        Some(path) if path.as_os_str() == "-" => Ok(Path::new("/dev/stdin")),
+        Some(path) => Ok(path),
+        None => (DEFAULTS.iter().map(Path::new))
+            .find(|path| path.exists())
+            .context("no unspool.prof here: record one with `unspool record CMD`, or name a FILE"),
+    }
+}
+
 /// A recording.
 pub(super) enum Recording {
     /// Of `perf record`.

@@ -160,9 +160,9 @@ struct Stacks<'a> {
 
 impl Stacks<'_> {
     fn processes(&mut self) -> anyhow::Result<ExitCode> {
-        let pids = &self.args.pids;
+        let pids: Vec<u32> = self.args.processes().collect();
         let mut status = 0;
-        for pid in pids {
+        for pid in &pids {
             match self.process(*pid) {
                 Ok(true) => {}
                 Ok(false) => status = status.max(Failure::FINDINGS),
@@ -375,7 +375,7 @@ impl Stacks<'_> {
 
     /// One document can be read at leisure; of several each is a line.
     fn layout(&self) -> Layout {
-        match self.args.pids.len() {
+        match self.args.processes().count() {
             0 | 1 => Layout::Pretty,
             _ => Layout::Line,
         }
