@@ -8,56 +8,116 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use unspool_check::Code;
 use unspool_ir::Arch;
 
-/// Stack unwinding from compiled, proven unwind tables.
+/// Profile programs with complete stacks; print stacks; check, compile and write unwind tables.
 ///
-/// Results go to standard output, everything else to standard error; so do the stacks of
-/// `unspool stack -- CMD`, since CMD may have results of its own.
+/// Results go to standard output, everything else to standard error. So do the stacks of `unspool
+/// stack -- CMD`, because CMD may have output of its own.
 #[derive(Debug, Parser)]
-#[command(name = "unspool", version, max_term_width = 100)]
+#[command(
+    name = "unspool",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
 #[command(after_help = "\
-Exit status: 0 clean; 1 findings, bad entries in a readable file, or the work asked for failed;
-2 could not run. `unspool stack -- CMD` passes on the command's own status.
+Examples:
+  unspool record ./app                 then `unspool report` shows where its time went
+  unspool stack 1234                   what a process is doing now
+  unspool check memcpy.S               whether the unwind table of assembly is right
+  unspool help record                  all about a command
+
+Exit status: 0 clean; 1 findings, bad entries in a readable file, or failed work; 2 could not run.
+`record CMD` and `stack -- CMD` pass on the command's own status.
 
 Environment:
-  UNSPOOL_TABLES      compact or native: what stacks are walked by, where --tables does not say
-  UNSPOOL_TABLE_PATH  folders of compiled tables, separated by colons;
-                      looked in before the cache
-  XDG_CACHE_HOME      the cache is `unspool` in this folder, an absolute path
+  UNSPOOL_TABLES      compact or native: the form of tables to unwind by, without --tables
+  UNSPOOL_TABLE_PATH  folders of compiled tables, separated by colons, searched before the cache
+  XDG_CACHE_HOME      the cache is `unspool` in this folder (an absolute path)
   HOME                else the cache is `.cache/unspool` in this folder
-  DEBUGINFOD_URLS     servers that `report` and `diff` fetch debug files from, as elfutils does
+  DEBUGINFOD_URLS     servers of debug files for `report` and `diff`, as for elfutils
                       (with DEBUGINFOD_CACHE_PATH, DEBUGINFOD_TIMEOUT and the others)
-  NO_COLOR            if set, no colours in help and in errors of usage")]
+  NO_COLOR            if set, no colours in help and in usage errors")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
+/// What the help of the whole lists, by what it is for. The rest is listed by `unspool help --all`.
+const GROUPS: [(&str, &[&str]); 3] = [
+    (
+        "Look at programs",
+        &["record", "report", "diff", "stack", "doctor"],
+    ),
+    (
+        "Unwind tables",
+        &[
+            "check", "annotate", "synth", "show", "compile", "verify", "convert", "stats", "expr",
+        ],
+    ),
+    ("Types", &["ctf"]),
+];
+
+impl Arguments {
+    /// The command line, with its commands in groups.
+    pub(crate) fn grouped(with_all: bool) -> clap::Command {
+        let command = Arguments::command();
+        let mut groups = String::new();
+        for (title, names) in GROUPS {
+            group(&mut groups, &command, title, |name| names.contains(&name));
+        }
+        let is_rest = |name: &str| !GROUPS.iter().any(|(_, names)| names.contains(&name));
+        match with_all {
+            true => group(&mut groups, &command, "Other commands", is_rest),
+            false => groups.push_str("`unspool help --all` lists all commands.\n\n"),
+        }
+        command.help_template(format!(
+            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
+        ))
+    }
+}
+
+/// A title, and below it each of the commands.
+fn group(text: &mut String, command: &clap::Command, title: &str, is_in: impl Fn(&str) -> bool) {
+    text.push_str(&format!("{title}:\n"));
+    for command in command.get_subcommands() {
+        let about = command.get_about().map(ToString::to_string);
+        if is_in(command.get_name()) {
+            let about = about.unwrap_or_default();
+            let about = about.trim_end_matches('.');
+            text.push_str(&format!("  {:12} {about}\n", command.get_name()));
+        }
+    }
+    text.push('\n');
+}
+
+/// In the order in which they are listed.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Record(RecordArgs),
-    Doctor(DoctorArgs),
-    Script(ScriptArgs),
-    Stack(StackArgs),
     Report(ReportArgs),
     Diff(DiffArgs),
+    Stack(StackArgs),
+    Doctor(DoctorArgs),
+    Check(CheckArgs),
+    Annotate(AnnotateArgs),
+    Synth(SynthArgs),
     Show(ShowArgs),
     Compile(CompileArgs),
     Verify(VerifyArgs),
-    Check(CheckArgs),
-    Synth(SynthArgs),
     Convert(ConvertArgs),
-    Annotate(AnnotateArgs),
-    Expr(ExprArgs),
     Stats(StatsArgs),
+    Expr(ExprArgs),
     Ctf(ctf::CtfArgs),
+    Script(ScriptArgs),
     Cache(CacheArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
+    Help(HelpArgs),
 }
 
 /// How a report is written.
@@ -67,12 +127,12 @@ pub(crate) enum Format {
     Json,
 }
 
-/// What stacks are walked by.
+/// The form of tables to unwind by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Tables {
     /// Compiled tables.
     Compact,
-    /// Tables as machine code (x86-64), made where there is none yet. Frames are the same.
+    /// Machine code (x86-64), made where there is none yet. The frames are the same.
     Native,
 }
 
@@ -87,16 +147,16 @@ pub(crate) enum FromSection {
     /// .debug_frame.
     #[value(name = "debug_frame")]
     DebugFrame,
-    /// .sframe: of registers it tells the stack and the frame pointer only.
+    /// .sframe, which has the CFA, the return address and the frame pointer only.
     Sframe,
 }
 
 /// What `synth` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Emit {
-    /// A table of unspool's.
+    /// A compiled table.
     Table,
-    /// The ELF file with an .eh_frame and .eh_frame_hdr that have the rows, in a segment of their own.
+    /// The ELF file with these rows in its .eh_frame.
     #[value(name = "eh_frame")]
     EhFrame,
 }
@@ -112,9 +172,9 @@ pub(crate) enum RowsFrom {
     /// .debug_frame.
     #[value(name = "debug_frame")]
     DebugFrame,
-    /// .sframe: of registers it tells the stack and the frame pointer only.
+    /// .sframe, which has the CFA, the return address and the frame pointer only.
     Sframe,
-    /// None: rows made of the code alone, as `unspool synth` makes them where there is no table.
+    /// No section: rows made from the code alone, as by `unspool synth`.
     Synth,
 }
 
@@ -260,7 +320,7 @@ Examples:
 
 Exit status: 0 if `unspool record CMD` works; 1 if it does not.")]
 pub(crate) struct DoctorArgs {
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -495,12 +555,10 @@ pub(crate) struct ReportArgs {
     /// perf's spelling of FILE.
     #[arg(short, long, value_name = "FILE", hide = true, conflicts_with = "file")]
     pub(crate) input: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) shown: Shown<Form>,
     /// What to list.
     #[arg(long, value_enum, default_value = "function")]
     pub(crate) by: By,
-    /// The order of the list. Numbers are sorted from the largest, names from A.
+    /// The order of the list.
     #[arg(long, value_enum, default_value = "own")]
     pub(crate) sort: Sort,
     /// The call tree, of text and flame graphs: from the root to callees, from the innermost function
@@ -513,6 +571,9 @@ pub(crate) struct ReportArgs {
     /// Leave out of the text what has less than this share of the weight, in percent.
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = parse_percent)]
     pub(crate) min_percent: f64,
+    // Last: what follows would be listed among its filters.
+    #[command(flatten)]
+    pub(crate) shown: Shown<Form>,
 }
 
 /// What is shown of a profile, and where.
@@ -609,8 +670,11 @@ pub(crate) enum By {
 /// The order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
+    /// The greatest own weight first.
     Own,
+    /// The greatest total weight first.
     Total,
+    /// By name.
     Name,
     /// By module, and within one by own weight.
     Module,
@@ -655,11 +719,12 @@ pub(crate) struct DiffArgs {
     pub(crate) before: Option<PathBuf>,
     /// The profile after. [default: unspool.prof]
     pub(crate) after: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) shown: Shown<DiffForm>,
     /// Leave out of the text what changes by less, in percent of the whole.
     #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = parse_percent)]
     pub(crate) min_percent: f64,
+    // Last: what follows would be listed among its filters.
+    #[command(flatten)]
+    pub(crate) shown: Shown<DiffForm>,
 }
 
 /// The form of a difference.
@@ -675,63 +740,77 @@ pub(crate) enum DiffForm {
 
 /// Show the unwind table of a file, as text that can be read back.
 ///
-/// Exit status 1 if no entry is of what was asked for: the message then names the entries around
-/// the address.
+/// Each line is a row: from an address on, how to find the CFA, the return address and the registers.
+/// docs/semantics.md defines the text.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool show /bin/ls
   unspool show --function malloc /lib/x86_64-linux-gnu/libc.so.6
-  unspool show --pc 0x29d90 --instructions /lib/x86_64-linux-gnu/libc.so.6")]
+  unspool show --pc 0x29d90 --instructions /lib/x86_64-linux-gnu/libc.so.6
+
+Exit status: 0 shown; 1 no entry covers what was asked for; 2 could not run.")]
 pub(crate) struct ShowArgs {
     /// The ELF file.
     pub(crate) file: PathBuf,
-    /// Only the entries of this function (its symbol, mangled or not).
+    /// Only the entries of this function, by its symbol, mangled or not.
     #[arg(long, value_name = "NAME")]
     pub(crate) function: Option<String>,
-    /// Only the entry that covers this address: as linked, in hexadecimal, with or without 0x.
+    /// Only the entry that covers this address: as linked, in hexadecimal.
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     pub(crate) pc: Option<u64>,
     /// The section to read.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) from: RowsFrom,
-    /// Show the call frame instructions beside the row that each yields.
+    /// Show the call frame instructions, each beside the row that it yields.
     #[arg(long)]
     pub(crate) instructions: bool,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
 
 /// Compile unwind tables, and prove them equal to their source.
+///
+/// A compiled table answers in nanoseconds and is smaller than its source in large programs. Without
+/// --output and --into it goes into the cache, keyed by build ID, where `stack`, `record` and `script`
+/// find it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool compile /usr/lib/x86_64-linux-gnu/*.so.*    into the cache, keyed by build ID
   unspool compile -o libc.unspool /lib/x86_64-linux-gnu/libc.so.6
-  unspool compile app --into app                      the table goes where the program goes")]
+  unspool compile app --into app                      the table goes where the program goes
+  unspool compile app --emit native -o app.so         machine code, for C programs")]
 pub(crate) struct CompileArgs {
     /// The ELF files.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Write the table or code of one file here instead of into the cache. C source goes to standard output
-    /// otherwise.
+    /// Write the table or code of one file to OUT.
+    ///
+    /// Without it, tables and machine code go into the cache, and C source to standard output.
     #[arg(short, long, value_name = "OUT", conflicts_with = "into")]
     pub(crate) output: Option<PathBuf>,
-    /// Write one file to ELF with the table in a read-only segment of its own; ELF may be the
-    /// file itself.
+    /// Write one file to ELF, with the table in a read-only segment of its own. ELF may be the file
+    /// itself.
     #[arg(long, value_name = "ELF")]
     pub(crate) into: Option<PathBuf>,
-    /// What the table is made into.
-    #[arg(long = "as", value_enum, default_value = "table", value_name = "FORM")]
+    /// What is made.
+    #[arg(
+        long = "emit",
+        alias = "as",
+        value_enum,
+        default_value = "table",
+        value_name = "FORM"
+    )]
     pub(crate) form: CompiledForm,
     /// The section to read.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) from: FromSection,
-    /// Do not compare the result with its source. C source never is, code in the cache always.
+    /// Do not compare the result with its source. C source is never compared, code in the cache always.
     #[arg(long)]
     pub(crate) no_verify: bool,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -739,7 +818,7 @@ pub(crate) struct CompileArgs {
 /// What a table is compiled to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CompiledForm {
-    /// A table that is mapped and looked up in (docs/formats.md)
+    /// A compiled table (docs/formats.md)
     Table,
     /// Machine code in a shared object, for C programs and other unwinders (docs/native.md)
     Native,
@@ -747,10 +826,10 @@ pub(crate) enum CompiledForm {
     C,
 }
 
-/// What is made of a file and held against it.
+/// What is made of a file and compared with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum VerifiedForm {
-    /// A table that is mapped and looked up in (docs/formats.md)
+    /// A compiled table (docs/formats.md)
     Table,
     /// Machine code, which is proven and run (docs/native.md)
     Native,
@@ -758,51 +837,54 @@ pub(crate) enum VerifiedForm {
 
 /// Prove that compiled tables equal their source, over every address.
 ///
-/// With a second file, that table is compared with the first file's rows. Without, it is the table
-/// in the file itself (`compile --into`); a file that has none is compiled in memory and compared.
-/// Folders are searched for ELF files.
+/// A second file is compared with the first file's rows. Without one, the table in the file itself is
+/// compared (`compile --into`). A file without such a table is compiled in memory and compared. Folders
+/// are searched for ELF files.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool verify /bin/ls                              compile it in memory, compare every address
   unspool verify app app.unspool                      a table that `compile -o` wrote
-  unspool verify libc.so.6 libc.native.so             machine code that `compile --as native` wrote
+  unspool verify libc.so.6 libc.native.so             machine code, of `compile --emit native`
   unspool verify /usr/lib /usr/bin                    every ELF file in these folders
-  unspool verify --as native /usr/lib                 machine code of each, made in memory
+  unspool verify --emit native /usr/lib               machine code of each, made in memory
   unspool verify --format json app app.unspool        a certificate: both by their SHA-256
 
-Exit status: 0 equal; 1 differences, or entries of the source that cannot be read; 2 a file that
-was named or found cannot be read, or has no unwind table although it was named.")]
+Exit status: 0 equal; 1 differences, or entries of the source that cannot be read; 2 a file cannot
+be read, or a named one has no unwind table.")]
 pub(crate) struct VerifyArgs {
     /// An ELF file and a compiled table, or ELF files and folders.
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// What is made of files that no second one is given for.
-    #[arg(long = "as", value_enum, default_value = "table", value_name = "FORM")]
+    /// What is made in memory of files without a second one.
+    #[arg(
+        long = "emit",
+        alias = "as",
+        value_enum,
+        default_value = "table",
+        value_name = "FORM"
+    )]
     pub(crate) form: VerifiedForm,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// Hold unwind tables against the machine code: which rows are wrong, why, and what to write.
+/// Check unwind tables against the machine code: what is wrong, and how to fix it.
 ///
-/// Each row says where the canonical frame address (CFA), the return address and the saved registers are.
-/// What the code does to the stack is followed along all its paths, and each row is proven, refuted, or
-/// left unproven at each instruction. Assembly source (`.s`, `.S`) is assembled first: by `$CC`, or cc, with the
-/// options in `$CPPFLAGS` and `$CFLAGS`, such as -I, -D and -m.
+/// Each row says where the canonical frame address (CFA), the return address and the saved registers
+/// are. The code's effect on the stack is followed along all paths. Each row is proven, refuted, or left
+/// unproven at each instruction. Assembly source (`.s`, `.S`) is assembled first by `$CC`, or cc, with
+/// the options in `$CPPFLAGS` and `$CFLAGS`, such as -I, -D and -m.
 ///
-/// Ends with 1 if something is refuted; of assembly source also if something is left unproven.
+/// `--run -- CMD` runs a command instead, and single-steps its functions (x86-64). Each row reached must
+/// find the caller that is known from the call. The report then goes to standard error, or to -o; the
+/// command's output is its own.
 ///
-/// With `--run -- CMD` the command is run instead, and functions of it are executed one instruction after
-/// another: each row that is met must find the caller that is known from the call. The report goes to standard
-/// error then, or where `-o` says; what the command prints is its own. That takes x86-64.
-///
-/// With `--call FUNCTION FILE` one function is called so, some times, with values made up for its arguments; no
-/// program that calls it is needed. Each argument is the address of memory that can be read and written, filled
-/// with such addresses, and also a number that will do as a size; `--arg` says otherwise. Besides the rows, the
-/// registers that calls preserve must be as before when it returns. Assembly source and object files are linked by
-/// `$CC`, or cc, first. Ends with 1 also if a call does not return.
+/// `--call FUNCTION FILE` calls one function several times, with generated arguments; no program is
+/// needed. Each argument is the address of writable memory, and also usable as a size; `--arg` says
+/// otherwise. Registers that calls preserve must be unchanged after the return, too. Assembly source and
+/// object files are linked first by `$CC`, or cc.
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "\
 unspool check [OPTIONS] FILES...
@@ -812,68 +894,72 @@ unspool check [OPTIONS] FILES...
 Examples:
   unspool check memcpy.S                           before you ship what you wrote
   CPPFLAGS='-Iinclude -DAVX2' unspool check sum.S  as your build assembles it
-  unspool check libfoo.so                          what compilers and people wrote
+  unspool check libfoo.so                          a library, compiled and assembly code
   unspool check --diff memcpy.S                    what --fix would write
   unspool check --fix foo.o                        the rows of its inline assembly
-  unspool check --strict libfoo.so                 with all that cannot be proven
+  unspool check --strict libfoo.so                 all that is not proven, too
   unspool check --format json libfoo.so            for programs (docs/json.md)
   unspool check --run -- ./test                    its functions from assembly while it runs
   unspool check --run --module libfoo.so --function foo_avx2 -- ./test
-  unspool check --run --from synth -- ./test       the rows that are made of its code, not its table
+  unspool check --run --from synth -- ./test       rows made from its code, not its table
   unspool check --call foo_avx2 libfoo.so          without a program that calls it
   unspool check --call my_memset --arg pointer --arg 0-255 --arg 0-100 memset.S
 
-A link to unspool under the name `as`, in a folder for `gcc -B FOLDER`, runs the assembler, and
-then --fix on what that has written (docs/annotate.md).
+Under the name `as` (a link in a folder for `gcc -B FOLDER`), unspool runs the assembler, and then
+--fix on its output (docs/annotate.md).
 
-docs/diagnostics.md has each kind of finding with its cause and remedy.")]
+docs/diagnostics.md lists each kind of finding with its cause and remedy.
+
+Exit status: 0 clean; 1 refuted rows, unproven rows of assembly source, or a call that does not
+return; 2 could not run.")]
 pub(crate) struct CheckArgs {
-    /// Executables, shared objects, object files, archives of them, kernel modules (also .xz, .zst, .gz), assembly source.
+    /// Executables, shared objects, object files, archives, kernel modules (also .xz, .zst, .gz), assembly
+    /// source.
     #[arg(required_unless_present_any = ["explain", "run", "cmd"], conflicts_with = "run")]
     pub(crate) files: Vec<PathBuf>,
-    /// Print what a kind of finding means, what causes it, and what to do: `CFI001`, or `cfa-offset`.
+    /// Explain a kind of finding: its meaning, causes and remedies. `CFI001`, or `cfa-offset`.
     #[arg(long, value_name = "CODE", exclusive = true, value_parser = parse_code)]
     pub(crate) explain: Option<Code>,
-    /// Mend what is wrong, then check it: directives in assembly source, rows in other files.
+    /// Fix what is wrong, then check it: directives in assembly source, rows in other files.
     ///
-    /// Each edit of source is tried on a copy: it stays if the finding is gone then, and nothing else is found. Lines in
-    /// macros and of included files are let be. Of object files, archives of them, programs and libraries the rows that are
-    /// refuted are written anew, in place, for functions of which then nothing is refuted any more: what inline assembly
-    /// needs, of which compilers know nothing. What a comment in the source allows stays, if line numbers lead to it.
+    /// Each edit of source is first tried on a copy. It stays if the finding is gone and there is no new
+    /// one. Lines in macros and included files are left alone. In object files, archives, programs and
+    /// libraries, refuted rows are replaced in place, if that proves the function. Compilers do not know
+    /// what inline assembly does to the stack. Findings that a comment in the source allows stay.
     #[arg(long)]
     pub(crate) fix: bool,
-    /// Print what --fix would change, as `diff -u` does, and change nothing. Ends with 1 if it would.
+    /// Print what --fix would change, as `diff -u` does, and change nothing. Exit status 1 if it would.
     #[arg(long, conflicts_with = "fix")]
     pub(crate) diff: bool,
-    /// Tell only what is of source in FOLDER, and of code without line numbers in files that have some: assembly in Rust.
+    /// Report only findings in source under FOLDER, and in `global_asm!` code.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) own: Option<PathBuf>,
-    /// Take findings as known that a line of FILE has a reason for: `CODE FILE:FUNCTION REASON`, with * for anything.
+    /// Suppress the findings listed in FILE: lines of `CODE FILE:FUNCTION REASON`, with * for any.
     #[arg(long, value_name = "FILE")]
     pub(crate) suppressions: Vec<PathBuf>,
-    /// Take findings as known that FILE has.
+    /// Suppress the findings recorded in FILE.
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
-    /// Write what is found to the file of --baseline, and end with 0.
+    /// Record all findings in the file of --baseline. Exit status 0.
     #[arg(long, requires = "baseline")]
     pub(crate) write_baseline: bool,
     #[command(flatten)]
     pub(crate) stepped: StepArgs,
     #[command(flatten)]
     pub(crate) called: CallArgs,
-    /// Tell all that is not proven, of whatever file.
+    /// Report every row that is not proven, in compiled code, too.
     #[arg(long, conflicts_with = "lenient")]
     pub(crate) strict: bool,
-    /// Tell only what is refuted, of whatever file.
+    /// Report refuted rows only, in assembly source, too.
     #[arg(long)]
     pub(crate) lenient: bool,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: CheckFormat,
 }
 
 impl CheckArgs {
-    /// The same, with what stands behind `--` among the files if it is no command.
+    /// The same, with what follows `--` among the files if it is not a command.
     pub(crate) fn lowered(&self) -> CheckArgs {
         let mut args = self.clone();
         if !args.stepped.run {
@@ -889,7 +975,7 @@ impl CheckArgs {
 pub(crate) enum CheckFormat {
     /// For people.
     Text,
-    /// All of it, for programs (docs/json.md).
+    /// For programs (docs/json.md).
     Json,
     /// SARIF 2.1.0, for code scanning.
     Sarif,
@@ -897,45 +983,44 @@ pub(crate) enum CheckFormat {
     Github,
 }
 
-/// Make unwind tables for code that has none.
+/// Make unwind tables for code that has none, from the code itself.
 ///
-/// Functions are found in the machine code, and followed along all their paths: where the CFA, the return address and
-/// the registers are that a call preserves. What is proven becomes a row; where nothing is, the address stays without
-/// one. Code that the file's own table covers is left alone.
+/// Functions are found in the machine code and followed along all paths. Where the CFA, the return
+/// address and the preserved registers are proven, there is a row; elsewhere there is none. Code that the
+/// file's own table covers is left alone.
 ///
-/// `unspool stack`, `record` and `script` do the same by themselves where a walk comes to such code, and keep the
-/// result: this command shows what can be had, and writes it for others.
-///
-/// Without `--output` the rows go into the cache, where these commands find them.
+/// `unspool stack`, `record` and `script` do this by themselves when they meet such code. This command
+/// shows what can be had, and writes it for others. Without --output and --into, the rows go into the
+/// cache.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  unspool synth app                                what of it gets rows, and why others do not
-  unspool synth app --emit eh_frame -o app.new     a program that gdb, perf and exceptions unwind
-  unspool synth sum.o --emit eh_frame -o sum.o     entries for an object of NASM
-  unspool show app --from synth                    the rows, made of all code, as text
+  unspool synth app                                which code gets rows, and why other code does not
+  unspool synth app --into app.new                 a program that gdb, perf and exceptions unwind
+  unspool synth sum.o --into sum.o                 entries for an object of NASM
+  unspool show app --from synth                    the rows, made from all code, as text
 
-Exit status: 0 done, also where some code gets no rows; 2 could not run.")]
+Exit status: 0 done, even if some code gets no rows; 2 could not run.")]
+#[command(group = clap::ArgGroup::new("goal").args(["output", "into"]))]
 pub(crate) struct SynthArgs {
-    /// The ELF file. Symbols of its separate debug file count, too, if that is installed.
+    /// The ELF file. Symbols of its installed debug file count, too.
     pub(crate) file: PathBuf,
-    /// Where the table goes, instead of into the cache. Under the name BUILD-ID.synth.unspool in a folder of
-    /// UNSPOOL_TABLE_PATH it is found there.
+    /// Write the table to OUT instead of the cache.
+    ///
+    /// It is found as BUILD-ID.synth.unspool in a folder of UNSPOOL_TABLE_PATH.
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
-    /// What is written: the rows as a table of unspool's, or the file, program or object, with them in its .eh_frame,
-    /// beside the entries that it has.
-    #[arg(
-        long,
-        value_enum,
-        default_value = "table",
-        requires_if("eh_frame", "output")
-    )]
-    pub(crate) emit: Emit,
+    /// Write the file to ELF, with the rows in its .eh_frame beside the entries that it has. ELF may be
+    /// the file itself.
+    #[arg(long, value_name = "ELF", conflicts_with = "output")]
+    pub(crate) into: Option<PathBuf>,
+    /// What is made. [default: eh_frame with --into, else table]
+    #[arg(long, value_enum, requires_if("eh_frame", "goal"))]
+    pub(crate) emit: Option<Emit>,
     /// List all code without rows, not only the first.
     #[arg(long)]
     pub(crate) all: bool,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -961,52 +1046,59 @@ pub(crate) enum SframeVersion {
     V3,
 }
 
-/// Write the unwind table of a file in another format: SFrame from .eh_frame, or .eh_frame from SFrame.
+/// Convert an unwind table: SFrame from .eh_frame, or .eh_frame from SFrame.
 ///
-/// SFrame has the CFA, the return address and the frame pointer of each address, which is enough for backtraces. Of
-/// other registers it says nothing, nor of exceptions. What it cannot say is left out and listed, with the
-/// reason; what is written is read back and compared.
+/// SFrame has the CFA, the return address and the frame pointer of each address. That is enough for
+/// backtraces, not for exceptions. Rows that SFrame cannot express are left out and listed with the
+/// reason. The result is read back and compared.
 ///
-/// A .sframe is read too, of versions 1 to 3: to have it in another version, and to repair one that a linker has
-/// put together without merging: headers become one, entries are sorted, and each address is in one of them.
+/// A .sframe of versions 1 to 3 is read, too: to get another version, or to repair one that a linker
+/// concatenated. It then has one header, sorted entries, and each address once.
 ///
-/// Without --output and --into it is only said what would come of it.
+/// Without --output and --into nothing is written, and the report says what the result would be.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  unspool convert app --to sframe                     what SFrame can say of it, and what not
-  unspool convert app --to sframe --into app.new      a program with .sframe, as a linker makes it
-  unspool convert app --to sframe --version 2 -o app.sframe
-  unspool convert app --from sframe --to sframe --into app    one header, sorted, of version 3
-  unspool convert app --to eh_frame --into app.new    a program that has .sframe only, for gdb
+  unspool convert app --emit sframe                   what SFrame can express of it, and what not
+  unspool convert app --emit sframe --into app.new    a program with .sframe, as a linker makes it
+  unspool convert app --emit sframe --sframe-version 2 -o app.sframe
+  unspool convert app --from sframe --emit sframe --into app  one header, sorted, of version 3
+  unspool convert app --emit eh_frame --into app.new  a program that has .sframe only, for gdb
 
-Exit status: 0 done, also where something cannot be said; 1 the table has bad entries, which are left out;
+Exit status: 0 done, even if rows are left out; 1 the table has bad entries, which are left out;
 2 could not run.")]
 pub(crate) struct ConvertArgs {
     /// The ELF file, linked.
     pub(crate) file: PathBuf,
-    /// The format that is written.
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    /// What is made.
+    #[arg(long = "emit", alias = "to", value_enum, value_name = "FORM")]
     pub(crate) to: Target,
     /// The version of SFrame that is written.
-    #[arg(long, value_enum, default_value = "3")]
+    #[arg(
+        long = "sframe-version",
+        alias = "version",
+        value_enum,
+        value_name = "VERSION",
+        default_value = "3"
+    )]
     pub(crate) version: SframeVersion,
-    /// The section to read: `auto` for SFrame, `sframe` for .eh_frame if nothing is said.
+    /// The section to read. [default: auto for SFrame, sframe for .eh_frame]
     #[arg(long, value_enum, value_name = "SECTION")]
     pub(crate) from: Option<FromSection>,
-    /// Write the bytes of the section here.
+    /// Write the bytes of the section to OUT.
     #[arg(short, long, value_name = "OUT", conflicts_with = "into")]
     pub(crate) output: Option<PathBuf>,
-    /// The address that the bytes are for, in hexadecimal. Without it that of the file's own section of the format, or 0.
+    /// The address that the bytes are for, in hexadecimal. [default: that of the file's section, or 0]
     #[arg(long, value_name = "ADDR", value_parser = parse_address, requires = "output")]
     pub(crate) address: Option<u64>,
-    /// Write the file to ELF with the section in a read-only segment of its own; ELF may be the file itself.
+    /// Write the file to ELF, with the section in a read-only segment of its own. ELF may be the file
+    /// itself.
     #[arg(long, value_name = "ELF")]
     pub(crate) into: Option<PathBuf>,
-    /// List all that cannot be said, not only the first.
+    /// List all rows that cannot be expressed, not only the first.
     #[arg(long)]
     pub(crate) all: bool,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -1018,21 +1110,21 @@ impl CheckFormat {
             CheckFormat::Text => Ok(Format::Text),
             CheckFormat::Json => Ok(Format::Json),
             CheckFormat::Sarif | CheckFormat::Github => {
-                anyhow::bail!("--run and --call write their report as text or as json")
+                anyhow::bail!("--format: with --run and --call it is text or json")
             }
         }
     }
 }
 
-/// Write the .cfi directives of assembly that has none.
+/// Write the .cfi directives of assembly source that has none.
 ///
-/// The file is assembled by `$CC`, or cc, with the options in `$CPPFLAGS` and `$CFLAGS`, and each function is followed
-/// along all its paths: where the CFA, the return address and the registers are that a call preserves. Before it is written, the new text is assembled, too,
-/// and must have the rows that were found, before every instruction. Text is only added. A function that has
-/// directives keeps them, so that a second run changes nothing.
+/// The file is assembled by `$CC`, or cc, with the options in `$CPPFLAGS` and `$CFLAGS`. Each function is
+/// followed along all paths: where the CFA, the return address and the preserved registers are. The new
+/// text is assembled, too, and must have these rows before every instruction. Text is only added.
+/// Functions with directives keep them, so that a second run changes nothing.
 ///
-/// A function of which not all is known gets no directives, but an error that says where and why;
-/// the others get theirs, and the command ends with 1.
+/// A function that cannot be followed gets no directives, but an error with the line and the reason. The
+/// others get theirs.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -1041,37 +1133,39 @@ Examples:
   unspool annotate memcpy.S -o memcpy.S            in place
   unspool annotate memcpy.S -o memcpy.S && unspool check memcpy.S
 
-docs/annotate.md says what is found to be a function, and what to do about errors.")]
+Exit status: 0 done; 1 a function got no directives; 2 could not run.
+
+docs/annotate.md says what counts as a function, and what to do about errors.")]
 pub(crate) struct AnnotateArgs {
     /// Assembly source: .s, or .S for the preprocessor.
     pub(crate) file: PathBuf,
-    /// Where the text goes; standard output if this is not given.
+    /// Write the text to FILE. [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
 
-/// Turn rules that people can read into the bytes of `.cfi_escape`, and bytes into rules.
+/// Translate readable rules to the bytes of `.cfi_escape`, and bytes to rules.
 ///
-/// Assemblers have no directive for a CFA or a register that must be computed: `.cfi_escape` takes the
-/// bytes of the call frame instruction. A rule is written as what is found by it:
+/// Assemblers have no directive for a CFA or a register that must be computed. `.cfi_escape` takes the
+/// bytes of the call frame instruction. A rule says what it finds, and how:
 ///
 ///   cfa = *(rsp+8)+8        the CFA: the word at rsp+8, plus 8
 ///   rbx = *(cfa-16)         rbx of the caller is in memory, at the CFA minus 16
 ///   rbx = cfa-16            rbx of the caller is the CFA minus 16
 ///   rsp+8+(((rip & 15) >= 11) << 3)
 ///
-/// Registers of this frame have their names, with or without %; `rip` is the address of the
-/// code. `cfa` is the CFA, which is known where a register is asked for. `*E` and `[E]` are the
-/// word in memory at E, `*u32 E` the 4 bytes there. Operators and their precedence are C's:
+/// Registers of this frame have their names, with or without %. `rip` is the address of the code. `cfa`
+/// is the CFA, for rules of registers. `*E` and `[E]` are the word in memory at E, and `*u32 E` the 4
+/// bytes there. Operators and their precedence are C's:
 ///
 ///   + - * / % << >> & ^ | ~ ! == != < <= > >=
 ///
-/// Comparisons and / have signs, % and >> have none; shra(E, E) shifts with the sign, abs(E) takes
-/// it away. DWARF's operations can stand in braces: cfa = {breg7 8; deref}, rbx = [{lit16; minus}].
+/// Comparisons and / are signed, % and >> unsigned. shra(E, E) is the signed shift, abs(E) the absolute
+/// value. DWARF's operations can stand in braces: cfa = {breg7 8; deref}, rbx = [{lit16; minus}].
 ///
-/// Printed are the rule as a formula, as operations and as a directive, and a shorter directive
-/// where there is one. Bytes are a list, lines of `.cfi_escape`, or hexadecimal digits. They are
-/// call frame instructions; an expression's own bytes stand in braces: {#770806}.
+/// The output is the rule as a formula, as operations and as a directive, and a shorter directive if
+/// there is one. Bytes are a list, lines of `.cfi_escape`, or hexadecimal digits. They are call frame
+/// instructions; the bytes of a bare expression stand in braces: {#770806}.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "\
@@ -1082,13 +1176,13 @@ Examples:
   unspool expr .cfi_escape 0x2e, 0x10
   unspool expr '{breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus}'")]
 pub(crate) struct ExprArgs {
-    /// A rule, an expression, or bytes. Several words are taken together.
+    /// A rule, an expression, or bytes. Several words are joined.
     #[arg(required = true, value_name = "TEXT|BYTES")]
     pub(crate) text: Vec<String>,
-    /// The machine whose registers are meant.
+    /// The architecture of the registers.
     #[arg(long, default_value = "x86-64", value_parser = parse_arch)]
     pub(crate) arch: Arch,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -1097,29 +1191,30 @@ pub(crate) struct ExprArgs {
 #[derive(Debug, Clone, Args)]
 #[group(skip)]
 pub(crate) struct StepArgs {
-    /// Run a command, and hold the tables against what happens.
+    /// Run a command, single-step its functions, and compare their rows with what happens.
     #[arg(long, requires = "cmd", group = "stepping")]
     pub(crate) run: bool,
-    /// Only this function, with its parts (NAME.cold); can be given several times.
+    /// Only this function, with its parts (NAME.cold); can be repeated.
     #[arg(long, value_name = "NAME", requires = "run")]
     pub(crate) function: Vec<String>,
-    /// Functions of this module, by its file name (libc, libc.so.6) or path; can be given several times. Without
-    /// one, and without --function: the program's functions that come from assembly, or all if there are none.
+    /// Only functions of this module, by file name (libc, libc.so.6) or path; can be repeated.
+    ///
+    /// The default, without --function, is the program's functions from assembly, or else all.
     #[arg(long, value_name = "NAME", requires = "run")]
     pub(crate) module: Vec<String>,
-    /// Which rows are held against what happens.
+    /// Which rows are compared with what happens.
     #[arg(long, value_enum, default_value = "auto", requires = "stepping")]
     pub(crate) from: RowsFrom,
-    /// How often each instruction is looked at.
+    /// How often each instruction is stepped.
     #[arg(long, value_name = "K", default_value = "3", requires = "stepping")]
     pub(crate) visits: NonZeroU32,
-    /// Kill the command after so many seconds, 600 if nothing is said; give a call up, 10.
+    /// Stop after so many seconds. [default: 600 for a command, 10 for a call]
     #[arg(long, value_name = "SECONDS", requires = "stepping")]
     pub(crate) time_limit: Option<NonZeroU32>,
-    /// Write the report to a file.
+    /// Write the report to FILE.
     #[arg(short, long, value_name = "FILE", requires = "stepping")]
     pub(crate) output: Option<PathBuf>,
-    /// The command to run; without --run, files whose names begin with a dash.
+    /// The command to run; without --run, files with names that begin with a dash.
     #[arg(last = true, value_name = "CMD")]
     pub(crate) cmd: Vec<OsString>,
 }
@@ -1128,17 +1223,18 @@ pub(crate) struct StepArgs {
 #[derive(Debug, Clone, Args)]
 #[group(skip)]
 pub(crate) struct CallArgs {
-    /// Call this function of the file, and hold its rows against what happens.
+    /// Call this function of the file, single-step it, and compare its rows with what happens.
     #[arg(long, value_name = "FUNCTION", group = "stepping")]
     pub(crate) call: Option<String>,
-    /// What an argument is: `pointer`, a number, or any of two numbers and those between (0-255). The first is that
-    /// in rdi, then rsi, rdx, rcx, r8, r9; those that are not given are pointers.
+    /// The next argument: `pointer`, a number, or a range (0-255); can be repeated.
+    ///
+    /// In this order: rdi, rsi, rdx, rcx, r8, r9. The others are pointers.
     #[arg(long, value_name = "VALUE", requires = "call", value_parser = CallArgument::parse)]
     pub(crate) arg: Vec<CallArgument>,
-    /// How often it is called, each time with other values in a new process.
+    /// How often it is called, each time with new values in a new process.
     #[arg(long, value_name = "N", default_value = "8", requires = "call")]
     pub(crate) calls: NonZeroU32,
-    /// What the values are made from: the same number makes the same values.
+    /// The seed of the values: the same number makes the same values.
     #[arg(long, value_name = "N", default_value = "1", requires = "call")]
     pub(crate) seed: u64,
 }
@@ -1176,19 +1272,19 @@ impl CallArgument {
     }
 }
 
-/// Count what unwind tables hold and what their forms cost.
+/// Count what unwind tables hold, and what each form costs in bytes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool stats /bin/ls
-  unspool stats --format table /bin/*    a line for each file, and their total
+  unspool stats --format table /bin/*    a line a file, and the total
   unspool stats --total /usr/lib         all files together
   unspool stats --format json app")]
 pub(crate) struct StatsArgs {
-    /// ELF files, and folders, all of whose ELF files with unwind tables are counted.
+    /// ELF files and folders. Of a folder, all ELF files with unwind tables are counted.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: StatsFormat,
     /// Write only the total of all files.
@@ -1208,10 +1304,9 @@ pub(crate) enum StatsFormat {
 
 /// List or remove the compiled tables and the names in the cache.
 ///
-/// `stack` and `compile` write tables, named by the build ID of the file that they are of. They take
-/// at most 1 GiB: what was not used for longest makes room. `report` and `diff` keep the names that
-/// they have looked up in the folder `names`, and `record` and `script` the kernel's functions, until
-/// the next start; together at most 256 MiB.
+/// `stack` and `compile` keep tables, named by build ID, up to 1 GiB; the least recently used ones make
+/// room. `report` and `diff` keep the names they looked up, in the folder `names`. `record` and `script`
+/// keep the kernel's functions until the next boot. Names take up to 256 MiB.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -1226,20 +1321,27 @@ pub(crate) struct CacheArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheAction {
     /// List the tables: bytes, hours since the last use (to the day), name.
+    #[command(after_help = "\
+Examples:
+  unspool cache list
+  unspool cache list --format json")]
     List {
-        /// How the report is written.
+        /// How it is written.
         #[arg(long, value_enum, default_value = "text")]
         format: Format,
     },
-    /// Remove all tables. They are made again when they are needed.
+    /// Remove all tables and names. They are made again when needed.
+    #[command(after_help = "\
+Examples:
+  unspool cache clean")]
     Clean {
-        /// How the report is written.
+        /// How it is written.
         #[arg(long, value_enum, default_value = "text")]
         format: Format,
     },
 }
 
-/// Print a completion script for a shell.
+/// Print the completion script of a shell.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -1251,19 +1353,34 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: Shell,
 }
 
-/// Write the manual pages into a folder.
+/// Write the manual pages to a folder.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool man ~/.local/share/man/man1")]
 pub(crate) struct ManArgs {
-    /// The folder; made if it is not there.
+    /// The folder, which is made if needed.
     pub(crate) folder: PathBuf,
+}
+
+/// Show the help of a command, or list all commands.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool help record
+  unspool help ctf dump
+  unspool help --all                   all commands")]
+pub(crate) struct HelpArgs {
+    /// The command, and a subcommand of it.
+    pub(crate) command: Vec<String>,
+    /// List all commands.
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) all: bool,
 }
 
 fn file(path: PathBuf) -> Result<PathBuf, &'static str> {
     match path.as_os_str() == "-" {
-        true => Err("a recording goes to a file"),
+        true => Err("a recording needs a file name"),
         false => Ok(path),
     }
 }

@@ -505,7 +505,7 @@ fn files_of_suppressions_are_by_code_file_and_function() {
     }
     for (line, problem) in [
         ("CFI001 push.s:f", "the reason is missing"),
-        ("CFI1 a:b c", "`CFI1` is no finding"),
+        ("CFI1 a:b c", "`CFI1` is not a kind of finding"),
         ("* push.s why", "the place is missing"),
     ] {
         write(line);
@@ -861,8 +861,8 @@ fn objects_without_a_table_are_told_with_what_writes_one() {
     for (file, remedy) in [
         ("f.s", "unspool annotate f.s"),
         ("f.o", "f.s writes its entry"),
-        ("f_no_lines.o", "unspool synth f_no_lines.o --emit eh_frame"),
-        ("c.o", "unspool synth c.o --emit eh_frame -o OUT"),
+        ("f_no_lines.o", "unspool synth f_no_lines.o --into"),
+        ("c.o", "unspool synth c.o --into OUT"),
     ] {
         let (out, _) = run(folder.path(), &[file], 1);
         assert!(

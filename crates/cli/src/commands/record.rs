@@ -83,12 +83,9 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let (path, moved_to) = (args.output.display(), created.moved_to.as_deref());
     if let Err(RecordError::Launch(_) | RecordError::Write(_)) = &summary {
         let taken_back = take_back(&args.output, moved_to);
-        taken_back.with_context(|| format!("cannot take back {path}"))?;
+        taken_back.with_context(|| format!("cannot restore {path}"))?;
     } else if let Some(old) = moved_to {
-        told.notice(&format_args!(
-            "{path} was there: it is {} now",
-            old.display()
-        ));
+        told.notice(&format_args!("{path} existed: it is now {}", old.display()));
     }
     if let Err(RecordError::Launch(error)) = &summary {
         return Ok(not_launched(args, error));
@@ -208,7 +205,7 @@ fn show(
 ) -> anyhow::Result<Option<(Option<Follower>, Display)>> {
     let is_possible = Display::is_possible();
     if args.live && !is_possible {
-        told.notice(&"--live shows nothing: standard error is no terminal that can be drawn on");
+        told.notice(&"--live shows nothing: standard error is not a terminal that can be drawn on");
     }
     if args.quiet || !is_possible {
         return Ok(None);

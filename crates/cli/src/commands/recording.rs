@@ -98,7 +98,7 @@ impl Kind {
             PERF | BIG_ENDIAN => Ok(Kind::Perf),
             start if start == unspool_profile::MAGIC => Ok(Kind::Ours),
             start => anyhow::bail!(
-                "is neither a profile of unspool nor a recording of perf (PERFILE2): it starts with \"{}\"",
+                "neither a profile of unspool nor a recording of perf (PERFILE2): it starts with \"{}\"",
                 start.escape_ascii()
             ),
         }
@@ -149,7 +149,7 @@ fn find(path: &Path, file: &DataFile, wanted: &str) -> anyhow::Result<usize> {
     found.with_context(|| {
         let path = path.display();
         let names = names().collect::<Vec<_>>().join(", ");
-        format!("{path}: no event is called {wanted}: there are {names}")
+        format!("{path}: no event is named {wanted}: there are {names}")
     })
 }
 

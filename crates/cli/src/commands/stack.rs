@@ -244,7 +244,7 @@ impl Stacks<'_> {
     fn command(&mut self) -> anyhow::Result<ExitCode> {
         let words = &self.args.cmd;
         let [program, arguments @ ..] = words.as_slice() else {
-            anyhow::bail!("no command given");
+            anyhow::bail!("no command is given");
         };
         self.sink.check()?;
         let mut command = Command::new(program);

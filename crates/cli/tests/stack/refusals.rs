@@ -24,6 +24,9 @@ fn usage() {
     let directory = Directory::new();
     check(&directory, &[], &["Usage: "]);
     check(&directory, &["pid"], &["'pid'", "[PID]"]);
+    let remedy = "`unspool stack -- ./app` runs a command";
+    check(&directory, &["./app"], &["not a process ID", remedy]);
+    check(&directory, &["-p", "999999999"], &["no such process"]);
     check(&directory, &["--exe", "/bin/true", "1"], &["--core"]);
     check(
         &directory,

@@ -42,7 +42,7 @@ pub enum CoreError {
         encoding: u8,
     },
     /// An ELF file of another type.
-    #[error("ELF type {found}, not 4 (ET_CORE): this is no core file")]
+    #[error("ELF type {found}, not 4 (ET_CORE): not a core file")]
     NotCore {
         /// `e_type`.
         found: u16,

@@ -52,7 +52,7 @@ impl<'a> Told<'a> {
             "{path}: cannot write the profile; what it has so far can be read: {error}"
         ));
         if command_goes_on {
-            self.notice(&"the command goes on, and is not recorded any more");
+            self.notice(&"the command goes on, unrecorded");
         }
     }
 
@@ -96,11 +96,11 @@ impl<'a> Told<'a> {
             (Some(event), false) => (format!("no {event} while it was recorded"), "another -e"),
             (_, true) => (
                 "it neither ran nor woke up while it was recorded".to_owned(),
-                "`unspool stack PID` shows where it is",
+                "`unspool stack PID` shows where it is now",
             ),
             (None, false) => (
                 "it did not run while it was recorded".to_owned(),
-                "--off-cpu shows where it waits",
+                "--off-cpu shows where it waits, `unspool stack PID` where it is now",
             ),
         };
         format!("no samples: {what}: {remedy}")
@@ -179,8 +179,8 @@ fn going_on(processes: &[Begun]) -> String {
         others => format!(" and {others} more"),
     };
     let (what, them) = match processes.len() {
-        1 => ("a process that was begun meanwhile goes on, and is", "it"),
-        _ => ("processes that were begun meanwhile go on, and are", "them"),
+        1 => ("a process that started meanwhile goes on, and is", "it"),
+        _ => ("processes that started meanwhile go on, and are", "them"),
     };
     let (names, pids) = (names.join(", "), pids.join(","));
     format!("{what} not recorded any more: {names}{others}: record {them} with -p {pids}")
