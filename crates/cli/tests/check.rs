@@ -499,7 +499,7 @@ fn files_of_suppressions_are_by_code_file_and_function() {
         let (codes, _, err) = standing(folder.path(), &arguments, 1);
         assert_eq!(codes, ["CFI001"], "{line}");
         assert!(
-            err.contains("known:1: this suppresses nothing"),
+            err.contains("known:1: suppresses no finding"),
             "{line}: {err}"
         );
     }

@@ -643,6 +643,14 @@ fn what_cannot_be_used_is_told() {
         error.contains("nor a recording of perf (PERFILE2): it starts with \"no profi\""),
         "{error}"
     );
+    fs::write(&text, "").unwrap();
+    let empty = fails(&["report", text.to_str().unwrap()]);
+    assert!(empty.ends_with("text: the file is empty\n"), "{empty}");
+    let directory = fails(&["report", folder.to_str().unwrap()]);
+    assert!(
+        directory.ends_with(": a directory, not a regular file\n"),
+        "{directory}"
+    );
     assert!(fails(&["report", "/nonexistent"]).contains("/nonexistent: No such file"));
     assert!(fails(&["report", "--function", "(", &profile]).contains("--function"));
     assert!(fails(&["report", "--around", "nobody", &profile]).ends_with("named `nobody`\n"));

@@ -41,6 +41,8 @@ impl Recording {
         let known = fs::metadata(path);
         let known = known.with_context(|| format!("cannot read {}", path.display()))?;
         let open = || {
+            anyhow::ensure!(!known.is_dir(), "a directory, not a regular file");
+            anyhow::ensure!(!known.is_file() || known.len() > 0, "the file is empty");
             if known.is_file() {
                 let mut start = Vec::new();
                 File::open(path)?.take(8).read_to_end(&mut start)?;

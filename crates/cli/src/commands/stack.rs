@@ -13,7 +13,7 @@ use unspool_ir::{Arch, Register, RuntimeAddr};
 use unspool_module::ElfFile;
 use unspool_symbols::{Detail, Name, root_of};
 use unspool_types::TypesError;
-use unspool_unwind::core_file::Core;
+use unspool_unwind::core_file::{Core, CoreError};
 use unspool_unwind::files::CoreFiles;
 use unspool_unwind::process::{Event, Process, Snapshot, Thread, Traced};
 use unspool_unwind::space::{Keep, Located, Space, Stack, WalkedFrame};
@@ -222,7 +222,10 @@ impl Stacks<'_> {
     }
 
     fn core(&mut self, path: &std::path::Path) -> anyhow::Result<ExitCode> {
-        let core = Core::open(path).with_context(|| format!("core file {}", path.display()))?;
+        let core = Core::open(path).map_err(|error| match error {
+            CoreError::Open { .. } => anyhow::Error::from(error),
+            error => anyhow::Error::from(error).context(path.display().to_string()),
+        })?;
         for problem in core.problems() {
             output::notice(&format_args!("{}: {problem}", path.display()));
         }

@@ -107,7 +107,7 @@ fn files_that_are_no_cores() {
         (text.as_str(), "not an ELF file"),
         (&empty, "the file is empty"),
         (&cut, "truncated"),
-        (program.path(), "no core file"),
+        (program.path(), "not a core file"),
         (folder, folder),
         ("/nonexistent/core", "No such file or directory"),
     ] {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum CoreError {
     /// The file could not be opened or mapped.
-    #[error("cannot open {}", path.display())]
+    #[error("cannot read {}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
