@@ -501,6 +501,7 @@ fn filters_and_forms() {
     record(&empty, &program, &[]);
     let output = unspool(&["report", empty.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(
         said.ends_with("`unspool record --off-cpu` shows where it waits\n"),

@@ -38,6 +38,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         .map(|name| find(&named, name))
         .transpose()?;
     write_to(&args.shown.output, |out| match args.shown.form {
+        Form::Text if view.samples.is_empty() => Ok(()),
         Form::Text => text::print(out, &view, args, around.as_deref()),
         Form::Json => json::print(out, &view),
         Form::Folded => folded::write(out, &view),
