@@ -365,7 +365,7 @@ const WRITERS: &[&[&str]] = &[
     &["record", "-o", "OUT", "--", "/bin/true"],
     &["stack", "-o", "OUT", "PID"],
     &["report", "PROFILE", "-o", "OUT"],
-    &["report", "PROFILE", "--as", "folded", "-o", "OUT"],
+    &["report", "PROFILE", "--format", "folded", "-o", "OUT"],
     &["compile", "FILE", "-o", "OUT"],
     &["compile", "FILE", "--into", "OUT"],
     &["synth", "FILE", "-o", "OUT"],
@@ -631,7 +631,7 @@ fn terminal_escapes(scene: &Scene) -> Result<(), Error> {
     let commands: &[&[&str]] = &[
         &["stack", "--args", "--locals", "--registers", &pid],
         &["report", &prof],
-        &["report", "--as", "folded", &prof],
+        &["report", "--format", "folded", &prof],
         &["report", "--as", "perf-script", &prof],
         &["report", "--as", "flamegraph", &prof],
         &["script", &prof],
@@ -728,7 +728,7 @@ fn poisoned_cache(scene: &Scene) -> Result<(), Error> {
         record("2")?;
         let mut report = scene.unspool(30);
         report.arg("report").arg(&profile);
-        report.args(["--as", "folded", "--process", &pid(&victim)]);
+        report.args(["--format", "folded", "--process", &pid(&victim)]);
         let stacks = scene.succeed(&mut report)?;
         let own = stacks.lines().filter(|line| line.contains("inner"));
         let is_whole = |line: &&str| line.contains("main;outer;middle;inner");

@@ -57,10 +57,10 @@ impl Finding {
             }
             Code::Allow => "write a code and a reason, or take the comment out".to_owned(),
             Code::SframeRow | Code::SframeHole | Code::SframeEntry => {
-                "write the section anew: unspool convert FILE --from eh_frame --to sframe --into FILE".to_owned()
+                "write the section anew: unspool convert FILE --from eh_frame --emit sframe --into FILE".to_owned()
             }
             Code::SframeOrder => {
-                "make one section of them: unspool convert FILE --from sframe --to sframe --into FILE".to_owned()
+                "make one section of them: unspool convert FILE --from sframe --emit sframe --into FILE".to_owned()
             }
         }
     }

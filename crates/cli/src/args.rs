@@ -4,60 +4,120 @@ pub(crate) mod ctf;
 
 use std::ffi::OsString;
 use std::num::{NonZero, NonZeroU32};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use unspool_check::Code;
 use unspool_ir::Arch;
 
-/// Stack unwinding from compiled, proven unwind tables.
+/// Profile programs with complete stacks; print stacks; check, compile and write unwind tables.
 ///
-/// Results go to standard output, everything else to standard error; so do the stacks of
-/// `unspool stack -- CMD`, since CMD may have results of its own.
+/// Results go to standard output, everything else to standard error. So do the stacks of `unspool
+/// stack -- CMD`, because CMD may have output of its own.
 #[derive(Debug, Parser)]
-#[command(name = "unspool", version, max_term_width = 100)]
+#[command(
+    name = "unspool",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
 #[command(after_help = "\
-Exit status: 0 clean; 1 findings, bad entries in a readable file, or the work asked for failed;
-2 could not run. `unspool stack -- CMD` passes on the command's own status.
+Examples:
+  unspool record ./app                 then `unspool report` shows where its time went
+  unspool stack 1234                   what a process is doing now
+  unspool check memcpy.S               whether the unwind table of assembly is right
+  unspool help record                  all about a command
+
+Exit status: 0 clean; 1 findings, bad entries in a readable file, or failed work; 2 could not run.
+`record CMD` and `stack -- CMD` pass on the command's own status.
 
 Environment:
-  UNSPOOL_TABLES      compact or native: what stacks are walked by, where --tables does not say
-  UNSPOOL_TABLE_PATH  folders of compiled tables, separated by colons;
-                      looked in before the cache
-  XDG_CACHE_HOME      the cache is `unspool` in this folder, an absolute path
+  UNSPOOL_TABLES      compact or native: the form of tables to unwind by, without --tables
+  UNSPOOL_TABLE_PATH  folders of compiled tables, separated by colons, searched before the cache
+  XDG_CACHE_HOME      the cache is `unspool` in this folder (an absolute path)
   HOME                else the cache is `.cache/unspool` in this folder
-  DEBUGINFOD_URLS     servers that `report` and `diff` fetch debug files from, as elfutils does
+  DEBUGINFOD_URLS     servers of debug files for `report` and `diff`, as for elfutils
                       (with DEBUGINFOD_CACHE_PATH, DEBUGINFOD_TIMEOUT and the others)
-  NO_COLOR            if set, no colours in help and in errors of usage")]
+  NO_COLOR            if set, no colours in help and in usage errors")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
+/// What the help of the whole lists, by what it is for. The rest is listed by `unspool help --all`.
+const GROUPS: [(&str, &[&str]); 3] = [
+    (
+        "Look at programs",
+        &["record", "report", "diff", "stack", "doctor"],
+    ),
+    (
+        "Unwind tables",
+        &[
+            "check", "annotate", "synth", "show", "compile", "verify", "convert", "stats", "expr",
+        ],
+    ),
+    ("Types", &["ctf"]),
+];
+
+impl Arguments {
+    /// The command line, with its commands in groups.
+    pub(crate) fn grouped(with_all: bool) -> clap::Command {
+        let command = Arguments::command();
+        let mut groups = String::new();
+        for (title, names) in GROUPS {
+            group(&mut groups, &command, title, |name| names.contains(&name));
+        }
+        let is_rest = |name: &str| !GROUPS.iter().any(|(_, names)| names.contains(&name));
+        match with_all {
+            true => group(&mut groups, &command, "Other commands", is_rest),
+            false => groups.push_str("`unspool help --all` lists all commands.\n\n"),
+        }
+        command.help_template(format!(
+            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
+        ))
+    }
+}
+
+/// A title, and below it each of the commands.
+fn group(text: &mut String, command: &clap::Command, title: &str, is_in: impl Fn(&str) -> bool) {
+    text.push_str(&format!("{title}:\n"));
+    for command in command.get_subcommands() {
+        let about = command.get_about().map(ToString::to_string);
+        if is_in(command.get_name()) {
+            let about = about.unwrap_or_default();
+            let about = about.trim_end_matches('.');
+            text.push_str(&format!("  {:12} {about}\n", command.get_name()));
+        }
+    }
+    text.push('\n');
+}
+
+/// In the order in which they are listed.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Record(RecordArgs),
-    Doctor(DoctorArgs),
-    Script(ScriptArgs),
-    Stack(StackArgs),
     Report(ReportArgs),
     Diff(DiffArgs),
+    Stack(StackArgs),
+    Doctor(DoctorArgs),
+    Check(CheckArgs),
+    Annotate(AnnotateArgs),
+    Synth(SynthArgs),
     Show(ShowArgs),
     Compile(CompileArgs),
     Verify(VerifyArgs),
-    Check(CheckArgs),
-    Synth(SynthArgs),
     Convert(ConvertArgs),
-    Annotate(AnnotateArgs),
-    Expr(ExprArgs),
     Stats(StatsArgs),
+    Expr(ExprArgs),
     Ctf(ctf::CtfArgs),
+    Script(ScriptArgs),
     Cache(CacheArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
+    Help(HelpArgs),
 }
 
 /// How a report is written.
@@ -67,12 +127,12 @@ pub(crate) enum Format {
     Json,
 }
 
-/// What stacks are walked by.
+/// The form of tables to unwind by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Tables {
     /// Compiled tables.
     Compact,
-    /// Tables as machine code (x86-64), made where there is none yet. Frames are the same.
+    /// Machine code (x86-64), made where there is none yet. The frames are the same.
     Native,
 }
 
@@ -87,16 +147,16 @@ pub(crate) enum FromSection {
     /// .debug_frame.
     #[value(name = "debug_frame")]
     DebugFrame,
-    /// .sframe: of registers it tells the stack and the frame pointer only.
+    /// .sframe, which has the CFA, the return address and the frame pointer only.
     Sframe,
 }
 
 /// What `synth` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Emit {
-    /// A table of unspool's.
+    /// A compiled table.
     Table,
-    /// The ELF file with an .eh_frame and .eh_frame_hdr that have the rows, in a segment of their own.
+    /// The ELF file with these rows in its .eh_frame.
     #[value(name = "eh_frame")]
     EhFrame,
 }
@@ -112,119 +172,145 @@ pub(crate) enum RowsFrom {
     /// .debug_frame.
     #[value(name = "debug_frame")]
     DebugFrame,
-    /// .sframe: of registers it tells the stack and the frame pointer only.
+    /// .sframe, which has the CFA, the return address and the frame pointer only.
     Sframe,
-    /// None: rows made of the code alone, as `unspool synth` makes them where there is no table.
+    /// No section: rows made from the code alone, as by `unspool synth`.
     Synth,
 }
 
-/// Record where a program spends its time: samples with complete stacks, unwound while it runs.
+/// Record where a program spends its time.
 ///
-/// No frame pointers are needed, and nothing has to be rebuilt: stacks are unwound by the programs'
-/// own unwind tables. At the end a line says how many stacks are complete, and what the others lack.
+/// Each sample has a complete stack, unwound while the program runs by the program's own unwind
+/// tables. Frame pointers are not needed, and nothing has to be rebuilt. At the end a line says how
+/// many stacks are complete, and what the others lack.
 ///
-/// Code that is made at run time has the names that its maker writes into a perf map or a jitdump
-/// (`node --perf-basic-prof`). These are kept in the profile, and so are names of files that are gone
-/// when the recording ends, or are in a container.
+/// The command's threads and children are recorded, too, and its exit status is passed on. Everything
+/// after CMD belongs to the command. Ctrl-C ends the recording; the profile has all samples until
+/// then. If the disk is full, the recording ends and the command goes on. The exit status is then the
+/// command's own, or 1 if that is 0.
 ///
-/// With `-- CMD` the command is run, its threads and children included, and its own exit status is
-/// passed on. Ctrl-C ends the recording, and what was recorded until then is there. If the profile cannot
-/// be written any more, since the disk is full, the recording ends and the command goes on; the exit
-/// status is its own, or 1 if that is 0.
+/// Code made at run time is named by the perf map or the jitdump that its maker writes (`node
+/// --perf-basic-prof`). The profile keeps these names, and those of files that will be gone later.
 #[derive(Debug, Args)]
 #[command(override_usage = "\
-unspool record [OPTIONS] -- CMD...
+unspool record [OPTIONS] CMD...
        unspool record [OPTIONS] --pid PID,...
        unspool record [OPTIONS] --all")]
 #[command(after_help = "\
 Examples:
-  unspool record -- ./app --flag       run a command
-  unspool record -p 1234 -d 10         a process that runs, for ten seconds
-  unspool record -a -d 5               everything that runs (as root)
-  unspool record -F 4999 -- ./app      more samples a second
-  unspool record --off-cpu -- ./app    where it waits, too
-  unspool record --args serve:path -- ./app
+  unspool record ./app --flag          run a command
+  unspool record -p 1234 -d 10         a running process, for ten seconds
+  unspool record -a -d 5               all processes (as root)
+  unspool record -F 4999 ./app         more samples a second; -F max for the most
+  unspool record --off-cpu ./app       where it waits, too
+  unspool record --args serve:path ./app
                                        split by an argument of a function
-  unspool record -e page-faults -- ./app
-  unspool record -- node --perf-basic-prof app.js
-  unspool record --live -p 1234        show a list of functions meanwhile")]
+  unspool record -e page-faults ./app  where it touches new memory
+  unspool record node --perf-basic-prof app.js
+  unspool record --live -p 1234        show a list of functions meanwhile
+  unspool report                       show what was recorded")]
 pub(crate) struct RecordArgs {
-    /// A command to run.
-    #[arg(last = true, value_name = "CMD", required_unless_present_any = ["pid", "all"], conflicts_with_all = ["pid", "all"])]
+    /// The command to run, with its arguments.
+    #[arg(trailing_var_arg = true, value_name = "CMD", required_unless_present_any = ["pid", "all"])]
     pub(crate) cmd: Vec<OsString>,
-    /// Processes that run, by their numbers.
+    /// Record these running processes.
     #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "all", value_parser = parse_pid)]
     pub(crate) pid: Vec<u32>,
-    /// Everything that runs.
-    #[arg(short, long)]
+    /// Record all processes.
+    #[arg(short, long, alias = "all-cpus")]
     pub(crate) all: bool,
-    /// What samples are taken of, by the name that `perf list` has for it.
+    /// The event that is sampled, by its name in `perf list`.
     ///
-    /// The processor's cycles if this is not given, or its clock on a machine that does not count
-    /// them.
+    /// The default is the processor's cycles, or its clock on a machine that does not count cycles.
     #[arg(short, long, value_name = "EVENT")]
     pub(crate) event: Option<String>,
-    /// Samples a second, of each processor.
+    /// Samples a second on each processor; `max` for as many as the kernel allows.
     #[arg(
         short = 'F',
         long,
         value_name = "HZ",
         default_value = "999",
-        conflicts_with = "period"
+        conflicts_with = "period",
+        value_parser = Frequency::parse
     )]
-    pub(crate) freq: NonZero<u64>,
-    /// A sample each time that so many events have happened.
-    #[arg(short = 'c', long, value_name = "COUNT")]
+    pub(crate) freq: Frequency,
+    /// Take a sample each time that COUNT events have happened.
+    #[arg(short = 'c', long, alias = "count", value_name = "COUNT")]
     pub(crate) period: Option<NonZero<u64>>,
-    /// Record the time, too, that threads do not run: blocked, or waiting for a processor.
+    /// Record where threads wait, too: blocked, or ready without a processor.
     ///
-    /// With the stack where each of them stopped, and for how long. Needs root, or
+    /// Each sample has the stack where the thread stopped, and for how long. Needs root, or
     /// kernel.perf_event_paranoid of 1 or less.
     #[arg(long)]
     pub(crate) off_cpu: bool,
-    /// End after so many seconds. A command goes on.
+    /// End the recording after so many seconds. The command goes on.
     #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) duration: Option<Duration>,
-    /// Where the profile goes. One that is there is moved to FILE.old.
+    /// Write the profile to FILE. An existing one is moved to FILE.old.
     #[arg(short, long, value_name = "FILE", default_value = "unspool.prof", value_parser = PathBufValueParser::new().try_map(file))]
     pub(crate) output: PathBuf,
     /// Show the heaviest functions and threads on the terminal while recording.
     ///
-    /// They fill the terminal, over what a command prints there, until the recording ends.
+    /// The list fills the terminal until the recording ends, over the command's own output.
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) live: bool,
-    /// Leave out threads and processes that are begun later.
+    /// Leave out threads and processes that start later.
     #[arg(long)]
     pub(crate) no_inherit: bool,
-    /// Record what these functions were called with, or `*` for all of them: all arguments, or those whose names or numbers are
-    /// given.
+    /// Record the arguments of these functions, or of all with `*`.
     ///
-    /// A function counts as another one with other arguments: reports and flame graphs are split by them. Up to 1,000 different
-    /// lists of arguments are kept of a function. Needs what `unspool stack --args` needs (docs/arguments.md).
+    /// FUNCTION records all its arguments; FUNCTION:ARG one, by name or number. Reports and flame
+    /// graphs show a function once for each list of arguments, up to 1,000 lists a function. Needs what
+    /// `unspool stack --args` needs (docs/arguments.md).
     #[arg(long, value_name = "FUNCTION[:ARG],...", value_delimiter = ',', value_parser = parse_wanted)]
     pub(crate) args: Vec<(String, Option<String>)>,
-    /// What stacks are walked by. [default: UNSPOOL_TABLES, or else compact]
+    /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]
     #[arg(long, value_enum)]
     pub(crate) tables: Option<Tables>,
     /// Neither read nor write the user's cache of compiled tables.
     #[arg(long)]
     pub(crate) no_cache: bool,
-    /// Print nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// How it is said what the recording came to. A JSON document goes to standard output or, with
-    /// `-- CMD`, to standard error, as its last line.
+    /// Format of the final summary. JSON goes to standard output or, when a command is run, to
+    /// standard error as its last line.
     #[arg(long, value_enum, default_value = "text", conflicts_with = "quiet")]
     pub(crate) format: Format,
+    /// perf's option, which asks for stacks.
+    #[arg(short = 'g', hide = true)]
+    pub(crate) with_stacks: bool,
+    /// perf's option, which asks for stacks of a kind.
+    #[arg(long, hide = true, value_name = "MODE")]
+    pub(crate) call_graph: Option<OsString>,
 }
 
-/// Say what this machine allows, what that means for which command, and how to change it.
+/// How often samples are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Frequency {
+    /// As often as the kernel allows.
+    Max,
+    /// In samples a second.
+    Hertz(NonZero<u64>),
+}
+
+impl Frequency {
+    fn parse(text: &str) -> Result<Frequency, String> {
+        match text {
+            "max" => Ok(Frequency::Max),
+            _ => (text.parse().map(Frequency::Hertz))
+                .map_err(|_| format!("`{text}` is not a number of samples a second, or `max`")),
+        }
+    }
+}
+
+/// Say what this machine allows, what that means for each command, and how to change it.
 ///
-/// Events are opened, a short command is recorded and another one traced, to see whether it works; the
-/// kernel's settings are read. Nothing is changed, but that the cache's folder is made if it is not
-/// there. `limited` is what makes some command do less, `failed` what `unspool record -- CMD` needs.
+/// It opens events, records a short command, traces another one, and reads the kernel's settings. It
+/// changes nothing, except that it makes the cache's folder if there is none.
 ///
-/// What this user may is told: run it as the user who is to record.
+/// `limited` makes a command do less. `failed` keeps `unspool record CMD` from working. The report is
+/// of the user who runs it: run it as the user who will record.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -232,48 +318,46 @@ Examples:
   sudo unspool doctor                  what root may
   unspool doctor --format json
 
-Exit status: 0 if `unspool record -- CMD` works; 1 if it does not.")]
+Exit status: 0 if `unspool record CMD` works; 1 if it does not.")]
 pub(crate) struct DoctorArgs {
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// Print what `perf script` prints of a recording of perf, with the stacks unwound by tables, or of one of
-/// `unspool record`.
+/// Print a recording as `perf script` does, with complete stacks.
 ///
-/// Recordings by `perf record --call-graph dwarf` and `fp` and those without stacks, also compressed
-/// ones (`-z`) and what `perf record -o -` writes. Fields and layout are those of `perf script`, so that
-/// what reads the one reads the other. Stacks are as deep as what was copied of them, and those of
-/// programs that were begun by others are right.
+/// Fields and layout are those of `perf script`, so that its readers work. Takes recordings of `perf
+/// record`, with any call graph or none, compressed (`-z`), or piped (`-o -`); and profiles of `unspool
+/// record`. Without FILE, it takes unspool.prof in this folder, or else perf.data.
 ///
-/// Files that have changed since the recording are not used; standard error says which.
+/// perf's copied stacks are unwound by tables, also after fork and exec. They are as deep as what perf
+/// copied. Files that changed since the recording are not used; a note names them.
 ///
-/// With --inject a recording is written instead, which has finished call chains where copied stacks were,
-/// for `perf report`, `perf script` and `perf annotate`. These go 127 frames deep unless they are told
-/// more by --max-stack; in the recording stacks are whole, up to the 8,000 or so frames that a record of perf
-/// can hold. Recordings with trace data of the processor (AUX areas) are refused.
+/// --inject writes a recording instead, with finished call chains in place of copied stacks, for `perf
+/// report`, `perf script` and `perf annotate`. perf shows 127 frames of them, or more with --max-stack.
+/// A chain has at most some 8,000 frames, perf's limit. Recordings with AUX areas (processor traces) are
+/// refused.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  unspool script                                   of ./perf.data
+  unspool script                                   the latest recording here
   unspool script --no-inline perf.data
-  unspool script unspool.prof                      what `unspool record` recorded
   unspool script -F comm,tid,time,ip,sym -i perf.data
-  unspool script -F +pid,-period perf.data
+  unspool script -F +pid,-period perf.data         the usual fields, one more, one less
   unspool script -F +args unspool.prof             what `unspool record --args` recorded
   unspool script perf.data | stackcollapse-perf.pl | flamegraph.pl > flame.svg
   unspool script --inject perf.data -o unwound.data && perf report -i unwound.data")]
 pub(crate) struct ScriptArgs {
-    /// The recording; `-` is standard input. [default: perf.data]
+    /// The recording; `-` is standard input. [default: unspool.prof, or else perf.data]
     pub(crate) file: Option<PathBuf>,
-    /// The same, as perf has it.
+    /// perf's spelling of FILE.
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) input: Option<PathBuf>,
-    /// Print these fields only: comm, pid, tid, cpu, time, period, event, ip, sym, symoff, dso, args.
+    /// Print these fields: comm, pid, tid, cpu, time, period, event, ip, sym, symoff, dso, args.
     ///
-    /// Or, with a sign each, the usual ones and some more or less: `+pid,-period`. The usual ones are all
-    /// but pid.
+    /// With signs, they change the usual fields: `+pid,-period`. The usual ones are all except pid and
+    /// args.
     #[arg(
         short = 'F',
         long,
@@ -283,41 +367,30 @@ pub(crate) struct ScriptArgs {
         value_parser = parse_field
     )]
     pub(crate) fields: Vec<(FieldSign, ScriptField)>,
-    /// Print what is known of the recording first, each line after a `#`.
+    /// First print what is known of the recording, each line after a `#`.
     #[arg(long, conflicts_with = "inject")]
     pub(crate) header: bool,
-    /// Leave out inlined functions.
-    #[arg(long)]
+    /// Show functions only: no inlined functions.
+    #[arg(long, alias = "no-lines")]
     pub(crate) no_inline: bool,
     /// Print times in nanoseconds.
     #[arg(long)]
     pub(crate) ns: bool,
-    /// Print at most so many frames of each stack.
+    /// Print at most N frames of each stack.
     #[arg(long, visible_alias = "max-stack", value_name = "N", value_parser = parse_count)]
     pub(crate) max_frames: Option<NonZero<usize>>,
     /// Write a recording with finished call chains in place of copied stacks.
     #[arg(long, requires = "output", conflicts_with_all = ["fields", "no_inline", "ns", "max_frames"])]
     pub(crate) inject: bool,
-    /// Where that goes.
+    /// Write that recording to FILE.
     #[arg(short, long, value_name = "FILE", requires = "inject", value_parser = PathBufValueParser::new().try_map(file))]
     pub(crate) output: Option<PathBuf>,
-    /// What stacks are walked by. [default: UNSPOOL_TABLES, or else compact]
+    /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]
     #[arg(long, value_enum)]
     pub(crate) tables: Option<Tables>,
     /// Do not read the user's cache of compiled tables.
     #[arg(long)]
     pub(crate) no_cache: bool,
-}
-
-impl ScriptArgs {
-    /// Where the recording is.
-    pub(crate) fn recording(&self) -> &Path {
-        let path = self.file.as_deref().or(self.input.as_deref());
-        match path.unwrap_or(Path::new("perf.data")) {
-            path if path.as_os_str() == "-" => Path::new("/dev/stdin"),
-            path => path,
-        }
-    }
 }
 
 /// What becomes of a field that is named.
@@ -351,19 +424,18 @@ pub(crate) enum ScriptField {
 
 /// Print the stacks of all threads of a process or core file.
 ///
-/// The process is stopped while its stacks are copied, and the report says for how long: on a
-/// machine with a free core typically less than 1 ms with a few threads, tens of milliseconds with
-/// 1,000 or if a stack is larger than 1 MiB. Then it goes on. System calls that it waits in go on
-/// too, but for a few that return EINTR, as under any debugger: epoll_wait, semop and others (see
-/// signal(7)).
+/// The process stands still while its stacks are copied, and the report says for how long. Typically
+/// that is under 1 ms with a few threads, tens of milliseconds with 1,000 threads or a stack over 1
+/// MiB. Then it goes on. As under any debugger, a few system calls return EINTR: epoll_wait, semop and
+/// others (see signal(7)).
 ///
-/// With `-- CMD` the command is run, and if a signal is about to kill it, the signal, the address
-/// that was touched and all stacks are printed before it dies. SIGKILL and kills by seccomp or a
-/// limit of CPU time cannot be intercepted; then one line names the signal.
+/// `-- CMD` runs a command. If a signal is about to kill it, the signal, the address it touched and all
+/// stacks are printed first. SIGKILL, seccomp and limits of CPU time cannot be intercepted; then one
+/// line names the signal.
 ///
-/// The command gets the signals that are sent to unspool (HUP, INT, QUIT, TERM) and those of the
-/// terminal; one that is sent to the whole process group comes twice. If unspool itself is
-/// killed, the command runs on; while a report is written, each of those signals does that.
+/// The command receives the signals sent to unspool (HUP, INT, QUIT, TERM), and those of the terminal.
+/// A signal sent to the whole process group arrives twice. If unspool itself is killed, the command
+/// goes on. While a report is written, each of those signals kills unspool.
 #[derive(Debug, Args)]
 #[command(override_usage = "\
 unspool stack [OPTIONS] PID...
@@ -372,16 +444,23 @@ unspool stack [OPTIONS] PID...
 #[command(after_help = "\
 Examples:
   unspool stack 1234                      all threads of process 1234
+  unspool stack --args --locals 1234      with arguments and variables
   unspool stack --core core               of a core file
   unspool stack -- ./app --flag           run, and show the stacks if it crashes
   unspool stack -o crash.txt -- ./app     write them to a file then
-  unspool stack --registers --format json 1234")]
+  unspool stack --registers --format json 1234
+
+Exit status: 0 done; 1 a process could not be looked at, or --reliable found a stack that is not;
+2 could not run. With `-- CMD` it is the command's own.")]
 #[command(group = clap::ArgGroup::new("values").multiple(true))]
 pub(crate) struct StackArgs {
-    /// Processes to look at, by their numbers.
-    #[arg(value_name = "PID", required_unless_present_any = ["core", "cmd"], value_parser = parse_pid)]
+    /// Processes to look at, by their IDs.
+    #[arg(value_name = "PID", required_unless_present_any = ["core", "cmd", "pid"], value_parser = parse_stack_pid)]
     pub(crate) pids: Vec<u32>,
-    /// A command to run.
+    /// gdb's and strace's spelling of PID.
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', hide = true, conflicts_with_all = ["core", "cmd"], value_parser = parse_pid)]
+    pub(crate) pid: Vec<u32>,
+    /// The command to run.
     #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pids", "core", "reliable"])]
     pub(crate) cmd: Vec<OsString>,
     /// A core file to look at.
@@ -393,137 +472,167 @@ pub(crate) struct StackArgs {
     /// Show each frame's CFA and registers.
     #[arg(long)]
     pub(crate) registers: bool,
-    /// Show what each function was called with, as far as it can still be found.
+    /// Show each function's arguments, as far as they can still be found.
     ///
-    /// Where functions have types: in `.ctf` (gcc -gctf, `unspool ctf link --into`), which needs no debugging information, or in DWARF.
-    /// Each value is exact, described by debugging information, likely, or lost. What a parameter is now is shown where debugging
-    /// information says it and it is something else.
+    /// Types come from `.ctf` (gcc -gctf, `unspool ctf link --into`), without debugging information, or
+    /// from DWARF. Each value is exact, described by debugging information, likely, or lost. If
+    /// debugging information knows that a parameter has changed since, its value now is shown, too.
     #[arg(long, group = "values")]
     pub(crate) args: bool,
-    /// Show the variables of each function, and of functions inlined there, where debugging information says what they are. A process
-    /// stands still until the report is made.
+    /// Show the variables of functions, and of functions inlined there.
+    ///
+    /// Needs debugging information. A process stands still until the report is made.
     #[arg(long, group = "values")]
     pub(crate) locals: bool,
-    /// Show the characters that values of the type char * lead to. A process stands still until the report is made.
+    /// Show the text that `char *` values point to. A process stands still until the report is made.
     #[arg(long, requires = "values")]
     pub(crate) strings: bool,
     /// Exit with status 1 unless every stack reaches its root without a guess.
     #[arg(long)]
     pub(crate) reliable: bool,
     /// Show functions only: no source lines, no inlined functions.
-    #[arg(long)]
+    #[arg(long, alias = "no-inline")]
     pub(crate) no_lines: bool,
-    /// What stacks are walked by. [default: UNSPOOL_TABLES, or else compact]
+    /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]
     #[arg(long, value_enum)]
     pub(crate) tables: Option<Tables>,
     /// Neither read nor write the user's cache of compiled tables.
     ///
-    /// Tables elsewhere are used: in the files themselves, in UNSPOOL_TABLE_PATH, and packaged ones.
+    /// Other tables are used: those in the files themselves, in UNSPOOL_TABLE_PATH, and packaged ones.
     #[arg(long)]
     pub(crate) no_cache: bool,
-    /// Stop after this many frames of each stack.
+    /// Stop after N frames of each stack.
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = parse_count)]
     pub(crate) max_frames: NonZero<usize>,
-    /// Write the reports here; `-` is standard output. The file is made when there is something to
-    /// write, and replaces one that is there. A command is not run if that could not be done.
-    /// [default: standard error with `-- CMD`, else standard output]
+    /// Write the reports to FILE; `-` is standard output.
+    ///
+    /// The file is made, or replaced, when there is something to write. If that will not be possible,
+    /// a command is not run. [default: standard error with `-- CMD`, else standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// How the report is written. With several processes, each JSON document is one line.
+    /// How it is written. With several processes, each JSON document is one line.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// Show what a profile says: how complete its stacks are, a list of functions, a call tree.
+impl StackArgs {
+    /// The processes to look at.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
+        self.pids.iter().chain(&self.pid).copied()
+    }
+}
+
+/// Show where a recorded program spent its time: a list of functions, and a call tree.
 ///
-/// A recording of perf becomes a profile first, with its stacks unwound by tables (see `unspool script`).
+/// Takes profiles of `unspool record` and recordings of `perf record`, whose stacks are unwound first.
+/// Without FILE, it takes unspool.prof in this folder, or else perf.data.
 ///
-/// Weights are nanoseconds, or events where the profile counts events. `own` is the weight of the
-/// samples whose innermost function it is, `total` of those with the function anywhere in the stack,
-/// each counted once. A name that ends in `_[g]` is of a guessed frame, in `_[s]` of one that was
-/// taken from another sample; in lists, `~` says that some of the total is of such frames only.
+/// Weights are nanoseconds, or events where the profile counts events. `own` is the weight of samples
+/// with this function innermost. `total` is the weight of samples with this function anywhere in the
+/// stack. A name ending in `_[g]` is a guessed frame, and in `_[s]` a frame spliced in from another
+/// sample. In lists, `~` marks a total that such frames contribute to.
 ///
-/// A profile whose recording did not end properly is shown as far as it goes, and standard error
-/// says so.
+/// A recording that did not end properly is shown as far as it goes, and a note says so.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  unspool report unspool.prof
-  unspool report --by thread unspool.prof
-  unspool report --function '^malloc$' --tree callers unspool.prof
-  unspool report --around malloc unspool.prof      who calls it, and what it calls
-  unspool report --as flamegraph -o flame.svg unspool.prof
-  unspool report --as pprof -o out.pb.gz unspool.prof
-  unspool report perf.data                         what perf recorded")]
+  unspool report                                   the latest recording here
+  unspool report --by thread --sort total
+  unspool report --function '^malloc$' --tree callers
+  unspool report --around malloc                   who calls it, and what it calls
+  unspool report --since 2 --until 3.5             a part of the recording, in seconds
+  unspool report --format flamegraph -o flame.svg
+  unspool report --format flamegraph --tree callers -o callers.svg
+  unspool report --format pprof -o out.pb.gz
+  unspool report perf.data                         what perf recorded
+
+Exit status: 0 done; 1 no sample passes the filters, or a part of the recording is damaged;
+2 could not run.")]
 pub(crate) struct ReportArgs {
-    /// The profile, or a recording of perf.
-    pub(crate) file: PathBuf,
-    #[command(flatten)]
-    pub(crate) shown: Shown<Form>,
-    /// List functions, modules or threads.
+    /// The profile, or a recording of perf. [default: unspool.prof, or else perf.data]
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// perf's spelling of FILE.
+    #[arg(short, long, value_name = "FILE", hide = true, conflicts_with = "file")]
+    pub(crate) input: Option<PathBuf>,
+    /// What to list.
     #[arg(long, value_enum, default_value = "function")]
     pub(crate) by: By,
-    /// The call tree: from the root to callees, from the innermost function to callers, or none.
+    /// The order of the list.
+    #[arg(long, value_enum, default_value = "own")]
+    pub(crate) sort: Sort,
+    /// The call tree, of text and flame graphs: from the root to callees, from the innermost function
+    /// to callers, or none.
     #[arg(long, value_enum, default_value = "callees")]
     pub(crate) tree: TreeKind,
     /// Show callers and callees of this function, by its whole name, instead of list and tree.
     #[arg(long, value_name = "NAME")]
     pub(crate) around: Option<String>,
-    /// Leave out of the text what has less of the weight, in percent.
+    /// Leave out of the text what has less than this share of the weight, in percent.
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = parse_percent)]
     pub(crate) min_percent: f64,
+    // Last: what follows would be listed among its filters.
+    #[command(flatten)]
+    pub(crate) shown: Shown<Form>,
 }
 
 /// What is shown of a profile, and where.
 #[derive(Debug, Args)]
 pub(crate) struct Shown<F: ValueEnum + Send + Sync + 'static> {
-    /// The form.
+    /// How it is written.
     #[arg(
-        long = "as",
-        visible_alias = "format",
+        long = "format",
+        alias = "as",
         value_enum,
         default_value = "text",
-        value_name = "FORM"
+        value_name = "FORMAT"
     )]
     pub(crate) form: F,
-    /// Write it here; `-` is standard output.
+    /// Write to OUT; `-` is standard output.
     #[arg(short, long, value_name = "OUT", default_value = "-")]
     pub(crate) output: PathBuf,
+    /// The greatest height of a flame graph.
+    ///
+    /// In a graph that would be higher, recursion is collapsed: a path has each function once. If that
+    /// does not suffice, the innermost functions are left out and count for their callers.
+    #[arg(long, value_name = "PIXELS", default_value = "2000", value_parser = parse_count)]
+    pub(crate) max_height: NonZero<usize>,
     #[command(flatten)]
     pub(crate) filters: Filters,
 }
 
-/// Which samples are looked at: those that pass all of these.
-#[derive(Debug, Args)]
+/// Which samples count: those that pass all of these filters.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Filters")]
 pub(crate) struct Filters {
-    /// Of a recording of perf with several events the samples of this one; without it, of the first.
+    /// Only samples of this event, of a recording of perf. [default: its first event]
     #[arg(long, value_name = "EVENT")]
     pub(crate) event: Option<String>,
-    /// Only samples of this thread, by name or number; can be repeated.
+    /// Only samples of this thread, by name or ID; can be repeated.
     #[arg(long, value_name = "THREAD")]
     pub(crate) thread: Vec<String>,
-    /// Only samples of this process, by name or number; can be repeated.
+    /// Only samples of this process, by name or ID; can be repeated.
     #[arg(long, value_name = "PROCESS")]
     pub(crate) process: Vec<String>,
-    /// Only samples from this many seconds after the start on.
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
-    pub(crate) from: Option<Duration>,
-    /// Only samples before this many seconds after the start.
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
-    pub(crate) to: Option<Duration>,
+    /// Only samples taken this many seconds after the start, or later.
+    #[arg(long, alias = "from", value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) since: Option<Duration>,
+    /// Only samples taken less than this many seconds after the start.
+    #[arg(long, alias = "to", value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) until: Option<Duration>,
     /// Only samples with a frame in this module, by its file name.
     #[arg(long, value_name = "MODULE")]
     pub(crate) module: Option<String>,
-    /// Only samples with a function whose name matches this regular expression.
+    /// Only samples with a function that matches this regular expression.
     #[arg(long, value_name = "REGEX")]
     pub(crate) function: Option<String>,
-    /// Only samples on a CPU, or off it.
+    /// Only samples taken on a CPU, or off it.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) state: OnOff,
     /// Show functions only: no source lines, no inlined functions.
-    #[arg(long)]
+    #[arg(long, alias = "no-inline")]
     pub(crate) no_lines: bool,
-    /// Count functions as one whatever they were called with.
+    /// Count a function once, whatever its arguments.
     #[arg(long)]
     pub(crate) no_args: bool,
 }
@@ -533,9 +642,9 @@ pub(crate) struct Filters {
 pub(crate) enum Form {
     /// For people.
     Text,
-    /// All of it, for programs (docs/json.md).
+    /// For programs (docs/json.md).
     Json,
-    /// Folded stacks: a line for each, for flame graph tools.
+    /// Folded stacks, one a line, for flame graph tools.
     Folded,
     /// A flame graph, as SVG.
     Flamegraph,
@@ -555,6 +664,20 @@ pub(crate) enum By {
     Function,
     Module,
     Thread,
+    Process,
+}
+
+/// The order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// The greatest own weight first.
+    Own,
+    /// The greatest total weight first.
+    Total,
+    /// By name.
+    Name,
+    /// By module, and within one by own weight.
+    Module,
 }
 
 /// Which call tree is shown.
@@ -566,9 +689,10 @@ pub(crate) enum TreeKind {
 }
 
 /// Which samples by the state of their threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum OnOff {
-    /// On a CPU if there are any such samples, else off it.
+    /// On a CPU if there are such samples, else off it.
+    #[default]
     Auto,
     /// On a CPU.
     On,
@@ -578,23 +702,29 @@ pub(crate) enum OnOff {
 
 /// Show how the weights of functions differ between two profiles.
 ///
-/// Shares are of each profile's own weight, so that runs of different length can be compared. Recordings of
-/// perf can be compared, too.
+/// Shares are of each profile's own weight, so that runs of different length can be compared. Both
+/// can also be recordings of perf.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  unspool diff                                     the latest recording, and the one before
+  unspool diff before.prof                         that one, and the latest recording
   unspool diff before.prof after.prof
-  unspool diff --as flamegraph -o diff.svg before.prof after.prof")]
+  unspool diff --format flamegraph -o diff.svg before.prof after.prof
+
+Exit status: 0 done; 1 no sample passes the filters, or a part of a recording is damaged;
+2 could not run.")]
 pub(crate) struct DiffArgs {
-    /// The profile before.
-    pub(crate) before: PathBuf,
-    /// The profile after.
-    pub(crate) after: PathBuf,
-    #[command(flatten)]
-    pub(crate) shown: Shown<DiffForm>,
+    /// The profile before. [default: unspool.prof.old]
+    pub(crate) before: Option<PathBuf>,
+    /// The profile after. [default: unspool.prof]
+    pub(crate) after: Option<PathBuf>,
     /// Leave out of the text what changes by less, in percent of the whole.
     #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = parse_percent)]
     pub(crate) min_percent: f64,
+    // Last: what follows would be listed among its filters.
+    #[command(flatten)]
+    pub(crate) shown: Shown<DiffForm>,
 }
 
 /// The form of a difference.
@@ -602,7 +732,7 @@ pub(crate) struct DiffArgs {
 pub(crate) enum DiffForm {
     /// For people.
     Text,
-    /// All of it, for programs (docs/json.md).
+    /// For programs (docs/json.md).
     Json,
     /// The flame graph of the second profile, red where a function has more, blue where less.
     Flamegraph,
@@ -610,63 +740,77 @@ pub(crate) enum DiffForm {
 
 /// Show the unwind table of a file, as text that can be read back.
 ///
-/// Exit status 1 if no entry is of what was asked for: the message then names the entries around
-/// the address.
+/// Each line is a row: from an address on, how to find the CFA, the return address and the registers.
+/// docs/semantics.md defines the text.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool show /bin/ls
   unspool show --function malloc /lib/x86_64-linux-gnu/libc.so.6
-  unspool show --pc 0x29d90 --instructions /lib/x86_64-linux-gnu/libc.so.6")]
+  unspool show --pc 0x29d90 --instructions /lib/x86_64-linux-gnu/libc.so.6
+
+Exit status: 0 shown; 1 no entry covers what was asked for; 2 could not run.")]
 pub(crate) struct ShowArgs {
     /// The ELF file.
     pub(crate) file: PathBuf,
-    /// Only the entries of this function (its symbol, mangled or not).
+    /// Only the entries of this function, by its symbol, mangled or not.
     #[arg(long, value_name = "NAME")]
     pub(crate) function: Option<String>,
-    /// Only the entry that covers this address: as linked, in hexadecimal, with or without 0x.
+    /// Only the entry that covers this address: as linked, in hexadecimal.
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     pub(crate) pc: Option<u64>,
     /// The section to read.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) from: RowsFrom,
-    /// Show the call frame instructions beside the row that each yields.
+    /// Show the call frame instructions, each beside the row that it yields.
     #[arg(long)]
     pub(crate) instructions: bool,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
 
 /// Compile unwind tables, and prove them equal to their source.
+///
+/// A compiled table answers in nanoseconds and is smaller than its source in large programs. Without
+/// --output and --into it goes into the cache, keyed by build ID, where `stack`, `record` and `script`
+/// find it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool compile /usr/lib/x86_64-linux-gnu/*.so.*    into the cache, keyed by build ID
   unspool compile -o libc.unspool /lib/x86_64-linux-gnu/libc.so.6
-  unspool compile app --into app                      the table goes where the program goes")]
+  unspool compile app --into app                      the table goes where the program goes
+  unspool compile app --emit native -o app.so         machine code, for C programs")]
 pub(crate) struct CompileArgs {
     /// The ELF files.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Write the table or code of one file here instead of into the cache. C source goes to standard output
-    /// otherwise.
+    /// Write the table or code of one file to OUT.
+    ///
+    /// Without it, tables and machine code go into the cache, and C source to standard output.
     #[arg(short, long, value_name = "OUT", conflicts_with = "into")]
     pub(crate) output: Option<PathBuf>,
-    /// Write one file to ELF with the table in a read-only segment of its own; ELF may be the
-    /// file itself.
+    /// Write one file to ELF, with the table in a read-only segment of its own. ELF may be the file
+    /// itself.
     #[arg(long, value_name = "ELF")]
     pub(crate) into: Option<PathBuf>,
-    /// What the table is made into.
-    #[arg(long = "as", value_enum, default_value = "table", value_name = "FORM")]
+    /// What is made.
+    #[arg(
+        long = "emit",
+        alias = "as",
+        value_enum,
+        default_value = "table",
+        value_name = "FORM"
+    )]
     pub(crate) form: CompiledForm,
     /// The section to read.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) from: FromSection,
-    /// Do not compare the result with its source. C source never is, code in the cache always.
+    /// Do not compare the result with its source. C source is never compared, code in the cache always.
     #[arg(long)]
     pub(crate) no_verify: bool,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -674,7 +818,7 @@ pub(crate) struct CompileArgs {
 /// What a table is compiled to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CompiledForm {
-    /// A table that is mapped and looked up in (docs/formats.md)
+    /// A compiled table (docs/formats.md)
     Table,
     /// Machine code in a shared object, for C programs and other unwinders (docs/native.md)
     Native,
@@ -682,10 +826,10 @@ pub(crate) enum CompiledForm {
     C,
 }
 
-/// What is made of a file and held against it.
+/// What is made of a file and compared with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum VerifiedForm {
-    /// A table that is mapped and looked up in (docs/formats.md)
+    /// A compiled table (docs/formats.md)
     Table,
     /// Machine code, which is proven and run (docs/native.md)
     Native,
@@ -693,51 +837,54 @@ pub(crate) enum VerifiedForm {
 
 /// Prove that compiled tables equal their source, over every address.
 ///
-/// With a second file, that table is compared with the first file's rows. Without, it is the table
-/// in the file itself (`compile --into`); a file that has none is compiled in memory and compared.
-/// Folders are searched for ELF files.
+/// A second file is compared with the first file's rows. Without one, the table in the file itself is
+/// compared (`compile --into`). A file without such a table is compiled in memory and compared. Folders
+/// are searched for ELF files.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool verify /bin/ls                              compile it in memory, compare every address
   unspool verify app app.unspool                      a table that `compile -o` wrote
-  unspool verify libc.so.6 libc.native.so             machine code that `compile --as native` wrote
+  unspool verify libc.so.6 libc.native.so             machine code, of `compile --emit native`
   unspool verify /usr/lib /usr/bin                    every ELF file in these folders
-  unspool verify --as native /usr/lib                 machine code of each, made in memory
+  unspool verify --emit native /usr/lib               machine code of each, made in memory
   unspool verify --format json app app.unspool        a certificate: both by their SHA-256
 
-Exit status: 0 equal; 1 differences, or entries of the source that cannot be read; 2 a file that
-was named or found cannot be read, or has no unwind table although it was named.")]
+Exit status: 0 equal; 1 differences, or entries of the source that cannot be read; 2 a file cannot
+be read, or a named one has no unwind table.")]
 pub(crate) struct VerifyArgs {
     /// An ELF file and a compiled table, or ELF files and folders.
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// What is made of files that no second one is given for.
-    #[arg(long = "as", value_enum, default_value = "table", value_name = "FORM")]
+    /// What is made in memory of files without a second one.
+    #[arg(
+        long = "emit",
+        alias = "as",
+        value_enum,
+        default_value = "table",
+        value_name = "FORM"
+    )]
     pub(crate) form: VerifiedForm,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// Hold unwind tables against the machine code: which rows are wrong, why, and what to write.
+/// Check unwind tables against the machine code: what is wrong, and how to fix it.
 ///
-/// Each row says where the canonical frame address (CFA), the return address and the saved registers are.
-/// What the code does to the stack is followed along all its paths, and each row is proven, refuted, or
-/// left unproven at each instruction. Assembly source (`.s`, `.S`) is assembled first: by `$CC`, or cc, with the
-/// options in `$CPPFLAGS` and `$CFLAGS`, such as -I, -D and -m.
+/// Each row says where the canonical frame address (CFA), the return address and the saved registers
+/// are. The code's effect on the stack is followed along all paths. Each row is proven, refuted, or left
+/// unproven at each instruction. Assembly source (`.s`, `.S`) is assembled first by `$CC`, or cc, with
+/// the options in `$CPPFLAGS` and `$CFLAGS`, such as -I, -D and -m.
 ///
-/// Ends with 1 if something is refuted; of assembly source also if something is left unproven.
+/// `--run -- CMD` runs a command instead, and single-steps its functions (x86-64). Each row reached must
+/// find the caller that is known from the call. The report then goes to standard error, or to -o; the
+/// command's output is its own.
 ///
-/// With `--run -- CMD` the command is run instead, and functions of it are executed one instruction after
-/// another: each row that is met must find the caller that is known from the call. The report goes to standard
-/// error then, or where `-o` says; what the command prints is its own. That takes x86-64.
-///
-/// With `--call FUNCTION FILE` one function is called so, some times, with values made up for its arguments; no
-/// program that calls it is needed. Each argument is the address of memory that can be read and written, filled
-/// with such addresses, and also a number that will do as a size; `--arg` says otherwise. Besides the rows, the
-/// registers that calls preserve must be as before when it returns. Assembly source and object files are linked by
-/// `$CC`, or cc, first. Ends with 1 also if a call does not return.
+/// `--call FUNCTION FILE` calls one function several times, with generated arguments; no program is
+/// needed. Each argument is the address of writable memory, and also usable as a size; `--arg` says
+/// otherwise. Registers that calls preserve must be unchanged after the return, too. Assembly source and
+/// object files are linked first by `$CC`, or cc.
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "\
 unspool check [OPTIONS] FILES...
@@ -747,68 +894,72 @@ unspool check [OPTIONS] FILES...
 Examples:
   unspool check memcpy.S                           before you ship what you wrote
   CPPFLAGS='-Iinclude -DAVX2' unspool check sum.S  as your build assembles it
-  unspool check libfoo.so                          what compilers and people wrote
+  unspool check libfoo.so                          a library, compiled and assembly code
   unspool check --diff memcpy.S                    what --fix would write
   unspool check --fix foo.o                        the rows of its inline assembly
-  unspool check --strict libfoo.so                 with all that cannot be proven
+  unspool check --strict libfoo.so                 all that is not proven, too
   unspool check --format json libfoo.so            for programs (docs/json.md)
   unspool check --run -- ./test                    its functions from assembly while it runs
   unspool check --run --module libfoo.so --function foo_avx2 -- ./test
-  unspool check --run --from synth -- ./test       the rows that are made of its code, not its table
+  unspool check --run --from synth -- ./test       rows made from its code, not its table
   unspool check --call foo_avx2 libfoo.so          without a program that calls it
   unspool check --call my_memset --arg pointer --arg 0-255 --arg 0-100 memset.S
 
-A link to unspool under the name `as`, in a folder for `gcc -B FOLDER`, runs the assembler, and
-then --fix on what that has written (docs/annotate.md).
+Under the name `as` (a link in a folder for `gcc -B FOLDER`), unspool runs the assembler, and then
+--fix on its output (docs/annotate.md).
 
-docs/diagnostics.md has each kind of finding with its cause and remedy.")]
+docs/diagnostics.md lists each kind of finding with its cause and remedy.
+
+Exit status: 0 clean; 1 refuted rows, unproven rows of assembly source, or a call that does not
+return; 2 could not run.")]
 pub(crate) struct CheckArgs {
-    /// Executables, shared objects, object files, archives of them, kernel modules (also .xz, .zst, .gz), assembly source.
+    /// Executables, shared objects, object files, archives, kernel modules (also .xz, .zst, .gz), assembly
+    /// source.
     #[arg(required_unless_present_any = ["explain", "run", "cmd"], conflicts_with = "run")]
     pub(crate) files: Vec<PathBuf>,
-    /// Print what a kind of finding means, what causes it, and what to do: `CFI001`, or `cfa-offset`.
+    /// Explain a kind of finding: its meaning, causes and remedies. `CFI001`, or `cfa-offset`.
     #[arg(long, value_name = "CODE", exclusive = true, value_parser = parse_code)]
     pub(crate) explain: Option<Code>,
-    /// Mend what is wrong, then check it: directives in assembly source, rows in other files.
+    /// Fix what is wrong, then check it: directives in assembly source, rows in other files.
     ///
-    /// Each edit of source is tried on a copy: it stays if the finding is gone then, and nothing else is found. Lines in
-    /// macros and of included files are let be. Of object files, archives of them, programs and libraries the rows that are
-    /// refuted are written anew, in place, for functions of which then nothing is refuted any more: what inline assembly
-    /// needs, of which compilers know nothing. What a comment in the source allows stays, if line numbers lead to it.
+    /// Each edit of source is first tried on a copy. It stays if the finding is gone and there is no new
+    /// one. Lines in macros and included files are left alone. In object files, archives, programs and
+    /// libraries, refuted rows are replaced in place, if that proves the function. Compilers do not know
+    /// what inline assembly does to the stack. Findings that a comment in the source allows stay.
     #[arg(long)]
     pub(crate) fix: bool,
-    /// Print what --fix would change, as `diff -u` does, and change nothing. Ends with 1 if it would.
+    /// Print what --fix would change, as `diff -u` does, and change nothing. Exit status 1 if it would.
     #[arg(long, conflicts_with = "fix")]
     pub(crate) diff: bool,
-    /// Tell only what is of source in FOLDER, and of code without line numbers in files that have some: assembly in Rust.
+    /// Report only findings in source under FOLDER, and in `global_asm!` code.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) own: Option<PathBuf>,
-    /// Take findings as known that a line of FILE has a reason for: `CODE FILE:FUNCTION REASON`, with * for anything.
+    /// Suppress the findings listed in FILE: lines of `CODE FILE:FUNCTION REASON`, with * for any.
     #[arg(long, value_name = "FILE")]
     pub(crate) suppressions: Vec<PathBuf>,
-    /// Take findings as known that FILE has.
+    /// Suppress the findings recorded in FILE.
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
-    /// Write what is found to the file of --baseline, and end with 0.
+    /// Record all findings in the file of --baseline. Exit status 0.
     #[arg(long, requires = "baseline")]
     pub(crate) write_baseline: bool,
     #[command(flatten)]
     pub(crate) stepped: StepArgs,
     #[command(flatten)]
     pub(crate) called: CallArgs,
-    /// Tell all that is not proven, of whatever file.
+    /// Report every row that is not proven, in compiled code, too.
     #[arg(long, conflicts_with = "lenient")]
     pub(crate) strict: bool,
-    /// Tell only what is refuted, of whatever file.
+    /// Report refuted rows only, in assembly source, too.
     #[arg(long)]
     pub(crate) lenient: bool,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: CheckFormat,
 }
 
 impl CheckArgs {
-    /// The same, with what stands behind `--` among the files if it is no command.
+    /// The same, with what follows `--` among the files if it is not a command.
     pub(crate) fn lowered(&self) -> CheckArgs {
         let mut args = self.clone();
         if !args.stepped.run {
@@ -824,7 +975,7 @@ impl CheckArgs {
 pub(crate) enum CheckFormat {
     /// For people.
     Text,
-    /// All of it, for programs (docs/json.md).
+    /// For programs (docs/json.md).
     Json,
     /// SARIF 2.1.0, for code scanning.
     Sarif,
@@ -832,45 +983,44 @@ pub(crate) enum CheckFormat {
     Github,
 }
 
-/// Make unwind tables for code that has none.
+/// Make unwind tables for code that has none, from the code itself.
 ///
-/// Functions are found in the machine code, and followed along all their paths: where the CFA, the return address and
-/// the registers are that a call preserves. What is proven becomes a row; where nothing is, the address stays without
-/// one. Code that the file's own table covers is left alone.
+/// Functions are found in the machine code and followed along all paths. Where the CFA, the return
+/// address and the preserved registers are proven, there is a row; elsewhere there is none. Code that the
+/// file's own table covers is left alone.
 ///
-/// `unspool stack`, `record` and `script` do the same by themselves where a walk comes to such code, and keep the
-/// result: this command shows what can be had, and writes it for others.
-///
-/// Without `--output` the rows go into the cache, where these commands find them.
+/// `unspool stack`, `record` and `script` do this by themselves when they meet such code. This command
+/// shows what can be had, and writes it for others. Without --output and --into, the rows go into the
+/// cache.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  unspool synth app                                what of it gets rows, and why others do not
-  unspool synth app --emit eh_frame -o app.new     a program that gdb, perf and exceptions unwind
-  unspool synth sum.o --emit eh_frame -o sum.o     entries for an object of NASM
-  unspool show app --from synth                    the rows, made of all code, as text
+  unspool synth app                                which code gets rows, and why other code does not
+  unspool synth app --into app.new                 a program that gdb, perf and exceptions unwind
+  unspool synth sum.o --into sum.o                 entries for an object of NASM
+  unspool show app --from synth                    the rows, made from all code, as text
 
-Exit status: 0 done, also where some code gets no rows; 2 could not run.")]
+Exit status: 0 done, even if some code gets no rows; 2 could not run.")]
+#[command(group = clap::ArgGroup::new("goal").args(["output", "into"]))]
 pub(crate) struct SynthArgs {
-    /// The ELF file. Symbols of its separate debug file count, too, if that is installed.
+    /// The ELF file. Symbols of its installed debug file count, too.
     pub(crate) file: PathBuf,
-    /// Where the table goes, instead of into the cache. Under the name BUILD-ID.synth.unspool in a folder of
-    /// UNSPOOL_TABLE_PATH it is found there.
+    /// Write the table to OUT instead of the cache.
+    ///
+    /// It is found as BUILD-ID.synth.unspool in a folder of UNSPOOL_TABLE_PATH.
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
-    /// What is written: the rows as a table of unspool's, or the file, program or object, with them in its .eh_frame,
-    /// beside the entries that it has.
-    #[arg(
-        long,
-        value_enum,
-        default_value = "table",
-        requires_if("eh_frame", "output")
-    )]
-    pub(crate) emit: Emit,
+    /// Write the file to ELF, with the rows in its .eh_frame beside the entries that it has. ELF may be
+    /// the file itself.
+    #[arg(long, value_name = "ELF", conflicts_with = "output")]
+    pub(crate) into: Option<PathBuf>,
+    /// What is made. [default: eh_frame with --into, else table]
+    #[arg(long, value_enum, requires_if("eh_frame", "goal"))]
+    pub(crate) emit: Option<Emit>,
     /// List all code without rows, not only the first.
     #[arg(long)]
     pub(crate) all: bool,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -896,52 +1046,59 @@ pub(crate) enum SframeVersion {
     V3,
 }
 
-/// Write the unwind table of a file in another format: SFrame from .eh_frame, or .eh_frame from SFrame.
+/// Convert an unwind table: SFrame from .eh_frame, or .eh_frame from SFrame.
 ///
-/// SFrame has the CFA, the return address and the frame pointer of each address, which is enough for backtraces. Of
-/// other registers it says nothing, nor of exceptions. What it cannot say is left out and listed, with the
-/// reason; what is written is read back and compared.
+/// SFrame has the CFA, the return address and the frame pointer of each address. That is enough for
+/// backtraces, not for exceptions. Rows that SFrame cannot express are left out and listed with the
+/// reason. The result is read back and compared.
 ///
-/// A .sframe is read too, of versions 1 to 3: to have it in another version, and to repair one that a linker has
-/// put together without merging: headers become one, entries are sorted, and each address is in one of them.
+/// A .sframe of versions 1 to 3 is read, too: to get another version, or to repair one that a linker
+/// concatenated. It then has one header, sorted entries, and each address once.
 ///
-/// Without --output and --into it is only said what would come of it.
+/// Without --output and --into nothing is written, and the report says what the result would be.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  unspool convert app --to sframe                     what SFrame can say of it, and what not
-  unspool convert app --to sframe --into app.new      a program with .sframe, as a linker makes it
-  unspool convert app --to sframe --version 2 -o app.sframe
-  unspool convert app --from sframe --to sframe --into app    one header, sorted, of version 3
-  unspool convert app --to eh_frame --into app.new    a program that has .sframe only, for gdb
+  unspool convert app --emit sframe                   what SFrame can express of it, and what not
+  unspool convert app --emit sframe --into app.new    a program with .sframe, as a linker makes it
+  unspool convert app --emit sframe --sframe-version 2 -o app.sframe
+  unspool convert app --from sframe --emit sframe --into app  one header, sorted, of version 3
+  unspool convert app --emit eh_frame --into app.new  a program that has .sframe only, for gdb
 
-Exit status: 0 done, also where something cannot be said; 1 the table has bad entries, which are left out;
+Exit status: 0 done, even if rows are left out; 1 the table has bad entries, which are left out;
 2 could not run.")]
 pub(crate) struct ConvertArgs {
     /// The ELF file, linked.
     pub(crate) file: PathBuf,
-    /// The format that is written.
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    /// What is made.
+    #[arg(long = "emit", alias = "to", value_enum, value_name = "FORM")]
     pub(crate) to: Target,
     /// The version of SFrame that is written.
-    #[arg(long, value_enum, default_value = "3")]
+    #[arg(
+        long = "sframe-version",
+        alias = "version",
+        value_enum,
+        value_name = "VERSION",
+        default_value = "3"
+    )]
     pub(crate) version: SframeVersion,
-    /// The section to read: `auto` for SFrame, `sframe` for .eh_frame if nothing is said.
+    /// The section to read. [default: auto for SFrame, sframe for .eh_frame]
     #[arg(long, value_enum, value_name = "SECTION")]
     pub(crate) from: Option<FromSection>,
-    /// Write the bytes of the section here.
+    /// Write the bytes of the section to OUT.
     #[arg(short, long, value_name = "OUT", conflicts_with = "into")]
     pub(crate) output: Option<PathBuf>,
-    /// The address that the bytes are for, in hexadecimal. Without it that of the file's own section of the format, or 0.
+    /// The address that the bytes are for, in hexadecimal. [default: that of the file's section, or 0]
     #[arg(long, value_name = "ADDR", value_parser = parse_address, requires = "output")]
     pub(crate) address: Option<u64>,
-    /// Write the file to ELF with the section in a read-only segment of its own; ELF may be the file itself.
+    /// Write the file to ELF, with the section in a read-only segment of its own. ELF may be the file
+    /// itself.
     #[arg(long, value_name = "ELF")]
     pub(crate) into: Option<PathBuf>,
-    /// List all that cannot be said, not only the first.
+    /// List all rows that cannot be expressed, not only the first.
     #[arg(long)]
     pub(crate) all: bool,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -953,21 +1110,21 @@ impl CheckFormat {
             CheckFormat::Text => Ok(Format::Text),
             CheckFormat::Json => Ok(Format::Json),
             CheckFormat::Sarif | CheckFormat::Github => {
-                anyhow::bail!("--run and --call write their report as text or as json")
+                anyhow::bail!("--format: with --run and --call it is text or json")
             }
         }
     }
 }
 
-/// Write the .cfi directives of assembly that has none.
+/// Write the .cfi directives of assembly source that has none.
 ///
-/// The file is assembled by `$CC`, or cc, with the options in `$CPPFLAGS` and `$CFLAGS`, and each function is followed
-/// along all its paths: where the CFA, the return address and the registers are that a call preserves. Before it is written, the new text is assembled, too,
-/// and must have the rows that were found, before every instruction. Text is only added. A function that has
-/// directives keeps them, so that a second run changes nothing.
+/// The file is assembled by `$CC`, or cc, with the options in `$CPPFLAGS` and `$CFLAGS`. Each function is
+/// followed along all paths: where the CFA, the return address and the preserved registers are. The new
+/// text is assembled, too, and must have these rows before every instruction. Text is only added.
+/// Functions with directives keep them, so that a second run changes nothing.
 ///
-/// A function of which not all is known gets no directives, but an error that says where and why;
-/// the others get theirs, and the command ends with 1.
+/// A function that cannot be followed gets no directives, but an error with the line and the reason. The
+/// others get theirs.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -976,37 +1133,39 @@ Examples:
   unspool annotate memcpy.S -o memcpy.S            in place
   unspool annotate memcpy.S -o memcpy.S && unspool check memcpy.S
 
-docs/annotate.md says what is found to be a function, and what to do about errors.")]
+Exit status: 0 done; 1 a function got no directives; 2 could not run.
+
+docs/annotate.md says what counts as a function, and what to do about errors.")]
 pub(crate) struct AnnotateArgs {
     /// Assembly source: .s, or .S for the preprocessor.
     pub(crate) file: PathBuf,
-    /// Where the text goes; standard output if this is not given.
+    /// Write the text to FILE. [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
 
-/// Turn rules that people can read into the bytes of `.cfi_escape`, and bytes into rules.
+/// Translate readable rules to the bytes of `.cfi_escape`, and bytes to rules.
 ///
-/// Assemblers have no directive for a CFA or a register that must be computed: `.cfi_escape` takes the
-/// bytes of the call frame instruction. A rule is written as what is found by it:
+/// Assemblers have no directive for a CFA or a register that must be computed. `.cfi_escape` takes the
+/// bytes of the call frame instruction. A rule says what it finds, and how:
 ///
 ///   cfa = *(rsp+8)+8        the CFA: the word at rsp+8, plus 8
 ///   rbx = *(cfa-16)         rbx of the caller is in memory, at the CFA minus 16
 ///   rbx = cfa-16            rbx of the caller is the CFA minus 16
 ///   rsp+8+(((rip & 15) >= 11) << 3)
 ///
-/// Registers of this frame have their names, with or without %; `rip` is the address of the
-/// code. `cfa` is the CFA, which is known where a register is asked for. `*E` and `[E]` are the
-/// word in memory at E, `*u32 E` the 4 bytes there. Operators and their precedence are C's:
+/// Registers of this frame have their names, with or without %. `rip` is the address of the code. `cfa`
+/// is the CFA, for rules of registers. `*E` and `[E]` are the word in memory at E, and `*u32 E` the 4
+/// bytes there. Operators and their precedence are C's:
 ///
 ///   + - * / % << >> & ^ | ~ ! == != < <= > >=
 ///
-/// Comparisons and / have signs, % and >> have none; shra(E, E) shifts with the sign, abs(E) takes
-/// it away. DWARF's operations can stand in braces: cfa = {breg7 8; deref}, rbx = [{lit16; minus}].
+/// Comparisons and / are signed, % and >> unsigned. shra(E, E) is the signed shift, abs(E) the absolute
+/// value. DWARF's operations can stand in braces: cfa = {breg7 8; deref}, rbx = [{lit16; minus}].
 ///
-/// Printed are the rule as a formula, as operations and as a directive, and a shorter directive
-/// where there is one. Bytes are a list, lines of `.cfi_escape`, or hexadecimal digits. They are
-/// call frame instructions; an expression's own bytes stand in braces: {#770806}.
+/// The output is the rule as a formula, as operations and as a directive, and a shorter directive if
+/// there is one. Bytes are a list, lines of `.cfi_escape`, or hexadecimal digits. They are call frame
+/// instructions; the bytes of a bare expression stand in braces: {#770806}.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "\
@@ -1017,13 +1176,13 @@ Examples:
   unspool expr .cfi_escape 0x2e, 0x10
   unspool expr '{breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus}'")]
 pub(crate) struct ExprArgs {
-    /// A rule, an expression, or bytes. Several words are taken together.
+    /// A rule, an expression, or bytes. Several words are joined.
     #[arg(required = true, value_name = "TEXT|BYTES")]
     pub(crate) text: Vec<String>,
-    /// The machine whose registers are meant.
+    /// The architecture of the registers.
     #[arg(long, default_value = "x86-64", value_parser = parse_arch)]
     pub(crate) arch: Arch,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -1032,29 +1191,30 @@ pub(crate) struct ExprArgs {
 #[derive(Debug, Clone, Args)]
 #[group(skip)]
 pub(crate) struct StepArgs {
-    /// Run a command, and hold the tables against what happens.
+    /// Run a command, single-step its functions, and compare their rows with what happens.
     #[arg(long, requires = "cmd", group = "stepping")]
     pub(crate) run: bool,
-    /// Only this function, with its parts (NAME.cold); can be given several times.
+    /// Only this function, with its parts (NAME.cold); can be repeated.
     #[arg(long, value_name = "NAME", requires = "run")]
     pub(crate) function: Vec<String>,
-    /// Functions of this module, by its file name (libc, libc.so.6) or path; can be given several times. Without
-    /// one, and without --function: the program's functions that come from assembly, or all if there are none.
+    /// Only functions of this module, by file name (libc, libc.so.6) or path; can be repeated.
+    ///
+    /// The default, without --function, is the program's functions from assembly, or else all.
     #[arg(long, value_name = "NAME", requires = "run")]
     pub(crate) module: Vec<String>,
-    /// Which rows are held against what happens.
+    /// Which rows are compared with what happens.
     #[arg(long, value_enum, default_value = "auto", requires = "stepping")]
     pub(crate) from: RowsFrom,
-    /// How often each instruction is looked at.
+    /// How often each instruction is stepped.
     #[arg(long, value_name = "K", default_value = "3", requires = "stepping")]
     pub(crate) visits: NonZeroU32,
-    /// Kill the command after so many seconds, 600 if nothing is said; give a call up, 10.
+    /// Stop after so many seconds. [default: 600 for a command, 10 for a call]
     #[arg(long, value_name = "SECONDS", requires = "stepping")]
     pub(crate) time_limit: Option<NonZeroU32>,
-    /// Write the report to a file.
+    /// Write the report to FILE.
     #[arg(short, long, value_name = "FILE", requires = "stepping")]
     pub(crate) output: Option<PathBuf>,
-    /// The command to run; without --run, files whose names begin with a dash.
+    /// The command to run; without --run, files with names that begin with a dash.
     #[arg(last = true, value_name = "CMD")]
     pub(crate) cmd: Vec<OsString>,
 }
@@ -1063,17 +1223,18 @@ pub(crate) struct StepArgs {
 #[derive(Debug, Clone, Args)]
 #[group(skip)]
 pub(crate) struct CallArgs {
-    /// Call this function of the file, and hold its rows against what happens.
+    /// Call this function of the file, single-step it, and compare its rows with what happens.
     #[arg(long, value_name = "FUNCTION", group = "stepping")]
     pub(crate) call: Option<String>,
-    /// What an argument is: `pointer`, a number, or any of two numbers and those between (0-255). The first is that
-    /// in rdi, then rsi, rdx, rcx, r8, r9; those that are not given are pointers.
+    /// The next argument: `pointer`, a number, or a range (0-255); can be repeated.
+    ///
+    /// In this order: rdi, rsi, rdx, rcx, r8, r9. The others are pointers.
     #[arg(long, value_name = "VALUE", requires = "call", value_parser = CallArgument::parse)]
     pub(crate) arg: Vec<CallArgument>,
-    /// How often it is called, each time with other values in a new process.
+    /// How often it is called, each time with new values in a new process.
     #[arg(long, value_name = "N", default_value = "8", requires = "call")]
     pub(crate) calls: NonZeroU32,
-    /// What the values are made from: the same number makes the same values.
+    /// The seed of the values: the same number makes the same values.
     #[arg(long, value_name = "N", default_value = "1", requires = "call")]
     pub(crate) seed: u64,
 }
@@ -1090,7 +1251,9 @@ impl CallArgument {
         if text == "pointer" {
             return Ok(CallArgument::Pointer);
         }
-        let wanted = || format!("{text:?} is neither `pointer` nor a number nor two as in 0-255");
+        let wanted = || {
+            format!("`{text}` is not a value: write `pointer`, a number, or a range such as 0-255")
+        };
         let number = |text: &str| {
             let number = match text.strip_prefix("0x") {
                 Some(digits) => u64::from_str_radix(digits, 16),
@@ -1109,19 +1272,19 @@ impl CallArgument {
     }
 }
 
-/// Count what unwind tables hold and what their forms cost.
+/// Count what unwind tables hold, and what each form costs in bytes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool stats /bin/ls
-  unspool stats --format table /bin/*    a line for each file, and their total
+  unspool stats --format table /bin/*    a line a file, and the total
   unspool stats --total /usr/lib         all files together
   unspool stats --format json app")]
 pub(crate) struct StatsArgs {
-    /// ELF files, and folders, all of whose ELF files with unwind tables are counted.
+    /// ELF files and folders. Of a folder, all ELF files with unwind tables are counted.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: StatsFormat,
     /// Write only the total of all files.
@@ -1141,10 +1304,9 @@ pub(crate) enum StatsFormat {
 
 /// List or remove the compiled tables and the names in the cache.
 ///
-/// `stack` and `compile` write tables, named by the build ID of the file that they are of. They take
-/// at most 1 GiB: what was not used for longest makes room. `report` and `diff` keep the names that
-/// they have looked up in the folder `names`, and `record` and `script` the kernel's functions, until
-/// the next start; together at most 256 MiB.
+/// `stack` and `compile` keep tables, named by build ID, up to 1 GiB; the least recently used ones make
+/// room. `report` and `diff` keep the names they looked up, in the folder `names`. `record` and `script`
+/// keep the kernel's functions until the next boot. Names take up to 256 MiB.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -1159,20 +1321,27 @@ pub(crate) struct CacheArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheAction {
     /// List the tables: bytes, hours since the last use (to the day), name.
+    #[command(after_help = "\
+Examples:
+  unspool cache list
+  unspool cache list --format json")]
     List {
-        /// How the report is written.
+        /// How it is written.
         #[arg(long, value_enum, default_value = "text")]
         format: Format,
     },
-    /// Remove all tables. They are made again when they are needed.
+    /// Remove all tables and names. They are made again when needed.
+    #[command(after_help = "\
+Examples:
+  unspool cache clean")]
     Clean {
-        /// How the report is written.
+        /// How it is written.
         #[arg(long, value_enum, default_value = "text")]
         format: Format,
     },
 }
 
-/// Print a completion script for a shell.
+/// Print the completion script of a shell.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -1184,19 +1353,34 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: Shell,
 }
 
-/// Write the manual pages into a folder.
+/// Write the manual pages to a folder.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool man ~/.local/share/man/man1")]
 pub(crate) struct ManArgs {
-    /// The folder; made if it is not there.
+    /// The folder, which is made if needed.
     pub(crate) folder: PathBuf,
+}
+
+/// Show the help of a command, or list all commands.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool help record
+  unspool help ctf dump
+  unspool help --all                   all commands")]
+pub(crate) struct HelpArgs {
+    /// The command, and a subcommand of it.
+    pub(crate) command: Vec<String>,
+    /// List all commands.
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) all: bool,
 }
 
 fn file(path: PathBuf) -> Result<PathBuf, &'static str> {
     match path.as_os_str() == "-" {
-        true => Err("a recording goes to a file"),
+        true => Err("a recording needs a file name"),
         false => Ok(path),
     }
 }
@@ -1212,14 +1396,19 @@ fn parse_field(text: &str) -> Result<(FieldSign, ScriptField), String> {
         let fields = ScriptField::value_variants().iter();
         let names = fields.filter_map(ValueEnum::to_possible_value);
         let names: Vec<_> = names.map(|value| value.get_name().to_owned()).collect();
-        format!("there is no field `{name}`, only {}", names.join(", "))
+        format!("`{name}` is not a field: there are {}", names.join(", "))
     })?;
     Ok((sign, field))
 }
 
 fn parse_pid(text: &str) -> Result<u32, String> {
     text.parse()
-        .map_err(|_| format!("`{text}` is no process number; `pidof {text}` may know it"))
+        .map_err(|_| format!("`{text}` is not a process ID; `pidof {text}` finds it"))
+}
+
+fn parse_stack_pid(text: &str) -> Result<u32, String> {
+    let error = |error| format!("{error}, `unspool stack -- {text}` runs a command");
+    parse_pid(text).map_err(error)
 }
 
 /// A function whose arguments are recorded, and which of them. The colons within a name are double.
@@ -1229,7 +1418,7 @@ fn parse_wanted(text: &str) -> Result<(String, Option<String>), String> {
         _ => (text, None),
     };
     match function.is_empty() || argument == Some("") {
-        true => Err("it is FUNCTION, or FUNCTION:ARG".to_owned()),
+        true => Err("write FUNCTION or FUNCTION:ARG".to_owned()),
         false => Ok((function.to_owned(), argument.map(str::to_owned))),
     }
 }
@@ -1239,20 +1428,26 @@ fn parse_arch(text: &str) -> Result<Arch, String> {
     let mut found = known.clone().filter(|arch| arch.spec().name == text);
     found.next().ok_or_else(|| {
         let names: Vec<&str> = known.map(|arch| arch.spec().name).collect();
-        format!("`{text}` is none of {}", names.join(", "))
+        format!(
+            "`{text}` is not an architecture: there are {}",
+            names.join(", ")
+        )
     })
 }
 
 fn parse_code(text: &str) -> Result<Code, String> {
     Code::named(text).ok_or_else(|| {
         let codes: Vec<String> = Code::all().map(Code::id).collect();
-        format!("there is no finding `{text}`, only {}", codes.join(", "))
+        format!(
+            "`{text}` is not a kind of finding: there are {}",
+            codes.join(", ")
+        )
     })
 }
 
 fn parse_count(text: &str) -> Result<NonZero<usize>, String> {
     text.parse()
-        .map_err(|_| format!("`{text}` is no number from 1 on"))
+        .map_err(|_| format!("`{text}` is not a number from 1 on"))
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {
@@ -1260,7 +1455,7 @@ fn parse_percent(text: &str) -> Result<f64, String> {
         .parse()
         .ok()
         .filter(|percent| (0.0..=100.0).contains(percent));
-    percent.ok_or_else(|| format!("`{text}` is no number from 0 to 100"))
+    percent.ok_or_else(|| format!("`{text}` is not a number from 0 to 100"))
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -1268,13 +1463,13 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
         .parse()
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or_else(|| format!("`{text}` is no number of seconds"))
+    seconds.ok_or_else(|| format!("`{text}` is not a number of seconds"))
 }
 
 /// As addr2line and objdump take addresses.
 fn parse_address(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     u64::from_str_radix(digits, 16).map_err(|_| {
-        format!("`{text}` is no address; write it in hexadecimal, with or without 0x: 0x1234")
+        format!("`{text}` is not an address: write it in hexadecimal, as 0x1234 or 1234")
     })
 }

@@ -112,7 +112,7 @@ fn tables_by_environment() -> anyhow::Result<Tables> {
     }
     let value = value.to_string_lossy();
     let tables = Tables::from_str(&value, false);
-    tables.map_err(|_| anyhow!("{NAME} is \"{value}\"; it can be compact or native"))
+    tables.map_err(|_| anyhow!("{NAME} is \"{value}\": it can be compact or native"))
 }
 
 /// The files of that name in the folders of `PATH`, in their order.
@@ -128,7 +128,7 @@ fn read_text(path: &Path) -> anyhow::Result<String> {
     String::from_utf8(read_bytes(path)?).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         anyhow!(
-            "{}: byte {at:#x} is no UTF-8; convert the file",
+            "{}: byte {at:#x} is not UTF-8: convert the file",
             path.display()
         )
     })

@@ -7,7 +7,7 @@ mod output;
 use std::env;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches as _;
 
 use args::{Arguments, Command};
 use output::Failure;
@@ -36,7 +36,8 @@ fn main() -> ExitCode {
 
 /// The command under its own name.
 fn as_unspool() -> anyhow::Result<ExitCode> {
-    match Arguments::try_parse() {
+    let parsed = Arguments::grouped(false).try_get_matches();
+    match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => run(&arguments.command),
         Err(usage) if usage.use_stderr() => usage.exit(),
         Err(help) => Ok(output::help(&help).map(|()| ExitCode::SUCCESS)?),
@@ -64,5 +65,6 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Cache(cache) => commands::cache::run(cache),
         Command::Completions(completions) => commands::generate::completions(completions),
         Command::Man(man) => commands::generate::man(man),
+        Command::Help(help) => commands::generate::help(help),
     }
 }

@@ -160,7 +160,7 @@ fn what_cannot_be_built_or_asked_for_is_said() {
     assert!(err.contains("cargo failed"), "{err}");
     let (status, _, err) = cargo_unspool(folder.path(), &["synth"]);
     assert_eq!(status, Some(2), "{err}");
-    assert!(err.contains("`synth` is no command"), "{err}");
+    assert!(err.contains("`synth` is not a command"), "{err}");
     let (status, out, _) = cargo_unspool(folder.path(), &["check", "--help"]);
     assert_eq!(status, Some(0));
     assert!(out.contains("usage: cargo unspool check"), "{out}");

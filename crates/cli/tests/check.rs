@@ -363,7 +363,10 @@ fn a_kind_of_finding_is_explained() {
     let by_name = run(folder.path(), &["--explain", "cfa-register"], 0);
     assert_eq!(out, by_name.0);
     let (_, err) = run(folder.path(), &["--explain", "CFI999"], 2);
-    assert!(err.contains("no finding `CFI999`, only CFI001, "), "{err}");
+    assert!(
+        err.contains("`CFI999` is not a kind of finding: there are CFI001, "),
+        "{err}"
+    );
     let (_, err) = run(folder.path(), &["--explain", "CFI001", "f.s"], 2);
     assert!(err.contains("cannot be used with"), "{err}");
 }
@@ -516,13 +519,13 @@ fn files_of_suppressions_are_by_code_file_and_function() {
         let (codes, _, err) = standing(folder.path(), &arguments, 1);
         assert_eq!(codes, ["CFI001"], "{line}");
         assert!(
-            err.contains("known:1: this suppresses nothing"),
+            err.contains("known:1: suppresses no finding"),
             "{line}: {err}"
         );
     }
     for (line, problem) in [
         ("CFI001 push.s:f", "the reason is missing"),
-        ("CFI1 a:b c", "`CFI1` is no finding"),
+        ("CFI1 a:b c", "`CFI1` is not a kind of finding"),
         ("* push.s why", "the place is missing"),
     ] {
         write(line);
@@ -878,8 +881,8 @@ fn objects_without_a_table_are_told_with_what_writes_one() {
     for (file, remedy) in [
         ("f.s", "unspool annotate f.s"),
         ("f.o", "f.s writes its entry"),
-        ("f_no_lines.o", "unspool synth f_no_lines.o --emit eh_frame"),
-        ("c.o", "unspool synth c.o --emit eh_frame -o OUT"),
+        ("f_no_lines.o", "unspool synth f_no_lines.o --into"),
+        ("c.o", "unspool synth c.o --into OUT"),
     ] {
         let (out, _) = run(folder.path(), &[file], 1);
         assert!(

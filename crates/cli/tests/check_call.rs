@@ -178,10 +178,10 @@ fn what_cannot_be_called() {
         (
             "right",
             &["--arg", "many"],
-            "neither `pointer` nor a number",
+            "is not a value: write `pointer`",
         ),
         ("right", &["--arg", "9-3"], "9 is greater than 3"),
-        ("right", &["--format", "sarif"], "text or as json"),
+        ("right", &["--format", "sarif"], "it is text or json"),
         ("right", &["/bin/true"], "--call takes one file"),
         ("right", &["--run"], "cannot be used with"),
     ] {

@@ -160,7 +160,7 @@ fn no_command_no_profile() {
         assert_eq!(output.status.code(), Some(status), "{output:?}");
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(said.contains(&format!("cannot run {command}: ")), "{said}");
-        assert!(!said.contains("was there"), "{said}");
+        assert!(!said.contains("existed"), "{said}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "the last profile");
         assert!(!built.folder.join("last.old").exists());
     }
@@ -221,7 +221,7 @@ fn the_document_of_a_process() {
     assert!(document["seconds"].as_f64().unwrap() >= 0.2);
     assert_eq!(document["command"].as_array().unwrap().len(), 0);
     let notices = document["notices"].as_array().unwrap();
-    let moved = "old was there: it is old.old now";
+    let moved = "old existed: it is now old.old";
     assert!(notices.iter().any(|notice| notice == moved), "{document}");
     // It is asleep, and has no samples.
     assert_eq!(document["completeness"]["stacks"], 0);

@@ -422,13 +422,16 @@ fn types_are_read_through_pipes() {
     // What a symbol is without a type is asked of the same bytes.
     let (status, _, errors) = shell("unspool ctf symbol nobody <(cat kinds.o)");
     assert!(
-        status == 1 && errors.contains("nothing there is called"),
+        status == 1 && errors.contains("nothing is named"),
         "{errors}"
     );
     let (status, _, errors) = shell("unspool ctf from-dwarf <(cat one.o)");
-    assert!(status == 2 && errors.contains("is a pipe"), "{errors}");
+    assert!(status == 2 && errors.contains(": a pipe"), "{errors}");
     let (status, _, errors) = shell("unspool ctf dump .");
-    assert!(status == 2 && errors.contains("is a directory"), "{errors}");
+    assert!(
+        status == 2 && errors.contains(": a directory, not a regular file"),
+        "{errors}"
+    );
 }
 
 #[test]
@@ -443,7 +446,7 @@ fn what_cannot_be_done_is_said() {
     };
     assert!(said("dump empty.o", 2).contains("gcc -gctf"));
     assert!(said("link empty.o -o x", 2).contains("gcc -gctf"));
-    assert!(said("type nothing kinds.o", 1).contains("nothing there is called"));
+    assert!(said("type nothing kinds.o", 1).contains("nothing is named"));
     assert!(said("dump --member nothing kinds.o", 2).contains("it has .ctf"));
     assert!(said("link one.o --into two.o", 2).contains("relocatable"));
     assert!(said("link one.o -o x --symbols dynsym", 2).contains("--into"));

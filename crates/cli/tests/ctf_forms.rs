@@ -848,10 +848,7 @@ fn a_symbol_without_a_type_is_told() {
         "{said}"
     );
     let said = String::from_utf8(folder.unspool("symbol nobody a").stderr).unwrap();
-    assert!(
-        said.contains("nothing there is called \"nobody\""),
-        "{said}"
-    );
+    assert!(said.contains("nothing is named \"nobody\""), "{said}");
     folder.done("from-dwarf a --into a");
     assert_eq!(folder.done("symbol hid a"), "int hid(int);\n");
 }

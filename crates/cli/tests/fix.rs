@@ -570,8 +570,11 @@ fn only_assembly_source_and_elf_files_are_mended() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("f.c"), "int x;\n").unwrap();
     for (option, why) in [
-        ("--fix", "f.c is not an ELF file: it starts with int x;"),
-        ("--diff", "f.c: --diff shows edits of assembly source only"),
+        ("--fix", "f.c: not an ELF file: it starts with int x;"),
+        (
+            "--diff",
+            "f.c: --diff shows edits of assembly source (.s, .S) only",
+        ),
     ] {
         let (status, _, said) = check(folder.path(), &[option, "f.c"]);
         assert_eq!(status, 2, "{said}");

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
 /// The titles below the options, in help and in pages.
 const SECTIONS: [(&str, &str); 3] = [
     ("Examples:", "EXAMPLES"),
@@ -98,4 +100,71 @@ fn columns_stay_as_they_are() {
         }
     }
     assert!(count > 20, "{count}");
+}
+
+/// The help of the whole has three groups, and all commands in `help --all`, each of which has examples.
+#[test]
+fn commands_are_in_groups() {
+    let text = |arguments: &[&str]| String::from_utf8(unspool(arguments).stdout).unwrap();
+    let short = text(&["--help"]);
+    let titles = ["\nLook at programs:\n", "\nUnwind tables:\n", "\nTypes:\n"];
+    let places = titles.map(|title| short.find(title).unwrap());
+    assert!(places.is_sorted(), "{short}");
+    for command in ["script", "cache", "completions", "man"] {
+        assert!(!short.contains(&format!("\n  {command} ")), "{short}");
+    }
+    let all = text(&["help", "--all"]);
+    let (_, listed) = all.split_once(titles[0]).unwrap();
+    let (listed, _) = listed.split_once("\nOptions:").unwrap();
+    let commands = listed.lines().filter(|line| line.starts_with("  "));
+    let commands: Vec<&str> = commands
+        .map(|line| line.split_whitespace().next().unwrap())
+        .collect();
+    assert_eq!(commands.len(), 20, "{commands:?}");
+    for command in commands {
+        let help = text(&[command, "--help"]);
+        assert!(help.contains("\nExamples:\n"), "{help}");
+        assert_eq!(text(&["help", command]), help);
+    }
+    let nested = text(&["help", "ctf", "dump"]);
+    assert_eq!(nested, text(&["ctf", "dump", "--help"]));
+}
+
+/// Spellings of before hold, and are not shown.
+#[test]
+fn older_spellings() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("spellings");
+    fs::create_dir_all(&folder).unwrap();
+    let out = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let program = "/usr/bin/true";
+    for (command, new, old) in [
+        ("compile", &["--emit", "c"][..], &["--as", "c"][..]),
+        ("convert", &["--emit", "sframe"], &["--to", "sframe"]),
+        (
+            "convert",
+            &["--emit", "sframe", "--sframe-version", "2"],
+            &["--to", "sframe", "--version", "2"],
+        ),
+    ] {
+        let written = [new, old].map(|words| {
+            let path = out("written");
+            unspool(&[&[command, program, "-o", &path], words].concat());
+            fs::read(path).unwrap()
+        });
+        assert_eq!(written[0], written[1], "{command}");
+        let help = String::from_utf8(unspool(&[command, "--help"]).stdout).unwrap();
+        for option in old.iter().step_by(2) {
+            assert!(!help.contains(&format!("{option} <")), "{help}");
+        }
+    }
+    let (new, old) = (out("new"), out("old"));
+    unspool(&["synth", program, "--into", &new]);
+    unspool(&["synth", program, "--emit", "eh_frame", "-o", &old]);
+    assert_eq!(fs::read(new).unwrap(), fs::read(old).unwrap());
+    let verified = [["--emit", "native"], ["--as", "native"]].map(|words| {
+        let arguments = ["verify", "--format", "json", words[0], words[1], program];
+        let json: Value = serde_json::from_slice(&unspool(&arguments).stdout).unwrap();
+        json["files"].clone()
+    });
+    assert_eq!(verified[0], verified[1]);
 }

@@ -1,4 +1,4 @@
-//! `unspool compile --as native` and `--as c` as a user calls them: a C program walks its own stack with what they
+//! `unspool compile --emit native` and `--emit c` as a user calls them: a C program walks its own stack with what they
 //! make, and glibc's backtrace(3) says what it must find.
 #![allow(
     clippy::unwrap_used,

@@ -575,9 +575,9 @@ fn what_cannot_be_written_is_said() {
         &[&whole[..], b"~Module signature appended~\n"].concat(),
     );
     for (words, said) in [
-        ("synth empty.o", "empty.o is empty"),
+        ("synth empty.o", "empty.o: the file is empty"),
         ("synth cut.o", "cut.o: the section header table at offset"),
-        ("synth text.o", "text.o is not an ELF file"),
+        ("synth text.o", "text.o: not an ELF file"),
         (
             "synth stripped.o",
             "stripped.o: its unwind table cannot be written: it has no symbol table",
@@ -588,7 +588,7 @@ fn what_cannot_be_written_is_said() {
             "i386.o: the instructions of i386 are not known",
         ),
         ("synth lib.a", "lib.a is an archive: take its members out"),
-        ("check --fix empty.o", "empty.o is empty"),
+        ("check --fix empty.o", "empty.o: the file is empty"),
         (
             "check --fix cut.o",
             "cut.o: the section header table at offset",

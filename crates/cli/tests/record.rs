@@ -189,7 +189,7 @@ fn a_program_that_removes_itself() {
         let (folded, said) = report(&profile);
         assert_stacks(&folded, OURS);
         assert!(
-            said.contains("program: what was recorded is not there"),
+            said.contains("program: the recorded file is gone"),
             "{said}"
         );
         // Nor is another file at its place taken for it.
@@ -423,6 +423,94 @@ fn a_command_is_not_begun_for_a_profile_that_cannot_be() {
     assert!(output.stdout.is_empty());
     assert!(
         said.contains("/dev/full: cannot write the profile"),
+        "{said}"
+    );
+}
+
+/// A recording in a folder of its own, without a name for the profile.
+fn typed(name: &str, arguments: &[&str]) -> (Output, String) {
+    let folder = folder(name);
+    let mut command = unspool();
+    command.args(["record", "-e", "cpu-clock"]).args(arguments);
+    let output = command.current_dir(folder).output().unwrap();
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    (output, said)
+}
+
+/// What follows the command is its own; what perf's users type is taken.
+#[test]
+fn a_command_without_dashes_before_it() {
+    let work = "timeout 0.3 sh -c 'while :; do :; done'; echo \"$@\"; exit 3";
+    let arguments = ["-g", "sh", "-c", work, "name", "-p", "--all", "-g", "--"];
+    let (output, said) = typed("typed", &arguments);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert_eq!(output.stdout, b"-p --all -g --\n");
+    assert_eq!(said.matches("not needed").count(), 1, "{said}");
+    assert!(said.ends_with("next: unspool report\n"), "{said}");
+    // The kernel lowers it when sampling takes too long.
+    let most = || {
+        let most = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap();
+        unspool_profile::Rate::Frequency(most.trim().parse().unwrap())
+    };
+    let before = most();
+    let arguments = [
+        "--call-graph",
+        "dwarf,65528",
+        "-F",
+        "max",
+        "-o",
+        "a b",
+        "--",
+        "sh",
+        "-c",
+        work,
+    ];
+    let (_, said) = typed("typed-as-perf", &arguments);
+    assert_eq!(said.matches("not needed").count(), 1, "{said}");
+    assert!(said.ends_with("next: unspool report 'a b'\n"), "{said}");
+    let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join("record/typed-as-perf/a b");
+    let profile = Profile::read(fs::read(profile).unwrap().as_slice()).unwrap();
+    let rate = profile.meta().event.rate;
+    assert!(rate == before || rate == most(), "{rate:?}");
+}
+
+#[test]
+fn recordings_that_cannot_be() {
+    let (output, said) = typed("number", &["1234567"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(
+        said.ends_with("`unspool record -p 1234567` records a process\n"),
+        "{said}"
+    );
+    let (output, said) = typed("both", &["--all", "sleep", "1"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("`-d SECONDS` ends the recording"), "{said}");
+}
+
+/// A process that does not run has no samples, and the recording says what helps.
+#[test]
+fn an_idle_process() {
+    let mut idle = Command::new("sleep").arg("100").spawn().unwrap();
+    let folder = folder("idle");
+    let pid = idle.id().to_string();
+    let mut command = unspool();
+    command.args(["record", "-d", "0.2", "-p", &pid]);
+    let output = command.current_dir(&folder).output().unwrap();
+    idle.kill().unwrap();
+    idle.wait().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let why = "no samples: it did not run while it was recorded: --off-cpu shows where it waits";
+    assert!(said.contains(why) && !said.contains("next:"), "{said}");
+    let output = unspool()
+        .arg("report")
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("`unspool record --off-cpu` shows where it waits"),
         "{said}"
     );
 }

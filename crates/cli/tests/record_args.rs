@@ -151,7 +151,7 @@ fn stacks_are_split_by_what_was_asked_for() {
         "{said}"
     );
     for (function, parameter) in [("parse_file", "nosuch"), ("spin", "#9")] {
-        let told = format!("`{function}` takes nothing that is called `{parameter}`");
+        let told = format!("`{function}` has no parameter `{parameter}`");
         assert!(said.contains(&told), "{said}");
     }
     assert!(

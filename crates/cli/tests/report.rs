@@ -223,6 +223,105 @@ fn text_for_people() {
     );
 }
 
+#[test]
+fn lists_in_the_order_that_is_asked_for() {
+    let (_, _, profile) = recorded("sort");
+    let names = |more: &[&str]| -> Vec<String> {
+        let arguments = [
+            &["report", "--no-lines", "--tree", "none"],
+            more,
+            &[&profile],
+        ]
+        .concat();
+        let text = clean(&arguments);
+        let rows = text
+            .lines()
+            .skip_while(|line| !line.contains("own    total"))
+            .skip(1);
+        rows.map(|row| row.split_whitespace().rev().nth(1).unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(&[]), ["leaf", "work", "main"]);
+    assert_eq!(names(&["--sort", "total"]), ["work", "main", "leaf"]);
+    assert_eq!(names(&["--sort", "name"]), ["leaf", "main", "work"]);
+    assert_eq!(names(&["--sort", "module"]), ["leaf", "work", "main"]);
+    assert_eq!(names(&["--by", "process"]), ["profiled"]);
+}
+
+/// Where no file is named, the recordings in the folder are taken, those of unspool first.
+#[test]
+fn recordings_that_are_not_named() {
+    let (folder, _, profile) = recorded("unnamed");
+    let run = |arguments: &[&str]| {
+        command()
+            .args(arguments)
+            .current_dir(&folder)
+            .output()
+            .unwrap()
+    };
+    for command in ["report", "script"] {
+        let output = run(&[command]);
+        assert_eq!(output.stdout, unspool(&[command, &profile]).stdout);
+        assert!(
+            output.status.success() && !output.stdout.is_empty(),
+            "{output:?}"
+        );
+    }
+    fs::copy(&profile, folder.join("unspool.prof.old")).unwrap();
+    for arguments in [&["diff"][..], &["diff", "unspool.prof.old"]] {
+        let output = run(arguments);
+        assert!(
+            output.status.success() && !output.stdout.is_empty(),
+            "{output:?}"
+        );
+    }
+    fs::rename(&profile, folder.join("perf.data")).unwrap();
+    assert!(run(&["report"]).status.success());
+    fs::remove_file(folder.join("perf.data")).unwrap();
+    for command in ["report", "script"] {
+        let output = run(&[command]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            said.contains("record one with `unspool record CMD`"),
+            "{said}"
+        );
+    }
+}
+
+/// The graph has at its root what the tree has there.
+#[test]
+fn flame_graphs_of_callers() {
+    let (_, _, profile) = recorded("callers");
+    let graph = |tree: &str| {
+        let arguments = [
+            "--no-lines",
+            "--format",
+            "flamegraph",
+            "--tree",
+            tree,
+            &profile,
+        ];
+        clean(&[&["report"], &arguments[..]].concat())
+    };
+    // inferno writes the frames of a path one after another, and says where each stands.
+    let row = |svg: &str, title: &str| -> Vec<f64> {
+        let groups = svg.split("<title>").skip(1);
+        let of_title = groups.filter(|group| group.starts_with(title));
+        let rows = of_title.map(|group| group.split(" y=\"").nth(1).unwrap().split('"').next());
+        rows.map(|row| row.unwrap().parse().unwrap()).collect()
+    };
+    let (callees, callers) = (graph("callees"), graph("callers"));
+    assert!(row(&callees, "leaf (")[0] < row(&callees, "main (")[0]);
+    // 60 and 30 of 100 have different callers further out.
+    assert!(
+        callers.contains("<title>leaf (90,000,000 ns, 90.00%)"),
+        "{callers}"
+    );
+    assert!(row(&callers, "leaf (")[0] < row(&callers, "main (")[0]);
+    assert!(callers.contains("inverted = true"));
+}
+
 /// Names and lines are those of addr2line, inlined functions included.
 #[test]
 fn names_and_lines_are_those_of_addr2line() {
@@ -327,7 +426,7 @@ fn names_and_lines_are_those_of_addr2line() {
 
 #[test]
 fn filters_and_forms() {
-    let (folder, _, profile) = recorded("forms");
+    let (folder, program, profile) = recorded("forms");
     let folded = clean(&["report", "--as", "folded", "--no-lines", &profile]);
     let all = "profiled;main;work 10000000\nprofiled;main;work;leaf 30000000\n\
                profiled;main;work;work;leaf 60000000\n";
@@ -360,17 +459,54 @@ fn filters_and_forms() {
         ]),
         all
     );
-    for nothing in [
-        ["--thread", "8"],
-        ["--module", "libc.so.6"],
-        ["--state", "off"],
+    // The older spellings hold.
+    assert_eq!(folded(&["--since", "0.002"]), folded(&["--from", "0.002"]),);
+    for (nothing, why) in [
+        (
+            &["--thread", "8"][..],
+            "no sample passes --thread 8: there are profiled (7)",
+        ),
+        (
+            &["--process", "init", "--module", "profiled"],
+            "no sample passes --process init: there are profiled (7)",
+        ),
+        (
+            &["--since", "0.5"],
+            "no sample passes --since, --until: the samples are from 0.000 s to 0.002 s",
+        ),
+        (
+            &["--module", "libc.so.6"],
+            "no sample passes --module libc.so.6: name a file without its folder",
+        ),
+        (&["--function", "^x"], "no sample passes --function ^x\n"),
+        (
+            &["--function", "leaf", "--since", "0.002"],
+            "no sample passes all of --since, --until, --function leaf: leave one out",
+        ),
+        (
+            &["--state", "off"],
+            "no sample is off a CPU: `unspool record --off-cpu` records them",
+        ),
     ] {
-        let arguments = [&["report", "--as", "folded"], &nothing[..], &[&profile]].concat();
+        let arguments = [&["report", "--format", "folded"], nothing, &[&profile]].concat();
         let output = unspool(&arguments);
-        assert!(output.status.success() && output.stdout.is_empty());
+        assert_eq!(output.status.code(), Some(1), "{nothing:?}");
+        assert!(output.stdout.is_empty());
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.contains("no sample passes the filters"), "{said}");
+        assert!(said.contains(why), "{said}");
+        let differ = [&["diff"], nothing, &[&profile, &profile]].concat();
+        assert_eq!(unspool(&differ).status.code(), Some(1), "{nothing:?}");
     }
+    let empty = folder.join("empty.prof");
+    record(&empty, &program, &[]);
+    let output = unspool(&["report", empty.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.ends_with("`unspool record --off-cpu` shows where it waits\n"),
+        "{said}"
+    );
     let json: Value =
         serde_json::from_str(&clean(&["report", "--as", "json", "--no-lines", &profile])).unwrap();
     assert_eq!(json["schema"], "unspool.report");
@@ -508,6 +644,14 @@ fn what_cannot_be_used_is_told() {
         error.contains("nor a recording of perf (PERFILE2): it starts with \"no profi\""),
         "{error}"
     );
+    fs::write(&text, "").unwrap();
+    let empty = fails(&["report", text.to_str().unwrap()]);
+    assert!(empty.ends_with("text: the file is empty\n"), "{empty}");
+    let directory = fails(&["report", folder.to_str().unwrap()]);
+    assert!(
+        directory.ends_with(": a directory, not a regular file\n"),
+        "{directory}"
+    );
     assert!(fails(&["report", "/nonexistent"]).contains("/nonexistent: No such file"));
     assert!(fails(&["report", "--function", "(", &profile]).contains("--function"));
     assert!(fails(&["report", "--around", "nobody", &profile]).ends_with("named `nobody`\n"));
@@ -576,8 +720,9 @@ fn lines_fit_the_terminal() {
     for (wide, narrow) in wide.iter().zip(&narrow) {
         match wide.chars().count() > 42 {
             false => assert_eq!(wide, narrow),
+            // The middle is left out, not the module.
             true => assert!(
-                narrow.ends_with('…') && narrow.chars().count() == 42,
+                narrow.contains('…') && narrow.ends_with(']') && narrow.chars().count() == 42,
                 "{narrow}"
             ),
         }

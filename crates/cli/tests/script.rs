@@ -230,8 +230,8 @@ fn other_recordings_and_fields_are_printed_as_perf_does() {
     }
     for (fields, why) in [
         ("comm,+pid", "not both at once"),
-        ("+addr", "no field `addr`"),
-        ("hw:comm", "no field `hw:comm`"),
+        ("+addr", "`addr` is not a field"),
+        ("hw:comm", "`hw:comm` is not a field"),
         ("-sym", "symoff is the offset from sym"),
     ] {
         let refused = run(env!("CARGO_BIN_EXE_unspool"), &["-F", fields], &plain);

@@ -159,7 +159,7 @@ fn another_word_is_refused() {
     assert_eq!(output.status.code(), Some(2));
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(
-        errors.contains("UNSPOOL_TABLES is \"quick\"; it can be compact or native"),
+        errors.contains("UNSPOOL_TABLES is \"quick\": it can be compact or native"),
         "{errors}"
     );
 }

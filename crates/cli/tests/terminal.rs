@@ -254,7 +254,7 @@ fn no_terminal() {
     let output = tool(command.current_dir(folder), "coreutils");
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.contains("--live shows nothing: standard error is no terminal"),
+        said.contains("--live shows nothing: standard error is not a terminal"),
         "{said}"
     );
     assert!(!said.contains('\x1b') && !said.contains('\r'), "{said:?}");

@@ -21,7 +21,7 @@ pub enum CtfError {
     },
     /// The first bytes are neither those of a dictionary nor of an archive.
     #[error(
-        "offset {offset:#x}: no CTF, it begins with {found:#06x} and not {:#06x}",
+        "offset {offset:#x}: not CTF: it begins with {found:#06x} and not {:#06x}",
         crate::header::MAGIC
     )]
     Magic {

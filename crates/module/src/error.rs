@@ -26,7 +26,7 @@ pub enum ModuleError {
         source: Arc<io::Error>,
     },
     /// The path names a directory, a device, a pipe or a socket.
-    #[error("{} is {what}", file.display())]
+    #[error("{}: {what}", file.display())]
     NotRegular {
         /// The path.
         file: PathBuf,
@@ -41,13 +41,13 @@ pub enum ModuleError {
         file: PathBuf,
     },
     /// The file has no bytes.
-    #[error("{} is empty", file.display())]
+    #[error("{}: the file is empty", file.display())]
     Empty {
         /// The file.
         file: PathBuf,
     },
     /// The file does not start with the ELF magic number.
-    #[error("{} is not an ELF file: it starts with {}", file.display(), start.escape_ascii())]
+    #[error("{}: not an ELF file: it starts with {}", file.display(), start.escape_ascii())]
     NotElf {
         /// The file.
         file: PathBuf,
@@ -55,7 +55,7 @@ pub enum ModuleError {
         start: Vec<u8>,
     },
     /// The file is a linker script, as some are that development packages name `lib….so`.
-    #[error("{} is a linker script, not an ELF file", file.display())]
+    #[error("{}: a linker script, not an ELF file", file.display())]
     LinkerScript {
         /// The file.
         file: PathBuf,

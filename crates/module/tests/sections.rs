@@ -439,17 +439,14 @@ fn what_is_no_elf_file_is_named() {
     let short = dir.join("short");
     fs::write(&short, b"\x7fELF\x02\x01\x01").unwrap();
     for (path, expected) in [
-        (&text, "text is not an ELF file: it starts with #!/bin/s"),
-        (&empty, "empty is empty"),
+        (&text, "text: not an ELF file: it starts with #!/bin/s"),
+        (&empty, "empty: the file is empty"),
         (
             &short,
             "short: the ELF header at offset 0x0 (0x40 bytes) runs past the end of the file at 0x7: \
              there are 7 bytes of at least 64; is it an incomplete download or copy?",
         ),
-        (
-            &dir,
-            "what_is_no_elf_file is a directory, not a regular file",
-        ),
+        (&dir, "what_is_no_elf_file: a directory, not a regular file"),
     ] {
         let error = ElfFile::open(path).unwrap_err().to_string();
         assert!(error.ends_with(expected), "{error}");

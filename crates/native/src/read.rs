@@ -23,11 +23,11 @@ pub use index::BodyStart;
 pub enum ObjectError {
     /// Its headers, notes or symbols are not what objects have.
     #[error(
-        "not an object that `unspool compile --as native` wrote: byte {0:#x} is not as it should be"
+        "not an object that `unspool compile --emit native` wrote: byte {0:#x} is not as it should be"
     )]
     Foreign(usize),
     /// It is too short, or its sections lie outside.
-    #[error("not an object that `unspool compile --as native` wrote, or cut short")]
+    #[error("not an object that `unspool compile --emit native` wrote, or cut short")]
     Short,
     /// The digest is not that of its bytes.
     #[error("it was changed after it was written: its digest is wrong")]
@@ -36,7 +36,7 @@ pub enum ObjectError {
     #[error("its index is damaged: {0}")]
     Index(&'static str),
     /// The code that finds a row in the index, or its own `.eh_frame`, is not what objects with such an index have.
-    #[error("{0} is not what `unspool compile --as native` wrote")]
+    #[error("{0} is not what `unspool compile --emit native` wrote")]
     Changed(&'static str),
 }
 

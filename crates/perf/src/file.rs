@@ -30,7 +30,7 @@ pub enum FileError {
     #[error("cannot be read")]
     Io(#[from] io::Error),
     /// It is something else.
-    #[error("is no recording of perf: it does not begin with PERFILE2")]
+    #[error("not a recording of perf: it does not begin with PERFILE2")]
     NotPerf,
     /// It is from a machine whose numbers have their most significant byte first.
     #[error("was recorded on a big-endian machine, whose recordings are not read")]

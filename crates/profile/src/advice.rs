@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use crate::completeness::{Completeness, Reason, share};
-use crate::model::{End, Place};
+use crate::model::{End, Place, Rate};
 use crate::names::short_name;
 
 /// What can be done about stacks that end for one reason in one module.
@@ -16,6 +16,8 @@ pub struct Advice<'a> {
     stacks: u64,
     /// Whether perf recorded them.
     is_of_perf: bool,
+    /// How often samples were taken.
+    rate: Rate,
 }
 
 /// So many of a thousand stacks may be incomplete before anything is advised, and from so many on a reason
@@ -44,6 +46,7 @@ impl Completeness {
             why,
             stacks,
             is_of_perf: self.is_of_perf,
+            rate: self.rate,
         });
         advice.take(MOST).collect()
     }
@@ -92,7 +95,7 @@ impl Advice<'_> {
                                large variables belong elsewhere; `unspool stack PID` shows whole stacks"
                     .to_owned()
             }
-            End::NotUnwound => "the recorder fell behind: ask for fewer samples (-F)".to_owned(),
+            End::NotUnwound => format!("the recorder fell behind: {}", self.rate.remedy()),
             _ => format!(
                 "the unwind table of {name} leads nowhere from {at:#x}, which `unspool show --pc {at:#x} {path}` \
                  shows; a program that makes stacks has to mark their ends"

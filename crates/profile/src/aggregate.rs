@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::model::{Sample, ThreadId};
+use crate::model::{ProcessId, Profile, Sample, ThreadId};
 use crate::names::{FunctionId, Mark, Named, Step};
 use crate::paths::{Branch, Path, Paths};
 use crate::stacks::StackId;
@@ -65,14 +65,27 @@ pub fn modules<'n>(named: &'n Named<'_>, samples: &[&Sample]) -> Vec<Weight<&'n 
 /// The threads of these samples, the heaviest first.
 #[must_use]
 pub fn threads(samples: &[&Sample]) -> Vec<Weight<ThreadId>> {
-    let of_threads = sums(samples.iter().map(|sample| (sample.thread, sample.weight)));
+    tasks(samples.iter().map(|sample| (sample.thread, sample.weight)))
+}
+
+/// The processes of these samples, the heaviest first.
+#[must_use]
+pub fn processes(profile: &Profile, samples: &[&Sample]) -> Vec<Weight<ProcessId>> {
+    tasks(samples.iter().filter_map(|sample| {
+        let thread = profile.thread(sample.thread)?;
+        Some((thread.process, sample.weight))
+    }))
+}
+
+/// The weights of what samples are of as a whole.
+fn tasks<K: Copy + Eq + Hash + Ord>(weights: impl Iterator<Item = (K, u64)>) -> Vec<Weight<K>> {
     let weight = |(key, weight)| Weight {
         key,
         own: weight,
         total: weight,
         guessed: 0,
     };
-    sorted(of_threads.into_iter().map(weight).collect())
+    sorted(sums(weights).into_iter().map(weight).collect())
 }
 
 /// A weight, and what was seen of its key last.

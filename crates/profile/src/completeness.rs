@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use crate::model::{End, Evidence, Frame, FrameId, Meta, Module, ModuleId, Place, Profile, Sample};
+use crate::model::{
+    End, Evidence, Frame, FrameId, Meta, Module, ModuleId, Place, Profile, Rate, Sample,
+};
 use crate::stacks::{StackId, Stacks};
 
 /// How complete the stacks of some samples are. All numbers count samples, but for those of frames.
@@ -27,6 +29,8 @@ pub struct Completeness {
     pub lost: u64,
     /// Whether perf recorded them.
     pub is_of_perf: bool,
+    /// How often samples were taken.
+    pub rate: Rate,
 }
 
 /// Samples whose stacks end for the same reason in the same code.
@@ -312,6 +316,7 @@ impl Count {
             incomplete: self.by_module(frames, module),
             frames: kinds.filter(|(_, count)| *count > 0).collect(),
             is_of_perf: meta.tool.starts_with("perf "),
+            rate: meta.event.rate,
             ..self.all.clone()
         }
     }

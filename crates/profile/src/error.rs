@@ -10,7 +10,7 @@ pub enum FileError {
     #[error("cannot read the profile")]
     Io(#[from] io::Error),
     /// It does not start as a profile does.
-    #[error("it is no profile: it starts with \"{}\"", start.escape_ascii())]
+    #[error("not a profile: it starts with \"{}\"", start.escape_ascii())]
     NotAProfile {
         /// Its first bytes, at most 8.
         start: Vec<u8>,

@@ -75,6 +75,17 @@ pub enum Rate {
     Period(u64),
 }
 
+impl Rate {
+    /// What has fewer samples taken, by the options of `record`.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Rate::Period(_) => "take fewer samples (a greater -c)",
+            Rate::Frequency(_) | Rate::Unknown => "take fewer samples (a lower -F)",
+        }
+    }
+}
+
 /// What the weight of a sample on a CPU counts. Off it, that is always nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unit {

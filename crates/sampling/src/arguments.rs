@@ -73,7 +73,7 @@ pub enum NothingOf {
     )]
     Type(String),
     /// It takes no such argument.
-    #[error("--args: `{function}` takes nothing that is called `{parameter}`")]
+    #[error("--args: `{function}` has no parameter `{parameter}`")]
     Parameter {
         /// The function.
         function: String,

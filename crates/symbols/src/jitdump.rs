@@ -66,7 +66,7 @@ pub enum JitError {
     #[error("jitdump: {0}")]
     Io(#[from] io::Error),
     /// It does not begin as a jitdump does.
-    #[error("it is no jitdump: it begins with {found:#010x}")]
+    #[error("not a jitdump: it begins with {found:#010x}")]
     NotJitDump {
         /// Its first four bytes, as a number.
         found: u32,

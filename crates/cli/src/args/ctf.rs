@@ -6,18 +6,18 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::Format;
 
-/// C types in CTF, the compact C type format: print them, ask for one, link those of object files.
+/// Print, make, link and compare C types: CTF (the compact C type format), BTF and DWARF.
 ///
-/// gcc writes CTF into object files if it is told `-gctf`. docs/ctf.md says what is in it.
+/// gcc writes CTF into object files with `-gctf`. docs/ctf.md describes it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  unspool ctf dump ./app
-  unspool ctf type 'struct node' ./app
-  unspool ctf symbol main ./app
-  unspool ctf link *.o -o app.ctf
-  unspool ctf link *.o --into ./app
-  unspool ctf from-dwarf ./app --into ./app")]
+  unspool ctf dump ./app                           all types
+  unspool ctf type 'struct node' ./app             offsets, sizes, holes
+  unspool ctf symbol main ./app                    the type of a function
+  unspool ctf link *.o --into ./app                the types of object files, each once
+  unspool ctf from-dwarf ./app --into ./app        CTF from debugging information
+  unspool ctf diff old.so new.so                   what breaks")]
 pub(crate) struct CtfArgs {
     #[command(subcommand)]
     pub(crate) action: CtfAction,
@@ -38,57 +38,78 @@ pub(crate) enum CtfAction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DumpForm {
     /// C, with the offset and the size of each member, and holes.
+    #[value(alias = "text")]
     C,
     /// The lines of GNU `objdump --ctf` (binutils 2.40), to be compared with it.
     Objdump,
-    /// JSON (docs/json.md).
+    /// For programs (docs/json.md).
     Json,
 }
 
 /// Where CTF is read from.
 #[derive(Debug, Args)]
 pub(crate) struct CtfSource {
-    /// An ELF file, an archive of object files, or a file that is nothing but CTF or BTF.
+    /// An ELF file, an archive of object files, or a bare CTF or BTF file.
     pub(crate) file: PathBuf,
     /// Only this dictionary: `.ctf`, which all units share, or the name of a source file.
     #[arg(long, value_name = "NAME")]
     pub(crate) member: Option<String>,
-    /// Show the dimensions of arrays as they are stored, even if .comment or DWARF names a gcc that
-    /// stored them the wrong way round (before 12.4, and 13 before 13.3: its PR114186).
+    /// Show the dimensions of arrays as stored.
+    ///
+    /// gcc before 12.4, and 13 before 13.3, stores them in reverse (PR114186). Without this option, they
+    /// are corrected if .comment or DWARF names such a gcc.
     #[arg(long)]
     pub(crate) arrays_as_stored: bool,
 }
 
 /// Print all types of a file, and the functions and data that have them.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool ctf dump ./app
+  unspool ctf dump --member main.c ./app
+  unspool ctf dump --format objdump ./app     to compare with `objdump --ctf=.ctf ./app`")]
 pub(crate) struct CtfDumpArgs {
     #[command(flatten)]
     pub(crate) source: CtfSource,
-    /// How it is written. `objdump` shows arrays as they are stored.
-    #[arg(long = "as", value_name = "FORM", value_enum, default_value = "c")]
+    /// How it is written. `objdump` shows arrays as stored.
+    #[arg(
+        long = "format",
+        alias = "as",
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "c"
+    )]
     pub(crate) form: DumpForm,
 }
 
 /// Print a type: its members with offsets and sizes, and the holes between them.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool ctf type 'struct node' ./app
+  unspool ctf type size_t ./app")]
 pub(crate) struct CtfTypeArgs {
-    /// Its name, as in C: `struct node`, `size_t`. A tag alone finds it, too.
+    /// Its name, as in C: `struct node`, `size_t`. The tag alone will do.
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) source: CtfSource,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
 
 /// Print the type of a function or of data.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool ctf symbol main ./app")]
 pub(crate) struct CtfSymbolArgs {
     /// Its name.
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) source: CtfSource,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -96,18 +117,18 @@ pub(crate) struct CtfSymbolArgs {
 /// What `link` has units share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShareTypes {
-    /// All types on which no units disagree, as ld does.
+    /// All types that no units disagree on, as ld does.
     Unconflicted,
-    /// Of these, types that more than one unit has.
+    /// Of these, the types of more than one unit.
     Duplicated,
 }
 
 /// Which symbols `link` says types of, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LinkSymbols {
-    /// All, by names beside the types: whatever is stripped, they stay.
+    /// All, by names beside the types. They stay when the file is stripped.
     Names,
-    /// Those of .symtab, in its order where that is smaller: next to nothing, but gone when the file is stripped.
+    /// Those of .symtab, in its order if that is smaller. They are gone when the file is stripped.
     Symtab,
     /// Those of .dynsym, as ld does.
     Dynsym,
@@ -118,13 +139,13 @@ pub(crate) enum LinkSymbols {
 /// Where linked types go, and how they are written.
 #[derive(Debug, Args)]
 pub(crate) struct CtfTarget {
-    /// Write the CTF, without any ELF file around it.
+    /// Write the bare CTF to OUT.
     #[arg(short, long, value_name = "OUT", conflicts_with = "into")]
     pub(crate) output: Option<PathBuf>,
-    /// Put it into this linked ELF file as the section .ctf, in place of one that is there.
+    /// Write it to the section .ctf of this linked ELF file. An existing one is replaced.
     #[arg(long, value_name = "ELF")]
     pub(crate) into: Option<PathBuf>,
-    /// Which functions and data have types. By default those of .symtab if there is one in the ELF file, else by names.
+    /// The functions and data that have types. [default: symtab if the ELF file has one, else names]
     #[arg(long, value_enum)]
     pub(crate) symbols: Option<LinkSymbols>,
     /// Do not compress.
@@ -132,9 +153,10 @@ pub(crate) struct CtfTarget {
     pub(crate) uncompressed: bool,
 }
 
-/// Link the types of object files: each once, and what units disagree on in dictionaries of their own.
+/// Link the types of object files: each once.
 ///
-/// It does not matter which linker links the code, nor when: the section can be put into the finished file.
+/// Types that units disagree on go into dictionaries of their own. The linker of the code does not
+/// matter: the section can be added to the finished file.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -142,51 +164,51 @@ Examples:
   unspool ctf link *.o lib.a --into ./app
   unspool ctf link *.o --into ./app --unit 'src/gui/=gui'")]
 pub(crate) struct CtfLinkArgs {
-    /// Object files, archives of them, and files that are nothing but CTF.
+    /// Object files, archives of them, and bare CTF files.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) inputs: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) target: CtfTarget,
-    /// What becomes shared.
+    /// Which types units share.
     #[arg(long, value_enum, default_value = "unconflicted")]
     pub(crate) share: ShareTypes,
-    /// Units whose name begins with PREFIX get one dictionary together, NAME, for what they do not share with others.
+    /// Give all units with this PREFIX one dictionary, NAME, for what they do not share with others.
     #[arg(long = "unit", value_name = "PREFIX=NAME", value_parser = mapping)]
     pub(crate) units: Vec<(String, String)>,
 }
 
-/// Make CTF of the types that DWARF has: for programs that were built with -g and not with -gctf.
+/// Make CTF from DWARF, for programs built with -g and not with -gctf.
 ///
-/// The types of all functions and variables are in it. A separate debug file is found as other commands find it. Units in other languages than C are left out.
-/// Without -o and --into, the types are printed.
+/// It has the types of all functions and variables in C; units in other languages are left out. A
+/// separate debug file is found as by other commands. Without -o and --into, the types are printed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool ctf from-dwarf ./app --into ./app
   unspool ctf from-dwarf /usr/lib/debug/app.debug -o app.ctf")]
 pub(crate) struct CtfFromDwarfArgs {
-    /// An ELF file with debug information, or one whose debug information is in another file.
+    /// An ELF file with DWARF, in it or in its separate debug file.
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) target: CtfTarget,
-    /// What becomes shared.
+    /// Which types units share.
     #[arg(long, value_enum, default_value = "unconflicted")]
     pub(crate) share: ShareTypes,
 }
 
 /// Write the types of a file as BTF, which pahole, bpftool and the kernel read.
 ///
-/// The types are those of the file's CTF, else of its DWARF; BTF is read and written anew. Each type is there once. What BTF cannot say is left out, and told
-/// with the reason.
+/// The types are those of the file's CTF, or else of its DWARF. BTF is read and rewritten. Each type is
+/// there once. What BTF cannot express is left out; a note says why.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool ctf to-btf ./app -o app.btf
   unspool ctf to-btf app.ctf >app.btf && bpftool btf dump file app.btf")]
 pub(crate) struct CtfToBtfArgs {
-    /// An ELF file with CTF, BTF or DWARF, an archive of object files, or a file that is nothing but CTF or BTF.
+    /// An ELF file with CTF, BTF or DWARF, an archive of object files, or a bare CTF or BTF file.
     pub(crate) file: PathBuf,
-    /// Write it here; otherwise to standard output.
+    /// Write it to OUT. [default: standard output]
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
     /// Leave out the types of data, as pahole does.
@@ -194,22 +216,24 @@ pub(crate) struct CtfToBtfArgs {
     pub(crate) without_data: bool,
 }
 
-/// Tell what changed between two versions of a library or program, and what of it breaks what was built with the old one.
+/// Compare the types of two versions of a library: what changed, and what breaks its users.
 ///
-/// The types are those of CTF, else of BTF, else of DWARF, and need not be of the same form in both. What counts is what leads from exported functions and data:
-/// those of .dynsym, or what is global in .symtab where there is none, as in object files. Of a file that is nothing but CTF or BTF, these are the ones that the
-/// other file exports and has types of, or all that have types if that one does not tell, either. The exit status is 1 if something breaks.
+/// The types are those of CTF, else BTF, else DWARF; the two files may differ. Compared are the types
+/// that exported functions and data lead to. Exported is what .dynsym has or, without one, what is global
+/// in .symtab. For a bare CTF or BTF file, the other file's exports count, or all symbols with types.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool ctf diff libfoo.so.1.2 libfoo.so.1.3
-  unspool ctf diff old.btf /sys/kernel/btf/vmlinux")]
+  unspool ctf diff old.btf /sys/kernel/btf/vmlinux
+
+Exit status: 0 nothing breaks; 1 something does; 2 could not run.")]
 pub(crate) struct CtfDiffArgs {
-    /// The old version: an ELF file, or a file that is nothing but CTF or BTF.
+    /// The old version: an ELF file, or a bare CTF or BTF file.
     pub(crate) old: PathBuf,
     /// The new version.
     pub(crate) new: PathBuf,
-    /// How the report is written.
+    /// How it is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }

@@ -57,7 +57,7 @@ fn run(arguments: &[OsString]) -> anyhow::Result<u8> {
     let (command, check) = check.split_first().context("no command")?;
     if command != "check" {
         bail!(
-            "`{}` is no command; there is `cargo unspool check`",
+            "`{}` is not a command: there is `cargo unspool check`",
             command.display()
         );
     }

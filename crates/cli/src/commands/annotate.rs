@@ -18,7 +18,7 @@ pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
     let path = args.file.as_path();
     let Some(object) = source::assemble(path)? else {
         bail!(
-            "{}: this is no assembly source; its name would end in .s or .S",
+            "{}: not an assembly source file (expected .s or .S)",
             path.display()
         );
     };

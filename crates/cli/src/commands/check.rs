@@ -281,7 +281,7 @@ fn check_file(
     let origin = Origin::of(file, args);
     if args.own.is_some() && !origin.has_lines && file.kind() != ElfKind::Relocatable {
         output::notice(&format_args!(
-            "{}: no line numbers say whose code is whose: nothing is told (a profile with `debug = \"line-tables-only\"` has some)",
+            "{}: no line numbers show whose code it is: nothing is reported (build with `debug = \"line-tables-only\"`)",
             file.path().display()
         ));
     }

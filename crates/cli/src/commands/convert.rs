@@ -180,7 +180,7 @@ fn check(functions: &[Function], back: &[Function]) -> anyhow::Result<()> {
             .all(|(a, b)| without_origin(a) == without_origin(b));
     ensure!(
         is_equal,
-        "what was written differs from what was to be written; this is a bug in unspool, please report it"
+        "the result is not what was to be written: this is a bug in unspool, please report it"
     );
     Ok(())
 }

@@ -2,21 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use unspool_profile::aggregate;
+use unspool_profile::aggregate::{self, Direction};
 use unspool_profile::output::{View, flamegraph};
 use unspool_profile::{Function, Named};
 
-use super::report::{FileNames, detail, load, percent, total, view, write_to};
+use super::report::{FileNames, detail, graph, load, percent, text_width, total, view, write_to};
 use crate::args::{DiffArgs, DiffForm};
 use crate::commands::recording::status;
-use crate::output::{self, Layout, Plain};
+use crate::output::{self, Layout};
 
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let (before, is_whole_before) = load(&args.before, &args.shown.filters)?;
-    let (after, is_whole_after) = load(&args.after, &args.shown.filters)?;
+    let before_path = args
+        .before
+        .as_deref()
+        .unwrap_or(Path::new("unspool.prof.old"));
+    let after_path = args.after.as_deref().unwrap_or(Path::new("unspool.prof"));
+    let (before, is_whole_before) = load(before_path, &args.shown.filters)?;
+    let (after, is_whole_after) = load(after_path, &args.shown.filters)?;
     let detail = detail(&args.shown.filters);
     let before_names = FileNames::look_up(&before, detail);
     let after_names = FileNames::look_up(&after, detail);
@@ -25,15 +31,19 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         Named::new(&after, &after_names),
     );
     let (before, after) = (
-        view(&before, &args.shown.filters)?,
-        view(&after, &args.shown.filters)?,
+        view(before_path, &before, &args.shown.filters)?,
+        view(after_path, &after, &args.shown.filters)?,
     );
+    let has_samples = !before.samples.is_empty() && !after.samples.is_empty();
     write_to(&args.shown.output, |out| match args.shown.form {
-        DiffForm::Text => text(out, &changes(&before, &after), args.min_percent),
+        DiffForm::Text => text(out, &changes(&before, &after), args),
         DiffForm::Json => json(out, &changes(&before, &after)),
-        DiffForm::Flamegraph => flamegraph::write_difference(out, &before, &after),
+        DiffForm::Flamegraph => {
+            let graph = graph(&args.shown, Direction::Callees);
+            flamegraph::write_difference(out, &before, &after, graph)
+        }
     })?;
-    Ok(status(is_whole_before && is_whole_after))
+    Ok(status(is_whole_before && is_whole_after && has_samples))
 }
 
 /// The shares of a function, in percent of the whole, before and after.
@@ -89,7 +99,8 @@ fn changes<'a>(before: &'a View<'a>, after: &'a View<'a>) -> Vec<Change<'a>> {
     all
 }
 
-fn text(out: &mut dyn Write, changes: &[Change<'_>], least: f64) -> io::Result<()> {
+fn text(out: &mut dyn Write, changes: &[Change<'_>], args: &DiffArgs) -> io::Result<()> {
+    let (least, width) = (args.min_percent, text_width(&args.shown.output));
     writeln!(
         out,
         "     own  before    after     total  before    after  function"
@@ -104,12 +115,10 @@ fn text(out: &mut dyn Write, changes: &[Change<'_>], least: f64) -> io::Result<(
         let ([own_before, own_after], [before, after]) = (change.own, change.total);
         let Function { name, module, .. } = change.function;
         let module = module.trim_matches(['[', ']']);
-        writeln!(
-            out,
-            "{own:+7.2} % {own_before:5.2} % {own_after:6.2} %  {total:+7.2} % {before:5.2} % {after:6.2} %  {}  [{}]",
-            Plain(name),
-            Plain(module)
-        )?;
+        let shares = format!(
+            "{own:+7.2} % {own_before:5.2} % {own_after:6.2} %  {total:+7.2} % {before:5.2} % {after:6.2} %  "
+        );
+        output::line(out, width, &shares, &format!("{name}  [{module}]"))?;
     }
     match hidden {
         0 => Ok(()),

@@ -36,7 +36,7 @@ enum State {
     Ok,
     /// Some command does less, or does not work.
     Limited,
-    /// `record -- CMD` does not work.
+    /// `record CMD` does not work.
     Failed,
 }
 

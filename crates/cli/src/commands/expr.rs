@@ -59,7 +59,7 @@ fn read(text: &str, abi: Abi) -> Result<Vec<Told>, ParseError> {
         Ok(()) => Ok(told),
         Err(_) => Err(ParseError {
             at: 0,
-            what: "these bytes are no call frame instructions; an expression's own bytes stand in braces: {#770806}",
+            what: "these bytes are not call frame instructions: an expression's own bytes stand in braces: {#770806}",
         }),
     }
 }

@@ -1,4 +1,4 @@
-//! `unspool completions` and `unspool man`.
+//! `unspool completions`, `unspool man` and `unspool help`.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -11,7 +11,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 use unspool_files::output::{create_folder, replace};
 
-use crate::args::{Arguments, CompletionsArgs, ManArgs};
+use crate::args::{Arguments, CompletionsArgs, HelpArgs, ManArgs};
 use crate::output;
 
 pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
@@ -27,11 +27,23 @@ pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
-    let mut command = Arguments::command().disable_help_subcommand(true);
+    let mut command = Arguments::command();
     command.build();
     create_folder(&args.folder)
         .and_then(|()| write_pages(&command, &args.folder))
-        .with_context(|| format!("cannot write manual pages into {}", args.folder.display()))?;
+        .with_context(|| format!("cannot write {}", args.folder.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn help(args: &HelpArgs) -> anyhow::Result<ExitCode> {
+    let words = ["unspool"].into_iter();
+    let words = words.chain(args.command.iter().map(String::as_str));
+    let parsed = Arguments::grouped(args.all).try_get_matches_from(words.chain(["--help"]));
+    match parsed {
+        Err(usage) if usage.use_stderr() => usage.exit(),
+        Err(help) => output::help(&help)?,
+        Ok(_) => anyhow::bail!("help takes the name of a command: `unspool help --all` lists them"),
+    }
     Ok(ExitCode::SUCCESS)
 }
 

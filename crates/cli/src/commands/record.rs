@@ -10,13 +10,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use unspool_files::output::create;
+use unspool_machine::Limits;
 use unspool_module::ElfFile;
 use unspool_perf::{Event, Rate};
 use unspool_profile::Meta;
 use unspool_sampling::{News, Options, RecordError, Recording, Summary, Target, Wanted};
 use unspool_unwind::tables::Store;
 
-use crate::args::RecordArgs;
+use crate::args::{Frequency, RecordArgs};
 use crate::output::{self, Failure};
 
 mod display;
@@ -32,13 +33,14 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        args.cmd.is_empty() || (args.pid.is_empty() && !args.all),
+        "--pid and --all run no command: leave it out; `-d SECONDS` ends the recording"
+    );
     let event = args.event.as_deref().map(str::parse::<Event>).transpose()?;
     let options = Options {
         event,
-        rate: match args.period {
-            Some(period) => Rate::Period(period.get()),
-            None => Rate::Frequency(args.freq.get()),
-        },
+        rate: rate(args)?,
         inherits: !args.no_inherit,
         off_cpu: args.off_cpu,
         duration: args.duration,
@@ -53,6 +55,9 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         prepared => prepared?,
     };
     let mut told = Told::new(args);
+    if args.with_stacks || args.call_graph.is_some() {
+        told.notice(&"-g, --call-graph: not needed: every sample has its stack");
+    }
     for notice in &recording.notices {
         told.notice(notice);
     }
@@ -81,12 +86,9 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     if let Err(RecordError::Launch(_) | RecordError::Write(_)) = &summary {
         created
             .take_back()
-            .with_context(|| format!("cannot take back {path}"))?;
+            .with_context(|| format!("cannot restore {path}"))?;
     } else if let Some(old) = moved_to {
-        told.notice(&format_args!(
-            "{path} was there: it is {} now",
-            old.display()
-        ));
+        told.notice(&format_args!("{path} existed: it is now {}", old.display()));
     }
     if let Err(RecordError::Launch(error)) = &summary {
         return Ok(not_launched(args, error));
@@ -94,6 +96,16 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let summary = summary.with_context(|| path.to_string())?;
     told.end(&summary, &event)?;
     Ok(status(&summary))
+}
+
+fn rate(args: &RecordArgs) -> anyhow::Result<Rate> {
+    Ok(match (args.period, args.freq) {
+        (Some(period), _) => Rate::Period(period.get()),
+        (None, Frequency::Hertz(hertz)) => Rate::Frequency(hertz.get()),
+        (None, Frequency::Max) => Rate::Frequency(Limits::read().most_samples.context(
+            "-F max: cannot read kernel.perf_event_max_sample_rate: give a number instead",
+        )?),
+    })
 }
 
 /// Whose arguments are recorded.
@@ -155,7 +167,11 @@ fn target(args: &RecordArgs) -> Target {
 fn not_launched(args: &RecordArgs, error: &io::Error) -> ExitCode {
     let program = args.cmd.first().map(|name| name.to_string_lossy());
     let program = program.unwrap_or_default();
-    output::error(&format_args!("cannot run {program}: {error}"));
+    let remedy = match program.parse::<u32>() {
+        Ok(pid) => format!(": `unspool record -p {pid}` records a process"),
+        Err(_) => String::new(),
+    };
+    output::error(&format_args!("cannot run {program}: {error}{remedy}"));
     ExitCode::from(match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
@@ -192,7 +208,7 @@ fn show(
 ) -> anyhow::Result<Option<(Option<Follower>, Display)>> {
     let is_possible = Display::is_possible();
     if args.live && !is_possible {
-        told.notice(&"--live shows nothing: standard error is no terminal that can be drawn on");
+        told.notice(&"--live shows nothing: standard error is not a terminal that can be drawn on");
     }
     if args.quiet || !is_possible {
         return Ok(None);

@@ -13,6 +13,20 @@ use unspool_symbols::Finder;
 use crate::commands::{MOST_SAID, store};
 use crate::output;
 
+/// The recordings that are taken where none is named: the first that is there.
+const DEFAULTS: [&str; 2] = ["unspool.prof", "perf.data"];
+
+/// Where a recording is: `-` is standard input.
+pub(super) fn named_or_default(named: Option<&Path>) -> anyhow::Result<&Path> {
+    match named {
+        Some(path) if path.as_os_str() == "-" => Ok(Path::new("/dev/stdin")),
+        Some(path) => Ok(path),
+        None => (DEFAULTS.iter().map(Path::new))
+            .find(|path| path.exists())
+            .context("no unspool.prof here: record one with `unspool record CMD`, or name a FILE"),
+    }
+}
+
 /// A recording.
 pub(super) enum Recording {
     /// Of `perf record`.
@@ -28,6 +42,7 @@ impl Recording {
             let mut start = Vec::new();
             Ok(match open_input(path)? {
                 Input::File(mut file) => {
+                    anyhow::ensure!(file.metadata()?.len() > 0, "the file is empty");
                     file.by_ref().take(MAGIC_BYTES).read_to_end(&mut start)?;
                     match Kind::of(&start)? {
                         Kind::Perf => Recording::Perf(DataFile::open(path)?),
@@ -93,7 +108,7 @@ impl Kind {
             PERF | BIG_ENDIAN => Ok(Kind::Perf),
             start if start == unspool_profile::MAGIC => Ok(Kind::Ours),
             start => anyhow::bail!(
-                "is neither a profile of unspool nor a recording of perf (PERFILE2): it starts with \"{}\"",
+                "neither a profile of unspool nor a recording of perf (PERFILE2): it starts with \"{}\"",
                 start.escape_ascii()
             ),
         }
@@ -144,7 +159,7 @@ fn find(path: &Path, file: &DataFile, wanted: &str) -> anyhow::Result<usize> {
     found.with_context(|| {
         let path = path.display();
         let names = names().collect::<Vec<_>>().join(", ");
-        format!("{path}: no event is called {wanted}: there are {names}")
+        format!("{path}: no event is named {wanted}: there are {names}")
     })
 }
 

@@ -6,45 +6,66 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use regex_lite::Regex;
-use unspool_profile::aggregate;
-use unspool_profile::output::{View, firefox, flamegraph, folded, perf_script, pprof, speedscope};
+use unspool_profile::aggregate::{self, Direction};
+use unspool_profile::output::flamegraph::{self, Graph};
+use unspool_profile::output::{View, firefox, folded, perf_script, pprof, speedscope};
 use unspool_profile::{FunctionId, Named, Profile, Selection, State, Time};
 
-use crate::args::{Filters, Form, OnOff, ReportArgs};
+use crate::args::{Filters, Form, OnOff, ReportArgs, Shown, TreeKind};
 use crate::commands;
-use crate::commands::recording::{Recording, status};
+use crate::commands::recording::{Recording, named_or_default, status};
 use crate::output;
 use unspool_symbols::Detail;
 
+mod empty;
 mod json;
 mod names;
 mod text;
 
 pub(super) use json::complete;
 pub(super) use names::FileNames;
-pub(super) use text::with_module;
+pub(super) use text::{width as text_width, with_module};
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let (profile, is_whole) = load(&args.file, &args.shown.filters)?;
+    let path = named_or_default(args.file.as_deref().or(args.input.as_deref()))?;
+    let (profile, is_whole) = load(path, &args.shown.filters)?;
     let names = FileNames::look_up(&profile, detail(&args.shown.filters));
     let named = Named::new(&profile, &names);
-    let view = view(&named, &args.shown.filters)?;
+    let view = view(path, &named, &args.shown.filters)?;
     let around = args
         .around
         .as_deref()
         .map(|name| find(&named, name))
         .transpose()?;
     write_to(&args.shown.output, |out| match args.shown.form {
+        Form::Text if view.samples.is_empty() => Ok(()),
         Form::Text => text::print(out, &view, args, around.as_deref()),
         Form::Json => json::print(out, &view),
         Form::Folded => folded::write(out, &view),
-        Form::Flamegraph => flamegraph::write(out, &view),
+        Form::Flamegraph => {
+            let direction = match args.tree {
+                TreeKind::Callees | TreeKind::None => Direction::Callees,
+                TreeKind::Callers => Direction::Callers,
+            };
+            flamegraph::write(out, &view, graph(&args.shown, direction))
+        }
         Form::Pprof => pprof::write(out, &view),
         Form::Firefox => firefox::write(out, &view),
         Form::Speedscope => speedscope::write(out, &view),
         Form::PerfScript => perf_script::write(out, &view),
     })?;
-    Ok(status(is_whole))
+    Ok(status(is_whole && !view.samples.is_empty()))
+}
+
+/// How a flame graph is drawn.
+pub(super) fn graph<F: clap::ValueEnum + Send + Sync>(
+    shown: &Shown<F>,
+    direction: Direction,
+) -> Graph {
+    Graph {
+        direction,
+        max_height: shown.max_height.get(),
+    }
 }
 
 /// Reads a profile, or makes one of a recording of perf; and whether it has all that the file has.
@@ -63,8 +84,21 @@ pub(super) fn detail(filters: &Filters) -> Detail {
     }
 }
 
-/// The samples that pass the filters.
-pub(super) fn view<'a>(named: &'a Named<'a>, filters: &Filters) -> anyhow::Result<View<'a>> {
+/// The samples that pass the filters. If there is none, a notice says why.
+pub(super) fn view<'a>(
+    path: &Path,
+    named: &'a Named<'a>,
+    filters: &Filters,
+) -> anyhow::Result<View<'a>> {
+    let samples = selection(named, filters)?.samples(named);
+    if samples.is_empty() {
+        let why = empty::why(named, filters)?;
+        output::notice(&format_args!("{}: {why}", path.display()));
+    }
+    Ok(View { named, samples })
+}
+
+fn selection<'f>(named: &Named<'_>, filters: &'f Filters) -> anyhow::Result<Selection<'f>> {
     let profile = named.profile;
     let start = profile.meta().clock.0;
     let after = |time: Option<std::time::Duration>| {
@@ -78,9 +112,9 @@ pub(super) fn view<'a>(named: &'a Named<'a>, filters: &Filters) -> anyhow::Resul
     let mut selection = Selection {
         threads: filters.thread.clone(),
         processes: filters.process.clone(),
-        time: match (after(filters.from), after(filters.to)) {
+        time: match (after(filters.since), after(filters.until)) {
             (None, None) => None,
-            (from, to) => Some(from.unwrap_or(Time(0))..to.unwrap_or(Time(u64::MAX))),
+            (since, until) => Some(since.unwrap_or(Time(0))..until.unwrap_or(Time(u64::MAX))),
         },
         state: Some(match filters.state {
             OnOff::On => State::OnCpu,
@@ -96,11 +130,7 @@ pub(super) fn view<'a>(named: &'a Named<'a>, filters: &Filters) -> anyhow::Resul
         let regex = Regex::new(function).context("--function")?;
         selection.function = Some(Box::new(move |name| regex.is_match(name)));
     }
-    let samples = selection.samples(named);
-    if samples.is_empty() && !profile.samples().is_empty() {
-        output::notice(&"no sample passes the filters");
-    }
-    Ok(View { named, samples })
+    Ok(selection)
 }
 
 /// How many names are offered in place of one that nothing has.

@@ -1,5 +1,6 @@
 //! `unspool script`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -8,7 +9,7 @@ use unspool_sampling::Replay;
 use unspool_symbols::{Detail, Finder};
 
 use crate::args::{FieldSign, ScriptArgs, ScriptField};
-use crate::commands::recording::{Recording, is_whole, say, status};
+use crate::commands::recording::{Recording, is_whole, named_or_default, say, status};
 use crate::commands::{MOST_SAID, store};
 use crate::output;
 
@@ -30,31 +31,34 @@ pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
         false => Detail::Lines,
     };
     let fields = fields(args)?;
-    match (Recording::open(args.recording())?, &args.output) {
-        (Recording::Perf(file), None) => print(args, &file, detail, fields),
+    let named = args.file.as_deref().or(args.input.as_deref());
+    let path = named_or_default(named)?;
+    match (Recording::open(path)?, &args.output) {
+        (Recording::Perf(file), None) => print(args, path, &file, detail, fields),
         (Recording::Perf(file), Some(output)) => {
-            inject::run(args, &file, output, store(args.no_cache, args.tables)?)
+            inject::run(path, &file, output, store(args.no_cache, args.tables)?)
         }
         (Recording::Ours(profile), None) => profile::run(args, &profile, detail, fields),
         (Recording::Ours(_), Some(_)) => anyhow::bail!(
-            "{}: --inject is for recordings of perf: this is a profile, whose stacks are unwound",
-            args.recording().display()
+            "{}: not a recording of perf: --inject needs one",
+            path.display()
         ),
     }
 }
 
 fn print(
     args: &ScriptArgs,
+    path: &Path,
     file: &DataFile,
     detail: Detail,
     fields: Fields,
 ) -> anyhow::Result<ExitCode> {
     let store = store(args.no_cache, args.tables)?;
     let replay = Replay::new(file, Finder::from_environment(), store);
-    let replay = replay.with_context(|| args.recording().display().to_string())?;
+    let replay = replay.with_context(|| path.display().to_string())?;
     let mut samples = Samples::new(replay, args.max_frames);
     let reading = file.read(|item| samples.take(file, &item))?;
-    say(args.recording(), file, &reading);
+    say(path, file, &reading);
     say_problems(&samples.frames);
     let frames = samples.frames.look_up(detail, fields);
     let events = file.events().iter().map(Event::from).collect();

@@ -55,10 +55,7 @@ fn of_code(file: &ElfFile) -> anyhow::Result<Reading> {
     let synthesis = unspool_recover::synthesize(file, file.symbols(), &[]);
     let synthesis = synthesis.with_context(|| file.path().display().to_string())?;
     if synthesis.table.fdes().is_empty() {
-        bail!(
-            "{}: no function is found in its code",
-            file.path().display()
-        );
+        bail!("{}: no function in its code", file.path().display());
     }
     Ok(Reading {
         table: synthesis.table,

@@ -13,7 +13,7 @@ use unspool_ir::{Arch, Register, RuntimeAddr};
 use unspool_module::ElfFile;
 use unspool_symbols::{Detail, Name, root_of};
 use unspool_types::TypesError;
-use unspool_unwind::core_file::Core;
+use unspool_unwind::core_file::{Core, CoreError};
 use unspool_unwind::files::CoreFiles;
 use unspool_unwind::process::{Event, Process, Snapshot, Thread, Traced};
 use unspool_unwind::space::{Keep, Located, Space, Stack, WalkedFrame};
@@ -160,9 +160,9 @@ struct Stacks<'a> {
 
 impl Stacks<'_> {
     fn processes(&mut self) -> anyhow::Result<ExitCode> {
-        let pids = &self.args.pids;
+        let pids: Vec<u32> = self.args.processes().collect();
         let mut status = 0;
-        for pid in pids {
+        for pid in &pids {
             match self.process(*pid) {
                 Ok(true) => {}
                 Ok(false) => status = status.max(Failure::FINDINGS),
@@ -222,7 +222,10 @@ impl Stacks<'_> {
     }
 
     fn core(&mut self, path: &std::path::Path) -> anyhow::Result<ExitCode> {
-        let core = Core::open(path).with_context(|| format!("core file {}", path.display()))?;
+        let core = Core::open(path).map_err(|error| match error {
+            CoreError::Open { .. } => anyhow::Error::from(error),
+            error => anyhow::Error::from(error).context(path.display().to_string()),
+        })?;
         for problem in core.problems() {
             output::notice(&format_args!("{}: {problem}", path.display()));
         }
@@ -244,7 +247,7 @@ impl Stacks<'_> {
     fn command(&mut self) -> anyhow::Result<ExitCode> {
         let words = &self.args.cmd;
         let [program, arguments @ ..] = words.as_slice() else {
-            anyhow::bail!("no command given");
+            anyhow::bail!("no command is given");
         };
         self.sink.check()?;
         let mut command = Command::new(program);
@@ -375,7 +378,7 @@ impl Stacks<'_> {
 
     /// One document can be read at leisure; of several each is a line.
     fn layout(&self) -> Layout {
-        match self.args.pids.len() {
+        match self.args.processes().count() {
             0 | 1 => Layout::Pretty,
             _ => Layout::Line,
         }

@@ -20,6 +20,10 @@ use crate::args::{Emit, Format, SynthArgs};
 use crate::output::{self, Plain};
 
 pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        args.into.is_none() || args.emit != Some(Emit::Table),
+        "--into takes an ELF file: leave out --emit table, or use --output"
+    );
     let (opened, store) = (super::open(&args.file)?, Store::from_environment());
     let file = &*store.stable(&opened);
     let own = tables::read_if_any(file)?;
@@ -27,7 +31,12 @@ pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     let symbols = Symbols::new(file, debug.debug.as_deref());
     let synthesis = tables::synthesize(file, &symbols, &own);
     let synthesis = synthesis.with_context(|| args.file.display().to_string())?;
-    let (written, bytes) = match (args.emit, &args.output) {
+    let emit = match &args.into {
+        Some(_) => Emit::EhFrame,
+        None => Emit::Table,
+    };
+    let target = args.into.as_ref().or(args.output.as_ref());
+    let (written, bytes) = match (args.emit.unwrap_or(emit), target) {
         (Emit::EhFrame, Some(output)) => {
             let (elf, bytes) = with_entries(file, &own, &synthesis.table)?;
             file.check_unchanged()?;

@@ -167,7 +167,7 @@ impl Given<'_> {
         let table = Compiled::open(&self.bytes).with_context(|| self.path.display().to_string())?;
         if !tables::is_table_of(&table, file) {
             bail!(
-                "{}: it is the table of another module than {}, whose key is {}",
+                "{}: the table of another module than {}, whose key is {}",
                 self.path.display(),
                 file.path().display(),
                 tables::own_key(file)

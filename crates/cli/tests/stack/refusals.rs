@@ -24,6 +24,9 @@ fn usage() {
     let directory = Directory::new();
     check(&directory, &[], &["Usage: "]);
     check(&directory, &["pid"], &["'pid'", "[PID]"]);
+    let remedy = "`unspool stack -- ./app` runs a command";
+    check(&directory, &["./app"], &["not a process ID", remedy]);
+    check(&directory, &["-p", "999999999"], &["no such process"]);
     check(&directory, &["--exe", "/bin/true", "1"], &["--core"]);
     check(
         &directory,
@@ -104,7 +107,7 @@ fn files_that_are_no_cores() {
         (text.as_str(), "not an ELF file"),
         (&empty, "the file is empty"),
         (&cut, "truncated"),
-        (program.path(), "no core file"),
+        (program.path(), "not a core file"),
         (folder, folder),
         ("/nonexistent/core", "No such file or directory"),
     ] {

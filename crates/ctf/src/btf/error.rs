@@ -8,7 +8,7 @@ use thiserror::Error;
 pub enum BtfError {
     /// The first bytes are not those of BTF.
     #[error(
-        "no BTF: it begins with {found:#06x} and not {:#06x}",
+        "not BTF: it begins with {found:#06x} and not {:#06x}",
         super::BTF_MAGIC
     )]
     Magic {

@@ -89,7 +89,7 @@ fn check(file: &ElfFile) -> Result<(), EmbedError> {
     file.check_section_headers()?;
     let abi = file.abi();
     let why = if !file.is_relocatable() {
-        "it is no object file"
+        "not an object file"
     } else if (abi.arch, file.word()) != (Arch::X86_64, Word::W64) || !file.is_little_endian() {
         "only those of x86-64 are known"
     } else if !file.program_headers().is_empty() {

@@ -1,28 +1,74 @@
 //! Flame graphs, as one SVG that needs nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
 
-use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
+use inferno::flamegraph::{self, Options, TextTruncateDirection, from_lines};
+use unspool_files::Plain;
 
 use super::View;
 use super::folded::{Folded, without_end};
-use unspool_files::Plain;
-
-use crate::aggregate;
+use crate::aggregate::{self, Direction};
 use crate::completeness::Completeness;
-use crate::paths::{Paths, add};
+use crate::paths::{Path, Paths, add};
+
+/// How a flame graph is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Graph {
+    /// What stands at the root: the threads below their outermost functions, at the bottom; or the innermost
+    /// functions, at the top.
+    pub direction: Direction,
+    /// The greatest height, in pixels. Where stacks do not fit, recursion is collapsed: a path has each function
+    /// once, where it is called first. Where that does not suffice, further functions count for their callers.
+    pub max_height: usize,
+}
+
+impl Default for Graph {
+    fn default() -> Graph {
+        Graph {
+            direction: Direction::Callees,
+            max_height: 2000,
+        }
+    }
+}
+
+/// What inferno's font takes above and below the frames, in pixels, at most.
+const PADDING: usize = 98;
+/// The height of a frame.
+const FRAME_HEIGHT: usize = 16;
+
+impl Graph {
+    /// How many labels fit above one another. One row is inferno's, for all.
+    fn rows(self) -> usize {
+        let rows = self.max_height.saturating_sub(PADDING) / FRAME_HEIGHT;
+        rows.saturating_sub(1).max(1)
+    }
+
+    /// The options, with a note if recursion is collapsed.
+    fn options(self, view: &View<'_>, is_collapsed: bool) -> Options<'static> {
+        let mut options = options(view);
+        options.frame_height = FRAME_HEIGHT;
+        if self.direction == Direction::Callers {
+            options.direction = flamegraph::Direction::Inverted;
+        }
+        if is_collapsed && let Some(subtitle) = &mut options.subtitle {
+            subtitle.push_str("; recursion is collapsed");
+        }
+        options
+    }
+}
 
 /// Draws a flame graph. Without samples it says so.
 ///
 /// # Errors
 ///
 /// It cannot be written.
-pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
-    let lines = lines_of_at_least(Folded::new([view]), [least(view)], MOST_FRAMES);
-    let lines = lines.iter();
+pub fn write(out: &mut dyn Write, view: &View<'_>, graph: Graph) -> io::Result<()> {
+    let drawn = drawn([view], graph);
+    let lines = drawn.lines.iter();
     let lines = lines.map(|(line, [weight])| format!("{line} {weight}"));
-    draw(out, &lines.collect::<Vec<_>>(), options(view))
+    let options = graph.options(view, drawn.is_collapsed);
+    draw(out, &lines.collect::<Vec<_>>(), options)
 }
 
 /// Draws how the weight of each function differs from that in another view: red where it is more
@@ -36,9 +82,9 @@ pub fn write_difference(
     out: &mut dyn Write,
     before: &View<'_>,
     after: &View<'_>,
+    graph: Graph,
 ) -> io::Result<()> {
-    let views = [before, after];
-    let lines = lines_of_at_least(Folded::new(views), views.map(least), MOST_FRAMES);
+    let drawn = drawn([before, after], graph);
     let sum = |view: &View<'_>| -> u128 {
         let weights = view.samples.iter().map(|sample| sample.weight);
         weights.map(u128::from).sum()
@@ -48,9 +94,9 @@ pub fn write_difference(
         0 => 0,
         old_sum => u128::from(weight) * new_sum / old_sum,
     };
-    let lines = lines.iter();
+    let lines = drawn.lines.iter();
     let lines = lines.map(|(line, [old, new])| format!("{line} {} {new}", scaled(*old)));
-    let mut options = options(after);
+    let mut options = graph.options(after, drawn.is_collapsed);
     let completeness = options.subtitle.take().unwrap_or_default();
     options.subtitle = Some(format!(
         "red has a greater share of its own than before, blue a lesser; {completeness}"
@@ -71,60 +117,121 @@ fn least(view: &View<'_>) -> u64 {
     aggregate::total(&view.samples) / MOST_FRAMES_OF_A_ROW
 }
 
-/// The lines, without the weights, where functions with less than some weight in each view are not told
+/// What is drawn: lines without their weights.
+struct Drawn<const N: usize> {
+    lines: BTreeMap<String, [u64; N]>,
+    /// How many frames a graph of the lines has.
+    frames: usize,
+    /// Whether lines are cut to the rows that fit.
+    is_cut: bool,
+    is_collapsed: bool,
+}
+
+/// The lines that fit: with recursion if that fits, too.
+fn drawn<const N: usize>(views: [&View<'_>; N], graph: Graph) -> Drawn<N> {
+    let Folded { labels, mut paths } = Folded::new(views);
+    let least = views.map(least);
+    let fitted = |paths: Vec<Path<u32, N>>| {
+        let paths = paths
+            .into_iter()
+            .map(|path| directed(path, graph.direction));
+        let tree = Paths::new(paths.collect());
+        lines_of_at_least(&labels, &tree, least, graph.rows())
+    };
+    let whole = fitted(paths.clone());
+    if !whole.is_cut {
+        return whole;
+    }
+    paths.iter_mut().for_each(collapse);
+    Drawn {
+        is_collapsed: true,
+        ..fitted(paths)
+    }
+}
+
+/// A path from the root of the graph on.
+fn directed<const N: usize>(mut path: Path<u32, N>, direction: Direction) -> Path<u32, N> {
+    if direction == Direction::Callers {
+        path.steps.reverse();
+    }
+    path
+}
+
+/// Leaves each function once on a path, where it is called first.
+fn collapse<const N: usize>(path: &mut Path<u32, N>) {
+    let mut seen = HashSet::new();
+    let mut steps = path.steps.iter().copied();
+    // A function may be called as its thread is.
+    let thread = steps.next();
+    let functions = steps.filter(|function| seen.insert(*function));
+    path.steps = thread.into_iter().chain(functions).collect();
+}
+
+/// The lines where functions with less than some weight in each view are not told
 /// from their callers: with less than `least`, or than twice as much, and so on, until a graph of the lines has
-/// no more than `most` frames.
+/// no more than [`MOST_FRAMES`].
 fn lines_of_at_least<const N: usize>(
-    folded: Folded<N>,
+    labels: &[String],
+    tree: &Paths<u32, N>,
     mut least: [u64; N],
-    most: usize,
-) -> BTreeMap<String, [u64; N]> {
-    let tree = Paths::new(folded.paths);
+    rows: usize,
+) -> Drawn<N> {
     loop {
-        let (lines, frames) = lines(&folded.labels, &tree, least);
-        // Names of threads are told in any case.
+        let drawn = lines(labels, tree, least, rows);
+        // The first of a line is told in any case.
         let are_all = least.iter().all(|least| *least == u64::MAX);
-        if frames <= most || are_all {
-            return lines;
+        if drawn.frames <= MOST_FRAMES || are_all {
+            return drawn;
         }
         least = least.map(|least| least.max(1).saturating_mul(2));
     }
 }
 
-/// The lines of functions with some weight at least in one of the views, and how many frames a graph of them has.
+/// The lines of functions with some weight at least in one of the views.
 fn lines<const N: usize>(
     labels: &[String],
     tree: &Paths<u32, N>,
     least: [u64; N],
-) -> (BTreeMap<String, [u64; N]>, usize) {
+    rows: usize,
+) -> Drawn<N> {
     let label = |number: &u32| labels.get(*number as usize).map(String::as_str);
-    let mut lines = BTreeMap::new();
-    let mut frames = 0;
+    let mut drawn = Drawn {
+        lines: BTreeMap::new(),
+        frames: 0,
+        is_cut: false,
+        is_collapsed: false,
+    };
     let mut line = String::new();
-    // Each with the length of the line of its caller.
-    let mut waiting: Vec<_> = tree.root().branches().map(|thread| (0, thread)).collect();
-    while let Some((by, branch)) = waiting.pop() {
+    // Each with the length of the line of its caller, and how many labels that has.
+    let branches = tree.root().branches();
+    let mut waiting: Vec<_> = branches.map(|branch| (0, 0, branch)).collect();
+    while let Some((by, depth, branch)) = waiting.pop() {
         line.truncate(by);
         let total = branch.total();
         let mut pairs = total.iter().zip(least);
         let is_told = pairs.any(|(weight, least)| *weight >= least);
-        // A thread's name is told in any case.
+        // The first of a line, such as a thread's name, is told in any case.
         let steps = match is_told {
             true => branch.steps.len(),
             false => usize::from(by == 0),
         };
-        frames += steps;
-        line.extend(branch.steps.iter().take(steps).filter_map(label));
-        let own = if is_told { branch.own() } else { Some(total) };
+        let fitting = steps.min(rows - depth);
+        drawn.is_cut |= fitting < steps;
+        drawn.frames += fitting;
+        line.extend(branch.steps.iter().take(fitting).filter_map(label));
+        let goes_on = is_told && fitting == steps;
+        let own = if goes_on { branch.own() } else { Some(total) };
         if let Some(own) = own {
-            let sums = lines.entry(without_end(&line).to_owned()).or_insert([0; N]);
+            let line = without_end(&line).to_owned();
+            let sums = drawn.lines.entry(line).or_insert([0; N]);
             *sums = add(*sums, own);
         }
-        if is_told {
-            waiting.extend(branch.branches().map(|branch| (line.len(), branch)));
+        if goes_on {
+            let depth = depth + fitting;
+            waiting.extend(branch.branches().map(|branch| (line.len(), depth, branch)));
         }
     }
-    (lines, frames)
+    drawn
 }
 
 /// What fits above a graph of 1200 pixels.
@@ -154,11 +261,24 @@ fn options(view: &View<'_>) -> Options<'static> {
     options
 }
 
+/// Has a browser show the root, which is at the bottom.
+const SCROLL: &str =
+    "<script>window.scrollTo(0, document.documentElement.scrollHeight)</script></svg>";
+
 fn draw(out: &mut dyn Write, lines: &[String], mut options: Options<'_>) -> io::Result<()> {
+    let mut svg = Vec::new();
     if lines.is_empty() {
         // inferno takes that for an error.
         let nothing = ["(no samples) 1"];
-        return from_lines(&mut options, nothing, out);
+        from_lines(&mut options, nothing, &mut svg)?;
+    } else {
+        from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
     }
-    from_lines(&mut options, lines.iter().map(String::as_str), out)
+    match svg.trim_ascii_end().strip_suffix(b"</svg>") {
+        Some(open) if options.direction == flamegraph::Direction::Straight => {
+            out.write_all(open)?;
+            writeln!(out, "{SCROLL}")
+        }
+        _ => out.write_all(&svg),
+    }
 }

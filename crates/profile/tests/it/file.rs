@@ -199,7 +199,7 @@ fn what_is_no_profile_is_told() {
     let error = refused(b"PERFILE2 and more");
     assert_eq!(
         error.to_string(),
-        "it is no profile: it starts with \"PERFILE2\""
+        "not a profile: it starts with \"PERFILE2\""
     );
     assert!(matches!(refused(b""), FileError::NotAProfile { .. }));
     assert!(matches!(

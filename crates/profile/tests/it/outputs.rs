@@ -374,15 +374,76 @@ fn firefox_by_its_format() {
     }
 }
 
+#[cfg(feature = "flamegraph")]
+fn draw(out: &mut dyn std::io::Write, view: &View<'_>) -> std::io::Result<()> {
+    use unspool_profile::output::flamegraph::{self, Graph};
+    flamegraph::write(out, view, Graph::default())
+}
+
+/// Stacks that do not fit have each function once; if that does not suffice, they are cut. The graph of callers has
+/// the same paths the other way round.
+#[cfg(feature = "flamegraph")]
+#[test]
+fn a_flame_graph_is_no_higher_than_asked_for() {
+    use unspool_profile::aggregate::Direction;
+    use unspool_profile::output::flamegraph::{self, Graph};
+    let one = made::samples().remove(0);
+    let recursive = |depth: u32| Taken {
+        stack: (0..depth)
+            .map(|n| [made::LEAF, made::RECURSE][n as usize % 2])
+            .chain([made::MAIN])
+            .map(|function| (function, Evidence::Cfi))
+            .collect(),
+        ..one.clone()
+    };
+    let samples: Vec<_> = [1000, 1002, 30].map(recursive).into();
+    let total = 3 * one.weight;
+    let drawn = |direction, max_height| {
+        let graph = Graph {
+            direction,
+            max_height,
+        };
+        let svg = written(&made::profile(&samples), |out, view| {
+            flamegraph::write(out, view, graph)
+        });
+        let height = piped(
+            "/usr/bin/xmllint",
+            &["--xpath", "string(/*/@height)", "-"],
+            "libxml2-utils",
+            &svg,
+        );
+        let height: usize = String::from_utf8(height).unwrap().trim().parse().unwrap();
+        assert!(height <= max_height, "{height}");
+        (frames_of_graph(&svg), String::from_utf8(svg).unwrap())
+    };
+    let recursion = "recursion is collapsed";
+    let (whole, svg) = drawn(Direction::Callees, 20_000);
+    assert!(!svg.contains(recursion), "{whole:?}");
+    assert!(
+        whole.contains(&("leaf".to_owned(), one.weight)),
+        "{whole:?}"
+    );
+    let (low, svg) = drawn(Direction::Callees, 2000);
+    assert!(svg.contains(recursion) && svg.contains("window.scrollTo"));
+    for name in ["all", "main", "recurse", "leaf"] {
+        assert!(low.contains(&(name.to_owned(), total)), "{name}: {low:?}");
+    }
+    assert_eq!(low.len(), 5, "and the thread: {low:?}");
+    let (callers, svg) = drawn(Direction::Callers, 2000);
+    assert!(svg.contains("var inverted = true") && !svg.contains("window.scrollTo"));
+    assert_eq!(callers, low);
+    let (cut, _) = drawn(Direction::Callees, 150);
+    assert!(!cut.iter().any(|(name, _)| name == "leaf"), "{cut:?}");
+}
+
 /// Widths of a flame graph, which come as text, and well-formed XML by another parser.
 #[cfg(feature = "flamegraph")]
 #[test]
 fn a_flame_graph_has_all_functions() {
-    use unspool_profile::output::flamegraph;
     let mut samples = made::samples();
     // Beside the time off the CPU all others are too narrow to be drawn.
     samples.retain(|sample| sample.state == unspool_profile::State::OnCpu);
-    let svg = written(&made::profile(&samples), flamegraph::write);
+    let svg = written(&made::profile(&samples), draw);
     let text = ["--xpath", "//*[local-name()='text']/text()", "-"];
     let text = piped("/usr/bin/xmllint", &text, "libxml2-utils", &svg);
     let text = String::from_utf8(text).unwrap();
@@ -400,7 +461,7 @@ fn a_flame_graph_has_all_functions() {
         let name = path.last().unwrap().clone();
         assert!(frames.contains(&(name, weight)), "{path:?} {weight}");
     }
-    let none = written(&made::profile(&[]), flamegraph::write);
+    let none = written(&made::profile(&[]), draw);
     assert!(String::from_utf8(none).unwrap().contains("(no samples)"));
 }
 
@@ -408,7 +469,6 @@ fn a_flame_graph_has_all_functions() {
 #[cfg(feature = "flamegraph")]
 #[test]
 fn a_flame_graph_is_no_more_than_a_browser_can_take() {
-    use unspool_profile::output::flamegraph;
     let functions = [made::MAIN, made::RECURSE, made::WORK, made::LEAF];
     let one = made::samples().remove(0);
     let samples = (0..1000_usize).map(|n| Taken {
@@ -419,10 +479,7 @@ fn a_flame_graph_is_no_more_than_a_browser_can_take() {
             .collect(),
         ..one.clone()
     });
-    let svg = written(
-        &made::profile(&samples.collect::<Vec<_>>()),
-        flamegraph::write,
-    );
+    let svg = written(&made::profile(&samples.collect::<Vec<_>>()), draw);
     let frames = svg.windows(7).filter(|bytes| bytes == b"<title>").count();
     assert!((256..=10_000).contains(&frames), "{frames}");
 }
@@ -431,9 +488,8 @@ fn a_flame_graph_is_no_more_than_a_browser_can_take() {
 #[cfg(feature = "flamegraph")]
 #[test]
 fn what_is_too_narrow_counts_for_its_caller() {
-    use unspool_profile::output::flamegraph;
     let samples = made::samples();
-    let frames = frames_of_graph(&written(&made::profile(&samples), flamegraph::write));
+    let frames = frames_of_graph(&written(&made::profile(&samples), draw));
     let total: u64 = samples.iter().map(|sample| sample.weight).sum();
     let paths = paths(&samples);
     let mut left_out = 0;
@@ -458,7 +514,7 @@ fn what_is_too_narrow_counts_for_its_caller() {
 #[cfg(feature = "flamegraph")]
 #[test]
 fn what_is_too_narrow_in_a_difference_counts_for_its_caller() {
-    use unspool_profile::output::flamegraph;
+    use unspool_profile::output::flamegraph::{self, Graph};
     let after = made::samples();
     let mut before = after.clone();
     // In `main` of `worker`, from what is narrow to what is wide.
@@ -472,9 +528,9 @@ fn what_is_too_narrow_in_a_difference_counts_for_its_caller() {
             named: &named,
             samples,
         };
-        flamegraph::write_difference(out, &before, after)
+        flamegraph::write_difference(out, &before, after, Graph::default())
     });
-    let plain = written(&made::profile(&after), flamegraph::write);
+    let plain = written(&made::profile(&after), draw);
     assert_eq!(frames_of_graph(&svg), frames_of_graph(&plain));
     let titles = String::from_utf8(svg).unwrap();
     let title = |name: &str| {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use unspool_profile::aggregate::{self, CallTree, Direction};
 use unspool_profile::{
-    Completeness, End, FunctionId, Grouped, Module, Named, Sample, Selection, State, Step, Time,
+    Completeness, End, FunctionId, Grouped, Module, Named, Rate, Sample, Selection, State, Step,
+    Time,
 };
 
 use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
@@ -289,6 +290,26 @@ fn completeness_is_told_in_one_line() {
             .map(|sample| sample.stack.len() as u64)
             .sum::<u64>()
     );
+}
+
+/// Who gave a period is not advised to lower a frequency.
+#[test]
+fn advice_names_the_option_that_was_given() {
+    let behind = made::Taken {
+        end: End::NotUnwound,
+        ..made::samples().remove(0)
+    };
+    let profile = made::profile(&[behind]);
+    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let mut completeness = Completeness::new(&profile, &all);
+    for (rate, option) in [(Rate::Frequency(999), "-F"), (Rate::Period(10), "-c")] {
+        completeness.rate = rate;
+        let advice = completeness.advice();
+        let [advice] = advice.as_slice() else {
+            panic!("{advice:?}");
+        };
+        assert!(advice.text().contains(option), "{}", advice.text());
+    }
 }
 
 /// Where a copy ends too early tells nothing, and a reason is not named twice.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum CoreError {
     /// The file could not be opened or mapped.
-    #[error("cannot open {}", path.display())]
+    #[error("cannot read {}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum CoreError {
         encoding: u8,
     },
     /// An ELF file of another type.
-    #[error("ELF type {found}, not 4 (ET_CORE): this is no core file")]
+    #[error("ELF type {found}, not 4 (ET_CORE): not a core file")]
     NotCore {
         /// `e_type`.
         found: u16,

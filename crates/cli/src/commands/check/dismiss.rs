@@ -144,9 +144,7 @@ impl Dismissals {
         for (path, file) in &self.files {
             for line in file.unused() {
                 let path = path.display();
-                output::notice(&format_args!(
-                    "{path}:{line}: this suppresses nothing that was found"
-                ));
+                output::notice(&format_args!("{path}:{line}: suppresses no finding"));
             }
         }
         let Some(path) = &args.baseline else {

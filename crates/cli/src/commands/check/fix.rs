@@ -52,7 +52,7 @@ pub(super) fn print_diffs(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 pub(super) fn edit(path: &Path, args: &CheckArgs) -> anyhow::Result<String> {
     if !source::is_assembly(path) {
         bail!(
-            "{}: --diff shows edits of assembly source only, whose name would end in .s or .S: --fix a copy of this file, and compare what `unspool show` prints",
+            "{}: --diff shows edits of assembly source (.s, .S) only: --fix a copy, and compare what `unspool show` prints",
             path.display()
         );
     }

@@ -86,7 +86,7 @@ fn mended(file: &Arc<ElfFile>) -> anyhow::Result<Option<Vec<u8>>> {
     }
     if written.is_some() && (!last.refuted.is_subset(&before) || last.refuted == before) {
         bail!(
-            "{}: nothing is written, since other rows would be refuted then; this is a bug in unspool, please report it",
+            "{}: nothing is written, because other rows would be refuted: this is a bug in unspool, please report it",
             path.display()
         );
     }

@@ -107,18 +107,20 @@ fn rule(line: usize, text: &str) -> anyhow::Result<Rule> {
         "*" => None,
         word => match Code::named(word) {
             Some(code) => Some(code),
-            None => bail!("`{word}` is no finding; a line is `CFI010 FILE:FUNCTION REASON`"),
+            None => {
+                bail!("`{word}` is not a kind of finding: a line is `CFI010 FILE:FUNCTION REASON`")
+            }
         },
     };
     let place = words.next().and_then(|place| place.split_once(':'));
     let Some((file, function)) = place else {
         bail!(
-            "the place is missing; a line is `CFI010 FILE:FUNCTION REASON`, where * stands for anything"
+            "the place is missing: a line is `CFI010 FILE:FUNCTION REASON`, where * stands for anything"
         );
     };
     let reason = words.collect::<Vec<_>>().join(" ");
     if reason.is_empty() {
-        bail!("the reason is missing; a line is `CFI010 FILE:FUNCTION REASON`");
+        bail!("the reason is missing: a line is `CFI010 FILE:FUNCTION REASON`");
     }
     Ok(Rule {
         line,
@@ -180,7 +182,7 @@ impl Baseline {
             serde_json::from_str(&text).with_context(|| path.display().to_string())?;
         if (document.schema.as_str(), document.version) != (SCHEMA, 1) {
             bail!(
-                "{}: this is no baseline that is known here: write it anew by --write-baseline",
+                "{}: not a baseline: --write-baseline writes a new one",
                 path.display()
             );
         }

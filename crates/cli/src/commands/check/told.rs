@@ -183,7 +183,7 @@ fn writer(file: &ElfFile, source: Option<&str>) -> Option<String> {
                 Some((archive, _)) => archive.to_owned(),
                 None => whole.into_owned(),
             };
-            Some(format!("unspool synth {whole} --emit eh_frame -o OUT"))
+            Some(format!("unspool synth {whole} --into OUT"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `unspool compile --as native` and `--as c`.
+//! `unspool compile --emit native` and `--emit c`.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::output::{self, Failure};
 
 pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
     let [path] = args.files.as_slice() else {
-        bail!("--as native and --as c take one file");
+        bail!("--emit native and --emit c take one file");
     };
     if args.into.is_some() {
-        bail!("--into takes a table: leave out --as, or write the code to a file with --output");
+        bail!("--into takes a table: leave out --emit, or write the code to a file with --output");
     }
     let started = Instant::now();
     let (opened, store) = (super::super::open(path)?, Store::from_environment());

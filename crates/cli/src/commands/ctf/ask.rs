@@ -117,7 +117,7 @@ fn answer(
                 "{path}: the symbol {name:?} has no type there. GNU ld keeps the types of exported symbols only; `unspool ctf link *.o --into {path}` \
                  puts those of all into it, and `unspool ctf from-dwarf {path} --into {path}` does, if it was built with -g"
             )),
-            false => output::error(&format_args!("{path}: nothing there is called {name:?}")),
+            false => output::error(&format_args!("{path}: nothing is named {name:?}")),
         }
     }
     Ok(match is_found && is_clean {

@@ -42,7 +42,7 @@ pub(super) fn all(trials: &Trials) -> Vec<Check> {
 }
 
 fn recording(trials: &Trials) -> Check {
-    let check = |value: &str| Check::ok("record", "record -- CMD", value);
+    let check = |value: &str| Check::ok("record", "record CMD", value);
     match &trials.recording {
         Ok(recorded) => check("works").meaning(format!(
             "samples by {}, {}",

@@ -228,7 +228,7 @@ impl Draw for Screen {
         let (width, height) = size();
         let mut lines = vec![format!("unspool record, {status}; Ctrl-C ends it")];
         match top {
-            Some(top) => lines.extend(top.lines(height.saturating_sub(lines.len()))),
+            Some(top) => lines.extend(top.lines(width, height.saturating_sub(lines.len()))),
             None => lines.push("finding names …".to_owned()),
         }
         let mut text = "\x1b[H".to_owned();

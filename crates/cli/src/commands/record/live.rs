@@ -17,6 +17,7 @@ use unspool_symbols::{Detail, Finder, KernelSymbols, NameCache, Symbolizer};
 
 use super::display::Board;
 use crate::commands::report::{FileNames, percent, with_module};
+use crate::output::{self, Plain};
 
 /// Writes a profile to its file, and hands what was written to whoever reads along.
 pub(super) struct Copied {
@@ -208,6 +209,12 @@ impl Seen {
     }
 }
 
+/// A line of the list that fits.
+fn row_of(width: usize, shares: String, name: &str) -> String {
+    let room = width.saturating_sub(shares.len());
+    shares + &output::fit(&Plain(name).to_string(), room)
+}
+
 /// How many functions, and how many threads, are listed at most.
 const MOST: usize = 200;
 
@@ -224,19 +231,19 @@ struct Row {
 }
 
 impl Top {
-    /// So many lines at most: functions, and below them threads.
-    pub(super) fn lines(&self, height: usize) -> Vec<String> {
+    /// So many lines at most, of so many columns: functions, and below them threads.
+    pub(super) fn lines(&self, width: usize, height: usize) -> Vec<String> {
         let threads = self.threads.len().min(height / 4);
         let titles = 4;
         let functions = height.saturating_sub(threads + titles);
         let mut lines = vec![String::new(), "     own    total  function".to_owned()];
         lines.extend(self.functions.iter().take(functions).map(|row| {
             let Row { own, total, name } = row;
-            format!("{own:6.2} % {total:6.2} %  {name}")
+            row_of(width, format!("{own:6.2} % {total:6.2} %  "), name)
         }));
         lines.extend([String::new(), "   share  thread".to_owned()]);
         let threads = self.threads.iter().take(threads);
-        lines.extend(threads.map(|(share, name)| format!("{share:6.2} %  {name}")));
+        lines.extend(threads.map(|(share, name)| row_of(width, format!("{share:6.2} %  "), name)));
         lines.truncate(height);
         lines
     }

@@ -12,6 +12,9 @@ use crate::args::{Format, RecordArgs};
 use crate::commands::{exit_code, report};
 use crate::output::{self, Layout};
 
+/// What `unspool report` shows where no file is named.
+const DEFAULT_PROFILE: &str = "unspool.prof";
+
 /// How many files are named that could not be used.
 const MOST_FILES: usize = 10;
 
@@ -49,7 +52,7 @@ impl<'a> Told<'a> {
             "{path}: cannot write the profile; what it has so far can be read: {error}"
         ));
         if command_goes_on {
-            self.notice(&"the command goes on, and is not recorded any more");
+            self.notice(&"the command goes on, unrecorded");
         }
     }
 
@@ -71,13 +74,46 @@ impl<'a> Told<'a> {
             self.notice(&going_on(&summary.going_on));
         }
         if summary.completeness.lost > 0 {
-            self.notice(
-                &"samples were lost because the machine was too busy to take them in time: ask for fewer (-F)",
-            );
+            self.notice(&format_args!(
+                "samples were lost: the machine was too busy: {}",
+                summary.completeness.rate.remedy()
+            ));
+        }
+        if summary.completeness.samples() == 0 {
+            self.notice(&self.why_empty());
         }
         match self.args.format {
-            Format::Text => Ok(()),
-            Format::Json => self.document(summary, event),
+            Format::Text if summary.completeness.samples() == 0 => {}
+            Format::Text => self.notice(&format_args!("next: unspool report{}", self.profile())),
+            Format::Json => self.document(summary, event)?,
+        }
+        Ok(())
+    }
+
+    /// Why there is no sample, and what helps.
+    fn why_empty(&self) -> String {
+        let (what, remedy) = match (&self.args.event, self.args.off_cpu) {
+            (Some(event), false) => (format!("no {event} while it was recorded"), "another -e"),
+            (_, true) => (
+                "it neither ran nor woke up while it was recorded".to_owned(),
+                "`unspool stack PID` shows where it is now",
+            ),
+            (None, false) => (
+                "it did not run while it was recorded".to_owned(),
+                "--off-cpu shows where it waits, `unspool stack PID` where it is now",
+            ),
+        };
+        format!("no samples: {what}: {remedy}")
+    }
+
+    /// The profile as an argument of a command that would not find it by itself.
+    fn profile(&self) -> String {
+        let path = self.args.output.to_string_lossy();
+        let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
+        match &*path {
+            DEFAULT_PROFILE => String::new(),
+            path if path.chars().all(is_plain) => format!(" {path}"),
+            path => format!(" '{}'", path.replace('\'', r"'\''")),
         }
     }
 
@@ -143,8 +179,8 @@ fn going_on(processes: &[Begun]) -> String {
         others => format!(" and {others} more"),
     };
     let (what, them) = match processes.len() {
-        1 => ("a process that was begun meanwhile goes on, and is", "it"),
-        _ => ("processes that were begun meanwhile go on, and are", "them"),
+        1 => ("a process that started meanwhile goes on, and is", "it"),
+        _ => ("processes that started meanwhile go on, and are", "them"),
     };
     let (names, pids) = (names.join(", "), pids.join(","));
     format!("{what} not recorded any more: {names}{others}: record {them} with -p {pids}")

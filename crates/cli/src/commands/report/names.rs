@@ -29,7 +29,7 @@ impl FileNames {
             if named.file().is_none() && kept.contains(&number) {
                 let path = module.path.display();
                 output::notice(&format_args!(
-                    "{path}: what was recorded is not there any more; its functions have the names that were kept, without lines"
+                    "{path}: the recorded file is gone: functions have the names kept while recording, without lines"
                 ));
                 continue;
             }

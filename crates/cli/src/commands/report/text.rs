@@ -1,5 +1,6 @@
 //! A report as text.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -8,13 +9,11 @@ use unspool_profile::output::View;
 use unspool_profile::{Completeness, Function, FunctionId, Grouped, Rate, Step};
 
 use super::{percent, total};
-use crate::args::{By, ReportArgs, TreeKind};
-use crate::output::Plain;
+use crate::args::{By, ReportArgs, Sort, TreeKind};
+use crate::output::{self, Plain};
 
 /// How many lines the list has at most.
 const LISTED: usize = 40;
-/// How much of a name is shown however narrow the terminal, in characters.
-const SHORTEST: usize = 8;
 /// How wide the longest bar is.
 const BAR: usize = 12;
 
@@ -29,6 +28,7 @@ pub(super) fn print(
         view,
         total: total(view),
         least: args.min_percent,
+        sort: args.sort,
         width: width(&args.shown.output),
     };
     page.header()?;
@@ -42,6 +42,7 @@ pub(super) fn print(
         By::Function => page.functions()?,
         By::Module => page.modules()?,
         By::Thread => page.threads()?,
+        By::Process => page.processes()?,
     }
     match args.tree {
         TreeKind::None => Ok(()),
@@ -51,7 +52,7 @@ pub(super) fn print(
 }
 
 /// The columns of the terminal that is written to; elsewhere a line may be as long as it wants to.
-fn width(output: &Path) -> usize {
+pub(in crate::commands) fn width(output: &Path) -> usize {
     let is_standard = output.as_os_str() == "-";
     let size = is_standard.then(|| terminal_size::terminal_size_of(io::stdout()));
     size.flatten()
@@ -64,6 +65,7 @@ struct Page<'a> {
     total: u64,
     /// What has less of the total is left out, in percent.
     least: f64,
+    sort: Sort,
     width: usize,
 }
 
@@ -113,13 +115,19 @@ impl Page<'_> {
         let weights = aggregate::functions(named, &self.view.samples);
         self.list("function", weights, |id| {
             let function = named.functions().get(id.0 as usize);
-            function.map_or_else(String::new, with_module)
+            Listed {
+                name: function.map_or_else(String::new, with_module),
+                module: function.map_or("", |function| &function.module),
+            }
         })
     }
 
     fn modules(&mut self) -> io::Result<()> {
         let weights = aggregate::modules(self.view.named, &self.view.samples);
-        self.list("module", weights, ToOwned::to_owned)
+        self.list("module", weights, |module| Listed {
+            name: module.to_owned(),
+            module,
+        })
     }
 
     fn threads(&mut self) -> io::Result<()> {
@@ -127,27 +135,45 @@ impl Page<'_> {
         let weights = aggregate::threads(&self.view.samples);
         self.list("thread", weights, |id| {
             let thread = profile.thread(id);
-            thread.map_or_else(String::new, |t| format!("{} ({})", t.name, t.tid))
+            Listed::task(thread.map(|thread| (&*thread.name, thread.tid)))
         })
     }
 
-    fn list<K>(
+    fn processes(&mut self) -> io::Result<()> {
+        let profile = self.view.named.profile;
+        let weights = aggregate::processes(profile, &self.view.samples);
+        self.list("process", weights, |id| {
+            let process = profile.process(id);
+            Listed::task(process.map(|process| (&*process.name, process.pid)))
+        })
+    }
+
+    /// The heaviest, in the order that is asked for.
+    fn list<'n, K: Copy>(
         &mut self,
         what: &str,
-        weights: Vec<Weight<K>>,
-        name: impl Fn(K) -> String,
+        mut weights: Vec<Weight<K>>,
+        listed: impl Fn(K) -> Listed<'n>,
     ) -> io::Result<()> {
         writeln!(self.out, "\n     own    total  {:BAR$}  {what}", "")?;
-        let mut hidden = 0;
-        for (n, weight) in weights.into_iter().enumerate() {
+        if self.sort == Sort::Total {
+            weights.sort_by_key(|weight| Reverse((weight.total, weight.own)));
+        }
+        let all = weights.len();
+        weights.retain(|weight| self.percent(weight.own.max(weight.total)) >= self.least);
+        weights.truncate(LISTED);
+        let hidden = all - weights.len();
+        let mut rows: Vec<_> = weights.into_iter().map(|w| (listed(w.key), w)).collect();
+        match self.sort {
+            Sort::Own | Sort::Total => {}
+            Sort::Name => rows.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name)),
+            Sort::Module => rows.sort_by_key(|(listed, _)| listed.module),
+        }
+        for (listed, weight) in rows {
             let (own, all) = (self.percent(weight.own), self.percent(weight.total));
-            if n >= LISTED || own.max(all) < self.least {
-                hidden += 1;
-                continue;
-            }
             let mark = if weight.guessed > 0 { '~' } else { ' ' };
             let line = format!("{own:6.2} % {all:6.2} %{mark} {}  ", bar(own));
-            self.line(&line, &name(weight.key))?;
+            output::line(self.out, self.width, &line, &listed.name)?;
         }
         match hidden {
             0 => Ok(()),
@@ -157,22 +183,6 @@ impl Page<'_> {
 
     fn percent(&self, weight: u64) -> f64 {
         percent(weight, self.total)
-    }
-
-    /// A line that fits the terminal: what is too long of the name is cut.
-    fn line(&mut self, before: &str, name: &str) -> io::Result<()> {
-        let name = Plain(name).to_string();
-        let room = self
-            .width
-            .saturating_sub(before.chars().count())
-            .max(SHORTEST);
-        match name.chars().count() > room {
-            false => writeln!(self.out, "{before}{name}"),
-            true => {
-                let cut: String = name.chars().take(room - 1).collect();
-                writeln!(self.out, "{before}{cut}…")
-            }
-        }
     }
 
     fn tree(&mut self, title: &str, direction: Direction) -> io::Result<()> {
@@ -236,7 +246,24 @@ impl Page<'_> {
         };
         let indent = "  ".repeat(depth.min(MAX_INDENT));
         let line = format!("{:6.2} % {own}  {indent}", self.percent(total));
-        self.line(&line, &name)
+        output::line(self.out, self.width, &line, &name)
+    }
+}
+
+/// What a line of a list is of.
+struct Listed<'n> {
+    name: String,
+    /// What it is sorted by then; empty if it is of no module.
+    module: &'n str,
+}
+
+impl Listed<'_> {
+    /// A thread or a process.
+    fn task(task: Option<(&str, u32)>) -> Listed<'static> {
+        Listed {
+            name: task.map_or_else(String::new, |(name, id)| format!("{name} ({id})")),
+            module: "",
+        }
     }
 }
 

@@ -13,13 +13,12 @@ use unspool_sampling::Injected;
 use unspool_symbols::Finder;
 use unspool_unwind::tables::Store;
 
-use crate::args::ScriptArgs;
 use crate::commands;
 use crate::commands::recording::{is_whole, say, status};
 use crate::output;
 
 pub(super) fn run(
-    args: &ScriptArgs,
+    recording: &Path,
     file: &DataFile,
     path: &Path,
     store: Store,
@@ -27,12 +26,12 @@ pub(super) fn run(
     let metadata = path.metadata();
     anyhow::ensure!(
         !metadata.is_ok_and(|metadata| !metadata.is_file()),
-        "cannot write {}: it is no regular file",
+        "cannot write {}: not a regular file",
         path.display()
     );
     anyhow::ensure!(
-        !is_same(args.recording(), path),
-        "cannot write {}: it is the recording itself, whose stacks would be lost; name another file",
+        !is_same(recording, path),
+        "cannot write {}: it is the recording itself: name another file",
         path.display()
     );
     // What somebody's stacks tell is for nobody else, as with perf.
@@ -40,12 +39,11 @@ pub(super) fn run(
     let (injected, reading) = commands::write_by(path, Some(permissions), |out| {
         let out = BufWriter::new(out.try_clone()?);
         let injected = unspool_sampling::inject(file, out, Finder::from_environment(), store);
-        let (out, injected, reading) =
-            injected.with_context(|| args.recording().display().to_string())?;
+        let (out, injected, reading) = injected.with_context(|| recording.display().to_string())?;
         out.into_inner()?;
         Ok((injected, reading))
     })?;
-    say(args.recording(), file, &reading);
+    say(recording, file, &reading);
     tell(path, &injected);
     Ok(status(is_whole(file, &reading)))
 }

@@ -1,4 +1,4 @@
-//! `unspool verify FILE OUT.so` and `unspool verify --as native`: objects of machine code against the rows that they
+//! `unspool verify FILE OUT.so` and `unspool verify --emit native`: objects of machine code against the rows that they
 //! were made of.
 
 use std::io::Write;
@@ -263,7 +263,7 @@ fn prove_given(path: &Path, object_path: &Path) -> anyhow::Result<Proof> {
     let key = tables::own_key(&file);
     if object.key() != Some(native_key(&key)) {
         bail!(
-            "{}: it is of another module than {}, whose key is {key}",
+            "{}: the table of another module than {}, whose key is {key}",
             object_path.display(),
             path.display(),
         );

@@ -1,0 +1,125 @@
+//! Why no sample passes the filters of a report.
+
+use std::collections::BTreeSet;
+
+use unspool_profile::{Named, Profile, Sample, State};
+
+use super::selection;
+use crate::args::{Filters, OnOff};
+
+/// How many names are offered.
+const MAX_NAMES: usize = 5;
+
+/// Why no sample passes, and what does.
+pub(super) fn why(named: &Named<'_>, filters: &Filters) -> anyhow::Result<String> {
+    let profile = named.profile;
+    if profile.samples().is_empty() {
+        return Ok(
+            "no samples: it did not run while it was recorded: `unspool record --off-cpu` shows where it waits"
+                .to_owned(),
+        );
+    }
+    let is_off = |sample: &Sample| sample.state == State::OffCpu;
+    if filters.state == OnOff::Off && !profile.samples().iter().any(is_off) {
+        return Ok("no sample is off a CPU: `unspool record --off-cpu` records them".to_owned());
+    }
+    for (state, name) in [(OnOff::On, "on"), (OnOff::Off, "off")] {
+        if passes(named, filters, state)? {
+            return Ok(format!(
+                "no sample passes the filters: `--state {name}` shows those {name} a CPU"
+            ));
+        }
+    }
+    let each = each(profile, filters);
+    for (option, filter, remedy) in &each {
+        if !passes(named, filter, OnOff::On)? && !passes(named, filter, OnOff::Off)? {
+            return Ok(format!("no sample passes {option}{remedy}"));
+        }
+    }
+    let options: Vec<_> = each.iter().map(|(option, ..)| option.as_str()).collect();
+    Ok(format!(
+        "no sample passes all of {}: leave one out",
+        options.join(", ")
+    ))
+}
+
+fn passes(named: &Named<'_>, filters: &Filters, state: OnOff) -> anyhow::Result<bool> {
+    let filters = Filters {
+        state,
+        ..filters.clone()
+    };
+    Ok(!selection(named, &filters)?.samples(named).is_empty())
+}
+
+/// Each filter that is given, alone: its option, and what would pass.
+fn each(profile: &Profile, filters: &Filters) -> Vec<(String, Filters, String)> {
+    let mut each = Vec::new();
+    let option = |name: &str, values: &[String]| format!("--{name} {}", values.join(" "));
+    if !filters.thread.is_empty() {
+        let names = profile.threads().iter().map(|t| (&*t.name, t.tid));
+        let filter = Filters {
+            thread: filters.thread.clone(),
+            ..Filters::default()
+        };
+        each.push((option("thread", &filters.thread), filter, there_are(names)));
+    }
+    if !filters.process.is_empty() {
+        let names = profile.processes().iter().map(|p| (&*p.name, p.pid));
+        let filter = Filters {
+            process: filters.process.clone(),
+            ..Filters::default()
+        };
+        each.push((
+            option("process", &filters.process),
+            filter,
+            there_are(names),
+        ));
+    }
+    if filters.since.is_some() || filters.until.is_some() {
+        let filter = Filters {
+            since: filters.since,
+            until: filters.until,
+            ..Filters::default()
+        };
+        each.push(("--since, --until".to_owned(), filter, times(profile)));
+    }
+    if let Some(module) = &filters.module {
+        let filter = Filters {
+            module: Some(module.clone()),
+            ..Filters::default()
+        };
+        let remedy = ": name a file without its folder, as in `report --by module`";
+        each.push((format!("--module {module}"), filter, remedy.to_owned()));
+    }
+    if let Some(function) = &filters.function {
+        let filter = Filters {
+            function: Some(function.clone()),
+            ..Filters::default()
+        };
+        each.push((format!("--function {function}"), filter, String::new()));
+    }
+    each
+}
+
+fn there_are<'n>(names: impl Iterator<Item = (&'n str, u32)>) -> String {
+    let names: BTreeSet<_> = names.collect();
+    let more = names.len().saturating_sub(MAX_NAMES);
+    let names = names.iter().take(MAX_NAMES);
+    let names: Vec<_> = names.map(|(name, id)| format!("{name} ({id})")).collect();
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(": there are {}{more}", names.join(", "))
+}
+
+/// The time of the samples, in seconds after the start.
+#[expect(clippy::cast_precision_loss, reason = "it is shown with three digits")]
+fn times(profile: &Profile) -> String {
+    let start = profile.meta().clock.0;
+    let times = profile.samples().iter().map(|sample| sample.time.0);
+    let seconds = |time: u64| time.saturating_sub(start) as f64 / 1e9;
+    let (first, last) = (times.clone().min(), times.max());
+    let (first, last) = (first.map_or(0.0, seconds), last.map_or(0.0, seconds));
+    format!(": the samples are from {first:.3} s to {last:.3} s")
+}
