@@ -353,7 +353,9 @@ fn tables_of_another_version_in_the_cache_are_made_anew_without_a_word() {
         let name = |path: &PathBuf| {
             path.to_str().unwrap().ends_with(".args.unspool") && !path.is_symlink()
         };
-        files.filter(name).collect()
+        let mut tables: Vec<PathBuf> = files.filter(name).collect();
+        tables.sort();
+        tables
     };
     let made: Vec<_> = tables().iter().map(|at| fs::read(at).unwrap()).collect();
     assert!(!made.is_empty());

@@ -1,4 +1,5 @@
 //! Files that others change while they are mapped, and places that outputs go to.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};

@@ -75,8 +75,8 @@ fn the_environment_says_how_much_memory_rules_have() {
         let mut command = with_library(&program);
         let command = command
             // No tables but its own: what it yields is how many came later.
-            .env("HOME", "/nonexistent")
-            .env("XDG_CACHE_HOME", "/nonexistent")
+            .env("HOME", "/dev/null")
+            .env("XDG_CACHE_HOME", "/dev/null")
             .env("UNSPOOL_RULES", value)
             .env("UNSPOOL_STATS", "1");
         let output = command.output().unwrap();

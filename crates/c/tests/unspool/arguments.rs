@@ -59,8 +59,8 @@ fn a_program_reads_its_own_arguments() {
     // Without the table nothing is known.
     let mut command: Command = with_library(&program);
     command
-        .env("XDG_CACHE_HOME", "/nonexistent")
-        .env("HOME", "/nonexistent");
+        .env("XDG_CACHE_HOME", "/dev/null")
+        .env("HOME", "/dev/null");
     assert_eq!(stdout(&mut command), "");
 }
 

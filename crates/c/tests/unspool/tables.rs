@@ -16,8 +16,8 @@ fn prepare(program: &Path, variable: &str, value: &Path) -> String {
     let mut command: Command = with_library(program);
     command
         .env_remove("UNSPOOL_TABLE_PATH")
-        .env("HOME", "/nonexistent")
-        .env("XDG_CACHE_HOME", "/nonexistent")
+        .env("HOME", "/dev/null")
+        .env("XDG_CACHE_HOME", "/dev/null")
         .env(variable, value);
     stdout(&mut command)
 }
@@ -58,9 +58,9 @@ fn embed_table(path: &Path) {
 #[test]
 fn a_table_in_the_module_itself() {
     let (program, _, _) = with_table();
-    assert_eq!(prepare(&program, "HOME", Path::new("/nonexistent")), NONE);
+    assert_eq!(prepare(&program, "HOME", Path::new("/dev/null")), NONE);
     embed_table(&program);
-    assert_eq!(prepare(&program, "HOME", Path::new("/nonexistent")), FOUND);
+    assert_eq!(prepare(&program, "HOME", Path::new("/dev/null")), FOUND);
 }
 
 /// The table of a library outlives it: the library may come again.
@@ -82,8 +82,8 @@ fn a_table_in_a_library_that_is_unloaded() {
     });
     embed_table(&library);
     let mut command = with_library(&program);
-    command.env("HOME", "/nonexistent").args([library, other]);
-    command.env("XDG_CACHE_HOME", "/nonexistent");
+    command.env("HOME", "/dev/null").args([library, other]);
+    command.env("XDG_CACHE_HOME", "/dev/null");
     assert_eq!(stdout(&mut command), "1 tables; same\n");
 }
 

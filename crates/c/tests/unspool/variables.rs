@@ -136,7 +136,7 @@ fn told_with_gdb(program: &Path, stop: &str) -> (Lines, Value) {
     gdb.args(["-nx", "-batch", "-x"]);
     gdb.arg(cli_test_file("locals/variables.py")).arg(program);
     gdb.env("STOP", stop).env("OUT", &known).env("TOLD", &told);
-    gdb.env("XDG_CACHE_HOME", "/nonexistent");
+    gdb.env("XDG_CACHE_HOME", "/dev/null");
     let output = gdb.output().unwrap();
     let known = fs::read(&known).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     (Lines::read(&told), serde_json::from_slice(&known).unwrap())
@@ -274,7 +274,7 @@ fn tables_of_arguments_are_used() {
 fn told_by(program: &Path) -> Lines {
     let told = programs::scratch("told");
     let mut command = with_library(program);
-    command.env("XDG_CACHE_HOME", "/nonexistent");
+    command.env("XDG_CACHE_HOME", "/dev/null");
     stdout(command.env("TOLD", &told));
     Lines::read(&told)
 }

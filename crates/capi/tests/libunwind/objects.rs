@@ -62,11 +62,13 @@ impl Cache {
         self.home.join("unspool")
     }
 
-    /// The only object.
+    /// The only object, which a link with the build ID's name leads to.
     fn object(&self) -> PathBuf {
-        let mut entries = fs::read_dir(self.folder()).unwrap();
-        let object = entries.next().unwrap().unwrap().path();
-        assert!(entries.next().is_none());
+        let entries = fs::read_dir(self.folder()).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let mut objects = paths.filter(|path| !path.is_symlink());
+        let object = objects.next().unwrap();
+        assert!(objects.next().is_none());
         object
     }
 

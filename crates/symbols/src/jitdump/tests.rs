@@ -277,7 +277,7 @@ fn what_is_no_jitdump() {
     let mut other = sample(true);
     other[4] = 2;
     for (bytes, expected) in [
-        (&b""[..], "no jitdump"),
+        (&b""[..], "not a jitdump"),
         (b"\x7fELF\x02\x01\x01", "0x464c457f"),
         (&other, "version 2"),
         (&sample(true)[..44], "within its header of 48"),

@@ -102,12 +102,7 @@ fn answer(
     })?;
     let is_found = !all.is_empty();
     if format == Format::Json {
-        output::write_document(
-            &mut out,
-            output::Layout::Pretty,
-            schema,
-            &json!({ list: all }),
-        )?;
+        output::document(schema, &json!({ list: all }))?;
     }
     out.flush()?;
     if !is_found {

@@ -14,7 +14,7 @@ use super::input::SymbolNames;
 use super::loaded::{self, Loaded};
 use crate::args::Format;
 use crate::args::ctf::CtfDiffArgs;
-use crate::output::{self, Failure, Layout, Plain};
+use crate::output::{self, Failure, Plain};
 
 pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
     let (changes, is_clean) = loaded::with_types(&args.old, |old| {
@@ -26,12 +26,14 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
             Ok((changes, old.is_clean && new.is_clean))
         })
     })?;
-    let mut out = output::text();
     match args.format {
-        Format::Text => text(&mut out, &changes)?,
-        Format::Json => json(&mut out, &changes)?,
+        Format::Text => {
+            let mut out = output::text();
+            text(&mut out, &changes)?;
+            out.flush()?;
+        }
+        Format::Json => json(&changes)?,
     }
-    out.flush()?;
     Ok(match is_clean && count(&changes, Effect::Breaks) == 0 {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(Failure::FINDINGS),
@@ -157,7 +159,7 @@ fn text(out: &mut dyn Write, changes: &[Change]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn json(out: &mut dyn Write, changes: &[Change]) -> anyhow::Result<()> {
+fn json(changes: &[Change]) -> anyhow::Result<()> {
     let all = changes.iter().map(|change| {
         json!({
             "effect": word(change.effect),
@@ -170,10 +172,5 @@ fn json(out: &mut dyn Write, changes: &[Change]) -> anyhow::Result<()> {
         "breaks": count(changes, Effect::Breaks) > 0,
         "changes": all.collect::<Vec<_>>(),
     });
-    Ok(output::write_document(
-        out,
-        Layout::Pretty,
-        "ctf-diff",
-        &body,
-    )?)
+    Ok(output::document("ctf-diff", &body)?)
 }

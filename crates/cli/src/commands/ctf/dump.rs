@@ -51,7 +51,7 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
     })?;
     if args.form == DumpForm::Json {
         let body = json!({ "files": files });
-        output::write_document(&mut out, Layout::Rows, "ctf-dump", &body)?;
+        output::write_document(&mut output::results(), Layout::Rows, "ctf-dump", &body)?;
     }
     out.flush()?;
     Ok(match is_clean {
