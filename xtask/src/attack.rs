@@ -703,7 +703,7 @@ fn poisoned_cache(scene: &Scene) -> Result<(), Error> {
     };
     let (honest, strange) = (
         build("honest", "-DROOM=64")?,
-        build("strange", "-DROOM=4000")?,
+        build("poisoned", "-DROOM=4000")?,
     );
     chown(&strange, Some(STRANGER), Some(STRANGER))?;
     let plain = scene.begin(STRANGER, &strange, &[])?;

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 #[path = "stack/build.rs"]
 #[allow(dead_code, reason = "shared with the tests of `unspool stack`")]
@@ -214,6 +215,21 @@ fn a_table_in_the_file_is_the_one_that_is_proven() {
     let rows = &mut table[usize::try_from(rows).unwrap()..];
     let offset = rows.iter_mut().take(8).find(|byte| **byte == 8).unwrap();
     *offset = 40;
+    fs::write(&path, &bytes).unwrap();
+    refused(
+        &directory,
+        &["verify", own],
+        &[own, "its digest is another"],
+    );
+
+    // Whoever changes a row can change the digest as well.
+    let table = bytes.windows(8).position(|eight| eight == b"unspool\0");
+    let table = &mut bytes[table.unwrap()..];
+    let length = u32::from_le_bytes(*table[24..].first_chunk().unwrap());
+    let table = &mut table[..usize::try_from(length).unwrap()];
+    table[32..64].fill(0);
+    let digest = Sha256::digest(&table);
+    table[32..64].copy_from_slice(&digest);
     fs::write(&path, bytes).unwrap();
     let (out, _) = run(&directory, &["verify", own], 1);
     assert!(out.contains(": another row\n"), "{out}");

@@ -120,7 +120,7 @@ pub enum OpenError {
     /// length does not fit.
     #[error("section `{}` is unknown, missing, given twice or has a bad place or length", tag_text(.0))]
     Section([u8; 4]),
-    /// The bytes are not those that were written; of [`check_digest`](crate::check_digest) only.
+    /// The bytes are not those that were written; of [`crate::check_digest`] only.
     #[error(
         "the table was changed or damaged since it was written: its digest is another; compile it again"
     )]

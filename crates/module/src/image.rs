@@ -136,9 +136,11 @@ impl Image {
     }
 
     /// Whether the bytes that were read so far are those that the file had when it was opened, as far as its state tells.
+    /// Those in this process's own memory are.
     pub(crate) fn check(&self, path: &Path, state: Option<FileState>) -> Result<(), ModuleError> {
-        let Image::File(map) = self else {
-            return Ok(());
+        let map = match self {
+            Image::File(map) if map.is_mapped() => map,
+            _ => return Ok(()),
         };
         let now = fs::metadata(path).map(|metadata| FileState::new(&metadata));
         // What the path leads to can be another file by now, which says nothing.
