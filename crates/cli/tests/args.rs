@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use unspool_module::ElfFile;
 use xtask::packages;
 
 /// A program that is killed.
@@ -337,6 +338,11 @@ fn tables_of_another_version_in_the_cache_are_made_anew_without_a_word() {
     let folder = tempfile::tempdir().unwrap();
     let cache = tempfile::tempdir().unwrap();
     build("arguments", &["-O2"], folder.path());
+    // What is made of a file that was written just now is not kept.
+    let program = folder.path().join("program");
+    while ElfFile::open(&program).unwrap().stamp().is_none() {
+        std::thread::yield_now();
+    }
     // Addresses are others in each run.
     let certainties = |report: &Value| -> Vec<(String, Vec<Value>)> {
         let frames = with_arguments(report).into_iter();
