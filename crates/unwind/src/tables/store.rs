@@ -23,7 +23,7 @@ use std::{env, process};
 
 use unspool_compact::layout::MAGIC;
 use unspool_compact::{Compiled, Corrupt, OpenError};
-use unspool_files::Map;
+use unspool_files::{Map, is_stranger};
 use unspool_module::{BuildId, ContentKey, DebugFiles, ElfFile, TableKey, variable};
 use unspool_native::ObjectError;
 
@@ -869,14 +869,13 @@ fn io_error(path: &Path, error: io::Error) -> StoreError {
 
 /// Refuses what somebody else could have written.
 fn check_trust(path: &Path, metadata: &fs::Metadata) -> Result<(), StoreError> {
-    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
-    if is_trusted_owner(owner) && mode & 0o022 == 0 {
+    if !is_stranger(metadata) {
         return Ok(());
     }
     Err(StoreError::Untrusted {
         path: path.to_path_buf(),
-        owner,
-        mode,
+        owner: metadata.uid(),
+        mode: metadata.mode() & 0o777,
     })
 }
 
