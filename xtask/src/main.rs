@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
 use xtask::{
-    Error, attack, bad_frames, bench_peers, capi, corpus, ctf_compare, ctf_suite, outline,
-    packages, script_compare, sframe_suite, sweep,
+    Error, attack, bad_frames, bench_peers, capi, corpus, ctf_compare, ctf_suite, demangle,
+    outline, packages, script_compare, sframe_suite, sweep,
 };
 
 const USAGE: &str = "\
@@ -47,6 +47,9 @@ usage: cargo xtask TASK
                               as ld does: sizes, times, dumps (docs/ctf.md); --help says more
   ctf-suite                   build binutils 2.47 from Debian's source, and hold its tests of CTF against our
                               dumping, linking and errors (docs/ctf.md); --help says more
+  demangle [--names FILE] [PATH...]
+                              compare the readable names of all C++ and Rust symbols below PATH (default:
+                              the whole machine) with those of c++filt; --help says more
   outline FILE...             in how few bytes .eh_frame can say its rows, and what outlined
                               instructions would take (docs/native.md)
 ";
@@ -161,6 +164,14 @@ fn run() -> Result<ExitCode, Error> {
             }
             packages::setup(&mut io::stdout().lock())?;
             ctf_compare::run(args.into_iter(), &mut io::stdout().lock())?
+        }
+        Some("demangle") => {
+            let args: Vec<OsString> = args.collect();
+            if args.iter().any(|arg| arg == "--help") {
+                io::stdout().write_all(demangle::HELP.as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            demangle::run(args.into_iter(), &mut io::stdout().lock())?
         }
         Some("outline") => {
             outline::run(args, &mut io::stdout().lock())?;

@@ -15,7 +15,7 @@ use crate::compare::{Report, compare_file};
 use crate::elf;
 
 /// Where a Debian machine keeps programs and libraries.
-const DEFAULT: [&str; 11] = [
+pub(crate) const DEFAULT: [&str; 11] = [
     "/usr/lib",
     "/usr/lib32",
     "/usr/lib64",

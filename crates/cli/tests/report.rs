@@ -744,3 +744,62 @@ fn a_closed_pipe_is_no_error() {
     assert!(output.status.success(), "{output:?}");
     assert!(output.stderr.is_empty());
 }
+
+/// Functions of other names than the short ones that debug information has of them.
+const HIDDEN: &str = "\
+namespace app {
+int a(int n) { auto f = [](int n) { return n + 1; }; return f(n); }
+int b(int n) { auto f = [](int n) { return n + 2; }; return f(n); }
+namespace { struct Worker { int run(int n) const { return n; } }; }
+int work(int n) { return Worker().run(n); }
+}
+int main() { return app::a(1) + app::b(2) + app::work(3); }
+";
+
+#[test]
+fn a_function_has_one_name_whatever_is_known_of_it() {
+    const FUNCTIONS: [&str; 3] = [
+        "_ZZN3app1aEiENKUliE_clEi",
+        "_ZZN3app1bEiENKUliE_clEi",
+        "_ZNK3app12_GLOBAL__N_16Worker3runEi",
+    ];
+    let folder = folder("one_name");
+    let (source, program) = (folder.join("hidden.cpp"), folder.join("hidden"));
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    fs::write(&source, HIDDEN).unwrap();
+    let (input, output) = (path(&source), path(&program));
+    let arguments = ["-g", "-O0", "-Wl,--build-id", &input, "-o", &output];
+    tool("g++", "g++", &arguments);
+    let starts = FUNCTIONS.map(|name| symbol(&program, name).0);
+    let profile = path(&folder.join("unspool.prof"));
+    let stacks = FUNCTIONS.each_ref().map(|name| [*name, "main"]);
+    let stacks = stacks.each_ref().map(|stack| (&stack[..], 10));
+    record(Path::new(&profile), &program, &stacks);
+    let functions = |arguments: &[&str]| {
+        let arguments = [&["report", &profile, "--format", "json"], arguments].concat();
+        let printed = unspool(&arguments).stdout;
+        let json: Value = serde_json::from_slice(&printed).unwrap();
+        let all = json["functions"].as_array().unwrap().iter();
+        let mut names: Vec<_> = (all.map(|one| one["function"].as_str().unwrap().to_owned()))
+            .filter(|name| name != "main")
+            .collect();
+        names.sort();
+        names
+    };
+    let mut expected = FUNCTIONS.map(|name| {
+        let readable = tool("c++filt", "binutils", &[name]);
+        readable.trim().to_owned()
+    });
+    expected.sort();
+    assert_eq!(functions(&[]), expected);
+    assert_eq!(functions(&["--no-lines"]), expected);
+
+    // Without symbols they are as many.
+    tool("strip", "binutils", &[&output]);
+    let unnamed = starts.map(|start| format!("hidden+{start:#x}"));
+    let without = functions(&[]);
+    assert!(
+        unnamed.iter().all(|name| without.contains(name)),
+        "{without:?}"
+    );
+}

@@ -8,7 +8,6 @@ mod build_id;
 mod container;
 mod contents;
 mod debug_file;
-mod demangle;
 mod dynamic;
 mod elf;
 mod embed;
@@ -27,13 +26,13 @@ mod symbol_sources;
 mod symbols;
 mod symtab;
 mod sys;
+mod unwind_entries;
 mod unwind_sections;
 
 pub use archive::{Archive, ElfMember};
 pub use build_id::{BuildId, ContentKey, TableKey};
 pub use container::Container;
 pub use debug_file::{DebugFiles, SearchRoots};
-pub use demangle::{Signature, demangle};
 pub use elf::ElfFile;
 pub use embed::{
     EmbedError, NewEhFrame, eh_frame_of_object, embed, embed_eh_frame, embed_sframe,
@@ -48,6 +47,8 @@ pub use relocate::RelocationError;
 pub use section::{FoundBy, Section, SectionInfo};
 pub use segment::{Mapping, Segment};
 pub use symbols::{Binding, Preference, Symbol, Symbols};
+pub use unspool_demangle::{Signature, demangle};
+pub use unwind_entries::{UnwindEntries, name_of_unnamed};
 
 /// What the kernel adds to the path of a file that was removed while it was mapped (proc(5)).
 pub const DELETED: &str = " (deleted)";

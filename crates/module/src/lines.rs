@@ -3,6 +3,7 @@
 //! The work is addr2line's. Its own loader is not used: it reads by path only, decompresses
 //! without a bound, prints to standard error, and takes relocatable files for laid out at 0.
 
+use std::cell::RefCell;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,15 +15,17 @@ use gimli::{
 };
 use self_cell::self_cell;
 use typed_arena::Arena;
+use unspool_demangle::Signature;
 use unspool_ir::Vaddr;
 
 use crate::debug_file::DebugFiles;
-use crate::demangle::Signature;
 use crate::elf::ElfFile;
 use crate::error::ModuleError;
+use qualified::QualifiedNames;
 
 mod assembled;
 mod part;
+mod qualified;
 
 pub use assembled::assembled;
 
@@ -85,6 +88,7 @@ struct Resolver<'a> {
     /// Whether `context` knows only the units of the addresses that were announced.
     is_part: bool,
     package: Option<DwarfPackage<Slice<'a>>>,
+    names: RefCell<QualifiedNames<'a>>,
 }
 
 self_cell!(
@@ -229,6 +233,7 @@ fn load(files: Files, addresses: &[Vaddr]) -> Result<Loaded, ModuleError> {
             context,
             is_part,
             package: sources.package.as_ref().map(package_of).transpose()?,
+            names: RefCell::default(),
         })
     })
 }
@@ -338,13 +343,10 @@ impl<'a> Resolver<'a> {
         };
         let mut frames = Vec::new();
         while let (Some(frame), true) = (found.next().map_err(failed)?, frames.len() < MAX_FRAMES) {
-            let name = frame
-                .function
-                .as_ref()
-                .and_then(|name| name.raw_name().ok());
+            let function = self.name(sources.files.signature, addr, &frame);
             let place = frame.location;
             frames.push(InlineFrame {
-                function: name.map(|name| sources.files.signature.demangle(&name).into_owned()),
+                function,
                 file: place
                     .as_ref()
                     .and_then(|place| place.file)
@@ -354,6 +356,26 @@ impl<'a> Resolver<'a> {
             });
         }
         Ok(frames)
+    }
+
+    /// The readable name of a function: of C++ with the scopes that it is in.
+    fn name(
+        &self,
+        signature: Signature,
+        addr: Vaddr,
+        frame: &addr2line::Frame<'_, Slice<'a>>,
+    ) -> Option<String> {
+        let function = frame.function.as_ref()?;
+        let name = function.raw_name().ok()?;
+        let is_plain = function.language.is_some_and(is_cxx) && !name.starts_with("_Z");
+        if is_plain
+            && let Some(offset) = frame.dw_die_offset
+            && let LookupResult::Output(Some(unit)) = self.context.find_dwarf_and_unit(addr.0)
+            && let Some(qualified) = self.names.borrow_mut().name(unit, offset, signature)
+        {
+            return Some(String::from(&*qualified));
+        }
+        Some(signature.demangle(&name).into_owned())
     }
 
     /// The debug information of one compilation unit that is in a file of its own.
@@ -386,6 +408,18 @@ impl<'a> Resolver<'a> {
         dwarf.make_dwo(&load.parent);
         Ok(Some(dwarf))
     }
+}
+
+fn is_cxx(language: gimli::DwLang) -> bool {
+    matches!(
+        language,
+        gimli::DW_LANG_C_plus_plus
+            | gimli::DW_LANG_C_plus_plus_03
+            | gimli::DW_LANG_C_plus_plus_11
+            | gimli::DW_LANG_C_plus_plus_14
+            | gimli::DW_LANG_C_plus_plus_17
+            | gimli::DW_LANG_C_plus_plus_20
+    )
 }
 
 fn first_unit(dwarf: &Dwarf<Slice<'_>>) -> gimli::Result<Option<gimli::DwoId>> {

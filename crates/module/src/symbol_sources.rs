@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use object::elf;
-use unspool_ir::Arch;
+use unspool_ir::{Arch, Vaddr};
 
 use crate::dynamic::DynamicSymbols;
 use crate::elf::ElfFile;
@@ -16,6 +16,7 @@ use crate::image::Image;
 use crate::plt;
 use crate::symbols::{Binding, Collected, Entry, Names, Wanted};
 use crate::symtab::{Place, RawSymbol, SymbolTable};
+use crate::unwind_entries::UnwindEntries;
 
 /// The embedded symbol file may take this many bytes decompressed.
 const MAX_EMBEDDED: u64 = 256 << 20;
@@ -46,7 +47,22 @@ pub(crate) fn collect(file: &ElfFile, debug: Option<&ElfFile>, wanted: &mut Want
         Ok(stubs) => add_stubs(&mut found, file, &stubs),
         Err(error) => found.problems.push(error),
     }
+    found.begins = begins(file, &found.entries);
     found
+}
+
+/// Where the first entry of the unwind tables behind each symbol without a size begins.
+fn begins(file: &ElfFile, symbols: &[Entry]) -> Vec<u64> {
+    let mut unsized_symbols = symbols.iter().filter(|entry| entry.size == 0).peekable();
+    if unsized_symbols.peek().is_none() {
+        return Vec::new();
+    }
+    let table = UnwindEntries::new(file);
+    let next = |symbol: &Entry| table.next(Vaddr(symbol.address)).map(|begin| begin.0);
+    let mut begins: Vec<u64> = unsized_symbols.filter_map(next).collect();
+    begins.sort_unstable();
+    begins.dedup();
+    begins
 }
 
 /// Where code is: of sections, because there is padding between them that has no symbol.

@@ -6,9 +6,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use unspool_demangle::Signature;
 use unspool_ir::Vaddr;
 
-use crate::demangle::Signature;
 use crate::elf::{ElfFile, MAX_NAME, is_string_at, slice, string_at};
 use crate::error::ModuleError;
 use crate::image::Image;
@@ -144,6 +144,9 @@ pub(crate) struct Collected {
     pub(crate) problems: Vec<ModuleError>,
     /// Where an unsized symbol ends at the latest: the ranges of code sections, sorted.
     pub(crate) code: Vec<Range<u64>>,
+    /// Where entries of the unwind tables begin, as far as symbols are without a size: each that
+    /// comes first behind such a symbol, sorted.
+    pub(crate) begins: Vec<u64>,
 }
 
 /// Which symbols are wanted.
@@ -307,7 +310,7 @@ impl Symbols {
         let layers = [
             flatten(&entries, |e| e.is_function && e.size > 0),
             flatten(&entries, |e| !e.is_function && e.size > 0),
-            unsized_spans(&entries, &found.code),
+            unsized_spans(&entries, &found),
         ];
         Symbols {
             entries,
@@ -320,8 +323,8 @@ impl Symbols {
     /// The symbol that `addr` belongs to.
     ///
     /// A function whose size covers the address comes before a label whose size does, and that
-    /// before a symbol without a size, which reaches to the next symbol or to the end of its
-    /// section. Of several that cover the address the one that starts last is taken; of several
+    /// before a symbol without a size, which reaches to the next symbol, to the next entry of the
+    /// unwind tables, or to the end of its section. Of several that cover the address the one that starts last is taken; of several
     /// that start there, that of the [`Preference`]. An address between two symbols belongs to neither.
     #[must_use]
     pub fn lookup(&self, addr: Vaddr) -> Option<Symbol<'_>> {
@@ -438,8 +441,9 @@ impl Cut {
     }
 }
 
-/// A symbol without a size reaches to the next symbol of any kind, but not out of its section.
-fn unsized_spans(entries: &[Entry], code: &[Range<u64>]) -> Vec<Span> {
+/// A symbol without a size reaches to the next symbol of any kind, but not into another entry of
+/// the unwind tables, nor out of its section.
+fn unsized_spans(entries: &[Entry], Collected { code, begins, .. }: &Collected) -> Vec<Span> {
     let mut spans = Vec::new();
     for (index, group) in groups(entries) {
         let Some(best) = group.iter().rposition(|entry| entry.size == 0) else {
@@ -451,6 +455,8 @@ fn unsized_spans(entries: &[Entry], code: &[Range<u64>]) -> Vec<Span> {
         let next = entries
             .get(index + group.len())
             .map_or(u64::MAX, |entry| entry.address);
+        let after = begins.partition_point(|begin| *begin <= start);
+        let entry = begins.get(after).copied().unwrap_or(u64::MAX);
         let before = code.partition_point(|range| range.start <= start);
         let section = before.checked_sub(1).and_then(|at| code.get(at));
         let Some(section) = section.filter(|range| range.contains(&start)) else {
@@ -458,7 +464,7 @@ fn unsized_spans(entries: &[Entry], code: &[Range<u64>]) -> Vec<Span> {
         };
         spans.push(Span {
             start,
-            end: next.min(section.end),
+            end: next.min(section.end).min(entry),
             entry: index + best,
         });
     }
@@ -514,6 +520,7 @@ mod tests {
             }],
             problems: Vec::new(),
             code: std::iter::once(0x10..0x100).collect(),
+            begins: vec![0x30, 0x80],
         };
         Symbols::from_collected(found, Preference::default())
     }
@@ -590,6 +597,20 @@ mod tests {
                 (0xff, "end"),
                 (0x100, "-"),
                 (0x110, "-"),
+            ],
+        );
+    }
+
+    #[test]
+    fn without_a_size_until_the_next_entry_of_the_unwind_table() {
+        check(
+            "a 28 0 Ng\nb 30 0 Fg\nc f0 0 Ng",
+            &[
+                (0x2f, "a"),
+                (0x30, "b"),
+                (0x7f, "b"),
+                (0x80, "-"),
+                (0xff, "c"),
             ],
         );
     }

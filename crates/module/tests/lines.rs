@@ -437,3 +437,116 @@ fn a_supplementary_file() {
     assert_eq!(path, Some(shared), "{:?}", files.rejected);
     check(&whole, &one, &files);
 }
+
+/// Functions that no other file sees: of these gcc writes no linkage name.
+const HIDDEN: &str = "\
+namespace app {
+namespace {
+enum class Kind : short { one };
+typedef unsigned long Size;
+struct Worker {
+    int n = 0;
+    Worker() {}
+    ~Worker() { n = 0; }
+    int run(int k, const char *const *, Kind) const volatile { return k; }
+    int &get(int (&a)[3]) && { return a[0]; }
+    operator bool() const { return n; }
+    bool operator<(const Worker &) const { return true; }
+    template <class T> Worker &operator<<(T t) { n += t; return *this; }
+    static Size all(...) { return 1; }
+    template <class T> T go(T t, Size) {
+        struct Local { T operator()(long long z, short) { return T(z); } } local;
+        return t + local(4, 1);
+    }
+};
+template <class... T> int count(T...) { return sizeof...(T); }
+void with(void (*f)(int, Worker *), int (Worker::*)(int, const char *const *, Kind) const volatile) { f(1, nullptr); }
+}
+inline namespace v1 { class Outer { public: class Inner { public: static int call(int k); }; }; }
+static int twice(int k) { return 2 * k; }
+int Outer::Inner::call(int k)
+{
+    auto first = [](int n) { return n + 1; };
+    auto second = [k](int n) { return n + k; };
+    auto other = [](long n) { { auto inner = [n](int m) { return m + n; }; return inner(2); } };
+    auto generic = [](auto n, int) { return n; };
+    union { int a; float b; } u = { twice(k) };
+    int array[3] = { first(k), second(k), generic(k, 4) };
+    Worker w, x;
+    with([](int, Worker *) {}, &Worker::run);
+    return u.a + other(k) + w.run(array[1], nullptr, Kind::one) + Worker().get(array) + (w < x) + bool(w)
+        + Worker::all(1) + (x << k).n + w.go(2.0, 3) + w.go(2L, 3) + count(1, 2u) + count();
+}
+}
+extern \"C\" int plain(int n) { return n + app::Outer::Inner::call(n); }
+int main(int c, char **) { return plain(c); }
+";
+
+/// Compiles [`HIDDEN`]; yields the program.
+fn hidden(dir: &Path, arguments: &[&str]) -> PathBuf {
+    let (source, program) = (dir.join("hidden.cpp"), dir.join(arguments.concat()));
+    fs::write(&source, HIDDEN).unwrap();
+    let compiler = xtask::packages::path("/usr/bin/g++").unwrap();
+    let mut command = std::process::Command::new(compiler);
+    command
+        .args(["-std=c++20", "-g"])
+        .args(arguments)
+        .arg(&source);
+    assert!(command.arg("-o").arg(&program).status().unwrap().success());
+    program
+}
+
+/// The address and the name of each function symbol, by c++filt.
+fn symbols_by_cxxfilt(program: &Path) -> Vec<(Vaddr, String)> {
+    let text = binutils("nm", ["-C", program.to_str().unwrap()]);
+    let symbol = |line: &str| {
+        let (address, rest) = line.split_once(' ')?;
+        let name = rest
+            .strip_prefix("t ")
+            .or(rest.strip_prefix("T "))
+            .or(rest.strip_prefix("W "));
+        Some((
+            Vaddr(u64::from_str_radix(address, 16).ok()?),
+            name?.to_owned(),
+        ))
+    };
+    text.lines().filter_map(symbol).collect()
+}
+
+#[test]
+fn names_that_are_put_together_of_scopes_and_types() {
+    let dir = directory("names_that_are_put_together_of_scopes_and_types");
+    let program = hidden(&dir, &["-O0"]);
+    let file = Arc::new(ElfFile::open(&program).unwrap());
+    let lines = Lines::new(file, &DebugFiles::default(), &[]);
+    let symbols = symbols_by_cxxfilt(&program);
+    let mut compared = 0;
+    for (address, name) in &symbols {
+        let frames = lines.frames(*address).unwrap();
+        let Some(function) = frames.last().and_then(|frame| frame.function.as_ref()) else {
+            continue; // of the C library's start files
+        };
+        // The invoker of a lambda is told apart by its symbol only.
+        if !name.contains("_FUN") {
+            assert_eq!(function, name, "at {address}");
+            compared += usize::from(name.starts_with("app::"));
+        }
+    }
+    assert!(compared > 15, "{compared} of {symbols:#?}");
+
+    // Inlined, each has the name that it has as a function of its own.
+    let program = hidden(&dir, &["-O2"]);
+    let file = Arc::new(ElfFile::open(&program).unwrap());
+    let code = addresses_of(&program, &["plain"]);
+    let lines = Lines::new(file, &DebugFiles::default(), &[]);
+    let mut inlined = std::collections::BTreeSet::new();
+    for address in code {
+        let frames = lines.frames(Vaddr(address)).unwrap();
+        let (_, within) = frames.split_last().unwrap();
+        inlined.extend(within.iter().filter_map(|frame| frame.function.clone()));
+    }
+    assert!(!inlined.is_empty());
+    for name in inlined {
+        assert!(symbols.iter().any(|(_, other)| *other == name), "{name}");
+    }
+}

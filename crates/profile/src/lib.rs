@@ -34,7 +34,9 @@ pub use model::{
     ModuleKind, Place, Process, ProcessId, Profile, Rate, Sample, Segment, State, Symbol, Thread,
     ThreadId, Time, Unit,
 };
-pub use names::{Called, Function, FunctionId, Line, Mark, Name, Named, Names, NoNames, Step};
+pub use names::{
+    ANONYMOUS, Called, Function, FunctionId, Line, Mark, Name, Named, Names, NoNames, Step,
+};
 pub use reader::Reader;
 pub use selection::{Selection, Test};
 pub use stacks::{Node, StackId, Stacks};

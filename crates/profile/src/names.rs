@@ -1,9 +1,9 @@
 //! Names of places: what looks them up, and a profile whose frames have them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-use unspool_module::demangle;
+use unspool_module::{demangle, name_of_unnamed};
 
 use crate::arguments::{ArgumentsId, with_arguments};
 use crate::model::{Evidence, Frame, FrameId, Place, Profile, Sample, Symbol};
@@ -26,8 +26,12 @@ pub struct Name {
     /// The functions that were inlined there, the innermost first, and at the end the one that has
     /// the code. Empty if nothing is known.
     pub functions: Vec<Called>,
-    /// Where the function that has the code starts, as an address of the same kind as the place's.
+    /// Where the function that has the code starts, as an address of the same kind as the place's. It
+    /// can be known of a function without a name.
     pub start: Option<u64>,
+    /// What tells the symbols of one readable name apart, of that function: functions of one such
+    /// name and number are others if they start elsewhere. `None`: all of that name are one.
+    pub symbol_hash: Option<u32>,
 }
 
 /// Looks names up.
@@ -53,13 +57,19 @@ pub struct FunctionId(pub u32);
 /// A function, of one module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Function {
-    /// Its readable name; for code without one, that of the module in brackets, or `[unknown]`. What it was called with
-    /// follows if that was recorded: it counts as another function with other arguments.
+    /// Its readable name. That of a function without one is `module+0x1c3f0`, by where it starts; where that
+    /// is not known, it is that of the module in brackets, or `[unknown]`.
+    ///
+    /// Where several functions of the module have one symbol, such as static ones of several source files, `@0x1c3f0`
+    /// follows: where this one starts. What it was called with follows if that was recorded: it counts as another
+    /// function with other arguments.
     pub name: String,
     /// The last component of its module's path, the kernel's name for it in brackets, or `[unknown]`.
     pub module: String,
     /// What it was called with, if that was recorded.
     pub arguments: Option<ArgumentsId>,
+    /// Where it starts, if others of the module have its symbol.
+    pub start: Option<u64>,
     /// The length of its name alone, in bytes.
     plain: usize,
 }
@@ -71,6 +81,16 @@ impl Function {
             name,
             module: module.to_owned(),
             arguments: None,
+            start: None,
+        }
+    }
+
+    /// One of several with the same name.
+    fn with_start(self, start: u64) -> Function {
+        Function {
+            name: format!("{}@{start:#x}", self.name),
+            start: Some(start),
+            ..self
         }
     }
 
@@ -180,16 +200,28 @@ impl<'a> Named<'a> {
             starts: Vec::new(),
             known: Vec::new(),
         };
-        let mut ids = HashMap::new();
-        for frame in profile.frames() {
+        let of_frame = |frame: &Frame| {
             let symbol = recorded.at(frame.lookup);
             let mut name = names.name(frame.lookup);
-            if let Some(symbol) = symbol.filter(|_| name.functions.is_empty()) {
+            if let Some(symbol) =
+                symbol.filter(|_| name.functions.is_empty() && name.start.is_none())
+            {
                 name = as_name(symbol);
             }
-            let module = module_name(profile, frame.lookup, symbol);
+            (name, module_name(profile, frame.lookup, symbol))
+        };
+        let found: Vec<(Name, String)> = profile.frames().iter().map(of_frame).collect();
+        let twins = twins(&found);
+        let mut ids = HashMap::new();
+        for (frame, (name, module)) in profile.frames().iter().zip(&found) {
+            let is_twin = key(name, module).is_some_and(|key| twins.contains(&key));
+            let outermost = Outermost {
+                start: name.start,
+                is_twin,
+                arguments: frame.arguments,
+            };
             named.known.push(!name.functions.is_empty());
-            let lines = named.lines(name.functions, frame.arguments, &module, &mut ids);
+            let lines = named.lines(&name.functions, outermost, module, &mut ids);
             named.lines.push(lines);
             named.starts.push(name.start);
         }
@@ -198,18 +230,13 @@ impl<'a> Named<'a> {
 
     fn lines(
         &mut self,
-        called: Vec<Called>,
-        arguments: Option<ArgumentsId>,
+        called: &[Called],
+        outermost: Outermost,
         module: &str,
         ids: &mut HashMap<Function, FunctionId>,
     ) -> Vec<Line> {
         let profile = self.profile;
-        let mut id = |name: String, arguments: Option<ArgumentsId>| {
-            let function = Function::new(name, module);
-            let function = match arguments {
-                Some(arguments) => function.with_arguments(profile, arguments),
-                None => function,
-            };
+        let mut id = |function: Function| {
             let next = FunctionId(crate::intern::number(ids.len()));
             let functions = &mut self.functions;
             let id = ids.entry(function);
@@ -218,27 +245,47 @@ impl<'a> Named<'a> {
                 next
             })
         };
-        if called.is_empty() {
-            let name = match module.starts_with('[') {
-                true => module.to_owned(),
-                false => format!("[{module}]"),
+        // What has the code has its arguments, not what was inlined there.
+        let with_code = |function: Function| {
+            let start = outermost.start.filter(|_| outermost.is_twin);
+            let function = match start {
+                Some(start) => function.with_start(start),
+                None => function,
+            };
+            match outermost.arguments {
+                Some(arguments) => function.with_arguments(profile, arguments),
+                None => function,
+            }
+        };
+        let Some((last, inlined)) = called.split_last() else {
+            let name = match outermost.start {
+                Some(start) => name_of_unnamed(module, start),
+                None if module.starts_with('[') => module.to_owned(),
+                None => format!("[{module}]"),
             };
             return vec![Line {
-                function: id(name, arguments),
+                function: id(with_code(Function::new(name, module))),
                 is_inlined: false,
                 file: None,
                 line: None,
             }];
-        }
-        let outermost = called.len() - 1;
-        let line = |(n, called): (usize, Called)| Line {
-            // What has the code has its arguments, not what was inlined there.
-            function: id(called.function, arguments.filter(|_| n == outermost)),
-            is_inlined: n < outermost,
-            file: called.file,
-            line: called.line,
         };
-        called.into_iter().enumerate().map(line).collect()
+        let mut lines: Vec<Line> = inlined
+            .iter()
+            .map(|called| Line {
+                function: id(Function::new(called.function.clone(), module)),
+                is_inlined: true,
+                file: called.file.clone(),
+                line: called.line,
+            })
+            .collect();
+        lines.push(Line {
+            function: id(with_code(Function::new(last.function.clone(), module))),
+            is_inlined: false,
+            file: last.file.clone(),
+            line: last.line,
+        });
+        lines
     }
 
     /// The functions, by [`FunctionId`].
@@ -311,50 +358,99 @@ impl<'a> Named<'a> {
     }
 }
 
+/// The function that has the code of a frame.
+#[derive(Clone, Copy)]
+struct Outermost {
+    start: Option<u64>,
+    /// Whether others have its symbol.
+    is_twin: bool,
+    arguments: Option<ArgumentsId>,
+}
+
+/// What functions have in common that cannot be told apart by name: name, module and symbol.
+type Key<'n> = (&'n str, &'n str, u32);
+
+fn key<'n>(name: &'n Name, module: &'n str) -> Option<Key<'n>> {
+    let function = name.functions.last()?.function.as_str();
+    Some((function, module, name.symbol_hash?))
+}
+
+/// The keys of several functions.
+fn twins(found: &[(Name, String)]) -> HashSet<Key<'_>> {
+    let mut starts = HashMap::new();
+    let keys = found
+        .iter()
+        .filter_map(|(name, module)| Some((key(name, module)?, name.start?)));
+    keys.filter(|(key, start)| starts.entry(*key).or_insert(*start) != start)
+        .map(|(key, _)| key)
+        .collect()
+}
+
 /// The names that were written while recording, by where they start.
-struct Recorded<'a>(BTreeMap<Place, &'a Symbol>);
+#[derive(Default)]
+struct Recorded<'a> {
+    functions: BTreeMap<Place, &'a Symbol>,
+    /// Of code whose functions have no name.
+    regions: BTreeMap<Place, &'a Symbol>,
+}
 
 impl<'a> Recorded<'a> {
     fn new(symbols: &'a [Symbol]) -> Recorded<'a> {
-        let mut recorded = Recorded(BTreeMap::new());
-        symbols.iter().for_each(|symbol| recorded.add(symbol));
+        let mut recorded = Recorded::default();
+        for symbol in symbols {
+            match symbol.name.is_empty() {
+                true => add(&mut recorded.regions, symbol),
+                false => add(&mut recorded.functions, symbol),
+            }
+        }
         recorded
     }
 
-    /// Adds a symbol, which takes the place of those that start within it.
-    fn add(&mut self, symbol: &'a Symbol) {
-        let end = symbol.start.offset(symbol.size);
-        if symbol.start < end {
-            let within = self.0.range(symbol.start..end);
-            let within: Vec<Place> = within.map(|(start, _)| *start).collect();
-            for start in within {
-                self.0.remove(&start);
-            }
-            self.0.insert(symbol.start, symbol);
-        }
-    }
-
     fn at(&self, place: Place) -> Option<&'a Symbol> {
-        let (start, symbol) = self.0.range(..=place).next_back()?;
-        let end = start.offset(symbol.size);
-        (place < end).then_some(*symbol)
+        let covering = |symbols: &BTreeMap<Place, &'a Symbol>| {
+            let (start, symbol) = symbols.range(..=place).next_back()?;
+            (place < start.offset(symbol.size)).then_some(*symbol)
+        };
+        covering(&self.functions).or_else(|| covering(&self.regions))
+    }
+}
+
+/// Adds a symbol, which takes the place of those that start within it.
+fn add<'a>(symbols: &mut BTreeMap<Place, &'a Symbol>, symbol: &'a Symbol) {
+    let end = symbol.start.offset(symbol.size);
+    if symbol.start < end {
+        let within = symbols.range(symbol.start..end);
+        let within: Vec<Place> = within.map(|(start, _)| *start).collect();
+        for start in within {
+            symbols.remove(&start);
+        }
+        symbols.insert(symbol.start, symbol);
     }
 }
 
 /// What a symbol says of a place in it: perhaps no more than whose code it is.
 fn as_name(symbol: &Symbol) -> Name {
     if symbol.name.is_empty() {
-        return Name::default();
+        return Name {
+            start: (symbol.module == ANONYMOUS).then_some(symbol.start.address()),
+            ..Name::default()
+        };
     }
-    let function = Called {
-        function: demangle(&symbol.name).into_owned(),
-        ..Called::default()
-    };
+    let function = demangle(&symbol.name).into_owned();
+    // Code that is made at run time is made anew under the same name.
+    let is_made = matches!(symbol.start, Place::Process(..));
     Name {
-        functions: vec![function],
+        symbol_hash: (function == symbol.name && !is_made).then_some(0),
+        functions: vec![Called {
+            function,
+            ..Called::default()
+        }],
         start: Some(symbol.start.address()),
     }
 }
+
+/// The module of code in memory without a file, of which only the region is known.
+pub const ANONYMOUS: &str = "[anon]";
 
 /// What a place is in, for people.
 fn module_name(profile: &Profile, place: Place, symbol: Option<&Symbol>) -> String {

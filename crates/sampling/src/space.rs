@@ -158,6 +158,11 @@ impl Space {
         }
     }
 
+    /// The memory without a file at an address.
+    pub(crate) fn anonymous(&self, addr: RuntimeAddr) -> Option<&Region> {
+        self.region(addr).filter(|region| region.name.is_none())
+    }
+
     /// Bytes of code, as the file has them.
     pub(crate) fn code_in_file(&self, addr: RuntimeAddr, length: usize) -> Option<&[u8]> {
         let (file, addr) = self.locate(addr)?;

@@ -7,12 +7,12 @@
 //! | bytes | what |
 //! |---|---|
 //! | 8 | `unspname` |
-//! | 4 | the version, 2 |
+//! | 4 | the version, 3 |
 //! | 4 | the size of the key's text in bytes |
 //! | 5 × 4 | how many entries, functions, frames, texts, and bytes of text there are |
 //! | | the key, as the file's name has it |
 //! | 20 each | entries: address (8), function, first frame, number of frames |
-//! | 20 each | functions: name, address (8), size (8) |
+//! | 24 each | functions: name (0: it has none), address (8), size (8), hash of the mangled name |
 //! | 16 each | frames: function, file, line, column |
 //! | 4 each | texts: where each ends |
 //! | | the texts, one behind another |
@@ -37,7 +37,7 @@ use crate::table::{Entry, FrameRecord, FunctionRecord, Table, Text, Texts};
 pub(crate) const KERNEL: &str = "kernel";
 
 const MAGIC: [u8; 8] = *b"unspname";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// A table with more addresses is not kept.
 const MOST_ADDRESSES: usize = 1 << 20;
 /// A larger file is not read, in bytes.
@@ -302,6 +302,7 @@ fn encode(table: &Table, stamp: &[u8]) -> Option<Vec<u8>> {
         bytes.extend(function.name.0.to_le_bytes());
         bytes.extend(function.address.to_le_bytes());
         bytes.extend(function.size.to_le_bytes());
+        bytes.extend(function.symbol_hash.to_le_bytes());
     }
     for frame in &table.frames {
         for number in [frame.function.0, frame.file.0, frame.line, frame.column] {
@@ -396,6 +397,7 @@ impl<'a> Rest<'a> {
             name: Text(self.u32()?),
             address: self.u64()?,
             size: self.u64()?,
+            symbol_hash: self.u32()?,
         })
     }
 
@@ -415,7 +417,7 @@ mod tests {
     use unspool_module::InlineFrame;
 
     use super::*;
-    use crate::table::Builder;
+    use crate::table::{Builder, Code};
 
     fn table() -> Table {
         let mut builder = Builder::default();
@@ -425,10 +427,18 @@ mod tests {
             line,
             column,
         };
-        builder.add(Vaddr(0x20), None, &[frame("né", Some(7), Some(0))]);
+        builder.add(
+            Vaddr(0x20),
+            &Code::Unknown,
+            &[frame("né", Some(7), Some(0))],
+        );
         let frames = [frame("inner", None, None), frame("outer", Some(1), Some(2))];
-        builder.add(Vaddr(0x10), None, &frames);
-        builder.add(Vaddr(0x30), None, &[]);
+        builder.add(
+            Vaddr(0x10),
+            &Code::Unnamed(Vaddr(0x8)..Vaddr(0x18)),
+            &frames,
+        );
+        builder.add(Vaddr(0x30), &Code::Unknown, &[]);
         builder.finish()
     }
 

@@ -73,6 +73,9 @@ impl ModuleNames {
 pub struct Name<'a> {
     /// The symbol that the address belongs to.
     pub function: Option<Function<'a>>,
+    /// Where the function begins that has the code, as linked: by its symbol, or if it has none by the
+    /// unwind table.
+    pub begin: Option<Vaddr>,
     pub(crate) records: &'a [FrameRecord],
     pub(crate) table: &'a Table,
 }
@@ -86,6 +89,9 @@ pub struct Function<'a> {
     pub address: Vaddr,
     /// Its size in bytes; 0 where the symbol table does not say.
     pub size: u64,
+    /// The CRC-32 of its mangled name. The copies of a template, and a class's constructors, can have one
+    /// readable name and several of these; static functions of several source files have one of both.
+    pub symbol_hash: u32,
 }
 
 /// A function that an address is in, with the place in the source.
@@ -103,8 +109,8 @@ pub struct Frame<'a> {
 
 impl<'a> Name<'a> {
     /// The functions that the address is in: inlined ones first, the innermost before the others,
-    /// and last the one that has the code. It has its symbol's name if debug information has none
-    /// for it. Empty if nothing is known.
+    /// and last the one that has the code. It has its symbol's name, and that of debug information only
+    /// if there is no symbol. Empty if nothing is known.
     pub fn frames(&self) -> impl Iterator<Item = Frame<'a>> + use<'a> {
         let symbol = self.function.map(|function| function.name);
         let alone = Frame {
@@ -114,22 +120,21 @@ impl<'a> Name<'a> {
             column: None,
         };
         let alone = (self.records.is_empty() && symbol.is_some()).then_some(alone);
-        let last = self.records.len().saturating_sub(1);
-        let frames = self.debug_frames().enumerate().map(move |(at, frame)| {
-            let symbol = symbol.filter(|_| at == last);
-            Frame {
-                function: frame.function.or(symbol),
-                ..frame
-            }
-        });
-        frames.chain(alone)
+        self.debug_frames().chain(alone)
     }
 
-    /// The same functions as debug information alone has them. Empty where there is none.
-    pub fn debug_frames(
-        &self,
-    ) -> impl ExactSizeIterator<Item = Frame<'a>> + DoubleEndedIterator + use<'a> {
-        let table = self.table;
-        self.records.iter().map(|record| table.frame(record))
+    /// The same functions; none where there is no debug information.
+    pub fn debug_frames(&self) -> impl ExactSizeIterator<Item = Frame<'a>> + use<'a> {
+        let (table, function) = (self.table, self.function);
+        let last = self.records.len().saturating_sub(1);
+        let frames = self.records.iter().enumerate();
+        frames.map(move |(at, record)| {
+            let frame = table.frame(record);
+            let symbol = function.filter(|_| at == last);
+            Frame {
+                function: symbol.map_or(frame.function, |symbol| Some(symbol.name)),
+                ..frame
+            }
+        })
     }
 }

@@ -30,12 +30,14 @@ pub(crate) struct Entry {
     pub(crate) count: u32,
 }
 
-/// A symbol.
+/// A symbol; without a name, a function that the unwind table has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FunctionRecord {
     pub(crate) name: Text,
     pub(crate) address: u64,
     pub(crate) size: u64,
+    /// Of the mangled name.
+    pub(crate) symbol_hash: u32,
 }
 
 /// A [`Frame`].
@@ -111,8 +113,10 @@ impl Table {
             .entries
             .binary_search_by_key(&address.0, |entry| entry.address);
         let entry = self.entries.get(at.ok()?)?;
+        let function = index(entry.function).and_then(|at| self.functions.get(at));
         Some(Name {
-            function: index(entry.function).and_then(|at| self.function(at)),
+            function: function.and_then(|function| self.function(function)),
+            begin: function.map(|function| Vaddr(function.address)),
             records: self.frames.get(entry.frames()).unwrap_or_default(),
             table: self,
         })
@@ -127,12 +131,12 @@ impl Table {
         }
     }
 
-    fn function(&self, at: usize) -> Option<Function<'_>> {
-        let record = self.functions.get(at)?;
+    fn function(&self, record: &FunctionRecord) -> Option<Function<'_>> {
         Some(Function {
             name: self.texts.get(record.name)?,
             address: Vaddr(record.address),
             size: record.size,
+            symbol_hash: record.symbol_hash,
         })
     }
 }
@@ -142,6 +146,14 @@ impl Entry {
         let first = place(self.first);
         first..first.saturating_add(place(self.count))
     }
+}
+
+/// What has the code at an address.
+pub(crate) enum Code<'a> {
+    Symbol(Symbol<'a>),
+    /// A function without a symbol, by the unwind table.
+    Unnamed(Range<Vaddr>),
+    Unknown,
 }
 
 /// Makes a table.
@@ -164,13 +176,17 @@ impl Builder {
     }
 
     /// Adds an address. If it is added twice, one of the two counts.
-    pub(crate) fn add(
-        &mut self,
-        address: Vaddr,
-        symbol: Option<Symbol<'_>>,
-        frames: &[InlineFrame],
-    ) {
-        let function = symbol.map_or(0, |symbol| self.symbol(&symbol));
+    pub(crate) fn add(&mut self, address: Vaddr, code: &Code<'_>, frames: &[InlineFrame]) {
+        let function = match code {
+            Code::Symbol(symbol) => self.symbol(symbol),
+            Code::Unnamed(range) => self.function(FunctionRecord {
+                name: Text(0),
+                address: range.start.0,
+                size: range.end.0.saturating_sub(range.start.0),
+                symbol_hash: 0,
+            }),
+            Code::Unknown => 0,
+        };
         let first = self.table.frames.len();
         for frame in frames {
             let record = FrameRecord {
@@ -248,6 +264,7 @@ impl Builder {
             name,
             address: symbol.address.0,
             size: symbol.size,
+            symbol_hash: crc32fast::hash(symbol.name.as_bytes()),
         })
     }
 

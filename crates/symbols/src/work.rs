@@ -1,15 +1,16 @@
 //! The work for one module.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use unspool_ir::Vaddr;
-use unspool_module::{DebugFiles, ElfFile, Lines, ModuleError, Symbols};
+use unspool_module::{DebugFiles, ElfFile, Lines, ModuleError, Symbols, UnwindEntries};
 
 use crate::cache::Place;
 use crate::names::ModuleNames;
 use crate::problem::Problem;
 use crate::symbolizer::{Detail, Progress, Request, Symbolizer};
-use crate::table::{Builder, Table};
+use crate::table::{Builder, Code, Table};
 
 /// How many addresses are worth a thread, and reading a module's list of compilation units once more.
 pub(crate) const WORTH_A_THREAD: usize = 512;
@@ -134,6 +135,11 @@ impl Work {
         let lines = Lines::new(Arc::clone(&source.file), &source.debug, addresses);
         let lines = lines.with_signature(symbolizer.signature);
         let mut table = Builder::new(symbolizer.signature);
+        let unwind_entries = OnceCell::new();
+        let unnamed = |address| {
+            let entries = unwind_entries.get_or_init(|| UnwindEntries::new(&source.file));
+            entries.covering(address)
+        };
         for step in addresses.chunks(STEP) {
             for address in step {
                 let frames = match symbolizer.detail {
@@ -147,7 +153,11 @@ impl Work {
                 let symbol = source.symbols.lookup(*address);
                 let is_named = symbol.is_some() || !frames.is_empty();
                 found.unnamed += usize::from(!is_named);
-                table.add(*address, symbol, &frames);
+                let code = match symbol {
+                    Some(symbol) => Code::Symbol(symbol),
+                    None => unnamed(*address).map_or(Code::Unknown, Code::Unnamed),
+                };
+                table.add(*address, &code, &frames);
             }
             progress.advance(step.len());
         }

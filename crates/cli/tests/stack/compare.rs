@@ -4,6 +4,7 @@
 //! callee-saved registers must be those that gdb prints, and the addresses those of eu-stack.
 //! What may differ:
 //!
+//! - A part of a function, `f.cold`, has a symbol of its own; gdb says `f`.
 //! - Names are compared without scopes, parameters and generic arguments, which gdb and we
 //!   print in different forms; and another symbol of the same address is as good.
 //! - A Rust function whose symbol has another name ([`RENAMED`]).
@@ -233,7 +234,8 @@ fn is_same_function(ours: &Frame, gdb: &Frame) -> bool {
         let (ours, theirs) = (base(name), base(theirs));
         // Each function of the vDSO has two names.
         let ours = ours.strip_prefix("__vdso_").unwrap_or(&ours);
-        ours == theirs || RENAMED.contains(&(ours, &theirs))
+        let suffix = ours.strip_prefix(&*theirs);
+        suffix.is_some_and(is_part) || RENAMED.contains(&(ours, &theirs))
     };
     let aliases = match (&ours.module, ours.symbol_start) {
         (Some(module), Some(start)) if !ours.names.iter().any(is_theirs) => {
@@ -244,31 +246,53 @@ fn is_same_function(ours: &Frame, gdb: &Frame) -> bool {
     ours.names.iter().chain(&aliases).any(is_theirs)
 }
 
+/// Whether a name goes on as those of parts that gcc splits off, and of its copies: `.cold`,
+/// `.part.0`. Debug information, and gdb, have the function's name for them.
+fn is_part(suffix: &str) -> bool {
+    let mut words = suffix.split('.');
+    let is_known = |word: &str| {
+        let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
+        ["cold", "part", "constprop", "isra"].contains(&word) || is_number
+    };
+    words.next() == Some("") && words.all(is_known)
+}
+
 /// A function's own name: without its scope, parameters and generic arguments. Closures are
 /// numbered in some forms of a name only, and the shim that calls one by a virtual table is
 /// marked in some only.
 pub(crate) fn base(name: &str) -> String {
     // What v0 mangling says behind the name of a virtual call's shim; DWARF does not.
     let (name, _) = name.split_once("::{shim:").unwrap_or((name, ""));
-    let name = name
-        .replace("{{vtable.shim}}", "")
-        .replace("{{closure}}", "{closure}")
-        .replace("::<", "<");
-    let mut last = String::new();
+    let name = name.replace("{{vtable.shim}}", "").replace("::<", "<");
+    let (mut last, mut with_parameters) = (String::new(), String::new());
     let mut depth = 0;
     for letter in name.chars() {
         match letter {
-            '(' if depth == 0 && !last.is_empty() => break,
-            '<' | '(' | '{' if depth > 0 => depth += 1,
-            '<' | '(' => depth += 1,
+            '<' | '(' | '{' => {
+                match letter {
+                    '(' if depth == 0 && !last.is_empty() => with_parameters.clone_from(&last),
+                    '{' if depth == 0 => last.push('{'),
+                    _ => {}
+                }
+                depth += 1;
+            }
             '>' | ')' | '}' if depth > 0 => depth -= 1,
-            ':' | ' ' if depth == 0 => last.clear(),
+            ' ' if depth == 0 => last.clear(),
+            // What came before was a scope.
+            ':' if depth == 0 => {
+                last.clear();
+                with_parameters.clear();
+            }
             _ if depth == 0 => last.push(letter),
             _ => {}
         }
     }
-    let is_closure = last.starts_with("{closure");
-    if is_closure { "{closure}".into() } else { last }
+    let own = match with_parameters.is_empty() {
+        true => last,
+        false => with_parameters,
+    };
+    let is_closure = own.starts_with('{');
+    if is_closure { "{closure}".into() } else { own }
 }
 
 /// Compares the addresses of a report with those that eu-stack prints. It stops where it knows
@@ -360,6 +384,12 @@ fn names_without_scopes_and_arguments() {
             "call_once",
         ),
         ("parted.cold", "parted.cold"),
+        (
+            "app::a(int)::{lambda(int)#1}::operator()(int) const",
+            "operator",
+        ),
+        ("app::<lambda(int)>::operator()(int) const", "operator"),
+        ("app::a(int) const::Local::go(int) const", "go"),
     ] {
         assert_eq!(base(name), expected, "{name}");
     }

@@ -114,9 +114,16 @@ pub(crate) fn eu_stack(arguments: &[&str]) -> BTreeMap<u32, Vec<u64>> {
     threads
 }
 
-/// The other names that a file has for an address: its symbols by eu-readelf.
+/// The other names of an address: the symbols of a file and of its debug file, by eu-readelf. gdb
+/// prints that of the debug information, `__GI_raise`, where we print the one that is exported.
 pub(crate) fn names_of(file: &str, address: u64) -> Vec<String> {
-    let output = tool("eu-readelf", "elfutils", &["-s", file]);
+    let listed = tool("eu-unstrip", "elfutils", &["-n", "-e", file]);
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    // Range BuildId File DebugFile Name; `.` or `-` where there is no debug file.
+    let debug_file = listed.split_whitespace().nth(3);
+    let debug_file = debug_file.filter(|path| path.starts_with('/'));
+    let arguments: Vec<&str> = ["-s", file].into_iter().chain(debug_file).collect();
+    let output = tool("eu-readelf", "elfutils", &arguments);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     // Num: Value Size Type Bind Vis Ndx Name
     let symbol = |line: &str| {

@@ -203,7 +203,7 @@ fn parts_that_are_cold() {
     let program = Program::build("cold.c", &["-O2", "-freorder-blocks-and-partition"]);
     let expected = Expected {
         stacks: &[
-            &["rare", "parted", "main"],
+            &["rare", "parted.cold", "main"],
             &["rare", "parted.cold", "main"],
         ],
         ..Expected::default()

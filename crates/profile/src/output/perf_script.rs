@@ -74,7 +74,7 @@ fn print_frame(
     };
     let is_known = named.is_known(id);
     for line in named.lines_of(id) {
-        let name = match is_known {
+        let name = match is_known || named.offset(id).is_some() {
             true => named.function_name(line.function),
             false => "[unknown]",
         };

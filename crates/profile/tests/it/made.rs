@@ -254,6 +254,7 @@ impl Names for AppNames {
         let (functions, _) = called(n);
         let functions = functions.iter().zip(10..);
         Name {
+            symbol_hash: None,
             functions: functions
                 .map(|(name, line)| Called {
                     function: (*name).into(),

@@ -67,6 +67,7 @@ impl Names for Alike {
             ..Called::default()
         };
         Name {
+            symbol_hash: None,
             functions: at
                 .and_then(|n| names.get(n))
                 .map(function)

@@ -2,12 +2,17 @@
 
 use unspool_ir::{CodeAddr, RuntimeAddr};
 use unspool_profile::{
-    Evidence, Meta, Named, NoNames, Place, Process, ProcessId, Profile, RawFrame, Symbol, Thread,
-    Time, Writer,
+    ANONYMOUS, Called, Evidence, Meta, Name, Named, Names, NoNames, Place, Process, ProcessId,
+    Profile, RawFrame, Symbol, Thread, Time, Writer,
 };
 
 /// The names of code at these addresses, after symbols of these starts, sizes and names were written.
 fn names(symbols: &[(u64, u64, &str)], addresses: &[u64]) -> Vec<String> {
+    names_with(symbols, addresses, &NoNames)
+}
+
+/// The same where `known` has names, too.
+fn names_with(symbols: &[(u64, u64, &str)], addresses: &[u64], known: &impl Names) -> Vec<String> {
     let mut writer = Writer::new(Vec::new(), &Meta::default()).unwrap();
     let (start, end, name) = (Time(0), None, String::new());
     let process = writer.process(&Process {
@@ -37,7 +42,7 @@ fn names(symbols: &[(u64, u64, &str)], addresses: &[u64]) -> Vec<String> {
             start: Place::Process(owner, RuntimeAddr(start)),
             size,
             name: name.into(),
-            module: String::new(),
+            module: if name.is_empty() { ANONYMOUS } else { "" }.into(),
         });
     };
     symbol(other, (0, u64::MAX, "another process"));
@@ -53,7 +58,7 @@ fn names(symbols: &[(u64, u64, &str)], addresses: &[u64]) -> Vec<String> {
     let stack = writer.stack(thread, &frames, |_, at| Place::Process(process, at));
     let bytes = writer.finish(Time(0)).unwrap();
     let profile = Profile::read(&bytes[..]).unwrap();
-    let named = Named::new(&profile, &NoNames);
+    let named = Named::new(&profile, known);
     let steps = named.steps(stack);
     let names = steps.map(|step| named.function_name(step.function).to_owned());
     names.collect()
@@ -92,4 +97,53 @@ fn the_later_of_two_symbols_holds() {
 fn symbols_that_go_round_the_address_space_are_passed_over() {
     let names = names(&[(u64::MAX - 1, 10, "round")], &[u64::MAX, 3]);
     assert_eq!(names, ["[unknown]"; 2]);
+}
+
+/// Code in memory without a file has the name of its region, where it has none of its own.
+#[test]
+fn regions_name_what_has_no_name() {
+    let symbols = [(0x100, 0x1000, ""), (0x200, 0x10, "f")];
+    let names = names(&symbols, &[0x180, 0x205, 0x300, 0x1100]);
+    assert_eq!(names, ["[anon]+0x100", "f", "[anon]+0x100", "[unknown]"]);
+}
+
+/// Functions of some files: two of one symbol, two of one readable name, and one without a name.
+struct Alike;
+
+impl Names for Alike {
+    fn name(&self, place: Place) -> Name {
+        let start = place.address() & !0xff;
+        let (function, symbol_hash) = match start {
+            0x100 | 0x200 => ("init", 7),
+            0x300 => ("T::get()", 8),
+            0x400 => ("T::get()", 9),
+            _ => ("", 0),
+        };
+        let called = Called {
+            function: function.into(),
+            ..Called::default()
+        };
+        Name {
+            functions: Vec::from_iter((!function.is_empty()).then_some(called)),
+            start: Some(start),
+            symbol_hash: Some(symbol_hash),
+        }
+    }
+}
+
+#[test]
+fn functions_of_one_symbol_are_told_apart_by_where_they_start() {
+    let addresses = [0x101, 0x202, 0x303, 0x404, 0x505, 0x1ff];
+    assert_eq!(
+        names_with(&[], &addresses, &Alike),
+        [
+            "init@0x100",
+            "init@0x200",
+            "T::get()",
+            "T::get()",
+            "[unknown]+0x500",
+            "init@0x100"
+        ]
+    );
+    assert_eq!(names_with(&[], &[0x101, 0x1ff], &Alike), ["init"; 2]);
 }

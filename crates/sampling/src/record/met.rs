@@ -7,7 +7,8 @@ use std::sync::Arc;
 use unspool_ir::{RuntimeAddr, Vaddr};
 use unspool_module::{ContentKey, Symbols};
 use unspool_profile::{
-    Change, Module, ModuleId, ModuleKind, Modules, Place, ProcessId, Segment, Symbol, Writer,
+    ANONYMOUS, Change, Module, ModuleId, ModuleKind, Modules, Place, ProcessId, Segment, Symbol,
+    Writer,
 };
 use unspool_symbols::{Finder, JitCode, JitTimeline, KernelSymbols, NameCache};
 use unspool_unwind::files::FileProblem;
@@ -29,7 +30,9 @@ pub(super) struct Met {
     made: HashMap<ProcessId, InProcess>,
     /// The files that could not be used, by where they were mapped.
     unusable: BTreeMap<(ProcessId, u64), Arc<FileProblem>>,
-    /// Which of them were met since the last call of [`Met::name_unusable`].
+    /// The memory without a file that was met, by where it begins and ends: it can grow.
+    anonymous: BTreeSet<(ProcessId, u64, u64)>,
+    /// Which of both were met since the last call of [`Met::name_unusable`].
     unnamed: Vec<Symbol>,
     /// Those files whose contents were not known when they were met, with their modules.
     unhashed: Vec<(ModuleId, Arc<File>)>,
@@ -68,6 +71,7 @@ impl Met {
             let made = self.made.entry(process).or_default();
             if made.addresses.insert(address) {
                 self.note_unusable(space, process, address);
+                self.note_anonymous(space, process, address);
             }
             return Place::Process(process, address);
         };
@@ -90,6 +94,21 @@ impl Met {
         });
         code.addresses.insert(vaddr);
         Place::Module(code.module, vaddr)
+    }
+
+    /// Notes the region of code without a file: what has no other name is known by it.
+    fn note_anonymous(&mut self, space: &Space, process: ProcessId, address: RuntimeAddr) {
+        let Some(region) = space.anonymous(address) else {
+            return;
+        };
+        if self.anonymous.insert((process, region.start, region.end)) {
+            self.unnamed.push(Symbol {
+                start: Place::Process(process, RuntimeAddr(region.start)),
+                size: region.end - region.start,
+                name: String::new(),
+                module: ANONYMOUS.to_owned(),
+            });
+        }
     }
 
     fn note_unusable(&mut self, space: &Space, process: ProcessId, address: RuntimeAddr) {

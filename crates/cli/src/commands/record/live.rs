@@ -176,6 +176,7 @@ impl Seen {
                 let name = Name {
                     functions: vec![function],
                     start: Some(symbol.address.0),
+                    symbol_hash: Some(0),
                 };
                 self.names.known.insert(Place::Kernel(address), name);
             }

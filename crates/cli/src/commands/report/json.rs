@@ -125,6 +125,10 @@ fn functions(view: &View<'_>, weights: Vec<Weight<FunctionId>>) -> Vec<Value> {
         let function = view.named.functions().get(id.0 as usize);
         let arguments = function.and_then(|function| function.arguments);
         let mut value = json!({ "function": function.map(Function::plain_name), "module": function.map(|f| &f.module) });
+        let start = function.and_then(|function| function.start);
+        if let (Some(start), Value::Object(value)) = (start, &mut value) {
+            value.insert("start".into(), json!(output::address(start)));
+        }
         if let (Some(arguments), Value::Object(value)) = (arguments, &mut value) {
             let arguments = view.named.profile.arguments(arguments).iter().map(argument);
             value.insert("arguments".into(), arguments.collect());

@@ -123,7 +123,8 @@ impl Names for FileNames {
         });
         Name {
             functions: functions.collect(),
-            start: known.function.map(|function| function.address.0),
+            start: known.begin.map(|begin| begin.0),
+            symbol_hash: known.function.map(|function| function.symbol_hash),
         }
     }
 }

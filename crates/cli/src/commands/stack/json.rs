@@ -321,6 +321,8 @@ struct PlaceObject<'a> {
     module_address: String,
     #[serde(flatten)]
     symbol: Option<SymbolObject<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_start: Option<String>,
     functions: Vec<FunctionObject<'a>>,
 }
 
@@ -348,6 +350,7 @@ impl<'a> PlaceObject<'a> {
                 symbol: function.name,
                 symbol_offset: at.address.0.wrapping_sub(function.address.0),
             }),
+            function_start: name.begin.map(|begin| address(begin.0)),
             functions: name.debug_frames().map(FunctionObject::new).collect(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use unspool_module::name_of_unnamed;
 use unspool_symbols::Frame;
 use unspool_unwind::process::{Signal, Thread, ThreadState, signal_name};
 use unspool_unwind::space::{KnownRegisters, Stack, WalkedFrame};
@@ -136,10 +137,7 @@ fn print_frame(
 ) -> io::Result<()> {
     let located = report.locate(frame);
     let name = located.as_ref().map(|(_, name)| *name);
-    let mut inlined: Vec<_> = name
-        .into_iter()
-        .flat_map(|name| name.debug_frames())
-        .collect();
+    let mut inlined: Vec<_> = name.into_iter().flat_map(|name| name.frames()).collect();
     let outer = inlined.pop();
     // Without lines, or if symbols say otherwise, they are shown below the frame.
     let has_lines = inlined.len() == values.inlined.len();
@@ -152,14 +150,18 @@ fn print_frame(
         }
     }
     write!(out, "  {number:>3}  {:#018x}  ", frame.code.address().0)?;
-    let symbol = name.and_then(|name| name.function);
+    let begin = name.and_then(|name| name.begin);
     let function = outer.and_then(|outer| outer.function);
-    match function.or(symbol.map(|symbol| symbol.name)) {
-        Some(function) => write!(out, "{}", Plain(function))?,
-        None => write!(out, "??")?,
+    match (function, &located, begin) {
+        (Some(function), ..) => write!(out, "{}", Plain(function))?,
+        (None, Some((at, _)), Some(begin)) => {
+            let module = short_name(&at.module.name);
+            write!(out, "{}", Plain(&name_of_unnamed(&module, begin.0)))?;
+        }
+        _ => write!(out, "??")?,
     }
-    if let (Some((at, _)), Some(symbol)) = (&located, symbol) {
-        write!(out, "+{:#x}", at.address.0.wrapping_sub(symbol.address.0))?;
+    if let (Some((at, _)), Some(begin)) = (&located, begin) {
+        write!(out, "+{:#x}", at.address.0.wrapping_sub(begin.0))?;
     }
     if let Some(outer) = outer {
         write!(out, "{}", place(outer))?;

@@ -1,0 +1,623 @@
+//! Writes a tree as text.
+//!
+//! C++ declares a type around a name: `int (*f)(long)`. So a type has what is written before the
+//! name ([`Printer::left`]) and what is written behind it ([`Printer::right`]).
+
+mod expression;
+
+use std::cell::Cell;
+
+use crate::node::{
+    Context, Exceptions, Function, FunctionType, Id, LambdaParameter, Node, Qualifiers, Reference,
+    Tree,
+};
+use crate::{MAX_NAME_BYTES, Signature};
+
+/// How deeply nodes are followed. Substitutions nest deeper than the name does.
+const MAX_DEPTH: usize = 512;
+/// How many nodes are looked at: those without text count, too.
+const MAX_STEPS: usize = 512 * 1024;
+
+/// Writes one name. What writes yields `None` where a bound is exceeded.
+pub(crate) struct Printer<'t> {
+    tree: &'t Tree<'t>,
+    signature: Signature,
+    text: String,
+    /// Behind the last byte, whether or not that byte was taken back.
+    last: u8,
+    scope: Scope,
+    /// What the lambda declares whose parameters are written.
+    declared: &'t [LambdaParameter],
+    depth: usize,
+    steps: Cell<usize>,
+}
+
+/// What decides what a template parameter stands for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Scope {
+    /// That of the substitution that is written; without one, the parameter's own.
+    context: Option<Context>,
+    /// Which argument of a pack is written; all of them without one.
+    pack_index: Option<usize>,
+}
+
+impl<'t> Printer<'t> {
+    pub(crate) fn new(tree: &'t Tree<'t>, signature: Signature) -> Printer<'t> {
+        Printer {
+            tree,
+            signature,
+            text: String::new(),
+            last: 0,
+            scope: Scope::default(),
+            declared: &[],
+            depth: 0,
+            steps: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn print(mut self, root: Id) -> Option<String> {
+        self.symbol(root)?;
+        Some(self.text)
+    }
+
+    /// Writes a whole symbol, whose function may go without its signature.
+    fn symbol(&mut self, root: Id) -> Option<()> {
+        match (self.node(root)?, self.signature) {
+            (Node::Function(function), Signature::NameOnly) => self.all(function.name),
+            (Node::Cv(name, _), Signature::NameOnly) => self.all(*name),
+            (Node::Function(function), Signature::WithoutReturnType) => {
+                self.declared_function(function)
+            }
+            (Node::Clone(symbol, suffix), _) => {
+                self.nested(|printer| printer.symbol(*symbol))?;
+                self.put(" [clone ")?;
+                self.put(suffix)?;
+                self.put("]")
+            }
+            _ => self.all(root),
+        }
+    }
+
+    fn node(&self, id: Id) -> Option<&'t Node<'t>> {
+        self.tree.get(id)
+    }
+
+    /// The node that stands for another one, and its scope.
+    fn resolve(&self, mut id: Id, mut scope: Scope) -> Option<(Id, Scope)> {
+        loop {
+            self.step()?;
+            (id, scope) = match self.node(id)? {
+                Node::InContext(id, context) => (
+                    *id,
+                    Scope {
+                        context: Some(*context),
+                        ..scope
+                    },
+                ),
+                Node::Parameter(index, context) => {
+                    let context = scope.context.unwrap_or(*context);
+                    let Some(arguments) = self.tree.contexts.get(context.0) else {
+                        return Some((id, scope)); // of a lambda
+                    };
+                    let argument = *arguments.get(usize::try_from(*index).ok()?)?;
+                    match (self.node(argument)?, scope.pack_index) {
+                        (Node::ArgumentPack(pack), Some(at)) => (*pack.get(at)?, Scope::default()),
+                        _ => (argument, Scope::default()),
+                    }
+                }
+                _ => return Some((id, scope)),
+            };
+        }
+    }
+
+    /// Counts a node that is looked at.
+    fn step(&self) -> Option<()> {
+        self.steps.set(self.steps.get() + 1);
+        (self.steps.get() <= MAX_STEPS).then_some(())
+    }
+
+    fn within(&mut self, scope: Scope, write: impl FnOnce(&mut Self) -> Option<()>) -> Option<()> {
+        let outer = std::mem::replace(&mut self.scope, scope);
+        let written = write(self);
+        self.scope = outer;
+        written
+    }
+
+    fn put(&mut self, text: &str) -> Option<()> {
+        if self.text.len() + text.len() > MAX_NAME_BYTES {
+            return None;
+        }
+        self.text.push_str(text);
+        self.last = text.bytes().last().unwrap_or(self.last);
+        Some(())
+    }
+
+    fn put_number(&mut self, number: u64) -> Option<()> {
+        self.put(&number.to_string())
+    }
+
+    /// Writes all of a node.
+    fn all(&mut self, id: Id) -> Option<()> {
+        self.left(id)?;
+        self.right(id)
+    }
+
+    fn nested(&mut self, write: impl FnOnce(&mut Self) -> Option<()>) -> Option<()> {
+        self.step()?;
+        if self.depth >= MAX_DEPTH {
+            return None;
+        }
+        self.depth += 1;
+        let written = write(self);
+        self.depth -= 1;
+        written
+    }
+
+    /// Writes a list. Elements without text, such as empty packs, have no comma at its end; they
+    /// have one elsewhere, as binutils writes it.
+    fn list(&mut self, list: &[Id]) -> Option<()> {
+        let mut end = self.text.len();
+        for (number, id) in list.iter().enumerate() {
+            if number > 0 {
+                self.put(", ")?;
+            }
+            let from = self.text.len();
+            self.all(*id)?;
+            if self.text.len() > from {
+                end = self.text.len();
+            }
+        }
+        self.text.truncate(end);
+        Some(())
+    }
+
+    /// Writes what comes before a declared name; all, where nothing comes behind it.
+    fn left(&mut self, id: Id) -> Option<()> {
+        self.nested(|printer| match printer.node(id)? {
+            Node::Pointer(to) => printer.left_of_declarator(*to, "*"),
+            Node::Reference(..) => {
+                let (kind, to, scope) = printer.collapsed(id)?;
+                let text = match kind {
+                    Reference::LValue => "&",
+                    Reference::RValue => "&&",
+                };
+                printer.within(scope, |printer| printer.left_of_declarator(to, text))
+            }
+            Node::MemberPointer(class, member) => {
+                printer.left(*member)?;
+                match printer.opens(*member) {
+                    true => printer.open()?,
+                    false => printer.put(" ")?,
+                }
+                printer.all(*class)?;
+                printer.put("::*")
+            }
+            Node::Postfixed(type_, text) => {
+                printer.left(*type_)?;
+                printer.put(text)
+            }
+            Node::Vector(element, size) => {
+                printer.left(*element)?;
+                printer.put(" __vector(")?;
+                printer.all(*size)?;
+                printer.put(")")
+            }
+            Node::VendorQualified(type_, name) => {
+                printer.left(*type_)?;
+                printer.put(" ")?;
+                printer.all(*name)
+            }
+            Node::Cv(type_, qualifiers) => {
+                printer.left(*type_)?;
+                match printer.is_function(*type_) {
+                    true => Some(()),
+                    false => printer.qualifiers(printer.new_qualifiers(*type_, *qualifiers)?),
+                }
+            }
+            Node::FunctionType(function) => {
+                printer.left(function.returns)?;
+                printer.put(if printer.declares(function.returns) {
+                    ""
+                } else {
+                    " "
+                })
+            }
+            Node::Array(element, _) => printer.left(*element),
+            Node::Parameter(..) | Node::InContext(..) => {
+                let (to, scope) = printer.resolve(id, printer.scope)?;
+                match printer.node(to)? {
+                    Node::Parameter(index, _) => printer.of_lambda(*index),
+                    _ => printer.within(scope, |printer| printer.left(to)),
+                }
+            }
+            Node::Function(function) => {
+                printer.within(Scope::default(), |printer| printer.function(function))
+            }
+            node => printer
+                .name(node)
+                .unwrap_or_else(|| printer.expression(node)),
+        })
+    }
+
+    /// Writes what comes behind a declared name.
+    fn right(&mut self, id: Id) -> Option<()> {
+        self.nested(|printer| match printer.node(id)? {
+            Node::Pointer(to) | Node::MemberPointer(_, to) => printer.right_of_declarator(*to),
+            Node::Reference(..) => {
+                let (_, to, scope) = printer.collapsed(id)?;
+                printer.within(scope, |printer| printer.right_of_declarator(to))
+            }
+            Node::Cv(type_, qualifiers) if printer.is_function(*type_) => {
+                let (function, scope) = printer.resolve(*type_, printer.scope)?;
+                match printer.node(function)? {
+                    Node::FunctionType(function) => {
+                        printer.within(scope, |printer| printer.signature(function, *qualifiers))
+                    }
+                    _ => printer.right(*type_),
+                }
+            }
+            Node::Postfixed(type_, _)
+            | Node::Vector(type_, _)
+            | Node::VendorQualified(type_, _)
+            | Node::Cv(type_, _) => printer.right(*type_),
+            Node::FunctionType(function) => printer.signature(function, Qualifiers::default()),
+            Node::Array(element, bound) => {
+                if printer.last != b']' {
+                    printer.put(" ")?;
+                }
+                printer.put("[")?;
+                if let Some(bound) = bound {
+                    printer.all(*bound)?;
+                }
+                printer.put("]")?;
+                printer.right(*element)
+            }
+            Node::Parameter(..) | Node::InContext(..) => {
+                let (to, scope) = printer.resolve(id, printer.scope)?;
+                match printer.node(to)? {
+                    Node::Parameter(..) => Some(()),
+                    _ => printer.within(scope, |printer| printer.right(to)),
+                }
+            }
+            _ => Some(()),
+        })
+    }
+
+    fn left_of_declarator(&mut self, to: Id, text: &str) -> Option<()> {
+        self.left(to)?;
+        if self.opens(to) {
+            self.open()?;
+        }
+        self.put(text)
+    }
+
+    fn right_of_declarator(&mut self, to: Id) -> Option<()> {
+        if self.opens(to) {
+            self.put(")")?;
+        }
+        self.right(to)
+    }
+
+    /// Opens the parentheses of a pointer to a function or an array.
+    fn open(&mut self) -> Option<()> {
+        if !matches!(self.last, b'(' | b' ') {
+            self.put(" ")?;
+        }
+        self.put("(")
+    }
+
+    /// Whether a pointer to a type needs parentheses.
+    fn opens(&self, id: Id) -> bool {
+        matches!(self.bare(id), Some(Node::FunctionType(_) | Node::Array(..)))
+    }
+
+    fn is_function(&self, id: Id) -> bool {
+        matches!(self.bare(id), Some(Node::FunctionType(_)))
+    }
+
+    /// A type without qualifiers.
+    fn bare(&self, mut id: Id) -> Option<&'t Node<'t>> {
+        let mut scope = self.scope;
+        loop {
+            (id, scope) = self.resolve(id, scope)?;
+            match self.node(id)? {
+                Node::Cv(type_, _) => id = *type_,
+                node => return Some(node),
+            }
+        }
+    }
+
+    /// A reference to a reference is one reference (C++ [dcl.ref]).
+    fn collapsed(&self, id: Id) -> Option<(Reference, Id, Scope)> {
+        let Node::Reference(mut kind, mut to) = *self.node(id)? else {
+            return None;
+        };
+        let mut scope = self.scope;
+        loop {
+            let (inner, its) = self.resolve(to, scope)?;
+            let Node::Reference(other, target) = self.node(inner)? else {
+                return Some((kind, to, scope));
+            };
+            if *other == Reference::LValue {
+                kind = Reference::LValue;
+            }
+            (to, scope) = (*target, its);
+        }
+    }
+
+    /// The qualifiers that the argument which a type stands for does not have already.
+    fn new_qualifiers(&self, type_: Id, qualifiers: Qualifiers) -> Option<Qualifiers> {
+        let (argument, _) = self.resolve(type_, self.scope)?;
+        let Node::Cv(_, known) = self.node(argument)? else {
+            return Some(qualifiers);
+        };
+        Some(Qualifiers {
+            restrict: qualifiers.restrict && !known.restrict,
+            volatile: qualifiers.volatile && !known.volatile,
+            constant: qualifiers.constant && !known.constant,
+            ..qualifiers
+        })
+    }
+
+    fn qualifiers(&mut self, qualifiers: Qualifiers) -> Option<()> {
+        for (is_there, text) in [
+            (qualifiers.constant, " const"),
+            (qualifiers.volatile, " volatile"),
+            (qualifiers.restrict, " restrict"),
+        ] {
+            if is_there {
+                self.put(text)?;
+            }
+        }
+        self.reference(qualifiers.reference)
+    }
+
+    fn reference(&mut self, reference: Option<Reference>) -> Option<()> {
+        match reference {
+            Some(Reference::LValue) => self.put(" &"),
+            Some(Reference::RValue) => self.put(" &&"),
+            None => Some(()),
+        }
+    }
+
+    /// Writes the parameters of a function type, and what follows them.
+    fn signature(&mut self, function: &FunctionType, qualifiers: Qualifiers) -> Option<()> {
+        self.put("(")?;
+        self.list(&function.parameters)?;
+        self.put(")")?;
+        self.qualifiers(qualifiers)?;
+        self.reference(function.reference)?;
+        if function.is_transaction_safe {
+            self.put(" transaction_safe")?;
+        }
+        match &function.exceptions {
+            Some(Exceptions::Noexcept(None)) => self.put(" noexcept")?,
+            Some(Exceptions::Noexcept(Some(condition))) => {
+                self.put(" noexcept(")?;
+                self.all(*condition)?;
+                self.put(")")?;
+            }
+            Some(Exceptions::Throw(types)) => {
+                self.put(" throw(")?;
+                self.list(types)?;
+                self.put(")")?;
+            }
+            None => {}
+        }
+        self.right(function.returns)
+    }
+
+    fn function(&mut self, function: &Function) -> Option<()> {
+        if let Some(returns) = function.returns {
+            self.left(returns)?;
+            // What a pointer to a function returns has the function in its parentheses.
+            self.put(if self.declares(returns) { "" } else { " " })?;
+        }
+        self.declared_function(function)?;
+        match function.returns {
+            Some(returns) => self.right(returns),
+            None => Some(()),
+        }
+    }
+
+    /// Writes a function without its return type.
+    fn declared_function(&mut self, function: &Function) -> Option<()> {
+        self.all(function.name)?;
+        self.put("(")?;
+        self.list(&function.parameters)?;
+        self.put(")")?;
+        self.qualifiers(function.qualifiers)
+    }
+
+    /// Whether a type is a pointer or a reference to a function or an array.
+    fn declares(&self, mut id: Id) -> bool {
+        let mut scope = self.scope;
+        while let Some((resolved, its)) = self.resolve(id, scope) {
+            scope = its;
+            id = match self.node(resolved) {
+                Some(
+                    Node::Cv(to, _)
+                    | Node::Pointer(to)
+                    | Node::MemberPointer(_, to)
+                    | Node::Reference(_, to),
+                ) => *to,
+                other => return matches!(other, Some(Node::FunctionType(_) | Node::Array(..))),
+            };
+        }
+        false
+    }
+
+    /// Writes a name, if the node is one.
+    fn name(&mut self, node: &'t Node<'t>) -> Option<Option<()>> {
+        Some(match node {
+            Node::Name(text)
+            | Node::Builtin(text)
+            | Node::Constructor(text)
+            | Node::Standard(text) => self.put(text),
+            Node::Destructor(class) => self.put("~").and_then(|()| self.put(class)),
+            Node::Qualified(scope, name) | Node::Local(scope, name) => {
+                self.qualified(*scope, *name)
+            }
+            Node::DefaultArgument(number, name) => self.default_argument(*number, *name),
+            Node::Tagged(name, tag) => self.tagged(*name, tag),
+            Node::Template(name, arguments) => self.template(*name, arguments),
+            Node::Operator(text) => self.operator(text),
+            Node::LiteralOperator(name) => self.put("operator\"\" ").and_then(|()| self.put(name)),
+            Node::VendorOperator(name) => self.put("operator ").and_then(|()| self.put(name)),
+            Node::Conversion(type_) => self.put("operator ").and_then(|()| self.all(*type_)),
+            Node::Lambda(declared, parameters, number) => {
+                self.lambda(declared, parameters, *number)
+            }
+            Node::UnnamedType(number) => self.numbered("{unnamed type#", *number),
+            Node::StructuredBinding(names) => self.enclosed("[", names, "]"),
+            Node::Module(None, ".", name) => self.put(name),
+            Node::Module(of, separator, name) => of
+                .map_or(Some(()), |of| self.all(of))
+                .and_then(|()| self.put(separator))
+                .and_then(|()| self.put(name)),
+            Node::InModule(name, module) => self
+                .all(*name)
+                .and_then(|()| self.put("@"))
+                .and_then(|()| self.all(*module)),
+            Node::Special(text, name) => self.put(text).and_then(|()| self.all(*name)),
+            Node::ConstructionVtable(base, derived) => self
+                .put("construction vtable for ")
+                .and_then(|()| self.all(*base))
+                .and_then(|()| self.put("-in-"))
+                .and_then(|()| self.all(*derived)),
+            Node::ReferenceTemporary(name, number) => self
+                .put("reference temporary #")
+                .and_then(|()| self.put_number(*number))
+                .and_then(|()| self.put(" for "))
+                .and_then(|()| self.all(*name)),
+            Node::Clone(..) => None,
+            _ => return None,
+        })
+    }
+
+    fn qualified(&mut self, scope: Id, name: Id) -> Option<()> {
+        self.all(scope)?;
+        self.put("::")?;
+        self.all(name)
+    }
+
+    fn default_argument(&mut self, number: u64, name: Id) -> Option<()> {
+        self.numbered("{default arg#", number)?;
+        self.put("::")?;
+        self.all(name)
+    }
+
+    fn tagged(&mut self, name: Id, tag: &str) -> Option<()> {
+        self.all(name)?;
+        self.put("[abi:")?;
+        self.put(tag)?;
+        self.put("]")
+    }
+
+    fn template(&mut self, name: Id, arguments: &[Id]) -> Option<()> {
+        self.all(name)?;
+        if self.last == b'<' {
+            self.put(" ")?;
+        }
+        self.put("<")?;
+        self.list(arguments)?;
+        if self.last == b'>' {
+            self.put(" ")?;
+        }
+        self.put(">")
+    }
+
+    fn operator(&mut self, text: &str) -> Option<()> {
+        self.put("operator")?;
+        if text.starts_with(|first: char| first.is_ascii_lowercase()) {
+            self.put(" ")?;
+        }
+        self.put(text)
+    }
+
+    fn numbered(&mut self, text: &str, number: u64) -> Option<()> {
+        self.put(text)?;
+        self.put_number(number)?;
+        self.put("}")
+    }
+
+    fn enclosed(&mut self, open: &str, list: &[Id], close: &str) -> Option<()> {
+        self.put(open)?;
+        self.list(list)?;
+        self.put(close)
+    }
+
+    fn lambda(
+        &mut self,
+        declared: &'t [LambdaParameter],
+        parameters: &[Id],
+        number: u64,
+    ) -> Option<()> {
+        self.put("{lambda")?;
+        if !declared.is_empty() {
+            self.put("<")?;
+            for (at, parameter) in declared.iter().enumerate() {
+                self.put(if at > 0 { ", " } else { "" })?;
+                self.declaration(parameter)?;
+                self.put(" ")?;
+                self.put(sigil(parameter))?;
+                self.put_number(u64::try_from(at).ok()?)?;
+            }
+            self.put(">")?;
+        }
+        let outer = std::mem::replace(&mut self.declared, declared);
+        self.within(Scope::default(), |printer| {
+            printer.enclosed("(", parameters, ")")
+        })?;
+        self.declared = outer;
+        self.numbered("#", number)
+    }
+
+    fn declaration(&mut self, parameter: &LambdaParameter) -> Option<()> {
+        match parameter {
+            LambdaParameter::Type => self.put("typename"),
+            LambdaParameter::Value(type_) => self.all(*type_),
+            LambdaParameter::Template(inner) => {
+                self.put("template<")?;
+                for (at, parameter) in inner.iter().enumerate() {
+                    self.put(if at > 0 { ", " } else { "" })?;
+                    self.nested(|printer| printer.declaration(parameter))?;
+                }
+                self.put("> class")
+            }
+            LambdaParameter::Pack(of) => {
+                self.nested(|printer| printer.declaration(of))?;
+                self.put("...")
+            }
+        }
+    }
+
+    /// Writes a template parameter of a lambda: one that it declares, or one for an `auto`.
+    fn of_lambda(&mut self, index: u64) -> Option<()> {
+        let at = usize::try_from(index).ok()?;
+        match self.declared.get(at) {
+            Some(parameter) => {
+                self.put(sigil(parameter))?;
+                self.put_number(index)
+            }
+            None => {
+                self.put("auto:")?;
+                self.put_number(index.saturating_add(1))
+            }
+        }
+    }
+}
+
+/// What the names of a lambda's template parameters begin with: they have none of their own.
+fn sigil(parameter: &LambdaParameter) -> &'static str {
+    match parameter {
+        LambdaParameter::Type => "$T",
+        LambdaParameter::Value(_) => "$N",
+        LambdaParameter::Template(_) => "$TT",
+        LambdaParameter::Pack(of) => match **of {
+            LambdaParameter::Value(_) => "$N",
+            LambdaParameter::Template(_) => "$TT",
+            _ => "$T",
+        },
+    }
+}

@@ -1,0 +1,189 @@
+//! `cargo xtask demangle`: the symbols of a machine's files demangled by us and by `c++filt`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use object::{Object, ObjectSymbol};
+use unspool_demangle::{demangle, has_foreign_parameter};
+
+use crate::Error;
+use crate::packages;
+use crate::sweep::{DEFAULT, find};
+
+/// What `--help` prints.
+pub const HELP: &str = "\
+usage: cargo xtask demangle [--names FILE] [--printed N] [PATH...]
+
+Demangles the C++ and Rust symbols of every ELF file below PATH (default: the whole machine), or the
+names in FILE, one a line, and compares each with `c++filt -i`. Prints how many differ, by kind, and
+the N shortest of each kind (default: 5).
+";
+
+/// What to compare.
+struct Options {
+    names: Option<PathBuf>,
+    printed: usize,
+    paths: Vec<PathBuf>,
+}
+
+/// How two readable names of one symbol differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Same,
+    OnlyOurs,
+    OnlyTheirs,
+    ForeignParameter,
+    Suffix,
+    Other,
+}
+
+impl Kind {
+    fn text(self) -> &'static str {
+        match self {
+            Kind::Same => "are the same",
+            Kind::OnlyOurs => "c++filt leaves mangled",
+            Kind::OnlyTheirs => "we leave mangled",
+            Kind::ForeignParameter => {
+                "differ, and have a substitution for another template's parameter, which c++filt takes for its own"
+            }
+            Kind::Suffix => {
+                "differ, and are parts of a thing in Rust, whose suffixes c++filt leaves out"
+            }
+            Kind::Other => "differ otherwise",
+        }
+    }
+}
+
+impl Options {
+    fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Options, Error> {
+        let mut options = Options {
+            names: None,
+            printed: 5,
+            paths: Vec::new(),
+        };
+        while let Some(arg) = args.next() {
+            match arg.to_str() {
+                Some("--names") => options.names = args.next().map(PathBuf::from),
+                Some("--printed") => {
+                    let number = args.next().and_then(|number| number.into_string().ok());
+                    let number = number.and_then(|number| number.parse().ok());
+                    options.printed = number.ok_or("--printed needs a number")?;
+                }
+                _ => options.paths.push(arg.into()),
+            }
+        }
+        if options.paths.is_empty() {
+            options.paths = DEFAULT.iter().map(PathBuf::from).collect();
+        }
+        Ok(options)
+    }
+}
+
+/// Compares the names; yields whether no name differs otherwise than is explained, and none is left
+/// mangled by us alone.
+///
+/// # Errors
+///
+/// `c++filt` cannot be run, or the file of names not be read.
+pub fn run(args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Result<bool, Error> {
+    let options = Options::parse(args)?;
+    let names: Vec<String> = match &options.names {
+        Some(file) => fs::read_to_string(file)?
+            .lines()
+            .map(str::to_owned)
+            .collect(),
+        None => symbols(&options.paths).into_iter().collect(),
+    };
+    let theirs = by_cxxfilt(&names)?;
+    let mut kinds: BTreeMap<Kind, Vec<(&str, String, &str)>> = BTreeMap::new();
+    for (name, theirs) in names.iter().zip(&theirs) {
+        let ours = demangle(name).into_owned();
+        let kind = kind(name, &ours, theirs);
+        kinds.entry(kind).or_default().push((name, ours, theirs));
+    }
+    writeln!(out, "{} names", names.len())?;
+    for (kind, mut all) in kinds.clone() {
+        writeln!(out, "{:9} {}", all.len(), kind.text())?;
+        all.sort_by_key(|(name, ..)| name.len());
+        let shown = all.iter().filter(|_| kind != Kind::Same);
+        for (name, ours, theirs) in shown.take(options.printed) {
+            writeln!(
+                out,
+                "    {name}\n      unspool: {ours}\n      c++filt: {theirs}"
+            )?;
+        }
+    }
+    Ok(![Kind::OnlyTheirs, Kind::Other]
+        .iter()
+        .any(|kind| kinds.contains_key(kind)))
+}
+
+fn kind(name: &str, ours: &str, theirs: &str) -> Kind {
+    if ours == theirs {
+        Kind::Same
+    } else if theirs == name {
+        Kind::OnlyOurs
+    } else if ours == name {
+        Kind::OnlyTheirs
+    } else if has_foreign_parameter(name) {
+        Kind::ForeignParameter
+    } else if is_suffixed(ours, theirs) {
+        Kind::Suffix
+    } else {
+        Kind::Other
+    }
+}
+
+/// Whether our name is theirs with the number of a part behind it, `.0`.
+fn is_suffixed(ours: &str, theirs: &str) -> bool {
+    let suffix = ours.strip_prefix(theirs).unwrap_or_default();
+    suffix.starts_with('.') && !suffix.contains(' ')
+}
+
+/// The mangled names of all symbols, each once, without versions.
+fn symbols(paths: &[PathBuf]) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for path in find(paths) {
+        let Ok(data) = fs::read(&path) else { continue };
+        let Ok(file) = object::File::parse(&*data) else {
+            continue;
+        };
+        let all = file.symbols().chain(file.dynamic_symbols());
+        let all = all.filter_map(|symbol| symbol.name().ok());
+        let mangled = all.filter(|name| name.starts_with("_Z") || name.starts_with("_R"));
+        names.extend(mangled.map(|name| name.split('@').next().unwrap_or(name).to_owned()));
+    }
+    names.retain(|name| !name.contains(['\n', ' ']));
+    names
+}
+
+/// What `c++filt` makes of each name; with `-i` as gdb and perf have it: `std::string`, not what it
+/// stands for.
+///
+/// # Errors
+///
+/// `c++filt` cannot be run, or does not print a line for each name.
+pub fn by_cxxfilt(names: &[String]) -> Result<Vec<String>, Error> {
+    let mut child = Command::new(packages::path("/usr/bin/c++filt")?)
+        .arg("-i")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut input = child.stdin.take().ok_or("c++filt has no standard input")?;
+    let text = names.join("\n") + "\n";
+    let writer = std::thread::spawn(move || input.write_all(text.as_bytes()));
+    let output = child.wait_with_output()?;
+    writer.join().map_err(|_| "writing to c++filt failed")??;
+    let lines: Vec<String> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    if lines.len() != names.len() {
+        return Err(format!("c++filt made {} lines of {}", lines.len(), names.len()).into());
+    }
+    Ok(lines)
+}
