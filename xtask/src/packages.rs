@@ -46,6 +46,7 @@ pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/flex", "flex"),
     needed("/usr/bin/makeinfo", "texinfo"),
     needed("/usr/include/term.h", "libncurses-dev"),
+    needed("/usr/bin/curl", "curl"),
     needed("/usr/bin/gdb", "gdb"),
     needed("/usr/bin/eu-stack", "elfutils"),
     needed("/usr/include/elfutils/libdwfl.h", "libdw-dev"),

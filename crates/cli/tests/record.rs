@@ -514,3 +514,13 @@ fn an_idle_process() {
         "{said}"
     );
 }
+
+#[test]
+fn a_command_that_ends_before_the_first_sample() {
+    let mut command = unspool();
+    command.args(["record", "-F", "1", "true"]);
+    let output = command.current_dir(folder("short")).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let why = "no samples: it ended before the first one: -F max takes more";
+    assert!(output.status.success() && said.contains(why), "{said}");
+}

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,11 +15,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use unspool_files::is_stranger;
 use unspool_module::{BuildId, ElfFile, ModuleError, SearchRoots, variable};
-use ureq::Agent;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::cache::make_folder;
 use crate::fetch::{Artifact, DownloadError, Fetch};
+use crate::http::{self, Response};
 use crate::symbolizer::Event;
 
 /// A server that sends less than this within [`DebuginfodOptions::timeout`] is given up, in bytes.
@@ -35,14 +34,6 @@ const MISS: Duration = Duration::from_secs(600);
 const CLEAN_INTERVAL: Duration = Duration::from_secs(86_400);
 /// After how long an unused file is old, unless the cache's `max_unused_age_s` says otherwise.
 const MOST_UNUSED: Duration = Duration::from_secs(604_800);
-
-/// Where systems keep the certificates that they trust: Debian, Fedora, SUSE, Alpine.
-const CERTIFICATES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 
 /// Which servers are asked, and how.
 #[derive(Debug, Clone)]
@@ -98,7 +89,6 @@ impl DebuginfodOptions {
 #[derive(Debug)]
 pub struct Debuginfod {
     options: DebuginfodOptions,
-    agent: Agent,
     /// The servers that are not asked again, by their place: a server that hangs does so for each file.
     is_lost: Vec<AtomicBool>,
     is_clean: Mutex<bool>,
@@ -108,18 +98,7 @@ impl Debuginfod {
     /// Asks nobody yet.
     #[must_use]
     pub fn new(options: DebuginfodOptions) -> Self {
-        let tls = TlsConfig::builder().root_certs(root_certificates());
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .user_agent(concat!("unspool/", env!("CARGO_PKG_VERSION")))
-            .tls_config(tls.build())
-            .timeout_global(options.max_time)
-            .timeout_resolve(Some(options.timeout))
-            .timeout_connect(Some(options.timeout))
-            .timeout_recv_response(Some(options.timeout))
-            .timeout_per_read(Some(options.timeout));
         Debuginfod {
-            agent: config.build().new_agent(),
             is_lost: options
                 .urls
                 .iter()
@@ -128,6 +107,12 @@ impl Debuginfod {
             is_clean: Mutex::new(false),
             options,
         }
+    }
+
+    /// Whether `curl` is there, which downloads take.
+    #[must_use]
+    pub fn can_download() -> bool {
+        http::is_available()
     }
 
     /// As [`Debuginfod::new`] with [`DebuginfodOptions::from_environment`].
@@ -202,16 +187,13 @@ impl Debuginfod {
         report: &dyn Fn(Event<'_>),
     ) -> Result<bool, DownloadError> {
         let started = Instant::now();
-        let mut request = self.agent.get(url);
-        for line in &self.options.headers {
-            if let Some((name, value)) = line.split_once(':') {
-                request = request.header(name.trim(), value.trim());
-            }
-        }
-        let response = request
-            .call()
-            .map_err(|error| failed(url, started, &error))?;
-        match response.status().as_u16() {
+        let deadline = (self.options.max_time).and_then(|time| started.checked_add(time));
+        let headers = self.options.headers.iter().map(|line| line.trim());
+        let headers: Vec<&str> = headers.filter(|line| line.contains(':')).collect();
+        let wait = sooner(started.checked_add(self.options.timeout), deadline);
+        let response = http::get(url, &headers, wait);
+        let response = response.map_err(|error| failed(url, started, &error))?;
+        match response.status {
             200 => {}
             404 => return Ok(false),
             status => {
@@ -219,19 +201,18 @@ impl Debuginfod {
                 return Err(DownloadError::Status { url, status });
             }
         }
-        let all = response.headers().get("content-length");
-        let all = all.and_then(|length| length.to_str().ok()?.parse().ok());
         let mut download = Download {
             options: &self.options,
             url,
-            all,
+            all: response.length,
             report,
             started,
+            deadline,
         };
         let temporary = temporary_beside(path);
         let done = (|| {
             let mut file = create(&temporary).map_err(|error| in_cache(&temporary, &error))?;
-            download.copy(response.into_body().into_reader(), &mut file)?;
+            download.copy(response, &mut file)?;
             check(url, &temporary, id, artifact)?;
             fs::rename(&temporary, path).map_err(|error| in_cache(path, &error))
         })();
@@ -300,16 +281,19 @@ struct Download<'a> {
     all: Option<u64>,
     report: &'a dyn Fn(Event<'_>),
     started: Instant,
+    /// When all of it must be there.
+    deadline: Option<Instant>,
 }
 
 impl Download<'_> {
-    fn copy(&mut self, mut from: impl Read, to: &mut File) -> Result<(), DownloadError> {
+    fn copy(&mut self, mut from: Response, to: &mut File) -> Result<(), DownloadError> {
         let mut buffer = vec![0; CHUNK];
         let (mut bytes, mut told) = (0_u64, 0);
         let (mut window, mut in_window) = (Instant::now(), 0);
         loop {
-            let read = from.read(&mut buffer);
-            let read = read.map_err(|error| failed(self.url, self.started, &error.into()))?;
+            let wait = sooner(window.checked_add(self.options.timeout), self.deadline);
+            let read = from.read(&mut buffer, wait);
+            let read = read.map_err(|error| failed(self.url, self.started, &error))?;
             let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else {
                 self.tell(bytes);
                 return Ok(());
@@ -330,8 +314,6 @@ impl Download<'_> {
             }
             if in_window >= SLOWEST {
                 (window, in_window) = (Instant::now(), 0);
-            } else if window.elapsed() > self.options.timeout {
-                return Err(too_slow(self.url, self.started));
             }
         }
     }
@@ -345,25 +327,22 @@ impl Download<'_> {
     }
 }
 
-fn failed(url: &str, started: Instant, error: &ureq::Error) -> DownloadError {
-    let is_timeout = match error {
-        ureq::Error::Timeout(_) => true,
-        ureq::Error::Io(error) => error.kind() == io::ErrorKind::TimedOut,
-        _ => false,
-    };
-    match is_timeout {
-        true => too_slow(url, started),
-        false => DownloadError::Server {
-            url: url.to_owned(),
-            why: error.to_string(),
-        },
-    }
+/// The sooner of two deadlines, each of which may be none.
+fn sooner(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    a.into_iter().chain(b).min()
 }
 
-fn too_slow(url: &str, started: Instant) -> DownloadError {
-    DownloadError::TooSlow {
-        url: url.to_owned(),
-        after: started.elapsed(),
+fn failed(url: &str, started: Instant, error: &io::Error) -> DownloadError {
+    let url = url.to_owned();
+    match error.kind() {
+        io::ErrorKind::TimedOut => DownloadError::TooSlow {
+            url,
+            after: started.elapsed(),
+        },
+        _ => DownloadError::Server {
+            url,
+            why: error.to_string(),
+        },
     }
 }
 
@@ -372,24 +351,6 @@ fn in_cache(path: &Path, error: &io::Error) -> DownloadError {
         path: path.to_path_buf(),
         why: error.to_string(),
     }
-}
-
-/// The certificates that this system trusts, which may have a company's own; else Mozilla's.
-fn root_certificates() -> RootCerts {
-    let named = variable("SSL_CERT_FILE").map(PathBuf::from);
-    let files = named.into_iter().chain(CERTIFICATES.map(PathBuf::from));
-    for text in files.filter_map(|path| fs::read(path).ok()) {
-        let certificates: Vec<Certificate<'static>> = parse_pem(&text)
-            .filter_map(|item| match item {
-                Ok(PemItem::Certificate(certificate)) => Some(certificate),
-                _ => None,
-            })
-            .collect();
-        if !certificates.is_empty() {
-            return RootCerts::from(certificates);
-        }
-    }
-    RootCerts::WebPki
 }
 
 /// Refuses what is in the cache and somebody else could have written: its build ID says nothing then.

@@ -10,10 +10,10 @@
 #![forbid(unsafe_code)]
 
 mod cache;
-#[cfg(feature = "debuginfod")]
 mod debuginfod;
 mod fetch;
 mod finder;
+mod http;
 mod jitdump;
 mod kernel;
 mod live_code;
@@ -27,7 +27,6 @@ mod vdso;
 mod work;
 
 pub use cache::NameCache;
-#[cfg(feature = "debuginfod")]
 pub use debuginfod::{Debuginfod, DebuginfodOptions};
 pub use fetch::{Artifact, DownloadError, Fetch};
 pub use finder::{Finder, Identity, root_of};

@@ -1,5 +1,4 @@
 //! Downloads from a server on the loopback interface, which behaves as badly as servers do.
-#![cfg(feature = "debuginfod")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -196,6 +195,34 @@ fn a_debug_file_is_fetched_once_and_kept_where_clients_keep_it() {
     let names = program.look_up(&program.stripped, Some(Debuginfod::new(options)));
     assert!(program.is_whole(&names));
     assert_eq!(server.count(), 1);
+}
+
+#[test]
+fn a_server_that_sends_clients_to_another() {
+    let program = program("redirected");
+    let debug = program.debug.clone();
+    let other = Server::new(move |_, stream| answer(stream, "200 OK", &debug));
+    let target = other.url.clone();
+    let first = Server::new(move |_, stream| {
+        let head = format!("HTTP/1.1 302 Found\r\nLocation: {target}/x\r\nContent-Length: 4\r\n");
+        let _ = stream.write_all(format!("{head}Connection: close\r\n\r\nhere").as_bytes());
+    });
+    let path = program.get(program.options(&[&first])).unwrap().unwrap();
+    assert_eq!(fs::read(path).unwrap(), program.debug);
+    assert_eq!((first.count(), other.count()), (1, 1));
+    // Not to a file of this machine.
+    let lure = Server::new(|_, stream| {
+        let head =
+            "HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n";
+        let _ = stream.write_all(head.as_bytes());
+    });
+    let mut options = program.options(&[&lure]);
+    options.cache = program.directory.join("other_cache");
+    let refused = program.get(options);
+    assert!(
+        matches!(&refused, Err(DownloadError::Server { why, .. }) if why.contains("file")),
+        "{refused:?}"
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use unspool_machine::{Capability, Limits, Remedy, Rights, Surroundings};
 use unspool_perf::Event;
 use unspool_profile::Grouped;
-use unspool_symbols::{DebuginfodOptions, KernelSymbols};
+use unspool_symbols::{Debuginfod, DebuginfodOptions, KernelSymbols};
 use unspool_unwind::process::{ProcessError, Refusal};
 use unspool_unwind::tables::Store;
 
@@ -264,6 +264,9 @@ fn cache() -> Check {
 fn debug_files() -> Check {
     let check = |value: String| Check::ok("debuginfod", "DEBUGINFOD_URLS", value);
     match DebuginfodOptions::from_environment() {
+        Some(_) if !Debuginfod::can_download() => check("curl is not installed".to_owned())
+            .meaning("report, diff: debug files that are missing cannot be downloaded")
+            .limited(Some(command("apt-get install curl"))),
         Some(options) => check(options.urls.join(" "))
             .meaning("report, diff: debug files that are missing are downloaded"),
         None => check("not set".to_owned())

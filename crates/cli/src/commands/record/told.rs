@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io;
+use std::time::Duration;
 
 use serde_json::json;
 use unspool_perf::Event;
@@ -20,6 +21,9 @@ const MOST_FILES: usize = 10;
 
 /// How many processes are named that go on.
 const MOST_PROCESSES: usize = 10;
+
+/// A command that ends within this and has no sample was too quick for one, rather than idle.
+const SHORT: Duration = Duration::from_secs(1);
 
 /// What was said so far.
 pub(super) struct Told<'a> {
@@ -80,7 +84,7 @@ impl<'a> Told<'a> {
             ));
         }
         if summary.completeness.samples() == 0 {
-            self.notice(&self.why_empty());
+            self.notice(&self.why_empty(summary));
         }
         match self.args.format {
             Format::Text if summary.completeness.samples() == 0 => {}
@@ -91,12 +95,17 @@ impl<'a> Told<'a> {
     }
 
     /// Why there is no sample, and what helps.
-    fn why_empty(&self) -> String {
+    fn why_empty(&self, summary: &Summary) -> String {
+        let is_short = !self.args.cmd.is_empty() && summary.elapsed < SHORT;
         let (what, remedy) = match (&self.args.event, self.args.off_cpu) {
             (Some(event), false) => (format!("no {event} while it was recorded"), "another -e"),
             (_, true) => (
                 "it neither ran nor woke up while it was recorded".to_owned(),
                 "`unspool stack PID` shows where it is now",
+            ),
+            (None, false) if is_short => (
+                "it ended before the first one".to_owned(),
+                "-F max takes more",
             ),
             (None, false) => (
                 "it did not run while it was recorded".to_owned(),
@@ -129,7 +138,9 @@ impl<'a> Told<'a> {
             Grouped(completeness.samples()),
             summary.elapsed.as_secs_f64(),
         ));
-        self.notice(&completeness.summary());
+        if completeness.samples() > 0 {
+            self.notice(&completeness.summary());
+        }
         for advice in completeness.advice() {
             self.notice(&advice);
         }
