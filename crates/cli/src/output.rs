@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 pub(crate) use unspool_files::Plain;
-use unspool_files::PlainLines;
+use unspool_files::{PlainJson, PlainLines};
 
 /// Exit statuses beside 0.
 pub(crate) struct Failure;
@@ -213,13 +213,14 @@ pub(crate) fn write_document(
         version: 1,
         body,
     };
+    let mut json = PlainJson(&mut *out);
     match layout {
-        Layout::Pretty => serde_json::to_writer_pretty(&mut *out, &document)?,
+        Layout::Pretty => serde_json::to_writer_pretty(&mut json, &document)?,
         Layout::Rows => {
             let rows = Rows::default();
-            document.serialize(&mut serde_json::Serializer::with_formatter(&mut *out, rows))?;
+            document.serialize(&mut serde_json::Serializer::with_formatter(&mut json, rows))?;
         }
-        Layout::Line => serde_json::to_writer(&mut *out, &document)?,
+        Layout::Line => serde_json::to_writer(&mut json, &document)?,
     }
     writeln!(out)?;
     out.flush()

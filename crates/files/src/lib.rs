@@ -21,4 +21,4 @@ pub use map::{Lost, Map};
 pub use open::{
     Input, Kind, MAX_STREAM_BYTES, NotRegular, TooLong, is_stranger, open, open_input, open_no_link,
 };
-pub use plain::{Plain, PlainLines, plain_bytes};
+pub use plain::{Plain, PlainJson, PlainLines, plain_bytes};

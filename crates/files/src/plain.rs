@@ -82,6 +82,37 @@ fn stays_apart(byte: &u8) -> bool {
     matches!(byte, b'\n' | b'\t')
 }
 
+/// Writes JSON in which no text of others steers what shows it: the characters that [`Plain`] escapes are
+/// escaped as JSON has it (RFC 8259 §7), so that whoever parses it has them. Those of C0 stay: JSON has
+/// them between its values only. A character is to be written in one piece.
+#[derive(Debug)]
+pub struct PlainJson<W>(pub W);
+
+impl<W: Write> Write for PlainJson<W> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if text.iter().all(|byte| *byte < 0x7f) {
+            return self.0.write(text);
+        }
+        let whole = str::from_utf8(text).map_err(io::Error::other)?;
+        let is_escaped = |character| character >= '\x7f' && Plain::is_escaped(character);
+        let mut rest = whole;
+        while let Some((plain, after)) = rest.split_once(is_escaped) {
+            self.0.write_all(plain.as_bytes())?;
+            let escaped = rest.get(plain.len()..rest.len() - after.len());
+            for unit in escaped.unwrap_or_default().encode_utf16() {
+                write!(self.0, "\\u{unit:04x}")?;
+            }
+            rest = after;
+        }
+        self.0.write_all(rest.as_bytes())?;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +153,14 @@ mod tests {
         assert_eq!(lines.0, "a\t\\u{1b}ä\nb\n".as_bytes());
         // A joiner is part of words.
         assert_eq!(Plain("\u{200d}\u{5d0}").to_string(), "\u{200d}\u{5d0}");
+    }
+
+    #[test]
+    fn json_keeps_what_it_escapes() {
+        let mut json = PlainJson(Vec::new());
+        let text = "{\n \"ä\": \"a\x7fb\u{9b}\u{202e}\u{200d}\"}";
+        json.write_all(text.as_bytes()).unwrap();
+        let expected = "{\n \"ä\": \"a\\u007fb\\u009b\\u202e\u{200d}\"}";
+        assert_eq!(String::from_utf8(json.0).unwrap(), expected);
     }
 }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 use unspool_check::{Code, Severity};
+use unspool_files::PlainJson;
 
 use super::suppressions::{By, Identity, Suppression};
 use super::{Checked, Remark, Told, dismiss};
@@ -29,7 +30,7 @@ pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
         }],
     });
     let mut out = output::results();
-    serde_json::to_writer_pretty(&mut out, &log)?;
+    serde_json::to_writer_pretty(PlainJson(&mut out), &log)?;
     writeln!(out)?;
     out.flush()?;
     Ok(())
