@@ -27,6 +27,7 @@ pub mod readelf;
 pub mod script_compare;
 pub mod sframe_suite;
 pub mod sweep;
+pub mod tidy;
 
 /// Any error, for a person to read.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

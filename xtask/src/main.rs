@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use xtask::clients::compare as clients;
 use xtask::{
     Error, attack, bad_frames, bench_peers, capi, corpus, ctf_compare, ctf_suite, demangle,
-    outline, packages, script_compare, sframe_suite, sweep,
+    outline, packages, script_compare, sframe_suite, sweep, tidy,
 };
 
 const USAGE: &str = "\
@@ -18,6 +18,7 @@ usage: cargo xtask TASK
   test [ARGUMENT...]          setup, then all tests (arguments go to `cargo test`)
   sweep [--jobs N] [PATH...]  compare our reading of .eh_frame and .debug_frame with readelf's,
                               for every ELF file below PATH (default: the whole machine)
+  tidy                        hold the documents against the repository: crates, paths, width of lines
   attack [--only TEXT]        act as a second user who attacks root's unspool, in each way that
                               docs/security.md speaks of (as root); --help says more
   bench-peers                 build the peers of the benchmark `walk` that Debian's current
@@ -80,6 +81,7 @@ fn run() -> Result<ExitCode, Error> {
             let options = sweep::Options::parse(args)?;
             sweep::sweep(&options, &mut io::stdout().lock())?
         }
+        Some("tidy") => tidy::run(&mut io::stdout().lock())?,
         Some("attack") => {
             let args: Vec<OsString> = args.collect();
             if args.iter().any(|arg| arg == "--help") {

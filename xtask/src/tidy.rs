@@ -1,0 +1,273 @@
+//! `cargo xtask tidy`: the documents held against the repository. Does ARCHITECTURE.md's table have all
+//! crates and what they use, is there each path that stands in backticks, is prose wrapped?
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::Error;
+
+/// How wide prose may be, in characters.
+const MAX_WIDTH: usize = 100;
+
+/// Prints what is wrong; yields whether nothing is.
+///
+/// # Errors
+///
+/// Files cannot be read, git or cargo cannot be run.
+pub fn run(out: &mut impl Write) -> Result<bool, Error> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let files = lines(Command::new("git").args(["ls-files"]).current_dir(&root))?;
+    let mut faults = Vec::new();
+    let documents = files.iter().filter(|file| file.ends_with(".md"));
+    // Past releases name the paths of their time.
+    for name in documents.filter(|name| *name != "CHANGELOG.md") {
+        let text = fs::read_to_string(root.join(name))?;
+        let at = |(line, what): (usize, String)| format!("{name}:{line}: {what}");
+        faults.extend(wide_lines(&text).into_iter().map(at));
+        faults.extend(missing_paths(&text, &files).into_iter().map(at));
+    }
+    let table = fs::read_to_string(root.join("ARCHITECTURE.md"))?;
+    let differences = crate_differences(&table_of_crates(&table), &crates(&root)?);
+    faults.extend(
+        differences
+            .into_iter()
+            .map(|what| format!("ARCHITECTURE.md: {what}")),
+    );
+    for fault in &faults {
+        writeln!(out, "{fault}")?;
+    }
+    Ok(faults.is_empty())
+}
+
+/// The lines that a command prints.
+fn lines(command: &mut Command) -> Result<Vec<String>, Error> {
+    let output = command
+        .output()
+        .map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{command:?}: {}", why.trim()).into());
+    }
+    Ok(String::from_utf8(output.stdout)?
+        .lines()
+        .map(str::to_owned)
+        .collect())
+}
+
+/// The lines of a document that are prose, with their numbers from 1: no code blocks.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_code = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        (!is_fence && !is_code).then_some((index + 1, line))
+    })
+}
+
+/// Lines that are wider than prose may be, although they could be wrapped: no rows of tables, no lines
+/// of a single word.
+fn wide_lines(text: &str) -> Vec<(usize, String)> {
+    let is_wide = |line: &str| {
+        let can_wrap = line.trim_start_matches([' ', '-', '*', '>']).contains(' ');
+        can_wrap && !line.starts_with('|') && line.chars().count() > MAX_WIDTH
+    };
+    let wide = prose(text).filter(|(_, line)| is_wide(line));
+    wide.map(|(line, _)| (line, format!("wider than {MAX_WIDTH} characters")))
+        .collect()
+}
+
+/// Paths in backticks that no file of the repository has. They may leave out folders in front, and
+/// `src` behind a crate's name.
+fn missing_paths(text: &str, files: &[String]) -> Vec<(usize, String)> {
+    let mut known = BTreeSet::new();
+    for file in files {
+        for name in [file.clone(), file.replacen("/src/", "/", 1)] {
+            // The file, and each folder that it is in, from each component on.
+            let mut whole = name.as_str();
+            loop {
+                let mut rest = whole;
+                known.insert(rest.to_owned());
+                while let Some((_, behind)) = rest.split_once('/') {
+                    known.insert(behind.to_owned());
+                    rest = behind;
+                }
+                match whole.rsplit_once('/') {
+                    Some((folder, _)) => whole = folder,
+                    None => break,
+                }
+            }
+        }
+    }
+    let from_crate = files.iter().filter_map(|file| file.strip_prefix("crates/"));
+    let all = files.iter().map(String::as_str).chain(from_crate);
+    let tops: BTreeSet<&str> = all
+        .filter_map(|file| Some(file.split_once('/')?.0))
+        .collect();
+    let is_ours = |path: &str| {
+        let is_path = path
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
+        let Some((top, rest)) = path.split_once('/').filter(|_| is_path) else {
+            return false;
+        };
+        // A name in capitals stands for any.
+        let stands_for_any = |part: &str| part.contains(|c: char| c.is_ascii_uppercase());
+        let is_placeholder = path
+            .split(['/', '.'])
+            .any(|part| stands_for_any(part) && part != "README");
+        !is_placeholder && (rest.ends_with(".rs") || tops.contains(top) && !rest.is_empty())
+    };
+    let mut missing = Vec::new();
+    for (line, text) in prose(text) {
+        for path in text.split('`').skip(1).step_by(2) {
+            if is_ours(path) && !known.contains(path.trim_end_matches('/')) {
+                missing.push((line, format!("no file or folder is named `{path}`")));
+            }
+        }
+    }
+    missing
+}
+
+/// The crates, and which crates of ours each may use.
+type Arrows = BTreeMap<String, BTreeSet<String>>;
+
+/// The rows of ARCHITECTURE.md's table. What stands in parentheses says what is used of a crate.
+fn table_of_crates(text: &str) -> Arrows {
+    let rows = text.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.strip_prefix("| `")?.split(" | ").collect();
+        let [name, _, uses] = cells[..] else {
+            return None;
+        };
+        let mut depth = 0_u32;
+        let outside: String = (uses.chars())
+            .filter(|character| {
+                depth += u32::from(*character == '(');
+                let is_outside = depth == 0;
+                depth -= u32::from(*character == ')').min(depth);
+                is_outside
+            })
+            .collect();
+        let words = outside.split('`').skip(1).step_by(2);
+        let crates = words.filter(|word| !word.contains('.')).map(str::to_owned);
+        Some((name.trim_end_matches('`').to_owned(), crates.collect()))
+    });
+    rows.collect()
+}
+
+/// The same by cargo's metadata.
+fn crates(root: &Path) -> Result<Arrows, Error> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["metadata", "--no-deps", "--format-version", "1"]);
+    let text = lines(command.current_dir(root))?.concat();
+    let metadata: Value = serde_json::from_str(&text)?;
+    let short = |name: &Value| {
+        let name = name.as_str().unwrap_or_default();
+        name.strip_prefix("unspool-").unwrap_or(name).to_owned()
+    };
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut arrows = Arrows::new();
+    for package in list(&metadata["packages"]) {
+        let dependencies = list(&package["dependencies"]);
+        let is_ours =
+            |dependency: &&Value| dependency["path"].is_string() && dependency["kind"].is_null();
+        let uses = dependencies
+            .iter()
+            .filter(is_ours)
+            .map(|dependency| short(&dependency["name"]));
+        arrows.insert(short(&package["name"]), uses.collect());
+    }
+    Ok(arrows)
+}
+
+/// How the table differs from the crates.
+fn crate_differences(table: &Arrows, crates: &Arrows) -> Vec<String> {
+    let names: BTreeSet<&String> = table.keys().chain(crates.keys()).collect();
+    let mut faults = Vec::new();
+    for name in names {
+        match (table.get(name), crates.get(name)) {
+            (Some(said), Some(uses)) => {
+                let more = said
+                    .difference(uses)
+                    .map(|used| format!("does not use `{used}`"));
+                let fewer = uses
+                    .difference(said)
+                    .map(|used| format!("uses `{used}`, too"));
+                faults.extend(
+                    more.chain(fewer)
+                        .map(|what| format!("crate `{name}` {what}")),
+                );
+            }
+            (Some(_), None) => faults.push(format!("there is no crate `{name}`")),
+            (None, _) => faults.push(format!("the table of crates has no `{name}`")),
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files() -> Vec<String> {
+        ["crates/a/src/x/y.rs", "docs/b.md"]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    #[test]
+    fn paths_are_looked_for_from_any_folder_on() {
+        let good =
+            "`a/x/y.rs` `crates/a` `a/src/x/` `x/y.rs` `docs/b.md` `y/z` `n/a.c` `a/NAME.rs`";
+        assert_eq!(missing_paths(good, &files()), []);
+        for bad in ["a/z.rs", "docs/c.md", "crates/a/x/z", "q/y.rs"] {
+            let found = missing_paths(&format!("text\nsee `{bad}`"), &files());
+            assert_eq!(found, [(2, format!("no file or folder is named `{bad}`"))]);
+        }
+        assert_eq!(missing_paths("```\n`a/z.rs`\n```", &files()), []);
+    }
+
+    #[test]
+    fn prose_is_wrapped() {
+        let wide = "word ".repeat(30);
+        let text = format!(
+            "{wide}\n```\n{wide}\n```\n| {wide} |\n- {}\n",
+            "x".repeat(120)
+        );
+        assert_eq!(
+            wide_lines(&text)
+                .iter()
+                .map(|(line, _)| *line)
+                .collect::<Vec<_>>(),
+            [1]
+        );
+    }
+
+    #[test]
+    fn the_table_is_held_against_the_crates() {
+        let row = |name: &str, uses: &[&str]| {
+            (
+                name.to_owned(),
+                uses.iter().map(|used| (*used).to_owned()).collect(),
+            )
+        };
+        let table =
+            "| `ir` | rows | – |\n| `c` | C | `ir` (`native`), `cfi`; `lib.so` |\nend | `x` | y |";
+        let table = table_of_crates(table);
+        assert_eq!(
+            table,
+            Arrows::from([row("ir", &[]), row("c", &["ir", "cfi"])])
+        );
+        let crates = Arrows::from([row("ir", &[]), row("c", &["ir", "a"]), row("new", &[])]);
+        let expected = [
+            "crate `c` does not use `cfi`",
+            "crate `c` uses `a`, too",
+            "the table of crates has no `new`",
+        ];
+        assert_eq!(crate_differences(&table, &crates), expected);
+    }
+}
