@@ -593,7 +593,7 @@ fn large_registers_and_factors_are_kept() {
             ),
             &format!(
                 ".eh_frame entry at offset {:#x}: operand of the instruction at offset {:#x} \
-                 overflows when it is scaled",
+                 overflows when multiplied by its alignment factor",
                 at(1),
                 at(1) + 24
             ),

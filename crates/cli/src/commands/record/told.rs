@@ -52,7 +52,7 @@ impl<'a> Told<'a> {
             "{path}: cannot write the profile; what it has so far can be read: {error}"
         ));
         if command_goes_on {
-            self.notice(&"the command goes on, unrecorded");
+            self.notice(&"the command continues, and is no longer recorded");
         }
     }
 
@@ -97,6 +97,10 @@ impl<'a> Told<'a> {
             (_, true) => (
                 "it neither ran nor woke up while it was recorded".to_owned(),
                 "`unspool stack PID` shows where it is now",
+            ),
+            (None, false) if !self.args.cmd.is_empty() => (
+                "the command ran too briefly".to_owned(),
+                "--off-cpu shows where it waits, -F max takes the most samples",
             ),
             (None, false) => (
                 "it did not run while it was recorded".to_owned(),
