@@ -1,4 +1,4 @@
-//! Sources of Debian's packages, of releases other than the machine's own.
+//! Debian's packages and their sources, of releases other than the machine's own.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -36,32 +36,77 @@ pub fn patched_source(folder: &Path, release: &str, package: &str) -> Result<(),
         .current_dir(folder))
 }
 
-/// Does not touch the machine's own list of packages.
-fn download(folder: &Path, release: &str, what: &[&str]) -> Result<(), Error> {
-    for part in ["parts", "lists/partial"] {
-        fs::create_dir_all(folder.join(part))?;
-    }
-    let list = format!(
-        "Types: deb-src\nURIs: {}\nSuites: {release}\nComponents: main\n\
-         Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n",
-        mirror()?
-    );
-    fs::write(folder.join("parts/source.sources"), list)?;
-    let option = |name: &str, value: &Path| format!("-o{name}={}", value.display());
+/// Has apt fetch packages with all that they depend on, and unpacks them below a folder, which is made.
+/// Nothing is installed, and nothing of this machine counts as installed: they bring their own C library.
+///
+/// # Errors
+///
+/// They cannot be had or written, or a command is missing or fails.
+pub fn unpack(folder: &Path, release: &str, packages: &[&str]) -> Result<(), Error> {
+    let apt_get = AptGet::updated(folder, release, "deb")?;
     let options = [
-        "--quiet".to_owned(),
-        option("Dir::Etc::SourceList", Path::new("/dev/null")),
-        option("Dir::Etc::SourceParts", &folder.join("parts")),
-        option("Dir::State::Lists", &folder.join("lists")),
-        option("Dir::Cache", folder),
+        "install",
+        "--download-only",
+        "--yes",
+        "--no-install-recommends",
     ];
-    let apt_get = || {
+    apt_get.run(&[&options[..], packages].concat())?;
+    for entry in fs::read_dir(folder.join("archives"))? {
+        let path = entry?.path();
+        if path.extension() == Some(OsStr::new("deb")) {
+            run(Command::new("dpkg-deb").arg("-x").arg(path).arg(folder))?;
+        }
+    }
+    Ok(())
+}
+
+fn download(folder: &Path, release: &str, what: &[&str]) -> Result<(), Error> {
+    let apt_get = AptGet::updated(folder, release, "deb-src")?;
+    apt_get.run(&[&["source", "--download-only"], what].concat())
+}
+
+/// apt-get with lists of its own in a folder: it does not touch the machine's.
+struct AptGet<'a> {
+    folder: &'a Path,
+    options: Vec<String>,
+}
+
+impl<'a> AptGet<'a> {
+    /// Fetches the list of a release's packages (`deb`) or sources (`deb-src`).
+    fn updated(folder: &'a Path, release: &str, kind: &str) -> Result<Self, Error> {
+        for part in ["parts", "lists/partial", "archives/partial"] {
+            fs::create_dir_all(folder.join(part))?;
+        }
+        let list = format!(
+            "Types: {kind}\nURIs: {}\nSuites: {release}\nComponents: main\n\
+             Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n",
+            mirror()?
+        );
+        fs::write(folder.join("parts/source.sources"), list)?;
+        fs::write(folder.join("status"), "")?;
+        let option = |name: &str, value: &Path| format!("-o{name}={}", value.display());
+        let apt_get = Self {
+            folder,
+            options: vec![
+                "--quiet".to_owned(),
+                option("Dir::Etc::SourceList", Path::new("/dev/null")),
+                option("Dir::Etc::SourceParts", &folder.join("parts")),
+                option("Dir::State::Lists", &folder.join("lists")),
+                option("Dir::State::Status", &folder.join("status")),
+                option("Dir::Cache", folder),
+            ],
+        };
+        apt_get.run(&["update"])?;
+        Ok(apt_get)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<(), Error> {
         let mut command = Command::new("apt-get");
-        command.args(&options).current_dir(folder);
-        command
-    };
-    run(apt_get().arg("update"))?;
-    run(apt_get().args(["source", "--download-only"]).args(what))
+        run(command
+            .args(&self.options)
+            .args(arguments)
+            .current_dir(self.folder))
+    }
 }
 
 /// Where this machine has its packages from.

@@ -23,6 +23,9 @@ usage: cargo xtask TASK
                               docs/security.md speaks of (as root); --help says more
   bench-peers                 build the peers of the benchmark `walk` that Debian's current
                               release does not have: fetches and compiles libunwind and `unwinding`
+  bench-peers --next          unpack the newest perf, gdb and elfutils from Debian's next release into a
+                              folder, and print the PATH by which the benchmarks `record`, `script`
+                              and `stack` take them
   bad-frames [--all]          have all walkers walk bad stacks, and print who dies, never ends or
                               loses frames (docs/safety.md); with --all in which cases
   soak [--samples N]          sample stacks at random addresses of threads that throw, jump, switch
@@ -93,7 +96,7 @@ fn run() -> Result<ExitCode, Error> {
             attack::run(&options, &mut io::stdout().lock())?
         }
         Some("bench-peers") => {
-            bench_peers::build()?;
+            bench_peers::run(args, &mut io::stdout().lock())?;
             true
         }
         Some("bad-frames") => {

@@ -10,11 +10,11 @@ pub enum Why {
     /// There is no row that is known to be true.
     #[error(transparent)]
     NoRow(#[from] NoRow),
-    /// Paths meet on different heights of the stack.
+    /// Paths meet with different stack heights.
     #[error("paths meet here that disagree about the stack pointer")]
     Conflict,
     /// An indirect jump leads somewhere.
-    #[error("where this jump leads is not known")]
+    #[error("the target of this jump is not known")]
     Jump,
     /// It jumps to another function with something on the stack.
     #[error("it jumps to another function, whose caller's frame is not as after a call")]
@@ -29,37 +29,37 @@ pub enum Why {
     OddCallee,
     /// Control goes on behind its last instruction.
     #[error(
-        "control goes on behind the end of the function; if it never comes there, write `ud2` behind this"
+        "control continues past the end of the function: if it never does, write `ud2` after this"
     )]
     RunsOut,
     /// Nobody calls the program's entry.
     #[error(
-        "nobody calls the program's entry: write `.cfi_startproc` and `.cfi_undefined %rip` before it, `.cfi_endproc` behind it"
+        "nobody calls the program's entry: write `.cfi_startproc` and `.cfi_undefined %rip` before it, `.cfi_endproc` after it"
     )]
     Entry,
     /// The row changes between instructions that one line makes.
     #[error(
-        "the line makes several instructions, between which the row changes: write them on lines of their own"
+        "the line makes several instructions, and the row changes between them: write them on lines of their own"
     )]
     OneLine,
     /// A line is assembled more than once, and a directive would have to stand behind it.
     #[error(
-        "the line is assembled more than once, and the row changes behind it: write it out, or the directives by hand"
+        "the line is assembled more than once, and the row changes after it: write the line out, or write the directives by hand"
     )]
     Repeated,
     /// A branch of a condition has directives that are not right if it is left out.
     #[error(
-        "which row holds depends on the condition in line {0}: write the directives of this function by hand, or have all branches do the same to the stack and the saved registers"
+        "the row depends on the condition in line {0}: write the directives of this function by hand, or have all branches do the same to the stack and the saved registers"
     )]
     Conditional(u32),
     /// An instruction is not from a line of the file.
     #[error("no line of the file makes this instruction (it may be from an included file)")]
     NoLine,
     /// What was written does not have the effect that it should have.
-    #[error("directives cannot be placed so that this instruction has its row: write them by hand")]
+    #[error("no position of directives gives this instruction its row: write them by hand")]
     NotAsPlanned,
     /// The machine's instructions are not known.
-    #[error("the instructions of {} are not known; x86-64's are", .0.spec().name)]
+    #[error("{} code is not supported; x86-64 code is", .0.spec().name)]
     Arch(Arch),
 }
 

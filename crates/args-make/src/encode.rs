@@ -18,7 +18,7 @@ use unspool_args::{Found, Passed, Place, Source};
 
 /// The functions are too far from each other for a table: more than 4 GiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the code is larger than the 4 GiB that a table of arguments can be of")]
+#[error("the code is larger than 4 GiB, the limit of a table of arguments")]
 pub struct TooLarge;
 
 /// A section of things that are written once, each at its place.

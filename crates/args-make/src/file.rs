@@ -14,7 +14,7 @@ use crate::sources::prototypes;
 pub enum TableError {
     /// It does not say what its functions take.
     #[error(
-        "{file}: nothing says what its functions take; build it with -g, or with gcc -gctf, and see `unspool ctf link --into`"
+        "{file}: the parameters of its functions are not known: build it with -g, or with gcc -gctf, and see `unspool ctf link --into`"
     )]
     NoTypes {
         /// The file.

@@ -16,10 +16,10 @@ const DEEPEST: u32 = 10;
 #[non_exhaustive]
 pub enum Corrupt {
     /// They begin in another way.
-    #[error("no table of arguments: it does not begin with \"unspargs\"")]
+    #[error("not a table of arguments: it does not start with \"unspargs\"")]
     Magic,
     /// Another version.
-    #[error("version {0} of tables of arguments is not known, only {VERSION}")]
+    #[error("version {0} of tables of arguments is not supported; {VERSION} is")]
     Version(u16),
     /// They end too early.
     #[error("the table ends at byte {0}, inside section {1}")]

@@ -20,19 +20,19 @@ pub struct Whole {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     /// No table says what its function takes, so that it was looked for nowhere; only who knows of the argument from elsewhere says so.
-    #[error("where the function takes it is not known")]
+    #[error("its location at the call is not known")]
     Function,
     /// Its type is not known well enough.
     #[error("its type is not known well enough to say where it is passed")]
     Type,
     /// It was passed in a vector register, and is in no memory that would be known.
-    #[error("it was passed in a vector register, and nobody has saved it")]
+    #[error("it was passed in a vector register, which was not saved")]
     Vector,
     /// Nobody has it.
-    #[error("nobody has it any more")]
+    #[error("it is in no known location any more")]
     Gone,
     /// A part of it.
-    #[error("a part of it is not there any more")]
+    #[error("a part of it is in no known location any more")]
     Part,
 }
 

@@ -81,13 +81,13 @@ pub enum Outcome {
 const CALLERS: usize = 64;
 
 /// Why a parameter is not known of which a table of arguments tells alone.
-const NOT_DESCRIBED: &str = "no debugging information says where it is";
+const NOT_DESCRIBED: &str = "debugging information does not say where it is";
 
 /// Tells of the variables of a frame of the calling thread, and of frames further out.
 pub fn tell(frame: &Frame, wanted: Wanted, listener: &mut dyn Listener) -> Outcome {
     let process = match OwnProcess::look() {
         Ok(process) if process.auxv().is_privileged() => {
-            listener.problem(&"the program has more rights than its caller (setuid, setgid, capabilities): nothing is read for it");
+            listener.problem(&"the program has more rights than its caller (setuid, setgid, capabilities): its variables are not read");
             return Outcome::Failed;
         }
         Ok(process) => process,

@@ -72,7 +72,7 @@ enum unspool_end {
 	UNSPOOL_ENTRY_POINT = 2,         /* entry code of program, loader or own stack: complete */
 	UNSPOOL_LIMIT = 3,               /* there is no room for more addresses */
 	UNSPOOL_ZERO_RETURN_ADDRESS = 4, /* the return address is zero */
-	UNSPOOL_LOOP = 5,                /* the walk leads in a circle, or from stack to stack without end */
+	UNSPOOL_LOOP = 5,                /* the walk leads in a circle, or changes stacks without end */
 	UNSPOOL_NO_MODULE = 6,           /* the address lies in no module, and no guess was plausible */
 	UNSPOOL_NO_TABLE = 7,            /* no table covers the address, and no guess was plausible */
 	UNSPOOL_BAD_TABLE = 8,           /* the table is damaged there */
@@ -294,7 +294,7 @@ enum {
 
 /* How certain the value of an argument is. */
 enum {
-	UNSPOOL_ARGUMENT_LOST = 0,    /* nobody has it any more, or nobody knows where it was passed: `value` is 0 */
+	UNSPOOL_ARGUMENT_LOST = 0,    /* it is in no known location any more, or nobody knows where it was passed: `value` is 0 */
 	UNSPOOL_ARGUMENT_LIKELY = 1,  /* it may have been written over */
 	UNSPOOL_ARGUMENT_EXACT = 2    /* it is what the function was called with */
 };

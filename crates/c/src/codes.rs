@@ -51,7 +51,7 @@ const ENDS: [&CStr; 11] = [
     c"entry code",
     c"the limit of frames is reached",
     c"the return address is zero",
-    c"the walk leads in a circle, or from stack to stack without end",
+    c"the walk leads in a circle, or changes stacks without end",
     c"the address lies in no module",
     c"no unwind table covers the address",
     c"the unwind table is damaged",

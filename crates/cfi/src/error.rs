@@ -43,7 +43,7 @@ pub enum CfiError {
     #[error("length {0:#x} is reserved")]
     ReservedLength(u32),
     /// A LEB128 number that does not fit its field.
-    #[error("number at offset {offset:#x} is cut short or too large")]
+    #[error("number at offset {offset:#x} is truncated or too large")]
     Number {
         /// Where the number begins.
         offset: u64,
@@ -60,7 +60,7 @@ pub enum CfiError {
     #[error("the CIE pointer leads to offset {0:#x}, where there is no CIE")]
     NoCie(u64),
     /// The CIE pointer leads so many bytes back from the start of the section.
-    #[error("the CIE pointer leads to offset -{0:#x}, in front of the section")]
+    #[error("the CIE pointer leads to offset -{0:#x}, before the section")]
     CieInFront(u64),
     /// The search table leads to a place where no FDE stands.
     #[error("the search table leads to offset {0:#x}, where there is no FDE")]
@@ -73,7 +73,7 @@ pub enum CfiError {
     Version(u8),
     /// An unknown augmentation letter, behind which something cannot be found: without `z` the
     /// instructions, with it the data of a known letter.
-    #[error("what stands behind the data of augmentation `{0}` cannot be found")]
+    #[error("the data after that of augmentation `{0}` cannot be found")]
     Augmentation(char),
     /// An unknown augmentation letter that could be passed over. The CIE's entries are read: this
     /// is a note beside them.
@@ -117,7 +117,9 @@ pub enum CfiError {
     #[error("register number {0} is too large")]
     Register(u64),
     /// A factored offset or an advance whose product exceeds 64 bits.
-    #[error("operand of the instruction at offset {offset:#x} overflows when it is scaled")]
+    #[error(
+        "operand of the instruction at offset {offset:#x} overflows when multiplied by its alignment factor"
+    )]
     Scale {
         /// Where the instruction is.
         offset: u64,
@@ -131,7 +133,7 @@ pub enum CfiError {
         to: Vaddr,
     },
     /// A row would begin 4 GiB or more behind its entry's start.
-    #[error("row at {to} begins 4 GiB or more behind its entry's start {start}")]
+    #[error("row at {to} begins 4 GiB or more after its entry's start {start}")]
     Distant {
         /// The entry's start.
         start: Vaddr,

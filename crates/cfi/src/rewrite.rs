@@ -25,7 +25,7 @@ pub enum RewriteError {
     Entry(#[from] Problem),
     /// The CIE of an entry that gets other rows counts code in units of more than a byte.
     #[error(
-        ".eh_frame entry at offset {offset:#x}: its CIE counts code in units of {unit} bytes, not of 1"
+        ".eh_frame entry at offset {offset:#x}: the code alignment factor of its CIE is {unit}, not 1"
     )]
     Unit {
         /// The offset of the CIE in the section, in bytes.

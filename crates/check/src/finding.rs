@@ -30,7 +30,7 @@ pub enum Code {
     EntryTooShort,
     /// Paths meet on different heights of the stack: no row can be right there.
     HeightsDiffer,
-    /// An expression yields something else.
+    /// An expression has another value.
     Expression,
     /// The outermost frame does not say that it is.
     Outermost,
@@ -89,17 +89,17 @@ const CODES: [(Code, &str, &str); 19] = [
     (
         Code::EntryTooShort,
         "entry-too-short",
-        "control goes on where the entry ends",
+        "control continues where the entry ends",
     ),
     (
         Code::HeightsDiffer,
         "heights-differ",
-        "paths meet on different heights of the stack",
+        "paths meet with different stack heights",
     ),
     (
         Code::Expression,
         "expression",
-        "an expression yields something else",
+        "an expression has another value",
     ),
     (
         Code::Outermost,
@@ -124,12 +124,12 @@ const CODES: [(Code, &str, &str); 19] = [
     (
         Code::SignalFrame,
         "signal-frame",
-        "a register of a signal's frame is not where the kernel puts it, the entry begins too late, or does not say that the frame is a signal's",
+        "the entry of a signal frame does not describe what the kernel saved",
     ),
     (
         Code::Unreached,
         "unreached",
-        "nothing is known to lead to an instruction",
+        "no known path leads to an instruction",
     ),
     (
         Code::Allow,
@@ -139,7 +139,7 @@ const CODES: [(Code, &str, &str); 19] = [
     (
         Code::SframeRow,
         "sframe-row",
-        ".sframe says something else than .eh_frame",
+        ".sframe differs from .eh_frame",
     ),
     (
         Code::SframeHole,
@@ -315,7 +315,7 @@ impl Finding {
         let declared = self.declared.as_str();
         match (self.code, computed.as_str()) {
             (Code::NoEntry, _) => "this function has no entry in the unwind table".to_owned(),
-            (Code::EntryTooShort, _) => "control goes on where the entry ends".to_owned(),
+            (Code::EntryTooShort, _) => "control continues where the entry ends".to_owned(),
             (Code::InsideInstruction, _) => "a row starts inside an instruction".to_owned(),
             (Code::HeightsDiffer, _) => {
                 let from: Vec<String> = self.related.iter().map(|at| format!("{at}")).collect();
@@ -324,7 +324,7 @@ impl Finding {
                     "" => "no row can be right here".to_owned(),
                     computed => format!("the CFA is {computed}, and declared {declared}"),
                 };
-                format!("the stack is of another height on the path from {from}: {right}")
+                format!("the stack height differs on the path from {from}: {right}")
             }
             (Code::PrivateConvention, _) => {
                 format!("{subject} is not preserved, though declared {declared}")
@@ -334,7 +334,7 @@ impl Finding {
             {
                 format!("{subject} is declared {declared}, and was overwritten")
             }
-            (Code::Unreached, _) => "nothing is known to lead here: no row can be judged".to_owned(),
+            (Code::Unreached, _) => "no known path leads here: no row can be judged".to_owned(),
             (Code::SignalFrame, "") => {
                 "the entry must begin a byte before the signal's return: it is looked up at the return address less 1".to_owned()
             }

@@ -27,11 +27,11 @@ pub enum Unmended {
     Lost,
     /// Its first instruction finds another stack than after a call.
     #[error(
-        "the function returns without the return address on top of the stack: it is not come into as functions are"
+        "the function returns without the return address on top of the stack: it is not entered by a call"
     )]
     NoFunction,
     /// What is found in it is as its author wants it.
-    #[error("a comment in the source that allows what is found there")]
+    #[error("a comment in the source allows what is found there")]
     Allowed,
 }
 

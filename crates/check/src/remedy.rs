@@ -20,44 +20,44 @@ impl Finding {
                     .to_owned()
             }
             Code::CfaOffset if self.subject != "the CFA" => format!(
-                "take the rule of {register} out: without one, the caller's is the CFA"
+                "remove the rule of {register}: without one, the caller's is the CFA"
             ),
             Code::CfaOffset | Code::CfaRegister => {
-                "have a register keep its distance from the CFA, and name that: .cfi_def_cfa %rbp, 16 behind push %rbp and mov %rsp, %rbp"
+                "have a register keep its distance from the CFA, and name that: .cfi_def_cfa %rbp, 16 after push %rbp and mov %rsp, %rbp"
                     .to_owned()
             }
             Code::SavedElsewhere | Code::RegisterLost | Code::PrivateConvention => format!(
-                "keep the caller's {register} where it is saved until it is restored; if it is lost by agreement, write .cfi_undefined %{register} behind what overwrites it"
+                "keep the caller's {register} where it is saved until it is restored; if it is lost by agreement, write .cfi_undefined %{register} after the instruction that overwrites it"
             ),
             Code::NoEntry => {
                 "put it between .cfi_startproc and .cfi_endproc, with what it does to the stack: unspool annotate writes that".to_owned()
             }
             Code::EntryTooShort => {
-                "move .cfi_endproc behind the last instruction; if this one never comes back, write ud2 behind it".to_owned()
+                "move .cfi_endproc after the last instruction; if this one never returns, write ud2 after it".to_owned()
             }
             Code::HeightsDiffer => {
-                "have both paths put the same on the stack, or keep the CFA in rbp: no directive helps".to_owned()
+                "have both paths push the same, or keep the CFA in rbp: no directive helps".to_owned()
             }
             Code::Expression => {
-                "write the expression anew: unspool expr prints the line for a formula".to_owned()
+                "write another expression: unspool expr prints the line for a formula".to_owned()
             }
-            Code::Outermost => "write .cfi_undefined %rip behind .cfi_startproc".to_owned(),
+            Code::Outermost => "write .cfi_undefined %rip after .cfi_startproc".to_owned(),
             Code::InsideInstruction => {
-                "move the directive to the border of instructions".to_owned()
+                "move the directive between two instructions".to_owned()
             }
             Code::ReturnAddress => {
                 "keep the return address in its slot, or say where it is: .cfi_offset %rip, N or .cfi_register %rip, %reg; if nobody called, .cfi_undefined %rip".to_owned()
             }
             Code::SignalFrame if self.computed.is_empty() => {
-                "write a nop before the label, inside of the entry, behind all directives".to_owned()
+                "write a nop before the label, inside of the entry, after all directives".to_owned()
             }
             Code::SignalFrame => format!("have the rule of {register} read {}", self.computed),
             Code::Unreached => {
-                "step through it with a debugger; what is entered from elsewhere can have an entry of its own".to_owned()
+                "step through it with a debugger; code that is entered from elsewhere can have an entry of its own".to_owned()
             }
-            Code::Allow => "write a code and a reason, or take the comment out".to_owned(),
+            Code::Allow => "write a code and a reason, or remove the comment".to_owned(),
             Code::SframeRow | Code::SframeHole | Code::SframeEntry => {
-                "write the section anew: unspool convert FILE --from eh_frame --emit sframe --into FILE".to_owned()
+                "write the section again: unspool convert FILE --from eh_frame --emit sframe --into FILE".to_owned()
             }
             Code::SframeOrder => {
                 "make one section of them: unspool convert FILE --from sframe --emit sframe --into FILE".to_owned()

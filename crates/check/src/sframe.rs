@@ -69,7 +69,7 @@ fn disorder(reading: &sframe::Reading) -> Vec<Finding> {
                 "concatenated",
                 start_behind(offset),
                 format!(
-                    ".sframe has another header at offset {offset:#x}: readers look at the first only"
+                    ".sframe has another header at offset {offset:#x}: readers use the first only"
                 ),
             ),
             Disorder::Unsorted {
@@ -81,10 +81,10 @@ fn disorder(reading: &sframe::Reading) -> Vec<Finding> {
                 start,
                 match is_denied {
                     true => format!(
-                        ".sframe is not sorted, though its header says so: the entry at offset {entry:#x} begins before the one in front of it"
+                        ".sframe is not sorted, though its header says so: the entry at offset {entry:#x} begins before the one that precedes it"
                     ),
                     false => format!(
-                        ".sframe is not sorted, and cannot be searched: the entry at offset {entry:#x} begins before the one in front of it"
+                        ".sframe is not sorted, and cannot be searched: the entry at offset {entry:#x} begins before the one that precedes it"
                     ),
                 },
             ),

@@ -22,7 +22,7 @@ pub enum SubjectError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// Its machine's instructions are not known here.
-    #[error("{file}: the instructions of {} are not known; x86-64's are", .arch.spec().name)]
+    #[error("{file}: {} code is not supported; x86-64 code is", .arch.spec().name)]
     Arch {
         /// The file.
         file: String,

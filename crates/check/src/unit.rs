@@ -56,7 +56,7 @@ pub struct UnitReport {
     pub rows: Vec<RowVerdict>,
     /// What is not proven, in the order of the code.
     pub doubts: Vec<Doubt>,
-    /// Where paths meet on different heights of the stack: there, and the two places that they come from.
+    /// Where paths meet with different stack heights: there, and the two places that they come from.
     pub conflicts: Vec<[Vaddr; 3]>,
     /// The first instruction of each entry that nothing leads to, though it is no padding and no data.
     pub unreached: Vec<Vaddr>,
@@ -169,7 +169,7 @@ impl Subject<'_> {
         (report, next)
     }
 
-    /// No row that counts from the stack pointer is right where paths meet on different heights of the stack.
+    /// No row that counts from the stack pointer is right where paths meet with different stack heights.
     fn refute_meetings(&self, report: &mut UnitReport) {
         let sp = self.facts().stack_pointer;
         let counts = |row| {

@@ -180,9 +180,10 @@ pub(crate) enum RowsFrom {
 
 /// Record where a program spends its time.
 ///
-/// Each sample has a complete stack, unwound while the program runs by the program's own unwind
-/// tables. Frame pointers are not needed, and nothing has to be rebuilt. At the end a line says how
-/// many stacks are complete, and what the others lack.
+/// Each sample has a stack, unwound while the program runs by the program's own unwind tables. Frame
+/// pointers are not needed, and nothing has to be rebuilt. At the end a line says how many stacks are
+/// complete, and what the others lack. The kernel copies at most 64 KiB of a stack; frames beyond
+/// that are spliced in where possible, and marked.
 ///
 /// The command's threads and children are recorded, too, and its exit status is passed on. Everything
 /// after CMD belongs to the command. Ctrl-C ends the recording; the profile has all samples until
@@ -190,7 +191,8 @@ pub(crate) enum RowsFrom {
 /// command's own, or 1 if that is 0.
 ///
 /// Code made at run time is named by the perf map or the jitdump that its maker writes (`node
-/// --perf-basic-prof`). The profile keeps these names, and those of files that will be gone later.
+/// --perf-basic-prof`). The profile keeps these names, and those of files that are gone, or out of
+/// reach, when the recording ends.
 #[derive(Debug, Args)]
 #[command(override_usage = "\
 unspool record [OPTIONS] CMD...
@@ -320,7 +322,7 @@ Examples:
 
 Exit status: 0 if `unspool record CMD` works; 1 if it does not.")]
 pub(crate) struct DoctorArgs {
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -510,7 +512,7 @@ pub(crate) struct StackArgs {
     /// a command is not run. [default: standard error with `-- CMD`, else standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// How it is written. With several processes, each JSON document is one line.
+    /// Output format. With several processes, each JSON document is one line.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -531,6 +533,9 @@ impl StackArgs {
 /// with this function innermost. `total` is the weight of samples with this function anywhere in the
 /// stack. A name ending in `_[g]` is a guessed frame, and in `_[s]` a frame spliced in from another
 /// sample. In lists, `~` marks a total that such frames contribute to.
+///
+/// Names come from the files that were recorded, or their debug files. Debugging information (-g) adds
+/// inlined functions, and source lines in the forms `firefox` and `pprof`.
 ///
 /// A recording that did not end properly is shown as far as it goes, and a note says so.
 #[derive(Debug, Args)]
@@ -579,7 +584,7 @@ pub(crate) struct ReportArgs {
 /// What is shown of a profile, and where.
 #[derive(Debug, Args)]
 pub(crate) struct Shown<F: ValueEnum + Send + Sync + 'static> {
-    /// How it is written.
+    /// Output format.
     #[arg(
         long = "format",
         alias = "as",
@@ -765,20 +770,20 @@ pub(crate) struct ShowArgs {
     /// Show the call frame instructions, each beside the row that it yields.
     #[arg(long)]
     pub(crate) instructions: bool,
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// Compile unwind tables, and prove them equal to their source.
+/// Compile unwind tables, and compare them with their source at every address.
 ///
 /// A compiled table answers in nanoseconds and is smaller than its source in large programs. Without
-/// --output and --into it goes into the cache, keyed by build ID, where `stack`, `record` and `script`
-/// find it.
+/// --output and --into it goes into the cache, where `stack`, `record` and `script` find it by the
+/// file's build ID and contents.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  unspool compile /usr/lib/x86_64-linux-gnu/*.so.*    into the cache, keyed by build ID
+    unspool compile /usr/lib/x86_64-linux-gnu/*.so.*    into the cache
   unspool compile -o libc.unspool /lib/x86_64-linux-gnu/libc.so.6
   unspool compile app --into app                      the table goes where the program goes
   unspool compile app --emit native -o app.so         machine code, for C programs")]
@@ -795,7 +800,7 @@ pub(crate) struct CompileArgs {
     /// itself.
     #[arg(long, value_name = "ELF")]
     pub(crate) into: Option<PathBuf>,
-    /// What is made.
+    /// What to make.
     #[arg(
         long = "emit",
         alias = "as",
@@ -810,7 +815,7 @@ pub(crate) struct CompileArgs {
     /// Do not compare the result with its source. C source is never compared, code in the cache always.
     #[arg(long)]
     pub(crate) no_verify: bool,
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -835,11 +840,11 @@ pub(crate) enum VerifiedForm {
     Native,
 }
 
-/// Prove that compiled tables equal their source, over every address.
+/// Compare compiled tables with their source at every address.
 ///
-/// A second file is compared with the first file's rows. Without one, the table in the file itself is
-/// compared (`compile --into`). A file without such a table is compiled in memory and compared. Folders
-/// are searched for ELF files.
+/// A second file is compared with the first file's rows, as unspool reads them. Without one, the table
+/// in the file itself is compared (`compile --into`). A file without such a table is compiled in memory
+/// and compared. Folders are searched for ELF files.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -856,7 +861,7 @@ pub(crate) struct VerifyArgs {
     /// An ELF file and a compiled table, or ELF files and folders.
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// What is made in memory of files without a second one.
+    /// What to make in memory of a file that has no second one.
     #[arg(
         long = "emit",
         alias = "as",
@@ -865,7 +870,7 @@ pub(crate) struct VerifyArgs {
         value_name = "FORM"
     )]
     pub(crate) form: VerifiedForm,
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -953,7 +958,7 @@ pub(crate) struct CheckArgs {
     /// Report refuted rows only, in assembly source, too.
     #[arg(long)]
     pub(crate) lenient: bool,
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: CheckFormat,
 }
@@ -1007,20 +1012,21 @@ pub(crate) struct SynthArgs {
     pub(crate) file: PathBuf,
     /// Write the table to OUT instead of the cache.
     ///
-    /// It is found as BUILD-ID.synth.unspool in a folder of UNSPOOL_TABLE_PATH.
+    /// Walks find it in a folder of UNSPOOL_TABLE_PATH, if it has the name that it would have in the
+    /// cache: BUILD-ID-HASH.synth.unspool (docs/formats.md).
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
     /// Write the file to ELF, with the rows in its .eh_frame beside the entries that it has. ELF may be
     /// the file itself.
     #[arg(long, value_name = "ELF", conflicts_with = "output")]
     pub(crate) into: Option<PathBuf>,
-    /// What is made. [default: eh_frame with --into, else table]
+    /// What to make. [default: eh_frame with --into, else table]
     #[arg(long, value_enum, requires_if("eh_frame", "goal"))]
     pub(crate) emit: Option<Emit>,
     /// List all code without rows, not only the first.
     #[arg(long)]
     pub(crate) all: bool,
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -1070,7 +1076,7 @@ Exit status: 0 done, even if rows are left out; 1 the table has bad entries, whi
 pub(crate) struct ConvertArgs {
     /// The ELF file, linked.
     pub(crate) file: PathBuf,
-    /// What is made.
+    /// What to make.
     #[arg(long = "emit", alias = "to", value_enum, value_name = "FORM")]
     pub(crate) to: Target,
     /// The version of SFrame that is written.
@@ -1098,7 +1104,7 @@ pub(crate) struct ConvertArgs {
     /// List all rows that cannot be expressed, not only the first.
     #[arg(long)]
     pub(crate) all: bool,
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -1182,7 +1188,7 @@ pub(crate) struct ExprArgs {
     /// The architecture of the registers.
     #[arg(long, default_value = "x86-64", value_parser = parse_arch)]
     pub(crate) arch: Arch,
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -1284,7 +1290,7 @@ pub(crate) struct StatsArgs {
     /// ELF files and folders. Of a folder, all ELF files with unwind tables are counted.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: StatsFormat,
     /// Write only the total of all files.
@@ -1304,8 +1310,8 @@ pub(crate) enum StatsFormat {
 
 /// List or remove the compiled tables and the names in the cache.
 ///
-/// `stack` and `compile` keep tables, named by build ID, up to 1 GiB; the least recently used ones make
-/// room. `report` and `diff` keep the names they looked up, in the folder `names`. `record` and `script`
+/// `record`, `stack`, `compile` and `synth` keep tables, named by build ID and a hash of the file, up to
+/// 1 GiB; the least recently used ones make room. `report` and `diff` keep the names they looked up, in the folder `names`. `record` and `script`
 /// keep the kernel's functions until the next boot. Names take up to 256 MiB.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -1326,7 +1332,7 @@ Examples:
   unspool cache list
   unspool cache list --format json")]
     List {
-        /// How it is written.
+        /// Output format.
         #[arg(long, value_enum, default_value = "text")]
         format: Format,
     },
@@ -1335,7 +1341,7 @@ Examples:
 Examples:
   unspool cache clean")]
     Clean {
-        /// How it is written.
+        /// Output format.
         #[arg(long, value_enum, default_value = "text")]
         format: Format,
     },

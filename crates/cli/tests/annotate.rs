@@ -394,12 +394,12 @@ fn a_row_that_depends_on_a_condition_is_refused() {
         // The other branch would need directives of its own.
         (
             "#ifdef FOO\n\tpush %rbx\n#else\n\tpush %rbp\n#endif\n\tcall g\n#ifdef FOO\n\tpop %rbx\n#else\n\tpop %rbp\n#endif\n",
-            "f.S:5: f: which row holds depends on the condition in line 4",
+            "f.S:5: f: the row depends on the condition in line 4",
         ),
         // There is a frame pointer, or none.
         (
             "\t.ifndef BAR\n\tpush %rbp\n\tmov %rsp, %rbp\n\t.endif\n\tcall g\n\t.ifndef BAR\n\tleave\n\t.endif\n",
-            "f.S:6: f: which row holds depends on the condition in line 4",
+            "f.S:6: f: the row depends on the condition in line 4",
         ),
     ];
     for (body, expected) in cases {
@@ -439,7 +439,7 @@ fn what_cannot_be_known_is_told_by_its_line() {
         ),
         (
             "\t.globl f\nf:\tmov $39, %eax\n\tsyscall\n",
-            "f.s:3: f: control goes on behind",
+            "f.s:3: f: control continues past",
         ),
         (
             "\t.globl f\nf:\tmov %rdi, %rbx\n\tret\n",

@@ -387,8 +387,8 @@ fn tables_of_another_version_in_the_cache_are_made_anew_without_a_word() {
 fn what_is_lost_of_functions_without_a_prototype_is_not_said_to_be_gone() {
     let folder = tempfile::tempdir().unwrap();
     let cache = tempfile::tempdir().unwrap();
-    let unknown = "where the function takes it is not known";
-    let gone = "nobody has it any more";
+    let unknown = "its location at the call is not known";
+    let gone = "it is in no known location any more";
     // What GCC changes has a clone's name, and functions in C++ have no prototypes here.
     for (compiler, of_whole) in [("/usr/bin/gcc", gone), ("/usr/bin/g++", unknown)] {
         let mut compile = Command::new(packages::path(compiler).unwrap());

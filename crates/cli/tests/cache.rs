@@ -221,9 +221,9 @@ fn missing_tables_are_made_once_and_then_used() {
     let mut of_other_version = whole.clone();
     of_other_version[8] = 77;
     for (stale, why) in [
-        (&whole[..whole.len() / 2], "table is cut short"),
+        (&whole[..whole.len() / 2], "table is truncated"),
         (&[][..], "not a compiled unwind table"),
-        (&of_other_version, "table format version 77"),
+        (&of_other_version, "version 77 of compiled tables"),
     ] {
         fs::write(&own, stale).unwrap();
         let printed = stack(&running, unspool(directory));
@@ -397,7 +397,10 @@ fn a_stale_table_in_a_program_itself_is_named() {
     let running = wait(&program);
     let printed = stack(&running, unspool(&program.directory));
     printed.assert_stack();
-    let expected = format!("unspool: {}: table format version 77 ", program.path());
+    let expected = format!(
+        "unspool: {}: version 77 of compiled tables ",
+        program.path()
+    );
     assert!(printed.err.starts_with(&expected), "{printed:?}");
     assert_eq!(printed.err.lines().count(), 1, "{printed:?}");
 }

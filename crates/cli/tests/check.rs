@@ -71,7 +71,10 @@ fn source_is_assembled_with_the_options_of_the_environment() {
     fs::write(folder.path().join("push.S"), text).unwrap();
     let (_, said) = run(folder.path(), &["push.S"], 2);
     assert!(said.contains("callee.h: No such file"), "{said}");
-    assert!(said.contains("taken from CPPFLAGS and CFLAGS"), "{said}");
+    assert!(
+        said.contains("(CPPFLAGS and CFLAGS give options)"),
+        "{said}"
+    );
     let include = "-I 'the headers'";
     let defined = "-DWRONG -I'the headers'";
     let wrong = "push.S:8: refuted CFI001";
@@ -127,7 +130,7 @@ fn what_does_not_assemble_is_named_as_it_was_given() {
             (output.status.code(), said)
         };
         let (status, said) = run("cc", &["sum.asm"]);
-        let wanted = "sum.asm: cc makes no object file of this: if it is for another assembler (NASM), assemble it by that (nasm -f elf64 -g)";
+        let wanted = "sum.asm: not an assembly source file for cc (expected .s or .S): if it is for another assembler, assemble it first (NASM: nasm -f elf64 -g)";
         assert!(status == Some(2) && said.contains(wanted), "{said}");
         let (status, said) = run("false", &["bad.s"]);
         assert!(
@@ -314,8 +317,9 @@ fn what_is_no_code_is_refused() {
     let refused = [
         ("text", "not an ELF file"),
         ("empty", "empty"),
-        ("absent", "No such file"),
-        ("bad.s", "it does not assemble"),
+        ("absent", "cannot read absent: No such file"),
+        ("absent.s", "cannot read absent.s: No such file"),
+        ("bad.s", "cannot assemble it"),
         (".", "directory"),
     ];
     for (file, words) in refused {
@@ -526,7 +530,7 @@ fn files_of_suppressions_are_by_code_file_and_function() {
     for (line, problem) in [
         ("CFI001 push.s:f", "the reason is missing"),
         ("CFI1 a:b c", "`CFI1` is not a kind of finding"),
-        ("* push.s why", "the place is missing"),
+        ("* push.s why", "FILE:FUNCTION is missing"),
     ] {
         write(line);
         let (_, err) = run(folder.path(), &arguments, 2);
@@ -833,7 +837,7 @@ fn functions_without_entry_and_registers_that_are_lost_are_told_of_assembly_in_p
         for finding in [
             "f.s:4: refuted CFI005 this function has no entry in the unwind table: in none+0x0",
             "f.s:13: refuted CFI010 the caller's rbx is not preserved, though declared unchanged: in lost+0x3",
-            "f.s:23: refuted CFI006 control goes on where the entry ends: in short+0x2",
+            "f.s:23: refuted CFI006 control continues where the entry ends: in short+0x2",
             "f.s:29: refuted CFI005 this function has no entry in the unwind table: in untyped+0x0",
         ] {
             assert!(out.contains(finding), "{file}: {finding}: {out}");

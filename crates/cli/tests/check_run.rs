@@ -53,7 +53,7 @@ fn what_is_wrong_is_told_beside_the_code() {
         "mov %edi, %ebx declared rsp+8 is rsp+16",
         ".cfi_adjust_cfa_offset 8",
         "1 of 22 functions called",
-        "functions that compilers made, left out: ",
+        "functions from compilers, left out: ",
     ] {
         assert!(told.contains(words), "`{words}` is not in:\n{told}");
     }
@@ -129,7 +129,7 @@ fn rows_made_of_the_code() {
     let told = text(&output.stderr);
     assert!(
         // Not the last one: functions return.
-        told.ends_with("2 instructions were executed for which there is no row"),
+        told.ends_with("2 executed instructions have no row"),
         "{told}"
     );
 }
@@ -178,7 +178,7 @@ fn functions_that_were_let_be_are_named() {
         "{told}"
     );
     assert!(
-        told.contains("was compared (--visits sees more): f"),
+        told.contains("were compared (--visits K compares more): f"),
         "{told}"
     );
     let document: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();

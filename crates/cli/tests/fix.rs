@@ -370,7 +370,7 @@ fn entries_that_end_too_early_end_where_the_function_does() {
     let (_, out, _) = check(folder.path(), &["f.s"]);
     assert!(out.starts_with("f.s:6: refuted CFI006"), "{out}");
     assert!(
-        out.contains("move line 8 behind line 9: .cfi_endproc"),
+        out.contains("move line 8 after line 9: .cfi_endproc"),
         "{out}"
     );
     assert!(out.ends_with("findings: 1 refuted\n"), "{out}");
@@ -640,19 +640,19 @@ fn what_findings_ask_for_is_what_is_written() {
         (
             "\tpush\t%rbx\n\tmov\t%edi, %eax\n\t.cfi_adjust_cfa_offset 8\n\tcall\tg\n\tpop\t%rbx\n\t.cfi_adjust_cfa_offset -8\n\tret\n"
                 .to_owned(),
-            "move line 7 behind line 5: .cfi_adjust_cfa_offset 8",
+            "move line 7 after line 5: .cfi_adjust_cfa_offset 8",
         ),
         (
             format!(
                 "{frame}\t.cfi_def_cfa_register %rbp\n\tmov\t%rsp, %rbp\n\tcall\tg\n\tpop\t%rbp\n\t.cfi_restore %rbp\n\t.cfi_def_cfa %rsp, 8\n\tret\n"
             ),
-            "move line 8 behind line 9: .cfi_def_cfa_register %rbp",
+            "move line 8 after line 9: .cfi_def_cfa_register %rbp",
         ),
         (
             format!(
                 "{frame}\tmov\t%rdi, %rbp\n\tcall\tg\n\t.cfi_restore %rbp\n\tpop\t%rbp\n\t.cfi_def_cfa_offset 8\n\tret\n"
             ),
-            "move line 10 behind line 11: .cfi_restore %rbp",
+            "move line 10 after line 11: .cfi_restore %rbp",
         ),
         // Of i386.
         (
@@ -670,7 +670,7 @@ fn what_findings_ask_for_is_what_is_written() {
         (
             "\tsub\t$24, %rsp\n\t.cfi_adjust_cfa_offset 24\n\t.cfi_adjust_cfa_offset 24\n\tcall\tg\n\tadd\t$24, %rsp\n\t.cfi_def_cfa_offset 8\n\tret\n"
                 .to_owned(),
-            "take out line 7: .cfi_adjust_cfa_offset 24",
+            "remove line 7: .cfi_adjust_cfa_offset 24",
         ),
     ];
     for (body, asked) in cases {

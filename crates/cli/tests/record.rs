@@ -409,7 +409,7 @@ fn a_command_goes_on_when_its_profile_cannot_be_written() {
         );
         assert!(document["samples"].as_u64().unwrap() > 0);
         let notices = document["notices"].to_string();
-        assert!(notices.contains("the command goes on"), "{notices}");
+        assert!(notices.contains("the command continues"), "{notices}");
     }
 }
 
@@ -482,9 +482,28 @@ fn recordings_that_cannot_be() {
         said.ends_with("`unspool record -p 1234567` records a process\n"),
         "{said}"
     );
+    // What shells do not look for in the current folder.
+    let here = folder("here");
+    fs::write(here.join("app"), "").unwrap();
+    let mut command = unspool();
+    let output = command.args(["record", "app"]).current_dir(&here).output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(said.ends_with(": ./app is in this folder\n"), "{said}");
     let (output, said) = typed("both", &["--all", "sleep", "1"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(said.contains("`-d SECONDS` ends the recording"), "{said}");
+}
+
+/// A command that ends before a sample is taken.
+#[test]
+fn a_brief_command() {
+    let mut command = unspool();
+    command.args(["record", "-c", "1000000000", "true"]);
+    let output = command.current_dir(folder("brief")).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let why = "no samples: the command ran too briefly: --off-cpu shows where it waits";
+    assert!(said.contains(why) && !said.contains("PID"), "{said}");
 }
 
 /// A process that does not run has no samples, and the recording says what helps.
@@ -513,14 +532,4 @@ fn an_idle_process() {
         said.contains("`unspool record --off-cpu` shows where it waits"),
         "{said}"
     );
-}
-
-#[test]
-fn a_command_that_ends_before_the_first_sample() {
-    let mut command = unspool();
-    command.args(["record", "-F", "1", "true"]);
-    let output = command.current_dir(folder("short")).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    let why = "no samples: it ended before the first one: -F max takes more";
-    assert!(output.status.success() && said.contains(why), "{said}");
 }

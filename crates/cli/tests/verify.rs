@@ -101,7 +101,7 @@ fn what_is_named_is_never_passed_over() {
     for (second, words) in [
         ("text", &["text", "not a compiled unwind table"][..]),
         ("empty", &["empty", "not a compiled unwind table"]),
-        ("magic", &["magic", "cut short"]),
+        ("magic", &["magic", "truncated"]),
         ("pipe", &["pipe", "not a regular file"]),
         ("missing", &["missing", "No such file"]),
     ] {
@@ -219,7 +219,7 @@ fn a_table_in_the_file_is_the_one_that_is_proven() {
     refused(
         &directory,
         &["verify", own],
-        &[own, "its digest is another"],
+        &[own, "its digest does not match"],
     );
 
     // Whoever changes a row can change the digest as well.

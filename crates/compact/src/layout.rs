@@ -98,10 +98,10 @@ pub enum OpenError {
     #[error("not a compiled unwind table")]
     Magic,
     /// Another version.
-    #[error("table format version {0} is not the supported version {VERSION}; compile it again")]
+    #[error("version {0} of compiled tables is not supported; {VERSION} is: compile it again")]
     Version(u16),
     /// The bytes end before the length in the header, or before the directory ends.
-    #[error("table is cut short: {len:#x} bytes of {expected:#x}")]
+    #[error("table is truncated: {len:#x} bytes of {expected:#x}")]
     Truncated {
         /// The bytes there are.
         len: u64,
@@ -118,11 +118,11 @@ pub enum OpenError {
     },
     /// A section that is needed is unknown, missing, given twice, or out of bounds, or its
     /// length does not fit.
-    #[error("section `{}` is unknown, missing, given twice or has a bad place or length", tag_text(.0))]
+    #[error("section `{}` is unknown, missing, repeated, or has a bad offset or length", tag_text(.0))]
     Section([u8; 4]),
     /// The bytes are not those that were written; of [`crate::check_digest`] only.
     #[error(
-        "the table was changed or damaged since it was written: its digest is another; compile it again"
+        "the table was changed or damaged since it was written: its digest does not match; compile it again"
     )]
     Digest,
 }

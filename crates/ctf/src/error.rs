@@ -21,7 +21,7 @@ pub enum CtfError {
     },
     /// The first bytes are neither those of a dictionary nor of an archive.
     #[error(
-        "offset {offset:#x}: not CTF: it begins with {found:#06x} and not {:#06x}",
+        "offset {offset:#x}: not CTF: it starts with {found:#06x} and not {:#06x}",
         crate::header::MAGIC
     )]
     Magic {
@@ -31,7 +31,9 @@ pub enum CtfError {
         found: u16,
     },
     /// A version that is not known.
-    #[error("CTF version {version} at {offset:#x} is not known: 1 to 4 are (4 is called CTFv3)")]
+    #[error(
+        "CTF version {version} at {offset:#x} is not supported; 1 to 4 are (4 is called CTFv3)"
+    )]
     Version {
         /// Where it stands.
         offset: u64,
@@ -72,7 +74,7 @@ pub enum CtfError {
     },
     /// A type of a kind that does not exist. Where the next type begins is not known then.
     #[error(
-        "type {id:#x} at {offset:#x} is of kind {kind}, which does not exist; types behind it cannot be found"
+        "type {id:#x} at {offset:#x} is of kind {kind}, which does not exist; types after it cannot be found"
     )]
     Kind {
         /// The type.
@@ -117,7 +119,7 @@ pub enum CtfError {
         parent: String,
     },
     /// Members of an archive lie over each other, or over its tables.
-    #[error("archive member {index} at {offset:#x} lies over what begins at {other:#x}")]
+    #[error("archive member {index} at {offset:#x} overlaps the data at {other:#x}")]
     Overlap {
         /// Which member.
         index: u64,

@@ -58,7 +58,7 @@ pub struct NotRegular(pub Kind);
 impl NotRegular {
     fn remedy(self) -> &'static str {
         match self.0 {
-            Kind::Fifo => ": write what it yields to a file first",
+            Kind::Fifo => ": write its output to a file first",
             _ => "",
         }
     }
@@ -138,7 +138,7 @@ pub struct Stream {
 
 /// A pipe yields more than is read. The source of an [`io::Error`] of kind [`io::ErrorKind::FileTooLarge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it yields more than {MAX_STREAM_BYTES} bytes: write them to a file first")]
+#[error("it has more than {MAX_STREAM_BYTES} bytes: write them to a file first")]
 pub struct TooLong;
 
 /// Opens a regular file, or a pipe that the user has named: waits for who writes to it, and signals
@@ -201,7 +201,7 @@ mod tests {
         let refused = |path: &Path| open(path).unwrap_err().to_string();
         assert_eq!(
             refused(&fifo),
-            "a pipe, not a regular file: write what it yields to a file first"
+            "a pipe, not a regular file: write its output to a file first"
         );
         assert_eq!(refused(&socket), "a socket, not a regular file");
         assert_eq!(refused(folder.path()), "a directory, not a regular file");

@@ -35,7 +35,7 @@ pub struct OfStranger {
 
 /// Nobody reads from a pipe. The source of an [`io::Error`] of kind [`io::ErrorKind::NotConnected`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a pipe that nobody reads: begin to read it first")]
+#[error("a pipe that nobody reads: start its reader first")]
 pub struct NoReader;
 
 /// As many links are followed in a path: the kernel's number (`MAXSYMLINKS`).

@@ -175,7 +175,7 @@ fn pipes_are_written_to_if_somebody_reads() {
     assert!(made.success());
     let write = || replace(&fifo, None, |mut file| file.write_all(b"through"));
     let refused = write().unwrap_err().to_string();
-    assert_eq!(refused, "a pipe that nobody reads: begin to read it first");
+    assert_eq!(refused, "a pipe that nobody reads: start its reader first");
     let mut reader = Command::new("cat")
         .arg(&fifo)
         .stdout(Stdio::piped())

@@ -29,7 +29,7 @@ pub struct Expression<'e>(pub &'e [u8]);
 #[non_exhaustive]
 pub enum ExpressionError {
     /// The bytes end inside an operation.
-    #[error("expression is cut short at byte {offset}")]
+    #[error("expression is truncated at byte {offset}")]
     Truncated {
         /// Offset of the operation in the expression, in bytes.
         offset: usize,

@@ -152,7 +152,7 @@ pub enum NoFormula {
     #[error("a value is computed and not used")]
     Unused,
     /// It is larger than [`MAX_SIZE`], or deeper than [`MAX_DEPTH`].
-    #[error("as a formula it would be too large")]
+    #[error("the formula would be too large")]
     TooLarge,
 }
 

@@ -21,8 +21,7 @@ use crate::x86_64::{self, Array, Assembled, Built, OwnFrame};
 pub enum NativeError {
     /// Addresses are too far apart, or there are too many different rows.
     #[error(
-        "native code can speak of 4 GiB of addresses and of 65,534 different rows, and this table has more; compile \
-         it as a table"
+        "the table exceeds the limits of native code, 4 GiB of addresses and 65,534 different rows: compile it as a table"
     )]
     TooLarge,
     /// The table of the code itself cannot be written.

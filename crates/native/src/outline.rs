@@ -37,7 +37,7 @@ pub struct Outline<'t> {
 #[non_exhaustive]
 pub enum OutlineError {
     /// There is no code for this architecture.
-    #[error("there is no native code for {arch}; compile it as a table", arch = .0.spec().name)]
+    #[error("native code is not supported for {arch}: compile it as a table", arch = .0.spec().name)]
     Arch(Arch),
     /// It covers nothing.
     #[error("the table has no rows: there is nothing to compile")]

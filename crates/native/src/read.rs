@@ -22,21 +22,19 @@ pub use index::BodyStart;
 #[non_exhaustive]
 pub enum ObjectError {
     /// Its headers, notes or symbols are not what objects have.
-    #[error(
-        "not an object that `unspool compile --emit native` wrote: byte {0:#x} is not as it should be"
-    )]
+    #[error("not an object that `unspool compile --emit native` wrote: byte {0:#x} differs")]
     Foreign(usize),
     /// It is too short, or its sections lie outside.
-    #[error("not an object that `unspool compile --emit native` wrote, or cut short")]
+    #[error("not an object that `unspool compile --emit native` wrote, or truncated")]
     Short,
     /// The digest is not that of its bytes.
-    #[error("it was changed after it was written: its digest is wrong")]
+    #[error("it was changed or damaged since it was written: its digest does not match")]
     Digest,
     /// The index cannot be.
     #[error("its index is damaged: {0}")]
     Index(&'static str),
     /// The code that finds a row in the index, or its own `.eh_frame`, is not what objects with such an index have.
-    #[error("{0} is not what `unspool compile --emit native` wrote")]
+    #[error("{0} differs from what `unspool compile --emit native` writes")]
     Changed(&'static str),
 }
 

@@ -30,14 +30,14 @@ pub enum FileError {
     #[error("cannot be read")]
     Io(#[from] io::Error),
     /// It is something else.
-    #[error("not a recording of perf: it does not begin with PERFILE2")]
+    #[error("not a recording of perf: it does not start with PERFILE2")]
     NotPerf,
     /// It is from a machine whose numbers have their most significant byte first.
-    #[error("was recorded on a big-endian machine, whose recordings are not read")]
+    #[error("was recorded on a big-endian machine, which is not supported")]
     BigEndian,
     /// It is of a recording whose records are in several files.
     #[error(
-        "is one file of several (perf record --threads), which are not read: record without --threads"
+        "is one file of several (perf record --threads), which are not supported: record without --threads"
     )]
     OneOfSeveral,
     /// What cannot be missing is damaged.

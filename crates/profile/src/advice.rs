@@ -64,41 +64,36 @@ impl Advice<'_> {
         let at = self.why.place.map_or(0, Place::address);
         match self.why.end {
             End::NoModule => {
-                "code that a program makes at run time has to keep frame pointers (Java: \
-                              -XX:+PreserveFramePointer)"
+                "code that a program makes at run time must keep frame pointers (Java: -XX:+PreserveFramePointer)"
                     .to_owned()
             }
             End::NoFile => format!(
-                "{name} could not be read: if it was replaced or deleted, start its program anew; if it is \
-                 another user's or in a container, record as root"
+                "{name} could not be read: if it was replaced or deleted, restart its program; if it is another user's or in a container, record as root"
             ),
             End::NoTable => format!(
                 "build {name} with its unwind table (-fasynchronous-unwind-tables, and .eh_frame not stripped), or \
                  with -fno-omit-frame-pointer"
             ),
             End::Hole => format!(
-                "the unwind table of {name} has a hole at {at:#x}: code in assembler needs .cfi directives, C has to \
-                 be built with -fasynchronous-unwind-tables (musl's own code mostly is not), or has to keep the frame \
-                 pointer"
+                "the unwind table of {name} has a hole at {at:#x}: assembly needs .cfi directives, C needs -fasynchronous-unwind-tables (musl is mostly built without) or a frame pointer"
             ),
             End::BadEntry => format!(
                 "the unwind table of {name} is bad at {at:#x}: `unspool verify {path}` says what is wrong"
             ),
             End::CorruptTable => format!(
-                "the compiled table of {name} is damaged: `unspool compile {path}` makes it anew"
+                "the compiled table of {name} is damaged: `unspool compile {path}` makes a new one"
             ),
             End::NotCopied if self.is_of_perf => {
-                "have more of the stacks copied: `perf record --call-graph dwarf,65528`".to_owned()
+                "perf copied too little of the stacks: `perf record --call-graph dwarf,65528` copies more".to_owned()
             }
             End::NotCopied => {
-                "the kernel copies 64 KiB of a stack at most, and what lies further out was not found: \
-                               large variables belong elsewhere; `unspool stack PID` shows whole stacks"
+                "the kernel copies at most 64 KiB of a stack, and the frames beyond were not found: move large variables off the stack; `unspool stack PID` shows whole stacks"
                     .to_owned()
             }
             End::NotUnwound => format!("the recorder fell behind: {}", self.rate.remedy()),
             _ => format!(
                 "the unwind table of {name} leads nowhere from {at:#x}, which `unspool show --pc {at:#x} {path}` \
-                 shows; a program that makes stacks has to mark their ends"
+                 shows; a program that makes stacks must mark their ends"
             ),
         }
     }

@@ -17,7 +17,7 @@ pub enum FileError {
     },
     /// It is of another version of the format.
     #[error(
-        "the profile has version {found}; this program reads version {}",
+        "version {found} of profiles is not supported; {} is",
         crate::file::VERSION
     )]
     Version {

@@ -62,12 +62,10 @@ pub enum Missing {
     #[error(transparent)]
     Row(#[from] NoRow),
     /// The function does not leave the stack and the registers as a caller left them, so that it may be none.
-    #[error(
-        "no symbol says that this is a function, and the way out at {0} is not one of a function"
-    )]
+    #[error("no symbol says that this is a function, and its exit at {0} is not like a function's")]
     NotBorneOut(Vaddr),
     /// Nothing leads there, and no way out bears out that it begins as a function does.
-    #[error("nothing is known to lead here, and nothing here returns")]
+    #[error("no known path leads here, and nothing here returns")]
     NoWayOut,
 }
 
@@ -75,12 +73,10 @@ pub enum Missing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SynthesisError {
     /// The machine's instructions are not known.
-    #[error("the instructions of {} are not known; x86-64's are", .0.spec().name)]
+    #[error("{} code is not supported; x86-64 code is", .0.spec().name)]
     Arch(Arch),
     /// Jumps lead from function to function without end.
-    #[error(
-        "the code jumps from function to function too often to be followed; no compiler's does"
-    )]
+    #[error("the code jumps between functions too often to be followed; compilers' code does not")]
     Tangled,
     /// There is too much of it.
     #[error(transparent)]

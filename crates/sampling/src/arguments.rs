@@ -64,12 +64,11 @@ const HAS_TYPE: u8 = 2;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NothingOf {
     /// Nothing that was mapped has it.
-    #[error("--args: nothing that was recorded has a function named `{0}`")]
+    #[error("--args: no recorded file has a function named `{0}`")]
     Function(String),
     /// It has no type.
     #[error(
-        "--args: nothing says what `{0}` takes: debugging information does (-g), and what gcc -gctf leaves in object files, which \
-         `unspool ctf link --into` puts into a program"
+        "--args: the parameters of `{0}` are not known: build with -g, or with gcc -gctf and `unspool ctf link --into`"
     )]
     Type(String),
     /// It takes no such argument.

@@ -112,7 +112,7 @@ fn why_not(path: PathBuf, problems: Vec<Problem>) -> FileProblem {
 #[non_exhaustive]
 pub enum ImportError {
     /// It is from a machine whose stacks are not unwound.
-    #[error("it was recorded on {arch}: only recordings of x86_64 are unwound")]
+    #[error("it was recorded on {arch}, which is not supported; x86_64 is")]
     Arch {
         /// The machine's architecture, as `uname -m` says it.
         arch: String,

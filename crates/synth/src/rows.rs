@@ -51,16 +51,16 @@ pub enum Saved {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoRow {
     /// Nothing is known to lead there.
-    #[error("nothing is known to lead here")]
+    #[error("no known path leads here")]
     Unreached,
     /// The CFA is at no known distance from a register.
     #[error("no register or stack slot is at a known distance from the CFA")]
     Cfa,
     /// The return address is not where it could be told.
-    #[error("the return address is at no known place")]
+    #[error("the return address is at no known location")]
     ReturnAddress,
     /// A register may or may not hold what it held at entry.
-    #[error("where the caller's value of a register is depends on the path that led here")]
+    #[error("the location of a register's caller value depends on the path that led here")]
     Register(u8),
 }
 

@@ -14,8 +14,7 @@ pub enum TypesError {
     Module(#[from] ModuleError),
     /// The sections of an object file refer to each other by relocations of a machine whose relocations are not known. A linked file has none.
     #[error(
-        "{}: the relocations of {section} are those of {machine}, which are not known: object files are read of x86-64, i386, ARM, AArch64 and BPF, \
-         linked files of every machine", file.display()
+        "{}: the relocations of {section} are those of {machine}, which are not supported: object files of x86-64, i386, ARM, AArch64 and BPF are, and linked files of every machine", file.display()
     )]
     Relocations {
         /// The file.
@@ -68,7 +67,7 @@ pub enum TypesError {
         limit: u64,
     },
     /// The rest of a unit (`-gsplit-dwarf`) cannot be had.
-    #[error("what there is to say of {unit} is in {file}: {why}")]
+    #[error("the debugging information of {unit} is in {file}: {why}")]
     Split {
         /// The unit: the name of its source file if that is known without the rest, else where it is in `.debug_info`.
         unit: String,
@@ -86,7 +85,7 @@ pub enum TypesError {
         source: Box<TypesError>,
     },
     /// Sections of one name lie over each other.
-    #[error("{}: sections {section} lie over each other", file.display())]
+    #[error("{}: the sections {section} overlap", file.display())]
     Overlapping {
         /// The file.
         file: PathBuf,
@@ -94,7 +93,7 @@ pub enum TypesError {
         section: &'static str,
     },
     /// The tables of abbreviations lie over each other.
-    #[error("the tables of .debug_abbrev have more than {limit} bytes together, and so overlap")]
+    #[error("the tables of .debug_abbrev have more than {limit} bytes in all, so they overlap")]
     Abbreviations {
         /// How many bytes of tables are read at most.
         limit: u64,

@@ -265,7 +265,7 @@ fn a_stale_table_in_the_file_itself_is_named_and_the_next_place_is_tried() {
     let mut old = world.table.clone();
     old[8] = 99;
     for (table, why) in [
-        (old, "table format version 99 is not the supported version"),
+        (old, "version 99 of compiled tables is not supported"),
         (others, "the table of another module"),
     ] {
         let elf = embed(&world.file, tables::EMBEDDED_SECTION, &table, 64).unwrap();
@@ -778,11 +778,11 @@ fn a_stale_table_is_named_and_the_next_that_is_kept_replaces_it() {
     let cases: [(Vec<u8>, &str); 7] = [
         (
             changed(8, 99),
-            "table format version 99 is not the supported version",
+            "version 99 of compiled tables is not supported",
         ),
-        (changed(9, 1), "table format version 2"),
-        (world.table[..cut].to_vec(), "table is cut short: "),
-        (world.table[..20].to_vec(), "table is cut short: 0x14 bytes"),
+        (changed(9, 1), "version 2"),
+        (world.table[..cut].to_vec(), "table is truncated: "),
+        (world.table[..20].to_vec(), "table is truncated: 0x14 bytes"),
         (Vec::new(), "not a compiled unwind table"),
         (b"something else".to_vec(), "not a compiled unwind table"),
         (others, "the table of another module"),

@@ -75,7 +75,7 @@ pub enum Problem {
     },
     /// No module has any.
     #[error(
-        "no module here has debugging information, which says where variables are (-g, or the distribution's package of debug symbols)"
+        "no module here has debugging information, which says where variables are: build with -g, or install the package of debug symbols"
     )]
     Nothing,
 }

@@ -27,7 +27,7 @@ pub enum Why {
     #[error("the CFA is computed from register {}, for which version 3 is needed", .0.0)]
     CfaRegister(Register),
     /// More than a register, an offset and a load.
-    #[error("the CFA is an expression that is no register plus an offset, loaded or not")]
+    #[error("the CFA's expression is not a register plus an offset, loaded or not")]
     CfaExpression,
     /// An offset of the CFA that does not fit, or on s390x is no multiple of 8.
     #[error("the offset {0} of the CFA cannot be stored")]
@@ -42,13 +42,15 @@ pub enum Why {
     #[error("the stack pointer has a rule of its own")]
     StackPointer,
     /// A frame pointer that is undefined, or in a place that cannot be told.
-    #[error("the frame pointer's rule cannot be told")]
+    #[error("the frame pointer's rule cannot be expressed")]
     FramePointer,
     /// A return address in a place that cannot be told.
-    #[error("the return address's rule cannot be told")]
+    #[error("the return address's rule cannot be expressed")]
     ReturnAddress,
     /// Something is loaded, or in a register, or computed from one.
-    #[error("what is saved is not at an offset from the CFA, for which version 3 is needed")]
+    #[error(
+        "a register is saved elsewhere than at an offset from the CFA, for which version 3 is needed"
+    )]
     Flexible,
     /// The frame pointer is saved and the return address is not.
     #[error("the frame pointer is saved without the return address, for which version 3 is needed")]

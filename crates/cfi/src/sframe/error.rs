@@ -30,7 +30,7 @@ pub enum SframeError {
     #[error("{0:#06x} is not the magic number 0xdee2")]
     Magic(u16),
     /// A version that is not known.
-    #[error("version {0} is unknown; 1, 2 and 3 are read")]
+    #[error("version {0} is not supported; 1, 2 and 3 are")]
     Version(u8),
     /// A machine that is not known.
     #[error("machine {0} is unknown (sfh_abi_arch)")]
@@ -88,7 +88,7 @@ pub enum SframeError {
         to: u32,
     },
     /// A row begins behind the end.
-    #[error("row {row} at {at:#x} is behind the end at {end:#x}")]
+    #[error("row {row} at {at:#x} is past the end at {end:#x}")]
     RowOutside {
         /// The row's number, from 0.
         row: u32,
@@ -104,7 +104,7 @@ pub enum SframeError {
         row: u32,
     },
     /// More or fewer data words than its kind of row has.
-    #[error("row {row} has {words} data words, which is none of its kind")]
+    #[error("row {row} has {words} data words, which its kind cannot have")]
     Words {
         /// The row's number, from 0.
         row: u32,
@@ -112,7 +112,7 @@ pub enum SframeError {
         words: u8,
     },
     /// A CFA that is computed from the CFA.
-    #[error("the CFA of row {row} is relative to no register")]
+    #[error("the CFA of row {row} is not relative to a register")]
     NoCfaBase {
         /// The row's number, from 0.
         row: u32,

@@ -180,7 +180,7 @@ fn function(entry: &FdeEntry<'_>, left: &mut usize) -> Result<Function, SframeEr
 /// What keeps a section from being searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disorder {
-    /// A second header: readers look at the first only.
+    /// A second header: readers use the first only.
     Concatenated {
         /// Where in the section it is.
         offset: u64,

@@ -22,7 +22,7 @@ const HEADER: usize = 28;
 #[non_exhaustive]
 pub enum SframeWriteError {
     /// Only versions 2 and 3 are written.
-    #[error("version {0} is not written, only 2 and 3")]
+    #[error("version {0} cannot be written; 2 and 3 can")]
     Version(u8),
     /// A row that the version cannot say. [`fit`](super::fit) finds them beforehand.
     #[error("the row at {at}: {why}")]

@@ -2,14 +2,14 @@
 #! .eh_frame entry at offset 0x2c: CIE version 2 is not supported
 #! .eh_frame entry at offset 0x3c: its CIE at offset 0x2c is bad
 #! .eh_frame entry at offset 0x54: augmentation `Q` is unknown; entries are read without it
-#! .eh_frame entry at offset 0x84: what stands behind the data of augmentation `R` cannot be found
+#! .eh_frame entry at offset 0x84: the data after that of augmentation `R` cannot be found
 #! .eh_frame entry at offset 0x98: its CIE at offset 0x84 is bad
 #! .eh_frame entry at offset 0xb4: instruction 0x3f at offset 0xcc is unknown
 #! .eh_frame entry at offset 0xd0: field at offset 0xea runs past the end 0xec
 #! .eh_frame entry at offset 0xec: range of 0x10 bytes at 0xfffffffffffffff8 wraps around the address space
 #! .eh_frame entry at offset 0x104: the CIE pointer leads to offset 0x88, where there is no CIE
 #! .eh_frame entry at offset 0x11c: the CIE pointer leads to offset 0x14, where there is no CIE
-#! .eh_frame entry at offset 0x134: the CIE pointer leads to offset -0x1000, in front of the section
+#! .eh_frame entry at offset 0x134: the CIE pointer leads to offset -0x1000, before the section
 #! .eh_frame entry at offset 0x14c: the CIE pointer leads to offset 0x1000, where there is no CIE
 #! .eh_frame entry at offset 0x174: instruction at offset 0x18c gives an offset to a CFA without a register
 #! .eh_frame entry at offset 0x190: register number 536870911 is too large

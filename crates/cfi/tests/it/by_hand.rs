@@ -353,7 +353,7 @@ fn an_unknown_letter_is_passed_over_if_no_data_follows() {
         let (table, problems) = read(augmentation, data);
         assert_eq!((table.as_str(), problems.len()), ("", 2), "{augmentation}");
         assert!(
-            problems[0].contains("behind the data of augmentation `X`"),
+            problems[0].contains("the data after that of augmentation `X`"),
             "{problems:?}"
         );
     }
@@ -593,7 +593,7 @@ fn large_registers_and_factors_are_kept() {
             ),
             &format!(
                 ".eh_frame entry at offset {:#x}: operand of the instruction at offset {:#x} \
-                 overflows when it is scaled",
+                 overflows when multiplied by its alignment factor",
                 at(1),
                 at(1) + 24
             ),
@@ -937,7 +937,7 @@ fn equal_instructions_are_evaluated_for_each_entry_s_own_bounds() {
         &b,
         &[
             ".eh_frame entry at offset 0xc8: operand of the instruction at offset 0xe3 overflows \
-             when it is scaled",
+             when multiplied by its alignment factor",
             "fn 0x1000..0x1011",
             "  0x1000  cfa=rsp+8  ra=[cfa-8]",
             "  0x1001  cfa=rsp+16  ra=[cfa-8]",

@@ -72,7 +72,7 @@ Examples:
 pub(crate) struct CtfDumpArgs {
     #[command(flatten)]
     pub(crate) source: CtfSource,
-    /// How it is written. `objdump` shows arrays as stored.
+    /// Output format. `objdump` shows arrays as stored.
     #[arg(
         long = "format",
         alias = "as",
@@ -94,7 +94,7 @@ pub(crate) struct CtfTypeArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) source: CtfSource,
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -109,7 +109,7 @@ pub(crate) struct CtfSymbolArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) source: CtfSource,
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -233,7 +233,7 @@ pub(crate) struct CtfDiffArgs {
     pub(crate) old: PathBuf,
     /// The new version.
     pub(crate) new: PathBuf,
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }

@@ -65,9 +65,7 @@ fn run(arguments: &[OsString]) -> anyhow::Result<u8> {
     let workspace = Workspace::of(cargo)?;
     let files = workspace.built(cargo)?;
     if files.is_empty() {
-        bail!(
-            "nothing was built that could be checked: no executable and no library of the workspace"
-        );
+        bail!("nothing to check: the build made no executable and no library of the workspace");
     }
     let mut unspool = Command::new(beside("unspool"));
     unspool.arg("check").arg("--own").arg(&workspace.root);

@@ -44,12 +44,12 @@ pub(crate) fn run(name: &OsStr, arguments: &[OsString]) -> anyhow::Result<ExitCo
 
 /// The program of that name in `PATH` that is not this one.
 fn next(name: &OsStr) -> anyhow::Result<PathBuf> {
-    let own = env::current_exe().context("no way to this program")?;
+    let own = env::current_exe().context("cannot find this program")?;
     let is_own = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path == own);
     match super::in_path(name).find(|path| !is_own(path)) {
         Some(path) => Ok(path),
         None => bail!(
-            "no assembler {} in PATH but unspool itself: install binutils",
+            "no assembler {} in PATH except unspool itself: install binutils",
             name.display()
         ),
     }

@@ -24,7 +24,7 @@ fn clean(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
     let (count, bytes) = store.clean()?;
     let cache = NameCache::from_environment();
     let removed = cache.map_or(Ok((0, 0)), |cache| cache.clean());
-    let (names, name_bytes) = removed.context("cannot remove the names that are kept")?;
+    let (names, name_bytes) = removed.context("cannot remove the cached names")?;
     match format {
         Format::Text => {
             let mut text = format!("removed {count} tables, {bytes} bytes\n");
@@ -51,7 +51,7 @@ fn list(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
     let total: u64 = stored.iter().map(|table| table.size).sum();
     let cache = NameCache::from_environment();
     let kept = cache.as_ref().map_or(Ok((0, 0)), NameCache::size);
-    let (names, name_bytes) = kept.context("cannot list the names that are kept")?;
+    let (names, name_bytes) = kept.context("cannot list the cached names")?;
     let age = |used: SystemTime| used.elapsed().unwrap_or_default().as_secs();
     if format == Format::Json {
         let tables: Vec<_> = stored

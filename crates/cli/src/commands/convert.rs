@@ -180,7 +180,7 @@ fn check(functions: &[Function], back: &[Function]) -> anyhow::Result<()> {
             .all(|(a, b)| without_origin(a) == without_origin(b));
     ensure!(
         is_equal,
-        "the result is not what was to be written: this is a bug in unspool, please report it"
+        "the result differs from what was to be written: this is a bug in unspool, please report it"
     );
     Ok(())
 }
@@ -303,7 +303,7 @@ impl Report {
         for disorder in &self.mended {
             let what = match disorder {
                 Disorder::Concatenated { .. } => "more headers",
-                Disorder::Unsorted { .. } => "entries that begin before the one in front of them",
+                Disorder::Unsorted { .. } => "entries that begin before the one that precedes them",
                 Disorder::Overlap { .. } => "entries that overlap another",
             };
             *counts.entry(what).or_default() += 1;

@@ -85,7 +85,7 @@ fn each_file(
                 let shown = read(input, &section, arrays);
                 if let Some(wrong) = &shown.reversed_by {
                     output::notice(&format_args!(
-                        "{}: {wrong} stored arrays of arrays the wrong way round (PR114186), which is put right here; --arrays-as-stored leaves it",
+                        "{}: {wrong} stored arrays of arrays the wrong way round (PR114186): they are corrected here; --arrays-as-stored shows them as stored",
                         input.path().display()
                     ));
                 }

@@ -149,7 +149,7 @@ fn check(all: &Table, file: &ElfFile, compare: Compare) -> anyhow::Result<()> {
     match differences(all, &back, compare).first() {
         None => Ok(()),
         Some(difference) => bail!(
-            "{}: the result is not what was to be written at {}: this is a bug in unspool, please report it",
+            "{}: the result differs from what was to be written at {}: this is a bug in unspool, please report it",
             file.path().display(),
             difference.start
         ),

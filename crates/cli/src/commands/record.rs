@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -169,6 +169,9 @@ fn not_launched(args: &RecordArgs, error: &io::Error) -> ExitCode {
     let program = program.unwrap_or_default();
     let remedy = match program.parse::<u32>() {
         Ok(pid) => format!(": `unspool record -p {pid}` records a process"),
+        Err(_) if !program.contains('/') && Path::new(&*program).is_file() => {
+            format!(": ./{program} is in this folder")
+        }
         Err(_) => String::new(),
     };
     output::error(&format_args!("cannot run {program}: {error}{remedy}"));

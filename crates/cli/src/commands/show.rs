@@ -69,7 +69,7 @@ fn of_code(file: &ElfFile) -> anyhow::Result<Reading> {
 /// The section whose instructions are shown.
 fn section_of(args: &ShowArgs) -> anyhow::Result<FromSection> {
     let section = args.from.section();
-    section.context("rows made of code have no call frame instructions; leave out --instructions")
+    section.context("rows made from code have no call frame instructions: leave out --instructions")
 }
 
 /// Which entries are asked for.

@@ -252,7 +252,7 @@ impl Stacks<'_> {
         self.sink.check()?;
         let mut command = Command::new(program);
         command.args(arguments);
-        let signals = Held::new().context("cannot hold back signals")?;
+        let signals = Held::new().context("cannot block signals")?;
         signals.spare(&mut command);
         let mut traced = Traced::spawn(command)?;
         let pid = traced.pid();
@@ -369,8 +369,7 @@ impl Stacks<'_> {
         let tables = Tables::of(seen.space, seen.stacks(), table);
         if tables.is_empty() {
             output::notice(
-                &"no module here says what its functions take: debugging information does (-g), and what gcc -gctf leaves in object \
-                  files, which `unspool ctf link --into` puts into a program",
+                &"no module here has the types of its functions: build with -g, or with gcc -gctf and `unspool ctf link --into`",
             );
         }
         tables

@@ -195,7 +195,7 @@ const SHOWN: usize = 5;
 fn reason(missing: Missing) -> String {
     match missing {
         Missing::NotBorneOut(_) => {
-            "no symbol says that it is a function, and it does not leave as one does".to_owned()
+            "no symbol says that it is a function, and its exit is not like a function's".to_owned()
         }
         other => other.to_string(),
     }

@@ -8,7 +8,7 @@ use thiserror::Error;
 pub enum BtfError {
     /// The first bytes are not those of BTF.
     #[error(
-        "not BTF: it begins with {found:#06x} and not {:#06x}",
+        "not BTF: it starts with {found:#06x} and not {:#06x}",
         super::BTF_MAGIC
     )]
     Magic {
@@ -16,7 +16,7 @@ pub enum BtfError {
         found: u16,
     },
     /// A version that is not known.
-    #[error("BTF version {version} at offset 0x2 is not known: 1 is")]
+    #[error("BTF version {version} at offset 0x2 is not supported; 1 is")]
     Version {
         /// The version's number.
         version: u8,
@@ -35,7 +35,7 @@ pub enum BtfError {
     },
     /// A type of a kind that does not exist. Where the next type begins is not known then.
     #[error(
-        "type {id} at {offset:#x} is of kind {kind}, which does not exist; types behind it cannot be found"
+        "type {id} at {offset:#x} is of kind {kind}, which does not exist; types after it cannot be found"
     )]
     Kind {
         /// The type.

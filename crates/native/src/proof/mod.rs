@@ -37,37 +37,37 @@ use terms::{Node, Terms};
 #[non_exhaustive]
 pub enum Fault {
     /// An instruction that bodies have no use for.
-    #[error("it is none of the instructions that objects are made of")]
+    #[error("such objects have no such instruction")]
     Instruction,
     /// A branch on what nothing is known of.
-    #[error("it branches on what nothing is known of")]
+    #[error("it branches on an unknown value")]
     Condition,
     /// A way out of the code, or into it at a strange place.
-    #[error("it leads elsewhere than code leads that unspool wrote")]
+    #[error("it branches where unspool's code never does")]
     Branch,
     /// The stack pointer, moved.
-    #[error("it moves the stack pointer where that should not be")]
+    #[error("it moves the stack pointer where it must not")]
     Stack,
     /// An address that is none of what is given.
-    #[error("it uses an address that is none of the frame, the stack or the memory given")]
+    #[error("it uses an address outside of the frame, the stack and the given memory")]
     Address,
     /// A load from memory that may not be there.
-    #[error("it reads memory that may not be there")]
+    #[error("it reads memory that may be unreadable")]
     Load,
     /// A store to what is neither the own stack nor the frame.
-    #[error("it writes where it should not")]
+    #[error("it writes where it must not")]
     Store,
     /// A division that may trap.
-    #[error("it divides by what may be 0")]
+    #[error("it divides by a value that may be 0")]
     Trap,
     /// A register that is not given back.
-    #[error("it returns with registers changed that must be preserved")]
+    #[error("it does not preserve all registers that calls preserve")]
     Preserved,
     /// More steps or ways than are looked at.
-    #[error("it takes too many steps, or too many different ways")]
+    #[error("it takes too many steps, or too many paths")]
     TooLong,
     /// The wrong result.
-    #[error("it yields something else than the row means: {0}")]
+    #[error("its result is not the row's: {0}")]
     Result(Part),
 }
 

@@ -104,7 +104,7 @@ fn element(array: &[u8], size: usize, at: usize) -> Option<u32> {
 
 impl<'b> Decoded<'b> {
     fn read(bytes: &'b [u8]) -> Result<Decoded<'b>, ObjectError> {
-        let short = ObjectError::Index("it is cut short");
+        let short = ObjectError::Index("it is truncated");
         let (base, rest) = bytes.split_first_chunk().ok_or(short)?;
         let count = |at| {
             let count = element(rest, 4, at).ok_or(short)?;

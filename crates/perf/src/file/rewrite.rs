@@ -18,7 +18,7 @@ use crate::record::{BadRecord, Header};
 pub enum RewriteError {
     /// It has what a processor traced, whose places in the file other parts of it name.
     #[error(
-        "has trace data of the processor (an AUX area, as of Intel PT), which is not carried over"
+        "has trace data of the processor (an AUX area, as of Intel PT), which cannot be copied"
     )]
     Trace,
     /// Its events are described by attributes of several sizes, which a file cannot hold.

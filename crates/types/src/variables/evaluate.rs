@@ -25,7 +25,7 @@ pub enum Absent {
     #[error("optimized out here")]
     Nowhere,
     /// It was in a register that nobody tells the value of.
-    #[error("it was in {0}, which nobody has saved")]
+    #[error("it was in {0}, which was not saved")]
     Register(RegisterName),
     /// It is in memory that cannot be read.
     #[error("it is at {0:#x}, which cannot be read")]
@@ -34,10 +34,10 @@ pub enum Absent {
     #[error("the frame's CFA is not known")]
     Cfa,
     /// It is what it was when the function was called, which the caller does not tell.
-    #[error("it is what the function was called with, which the caller does not tell")]
+    #[error("it depends on an argument's value at the call, which the caller does not show")]
     Entry,
     /// It is a pointer to something that is in no memory.
-    #[error("it points to what is in no memory")]
+    #[error("it points to a value that is not in memory")]
     Pointer,
     /// Each thread has its own, and where is not known.
     #[error("it is in the thread's own storage: {0}")]
@@ -46,19 +46,19 @@ pub enum Absent {
     #[error("its size is not known")]
     Size,
     /// It is an array of so many elements as is not known.
-    #[error("how many elements it has is not known: {0}")]
+    #[error("its number of elements is not known: {0}")]
     Count(Rc<Absent>),
     /// It needs more steps than an expression has.
-    #[error("where it is takes more than {limit} steps to compute")]
+    #[error("its location takes more than {limit} steps to compute")]
     TooLong {
         /// How many are taken at most.
         limit: u32,
     },
     /// The expression has something that is not evaluated here.
-    #[error("where it is is said in a way that is not known here: {0}")]
+    #[error("its location is described in an unsupported way: {0}")]
     Unsupported(&'static str),
     /// The expression is broken.
-    #[error("where it is cannot be computed: {0}")]
+    #[error("its location cannot be computed: {0}")]
     Expression(gimli::Error),
     /// The debug information is broken.
     #[error(transparent)]

@@ -108,7 +108,7 @@ pub enum CoreProblem {
         vaddr: u64,
     },
     /// A note runs past the end of its segment or of the file; those after it are lost.
-    #[error("the note at file offset {offset:#x} is cut: it needs {size:#x} bytes")]
+    #[error("the note at file offset {offset:#x} is truncated: it needs {size:#x} bytes")]
     CutNote {
         /// Where the note begins in the file.
         offset: u64,

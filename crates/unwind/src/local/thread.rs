@@ -37,7 +37,7 @@ mod sys;
 /// `ESRCH` for a thread that is ending and has given back what it kept, `ENOSYS` where the C library is not
 /// glibc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no room for what a thread keeps (error {0})")]
+#[error("no memory for a thread's data (error {0})")]
 pub struct NoRoom(pub c_int);
 
 /// Gives this thread what makes its walks fast: where its stack is, and a memory of the last walk,

@@ -51,7 +51,7 @@ pub enum MakeError {
     #[error(transparent)]
     Object(#[from] ObjectError),
     /// What was made is not proven to be right.
-    #[error("a defect of unspool: its machine code for {0} is not proven: {1}")]
+    #[error("{0}: its machine code is not proven: {1}; this is a bug in unspool, please report it")]
     Unproven(Vaddr, Unproven),
 }
 

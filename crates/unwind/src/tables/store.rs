@@ -222,7 +222,7 @@ pub enum StoreError {
     },
     /// It was made of a file that others could write to meanwhile, and that is too large to be copied; or one of
     /// its debug files could be.
-    #[error("{}: nothing is kept of a large file that others can write to, or that changed just now", path.display())]
+    #[error("{}: a large file that others can write to, or that changed just now, is not cached", path.display())]
     Changeable {
         /// The module.
         path: PathBuf,

@@ -50,7 +50,7 @@ impl Allow {
     pub(super) fn problem(&self) -> Option<&'static str> {
         match (self.codes.is_empty(), self.reason.is_empty()) {
             (true, _) => Some("this allows nothing: write `unspool: allow CFI010 REASON`"),
-            (_, true) => Some("this allows nothing without a reason: write it behind the code"),
+            (_, true) => Some("this allows nothing without a reason: write it after the code"),
             _ => None,
         }
     }

@@ -169,7 +169,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Step::Write { after, directive } => write!(f, "write after line {after}: {directive}"),
-            Step::TakeOut { line, directive } => write!(f, "take out line {line}: {directive}"),
+            Step::TakeOut { line, directive } => write!(f, "remove line {line}: {directive}"),
             Step::Replace {
                 line,
                 directive,
@@ -179,7 +179,7 @@ impl fmt::Display for Step {
                 line,
                 directive,
                 after,
-            } => write!(f, "move line {line} behind line {after}: {directive}"),
+            } => write!(f, "move line {line} after line {after}: {directive}"),
         }
     }
 }

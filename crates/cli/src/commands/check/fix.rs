@@ -119,30 +119,30 @@ struct Fixed {
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error(
-        "no line of the file makes this instruction: it is from an included file, or a compiler has marked it as a line of another (# 12 \"file.c\"); --fix mends the object file, too"
+        "no line of the file makes this instruction: it is from an included file, or a compiler marked it as a line of another (# 12 \"file.c\"); --fix also takes the object file"
     )]
     NoLine,
     #[error(
-        "the line makes several instructions, or data behind it (.byte) makes this one: write the directive between them by hand"
+        "the line makes several instructions, or data after it (.byte) makes this one: write the directive between them by hand"
     )]
     OneLine,
     #[error("the line is in a macro, or is repeated: write the directive by hand")]
     Repeated,
     #[error(
-        "the function returns without the return address on top of the stack: it is not come into as functions are"
+        "the function returns without the return address on top of the stack: it is not entered by a call"
     )]
     NoFunction,
     #[error(
-        "the code does not preserve the register: mend the code, or declare it undefined behind what overwrites it"
+        "the code does not preserve the register: fix the code, or declare the register undefined after the instruction that overwrites it"
     )]
     Agreement,
     #[error(
-        "no directive was found that is right whatever the condition in line {0} comes to: write it by hand"
+        "no directive is right both with and without the condition in line {0}: write it by hand"
     )]
     Conditional(u32),
-    #[error("the CFA is wrong here, too: mend that first, by hand")]
+    #[error("the CFA is wrong here, too: fix that first, by hand")]
     Cfa,
-    #[error("no directive was found that mends it and makes nothing else wrong")]
+    #[error("no directive fixes it without making another row wrong")]
     NothingFound,
 }
 

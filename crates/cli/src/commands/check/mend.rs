@@ -102,7 +102,7 @@ fn tell(path: &Path, mended: &BTreeSet<String>, unmended: &[(String, String)]) {
     let path = path.display();
     for (function, why) in unmended.iter().take(MOST_SAID) {
         output::notice(&format_args!(
-            "{path}: the rows of {} stay as they are, because of {why}",
+            "{path}: the rows of {} stay as they are: {why}",
             Plain(function)
         ));
     }

@@ -108,7 +108,7 @@ fn give_notice(report: &Report, limit: u64) {
     if report.uncertain > 0 {
         let count = report.uncertain;
         output::notice(&format_args!(
-            "at {count} instructions the stack could not be followed: nothing was checked there"
+            "{count} instructions were not checked: the stack could not be followed there"
         ));
     }
 }
@@ -178,7 +178,7 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Re
         if module.left_out > 0 {
             writeln!(
                 out,
-                "  functions that compilers made, left out: {} (--function NAME, or --module NAME for all of a file)",
+                "  functions from compilers, left out: {} (--function NAME takes one, --module NAME all of a file)",
                 module.left_out
             )?;
         }
@@ -189,16 +189,13 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Re
         if !let_be.is_empty() {
             writeln!(
                 out,
-                "  let be after they had shown nothing new for long, so that not each path of theirs was compared (--visits sees more): {}",
+                "  retired after long showing nothing new, so not all their paths were compared (--visits K compares more): {}",
                 Plain(&let_be.join(", "))
             )?;
         }
         let missing: usize = functions().map(|function| function.rows.missing).sum();
         if missing > 0 {
-            writeln!(
-                out,
-                "  {missing} instructions were executed for which there is no row"
-            )?;
+            writeln!(out, "  {missing} executed instructions have no row")?;
         }
     }
     Ok(())

@@ -20,7 +20,10 @@ use crate::commands::words::words;
 /// It is assembled by `$CC`, or by cc, with the options of `$CPPFLAGS` and `$CFLAGS` and line numbers.
 pub(crate) fn assemble(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     match is_assembly(path) {
-        true => assemble_as(path, path).map(Some),
+        true => {
+            fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+            assemble_as(path, path).map(Some)
+        }
         false => Ok(None),
     }
 }
@@ -49,7 +52,7 @@ pub(crate) fn parsed(path: &Path, text: &str) -> Source {
 /// The object file that a text makes in the place of a file of assembly source: what it includes is looked for beside
 /// that, too.
 pub(crate) fn assemble_text(text: &str, in_place_of: &Path) -> anyhow::Result<Vec<u8>> {
-    let folder = tempfile::tempdir().context("no folder to assemble in")?;
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let path = folder
         .path()
         .join(in_place_of.file_name().unwrap_or_default());
@@ -58,7 +61,7 @@ pub(crate) fn assemble_text(text: &str, in_place_of: &Path) -> anyhow::Result<Ve
 }
 
 fn assemble_as(path: &Path, in_place_of: &Path) -> anyhow::Result<Vec<u8>> {
-    let folder = tempfile::tempdir().context("no folder to assemble in")?;
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let object = folder.path().join("assembled.o");
     let parent = in_place_of
         .parent()
@@ -74,11 +77,11 @@ fn assemble_as(path: &Path, in_place_of: &Path) -> anyhow::Result<Vec<u8>> {
     compile(in_place_of, "assemble", &options)?;
     match fs::read(&object) {
         Err(error) if error.kind() == ErrorKind::NotFound => bail!(
-            "{}: {} makes no object file of this: if it is for another assembler (NASM), assemble it by that (nasm -f elf64 -g), and check the object file; if it is for GNU as, its name would end in .s or .S",
+            "{}: not an assembly source file for {} (expected .s or .S): if it is for another assembler, assemble it first (NASM: nasm -f elf64 -g), and check the object file",
             in_place_of.display(),
             compiler().0.to_string_lossy(),
         ),
-        bytes => bytes.context("the object file that was made cannot be read"),
+        bytes => bytes.context("cannot read the object file"),
     }
 }
 
@@ -108,7 +111,7 @@ pub(super) fn compile(file: &Path, what: &str, options: &[&OsStr]) -> anyhow::Re
             false => format!(": {}", said.join("; ")),
         };
         bail!(
-            "{}: it does not {what} (options are taken from CPPFLAGS and CFLAGS): {} ended with {}{said}",
+            "{}: cannot {what} it (CPPFLAGS and CFLAGS give options): {} ended with {}{said}",
             file.display(),
             compiler.to_string_lossy(),
             output.status,

@@ -115,7 +115,7 @@ fn rule(line: usize, text: &str) -> anyhow::Result<Rule> {
     let place = words.next().and_then(|place| place.split_once(':'));
     let Some((file, function)) = place else {
         bail!(
-            "the place is missing: a line is `CFI010 FILE:FUNCTION REASON`, where * stands for anything"
+            "FILE:FUNCTION is missing: a line is `CFI010 FILE:FUNCTION REASON`, where * stands for anything"
         );
     };
     let reason = words.collect::<Vec<_>>().join(" ");

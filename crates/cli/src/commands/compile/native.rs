@@ -51,7 +51,7 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
             put(Some(output), &object, |output| say(output, &object, false))?;
         }
         (_, None) if args.no_verify => bail!(
-            "code is run from the cache, and so it is proven: leave out --no-verify, or write it to a file with --output"
+            "code in the cache is run, so it must be proven: leave out --no-verify, or write it to a file with --output"
         ),
         (_, output) => {
             let object = NativeObject::of(&reading.table, &key).with_context(name)?;

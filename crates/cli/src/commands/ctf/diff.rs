@@ -52,7 +52,7 @@ impl<'d> Version<'d> {
         let exports = exports(&loaded.files)?;
         if exports.as_ref().is_some_and(SymbolNames::is_empty) {
             output::notice(&format_args!(
-                "{} exports no functions and no data",
+                "{} exports neither functions nor data",
                 path.display()
             ));
         }

@@ -108,7 +108,7 @@ fn lost(linked: &Linked<'_>) -> Vec<String> {
             lost.extend(enumerators.iter().filter(is_lost).map(|one| {
                 let ty = graph.declare(id, "");
                 format!(
-                    "{ty}: {} is {}, of which CTF can say the low 32 bits only",
+                    "{ty}: {} is {}; CTF has only its low 32 bits",
                     one.name, one.value
                 )
             }));
@@ -148,8 +148,7 @@ pub(super) fn read<'f>(
     let is_split = problems.any(|problem| matches!(problem, TypesError::Split { .. }));
     if program.units.is_empty() && is_split {
         bail!(
-            "what there is to say of the types of {0} is in files of their own (-gsplit-dwarf), which are looked for where the compiler has left them, beside it, \
-             and packed in {0}.dwp",
+            "{0}: its types are in split DWARF files (-gsplit-dwarf), which were not found: neither where the compiler wrote them, nor beside it, nor packed in {0}.dwp",
             file.path().display()
         );
     }
@@ -169,9 +168,7 @@ fn report(file: &ElfFile, program: &Program<'_>) {
         } else {
             &format!("{count} units are")
         };
-        output::notice(&format_args!(
-            "{path}: {units} left out: it is in {language}, and not in C"
-        ));
+        output::notice(&format_args!("{path}: {units} left out: {language}, not C"));
     }
     super::report(file.path(), program.problems.iter());
 }

@@ -16,7 +16,7 @@ use crate::output::Failure;
 
 pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
     if args.target.is_missing() {
-        bail!("say where the types go: -o OUT, or --into ELF");
+        bail!("no output is given: write -o OUT, or --into ELF");
     }
     let sizes = args.inputs.iter().map(fs::metadata);
     let threads = target::threads_for(sizes.flatten().map(|size| size.len()).sum());

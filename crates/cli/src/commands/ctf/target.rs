@@ -141,9 +141,7 @@ pub(super) fn write(
         (None, Some(path)) => {
             let form = form(target.symbols, ElfContext::default());
             if matches!(form, SymbolForm::Symtab | SymbolForm::Dynsym) {
-                bail!(
-                    "there are no symbols to be in the order of without an ELF file: use --into, or --symbols names"
-                );
+                bail!("the order of symbols needs an ELF file: use --into, or --symbols names");
             }
             let elf = ElfContext {
                 is_64: of.is_none_or(|file| file.word() == Word::W64),

@@ -100,7 +100,7 @@ fn paranoid(limits: &Limits, trials: &Trials) -> Check {
     let name = "kernel.perf_event_paranoid";
     let check = Check::ok("paranoid", name, shown(limits.paranoid));
     match (trials.has_kernel(), &trials.everything) {
-        (true, Ok(())) => check.meaning("does not keep this user from anything"),
+        (true, Ok(())) => check.meaning("does not restrict this user"),
         (true, Err(_)) => check
             .meaning("no record --all")
             .limited(Some(Remedy::Paranoid { needed: 0 })),

@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::io;
-use std::time::Duration;
 
 use serde_json::json;
 use unspool_perf::Event;
@@ -21,9 +20,6 @@ const MOST_FILES: usize = 10;
 
 /// How many processes are named that go on.
 const MOST_PROCESSES: usize = 10;
-
-/// A command that ends within this and has no sample was too quick for one, rather than idle.
-const SHORT: Duration = Duration::from_secs(1);
 
 /// What was said so far.
 pub(super) struct Told<'a> {
@@ -56,7 +52,7 @@ impl<'a> Told<'a> {
             "{path}: cannot write the profile; what it has so far can be read: {error}"
         ));
         if command_goes_on {
-            self.notice(&"the command goes on, unrecorded");
+            self.notice(&"the command continues, and is no longer recorded");
         }
     }
 
@@ -84,7 +80,7 @@ impl<'a> Told<'a> {
             ));
         }
         if summary.completeness.samples() == 0 {
-            self.notice(&self.why_empty(summary));
+            self.notice(&self.why_empty());
         }
         match self.args.format {
             Format::Text if summary.completeness.samples() == 0 => {}
@@ -95,17 +91,16 @@ impl<'a> Told<'a> {
     }
 
     /// Why there is no sample, and what helps.
-    fn why_empty(&self, summary: &Summary) -> String {
-        let is_short = !self.args.cmd.is_empty() && summary.elapsed < SHORT;
+    fn why_empty(&self) -> String {
         let (what, remedy) = match (&self.args.event, self.args.off_cpu) {
             (Some(event), false) => (format!("no {event} while it was recorded"), "another -e"),
             (_, true) => (
                 "it neither ran nor woke up while it was recorded".to_owned(),
                 "`unspool stack PID` shows where it is now",
             ),
-            (None, false) if is_short => (
-                "it ended before the first one".to_owned(),
-                "-F max takes more",
+            (None, false) if !self.args.cmd.is_empty() => (
+                "the command ran too briefly".to_owned(),
+                "--off-cpu shows where it waits, -F max takes the most samples",
             ),
             (None, false) => (
                 "it did not run while it was recorded".to_owned(),

@@ -15,7 +15,7 @@ pub(super) fn why(named: &Named<'_>, filters: &Filters) -> anyhow::Result<String
     let profile = named.profile;
     if profile.samples().is_empty() {
         return Ok(
-            "no samples: it did not run while it was recorded: `unspool record --off-cpu` shows where it waits"
+                        "no samples: it ran too briefly, or not at all: `unspool record --off-cpu` shows where it waits"
                 .to_owned(),
         );
     }

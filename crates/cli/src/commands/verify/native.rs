@@ -196,7 +196,7 @@ impl core::fmt::Display for Total {
         } = self;
         write!(
             f,
-            "{rows} rows, {pairs} different, held against the code by reading it; "
+            "{rows} rows, {pairs} different, compared with the code by reading it; "
         )?;
         match steps {
             0 => f.write_str("it was not run")?,
