@@ -65,7 +65,7 @@ fn download(folder: &Path, release: &str, what: &[&str]) -> Result<(), Error> {
 }
 
 /// Where this machine has its packages from.
-fn mirror() -> Result<String, Error> {
+pub(crate) fn mirror() -> Result<String, Error> {
     let output = Command::new("apt-get")
         .args(["indextargets", "--format", "$(REPO_URI)"])
         .args(["Created-By: Packages", "Label: Debian"])

@@ -15,6 +15,7 @@ pub mod corpus;
 pub mod ctf_compare;
 pub mod ctf_suite;
 pub mod debian;
+pub mod dist;
 pub mod elf;
 mod expected;
 pub mod facts;
