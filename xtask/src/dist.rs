@@ -162,7 +162,6 @@ impl Release {
             ("CARGO_ENCODED_RUSTFLAGS", rust.join("\x1f").into()),
             ("CFLAGS", rename("-ffile-prefix-map").join(" ").into()),
             ("CARGO_TARGET_DIR", self.folder.join("build").into()),
-            ("SOURCE_DATE_EPOCH", (&self.epoch).into()),
         ])
     }
 
@@ -214,11 +213,14 @@ impl Release {
         for path in files(&folder)? {
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
             if name.contains(".so") {
-                run_command(Command::new(&strip).arg("--strip-unneeded").arg(&path))?;
+                let mut command = Command::new(&strip);
+                command.args(["--strip-unneeded", "--remove-section=.comment"]);
+                run_command(command.arg(&path))?;
                 self.glibc.check(&path)?;
             } else if name.ends_with(".a") {
                 let mut command = Command::new(&strip);
-                run_command(command.args(["-D", "--strip-debug"]).arg(&path))?;
+                command.args(["-D", "--strip-debug", "--remove-section=.comment"]);
+                run_command(command.arg(&path))?;
             }
         }
         self.documents(&capi::crates(), &folder.join("doc"))?;

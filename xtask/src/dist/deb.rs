@@ -35,6 +35,7 @@ pub(super) fn command(release: &Release, from: &Path) -> Result<PathBuf, Error> 
     package.build(
         "Section: devel\n\
          Depends: libc6 (>= 2.28), libgcc-s1 | libgcc1\n\
+         Suggests: gcc, curl\n\
          Description: profiler with complete stacks, and tools for unwind tables\n \
          Records profiles whose stacks are complete without frame pointers, prints the\n \
          stacks of running and crashed programs, and reads, checks, makes and compiles\n \
@@ -42,17 +43,17 @@ pub(super) fn command(release: &Release, from: &Path) -> Result<PathBuf, Error> 
     )
 }
 
-/// The package of the shared objects. Those of libunwind's names are in a folder of their own, beside those of Debian.
+/// The package of the shared objects. In a folder of their own are those that no program is linked with: that which is
+/// preloaded, and those of libunwind's names.
 pub(super) fn libraries(release: &Release, from: &Path) -> Result<PathBuf, Error> {
     let package = Package::new(release, "libunspool0")?;
-    for name in [
-        "libunspool.so.0",
-        "libunspool-variables.so.0",
-        "libunspool-crash.so",
-    ] {
+    for name in ["libunspool.so.0", "libunspool-variables.so.0"] {
         package.copy(&from.join(name), &format!("{LIBRARIES}/{name}"))?;
     }
-    package.copy_all(&from.join("libunwind"), &format!("{LIBRARIES}/unspool"))?;
+    let apart = format!("{LIBRARIES}/unspool");
+    package.copy_all(&from.join("libunwind"), &apart)?;
+    let crash = "libunspool-crash.so";
+    package.copy(&from.join(crash), &format!("{apart}/{crash}"))?;
     package.documents(&from.join("doc"))?;
     package.control("triggers", "activate-noawait ldconfig\n")?;
     package.control(
@@ -65,9 +66,9 @@ pub(super) fn libraries(release: &Release, from: &Path) -> Result<PathBuf, Error
          Depends: libc6 (>= 2.28), libgcc-s1 | libgcc1\n\
          Description: walks of the own stack, in signal handlers too\n \
          libunspool walks the stack of the calling thread by its unwind tables, and\n \
-         libunspool-variables finds the variables on it. libunspool-crash.so, preloaded,\n \
-         prints the stack of a program that crashes. A folder of its own has shared\n \
-         objects with libunwind's interface.\n",
+         libunspool-variables finds the variables on it. In a folder of their own are\n \
+         libunspool-crash.so, which prints the stack of a program that crashes, and\n \
+         shared objects with libunwind's interface.\n",
     )
 }
 

@@ -35,14 +35,16 @@ pub(super) const ALL: [Root; 3] = [
 /// What is run in a root.
 const SCRIPT: &str = include_str!("try.sh");
 
-/// Where packages may leave something behind: what dpkg and ld.so note of them.
-const NOTES: [&str; 6] = [
+/// Where something may be left: what dpkg, ld.so, man and mount note.
+const NOTES: [&str; 8] = [
     "var/lib/dpkg/status",
     "var/lib/dpkg/status-old",
     "var/lib/dpkg/triggers/",
     "var/log/dpkg.log",
     "var/cache/ldconfig/",
+    "var/cache/man/",
     "etc/ld.so.cache",
+    "run/mount",
 ];
 
 impl Root {
