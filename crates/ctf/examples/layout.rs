@@ -29,10 +29,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let again = BtfReading::of(&bytes, POINTER_BYTES)?.graph;
     for (id, _) in again.named("tagged") {
         println!("{}", again.define(id));
-        let layout = again.layout(id).ok_or("no layout")?;
-        for hole in layout.holes {
-            println!("{hole:?}");
-        }
     }
     Ok(())
 }
