@@ -808,3 +808,29 @@ impl<T> SetOnce<T> {
         self.get()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+
+    /// The loader's list is what is asked before glibc 2.35.
+    #[test]
+    fn listed_objects_are_where_glibc_finds_them() {
+        let find = find_object_function().unwrap();
+        let mut addresses = Vec::new();
+        for_each_object(|listed| {
+            addresses.push(listed.addr);
+            true
+        });
+        assert!(addresses.len() > 3, "{addresses:x?}");
+        for address in addresses {
+            let found = found_by(find, address).unwrap();
+            for address in [found.start, address, found.end - 1] {
+                let listed = listed_at(address).unwrap();
+                assert!(listed.is_where(&found), "{listed:x?} {found:x?}");
+            }
+        }
+        assert!(listed_at(0).is_none());
+    }
+}
