@@ -136,7 +136,9 @@ impl Options {
 pub fn run(options: &Options, out: &mut impl Write) -> Result<(), Error> {
     let folder = match &options.out {
         Some(folder) => folder.clone(),
-        None => static_library(&LIBUNWIND)?.with_file_name("libunwind"),
+        None => Build::default()
+            .static_library(&LIBUNWIND)?
+            .with_file_name("libunwind"),
     };
     build(&folder)?;
     build_own(&folder)?;
@@ -145,58 +147,165 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// Builds the shared objects with libunwind's names into `folder`.
+/// As [`Build::libunwind`], for this machine.
 ///
 /// # Errors
 ///
 /// As [`run`].
 pub fn build(folder: &Path) -> Result<(), Error> {
-    link_all(&LIBUNWIND, folder)
+    Build::default().libunwind(folder)
 }
 
-/// Builds the shared objects with unspool's own names into `folder`, and puts the headers and what
-/// `pkg-config` reads beside them.
+/// As [`Build::own`], for this machine.
 ///
 /// # Errors
 ///
 /// As [`run`].
 pub fn build_own(folder: &Path) -> Result<(), Error> {
-    link_all(&UNSPOOL, folder)?;
-    link_all(&CRASH, folder)?;
-    archive(&UNSPOOL, folder)?;
-    name_for_linking("unspool", folder)?;
-    let own = crate_folder(&UNSPOOL);
-    copy_header(&own.join("include/unspool.h"), folder)?;
-    copy_header(&own.join("include/unspool_keep.h"), folder)?;
-    copy_header(
-        &own.with_file_name("native").join("unspool_native.h"),
-        folder,
-    )?;
-    write_pkg_config(
-        "unspool",
-        "the stack of the own thread, from its unwind tables",
-        // gcc has no search table made for programs that are linked statically.
-        "Libs.private: -Wl,--eh-frame-hdr",
-        folder,
-    )
+    Build::default().own(folder)
 }
 
-/// Builds the shared object that has the standard library into a folder where [`build_own`] has built the others.
+/// As [`Build::variables`], for this machine.
 ///
 /// # Errors
 ///
 /// As [`run`].
 pub fn build_variables(folder: &Path) -> Result<(), Error> {
-    link_all(&VARIABLES, folder)?;
-    name_for_linking("unspool-variables", folder)?;
-    let own = crate_folder(&VARIABLES);
-    copy_header(&own.join("include/unspool_variables.h"), folder)?;
-    write_pkg_config(
-        "unspool-variables",
-        "the variables on the stack of the own thread, from its debug information",
-        "Requires: unspool",
-        folder,
-    )
+    Build::default().variables(folder)
+}
+
+/// The crates that they are made of.
+#[must_use]
+pub fn crates() -> [String; 3] {
+    [LIBUNWIND, UNSPOOL, VARIABLES].map(|source| format!("unspool-{}", source.folder))
+}
+
+/// How they are built, where that is not as for this machine.
+#[derive(Debug, Default)]
+pub struct Build {
+    /// What gcc is told when it links.
+    pub options: Vec<String>,
+    /// What is in cargo's environment.
+    pub environment: Vec<(&'static str, OsString)>,
+}
+
+impl Build {
+    /// Builds the shared objects with libunwind's names into `folder`.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`].
+    pub fn libunwind(&self, folder: &Path) -> Result<(), Error> {
+        self.link_all(&LIBUNWIND, folder)
+    }
+
+    /// Builds the shared objects with unspool's own names into `folder`, and puts the headers and what
+    /// `pkg-config` reads beside them.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`].
+    pub fn own(&self, folder: &Path) -> Result<(), Error> {
+        self.link_all(&UNSPOOL, folder)?;
+        self.link_all(&CRASH, folder)?;
+        archive(&self.static_library(&UNSPOOL)?, folder)?;
+        name_for_linking("unspool", folder)?;
+        let own = crate_folder(&UNSPOOL);
+        copy_header(&own.join("include/unspool.h"), folder)?;
+        copy_header(&own.join("include/unspool_keep.h"), folder)?;
+        copy_header(
+            &own.with_file_name("native").join("unspool_native.h"),
+            folder,
+        )?;
+        write_pkg_config(
+            "unspool",
+            "the stack of the own thread, from its unwind tables",
+            // gcc has no search table made for programs that are linked statically.
+            "Libs.private: -pthread -Wl,--eh-frame-hdr",
+            folder,
+        )
+    }
+
+    /// Builds the shared object that has the standard library into a folder where [`Build::own`] has built the others.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`].
+    pub fn variables(&self, folder: &Path) -> Result<(), Error> {
+        self.link_all(&VARIABLES, folder)?;
+        name_for_linking("unspool-variables", folder)?;
+        let own = crate_folder(&VARIABLES);
+        copy_header(&own.join("include/unspool_variables.h"), folder)?;
+        write_pkg_config(
+            "unspool-variables",
+            "the variables on the stack of the own thread, from its debug information",
+            "Requires: unspool",
+            folder,
+        )
+    }
+
+    fn link_all(&self, source: &Source, folder: &Path) -> Result<(), Error> {
+        let library = self.static_library(source)?;
+        make_folder(folder)?;
+        for object in source.objects {
+            self.link(source, object, &library, folder)?;
+        }
+        Ok(())
+    }
+
+    /// Has cargo build the crate as a static library. It is not linked by rustc as a shared object,
+    /// since rustc brings a version script of its own.
+    fn static_library(&self, source: &Source) -> Result<PathBuf, Error> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command
+            .current_dir(crate_folder(source))
+            .args(["rustc", "--quiet", "--lib", "--profile", "capi"])
+            .args(["--features", "shared-object", "--crate-type", "staticlib"])
+            .args(["--message-format", "json-render-diagnostics"])
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stderr(std::process::Stdio::inherit());
+        let output = command.output()?;
+        if !output.status.success() {
+            return Err(format!("{command:?} failed ({})", output.status).into());
+        }
+        let messages = String::from_utf8(output.stdout)?;
+        let path = messages
+            .split('"')
+            .rfind(|word| word.ends_with(source.library));
+        Ok(path.ok_or("cargo names no static library")?.into())
+    }
+
+    fn link(
+        &self,
+        source: &Source,
+        object: &SharedObject,
+        library: &Path,
+        folder: &Path,
+    ) -> Result<(), Error> {
+        let names = exports(object.soname)?;
+        let script = library.with_file_name(format!("{}.map", object.soname));
+        fs::write(&script, version_script(&names))?;
+        let mut command = Command::new("cc");
+        command
+            .args(["-shared", "-Wl,--gc-sections", "-Wl,-z,defs"])
+            .args(source.options)
+            .args(&self.options)
+            .args(["-Wl,-z,relro", "-Wl,-z,now", "-Wl,--as-needed"])
+            .args(object.options)
+            .arg(format!("-Wl,-soname,{}", object.soname))
+            .arg(format!("-Wl,--version-script,{}", script.display()))
+            .args(names.iter().filter_map(|name| defined_as(name)))
+            .args(names.iter().map(|name| format!("-Wl,--undefined={name}")))
+            .arg("-o")
+            .arg(folder.join(object.soname))
+            .arg(library);
+        // Before glibc 2.34 some functions of libc were in these.
+        command.args(["-lpthread", "-ldl", "-Wl,--no-as-needed"]);
+        command.args(object.needs.iter().map(|soname| folder.join(soname)));
+        command.arg("-lc");
+        run_command(command)
+    }
 }
 
 /// Makes the name that a library is linked by, of its first version.
@@ -217,10 +326,8 @@ fn copy_header(header: &Path, folder: &Path) -> Result<(), Error> {
 
 /// Makes `libunspool.a`: one object that has only the names of the shared object for others to see. The
 /// library that cargo makes has Rust's own beside them, which another of Rust's may have, too.
-fn archive(source: &Source, folder: &Path) -> Result<(), Error> {
-    let soname = source.objects.first().map(|object| object.soname);
-    let names = exports(soname.ok_or("no shared object")?)?;
-    let library = static_library(source)?;
+fn archive(library: &Path, folder: &Path) -> Result<(), Error> {
+    let names = exports("libunspool.so.0")?;
     let object = library.with_file_name("unspool.o");
     let list = library.with_file_name("unspool.names");
     fs::write(&list, names.join("\n"))?;
@@ -229,7 +336,7 @@ fn archive(source: &Source, folder: &Path) -> Result<(), Error> {
         .args(names.iter().map(|name| format!("-Wl,--undefined={name}")))
         .arg("-o")
         .arg(&object)
-        .arg(&library);
+        .arg(library);
     run_command(link)?;
     let mut hide = Command::new("objcopy");
     hide.arg(format!("--keep-global-symbols={}", list.display()))
@@ -276,15 +383,6 @@ fn write_pkg_config(
     Ok(())
 }
 
-fn link_all(source: &Source, folder: &Path) -> Result<(), Error> {
-    let library = static_library(source)?;
-    make_folder(folder)?;
-    for object in source.objects {
-        link(source, object, &library, folder)?;
-    }
-    Ok(())
-}
-
 fn make_folder(folder: &Path) -> Result<(), Error> {
     fs::create_dir_all(folder)
         .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
@@ -308,56 +406,6 @@ pub fn exports(soname: &str) -> Result<Vec<String>, Error> {
     let path = crate_folder(source).join("exports").join(soname);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(text.lines().map(str::to_owned).collect())
-}
-
-/// Has cargo build the crate as a static library. It is not linked by rustc as a shared object,
-/// since rustc brings a version script of its own.
-fn static_library(source: &Source) -> Result<PathBuf, Error> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command
-        .current_dir(crate_folder(source))
-        .args(["rustc", "--quiet", "--lib", "--profile", "capi"])
-        .args(["--features", "shared-object", "--crate-type", "staticlib"])
-        .args(["--message-format", "json-render-diagnostics"])
-        .stderr(std::process::Stdio::inherit());
-    let output = command.output()?;
-    if !output.status.success() {
-        return Err(format!("{command:?} failed ({})", output.status).into());
-    }
-    let messages = String::from_utf8(output.stdout)?;
-    let path = messages
-        .split('"')
-        .rfind(|word| word.ends_with(source.library));
-    Ok(path.ok_or("cargo names no static library")?.into())
-}
-
-fn link(
-    source: &Source,
-    object: &SharedObject,
-    library: &Path,
-    folder: &Path,
-) -> Result<(), Error> {
-    let names = exports(object.soname)?;
-    let script = library.with_file_name(format!("{}.map", object.soname));
-    fs::write(&script, version_script(&names))?;
-    let mut command = Command::new("cc");
-    command
-        .args(["-shared", "-Wl,--gc-sections", "-Wl,-z,defs"])
-        .args(source.options)
-        .args(["-Wl,-z,relro", "-Wl,-z,now", "-Wl,--as-needed"])
-        .args(object.options)
-        .arg(format!("-Wl,-soname,{}", object.soname))
-        .arg(format!("-Wl,--version-script,{}", script.display()))
-        .args(names.iter().filter_map(|name| defined_as(name)))
-        .args(names.iter().map(|name| format!("-Wl,--undefined={name}")))
-        .arg("-o")
-        .arg(folder.join(object.soname))
-        .arg(library);
-    command.args(["-Wl,--no-as-needed"]);
-    command.args(object.needs.iter().map(|soname| folder.join(soname)));
-    command.arg("-lc");
-    run_command(command)
 }
 
 /// libunwind has many functions under two names, of which the crate has one.

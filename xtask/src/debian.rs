@@ -110,7 +110,7 @@ impl<'a> AptGet<'a> {
 }
 
 /// Where this machine has its packages from.
-fn mirror() -> Result<String, Error> {
+pub(crate) fn mirror() -> Result<String, Error> {
     let output = Command::new("apt-get")
         .args(["indextargets", "--format", "$(REPO_URI)"])
         .args(["Created-By: Packages", "Label: Debian"])

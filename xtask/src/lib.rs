@@ -16,6 +16,7 @@ pub mod ctf_compare;
 pub mod ctf_suite;
 pub mod debian;
 pub mod demangle;
+pub mod dist;
 pub mod elf;
 mod expected;
 pub mod facts;

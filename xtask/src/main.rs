@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
 use xtask::{
-    Error, attack, bad_frames, bench_peers, capi, corpus, ctf_compare, ctf_suite, demangle,
+    Error, attack, bad_frames, bench_peers, capi, corpus, ctf_compare, ctf_suite, demangle, dist,
     outline, packages, script_compare, sframe_suite, sweep, tidy,
 };
 
@@ -35,6 +35,8 @@ usage: cargo xtask TASK
                               it leaves as it was (docs/checking.md)?
   capi [--out FOLDER]         build the shared objects with C interfaces, libunwind's and our own
                               (docs/api.md, docs/capi.md), and print where they are
+  dist [--try]                build what a release has to install: archives and Debian packages; with --try
+                              install them in fresh roots of Debian, run and remove them; --help says more
   clients [--runs N] [--client TEXT]
                               run Debian's programs that use libunwind with it and with ours: are
                               their stacks the same, and how long do they take? --help says more
@@ -110,6 +112,16 @@ fn run() -> Result<ExitCode, Error> {
         }
         Some("capi") => {
             capi::run(&capi::Options::parse(args)?, &mut io::stdout().lock())?;
+            true
+        }
+        Some("dist") => {
+            let args: Vec<OsString> = args.collect();
+            if args.iter().any(|arg| arg == "--help") {
+                io::stdout().write_all(dist::HELP.as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            let options = dist::Options::parse(args.into_iter())?;
+            dist::run(&options, &mut io::stdout().lock())?;
             true
         }
         Some("clients") => {

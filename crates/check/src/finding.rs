@@ -57,7 +57,7 @@ pub enum Code {
 }
 
 /// What `docs/` says of all kinds.
-const DIAGNOSTICS: &str = include_str!("../../../docs/diagnostics.md");
+const DIAGNOSTICS: &str = include_str!("../diagnostics.md");
 
 /// All kinds, numbered from 1: their names, and what is wrong.
 const CODES: [(Code, &str, &str); 19] = [

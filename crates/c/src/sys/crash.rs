@@ -188,9 +188,11 @@ fn process_id() -> i32 {
     unsafe { libc::getpid() }
 }
 
+/// By the system call: glibc has a function for it since 2.30.
 fn thread_id() -> i32 {
     // SAFETY: takes nothing, cannot fail.
-    unsafe { libc::gettid() }
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    i32::try_from(thread).unwrap_or_default()
 }
 
 /// Another thread reports, and ends the process. Should it be unable to, this one does.

@@ -9,8 +9,8 @@ use core::cell::{Cell, UnsafeCell};
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::{self, MaybeUninit};
 use core::ops::Range;
-use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use core::{ptr, slice};
 
 use unspool_ir::{Ascending, Register, RuntimeAddr, Vaddr};
 
@@ -511,7 +511,8 @@ fn find_object_function() -> Option<FindObject> {
     unsafe { mem::transmute::<usize, Option<FindObject>>(address) }
 }
 
-/// The loaded object at an address. Async-signal-safe: glibc promises that of its function.
+/// The loaded object at an address. Async-signal-safe with glibc 2.35 and later, which promises that of its
+/// function. Before, the loader's list is searched, under its lock.
 pub(super) fn find_object(addr: u64) -> Option<Object> {
     let Program {
         object: program,
@@ -521,23 +522,43 @@ pub(super) fn find_object(addr: u64) -> Option<Object> {
     if is_static && in_program(addr, addr.saturating_add(1)) {
         return Some(program);
     }
-    let find = find_object_function()?;
+    let found = match find_object_function() {
+        Some(find) => found_by(find, addr)?,
+        None => listed_at(addr)?,
+    };
+    let (start, end) = match in_program(found.start, found.end) {
+        true => (program.start, program.end),
+        false => (found.start, found.end),
+    };
+    Some(Object {
+        start,
+        end,
+        ..found
+    })
+}
+
+fn found_by(find: FindObject, addr: u64) -> Option<Object> {
     // SAFETY: plain numbers and pointers that are not followed.
     let mut found: FoundObject = unsafe { mem::zeroed() };
     let address = ptr::without_provenance(addr_of(addr));
     // SAFETY: any address may be asked for; the result is written to this function's object.
     let failed = unsafe { find(address, &raw mut found) };
-    let (start, end) = (found.map_start.addr() as u64, found.map_end.addr() as u64);
-    let (start, end) = match in_program(start, end) {
-        true => (program.start, program.end),
-        false => (start, end),
-    };
     (failed == 0).then(|| Object {
-        start,
-        end,
+        start: found.map_start.addr() as u64,
+        end: found.map_end.addr() as u64,
         link_map: found.link_map.addr() as u64,
         hdr: found.eh_frame.addr() as u64,
     })
+}
+
+fn listed_at(addr: u64) -> Option<Object> {
+    let mut found = None;
+    for_each_object(|Listed { object, .. }| {
+        let is_here = object.start <= addr && addr < object.end;
+        found = is_here.then_some(object);
+        !is_here
+    });
+    found
 }
 
 /// The program, as the kernel has mapped it; an empty object if its headers are not at its beginning.
@@ -587,6 +608,32 @@ fn find_program() -> Option<Program> {
 }
 
 impl Object {
+    /// What the loader lists.
+    fn of(listed: &libc::dl_phdr_info) -> Object {
+        if listed.dlpi_phdr.is_null() {
+            return Object::default();
+        }
+        // SAFETY: the loader passes its object's headers, as many as it says.
+        let headers = unsafe { slice::from_raw_parts(listed.dlpi_phdr, listed.dlpi_phnum.into()) };
+        let at = |vaddr: u64| listed.dlpi_addr.wrapping_add(vaddr);
+        let mut object = Object {
+            start: u64::MAX,
+            ..Object::default()
+        };
+        for header in headers {
+            let start = at(header.p_vaddr);
+            match header.p_type {
+                libc::PT_LOAD => {
+                    object.start = object.start.min(start & !(Pages::SIZE - 1));
+                    object.end = object.end.max(start.wrapping_add(header.p_memsz));
+                }
+                libc::PT_GNU_EH_FRAME => object.hdr = start,
+                _ => {}
+            }
+        }
+        object
+    }
+
     /// Whether both are at the same place. The loader may have made another note of it since.
     pub(super) fn is_where(&self, other: &Object) -> bool {
         (self.start, self.end, self.hdr) == (other.start, other.end, other.hdr)
@@ -666,6 +713,8 @@ pub(super) struct Listed<'n> {
     pub(super) name: &'n [u8],
     /// An address in it.
     pub(super) addr: u64,
+    /// Where it is, by its program headers.
+    object: Object,
     /// Whether it is the loader itself or, of a static program, all that there is.
     pub(super) is_loader: bool,
 }
@@ -695,6 +744,7 @@ pub(super) fn for_each_object<V: FnMut(Listed<'_>) -> bool>(visit: V) {
         let listed = Listed {
             name: name.to_bytes(),
             addr: object.dlpi_phdr.addr() as u64,
+            object: Object::of(object),
             is_loader: visitor.loader == 0 || object.dlpi_addr == visitor.loader,
         };
         c_int::from(!(visitor.visit)(listed))
@@ -756,5 +806,31 @@ impl<T> SetOnce<T> {
         unsafe { self.value.get().cast::<T>().write(value) };
         self.state.store(Self::SET, Ordering::Release);
         self.get()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+
+    /// The loader's list is what is asked before glibc 2.35.
+    #[test]
+    fn listed_objects_are_where_glibc_finds_them() {
+        let find = find_object_function().unwrap();
+        let mut addresses = Vec::new();
+        for_each_object(|listed| {
+            addresses.push(listed.addr);
+            true
+        });
+        assert!(addresses.len() > 3, "{addresses:x?}");
+        for address in addresses {
+            let found = found_by(find, address).unwrap();
+            for address in [found.start, address, found.end - 1] {
+                let listed = listed_at(address).unwrap();
+                assert!(listed.is_where(&found), "{listed:x?} {found:x?}");
+            }
+        }
+        assert!(listed_at(0).is_none());
     }
 }

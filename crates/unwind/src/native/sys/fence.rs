@@ -1,6 +1,6 @@
 //! A process for code, and the fence around it.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_long};
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -54,7 +54,7 @@ const OUTPUT: c_int = 0;
 
 /// Leaves this process nothing but what it may write its result to, and to compute.
 fn fence(output: c_int) -> io::Result<()> {
-    let done = |result: c_int| match result {
+    let done = |result: c_long| match result {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
     };
@@ -63,17 +63,19 @@ fn fence(output: c_int) -> io::Result<()> {
         rlim_max: 0,
     };
     // SAFETY: writes to this function's value.
-    done(unsafe { libc::getrlimit(libc::RLIMIT_CPU, &raw mut limit) })?;
+    done(unsafe { libc::getrlimit(libc::RLIMIT_CPU, &raw mut limit) }.into())?;
     limit.rlim_max = limit.rlim_max.min(LIMIT);
     limit.rlim_cur = limit.rlim_max;
     // SAFETY: reads what it is given.
-    done(unsafe { libc::setrlimit(libc::RLIMIT_CPU, &raw const limit) })?;
+    done(unsafe { libc::setrlimit(libc::RLIMIT_CPU, &raw const limit) }.into())?;
     // SAFETY: takes numbers only.
-    done(unsafe { libc::dup2(output, OUTPUT) })?;
+    done(unsafe { libc::dup2(output, OUTPUT) }.into())?;
+    // By the system call: glibc has a function for it since 2.34.
+    let close_range = libc::SYS_close_range;
     // SAFETY: the files are this process's alone, which uses none of them again.
-    done(unsafe { libc::close_range(1, u32::MAX, 0) })?;
+    done(unsafe { libc::syscall(close_range, 1, u32::MAX, 0) })?;
     // SAFETY: takes numbers only.
-    done(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) })
+    done(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) }.into())
 }
 
 /// Writes a result, as much of it as is wanted.

@@ -1,0 +1,29 @@
+//! How many rows of a file's unwind table its machine code proves, and what it refutes:
+//! `cargo run -p unspool-check --example proven [FILE]`.
+#![allow(clippy::print_stdout, reason = "a program")]
+
+use std::error::Error;
+use std::num::NonZeroUsize;
+
+use unspool_check::{Declarations, Maker, Report, Subject};
+use unspool_module::ElfFile;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = std::env::args_os().nth(1);
+    let file = ElfFile::open(path.unwrap_or_else(|| "/bin/true".into()))?;
+    let declarations = Declarations::read(&file)?;
+    let mut subject = Subject::new(&file, &declarations, Maker::of(&file))?;
+    let report = Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {});
+    let totals = report.totals;
+    println!("{} rows, {} proven", totals.rows, totals.proven);
+    for finding in report.findings {
+        println!(
+            "{:#x}: {}: declared {}, is {}",
+            finding.at.0,
+            finding.code.summary(),
+            finding.declared,
+            finding.computed
+        );
+    }
+    Ok(())
+}
