@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/args-make/tests/everything/mod.rs"]
+#[path = "../../crates/args-make/tests/it/everything.rs"]
 mod everything;
 
 fuzz_target!(|data: &[u8]| {

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use unspool_module::ElfFile;
 
-#[path = "../../crates/types/tests/everything/mod.rs"]
+#[path = "../../crates/types/tests/it/everything.rs"]
 mod everything;
 
 fuzz_target!(|data: &[u8]| {

@@ -174,7 +174,7 @@ impl Drop for Ended {
 impl Scene {
     fn new(unspool: &Path) -> Result<Scene, Error> {
         // Not below a folder that strangers may not look into.
-        let folder = crate::programs::scratch(Path::new("/tmp"), "unspool-attack");
+        let folder = unspool_testing::scratch(Path::new("/tmp"), "unspool-attack");
         let (sticky, strange) = (folder.join("sticky"), folder.join("strange"));
         for (path, mode) in [(&folder, 0o755), (&sticky, 0o1777), (&strange, 0o755)] {
             fs::create_dir(path)?;

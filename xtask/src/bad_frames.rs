@@ -144,6 +144,7 @@ const PEERS: [(&str, &str, &str); 6] = [
         "/lib/x86_64-linux-gnu/libgcc_s.so.1",
     ),
     ("glibc", "backtrace", "/lib/x86_64-linux-gnu/libc.so.6"),
+    // Debian's package of it has its version in its name: libunwind-16, for one.
     (
         "LLVM",
         "_Unwind_Backtrace",
@@ -206,10 +207,16 @@ pub fn run(
     }];
     walkers.extend(ours(&folder.join("libunwind.so.8")));
     for (name, function, library) in PEERS {
+        let library = PathBuf::from(library);
+        if !library.exists() {
+            return Err(
+                format!("{} is missing: install {name}'s package", library.display()).into(),
+            );
+        }
         walkers.push(Walker {
             name,
             function,
-            library: packages::path(library)?,
+            library,
         });
     }
     writeln!(out, "{} bad stacks", cases::ALL.len())?;

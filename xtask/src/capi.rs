@@ -351,11 +351,8 @@ fn archive(library: &Path, folder: &Path) -> Result<(), Error> {
 }
 
 fn run_command(mut command: Command) -> Result<(), Error> {
-    let status = command.status()?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!("{command:?} failed ({status})").into()),
-    }
+    crate::programs::stdout(&mut command)?;
+    Ok(())
 }
 
 /// Writes what `pkg-config` reads of a library, with a field of its own. It holds wherever the folder is.

@@ -21,7 +21,7 @@ const PROFILER: &str = "/usr/lib/x86_64-linux-gnu/libprofiler.so.0";
 const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4";
 const GLOG: &str = "/usr/include/glog/logging.h";
 
-/// A client at work on a program of `crates/capi/tests/libunwind/programs`.
+/// A client at work on a program of `crates/capi/tests/programs`.
 pub struct Client {
     /// What it is called.
     pub name: &'static str,
@@ -159,8 +159,7 @@ impl Client {
     /// It does not compile, or a package is missing.
     pub fn program(&self, folder: &Path) -> Result<PathBuf, Error> {
         packages::path(self.needs)?;
-        let sources =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/capi/tests/libunwind/programs");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/capi/tests/programs");
         let program = folder.join(self.source.trim_end_matches(".cc"));
         let mut compiler = Command::new(packages::path("/usr/bin/g++")?);
         compiler

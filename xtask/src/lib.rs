@@ -22,7 +22,6 @@ mod expected;
 pub mod facts;
 pub mod normal;
 pub mod outline;
-pub mod packages;
 pub mod programs;
 pub mod readelf;
 pub mod script_compare;
@@ -30,5 +29,4 @@ pub mod sframe_suite;
 pub mod sweep;
 pub mod tidy;
 
-/// Any error, for a person to read.
-pub type Error = Box<dyn std::error::Error + Send + Sync>;
+pub use unspool_testing::{Error, packages};

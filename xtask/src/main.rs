@@ -203,7 +203,7 @@ fn run() -> Result<ExitCode, Error> {
 fn soak(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
     let samples = number(arguments, "--samples", "1000000")?;
     run_test(
-        ["unspool-unwind", "soak"],
+        &["-p", "unspool-unwind", "--test", "soak"],
         ("UNSPOOL_SOAK_SAMPLES", samples),
     )
 }
@@ -212,7 +212,7 @@ fn soak(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
 fn effects(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
     let states = number(arguments, "--states", "4")?;
     run_test(
-        ["unspool-synth", "processor"],
+        &["-p", "unspool-synth", "--test", "it", "processor"],
         ("UNSPOOL_EFFECTS_STATES", states),
     )
 }
@@ -230,10 +230,10 @@ fn number(
     }
 }
 
-/// Runs a test program of a crate, with a variable that has it do more; yields whether it passed.
-fn run_test([package, test]: [&str; 2], (name, value): (&str, OsString)) -> Result<bool, Error> {
+/// Runs tests of a crate, with a variable that has them do more; yields whether they passed.
+fn run_test(test: &[&str], (name, value): (&str, OsString)) -> Result<bool, Error> {
     let mut command = Command::new(cargo());
-    command.args(["test", "-p", package, "--test", test, "--", "--nocapture"]);
+    command.arg("test").args(test).args(["--", "--nocapture"]);
     Ok(command.env(name, value).status()?.success())
 }
 
@@ -243,9 +243,9 @@ fn cargo() -> OsString {
 
 /// Runs all tests of the workspace; yields whether they passed.
 fn run_tests(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
-    // What nohup starts ignores SIGHUP, and what a script starts in the background SIGINT: what tests start would, too, and could not catch them.
+    // What nohup starts ignores SIGHUP, and what a script starts in the background SIGINT: a test program would, too.
     let status = Command::new("env")
-        .args(["--default-signal=HUP,INT,QUIT", "--"])
+        .args(["--default-signal", "--"])
         .arg(cargo())
         .args(["test", "--workspace"])
         .args(arguments)

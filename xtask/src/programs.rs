@@ -1,21 +1,12 @@
-//! Programs that tests build and run.
+//! Programs that tests and tasks build and run.
 
 use std::fs;
-use std::ops::Deref;
-use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use unspool_testing::scratch;
 
 use crate::Error;
-
-/// A path in `folder` that nobody else uses.
-#[must_use]
-pub fn scratch(folder: &Path, name: &str) -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    folder.join(format!("{name}-{}-{count}", std::process::id()))
-}
 
 /// Has `compiler` make a program of a source, with `libraries` behind it: at a path in `folder` that nobody
 /// else uses.
@@ -32,23 +23,8 @@ pub fn build(
     let name = source.file_stem().ok_or("a source without a name")?;
     let program = scratch(folder, &name.to_string_lossy());
     compiler.arg("-o").arg(&program).arg(source).args(libraries);
-    match compiler.status()?.success() {
-        true => Ok(program),
-        false => Err(format!("it does not compile: {compiler:?}").into()),
-    }
-}
-
-/// A script that has GNU ld leave out `.eh_frame`, in `folder`: what gcc takes behind `-Wl,-T,`. With `-Wa,--gsframe` it makes
-/// a program that has `.sframe` only.
-///
-/// # Errors
-///
-/// It cannot be written.
-pub fn without_eh_frame(folder: &Path) -> Result<String, Error> {
-    let script = scratch(folder, "without-eh-frame");
-    let text = "SECTIONS { /DISCARD/ : { *(.eh_frame) } } INSERT BEFORE .text;\n";
-    fs::write(&script, text)?;
-    Ok(format!("-Wl,-T,{}", script.display()))
+    stdout(&mut compiler)?;
+    Ok(program)
 }
 
 /// What a command prints.
@@ -100,54 +76,4 @@ pub fn check_stack_table(
         }
     }
     Ok(())
-}
-
-/// The user `nobody`.
-pub const NOBODY: u32 = 65534;
-
-/// A new folder of a user's that all can come to, for tests with two users. It goes with the value.
-#[derive(Debug)]
-pub struct UserFolder(PathBuf);
-
-impl UserFolder {
-    /// In the folder for temporary files.
-    ///
-    /// # Errors
-    ///
-    /// The caller is not root.
-    pub fn new(owner: u32) -> Result<UserFolder, Error> {
-        let folder = UserFolder(scratch(&std::env::temp_dir(), "unspool-user"));
-        fs::create_dir(&folder.0)?;
-        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755))?;
-        match chown(&folder.0, Some(owner), Some(owner)) {
-            Ok(()) => Ok(folder),
-            Err(error) => Err(format!("a test with two users: run it as root: {error}").into()),
-        }
-    }
-
-    /// Copies a file there, with this mode.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be copied.
-    pub fn copy(&self, file: &Path, name: &str, mode: u32) -> Result<PathBuf, Error> {
-        let copy = self.0.join(name);
-        fs::copy(file, &copy)?;
-        fs::set_permissions(&copy, fs::Permissions::from_mode(mode))?;
-        Ok(copy)
-    }
-}
-
-impl Deref for UserFolder {
-    type Target = Path;
-
-    fn deref(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for UserFolder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0); // it is in the way of nobody
-    }
 }

@@ -72,7 +72,10 @@ impl<'f> Driver<'f> {
         let native = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/native");
         let include = format!("-I{}", native.display());
         let source = include_str!("remote.c");
-        let options = [&include, "-D_GNU_SOURCE"];
+        let headers =
+            unspool_testing::packages::libunwind_headers().map_err(anyhow::Error::from_boxed)?;
+        let headers = format!("-I{}", headers.display());
+        let options = [&include, &headers, "-D_GNU_SOURCE"];
         let path = folder.compile("remote", "remote.c", source, &options)?;
         Ok(Driver { folder, path })
     }

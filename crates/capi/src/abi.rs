@@ -1,7 +1,7 @@
 //! The types and constants of `<libunwind.h>`, 1.6, for x86-64.
 //!
 //! Names are libunwind's in Rust's spelling; a test compiles the header and compares every size,
-//! offset and value (`tests/abi.rs`).
+//! offset and value (`tests/it/abi.rs`).
 
 use core::ffi::{c_char, c_int, c_void};
 

@@ -48,7 +48,7 @@ and half of one to build ours. Times of a busy machine are worth little; what di
 on it. It writes to a folder of its own below TMPDIR. Exit status: 0 if all stacks are the same, 1 if
 some differ, 2 if it could not run.
 
-The programs (docs/capi.md has their figures, `cargo test -p unspool-capi --test libunwind clients` compares
+The programs (docs/capi.md has their figures, `cargo test -p unspool-capi --test it clients` compares
 their stacks only):
 
 ";

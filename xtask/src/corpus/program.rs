@@ -85,7 +85,7 @@ impl Program {
         to: &Path,
         assembler: &[&str],
     ) -> Result<Program, Error> {
-        let path = programs::scratch(to, &pair.name);
+        let path = unspool_testing::scratch(to, &pair.name);
         let object = path.with_extension("o");
         let start = path.with_extension("start.o");
         assemble(&pair.path, &object, variant, assembler)?;

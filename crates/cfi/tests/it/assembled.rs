@@ -12,10 +12,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use unspool_ir::text;
-use xtask::{compare, elf, packages};
+use unspool_testing::{command, packages};
+use xtask::{compare, elf};
 
 /// The lines of a source that say what to expect.
 struct Expected {
@@ -57,7 +57,7 @@ fn assemble(source: &Path, expected: &Expected, object: &str) -> PathBuf {
         panic!("{name}: no assembler");
     };
     let program = packages::path(&format!("/usr/bin/{program}"));
-    let output = Command::new(program.unwrap_or_else(|error| panic!("{error}")))
+    let output = command(program.unwrap_or_else(|error| panic!("{error}")))
         .args(options)
         .arg("-o")
         .arg(&object)

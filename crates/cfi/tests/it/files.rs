@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use unspool_ir::arch::Word;
 use unspool_ir::{Arch, Endian, Pointer, Vaddr};
+use unspool_testing::packages;
 use xtask::compare::{self, Report};
-use xtask::{elf, packages};
+use xtask::elf;
 
 /// Compilers, languages, architectures and byte orders, of Debian's packages. ARM's libc has only an
 /// empty `.eh_frame`; its libubsan has `.debug_frame`.

@@ -1,5 +1,5 @@
 //! SFrame: sections written by hand from the specification, sections of our own against the rows that they are of, and damaged
-//! ones. What binutils makes is in the tests of the command (`crates/cli/tests/convert.rs`) and in `cargo xtask
+//! ones. What binutils makes is in the tests of the command (`crates/cli/tests/it/convert.rs`) and in `cargo xtask
 //! sframe-suite`.
 
 use proptest::prelude::*;

@@ -1,36 +1,31 @@
 //! Readable names against those of `c++filt`.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+#![cfg(test)]
 
 use unspool_demangle::{MAX_NAME_BYTES, Signature, cxx, demangle};
-use xtask::demangle::by_cxxfilt;
-use xtask::packages;
+use unspool_testing::{Folder, filter, tool};
+
+/// What `c++filt -i` makes of names.
+fn by_cxxfilt(names: &[String]) -> Vec<String> {
+    let text = filter(
+        tool("c++filt").arg("-i"),
+        (names.join("\n") + "\n").as_bytes(),
+    );
+    let text = String::from_utf8(text).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
 
 fn check(names: &[String]) {
-    for (name, expected) in names.iter().zip(by_cxxfilt(names).unwrap()) {
+    for (name, expected) in names.iter().zip(by_cxxfilt(names)) {
         assert_eq!(demangle(name), expected, "{name}");
     }
 }
 
 /// The symbols of the C++ program beside this one, as a compiler names them.
-fn symbols(compiler: &str, test: &str) -> Vec<String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/names.cpp");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let name = compiler.rsplit('/').next().unwrap();
-    let program = folder.join(format!("{test}-{name}"));
-    let compiler = packages::path(compiler).unwrap();
-    let mut command = Command::new(compiler);
-    command
-        .args(["-std=c++20", "-O1", "-w", "-o"])
-        .arg(&program);
-    assert!(command.arg(source).status().unwrap().success());
-    let nm = packages::path("/usr/bin/nm").unwrap();
-    let output = Command::new(nm).arg(&program).output().unwrap();
-    fs::remove_file(program).unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+fn symbols(compiler: &str) -> Vec<String> {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/names.cpp");
+    let folder = Folder::new();
+    folder.tool(compiler, &format!("-std=c++20 -O1 -w -o program {source}"));
+    let text = folder.tool("nm", "program");
     let names = text.lines().filter_map(|line| line.split(' ').next_back());
     let mangled = names.filter(|name| name.starts_with("_Z"));
     mangled
@@ -40,8 +35,8 @@ fn symbols(compiler: &str, test: &str) -> Vec<String> {
 
 #[test]
 fn names_of_compilers() {
-    for compiler in ["/usr/bin/g++", "/usr/bin/clang++"] {
-        let names = symbols(compiler, "names_of_compilers");
+    for compiler in ["g++", "clang++"] {
+        let names = symbols(compiler);
         assert!(names.len() > 80, "{compiler}: {}", names.len());
         check(&names);
     }
@@ -100,7 +95,7 @@ fn less_of_the_signature() {
 /// Names that are cut, and names with one byte changed, may mean anything, but end.
 #[test]
 fn damaged_names() {
-    let names = symbols("/usr/bin/g++", "damaged_names");
+    let names = symbols("g++");
     let mut seed = 1_u32;
     for name in names.iter().step_by(3) {
         for end in 0..name.len() {

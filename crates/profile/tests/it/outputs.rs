@@ -1,12 +1,11 @@
 //! The forms for other tools, as those tools or their schemas have it.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use unspool_profile::output::{View, firefox, folded, perf_script, pprof, speedscope};
 use unspool_profile::{Called, Evidence, Meta, Name, Named, Names, Place, Profile};
+use unspool_testing::{filter, tool};
 
 use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
 
@@ -407,12 +406,7 @@ fn a_flame_graph_is_no_higher_than_asked_for() {
         let svg = written(&made::profile(&samples), |out, view| {
             flamegraph::write(out, view, graph)
         });
-        let height = piped(
-            "/usr/bin/xmllint",
-            &["--xpath", "string(/*/@height)", "-"],
-            "libxml2-utils",
-            &svg,
-        );
+        let height = piped("xmllint", &["--xpath", "string(/*/@height)", "-"], &svg);
         let height: usize = String::from_utf8(height).unwrap().trim().parse().unwrap();
         assert!(height <= max_height, "{height}");
         (frames_of_graph(&svg), String::from_utf8(svg).unwrap())
@@ -446,7 +440,7 @@ fn a_flame_graph_has_all_functions() {
     samples.retain(|sample| sample.state == unspool_profile::State::OnCpu);
     let svg = written(&made::profile(&samples), draw);
     let text = ["--xpath", "//*[local-name()='text']/text()", "-"];
-    let text = piped("/usr/bin/xmllint", &text, "libxml2-utils", &svg);
+    let text = piped("xmllint", &text, &svg);
     let text = String::from_utf8(text).unwrap();
     // Whoever looks at it sees what is missing: one of the samples has no user's stack.
     let complete = samples.iter().filter(|sample| sample.end.is_root()).count();
@@ -554,7 +548,7 @@ fn what_is_too_narrow_in_a_difference_counts_for_its_caller() {
 #[cfg(feature = "flamegraph")]
 fn frames_of_graph(svg: &[u8]) -> std::collections::BTreeSet<(String, u64)> {
     let titles = ["--xpath", "//*[local-name()='title']/text()", "-"];
-    let titles = piped("/usr/bin/xmllint", &titles, "libxml2-utils", svg);
+    let titles = piped("xmllint", &titles, svg);
     let titles = String::from_utf8(titles).unwrap();
     let titles = titles
         .replace("&lt;", "<")
@@ -583,7 +577,7 @@ fn paths(samples: &[Taken]) -> BTreeMap<Vec<String>, u64> {
 }
 
 fn gunzip(bytes: &[u8]) -> Vec<u8> {
-    piped("gzip", &["-dc"], "gzip", bytes)
+    piped("gzip", &["-dc"], bytes)
 }
 
 /// A message as text, by the description beside this file.
@@ -591,26 +585,12 @@ fn protoc(message: &[u8]) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it");
     let path = format!("--proto_path={folder}");
     let arguments = ["--decode=perftools.profiles.Profile", &path, "pprof.proto"];
-    String::from_utf8(piped("protoc", &arguments, "protobuf-compiler", message)).unwrap()
+    String::from_utf8(piped("protoc", &arguments, message)).unwrap()
 }
 
 /// What a program makes of its input.
-fn piped(program: &str, arguments: &[&str], package: &str, input: &[u8]) -> Vec<u8> {
-    let child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn();
-    let mut child = child.unwrap_or_else(|error| {
-        panic!("cannot run {program}: {error}; install the Debian package {package}")
-    });
-    let mut stdin = child.stdin.take().unwrap();
-    let input = input.to_vec();
-    let feeder = std::thread::spawn(move || stdin.write_all(&input).unwrap());
-    let output = child.wait_with_output().unwrap();
-    feeder.join().unwrap();
-    assert!(output.status.success());
-    output.stdout
+fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
+    filter(tool(program).args(arguments), input)
 }
 
 /// A message in protoc's text form.

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+
+use unspool_testing::command;
 
 /// A file, with the offsets of what is damaged in it.
 pub(super) struct Tables<'b> {
@@ -120,7 +121,7 @@ pub(super) fn damaged(path: &Path) -> impl Iterator<Item = (&'static str, std::p
             // No file that this process has written is executed: a child that another test has just
             // forked may still have it open, and then it is busy.
             let to = folder.join(format!("damaged-{number}"));
-            let copied = Command::new("cp").args([&draft, &to]).status().unwrap();
+            let copied = command("cp").args([&draft, &to]).status().unwrap();
             assert!(copied.success(), "{name}");
             (*name, to)
         })

@@ -13,20 +13,16 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 mod files;
 mod others;
 mod own;
 
+use unspool_testing::scratch;
 use xtask::bad_frames::{self, Program, cases, cases::Case};
 
 fn directory() -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("bad-frames-{}-{number}", std::process::id());
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let path = scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), "bad-frames");
     fs::create_dir_all(&path).unwrap();
     path
 }

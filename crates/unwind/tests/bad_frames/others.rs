@@ -1,9 +1,8 @@
 //! In another process, and in core files.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
 
+use unspool_testing::{Running, command, kernel_core, limitless};
 use unspool_unwind::core_file::Core;
 use unspool_unwind::files::{CoreFiles, Files};
 use unspool_unwind::process::{Process, Snapshot};
@@ -13,27 +12,13 @@ use unspool_unwind::tables::{self, From, Store};
 use super::*;
 
 /// A program at its innermost frame, killed at the end.
-struct Standing(Child);
+struct Standing(Running);
 
 impl Standing {
     fn new(program: &Path, scene: &str) -> Standing {
-        let mut child = Command::new(program)
-            .args([scene, "wait"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let output = child.stdout.take().unwrap();
-        BufReader::new(output).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n", "{scene}");
-        Standing(child)
-    }
-}
-
-impl Drop for Standing {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let mut running = Running::start(command(program).args([scene, "wait"]));
+        assert_eq!(running.line(), "ready", "{scene}");
+        Standing(running)
     }
 }
 
@@ -70,7 +55,7 @@ fn stacks_of_another_process() {
     let mut complaints = Vec::new();
     for case in cases::ALL {
         let standing = Standing::new(&program.path, case.name);
-        let process = Process::attach(standing.0.id()).unwrap();
+        let process = Process::attach(standing.0.pid()).unwrap();
         for (store, tables) in stores.iter().zip(["as linked", "compiled"]) {
             let found = walk(&process, &process, store);
             let complaint = complaint(case, &found, |name| program.symbol(name));
@@ -80,7 +65,7 @@ fn stacks_of_another_process() {
     for (name, program) in files::damaged(&program.path) {
         for scene in ["ra_zero", "ra_in_data", "signal_frame", "circle", "wild_pc"] {
             let standing = Standing::new(&program, scene);
-            let process = Process::attach(standing.0.id()).unwrap();
+            let process = Process::attach(standing.0.pid()).unwrap();
             let found = walk(&process, &process, &stores[0]);
             if found.addresses.len() > 4000 {
                 complaints.push(format!("{name}, {scene}: {found:x?}"));
@@ -92,27 +77,15 @@ fn stacks_of_another_process() {
 
 /// Lets the kernel write a core.
 fn core(program: &Path, scene: &str) -> PathBuf {
-    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
-    let is_plain = !pattern.starts_with('|') && !pattern.contains(['/', '%']);
-    assert!(
-        is_plain,
-        "this test needs `sysctl kernel.core_pattern=core`, not {pattern}"
-    );
     let folder = program.parent().unwrap();
-    let mut child = Command::new("sh")
-        .args(["-c", "ulimit -c unlimited; exec \"$0\" \"$@\""])
-        .arg(program)
+    let mut command = limitless(program);
+    let mut child = command
         .args([scene, "die"])
         .current_dir(folder)
         .spawn()
         .unwrap();
     child.wait().unwrap();
-    let names = [
-        pattern.trim().to_owned(),
-        format!("{}.{}", pattern.trim(), child.id()),
-    ];
-    let mut paths = names.iter().map(|name| folder.join(name));
-    paths.find(|path| path.exists()).unwrap()
+    kernel_core(folder, child.id())
 }
 
 #[test]

@@ -160,9 +160,8 @@ fn below_the_stack_of_a_thread() {
 /// A main stack without a limit may grow to the heap, as the C library has it. But the heap grows, too.
 #[test]
 fn on_another_stack_below_one_without_limit() {
-    const NAME: &str = "damaged::on_another_stack_below_one_without_limit";
     let shell = ["sh", "-c", "ulimit -s unlimited; exec \"$0\" \"$@\""];
-    alone_by(&shell, NAME, || on_main_thread(below_the_main_stack));
+    alone_by(&shell, || on_main_thread(below_the_main_stack));
 }
 
 extern "C" fn below_the_main_stack(_: c_int) {

@@ -9,10 +9,10 @@ use std::cell::Cell;
 use std::ffi::{CString, c_int, c_void};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use unspool_ir::{Memory, Register, Registers, RuntimeAddr};
+use unspool_testing::{Finish as _, alone, alone_by, scratch, this_test, tool};
 use unspool_unwind::local::{self, OwnCursor, OwnMemory, OwnThread, Place};
 use unspool_unwind::{Cursor, End, Step, Walk};
 
@@ -20,35 +20,39 @@ mod damaged;
 mod frames;
 mod handlers;
 mod memory;
+mod own_stack;
+mod own_thread;
 mod places;
 mod plugins;
 mod sframe;
 mod statistics;
 
-/// Walks allocate nothing: meanwhile nobody on their thread may.
-struct NotInWalks;
+/// Walks and handlers of signals allocate nothing: meanwhile nobody on their thread may.
+struct Watching;
 
 #[global_allocator]
-static ALLOCATOR: NotInWalks = NotInWalks;
+static ALLOCATOR: Watching = Watching;
 
 thread_local! {
-    static WALKS: Cell<bool> = const { Cell::new(false) };
+    static MAY_NOT_ALLOCATE: Cell<bool> = const { Cell::new(false) };
+}
+
+fn assert_may() {
+    if MAY_NOT_ALLOCATE.get() {
+        std::process::abort();
+    }
 }
 
 // SAFETY: memory is the system's.
-unsafe impl GlobalAlloc for NotInWalks {
+unsafe impl GlobalAlloc for Watching {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if WALKS.get() {
-            std::process::abort();
-        }
+        assert_may();
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        if WALKS.get() {
-            std::process::abort();
-        }
+        assert_may();
         // SAFETY: as the caller promises.
         unsafe { System.dealloc(memory, layout) }
     }
@@ -166,14 +170,14 @@ impl Watcher {
         }
         // SAFETY: a number of the own thread.
         unsafe { errno().write(77) };
-        WALKS.set(true);
+        MAY_NOT_ALLOCATE.set(true);
         // The second time all of it is remembered, but where remembering was of little use before.
         for _ in 0..2 {
             this.ask_memo();
         }
         this.ask_afresh();
         this.ask_cursor();
-        WALKS.set(false);
+        MAY_NOT_ALLOCATE.set(false);
         // SAFETY: a number of the own thread.
         this.errno = unsafe { errno().read() };
     }
@@ -219,38 +223,8 @@ fn errno() -> *mut c_int {
     unsafe { libc::__errno_location() }
 }
 
-/// Runs a test that other tests would disturb, or it them, in a process of its own: this one's
-/// name.
-fn alone(name: &str, test: fn()) {
-    alone_by(&["env"], name, test);
-}
-
-/// The same by a command that runs another.
-fn alone_by(command: &[&str], name: &str, test: fn()) {
-    const ALONE: &str = "UNSPOOL_TEST_ALONE";
-    if std::env::var_os(ALONE).is_some() {
-        return test();
-    }
-    let output = this_again(command, name).env(ALONE, "1").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}: {text}", output.status);
-    assert!(text.contains("1 passed"), "{text}");
-}
-
-/// One test of this program, by a command that runs another.
-fn this_again(command: &[&str], name: &str) -> Command {
-    let mut all = Command::new(command[0]);
-    all.args(&command[1..])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--test-threads=1"]);
-    all
-}
-
 fn directory() -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("own-process-{}-{number}", std::process::id());
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let path = scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), "own-process");
     fs::create_dir_all(&path).unwrap();
     path
 }
@@ -258,15 +232,9 @@ fn directory() -> PathBuf {
 /// A shared library from a source beside this file.
 fn build(source: &str, to: &Path, options: &[&str]) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/own_process");
-    let output = Command::new("gcc")
-        .args(["-O1", "-shared", "-fPIC", "-o"])
-        .arg(to)
-        .arg(folder.join(source))
-        .args(options)
-        .output()
-        .expect("install the Debian package gcc");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
+    let mut gcc = tool("gcc");
+    gcc.args(["-O1", "-shared", "-fPIC", "-o"]).arg(to);
+    gcc.arg(folder.join(source)).args(options).succeed();
 }
 
 /// A loaded library.

@@ -13,12 +13,10 @@ use super::*;
 const INNER: &str = "UNSPOOL_TEST_RULES";
 
 /// Runs a test again with `UNSPOOL_RULES`.
-fn with_environment(name: &str, value: &str, argument: &str) {
-    let mut command = this_again(&["env"], name);
+fn with_environment(value: &str, argument: &str) {
+    let mut command = this_test(&[]);
     let command = command.env("UNSPOOL_RULES", value).env(INNER, argument);
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{value}: {text}");
+    let text = command.succeed();
     assert!(text.contains("1 passed"), "{text}");
 }
 
@@ -50,7 +48,6 @@ fn is_mapped(memory: &std::ops::Range<*const u8>) -> bool {
 
 #[test]
 fn the_environment_says_how_much() {
-    const NAME: &str = "memory::the_environment_says_how_much";
     if let Some(expected) = std::env::var_os(INNER) {
         let mut watcher = Watcher::new();
         let rules = rules::current();
@@ -68,15 +65,14 @@ fn the_environment_says_how_much() {
         ("3M", "1048576"),
         ("1G", "1048576"),
     ] {
-        with_environment(NAME, value, expected);
+        with_environment(value, expected);
     }
 }
 
 #[test]
 fn the_program_says_how_much_at_any_time() {
-    const NAME: &str = "memory::the_program_says_how_much_at_any_time";
     if std::env::var_os(INNER).is_none() {
-        return with_environment(NAME, "8M", "");
+        return with_environment("8M", "");
     }
     let four = RulesSize::from_bytes(4 << 20).unwrap();
     rules::resize(RulesSize::DEFAULT).unwrap();

@@ -105,7 +105,7 @@ fn in_coroutines() {
 
 #[test]
 fn after_a_fork() {
-    alone("places::after_a_fork", in_a_child);
+    alone(in_a_child);
 }
 
 fn in_a_child() {
@@ -129,7 +129,7 @@ fn in_a_child() {
 /// The timer counts the process's time, and its signal goes to any thread that does not block it.
 #[test]
 fn in_a_timers_handler() {
-    alone("places::in_a_timers_handler", || {
+    alone(|| {
         let helpers = Library::of("helpers.c");
         let mut watcher = Watcher::new();
         for alternate in [0, 1, 0, 1] {

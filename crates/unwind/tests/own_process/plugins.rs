@@ -32,14 +32,14 @@ fn check(build_ids: [&str; 2]) {
 /// nothing else does.
 #[test]
 fn replaced_by_another_version() {
-    alone("plugins::replaced_by_another_version", || {
+    alone(|| {
         check(["0x1111111111111111", "0x2222222222222222"]);
     });
 }
 
 #[test]
 fn replaced_without_a_build_id() {
-    alone("plugins::replaced_without_a_build_id", || {
+    alone(|| {
         check(["none", "none"]);
     });
 }

@@ -2,8 +2,8 @@
 
 use unspool_cfi::sframe::{Machine, Version, Written, functions};
 use unspool_module::{ElfFile, embed_sframe};
+use unspool_testing::{command, tool, without_eh_frame};
 use unspool_unwind::tables::{self, From};
-use xtask::programs::without_eh_frame;
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn of_the_assembler() {
     let folder = directory();
     let (with, only) = (folder.join("with.so"), folder.join("only.so"));
     build(SOURCE, &with, &[]);
-    let script = without_eh_frame(&folder).unwrap();
+    let script = without_eh_frame(&folder);
     build(SOURCE, &only, &["-Wa,--gsframe", &script]);
     assert_eq!(sections(&only), [".sframe"]);
     assert_eq!(frames(&only, false), frames(&with, false));
@@ -50,7 +50,7 @@ fn converted() {
     let folder = directory();
     let (with, without) = (folder.join("with.so"), folder.join("without.so"));
     build(SOURCE, &with, &[]);
-    let script = without_eh_frame(&folder).unwrap();
+    let script = without_eh_frame(&folder);
     build(SOURCE, &without, &[&script]);
     let file = ElfFile::open(&with).unwrap();
     let table = tables::read(&file, From::EhFrame).unwrap().table;
@@ -67,7 +67,7 @@ fn converted() {
         let made = folder.join("made");
         fs::write(&made, bytes).unwrap();
         let only = folder.join(format!("version{}.so", version.number()));
-        let copied = Command::new("cp").args([&made, &only]).status().unwrap();
+        let copied = command("cp").args([&made, &only]).status().unwrap();
         assert!(copied.success());
         assert_eq!(sections(&only), [".sframe"]);
         for is_aligned in kinds {
@@ -78,7 +78,7 @@ fn converted() {
 
 /// Which unwind tables a file has.
 fn sections(path: &Path) -> Vec<&'static str> {
-    let output = Command::new("readelf").arg("-SW").arg(path).output();
+    let output = tool("readelf").arg("-SW").arg(path).output();
     let output = output.expect("install the Debian package binutils").stdout;
     let text = String::from_utf8(output).unwrap();
     let mut all = vec![".eh_frame", ".sframe"];

@@ -2,8 +2,6 @@
 
 use super::*;
 
-const NAME: &str = "statistics::counts_are_printed_at_the_end";
-
 #[test]
 fn counts_are_printed_at_the_end() {
     const INNER: &str = "UNSPOOL_TEST_STATISTICS";
@@ -18,14 +16,13 @@ fn counts_are_printed_at_the_end() {
     }
     let path = directory().join("frames");
     let run = |is_wanted| {
-        let output = this_again(&["env"], NAME)
+        let output = this_test(&[])
             .env(INNER, &path)
             .env("UNSPOOL_RULES", "512K")
             .env("UNSPOOL_STATS", is_wanted)
-            .output()
-            .unwrap();
-        assert!(output.status.success());
-        String::from_utf8(output.stderr).unwrap()
+            .finish()
+            .ended_with(0);
+        output.err
     };
     assert_eq!(run("0"), "");
     let text = run("1");

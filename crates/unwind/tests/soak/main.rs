@@ -14,15 +14,14 @@
 
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::fs;
 use std::mem;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use unspool_ir::RuntimeAddr;
+use unspool_testing::{Finish as _, scratch, tool};
 use unspool_unwind::Walk;
 use unspool_unwind::local::{OwnThread, modules};
 
@@ -208,25 +207,15 @@ fn function(path: &Path, name: &str) -> *mut c_void {
 
 fn build(compiler: &str, name: &str, source: &str, options: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/soak");
-    let directory = format!("soak-{}", std::process::id());
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(directory);
-    fs::create_dir_all(&directory).unwrap();
-    let to = directory.join(name);
-    let output = Command::new(compiler)
-        .args([
-            "-O2",
-            "-shared",
-            "-fPIC",
-            "-fno-optimize-sibling-calls",
-            "-o",
-        ])
+    let to = scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), name);
+    let fixed = ["-O2", "-shared", "-fPIC", "-fno-optimize-sibling-calls"];
+    let mut compiler = tool(compiler);
+    compiler
+        .args(fixed)
+        .arg("-o")
         .arg(&to)
-        .arg(folder.join(source))
-        .args(options)
-        .output()
-        .expect("install the Debian packages gcc and g++");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
+        .arg(folder.join(source));
+    compiler.args(options).succeed();
     to
 }
 

@@ -1,0 +1,5 @@
+//! Sources that are edited, by example.
+#![cfg(test)]
+
+mod conditions;
+mod source;

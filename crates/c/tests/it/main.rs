@@ -1,0 +1,14 @@
+//! `libunspool.so.0` and `libunspool-crash.so`, as C programs see them.
+#![cfg(test)]
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+mod api;
+mod arguments;
+mod crash;
+mod crash_output;
+mod examples;
+mod privileges;
+mod programs;
+mod shared_objects;
+mod tables;
+mod variables;

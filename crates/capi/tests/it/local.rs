@@ -1,0 +1,344 @@
+//! The own stack against Debian's libunwind, in the same process.
+
+use std::path::Path;
+
+use crate::programs;
+use crate::remote::instructions;
+use unspool_testing::{NOBODY, UserFolder, command, packages, tool};
+
+const THEIRS: &str = "/usr/lib/x86_64-linux-gnu/libunwind.so.8";
+
+/// From a signal's context and from the handler: every frame, its preserved registers and where
+/// they are, its procedure and name; and backtraces of many sizes.
+#[test]
+fn the_own_stack_looks_as_it_does_to_libunwind() {
+    let folder = programs::shared_objects();
+    let local = programs::compile("local.c");
+    let mut command = command(local);
+    command
+        .arg(packages::path(THEIRS).unwrap())
+        .arg(folder.join("libunwind.so.8"));
+    let text = programs::stdout(&mut command);
+    let walks: Vec<_> = text.split("== library\n").skip(1).collect();
+    let [theirs, ours, their_handler, our_handler] = walks[..] else {
+        panic!("{} walks", walks.len());
+    };
+    assert!(theirs.contains("frame 35 ") && theirs.contains("backtrace 42:"));
+    assert!(their_handler.contains("interrupted=1"));
+    for name in [":recurse+", ":qsort_r+", ":_start+"] {
+        assert!(theirs.contains(name), "{name}");
+    }
+    for (ours, theirs) in [(ours, theirs), (our_handler, their_handler)] {
+        for (ours, theirs) in ours.lines().zip(theirs.lines()) {
+            assert_eq!(ours, theirs);
+        }
+        assert_eq!(ours, theirs);
+    }
+}
+
+/// All rows of each frame's procedure, shown to somebody who asks for other procedures meanwhile, and
+/// where those of the frames lead.
+#[test]
+fn rows_are_those_that_libunwind_has() {
+    let program = programs::compile_with("states.c", &["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
+    let theirs = programs::stdout(&mut command(&program));
+    let mut command = command(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    assert_eq!(programs::stdout(&mut command), theirs);
+    assert!(theirs.lines().count() > 30 && !theirs.contains("astray"));
+}
+
+/// A library takes the place of another: what was kept of the one is not used for the other.
+/// libunwind keeps it.
+#[test]
+fn a_library_may_be_loaded_in_the_place_of_another() {
+    let library = |frame| programs::compile_with("reloaded.c", &["-shared", "-fPIC", frame]);
+    let program = programs::compile_with("reload.c", &["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
+    let mut command = command(program);
+    command
+        .env("LD_LIBRARY_PATH", programs::shared_objects())
+        .args([library("-DFRAME=64"), library("-DFRAME=96")]);
+    let text = programs::stdout(&mut command);
+    let mut steps: Vec<_> = text.lines().collect();
+    assert_eq!(steps.len(), 4);
+    steps.dedup();
+    assert_eq!(steps.len(), 1, "{text}");
+    // `walk`, `call`, `main`, and the C library's and the program's entry code.
+    assert_eq!(steps, ["5 steps"]);
+}
+
+/// A coroutine's stack lies below the thread's, with a hole between them into which a corrupt frame
+/// leads: a walk ends there.
+#[test]
+fn a_walk_does_not_fall_into_a_hole_between_stacks() {
+    let program =
+        programs::compile_with("coroutine.c", &["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
+    let mut command = command(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    let text = programs::stdout(&mut command);
+    let expected = [
+        // `walk`, `thread`, and the C library's two; the innermost frame is `steps`.
+        ("thread", [4, 4]),
+        // `walk`, `run`, and where the C library's coroutines begin.
+        ("sound", [3, 3]),
+        // `walk`, `corrupt`, `call_corrupt`: the next would be found by its frame pointer.
+        ("corrupt", [3, 3]),
+        ("thread", [4, 4]),
+    ];
+    let expected = expected.map(|(what, [steps, addresses])| {
+        format!("{what}: {steps} steps, {addresses} addresses\n").repeat(2)
+    });
+    assert_eq!(text, expected.concat());
+}
+
+/// As in libunwind's own `Ltest-mem-validate`.
+#[test]
+fn a_walk_ends_at_a_page_of_the_stack_that_cannot_be_read() {
+    let program =
+        programs::compile_with("unreadable.c", &["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
+    let mut command = command(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    let text = programs::stdout(&mut command);
+    // To `descend` nine times and to `with_page`, whose caller nobody can tell; then from `walk` to
+    // `main`, twice the C library's and once the program's entry code.
+    let expected = [
+        "10 steps, then an error; 11 addresses",
+        "4 steps, then none; 5 addresses",
+    ];
+    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+}
+
+/// Walks from a thread, from a signal's context, and from the main thread, in a program that any
+/// allocation ends, and any system call but a thread's first questions about its stack.
+#[test]
+fn walks_allocate_nothing_and_leave_the_system_alone() {
+    let options = ["-Wl,-z,now,--no-as-needed", "-l:libunwind.so.8"];
+    let program = programs::compile_with("sealed.c", &options);
+    let mut command = command(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    let text = programs::stdout(&mut command);
+    let lines: Vec<_> = text.lines().collect();
+    let expected = [
+        // `walk_sealed`, `with_alloca` 7 times, `recurse` 4 times, `thread`, the C library's two.
+        "15 steps, then 0; 16 addresses",
+        // One less, since `raise` and what it calls took the place of `walk_sealed`; and the
+        // handler's own frames.
+        "16 steps, then 0; 21 addresses",
+        // From `main` there are the C library's two and the program's.
+        "17 steps, then 0; 18 addresses",
+    ];
+    let expected =
+        expected.map(|walk| ["first", "cold", "hot"].map(|when| format!("{when}: {walk}")));
+    assert_eq!(lines, expected.concat());
+}
+
+/// What libunwind's manual pages call safe in a handler is: while the allocator is interrupted, too. (Debian's allocates
+/// where a name is looked up.)
+#[test]
+fn names_are_found_in_handlers() {
+    let options = ["-Wl,--no-as-needed", "-l:libunwind.so.8"];
+    let program = programs::compile_with("signalled_names.c", &options);
+    let mut command = command(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    let text = programs::stdout(&mut command);
+    assert_eq!(text, "named in 300 of 300 walks, 0 wrong\n");
+}
+
+/// The stack that each function needs at most is in a table of `docs/capi.md`: at its first call, and later.
+#[test]
+fn functions_take_no_more_of_a_stack_than_is_documented() {
+    let options = ["-Wl,-z,now,--no-as-needed", "-l:libunwind.so.8"];
+    let program = programs::compile_cxx_with("stack.cc", &options);
+    let run = |arguments: &[&str]| {
+        let mut command = command(&program);
+        command
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", programs::shared_objects());
+        xtask::programs::stdout(command.env("LD_BIND_NOW", "1"))
+    };
+    if let Err(error) = xtask::programs::check_stack_table("capi.md", run) {
+        panic!("{error}");
+    }
+}
+
+/// What a step costs when its rule is known.
+#[test]
+fn a_hot_step_takes_a_sixth_of_the_instructions() {
+    let folder = programs::shared_objects();
+    let steps = programs::compile("steps.c");
+    let theirs = instructions(&steps, &packages::path(THEIRS).unwrap());
+    let ours = instructions(&steps, &folder.join("libunwind.so.8"));
+    assert!(
+        ours.inclusive * 6.0 <= theirs.inclusive,
+        "{ours:?} against {theirs:?}"
+    );
+}
+
+/// The first backtrace of a process waits for its memory less than half as often as with libunwind.
+/// The stacks of signal handlers are small: `SIGSTKSZ` is 8 KiB, of which the kernel takes up to 3 for a frame.
+#[test]
+fn walks_fit_on_the_stack_of_a_signal_handler() {
+    let program = programs::compile("small.c");
+    let walks = |library: &Path| {
+        let text = programs::stdout(command(&program).arg(library));
+        let walks = text.lines().map(|line| {
+            let (frames, bytes) = line.split_once(' ').unwrap();
+            (
+                frames.parse::<u32>().unwrap(),
+                bytes.parse::<u32>().unwrap(),
+            )
+        });
+        walks.collect::<Vec<_>>()
+    };
+    let theirs = walks(&packages::path(THEIRS).unwrap());
+    let ours = walks(&programs::shared_objects().join("libunwind.so.8"));
+    // The first walk looks rows up.
+    for ((theirs, ours), most) in theirs.iter().zip(&ours).zip([5 << 10, 3 << 10]) {
+        assert!(ours.0 > 10 && ours.0 == theirs.0, "{ours:?} {theirs:?}");
+        assert!(ours.1 <= most, "{ours:?}, of {most}; {theirs:?}");
+    }
+    assert_eq!(ours.len(), 2);
+}
+
+#[test]
+fn a_first_backtrace_takes_half_of_the_page_faults() {
+    let program = programs::compile_with("faults.c", &["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
+    let first = |library: &Path| {
+        let mut command = command(&program);
+        command.env("LD_LIBRARY_PATH", library.parent().unwrap());
+        let text = programs::stdout(&mut command);
+        let mut numbers = text.split_whitespace().map(|n| n.parse::<u32>().unwrap());
+        (numbers.next().unwrap(), numbers.next().unwrap())
+    };
+    let (theirs, their_frames) = first(&packages::path(THEIRS).unwrap());
+    let (ours, frames) = first(&programs::shared_objects().join("libunwind.so.8"));
+    assert_eq!(frames, their_frames);
+    assert!(frames > 64 && ours * 2 <= theirs, "{ours} and {theirs}");
+}
+
+/// What backtraces took is printed where the environment asks for it, as for other walks of the own stack.
+#[test]
+fn backtraces_are_counted_if_asked() {
+    let program = programs::compile_with("faults.c", &["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
+    let run = |wanted| {
+        let mut command = command(&program);
+        let command = command.env("LD_LIBRARY_PATH", programs::shared_objects());
+        command.env("UNSPOOL_STATS", wanted).output().unwrap()
+    };
+    let quiet = run("0");
+    assert!(quiet.status.success() && quiet.stderr.is_empty());
+    let counted = run("1");
+    let frames = String::from_utf8(counted.stdout).unwrap();
+    let (_, frames) = frames.trim_end().split_once(' ').unwrap();
+    let text = String::from_utf8(counted.stderr).unwrap();
+    let expected = format!("unspool: 1 walks, {frames} frames, 0 of them guessed, 0 of them rem");
+    assert!(
+        text.starts_with(&expected) && text.lines().count() == 1,
+        "{text}"
+    );
+}
+
+/// In a setuid program the environment says nothing. Needs root, to be two users.
+#[test]
+fn a_setuid_program_is_not_told_by_the_environment() {
+    let folder = UserFolder::new(0);
+    let library = programs::shared_objects().join("libunwind.so.8");
+    folder.copy(&library, "libunwind.so.8", 0o755);
+    let rpath = format!("-Wl,-rpath,{}", folder.display());
+    let options = ["-Wl,--no-as-needed", "-l:libunwind.so.8", &rpath];
+    let built = programs::compile_with("faults.c", &options);
+    let errors = |mode: u32| {
+        let program = folder.copy(&built, &format!("program-{mode:o}"), mode);
+        let mut command = tool("setpriv");
+        let nobody = NOBODY.to_string();
+        command.args(["--reuid", &nobody, "--regid", &nobody, "--clear-groups"]);
+        let output = command
+            .arg(program)
+            .env("UNSPOOL_STATS", "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(errors(0o755).starts_with("unspool: 1 walks, "));
+    assert_eq!(errors(0o4755), "");
+}
+
+/// A program that was built for libunwind gets more memory for rules by its environment.
+#[test]
+fn the_environment_says_how_much_memory_rules_have() {
+    let program = programs::compile_with("faults.c", &["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
+    for (value, expected) in [("64K", 64), ("4M", 4096), ("5M", 1024)] {
+        let mut command = command(&program);
+        command.env("LD_LIBRARY_PATH", programs::shared_objects());
+        command
+            .env("UNSPOOL_RULES", value)
+            .env("UNSPOOL_STATS", "1");
+        let output = command.output().unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stderr).unwrap();
+        let expected = format!(", {expected} KiB for rules\n");
+        assert!(text.ends_with(&expected), "{value}: {text}");
+    }
+}
+
+/// Backtraces use what their thread remembers of the last one, and handlers that interrupt them do.
+#[test]
+fn backtraces_remember_nothing_wrong() {
+    let program = programs::compile_with("memos.c", &["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
+    let mut command = command(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    assert_eq!(programs::stdout(&mut command), "all alike\n");
+}
+
+/// Code that is made at run time and registered is walked through as libunwind does, by steps and in
+/// backtraces. We know its name, too.
+fn registered_code_is_walked_through(options: &[&str]) {
+    let options = [&["-Wl,--no-as-needed"], options, &["-l:libunwind.so.8"]].concat();
+    let program = programs::compile_with("registered.c", &options);
+    let theirs = programs::stdout(&mut command(&program));
+    let mut command = command(program);
+    let command = command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    let ours = programs::stdout(command);
+    assert_eq!(ours.lines().count(), theirs.lines().count());
+    let mut made = 0;
+    for (ours, theirs) in ours.lines().zip(theirs.lines()) {
+        match ours.strip_prefix("0:made+7 ") {
+            Some(ours) => {
+                assert!(ours.starts_with("rbx=1234 0 start=0 size=13 personality=1111000 "));
+                assert!(theirs.ends_with(ours), "{ours} and {theirs}");
+                made += 1;
+            }
+            None => assert_eq!(ours, theirs),
+        }
+    }
+    // Entries with absolute and with relative pointers, of code where it was made and elsewhere.
+    assert_eq!(made, 4);
+}
+
+#[test]
+fn registered_code_is_known() {
+    registered_code_is_walked_through(&["-DUNW_LOCAL_ONLY"]);
+}
+
+/// `libunwind-x86_64.so.8` walks through what was registered with `libunwind.so.8`.
+#[test]
+fn registered_code_is_known_to_the_remote_library() {
+    registered_code_is_walked_through(&["-l:libunwind-x86_64.so.8"]);
+}
+
+/// Threads may register at the same time; a child that is forked meanwhile has a list that is whole, and
+/// is not kept by a thread that it does not have.
+#[test]
+fn threads_register_at_the_same_time() {
+    let program = programs::compile_with(
+        "registering.c",
+        &["-Wl,--no-as-needed", "-l:libunwind.so.8"],
+    );
+    let mut command = command(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    let text = programs::stdout(&mut command);
+    // Each of 4 threads registers 50,000 and cancels half; the rest is cancelled in the end.
+    let expected = "all: 100001, 300001 changes\nlasting: 1, 400001 changes\n";
+    assert_eq!(text, expected);
+}

@@ -1,0 +1,38 @@
+//! Assembly source, checked.
+#![allow(dead_code, reason = "no test asks for all of it")]
+
+use std::num::NonZeroUsize;
+
+use unspool_check::{Declarations, Finding, Maker, Report, Subject};
+use unspool_module::{ElfFile, Symbols};
+use unspool_testing::{Finish as _, Folder, tool};
+
+/// The findings of a source, and the address of a label.
+pub(crate) fn check(source: &str, label: &str) -> (Vec<Finding>, u64) {
+    let (report, label) = report(source, label);
+    (report.findings, label)
+}
+
+/// What is found of a source, and the address of a label.
+pub(crate) fn report(source: &str, label: &str) -> (Report, u64) {
+    let file = assembled(source);
+    let report = report_of(&file, Maker::of(&file));
+    let symbols = Symbols::new(&file, None);
+    let label = symbols.named(label).next().unwrap();
+    (report, label.address.0)
+}
+
+/// A source, assembled.
+pub(crate) fn assembled(source: &str) -> ElfFile {
+    let folder = Folder::new();
+    let (input, object) = (folder.write("f.s", source), folder.join("f.o"));
+    tool("as").arg("-o").args([&object, &input]).succeed();
+    ElfFile::open(&object).unwrap()
+}
+
+/// What is found of a file that somebody made.
+pub(crate) fn report_of(file: &ElfFile, maker: Maker) -> Report {
+    let declarations = Declarations::read(file).unwrap();
+    let mut subject = Subject::new(file, &declarations, maker).unwrap();
+    Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {})
+}

@@ -1,0 +1,113 @@
+//! The corpus of right and wrong tables, whose truth `cargo xtask corpus` proves by single-stepping.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use unspool_check::{Declarations, Finding, Maker, Report, Severity, Subject};
+use unspool_module::{ElfFile, Symbols};
+use unspool_testing::tool;
+use xtask::corpus::pair::{self, Pair, Verdict};
+
+/// Right variants of which not all is proven, though it is provable: vector registers are not followed.
+const NOT_PROVEN: &[&str] = &["saved_in_vector_register"];
+
+/// Wrong variants that are only told to be unproven, though the code shows that they are wrong.
+const NOT_REFUTED: &[&str] = &[
+    "call_on_other_stack",
+    "cfa_in_scratch_register",
+    "index_over_saved_register",
+    "old_stack_pointer_in_frame_slow_path",
+    "realigned_epilogue",
+    "realigned_epilogue_rbx",
+    "restore_misses_one_way",
+    "val_offset_of_stack_pointer",
+    "xsave_over_saved_register",
+];
+
+fn assembled(pair: &Pair, options: &[&str], folder: &Path) -> ElfFile {
+    let object = folder.join(format!("{}.{}.o", pair.name, options.len()));
+    let assembler = tool("as")
+        .args(options)
+        .args(["-g", "-o"])
+        .arg(&object)
+        .arg(&pair.path)
+        .output()
+        .expect("install binutils");
+    assert!(assembler.status.success(), "{}: {assembler:?}", pair.name);
+    ElfFile::from_bytes(&object, std::fs::read(&object).unwrap()).unwrap()
+}
+
+fn findings(file: &ElfFile) -> Vec<Finding> {
+    let declarations = Declarations::read(file).unwrap();
+    let mut subject = Subject::new(file, &declarations, Maker::of(file)).unwrap();
+    assert_eq!(Maker::of(file), Maker::People);
+    Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {}).findings
+}
+
+fn worst(findings: &[Finding]) -> Severity {
+    let severities = findings.iter().map(|finding| finding.severity);
+    severities.max().unwrap_or(Severity::Note)
+}
+
+#[test]
+fn right_tables_are_never_refuted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut unproven = BTreeSet::new();
+    let mut excused: BTreeSet<String> = NOT_PROVEN.iter().map(|name| (*name).to_owned()).collect();
+    for pair in pair::all().unwrap() {
+        let found = findings(&assembled(&pair, &[], folder.path()));
+        assert_ne!(
+            worst(&found),
+            Severity::Refuted,
+            "{}: {found:#?}",
+            pair.name
+        );
+        if worst(&found) == Severity::Unproven {
+            unproven.insert(pair.name.clone());
+        }
+        if pair.is_right_unproven {
+            excused.insert(pair.name);
+        }
+    }
+    let surprising: Vec<_> = unproven.difference(&excused).collect();
+    assert!(surprising.is_empty(), "not proven: {surprising:?}");
+    for name in NOT_PROVEN {
+        assert!(unproven.contains(*name), "{name} is proven now");
+    }
+}
+
+#[test]
+fn wrong_tables_are_found_at_the_instruction() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut wrong = Vec::new();
+    for pair in pair::all().unwrap() {
+        let file = assembled(&pair, &["--defsym", "WRONG=1"], folder.path());
+        let found = findings(&file);
+        let is_excused = NOT_REFUTED.contains(&pair.name.as_str());
+        let expected = match pair.verdict {
+            Verdict::Refuted if !is_excused => Severity::Refuted,
+            Verdict::Refuted => Severity::Unproven,
+            Verdict::Unproven => Severity::Note,
+        };
+        if worst(&found) < expected || is_excused && worst(&found) > expected {
+            wrong.push(format!("{}: {:?}", pair.name, worst(&found)));
+        }
+        if expected == Severity::Note {
+            continue;
+        }
+        let symbols = Symbols::new(&file, None);
+        let [first, ..] = pair.labels.as_slice() else {
+            panic!("{}: no label", pair.name);
+        };
+        let label = symbols.named(first).next().unwrap().address;
+        // One instruction off is near enough.
+        let is_there = |finding: &&Finding| {
+            finding.severity > Severity::Note && finding.at.0.abs_diff(label.0) <= 8
+        };
+        if found.iter().find(is_there).is_none() {
+            wrong.push(format!("{}: not at {first}: {found:#?}", pair.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

@@ -1,0 +1,55 @@
+//! Files that lie: object files of the corpus with bytes changed at random are checked to an end.
+
+use std::num::NonZeroUsize;
+
+use unspool_check::{Declarations, Maker, Report, Subject};
+use unspool_module::ElfFile;
+use unspool_testing::tool;
+use xtask::corpus::pair;
+
+/// Checks a file, if it is one; whether its rows were judged.
+fn check(bytes: &[u8]) -> bool {
+    let Ok(file) = ElfFile::from_bytes("changed", bytes) else {
+        return false;
+    };
+    let Ok(declarations) = Declarations::read(&file) else {
+        return false;
+    };
+    let Ok(mut subject) = Subject::new(&file, &declarations, Maker::of(&file)) else {
+        return false;
+    };
+    let totals = Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {}).totals;
+    let judged = totals.proven + totals.refuted + totals.unproven + totals.unreached;
+    assert_eq!(judged, totals.rows);
+    true
+}
+
+#[test]
+fn changed_files_are_checked_to_an_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let object = folder.path().join("object.o");
+    let mut state = 1_u64;
+    let mut below = |limit: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        usize::try_from(state >> 33).unwrap() % limit
+    };
+    let mut checked = 0;
+    for pair in pair::all().unwrap().iter().step_by(9) {
+        let assembler = tool("as").arg("-o").arg(&object).arg(&pair.path).status();
+        assert!(assembler.expect("install binutils").success());
+        let whole = std::fs::read(&object).unwrap();
+        assert!(check(&whole), "{}", pair.name);
+        for _ in 0..200 {
+            let mut bytes = whole.clone();
+            for _ in 0..=below(8) {
+                let at = below(bytes.len());
+                bytes[at] = u8::try_from(below(256)).unwrap();
+            }
+            bytes.truncate(bytes.len() - below(2) * below(64));
+            checked += usize::from(check(&bytes));
+        }
+    }
+    assert!(checked > 500, "{checked}");
+}

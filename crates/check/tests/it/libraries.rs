@@ -1,0 +1,69 @@
+//! Files of the distribution: nearly all is proven, and what is known to be wrong is found.
+
+use std::num::NonZeroUsize;
+
+use unspool_check::{Code, Declarations, Finding, Maker, Report, Severity, Subject, Totals};
+use unspool_module::ElfFile;
+
+fn checked(path: &str) -> (Totals, Vec<Finding>) {
+    let file = ElfFile::open(path).unwrap();
+    let declarations = Declarations::read(&file).unwrap();
+    let mut subject = Subject::new(&file, &declarations, Maker::of(&file)).unwrap();
+    assert_eq!(Maker::of(&file), Maker::Compiler);
+    let threads = NonZeroUsize::new(2).unwrap();
+    let report = Report::of(&mut subject, threads, |_, _| {});
+    assert_eq!(
+        report.totals.rows,
+        declarations_rows(&declarations),
+        "{path}"
+    );
+    (report.totals, report.findings)
+}
+
+fn declarations_rows(declarations: &Declarations) -> u64 {
+    let table = &declarations.table;
+    let fdes = table.fdes().iter();
+    let mut starts: Vec<_> = fdes
+        .filter(|fde| fde.start < fde.end)
+        .map(|fde| (fde.start, table.rows(fde).len() as u64))
+        .collect();
+    starts.sort_unstable();
+    starts.dedup_by_key(|(start, _)| *start);
+    starts.iter().map(|(_, rows)| rows).sum()
+}
+
+#[test]
+fn nearly_all_rows_of_what_compilers_made_are_proven() {
+    let files = [
+        "/lib/x86_64-linux-gnu/libc.so.6",
+        "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+        "/usr/bin/gdb",
+    ];
+    for path in files {
+        let (totals, _) = checked(path);
+        let missing = |proven: u64| totals.rows - proven;
+        assert!(
+            missing(totals.proven_cfa) * 1000 <= totals.rows,
+            "{path}: {totals:?}"
+        );
+        assert!(
+            missing(totals.proven) * 500 <= totals.rows,
+            "{path}: {totals:?}"
+        );
+        // libc's are of assembly: two kernels of GMP, and functions that leave for another stack.
+        assert!(totals.refuted <= 15, "{path}: {totals:?}");
+    }
+}
+
+/// glibc 2.36 has two functions whose entries have no row but the first, though they push `rbx` and `rbp`
+/// (`__mpn_addmul_1` and `__mpn_submul_1`, of GMP, which has no CFI).
+#[test]
+fn the_kernels_of_gmp_in_libc_are_found() {
+    let (_, findings) = checked("/lib/x86_64-linux-gnu/libc.so.6");
+    let is_it = |finding: &&Finding| {
+        finding.code == Code::CfaOffset
+            && finding.severity == Severity::Refuted
+            && finding.fix.as_deref() == Some(".cfi_def_cfa_offset 24")
+    };
+    assert_eq!(findings.iter().filter(is_it).count(), 2, "{findings:#?}");
+}

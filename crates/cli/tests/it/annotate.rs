@@ -1,0 +1,503 @@
+//! `unspool annotate`: the right tables of the corpus are taken away and written anew. What is another table than the
+//! one that was there is stepped by gdb, whose unwinder must find by it what is true.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::Mutex;
+use std::thread;
+
+use unspool_ir::Arch;
+use unspool_testing::tool;
+use xtask::corpus::pair::{self, Pair};
+use xtask::corpus::program::{Program, Variant};
+use xtask::readelf::{Form, Header, Item, Readelf};
+
+use crate::harness;
+
+fn annotate(arguments: &[&Path]) -> Output {
+    let mut command = harness::unspool();
+    command.arg("annotate").args(arguments).output().unwrap()
+}
+
+/// The right variant of a source without its directives, whose lines have no other instructions on them.
+fn stripped(text: &str) -> String {
+    let text = pair::plain(text, Variant::Right);
+    let lines = text.split_inclusive('\n');
+    lines
+        .filter(|line| !line.trim_start().starts_with(".cfi_"))
+        .collect()
+}
+
+/// What readelf says of each address where a row starts, and of the ends of entries.
+fn rows(path: &Path) -> BTreeMap<u64, String> {
+    let mut rows = BTreeMap::new();
+    let mut readelf = Readelf::start(path, Form::Rows, Arch::X86_64).unwrap();
+    while let Some(item) = readelf.next_item().unwrap() {
+        let Item::Entry(entry) = item else { continue };
+        if let Header::Fde { end, .. } = entry.header {
+            rows.entry(end).or_default();
+            for row in entry.rows {
+                let cfa = row
+                    .cfa
+                    .map_or("an expression".to_owned(), |cfa| format!("{cfa:?}"));
+                let cells = row.cells.iter().map(|cell| format!("{cell:?}"));
+                let cells = cells.filter(|cell| !cell.contains("Same"));
+                let cells: Vec<String> = cells.collect();
+                rows.insert(row.at, format!("{cfa} {}", cells.join(" ")));
+            }
+        }
+    }
+    rows
+}
+
+/// Whether two tables say the same of every address, by what readelf can print of them.
+fn is_equal(a: &BTreeMap<u64, String>, b: &BTreeMap<u64, String>) -> bool {
+    let starts: BTreeSet<u64> = a.keys().chain(b.keys()).copied().collect();
+    let at = |rows: &BTreeMap<u64, String>, address: u64| {
+        let row = rows.range(..=address).next_back();
+        row.map_or(String::new(), |(_, row)| row.clone())
+    };
+    starts.iter().all(|start| at(a, *start) == at(b, *start))
+        && !a.values().any(|row| row.contains("xpression"))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The table that was there.
+    Equal,
+    /// Another one, which a run shows to be true.
+    True,
+    /// Another one, which is not.
+    False(String),
+    /// An error, with its text.
+    Refused(String),
+}
+
+fn outcome(pair: &Pair, folder: &Path) -> Outcome {
+    let name = &pair.name;
+    let text = stripped(&fs::read_to_string(&pair.path).unwrap());
+    let source = folder.join(format!("{name}.s"));
+    let written = folder.join(format!("{name}.cfi.s"));
+    fs::write(&source, &text).unwrap();
+    let output = annotate(&[&source, Path::new("-o"), &written]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    if !output.status.success() {
+        assert_eq!(output.status.code(), Some(1), "{name}: {said}");
+        let first = said.lines().next().unwrap();
+        assert!(
+            first.contains(&format!("{name}.s:")),
+            "{name} names no line: {said}"
+        );
+        return Outcome::Refused(first.to_owned());
+    }
+    let annotated = fs::read_to_string(&written).unwrap();
+    let is_old = |line: &&str| !line.trim_start().starts_with(".cfi_");
+    let old: Vec<&str> = annotated.lines().filter(is_old).collect();
+    assert!(
+        old.iter().eq(&text.lines().collect::<Vec<_>>()),
+        "{name}: text was changed"
+    );
+    let again = annotate(&[&written]);
+    assert_eq!(
+        String::from_utf8(again.stdout).unwrap(),
+        annotated,
+        "{name}: not idempotent"
+    );
+
+    let build = |path: PathBuf| {
+        let pair = Pair {
+            path,
+            ..pair.clone()
+        };
+        Program::build(&pair, Variant::Right, folder, &["/usr/bin/as"]).unwrap()
+    };
+    let (right, ours) = (build(pair.path.clone()), build(written));
+    assert_eq!(right.code, ours.code, "{name}");
+    if is_equal(&rows(&right.path), &rows(&ours.path)) {
+        return Outcome::Equal;
+    }
+    let run = match ours.step(pair) {
+        Ok(run) => run,
+        Err(error) => return Outcome::False(error.to_string()),
+    };
+    assert_eq!(run.exit, "0", "{name}");
+    if let Some((address, difference)) = run.differences.iter().next() {
+        return Outcome::False(format!("{address:#x}: {difference}"));
+    }
+    let is_covered = |address: &u64| ours.entries.iter().any(|entry| entry.contains(address));
+    assert!(
+        run.executed.iter().all(is_covered),
+        "{name}: code without entry was executed"
+    );
+    assert!(run.executed.len() > 2, "{name}: nothing was stepped");
+    Outcome::True
+}
+
+/// No table is written that is false; and so many are written.
+#[test]
+fn tables_of_the_corpus_are_written_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let pairs = pair::all().unwrap();
+    let (next, outcomes) = (Mutex::new(pairs.iter()), Mutex::new(BTreeMap::new()));
+    let work = || {
+        loop {
+            let pair = next.lock().unwrap().next();
+            let Some(pair) = pair else { return };
+            let outcome = outcome(pair, folder.path());
+            outcomes.lock().unwrap().insert(pair.name.clone(), outcome);
+        }
+    };
+    thread::scope(|scope| {
+        let threads = (0..2).map(|_| scope.spawn(work));
+        let threads: Vec<_> = threads.collect();
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+    });
+    let outcomes = outcomes.into_inner().unwrap();
+    let count =
+        |wanted: &dyn Fn(&Outcome) -> bool| outcomes.values().filter(|one| wanted(one)).count();
+    let equal = count(&|one| *one == Outcome::Equal);
+    let true_ones = count(&|one| *one == Outcome::True);
+    for (name, outcome) in &outcomes {
+        if *outcome != Outcome::Equal {
+            println!("{name}: {outcome:?}");
+        }
+    }
+    println!(
+        "{equal} equal, {true_ones} different and true, of {}",
+        outcomes.len()
+    );
+    assert_eq!(outcomes.len(), pairs.len());
+    assert_eq!(count(&|one| matches!(one, Outcome::False(_))), 0);
+    assert!(equal >= 54, "{equal}");
+    assert!(equal + true_ones >= 106, "{equal} + {true_ones}");
+}
+
+/// What is written of a source, if all of it is annotated, and what is said.
+fn annotated(name: &str, text: &str) -> (Option<i32>, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    fs::write(&path, text).unwrap();
+    let output = annotate(&[&path]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let written = String::from_utf8(output.stdout).unwrap();
+    (output.status.code(), written, said)
+}
+
+const FRAMED: &str = "\
+\t.globl f
+f:\tpush %rbp\t# saved
+\tmov %rsp, %rbp
+\ttest %edi, %edi
+\tje 1f
+\tleave
+\tret
+1:\txor %eax, %eax
+\tpop %rbp
+\tret
+";
+
+#[test]
+fn directives_are_those_that_people_write() {
+    let (status, written, said) = annotated("f.s", FRAMED);
+    assert_eq!(status, Some(0), "{said}");
+    let expected = "\
+\t.globl f
+\t.cfi_startproc
+f:\tpush %rbp\t# saved
+\t.cfi_adjust_cfa_offset 8
+\t.cfi_offset %rbp, -16
+\tmov %rsp, %rbp
+\t.cfi_def_cfa_register %rbp
+\ttest %edi, %edi
+\tje 1f
+\tleave
+\t.cfi_remember_state
+\t.cfi_def_cfa %rsp, 8
+\t.cfi_restore %rbp
+\tret
+\t.cfi_restore_state
+1:\txor %eax, %eax
+\tpop %rbp
+\t.cfi_def_cfa %rsp, 8
+\t.cfi_restore %rbp
+\tret
+\t.cfi_endproc
+";
+    assert_eq!(written, expected);
+    // Windows' line ends, and no newline at the end of the file.
+    let (status, written, said) = annotated("f.s", FRAMED.replace('\n', "\r\n").trim_end());
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(written, expected.replace('\n', "\r\n"));
+}
+
+#[test]
+fn the_preprocessor_macros_and_intel_syntax_are_kept() {
+    let text = "\
+#define FRAME 24
+\t.intel_syntax noprefix
+\t.macro twice what
+\t\\what
+\t\\what
+\t.endm
+#ifdef __x86_64__
+\t.globl f
+f:
+\tpush rbx
+\tsub rsp, FRAME
+\ttwice nop
+\tadd rsp, FRAME
+\tpop rbx
+\tret
+#endif
+";
+    let (status, written, said) = annotated("f.S", text);
+    assert_eq!(status, Some(0), "{said}");
+    let directives: Vec<&str> = written
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with(".cfi"))
+        .collect();
+    let expected = [
+        ".cfi_startproc",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_offset rbx, -16",
+        ".cfi_adjust_cfa_offset 24",
+        ".cfi_adjust_cfa_offset -24",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore rbx",
+        ".cfi_endproc",
+    ];
+    assert_eq!(directives, expected);
+    let old: String = written
+        .lines()
+        .filter(|line| !line.contains(".cfi_"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    assert_eq!(old, text);
+}
+
+/// What is written of a source with `$CPPFLAGS`, after it was assembled with and without FOO.
+fn annotated_with(flags: &str, text: &str) -> (Option<i32>, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, written) = (folder.path().join("f.S"), folder.path().join("cfi.S"));
+    fs::write(&path, text).unwrap();
+    let annotate = |path: &Path, options: &[&str]| {
+        let mut command = harness::unspool();
+        command.arg("annotate").arg(path).args(options);
+        command.env("CPPFLAGS", flags).output().unwrap()
+    };
+    let output = annotate(&path, &[]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    fs::write(&written, &output.stdout).unwrap();
+    let old = String::from_utf8(output.stdout.clone()).unwrap();
+    let is_old = |line: &&str| !line.trim_start().starts_with(".cfi_");
+    assert!(old.lines().filter(is_old).eq(text.lines()), "{old}");
+    for define in ["-UFOO", "-DFOO"] {
+        let mut cc = tool("gcc");
+        cc.args(["-c", define, "-o", "/dev/null"]).arg(&written);
+        assert!(cc.status().unwrap().success(), "{flags} {define}: {old}");
+    }
+    let again = annotate(&written, &[]);
+    assert_eq!(again.stdout, output.stdout, "{flags}: not idempotent");
+    (output.status.code(), old, said)
+}
+
+/// The issue: `#ifdef` was taken for a comment, and `.cfi_startproc` put behind it.
+#[test]
+fn directives_stand_outside_of_conditions_that_what_they_are_of_is_not_in() {
+    let text = "\
+\t.globl f
+\t.type f, @function
+f:
+#ifdef FOO
+\tpush %r12
+#endif
+\tpush %rbx
+\ttest %edi, %edi
+#ifdef FOO
+\tjz 1f
+\tpop %rbx
+\tpop %r12
+\tret
+1:
+#endif
+\tcall g
+\tpop %rbx
+#ifdef FOO
+\tpop %r12
+\tret
+#else
+\tret
+#endif
+\t.size f, . - f
+";
+    let (status, without, said) = annotated_with("", text);
+    assert_eq!(status, Some(0), "{said}");
+    let (status, with, said) = annotated_with("-DFOO", text);
+    assert_eq!(status, Some(0), "{said}");
+    for written in [&without, &with] {
+        assert!(
+            written.contains("f:\n\t.cfi_startproc\n#ifdef FOO\n"),
+            "{written}"
+        );
+        assert!(
+            written.contains("#endif\n\t.cfi_endproc\n\t.size"),
+            "{written}"
+        );
+    }
+    // The offset of the register is another one where %r12 is not pushed.
+    let expected = "\
+f:
+\t.cfi_startproc
+#ifdef FOO
+\tpush %r12
+\t.cfi_adjust_cfa_offset 8
+\t.cfi_offset %r12, -16
+#endif
+\tpush %rbx
+\t.cfi_adjust_cfa_offset 8
+\t.cfi_rel_offset %rbx, 0
+\ttest %edi, %edi
+#ifdef FOO
+\tjz 1f
+\t.cfi_remember_state
+\tpop %rbx
+";
+    assert!(
+        with.contains(expected) || with.contains(&expected.replace("\t.cfi_remember_state\n", "")),
+        "{with}"
+    );
+    // So the table is right without it, too.
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("f.S"), &with).unwrap();
+    for define in ["", "-DFOO"] {
+        let mut check = harness::unspool();
+        check.args(["check", "f.S"]).current_dir(folder.path());
+        let output = check.env("CPPFLAGS", define).output().unwrap();
+        assert!(output.status.success(), "{define}: {output:?}");
+    }
+}
+
+#[test]
+fn a_row_that_depends_on_a_condition_is_refused() {
+    let in_function = |body: &str| {
+        format!("\t.globl f\n\t.type f, @function\nf:\n{body}\tret\n\t.size f, . - f\n")
+    };
+    let cases = [
+        // The other branch would need directives of its own.
+        (
+            "#ifdef FOO\n\tpush %rbx\n#else\n\tpush %rbp\n#endif\n\tcall g\n#ifdef FOO\n\tpop %rbx\n#else\n\tpop %rbp\n#endif\n",
+            "f.S:5: f: the row depends on the condition in line 4",
+        ),
+        // There is a frame pointer, or none.
+        (
+            "\t.ifndef BAR\n\tpush %rbp\n\tmov %rsp, %rbp\n\t.endif\n\tcall g\n\t.ifndef BAR\n\tleave\n\t.endif\n",
+            "f.S:6: f: the row depends on the condition in line 4",
+        ),
+    ];
+    for (body, expected) in cases {
+        let text = in_function(body);
+        let (status, written, said) = annotated_with("-DFOO", &text);
+        assert_eq!((status, written), (Some(1), text), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn what_has_directives_is_kept() {
+    let kept = "\t.globl g\ng:\t.cfi_startproc\n\tpush %rax\n\tpop %rax\n\tret\n\t.cfi_endproc\n";
+    let (status, written, said) = annotated("f.s", &format!("{kept}{FRAMED}"));
+    assert_eq!(status, Some(0), "{said}");
+    assert!(written.starts_with(kept), "{written}");
+    assert!(
+        said.contains("1 functions annotated, 1 have directives, 0 refused"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_cannot_be_known_is_told_by_its_line() {
+    let cases = [
+        (
+            "\t.globl f\nf:\tpush %rax; push %rax\n\tpop %rax\n\tpop %rax\n\tret\n",
+            "f.s:2: f: the line makes several",
+        ),
+        (
+            "\t.globl f\nf:\n\t.rept 2\n\tpush %rax\n\tpush %rax\n\t.endr\n\tadd $32, %rsp\n\tret\n",
+            "f.s:4: f: the line is assembled more than once",
+        ),
+        (
+            "\t.globl f\nf:\ttest %edi, %edi\n\tje 1f\n\tpush %rax\n1:\tnop\n\tret\n",
+            "f.s:5: f: paths meet here",
+        ),
+        (
+            "\t.globl f\nf:\tmov $39, %eax\n\tsyscall\n",
+            "f.s:3: f: control continues past",
+        ),
+        (
+            "\t.globl f\nf:\tmov %rdi, %rbx\n\tret\n",
+            "f.s:2: f: it is not known to restore",
+        ),
+        (
+            "\t.globl f, g, h\nf:\tcall g\n\tret\ng:\tjmp h\nh:\tpop %rcx\n\tpop %rdx\n\tpush %rcx\n\tret\n",
+            "f.s:2: f: the function called",
+        ),
+        (
+            "\t.globl f, g, h\nf:\tcall g\n\tret\ng:\tjmp h\nh:\tpop %rcx\n\tpop %rdx\n\tpush %rcx\n\tret\n",
+            "f.s:2: f: the function called",
+        ),
+        (
+            "\t.globl _start\n_start:\tud2\n",
+            "f.s:2: _start: nobody calls",
+        ),
+        (
+            "\t.globl f, g\nf:\tpush %rax\n\tjmp g\ng:\tret\n",
+            "f.s:3: f: it jumps to another",
+        ),
+    ];
+    for (text, expected) in cases {
+        let (status, _, said) = annotated("f.s", text);
+        assert_eq!(status, Some(1), "{text}: {said}");
+        assert!(
+            said.lines().next().unwrap().contains(expected),
+            "{expected}: {said}"
+        );
+    }
+}
+
+/// What fills the gap before an aligned label has the row of the label, since directives stand behind the line before.
+#[test]
+fn gaps_before_labels_are_no_obstacle() {
+    let text = "\
+\t.globl f
+f:
+\tpush %rbx
+\ttest %edi, %edi
+\tje 1f
+\tpop %rbx
+\tret
+\t.p2align 4
+1:
+\tcall g
+\tsub $16, %rsp
+\t.p2align 4
+2:
+\tdec %eax
+\tjne 2b
+\tadd $16, %rsp
+\tpop %rbx
+\tret
+";
+    let (status, written, said) = annotated("f.s", text);
+    assert_eq!(status, Some(0), "{said}");
+    for lines in [
+        "\tpop %rbx\n\t.cfi_remember_state\n\t.cfi_adjust_cfa_offset -8\n\t.cfi_restore %rbx\n\tret\n\t.cfi_restore_state\n\t.p2align 4\n1:\n",
+        "\tsub $16, %rsp\n\t.cfi_adjust_cfa_offset 16\n\t.p2align 4\n2:\n",
+    ] {
+        assert!(written.contains(lines), "{written}");
+    }
+}

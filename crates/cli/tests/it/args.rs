@@ -1,0 +1,493 @@
+//! `unspool stack --args`: what is told of functions is what they were called with, or is not told as certain.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use unspool_module::ElfFile;
+use unspool_testing::tool;
+
+use crate::harness;
+
+/// A program that is killed.
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"))
+}
+
+/// What each function is called with, as the program's comments say: of one that is there several times, from the innermost on.
+fn truth(program: &str) -> HashMap<String, Vec<Vec<String>>> {
+    let text = fs::read_to_string(source(program)).unwrap();
+    let mut calls: HashMap<String, Vec<Vec<String>>> = HashMap::new();
+    for line in text.lines() {
+        let Some((_, frame)) = line.split_once("frame: ") else {
+            continue;
+        };
+        let frame = frame.trim_end_matches("*/").trim();
+        let mut words = frame.split_whitespace().map(str::to_owned);
+        let Some(name) = words.next().filter(|name| name != "NAME") else {
+            continue;
+        };
+        calls.entry(name).or_default().push(words.collect());
+    }
+    calls
+}
+
+/// Runs a command in a folder; yields whether it succeeded, and what it wrote to its standard error.
+fn run_in(folder: &Path, command: &mut Command) -> (bool, String) {
+    let output = command.current_dir(folder).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), stderr.into_owned())
+}
+
+/// Makes `program` in a folder of a source, compiled with these options.
+fn build(program: &str, options: &[&str], folder: &Path) {
+    let run = |command: &mut Command| {
+        let (is_done, stderr) = run_in(folder, command);
+        assert!(is_done, "{stderr}");
+    };
+    let mut gcc = tool("gcc");
+    let has_dwarf = options.contains(&"-g");
+    if !has_dwarf {
+        gcc.arg("-gctf");
+    }
+    gcc.args(["-c", "-o", "program.o"]);
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../c/include");
+    gcc.arg("-I")
+        .arg(include)
+        .args(options)
+        .arg(source(program));
+    run(&mut gcc);
+    let mut link = tool("gcc");
+    link.args(["-o", "program", "program.o"]);
+    link.args(options.iter().filter(|option| option.contains("pie")));
+    run(&mut link);
+    if !has_dwarf {
+        let mut types = harness::unspool();
+        types.args(["ctf", "link", "program.o", "--into", "program"]);
+        run(&mut types);
+    }
+}
+
+/// The report of `program` in a folder, in which it is killed, and what was said meanwhile.
+fn report(folder: &Path, cache: &Path) -> (Value, String) {
+    let mut stack = harness::unspool();
+    // The C library's table takes longer to make than the program's.
+    stack.env("XDG_CACHE_HOME", cache);
+    stack.args(["stack", "--args", "--format", "json"]);
+    stack.args(["-o", "report", "--", "./program"]);
+    let (_, stderr) = run_in(folder, &mut stack);
+    let report = fs::read(folder.join("report")).unwrap();
+    (serde_json::from_slice(&report).unwrap(), stderr)
+}
+
+/// The first thread's frames of a report: each with its function's name and arguments, if those are known.
+fn with_arguments(report: &Value) -> Vec<(String, Vec<Value>)> {
+    let frames = report["threads"][0]["frames"].as_array().unwrap();
+    let known = frames.iter().filter_map(|frame| {
+        let arguments = frame["arguments"].as_array()?.clone();
+        Some((frame["symbol"].as_str()?.to_owned(), arguments))
+    });
+    known.collect()
+}
+
+/// The frames of the program, compiled with these options, in which it is killed.
+fn frames(program: &str, options: &[&str], cache: &Path) -> Vec<(String, Vec<Value>)> {
+    let folder = tempfile::tempdir().unwrap();
+    build(program, options, folder.path());
+    let (report, _) = report(folder.path(), cache);
+    with_arguments(&report)
+}
+
+/// Whether a value that was told is the one that the program says, or one of them.
+fn is_right(told: &str, truth: &str) -> bool {
+    truth.split('|').any(|truth| is_this(told, truth))
+}
+
+fn is_this(told: &str, truth: &str) -> bool {
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => i128::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let told_number = number(told.split(' ').next().unwrap());
+    truth == "*"
+        || told.replace([' ', '\n'], "") == truth
+        || told
+            .strip_suffix('\'')
+            .and_then(|told| told.chars().last())
+            .map(String::from)
+            == Some(truth.to_owned())
+        || told_number.is_some() && told_number == number(truth)
+        || matches!((told, truth), ("true", "1") | ("false", "0"))
+}
+
+/// Compares all frames, with what debugging information describes; yields those values that were told as certain.
+fn compare(program: &str, options: &[&str], cache: &Path) -> Vec<String> {
+    let truth = truth(program);
+    let frames = frames(program, options, cache);
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut certain = Vec::new();
+    for (function, arguments) in &frames {
+        let Some(calls) = truth.get(function) else {
+            continue;
+        };
+        let nth = seen.entry(function.clone()).or_default();
+        let call = &calls[*nth];
+        *nth += 1;
+        assert_eq!(call.len(), arguments.len(), "{function}");
+        for (index, (argument, truth)) in arguments.iter().zip(call).enumerate() {
+            let certainty = argument["certainty"].as_str().unwrap();
+            if !["exact", "described"].contains(&certainty) {
+                continue;
+            }
+            let told = argument["value"].as_str().unwrap();
+            assert!(
+                is_right(told, truth),
+                "{options:?}: {function}, argument {index}: {told}, was {truth}\n{frames:#?}"
+            );
+            if certainty == "exact" {
+                certain.push(format!("{function} {index}"));
+            }
+        }
+    }
+    for name in truth.keys() {
+        assert!(
+            seen.contains_key(name),
+            "{options:?}: no frame of {name}: {frames:#?}"
+        );
+    }
+    certain
+}
+
+#[test]
+fn what_is_told_as_certain_is_right() {
+    let cache = tempfile::tempdir().unwrap();
+    for optimization in ["-O0", "-O1", "-O2", "-O3", "-Os", "-Og"] {
+        for others in [
+            &["-fcf-protection=none"][..],
+            &["-fno-omit-frame-pointer"],
+            &["-fno-pie", "-no-pie"],
+            &["-fno-optimize-sibling-calls"],
+            &["-maccumulate-outgoing-args"],
+            &["-mavx2", "-mstackrealign"],
+            &["-g"],
+        ] {
+            let options: Vec<&str> = [optimization]
+                .into_iter()
+                .chain(others.iter().copied())
+                .collect();
+            compare("arguments", &options, cache.path());
+            compare("arguments_float", &options, cache.path());
+            compare("arguments_doubted", &options, cache.path());
+            compare("arguments_written", &options, cache.path());
+            compare("arguments_types", &options, cache.path());
+        }
+    }
+}
+
+/// What the types say nothing of makes nothing else wrong, and nothing unknown that need not be.
+#[test]
+fn what_types_leave_out_is_not_told_as_certain() {
+    let cache = tempfile::tempdir().unwrap();
+    for others in [&["-fcf-protection=none"][..], &["-g"]] {
+        let certain = compare(
+            "arguments_types",
+            &[&["-O2"], others].concat(),
+            cache.path(),
+        );
+        for wanted in ["old_kept 1", "old_kept 2", "transparent 0"] {
+            let is_told = certain.iter().any(|own| own == wanted);
+            assert!(is_told, "{others:?}: {wanted}: {certain:?}");
+        }
+        let is_right_by_luck = |own: &str| own.starts_with("is_apart") || own == "transparent 2";
+        assert!(
+            !certain.iter().any(|own| is_right_by_luck(own)),
+            "{certain:?}"
+        );
+    }
+}
+
+#[test]
+fn what_was_passed_in_vector_registers_is_told() {
+    let cache = tempfile::tempdir().unwrap();
+    for others in [&["-fcf-protection=none"][..], &["-mavx2"], &["-g"]] {
+        let options: Vec<&str> = [&["-O2"], others].concat();
+        let certain = compare("arguments_float", &options, cache.path());
+        for wanted in [
+            "ends 0",
+            "ends 1",
+            "ends 2",
+            "keeps 0",
+            "keeps 1",
+            "moves 0",
+            "moves 1",
+            "moves 2",
+            "structures 0",
+            "structures 1",
+            "structures 2",
+            "many 0",
+            "many 7",
+            "many 9",
+            "counts 1",
+            "begins 0",
+        ] {
+            assert!(
+                certain.iter().any(|own| own == wanted),
+                "{options:?}: {wanted}: {certain:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_functions_still_have_is_told() {
+    let cache = tempfile::tempdir().unwrap();
+    let certain = compare("arguments", &["-O2"], cache.path());
+    // What is read behind the call, and what the caller knows by heart.
+    for wanted in [
+        "ends 0",
+        "ends 1",
+        "ends 2",
+        "ends 3",
+        "forgets 0",
+        "forgets 1",
+        "structures 0",
+        "structures 2",
+        "structures 3",
+        "many 0",
+        "many 1",
+        "many 2",
+        "many 3",
+        "many 4",
+        "many 5",
+        "many 6",
+        "many 7",
+        "exposed 1",
+        "jumped_to 0",
+        "jumped_to 1",
+        "indirect 0",
+        "recursive 1",
+        "grows 0",
+        "truth 0",
+        "truth 1",
+    ] {
+        assert!(
+            certain.iter().any(|own| own == wanted),
+            "{wanted}: {certain:?}"
+        );
+    }
+}
+
+/// The prototypes of units whose rest is in files of their own are read, and what is missing is told: it may be there the next time.
+#[test]
+fn what_functions_of_split_units_take_is_told() {
+    let cache = tempfile::tempdir().unwrap();
+    let whole = compare("arguments", &["-O2", "-g"], cache.path());
+    assert!(whole.len() > 25, "{whole:?}");
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let options = ["-O2", "-g", version, "-gsplit-dwarf"];
+        assert_eq!(compare("arguments", &options, cache.path()), whole);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    build("arguments", &["-O2", "-g", "-gsplit-dwarf"], folder);
+    let [file, elsewhere] = ["program.dwo", "elsewhere"].map(|name| folder.join(name));
+    fs::rename(&file, &elsewhere).unwrap();
+    let is_of_program = |(function, _): &(String, Vec<Value>)| function == "forgets";
+    let (without, said) = report(folder, cache.path());
+    assert!(!with_arguments(&without).iter().any(is_of_program));
+    let told = format!("{} is not there", file.display());
+    let lines: Vec<_> = said.lines().filter(|line| line.contains(&told)).collect();
+    assert!(
+        matches!(&*lines, [line] if line.contains("the unit at 0x0 is in program.dwo")),
+        "{said}"
+    );
+    fs::rename(&elsewhere, &file).unwrap();
+    let (with, said) = report(folder, cache.path());
+    assert!(with_arguments(&with).iter().any(is_of_program), "{said}");
+}
+
+#[test]
+fn what_functions_keep_on_purpose_is_told() {
+    let cache = tempfile::tempdir().unwrap();
+    let kept = ["inner 0", "outer 0", "outer 1", "outer 2", "outer 3"];
+    for optimization in ["-O0", "-O2", "-O3"] {
+        let certain = compare("arguments_kept", &[optimization], cache.path());
+        for wanted in kept {
+            assert!(
+                certain.iter().any(|own| own == wanted),
+                "{optimization}: {wanted}: {certain:?}"
+            );
+        }
+    }
+    let without = compare("arguments_kept", &["-O2", "-DNOTHING"], cache.path());
+    assert!(
+        !without.iter().any(|own| kept.contains(&own.as_str())),
+        "{without:?}"
+    );
+}
+
+/// A cache outlives the unspool that filled it.
+#[test]
+fn tables_of_another_version_in_the_cache_are_made_anew_without_a_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    build("arguments", &["-O2"], folder.path());
+    // What is made of a file that was written just now is not kept.
+    let program = folder.path().join("program");
+    while ElfFile::open(&program).unwrap().stamp().is_none() {
+        std::thread::yield_now();
+    }
+    // Addresses are others in each run.
+    let certainties = |report: &Value| -> Vec<(String, Vec<Value>)> {
+        let frames = with_arguments(report).into_iter();
+        let certainty = |argument: &Value| argument["certainty"].clone();
+        frames
+            .map(|(function, arguments)| (function, arguments.iter().map(certainty).collect()))
+            .collect()
+    };
+    let (first, said) = report(folder.path(), cache.path());
+    assert!(!said.contains("version"), "{said}");
+    let tables = || -> Vec<PathBuf> {
+        let files = fs::read_dir(cache.path().join("unspool")).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        let name = |path: &PathBuf| {
+            path.to_str().unwrap().ends_with(".args.unspool") && !path.is_symlink()
+        };
+        let mut tables: Vec<PathBuf> = files.filter(name).collect();
+        tables.sort();
+        tables
+    };
+    let made: Vec<_> = tables().iter().map(|at| fs::read(at).unwrap()).collect();
+    assert!(!made.is_empty());
+    // The version is after eight letters of magic.
+    for (flawed, words) in [(8, ""), (0, "; another is made")] {
+        for (path, bytes) in tables().iter().zip(&made) {
+            let mut other = bytes.clone();
+            other[flawed] ^= 0x7f;
+            fs::write(path, other).unwrap();
+        }
+        let (again, said) = report(folder.path(), cache.path());
+        assert_eq!(certainties(&again), certainties(&first));
+        let about: Vec<_> = said.lines().filter(|l| l.contains(".args.")).collect();
+        assert_eq!(about.is_empty(), words.is_empty(), "{said}");
+        assert!(about.iter().all(|line| line.ends_with(words)), "{said}");
+        let now: Vec<_> = tables().iter().map(|at| fs::read(at).unwrap()).collect();
+        assert!(now == made, "byte {flawed}: not as they were");
+    }
+}
+
+/// What gdb has no value of either: in a function of which no table has what it takes, it was looked for nowhere.
+#[test]
+fn what_is_lost_of_functions_without_a_prototype_is_not_said_to_be_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    let unknown = "its location at the call is not known";
+    let gone = "it is in no known location any more";
+    // What GCC changes has a clone's name, and functions in C++ have no prototypes here.
+    for (compiler, of_whole) in [("/usr/bin/gcc", gone), ("/usr/bin/g++", unknown)] {
+        let mut compile = tool(compiler);
+        compile.args(["-O2", "-g", "-o", "program"]);
+        let (is_done, stderr) = run_in(folder.path(), compile.arg(source("cloned")));
+        assert!(is_done, "{stderr}");
+        let mut nm = tool("nm");
+        let symbols = nm.arg(folder.path().join("program")).output().unwrap();
+        let symbols = String::from_utf8(symbols.stdout).unwrap();
+        assert!(symbols.contains(".constprop."), "{symbols}");
+        let mut gdb = tool("gdb");
+        gdb.args(["-nx", "-batch", "-ex", "run", "-ex", "backtrace"]);
+        let by_gdb = gdb.arg(folder.path().join("program")).output().unwrap();
+        let by_gdb = String::from_utf8(by_gdb.stdout).unwrap();
+
+        let (report, _) = report(folder.path(), cache.path());
+        let frames = with_arguments(&report);
+        for (function, reason) in [("cloned", unknown), ("whole", of_whole)] {
+            let lost = format!("{function} (first=<optimized out>");
+            assert!(by_gdb.contains(&lost), "{compiler}: {by_gdb}");
+            let frame = frames.iter().find(|(name, _)| name.contains(function));
+            let first = &frame.unwrap().1[0];
+            assert_eq!(first["name"], "first", "{compiler}: {frames:#?}");
+            assert_eq!(first["certainty"], "lost", "{compiler}: {frames:#?}");
+            assert_eq!(first["reason"], reason, "{compiler}: {frames:#?}");
+        }
+        let mut stack = harness::unspool();
+        stack.env("XDG_CACHE_HOME", cache.path());
+        stack.args(["stack", "--args", "-o", "text", "--", "./program"]);
+        run_in(folder.path(), &mut stack);
+        let text = fs::read_to_string(folder.path().join("text")).unwrap();
+        let lost = format!("first: int  <lost: {unknown}>");
+        let expected = 1 + usize::from(of_whole == unknown);
+        assert_eq!(text.matches(&lost).count(), expected, "{text}");
+    }
+}
+
+/// What a parameter is at the first instruction it need not have been when the function was called.
+#[test]
+fn what_parameters_are_at_the_begin_is_not_taken_for_what_was_passed() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    let truth = truth("arguments_swapped");
+    for compiler in ["/usr/bin/gcc", "/usr/bin/clang"] {
+        for options in [&["-O2", "-g"][..], &["-O2", "-g", "-DCOMPUTED"]] {
+            let mut compile = tool(compiler);
+            compile.args(options).args(["-o", "program"]);
+            let compile = compile.arg(source("arguments_swapped"));
+            let (is_done, stderr) = run_in(folder.path(), compile);
+            assert!(is_done, "{stderr}");
+            let (report, _) = report(folder.path(), cache.path());
+            let frames = with_arguments(&report);
+            let (_, arguments) = frames.iter().find(|(name, _)| name == "swapped").unwrap();
+            for (argument, truth) in arguments.iter().zip(&truth["swapped"][0]) {
+                let told = argument["value"].as_str();
+                let what = format!("{compiler} {options:?}: {argument}");
+                assert!(told.is_none_or(|told| is_right(told, truth)), "{what}");
+                // Where clang has what callers compute, nobody tells.
+                assert!(told.is_some() || compiler.ends_with("clang"), "{what}");
+            }
+        }
+    }
+}
+
+/// Debugging information says of a call which name it calls. Which function that is, the dynamic linker decides.
+#[test]
+fn what_a_call_gave_another_function_is_not_described() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    let truth = truth("arguments_interposed");
+    let gcc = |words: &[&str]| {
+        let mut gcc = tool("gcc");
+        let (is_done, stderr) = run_in(folder.path(), gcc.args(["-O2", "-g"]).args(words));
+        assert!(is_done, "{stderr}");
+    };
+    let source = source("arguments_interposed");
+    let source = source.to_str().unwrap();
+    for (object, define) in [("libasked.so", "-DLIBRARY"), ("libbetween.so", "-DBETWEEN")] {
+        gcc(&["-shared", "-fPIC", define, "-o", object, source]);
+    }
+    for options in [&["-Wl,-z,now"][..], &["-Wl,-z,lazy"], &["-fno-plt"]] {
+        for (is_between, called) in truth["asked"].iter().enumerate() {
+            let between = ["-Wl,--no-as-needed", "./libbetween.so"];
+            let between = &between[..2 * is_between];
+            let all = [
+                options,
+                &["-o", "program", source],
+                between,
+                &["./libasked.so"],
+            ];
+            gcc(&all.concat());
+            let (report, _) = report(folder.path(), cache.path());
+            let frames = with_arguments(&report);
+            let (_, arguments) = frames.iter().find(|(name, _)| name == "asked").unwrap();
+            for (argument, truth) in arguments.iter().zip(called) {
+                let what = format!("{options:?}, {is_between}: {argument}");
+                let told = argument["value"].as_str().unwrap_or_default();
+                let certainty = argument["certainty"].as_str().unwrap();
+                if ["exact", "described"].contains(&certainty) {
+                    assert!(is_right(told, truth), "{what}");
+                }
+                assert!(is_between == 1 || certainty == "described", "{what}");
+            }
+        }
+    }
+}

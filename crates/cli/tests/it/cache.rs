@@ -1,0 +1,1029 @@
+//! The cache of compiled tables, as the command uses it: what it writes and how, that several may
+//! do so at once, what happens where nothing can be written, and `unspool cache`.
+//!
+//! Run by root these tests also do what only root can do: run the command as another user.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use unspool_testing::{
+    Finish as _, Folder, Running, TextOutput, await_state, command, run_tool, tool,
+};
+
+use crate::harness;
+use crate::stack::build::Program;
+use crate::stack::run::ready;
+
+/// The user `nobody`, and the user `daemon`: two that are neither root nor each other.
+const NOBODY: u32 = 65534;
+const DAEMON: u32 = 1;
+
+/// A program that waits in a function called `small`, `large` or `variable`.
+fn program() -> Program {
+    Program::build("recursion.c", &["-O1"])
+}
+
+fn wait(program: &Program) -> Running {
+    ready(program, &["10"])
+}
+
+/// `unspool` with `cache` below the directory as `XDG_CACHE_HOME`.
+fn unspool(directory: &Folder) -> Command {
+    with_environment(harness::unspool(), directory)
+}
+
+/// `unspool`, started by `sh` after these commands.
+fn unspool_after(commands: &str, directory: &Folder) -> Command {
+    let mut shell = command("sh");
+    let exec = format!("{commands}; exec \"$0\" \"$@\"");
+    shell.args(["-c", &exec, env!("CARGO_BIN_EXE_unspool")]);
+    with_environment(shell, directory)
+}
+
+fn with_environment(mut command: Command, directory: &Folder) -> Command {
+    command
+        .current_dir(directory.path())
+        .env("XDG_CACHE_HOME", directory.path().join("cache"))
+        .env_remove("HOME");
+    command
+}
+
+#[derive(Debug, PartialEq)]
+struct Printed {
+    status: ExitStatus,
+    out: String,
+    err: String,
+}
+
+fn printed(command: &mut Command) -> Printed {
+    let TextOutput { status, out, err } = command.finish();
+    Printed { status, out, err }
+}
+
+impl Printed {
+    /// Asserts success without a notice; yields the output.
+    fn quiet(self) -> String {
+        assert!(self.status.success() && self.err.is_empty(), "{self:?}");
+        self.out
+    }
+
+    /// Asserts that the stack is there, and that it was looked at successfully.
+    fn assert_stack(&self) {
+        assert!(self.status.success(), "{self:?}");
+        for text in ["  small+0x", "  large+0x", "  variable+0x", "  complete: "] {
+            assert!(self.out.contains(text), "{text}: {self:?}");
+        }
+    }
+
+    /// Asserts that the stack is there, and that all notices are of tables not kept and say why.
+    fn assert_not_kept(&self, why: &str) {
+        self.assert_stack();
+        assert!(!self.err.is_empty(), "{why}: {self:?}");
+        for line in self.err.lines() {
+            let is_notice = line.starts_with("unspool: ")
+                && line.contains("no compiled table kept: ")
+                && line.contains(why);
+            assert!(is_notice, "{why}: {line}");
+        }
+    }
+}
+
+impl Printed {
+    /// Asserts that there is one notice for all modules, by their names, and that it tells what
+    /// can be done.
+    fn assert_one_notice(&self, program: &Program) {
+        assert_eq!(self.err.lines().count(), 1, "{self:?}");
+        let names = [program.path(), "/libc.so.6"].map(|path| path.rsplit('/').next().unwrap());
+        for text in names.into_iter().chain(["XDG_CACHE_HOME", "--no-cache"]) {
+            assert!(self.err.contains(text), "{text}: {self:?}");
+        }
+        assert!(!self.err.contains("map_files"), "{self:?}");
+    }
+}
+
+fn stack(running: &Running, mut unspool: Command) -> Printed {
+    printed(unspool.arg("stack").arg(running.pid().to_string()))
+}
+
+fn cache(directory: &Folder) -> PathBuf {
+    directory.path().join("cache/unspool")
+}
+
+/// The files of a folder by name, with their bytes; not what is a folder or link there.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let entries = entries.filter(|entry| entry.file_type().unwrap().is_file());
+    let contents = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().unwrap();
+        (name, fs::read(entry.path()).unwrap())
+    };
+    entries.map(contents).collect()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    contents(folder).into_keys().collect()
+}
+
+fn is_temporary(name: &str) -> bool {
+    name.ends_with(".tmp")
+}
+
+fn is_root() -> bool {
+    command("id").arg("-u").succeed() == "0\n"
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+fn set_age(path: &Path, hours: u32) {
+    let file = File::options().write(true).open(path).unwrap();
+    let age = Duration::from_secs(60 * 60) * hours;
+    file.set_modified(SystemTime::now() - age).unwrap();
+}
+
+/// What tables of a file are kept under: its build ID, as `readelf` has it, and a hash, as `sha256sum` has it.
+fn key(path: &str) -> String {
+    let notes = tool("readelf").args(["-n", path]).succeed();
+    let after = notes.split("Build ID: ").nth(1).unwrap();
+    let hash = command("sha256sum").arg(path).succeed();
+    format!(
+        "{}-{}",
+        after.split_whitespace().next().unwrap(),
+        &hash[..40]
+    )
+}
+
+/// A library of this code, whose functions are called instead of those of libc.
+fn before_libc(directory: &Folder, code: &str) -> PathBuf {
+    let at = |name: &str| directory.path().join(name);
+    let (source, library) = (at("before_libc.c"), at("before_libc.so"));
+    fs::write(&source, code).unwrap();
+    let files = ["-o", library.to_str().unwrap(), source.to_str().unwrap()];
+    let built = run_tool("gcc", &[&["-shared", "-fPIC"], &files[..]].concat());
+    assert!(built.status.success(), "{built:?}");
+    library
+}
+
+// What is written.
+
+#[test]
+fn missing_tables_are_made_once_and_then_used() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    let first = stack(&running, unspool(directory));
+    first.assert_stack();
+    assert_eq!(first.err, "");
+    let folder = cache(directory);
+    let own = folder.join(format!("{}.unspool", key(program.path())));
+    assert!(own.exists());
+    assert!(names(&folder).len() >= 2, "the program and libc");
+    let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+    let made = inode(&own);
+
+    stack(&running, unspool(directory)).assert_stack();
+    assert_eq!(inode(&own), made, "not made again");
+
+    // Whatever is wrong with a table, it is said once and the table made again.
+    let whole = fs::read(&own).unwrap();
+    let mut of_other_version = whole.clone();
+    of_other_version[8] = 77;
+    for (stale, why) in [
+        (&whole[..whole.len() / 2], "table is truncated"),
+        (&[][..], "not a compiled unwind table"),
+        (&of_other_version, "version 77 of compiled tables"),
+    ] {
+        fs::write(&own, stale).unwrap();
+        let printed = stack(&running, unspool(directory));
+        printed.assert_stack();
+        let expected = format!("unspool: {}: {why}", own.display());
+        assert!(printed.err.starts_with(&expected), "{printed:?}");
+        assert_eq!(printed.err.lines().count(), 1, "{printed:?}");
+        assert_eq!(fs::read(&own).unwrap(), whole);
+        assert_eq!(stack(&running, unspool(directory)).err, "");
+    }
+}
+
+/// Whoever makes a program chooses its build ID: one that has another's takes nothing from it, and gives it nothing.
+#[test]
+fn a_program_with_the_build_id_of_another_has_tables_of_its_own() {
+    let id = "-Wl,--build-id=0xc0ffee01c0ffee01c0ffee01c0ffee01c0ffee01";
+    let honest = Program::build("recursion.c", &["-O1", id]);
+    let other = Program::build("recursion.c", &["-O0", id]);
+    let (own, others) = (wait(&honest), wait(&other));
+    let directory = Folder::new();
+    // The other one comes first, and both again.
+    for running in [&others, &own, &others, &own] {
+        let printed = stack(running, unspool(&directory));
+        printed.assert_stack();
+        assert_eq!(printed.err, "");
+    }
+    let tables = contents(&cache(&directory));
+    let table = |program: &Program| &tables[&format!("{}.unspool", key(program.path()))];
+    assert_ne!(table(&honest), table(&other));
+}
+
+/// Also in what no look-up reads: of the table of a small program and that of libc.
+#[test]
+fn a_bit_that_was_changed_is_told() {
+    let directory = Folder::new();
+    let program = program();
+    let libc = unspool_testing::packages::path("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
+    let mut state = 3_u64;
+    for (file, bits) in [(program.path(), 400), (libc.to_str().unwrap(), 40)] {
+        let table = directory.path().join("table");
+        let table = table.to_str().unwrap();
+        printed(unspool(&directory).args(["compile", file, "-o", table])).quiet();
+        let whole = fs::read(table).unwrap();
+        printed(unspool(&directory).args(["verify", file, table])).quiet();
+        for _ in 0..bits {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let bit = usize::try_from(state >> 20).unwrap() % (8 * whole.len());
+            let mut changed = whole.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            fs::write(table, changed).unwrap();
+            let printed = printed(unspool(&directory).args(["verify", file, table]));
+            assert!(
+                matches!(printed.status.code(), Some(1 | 2)),
+                "bit {bit} of {file}: {printed:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn nobody_else_may_look_into_the_cache_whatever_the_umask_is() {
+    for umask in ["0", "022", "077"] {
+        let program = program();
+        let directory = &program.directory;
+        let mut unspool = unspool_after(&format!("umask {umask}"), directory);
+        printed(unspool.args(["compile", program.path()])).quiet();
+        let folder = cache(directory);
+        let modes = [folder.parent().unwrap(), &folder].map(mode);
+        assert_eq!(modes, [0o700, 0o700], "umask {umask}");
+        let tables = names(&folder);
+        assert_eq!(tables, [format!("{}.unspool", key(program.path()))]);
+        assert_eq!(mode(&folder.join(&tables[0])), 0o600, "umask {umask}");
+    }
+}
+
+/// All start with an empty cache, make the same tables, and see none that is not whole: that
+/// would be noticed.
+#[test]
+fn several_processes_share_a_cache() {
+    const COUNT: usize = 8;
+    let program = program();
+    let running: Vec<Running> = (0..COUNT).map(|_| wait(&program)).collect();
+    let alone = Folder::new();
+    assert_eq!(stack(&running[0], unspool(&alone)).err, "");
+    let expected = contents(&cache(&alone));
+    let directory = &program.directory;
+    for round in 0..3 {
+        let started: Vec<_> = running
+            .iter()
+            .map(|running| {
+                let mut command = unspool(directory);
+                command.arg("stack").arg(running.pid().to_string());
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+                command.spawn().unwrap()
+            })
+            .collect();
+        for child in started {
+            let output = child.wait_with_output().unwrap();
+            let printed = Printed {
+                status: output.status,
+                out: String::from_utf8(output.stdout).unwrap(),
+                err: String::from_utf8(output.stderr).unwrap(),
+            };
+            printed.assert_stack();
+            assert_eq!(printed.err, "", "round {round}");
+        }
+        let found = contents(&cache(directory));
+        assert!(found == expected, "round {round}: {:?}", found.keys());
+        printed(unspool(directory).args(["cache", "clean"])).quiet();
+    }
+}
+
+/// While some write a table over and over, onto a disk that takes a few bytes at a time, others
+/// never see a part of it.
+#[test]
+fn a_table_that_is_being_written_is_not_seen() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    assert_eq!(stack(&running, unspool(directory)).err, "");
+    let slow = "#define _GNU_SOURCE\n#include <sys/syscall.h>\n#include <unistd.h>\n\
+                ssize_t write(int fd, const void *bytes, size_t count) {\n\
+                    if (count > 200) { count = 200; usleep(1000); }\n\
+                    return syscall(SYS_write, fd, bytes, count);\n\
+                }\n";
+    let slow = before_libc(directory, slow);
+    let mut writers: Vec<_> = (0..3)
+        .map(|_| {
+            let mut command = unspool(directory);
+            command.env("LD_PRELOAD", &slow).arg("compile");
+            command.args([program.path(); 100]).stdout(Stdio::null());
+            command.spawn().unwrap()
+        })
+        .collect();
+    let mut seen = 0;
+    while writers
+        .iter_mut()
+        .any(|writer| writer.try_wait().unwrap().is_none())
+    {
+        let printed = stack(&running, unspool(directory));
+        printed.assert_stack();
+        assert_eq!(printed.err, "");
+        seen += 1;
+    }
+    assert!(seen > 0);
+    for mut writer in writers {
+        assert!(writer.wait().unwrap().success());
+    }
+    assert!(
+        !names(&cache(directory))
+            .iter()
+            .any(|name| is_temporary(name))
+    );
+}
+
+/// A file has its own name in notices, not that of the kernel's link to it.
+#[test]
+fn a_stale_table_in_a_program_itself_is_named() {
+    let Program { directory, path } = program();
+    let own = path.to_str().unwrap();
+    printed(unspool(&directory).args(["compile", own, "--into", own])).quiet();
+    let mut bytes = fs::read(&path).unwrap();
+    let table = bytes
+        .windows(10)
+        .position(|start| start == b"unspool\0\x02\0");
+    bytes[table.unwrap() + 8] = 77;
+    fs::write(&path, bytes).unwrap();
+    let program = Program { directory, path };
+    let running = wait(&program);
+    let printed = stack(&running, unspool(&program.directory));
+    printed.assert_stack();
+    let expected = format!(
+        "unspool: {}: version 77 of compiled tables ",
+        program.path()
+    );
+    assert!(printed.err.starts_with(&expected), "{printed:?}");
+    assert_eq!(printed.err.lines().count(), 1, "{printed:?}");
+}
+
+/// Fills a section of a table with ones. An entry of the directory has the tag, flags, the offset
+/// and the length (`docs/formats.md`).
+fn spoil(table: &mut [u8], tag: &[u8; 4]) {
+    let entry = table.windows(4).position(|word| word == tag).unwrap();
+    let field = |n: usize| {
+        let bytes = table[entry + 4 * n..].first_chunk().unwrap();
+        usize::try_from(u32::from_le_bytes(*bytes)).unwrap()
+    };
+    let (offset, length) = (field(2), field(3));
+    table[offset..offset + length].fill(0xff);
+}
+
+/// A compiled table that turns out to be corrupt is done without, and replaced.
+#[test]
+fn a_corrupt_table_is_done_without() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    stack(&running, unspool(directory)).assert_stack();
+    let path = cache(directory).join(format!("{}.unspool", key(program.path())));
+    let good = fs::read(&path).unwrap();
+    for tag in [b"PIEC", b"ROWX", b"CLAS"] {
+        let mut bad = good.clone();
+        spoil(&mut bad, tag);
+        assert!(bad != good);
+        fs::write(&path, bad).unwrap();
+        let printed = stack(&running, unspool(directory));
+        printed.assert_stack();
+        let expected = format!(
+            "unspool: {}: the compiled table is corrupt: ",
+            path.display()
+        );
+        assert!(printed.err.starts_with(&expected), "{printed:?}");
+        assert_eq!(printed.err.lines().count(), 1, "{printed:?}");
+        assert!(fs::read(&path).unwrap() == good);
+    }
+}
+
+/// Neither what is in the cache nor that it cannot be written matters to who does without.
+#[test]
+fn without_the_cache_nothing_is_read_or_written() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    let without = |mut unspool: Command| {
+        unspool.args(["stack", "--no-cache", &running.pid().to_string()]);
+        let printed = printed(&mut unspool);
+        printed.assert_stack();
+        assert_eq!(printed.err, "");
+    };
+    without(unspool(directory));
+    assert!(!directory.path().join("cache").exists());
+    let mut homeless = unspool(directory);
+    homeless.env_remove("XDG_CACHE_HOME");
+    without(homeless);
+
+    stack(&running, unspool(directory)).assert_stack();
+    let folder = cache(directory);
+    let own = folder.join(format!("{}.unspool", key(program.path())));
+    fs::write(&own, "no table").unwrap();
+    let before = contents(&folder);
+    without(unspool(directory));
+    assert!(contents(&folder) == before);
+    let own_is_noticed = stack(&running, unspool(directory)).err;
+    assert!(
+        own_is_noticed.contains("not a compiled"),
+        "{own_is_noticed}"
+    );
+}
+
+// Where nothing can be written.
+
+/// The size of files is limited, which a program that does not want the signal sees as an error
+/// of writing: at the first byte, or in the middle of a table.
+#[test]
+fn on_a_full_disk_the_stack_is_shown_and_nothing_is_left_behind() {
+    let program = program();
+    let running = wait(&program);
+    for blocks in [0, 1, 4] {
+        let directory = Folder::new();
+        let limit = format!("trap '' XFSZ; ulimit -f {blocks}");
+        let printed = stack(&running, unspool_after(&limit, &directory));
+        printed.assert_stack();
+        let folder = cache(&directory);
+        assert!(!printed.err.is_empty(), "libc's table is larger");
+        for line in printed.err.lines() {
+            let expected = format!("no compiled table kept: {}/", folder.display());
+            assert!(line.contains(&expected), "{line}");
+            assert!(line.contains(": File too large (os error 27); "), "{line}");
+        }
+        let left = names(&folder);
+        assert!(
+            !left.iter().any(|name| is_temporary(name)),
+            "{blocks}: {left:?}"
+        );
+        if blocks < 4 {
+            printed.assert_not_kept("File too large");
+            assert_eq!(left, [""; 0]);
+        }
+        // When there is room again, all is well.
+        stack(&running, unspool(&directory)).assert_stack();
+        assert_eq!(stack(&running, unspool(&directory)).err, "");
+    }
+}
+
+/// A disk that fails, or is found to be full, when the bytes are to reach it, which systems say
+/// only if they are asked: played by a library that is loaded before libc.
+#[test]
+fn a_table_that_does_not_reach_the_disk_is_not_kept() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    let code = "#include <errno.h>\nint fdatasync(int fd) { return errno = EIO, -1; }\n\
+                int fsync(int fd) { return fdatasync(fd); }\n";
+    let mut unspool = unspool(directory);
+    unspool.env("LD_PRELOAD", before_libc(directory, code));
+    stack(&running, unspool).assert_not_kept(": Input/output error (os error 5)");
+    assert_eq!(names(&cache(directory)), [""; 0]);
+}
+
+/// Here the signal ends the command while it writes a table.
+#[test]
+fn what_a_killed_command_left_is_removed_an_hour_later() {
+    for clean in [false, true] {
+        let program = program();
+        let directory = &program.directory;
+        let compile = |mut unspool: Command| printed(unspool.args(["compile", program.path()]));
+        let killed = compile(unspool_after("ulimit -c 0; ulimit -f 1", directory));
+        assert_eq!(killed.status.signal(), Some(libc::SIGXFSZ), "{killed:?}");
+        let folder = cache(directory);
+        let left = names(&folder);
+        assert_eq!(left.len(), 1);
+        assert!(is_temporary(&left[0]), "{left:?}");
+
+        let again = || {
+            if clean {
+                let printed = printed(unspool(directory).args(["cache", "clean"])).quiet();
+                assert!(printed.starts_with("removed "), "{printed}");
+            } else {
+                compile(unspool(directory)).quiet();
+            }
+            names(&folder).contains(&left[0])
+        };
+        assert!(again(), "it could be in the works");
+        set_age(&folder.join(&left[0]), 2);
+        assert!(!again(), "clean: {clean}");
+    }
+}
+
+/// A home that is none: the stack is shown all the same, and the reason for not keeping tables.
+#[test]
+fn without_a_usable_home_the_stack_is_shown() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let missing = directory.path().join("missing");
+    let cases: [(&Path, &[&str]); 4] = [
+        (&file, &["Not a directory"]),
+        (&missing, &["No such file or directory"]),
+        (Path::new("/proc"), &["No such file or directory"]),
+        (
+            Path::new("/sys"),
+            &[
+                "Permission denied",
+                "Operation not permitted",
+                "Read-only file system",
+            ],
+        ),
+    ];
+    for (home, reasons) in cases {
+        let mut unspool = unspool(directory);
+        unspool.env_remove("XDG_CACHE_HOME").env("HOME", home);
+        let printed = stack(&running, unspool);
+        printed.assert_not_kept(&format!(" {}/.cache: ", home.display()));
+        let is_told = |reason: &&str| printed.err.contains(reason);
+        assert!(reasons.iter().any(is_told), "{printed:?}");
+        printed.assert_one_notice(&program);
+    }
+    assert_eq!(fs::read(&file).unwrap(), b"");
+    assert!(!missing.exists());
+
+    for unset in ["", "relative"] {
+        let mut unspool = unspool(directory);
+        unspool.env("XDG_CACHE_HOME", unset);
+        let why = "no cache folder: neither XDG_CACHE_HOME nor HOME names one";
+        let printed = stack(&running, unspool);
+        printed.assert_not_kept(why);
+        printed.assert_one_notice(&program);
+    }
+    assert!(!directory.path().join("relative").exists());
+}
+
+#[test]
+fn without_a_usable_cache_folder_the_stack_is_shown() {
+    let program = program();
+    let running = wait(&program);
+    let flawed = |make: &dyn Fn(&Path), why: &str| {
+        let directory = Folder::new();
+        let folder = cache(&directory);
+        fs::create_dir(folder.parent().unwrap()).unwrap();
+        make(&folder);
+        stack(&running, unspool(&directory)).assert_not_kept(&format!("{}{why}", folder.display()));
+    };
+    flawed(
+        &|folder| symlink("nowhere", folder).unwrap(),
+        ": not a directory",
+    );
+    flawed(
+        &|folder| fs::write(folder, "").unwrap(),
+        ": not a directory",
+    );
+}
+
+/// What others could have put there is not used, and one notice says so for all modules.
+#[test]
+fn a_cache_that_others_can_write_is_refused() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    stack(&running, unspool(directory)).assert_stack();
+    let folder = cache(directory);
+    let before = contents(&folder);
+    set_mode(&folder, 0o777);
+    let printed = stack(&running, unspool(directory));
+    printed.assert_stack();
+    let notice = format!("{}: not trusted: owned by user ", folder.display());
+    let said = |start: &str| {
+        let expected = format!("{start}{notice}");
+        let lines = printed.err.lines();
+        lines.filter(|line| line.contains(&expected)).count()
+    };
+    assert_eq!(said("unspool: "), 1, "{printed:?}");
+    assert!(said("no compiled table kept: ") >= 1, "{printed:?}");
+    for line in printed.err.lines() {
+        assert!(line.contains("mode 777; "), "{line}");
+        assert!(line.contains("chmod go-w"), "{line}");
+    }
+    assert!(contents(&folder) == before, "nothing is written there");
+}
+
+// Whose environment, whose files.
+
+/// An empty part of the variable is not the working directory, as it would be for a shell.
+#[test]
+fn folders_of_the_table_path() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    stack(&running, unspool(directory)).assert_stack();
+    let name = format!("{}.unspool", key(program.path()));
+    set_mode(directory.path(), 0o755);
+    fs::write(directory.path().join(&name), "no table").unwrap();
+    set_mode(&directory.path().join(&name), 0o644);
+    let whole = directory.path().join("whole");
+    fs::create_dir(&whole).unwrap();
+    set_mode(&whole, 0o755);
+    fs::copy(cache(directory).join(&name), whole.join(&name)).unwrap();
+    for (path, noticed) in [
+        ("", false),
+        (":", false),
+        ("/nowhere::/nowhere", false),
+        (".", true),
+        ("/nowhere:.", true),
+        ("whole:.", false),
+        (".:whole", true),
+    ] {
+        let mut unspool = unspool(directory);
+        unspool.env("UNSPOOL_TABLE_PATH", path);
+        let printed = stack(&running, unspool);
+        printed.assert_stack();
+        let notice = format!("unspool: ./{name}: not a compiled unwind table\n");
+        let expected = if noticed { notice.as_str() } else { "" };
+        assert_eq!(printed.err, expected, "{path:?}");
+    }
+}
+
+/// A program whose real user is another than its effective one, as a setuid program's, does not
+/// do what the environment says. Only root can start one; for others this only shows that the
+/// environment counts otherwise.
+#[test]
+fn a_privileged_program_ignores_the_environment() {
+    let program = program();
+    let directory = &program.directory;
+    fs::write(directory.path().join("file"), "").unwrap();
+    let environment = |mut command: Command, arguments: &[&str]| {
+        command = with_environment(command, directory);
+        command.env("HOME", directory.path());
+        printed(command.args(arguments))
+    };
+    let plain = || harness::unspool();
+    let compile = ["compile", program.path()];
+    environment(plain(), &compile).quiet();
+    let before = contents(&cache(directory));
+    assert_eq!(before.len(), 1);
+    if !is_root() {
+        return;
+    }
+    let privileged = || {
+        let version = run_tool("setpriv", &["--version"]);
+        assert!(version.status.success());
+        let mut command = tool("setpriv");
+        command.args(["--ruid", &NOBODY.to_string()]);
+        command.arg(env!("CARGO_BIN_EXE_unspool"));
+        command
+    };
+    printed(unspool(directory).args(["cache", "clean"])).quiet();
+    for arguments in [&compile[..], &["cache", "list"], &["cache", "clean"]] {
+        let printed = environment(privileged(), arguments);
+        assert_eq!(printed.status.code(), Some(2), "{printed:?}");
+        let why = ": no cache folder: neither XDG_CACHE_HOME nor HOME names one\n";
+        let is_why = printed.out.is_empty() && printed.err.ends_with(why);
+        assert!(is_why && printed.err.lines().count() == 1, "{printed:?}");
+    }
+    assert_eq!(names(&cache(directory)), [""; 0]);
+    assert!(!directory.path().join(".cache").exists());
+
+    // The folders of the table path would be named in a notice.
+    let running = wait(&program);
+    let bad = directory.path().join("bad");
+    fs::create_dir(&bad).unwrap();
+    set_mode(&bad, 0o777);
+    for (command, noticed) in [(plain(), true), (privileged(), false)] {
+        let mut command = with_environment(command, directory);
+        command.env("UNSPOOL_TABLE_PATH", &bad);
+        let printed = stack(&running, command);
+        printed.assert_stack();
+        assert_eq!(
+            printed.err.contains(&bad.display().to_string()),
+            noticed,
+            "{printed:?}"
+        );
+    }
+}
+
+/// An ordinary user uses tables of their own and of root's, and nobody else's. Needs root, to
+/// have files of three users; run by somebody else it only shows the first.
+#[test]
+fn an_ordinary_user_trusts_root_and_nobody_else() {
+    let program = program();
+    if !is_root() {
+        let running = wait(&program);
+        stack(&running, unspool(&program.directory)).assert_stack();
+        assert_eq!(stack(&running, unspool(&program.directory)).err, "");
+        return;
+    }
+    // Where every user can get to, unlike the folder of the build.
+    let directory = Folder::below(&std::env::temp_dir());
+    set_mode(directory.path(), 0o755);
+    let at = |name: &str| directory.path().join(name);
+    for (name, from) in [
+        ("unspool", env!("CARGO_BIN_EXE_unspool")),
+        ("recursion", program.path()),
+    ] {
+        fs::copy(from, at(name)).unwrap();
+        set_mode(&at(name), 0o755);
+    }
+    for (name, owner) in [("cache", NOBODY), ("tables", 0)] {
+        fs::create_dir(at(name)).unwrap();
+        set_mode(&at(name), 0o755);
+        chown(at(name), Some(owner), None).unwrap();
+    }
+    let ids = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let as_nobody = |name: &str| {
+        let mut command = tool("setpriv");
+        command.args(ids).arg(at(name));
+        let mut command = with_environment(command, &directory);
+        command.env("UNSPOOL_TABLE_PATH", at("tables"));
+        command
+    };
+    let mut running = Running::start(as_nobody("recursion").arg("10"));
+    assert_eq!(running.line(), "ready");
+    await_state(running.pid(), 'S');
+    let show = || stack(&running, as_nobody("unspool"));
+
+    let first = show();
+    first.assert_stack();
+    assert_eq!(first.err, "");
+    assert_eq!(show().err, "", "their own are used");
+    let table = format!("{}.unspool", key(program.path()));
+    let (own, packaged) = (cache(&directory).join(&table), at("tables").join(&table));
+    assert_eq!(fs::metadata(&own).unwrap().uid(), NOBODY);
+
+    // That a table was opened is told by what is wrong with it.
+    fs::write(&packaged, "no table").unwrap();
+    set_mode(&packaged, 0o644);
+    let opened = format!(
+        "unspool: {}: not a compiled unwind table\n",
+        packaged.display()
+    );
+    let refused = format!(
+        "unspool: {}: not trusted: owned by user 1, mode 644; ",
+        packaged.display()
+    );
+    for (owner, expected) in [(0, &opened), (NOBODY, &opened), (DAEMON, &refused)] {
+        chown(&packaged, Some(owner), None).unwrap();
+        let printed = show();
+        printed.assert_stack();
+        assert!(printed.err.starts_with(expected), "{owner}: {printed:?}");
+        assert_eq!(printed.err.lines().count(), 1, "{owner}: {printed:?}");
+    }
+    fs::remove_file(&packaged).unwrap();
+
+    // Root's table in the user's cache is used, though its use cannot be noted.
+    set_mode(&own, 0o644);
+    chown(&own, Some(0), None).unwrap();
+    set_age(&own, 24 * 30);
+    assert_eq!(show().err, "");
+    // A cache that root keeps to itself is named once; the folder cannot be written into either.
+    let folder = cache(&directory);
+    chown(&folder, Some(0), None).unwrap();
+    let printed = show();
+    printed.assert_stack();
+    let closed = format!("unspool: {}: Permission denied", folder.display());
+    let lines = printed.err.lines();
+    assert_eq!(
+        lines.filter(|line| line.starts_with(&closed)).count(),
+        1,
+        "{printed:?}"
+    );
+    // One of a third user is refused.
+    set_mode(&folder, 0o755);
+    chown(&folder, Some(DAEMON), None).unwrap();
+    let printed = show();
+    printed.assert_stack();
+    let refused = format!(
+        "unspool: {}: not trusted: owned by user 1, mode 755; ",
+        folder.display()
+    );
+    let lines = printed.err.lines();
+    assert_eq!(
+        lines.filter(|line| line.starts_with(&refused)).count(),
+        1,
+        "{printed:?}"
+    );
+}
+
+// `unspool cache`.
+
+fn list_json(directory: &Folder) -> Value {
+    let arguments = ["cache", "list", "--format", "json"];
+    serde_json::from_str(&printed(unspool(directory).args(arguments)).quiet()).unwrap()
+}
+
+fn list_text(directory: &Folder) -> String {
+    printed(unspool(directory).args(["cache", "list"])).quiet()
+}
+
+fn clean(directory: &Folder) -> String {
+    printed(unspool(directory).args(["cache", "clean"])).quiet()
+}
+
+fn assert_empty(directory: &Folder) {
+    let folder = cache(directory);
+    assert_eq!(
+        list_text(directory),
+        format!("0 tables, 0 bytes in {}\n", folder.display())
+    );
+    let expected = json!({
+        "schema": "unspool.cache",
+        "version": 1,
+        "bytes": 0,
+        "tables": [],
+        "names": 0,
+        "name_bytes": 0,
+    });
+    assert_eq!(list_json(directory), expected);
+    assert_eq!(clean(directory), "removed 0 tables, 0 bytes\n");
+}
+
+#[test]
+fn listing_and_cleaning() {
+    let directory = Folder::new();
+    assert_empty(&directory);
+    assert!(
+        !directory.path().join("cache").exists(),
+        "looking makes no folder"
+    );
+    let folder = cache(&directory);
+    fs::create_dir_all(&folder).unwrap();
+    set_mode(&folder, 0o700);
+    assert_empty(&directory);
+
+    let (first, second) = ("aa".repeat(20), "sha256-".to_owned() + &"bb".repeat(20));
+    for (name, size, hours) in [(&second, 12345, 0), (&first, 67, 50)] {
+        let path = folder.join(format!("{name}.unspool"));
+        fs::write(&path, vec![0; size]).unwrap();
+        set_age(&path, hours);
+    }
+    fs::create_dir(folder.join("keys")).unwrap();
+    set_mode(&folder.join("keys"), 0o700);
+    fs::write(folder.join("keys/07f"), "a key").unwrap();
+    let expected = format!(
+        "        67     50 h  {first}.unspool\n     12345      0 h  {second}.unspool\n\
+         2 tables, 12412 bytes in {}\n",
+        folder.display()
+    );
+    assert_eq!(list_text(&directory), expected);
+    let listed = list_json(&directory);
+    assert_eq!(listed["bytes"], 12412);
+    let tables = listed["tables"].as_array().unwrap();
+    let named = [(&first, 67_u64, 50), (&second, 12345, 0)];
+    assert_eq!(tables.len(), named.len());
+    for (table, (name, size, hours)) in tables.iter().zip(named) {
+        let path = folder.join(format!("{name}.unspool"));
+        assert_eq!(table["path"], path.to_str().unwrap());
+        assert_eq!(table["bytes"], size);
+        assert_eq!(table["seconds_since_use"].as_u64().unwrap() / 3600, hours);
+    }
+
+    let arguments = ["cache", "clean", "--format", "json"];
+    let removed = printed(unspool(&directory).args(arguments)).quiet();
+    let expected = json!({
+        "schema": "unspool.cache-clean",
+        "version": 1,
+        "removed": 2,
+        "bytes": 12412,
+        "names": 0,
+        "name_bytes": 0,
+    });
+    assert_eq!(serde_json::from_str::<Value>(&removed).unwrap(), expected);
+    assert!(!folder.join("keys/07f").exists());
+    assert_empty(&directory);
+}
+
+#[test]
+fn names_that_are_kept_are_listed_and_removed_too() {
+    let directory = Folder::new();
+    let folder = cache(&directory).join("names");
+    fs::create_dir_all(&folder).unwrap();
+    set_mode(&cache(&directory), 0o700);
+    fs::write(folder.join("ab".repeat(20)), [0; 100]).unwrap();
+    fs::write(folder.join("notes"), "not ours").unwrap();
+    let (tables, named) = (cache(&directory), folder.display());
+    let expected = format!(
+        "0 tables, 0 bytes in {}\nnames of 1 modules, 100 bytes in {named}\n",
+        tables.display()
+    );
+    assert_eq!(list_text(&directory), expected);
+    assert_eq!(list_json(&directory)["name_bytes"], 100);
+    let removed = clean(&directory);
+    let expected = "removed 0 tables, 0 bytes\nremoved the names of 1 modules, 100 bytes\n";
+    assert_eq!(removed, expected);
+    assert_eq!(names(&folder), ["notes"]);
+}
+
+/// Not even a terminal is confused by names that somebody put there.
+#[test]
+fn hostile_names_are_not_ours() {
+    let program = program();
+    let directory = &program.directory;
+    let folder = cache(directory);
+    printed(unspool(directory).args(["compile", program.path()])).quiet();
+    let own = names(&folder);
+    let ours = (list_text(directory), list_json(directory));
+    let hostile: [&[u8]; 6] = [
+        b"line\nline.unspool",
+        b"\x1b]0;title\x07.unspool",
+        b"\xff\xff.unspool",
+        b"a b.unspool",
+        b".unspool",
+        b"\n",
+    ];
+    for name in hostile {
+        fs::write(folder.join(OsStr::from_bytes(name)), "hostile").unwrap();
+    }
+    fs::create_dir(folder.join("x.unspool")).unwrap();
+    fs::create_dir(folder.join("abcdef.unspool")).unwrap();
+    let now = (list_text(directory), list_json(directory));
+    assert_eq!(now.0, ours.0);
+    assert_eq!(now.1["tables"][0]["path"], ours.1["tables"][0]["path"]);
+    assert_eq!(now.1["bytes"], ours.1["bytes"]);
+    assert_eq!(now.1["tables"].as_array().unwrap().len(), 1);
+    let running = wait(&program);
+    stack(&running, unspool(directory)).assert_stack();
+    let removed = clean(directory);
+    assert!(!removed.starts_with("removed 0"), "{removed}");
+    assert!(!folder.join(&own[0]).exists());
+    assert_empty(directory);
+    assert_eq!(
+        fs::read_dir(&folder).unwrap().count(),
+        hostile.len() + 3,
+        "and `keys`"
+    );
+}
+
+/// Where the folder is no folder, or cannot be trusted, `cache` says so.
+#[test]
+fn a_cache_that_cannot_be_looked_at_is_an_error() {
+    let directory = Folder::new();
+    let folder = cache(&directory);
+    fs::create_dir_all(folder.parent().unwrap()).unwrap();
+    fs::write(&folder, "").unwrap();
+    let expected = format!(
+        "unspool: error: {}: Not a directory (os error 20)\n",
+        folder.display()
+    );
+    let compile = printed(unspool(&directory).args(["compile", "/bin/true"]));
+    assert_eq!(compile.status.code(), Some(2), "{compile:?}");
+    for text in [
+        "/bin/true: ",
+        "XDG_CACHE_HOME",
+        "--output",
+        "not a directory",
+    ] {
+        assert!(compile.err.contains(text), "{text}: {compile:?}");
+    }
+    let list = printed(unspool(&directory).args(["cache", "list"]));
+    assert_eq!((list.status.code(), list.err), (Some(2), expected));
+    fs::remove_file(&folder).unwrap();
+    symlink("nowhere", &folder).unwrap();
+    assert_empty(&directory);
+    fs::remove_file(&folder).unwrap();
+
+    fs::create_dir(&folder).unwrap();
+    set_mode(&folder, 0o770);
+    let clean = printed(unspool(&directory).args(["cache", "clean"]));
+    assert_eq!(clean.status.code(), Some(2), "{clean:?}");
+    let expected = format!("unspool: error: {}: not trusted: ", folder.display());
+    assert!(clean.err.starts_with(&expected), "{clean:?}");
+}
+
+/// Reads only, and so has nothing to say of a cache that cannot be written to.
+#[test]
+fn output_that_nobody_reads_is_no_error() {
+    let directory = Folder::new();
+    let mut command = unspool(&directory);
+    command.args(["cache", "list"]).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut err = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut err)
+        .unwrap();
+    assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(0), ""));
+}

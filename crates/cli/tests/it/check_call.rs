@@ -1,0 +1,188 @@
+//! `unspool check --call`, as a user calls it.
+#![cfg(target_arch = "x86_64")]
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+use unspool_testing::tool;
+use xtask::programs;
+
+use crate::harness;
+
+/// Sources that the tests of the crate `step` use.
+fn source(name: &str) -> String {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../step/tests/programs");
+    sources.join(name).to_str().unwrap().to_owned()
+}
+
+/// Has gcc make a file of a source.
+fn build(name: &str, options: &[&str]) -> PathBuf {
+    let mut compiler = tool("gcc");
+    compiler.args(options);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    programs::build(compiler, Path::new(&source(name)), &[], folder).unwrap()
+}
+
+fn call(function: &str, arguments: &[&str], file: &str) -> Output {
+    let mut command = harness::unspool();
+    command.args(["check", "--call", function]);
+    command.args(arguments).arg(file).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Asserts the exit status, and that words are in what is printed.
+fn tells(output: &Output, code: i32, wanted: &[&str]) {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    let told = match code {
+        2 => text(&output.stderr),
+        _ => text(&output.stdout),
+    };
+    for words in wanted {
+        assert!(told.contains(words), "`{words}` is not in:\n{told}");
+    }
+}
+
+#[test]
+fn assembly_source() {
+    let file = source("asm.s");
+    let wanted = [
+        "asm.s: 1 of 1 functions called, 3 of 3 rows executed: 0 findings",
+        "right: 8 of 8 calls returned with all registers preserved (--seed 1)",
+    ];
+    tells(&call("right", &[], &file), 0, &wanted);
+    let wanted = [
+        "refuted CFI001 the CFA is rsp+16, and declared rsp+8: in wrong+0x1",
+        ".cfi_adjust_cfa_offset 8",
+        "wrong: 2 of 2 calls returned",
+    ];
+    tells(&call("wrong", &["--calls", "2"], &file), 1, &wanted);
+}
+
+#[test]
+fn whatever_has_the_function() {
+    for options in [
+        &["-c"][..],
+        &["-shared", "-nostdlib"],
+        &["-nostartfiles", "-static"],
+        &["-nostartfiles", "-pie"],
+    ] {
+        let file = build("called.s", options);
+        let file = file.to_str().unwrap();
+        let arguments = ["--arg", "pointer", "--arg", "7", "--arg", "0-9"];
+        let wanted = ["expects: 8 of 8 calls returned with all registers preserved"];
+        tells(&call("expects", &arguments, file), 0, &wanted);
+        // There the values are others than it expects.
+        let wanted = ["call 8 ended by SIGILL at", "0 of 8 calls returned"];
+        tells(
+            &call("expects", &["--arg", "0x40"], file),
+            1,
+            &["0 of 8 calls"],
+        );
+        tells(&call("expects", &arguments[..4], file), 1, &wanted);
+    }
+}
+
+#[test]
+fn calls_that_do_not_return() {
+    let file = source("called.s");
+    let wanted = [
+        "crashes: never executed: the rows at +0x9",
+        "crashes: call 1 ended by SIGSEGV at crashes+0x1 called with rdi=0x",
+        "crashes: 0 of 8 calls returned",
+    ];
+    tells(&call("crashes", &[], &file), 1, &wanted);
+    let wanted = ["call 1 did not return: the process ended, exit status: 7"];
+    tells(&call("leaves", &[], &file), 1, &wanted);
+    let wanted = ["r12 is 0x1, and was to be 0x5a12"];
+    tells(&call("loses", &[], &file), 1, &wanted);
+    let arguments = ["--calls", "1", "--time-limit", "1"];
+    let wanted = ["call 1 had not returned in time (--time-limit)"];
+    tells(&call("turns", &arguments, &file), 1, &wanted);
+    // The others are not made.
+    let wanted = [
+        "turns: 0 of 1 calls returned",
+        "turns: 7 calls were not made, since one had not returned in time",
+    ];
+    tells(&call("turns", &["--time-limit", "1"], &file), 1, &wanted);
+}
+
+/// The issue: assemblers that say nothing of types, as NASM, make functions that were not there.
+#[test]
+fn functions_without_type_and_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("bare.s");
+    let text =
+        "\t.globl first, second\nfirst:\tpush %rbx\n\tpop %rbx\n\tret\nsecond:\tnop\n\tret\n";
+    std::fs::write(&source, text).unwrap();
+    let file = source.to_str().unwrap();
+    for function in ["first", "second"] {
+        let arguments = ["--from", "synth"];
+        let wanted = ["8 of 8 calls returned with all registers preserved"];
+        tells(&call(function, &arguments, file), 0, &wanted);
+    }
+    // Nor is a file told that was made meanwhile.
+    let wanted = format!("{file} has no function third");
+    tells(&call("third", &[], file), 2, &[&wanted]);
+}
+
+#[test]
+fn the_report_for_programs() {
+    let arguments = ["--format", "json", "--seed", "9", "--arg", "3"];
+    let output = call("crashes", &arguments, &source("called.s"));
+    tells(&output, 1, &[]);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["schema"], "unspool.check-call");
+    assert_eq!(
+        (&document["function"], &document["seed"]),
+        (&"crashes".into(), &9.into())
+    );
+    let first = &document["calls"][0];
+    assert_eq!(
+        (&first["end"], &first["signal"]),
+        (&"signal".into(), &"SIGSEGV".into())
+    );
+    assert_eq!(
+        (&first["at"]["function"], &first["at"]["offset"]),
+        (&"crashes".into(), &1.into())
+    );
+    assert_eq!(first["at"]["file"], source("called.s"));
+    assert_eq!(first["arguments"]["rdi"], "0x3");
+    let function = &document["files"][0]["functions"][0];
+    assert_eq!(
+        (&function["entered"], &function["rows_executed"]),
+        (&8.into(), &2.into())
+    );
+    let output = call("loses", &["--format", "json"], &source("called.s"));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lost = &document["calls"][0]["lost"];
+    assert_eq!(document["calls"][0]["end"], "returned");
+    assert_eq!(
+        (&lost[1]["register"], &lost[1]["found"]),
+        (&"r12".into(), &"0x1".into())
+    );
+}
+
+#[test]
+fn what_cannot_be_called() {
+    let file = source("asm.s");
+    for (function, arguments, words) in [
+        ("no_such", &[][..], "has no function no_such"),
+        (
+            "right",
+            &["--arg", "many"],
+            "is not a value: write `pointer`",
+        ),
+        ("right", &["--arg", "9-3"], "9 is greater than 3"),
+        ("right", &["--format", "sarif"], "it is text or json"),
+        ("right", &["/bin/true"], "--call takes one file"),
+        ("right", &["--run"], "cannot be used with"),
+    ] {
+        tells(&call(function, arguments, &file), 2, &[words]);
+    }
+    tells(&call("f", &[], "/dev/null"), 2, &["/dev/null"]);
+}

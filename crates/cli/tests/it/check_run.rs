@@ -1,0 +1,211 @@
+//! `unspool check --run`, as a user calls it.
+#![cfg(target_arch = "x86_64")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+use unspool_testing::tool;
+use xtask::programs;
+
+use crate::harness;
+
+/// The programs that the tests of the crate `step` run.
+fn build() -> PathBuf {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../step/tests/programs");
+    let mut compiler = tool("gcc");
+    compiler.args(["-O1", "-g", "-pthread"]);
+    let assembly = sources.join("asm.s").to_string_lossy().into_owned();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    programs::build(compiler, &sources.join("cases.c"), &[assembly], folder).unwrap()
+}
+
+fn run(arguments: &[&str], command: &[&str]) -> Output {
+    harness::unspool()
+        .args(["check", "--run"])
+        .args(arguments)
+        .arg("--")
+        .args(command)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn what_is_wrong_is_told_beside_the_code() {
+    let program = build();
+    let program = program.to_str().unwrap();
+    let output = run(&[], &[program, "wrong"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(text(&output.stdout), "");
+    let told = text(&output.stderr);
+    for words in [
+        "refuted CFI001 the CFA is rsp+16, and declared rsp+8: in wrong+0x1",
+        "mov %edi, %ebx declared rsp+8 is rsp+16",
+        ".cfi_adjust_cfa_offset 8",
+        "1 of 22 functions called",
+        "functions from compilers, left out: ",
+    ] {
+        assert!(told.contains(words), "`{words}` is not in:\n{told}");
+    }
+    // The source line is that behind the push.
+    let source = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../step/tests/programs/asm.s"
+    ));
+    let source = source.unwrap();
+    let lines = source.lines().enumerate();
+    let mut lines = lines.skip_while(|(_, line)| *line != "wrong:");
+    let (behind, _) = lines.find(|(_, line)| line.starts_with("\tmov")).unwrap();
+    let place = format!("asm.s:{}: refuted CFI001", behind + 1);
+    assert!(told.contains(&place), "`{place}` is not in:\n{told}");
+}
+
+#[test]
+fn the_report_for_programs() {
+    let program = build();
+    let report = program.with_extension("json");
+    let arguments = ["--format", "json", "-o", report.to_str().unwrap()];
+    let output = run(&arguments, &[program.to_str().unwrap(), "wrong"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let document: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    assert_eq!(document["schema"], "unspool.check-run");
+    let file = &document["files"][0];
+    let functions = file["functions"].as_array().unwrap();
+    let named = |name: &str| functions.iter().find(|f| f["name"] == name).unwrap();
+    assert_eq!(named("wrong")["entered"], 1);
+    assert_eq!(named("wrong")["rows_executed"], 1);
+    assert_eq!(named("right")["entered"], 0);
+    // Three rows: at the entry, behind the push, behind the pop.
+    let never = named("right")["rows_never_executed"].as_array().unwrap();
+    assert_eq!(never.len(), 3);
+    assert_eq!(file["findings"][0]["code"], "CFI001");
+    assert_eq!(file["findings"][0]["places"], 3);
+    // Those of the program in C, `main` one of them.
+    assert!(file["functions_left_out"].as_u64().unwrap() > 20);
+}
+
+#[test]
+fn a_right_program_ends_with_0_and_keeps_its_output() {
+    let program = build();
+    let output = run(
+        &["--function", "right"],
+        &[program.to_str().unwrap(), "longjmps"],
+    );
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(
+        text(&output.stderr).ends_with("1 of 1 functions called, 3 of 3 rows executed: 0 findings")
+    );
+    let output = run(&["--module", "libc"], &["/bin/echo", "passed on"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(text(&output.stdout), "passed on");
+}
+
+#[test]
+fn rows_made_of_the_code() {
+    let program = build();
+    let program = program.to_str().unwrap();
+    let from_code = ["--from", "synth"];
+    let output = run(&from_code, &[program, "wrong"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = run(&from_code, &[program, "misleads"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("the CFA is rsp+8, and declared rsp+16: in misleads+"),
+        "{told}"
+    );
+    let output = run(&from_code, &[program, "moves"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let told = text(&output.stderr);
+    assert!(
+        // Not the last one: functions return.
+        told.ends_with("2 executed instructions have no row"),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_makes_less_of_the_result_is_said() {
+    let program = build();
+    let program = program.to_str().unwrap();
+    let output = run(&[], &[program, "ends"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stderr).contains("the command failed: exit status: 7"));
+    // Not what was asked for was done.
+    let output = run(&[], &[program, "nothing"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("none of the 22 functions in scope was called"));
+    let output = run(&["--time-limit", "1"], &[program, "endless"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("had not ended after 1 seconds and was killed"));
+}
+
+/// The issue: "3 of 3 rows" was said of a function that went a way later that nobody looked at.
+#[test]
+fn functions_that_were_let_be_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let c = "long f(long); int main(void) { for (long i = 0; i < 2000; i++) f(i == 1000); return 0; }\n";
+    let asm = "\t.globl f\n\t.type f, @function\nf:\t.cfi_startproc\n\ttest %rdi, %rdi\n\tjne 1f\n\tret\n1:\tpush %rax\n\tpop %rax\n\tret\n\t.cfi_endproc\n\
+        \t.size f, . - f\n\t.section .note.GNU-stack,\"\",@progbits\n";
+    std::fs::write(folder.path().join("main.c"), c).unwrap();
+    std::fs::write(folder.path().join("f.s"), asm).unwrap();
+    let mut cc = tool("gcc");
+    cc.args(["-g", "-o", "often", "main.c", "f.s"])
+        .current_dir(&folder);
+    assert!(cc.status().unwrap().success());
+    let run = |arguments: &[&str]| {
+        let mut unspool = harness::unspool();
+        unspool
+            .args(["check", "--run"])
+            .args(arguments)
+            .args(["--", "./often"]);
+        text(&unspool.current_dir(&folder).output().unwrap().stderr)
+    };
+    let told = run(&[]);
+    // And the program by the name that it was given by.
+    assert!(
+        told.starts_with("./often: 1 of 1 functions called"),
+        "{told}"
+    );
+    assert!(
+        told.contains("were compared (--visits K compares more): f"),
+        "{told}"
+    );
+    let document: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();
+    assert_eq!(document["files"][0]["functions"][0]["let_be"], true);
+    let told = run(&["--visits", "100000"]);
+    assert!(
+        told.contains("refuted CFI001") && !told.contains("let be"),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_cannot_be_run() {
+    for (arguments, command, words) in [
+        (&[][..], &["/dev/null"][..], "cannot run /dev/null"),
+        (
+            &["--function", "no_such"],
+            &["/bin/true"],
+            "no module has a function no_such",
+        ),
+        (
+            &["--module", "libno.so"],
+            &["/bin/true"],
+            "no module libno.so was loaded",
+        ),
+        (&[], &[], "required"),
+    ] {
+        let output = run(arguments, command);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let told = text(&output.stderr);
+        assert!(told.contains(words), "`{words}` is not in:\n{told}");
+    }
+}

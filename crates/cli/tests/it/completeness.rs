@@ -1,0 +1,268 @@
+//! What `unspool record` says of stacks that it cannot follow to their root, and whether it helps.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+use unspool_testing::{command, tool};
+
+use crate::harness;
+
+struct Built {
+    folder: PathBuf,
+}
+
+impl Built {
+    /// The program and its library; both say how their code is unwound, or neither does.
+    fn new(test: &str, is_described: bool) -> Built {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("completeness-{test}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/unknown.c");
+        let described = is_described.then_some("-DDESCRIBED");
+        let build = |arguments: &[&str]| {
+            let mut gcc = tool("gcc");
+            gcc.args(["-O2", "-fomit-frame-pointer", source]);
+            gcc.args(described).args(arguments).current_dir(&folder);
+            let output = gcc.output().unwrap_or_else(|error| {
+                panic!("cannot run gcc: {error}; install the Debian package gcc")
+            });
+            assert!(output.status.success(), "{output:?}");
+        };
+        // Neither compiler nor linker make a table by themselves.
+        let bare = [
+            "-fno-asynchronous-unwind-tables",
+            "-Wl,--no-ld-generated-unwind-info",
+        ];
+        let library = [
+            "-shared",
+            "-fPIC",
+            "-nostdlib",
+            "-DLIBRARY",
+            "-o",
+            "libbare.so",
+        ];
+        build(&[&bare[..], &library].concat());
+        build(&["-o", "unknown", "./libbare.so"]);
+        Built { folder }
+    }
+
+    fn unspool(&self, arguments: &[&str]) -> Output {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        output
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = harness::unspool();
+        command.args(arguments).current_dir(&self.folder);
+        command.env("XDG_CACHE_HOME", self.folder.join("cache"));
+        command.stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// What is said of a recording of the program, which works in one way; as a document and as text.
+    fn record(&self, way: &str) -> (Value, String) {
+        let record = [
+            "record",
+            "--format",
+            "json",
+            "-o",
+            way,
+            "--",
+            "./unknown",
+            way,
+        ];
+        let output = self.unspool(&record);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(output.stdout.is_empty());
+        let document: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(document["schema"], "unspool.record");
+        assert_eq!(document["profile"], way);
+        assert_eq!(document["status"], 0);
+        let report = self.unspool(&["report", "--tree", "none", way]);
+        (document, String::from_utf8(report.stdout).unwrap())
+    }
+}
+
+/// The reason, its module, and words of what is advised.
+type Advised = (&'static str, Option<&'static str>, &'static str);
+
+fn check(built: &Built, way: &str, advised: Option<Advised>) {
+    let (document, text) = built.record(way);
+    let completeness = &document["completeness"];
+    let number = |name: &str| completeness[name].as_u64().unwrap();
+    // A sample at the end of a process finds no memory, and so no stack of its user.
+    let samples = number("stacks") + number("no_user_registers");
+    assert_eq!(document["samples"], samples, "{document}");
+    assert!(number("stacks") > 50, "{document}");
+    let advice = completeness["advice"].as_array().unwrap();
+    let Some((code, module, words)) = advised else {
+        assert!(number("incomplete") * 100 < number("stacks"), "{document}");
+        assert!(
+            advice.is_empty() && !text.contains(" of stacks: "),
+            "{text}"
+        );
+        return;
+    };
+    assert!(number("incomplete") * 2 > number("stacks"), "{document}");
+    let (reason, advice) = (&completeness["reasons"][0], &advice[0]);
+    for said in [reason, advice] {
+        assert_eq!(said["code"], code, "{document}");
+        assert_eq!(said["samples"], reason["samples"]);
+    }
+    let path = module.map(|name| built.folder.join(name).to_str().unwrap().to_owned());
+    assert_eq!(advice["module"].as_str(), path.as_deref());
+    let told = advice["text"].as_str().unwrap();
+    assert!(told.contains(words), "{told}");
+    let line = text.lines().find(|line| line.contains(" of stacks: "));
+    assert!(line.unwrap().ends_with(told), "{text}");
+}
+
+#[test]
+fn advice_names_what_is_missing() {
+    let built = Built::new("missing", false);
+    let hole = ("hole", Some("unknown"), ".cfi directives");
+    check(&built, "assembler", Some(hole));
+    let no_table = (
+        "no-table",
+        Some("libbare.so"),
+        "-fasynchronous-unwind-tables",
+    );
+    check(&built, "library", Some(no_table));
+    let made = ("no-module", None, "frame pointers");
+    check(&built, "made", Some(made));
+}
+
+/// Whoever does what was advised has complete stacks.
+#[test]
+fn advice_helps() {
+    let built = Built::new("there", true);
+    check(&built, "assembler", None);
+    check(&built, "library", None);
+    check(&built, "made-with-frame-pointer", None);
+}
+
+/// A command that cannot be run costs nobody the last profile.
+#[test]
+fn no_command_no_profile() {
+    let built = Built::new("command", true);
+    let path = built.folder.join("last");
+    fs::write(&path, "the last profile").unwrap();
+    for (command, status) in [("/nonexistent", 127), ("/etc/passwd", 126)] {
+        let mut unspool = harness::unspool();
+        unspool.args(["record", "-o", "last", "--", command]);
+        let output = unspool.current_dir(&built.folder).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(&format!("cannot run {command}: ")), "{said}");
+        assert!(!said.contains("existed"), "{said}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "the last profile");
+        assert!(!built.folder.join("last.old").exists());
+    }
+}
+
+/// Signals that end no recording are the command's.
+#[test]
+fn other_signals_are_passed_on() {
+    let built = Built::new("signals", true);
+    let script = "trap 'exit 5' USR2; kill -USR2 $PPID; while :; do sleep 0.01; done";
+    let output = built.run(&["record", "-o", "signals", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+}
+
+/// A command that was begun for events that cannot be had does not run, and says nothing.
+#[test]
+fn without_events_nothing_runs() {
+    let built = Built::new("events", true);
+    for _ in 0..8 {
+        let record = [
+            "record",
+            "-F",
+            "4000000000",
+            "-o",
+            "none",
+            "--",
+            "touch",
+            "ran",
+        ];
+        let output = built.run(&record);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!said.contains("runtime error"), "{said}");
+        assert!(!built.folder.join("ran").exists());
+    }
+}
+
+/// Without a command, the document is what standard output has; and notices are in it.
+#[test]
+fn the_document_of_a_process() {
+    let built = Built::new("process", true);
+    let mut running = command("sleep").arg("1000").spawn().unwrap();
+    fs::write(built.folder.join("old"), "what was there").unwrap();
+    let pid = running.id().to_string();
+    let record = [
+        "record", "--format", "json", "-d", "0.2", "-o", "old", "-p", &pid,
+    ];
+    let output = built.unspool(&record);
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["schema"], "unspool.record");
+    assert_eq!(
+        (&document["status"], &document["lost"]),
+        (&Value::Null, &0.into())
+    );
+    assert!(document["seconds"].as_f64().unwrap() >= 0.2);
+    assert_eq!(document["command"].as_array().unwrap().len(), 0);
+    let notices = document["notices"].as_array().unwrap();
+    let moved = "old existed: it is now old.old";
+    assert!(notices.iter().any(|notice| notice == moved), "{document}");
+    // It is asleep, and has no samples.
+    assert_eq!(document["completeness"]["stacks"], 0);
+}
+
+/// musl is built without tables, and the program's are stripped: where callers are, its code says.
+#[test]
+fn a_static_program_without_any_table_is_complete() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("completeness-musl");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/sorts.c");
+    let run = |program: &str, package: &str, arguments: &[&str]| {
+        let output = command(program)
+            .args(arguments)
+            .current_dir(&folder)
+            .output();
+        let output = output.unwrap_or_else(|error| {
+            panic!("cannot run {program}: {error}; install the Debian package {package}")
+        });
+        assert!(output.status.success(), "{output:?}");
+    };
+    run(
+        "musl-gcc",
+        "musl-tools",
+        &["-O2", "-static", "-o", "sorts", source],
+    );
+    run(
+        "strip",
+        "binutils",
+        &["-R", ".eh_frame", "-R", ".eh_frame_hdr", "sorts"],
+    );
+    let built = Built { folder };
+    let output = built.unspool(&["record", "--format", "json", "-o", "p", "--", "./sorts"]);
+    let document: Value = serde_json::from_slice(&output.stderr).unwrap();
+    let completeness = &document["completeness"];
+    let number = |name: &str| completeness[name].as_u64().unwrap();
+    assert!(number("stacks") > 50, "{document}");
+    assert!(
+        number("complete") * 100 >= number("stacks") * 99,
+        "{document}"
+    );
+    assert_eq!(number("guessed"), 0, "{document}");
+    // main, qsort and what it calls: most stacks have five frames.
+    let synthesized = completeness["frames"]["synthesized"].as_u64().unwrap();
+    assert!(synthesized > 3 * number("stacks"), "{document}");
+}

@@ -1,0 +1,554 @@
+//! `unspool convert` as a user calls it, and what reads, checks and unwinds SFrame: held against binutils, which knows version 1
+//! in the release that is installed. Of newer binutils see `cargo xtask sframe-suite`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use unspool_testing::tool;
+
+use crate::harness;
+
+fn run(program: &str, arguments: &[&str], folder: &Path) -> Output {
+    tool(program)
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// The output of a command that must work.
+fn success(program: &str, arguments: &[&str], folder: &Path) -> String {
+    let output = run(program, arguments, folder);
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {}",
+        text(&output)
+    );
+    text(&output)
+}
+
+fn unspool(arguments: &[&str], folder: &Path) -> Output {
+    harness::unspool_in(folder, arguments).output().unwrap()
+}
+
+fn source(name: &str) -> String {
+    format!("{}/tests/programs/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The program `sframe.c`, under the name `dies`, built with more options.
+fn program(options: &[&str]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let source = source("sframe.c");
+    let arguments = [&["-O2", "-o", "dies", &source][..], options].concat();
+    success("gcc", &arguments, folder.path());
+    folder
+}
+
+/// Rows as `(address, CFA, where the frame pointer is saved)`, of `readelf --sframe`. Those of `.plt`, which are of a block of
+/// 16 bytes, are there once for each block.
+fn rows_of_readelf(folder: &Path, file: &str) -> BTreeSet<(u64, String, String)> {
+    let listing = success("readelf", &["--sframe", file], folder);
+    let (mut start, mut size, mut is_block) = (0, 0, false);
+    let mut rows = BTreeSet::new();
+    for line in listing.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["func", "idx", _, "pc", "=", pc, "size", "=", bytes, "bytes"] => {
+                let pc = pc.trim_start_matches("0x").trim_end_matches(',');
+                start = u64::from_str_radix(pc, 16).unwrap();
+                size = bytes.parse().unwrap();
+            }
+            ["STARTPC[m]", ..] => is_block = true,
+            ["STARTPC", ..] => is_block = false,
+            [address, cfa, fp, _] if is_block => {
+                let first = start + u64::from_str_radix(address, 16).unwrap();
+                let blocks = (first..start + size).step_by(16);
+                rows.extend(blocks.map(|at| (at, (*cfa).to_owned(), (*fp).to_owned())));
+            }
+            [address, cfa, fp, _] => {
+                if let Ok(address) = u64::from_str_radix(address, 16) {
+                    rows.insert((address, (*cfa).to_owned(), (*fp).to_owned()));
+                }
+            }
+            _ => {}
+        }
+    }
+    rows
+}
+
+/// The same of `unspool show --from sframe`.
+fn rows_of_unspool(folder: &Path, file: &str) -> BTreeSet<(u64, String, String)> {
+    let shown = unspool(
+        &["show", "--from", "sframe", "--format", "json", file],
+        folder,
+    );
+    assert!(shown.status.success(), "{}", text(&shown));
+    let document: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let mut rows = BTreeSet::new();
+    for entry in document["entries"].as_array().unwrap() {
+        for row in entry["rows"].as_array().unwrap() {
+            let words: Vec<&str> = row["row"].as_str().unwrap().split_whitespace().collect();
+            let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
+            assert_eq!(value("ra="), Some("[cfa-8]"));
+            let cfa = value("cfa=r").unwrap().replacen("bp", "fp", 1);
+            let fp = value("rbp=").map_or("u".to_owned(), |saved| {
+                saved.replace("[cfa", "c").replace(']', "")
+            });
+            let address = row["address"].as_str().unwrap().trim_start_matches("0x");
+            rows.insert((u64::from_str_radix(address, 16).unwrap(), cfa, fp));
+        }
+    }
+    rows
+}
+
+#[test]
+fn sframe_of_the_assembler_is_read_as_readelf_reads_it() {
+    for options in [
+        &["-Wa,--gsframe"][..],
+        &["-Wa,--gsframe", "-fno-omit-frame-pointer"],
+        &["-Wa,--gsframe", "-O0"],
+    ] {
+        let folder = program(options);
+        let rows = rows_of_unspool(folder.path(), "dies");
+        assert!(rows.len() > 10, "{rows:?}");
+        assert_eq!(rows, rows_of_readelf(folder.path(), "dies"));
+    }
+}
+
+/// The rows of functions, with what only .eh_frame says taken away, by address.
+fn told(folder: &Path, file: &str, from: &str) -> Vec<(u64, String)> {
+    let shown = unspool(&["show", "--from", from, "--format", "json", file], folder);
+    assert!(shown.status.success(), "{}", text(&shown));
+    let document: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let mut rows = Vec::new();
+    for entry in document["entries"].as_array().unwrap() {
+        for row in entry["rows"].as_array().unwrap() {
+            let words = row["row"].as_str().unwrap().split_whitespace();
+            let is_told = |word: &&str| {
+                ["cfa=", "ra=", "rbp="]
+                    .iter()
+                    .any(|name| word.starts_with(name))
+            };
+            let told: Vec<&str> = words.filter(is_told).collect();
+            let address = row["address"].as_str().unwrap().trim_start_matches("0x");
+            rows.push((u64::from_str_radix(address, 16).unwrap(), told.join(" ")));
+        }
+    }
+    rows.sort();
+    // A row says nothing new if only what is not told differs.
+    rows.dedup_by(|next, before| next.1 == before.1);
+    rows
+}
+
+#[test]
+fn a_program_gets_a_section_that_readelf_knows_and_goes_back() {
+    let folder = program(&[]);
+    let path = folder.path();
+    for version in ["2", "3"] {
+        let arguments = [
+            "convert",
+            "dies",
+            "--to",
+            "sframe",
+            "--version",
+            version,
+            "--into",
+            "with",
+        ];
+        let said = text(&unspool(&arguments, path));
+        assert!(said.contains(&format!("as SFrame {version}: ")), "{said}");
+        let segments = success("readelf", &["--wide", "--segments", "with"], path);
+        assert!(segments.contains("GNU_SFRAME"), "{segments}");
+        // binutils 2.40 knows the section's type by its number only, 0x6ffffff4.
+        let sections = success("readelf", &["--wide", "--sections", "with"], path);
+        let line = sections.lines().find(|line| line.contains(" .sframe "));
+        assert!(
+            line.is_some_and(|line| line.contains("LOOS+0xffffff4")),
+            "{sections}"
+        );
+        // Each version says what the other says, as bytes and in the file.
+        let other = if version == "2" { "3" } else { "2" };
+        for (version, output) in [(version, "same.bytes"), (other, "other.bytes")] {
+            let arguments = [
+                "convert",
+                "with",
+                "--from",
+                "sframe",
+                "--to",
+                "sframe",
+                "--version",
+                version,
+                "-o",
+                output,
+            ];
+            let output = unspool(&arguments, path);
+            assert!(output.status.success(), "{}", text(&output));
+        }
+        success(
+            "objcopy",
+            &["--dump-section", ".sframe=section.bytes", "with", "copy"],
+            path,
+        );
+        let read = |name: &str| std::fs::read(path.join(name)).unwrap();
+        assert_eq!(read("same.bytes"), read("section.bytes"));
+        assert_ne!(read("other.bytes"), read("section.bytes"));
+        // Starts within .plt are told one by one.
+        let without_plt = |rows: Vec<(u64, String)>| {
+            rows.into_iter()
+                .filter(|(_, row)| !row.contains('{'))
+                .collect::<BTreeSet<_>>()
+        };
+        let own = without_plt(told(path, "with", "eh_frame"));
+        let sframe = without_plt(told(path, "with", "sframe"));
+        // Nothing but _start, whose caller nobody knows, and .plt differ.
+        let missing: Vec<_> = own.difference(&sframe).collect();
+        assert!(
+            missing.iter().all(|(_, row)| row.contains("ra=undefined")) && missing.len() <= 1,
+            "{missing:?}"
+        );
+        let checked = unspool(&["check", "with"], path);
+        assert!(checked.status.success(), "{}", text(&checked));
+    }
+}
+
+/// Without .eh_frame and .eh_frame_hdr.
+fn without_eh_frame(folder: &Path, from: &str, to: &str) {
+    let arguments = [
+        "--remove-section",
+        ".eh_frame",
+        "--remove-section",
+        ".eh_frame_hdr",
+        from,
+        to,
+    ];
+    success("objcopy", &arguments, folder);
+}
+
+/// The frames of the program where it dies: functions, how they were found, and which registers are known.
+fn frames(folder: &Path, program: &str) -> Vec<(String, String, BTreeSet<String>)> {
+    let program = format!("./{program}");
+    let arguments = [
+        "stack",
+        "--format",
+        "json",
+        "--registers",
+        "--no-cache",
+        "-o",
+        "stack.json",
+        "--",
+        &program,
+    ];
+    unspool(&arguments, folder);
+    let document = std::fs::read(folder.join("stack.json")).unwrap();
+    let document: Value = serde_json::from_slice(&document).unwrap();
+    let frames = document["threads"][0]["frames"].clone();
+    let frames = frames.as_array().unwrap().iter().map(|frame| {
+        let registers = frame["registers"].as_object().unwrap();
+        let known = registers.iter().filter(|(_, value)| !value.is_null());
+        (
+            frame["symbol"].as_str().unwrap_or_default().to_owned(),
+            frame["evidence"].as_str().unwrap_or_default().to_owned(),
+            known.map(|(name, _)| name.clone()).collect(),
+        )
+    });
+    frames.collect()
+}
+
+#[test]
+fn a_program_that_has_sframe_only_is_unwound_by_it() {
+    let folder = program(&[]);
+    let path = folder.path();
+    let arguments = ["convert", "dies", "--to", "sframe", "--into", "both"];
+    assert!(unspool(&arguments, path).status.success());
+    without_eh_frame(path, "both", "only");
+    let of_both = frames(path, "both");
+    let of_only = frames(path, "only");
+    let functions = |frames: &[(String, String, BTreeSet<String>)]| {
+        frames
+            .iter()
+            .map(|frame| frame.0.clone())
+            .collect::<Vec<_>>()
+    };
+    let names = functions(&of_both);
+    for name in ["innermost", "sorts", "main"] {
+        assert!(
+            names.iter().any(|found| found.starts_with(name)),
+            "{names:?}"
+        );
+    }
+    assert_eq!(functions(&of_only), names);
+    let place = names.iter().position(|name| name == "sorts").unwrap();
+    // Behind a frame of the program only what SFrame tells is known.
+    let (_, evidence, known) = &of_only[place + 1];
+    assert_eq!(evidence, &of_both[place + 1].1);
+    assert!(
+        known.contains("rsp") && known.contains("rbp") && !known.contains("rbx"),
+        "{known:?}"
+    );
+    assert!(of_both[place + 1].2.contains("rbx"));
+
+    // And it gets an .eh_frame again, which debuggers know.
+    let arguments = ["convert", "only", "--to", "eh_frame", "--into", "again"];
+    assert!(unspool(&arguments, path).status.success());
+    let commands = ["-batch", "-ex", "run", "-ex", "bt", "./again"];
+    let backtrace = success("gdb", &commands, path);
+    for name in ["innermost", "compare", "sorts", "main"] {
+        assert!(backtrace.contains(name), "{backtrace}");
+    }
+    let refused = unspool(
+        &["convert", "both", "--to", "eh_frame", "--into", "x"],
+        path,
+    );
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused).contains("it has an .eh_frame, which says more"));
+}
+
+/// Findings of `.sframe`: codes and messages.
+fn findings(folder: &Path, file: &str) -> Vec<(String, String)> {
+    let output = unspool(&["check", "--format", "json", file], folder);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = document["files"][0]["findings"].as_array().unwrap().iter();
+    let findings = findings.map(|finding| {
+        let word = |name: &str| finding[name].as_str().unwrap_or_default().to_owned();
+        let said = ["subject", "computed", "declared"].map(word);
+        (
+            word("code"),
+            said.join("; ").trim_end_matches("; ").to_owned(),
+        )
+    });
+    findings
+        .filter(|(code, _)| code.as_str() >= "CFI016")
+        .collect()
+}
+
+/// gold knows no SFrame and puts sections one behind the other.
+#[test]
+fn concatenated_sections_are_told_and_mended() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    for (name, file) in [("sframe", "sframe.c"), ("sorts", "cold.c")] {
+        let arguments = [
+            "-O2",
+            "-c",
+            "-Wa,--gsframe",
+            "-o",
+            &format!("{name}.o"),
+            &source(file),
+        ];
+        success("gcc", &arguments, path);
+    }
+    success(
+        "objcopy",
+        &["--redefine-sym", "main=other", "sorts.o"],
+        path,
+    );
+    success(
+        "gcc",
+        &["-fuse-ld=gold", "-o", "concatenated", "sframe.o", "sorts.o"],
+        path,
+    );
+    success(
+        "gcc",
+        &["-fuse-ld=bfd", "-o", "merged", "sframe.o", "sorts.o"],
+        path,
+    );
+    let told = findings(path, "concatenated");
+    assert!(
+        told.iter()
+            .any(|(code, message)| code == "CFI018" && message.contains("another header")),
+        "{told:?}"
+    );
+    let arguments = [
+        "convert",
+        "concatenated",
+        "--from",
+        "sframe",
+        "--to",
+        "sframe",
+        "--into",
+        "mended",
+    ];
+    let said = text(&unspool(&arguments, path));
+    assert!(said.contains("1 more headers"), "{said}");
+    let told = findings(path, "mended");
+    assert!(told.iter().all(|(code, _)| code == "CFI017"), "{told:?}");
+    // GNU ld merges them: functions of the same names have the same rows.
+    let rows = |file: &str| {
+        let shown = unspool(
+            &["show", "--from", "sframe", "--format", "json", file],
+            path,
+        );
+        let document: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        let mut rows = BTreeSet::new();
+        for entry in document["entries"].as_array().unwrap() {
+            let number = |value: &Value| {
+                u64::from_str_radix(value.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
+            };
+            let start = number(&entry["start"]);
+            let symbol = entry["symbol"].as_str().unwrap_or_default().to_owned();
+            for row in entry["rows"].as_array().unwrap() {
+                let distance = number(&row["address"]) - start;
+                rows.insert((symbol.clone(), distance, row["row"].to_string()));
+            }
+        }
+        rows.retain(|(symbol, ..)| !symbol.is_empty() && !symbol.contains("plt"));
+        rows
+    };
+    assert!(rows("merged").len() > 5);
+    assert_eq!(rows("mended"), rows("merged"));
+}
+
+#[test]
+fn functions_that_are_left_out_and_wrong_rows_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let object = |name: &str, file: &str, more: &[&str]| {
+        let (output, source) = (format!("{name}.o"), source(file));
+        let arguments = [&["-O2", "-c", "-o", &output, &source][..], more].concat();
+        success("gcc", &arguments, path);
+    };
+    object("with", "sframe.c", &["-Wa,--gsframe"]);
+    object("without", "cold.c", &[]);
+    success(
+        "objcopy",
+        &["--redefine-sym", "main=other", "without.o"],
+        path,
+    );
+    success("gcc", &["-o", "part", "with.o", "without.o"], path);
+    let told = findings(path, "part");
+    assert!(
+        matches!(told.as_slice(), [(code, message)] if code == "CFI017" && message.contains("functions of .eh_frame have no row in .sframe")),
+        "{told:?}"
+    );
+
+    // One byte of a row changed, as a linker that is wrong would have it.
+    let folder = program(&[]);
+    let path = folder.path();
+    assert!(
+        unspool(
+            &["convert", "dies", "--to", "sframe", "--into", "right"],
+            path
+        )
+        .status
+        .success()
+    );
+    assert_eq!(findings(path, "right"), []);
+    success(
+        "objcopy",
+        &["--dump-section", ".sframe=bytes", "right", "copy"],
+        path,
+    );
+    let section = std::fs::read(path.join("bytes")).unwrap();
+    let mut file = std::fs::read(path.join("right")).unwrap();
+    let at = file
+        .windows(section.len())
+        .position(|window| window == section)
+        .unwrap();
+    // The last row of the last function: its info byte has one word, the CFA's offset.
+    let last = at + section.len() - 1;
+    assert_eq!(file[last], 8);
+    file[last] = 16;
+    std::fs::write(path.join("wrong"), file).unwrap();
+    let told = findings(path, "wrong");
+    assert!(
+        matches!(told.as_slice(), [(code, message)] if code == "CFI016"
+            && message == "the CFA; rsp+8 in .eh_frame; rsp+16 in .sframe"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn converted_programs_of_the_distribution_have_no_findings() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    for program in [
+        "/usr/bin/ls",
+        "/usr/bin/gcc",
+        "/usr/bin/perl",
+        "/usr/bin/git",
+        "/usr/bin/gdb",
+        "/usr/bin/readelf",
+        "/usr/bin/xz",
+        "/usr/bin/tmux",
+        "/usr/bin/strace",
+    ] {
+        for version in ["2", "3"] {
+            let arguments = [
+                "convert",
+                program,
+                "--to",
+                "sframe",
+                "--version",
+                version,
+                "--into",
+                "converted",
+            ];
+            let converted = unspool(&arguments, path);
+            assert!(
+                converted.status.success(),
+                "{program}: {}",
+                text(&converted)
+            );
+            let told = findings(path, "converted");
+            assert!(told.is_empty(), "{program}: {told:?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_converted_is_refused_with_what_helps() {
+    let folder = program(&["-c"]);
+    let path: PathBuf = folder.path().to_owned();
+    for (arguments, message) in [
+        (
+            &["dies", "--to", "sframe"][..],
+            "its addresses are not final; link it first",
+        ),
+        (
+            &["/usr/lib32/libc.so.6", "--to", "sframe"],
+            "SFrame is for x86-64, AArch64 and big-endian s390x only",
+        ),
+        (&["/usr/bin/true", "--to", "eh_frame"], "no .sframe"),
+        (
+            &["/usr/bin/true", "--to", "sframe", "--version", "1"],
+            "possible values: 2, 3",
+        ),
+    ] {
+        let arguments = [&["convert"], arguments].concat();
+        let output = unspool(&arguments, &path);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let said = text(&output);
+        assert!(said.contains(message), "{said}");
+    }
+    let document = unspool(
+        &[
+            "convert",
+            "/lib/x86_64-linux-gnu/libc.so.6",
+            "--to",
+            "sframe",
+            "--format",
+            "json",
+        ],
+        &path,
+    );
+    let document: Value = serde_json::from_slice(&document.stdout).unwrap();
+    let number = |name: &str| document[name].as_u64().unwrap();
+    assert_eq!(
+        number("entries"),
+        number("plain") + number("flexible") + number("incomplete")
+    );
+    assert!(document["written"].is_null() && number("bytes") > 100_000);
+    let left_out = document["left_out"].as_array().unwrap();
+    let of_setcontext = |entry: &Value| {
+        entry["function"].as_str() == Some("setcontext")
+            && entry["why"] == "the stack pointer has a rule of its own"
+    };
+    assert!(left_out.iter().any(of_setcontext), "{left_out:?}");
+}

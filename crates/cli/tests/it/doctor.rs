@@ -1,0 +1,376 @@
+//! `unspool doctor` against `sysctl`, against what `perf` can count, and against what `unspool record`
+//! does; as the user who runs the test and, if that is root, as another one.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+use unspool_testing::{command, tool};
+
+/// A user whom nothing else belongs to: what a user may lock in memory is counted for all of the user's
+/// processes together.
+fn somebody() -> u32 {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    100_000 + std::process::id() % 10_000 * 10 + COUNT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Somebody who runs programs.
+struct User {
+    /// What runs a program as this user, before its name.
+    prefix: Vec<String>,
+    /// A copy of the program where this user may execute it.
+    unspool: PathBuf,
+    folder: PathBuf,
+}
+
+impl User {
+    /// The user who runs the test, and somebody without rights if that is root.
+    fn all(test: &str) -> Vec<User> {
+        let id = output(command("id").arg("-u"), "coreutils");
+        let other = somebody();
+        let mut prefixes = vec![vec![]];
+        if text(&id.stdout) == "0\n" {
+            let (user, group) = (format!("--reuid={other}"), format!("--regid={other}"));
+            prefixes.push(vec!["setpriv".into(), user, group, "--clear-groups".into()]);
+        }
+        let user = |(n, prefix): (usize, Vec<String>)| {
+            // Where every user can get to, unlike the folder of the build.
+            let name = format!("unspool-doctor-{}-{test}-{n}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            fs::create_dir(&folder).unwrap();
+            let unspool = folder.join("unspool");
+            fs::copy(env!("CARGO_BIN_EXE_unspool"), &unspool).unwrap();
+            fs::set_permissions(&unspool, fs::Permissions::from_mode(0o755)).unwrap();
+            if !prefix.is_empty() {
+                chown(&folder, Some(other), Some(other)).unwrap();
+            }
+            User {
+                prefix,
+                unspool,
+                folder,
+            }
+        };
+        let users: Vec<User> = prefixes.into_iter().enumerate().map(user).collect();
+        // perf mounts tracefs where it is not mounted and it may: before any test has looked.
+        static MOUNTED: Once = Once::new();
+        MOUNTED.call_once(|| {
+            for user in &users {
+                perf_counts(user, &["-e", "sched:sched_switch"]);
+            }
+        });
+        users
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut words = self.prefix.iter().map(String::as_str).chain([program]);
+        let mut command = command(words.next().unwrap());
+        command.args(words).current_dir(&self.folder);
+        command.env("HOME", &self.folder).env("LC_ALL", "C");
+        command.env_remove("XDG_CACHE_HOME");
+        command.env_remove("DEBUGINFOD_URLS");
+        command
+    }
+
+    fn unspool(&self, arguments: &[&str]) -> Output {
+        let mut command = self.command(self.unspool.to_str().unwrap());
+        output(command.args(arguments), "util-linux")
+    }
+
+    /// What it says, as the user sees it.
+    fn doctor(&self) -> Report {
+        Report::of(&self.unspool(&["doctor", "--format", "json"]))
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+struct Report(Value);
+
+impl Report {
+    fn of(output: &Output) -> Report {
+        assert_eq!(text(&output.stderr), "");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["schema"], "unspool.doctor");
+        let status = if report["record_works"] == true { 0 } else { 1 };
+        assert_eq!(output.status.code(), Some(status), "{report}");
+        Report(report)
+    }
+
+    fn checks(&self) -> &[Value] {
+        self.0["checks"].as_array().unwrap()
+    }
+
+    fn check(&self, code: &str) -> &Value {
+        let check = self.checks().iter().find(|check| check["code"] == code);
+        check.unwrap_or_else(|| panic!("no {code} in {}", self.0))
+    }
+}
+
+fn output(command: &mut Command, package: &str) -> Output {
+    let output = command.output();
+    output.unwrap_or_else(|error| {
+        panic!("cannot run {command:?}: {error}; install the Debian package {package}")
+    })
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// What `sysctl` says of a setting; `None` if there is none.
+fn sysctl(name: &str) -> Option<String> {
+    let output = output(tool("sysctl").args(["-n", name]), "procps");
+    let is_there = output.status.success();
+    is_there.then(|| text(&output.stdout).trim().to_owned())
+}
+
+#[test]
+fn settings_are_those_of_sysctl() {
+    for user in User::all("settings") {
+        let report = user.doctor();
+        let settings = report.checks().iter().filter_map(|check| {
+            let name = check["subject"].as_str().unwrap();
+            name.starts_with("kernel.").then_some((name, check))
+        });
+        let mut count = 0;
+        for (name, check) in settings {
+            let value = sysctl(name).unwrap_or("not there".to_owned());
+            // The kernel lowers it when it finds that sampling takes too long.
+            let is_same = check["value"] == value || name.ends_with("max_sample_rate");
+            assert!(is_same, "{name}={value}: {check}");
+            count += 1;
+        }
+        assert_eq!(count, 6);
+    }
+}
+
+/// Whether perf counts an event, of a process of the same user or of all.
+fn perf_counts(user: &User, arguments: &[&str]) -> bool {
+    let mut perf = user.command("perf");
+    perf.args(["stat", "-x,"]).args(arguments).arg("true");
+    let output = output(&mut perf, "linux-perf");
+    let said = text(&output.stderr).to_owned() + text(&output.stdout);
+    output.status.success() && !said.contains("<not supported>")
+}
+
+#[test]
+fn what_can_be_opened_is_what_perf_counts() {
+    for user in User::all("events") {
+        let report = user.doctor();
+        let events = report
+            .checks()
+            .iter()
+            .filter(|check| check["code"] == "event");
+        let mut count = 0;
+        for check in events {
+            let name = check["subject"].as_str().unwrap();
+            let value = check["value"].as_str().unwrap();
+            let (is_open, is_partial) = match value {
+                "can be opened" => (true, false),
+                "can be opened, without the kernel's work" => (true, true),
+                "cannot be opened" => (false, false),
+                value => panic!("{value}"),
+            };
+            assert_eq!(perf_counts(&user, &["-e", name]), is_open, "{check}");
+            // Of what the machine has, `:k` asks for the kernel's part; tracepoints have no parts.
+            if is_open && !name.contains(':') {
+                let kernel = format!("{name}:k");
+                assert_eq!(perf_counts(&user, &["-e", &kernel]), !is_partial, "{check}");
+            }
+            count += 1;
+        }
+        assert_eq!(count, 7);
+        let everything = report.check("all");
+        let counts = perf_counts(&user, &["-a", "-e", "cpu-clock"]);
+        assert_eq!(everything["value"] == "works", counts, "{everything}");
+    }
+}
+
+/// What is said to work works, and what does not names the same remedy.
+#[test]
+fn refusals_name_the_same_remedy() {
+    for user in User::all("refusals") {
+        let report = user.doctor();
+        for (arguments, check) in [
+            (&["-e", "cpu-clock"][..], report.check("record")),
+            (&["--off-cpu"], report.check("paranoid")),
+            (&["--all", "-d", "0.1"], report.check("all")),
+            (&["-e", "sched:sched_switch"], report.check("tracefs")),
+        ] {
+            let mut words = ["record"]
+                .iter()
+                .chain(arguments)
+                .copied()
+                .collect::<Vec<_>>();
+            if !arguments.contains(&"--all") {
+                words.extend(["--", "true"]);
+            }
+            let recorded = user.unspool(&words);
+            let said = text(&recorded.stderr);
+            let works = recorded.status.success();
+            match check["code"].as_str() {
+                // The setting keeps a user from more than this option.
+                Some("paranoid") if works => {}
+                _ => assert_eq!(works, check["state"] == "ok", "{check}: {said}"),
+            }
+            if !works {
+                let remedy = check["remedy"].as_str().unwrap();
+                assert!(said.contains(remedy), "{check}: {said}");
+                let command = check["command"].as_str().unwrap();
+                assert!(remedy.contains(command), "{check}");
+            }
+        }
+        // What is left out is said, too.
+        let recorded = user.unspool(&["record", "--", "true"]);
+        let paranoid = report.check("paranoid");
+        let is_partial = text(&recorded.stderr).contains("without the kernel's frames");
+        let expected = paranoid["command"] == "sudo sysctl kernel.perf_event_paranoid=1";
+        assert_eq!(is_partial, expected, "{paranoid}");
+        let remedy = paranoid["remedy"].as_str();
+        assert!(!is_partial || text(&recorded.stderr).contains(remedy.unwrap()));
+    }
+}
+
+/// A recorder at work, killed at the end.
+struct Recorder(Child);
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// The sizes of the rings that a process has mapped, in KiB, without their first page.
+fn mapped_rings(pid: u32) -> Vec<u64> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let rings = maps.lines().filter(|line| line.contains("[perf_event]"));
+    let size = |line: &str| {
+        let (range, _) = line.split_once(' ').unwrap();
+        let (start, end) = range.split_once('-').unwrap();
+        let number = |text| u64::from_str_radix(text, 16).unwrap();
+        (number(end) - number(start)) / 1024 - 4
+    };
+    rings.map(size).collect()
+}
+
+/// Rings are of one size, the one that is said, and no larger ones could be had.
+#[test]
+fn rings_are_as_large_as_they_can_be() {
+    for user in User::all("rings") {
+        let mut command = user.command(user.unspool.to_str().unwrap());
+        command.args(["record", "-d", "60", "--", "sleep", "60"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let recorder = Recorder(command.spawn().unwrap());
+        let profile = user.folder.join("unspool.prof");
+        // The profile is begun when the rings are there.
+        while fs::metadata(&profile).map_or(0, |file| file.len()) == 0 {
+            std::thread::yield_now();
+        }
+        let rings = mapped_rings(recorder.0.id());
+        drop(recorder);
+        let (tasks, samples): (Vec<u64>, Vec<u64>) = rings.iter().partition(|kib| **kib == 256);
+        let size = samples[0];
+        assert!(samples.iter().all(|kib| *kib == size), "{rings:?}");
+
+        let report = user.doctor();
+        let check = report.check("ring-memory");
+        let meaning = check["meaning"].as_str().unwrap().replace(',', "");
+        let said = format!("record: {} rings of {size} KiB", samples.len());
+        assert!(meaning.starts_with(&said), "{said}: {check}");
+
+        // Beside what the user may lock, the kernel gives a part for each processor.
+        let cpus = samples.len() as u64;
+        let all = |size| tasks.len() as u64 * 260 + cpus * (size + 4);
+        let limit = output(user.command("sh").args(["-c", "ulimit -l"]), "dash");
+        let is_root = user.prefix.is_empty();
+        if let (Ok(locked), false) = (text(&limit.stdout).trim().parse::<u64>(), is_root) {
+            let each: u64 = sysctl("kernel.perf_event_mlock_kb")
+                .unwrap()
+                .parse()
+                .unwrap();
+            let limit = locked + each * cpus;
+            assert!(all(size) <= limit, "{rings:?} {limit}");
+            assert!(
+                all(2 * size) > limit || size == 16 << 10,
+                "{rings:?} {limit}"
+            );
+        }
+    }
+}
+
+/// Where `record` cannot work, the exit status says so, and the remedy is that of its error.
+#[test]
+fn what_keeps_record_from_working() {
+    let user = &User::all("fails")[0];
+    let limited = |arguments: &[&str]| {
+        let mut command = user.command("prlimit");
+        command.arg("--nofile=8:8").arg(&user.unspool);
+        output(command.args(arguments), "util-linux")
+    };
+    let report = Report::of(&limited(&["doctor", "--format", "json"]));
+    assert_eq!(report.0["record_works"], false);
+    let check = report.check("record");
+    assert_eq!(check["state"], "failed");
+    let recorded = limited(&["record", "--", "true"]);
+    assert!(!recorded.status.success(), "{recorded:?}");
+    let is_same = |text: &str| text.contains("oo many") && text.contains("open");
+    let said = text(&recorded.stderr);
+    assert!(
+        is_same(said) && is_same(check["meaning"].as_str().unwrap()),
+        "{said}: {check}"
+    );
+    let command = check["command"].as_str().unwrap();
+    assert!(command.starts_with("ulimit -n "), "{check}");
+}
+
+#[test]
+fn the_text_says_what_the_document_does() {
+    for user in User::all("text") {
+        let document = user.doctor();
+        let printed = user.unspool(&["doctor"]);
+        let lines: Vec<&str> = text(&printed.stdout).lines().collect();
+        let mut heads = lines.iter().filter(|line| !line.starts_with(' '));
+        for check in document.checks() {
+            let word = |name: &str| check[name].as_str().unwrap();
+            let head = format!("{:8} {}: {}", word("state"), word("subject"), word("value"));
+            let is_changing = word("code") == "sample-rate";
+            let shown = heads.next().unwrap();
+            assert!(*shown == head || is_changing, "{head}: {shown}");
+            for part in ["meaning", "remedy"] {
+                let part = check[part].as_str().unwrap_or_default();
+                assert!(lines.iter().any(|line| line.contains(part)), "{part}");
+            }
+        }
+        assert_eq!(heads.next(), None);
+    }
+}
+
+#[test]
+fn a_container_is_one() {
+    let user = &User::all("container")[0];
+    let mut command = tool("unshare");
+    command.args(["--user", "--map-root-user", "--pid", "--fork"]);
+    command
+        .arg(&user.unspool)
+        .args(["doctor", "--format", "json"]);
+    command.env("HOME", &user.folder);
+    let report = Report::of(&output(&mut command, "util-linux"));
+    let value = report.check("container")["value"].as_str().unwrap();
+    assert!(
+        value.starts_with("yes: users of its own, processes of its own"),
+        "{value}"
+    );
+    let has_traces = ["/.dockerenv", "/run/.containerenv"].map(|path| Path::new(path).exists());
+    let is_container = user.doctor().check("container")["value"] != "no";
+    // Outside, there are at least the files to tell.
+    assert!(is_container || has_traces == [false, false]);
+}

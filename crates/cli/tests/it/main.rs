@@ -1,0 +1,35 @@
+//! The command, as a user calls it.
+#![cfg(test)]
+
+mod annotate;
+mod args;
+mod cache;
+mod cargo;
+mod check;
+mod check_call;
+mod check_run;
+mod completeness;
+mod convert;
+mod ctf;
+mod ctf_diff;
+mod ctf_forms;
+mod debug_files;
+mod doctor;
+mod expr;
+mod fix;
+mod harness;
+mod locals;
+mod man;
+mod native;
+mod objects;
+mod record;
+mod record_args;
+mod report;
+mod script;
+mod show;
+mod stack;
+mod stats;
+mod synth;
+mod tables;
+mod terminal;
+mod verify;

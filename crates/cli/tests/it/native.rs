@@ -1,0 +1,388 @@
+//! `unspool compile --emit native` and `--emit c` as a user calls them: a C program walks its own stack with what they
+//! make, and glibc's backtrace(3) says what it must find.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Output;
+
+use sha2::{Digest as _, Sha256};
+use unspool_module::ElfFile;
+use unspool_native::{Key, Object, Outline};
+use unspool_testing::{Finish as _, command, tool};
+use unspool_unwind::native::{Checked, RunError, run_apart};
+use unspool_unwind::tables::{self, From};
+
+use crate::harness;
+
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
+
+fn unspool(arguments: &[&str], folder: &Path) -> Output {
+    harness::unspool_in(folder, arguments).output().unwrap()
+}
+
+/// Compiles with gcc or clang.
+fn cc(compiler: &str, arguments: &[&str], folder: &Path) {
+    tool(compiler).args(arguments).current_dir(folder).succeed();
+}
+
+#[test]
+fn a_program_walks_its_own_stack() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let root = env!("CARGO_MANIFEST_DIR");
+    let source = format!("{root}/tests/programs/walks_native.c");
+    let include = format!("-I{root}/../native");
+    // Without frame pointers, and with some: variable arrays need one.
+    cc("gcc", &["-O2", &include, &source, "-o", "walks"], folder);
+    let libc = unspool_testing::packages::path(LIBC).unwrap();
+    for (file, object) in [("walks", "walks.so"), (libc.to_str().unwrap(), "libc.so")] {
+        let output = unspool(&["compile", "--as", "native", file, "-o", object], folder);
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    let output = unspool(&["compile", "--as", "c", "walks", "-o", "walks.c"], folder);
+    assert!(output.status.success());
+    for (compiler, object) in [("gcc", "gcc.so"), ("clang", "clang.so")] {
+        let warnings = ["-std=c11", "-Wall", "-Wextra", "-Werror"];
+        let object = ["-O2", "-shared", "-fPIC", "walks.c", "-o", object];
+        cc(compiler, &[&warnings[..], &object].concat(), folder);
+    }
+    for own in ["./walks.so", "./gcc.so", "./clang.so"] {
+        let output = command("./walks")
+            .args([own, "./libc.so"])
+            .current_dir(folder)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(" 0 differences"), "{own}: {text}");
+        // Eleven times deep, main, two of libc and _start.
+        assert!(
+            text.starts_with("15 frames, 15 by backtrace"),
+            "{own}: {text}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("text"), "no ELF file\n").unwrap();
+    for (arguments, message) in [
+        (
+            &["compile", "--as", "native", LIBC, LIBC, "-o", "o"][..],
+            "one file",
+        ),
+        (&["compile", "--as", "c", LIBC, "--into", "o"], "--into"),
+        // From there it is run.
+        (&["compile", "--as", "native", LIBC, "--no-verify"], "cache"),
+        (&["compile", "--as", "native", "text", "-o", "o"], "text"),
+        (&["compile", "--as", "native", "none", "-o", "o"], "none"),
+    ] {
+        let output = unspool(arguments, folder);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(message), "{arguments:?}: {stderr}");
+        assert!(!folder.join("o").exists());
+    }
+}
+
+/// What is proven is said to be, and nothing else, in the fields that `docs/json.md` has.
+#[test]
+fn code_is_proven_when_it_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    unspool_testing::packages::path(LOADER).unwrap();
+    let rows = |form: &str, more: &[&str]| {
+        let compile = ["compile", "--as", form, LOADER, "-o", "o"];
+        let output = unspool(&[&compile[..], more].concat(), folder);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success());
+        let output = unspool(
+            &[&compile[..], &["--format", "json"], more].concat(),
+            folder,
+        );
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let file = &document["files"][0];
+        assert_eq!(
+            (&file["file"], &file["table"]),
+            (&LOADER.into(), &"o".into())
+        );
+        assert_eq!(
+            file["bytes"],
+            std::fs::metadata(folder.join("o")).unwrap().len()
+        );
+        assert!(file["rows"].is_u64() && file["distinct_rows"].is_u64());
+        assert!(file["bad_entries"] == 0 && file["seconds"].is_f64());
+        assert_eq!(
+            file["rows_verified"].is_null(),
+            text.contains(", not verified;")
+        );
+        assert_eq!(
+            file["rows_verified"] == file["rows"],
+            text.contains(", verified;")
+        );
+        file["rows_verified"].as_u64()
+    };
+    assert!(rows("native", &[]).is_some());
+    assert!(rows("native", &["--no-verify"]).is_none());
+    assert!(rows("c", &[]).is_none());
+}
+
+/// Where the digest of an object is: the last note's owner and header are in front of it.
+fn digest_of(object: &[u8]) -> std::ops::Range<usize> {
+    let owner = object
+        .windows(4)
+        .position(|bytes| bytes == b"GNU\0")
+        .unwrap()
+        + 4;
+    owner..owner + 32
+}
+
+/// Makes the digest right again.
+fn sign(object: &mut [u8]) {
+    let at = digest_of(object);
+    object[at.clone()].fill(0);
+    let digest = Sha256::digest(&*object);
+    object[at].copy_from_slice(&digest);
+}
+
+/// Where a section is in a file, by readelf.
+fn section(file: &Path, name: &str) -> std::ops::Range<usize> {
+    let output = tool("readelf").arg("-SW").arg(file).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text
+        .lines()
+        .find(|line| line.contains(&format!(" {name} ")))
+        .unwrap();
+    let words: Vec<&str> = line.split(']').nth(1).unwrap().split_whitespace().collect();
+    let number = |word: &str| usize::from_str_radix(word, 16).unwrap();
+    let start = number(words[3]);
+    start..start + number(words[4])
+}
+
+/// Makes the object `o.so`.
+fn compile(folder: &Path, file: &str) {
+    let output = unspool(&["compile", "--as", "native", file, "-o", "o.so"], folder);
+    assert!(output.status.success());
+}
+
+#[test]
+fn objects_are_proven_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let libc = unspool_testing::packages::path(LIBC).unwrap();
+    let libc = libc.to_str().unwrap();
+    compile(folder, libc);
+    let verify = |file: &str, object: &str| {
+        let output = unspool(&["verify", file, object], folder);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let text = text + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code().unwrap(), text)
+    };
+    let (status, text) = verify(libc, "o.so");
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("; 0 differences"), "{text}");
+    // Of another file.
+    let other = unspool_testing::packages::path(LOADER).unwrap();
+    let (status, text) = verify(other.to_str().unwrap(), "o.so");
+    assert_eq!(status, 2, "{text}");
+    assert!(text.contains("of another module"), "{text}");
+    let whole = std::fs::read(folder.join("o.so")).unwrap();
+    let code = section(&folder.join("o.so"), ".text");
+    let changed = |change: &dyn Fn(&mut [u8])| {
+        let mut object = whole.clone();
+        change(&mut object);
+        std::fs::write(folder.join("changed.so"), object).unwrap();
+        verify(libc, "changed.so")
+    };
+    let (status, text) = changed(&|object| object[code.start + 100] ^= 1);
+    assert_eq!(status, 2, "{text}");
+    assert!(text.contains("digest"), "{text}");
+    // A row elsewhere: the index is in front of the code.
+    let index = section(&folder.join("o.so"), ".rodata");
+    let (status, text) = changed(&|object| {
+        object.swap(index.end - 100, index.end - 101);
+        sign(object);
+    });
+    assert_ne!(status, 0, "{text}");
+    // A function that returns 0 and changes nothing.
+    let (status, text) = changed(&|object| {
+        object[code.start..code.start + 3].copy_from_slice(&[0x31, 0xc0, 0xc3]);
+        sign(object);
+    });
+    assert_eq!(status, 2, "{text}");
+    assert!(text.contains("the code that finds a row"), "{text}");
+    // The last stub returns another register; it is not run.
+    let (status, text) = changed(&|object| {
+        object[code.end - 1] = 0x90;
+        sign(object);
+    });
+    assert_eq!(status, 1, "{text}");
+    assert!(
+        text.contains("not proven") && text.contains("it was not run"),
+        "{text}"
+    );
+}
+
+/// A user who has less time than a run may take has objects proven, too; and a run that cannot be had says why.
+#[test]
+fn a_run_is_fenced_or_there_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let file = unspool_testing::packages::path(LOADER).unwrap();
+    compile(folder, file.to_str().unwrap());
+    let verify = |before: &[&str]| {
+        let mut command = tool(before[0]);
+        command.args(&before[1..]);
+        command.arg(env!("CARGO_BIN_EXE_unspool"));
+        command.arg("verify").arg(&file).arg("o.so");
+        let output = command.current_dir(folder).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    // Root could have more again.
+    let humble = ["/usr/bin/setpriv", "--bounding-set=-sys_resource"];
+    let limited = ["/usr/bin/prlimit", "--cpu=30:30"];
+    let (status, text) = match std::fs::metadata("/proc/self").unwrap().uid() {
+        0 => verify(&[humble, limited].concat()),
+        _ => verify(&limited),
+    };
+    assert!(status == Some(0) && text.contains(" steps run "), "{text}");
+    // Linux before 5.9.
+    let inject = ["-e", "inject=close_range:error=ENOSYS"];
+    let strace = ["/usr/bin/strace", "-fqq", "-o", "/dev/null"];
+    let (status, text) = verify(&[&strace[..], &inject].concat());
+    let why = ": no process to run code in: Function not implemented (os error 38)\n";
+    assert!(status == Some(2) && text.ends_with(why), "{text}");
+}
+
+/// What running the code of an object finds, whatever reading it would; `None` if it is stopped.
+fn run_alone(folder: &Path, file: &str, object: &str) -> Option<Checked> {
+    let file = ElfFile::open(Path::new(file)).unwrap();
+    let reading = tables::read(&file, From::Auto).unwrap();
+    let outline = Outline::of(&reading.table).unwrap();
+    let bytes = std::fs::read(folder.join(object)).unwrap();
+    match run_apart(&Object::parse(&bytes).unwrap(), &outline) {
+        Ok(checked) => Some(checked),
+        Err(RunError::Stopped(_)) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// As libitm's rows do where a register is 0.
+#[test]
+fn a_rule_may_lead_to_the_last_addresses() {
+    let row = "cfa={lit1; neg; deref}  ra=[cfa-8]";
+    let text = format!("arch x86-64 little\nfn 0x1000..0x1001\n  0x1000  {row}\n");
+    let table = unspool_ir::text::parse(&text).unwrap();
+    let outline = Outline::of(&table).unwrap();
+    let bytes = unspool_native::object(
+        &outline,
+        Key {
+            build_id: &[1],
+            content: &[0; 20],
+        },
+    )
+    .unwrap();
+    let checked = run_apart(&Object::parse(&bytes).unwrap(), &outline).unwrap();
+    assert!(checked.steps > 0 && checked.differences == 0);
+}
+
+#[test]
+fn code_that_does_no_good_is_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let file = unspool_testing::packages::path(LOADER).unwrap();
+    let file = file.to_str().unwrap();
+    compile(folder, file);
+    assert!(run_alone(folder, file, "o.so").is_some());
+    let whole = std::fs::read(folder.join("o.so")).unwrap();
+    let code = section(&folder.join("o.so"), ".text").start;
+    // One that opens a file: mov $2, %eax; syscall; ret. And one that reads where nothing is.
+    for bytes in [
+        &[0xb8, 2, 0, 0, 0, 0x0f, 0x05, 0xc3][..],
+        &[0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0, 0xc3],
+    ] {
+        let mut object = whole.clone();
+        object[code..code + bytes.len()].copy_from_slice(bytes);
+        sign(&mut object);
+        std::fs::write(folder.join("changed.so"), object).unwrap();
+        assert_eq!(run_alone(folder, file, "changed.so"), None);
+    }
+}
+
+/// Objects that are made in memory, of files and of what is in folders.
+#[test]
+fn folders_are_proven() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let copied = folder.join("files");
+    std::fs::create_dir(&copied).unwrap();
+    let files = [LOADER, LIBC].map(|file| unspool_testing::packages::path(file).unwrap());
+    let rows = files.iter().map(|file| {
+        let file = ElfFile::open(file).unwrap();
+        let table = tables::read(&file, From::Auto).unwrap().table;
+        table.spans().count()
+    });
+    let rows: usize = rows.sum();
+    std::fs::copy(&files[0], copied.join("loader")).unwrap();
+    std::fs::write(copied.join("no-elf"), "none").unwrap();
+    let arguments = ["verify", "--as", "native", "--format", "json", "files"];
+    let output = unspool(
+        &[&arguments[..], &[files[1].to_str().unwrap()]].concat(),
+        folder,
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["files"].as_array().unwrap().len(), 2);
+    assert_eq!(report["total"]["rows"], rows);
+    assert_eq!(report["total"]["differences"], 0);
+    // What is named must have a table.
+    let output = unspool(
+        &["verify", "--as", "native", "files", "files/no-elf"],
+        folder,
+    );
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// Code with a flipped bit that reading takes for right yields nothing else when it runs.
+#[test]
+fn what_is_proven_runs_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let file = unspool_testing::packages::path(LOADER).unwrap();
+    let file = file.to_str().unwrap();
+    compile(folder, file);
+    let right = run_alone(folder, file, "o.so");
+    assert!(right.is_some());
+    let whole = std::fs::read(folder.join("o.so")).unwrap();
+    let code = section(&folder.join("o.so"), ".text");
+    let (mut proven, mut wrong) = (0, 0);
+    let mut state = 1_u64;
+    for _ in 0..150 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let at = code.start + usize::try_from(state >> 33).unwrap() % code.len();
+        let mut object = whole.clone();
+        object[at] ^= 1 << (state >> 29 & 7);
+        sign(&mut object);
+        std::fs::write(folder.join("changed.so"), object).unwrap();
+        let is_right = run_alone(folder, file, "changed.so") == right;
+        let output = unspool(&["verify", file, "changed.so"], folder);
+        match output.status.success() {
+            true => {
+                assert!(is_right, "byte {at:#x} was changed, and is proven");
+                proven += 1;
+            }
+            false => wrong += usize::from(!is_right),
+        }
+    }
+    // Most are found both ways; some change nothing, in code that nothing leads to for instance.
+    assert!(wrong > 75 && proven < 30, "{wrong} wrong, {proven} proven");
+}

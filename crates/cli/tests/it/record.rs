@@ -1,0 +1,532 @@
+//! `unspool record` and `unspool report`, of programs whose files are elsewhere, or gone, when the report is
+//! made.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use unspool_profile::Profile;
+use unspool_testing::{command, tool};
+
+use crate::harness;
+
+/// Does something to its own file, and then works in `inner`, which `outer` calls, until an alarm.
+const PROGRAM: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+volatile unsigned long sink;
+__attribute__((noinline)) void INNER(void) { for (;;) sink++; }
+__attribute__((noinline)) void OUTER(void) { INNER(); sink++; }
+int main(int count, char **words) {
+    alarm(1);
+    if (count == 2 && remove(words[1]) != 0) return 1;
+    if (count == 3 && rename(words[2], words[1]) != 0) return 1;
+    OUTER();
+    return 0;
+}
+"#;
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("record")
+        .join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn run(command: &mut Command, package: &str) -> Output {
+    let output = command.output();
+    output.unwrap_or_else(|error| {
+        panic!("cannot run {command:?} ({error}): install the Debian package {package}")
+    })
+}
+
+/// Works in `spin`, called by code that it has made at run time, and writes what that is called: into a perf map; or
+/// into a jitdump, with the unwind table of code that overwrites its frame pointer.
+const MAKER: &str = r#"
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+volatile unsigned long sink;
+__attribute__((noinline)) void spin(void) {
+    while (clock() < CLOCKS_PER_SEC)
+        for (int i = 0; i < 1000000; i++) sink++;
+}
+/* push %rbp; mov %rsp, %rbp; sub $32, %rsp; call *%rdi; leave; ret */
+static const unsigned char WITH[] = { 0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20, 0xff, 0xd7, 0xc9, 0xc3 };
+/* push %rbp; mov $85, %ebp; sub $32, %rsp; call *%rdi; add $32, %rsp; pop %rbp; ret */
+static const unsigned char WITHOUT[] = { 0x55, 0xbd, 0x55, 0, 0, 0, 0x48, 0x83, 0xec, 0x20, 0xff, 0xd7,
+                                         0x48, 0x83, 0xc4, 0x20, 0x5d, 0xc3 };
+/* A CIE, an FDE whose function starts 56 bytes before that is said, at the code 24 bytes before the table, and
+   an end. */
+static const unsigned char TABLE[] = {
+    0x14, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, 0x10, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0,
+    0x1c, 0, 0, 0, 0x1c, 0, 0, 0, 0xc8, 0xff, 0xff, 0xff, sizeof WITHOUT, 0, 0, 0, 0,
+    0x41, 0x0e, 16, 0x86, 2, 0x49, 0x0e, 48, 0x46, 0x0e, 16, 0x41, 0x0e, 8, 0xc6, 0, 0, 0, 0 };
+struct record { uint32_t kind, size; uint64_t time; };
+static void dump(FILE *file, void *code) {
+    struct { uint32_t magic, version, size, machine, pad, pid; uint64_t time, flags; } header =
+        { 0x4a695444, 1, sizeof header, 62, 0, getpid(), 0, 0 };
+    struct { struct record record; uint64_t size, hdr_size, mapped; } table =
+        { { 4, sizeof table + sizeof TABLE, 0 }, sizeof TABLE, 0, 0 };
+    char name[] = "made code";
+    struct { struct record record; uint32_t pid, tid; uint64_t vma, address, size, index; } load =
+        { { 0, sizeof load + sizeof name + sizeof WITHOUT, 0 }, getpid(), getpid(), (uintptr_t)code,
+          (uintptr_t)code, sizeof WITHOUT, 1 };
+    fwrite(&header, sizeof header, 1, file);
+    fwrite(&table, sizeof table, 1, file);
+    fwrite(TABLE, sizeof TABLE, 1, file);
+    fwrite(&load, sizeof load, 1, file);
+    fwrite(name, sizeof name, 1, file);
+    fwrite(WITHOUT, sizeof WITHOUT, 1, file);
+    fflush(file);
+    mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(file), 0);
+}
+int main(int count, char **words) {
+    char path[999];
+    void *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (count > 1) snprintf(path, sizeof path, "%s/jit-%d.dump", words[1], getpid());
+    else snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
+    FILE *file = fopen(path, "w+");
+    if (count > 1) dump(file, made);
+    else fprintf(file, "%lx %zx made code\n", (long)made, sizeof WITH);
+    memcpy(made, count > 1 ? WITHOUT : WITH, count > 1 ? sizeof WITHOUT : sizeof WITH);
+    fclose(file);
+    ((void (*)(void (*)(void)))made)(spin);
+    if (count > 1) remove(path);
+    return 0;
+}
+"#;
+
+/// Builds the program, with these names for its two functions.
+fn build(path: &Path, [outer, inner]: [&str; 2], flags: &[&str]) {
+    let names = [format!("-DOUTER={outer}"), format!("-DINNER={inner}")];
+    let names = names.each_ref().map(String::as_str);
+    compile(PROGRAM, path, &[flags, &names].concat());
+}
+
+fn compile(text: &str, path: &Path, flags: &[&str]) {
+    let source = path.with_extension("c");
+    fs::write(&source, text).unwrap();
+    let mut gcc = tool("gcc");
+    gcc.args(["-O1", "-fno-inline"]).args(flags);
+    let built = run(gcc.arg("-o").arg(path).arg(&source), "gcc");
+    assert!(built.status.success(), "{built:?}");
+}
+
+fn unspool() -> Command {
+    let mut command = harness::unspool();
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("record_cache");
+    command
+        .env("XDG_CACHE_HOME", cache)
+        .env_remove("DEBUGINFOD_URLS");
+    command
+}
+
+/// Records a command; yields the profile, and what was said.
+fn record(folder: &Path, command: &[&str]) -> (PathBuf, String) {
+    let profile = folder.join("unspool.prof");
+    let mut record = unspool();
+    record.args(["record", "-e", "cpu-clock", "-o"]);
+    let output = record.arg(&profile).arg("--").args(command).output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(profile.exists(), "{said}");
+    (profile, said)
+}
+
+/// The folded stacks of a profile, and what was said beside them.
+fn report(profile: &Path) -> (String, String) {
+    let mut report = unspool();
+    let output = report.args(["report", "--as", "folded"]).arg(profile);
+    let output = output.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr))
+}
+
+/// Nearly all of the program's time was spent in `inner`, called by `outer`, and no stack of it has a function of
+/// another program, or one without a name.
+fn assert_stacks(folded: &str, [outer, inner]: [&str; 2]) {
+    let lines = || folded.lines().filter(|line| line.starts_with("program;"));
+    let weight = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+    // Between `_start` and `main` are functions of glibc, which have names only with its debug information.
+    let is_meant = |line: &&str| {
+        let (stack, _) = line.rsplit_once(' ').unwrap();
+        stack.contains(";_start;") && stack.ends_with(&format!(";main;{outer};{inner}"))
+    };
+    let there: u64 = lines().filter(is_meant).map(weight).sum();
+    let all: u64 = lines().map(weight).sum();
+    assert!(all > 0 && there * 10 > all * 8, "{folded}");
+    for foreign in ["foreign_", "[program]", "[unknown]"] {
+        assert!(lines().all(|line| !line.contains(foreign)), "{folded}");
+    }
+}
+
+const OURS: [&str; 2] = ["our_outer", "our_inner"];
+const FOREIGN: [&str; 2] = ["foreign_outer", "foreign_inner"];
+/// Without build IDs a file is known by its inode, and later by its hash.
+const BUILD_IDS: [&str; 2] = ["-Wl,--build-id=sha1", "-Wl,--build-id=none"];
+
+#[test]
+fn a_program_that_removes_itself() {
+    for flag in BUILD_IDS {
+        let folder = folder("removed");
+        let program = folder.join("program");
+        build(&program, OURS, &[flag]);
+        let path = program.to_str().unwrap();
+        let (profile, said) = record(&folder, &[path, path]);
+        assert!(!program.exists(), "{said}");
+        let (folded, said) = report(&profile);
+        assert_stacks(&folded, OURS);
+        assert!(
+            said.contains("program: the recorded file is gone"),
+            "{said}"
+        );
+        // Nor is another file at its place taken for it.
+        build(&program, FOREIGN, &[flag]);
+        let (folded, _) = report(&profile);
+        assert_stacks(&folded, OURS);
+    }
+}
+
+#[test]
+fn a_program_that_is_replaced() {
+    for flag in BUILD_IDS {
+        let folder = folder("replaced");
+        let [program, other] = ["program", "other"].map(|name| folder.join(name));
+        build(&program, OURS, &[flag]);
+        build(&other, FOREIGN, &[flag]);
+        let [path, by] = [&program, &other].map(|path| path.to_str().unwrap());
+        let (profile, said) = record(&folder, &[path, path, by]);
+        assert!(!other.exists(), "{said}");
+        let (folded, _) = report(&profile);
+        assert_stacks(&folded, OURS);
+    }
+}
+
+/// A program that was there when it was recorded, and is another when the report is made.
+#[test]
+fn a_program_that_is_built_anew() {
+    for flag in BUILD_IDS {
+        let folder = folder("anew");
+        let program = folder.join("program");
+        build(&program, OURS, &[flag]);
+        let (profile, _) = record(&folder, &[program.to_str().unwrap()]);
+        assert_stacks(&report(&profile).0, OURS);
+        build(&program, FOREIGN, &[flag]);
+        let (folded, said) = report(&profile);
+        assert!(!folded.contains("foreign_"), "{folded}");
+        assert!(folded.contains(";[program];[program]"), "{folded}");
+        assert!(said.contains("it is not used"), "{said}");
+    }
+}
+
+/// Puts a program into a file system that only it sees, where another is outside; once at a path of the same
+/// name, once as the root.
+const CONTAINER: &str = r#"
+set -e
+root=$1 program=$2
+mount -t tmpfs none "$root"
+cp "$program" "$root/program"
+case $3 in
+    mount) exec "$root/program" ;;
+    root) exec chroot "$root" /program ;;
+esac
+"#;
+
+#[test]
+fn a_program_in_a_container() {
+    for kind in ["mount", "root"] {
+        for flag in BUILD_IDS {
+            let folder = folder("container");
+            let root = folder.join("root");
+            fs::create_dir(&root).unwrap();
+            let [inside, outside] = [folder.join("inside"), root.join("program")];
+            build(&inside, OURS, &["-static", flag]);
+            build(&outside, FOREIGN, &["-static", flag]);
+            let [root, inside] = [&root, &inside].map(|path| path.to_str().unwrap());
+            let command = [
+                "unshare",
+                "--map-root-user",
+                "--mount",
+                "sh",
+                "-c",
+                CONTAINER,
+                "start",
+            ];
+            let (profile, _) = record(&folder, &[&command[..], &[root, inside, kind]].concat());
+            assert_stacks(&report(&profile).0, OURS);
+        }
+    }
+}
+
+/// All of the time in `spin` was spent below the code that the program has made and its caller, which may be
+/// guessed.
+fn assert_made(folded: &str, caller: &str) {
+    let spinning = folded.lines().filter(|line| line.contains(";spin "));
+    let spinning: Vec<&str> = spinning.collect();
+    assert!(!spinning.is_empty(), "{folded}");
+    for line in spinning {
+        assert!(
+            line.contains(&format!(";{caller};made code;spin ")),
+            "{folded}"
+        );
+        assert!(
+            line.contains(";_start;") || line.contains(";_start_[g];"),
+            "{folded}"
+        );
+    }
+}
+
+/// Where a program's names for the code that it makes are gone when the report is made.
+#[test]
+fn code_that_a_program_makes() {
+    let folder = folder("made");
+    let program = folder.join("program");
+    compile(MAKER, &program, &[]);
+    let path = program.to_str().unwrap();
+    let (profile, _) = record(&folder, &[path]);
+    let map = format!("/tmp/perf-{}.map", pid_of(&profile));
+    fs::remove_file(map).unwrap();
+    // Nothing but the frame pointer tells who called it.
+    assert_made(&report(&profile).0, "main_[g]");
+
+    let (profile, _) = record(&folder, &[path, folder.to_str().unwrap()]);
+    assert_made(&report(&profile).0, "main");
+}
+
+/// The number of the process that was recorded.
+fn pid_of(profile: &Path) -> u32 {
+    let profile = Profile::read(fs::File::open(profile).unwrap()).unwrap();
+    profile.processes().first().unwrap().pid
+}
+
+/// Runs a program in a file system that only it sees, where it has a number of its own.
+const NUMBERED: &str = r#"
+set -e
+root=$1 program=$2
+mount -t tmpfs none "$root"
+mkdir "$root/tmp"
+cp "$program" "$root/program"
+exec chroot "$root" /program
+"#;
+
+#[test]
+fn code_that_a_program_makes_in_a_container() {
+    let folder = folder("made_in_container");
+    let [root, program] = ["root", "program"].map(|name| folder.join(name));
+    fs::create_dir(&root).unwrap();
+    compile(MAKER, &program, &["-static"]);
+    let [root, program] = [&root, &program].map(|path| path.to_str().unwrap());
+    let command = [
+        "unshare",
+        "--map-root-user",
+        "--mount",
+        "--pid",
+        "--fork",
+        "sh",
+        "-c",
+        NUMBERED,
+    ];
+    let (profile, _) = record(&folder, &[&command[..], &["start", root, program]].concat());
+    assert_made(&report(&profile).0, "main_[g]");
+}
+
+/// Says what is going on when a recording ends.
+fn recorded(options: &[&str], script: &str) -> Output {
+    let folder = folder("going_on");
+    let mut record = unspool();
+    record.args(["record", "-e", "cpu-clock", "-o"]);
+    record.arg(folder.join("unspool.prof")).args(options);
+    record.args(["--", "sh", "-c", script]).output().unwrap()
+}
+
+/// Begins a process that goes on, and says its number once it is called `sleep`.
+const DAEMON: &str = "sleep 100 </dev/null >/dev/null 2>&1 &
+    until grep -q sleep /proc/$!/comm; do :; done
+    echo $!";
+
+#[test]
+fn what_a_command_leaves_behind_is_named() {
+    for (options, is_named) in [(&[][..], true), (&["--no-inherit"], false)] {
+        let output = recorded(options, DAEMON);
+        let pid = String::from_utf8(output.stdout).unwrap();
+        let pid = pid.trim();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let named = format!(
+            "goes on, and is not recorded any more: sleep ({pid}): record it with -p {pid}\n"
+        );
+        assert!(command("kill").arg(pid).status().unwrap().success());
+        assert_eq!(said.contains(&named), is_named, "{said}");
+    }
+    let output = recorded(&[], "sleep 0 & sleep 0; wait");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!said.contains("any more"), "{said}");
+}
+
+/// Works for a while, writes `done`, and ends with a status.
+const WORK: &str = "timeout 2 sh -c 'while :; do :; done'; echo done; exit $0";
+
+#[test]
+fn a_command_goes_on_when_its_profile_cannot_be_written() {
+    let folder = folder("unwritable");
+    let fifo = folder.join("fifo");
+    let made = command("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    // The recording failed, whatever the command did.
+    for (status, expected) in [("7", 7), ("0", 1)] {
+        let mut record = unspool();
+        record.args(["record", "-e", "cpu-clock", "--format", "json", "-o"]);
+        record.arg(&fifo).args(["--", "sh", "-c", WORK, status]);
+        record.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let record = record.spawn().unwrap();
+        // Who reads it goes away when it has begun.
+        let mut reader = fs::File::open(&fifo).unwrap();
+        reader.read_exact(&mut [0]).unwrap();
+        drop(reader);
+        let output = record.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(expected), "{said}");
+        assert_eq!(output.stdout, b"done\n", "{said}");
+        assert!(said.contains("cannot write the profile"), "{said}");
+        let document: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+        assert_eq!(document["status"].to_string(), status);
+        assert!(
+            document["failure"]
+                .as_str()
+                .unwrap()
+                .contains("Broken pipe")
+        );
+        assert!(document["samples"].as_u64().unwrap() > 0);
+        let notices = document["notices"].to_string();
+        assert!(notices.contains("the command continues"), "{notices}");
+    }
+}
+
+#[test]
+fn a_command_is_not_begun_for_a_profile_that_cannot_be() {
+    let mut record = unspool();
+    record.args(["record", "-e", "cpu-clock", "-o", "/dev/full", "--"]);
+    let output = record.args(["echo", "begun"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(output.stdout.is_empty());
+    assert!(
+        said.contains("/dev/full: cannot write the profile"),
+        "{said}"
+    );
+}
+
+/// A recording in a folder of its own, without a name for the profile.
+fn typed(name: &str, arguments: &[&str]) -> (Output, String) {
+    let folder = folder(name);
+    let mut command = unspool();
+    command.args(["record", "-e", "cpu-clock"]).args(arguments);
+    let output = command.current_dir(folder).output().unwrap();
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    (output, said)
+}
+
+/// What follows the command is its own; what perf's users type is taken.
+#[test]
+fn a_command_without_dashes_before_it() {
+    let work = "timeout 0.3 sh -c 'while :; do :; done'; echo \"$@\"; exit 3";
+    let arguments = ["-g", "sh", "-c", work, "name", "-p", "--all", "-g", "--"];
+    let (output, said) = typed("typed", &arguments);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert_eq!(output.stdout, b"-p --all -g --\n");
+    assert_eq!(said.matches("not needed").count(), 1, "{said}");
+    assert!(said.ends_with("next: unspool report\n"), "{said}");
+    // The kernel lowers it when sampling takes too long.
+    let most = || {
+        let most = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap();
+        unspool_profile::Rate::Frequency(most.trim().parse().unwrap())
+    };
+    let before = most();
+    let arguments = [
+        "--call-graph",
+        "dwarf,65528",
+        "-F",
+        "max",
+        "-o",
+        "a b",
+        "--",
+        "sh",
+        "-c",
+        work,
+    ];
+    let (_, said) = typed("typed-as-perf", &arguments);
+    assert_eq!(said.matches("not needed").count(), 1, "{said}");
+    assert!(said.ends_with("next: unspool report 'a b'\n"), "{said}");
+    let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join("record/typed-as-perf/a b");
+    let profile = Profile::read(fs::read(profile).unwrap().as_slice()).unwrap();
+    let rate = profile.meta().event.rate;
+    assert!(rate == before || rate == most(), "{rate:?}");
+}
+
+#[test]
+fn recordings_that_cannot_be() {
+    let (output, said) = typed("number", &["1234567"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(
+        said.ends_with("`unspool record -p 1234567` records a process\n"),
+        "{said}"
+    );
+    // What shells do not look for in the current folder.
+    let here = folder("here");
+    fs::write(here.join("app"), "").unwrap();
+    let mut command = unspool();
+    let output = command.args(["record", "app"]).current_dir(&here).output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(said.ends_with(": ./app is in this folder\n"), "{said}");
+    let (output, said) = typed("both", &["--all", "sleep", "1"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("`-d SECONDS` ends the recording"), "{said}");
+}
+
+/// A command that ends before a sample is taken.
+#[test]
+fn a_brief_command() {
+    let mut command = unspool();
+    command.args(["record", "-c", "1000000000", "true"]);
+    let output = command.current_dir(folder("brief")).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let why = "no samples: the command ran too briefly: --off-cpu shows where it waits";
+    assert!(said.contains(why) && !said.contains("PID"), "{said}");
+}
+
+/// A process that does not run has no samples, and the recording says what helps.
+#[test]
+fn an_idle_process() {
+    let mut idle = command("sleep").arg("100").spawn().unwrap();
+    let folder = folder("idle");
+    let pid = idle.id().to_string();
+    let mut command = unspool();
+    command.args(["record", "-d", "0.2", "-p", &pid]);
+    let output = command.current_dir(&folder).output().unwrap();
+    idle.kill().unwrap();
+    idle.wait().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let why = "no samples: it did not run while it was recorded: --off-cpu shows where it waits";
+    assert!(said.contains(why) && !said.contains("next:"), "{said}");
+    let output = unspool()
+        .arg("report")
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("`unspool record --off-cpu` shows where it waits"),
+        "{said}"
+    );
+}

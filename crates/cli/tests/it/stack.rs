@@ -1,0 +1,19 @@
+//! `unspool stack` against gdb and eu-stack, frame by frame, on programs built here; and what it
+//! says of commands that crash and of input that it cannot read.
+
+pub(crate) mod build;
+pub(crate) mod command;
+pub(crate) mod compare;
+pub(crate) mod container;
+pub(crate) mod copies;
+pub(crate) mod debugger;
+pub(crate) mod files;
+pub(crate) mod frames;
+pub(crate) mod guesses;
+pub(crate) mod instructions;
+pub(crate) mod options;
+pub(crate) mod output;
+pub(crate) mod refusals;
+pub(crate) mod run;
+pub(crate) mod signals;
+pub(crate) mod unspool;

@@ -1,0 +1,398 @@
+//! The comparison, frame by frame.
+//!
+//! Of every frame of every thread, the address, the canonical frame address and the
+//! callee-saved registers must be those that gdb prints, and the addresses those of eu-stack.
+//! What may differ:
+//!
+//! - A part of a function, `f.cold`, has a symbol of its own; gdb says `f`.
+//! - Names are compared without scopes, parameters and generic arguments, which gdb and we
+//!   print in different forms; and another symbol of the same address is as good.
+//! - A Rust function whose symbol has another name ([`RENAMED`]).
+//! - gdb makes up a name, `*ABS*+0x…@plt`, for the stub of a function that is chosen when the
+//!   program starts; we have none.
+//! - Inlined functions and tail calls, which gdb makes up frames for, are no frames here.
+//! - Where no table covers an address, gdb and eu-stack go on by guessing, each in its own
+//!   way. Such an end is expected by the test ([`Expected::ends`]), and what they print past
+//!   it is not compared. Neither is what they print past entry code.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use unspool_testing::{Running, await_state};
+
+use crate::stack::build::Program;
+use crate::stack::debugger::{self, Threads, eu_stack, gdb_core, gdb_process};
+use crate::stack::run::ready;
+use crate::stack::unspool::{Report, Stack, report};
+
+/// The registers that are compared, beside the program counter.
+pub(crate) const REGISTERS: [&str; 7] = ["rbx", "rbp", "rsp", "r12", "r13", "r14", "r15"];
+
+/// Names by symbol and by debug information of one function, which gdb prefers.
+const RENAMED: [(&str, &str); 1] = [("rust_begin_unwind", "panic_handler")];
+
+/// One frame, as gdb or we see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) pc: u64,
+    pub(crate) cfa: Option<u64>,
+    pub(crate) registers: [Option<u64>; REGISTERS.len()],
+    /// The function's names by debug information and by symbol.
+    pub(crate) names: Vec<String>,
+    /// Our module, and the address in it where our symbol begins.
+    pub(crate) module: Option<String>,
+    pub(crate) symbol_start: Option<u64>,
+    /// The frame is that of a signal handler's trampoline.
+    pub(crate) is_trampoline: bool,
+}
+
+/// How a program is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    Live,
+    GdbCore,
+    KernelCore,
+}
+
+pub(crate) const ALL: [How; 3] = [How::Live, How::GdbCore, How::KernelCore];
+
+/// What a test expects of a program beside that all agree.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Expected<'a> {
+    /// Each must be found in some thread: names of functions, innermost first, not necessarily
+    /// of neighbours.
+    pub(crate) stacks: &'a [&'a [&'a str]],
+    /// The ends of stacks that do not reach a root, by name, sorted.
+    pub(crate) ends: &'a [&'a str],
+    /// How frames were found that no table led to, sorted.
+    pub(crate) guesses: &'a [&'a str],
+}
+
+/// Starts a program, and compares what it looks like in each of the ways.
+pub(crate) fn check(program: &Program, arguments: &[&str], how: &[How], expected: Expected<'_>) {
+    let running = ready(program, arguments);
+    check_running(program, running, how, expected);
+}
+
+/// The same for a program that runs and is blocked; it is killed.
+pub(crate) fn check_running(
+    program: &Program,
+    running: Running,
+    how: &[How],
+    expected: Expected<'_>,
+) {
+    let core = program.directory.path().join("gdb.core");
+    let live = check_live(program, running.pid(), &core, expected);
+    if how.contains(&How::GdbCore) {
+        let recorded = check_core(program, &core, How::GdbCore, expected);
+        assert_same_frames(&live, &recorded);
+    }
+    if how.contains(&How::KernelCore) {
+        let core = running.dump_core(&program.directory);
+        let recorded = check_core(program, &core, How::KernelCore, expected);
+        assert_same_frames(&live, &recorded);
+    }
+}
+
+/// Compares a process that is blocked; gdb leaves a core file of it.
+///
+/// Whoever looks at a process lets its threads begin their system calls anew, so each waits
+/// until they did.
+pub(crate) fn check_live(
+    program: &Program,
+    pid: u32,
+    core: &Path,
+    expected: Expected<'_>,
+) -> Report {
+    let id = pid.to_string();
+    // The first run finds no compiled tables and leaves them to the second.
+    let cold = report(&program.directory, &[&id]);
+    await_state(pid, 'S');
+    let gdb = gdb_process(pid, core);
+    await_state(pid, 'S');
+    let eu = eu_stack(&["-p", &id]);
+    await_state(pid, 'S');
+    let warm = report(&program.directory, &[&id]);
+    await_state(pid, 'S');
+    let native = report(&program.directory, &["--tables", "native", &id]);
+    for (ours, title) in [
+        (&cold, "live, no compiled tables"),
+        (&warm, "live, compiled tables"),
+        (&native, "live, machine code"),
+    ] {
+        compare(ours, &gdb, title);
+        compare_addresses(ours, &eu, title);
+        assert_expected(ours, expected, title);
+    }
+    assert_same_stacks(&warm, &native);
+    warm
+}
+
+fn check_core(program: &Program, core: &Path, how: How, expected: Expected<'_>) -> Report {
+    let arguments = ["--core", core.to_str().unwrap(), "--exe", program.path()];
+    let ours = report(&program.directory, &arguments);
+    let native = [&["--tables", "native"], &arguments[..]].concat();
+    assert_same_stacks(&ours, &report(&program.directory, &native));
+    let title = format!("{how:?}");
+    compare(&ours, &gdb_core(core, program.path()), &title);
+    let eu = eu_stack(&["--core", core.to_str().unwrap(), "-e", program.path()]);
+    compare_addresses(&ours, &eu, &title);
+    assert_expected(&ours, expected, &title);
+    ours
+}
+
+/// The frames of a core file are those of the process that it was made of.
+pub(crate) fn assert_same_frames(live: &Report, recorded: &Report) {
+    let frames = |report: &Report| -> BTreeMap<u32, Vec<Frame>> {
+        let stacks = report.threads.iter();
+        stacks
+            .map(|(tid, stack)| (*tid, stack.frames.clone()))
+            .collect()
+    };
+    assert_eq!(frames(live), frames(recorded));
+}
+
+/// Frames, how they were found, and why there are no more.
+fn assert_same_stacks(ours: &Report, native: &Report) {
+    assert_same_frames(ours, native);
+    for (tid, stack) in &ours.threads {
+        let other = &native.threads[tid];
+        assert_eq!(stack.evidence, other.evidence);
+        assert_eq!(stack.end, other.end);
+    }
+}
+
+/// Compares a report with what gdb says.
+pub(crate) fn compare(ours: &Report, gdb: &Threads, title: &str) {
+    assert!(
+        ours.threads.keys().eq(gdb.keys()),
+        "{title}: threads {:?}, gdb's {:?}",
+        ours.threads.keys(),
+        gdb.keys()
+    );
+    let mut differences = String::new();
+    for (tid, stack) in &ours.threads {
+        let found = compare_stack(stack, &gdb[tid]);
+        if !found.is_empty() {
+            writeln!(differences, "thread {tid}:\n{found}").unwrap();
+        }
+    }
+    assert!(differences.is_empty(), "{title}: {differences}");
+}
+
+fn compare_stack(ours: &Stack, gdb: &[Frame]) -> String {
+    let mut text = String::new();
+    for (number, (a, b)) in ours.frames.iter().zip(gdb).enumerate() {
+        let is_last = number + 1 == ours.frames.len();
+        let differs = difference(a, b, is_last && gdb_may_go_on(ours));
+        if !differs.is_empty() {
+            writeln!(
+                text,
+                "  frame {number}: {differs}\n    we:  {a:x?}\n    gdb: {b:x?}"
+            )
+            .unwrap();
+        }
+    }
+    let (count, theirs) = (ours.frames.len(), gdb.len());
+    if count > theirs || (count < theirs && !gdb_may_go_on(ours)) {
+        writeln!(text, "  {count} frames ({}), gdb has {theirs}", ours.end).unwrap();
+    }
+    text
+}
+
+/// Whether our stack ends where no table says so: where it has no row, and in entry code, which
+/// is described as if it had a caller.
+fn gdb_may_go_on(ours: &Stack) -> bool {
+    !ours.is_root || ours.end == "entry-point"
+}
+
+/// What differs between two frames; where gdb may go on and we do not, the last has no CFA.
+fn difference(ours: &Frame, gdb: &Frame, is_cut: bool) -> String {
+    let mut found = Vec::new();
+    if ours.pc != gdb.pc {
+        found.push("pc");
+    }
+    if ours.cfa != gdb.cfa && !is_cut {
+        found.push("cfa");
+    }
+    if ours.is_trampoline != gdb.is_trampoline {
+        found.push("signal frame");
+    }
+    let registers = ours.registers.iter().zip(&gdb.registers).zip(REGISTERS);
+    found.extend(registers.filter(|((a, b), _)| a != b).map(|(_, name)| name));
+    if !is_same_function(ours, gdb) {
+        found.push("name");
+    }
+    found.join(", ")
+}
+
+fn is_same_function(ours: &Frame, gdb: &Frame) -> bool {
+    let is_made_up = |name: &&String| name.starts_with("*ABS*");
+    let Some(theirs) = gdb.names.first().filter(|name| !is_made_up(name)) else {
+        return ours.names.is_empty();
+    };
+    let is_theirs = |name: &String| {
+        let (ours, theirs) = (base(name), base(theirs));
+        // Each function of the vDSO has two names.
+        let ours = ours.strip_prefix("__vdso_").unwrap_or(&ours);
+        let suffix = ours.strip_prefix(&*theirs);
+        suffix.is_some_and(is_part) || RENAMED.contains(&(ours, &theirs))
+    };
+    let aliases = match (&ours.module, ours.symbol_start) {
+        (Some(module), Some(start)) if !ours.names.iter().any(is_theirs) => {
+            debugger::names_of(module, start)
+        }
+        _ => Vec::new(),
+    };
+    ours.names.iter().chain(&aliases).any(is_theirs)
+}
+
+/// Whether a name goes on as those of parts that gcc splits off, and of its copies: `.cold`,
+/// `.part.0`. Debug information, and gdb, have the function's name for them.
+fn is_part(suffix: &str) -> bool {
+    let mut words = suffix.split('.');
+    let is_known = |word: &str| {
+        let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
+        ["cold", "part", "constprop", "isra"].contains(&word) || is_number
+    };
+    words.next() == Some("") && words.all(is_known)
+}
+
+/// A function's own name: without its scope, parameters and generic arguments. Closures are
+/// numbered in some forms of a name only, and the shim that calls one by a virtual table is
+/// marked in some only.
+pub(crate) fn base(name: &str) -> String {
+    // What v0 mangling says behind the name of a virtual call's shim; DWARF does not.
+    let (name, _) = name.split_once("::{shim:").unwrap_or((name, ""));
+    let name = name.replace("{{vtable.shim}}", "").replace("::<", "<");
+    let (mut last, mut with_parameters) = (String::new(), String::new());
+    let mut depth = 0;
+    for letter in name.chars() {
+        match letter {
+            '<' | '(' | '{' => {
+                match letter {
+                    '(' if depth == 0 && !last.is_empty() => with_parameters.clone_from(&last),
+                    '{' if depth == 0 => last.push('{'),
+                    _ => {}
+                }
+                depth += 1;
+            }
+            '>' | ')' | '}' if depth > 0 => depth -= 1,
+            ' ' if depth == 0 => last.clear(),
+            // What came before was a scope.
+            ':' if depth == 0 => {
+                last.clear();
+                with_parameters.clear();
+            }
+            _ if depth == 0 => last.push(letter),
+            _ => {}
+        }
+    }
+    let own = match with_parameters.is_empty() {
+        true => last,
+        false => with_parameters,
+    };
+    let is_closure = own.starts_with('{');
+    if is_closure { "{closure}".into() } else { own }
+}
+
+/// Compares the addresses of a report with those that eu-stack prints. It stops where it knows
+/// no module.
+pub(crate) fn compare_addresses(ours: &Report, eu: &BTreeMap<u32, Vec<u64>>, title: &str) {
+    let known = known_addresses(ours);
+    assert_eq!(&known, eu, "{title}: eu-stack's addresses are on the right");
+}
+
+/// The addresses of each stack up to the first that lies in no module.
+pub(crate) fn known_addresses(ours: &Report) -> BTreeMap<u32, Vec<u64>> {
+    let addresses = |stack: &Stack| {
+        let known = stack
+            .frames
+            .iter()
+            .take_while(|frame| frame.module.is_some());
+        known.map(|frame| frame.pc).collect()
+    };
+    let threads = ours.threads.iter();
+    threads
+        .map(|(tid, stack)| (*tid, addresses(stack)))
+        .collect()
+}
+
+fn assert_expected(report: &Report, expected: Expected<'_>, title: &str) {
+    let (mut ends, mut guesses) = (Vec::new(), Vec::new());
+    for stack in report.threads.values() {
+        ends.extend((!stack.is_root).then_some(stack.end.as_str()));
+        guesses.extend(stack.guesses());
+    }
+    ends.sort_unstable();
+    guesses.sort_unstable();
+    assert_eq!(ends, expected.ends, "{title}: ends that are no roots");
+    assert_eq!(guesses, expected.guesses, "{title}: guesses");
+    for functions in expected.stacks {
+        let found = report
+            .threads
+            .values()
+            .any(|stack| has_functions(stack, functions));
+        let names: Vec<_> = report.threads.values().map(names).collect();
+        assert!(found, "{title}: no thread is in {functions:?}: {names:#?}");
+    }
+}
+
+fn names(stack: &Stack) -> String {
+    let name = |frame: &Frame| frame.names.first().map_or("??".into(), |name| base(name));
+    stack.frames.iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a stack has these functions in this order, others between them or not.
+pub(crate) fn has_functions(stack: &Stack, functions: &[&str]) -> bool {
+    let mut frames = stack.frames.iter();
+    let is_found = |function: &&str| {
+        frames.any(|frame| frame.names.iter().any(|name| base(name) == *function))
+    };
+    functions.iter().all(is_found)
+}
+
+#[test]
+fn names_without_scopes_and_arguments() {
+    for (name, expected) in [
+        ("pause", "pause"),
+        (
+            "work::Box<float>::wait(int, std::vector<double> const&) const",
+            "wait",
+        ),
+        (
+            "long work::descend<3>(work::Shape const&, double, long)",
+            "descend",
+        ),
+        ("work::descend<3>", "descend"),
+        ("work::Guard::~Guard()", "~Guard"),
+        (
+            "std::State<std::tuple<main()::<lambda()> > >::_M_run(void)",
+            "_M_run",
+        ),
+        ("<threads::Parks as core::ops::drop::Drop>::drop", "drop"),
+        ("threads::{impl#2}::drop", "drop"),
+        ("backtrace::end::<hook::{closure#0}, !>", "end"),
+        ("threads::main::{{closure}}", "{closure}"),
+        ("threads::main::{closure#0}", "{closure}"),
+        ("core::ops::FnOnce::call_once{{vtable.shim}}", "call_once"),
+        (
+            "<a::main::{closure#2} as core::ops::FnOnce<(&Barrier,)>>::call_once::{shim:vtable#0}",
+            "call_once",
+        ),
+        (
+            "core::ops::FnOnce::call_once<threads::main::{closure_env#5}, (&Barrier)>",
+            "call_once",
+        ),
+        ("parted.cold", "parted.cold"),
+        (
+            "app::a(int)::{lambda(int)#1}::operator()(int) const",
+            "operator",
+        ),
+        ("app::<lambda(int)>::operator()(int) const", "operator"),
+        ("app::a(int) const::Local::go(int) const", "go"),
+    ] {
+        assert_eq!(base(name), expected, "{name}");
+    }
+}

@@ -1,0 +1,90 @@
+//! Stacks that are larger than what is copied at first, and that lie in more than one place.
+
+use unspool_testing::{Folder, Running};
+
+use crate::harness;
+use crate::stack::build::Program;
+use crate::stack::compare::has_functions;
+use crate::stack::run::ready;
+use crate::stack::unspool::{Stack, printed, report};
+
+/// So many frames of `recursion.c`, which calls itself by threes, take 4 MiB.
+const DEPTH: usize = 3 * 7_000;
+
+fn waiting(options: &[&str]) -> (Program, Running) {
+    let program = Program::build("recursion.c", options);
+    let running = ready(&program, &[&DEPTH.to_string()]);
+    (program, running)
+}
+
+fn only_stack(directory: &Folder, running: &Running) -> Stack {
+    let mut threads = report(directory, &[&running.pid().to_string()]).threads;
+    threads.remove(&running.pid()).unwrap()
+}
+
+/// How many frames are those of the recursion.
+fn descents(stack: &Stack, functions: &[&str]) -> usize {
+    let is_one = |name: &String| functions.contains(&name.as_str());
+    let frames = stack.frames.iter();
+    frames
+        .filter(|frame| frame.names.iter().any(is_one))
+        .count()
+}
+
+#[test]
+fn a_long_stack() {
+    let (program, running) = waiting(&["-O2"]);
+    let found = only_stack(&program.directory, &running);
+    assert!(found.is_root, "{}", found.end);
+    assert!(found.guesses().is_empty());
+    assert_eq!(descents(&found, &["small", "variable", "large"]), DEPTH + 1);
+}
+
+/// Guesses lead as far into what was not copied as tables do.
+#[test]
+fn a_long_stack_without_tables() {
+    let options = [
+        "-O2",
+        "-fno-omit-frame-pointer",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-optimize-sibling-calls",
+    ];
+    let (program, running) = waiting(&options);
+    let found = only_stack(&program.directory, &running);
+    assert_eq!(descents(&found, &["small", "variable", "large"]), DEPTH + 1);
+    assert!(found.is_root, "{}", found.end);
+    assert!(found.guesses().len() > DEPTH);
+}
+
+/// A handler's stack is copied first, since the stack pointer is there; what it interrupted is
+/// on another. The handler returns to behind a function whose rows are none for the trampoline.
+#[test]
+fn a_handler_on_a_stack_of_its_own() {
+    let program = Program::build("handled.c", &["-O2"]);
+    let running = ready(&program, &[&DEPTH.to_string()]);
+    let found = only_stack(&program.directory, &running);
+    assert!(found.is_root, "{}", found.end);
+    assert_eq!(found.guesses(), ["signal-trampoline"]);
+    let functions = ["on_signal", "restorer", "descend", "main", "_start"];
+    assert!(has_functions(&found, &functions));
+    assert_eq!(descents(&found, &["descend"]), DEPTH + 1);
+    let core = running.dump_core(&program.directory);
+    let arguments = ["--core", core.to_str().unwrap()];
+    let recorded = report(&program.directory, &arguments);
+    let recorded = recorded.threads.values().next().unwrap();
+    assert_eq!(found.frames, recorded.frames);
+}
+
+/// A report of many frames is written as it is made.
+#[test]
+fn a_long_report_needs_little_memory() {
+    let (program, running) = waiting(&["-O2"]);
+    let limit = ["sh", "-c", "ulimit -d 100000; exec \"$0\" \"$@\""];
+    let mut command = harness::unspool_by(&limit, &program.directory);
+    let pid = running.pid().to_string();
+    let arguments = ["stack", "--registers", "--format", "json", &pid];
+    let printed = printed(command.args(arguments));
+    assert_eq!((printed.status, printed.err.as_str()), (0, ""));
+    let found = crate::stack::unspool::parse(&printed.out);
+    assert!(found.threads[&running.pid()].frames.len() > DEPTH);
+}

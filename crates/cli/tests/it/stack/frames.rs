@@ -1,0 +1,214 @@
+//! Programs of all kinds, live and as core files.
+
+use unspool_testing::await_state;
+
+use crate::stack::build::{Program, compile};
+use crate::stack::compare::{ALL, Expected, check, check_live};
+use crate::stack::run::start;
+
+#[test]
+fn cpp_threads() {
+    let stacks: [&[&str]; 7] = [
+        &["join", "main", "_start"],
+        &["wait", "descend", "descend", "descend", "_M_run"],
+        &["lock_held"],
+        &["catcher"],
+        &["~Guard", "thrower", "_M_run"],
+        &["on_terminate", "__cxa_throw", "nobody_catches"],
+        &["_M_futex_wait_until", "_M_run"],
+    ];
+    let expected = Expected {
+        stacks: &stacks,
+        ..Expected::default()
+    };
+    let options: [&[&str]; 6] = [
+        &["-O2"],
+        &["-O0"],
+        &["-O2", "-static"],
+        &["-O2", "-static-pie"],
+        &["-O1", "-no-pie"],
+        &["-O3", "-flto", "-fomit-frame-pointer"],
+    ];
+    for options in options {
+        check(&Program::build("threads.cc", options), &[], &ALL, expected);
+    }
+}
+
+#[test]
+fn signal_handlers() {
+    let stacks: [&[&str]; 6] = [
+        &["on_signal", "interrupted_in_call"],
+        &["on_signal", "raises", "below_raise"],
+        &["on_signal", "outer_handler", "raises", "on_other_stack"],
+        &[
+            "on_signal",
+            "outer_handler",
+            "faults",
+            "at_first_instruction",
+        ],
+        &["on_signal", "null_call"],
+        &["on_signal", "__vdso_clock_gettime", "in_vdso"],
+    ];
+    let expected = Expected {
+        stacks: &stacks,
+        // The call through a null pointer.
+        guesses: &["bad-call"],
+        ..Expected::default()
+    };
+    for options in [&["-O2"] as &[&str], &["-O1", "-static"], &["-O0"]] {
+        check(&Program::build("signals.c", options), &[], &ALL, expected);
+    }
+}
+
+#[test]
+fn rust_threads() {
+    let stacks: [&[&str]; 6] = [
+        &["join", "main", "_start"],
+        &["wait", "descend", "descend", "call_once", "thread_start"],
+        &["wait", "descend", "descend", "call_once"],
+        &["park", "through_closures"],
+        &["sleep", "drop", "panics"],
+        &["park", "panic_fmt"],
+    ];
+    let expected = Expected {
+        stacks: &stacks,
+        ..Expected::default()
+    };
+    for options in [
+        &["-O"],
+        &["-Copt-level=0"],
+        &["-Csymbol-mangling-version=v0"],
+    ] {
+        check(&Program::build("threads.rs", options), &[], &ALL, expected);
+    }
+}
+
+#[test]
+fn blocked_in_system_calls() {
+    let expected = Expected {
+        stacks: &[
+            &[
+                "block", "keeps", "keeps", "keeps", "keeps", "keeps", "keeps", "run",
+            ],
+            &["epoll_wait", "block", "keeps", "run"],
+            &["main", "_start"],
+        ],
+        ..Expected::default()
+    };
+    for options in [
+        &["-O2"] as &[&str],
+        &["-O2", "-no-pie"],
+        &["-O1", "-static"],
+        &["-O2", "-static-pie"],
+    ] {
+        check(&Program::build("blocked.c", options), &[], &ALL, expected);
+    }
+}
+
+/// No symbols, so no names to expect.
+#[test]
+fn stripped() {
+    let program = Program::build("blocked.c", &["-O2", "-s"]);
+    check(&program, &[], &ALL, Expected::default());
+    let program = Program::build("threads.cc", &["-O2", "-s", "-static-pie"]);
+    check(&program, &[], &ALL, Expected::default());
+}
+
+#[test]
+fn below_library_code() {
+    let program = Program::build("places.c", &["-O2", "-rdynamic"]);
+    let library = compile(
+        &program.directory,
+        "constructor.c",
+        &["-O2", "-shared", "-fPIC"],
+    );
+    let expected = Expected {
+        stacks: &[
+            &["compare", "in_qsort"],
+            &["construct", "dlopen", "in_constructor"],
+            &["coroutine"],
+            &["on_signal", "coroutine"],
+            &["destroy"],
+            &["at_exit", "exit", "_start"],
+        ],
+        ..Expected::default()
+    };
+    check(&program, &[library.to_str().unwrap()], &ALL, expected);
+}
+
+#[test]
+fn after_fork_and_exec() {
+    let program = Program::build("family.c", &["-O2"]);
+    let mut running = start(&program, &[]);
+    let mut ids = Vec::new();
+    // Each of the three writes a line, in any order.
+    for _ in 0..3 {
+        let line = running.line();
+        if line != "ready" {
+            ids = line.split(' ').map(|id| id.parse().unwrap()).collect();
+        }
+    }
+    let core = |name: &str| program.directory.path().join(name);
+    for (pid, functions) in [
+        (ids[0], &["after_exec", "main", "_start"]),
+        (ids[1], &["after_fork", "after_fork", "main"]),
+    ] {
+        await_state(pid, 'S');
+        let expected = Expected {
+            stacks: &[functions],
+            ..Expected::default()
+        };
+        check_live(&program, pid, &core("child.core"), expected);
+    }
+    let expected = Expected {
+        stacks: &[&["main", "_start"]],
+        ..Expected::default()
+    };
+    check_live(&program, running.pid(), &core("parent.core"), expected);
+}
+
+#[test]
+fn deep_recursion() {
+    let program = Program::build("recursion.c", &["-O2"]);
+    let expected = Expected {
+        stacks: &[&["small", "variable", "large", "small", "main", "_start"]],
+        ..Expected::default()
+    };
+    check(&program, &["200"], &ALL, expected);
+    check(&program, &["5000"], &ALL, expected);
+}
+
+#[test]
+fn realigned_stacks() {
+    let functions = [
+        "innermost",
+        "aligned",
+        "aligned_and_variable",
+        "variadic",
+        "main",
+    ];
+    let expected = Expected {
+        stacks: &[&functions],
+        ..Expected::default()
+    };
+    for options in [
+        &["-O2"] as &[&str],
+        &["-O0"],
+        &["-O2", "-mstackrealign", "-mpreferred-stack-boundary=6"],
+    ] {
+        check(&Program::build("realigned.c", options), &[], &ALL, expected);
+    }
+}
+
+#[test]
+fn parts_that_are_cold() {
+    let program = Program::build("cold.c", &["-O2", "-freorder-blocks-and-partition"]);
+    let expected = Expected {
+        stacks: &[
+            &["rare", "parted.cold", "main"],
+            &["rare", "parted.cold", "main"],
+        ],
+        ..Expected::default()
+    };
+    check(&program, &[], &ALL, expected);
+}

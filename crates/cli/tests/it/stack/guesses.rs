@@ -1,0 +1,123 @@
+//! Code without a table: what is guessed says so.
+
+use crate::stack::build::{MUSL, Program};
+use crate::stack::compare::{Frame, REGISTERS, has_functions};
+use crate::stack::debugger::{eu_stack, gdb, gdb_process, parse_gdb};
+use crate::stack::run::ready;
+use crate::stack::unspool::{Stack, report, report_core, stack};
+
+/// The only thread of a process, which is the program's first.
+fn only_stack(program: &Program, pid: u32) -> Stack {
+    let mut threads = report(&program.directory, &[&pid.to_string()]).threads;
+    threads.remove(&pid).unwrap()
+}
+
+/// Code that a program makes as it runs is in no file. eu-stack takes the frame pointer, as we
+/// do; gdb loses its way.
+#[test]
+fn code_in_anonymous_memory() {
+    let program = Program::build("jit.c", &["-O2"]);
+    let running = ready(&program, &[]);
+    let pid = running.pid().to_string();
+    let found = only_stack(&program, running.pid());
+    assert!(has_functions(&found, &["waits", "calls", "main", "_start"]));
+    assert_eq!(found.guesses(), ["frame-pointer"]);
+    assert!(found.is_root);
+    let pcs: Vec<u64> = found.frames.iter().map(|frame| frame.pc).collect();
+    assert_eq!(eu_stack(&["-p", &pid])[&running.pid()], pcs);
+
+    let printed = stack(&program.directory, &[&pid]);
+    assert_eq!((printed.status, printed.err.as_str()), (0, ""));
+    let guess = "  <guess: frame-pointer; the address lies in no module>\n";
+    assert!(printed.out.contains(guess), "{}", printed.out);
+    let end = "  not reliable: outermost frame, but frames were guessed\n";
+    assert!(printed.out.ends_with(end), "{}", printed.out);
+    let printed = stack(&program.directory, &["--reliable", &pid]);
+    assert_eq!((printed.status, printed.err.as_str()), (1, ""));
+}
+
+/// musl has no tables, so neither has its trampoline, which is known by its code. gdb knows it
+/// too, but counts the CFA of such frames in a way of its own; eu-stack does not.
+#[test]
+fn a_trampoline_without_a_table() {
+    let program = Program::build_with(MUSL, "trampoline.c", &["-O2"]);
+    let running = ready(&program, &[]);
+    let found = only_stack(&program, running.pid());
+    let functions = ["on_signal", "__restore_rt", "faults", "main"];
+    assert!(has_functions(&found, &functions));
+    assert_eq!(found.guesses()[0], "signal-trampoline");
+    assert_eq!(found.evidence[2].as_deref(), Some("signal-trampoline"));
+
+    let core = program.directory.path().join("gdb.core");
+    let gdb = &gdb_process(running.pid(), &core)[&running.pid()];
+    let facts = |frame: &Frame| (frame.pc, frame.registers, frame.is_trampoline);
+    for (number, (ours, theirs)) in found
+        .frames
+        .iter()
+        .zip(gdb)
+        .take(functions.len())
+        .enumerate()
+    {
+        assert_eq!(facts(ours), facts(theirs), "frame {number}, {REGISTERS:?}");
+        assert!(
+            ours.cfa == theirs.cfa || ours.is_trampoline,
+            "frame {number}"
+        );
+    }
+
+    // Cores have none of the code.
+    let kernel_core = running.dump_core(&program.directory);
+    for core in [core, kernel_core] {
+        let recorded = report_core(&program.directory, &core, program.path());
+        let recorded = recorded.threads.values().next().unwrap();
+        assert_eq!(recorded.frames, found.frames);
+    }
+}
+
+/// In the kernel's `rt_sigreturn`: behind the trampoline's last instruction, where no entry is.
+#[test]
+fn in_the_call_that_ends_a_signal_handler() {
+    let program = Program::build("handler.c", &["-O2"]);
+    let core = program.directory.path().join("returning.core");
+    let write_core = format!("gcore {}", core.display());
+    let mut arguments = vec![program.path()];
+    for command in [
+        "handle SIGUSR1 nostop noprint pass",
+        "catch syscall rt_sigreturn",
+        "run",
+        &write_core,
+        "frames",
+        "kill",
+    ] {
+        arguments.extend(["-ex", command]);
+    }
+    let gdb = parse_gdb(&gdb(&arguments));
+    let gdb = gdb.values().next().unwrap();
+    assert!(gdb[0].is_trampoline);
+
+    let found = report_core(&program.directory, &core, program.path());
+    let found = found.threads.values().next().unwrap();
+    assert_eq!(found.guesses(), ["signal-trampoline"]);
+    assert!(found.is_root);
+    assert_eq!(found.frames[0].pc, gdb[0].pc);
+    let facts = |frame: &Frame| (frame.pc, frame.cfa, frame.registers);
+    let ours: Vec<_> = found.frames[1..].iter().map(facts).collect();
+    let theirs: Vec<_> = gdb[1..].iter().map(facts).collect();
+    assert_eq!(ours, theirs);
+}
+
+#[test]
+fn a_reliable_stack() {
+    let program = Program::build("recursion.c", &["-O2"]);
+    let running = ready(&program, &["3"]);
+    let printed = stack(
+        &program.directory,
+        &["--reliable", &running.pid().to_string()],
+    );
+    assert_eq!((printed.status, printed.err.as_str()), (0, ""));
+    assert!(
+        printed.out.ends_with("  complete: outermost frame\n"),
+        "{}",
+        printed.out
+    );
+}

@@ -1,0 +1,202 @@
+//! The options of `unspool stack`, and how it writes.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use serde_json::Value;
+use unspool_testing::{Running, await_state, send_signal};
+
+use crate::stack::build::Program;
+use crate::stack::compare::has_functions;
+use crate::stack::run::ready;
+use crate::stack::unspool::{parse, report, stack, unspool};
+
+fn waiting(depth: &str) -> (Program, Running, String) {
+    let program = Program::build("recursion.c", &["-O2"]);
+    let running = ready(&program, &[depth]);
+    let pid = running.pid().to_string();
+    (program, running, pid)
+}
+
+/// What scripts rely on.
+#[test]
+fn json() {
+    let (program, running, pid) = waiting("3");
+    let printed = stack(&program.directory, &["--format", "json", &pid]);
+    assert_eq!((printed.status, printed.err.as_str()), (0, ""));
+    let document: Value = serde_json::from_str(&printed.out).unwrap();
+    assert_eq!(document["schema"], "unspool.stack");
+    assert_eq!(document["version"], 1);
+    assert_eq!(document["reliable"], true);
+    assert_eq!(document["signal"], Value::Null);
+    assert_eq!(document["subject"]["kind"], "process");
+    assert_eq!(document["subject"]["pid"], running.pid());
+    assert!(document["stopped_ms"].as_f64().unwrap() > 0.0);
+    for options in [&["--locals"][..], &["--args", "--strings"]] {
+        let words = [options, &["--format", "json", &pid]].concat();
+        let printed = stack(&program.directory, &words);
+        let document: Value = serde_json::from_str(&printed.out).unwrap();
+        assert!(document["stopped_ms"].as_f64().unwrap() > 0.0, "{words:?}");
+    }
+    let thread = &document["threads"][0];
+    assert_eq!(thread["tid"], running.pid());
+    assert_eq!(thread["name"], "recursion");
+    assert_eq!(thread["state"], "stopped");
+    assert_eq!(thread["error"], Value::Null);
+    assert_eq!(thread["end"]["code"], "outermost");
+    assert_eq!(thread["end"]["root"], true);
+    let frames = thread["frames"].as_array().unwrap();
+    for (index, frame) in frames.iter().enumerate() {
+        assert_eq!(frame["index"], index);
+        assert_eq!(frame["return_address"], index > 0);
+        assert_eq!(frame["evidence"] == "cfi", index > 0);
+        assert_eq!(frame["interrupted"], false);
+        assert!(frame["cfa"].is_string(), "{frame}");
+        assert!(frame.get("cfa_is_guess").is_none());
+        assert!(frame.get("registers").is_none());
+        // Not all of the C library's functions have a symbol.
+        let is_own = frame["module"].as_str().unwrap().ends_with("/recursion");
+        assert!(frame["symbol"].is_string() || !is_own, "{frame}");
+        for key in ["pc", "sp", "module", "module_address", "build_id"] {
+            assert!(frame[key].is_string(), "{key}: {frame}");
+        }
+    }
+    let main = frames
+        .iter()
+        .find(|frame| frame["symbol"] == "main")
+        .unwrap();
+    let function = &main["functions"][0];
+    assert_eq!(function["function"], "main");
+    assert!(
+        function["file"]
+            .as_str()
+            .unwrap()
+            .ends_with("programs/recursion.c")
+    );
+    assert!(function["line"].as_u64().unwrap() > 40);
+}
+
+/// One document for each process, each a line; one that is gone does not lose the others.
+#[test]
+fn several_processes() {
+    let (program, _first, a) = waiting("1");
+    let second = ready(&program, &["2"]);
+    let b = second.pid().to_string();
+    let arguments = ["--format", "json", "--registers", &a, "2147483647", &b];
+    let printed = stack(&program.directory, &arguments);
+    assert_eq!(printed.status, 2);
+    let error = "unspool: error: process 2147483647: no such process\n";
+    assert_eq!(printed.err.replace("no such process: ", ""), error);
+    let pids: Vec<String> = printed
+        .out
+        .lines()
+        .map(|document| parse(document).json["subject"]["pid"].to_string())
+        .collect();
+    assert_eq!(pids, [a, b]);
+}
+
+/// A process that job control has stopped is read as it is and stays stopped.
+#[test]
+fn a_stopped_process() {
+    let (program, running, pid) = waiting("3");
+    send_signal(running.pid(), "STOP");
+    await_state(running.pid(), 'T');
+    let found = report(&program.directory, &[&pid]);
+    assert_eq!(found.json["threads"][0]["state"], "job-stopped");
+    assert!(has_functions(
+        &found.threads[&running.pid()],
+        &["small", "main", "_start"]
+    ));
+    await_state(running.pid(), 'T');
+}
+
+#[test]
+fn a_limit_of_frames() {
+    let (program, _running, pid) = waiting("20");
+    let printed = stack(&program.directory, &["--max-frames", "3", &pid]);
+    assert_eq!((printed.status, printed.err.as_str()), (0, ""));
+    let lines: Vec<&str> = printed.out.lines().skip(3).collect();
+    assert_eq!(lines.len(), 4, "{}", printed.out);
+    assert_eq!(lines[3], "  incomplete: the limit of frames is reached");
+    let printed = stack(
+        &program.directory,
+        &["--reliable", "--max-frames", "3", &pid],
+    );
+    assert_eq!((printed.status, printed.err.as_str()), (1, ""));
+}
+
+#[test]
+fn lines_and_registers() {
+    let (program, _running, pid) = waiting("0");
+    let printed = stack(&program.directory, &[&pid]);
+    assert!(
+        printed.out.contains("programs/recursion.c:"),
+        "{}",
+        printed.out
+    );
+    assert!(!printed.out.contains(" rbx "), "{}", printed.out);
+    let printed = stack(&program.directory, &["--no-lines", "--registers", &pid]);
+    assert!(!printed.out.contains("recursion.c"), "{}", printed.out);
+    for name in ["cfa", "rbx", "r15", "rsp"] {
+        let line = format!(" {name:<6} 0x");
+        assert!(printed.out.contains(&line), "{name}: {}", printed.out);
+    }
+}
+
+/// As in `unspool stack PID | head -1`.
+#[test]
+fn a_closed_pipe() {
+    let (program, _running, pid) = waiting("5000");
+    for format in ["text", "json"] {
+        let mut child = unspool(&program.directory)
+            .args(["stack", "--format", format, &pid])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut reader = BufReader::with_capacity(1, child.stdout.take().unwrap());
+        reader.read_line(&mut line).unwrap();
+        drop(reader);
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            (output.status.code(), errors.as_str()),
+            (Some(0), ""),
+            "{format}"
+        );
+    }
+}
+
+#[test]
+fn a_full_disk() {
+    let (program, _running, pid) = waiting("1");
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut command = unspool(&program.directory);
+    let output = command.args(["stack", &pid]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("No space left on device"), "{errors}");
+}
+
+/// What a program is called must not steer the terminal of whoever looks.
+#[test]
+fn names_are_shown_as_plain_text() {
+    let Program { directory, path } = Program::build("recursion.c", &["-O2"]);
+    let steering = directory.path().join("\u{1b}[31mred\n\u{7}x");
+    std::fs::rename(path, &steering).unwrap();
+    let program = Program {
+        directory,
+        path: steering,
+    };
+    let running = ready(&program, &["2"]);
+    let printed = stack(&program.directory, &[&running.pid().to_string()]);
+    assert_eq!(printed.status, 0, "{}", printed.err);
+    let thread = "\"\\u{1b}[31mred\\n\\u{7}x\"";
+    assert!(printed.out.contains(thread), "{}", printed.out);
+    let module = "[\\u{1b}[31mred\\n\\u{7}x+0x";
+    assert!(printed.out.contains(module), "{}", printed.out);
+    let is_steering = |c: char| c.is_control() && c != '\n';
+    assert!(!printed.out.contains(is_steering), "{}", printed.out);
+}

@@ -1,0 +1,145 @@
+//! Where `unspool stack` writes its reports.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+
+use unspool_testing::{Folder, Running, await_state, await_that, run_tool, send_signal};
+
+use crate::stack::build::Program;
+use crate::stack::run::ready;
+use crate::stack::unspool::{Printed, parse, stack, unspool};
+
+/// Runs `unspool stack --output FILE ARGUMENTS`, which prints nothing itself.
+fn check_silent(directory: &Folder, file: &Path, arguments: &[&str], status: i32) {
+    let mut all = vec!["--output", file.to_str().unwrap()];
+    all.extend(arguments);
+    let Printed {
+        status: found,
+        out,
+        err,
+    } = stack(directory, &all);
+    let found = (found, out.as_str(), err.as_str());
+    assert_eq!(found, (status, "", ""), "{arguments:?}");
+}
+
+#[test]
+fn reports_of_processes_cores_and_commands_go_to_a_file() {
+    let program = Program::build("recursion.c", &["-O2"]);
+    let directory = &program.directory;
+    let file = directory.path().join("stacks");
+    let first = ready(&program, &["2"]);
+    let second = ready(&program, &["3"]);
+    let pids = [first.pid().to_string(), second.pid().to_string()];
+    check_silent(directory, &file, &[&pids[0], &pids[1]], 0);
+    let text = fs::read_to_string(&file).unwrap();
+    for pid in &pids {
+        assert!(text.contains(&format!("process {pid}: 1 thread")), "{text}");
+    }
+    let core = first.dump_core(directory);
+    let core = ["--format", "json", "--core", core.to_str().unwrap()];
+    check_silent(directory, &file, &core, 0);
+    let report = parse(&fs::read_to_string(&file).unwrap());
+    assert_eq!(report.json["subject"]["kind"], "core");
+    check_silent(directory, &file, &["--", "sh", "-c", "kill -SEGV $$"], 139);
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("signal SIGSEGV, sent by"), "{text}");
+}
+
+#[test]
+fn standard_output_on_request() {
+    let directory = Folder::new();
+    let crash = ["-o", "-", "--", "sh", "-c", "kill -SEGV $$"];
+    let printed = stack(&directory, &crash);
+    assert_eq!((printed.status, printed.err.as_str()), (139, ""));
+    assert!(printed.out.contains("signal SIGSEGV"), "{}", printed.out);
+}
+
+#[test]
+fn without_a_report_a_file_is_left_as_it_is() {
+    let directory = Folder::new();
+    let file = directory.path().join("stacks");
+    check_silent(&directory, &file, &["--", "true"], 0);
+    assert!(!file.exists());
+    fs::write(&file, "old").unwrap();
+    let name = file.to_str().unwrap();
+    let printed = stack(&directory, &["-o", name, "2147483647"]);
+    assert_eq!(printed.status, 2);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+    let printed = stack(
+        &directory,
+        &["-o", "/nowhere/x", "--", "sh", "-c", "echo ran; kill $$"],
+    );
+    let error = "unspool: error: cannot write /nowhere/x: No such file";
+    assert!(printed.err.starts_with(error), "{}", printed.err);
+    assert_eq!((printed.status, printed.out.as_str()), (2, ""), "not run");
+}
+
+/// Where a file could be made at first, and not any more.
+#[test]
+fn a_report_that_cannot_be_written_is_shown() {
+    let directory = Folder::new();
+    let folder = directory.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    let file = folder.join("stacks");
+    let script = format!("rmdir '{}'; kill -SEGV $$", folder.display());
+    let arguments = ["-o", file.to_str().unwrap(), "--", "sh", "-c", &script];
+    let printed = stack(&directory, &arguments);
+    assert_eq!(printed.status, 139, "{}", printed.err);
+    assert!(printed.err.contains("signal SIGSEGV"), "{}", printed.err);
+    assert!(printed.err.contains("cannot write"), "{}", printed.err);
+}
+
+#[test]
+fn a_symbolic_link_stays_one() {
+    let directory = Folder::new();
+    let [file, link] = ["file", "link"].map(|name| directory.path().join(name));
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    let crash = ["--", "sh", "-c", "kill -SEGV $$"];
+    for before in ["no file", "a file"] {
+        check_silent(&directory, &link, &crash, 139);
+        assert!(link.is_symlink(), "{before}");
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(text.matches("signal SIGSEGV, sent").count(), 1, "{text}");
+    }
+}
+
+/// Starts a command that a signal is about to kill, which nobody reads the report of: it stands
+/// still until unspool ends.
+fn stuck(directory: &Folder) -> Running {
+    let pipe = directory.path().join("pipe");
+    let pipe = pipe.to_str().unwrap();
+    assert!(run_tool("mkfifo", &[pipe]).status.success());
+    let script = "echo $$; kill -SEGV $$; echo survived";
+    let mut command = unspool(directory);
+    command.args(["stack", "-o", pipe, "--", "sh", "-c", script]);
+    let mut running = Running::start(&mut command);
+    await_state(running.line().parse().unwrap(), 't');
+    running
+}
+
+#[test]
+fn a_fatal_signal_survives_unspool() {
+    let directory = Folder::new();
+    let mut running = stuck(&directory);
+    running.kill();
+    assert_eq!(running.rest(), "");
+}
+
+/// Signals are the command's only as long as it can take them.
+#[test]
+fn unspool_can_be_ended_while_it_reports() {
+    for (name, number) in [("TERM", libc::SIGTERM), ("INT", libc::SIGINT)] {
+        let directory = Folder::new();
+        let mut running = stuck(&directory);
+        let mut status = None;
+        await_that("the end", || {
+            // The command may stand still a little before unspool knows.
+            send_signal(running.pid(), name);
+            status = running.try_end();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().signal(), Some(number));
+        assert_eq!(running.rest(), "");
+    }
+}

@@ -1,0 +1,139 @@
+//! Folders of tests.
+
+use std::env;
+use std::fs;
+use std::ops::Deref;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use crate::command::{Finish as _, tool};
+
+/// A new folder of its own for one test. It goes with the value, unless the test fails.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Where cargo has room for what tests write.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "no default is a new folder")]
+    pub fn new() -> Folder {
+        let own = env::current_exe().unwrap(); // TARGET/PROFILE/deps/PROGRAM
+        Folder::below(&own.ancestors().nth(3).unwrap().join("tmp"))
+    }
+
+    /// In a folder, which is made where it is missing.
+    #[must_use]
+    pub fn below(parent: &Path) -> Folder {
+        let test = thread::current();
+        let name = test.name().unwrap_or("test").replace("::", "-");
+        let path = scratch(parent, &name);
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a file.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.join(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Runs a tool of the system in it, which must succeed; yields what it prints. The words have no spaces.
+    #[track_caller]
+    pub fn tool(&self, name: &str, words: &str) -> String {
+        self.started(&mut tool(name), words).succeed()
+    }
+
+    /// A command that runs in it, with words that have no spaces.
+    pub fn started<'c>(&self, command: &'c mut Command, words: &str) -> &'c mut Command {
+        command.args(words.split_whitespace()).current_dir(&self.0)
+    }
+}
+
+impl Deref for Folder {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl AsRef<Path> for Folder {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            let _ = fs::remove_dir_all(&self.0); // it is in nobody's way
+        }
+    }
+}
+
+/// A path in `folder` that nobody else uses.
+#[must_use]
+pub fn scratch(folder: &Path, name: &str) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    folder.join(format!("{name}-{}-{count}", std::process::id()))
+}
+
+/// What gcc takes to leave out `.eh_frame`, by a script for GNU ld in `folder`. With `-Wa,--gsframe` it makes a program that has
+/// `.sframe` only.
+#[must_use]
+pub fn without_eh_frame(folder: &Path) -> String {
+    let script = scratch(folder, "without-eh-frame");
+    let text = "SECTIONS { /DISCARD/ : { *(.eh_frame) } } INSERT BEFORE .text;\n";
+    fs::write(&script, text).unwrap();
+    format!("-Wl,-T,{}", script.display())
+}
+
+/// The user `nobody`.
+pub const NOBODY: u32 = 65534;
+
+/// A new folder of a user's that all can come to, for tests with two users.
+#[derive(Debug)]
+pub struct UserFolder(Folder);
+
+impl UserFolder {
+    /// In the folder for temporary files.
+    ///
+    /// # Panics
+    ///
+    /// The caller is not root.
+    #[must_use]
+    pub fn new(owner: u32) -> UserFolder {
+        let folder = Folder::below(&env::temp_dir());
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        chown(&folder, Some(owner), Some(owner))
+            .unwrap_or_else(|error| panic!("a test with two users: run it as root: {error}"));
+        UserFolder(folder)
+    }
+
+    /// Copies a file there, with this mode.
+    pub fn copy(&self, file: &Path, name: &str, mode: u32) -> PathBuf {
+        let copy = self.join(name);
+        fs::copy(file, &copy).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(mode)).unwrap();
+        copy
+    }
+}
+
+impl Deref for UserFolder {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}

@@ -1,0 +1,30 @@
+//! What the tests of all crates share: folders, other tools to ask, and programs to look at. Nothing that is started here
+//! depends on who runs the tests: neither on the environment nor on the signals that are ignored.
+//!
+//! Functions panic where they fail, with all that a failed program wrote.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot be set up fails"
+)]
+
+mod command;
+mod folder;
+pub mod packages;
+mod running;
+
+pub use command::{
+    Finish, TextOutput, alone, alone_by, command, filter, run_tool, this_test, tool,
+};
+pub use folder::{Folder, NOBODY, UserFolder, scratch, without_eh_frame};
+pub use running::{Running, await_state, await_that, kernel_core, limitless, send_signal, states};
+
+/// Any error, for a person to read.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// A number as binutils print it: hexadecimal, with or without `0x`.
+#[must_use]
+pub fn hex(digits: &str) -> u64 {
+    u64::from_str_radix(digits.trim_start_matches("0x"), 16).unwrap()
+}

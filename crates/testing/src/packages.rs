@@ -1,0 +1,311 @@
+//! The Debian packages that tests and tasks need beside a Rust toolchain.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Error;
+
+/// A file that a test or a task needs, and the Debian package that has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needed {
+    /// Where it is.
+    pub file: &'static str,
+    /// The package.
+    pub package: &'static str,
+}
+
+/// Everything that tests and tasks need. `cargo xtask setup` installs what is missing.
+pub const NEEDED: &[Needed] = &[
+    needed("/usr/bin/readelf", "binutils"),
+    needed("/usr/bin/as", "binutils"),
+    needed("/usr/bin/nm", "binutils"),
+    needed("/usr/bin/c++filt", "binutils"),
+    needed("/usr/bin/objdump", "binutils"),
+    needed("/usr/bin/objcopy", "binutils"),
+    needed("/usr/include/ctf-api.h", "binutils-dev"),
+    needed("/usr/bin/ld", "binutils"),
+    needed("/usr/bin/ld.gold", GOLD),
+    needed("/usr/bin/ld.lld", "lld"),
+    needed("/usr/bin/nasm", "nasm"),
+    needed("/usr/bin/addr2line", "binutils"),
+    needed("/usr/bin/ar", "binutils"),
+    needed("/usr/bin/strip", "binutils"),
+    needed("/usr/bin/size", "binutils"),
+    needed("/usr/bin/dwp", GOLD),
+    needed("/usr/bin/llvm-dwp", "llvm"),
+    needed("/usr/bin/gcc", "gcc"),
+    needed("/usr/bin/g++", "g++"),
+    needed("/usr/bin/clang", "clang"),
+    needed("/usr/bin/clang++", "clang"),
+    needed("/usr/bin/musl-gcc", "musl-tools"),
+    needed("/usr/bin/pkg-config", "pkgconf"),
+    needed("/usr/bin/dpkg-source", "dpkg-dev"),
+    needed("/usr/bin/autoconf", "autoconf"),
+    needed("/usr/bin/aclocal", "automake"),
+    needed("/usr/bin/bison", "bison"),
+    needed("/usr/bin/flex", "flex"),
+    needed("/usr/bin/makeinfo", "texinfo"),
+    needed("/usr/include/term.h", "libncurses-dev"),
+    needed("/usr/bin/curl", "curl"),
+    needed("/usr/bin/gdb", "gdb"),
+    needed("/usr/bin/gcore", "gdb"),
+    needed("/usr/bin/eu-stack", "elfutils"),
+    needed("/usr/bin/eu-readelf", "elfutils"),
+    needed("/usr/bin/eu-unstrip", "elfutils"),
+    needed("/usr/bin/eu-strip", "elfutils"),
+    needed("/usr/bin/eu-elflint", "elfutils"),
+    needed("/usr/include/elfutils/libdwfl.h", "libdw-dev"),
+    needed("/usr/bin/valgrind", "valgrind"),
+    needed("/usr/bin/strace", "strace"),
+    needed("/usr/bin/perf", "linux-perf"),
+    needed("/usr/lib/x86_64-linux-gnu/libunwind.so.8", "libunwind8"),
+    needed(
+        "/usr/lib/x86_64-linux-gnu/libunwind-x86_64.so.8",
+        "libunwind8",
+    ),
+    needed(
+        "/usr/lib/x86_64-linux-gnu/libunwind-ptrace.so.0",
+        "libunwind8",
+    ),
+    needed(
+        "/usr/lib/x86_64-linux-gnu/libunwind-coredump.so.0",
+        "libunwind8",
+    ),
+    needed("/lib/x86_64-linux-gnu/libgcc_s.so.1", "libgcc-s1"),
+    needed("/usr/lib/heaptrack/libheaptrack_preload.so", "libheaptrack"),
+    needed(
+        "/usr/lib/x86_64-linux-gnu/libprofiler.so.0",
+        "libgoogle-perftools4",
+    ),
+    needed(
+        "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4",
+        "libgoogle-perftools4",
+    ),
+    needed("/usr/include/glog/logging.h", "libgoogle-glog-dev"),
+    needed(
+        "/usr/lib/x86_64-linux-gnu/libunwind-setjmp.so.0",
+        "libunwind-setjmp0",
+    ),
+    needed("/usr/bin/llvm-ar", "llvm"),
+    needed("/usr/bin/llvm-mc", "llvm"),
+    needed("/usr/bin/llvm-readelf", "llvm"),
+    needed("/usr/bin/llvm-dwarfdump", "llvm"),
+    needed("/usr/bin/node", "nodejs"),
+    needed("/usr/bin/dwz", "dwz"),
+    needed("/usr/bin/pahole", "pahole"),
+    needed("/usr/sbin/bpftool", "bpftool"),
+    needed("/usr/bin/abidiff", "abigail-tools"),
+    needed("/usr/bin/xz", "xz-utils"),
+    needed("/usr/bin/gzip", "gzip"),
+    needed("/usr/bin/zstd", "zstd"),
+    needed("/usr/bin/protoc", "protobuf-compiler"),
+    needed("/usr/bin/xmllint", "libxml2-utils"),
+    needed("/usr/bin/git", "git"),
+    needed("/usr/bin/patch", "patch"),
+    needed("/usr/bin/jsonschema", "python3-jsonschema"),
+    needed(
+        "/usr/lib/python3/dist-packages/capstone/__init__.py",
+        "python3-capstone",
+    ),
+    needed("/usr/bin/script", "bsdutils"),
+    needed("/usr/bin/tmux", "tmux"),
+    needed("/usr/bin/timeout", "coreutils"),
+    needed("/usr/sbin/sysctl", "procps"),
+    needed("/usr/bin/unshare", "util-linux"),
+    needed("/usr/bin/setpriv", "util-linux"),
+    needed("/usr/bin/prlimit", "util-linux"),
+    needed("/usr/bin/groff", "groff-base"),
+    needed("/usr/bin/pip3", "python3-pip"),
+    needed("/usr/bin/dpkg-deb", "dpkg"),
+    needed("/usr/bin/mmdebstrap", "mmdebstrap"),
+    needed("/usr/bin/tar", "tar"),
+    needed("/lib64/ld-linux-x86-64.so.2", "libc6"),
+    needed("/lib/x86_64-linux-gnu/libc.so.6", "libc6"),
+    needed("/usr/lib/x86_64-linux-gnu/libgcrypt.so.20", "libgcrypt20"),
+    needed("/usr/lib/x86_64-linux-gnu/libstdc++.so.6", "libstdc++6"),
+    needed("/usr/lib/x86_64-linux-gnu/libc.a", "libc6-dev"),
+    needed("/usr/lib/x86_64-linux-gnu/crti.o", "libc6-dev"),
+    needed("/usr/lib32/libc.so.6", "libc6-i386"),
+    needed("/usr/lib32/libstdc++.so.6", "lib32stdc++6"),
+    needed(
+        "/usr/arm-linux-gnueabihf/lib/libc.so.6",
+        "libc6-armhf-cross",
+    ),
+    needed(
+        "/usr/arm-linux-gnueabihf/lib/libubsan.so.1.0.0",
+        "libubsan1-armhf-cross",
+    ),
+    needed(
+        "/usr/bin/arm-linux-gnueabihf-as",
+        "binutils-arm-linux-gnueabihf",
+    ),
+    needed("/usr/aarch64-linux-gnu/lib/libc.so.6", "libc6-arm64-cross"),
+    needed(
+        "/usr/aarch64-linux-gnu/lib/libstdc++.so.6",
+        "libstdc++6-arm64-cross",
+    ),
+    needed(
+        "/usr/bin/aarch64-linux-gnu-as",
+        "binutils-aarch64-linux-gnu",
+    ),
+    needed(
+        "/usr/powerpc-linux-gnu/lib/libc.so.6",
+        "libc6-powerpc-cross",
+    ),
+    needed("/usr/s390x-linux-gnu/lib/libc.so.6", "libc6-s390x-cross"),
+];
+
+/// Debian 12 has no such package: there binutils has what is in it.
+const GOLD: &str = "binutils-gold";
+
+/// A package that is unpacked in the target folder, not installed: LLVM's libunwind-N-dev would have to go for it.
+const UNPACKED: Needed = needed("usr/include/x86_64-linux-gnu/libunwind.h", "libunwind-dev");
+
+const fn needed(file: &'static str, package: &'static str) -> Needed {
+    Needed { file, package }
+}
+
+/// The path of a file of [`NEEDED`].
+///
+/// # Errors
+///
+/// It is missing, or not of [`NEEDED`]; the message says what to do.
+pub fn path(file: &str) -> Result<PathBuf, Error> {
+    let needed = NEEDED.iter().find(|needed| needed.file == file);
+    let needed =
+        needed.ok_or_else(|| format!("{file} is not listed in crates/testing/src/packages.rs"))?;
+    match Path::new(file).exists() {
+        true => Ok(PathBuf::from(file)),
+        false => {
+            let package = needed.package;
+            Err(format!("{file} is missing (package {package}): run `cargo xtask setup`").into())
+        }
+    }
+}
+
+/// The path of a program of [`NEEDED`], by its name or its path. Others are in packages that every Debian has.
+///
+/// # Errors
+///
+/// It is missing; the message says what to do.
+pub fn tool(name: &str) -> Result<PathBuf, Error> {
+    let has_name = |needed: &&Needed| {
+        let (folder, file) = needed.file.rsplit_once('/').unwrap_or_default();
+        needed.file == name || file == name && folder.ends_with("bin")
+    };
+    match NEEDED.iter().find(has_name) {
+        Some(needed) => path(needed.file),
+        None => Ok(PathBuf::from(name)),
+    }
+}
+
+/// The folder of libunwind's headers.
+///
+/// # Errors
+///
+/// They are missing; the message says what to do.
+pub fn libunwind_headers() -> Result<PathBuf, Error> {
+    let file = unpacked().join(UNPACKED.file);
+    match file.parent() {
+        Some(folder) if file.exists() => Ok(folder.to_owned()),
+        _ => Err(format!("{} is missing: run `cargo xtask setup`", file.display()).into()),
+    }
+}
+
+/// Where [`UNPACKED`] is.
+fn unpacked() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join("target/packages").join(UNPACKED.package)
+}
+
+/// The packages of [`NEEDED`] that are missing, each once.
+#[must_use]
+pub fn missing() -> Vec<&'static str> {
+    let mut missing: Vec<&str> = NEEDED
+        .iter()
+        .filter(|needed| !Path::new(needed.file).exists())
+        .map(|needed| needed.package)
+        .collect();
+    missing.sort_unstable();
+    missing.dedup();
+    missing
+}
+
+/// Installs what is missing, as root or with `sudo`.
+///
+/// # Errors
+///
+/// `apt-get` cannot be run or fails, or a file is still missing after it.
+pub fn setup(out: &mut impl Write) -> Result<(), Error> {
+    let is_unpacked = libunwind_headers().is_ok();
+    if missing().is_empty() && is_unpacked {
+        writeln!(out, "nothing is missing")?;
+        return Ok(());
+    }
+    // A fresh machine has no package lists, or old ones.
+    apt_get(&["update"], &missing())?;
+    for is_last in [false, true] {
+        let mut packages = missing();
+        packages.retain(|package| is_last || *package != GOLD);
+        if !packages.is_empty() {
+            writeln!(out, "installing {}", packages.join(" "))?;
+            out.flush()?;
+            let install = ["install", "--yes", "--no-install-recommends"];
+            apt_get(&[&install, &packages[..]].concat(), &packages)?;
+        }
+    }
+    if !is_unpacked {
+        unpack()?;
+    }
+    match NEEDED
+        .iter()
+        .find(|needed| !Path::new(needed.file).exists())
+    {
+        None => Ok(()),
+        Some(Needed { file, package }) => {
+            Err(format!("package {package} is installed, but does not have {file}").into())
+        }
+    }
+}
+
+/// Unpacks [`UNPACKED`].
+fn unpack() -> Result<(), Error> {
+    let folder = unpacked();
+    std::fs::create_dir_all(&folder)?;
+    // Its unwind.h would stand in the way of the compiler's own.
+    let script = "apt-get --quiet download \"$0\" && dpkg-deb --extract \"$0\"_*.deb . && rm \"${1%/*}/unwind.h\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, UNPACKED.package, UNPACKED.file]);
+    match shell.current_dir(&folder).status()?.success() {
+        true => Ok(()),
+        false => Err(format!("cannot unpack {} in {}", UNPACKED.package, folder.display()).into()),
+    }
+}
+
+/// Runs `apt-get`, as root or with `sudo`, asking nothing.
+fn apt_get(arguments: &[&str], packages: &[&str]) -> Result<(), Error> {
+    let by_hand = || format!("install by hand: {}", packages.join(" "));
+    let mut words = if is_root()? { vec![] } else { vec!["sudo"] };
+    words.extend([
+        "env",
+        "DEBIAN_FRONTEND=noninteractive",
+        "apt-get",
+        "--quiet",
+    ]);
+    words.extend(arguments);
+    let (program, rest) = words.split_first().ok_or("no command")?;
+    let status = Command::new(program)
+        .args(rest)
+        .status()
+        .map_err(|error| format!("cannot run {program}: {error}; {}", by_hand()))?;
+    if !status.success() {
+        return Err(format!("`{}` failed ({status}); {}", words.join(" "), by_hand()).into());
+    }
+    Ok(())
+}
+
+fn is_root() -> Result<bool, Error> {
+    let id = Command::new("id").arg("-u").output()?;
+    Ok(id.stdout.trim_ascii() == b"0")
+}
