@@ -165,23 +165,29 @@ fn crates(root: &Path) -> Result<Arrows, Error> {
     command.args(["metadata", "--no-deps", "--format-version", "1"]);
     let text = lines(command.current_dir(root))?.concat();
     let metadata: Value = serde_json::from_str(&text)?;
-    let short = |name: &Value| {
-        let name = name.as_str().unwrap_or_default();
+    let name = |of: &Value| {
+        let name = of.get("name").and_then(Value::as_str).unwrap_or_default();
         name.strip_prefix("unspool-").unwrap_or(name).to_owned()
     };
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let mut arrows = Arrows::new();
-    for package in list(&metadata["packages"]) {
-        let dependencies = list(&package["dependencies"]);
-        let is_ours =
-            |dependency: &&Value| dependency["path"].is_string() && dependency["kind"].is_null();
-        let uses = dependencies
-            .iter()
-            .filter(is_ours)
-            .map(|dependency| short(&dependency["name"]));
-        arrows.insert(short(&package["name"]), uses.collect());
-    }
-    Ok(arrows)
+    let list = |of: &Value, key| {
+        of.get(key)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
+    // One of ours has a path; one of tests or of a build script has a kind.
+    let is_used = |dependency: &&Value| {
+        let has = |key| dependency.get(key).is_some_and(|value| !value.is_null());
+        has("path") && !has("kind")
+    };
+    let packages = list(&metadata, "packages").into_iter().map(|package| {
+        let dependencies = list(&package, "dependencies");
+        (
+            name(&package),
+            dependencies.iter().filter(is_used).map(name).collect(),
+        )
+    });
+    Ok(packages.collect())
 }
 
 /// How the table differs from the crates.
