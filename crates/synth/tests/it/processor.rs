@@ -5,6 +5,10 @@
 pub(crate) mod child;
 pub(crate) mod claims;
 pub(crate) mod forms;
+#[allow(
+    clippy::match_same_arms,
+    reason = "what manuals say, in the order of manuals"
+)]
 pub(crate) mod second;
 pub(crate) mod sys;
 
