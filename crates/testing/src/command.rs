@@ -19,7 +19,7 @@ const KEPT: &[&str] = &[
     "RUSTUP_TOOLCHAIN",
 ];
 
-/// A program, by its path or as the shell finds it. It has no other variables than [`KEPT`] and `LC_ALL=C.UTF-8`, an empty
+/// A program, by its path or as the shell finds it. It has no other variables than `KEPT` and `LC_ALL=C.UTF-8`, an empty
 /// standard input, and ignores no signal: those that a shell without job control starts in the background ignore SIGINT, and what
 /// nohup starts SIGHUP.
 #[must_use]
