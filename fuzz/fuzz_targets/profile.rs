@@ -76,7 +76,7 @@ fn use_all(profile: &Profile) {
     let completeness = Completeness::new(profile, &samples);
     let all = completeness.stacks() + completeness.kernel_threads + completeness.no_user_registers;
     assert_eq!(all, samples.len() as u64);
-    let _ = completeness.summary(profile).to_string();
+    let _ = completeness.summary().to_string();
     let view = View {
         named: &named,
         samples,
