@@ -34,8 +34,11 @@ pub(crate) fn get(url: &str, headers: &[&str], deadline: Option<Instant>) -> io:
     let stdout = curl.child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let pipe = Pipe { stdout, deadline };
     let mut body = BufReader::new(pipe).take(LONGEST_HEAD);
-    let head = Head::read(&mut body)?;
-    let Some(head) = head else {
+    let Some(head) = Head::read(&mut body)? else {
+        if body.limit() == 0 {
+            // curl would wait for somebody to read the rest.
+            return Err(io::Error::other("the head of the response does not end"));
+        }
         return Err(curl
             .failure()?
             .unwrap_or_else(|| io::Error::other("curl: no HTTP response")));

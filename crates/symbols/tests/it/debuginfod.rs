@@ -327,6 +327,24 @@ fn a_server_that_sends_too_much() {
 }
 
 #[test]
+fn a_head_that_does_not_end() {
+    let program = program("endless_head");
+    let endless = Server::new(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
+        while stream
+            .write_all(&[b"X: ", &[b'x'; 4096][..], b"\r\n"].concat())
+            .is_ok()
+        {}
+    });
+    let error = program.get(program.options(&[&endless]));
+    assert!(
+        matches!(error, Err(DownloadError::Server { .. })),
+        "{error:?}"
+    );
+    assert_eq!(program.cached(), [""; 0]);
+}
+
+#[test]
 fn a_file_that_is_not_the_one_or_not_whole() {
     let program = program("wrong_file");
     let other = compile(
