@@ -22,6 +22,7 @@ const MAX_WIDTH: usize = 100;
 pub fn run(out: &mut impl Write) -> Result<bool, Error> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let files = lines(Command::new("git").args(["ls-files"]).current_dir(&root))?;
+    let paths = Paths::new(&files);
     let mut faults = Vec::new();
     let documents = files.iter().filter(|file| file.ends_with(".md"));
     // Past releases name the paths of their time.
@@ -29,7 +30,7 @@ pub fn run(out: &mut impl Write) -> Result<bool, Error> {
         let text = fs::read_to_string(root.join(name))?;
         let at = |(line, what): (usize, String)| format!("{name}:{line}: {what}");
         faults.extend(wide_lines(&text).into_iter().map(at));
-        faults.extend(missing_paths(&text, &files).into_iter().map(at));
+        faults.extend(missing_paths(&text, &paths).into_iter().map(at));
     }
     let table = fs::read_to_string(root.join("ARCHITECTURE.md"))?;
     let differences = crate_differences(&table_of_crates(&table), &crates(&root)?);
@@ -81,56 +82,69 @@ fn wide_lines(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Paths in backticks that no file of the repository has. They may leave out folders in front, and
-/// `src` behind a crate's name.
-fn missing_paths(text: &str, files: &[String]) -> Vec<(usize, String)> {
-    let mut known = BTreeSet::new();
-    for file in files {
-        for name in [file.clone(), file.replacen("/src/", "/", 1)] {
-            // The file, and each folder that it is in, from each component on.
-            let mut whole = name.as_str();
-            loop {
-                let mut rest = whole;
-                known.insert(rest.to_owned());
-                while let Some((_, behind)) = rest.split_once('/') {
-                    known.insert(behind.to_owned());
-                    rest = behind;
-                }
-                match whole.rsplit_once('/') {
-                    Some((folder, _)) => whole = folder,
-                    None => break,
+/// What documents may call the repository's files and folders. A path may leave out folders in front,
+/// and `src` behind a crate's name.
+struct Paths {
+    known: BTreeSet<String>,
+    /// The first folders, of the repository and of `crates`: what begins with one is meant as a path.
+    tops: BTreeSet<String>,
+}
+
+impl Paths {
+    fn new(files: &[String]) -> Paths {
+        let mut known = BTreeSet::new();
+        for file in files {
+            for name in [file.clone(), file.replacen("/src/", "/", 1)] {
+                // The file, and each folder that it is in, from each component on.
+                let mut whole = name.as_str();
+                loop {
+                    let mut rest = whole;
+                    known.insert(rest.to_owned());
+                    while let Some((_, behind)) = rest.split_once('/') {
+                        known.insert(behind.to_owned());
+                        rest = behind;
+                    }
+                    match whole.rsplit_once('/') {
+                        Some((folder, _)) => whole = folder,
+                        None => break,
+                    }
                 }
             }
         }
+        let from_crate = files.iter().filter_map(|file| file.strip_prefix("crates/"));
+        let all = files.iter().map(String::as_str).chain(from_crate);
+        let tops = all.filter_map(|file| Some(file.split_once('/')?.0.to_owned()));
+        Paths {
+            tops: tops.collect(),
+            known,
+        }
     }
-    let from_crate = files.iter().filter_map(|file| file.strip_prefix("crates/"));
-    let all = files.iter().map(String::as_str).chain(from_crate);
-    let tops: BTreeSet<&str> = all
-        .filter_map(|file| Some(file.split_once('/')?.0))
-        .collect();
-    let is_ours = |path: &str| {
-        let is_path = path
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
-        let Some((top, rest)) = path.split_once('/').filter(|_| is_path) else {
+
+    /// Whether a text is meant as one of these, and is none.
+    fn lacks(&self, text: &str) -> bool {
+        let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+        // A name in capitals stands for any.
+        let stands_for_any =
+            |part: &str| part != "README" && part.contains(|c: char| c.is_ascii_uppercase());
+        let Some((top, rest)) = text.split_once('/').filter(|_| text.chars().all(is_path)) else {
             return false;
         };
-        // A name in capitals stands for any.
-        let stands_for_any = |part: &str| part.contains(|c: char| c.is_ascii_uppercase());
-        let is_placeholder = path
-            .split(['/', '.'])
-            .any(|part| stands_for_any(part) && part != "README");
-        !is_placeholder && (rest.ends_with(".rs") || tops.contains(top) && !rest.is_empty())
-    };
-    let mut missing = Vec::new();
-    for (line, text) in prose(text) {
-        for path in text.split('`').skip(1).step_by(2) {
-            if is_ours(path) && !known.contains(path.trim_end_matches('/')) {
-                missing.push((line, format!("no file or folder is named `{path}`")));
-            }
-        }
+        let is_meant = rest.ends_with(".rs") || self.tops.contains(top) && !rest.is_empty();
+        is_meant
+            && !text.split(['/', '.']).any(stands_for_any)
+            && !self.known.contains(text.trim_end_matches('/'))
     }
-    missing
+}
+
+/// Paths in backticks that no file of the repository has.
+fn missing_paths(text: &str, paths: &Paths) -> Vec<(usize, String)> {
+    let in_backticks = |(line, text): (usize, &'_ str)| {
+        let quoted = text.split('`').skip(1).step_by(2);
+        let missing = quoted.filter(|path| paths.lacks(path));
+        let faults = missing.map(|path| (line, format!("no file or folder is named `{path}`")));
+        faults.collect::<Vec<_>>()
+    };
+    prose(text).flat_map(in_backticks).collect()
 }
 
 /// The crates, and which crates of ours each may use.
@@ -219,22 +233,20 @@ fn crate_differences(table: &Arrows, crates: &Arrows) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn files() -> Vec<String> {
-        ["crates/a/src/x/y.rs", "docs/b.md"]
-            .map(str::to_owned)
-            .to_vec()
+    fn paths() -> Paths {
+        Paths::new(&["crates/a/src/x/y.rs", "docs/b.md"].map(str::to_owned))
     }
 
     #[test]
     fn paths_are_looked_for_from_any_folder_on() {
         let good =
             "`a/x/y.rs` `crates/a` `a/src/x/` `x/y.rs` `docs/b.md` `y/z` `n/a.c` `a/NAME.rs`";
-        assert_eq!(missing_paths(good, &files()), []);
+        assert_eq!(missing_paths(good, &paths()), []);
         for bad in ["a/z.rs", "docs/c.md", "crates/a/x/z", "q/y.rs"] {
-            let found = missing_paths(&format!("text\nsee `{bad}`"), &files());
+            let found = missing_paths(&format!("text\nsee `{bad}`"), &paths());
             assert_eq!(found, [(2, format!("no file or folder is named `{bad}`"))]);
         }
-        assert_eq!(missing_paths("```\n`a/z.rs`\n```", &files()), []);
+        assert_eq!(missing_paths("```\n`a/z.rs`\n```", &paths()), []);
     }
 
     #[test]
