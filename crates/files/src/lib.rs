@@ -19,6 +19,7 @@ mod sys;
 
 pub use map::{Lost, Map};
 pub use open::{
-    Input, Kind, MAX_STREAM_BYTES, NotRegular, TooLong, is_stranger, open, open_input, open_no_link,
+    Input, Kind, MAX_STREAM_BYTES, NotRegular, TooLong, is_our_owner, is_stranger, open,
+    open_input, open_no_link,
 };
 pub use plain::{Plain, PlainJson, PlainLines, plain_bytes};

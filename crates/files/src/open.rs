@@ -112,9 +112,13 @@ fn open_with(path: &Path, flags: i32) -> io::Result<File> {
 /// to it.
 #[must_use]
 pub fn is_stranger(metadata: &Metadata) -> bool {
-    let owner = metadata.uid();
-    let is_ours = owner == 0 || owner == rustix::process::geteuid().as_raw();
-    !is_ours || metadata.mode() & 0o022 != 0
+    !is_our_owner(metadata.uid()) || metadata.mode() & 0o022 != 0
+}
+
+/// Whether the owner of a file or a folder is the user that this process acts as, or root.
+#[must_use]
+pub fn is_our_owner(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// No more is read from a pipe, in bytes: it has no size that could be looked at before.

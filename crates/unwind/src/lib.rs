@@ -29,8 +29,6 @@ pub mod process;
 pub mod space;
 pub mod steps;
 #[cfg(feature = "std")]
-mod sys;
-#[cfg(feature = "std")]
 pub mod tables;
 pub mod walk;
 

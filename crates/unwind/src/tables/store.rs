@@ -23,14 +23,13 @@ use std::{env, process};
 
 use unspool_compact::layout::MAGIC;
 use unspool_compact::{Compiled, Corrupt, OpenError};
-use unspool_files::{Map, is_stranger};
+use unspool_files::{Map, is_our_owner, is_stranger};
 use unspool_module::{BuildId, ContentKey, DebugFiles, ElfFile, TableKey, variable};
 use unspool_native::ObjectError;
 
 use super::compile::{Stable, as_key};
 use super::keys;
 use super::native::{MakeError, NativeObject};
-use crate::sys;
 
 /// The folder of packaged tables.
 const SYSTEM: &str = "/usr/lib/unspool/tables";
@@ -879,10 +878,6 @@ fn check_trust(path: &Path, metadata: &fs::Metadata) -> Result<(), StoreError> {
     })
 }
 
-fn is_trusted_owner(owner: u32) -> bool {
-    owner == 0 || owner == sys::effective_user()
-}
-
 /// Makes a folder, and the one that it is in, for the user alone. Not those above: a home is not
 /// made.
 pub(super) fn make_folder(folder: &Path) -> Result<(), StoreError> {
@@ -893,7 +888,7 @@ pub(super) fn make_folder(folder: &Path) -> Result<(), StoreError> {
     // user's way.
     let mut above = folder.ancestors().skip(1);
     let existing = above.find_map(|path| Some((path, fs::metadata(path).ok()?.uid())));
-    if let Some((path, owner)) = existing.filter(|(_, owner)| !is_trusted_owner(*owner)) {
+    if let Some((path, owner)) = existing.filter(|(_, owner)| !is_our_owner(*owner)) {
         return Err(StoreError::OthersFolder {
             path: path.to_path_buf(),
             owner,
