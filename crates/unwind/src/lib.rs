@@ -25,6 +25,7 @@ pub mod modules;
 pub mod native;
 #[cfg(feature = "std")]
 pub mod process;
+mod rule;
 #[cfg(feature = "std")]
 pub mod space;
 pub mod steps;
@@ -38,8 +39,7 @@ pub use evidence::{End, Evidence, NoRow};
 pub use modules::{
     FoundEntries, FoundRow, Module, Modules, Native, NativeStep, NativeTarget, Place, ReadNumber,
 };
+pub use rule::RowRules;
 #[cfg(feature = "local")]
 pub use walk::{MappedRules, NoMemory};
-pub use walk::{
-    Memo, NoRulesSize, RowRules, Rules, RulesMemory, RulesSize, Top, Walk, Walker, Work,
-};
+pub use walk::{Memo, NoRulesSize, Rules, RulesMemory, RulesSize, Top, Walk, Walker, Work};

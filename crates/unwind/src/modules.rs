@@ -11,7 +11,7 @@ use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vadd
 
 use crate::arch;
 use crate::evidence::{Evidence, NoRow};
-use crate::walk::RowRules;
+use crate::rule::RowRules;
 
 /// The modules of an address space.
 ///

@@ -29,23 +29,20 @@ use crate::arch;
 use crate::cursor::{Cursor, Step, follows_no_call};
 use crate::evidence::{End, Evidence};
 use crate::modules::{Module, Modules, Place};
+use crate::rule::{Leave, Realigned, Rule, Way};
 
 mod memo;
 mod rare;
-mod rule;
 mod rules;
 mod signal;
 #[cfg(test)]
 mod tests;
 
 pub use memo::Memo;
-pub use rule::RowRules;
 #[cfg(feature = "local")]
 pub use rules::{MappedRules, NoMemory};
 pub use rules::{NoRulesSize, Rules, RulesMemory, RulesSize};
 
-use rare::Realigned;
-use rule::{Leave, Rule, Way};
 use rules::Known;
 
 /// The innermost frame of a stack.
@@ -562,7 +559,7 @@ where
         let known = known.ok_or_else(|| self.without_rule(code, frame))?;
         let way = match known.rule {
             Rule::ENTRY_POINT => return Err(Stop::End(Last::EntryPoint)),
-            rule => rule.way(self.walker.rules.rare),
+            rule => self.walker.rules.way(rule),
         };
         let way = way.ok_or(Stop::Slow(code, frame))?;
         if way == Way::Outermost {

@@ -19,7 +19,7 @@ use super::ABI;
 use super::elf::{Image, Segment};
 use super::sys::{self, Object, SetOnce};
 use crate::modules::{Module, Modules, Place};
-use crate::walk::RowRules;
+use crate::rule::RowRules;
 
 /// The modules of the own process.
 pub struct OwnModules {

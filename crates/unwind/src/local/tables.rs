@@ -8,9 +8,9 @@ use unspool_compact::Compiled;
 use unspool_module::ElfFile;
 
 use super::{modules, sys};
+use crate::rule::RowRules;
 use crate::tables::{self};
 use crate::tables::{Notice, Store, TableBytes};
-use crate::walk::RowRules;
 
 /// What mapping tables came to.
 #[derive(Debug, Default)]

@@ -19,7 +19,7 @@ use super::store::{Notice, Store, StoreError, TableBytes, embedded};
 use super::synthesis::synthesized;
 use crate::modules::{FoundEntries, Module, Native, Place, Synthesized};
 use crate::native::NativeCode;
-use crate::walk::RowRules;
+use crate::rule::RowRules;
 
 /// The unwind tables of one file: the compiled one as soon as there is one, and the file's own.
 ///

@@ -16,7 +16,7 @@
 //! CFA is based on one of them. Where code keeps no frame pointers they hold whatever the program put
 //! there, and may change as they like.
 //!
-//! Only steps by a [`super::rule::Rule`] from a return address are remembered, up to the outermost frame. A
+//! Only steps by a [`Rule`](crate::rule::Rule) from a return address are remembered, up to the outermost frame. A
 //! signal frame and what it interrupted, or any step that takes more than two registers, are walked every
 //! time, and so is what lies inside of them.
 
@@ -24,10 +24,9 @@ use core::cmp::Reverse;
 
 use unspool_ir::{Descent, Memory};
 
-use super::rare::Realigned;
-use super::rule::Leave;
 use super::{Frames, Last, Places, Record, Resumed, Seen, State};
 use crate::modules::Modules;
+use crate::rule::{Leave, Realigned};
 
 /// The most frames that are remembered: the outermost ones of a stack that is deeper.
 const MOST: usize = 640;

@@ -1,4 +1,4 @@
-//! How the few frames are left that no [`super::rule::Rule`] can say: by number.
+//! How the few frames are left that no [`Rule`](crate::rule::Rule) can say: by number.
 //!
 //! Large frames that keep a frame pointer, and those that align their stack: `gcc` finds the CFA of these
 //! in memory, by an expression. A program has a few forms of them. The first that are met are kept for
@@ -6,49 +6,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use unspool_ir::{Expression, RegisterRule};
-
 use super::State;
-use super::rule::{Leave, Way};
-use crate::arch::beside;
-use crate::arch::x86_64::RBP;
-
-/// A frame whose CFA, and whose caller's frame pointer, are in memory, at distances from the frame
-/// pointer in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Realigned {
-    cfa_at: i64,
-    saved_at: i64,
-}
+use crate::rule::{Leave, Realigned, Way, pack, unpack};
 
 impl Realigned {
-    const DEREF: u8 = 0x06;
-
-    /// What two expressions say, if it is this.
-    pub(super) fn of(cfa: Expression<'_>, saved: Option<RegisterRule<'_>>) -> Option<Self> {
-        let Some(RegisterRule::Expression(saved)) = saved else {
-            return None;
-        };
-        let (cfa_at, &[Realigned::DEREF]) = beside(RBP, cfa)? else {
-            return None;
-        };
-        let (saved_at, &[]) = beside(RBP, saved)? else {
-            return None;
-        };
-        Some(Realigned { cfa_at, saved_at })
-    }
-
-    /// Both distances in one number, above its lowest two bits; `None` if they need more.
-    pub(super) fn packed(self) -> Option<u64> {
-        pack(self.cfa_at, self.saved_at)
-    }
-
-    /// What was [packed](Realigned::packed).
-    pub(super) fn unpacked(bits: u64) -> Self {
-        let [cfa_at, saved_at] = unpack(bits);
-        Realigned { cfa_at, saved_at }
-    }
-
     /// Where the CFA is, and the caller's frame pointer.
     pub(super) fn places(self, frame: &State) -> [u64; 2] {
         [self.cfa_at, self.saved_at].map(|at| frame.frame_pointer.wrapping_add_signed(at))
@@ -82,7 +43,6 @@ pub(super) struct Rare([AtomicU64; Rare::MOST]);
 
 impl Rare {
     const MOST: usize = 128;
-    const FIELD: u32 = 31;
 
     pub(super) const fn new() -> Self {
         Rare([const { AtomicU64::new(0) }; Rare::MOST])
@@ -128,27 +88,10 @@ fn bits(way: Way) -> Option<u64> {
     Some(kind | pack(first, second)?)
 }
 
-/// Two numbers in bits 2-32 and 33-63; `None` if one needs more.
-fn pack(first: i64, second: i64) -> Option<u64> {
-    let field = |number: i64| {
-        let shift = u64::BITS - Rare::FIELD;
-        let field = number.cast_unsigned() << shift;
-        (field.cast_signed() >> shift == number).then_some(field >> shift)
-    };
-    Some(field(first)? << 2 | field(second)? << 33)
-}
-
-/// What was packed.
-fn unpack(bits: u64) -> [i64; 2] {
-    [bits << Rare::FIELD, bits].map(|field| field.cast_signed() >> 33)
-}
-
 #[cfg(test)]
 mod tests {
-    use unspool_ir::{Expression, RegisterRule};
-
-    use super::{Rare, Realigned};
-    use crate::walk::rule::{Leave, Way};
+    use super::Rare;
+    use crate::rule::{Leave, Realigned, Way};
 
     fn leave(by_frame_pointer: bool, cfa_offset: u64, saved_below: u64) -> Way {
         Way::Leave(Leave {
@@ -198,30 +141,5 @@ mod tests {
         let kept = (0..1000).filter(|n| RARE.number(leave(false, 8 * n, 0)).is_some());
         assert_eq!(kept.count(), Rare::MOST);
         assert_eq!(RARE.number(leave(false, 8, 0)), Some(1));
-    }
-
-    #[test]
-    fn expressions_that_are_meant() {
-        let of = |cfa: &[u8], saved: &[u8]| {
-            let saved = Some(RegisterRule::Expression(Expression(saved)));
-            Realigned::of(Expression(cfa), saved)
-        };
-        let found = of(&[0x76, 0x78, 0x06], &[0x76, 0]);
-        assert_eq!(found.map(Way::Realigned), Some(realigned(-8, 0)));
-        for (cfa, saved) in [
-            (&[0x76, 0x78][..], &[0x76, 0][..]),
-            (&[0x76, 0x78, 0x06, 0x06], &[0x76, 0]),
-            (&[0x77, 0x78, 0x06], &[0x76, 0]),
-            (&[0x76, 0x78, 0x06], &[0x76, 0, 0x06]),
-            (&[0x76, 0x78, 0x06], &[0x77, 0]),
-            (&[0x76, 0x78, 0x06], &[]),
-            (&[], &[0x76, 0]),
-        ] {
-            assert_eq!(of(cfa, saved), None, "{cfa:x?} {saved:x?}");
-        }
-        let cfa = Expression(&[0x76, 0x78, 0x06]);
-        for saved in [None, Some(RegisterRule::Offset(-16))] {
-            assert_eq!(Realigned::of(cfa, saved), None);
-        }
     }
 }

@@ -39,8 +39,8 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use unspool_ir::{CodeAddr, RuntimeAddr};
 
 use super::rare::Rare;
-use super::rule::Rule;
 use crate::modules::Place;
+use crate::rule::{Rule, Way};
 
 mod memory;
 mod size;
@@ -309,6 +309,16 @@ impl Rules<'_> {
             beside.store(goes | Rules::BESIDE, Ordering::Relaxed);
         }
         own.store(stays, Ordering::Relaxed);
+    }
+
+    /// How to leave the frame; `None` where it runs entry code, or no way has the number.
+    pub(super) fn way(&self, rule: Rule) -> Option<Way> {
+        match (rule, rule.leave()) {
+            (_, Some(leave)) => Some(Way::Leave(leave)),
+            (Rule::OUTERMOST, None) => Some(Way::Outermost),
+            (Rule::SIGNAL, None) => Some(Way::Signal),
+            _ => self.rare.way(rule.rare_number()?),
+        }
     }
 
     /// Whether an entry is of a return address, in its own slot.

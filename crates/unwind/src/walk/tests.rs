@@ -5,10 +5,10 @@ use unspool_ir::{
 };
 
 use super::State;
-use super::rule::{Rule, Way};
 use super::rules::{Known, Rules, RulesMemory, RulesSize};
 use crate::arch;
 use crate::modules::Place;
+use crate::rule::{Rule, Way};
 
 /// A rule with these bits, whatever they mean.
 fn known(bits: u32, place: u16) -> Known {

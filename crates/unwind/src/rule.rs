@@ -3,11 +3,10 @@
 use unspool_cfi::Glance;
 use unspool_compact::{Compiled, RowRef};
 use unspool_ir::encoding::EncodedRow;
-use unspool_ir::{Abi, Arch, CfaRule, RaState, Register, RegisterRule, Row};
+use unspool_ir::{Abi, Arch, CfaRule, Expression, RaState, Register, RegisterRule, Row};
 
-use super::rare::{Rare, Realigned};
-use super::signal;
-use crate::arch;
+use crate::arch::x86_64::{RBP, RIP, RSP, is_cfa_in_context, is_saved_in_context};
+use crate::arch::{self, beside};
 
 /// The rules that rows of a compiled table come to: made beforehand, so that a walk that learns a rule
 /// need not read the row.
@@ -34,7 +33,7 @@ impl<'r> RowRules<'r> {
     }
 
     /// The rule that a row comes to. `None` if none was made, or if no rule says it.
-    pub(super) fn get(self, row: RowRef) -> Option<Rule> {
+    pub(crate) fn get(self, row: RowRef) -> Option<Rule> {
         let bits = *self.0.get(usize::from(row.0))?;
         (bits != 0).then_some(Rule(bits))
     }
@@ -42,7 +41,7 @@ impl<'r> RowRules<'r> {
 
 /// How to leave a frame of which only stack pointer and frame pointer are known.
 ///
-/// As it is in an entry of [`super::Rules`], from bit 4 on:
+/// As it is in an entry of [`Rules`](crate::walk::Rules), from bit 4 on:
 ///
 /// ```text
 /// bits 4-14  offset of the CFA, in pairs of words: with the bits below, in bytes. A stack is aligned
@@ -60,15 +59,15 @@ impl<'r> RowRules<'r> {
 /// bits 20-21 2: a large step
 ///
 /// bits 4-19  0 outermost frame, 1 entry code: there is no caller; 2 signal frame; from 3 on a number
-///            of [`super::rare`]
+///            of `walk::rare`
 /// bits 20-21 3
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rule(u32);
+pub(crate) struct Rule(u32);
 
 /// What a row says to a walk that follows stack pointer and frame pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// The return address is undefined.
     Outermost,
     /// The return address is at the CFA, which is at a distance from one of the two.
@@ -81,36 +80,36 @@ pub(super) enum Way {
 
 impl Way {
     /// `None` where a row says something else.
-    pub(super) fn of(row: &Row<'_>, abi: Abi) -> Option<Way> {
+    pub(crate) fn of(row: &Row<'_>, abi: Abi) -> Option<Way> {
         Said::by_row(row, abi)?.way(abi)
     }
 
     /// The same of what a glance at a row says.
-    pub(super) fn of_glance(glance: &Glance<'_>, abi: Abi) -> Option<Way> {
+    pub(crate) fn of_glance(glance: &Glance<'_>, abi: Abi) -> Option<Way> {
         Said::by_glance(glance).way(abi)
     }
 
     /// The same of a row in its encoding; `None` also where that is damaged.
-    pub(super) fn of_encoded(row: &[u8], abi: Abi) -> Option<Way> {
+    pub(crate) fn of_encoded(row: &[u8], abi: Abi) -> Option<Way> {
         Said::by_encoded(&EncodedRow::parse(row)?, abi)?.way(abi)
     }
 }
 
 /// What a rule says of a frame that has a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Leave {
+pub(crate) struct Leave {
     /// The CFA is based on the frame pointer, not on the stack pointer.
-    pub(super) by_frame_pointer: bool,
+    pub(crate) by_frame_pointer: bool,
     /// The CFA's offset from there, in bytes.
-    pub(super) cfa_offset: u64,
+    pub(crate) cfa_offset: u64,
     /// How many bytes below the return address the caller's frame pointer is, a multiple of 8; 0 where
     /// it is unchanged.
-    pub(super) saved_below: u64,
+    pub(crate) saved_below: u64,
 }
 
 impl Leave {
     /// No bits at all: there is no room for a return address.
-    pub(super) const NOTHING: Leave = Leave {
+    pub(crate) const NOTHING: Leave = Leave {
         by_frame_pointer: false,
         cfa_offset: 0,
         saved_below: 0,
@@ -120,11 +119,11 @@ impl Leave {
 }
 
 /// What a row says of the registers that a walk follows.
-pub(super) struct Said<'e> {
-    pub(super) cfa: CfaRule<'e>,
-    pub(super) return_address: Option<RegisterRule<'e>>,
-    pub(super) stack_pointer: Option<RegisterRule<'e>>,
-    pub(super) frame_pointer: Option<RegisterRule<'e>>,
+pub(crate) struct Said<'e> {
+    pub(crate) cfa: CfaRule<'e>,
+    pub(crate) return_address: Option<RegisterRule<'e>>,
+    pub(crate) stack_pointer: Option<RegisterRule<'e>>,
+    pub(crate) frame_pointer: Option<RegisterRule<'e>>,
     is_signal_frame: bool,
     /// The return address is not signed.
     is_plain: bool,
@@ -189,7 +188,7 @@ impl<'e> Said<'e> {
             return None;
         }
         if self.is_signal_frame {
-            return signal::is_said_by(self).then_some(Way::Signal);
+            return is_signal(self).then_some(Way::Signal);
         }
         let returns_to = self.return_address;
         if returns_to != Some(RegisterRule::Offset(-8)) || self.stack_pointer.is_some() {
@@ -229,15 +228,15 @@ impl<'e> Said<'e> {
 
 impl Rule {
     /// The row says that the return address is undefined.
-    pub(super) const OUTERMOST: Rule = Rule(Rule::END);
+    pub(crate) const OUTERMOST: Rule = Rule(Rule::END);
     /// The frame runs entry code.
-    pub(super) const ENTRY_POINT: Rule = Rule(Rule::END | 1 << 4);
+    pub(crate) const ENTRY_POINT: Rule = Rule(Rule::END | 1 << 4);
 
     /// The frame is one of a signal.
-    const SIGNAL: Rule = Rule(Rule::END | 2 << 4);
+    pub(crate) const SIGNAL: Rule = Rule(Rule::END | 2 << 4);
 
     /// The bits of an entry that say which form the rule has: 0 for a small step.
-    pub(super) const KIND: u32 = 3 << 20;
+    pub(crate) const KIND: u32 = 3 << 20;
     const ODD: u32 = 1 << 20;
     const LARGE: u32 = 2 << 20;
     const END: u32 = 3 << 20;
@@ -248,17 +247,17 @@ impl Rule {
 
     /// The rule in an entry.
     #[inline]
-    pub(super) fn in_entry(entry: u32) -> Rule {
+    pub(crate) fn in_entry(entry: u32) -> Rule {
         Rule(entry & Rule::ALL)
     }
 
     /// The bits of an entry.
-    pub(super) fn bits(self) -> u32 {
+    pub(crate) fn bits(self) -> u32 {
         self.0
     }
 
     /// The rule that says as much; `None` if none does.
-    pub(super) fn of(way: Way) -> Option<Rule> {
+    pub(crate) fn of(way: Way) -> Option<Rule> {
         let leave = match way {
             Way::Outermost => return Some(Rule::OUTERMOST),
             Way::Leave(leave) => leave,
@@ -273,23 +272,13 @@ impl Rule {
     }
 
     /// The rule that names a way by its number.
-    pub(super) fn rare(number: u16) -> Option<Rule> {
+    pub(crate) fn rare(number: u16) -> Option<Rule> {
         let number = u32::from(number) + Rule::ENDS;
         (number < 1 << 16).then_some(Rule(Rule::END | number << 4))
     }
 
-    /// How to leave the frame; `None` where it runs entry code, or no way has the number.
-    pub(super) fn way(self, rare: &Rare) -> Option<Way> {
-        match (self, self.leave()) {
-            (_, Some(leave)) => Some(Way::Leave(leave)),
-            (Rule::OUTERMOST, None) => Some(Way::Outermost),
-            (Rule::SIGNAL, None) => Some(Way::Signal),
-            _ => rare.way(self.rare_number()?),
-        }
-    }
-
     /// The number of the way that it names.
-    fn rare_number(self) -> Option<u16> {
+    pub(crate) fn rare_number(self) -> Option<u16> {
         let number = (self.0 & 0xf_fff0) >> 4;
         let number = number
             .checked_sub(Rule::ENDS)
@@ -321,7 +310,7 @@ impl Rule {
 
     /// How to leave the frame, if the step is small.
     #[inline]
-    pub(super) fn leave_small(self) -> Leave {
+    pub(crate) fn leave_small(self) -> Leave {
         Leave {
             by_frame_pointer: self.0 & Rule::BY_FRAME_POINTER != 0,
             cfa_offset: u64::from(self.0 & 0x7ff0),
@@ -330,7 +319,7 @@ impl Rule {
     }
 
     /// How to leave the frame; `None` where there is no caller, or the way has a number.
-    pub(super) fn leave(self) -> Option<Leave> {
+    pub(crate) fn leave(self) -> Option<Leave> {
         let by_stack_pointer = |cfa_offset: u32, saved_below: u32| Leave {
             by_frame_pointer: false,
             cfa_offset: cfa_offset.into(),
@@ -345,8 +334,109 @@ impl Rule {
     }
 }
 
+/// A frame whose CFA, and whose caller's frame pointer, are in memory, at distances from the frame
+/// pointer in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Realigned {
+    pub(crate) cfa_at: i64,
+    pub(crate) saved_at: i64,
+}
+
+impl Realigned {
+    const DEREF: u8 = 0x06;
+
+    /// What two expressions say, if it is this.
+    pub(crate) fn of(cfa: Expression<'_>, saved: Option<RegisterRule<'_>>) -> Option<Self> {
+        let Some(RegisterRule::Expression(saved)) = saved else {
+            return None;
+        };
+        let (cfa_at, &[Realigned::DEREF]) = beside(RBP, cfa)? else {
+            return None;
+        };
+        let (saved_at, &[]) = beside(RBP, saved)? else {
+            return None;
+        };
+        Some(Realigned { cfa_at, saved_at })
+    }
+
+    /// Both distances in one number, above its lowest two bits; `None` if they need more.
+    pub(crate) fn packed(self) -> Option<u64> {
+        pack(self.cfa_at, self.saved_at)
+    }
+
+    /// What was [packed](Realigned::packed).
+    pub(crate) fn unpacked(bits: u64) -> Self {
+        let [cfa_at, saved_at] = unpack(bits);
+        Realigned { cfa_at, saved_at }
+    }
+}
+
+/// Whether a row says that the CFA, and the registers that a walk follows, are in the kernel's record.
+fn is_signal(said: &Said<'_>) -> bool {
+    is_cfa_in_context(said.cfa)
+        && is_saved_in_context(RSP, said.stack_pointer)
+        && is_saved_in_context(RBP, said.frame_pointer)
+        && is_saved_in_context(RIP, said.return_address)
+}
+
 /// Bytes as a number of units, if it is whole and has no more than so many bits.
 fn units(bytes: u64, unit: u64, bits: u32) -> Option<u32> {
     let count = u32::try_from(bytes / unit).ok()?;
     (bytes.is_multiple_of(unit) && count < 1 << bits).then_some(count)
+}
+
+/// How many bits a number of two that are packed has.
+const FIELD: u32 = 31;
+
+/// Two numbers in bits 2-32 and 33-63; `None` if one needs more.
+pub(crate) fn pack(first: i64, second: i64) -> Option<u64> {
+    let field = |number: i64| {
+        let shift = u64::BITS - FIELD;
+        let field = number.cast_unsigned() << shift;
+        (field.cast_signed() >> shift == number).then_some(field >> shift)
+    };
+    Some(field(first)? << 2 | field(second)? << 33)
+}
+
+/// What was packed.
+pub(crate) fn unpack(bits: u64) -> [i64; 2] {
+    [bits << FIELD, bits].map(|field| field.cast_signed() >> 33)
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_ir::{Expression, RegisterRule};
+
+    use super::{Realigned, Way};
+
+    #[test]
+    fn expressions_that_are_meant() {
+        let of = |cfa: &[u8], saved: &[u8]| {
+            let saved = Some(RegisterRule::Expression(Expression(saved)));
+            Realigned::of(Expression(cfa), saved)
+        };
+        let found = of(&[0x76, 0x78, 0x06], &[0x76, 0]);
+        assert_eq!(
+            found.map(Way::Realigned),
+            Some(Way::Realigned(Realigned {
+                cfa_at: -8,
+                saved_at: 0,
+            }))
+        );
+        for (cfa, saved) in [
+            (&[0x76, 0x78][..], &[0x76, 0][..]),
+            (&[0x76, 0x78, 0x06, 0x06], &[0x76, 0]),
+            (&[0x77, 0x78, 0x06], &[0x76, 0]),
+            (&[0x76, 0x78, 0x06], &[0x76, 0, 0x06]),
+            (&[0x76, 0x78, 0x06], &[0x77, 0]),
+            (&[0x76, 0x78, 0x06], &[]),
+            (&[], &[0x76, 0]),
+        ] {
+            assert_eq!(of(cfa, saved), None, "{cfa:x?} {saved:x?}");
+        }
+        let cfa = Expression(&[0x76, 0x78, 0x06]);
+        for saved in [None, Some(RegisterRule::Offset(-16))] {
+            assert_eq!(Realigned::of(cfa, saved), None);
+        }
+    }
 }
