@@ -10,17 +10,15 @@ use unspool_ir::interpret::{self, Frame, StepError};
 use unspool_ir::memory::read_uint;
 use unspool_ir::{Abi, CodeAddr, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr};
 
-use crate::arch::{self, Guess, NoGuess};
 use crate::evidence::{End, Evidence, NoRow};
+use crate::frame::FrameState;
+use crate::guess::{self, Guess, NoGuess};
 use crate::modules::{FoundRow, Module, Modules, Native, NativeTarget};
 
 /// A frame of a walk: where it stands and what its registers hold.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor {
-    abi: Abi,
-    code: CodeAddr,
-    registers: Registers,
-    pac_mask: u64,
+    frame: FrameState,
     pub(crate) trail: Trail,
 }
 
@@ -81,57 +79,57 @@ impl Cursor {
     #[must_use]
     pub fn at(abi: Abi, code: CodeAddr, registers: Registers) -> Self {
         Cursor {
-            abi,
-            code,
-            registers,
-            pac_mask: 0,
+            frame: FrameState {
+                abi,
+                code,
+                registers,
+                pac_mask: 0,
+            },
             trail: Trail::default(),
         }
     }
 
     /// Goes on from a frame that was found by other means, further out.
     pub(crate) fn move_to(&mut self, code: CodeAddr, registers: Registers) {
-        self.code = code;
-        self.registers = registers;
+        self.frame.code = code;
+        self.frame.registers = registers;
     }
 
     /// Names the bits of a code address that a pointer authentication code takes (AArch64).
     #[must_use]
     pub fn with_pac_mask(mut self, mask: u64) -> Self {
-        self.pac_mask = mask;
+        self.frame.pac_mask = mask;
         self
     }
 
     /// Where the frame stands.
     #[must_use]
     pub fn code(&self) -> CodeAddr {
-        self.code
+        self.frame.code
     }
 
     /// The frame's registers, as far as they are known.
     #[must_use]
     pub fn registers(&self) -> &Registers {
-        &self.registers
+        &self.frame.registers
     }
 
     /// Changes a register of the frame, for the steps that follow. Nothing is written to where it is
     /// saved.
     pub fn set_register(&mut self, register: Register, value: u64) {
-        if register == self.abi.arch.spec().pc {
-            self.code = match self.code {
+        if register == self.frame.abi.arch.spec().pc {
+            self.frame.code = match self.frame.code {
                 CodeAddr::Instruction(_) => CodeAddr::Instruction(RuntimeAddr(value)),
                 CodeAddr::Return(_) => CodeAddr::Return(RuntimeAddr(value)),
             };
         }
-        self.registers.set(register, value);
+        self.frame.registers.set(register, value);
     }
 
     /// The frame's stack pointer.
     #[must_use]
     pub fn stack_pointer(&self) -> Option<RuntimeAddr> {
-        self.registers
-            .get(self.abi.arch.spec().stack_pointer)
-            .map(RuntimeAddr)
+        self.frame.stack_pointer()
     }
 
     /// What the tables say of the frame's address; a row is made in `row`.
@@ -140,7 +138,7 @@ impl Cursor {
     where
         S: Modules + ?Sized,
     {
-        self.locate_in(modules.module(self.code.lookup()), modules, row)
+        self.locate_in(modules.module(self.frame.code.lookup()), modules, row)
     }
 
     #[inline]
@@ -153,7 +151,7 @@ impl Cursor {
     where
         S: Modules + ?Sized,
     {
-        let pc = self.code.lookup();
+        let pc = self.frame.code.lookup();
         let row = match &module {
             Some(module) => module.row(module.bias.to_vaddr(pc), row),
             None => Err(modules.without_module(pc)),
@@ -168,7 +166,7 @@ impl Cursor {
         S: Modules + ?Sized,
         M: Memory + ?Sized,
     {
-        let module = modules.module(self.code.lookup());
+        let module = modules.module(self.frame.code.lookup());
         if let Some(module) = &module
             && let Some(native) = module.native
             && let Some(step) = self.by_native(native, module, memory)
@@ -198,7 +196,7 @@ impl Cursor {
         };
         match outcome {
             Ok((caller, found)) => {
-                let stack_pointer = self.abi.arch.spec().stack_pointer;
+                let stack_pointer = self.frame.abi.arch.spec().stack_pointer;
                 let there = There {
                     code: caller.code,
                     stack_pointer: caller.registers.get(stack_pointer),
@@ -223,8 +221,8 @@ impl Cursor {
                 return Step::End(End::TooManyStacks);
             }
         }
-        self.code = there.code;
-        put(&mut self.registers);
+        self.frame.code = there.code;
+        put(&mut self.frame.registers);
         Step::Caller(found)
     }
 
@@ -248,7 +246,7 @@ impl Cursor {
         S: Modules + ?Sized,
         M: Memory + ?Sized,
     {
-        let pc = self.code.lookup();
+        let pc = self.frame.code.lookup();
         let module = modules.module(pc)?;
         let mut row = Row::new(Register(0));
         let found = module.row(module.bias.to_vaddr(pc), &mut row).ok()?;
@@ -257,11 +255,11 @@ impl Cursor {
 
     fn frame<'f, M: Memory + ?Sized>(&'f self, module: &Module<'_>, memory: &'f M) -> Frame<'f, M> {
         Frame {
-            abi: self.abi,
-            registers: &self.registers,
+            abi: self.frame.abi,
+            registers: &self.frame.registers,
             memory,
             bias: module.bias,
-            pac_mask: self.pac_mask,
+            pac_mask: self.frame.pac_mask,
         }
     }
 
@@ -276,10 +274,10 @@ impl Cursor {
         module: &Module<'_>,
         memory: &M,
     ) -> Option<Result<(Caller, Found), End>> {
-        let address = self.code.address();
-        let stands_behind = matches!(self.code, CodeAddr::Return(_))
+        let address = self.frame.code.address();
+        let stands_behind = matches!(self.frame.code, CodeAddr::Return(_))
             && module.bias.to_vaddr(address) == found.entry_end;
-        match stands_behind.then(|| arch::trampoline(self, memory))? {
+        match stands_behind.then(|| guess::trampoline(&self.frame, memory))? {
             Ok(guess) => Some(Ok(by(&guess, NoRow::Hole))),
             Err(NoGuess::Implausible) => None,
             Err(none) => Some(Err(none.end(NoRow::Hole))),
@@ -295,15 +293,15 @@ impl Cursor {
         module: &Module<'_>,
         memory: &M,
     ) -> Option<Step> {
-        let endian = self.abi.endian;
+        let endian = self.frame.abi.endian;
         let highest = Cell::new(None);
         let read = |addr: RuntimeAddr, size| {
             let number = read_uint(memory, addr, size, endian).ok()?;
             highest.set(highest.get().max(Some(addr)));
             Some(number)
         };
-        let step = native.step(self.code, module.bias, &self.registers, &read)?;
-        let spec = self.abi.arch.spec();
+        let step = native.step(self.frame.code, module.bias, &self.frame.registers, &read)?;
+        let spec = self.frame.abi.arch.spec();
         let address = RuntimeAddr(step.get(spec.pc)?);
         let (code, signal_frame) = match step.to {
             NativeTarget::Outermost => return Some(Step::End(End::Outermost)),
@@ -344,7 +342,7 @@ impl Cursor {
             _ if module.entry == Some(found.entry_start) => return Err(End::EntryPoint),
             // A function that has made a call has saved its return address somewhere: a link
             // register without a rule holds that of the call, and would lead back to here.
-            None if matches!(self.code, CodeAddr::Return(_)) => {
+            None if matches!(self.frame.code, CodeAddr::Return(_)) => {
                 return Err(End::Step(StepError::NoReturnAddress));
             }
             Some(RegisterRule::Undefined) => return Err(End::Outermost),
@@ -354,7 +352,7 @@ impl Cursor {
         let return_address = caller.return_address.ok_or(End::Outermost)?;
         // Code at 0 can be interrupted, by the fault of a call there.
         if return_address.0 == 0 && !row.signal_frame {
-            return Err(match follows_no_call(self.code, found, module) {
+            return Err(match follows_no_call(self.frame.code, found, module) {
                 true => End::EntryPoint,
                 false => End::ZeroReturnAddress,
             });
@@ -393,7 +391,7 @@ impl Cursor {
         S: Modules + ?Sized,
         M: Memory + ?Sized,
     {
-        let pc = self.code.lookup();
+        let pc = self.frame.code.lookup();
         if let Some(module) = module
             && let Some(entry) = module.entry
             && (entry..=entry.offset(ENTRY_CODE)).contains(&module.bias.to_vaddr(pc))
@@ -403,14 +401,14 @@ impl Cursor {
         if module.is_some_and(|module| self.is_at_base(module, memory)) {
             return Err(End::EntryPoint);
         }
-        let guess = arch::guess(self, modules, memory).map_err(|none| none.end(missing))?;
+        let guess = guess::guess(&self.frame, modules, memory).map_err(|none| none.end(missing))?;
         Ok(by(&guess, missing))
     }
 
     /// Whether the return address is the first byte of a function, and no call is before it: whoever made the
     /// stack has put it at its base. glibc's `makecontext` has coroutines return to such a function.
     fn is_at_base<M: Memory + ?Sized>(&self, module: &Module<'_>, memory: &M) -> bool {
-        let CodeAddr::Return(address) = self.code else {
+        let CodeAddr::Return(address) = self.frame.code else {
             return false;
         };
         let start = module.bias.to_vaddr(address);
@@ -419,7 +417,7 @@ impl Cursor {
         if !found.is_ok_and(|found| found.entry_start == start) {
             return false;
         }
-        let Some(test) = CallTest::anywhere(self.abi.arch) else {
+        let Some(test) = CallTest::anywhere(self.frame.abi.arch) else {
             return false;
         };
         let mut before = [0; WINDOW];
@@ -427,13 +425,17 @@ impl Cursor {
         let follows_no_call =
             memory.read(window, &mut before).is_ok() && !test.passes(start, before);
         // A handler returns to its trampoline in the same way.
-        follows_no_call && matches!(arch::trampoline(self, memory), Err(NoGuess::Implausible))
+        follows_no_call
+            && matches!(
+                guess::trampoline(&self.frame, memory),
+                Err(NoGuess::Implausible)
+            )
     }
 
     /// The architecture and byte order.
     #[must_use]
     pub fn abi(&self) -> Abi {
-        self.abi
+        self.frame.abi
     }
 }
 
@@ -466,18 +468,6 @@ struct Caller {
     /// Where that was read, if it was.
     code_at: Option<RuntimeAddr>,
     registers: Registers,
-}
-
-impl NoGuess {
-    fn end(self, missing: NoRow) -> End {
-        match self {
-            NoGuess::Implausible => End::NoRow(missing),
-            NoGuess::NotRecorded(unreadable) => End::Guess {
-                missing,
-                unreadable,
-            },
-        }
-    }
 }
 
 /// The caller that was guessed, for want of a row.

@@ -15,6 +15,8 @@ pub mod cursor;
 pub mod evidence;
 #[cfg(feature = "std")]
 pub mod files;
+mod frame;
+mod guess;
 #[cfg(all(feature = "local", target_arch = "x86_64", target_os = "linux"))]
 pub mod local;
 #[cfg(feature = "std")]

@@ -1,43 +1,5 @@
-//! AArch64 without a table.
-//!
-//! `x30` holds the return address until a function saves it, so after a call through a bad
-//! pointer it is there. `x29` points to the frame record: the caller's `x29`, then the return
-//! address (AAPCS64 §6.4.6).
+//! AArch64: its frame pointer (AAPCS64 §6.4.6).
 
-use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
+use unspool_ir::Register;
 
-use super::{Guess, NoGuess, frame_record};
-use crate::cursor::Cursor;
-use crate::evidence::Evidence;
-use crate::modules::Modules;
-
-pub(super) const FP: Register = Register(29);
-const LR: Register = Register(30);
-const PC: Register = Register(32);
-
-pub(super) fn guess<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Result<Guess, NoGuess>
-where
-    S: Modules + ?Sized,
-    M: Memory + ?Sized,
-{
-    bad_call(cursor, modules).map_or_else(|| frame_record(cursor, FP, memory), Ok)
-}
-
-fn bad_call<S: Modules + ?Sized>(cursor: &Cursor, modules: &S) -> Option<Guess> {
-    let CodeAddr::Instruction(pc) = cursor.code() else {
-        return None;
-    };
-    if modules.is_code(pc) {
-        return None;
-    }
-    let return_address = cursor.registers().get(LR)?;
-    let mut registers = *cursor.registers();
-    registers.set(PC, return_address);
-    Some(Guess {
-        evidence: Evidence::BadCall,
-        cfa: cursor.stack_pointer()?,
-        code: CodeAddr::Return(RuntimeAddr(return_address)),
-        code_at: None,
-        registers,
-    })
-}
+pub(crate) const FP: Register = Register(29);

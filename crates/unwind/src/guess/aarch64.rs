@@ -1,0 +1,43 @@
+//! AArch64 without a table.
+//!
+//! `x30` holds the return address until a function saves it, so after a call through a bad
+//! pointer it is there. `x29` points to the frame record: the caller's `x29`, then the return
+//! address (AAPCS64 §6.4.6).
+
+use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
+
+use super::{Guess, NoGuess, frame_record};
+use crate::arch::aarch64::FP;
+use crate::evidence::Evidence;
+use crate::frame::FrameState;
+use crate::modules::Modules;
+
+const LR: Register = Register(30);
+const PC: Register = Register(32);
+
+pub(super) fn guess<S, M>(frame: &FrameState, modules: &S, memory: &M) -> Result<Guess, NoGuess>
+where
+    S: Modules + ?Sized,
+    M: Memory + ?Sized,
+{
+    bad_call(frame, modules).map_or_else(|| frame_record(frame, FP, memory), Ok)
+}
+
+fn bad_call<S: Modules + ?Sized>(frame: &FrameState, modules: &S) -> Option<Guess> {
+    let CodeAddr::Instruction(pc) = frame.code else {
+        return None;
+    };
+    if modules.is_code(pc) {
+        return None;
+    }
+    let return_address = frame.registers.get(LR)?;
+    let mut registers = frame.registers;
+    registers.set(PC, return_address);
+    Some(Guess {
+        evidence: Evidence::BadCall,
+        cfa: frame.stack_pointer()?,
+        code: CodeAddr::Return(RuntimeAddr(return_address)),
+        code_at: None,
+        registers,
+    })
+}

@@ -1,0 +1,90 @@
+//! x86-64 without a table.
+//!
+//! A signal handler returns to a trampoline that calls `rt_sigreturn`; glibc's has CFI, but
+//! musl's and Go's have none, and who is in the call is behind them all. Its stack pointer is then at the kernel's `ucontext`. A call
+//! through a bad pointer leaves the return address on top of the stack. A function that keeps a
+//! frame pointer has its caller's in `[rbp]` and the return address above it.
+
+use unspool_ir::memory::read_uint;
+use unspool_ir::{CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr, Unreadable};
+
+use super::{Guess, NoGuess, frame_record};
+use crate::arch::x86_64::{IN_CONTEXT, RBP, RIP, RIP_IN_CONTEXT, RSP, TRAMPOLINE};
+use crate::evidence::Evidence;
+use crate::frame::FrameState;
+use crate::modules::Modules;
+
+pub(super) fn guess<S, M>(frame: &FrameState, modules: &S, memory: &M) -> Result<Guess, NoGuess>
+where
+    S: Modules + ?Sized,
+    M: Memory + ?Sized,
+{
+    trampoline(frame, memory)
+        .or_else(|none| none.or(|| bad_call(frame, modules, memory)))
+        .or_else(|none| none.or(|| frame_record(frame, RBP, memory)))
+}
+
+fn word<M: Memory + ?Sized>(memory: &M, addr: RuntimeAddr) -> Result<u64, Unreadable> {
+    read_uint(memory, addr, 8, Endian::Little)
+}
+
+pub(super) fn trampoline<M>(frame: &FrameState, memory: &M) -> Result<Guess, NoGuess>
+where
+    M: Memory + ?Sized,
+{
+    let begins_at = |start| {
+        let mut bytes = [0; TRAMPOLINE.len()];
+        memory.read(start, &mut bytes).is_ok() && bytes == TRAMPOLINE
+    };
+    let address = frame.code.address();
+    // A handler's return address is the trampoline's first instruction, not one after a call. A thread that
+    // is stopped or sampled in the kernel has the address behind the `syscall`.
+    let end = matches!(frame.code, CodeAddr::Instruction(_));
+    let end = end.then(|| RuntimeAddr(address.0.wrapping_sub(TRAMPOLINE.len() as u64)));
+    let context = frame
+        .stack_pointer()
+        .filter(|_| begins_at(address) || end.is_some_and(begins_at))
+        .ok_or(NoGuess::Implausible)?;
+    let mut registers = Registers::new();
+    for (number, offset) in (0..).zip(IN_CONTEXT) {
+        let addr = RuntimeAddr(context.0.wrapping_add(offset));
+        registers.set(Register(number), word(memory, addr)?);
+    }
+    let known = |register| registers.get(register).map(RuntimeAddr);
+    let (Some(cfa), Some(pc)) = (known(RSP), known(RIP)) else {
+        return Err(NoGuess::Implausible);
+    };
+    Ok(Guess {
+        evidence: Evidence::SignalTrampoline,
+        cfa,
+        code: CodeAddr::Instruction(pc),
+        code_at: Some(RuntimeAddr(context.0.wrapping_add(RIP_IN_CONTEXT))),
+        registers,
+    })
+}
+
+fn bad_call<S, M>(frame: &FrameState, modules: &S, memory: &M) -> Result<Guess, NoGuess>
+where
+    S: Modules + ?Sized,
+    M: Memory + ?Sized,
+{
+    let (CodeAddr::Instruction(pc), Some(top)) = (frame.code, frame.stack_pointer()) else {
+        return Err(NoGuess::Implausible);
+    };
+    if modules.is_code(pc) {
+        return Err(NoGuess::Implausible);
+    }
+    let return_address = word(memory, top)?;
+    // The word was read, so its end is an address.
+    let cfa = RuntimeAddr(top.0.wrapping_add(8));
+    let mut registers = frame.registers;
+    registers.set(RSP, cfa.0);
+    registers.set(RIP, return_address);
+    Ok(Guess {
+        evidence: Evidence::BadCall,
+        cfa,
+        code: CodeAddr::Return(RuntimeAddr(return_address)),
+        code_at: Some(top),
+        registers,
+    })
+}
