@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use unspool_ir::{Abi, RuntimeAddr};
 use unspool_symbols::{JitCode, JitCollector, JitDump, JitError, PerfMap, PerfMapPlace};
+use unspool_unwind::CodeTable;
 use unspool_unwind::modules::Module;
-use unspool_unwind::tables::CodeTable;
 
 use crate::live::Root;
 

@@ -14,6 +14,8 @@ pub mod core_file;
 pub mod cursor;
 pub mod evidence;
 #[cfg(feature = "std")]
+mod file_tables;
+#[cfg(feature = "std")]
 pub mod files;
 mod frame;
 mod guess;
@@ -38,6 +40,8 @@ pub mod walk;
 pub use arch::frame_pointer;
 pub use cursor::{Cursor, Found, Located, Step};
 pub use evidence::{End, Evidence, NoRow};
+#[cfg(feature = "std")]
+pub use file_tables::{CodeTable, FileTables};
 pub use modules::{
     FoundEntries, FoundRow, Module, Modules, Native, NativeStep, NativeTarget, Place, ReadNumber,
 };

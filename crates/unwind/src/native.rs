@@ -7,7 +7,11 @@ mod code;
 #[cfg(feature = "std")]
 mod run;
 mod sys;
+#[cfg(feature = "std")]
+mod table;
 
 pub use code::{NativeCode, NativeFrame, NativeMemory};
 #[cfg(feature = "std")]
 pub use run::{Checked, RunError, run_apart};
+#[cfg(feature = "std")]
+pub(crate) use table::NativeTable;

@@ -6,6 +6,8 @@ use unspool_ir::{LoadBias, Registers, Vaddr};
 use unspool_native::{Object, Status};
 
 use super::sys;
+#[cfg(feature = "std")]
+use crate::tables::NativeObject;
 
 /// The registers of a frame, as the code takes and leaves them: `struct unspool_frame`.
 #[repr(C)]
@@ -72,6 +74,12 @@ impl NativeCode {
             map: sys::Map::new(&object.mapped())?,
             entry: object.entry(),
         })
+    }
+
+    /// The same of an object that may be run.
+    #[cfg(feature = "std")]
+    pub(crate) fn of_trusted(object: &NativeObject) -> Option<NativeCode> {
+        NativeCode::map(object.object())
     }
 
     /// Steps from a frame at an address of the code as linked, less 1 if it is a return address; `None` for a number

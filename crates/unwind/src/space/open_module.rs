@@ -6,8 +6,9 @@ use std::sync::Arc;
 use unspool_ir::LoadBias;
 use unspool_module::ElfFile;
 
+use crate::FileTables;
 use crate::modules::{FoundEntries, Module};
-use crate::tables::{FileTables, Form, Notice, Place, Store, TableBytes};
+use crate::tables::{Form, Notice, Place, Store, TableBytes};
 
 /// A module of a space, opened.
 #[derive(Debug)]

@@ -302,7 +302,8 @@ pub fn hdr_is_complete(file: &ElfFile, reading: &Reading) -> Option<bool> {
 /// Looks single addresses up in the file's own section: what serves until a compiled table is
 /// there. `.eh_frame_hdr` is not checked first, which would take as long as reading the section: `trust` says
 /// what is made of an address that it does not list.
-pub(crate) fn lookup(file: &ElfFile, trust: HdrTrust) -> Option<Lookup<'_>> {
+#[must_use]
+pub fn section_lookup(file: &ElfFile, trust: HdrTrust) -> Option<Lookup<'_>> {
     if let Some((section, _)) = sections_of_kind(file, SectionKind::EhFrame)
         .ok()?
         .into_iter()

@@ -627,7 +627,8 @@ fn say(notices: &mut Vec<Notice>, notice: Notice) {
 pub const EMBEDDED_SECTION: &str = ".unspool";
 
 /// The table that a file holds of itself.
-pub(crate) fn embedded(file: &ElfFile) -> Option<Compiled<'_>> {
+#[must_use]
+pub fn embedded(file: &ElfFile) -> Option<Compiled<'_>> {
     let (_, compiled) = check_embedded(file, file.path()).ok()??;
     Some(compiled)
 }

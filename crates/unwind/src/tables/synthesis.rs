@@ -39,7 +39,8 @@ pub fn compile_synthesized(file: &ElfFile, table: &Table) -> Result<Encoded, Com
 }
 
 /// The rows made of a file's code, compiled: from a store, or else made, and kept there.
-pub(super) fn synthesized(file: &ElfFile, store: &Store) -> Option<TableBytes> {
+#[must_use]
+pub fn find_or_synthesize(file: &ElfFile, store: &Store) -> Option<TableBytes> {
     if let Some(found) = store.find_synthesized(file) {
         return Some(found);
     }

@@ -3,6 +3,7 @@
 
 mod core_file;
 mod core_file_synthetic;
+mod file_tables;
 mod native;
 mod origin_defects;
 mod process;

@@ -9,17 +9,13 @@ use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink,
 };
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use unspool_ir::{LoadBias, Register, Row, Vaddr};
 use unspool_module::{ElfFile, TableKey, embed};
 use unspool_testing::{Finish as _, await_that, run_tool, tool};
-use unspool_unwind::tables::{
-    self, FileTables, From, NativeObject, Place, Store, StoreError, TableBytes,
-};
+use unspool_unwind::tables::{self, From, NativeObject, Place, Store, StoreError, TableBytes};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -133,36 +129,6 @@ fn library(folder: &Path, name: &str, options: &[&str]) -> ElfFile {
     let arguments = [&["-shared", "-fPIC", "-nostdlib"], &files[..], options].concat();
     tool("gcc").args(arguments).succeed();
     ElfFile::open(path).unwrap()
-}
-
-/// What the search table leaves out is found by looking through the section, and by walks when there is a compiled
-/// table.
-#[test]
-fn walks_wait_for_the_table_where_the_search_table_has_gaps() {
-    let world = World::new();
-    let header = world.file.eh_frame_hdr().unwrap().unwrap().data;
-    let mut bytes = fs::read(world.file.path()).unwrap();
-    let at = bytes.windows(header.len()).position(|part| part == header);
-    // It counts its entries behind four bytes and the address of the section.
-    let count = at.unwrap() + 8;
-    bytes[count..count + 4].fill(0);
-    let path = world.at("unlisted.so");
-    fs::write(&path, bytes).unwrap();
-    let listed = tool("nm").arg("-D").arg(&path).succeed();
-    let line = listed.lines().find(|line| line.ends_with(" T answer"));
-    let answer = u64::from_str_radix(line.unwrap().split(' ').next().unwrap(), 16).unwrap();
-    let file = Arc::new(ElfFile::open(&path).unwrap());
-    let has_row = |tables: &FileTables| {
-        let mut row = Row::new(Register(0));
-        let module = tables.at(LoadBias(0), None, None);
-        module.row(Vaddr(answer), &mut row).is_ok()
-    };
-    assert!(has_row(&FileTables::new(Arc::clone(&file))));
-    let for_walks = FileTables::new(Arc::clone(&file)).for_walks();
-    assert!(!has_row(&for_walks));
-    let made = tables::compile(&file, From::Auto).unwrap();
-    assert!(for_walks.attach(TableBytes::Memory(made.encoded.bytes)));
-    assert!(has_row(&for_walks));
 }
 
 /// What a store finds: the bytes and the place, and the notices.
@@ -602,23 +568,12 @@ fn machine_code_that_was_changed_is_refused() {
 fn machine_code_of_another_module_is_refused() {
     let world = World::new();
     let other = library(&world.folder, "other.so", &["-Wl,--build-id=0x1234"]);
-    let (path, own) = keep_native(&world, &world.file);
+    let (path, _) = keep_native(&world, &world.file);
     let (_, bytes) = keep_native(&world, &other);
     write(&path, &bytes);
     let notice = format!("{}: the table of another module", path.display());
     let found = find_native(&world.store(), &world.file);
-    assert_eq!(found, (None, vec![notice.clone()]));
-
-    // Walks make it anew, and say why.
-    let file = Arc::new(ElfFile::open(world.file.path()).unwrap());
-    let tables = FileTables::new(Arc::clone(&file));
-    let mut notices = Vec::new();
-    assert!(tables.at(LoadBias(0), None, None).native.is_none());
-    tables.run_native(&world.store(), file.path(), &mut notices);
-    assert!(tables.at(LoadBias(0), None, None).native.is_some());
-    assert_eq!(notices.len(), 1);
-    assert_eq!(notices[0].to_string(), notice);
-    assert_eq!(fs::read(&path).unwrap(), own);
+    assert_eq!(found, (None, vec![notice]));
 }
 
 /// Root that has a user's `HOME` must not make folders there that the user cannot write into.

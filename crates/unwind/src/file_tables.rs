@@ -12,14 +12,13 @@ use unspool_compact::Compiled;
 use unspool_ir::{Abi, LoadBias, RuntimeAddr, Vaddr};
 use unspool_module::ElfFile;
 
-use super::compile::{code, compile, own_key};
-use super::native::{MakeError, NativeObject, NativeTable};
-use super::source::{From, lookup};
-use super::store::{Notice, Store, StoreError, TableBytes, embedded};
-use super::synthesis::synthesized;
 use crate::modules::{FoundEntries, Module, Native, Place, Synthesized};
-use crate::native::NativeCode;
+use crate::native::{NativeCode, NativeTable};
 use crate::rule::RowRules;
+use crate::tables::{
+    From, MakeError, NativeObject, Notice, Store, StoreError, TableBytes, code, compile, embedded,
+    find_or_synthesize, own_key, section_lookup,
+};
 
 /// The unwind tables of one file: the compiled one as soon as there is one, and the file's own.
 ///
@@ -168,7 +167,7 @@ impl FileTables {
         let _ = self.synthesized.get_or_init(|| {
             let parts = Parts {
                 file: Arc::clone(&self.file),
-                bytes: synthesized(&self.file, store)?,
+                bytes: find_or_synthesize(&self.file, store)?,
                 for_walks: false,
             };
             Some(CompiledTable::new(parts, open_compiled))
@@ -209,7 +208,7 @@ impl FileTables {
 
     fn attach_native(&self, object: &NativeObject, notices: &mut Vec<Notice>) {
         let module = self.at(LoadBias(0), None, None);
-        match NativeCode::map(object.object()) {
+        match NativeCode::of_trusted(object) {
             Some(code) => {
                 let _ = self.native.set(NativeTable::new(code, &self.file, &module));
             }
@@ -316,9 +315,9 @@ impl FileTables {
             true => HdrTrust::Complete,
             false => HdrTrust::Unchecked,
         };
-        let source = self
-            .source
-            .get_or_init(|| SourceTable::new(Arc::clone(&self.file), |file| lookup(file, trust)));
+        let source = self.source.get_or_init(|| {
+            SourceTable::new(Arc::clone(&self.file), |file| section_lookup(file, trust))
+        });
         source.borrow_dependent().as_ref()
     }
 }

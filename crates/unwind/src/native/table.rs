@@ -1,0 +1,106 @@
+//! The machine code of a file's table, as walks run it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use self_cell::self_cell;
+use unspool_compact::Code;
+use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vaddr};
+use unspool_module::ElfFile;
+use unspool_native::Status;
+
+use super::{NativeCode, NativeFrame, NativeMemory};
+use crate::arch;
+use crate::modules::{Module, Native, NativeStep, NativeTarget, ReadNumber};
+use crate::tables;
+
+/// The machine code of a file's table, and what a walk must know of the file beside.
+#[derive(Debug)]
+pub(crate) struct NativeTable {
+    code: NativeCode,
+    module: ModuleCode,
+    /// Where the program begins: that nothing calls this code, its entry says.
+    entry: Option<Range<Vaddr>>,
+}
+
+self_cell!(
+    /// The code of a file, as it was linked.
+    struct ModuleCode {
+        owner: Arc<ElfFile>,
+        #[covariant]
+        dependent: Code,
+    }
+
+    impl {Debug}
+);
+
+impl NativeTable {
+    /// `module` is the file as it is walked without machine code.
+    pub(crate) fn new(code: NativeCode, file: &Arc<ElfFile>, module: &Module<'_>) -> Self {
+        let entry = module.entry.and_then(|entry| {
+            let mut row = Row::new(Register(0));
+            let found = module.entry_by_table(entry, &mut row).ok()?;
+            (found.start == entry).then_some(found)
+        });
+        NativeTable {
+            code,
+            module: ModuleCode::new(Arc::clone(file), |file| tables::code(file)),
+            entry,
+        }
+    }
+
+    /// Whether a frame needs more than its row: that of the program's entry, and one that a signal handler may return to.
+    fn is_special(&self, code: CodeAddr, bias: LoadBias) -> bool {
+        let lookup = bias.to_vaddr(code.lookup());
+        if self
+            .entry
+            .as_ref()
+            .is_some_and(|entry| entry.contains(&lookup))
+        {
+            return true;
+        }
+        let CodeAddr::Return(address) = code else {
+            return false;
+        };
+        let address = bias.to_vaddr(address);
+        let mut ranges = self.module.borrow_dependent().ranges.iter();
+        let code = ranges.find_map(|(start, code)| {
+            let offset = address.0.checked_sub(start.0)?;
+            code.get(usize::try_from(offset).ok()?..)
+        });
+        let arch = self.module.borrow_owner().abi().arch;
+        code.is_none_or(|code| arch::begins_trampoline(arch, code))
+    }
+}
+
+impl Native for NativeTable {
+    fn step(
+        &self,
+        code: CodeAddr,
+        bias: LoadBias,
+        registers: &Registers,
+        read: ReadNumber<'_>,
+    ) -> Option<NativeStep> {
+        if self.is_special(code, bias) {
+            return None;
+        }
+        let mut memory = NativeMemory {
+            stack: &[],
+            read: |address, size| read(RuntimeAddr(address), u8::try_from(size).ok()?),
+        };
+        let mut frame = NativeFrame::of(registers);
+        let address = bias.to_vaddr(code.lookup());
+        let to = match self.code.step(&mut frame, address, bias, &mut memory)? {
+            Status::Caller => NativeTarget::Caller,
+            Status::Interrupted => NativeTarget::Interrupted,
+            Status::Outermost => NativeTarget::Outermost,
+            _ => return None,
+        };
+        Some(NativeStep {
+            to,
+            cfa: RuntimeAddr(frame.cfa),
+            values: frame.values,
+            known: frame.known,
+        })
+    }
+}

@@ -1,0 +1,81 @@
+//! What walks make of one file's tables.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+
+use unspool_ir::{LoadBias, Register, Row, Vaddr};
+use unspool_module::ElfFile;
+use unspool_testing::Folder;
+use unspool_unwind::FileTables;
+use unspool_unwind::tables::{self, From, NativeObject, Store, TableBytes};
+
+/// Compiles a library with one function, `answer`.
+fn library(folder: &Folder, name: &str, build_id: &str) -> ElfFile {
+    folder.write("library.c", "int answer(void) { return 42; }");
+    let options = format!("-shared -fPIC -nostdlib -Wl,--build-id={build_id} -o {name} library.c");
+    folder.tool("gcc", &options);
+    ElfFile::open(folder.join(name)).unwrap()
+}
+
+/// What the search table leaves out is found by looking through the section, and by walks when there is a compiled
+/// table.
+#[test]
+fn walks_wait_for_the_table_where_the_search_table_has_gaps() {
+    let folder = Folder::new();
+    let file = library(&folder, "library.so", "sha1");
+    let header = file.eh_frame_hdr().unwrap().unwrap().data;
+    let mut bytes = fs::read(file.path()).unwrap();
+    let at = bytes.windows(header.len()).position(|part| part == header);
+    // It counts its entries behind four bytes and the address of the section.
+    let count = at.unwrap() + 8;
+    bytes[count..count + 4].fill(0);
+    let path = folder.write("unlisted.so", bytes);
+    let listed = folder.tool("nm", "-D unlisted.so");
+    let line = listed.lines().find(|line| line.ends_with(" T answer"));
+    let answer = u64::from_str_radix(line.unwrap().split(' ').next().unwrap(), 16).unwrap();
+    let file = Arc::new(ElfFile::open(&path).unwrap());
+    let has_row = |tables: &FileTables| {
+        let mut row = Row::new(Register(0));
+        let module = tables.at(LoadBias(0), None, None);
+        module.row(Vaddr(answer), &mut row).is_ok()
+    };
+    assert!(has_row(&FileTables::new(Arc::clone(&file))));
+    let for_walks = FileTables::new(Arc::clone(&file)).for_walks();
+    assert!(!has_row(&for_walks));
+    let made = tables::compile(&file, From::Auto).unwrap();
+    assert!(for_walks.attach(TableBytes::Memory(made.encoded.bytes)));
+    assert!(has_row(&for_walks));
+}
+
+/// Machine code of another module is made anew, and a notice says why.
+#[test]
+fn walks_run_no_machine_code_of_another_module() {
+    let folder = Folder::new();
+    // Whatever the umask is, nobody else can write into it.
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    let store = Store::new(
+        None,
+        Some(folder.join("cache").into()),
+        Some("/nowhere".into()),
+    );
+    let keep = |file: &ElfFile| {
+        let object = NativeObject::make(file, &tables::own_key(file)).unwrap();
+        let path = store.keep_native(file, &object).unwrap();
+        (path, object.bytes().to_vec())
+    };
+    let file = Arc::new(library(&folder, "library.so", "sha1"));
+    let (path, own) = keep(&file);
+    let (_, bytes) = keep(&library(&folder, "other.so", "0x1234"));
+    fs::write(&path, &bytes).unwrap();
+
+    let tables = FileTables::new(Arc::clone(&file));
+    let mut notices = Vec::new();
+    assert!(tables.at(LoadBias(0), None, None).native.is_none());
+    tables.run_native(&store, file.path(), &mut notices);
+    assert!(tables.at(LoadBias(0), None, None).native.is_some());
+    let notice = format!("{}: the table of another module", path.display());
+    let notices: Vec<String> = notices.iter().map(ToString::to_string).collect();
+    assert_eq!(notices, [notice]);
+    assert_eq!(fs::read(&path).unwrap(), own);
+}
