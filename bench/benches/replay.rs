@@ -21,7 +21,7 @@ use unspool_module::{ElfFile, Mapping};
 use unspool_perf::{DataFile, Header, Item, Layout, Origin, Record, Sample};
 use unspool_sampling::{Replay, Space};
 use unspool_symbols::Finder;
-use unspool_unwind::tables::{Form, From, Store, compile};
+use unspool_tables::{Form, From, Store, compile};
 
 /// Passes that are timed, after one that is not.
 const PASSES: usize = 5;

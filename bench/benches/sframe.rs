@@ -26,7 +26,7 @@ use unspool_ir::{
     LoadBias, Memory, Register, Registers, Row, RowId, RuntimeAddr, Table, Unreadable, Vaddr,
 };
 use unspool_module::ElfFile;
-use unspool_unwind::tables::{self, From};
+use unspool_tables::{self as tables, From};
 
 fn main() -> anyhow::Result<()> {
     let given = std::env::args_os().skip(1).filter(|arg| arg != "--bench");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use unspool_bench::{Scratch, single_step};
 use unspool_step::{Request, RowsFrom};
-use unspool_unwind::tables::From;
+use unspool_tables::From;
 
 const ROUNDS: usize = 9;
 

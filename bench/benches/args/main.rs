@@ -27,12 +27,12 @@ use unspool_bench::{Scratch, Stop, Tid, Tracee};
 use unspool_check::{Declarations, Maker, Subject};
 use unspool_ir::{Abi, Memory, Register, Registers, RuntimeAddr, Unreadable};
 use unspool_module::ElfFile;
+use unspool_tables::Store;
 use unspool_unwind::arguments::Arguments;
 use unspool_unwind::files::{FileProblem, Files};
 use unspool_unwind::maps::{Mapping, Mappings};
 use unspool_unwind::process::{AuxVector, Signal, Snapshot, Thread, ThreadState};
 use unspool_unwind::space::{Keep, Space};
-use unspool_unwind::tables::Store;
 
 mod made;
 
@@ -102,7 +102,7 @@ fn measure(program: &Path, objects: &[PathBuf], arguments: &[String]) -> anyhow:
     let declarations = Declarations::read(&file)?;
     let subject = Subject::new(&file, &declarations, Maker::Compiler)?;
     let made = follow(&subject, file.symbols(), &prototypes);
-    let bytes = encode(&made, &unspool_unwind::tables::own_key(&file))?;
+    let bytes = encode(&made, &unspool_tables::own_key(&file))?;
     let table = Table::open(&bytes)?;
     let eh_frame = file
         .section_named(".eh_frame")?

@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use sha2::{Digest as _, Sha256};
 use unspool_module::ElfFile;
 use unspool_native::{Key, Outline};
-use unspool_unwind::tables::{self, From};
+use unspool_tables::{self as tables, From};
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args()

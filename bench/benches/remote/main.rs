@@ -19,7 +19,7 @@ use unspool_bench::recording::{record, workloads};
 use unspool_ir::{Arch, Register, RuntimeAddr};
 use unspool_module::{ElfFile, Mapping};
 use unspool_perf::{DataFile, Item, Record, Sample};
-use unspool_unwind::tables::{self, NativeObject};
+use unspool_tables::{self as tables, NativeObject};
 
 mod steps;
 

@@ -10,7 +10,7 @@ use framehop::{FrameAddress, Unwinder as _};
 use unspool_bench::{Random, Sample, Scratch, framehop_module};
 use unspool_ir::{LoadBias, Memory, Register, Registers, RuntimeAddr, Unreadable};
 use unspool_module::ElfFile;
-use unspool_unwind::tables::{self, Form, From, Store, TableBytes};
+use unspool_tables::{self as tables, Form, From, Store, TableBytes};
 use unspool_unwind::{Cursor, FileTables, Module, Modules, Step};
 
 use crate::{Driver, Samples, module};

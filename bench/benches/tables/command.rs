@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use unspool_bench::{Sample, Usage, millis, time, wait};
 use unspool_module::{ElfFile, Section};
-use unspool_unwind::tables;
+use unspool_tables as tables;
 
 use crate::{ROUNDS, per};
 

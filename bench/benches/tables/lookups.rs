@@ -14,7 +14,7 @@ use unspool_compact::{CallSites, Claim, Code, Compiled};
 use unspool_ir::table::Span;
 use unspool_ir::{Arch, Table, Vaddr};
 use unspool_module::ElfFile;
-use unspool_unwind::tables;
+use unspool_tables as tables;
 
 use crate::ROUNDS;
 use crate::peer::Peer;

@@ -22,7 +22,7 @@ use anyhow::Context as _;
 use unspool_bench::{Sample, Scratch, files, map, millis, time, unspool, version};
 use unspool_compact::{Code, Compiled, Encoded, Key, Part, encode};
 use unspool_module::ElfFile;
-use unspool_unwind::tables::{self, From};
+use unspool_tables::{self as tables, From};
 
 const ROUNDS: usize = 9;
 

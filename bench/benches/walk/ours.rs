@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use unspool_module::ElfFile;
+use unspool_tables::{self as tables, From, Store};
 use unspool_unwind::local::{self, OwnThread, map_tables};
-use unspool_unwind::tables::{self, From, Store};
 
 use crate::peers::{self, Make, Open, Peer, Walker};
 use crate::sys::{Stack, addresses};

@@ -1,4 +1,4 @@
-//! Which tables modules have: what `unspool_unwind::tables::Store` does, without an allocator, for modules that have a
+//! Which tables modules have: what `unspool_tables::Store` does, without an allocator, for modules that have a
 //! build ID.
 //!
 //! First that of the module itself (`unspool compile --into`), where the loader has mapped it; then that of a

@@ -9,7 +9,7 @@ use unspool_ir::table::Span;
 use unspool_ir::text::RowText;
 use unspool_ir::{CfaRule, Fde, Register, RegisterRule, Row, Table, Vaddr};
 use unspool_module::ElfKind;
-use unspool_unwind::tables::{self, From};
+use unspool_tables::{self as tables, From};
 
 use crate::finding::{Code, Finding, Severity};
 use crate::judge::Verdict;

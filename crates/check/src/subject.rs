@@ -7,7 +7,7 @@ use unspool_module::{Binding, ElfFile, Lines, Symbols};
 use unspool_recover::{self as recover, Text};
 use unspool_synth::arch::Facts;
 use unspool_synth::{Extent, Landing, Machine, Part, Program, Returns};
-use unspool_unwind::tables::{self, From, SourceError};
+use unspool_tables::{self as tables, From, SourceError};
 
 use crate::authors::{Authors, Maker};
 use crate::called;

@@ -38,7 +38,7 @@ use serde_json::{Value, json};
 use unspool_files::output::replace;
 use unspool_files::{Input, open_input};
 use unspool_module::{ElfFile, ModuleError};
-use unspool_unwind::tables::{self, CompileError, Form, From, Reading, SourceError, Store};
+use unspool_tables::{self as tables, CompileError, Form, From, Reading, SourceError, Store};
 
 use crate::args::{FromSection, RowsFrom, Tables};
 use crate::output;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use unspool_unwind::tables::{From, Store, TableBytes, compile, verify};
+use unspool_tables::{From, Store, TableBytes, compile, verify};
 
 use crate::arguments::Wanted;
 use crate::files::File;

@@ -12,8 +12,8 @@ use unspool_ir::Arch;
 use unspool_machine::Remedy;
 use unspool_perf::{Event, OpenError, Rate, Record, RingError, Whom};
 use unspool_profile::{Completeness, Meta, Unit, Writer};
+use unspool_tables::Store;
 use unspool_unwind::files::FileProblem;
-use unspool_unwind::tables::Store;
 
 use crate::arguments::{Arguments, NothingOf, Wanted};
 use crate::files::Files;

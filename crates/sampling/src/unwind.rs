@@ -4,7 +4,7 @@ use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{Abi, Arch, CodeAddr, Endian, Memory as _, Register, Registers, RuntimeAddr};
 use unspool_perf::Sample;
 use unspool_profile::{End, Evidence, RawFrame};
-use unspool_unwind::tables::Form;
+use unspool_tables::Form;
 use unspool_unwind::{
     Cursor, MappedRules, Memo, NoMemory, NoRow, RulesSize, Step, Top, Walker, evidence,
     frame_pointer,

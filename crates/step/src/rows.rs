@@ -2,7 +2,7 @@
 
 use unspool_ir::Table;
 use unspool_module::ElfFile;
-use unspool_unwind::tables::{self, From};
+use unspool_tables::{self as tables, From};
 
 /// Where rows are from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use unspool_ir::table::Span;
 use unspool_ir::{LoadBias, RegisterRule, Row, RowId, RuntimeAddr, Table, Vaddr};
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols};
 use unspool_synth::Machine;
-use unspool_unwind::tables::{self, From};
+use unspool_tables::{self as tables, From};
 
 use crate::instruction::Instruction;
 use crate::{Request, RowsFrom};

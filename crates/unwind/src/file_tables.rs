@@ -11,14 +11,14 @@ use unspool_cfi::{Lookup, Section, SectionKind};
 use unspool_compact::Compiled;
 use unspool_ir::{Abi, LoadBias, RuntimeAddr, Vaddr};
 use unspool_module::ElfFile;
+use unspool_tables::{
+    From, MakeError, NativeObject, Notice, Store, StoreError, TableBytes, code, compile, embedded,
+    find_or_synthesize, own_key, section_lookup,
+};
 
 use crate::modules::{FoundEntries, Module, Native, Place, Synthesized};
 use crate::native::{NativeCode, NativeTable};
 use crate::rule::RowRules;
-use crate::tables::{
-    From, MakeError, NativeObject, Notice, Store, StoreError, TableBytes, code, compile, embedded,
-    find_or_synthesize, own_key, section_lookup,
-};
 
 /// The unwind tables of one file: the compiled one as soon as there is one, and the file's own.
 ///

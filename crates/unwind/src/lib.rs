@@ -2,8 +2,8 @@
 //!
 //! The core ([`Cursor`]) is `no_std`, allocates nothing and serves own stacks, copied stacks,
 //! other processes and cores alike: all it asks for is a [`Memory`](unspool_ir::Memory) and
-//! [`Modules`]. With the `std` feature come the sources: [`process`], [`core_file`], the tables
-//! of ELF files ([`tables`]), and [`space`], which puts them together.
+//! [`Modules`]. With the `std` feature come the sources: [`process`], [`core_file`], and
+//! [`space`], which puts them together.
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 mod arch;
@@ -33,8 +33,6 @@ mod rule;
 #[cfg(feature = "std")]
 pub mod space;
 pub mod steps;
-#[cfg(feature = "std")]
-pub mod tables;
 pub mod walk;
 
 pub use arch::frame_pointer;

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use unspool_ir::memory::{Unreadable, UnreadableReason};
 use unspool_ir::{CodeAddr, LoadBias, Memory, Register, Registers, RuntimeAddr, Vaddr};
 use unspool_module::{ElfFile, Mapping as SegmentMapping, ModuleError};
+use unspool_tables::{Notice, Place, Store};
 
 use crate::cursor::{Cursor, Found, Step};
 use crate::evidence::{End, NoRow};
@@ -20,7 +21,6 @@ use crate::files::{FileProblem, Files};
 use crate::maps::{Device, Mapping};
 use crate::modules::{Module, Modules};
 use crate::process::{Snapshot, Thread};
-use crate::tables::{Notice, Place, Store};
 
 mod open_module;
 

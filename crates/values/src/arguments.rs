@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use unspool_args::{Certainty, Lost, Parameter, whole};
 use unspool_ir::Memory;
 use unspool_module::ElfFile;
+use unspool_tables::ArgumentTable;
+use unspool_types::variables::Absent;
 use unspool_unwind::arguments::Arguments;
 use unspool_unwind::space::{Space, Stack};
-use unspool_unwind::tables::ArgumentTable;
 
 use crate::MOST_BYTES;
 use crate::values::as_text;
 use crate::variables::{Known, Variable};
-use unspool_types::variables::Absent;
 
 /// An argument of a frame's function.
 pub struct Argument {

@@ -7,7 +7,7 @@ use std::process::Command;
 use unspool_args_make::{encode, follow, prototypes_of_ctf};
 use unspool_check::{Declarations, Maker, Subject};
 use unspool_module::{DebugFiles, ElfFile};
-use unspool_unwind::tables::Store;
+use unspool_tables::Store;
 
 use crate::programs::{self, stdout, with_library};
 

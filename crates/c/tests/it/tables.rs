@@ -5,10 +5,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::programs::{self, stdout, with_library};
-use unspool_module::{ElfFile, embed};
 use unspool_testing::packages;
-use unspool_unwind::tables::{self, From, Store};
+
+use unspool_tables::{self as tables, From, Store};
+
+use unspool_module::{ElfFile, embed};
+
+use crate::programs::{self, stdout, with_library};
 
 /// What `prepare.c` prints: how many tables were mapped, whether the program has one, and whether
 /// its stack looks as it does to the C library.

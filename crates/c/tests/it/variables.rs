@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use unspool_args_make::table_of;
 use unspool_module::{DebugFiles, SearchRoots};
+use unspool_tables::Store;
 use unspool_testing::tool;
-use unspool_unwind::tables::Store;
 use xtask::by_gdb::{Compared, Named, Told, compare};
 
 use crate::programs::{self, stdout, with_library, with_variables};

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use unspool_ir::{Table, text};
 use unspool_module::ElfFile;
+use unspool_tables::{NativeObject, Store, own_key};
 use unspool_testing::{command, packages};
-use unspool_unwind::tables::{NativeObject, Store, own_key};
 
 use crate::programs;
 

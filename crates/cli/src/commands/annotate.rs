@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use unspool_annotate::{Plan, Refusal, Syntax};
 use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots};
-use unspool_unwind::tables;
+use unspool_tables as tables;
 
 use super::check::source;
 use crate::args::AnnotateArgs;

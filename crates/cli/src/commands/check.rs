@@ -12,7 +12,7 @@ use unspool_check::{
 };
 use unspool_ir::Vaddr;
 use unspool_module::{Container, ElfFile, ElfKind, ModuleError};
-use unspool_unwind::tables::SourceError;
+use unspool_tables::SourceError;
 
 use crate::args::{CheckArgs, CheckFormat};
 use crate::output::{self, Failure};

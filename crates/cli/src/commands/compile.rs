@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use unspool_compact::Comparison;
 use unspool_module::{ElfFile, embed};
-use unspool_unwind::tables::{self, From, Made, Store};
+use unspool_tables::{self as tables, From, Made, Store};
 
 use crate::args::{CompileArgs, CompiledForm, Format};
 use crate::output::{self, Failure};

@@ -16,7 +16,7 @@ use unspool_cfi::sframe::{
 };
 use unspool_ir::{Table, Vaddr};
 use unspool_module::{ElfFile, ElfKind, demangle, embed_sframe};
-use unspool_unwind::tables::{self, From};
+use unspool_tables::{self as tables, From};
 
 use super::eh_frame;
 use crate::args::{ConvertArgs, Format, FromSection, SframeVersion, Target};

@@ -9,7 +9,7 @@ use unspool_ir::diff::{Compare, differences};
 use unspool_ir::table::RowStart;
 use unspool_ir::{Fde, Table, Vaddr};
 use unspool_module::{ElfFile, NewEhFrame, eh_frame_of_object, embed_eh_frame, replace_eh_frame};
-use unspool_unwind::tables::{self, From};
+use unspool_tables::{self as tables, From};
 
 /// A linked file with a table as its `.eh_frame` and `.eh_frame_hdr`, and the bytes of both.
 pub(super) fn embed(file: &ElfFile, all: &Table) -> anyhow::Result<(Vec<u8>, usize)> {

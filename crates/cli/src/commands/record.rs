@@ -15,7 +15,7 @@ use unspool_module::ElfFile;
 use unspool_perf::{Event, Rate};
 use unspool_profile::Meta;
 use unspool_sampling::{News, Options, RecordError, Recording, Summary, Target, Wanted};
-use unspool_unwind::tables::Store;
+use unspool_tables::Store;
 
 use crate::args::{Frequency, RecordArgs};
 use crate::output::{self, Failure};

@@ -11,7 +11,7 @@ use unspool_ir::table::{FdeId, RowStart};
 use unspool_ir::text::{AbiText, FdeText, RowText};
 use unspool_ir::{Fde, Pointer, Vaddr};
 use unspool_module::{ElfFile, demangle};
-use unspool_unwind::tables::{self, Reading};
+use unspool_tables::{self as tables, Reading};
 
 use crate::args::{Format, FromSection, ShowArgs};
 use crate::output::{self, Failure, Plain};

@@ -8,7 +8,7 @@ use anyhow::bail;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use unspool_compact::Part;
-use unspool_unwind::tables::{self, CompileError, From};
+use unspool_tables::{self as tables, CompileError, From};
 
 use self::figures::{Counts, Distribution, Figures};
 use super::compile::as_f64;

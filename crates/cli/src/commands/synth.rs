@@ -12,7 +12,7 @@ use unspool_ir::Table;
 use unspool_module::{ElfFile, ElfKind, Symbols, demangle};
 use unspool_recover::{Missing, Recovered, Synthesis};
 use unspool_symbols::Finder;
-use unspool_unwind::tables::{self, From, Store};
+use unspool_tables::{self as tables, From, Store};
 
 use super::compile::as_f64;
 use super::eh_frame;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use unspool_compact::{Comparison, Compiled, layout};
 use unspool_module::ElfFile;
-use unspool_unwind::tables::{self, From};
+use unspool_tables::{self as tables, From};
 
 mod native;
 

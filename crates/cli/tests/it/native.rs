@@ -8,9 +8,9 @@ use std::process::Output;
 use sha2::{Digest as _, Sha256};
 use unspool_module::ElfFile;
 use unspool_native::{Key, Object, Outline};
+use unspool_tables::{self as tables, From};
 use unspool_testing::{Finish as _, command, tool};
 use unspool_unwind::native::{Checked, RunError, run_apart};
-use unspool_unwind::tables::{self, From};
 
 use crate::harness;
 

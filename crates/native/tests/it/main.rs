@@ -16,8 +16,8 @@ use unspool_ir::{
 use unspool_module::ElfFile;
 use unspool_native::proof::prove;
 use unspool_native::{BodyStart, Key, Object, Outline};
+use unspool_tables::{self as tables, From};
 use unspool_testing::command;
-use unspool_unwind::tables::{self, From};
 
 type Outcome<T> = Result<T, xtask::Error>;
 

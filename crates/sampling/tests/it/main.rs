@@ -12,8 +12,8 @@ use unspool_files::output::create;
 use unspool_perf::{DataFile, Event, Rate};
 use unspool_profile::{Completeness, End, Evidence, Meta, Place, Profile, Sample, State};
 use unspool_sampling::{Options, RecordError, Recording, Summary, Target, import};
+use unspool_tables::Store;
 use unspool_testing::{command, tool};
-use unspool_unwind::tables::Store;
 
 /// Goes down as deep as it is told, through frames of different sizes, and stays there until an alarm
 /// kills it, or until it has called itself by `exec`.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use unspool_step::{Argument, CallReport, CallRequest, End, RowsFrom, StepError};
+use unspool_tables::From;
 use unspool_testing::tool;
-use unspool_unwind::tables::From;
 use xtask::programs;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");

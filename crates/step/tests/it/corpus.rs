@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use unspool_check::Severity;
 use unspool_step::{Observed, Report, Request, RowsFrom};
-use unspool_unwind::tables::From;
+use unspool_tables::From;
 use xtask::corpus::pair::{self, Pair};
 use xtask::corpus::program::{Program, Variant};
 

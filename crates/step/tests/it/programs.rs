@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use unspool_check::Code;
 use unspool_step::{FunctionRun, Report, Request, RowsFrom, StepError};
+use unspool_tables::From;
 use unspool_testing::tool;
-use unspool_unwind::tables::From;
 use xtask::programs;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");

@@ -1,4 +1,4 @@
-//! Where the files of modules are found that tables are kept in: what `unspool_unwind::tables::Store` does, without an
+//! Where the files of modules are found that tables are kept in: what `unspool_tables::Store` does, without an
 //! allocator, for modules that have a build ID.
 //!
 //! In order: the folders of `UNSPOOL_TABLE_PATH`; the user's cache (`$XDG_CACHE_HOME/unspool`, else

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 
 use unspool_compact::Compiled;
 use unspool_module::ElfFile;
+use unspool_tables::{self as tables, Notice, Store, TableBytes};
 
 use super::{modules, sys};
 use crate::rule::RowRules;
-use crate::tables::{self};
-use crate::tables::{Notice, Store, TableBytes};
 
 /// What mapping tables came to.
 #[derive(Debug, Default)]

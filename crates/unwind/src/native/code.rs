@@ -4,10 +4,10 @@ use core::fmt;
 
 use unspool_ir::{LoadBias, Registers, Vaddr};
 use unspool_native::{Object, Status};
+#[cfg(feature = "std")]
+use unspool_tables::NativeObject;
 
 use super::sys;
-#[cfg(feature = "std")]
-use crate::tables::NativeObject;
 
 /// The registers of a frame, as the code takes and leaves them: `struct unspool_frame`.
 #[repr(C)]

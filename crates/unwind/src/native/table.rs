@@ -8,11 +8,11 @@ use unspool_compact::Code;
 use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vaddr};
 use unspool_module::ElfFile;
 use unspool_native::Status;
+use unspool_tables as tables;
 
 use super::{NativeCode, NativeFrame, NativeMemory};
 use crate::arch;
 use crate::modules::{Module, Native, NativeStep, NativeTarget, ReadNumber};
-use crate::tables;
 
 /// The machine code of a file's table, and what a walk must know of the file beside.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use unspool_ir::LoadBias;
 use unspool_module::ElfFile;
+use unspool_tables::{Form, Notice, Place, Store, TableBytes};
 
 use crate::FileTables;
 use crate::modules::{FoundEntries, Module};
-use crate::tables::{Form, Notice, Place, Store, TableBytes};
 
 /// A module of a space, opened.
 #[derive(Debug)]

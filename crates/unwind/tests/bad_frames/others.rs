@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 
+use unspool_tables::{self as tables, From, Store};
 use unspool_testing::{Running, command, kernel_core, limitless};
 use unspool_unwind::core_file::Core;
 use unspool_unwind::files::{CoreFiles, Files};
 use unspool_unwind::process::{Process, Snapshot};
 use unspool_unwind::space::{Keep, Space};
-use unspool_unwind::tables::{self, From, Store};
 
 use super::*;
 

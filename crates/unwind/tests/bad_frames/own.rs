@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use unspool_compact::Compiled;
 use unspool_ir::{Memory, Registers, RuntimeAddr, Unreadable};
 use unspool_module::ElfFile;
+use unspool_tables::{self as tables, From};
 use unspool_unwind::local::{self, Interrupted, OwnCursor, OwnThread};
-use unspool_unwind::tables::{self, From};
 use unspool_unwind::{Cursor, End, RowRules, Step, Top as _, Walk};
 
 use super::*;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use unspool_ir::{LoadBias, Register, Row, Vaddr};
 use unspool_module::ElfFile;
+use unspool_tables::{self as tables, From, NativeObject, Store, TableBytes};
 use unspool_testing::Folder;
 use unspool_unwind::FileTables;
-use unspool_unwind::tables::{self, From, NativeObject, Store, TableBytes};
 
 /// Compiles a library with one function, `answer`.
 fn library(folder: &Folder, name: &str, build_id: &str) -> ElfFile {

@@ -11,5 +11,4 @@ mod process_before_exec;
 mod process_traced;
 mod programs;
 mod space;
-mod store;
 mod walks;

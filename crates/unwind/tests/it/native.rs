@@ -1,9 +1,9 @@
 //! Walks that run on machine code of tables.
 
 use unspool_ir::{Registers, RuntimeAddr};
+use unspool_tables::{Form, Store};
 use unspool_unwind::process::{Process, Snapshot};
 use unspool_unwind::space::{Keep, Space};
-use unspool_unwind::tables::{Form, Store};
 use unspool_unwind::{Cursor, End, Evidence, Module, Modules, Step};
 
 use crate::programs::{compile, start};

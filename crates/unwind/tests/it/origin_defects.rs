@@ -12,9 +12,9 @@ use unspool_ir::{
     Unreadable, Vaddr, text,
 };
 use unspool_module::ElfFile;
+use unspool_tables::{self as tables, From, Store};
 use unspool_testing::{command, tool};
 use unspool_unwind::process::Process;
-use unspool_unwind::tables::{self, From, Store};
 use unspool_unwind::{Cursor, End, Evidence, Module, Modules, NoRow, RowRules, Step};
 
 const RBX: Register = Register(3);

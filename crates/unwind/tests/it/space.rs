@@ -9,12 +9,12 @@ use unspool_ir::{
     Abi, Arch, CodeAddr, Endian, LoadBias, Memory, Register, Row, RuntimeAddr, Unreadable, Vaddr,
 };
 use unspool_module::ElfFile;
+use unspool_tables::{self as tables, From, Store};
 use unspool_testing::Running;
 use unspool_unwind::files::{FileProblem, Files};
 use unspool_unwind::maps::{Device, Mapping, Mappings, Permissions};
 use unspool_unwind::process::{AuxVector, Process, Signal, Snapshot, Thread};
 use unspool_unwind::space::{Keep, Space, Stack};
-use unspool_unwind::tables::{self, From, Store};
 use unspool_unwind::{End, Evidence, FoundEntries, Module, RowRules};
 
 use crate::programs::{compile, start};

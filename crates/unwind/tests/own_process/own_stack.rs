@@ -5,9 +5,9 @@ use std::path::Path;
 use unspool_compact::Compiled;
 use unspool_ir::RuntimeAddr;
 use unspool_module::ElfFile;
+use unspool_tables::{self as tables, From};
 use unspool_testing::alone;
 use unspool_unwind::local::{self, OwnThread};
-use unspool_unwind::tables::{self, From};
 use unspool_unwind::{End, RowRules, Walk};
 
 use crate::frames::{below, by_glibc};

@@ -2,8 +2,8 @@
 
 use unspool_cfi::sframe::{Machine, Version, Written, functions};
 use unspool_module::{ElfFile, embed_sframe};
+use unspool_tables::{self as tables, From};
 use unspool_testing::{command, tool, without_eh_frame};
-use unspool_unwind::tables::{self, From};
 
 use super::*;
 

@@ -18,12 +18,12 @@ use unspool_check::{Code, Finding, Hint, Maker, Report, Severity, Subject, of_i3
 use unspool_ir::{Arch, Register, Vaddr};
 use unspool_module::ElfFile;
 use unspool_synth::{Analyzer, Machine};
+use unspool_tables as tables;
 
 use super::allow::Allows;
 use super::edit::{Advice, Change, Edit, corrected, with_names};
 use super::source;
 use super::told::Told;
-use unspool_unwind::tables;
 
 use crate::args::CheckArgs;
 use crate::commands::annotate::line_of;

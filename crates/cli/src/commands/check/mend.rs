@@ -16,7 +16,7 @@ use unspool_check::{
 };
 use unspool_ir::{Table, Vaddr};
 use unspool_module::{Archive, ElfFile, ElfKind, demangle};
-use unspool_unwind::tables::{self, From, SourceError};
+use unspool_tables::{self as tables, From, SourceError};
 
 use super::allow::Sources;
 use super::told::Surroundings;

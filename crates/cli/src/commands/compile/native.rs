@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use unspool_module::ElfFile;
 use unspool_native::Outline;
-use unspool_unwind::tables::{self, NativeObject, Store, native_key};
+use unspool_tables::{self as tables, NativeObject, Store, native_key};
 
 use crate::args::{CompileArgs, CompiledForm, Format};
 use crate::output::{self, Failure};

@@ -8,8 +8,8 @@ use unspool_machine::{Capability, Limits, Remedy, Rights, Surroundings};
 use unspool_perf::Event;
 use unspool_profile::Grouped;
 use unspool_symbols::{Debuginfod, DebuginfodOptions, KernelSymbols};
+use unspool_tables::Store;
 use unspool_unwind::process::{ProcessError, Refusal};
-use unspool_unwind::tables::Store;
 
 use super::trials::{Opened, Trials, Use};
 use super::{Check, Cure, State};

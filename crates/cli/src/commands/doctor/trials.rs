@@ -11,8 +11,8 @@ use unspool_perf::{
 };
 use unspool_profile::Meta;
 use unspool_sampling::{Notice, Options, RecordError, Recording, Target};
+use unspool_tables::Store;
 use unspool_unwind::process::{ProcessError, Traced};
-use unspool_unwind::tables::Store;
 
 /// The events that are tried, and what each is wanted for.
 const EVENTS: [(&str, Use); 7] = [

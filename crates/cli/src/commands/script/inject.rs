@@ -11,7 +11,7 @@ use unspool_perf::DataFile;
 use unspool_profile::Grouped;
 use unspool_sampling::Injected;
 use unspool_symbols::Finder;
-use unspool_unwind::tables::Store;
+use unspool_tables::Store;
 
 use crate::commands;
 use crate::commands::recording::{is_whole, say, status};

@@ -2,7 +2,7 @@
 
 use unspool_args_make::{TableError, table_of};
 use unspool_module::{DebugFiles, ElfFile, SearchRoots};
-use unspool_unwind::tables::{ArgumentTable, Store};
+use unspool_tables::{ArgumentTable, Store};
 
 use crate::commands::report;
 use crate::output;

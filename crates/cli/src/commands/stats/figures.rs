@@ -9,7 +9,7 @@ use unspool_compact::{Encoded, Part};
 use unspool_ir::{CfaRule, RegisterRule, Table};
 use unspool_module::{ElfFile, SectionInfo};
 use unspool_native::Outline;
-use unspool_unwind::tables::{self, Reading, SourceError, native_key};
+use unspool_tables::{self as tables, Reading, SourceError, native_key};
 
 use crate::commands::compile::as_f64;
 

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use unspool_ir::Vaddr;
 use unspool_module::ElfFile;
 use unspool_native::{Object, Outline, OutlineError, proof};
+use unspool_tables::{self as tables, From, native_key};
 use unspool_unwind::native::{self, Checked};
-use unspool_unwind::tables::{self, From, native_key};
 
 use super::super::compile::as_f64;
 use super::super::elf_files;

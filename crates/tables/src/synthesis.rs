@@ -7,9 +7,9 @@ use unspool_ir::Table;
 use unspool_module::{ElfFile, Symbols};
 use unspool_recover::{Synthesis, SynthesisError, synthesize as synthesize_gaps};
 
-use super::compile::{CompileError, as_key, own_key};
-use super::source::read_if_any;
-use super::store::{Store, TableBytes};
+use crate::compile::{CompileError, as_key, own_key};
+use crate::source::read_if_any;
+use crate::store::{Store, TableBytes};
 
 /// Makes rows of the code of a file that `own`, its unwind table, does not cover. `symbols` say where functions are: the
 /// file's own, or those of its separate debug file, too.

@@ -11,7 +11,7 @@ use unspool_compact::{
 use unspool_ir::Table;
 use unspool_module::{BuildId, ElfFile, ElfKind, ModuleError, TableKey};
 
-use super::source::{self, From, Reading, SourceError};
+use crate::source::{self, From, Reading, SourceError};
 
 /// A compiled table and what it was made from.
 #[derive(Debug, Clone)]
@@ -150,7 +150,7 @@ pub(crate) fn as_key(key: &TableKey) -> Key<'_> {
 }
 
 /// The bytes of the build ID, none if there is none.
-pub(super) fn id_bytes(key: &TableKey) -> &[u8] {
+pub(crate) fn id_bytes(key: &TableKey) -> &[u8] {
     key.build_id.as_ref().map_or(&[], BuildId::as_bytes)
 }
 
@@ -166,7 +166,7 @@ pub enum Stable<'f> {
 }
 
 impl<'f> Stable<'f> {
-    pub(super) fn new(file: &'f ElfFile) -> Stable<'f> {
+    pub(crate) fn new(file: &'f ElfFile) -> Stable<'f> {
         match file.private_copy() {
             Some(copy) => Stable::Copy(Box::new(copy)),
             None => Stable::Own(file),

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use unspool_module::{ContentKey, ElfFile, FileState, TableKey};
 
-use super::store::{self, StoreError};
+use crate::store::{self, StoreError};
 
 /// Smaller files are hashed as fast as a hash is looked up.
 const SMALL: u64 = 1 << 16;
@@ -27,7 +27,7 @@ const SLOTS: u64 = 0x1000;
 const MAX_LINE: u64 = 256;
 
 /// The hash of a file, as [`ElfFile::content_hash`] has it, by way of the cache.
-pub(super) fn content_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20]> {
+pub(crate) fn content_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20]> {
     if let Some(hash) = known_hash(cache, file) {
         return Some(hash);
     }
@@ -39,7 +39,7 @@ pub(super) fn content_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 
 }
 
 /// The same if it takes no time: of a small file, or if it is remembered.
-pub(super) fn known_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20]> {
+pub(crate) fn known_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20]> {
     if file.is_hashed() || file.bytes().len() as u64 <= SMALL {
         return file.content_hash();
     }
@@ -72,7 +72,7 @@ fn remember(cache: &Path, state: &FileState, hash: &[u8; 20]) -> Result<(), Stor
 }
 
 /// Removes all hashes of a cache.
-pub(super) fn forget_all(cache: &Path) -> Result<(), StoreError> {
+pub(crate) fn forget_all(cache: &Path) -> Result<(), StoreError> {
     let folder = folder(cache);
     if !store::is_trusted_folder(&folder)? {
         return Ok(());
@@ -84,7 +84,7 @@ pub(super) fn forget_all(cache: &Path) -> Result<(), StoreError> {
 }
 
 /// The folder of the hashes in a cache.
-pub(super) fn folder(cache: &Path) -> PathBuf {
+pub(crate) fn folder(cache: &Path) -> PathBuf {
     cache.join("keys")
 }
 
@@ -96,7 +96,7 @@ fn place(cache: &Path, state: &FileState) -> (PathBuf, PathBuf) {
 }
 
 /// Whether a hash's file could have this name.
-pub(super) fn is_slot(name: &str) -> bool {
+pub(crate) fn is_slot(name: &str) -> bool {
     name.len() == 3 && name.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 

@@ -9,7 +9,7 @@
 //! those of earlier versions, whose names have no hash, make room for new ones.
 //!
 //! Beside it, a symbolic link with the build ID alone leads there for who knows only that: the own process
-//! ([`local::store`](crate::local::store)). There is one only if the file was one of this system that nobody but
+//! (`unspool_unwind::local::store`). There is one only if the file was one of this system that nobody but
 //! root and the user can write to.
 
 use std::ffi::OsString;
@@ -27,9 +27,9 @@ use unspool_files::{Map, is_our_owner, is_stranger};
 use unspool_module::{BuildId, ContentKey, DebugFiles, ElfFile, TableKey, variable};
 use unspool_native::ObjectError;
 
-use super::compile::{Stable, as_key};
-use super::keys;
-use super::native::{MakeError, NativeObject};
+use crate::compile::{Stable, as_key};
+use crate::keys;
+use crate::native::{MakeError, NativeObject};
 
 /// The folder of packaged tables.
 const SYSTEM: &str = "/usr/lib/unspool/tables";
@@ -384,7 +384,7 @@ impl Store {
     }
 
     /// The rows that were made of a module's code, if they are in a folder.
-    pub(super) fn find_synthesized(&self, file: &ElfFile) -> Option<TableBytes> {
+    pub(crate) fn find_synthesized(&self, file: &ElfFile) -> Option<TableBytes> {
         let found = self.find_in_folders(file, Kind::Synthesized, &mut Vec::new())?;
         Some(TableBytes::Mapped(found.map))
     }
@@ -824,7 +824,7 @@ fn note_use(file: &File) {
 }
 
 /// Opens a regular file if it is there and can be trusted.
-pub(super) fn open_trusted(path: &Path) -> Result<Option<File>, StoreError> {
+pub(crate) fn open_trusted(path: &Path) -> Result<Option<File>, StoreError> {
     let opened = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK) // a pipe would have us wait for its writer
@@ -844,7 +844,7 @@ pub(super) fn open_trusted(path: &Path) -> Result<Option<File>, StoreError> {
 }
 
 /// Whether there is a folder; an error if it cannot be trusted, or not looked into.
-pub(super) fn is_trusted_folder(folder: &Path) -> Result<bool, StoreError> {
+pub(crate) fn is_trusted_folder(folder: &Path) -> Result<bool, StoreError> {
     // What is in a folder, its own `.` too, is out of reach for those who may not look into it.
     match fs::metadata(folder.join(".")) {
         Err(error) if is_missing(&error) => Ok(false),
@@ -881,7 +881,7 @@ fn check_trust(path: &Path, metadata: &fs::Metadata) -> Result<(), StoreError> {
 
 /// Makes a folder, and the one that it is in, for the user alone. Not those above: a home is not
 /// made.
-pub(super) fn make_folder(folder: &Path) -> Result<(), StoreError> {
+pub(crate) fn make_folder(folder: &Path) -> Result<(), StoreError> {
     if is_trusted_folder(folder)? {
         return Ok(());
     }
@@ -911,7 +911,7 @@ pub(super) fn make_folder(folder: &Path) -> Result<(), StoreError> {
 }
 
 /// Writes a file beside its place and renames it.
-pub(super) fn write_atomically(
+pub(crate) fn write_atomically(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> Result<(), StoreError> {
@@ -943,7 +943,7 @@ fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
 }
 
 /// What a folder has by such names and is no folder itself; nothing if there is no such folder.
-pub(super) fn files(
+pub(crate) fn files(
     folder: &Path,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<Stored>, StoreError> {
@@ -985,7 +985,7 @@ fn remove_leftovers(cache: &Path) {
 }
 
 /// Removes a file; yields whether it was there.
-pub(super) fn remove(path: &Path) -> Result<bool, StoreError> {
+pub(crate) fn remove(path: &Path) -> Result<bool, StoreError> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

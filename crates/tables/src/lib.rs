@@ -1,4 +1,5 @@
-//! The unwind tables of ELF files: read, compiled, and found again.
+//! The unwind tables of ELF files: read, compiled, compared with their source, kept, and found again.
+#![forbid(unsafe_code)]
 
 mod compile;
 mod keys;

@@ -6,8 +6,8 @@ use unspool_module::{ElfFile, TableKey};
 use unspool_native::proof::{Unproven, prove};
 use unspool_native::{Key, NativeError, Object, ObjectError, Outline, OutlineError, object};
 
-use super::compile::id_bytes;
-use super::source::{self, From, SourceError};
+use crate::compile::id_bytes;
+use crate::source::{self, From, SourceError};
 
 self_cell!(
     /// The bytes of an object, and what they are.
@@ -21,7 +21,7 @@ self_cell!(
 );
 
 /// An object whose code this process may run: it has made it and proven it by reading the code, or has found it where
-/// only its user and root can write ([`Store`](super::Store)), and put such objects.
+/// only its user and root can write ([`Store`](crate::Store)), and put such objects.
 #[derive(Debug)]
 pub struct NativeObject(Parsed);
 
@@ -74,7 +74,7 @@ impl NativeObject {
 
     /// Takes bytes that nobody else could have written: whoever calls this has seen to that. They must be an object as
     /// [`object`] writes them, unchanged; `None` if it is that of another module.
-    pub(super) fn trusted(
+    pub(crate) fn trusted(
         bytes: Vec<u8>,
         key: &TableKey,
     ) -> Result<Option<NativeObject>, ObjectError> {

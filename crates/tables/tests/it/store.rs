@@ -14,8 +14,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use unspool_module::{ElfFile, TableKey, embed};
+use unspool_tables::{self as tables, From, NativeObject, Place, Store, StoreError, TableBytes};
 use unspool_testing::{Finish as _, await_that, run_tool, tool};
-use unspool_unwind::tables::{self, From, NativeObject, Place, Store, StoreError, TableBytes};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

@@ -1,0 +1,4 @@
+//! The store of tables, against other users, writers and readers.
+#![cfg(test)]
+
+mod store;
