@@ -8,8 +8,6 @@
 
 mod arch;
 #[cfg(feature = "std")]
-pub mod arguments;
-#[cfg(feature = "std")]
 pub mod core_file;
 pub mod cursor;
 pub mod evidence;

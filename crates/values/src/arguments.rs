@@ -8,10 +8,10 @@ use unspool_ir::Memory;
 use unspool_module::ElfFile;
 use unspool_tables::ArgumentTable;
 use unspool_types::variables::Absent;
-use unspool_unwind::arguments::Arguments;
 use unspool_unwind::space::{Space, Stack};
 
 use crate::MOST_BYTES;
+use crate::frames::Arguments;
 use crate::values::as_text;
 use crate::variables::{Known, Variable};
 

@@ -6,12 +6,14 @@
 
 mod arguments;
 mod call;
+mod frames;
 mod rust;
 mod thread_local;
 mod values;
 mod variables;
 
 pub use arguments::{Argument, Found, Label, Tables};
+pub use frames::Arguments;
 pub use values::{Asked, Values, WithFiles};
 pub use variables::{AtEntry, Described, Files, Known, Level, Problem, Variable};
 

@@ -14,10 +14,10 @@ use unspool_recover::unchanged;
 use unspool_symbols::Finder;
 use unspool_types::variables::{self, Absent, Activation, Function, Variables};
 use unspool_types::{SplitFiles, TypesError};
-use unspool_unwind::arguments::Arguments;
 use unspool_unwind::process::Snapshot;
 use unspool_unwind::space::{Space, Stack};
 
+use crate::frames::Arguments;
 use crate::values::as_text;
 use crate::{MOST_BYTES, call, rust};
 
