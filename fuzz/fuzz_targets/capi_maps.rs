@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use libfuzzer_sys::fuzz_target;
 use unspool_capi::maps;
 use unspool_ir::RuntimeAddr;
-use unspool_unwind::maps::Mappings;
+use unspool_process::maps::Mappings;
 use unspool_unwind::maps_text::{Line, unescaped};
 
 fuzz_target!(|data: &[u8]| {

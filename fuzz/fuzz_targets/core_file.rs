@@ -5,12 +5,12 @@
 use libfuzzer_sys::fuzz_target;
 use unspool_ir::RuntimeAddr;
 use unspool_module::{ElfFile, ModuleError};
+use unspool_process::Snapshot;
+use unspool_process::core_file::Core;
+use unspool_process::files::{FileProblem, Files};
+use unspool_process::maps::Mapping;
+use unspool_process::space::{Keep, Space};
 use unspool_tables::Store;
-use unspool_unwind::core_file::Core;
-use unspool_unwind::files::{FileProblem, Files};
-use unspool_unwind::maps::Mapping;
-use unspool_unwind::process::Snapshot;
-use unspool_unwind::space::{Keep, Space};
 
 /// The paths in the input are not this machine's: no file is opened.
 struct NoFiles;

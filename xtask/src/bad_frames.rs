@@ -1,4 +1,4 @@
-//! Programs with bad stacks (`crates/unwind/tests/bad_frames`), and what walkers make of them.
+//! Programs with bad stacks (`crates/process/tests/bad_frames`), and what walkers make of them.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -21,7 +21,7 @@ use cases::Case;
 ///
 /// The compiler is missing or fails, or a file cannot be read or written.
 pub fn build(to: &Path, sources: &[&str], options: &[&str]) -> Result<(), Error> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/unwind/tests/bad_frames");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/process/tests/bad_frames");
     let output = Command::new(packages::path("/usr/bin/gcc")?)
         .args(["-O1", "-fno-optimize-sibling-calls", "-Wl,--build-id", "-o"])
         .arg(to)

@@ -27,11 +27,11 @@ use unspool_bench::{Scratch, Stop, Tid, Tracee};
 use unspool_check::{Declarations, Maker, Subject};
 use unspool_ir::{Abi, Memory, Register, Registers, RuntimeAddr, Unreadable};
 use unspool_module::ElfFile;
+use unspool_process::files::{FileProblem, Files};
+use unspool_process::maps::{Mapping, Mappings};
+use unspool_process::space::{Keep, Space};
+use unspool_process::{AuxVector, Signal, Snapshot, Thread, ThreadState};
 use unspool_tables::Store;
-use unspool_unwind::files::{FileProblem, Files};
-use unspool_unwind::maps::{Mapping, Mappings};
-use unspool_unwind::process::{AuxVector, Signal, Snapshot, Thread, ThreadState};
-use unspool_unwind::space::{Keep, Space};
 use unspool_values::Arguments;
 
 mod made;

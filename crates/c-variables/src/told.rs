@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 
 use unspool_ir::{CodeAddr, Registers};
 use unspool_module::{DebugFiles, SearchRoots};
+use unspool_process::space::{Keep, Space, Stack};
+use unspool_process::{OwnProcess, Snapshot as _};
 use unspool_tables::Store;
 use unspool_types::variables::Absent;
 use unspool_unwind::Cursor;
 use unspool_unwind::local::ABI;
-use unspool_unwind::process::{OwnProcess, Snapshot as _};
-use unspool_unwind::space::{Keep, Space, Stack};
 use unspool_values::{Asked, Described, Files, Found, Known, Level, Tables, Values, Variable};
 
 /// A frame of the own stack.

@@ -13,9 +13,9 @@ use unspool_args::{Certainty, Doubts, Frame, Function, Parameter, Shape, Shown, 
 use unspool_ir::{CodeAddr, Register, RuntimeAddr, Vaddr};
 use unspool_module::{DebugFiles, ElfFile, SearchRoots, Signature, Symbols};
 use unspool_perf::Sample;
+use unspool_process::read_memory;
 use unspool_profile::{Argument, ArgumentsId, Evidence, Known, RawFrame};
 use unspool_tables::{ArgumentTable, Store};
-use unspool_unwind::process::read_memory;
 use unspool_unwind::{Cursor, Step};
 
 use crate::files::File;

@@ -12,7 +12,7 @@
 //! not taken at all.
 
 use unspool_ir::{CodeAddr, RuntimeAddr};
-use unspool_unwind::process::read_memory;
+use unspool_process::read_memory;
 
 use crate::space::Space;
 use crate::stack_copy::StackCopy;

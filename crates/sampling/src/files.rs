@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use unspool_module::{BuildId, ContentKey, ElfFile, FileState};
+use unspool_process::files::FileProblem;
+use unspool_process::maps::{Device, Mapping, Mappings};
 use unspool_tables::{Form, Store};
 use unspool_unwind::FileTables;
-use unspool_unwind::files::FileProblem;
-use unspool_unwind::maps::{Device, Mapping, Mappings};
 
 use crate::arguments::{FileArguments, Wanted};
 use crate::compile::Compiler;

@@ -8,12 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use unspool_module::{BuildId, ElfFile};
+use unspool_process::files::FileProblem;
+use unspool_process::maps::{Mapping, Mappings};
+use unspool_process::{Identity, MappedFile, Route, mapped_files, mapped_state, open_mapped};
 use unspool_symbols::{own_vdso, root_of};
-use unspool_unwind::files::FileProblem;
-use unspool_unwind::maps::{Mapping, Mappings};
-use unspool_unwind::process::{
-    Identity, MappedFile, Route, mapped_files, mapped_state, open_mapped,
-};
 
 use crate::files::{Distinction, Finder, Found};
 use crate::made::Maker;

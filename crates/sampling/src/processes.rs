@@ -8,9 +8,9 @@ use std::sync::Arc;
 use unspool_ir::{Abi, Arch, Endian, LoadBias, RuntimeAddr};
 use unspool_module::{BuildId, DELETED};
 use unspool_perf::{FileId, Mapped, Record};
+use unspool_process::files::FileProblem;
+use unspool_process::maps::{Device, Mapping, Permissions};
 use unspool_symbols::JitCode;
-use unspool_unwind::files::FileProblem;
-use unspool_unwind::maps::{Device, Mapping, Permissions};
 use unspool_unwind::modules::Place;
 
 use crate::files::{File, Files};

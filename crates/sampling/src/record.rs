@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use unspool_ir::Arch;
 use unspool_machine::Remedy;
 use unspool_perf::{Event, OpenError, Rate, Record, RingError, Whom};
+use unspool_process::files::FileProblem;
 use unspool_profile::{Completeness, Meta, Unit, Writer};
 use unspool_tables::Store;
-use unspool_unwind::files::FileProblem;
 
 use crate::arguments::{Arguments, NothingOf, Wanted};
 use crate::files::Files;

@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use unspool_ir::Arch;
 use unspool_module::{BuildId, ContentKey};
 use unspool_perf::{DataFile, Item, Origin, Reading, Record, RewriteError, Rewriter};
+use unspool_process::files::FileProblem;
+use unspool_process::maps::{Mapping, Mappings};
 use unspool_profile::{Completeness, Meta, Unit, Writer};
 use unspool_symbols::{Identity, Problem};
 use unspool_tables::Store;
 use unspool_unwind::NoMemory;
-use unspool_unwind::files::FileProblem;
-use unspool_unwind::maps::{Mapping, Mappings};
 
 use crate::files::{Distinction, Files, Finder, Found};
 use crate::made::Maker;

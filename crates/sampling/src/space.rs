@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use unspool_ir::{Abi, LoadBias, Register, Row, RuntimeAddr, Vaddr};
 use unspool_module::Mapping as SegmentMapping;
+use unspool_process::files::FileProblem;
+use unspool_process::maps::Mapping;
 use unspool_symbols::JitCode;
 use unspool_unwind::NoRow;
-use unspool_unwind::files::FileProblem;
-use unspool_unwind::maps::Mapping;
 use unspool_unwind::modules::{Module, Modules, Place};
 
 use crate::files::File;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use unspool_unwind::maps::{Mapping, Mappings};
+use unspool_process::maps::{Mapping, Mappings};
 
 use crate::sys::{self, Status};
 

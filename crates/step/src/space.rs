@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 
 use libc::c_int;
 use unspool_ir::RuntimeAddr;
-use unspool_unwind::maps::Mappings;
+use unspool_process::maps::Mappings;
 
 use crate::aside::Aside;
 use crate::compare::Stopped;

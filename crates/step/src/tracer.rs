@@ -10,11 +10,11 @@ use unspool_check::{Aspect, Code, Declared, Place};
 use unspool_compact::call::{CallTest, WINDOW};
 use unspool_ir::{Abi, Arch, Endian, Register, Registers, RuntimeAddr, Vaddr};
 use unspool_module::{ElfFile, Mapping as Placed};
+use unspool_process::mapped_files;
+use unspool_process::maps::{Mapping, Mappings};
 use unspool_synth::Machine;
 use unspool_synth::op::Flow;
 use unspool_synth::value::MOST_SKIPPED;
-use unspool_unwind::maps::{Mapping, Mappings};
-use unspool_unwind::process::mapped_files;
 
 use crate::aside::Aside;
 use crate::compare::{Comparison, Fault};

@@ -2,34 +2,24 @@
 //!
 //! The core ([`Cursor`]) is `no_std`, allocates nothing and serves own stacks, copied stacks,
 //! other processes and cores alike: all it asks for is a [`Memory`](unspool_ir::Memory) and
-//! [`Modules`]. With the `std` feature come the sources: [`process`], [`core_file`], and
-//! [`space`], which puts them together.
+//! [`Modules`]. With the feature `std` come the tables of ELF files as walks use them
+//! ([`FileTables`]).
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 mod arch;
-#[cfg(feature = "std")]
-pub mod core_file;
 pub mod cursor;
 pub mod evidence;
 #[cfg(feature = "std")]
 mod file_tables;
-#[cfg(feature = "std")]
-pub mod files;
 mod frame;
 mod guess;
 #[cfg(all(feature = "local", target_arch = "x86_64", target_os = "linux"))]
 pub mod local;
-#[cfg(feature = "std")]
-pub mod maps;
 pub mod maps_text;
 pub mod modules;
 #[cfg(feature = "native")]
 pub mod native;
-#[cfg(feature = "std")]
-pub mod process;
 mod rule;
-#[cfg(feature = "std")]
-pub mod space;
 pub mod steps;
 pub mod walk;
 

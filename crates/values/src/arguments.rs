@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use unspool_args::{Certainty, Lost, Parameter, whole};
 use unspool_ir::Memory;
 use unspool_module::ElfFile;
+use unspool_process::space::{Space, Stack};
 use unspool_tables::ArgumentTable;
 use unspool_types::variables::Absent;
-use unspool_unwind::space::{Space, Stack};
 
 use crate::MOST_BYTES;
 use crate::frames::Arguments;

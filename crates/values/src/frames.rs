@@ -2,10 +2,10 @@
 
 use unspool_args::{Doubts, Frame, Source, Table, Value};
 use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
-use unspool_unwind::space::{Located, Stack};
+use unspool_process::space::{Located, Stack};
 
 /// A walked stack that is asked for arguments. Its frames must have been [kept with their
-/// registers](unspool_unwind::space::Keep::Registers).
+/// registers](unspool_process::space::Keep::Registers).
 pub struct Arguments<'a> {
     stack: &'a Stack,
     memory: &'a dyn Memory,

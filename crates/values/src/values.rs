@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use unspool_ir::{Memory, RuntimeAddr, Unreadable};
-use unspool_unwind::process::Snapshot;
-use unspool_unwind::space::{Space, Stack};
+use unspool_process::Snapshot;
+use unspool_process::space::{Space, Stack};
 
 use crate::arguments::{self, Argument, Tables, merge};
 use crate::variables::{Described, Level, Variable, Walked};
@@ -61,7 +61,7 @@ pub struct Asked<'r, 'f> {
 
 impl<'f> Asked<'_, 'f> {
     /// What is known of some frames of a stack, one after another. The stack must have been [kept with the
-    /// registers](unspool_unwind::space::Keep::Registers).
+    /// registers](unspool_process::space::Keep::Registers).
     pub fn frames<'s>(
         &'s self,
         stack: &'s Stack,

@@ -10,12 +10,12 @@ use unspool_args::Source;
 use unspool_args_make::Shapes;
 use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr, Vaddr};
 use unspool_module::{DebugFiles, ElfFile, ModuleError};
+use unspool_process::Snapshot;
+use unspool_process::space::{Space, Stack};
 use unspool_recover::unchanged;
 use unspool_symbols::Finder;
 use unspool_types::variables::{self, Absent, Activation, Function, Variables};
 use unspool_types::{SplitFiles, TypesError};
-use unspool_unwind::process::Snapshot;
-use unspool_unwind::space::{Space, Stack};
 
 use crate::frames::Arguments;
 use crate::values::as_text;

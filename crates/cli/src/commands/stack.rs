@@ -11,13 +11,13 @@ use anyhow::Context as _;
 use unspool_ir::arch::RegisterName;
 use unspool_ir::{Arch, Register, RuntimeAddr};
 use unspool_module::ElfFile;
+use unspool_process::core_file::{Core, CoreError};
+use unspool_process::files::CoreFiles;
+use unspool_process::space::{Keep, Located, Space, Stack, WalkedFrame};
+use unspool_process::{Event, Process, Snapshot, Thread, Traced};
 use unspool_symbols::{Detail, Name, root_of};
 use unspool_tables::Store;
 use unspool_types::TypesError;
-use unspool_unwind::core_file::{Core, CoreError};
-use unspool_unwind::files::CoreFiles;
-use unspool_unwind::process::{Event, Process, Snapshot, Thread, Traced};
-use unspool_unwind::space::{Keep, Located, Space, Stack, WalkedFrame};
 use unspool_values::{Asked, Described, Files, Problem, Tables, Values, WithFiles};
 
 use crate::args::{Format, StackArgs};

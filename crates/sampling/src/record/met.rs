@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use unspool_ir::{RuntimeAddr, Vaddr};
 use unspool_module::{ContentKey, Symbols};
+use unspool_process::files::FileProblem;
 use unspool_profile::{
     ANONYMOUS, Change, Module, ModuleId, ModuleKind, Modules, Place, ProcessId, Segment, Symbol,
     Writer,
 };
 use unspool_symbols::{Finder, JitCode, JitTimeline, KernelSymbols, NameCache};
-use unspool_unwind::files::FileProblem;
 
 use crate::files::File;
 use crate::made::Maker;

@@ -10,7 +10,7 @@ use unspool_profile::{
     Time, Writer,
 };
 
-use unspool_unwind::files::FileProblem;
+use unspool_process::files::FileProblem;
 
 use super::kin::{Begun, Kin};
 use super::merge::Kind;

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use unspool_machine::{Capability, Limits, Remedy, Rights, Surroundings};
 use unspool_perf::Event;
+use unspool_process::{ProcessError, Refusal};
 use unspool_profile::Grouped;
 use unspool_symbols::{Debuginfod, DebuginfodOptions, KernelSymbols};
 use unspool_tables::Store;
-use unspool_unwind::process::{ProcessError, Refusal};
 
 use super::trials::{Opened, Trials, Use};
 use super::{Check, Cure, State};

@@ -9,10 +9,10 @@ use unspool_machine::Remedy;
 use unspool_perf::{
     Counter, Event, OpenError, Rate, Refusal, Setup, UnknownEvent, Whom, user_mask,
 };
+use unspool_process::{ProcessError, Traced};
 use unspool_profile::Meta;
 use unspool_sampling::{Notice, Options, RecordError, Recording, Target};
 use unspool_tables::Store;
-use unspool_unwind::process::{ProcessError, Traced};
 
 /// The events that are tried, and what each is wanted for.
 const EVENTS: [(&str, Use); 7] = [

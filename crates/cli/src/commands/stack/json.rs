@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 use unspool_ir::{Arch, CodeAddr};
+use unspool_process::space::{KnownRegisters, Located, Stack, WalkedFrame};
+use unspool_process::{Signal, ThreadState};
 use unspool_symbols::{Frame, Name};
-use unspool_unwind::process::{Signal, ThreadState};
-use unspool_unwind::space::{KnownRegisters, Located, Stack, WalkedFrame};
 use unspool_values::{Argument, Level, Values, Variable};
 
 use super::{Report, Subject, ThreadStack};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use unspool_module::ElfFile;
+use unspool_process::space::Space;
 use unspool_tables::{From, Store, StoreError};
-use unspool_unwind::space::Space;
 
 use crate::commands::{compile, is_missing};
 use crate::output::{self, short_name};

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use unspool_module::name_of_unnamed;
+use unspool_process::space::{KnownRegisters, Stack, WalkedFrame};
+use unspool_process::{Signal, Thread, ThreadState, signal_name};
 use unspool_symbols::Frame;
-use unspool_unwind::process::{Signal, Thread, ThreadState, signal_name};
-use unspool_unwind::space::{KnownRegisters, Stack, WalkedFrame};
 use unspool_values::{Argument, Label, Level, Values, Variable};
 
 use super::{Report, Subject, ThreadStack, display};

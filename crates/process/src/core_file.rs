@@ -1,0 +1,180 @@
+//! Core files: ELF64 little-endian cores of x86-64 and AArch64, as the kernel and gdb write
+//! them (core(5)).
+//!
+//! What can be read is read: a cut or partly malformed core yields its intact parts, and
+//! [`Core::problems`] lists the others with their place in the file.
+
+use std::path::Path;
+
+use unspool_files::Map;
+use unspool_ir::{Abi, Endian, Memory};
+
+use crate::maps::Mappings;
+use crate::{AuxVector, Signal, Snapshot, Thread};
+
+mod elf;
+mod error;
+mod mappings;
+mod memory;
+mod notes;
+
+pub use error::{CoreError, CoreProblem};
+pub use memory::CoreMemory;
+
+use elf::{Headers, PT_NOTE, Segment};
+use notes::Facts;
+
+/// A core file.
+#[derive(Debug)]
+pub struct Core {
+    abi: Abi,
+    memory: CoreMemory,
+    mappings: Mappings,
+    threads: Vec<Thread>,
+    signal: Option<Signal>,
+    process: Option<ProcessInfo>,
+    auxv: AuxVector,
+    pac_mask: u64,
+    problems: Vec<CoreProblem>,
+}
+
+/// The process that a core file was written of (`NT_PRPSINFO`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessInfo {
+    /// Its process id.
+    pub pid: u32,
+    /// The name of its first thread, at most 15 bytes.
+    pub name: String,
+    /// The beginning of its command line, at most 79 bytes, with blanks between the arguments.
+    pub arguments: String,
+}
+
+impl Core {
+    /// Opens a core file, which is mapped, not read ([`Map`]): what is lost while it is truncated cannot be read
+    /// any more ([`UnreadableReason::Truncated`](unspool_ir::memory::UnreadableReason::Truncated)).
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened, is no ELF64 little-endian core file of a supported
+    /// architecture, or ends before its first program header.
+    pub fn open(path: impl AsRef<Path>) -> Result<Core, CoreError> {
+        let path = path.as_ref();
+        let contents = unspool_files::open(path).and_then(|file| Map::new(&file));
+        let failed = |source| CoreError::Open {
+            path: path.to_path_buf(),
+            source,
+        };
+        Core::from_contents(contents.map_err(failed)?)
+    }
+
+    /// Takes the bytes of a core file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Core::open`], but for the opening.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Core, CoreError> {
+        Core::from_contents(bytes.into())
+    }
+
+    fn from_contents(contents: Map) -> Result<Core, CoreError> {
+        let bytes: &[u8] = &contents;
+        let headers = elf::read(bytes)?;
+        let mut facts = read_notes(bytes, &headers);
+        let mut problems: Vec<CoreProblem> = headers.problem.into_iter().collect();
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let loads = memory::loads(&headers.segments, length, &mut problems);
+        problems.append(&mut facts.problems);
+        if facts.threads.is_empty() {
+            problems.push(CoreProblem::NoThreads);
+        }
+        Ok(Core {
+            abi: Abi {
+                arch: headers.arch,
+                endian: Endian::Little,
+            },
+            mappings: mappings::build(&facts.files, &loads, &facts.auxv),
+            memory: CoreMemory::new(contents, loads),
+            threads: facts.threads,
+            signal: facts.signal,
+            process: facts.process,
+            auxv: facts.auxv,
+            pac_mask: facts.pac_mask,
+            problems,
+        })
+    }
+
+    /// The memory that was recorded.
+    #[must_use]
+    pub fn memory(&self) -> &CoreMemory {
+        &self.memory
+    }
+
+    /// The process, if the core says.
+    #[must_use]
+    pub fn process(&self) -> Option<&ProcessInfo> {
+        self.process.as_ref()
+    }
+
+    /// What could not be read.
+    #[must_use]
+    pub fn problems(&self) -> &[CoreProblem] {
+        &self.problems
+    }
+}
+
+impl Snapshot for Core {
+    fn abi(&self) -> Abi {
+        self.abi
+    }
+
+    fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+
+    fn auxv(&self) -> &AuxVector {
+        &self.auxv
+    }
+
+    fn memory(&self) -> &dyn Memory {
+        &self.memory
+    }
+
+    fn signal(&self) -> Option<&Signal> {
+        self.signal.as_ref()
+    }
+
+    fn pac_mask(&self) -> u64 {
+        self.pac_mask
+    }
+}
+
+fn read_notes(bytes: &[u8], headers: &Headers) -> Facts {
+    let mut facts = Facts::default();
+    // Honest segments do not overlap. This bounds the work that a file can cause by naming the
+    // same notes again and again.
+    let mut budget = bytes.len();
+    for segment in headers
+        .segments
+        .iter()
+        .filter(|segment| segment.kind == PT_NOTE)
+    {
+        let notes = contents_of(bytes, segment);
+        let notes = notes.get(..budget).unwrap_or(notes);
+        budget -= notes.len();
+        facts.read(headers.arch, segment.offset, notes);
+    }
+    facts.name_first_thread();
+    facts
+}
+
+/// The part of a segment that the file has.
+fn contents_of<'a>(bytes: &'a [u8], segment: &Segment) -> &'a [u8] {
+    let start = usize::try_from(segment.offset).unwrap_or(usize::MAX);
+    let size = usize::try_from(segment.file_size).unwrap_or(usize::MAX);
+    let rest = bytes.get(start..).unwrap_or(&[]);
+    rest.get(..size).unwrap_or(rest)
+}

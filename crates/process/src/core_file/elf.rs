@@ -1,0 +1,177 @@
+//! The ELF header and the program headers of a core file (gABI, "ELF Header", "Program
+//! Header").
+
+use unspool_ir::Arch;
+use unspool_ir::arch::Word;
+
+use super::{CoreError, CoreProblem};
+use crate::little::{u16_at, u32_at, u64_at};
+use crate::registers;
+
+const HEADER_SIZE: u64 = 64;
+const ENTRY_SIZE: u16 = 56;
+const ET_CORE: u16 = 4;
+/// `e_phnum` when there are 65535 program headers or more.
+const PN_XNUM: u16 = 0xffff;
+
+pub(super) const PT_LOAD: u32 = 1;
+pub(super) const PT_NOTE: u32 = 4;
+
+/// One program header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) kind: u32,
+    pub(super) flags: u32,
+    pub(super) offset: u64,
+    pub(super) vaddr: u64,
+    pub(super) file_size: u64,
+    pub(super) memory_size: u64,
+}
+
+/// What the headers say.
+#[derive(Debug)]
+pub(super) struct Headers {
+    pub(super) arch: Arch,
+    pub(super) segments: Vec<Segment>,
+    pub(super) problem: Option<CoreProblem>,
+}
+
+/// Reads the ELF header and as many program headers as are there.
+pub(super) fn read(bytes: &[u8]) -> Result<Headers, CoreError> {
+    check_ident(bytes)?;
+    let too_short = CoreError::TooShort {
+        length: length(bytes),
+        needed: HEADER_SIZE,
+    };
+    let header: &[u8; 64] = bytes.first_chunk().ok_or(too_short)?;
+    let fields = Fields::read(header).ok_or(CoreError::NotElf)?;
+    let arch = fields.check()?;
+    let (declared, problem) = fields.count(bytes);
+    let segments = read_segments(bytes, fields.table, declared);
+    let needed = fields.table.saturating_add(ENTRY_SIZE.into());
+    if segments.is_empty() && declared > 0 {
+        return Err(CoreError::TooShort {
+            length: length(bytes),
+            needed,
+        });
+    }
+    let present = u32::try_from(segments.len()).unwrap_or(u32::MAX);
+    let cut = (present < declared).then_some(CoreProblem::ProgramHeaders { declared, present });
+    Ok(Headers {
+        arch,
+        segments,
+        problem: problem.or(cut),
+    })
+}
+
+/// The fields of the ELF header that a core file needs.
+#[derive(Debug, Clone, Copy)]
+struct Fields {
+    kind: u16,
+    machine: u16,
+    table: u64,
+    sections: u64,
+    entry_size: u16,
+    count: u16,
+}
+
+impl Fields {
+    fn read(header: &[u8]) -> Option<Fields> {
+        Some(Fields {
+            kind: u16_at(header, 16)?,
+            machine: u16_at(header, 18)?,
+            table: u64_at(header, 32)?,
+            sections: u64_at(header, 40)?,
+            entry_size: u16_at(header, 54)?,
+            count: u16_at(header, 56)?,
+        })
+    }
+
+    fn check(&self) -> Result<Arch, CoreError> {
+        if self.kind != ET_CORE {
+            return Err(CoreError::NotCore { found: self.kind });
+        }
+        let arch = Arch::from_elf(self.machine, Word::W64);
+        if registers::layout(arch).is_none() {
+            return Err(CoreError::Machine {
+                machine: self.machine,
+            });
+        }
+        if self.entry_size != ENTRY_SIZE {
+            return Err(CoreError::ProgramHeaderSize {
+                found: self.entry_size,
+            });
+        }
+        Ok(arch)
+    }
+
+    /// The number of program headers. Where section header 0 should tell and is missing, the
+    /// number is at least 65535.
+    fn count(&self, bytes: &[u8]) -> (u32, Option<CoreProblem>) {
+        if self.count != PN_XNUM {
+            return (self.count.into(), None);
+        }
+        let sh_info = usize::try_from(self.sections)
+            .ok()
+            .and_then(|at| at.checked_add(44));
+        match sh_info.and_then(|at| u32_at(bytes, at)) {
+            Some(count) if self.sections != 0 => (count, None),
+            _ => (
+                self.count.into(),
+                Some(CoreProblem::HeaderCount {
+                    offset: self.sections,
+                }),
+            ),
+        }
+    }
+}
+
+fn check_ident(bytes: &[u8]) -> Result<(), CoreError> {
+    if bytes.is_empty() {
+        return Err(CoreError::Empty);
+    }
+    if !bytes.starts_with(b"\x7fELF") {
+        return Err(CoreError::NotElf);
+    }
+    let too_short = CoreError::TooShort {
+        length: length(bytes),
+        needed: HEADER_SIZE,
+    };
+    let [class, encoding] = *bytes
+        .get(4..6)
+        .and_then(|two| two.first_chunk())
+        .ok_or(too_short)?;
+    if class != 2 {
+        return Err(CoreError::Class { class });
+    }
+    if encoding != 1 {
+        return Err(CoreError::Encoding { encoding });
+    }
+    Ok(())
+}
+
+/// At most `declared` program headers: those that the file has, so a wild number costs nothing.
+fn read_segments(bytes: &[u8], table: u64, declared: u32) -> Vec<Segment> {
+    let table = usize::try_from(table)
+        .ok()
+        .and_then(|table| bytes.get(table..))
+        .unwrap_or(&[]);
+    let entries = table.chunks_exact(usize::from(ENTRY_SIZE));
+    let declared = usize::try_from(declared).unwrap_or(usize::MAX);
+    entries.take(declared).map_while(segment).collect()
+}
+
+fn segment(entry: &[u8]) -> Option<Segment> {
+    Some(Segment {
+        kind: u32_at(entry, 0)?,
+        flags: u32_at(entry, 4)?,
+        offset: u64_at(entry, 8)?,
+        vaddr: u64_at(entry, 16)?,
+        file_size: u64_at(entry, 32)?,
+        memory_size: u64_at(entry, 40)?,
+    })
+}
+
+fn length(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,43 @@
+//! Processes and core files: what is mapped, registers and memory, and the stacks in them.
+//!
+//! [`Process::attach`] stops a running process for as long as the value lives.
+//! [`Traced::spawn`] runs a command and stops it when a signal is about to kill it.
+//! [`OwnProcess`] is the process itself, for a thread that looks at its own stack. A [core
+//! file](core_file::Core) is a process that is over. All give a [`Snapshot`], and a
+//! [`Space`](space::Space) walks the stacks of one.
+#![cfg_attr(
+    not(feature = "ptrace"),
+    allow(dead_code, reason = "a tracer asks more of `/proc` and of signals")
+)]
+
+mod build_id;
+pub mod core_file;
+mod error;
+pub mod files;
+mod little;
+#[cfg(feature = "ptrace")]
+mod live;
+mod mapped_file;
+pub mod maps;
+mod note;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod own;
+mod procfs;
+mod read;
+mod registers;
+mod signal;
+mod snapshot;
+pub mod space;
+mod surroundings;
+mod sys;
+
+pub use build_id::NoBuildId;
+pub use error::{ProcessError, Refusal};
+#[cfg(feature = "ptrace")]
+pub use live::{AttachOptions, Event, Process, ProcessMemory, STACK_WINDOW, Traced};
+pub use mapped_file::{Identity, MappedFile, Route, mapped_files, mapped_state, open_mapped};
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub use own::OwnProcess;
+pub use read::read_memory;
+pub use signal::{Sender, Signal, signal_name};
+pub use snapshot::{AuxVector, NoRegisters, Snapshot, Thread, ThreadState};

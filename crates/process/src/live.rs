@@ -1,0 +1,390 @@
+//! Live processes: stop all threads, read registers and memory, let them go on.
+
+use std::cell::RefCell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unspool_ir::{Abi, Arch, Endian, Memory, Register, RuntimeAddr};
+
+use crate::maps::{Mapping, Mappings};
+use crate::surroundings::Surroundings;
+use crate::{
+    AuxVector, MappedFile, NoRegisters, ProcessError, Signal, Snapshot, Thread, mapped_file,
+    procfs, registers,
+};
+
+mod copies;
+mod memory;
+mod pages;
+mod sys;
+mod traced;
+mod tracees;
+mod tracer;
+
+pub use memory::{ProcessMemory, STACK_WINDOW};
+pub use traced::{Event, Traced};
+
+use tracees::Tracees;
+use tracer::Tracer;
+
+/// How to attach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AttachOptions {
+    /// How long stopping all threads may take, from when the first is asked to stop. One that
+    /// waits in the kernel without being interruptible (state `D`) may take for ever; the others
+    /// stand still meanwhile. Threads that are started all the time are found only so long.
+    pub stop_timeout: Duration,
+}
+
+impl Default for AttachOptions {
+    /// One second.
+    fn default() -> Self {
+        AttachOptions {
+            stop_timeout: STOP_TIMEOUT,
+        }
+    }
+}
+
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A live process, all of whose threads stand still.
+///
+/// They go on when the value is dropped, on a panic too, and when this program is killed, with
+/// the signals that came meanwhile.
+/// [`Process::resume`] lets them go on earlier and keeps what was read so far. To stop a
+/// process only briefly, attach, call [`Process::prefetch_stacks`], resume, and then unwind.
+///
+/// Being stopped makes a few system calls return `EINTR` early, those that the kernel cannot
+/// restart: `epoll_wait`, `semop`, `sigtimedwait` and others (signal(7), "Interruption of
+/// system calls and library functions by stop signals"). All others are not disturbed.
+#[derive(Debug)]
+pub struct Process {
+    pid: i32,
+    /// The thread through which files of `/proc` and memory are read.
+    reader: i32,
+    abi: Abi,
+    threads: Vec<Thread>,
+    mappings: Arc<Mappings>,
+    auxv: AuxVector,
+    executable: Option<PathBuf>,
+    memory: ProcessMemory,
+    signal: Option<Signal>,
+    pac_mask: u64,
+    stop: RefCell<Stop>,
+}
+
+/// Whether the process still stands still.
+#[derive(Debug)]
+enum Stop {
+    Held { tracer: Arc<Tracer>, since: Instant },
+    Over(Duration),
+}
+
+/// What the tracing thread tells about the threads that it stopped.
+#[derive(Debug)]
+struct Stopped {
+    threads: Vec<Thread>,
+    since: Instant,
+    pac_mask: u64,
+}
+
+impl Process {
+    /// Stops all threads of the process `pid`; a thread's id stands for its process.
+    ///
+    /// # Errors
+    ///
+    /// There is no such process, it may not be traced, is traced by another program, or is a
+    /// 32-bit one. A single thread that cannot be stopped is no error: its registers say why.
+    pub fn attach(pid: u32) -> Result<Process, ProcessError> {
+        Process::attach_with(pid, &AttachOptions::default())
+    }
+
+    /// Like [`Process::attach`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Process::attach`].
+    pub fn attach_with(pid: u32, options: &AttachOptions) -> Result<Process, ProcessError> {
+        let pid = process_of(pid)?;
+        let before = Surroundings::read(living_thread(pid))?;
+        let tracer = Arc::new(Tracer::start()?);
+        let timeout = options.stop_timeout;
+        tracer.run(move |state| *state = Some(Tracees::new(pid, timeout)))?;
+        Process::stop(pid, before, tracer)
+    }
+
+    /// Stops the threads that `tracer` is in charge of and puts together what is known. If that
+    /// fails, they go on with the signals that were held: the tracer ends.
+    fn stop(pid: i32, before: Surroundings, tracer: Arc<Tracer>) -> Result<Process, ProcessError> {
+        let arch = registers::native().ok_or(ProcessError::Architecture)?;
+        let stopped = tracer.run(move |state| match state {
+            Some(tracees) => stop_on_tracer(tracees, arch),
+            None => Err(ProcessError::NoSuchProcess {
+                pid: pid.unsigned_abs(),
+            }),
+        })??;
+        refuse_32_bit(pid, &stopped.threads)?;
+        let reader = reader(pid, &stopped.threads);
+        let around = before.refreshed(reader)?;
+        let mappings = Arc::new(around.mappings);
+        let memory = ProcessMemory::new(
+            reader,
+            Arc::clone(&mappings),
+            stack_pointers(&stopped.threads, arch),
+            &tracer,
+            stopped
+                .threads
+                .iter()
+                .any(|thread| thread.registers.is_ok())
+                .then_some(reader),
+        );
+        Ok(Process {
+            pid,
+            reader,
+            abi: Abi {
+                arch,
+                endian: Endian::Little,
+            },
+            threads: stopped.threads,
+            mappings,
+            auxv: around.auxv,
+            executable: around.executable,
+            memory,
+            signal: None,
+            pac_mask: stopped.pac_mask,
+            stop: RefCell::new(Stop::Held {
+                tracer,
+                since: stopped.since,
+            }),
+        })
+    }
+
+    /// Puts the thread that `signal` is for first.
+    fn with_signal(mut self, signal: Signal) -> Process {
+        self.threads.sort_by_key(|thread| thread.tid != signal.tid);
+        self.signal = Some(signal);
+        self
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
+    /// The executable's path as the process sees it, if it can be told.
+    #[must_use]
+    pub fn executable(&self) -> Option<&Path> {
+        self.executable.as_deref()
+    }
+
+    /// The memory, which stays usable after [`Process::resume`]: then it still knows what was
+    /// read before, and can read what the process cannot write to.
+    #[must_use]
+    pub fn memory(&self) -> &ProcessMemory {
+        &self.memory
+    }
+
+    /// Reads up to `bytes` of each thread's stack in as few system calls as possible, so that
+    /// the process can be let go before it is unwound. Returns the number of bytes read. All
+    /// stacks together are read up to 512 MiB, which small ones leave to the large ones.
+    pub fn prefetch_stacks(&self, bytes: u64) -> usize {
+        self.prefetch_stacks_and(bytes, &[])
+    }
+
+    /// Like [`Process::prefetch_stacks`], and reads as much from each address of `others`
+    /// upwards, such as where an earlier walk found a stack that is no thread's own. What an
+    /// earlier call read is given up.
+    pub fn prefetch_stacks_and(&self, bytes: u64, others: &[RuntimeAddr]) -> usize {
+        self.memory.prefetch(bytes, others)
+    }
+
+    /// How long the process has been standing still, or stood still: from the first request
+    /// to stop until the last thread was let go.
+    #[must_use]
+    pub fn stopped(&self) -> Duration {
+        match &*self.stop.borrow() {
+            Stop::Held { since, .. } => since.elapsed(),
+            Stop::Over(duration) => *duration,
+        }
+    }
+
+    /// Lets all threads go on. Registers, mappings and the memory read so far are kept.
+    /// Returns how long the process stood still.
+    pub fn resume(&self) -> Duration {
+        let mut stop = self.stop.borrow_mut();
+        if let Stop::Held { tracer, since } = &*stop {
+            let released = tracer.run(|state| state.take().map(|mut tracees| tracees.release()));
+            let duration = released.ok().flatten().unwrap_or_else(|| since.elapsed());
+            // The tracing thread ends here, and with it whatever it still holds.
+            *stop = Stop::Over(duration);
+        }
+        drop(stop);
+        self.stopped()
+    }
+
+    /// Opens the file behind a mapping, and says whether it still is the mapped one.
+    ///
+    /// # Errors
+    ///
+    /// The mapping comes from no file, or no file can be reached in any of the ways of
+    /// [`Route`](crate::Route); the error is that of the path.
+    pub fn open_mapped_file(&self, mapping: &Mapping) -> io::Result<MappedFile> {
+        mapped_file::open(self.reader, mapping)
+    }
+}
+
+impl Snapshot for Process {
+    fn abi(&self) -> Abi {
+        self.abi
+    }
+
+    fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+
+    fn auxv(&self) -> &AuxVector {
+        &self.auxv
+    }
+
+    fn memory(&self) -> &dyn Memory {
+        &self.memory
+    }
+
+    fn signal(&self) -> Option<&Signal> {
+        self.signal.as_ref()
+    }
+
+    fn pac_mask(&self) -> u64 {
+        self.pac_mask
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.resume();
+    }
+}
+
+impl ProcessError {
+    /// Turns the failure of a ptrace request into the fact behind it.
+    pub(crate) fn from_ptrace(
+        pid: i32,
+        tid: i32,
+        request: &'static str,
+        source: io::Error,
+    ) -> ProcessError {
+        let (id, thread) = (pid.unsigned_abs(), tid.unsigned_abs());
+        match source.raw_os_error() {
+            Some(libc::ESRCH) => ProcessError::NoSuchProcess { pid: id },
+            Some(libc::EPERM | libc::EACCES) => Self::from_seize_refusal(pid, tid),
+            _ => ProcessError::Ptrace {
+                request,
+                tid: thread,
+                source,
+            },
+        }
+    }
+
+    /// A thread that has a tracer already cannot be attached to, whoever asks.
+    fn from_seize_refusal(pid: i32, tid: i32) -> ProcessError {
+        match procfs::Status::read(pid, tid) {
+            Ok(status) if status.tracer != 0 => ProcessError::AlreadyTraced {
+                pid: pid.unsigned_abs(),
+                tid: tid.unsigned_abs(),
+                tracer: status.tracer.unsigned_abs(),
+                name: procfs::name(status.tracer, status.tracer).unwrap_or_else(|| "?".into()),
+            },
+            _ => Self::from_refusal(pid, tid),
+        }
+    }
+}
+
+/// The process that a process or thread id stands for; not this one.
+fn process_of(id: u32) -> Result<i32, ProcessError> {
+    let gone = ProcessError::NoSuchProcess { pid: id };
+    let Some(tid) = i32::try_from(id).ok().filter(|tid| *tid > 0) else {
+        return Err(gone);
+    };
+    let Ok(status) = procfs::Status::read(tid, tid) else {
+        return Err(gone);
+    };
+    let pid = status.tgid;
+    if pid.unsigned_abs() == std::process::id() {
+        return Err(ProcessError::Own { pid: id });
+    }
+    // A first thread that has ended may have left others behind.
+    if status.has_ended() && pid == tid && procfs::tasks(pid).is_ok_and(|tasks| tasks.len() < 2) {
+        return Err(ProcessError::Zombie { pid: id });
+    }
+    if status.kernel_thread && !status.has_ended() {
+        return Err(ProcessError::KernelThread { pid: id });
+    }
+    Ok(pid)
+}
+
+fn stop_on_tracer(tracees: &mut Tracees, arch: Arch) -> Result<Stopped, ProcessError> {
+    let layout = registers::layout(arch).ok_or(ProcessError::Architecture)?;
+    let since = tracees.stop()?;
+    Ok(Stopped {
+        threads: tracees.threads(layout),
+        since,
+        pac_mask: if layout.has_pac_mask {
+            tracees.pac_mask()
+        } else {
+            0
+        },
+    })
+}
+
+/// A process that started as a 64-bit one is 32-bit after all if any of its threads is: the
+/// kernel then returns the shorter register block.
+fn refuse_32_bit(pid: i32, threads: &[Thread]) -> Result<(), ProcessError> {
+    let shorter = |thread: &Thread| matches!(thread.registers, Err(NoRegisters::Size { found, expected }) if found < expected);
+    if threads.iter().any(shorter) {
+        return Err(ProcessError::ThirtyTwoBit {
+            pid: pid.unsigned_abs(),
+        });
+    }
+    Ok(())
+}
+
+fn stack_pointers(threads: &[Thread], arch: Arch) -> Vec<u64> {
+    let register: Register = arch.spec().stack_pointer;
+    let known = threads
+        .iter()
+        .filter_map(|thread| thread.registers.as_ref().ok());
+    known
+        .filter_map(|registers| registers.get(register))
+        .collect()
+}
+
+/// The thread to read files of `/proc` and memory through: the first thread, unless it has
+/// ended before the others. The kernel then says that the process has no memory.
+fn reader(pid: i32, threads: &[Thread]) -> i32 {
+    let held = |thread: &&Thread| thread.registers.is_ok();
+    let first = threads
+        .iter()
+        .find(|thread| thread.tid == pid.unsigned_abs())
+        .filter(held);
+    let held = first.or_else(|| threads.iter().find(held));
+    held.map_or(pid, |thread| thread.tid.cast_signed())
+}
+
+/// The same before the threads are known.
+fn living_thread(pid: i32) -> i32 {
+    let lives = |tid: &i32| procfs::Status::read(pid, *tid).is_ok_and(|status| !status.has_ended());
+    let tasks = || procfs::tasks(pid).unwrap_or_default();
+    if lives(&pid) {
+        pid
+    } else {
+        tasks().into_iter().find(lives).unwrap_or(pid)
+    }
+}

@@ -1,0 +1,444 @@
+//! Stopping all threads of a process and letting them go on. Runs on the tracing thread.
+//!
+//! `PTRACE_SEIZE` attaches without stopping, `PTRACE_INTERRUPT` stops. Neither sends a signal,
+//! and a system call that a thread waits in is restarted by the kernel. Where the kernel offers
+//! no restart, the call returns `EINTR` as it would for a debugger: `epoll_wait`, `semop`,
+//! `sigtimedwait` and the others that signal(7) lists under "stop signals".
+
+use std::collections::BTreeMap;
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::sys;
+use crate::{NoRegisters, ProcessError, Thread, ThreadState, procfs, registers, signal};
+
+/// Looks at the task list are repeated until this many in a row show no new thread: the kernel
+/// may skip an entry when a thread ends between two reads of the directory.
+const QUIET_SCANS: u32 = 2;
+
+/// How often the task list is looked at before the first thread is stopped. Usually the second
+/// look shows no new thread; a program that starts them without end is not waited for.
+const SCANS_BEFORE_STOP: u32 = 3;
+
+/// The first looks whether a thread has stopped come without a pause; then pauses grow to
+/// this.
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+const LOOKS_WITHOUT_PAUSE: u32 = 64;
+
+/// The threads of one process that this thread traces.
+#[derive(Debug)]
+pub(super) struct Tracees {
+    pid: i32,
+    timeout: Duration,
+    list: BTreeMap<i32, Tracee>,
+    stopped_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Tracee {
+    name: Option<String>,
+    stage: Stage,
+}
+
+/// How far stopping a thread has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Attached to and not yet asked to stop.
+    Seized,
+    /// Asked to stop.
+    Interrupted,
+    /// Stopped; `signal` must be delivered when it goes on, unless it is 0.
+    Stopped { signal: i32, by_job_control: bool },
+    /// It did not stop in time.
+    Stuck { state: char },
+    /// Ended, but still listed: the first thread of a process whose others go on.
+    Zombie,
+    /// Ended.
+    Gone,
+}
+
+impl Tracees {
+    pub(super) fn new(pid: i32, timeout: Duration) -> Tracees {
+        Tracees {
+            pid,
+            timeout,
+            list: BTreeMap::new(),
+            stopped_at: None,
+        }
+    }
+
+    /// Takes over threads that this thread traces already; `signalled` is one of them that
+    /// stopped before the delivery of a signal.
+    pub(super) fn adopt(&mut self, tids: impl IntoIterator<Item = i32>, signalled: (i32, i32)) {
+        let (signalled, signal) = signalled;
+        for tid in tids {
+            let stage = if tid == signalled {
+                Stage::Stopped {
+                    signal,
+                    by_job_control: false,
+                }
+            } else {
+                Stage::Seized
+            };
+            self.add(tid, stage);
+        }
+    }
+
+    /// Attaches to every thread and stops it. Returns when the first was asked to stop.
+    ///
+    /// First come all that are there, so that they stop at about the same time. Threads that
+    /// those have started meanwhile follow: only a thread that runs can start another one, so
+    /// this ends when all stand still, at the latest after the timeout.
+    pub(super) fn stop(&mut self) -> Result<Instant, ProcessError> {
+        for _ in 0..SCANS_BEFORE_STOP {
+            if !self.seize_new()? {
+                break;
+            }
+        }
+        let since = Instant::now();
+        self.stopped_at = Some(since);
+        let deadline = since + self.timeout;
+        let mut quiet = 0;
+        while quiet < QUIET_SCANS {
+            self.stop_seized(deadline);
+            if Instant::now() >= deadline {
+                break;
+            }
+            quiet = if self.seize_new()? { 0 } else { quiet + 1 };
+        }
+        let found = self.list.values().any(|tracee| tracee.stage != Stage::Gone);
+        let pid = self.pid.unsigned_abs();
+        if found {
+            Ok(since)
+        } else {
+            Err(ProcessError::NoSuchProcess { pid })
+        }
+    }
+
+    /// Attaches to the threads that are not known yet. Returns whether there were any.
+    fn seize_new(&mut self) -> Result<bool, ProcessError> {
+        let tasks = match procfs::tasks(self.pid) {
+            Ok(tasks) => tasks,
+            Err(error) if procfs::is_gone(&error) => Vec::new(),
+            Err(source) => {
+                return Err(ProcessError::Proc {
+                    path: procfs::path(self.pid, "task"),
+                    source,
+                });
+            }
+        };
+        let mut any = false;
+        for tid in tasks {
+            let known = self.list.get(&tid).map(|tracee| tracee.stage);
+            // The id of a thread that is gone may be another's now.
+            if known.is_none_or(|stage| stage == Stage::Gone) {
+                let stage = self.seize(tid)?;
+                self.add(tid, stage);
+                any |= known != Some(stage);
+            }
+        }
+        Ok(any)
+    }
+
+    fn seize(&self, tid: i32) -> Result<Stage, ProcessError> {
+        match sys::seize(tid, 0) {
+            Ok(()) => Ok(Stage::Seized),
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                self.explain_refusal(tid, error)
+            }
+            // It ended between the look at the directory and now.
+            Err(error) if procfs::is_gone(&error) => Ok(Stage::Gone),
+            Err(error) => Err(ProcessError::from_ptrace(
+                self.pid,
+                tid,
+                "PTRACE_SEIZE",
+                error,
+            )),
+        }
+    }
+
+    /// A thread cannot be seized when it has ended, or is traced: perhaps by this very thread,
+    /// which the kernel attaches to threads that a traced command starts.
+    fn explain_refusal(&self, tid: i32, error: io::Error) -> Result<Stage, ProcessError> {
+        let Ok(status) = procfs::Status::read(self.pid, tid) else {
+            return Ok(Stage::Gone);
+        };
+        if status.tracer == sys::own_tid() {
+            return Ok(Stage::Seized);
+        }
+        let alone = self.list.values().all(|tracee| tracee.stage == Stage::Gone);
+        if status.has_ended() && !(alone && self.thread_count() == 1) {
+            return Ok(if tid == self.pid {
+                Stage::Zombie
+            } else {
+                Stage::Gone
+            });
+        }
+        Err(ProcessError::from_ptrace(
+            self.pid,
+            tid,
+            "PTRACE_SEIZE",
+            error,
+        ))
+    }
+
+    fn thread_count(&self) -> usize {
+        procfs::tasks(self.pid).map_or(0, |tasks| tasks.len())
+    }
+
+    fn add(&mut self, tid: i32, stage: Stage) {
+        let name = match stage {
+            Stage::Gone => None,
+            _ => procfs::name(self.pid, tid),
+        };
+        self.list.insert(tid, Tracee { name, stage });
+    }
+
+    fn stop_seized(&mut self, deadline: Instant) {
+        self.interrupt_seized();
+        self.await_stops(deadline);
+    }
+
+    fn interrupt_seized(&mut self) {
+        for (tid, tracee) in &mut self.list {
+            if tracee.stage == Stage::Seized {
+                // It fails for a thread that has just ended, which waiting finds out.
+                let _ = sys::interrupt(*tid);
+                tracee.stage = Stage::Interrupted;
+            }
+        }
+    }
+
+    /// Waits until every interrupted thread has stopped or ended, or until `deadline`.
+    fn await_stops(&mut self, deadline: Instant) {
+        let mut looks = 0;
+        while !self.poll_all(looks) {
+            if Instant::now() >= deadline {
+                self.give_up();
+                return;
+            }
+            pause(looks);
+            looks += 1;
+        }
+    }
+
+    /// Looks at every thread once; returns whether none is left to wait for.
+    fn poll_all(&mut self, looks: u32) -> bool {
+        let mut done = true;
+        for (tid, tracee) in &mut self.list {
+            if tracee.stage == Stage::Interrupted {
+                tracee.stage = poll(*tid).unwrap_or(Stage::Interrupted);
+            }
+            // The end of a first thread is not reported while others live.
+            let look_closer = looks >= LOOKS_WITHOUT_PAUSE && *tid == self.pid;
+            if look_closer && tracee.stage == Stage::Interrupted && has_ended(self.pid, *tid) {
+                tracee.stage = Stage::Zombie;
+            }
+            done &= tracee.stage != Stage::Interrupted;
+        }
+        done
+    }
+
+    fn give_up(&mut self) {
+        for (tid, tracee) in &mut self.list {
+            if tracee.stage == Stage::Interrupted {
+                let status = procfs::Status::read(self.pid, *tid);
+                tracee.stage = match status {
+                    Ok(status) if status.has_ended() => Stage::Zombie,
+                    Ok(status) => Stage::Stuck {
+                        state: status.state,
+                    },
+                    Err(_) => Stage::Gone,
+                };
+            }
+        }
+    }
+
+    /// The threads with their registers.
+    pub(super) fn threads(&self, layout: &registers::Layout) -> Vec<Thread> {
+        let listed = self
+            .list
+            .iter()
+            .filter(|(_, tracee)| tracee.stage != Stage::Gone);
+        listed
+            .map(|(tid, tracee)| self.thread(*tid, tracee, layout))
+            .collect()
+    }
+
+    fn thread(&self, tid: i32, tracee: &Tracee, layout: &registers::Layout) -> Thread {
+        let decoded = match tracee.stage {
+            Stage::Stopped { .. } => read_registers(tid, layout),
+            Stage::Stuck { state } => Err(NoRegisters::NotStopped {
+                waited: self.timeout,
+                state,
+            }),
+            _ => Err(NoRegisters::Exited),
+        };
+        Thread {
+            tid: tid.unsigned_abs(),
+            name: tracee.name.clone(),
+            state: tracee.stage.state(),
+            syscall: decoded.ok().and_then(|decoded| decoded.syscall),
+            registers: decoded.map(|decoded| decoded.registers),
+        }
+    }
+
+    /// The bits of a code address that hold a signature, by the first thread that tells.
+    pub(super) fn pac_mask(&self) -> u64 {
+        let mut masks = [0_u8; 16];
+        let stopped = self
+            .list
+            .iter()
+            .find(|(_, tracee)| tracee.stage.is_stopped());
+        let size = stopped
+            .and_then(|(tid, _)| sys::register_set(*tid, sys::NT_ARM_PAC_MASK, &mut masks).ok());
+        match (size, masks.last_chunk::<8>()) {
+            (Some(16), Some(code)) => u64::from_le_bytes(*code),
+            _ => 0,
+        }
+    }
+
+    /// Lets all threads go on, delivers the signals that were held back, and returns how long
+    /// the process stood still. A second call does nothing.
+    ///
+    /// Threads with a signal come last: the signal may end the process, and with it threads
+    /// that have not been let go.
+    pub(super) fn release(&mut self) -> Duration {
+        for signalled in [false, true] {
+            for (tid, tracee) in &mut self.list {
+                if matches!(tracee.stage, Stage::Stopped { signal, .. } if (signal != 0) == signalled)
+                {
+                    tracee.release(*tid);
+                }
+            }
+        }
+        self.release_stuck();
+        self.stopped_at
+            .take()
+            .map_or(Duration::ZERO, |start| start.elapsed())
+    }
+
+    /// A thread that runs cannot be detached from; one that stopped late can. The rest is
+    /// let go by the end of this thread.
+    fn release_stuck(&mut self) {
+        for (tid, tracee) in &mut self.list {
+            if tracee.stage.may_still_stop()
+                && let Some(stage @ Stage::Stopped { .. }) = poll(*tid)
+            {
+                tracee.stage = stage;
+                tracee.release(*tid);
+            }
+        }
+    }
+}
+
+impl Drop for Tracees {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Tracee {
+    fn release(&mut self, tid: i32) {
+        if let Stage::Stopped { signal, .. } = self.stage {
+            if sys::detach(tid, signal).is_err() {
+                // It was killed meanwhile; its status must be collected, or the end of the
+                // process would never be reported to its parent.
+                let _ = sys::poll(tid);
+            }
+            self.stage = Stage::Gone;
+        }
+    }
+}
+
+impl Stage {
+    fn is_stopped(self) -> bool {
+        matches!(self, Stage::Stopped { .. })
+    }
+
+    fn may_still_stop(self) -> bool {
+        matches!(
+            self,
+            Stage::Stuck { .. } | Stage::Seized | Stage::Interrupted
+        )
+    }
+
+    fn state(self) -> ThreadState {
+        match self {
+            Stage::Stopped {
+                by_job_control: true,
+                ..
+            } => ThreadState::JobStopped,
+            Stage::Stopped { signal: 0, .. } => ThreadState::Stopped,
+            Stage::Stopped { signal, .. } => ThreadState::Signalled(signal),
+            Stage::Stuck { state } => ThreadState::NotStopped(state),
+            _ => ThreadState::Exited,
+        }
+    }
+
+    /// What a stop means. The kernel reports an interrupt as `EVENT_STOP` with `SIGTRAP`, a
+    /// stop by job control as `EVENT_STOP` with the signal that caused it, other events with
+    /// `SIGTRAP`, and a signal that is about to be delivered without event.
+    fn of_stop(signal: i32, event: i32) -> Stage {
+        match event {
+            0 => Stage::Stopped {
+                signal,
+                by_job_control: false,
+            },
+            sys::EVENT_STOP if signal::stops_by_default(signal) => Stage::Stopped {
+                signal: 0,
+                by_job_control: true,
+            },
+            _ => Stage::Stopped {
+                signal: 0,
+                by_job_control: false,
+            },
+        }
+    }
+}
+
+/// Looks whether a thread has stopped; `None` if it still runs.
+fn poll(tid: i32) -> Option<Stage> {
+    match sys::poll(tid) {
+        Ok(None) => None,
+        Ok(Some(sys::Status::Stopped { signal, event })) => Some(Stage::of_stop(signal, event)),
+        // An error means that there is nothing to wait for any more.
+        Ok(Some(sys::Status::Gone { .. })) | Err(_) => Some(Stage::Gone),
+    }
+}
+
+fn has_ended(pid: i32, tid: i32) -> bool {
+    procfs::Status::read(pid, tid).is_ok_and(|status| status.has_ended())
+}
+
+/// Waits a little, longer the more often one has looked in vain.
+pub(super) fn pause(looks: u32) {
+    if looks < LOOKS_WITHOUT_PAUSE {
+        thread::yield_now();
+    } else {
+        let steps = looks - LOOKS_WITHOUT_PAUSE + 1;
+        thread::sleep(LONGEST_PAUSE.min(Duration::from_micros(20) * steps));
+    }
+}
+
+fn read_registers(tid: i32, layout: &registers::Layout) -> Result<registers::Decoded, NoRegisters> {
+    let mut block = [0_u8; 1024];
+    let size = sys::register_set(tid, sys::NT_PRSTATUS, &mut block).map_err(|error| {
+        NoRegisters::Refused {
+            errno: error.raw_os_error().unwrap_or(0),
+        }
+    })?;
+    let wrong_size = NoRegisters::Size {
+        found: size,
+        expected: layout.size,
+    };
+    let general = block.get(..size).ok_or(wrong_size)?;
+    let mut decoded = layout.decode(general).ok_or(wrong_size)?;
+    // No walk needs them: what there is not is unknown.
+    if let Ok(size) = sys::register_set(tid, sys::NT_PRFPREG, &mut block) {
+        let vectors = block.get(..size).unwrap_or_default();
+        layout.decode_vectors(vectors, &mut decoded.registers);
+    }
+    Ok(decoded)
+}

@@ -1,0 +1,175 @@
+//! Opening the file behind a mapping of a live process.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use unspool_module::FileState;
+
+use crate::maps::{Device, Mapping};
+use crate::procfs;
+
+/// An opened file that a process has mapped.
+#[derive(Debug)]
+pub struct MappedFile {
+    /// The file.
+    pub file: File,
+    /// Where it is: as this program sees it if its path leads to it here, else as the process does, under
+    /// `/proc/PID/root`. Nothing need be there.
+    pub path: PathBuf,
+    /// The way it was found.
+    pub route: Route,
+    /// Whether it is the file that is mapped.
+    pub identity: Identity,
+}
+
+/// The ways to the file behind a mapping, in the order in which they are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// `/proc/PID/map_files/START-END`: the mapped file itself, even if it was deleted or lies
+    /// in another mount namespace. Needs CAP_CHECKPOINT_RESTORE.
+    MapFiles,
+    /// `/proc/PID/root/PATH`: the path as the process sees it.
+    Root,
+    /// The path as this program sees it.
+    Path,
+    /// `/proc/PID/exe`: the executable, wherever it is, for everybody who may look at the
+    /// process.
+    Executable,
+}
+
+/// Whether an opened file is the one that a process has mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// The same device and inode, or opened through the mapping itself.
+    Same,
+    /// The same inode number on another device number, or the mapping's inode is not known. Btrfs and
+    /// overlayfs report other device numbers for a mapping than for a file, so it is probably the same:
+    /// compare build IDs.
+    Unverified,
+    /// Another inode: the file on disk was replaced since it was mapped.
+    Replaced,
+}
+
+/// The files that may be behind a mapping of a process, which need not be attached to: in the order of the
+/// [`Route`]s, each opened when it is asked for.
+///
+/// A mapping that comes from no file has none.
+pub fn mapped_files(
+    pid: u32,
+    mapping: &Mapping,
+) -> impl Iterator<Item = io::Result<MappedFile>> + use<'_> {
+    // No process has such a number.
+    let pid = i32::try_from(pid).unwrap_or(i32::MAX);
+    candidates(pid, mapping).map(|(_, opened)| opened)
+}
+
+/// The ways to the file behind a mapping.
+fn routes(pid: i32, mapping: &Mapping) -> impl Iterator<Item = (Route, PathBuf)> + use<> {
+    let link = format!("map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);
+    let routes = mapping.path().map(|name| {
+        [
+            (Route::MapFiles, procfs::path(pid, &link)),
+            (Route::Root, in_root(pid, name)),
+            (Route::Path, name.to_path_buf()),
+            (Route::Executable, procfs::path(pid, "exe")),
+        ]
+    });
+    routes.into_iter().flatten()
+}
+
+fn candidates(
+    pid: i32,
+    mapping: &Mapping,
+) -> impl Iterator<Item = (Route, io::Result<MappedFile>)> + use<'_> {
+    routes(pid, mapping).map(move |(route, path)| {
+        let opened = open_mapped(path, route, mapping);
+        let placed = opened.map(|opened| MappedFile {
+            path: place(pid, mapping, &opened.file),
+            ..opened
+        });
+        (route, placed)
+    })
+}
+
+/// Where an opened file is. Names of links in `/proc` tell people nothing, nor where its debug files are.
+fn place(pid: i32, mapping: &Mapping, file: &File) -> PathBuf {
+    let name = mapping.path().unwrap_or(Path::new(""));
+    let inode = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    let here = std::fs::metadata(name).map(inode).ok();
+    match here.is_some() && here == file.metadata().map(inode).ok() {
+        true => name.to_path_buf(),
+        false => in_root(pid, name),
+    }
+}
+
+/// Opens the file behind a mapping: the first that is the mapped one. If none is, the first file that was
+/// found is returned, or the error of the last way to the path.
+pub(crate) fn open(pid: i32, mapping: &Mapping) -> io::Result<MappedFile> {
+    let mut found = Err(match mapping.path() {
+        Some(_) => io::Error::from(io::ErrorKind::NotFound),
+        None => io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the mapping comes from no file",
+        ),
+    });
+    for (route, opened) in candidates(pid, mapping) {
+        match opened {
+            Ok(file) if file.identity != Identity::Replaced => return Ok(file),
+            // What has nothing to do with the path says nothing about it.
+            _ if route == Route::Executable => {}
+            opened => found = found.or(opened),
+        }
+    }
+    found
+}
+
+/// The state of the file behind a mapping of a process, or of what is there first on the ways to it; `None` if there is
+/// nothing any more. Opens nothing.
+#[must_use]
+pub fn mapped_state(pid: u32, mapping: &Mapping) -> Option<FileState> {
+    let pid = i32::try_from(pid).unwrap_or(i32::MAX);
+    let routes = routes(pid, mapping).filter(|(route, _)| *route != Route::Executable);
+    let mut found = routes.filter_map(|(_, path)| std::fs::metadata(path).ok());
+    let found = found.find(std::fs::Metadata::is_file)?;
+    Some(FileState::new(&found))
+}
+
+/// A path of a process by way of its root, which the kernel's path has in front if the process was moved there by
+/// `chroot`.
+fn in_root(pid: i32, name: &Path) -> PathBuf {
+    let link = procfs::path(pid, "root");
+    let root = std::fs::read_link(&link).unwrap_or_else(|_| PathBuf::from("/"));
+    let inside = name.strip_prefix(root).or_else(|_| name.strip_prefix("/"));
+    link.join(inside.unwrap_or(name))
+}
+
+/// Opens a regular file that may be the one behind a mapping, by a path.
+///
+/// # Errors
+///
+/// It cannot be opened, or is no regular file.
+pub fn open_mapped(path: PathBuf, route: Route, mapping: &Mapping) -> io::Result<MappedFile> {
+    let file = unspool_files::open(&path)?;
+    let metadata = file.metadata()?;
+    let device = Device {
+        major: libc::major(metadata.dev()),
+        minor: libc::minor(metadata.dev()),
+    };
+    let (device, inode) = (device == mapping.device, metadata.ino() == mapping.inode);
+    let identity = match (device, inode) {
+        _ if mapping.inode == 0 => Identity::Unverified,
+        (true, true) => Identity::Same,
+        (false, _) if route == Route::MapFiles => Identity::Same,
+        (false, true) => Identity::Unverified,
+        // Even at the same addresses another file may be mapped by now.
+        (_, false) => Identity::Replaced,
+    };
+    Ok(MappedFile {
+        file,
+        path,
+        route,
+        identity,
+    })
+}

@@ -1,0 +1,20 @@
+//! Memory of a process that goes on meanwhile.
+
+use std::io;
+
+use unspool_ir::RuntimeAddr;
+
+use crate::sys;
+
+/// Reads memory of a process that goes on meanwhile, by the number of any of its threads. Yields how many
+/// bytes there are up to the first page that cannot be read, which may be fewer than are asked for.
+///
+/// # Errors
+///
+/// There is no such process, it may not be read, or nothing can be read there (`process_vm_readv(2)`).
+pub fn read_memory(tid: u32, addr: RuntimeAddr, into: &mut [u8]) -> io::Result<usize> {
+    let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
+    let tid = i32::try_from(tid).map_err(invalid)?;
+    let range = (usize::try_from(addr.0).map_err(invalid)?, into.len());
+    sys::read_memory(tid, into, &[range])
+}

@@ -1,0 +1,192 @@
+//! The general registers as the kernel lays them out in `NT_PRSTATUS`, for ptrace
+//! (`PTRACE_GETREGSET`) and core files alike: `struct user_regs_struct` of x86-64 and
+//! `struct user_pt_regs` of AArch64. Each is an array of 8-byte words. And the vector registers in `NT_PRFPREG`:
+//! `struct user_i387_struct`, and `struct user_fpsimd_state`.
+
+use unspool_ir::{Arch, Register, Registers};
+
+use crate::little::u64_at;
+
+mod aarch64;
+mod x86_64;
+
+/// Where one architecture's kernel puts each register.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// The size of the register block in bytes.
+    pub(crate) size: usize,
+    /// Word index in the block, and DWARF number.
+    words: &'static [(usize, u16)],
+    /// The word that holds the number of the system call a thread is in, or -1.
+    syscall_word: Option<usize>,
+    /// Where `NT_PRFPREG` has the vector registers.
+    vectors: Vectors,
+    /// Code addresses may carry a signature; `NT_ARM_PAC_MASK` tells in which bits.
+    pub(crate) has_pac_mask: bool,
+}
+
+/// Vector registers of 16 bytes, one behind another, with DWARF numbers that are so, too.
+#[derive(Debug)]
+struct Vectors {
+    /// Where in the block they begin, in bytes.
+    offset: usize,
+    /// The DWARF number of the first.
+    first: u16,
+    /// How many they are.
+    count: u16,
+}
+
+/// What the register block of one thread says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Decoded {
+    /// The general registers by DWARF number.
+    pub(crate) registers: Registers,
+    /// The system call that the thread is in, where the block tells.
+    pub(crate) syscall: Option<u64>,
+}
+
+/// The layout of `arch`, or `None` if its threads cannot be read.
+pub(crate) fn layout(arch: Arch) -> Option<&'static Layout> {
+    match arch {
+        Arch::X86_64 => Some(&x86_64::LAYOUT),
+        Arch::Aarch64 => Some(&aarch64::LAYOUT),
+        _ => None,
+    }
+}
+
+impl Layout {
+    /// Reads a register block; `None` unless it holds exactly [`Layout::size`] bytes.
+    pub(crate) fn decode(&self, block: &[u8]) -> Option<Decoded> {
+        if block.len() != self.size {
+            return None;
+        }
+        let mut registers = Registers::new();
+        for (index, number) in self.words {
+            registers.set(Register(*number), word(block, *index)?);
+        }
+        let syscall = match self.syscall_word {
+            Some(index) => word(block, index).filter(|number| number.cast_signed() >= 0),
+            None => None,
+        };
+        Some(Decoded { registers, syscall })
+    }
+}
+
+impl Layout {
+    /// Adds the low 8 bytes of the vector registers that a block of `NT_PRFPREG` has, as far as it has them.
+    pub(crate) fn decode_vectors(&self, block: &[u8], registers: &mut Registers) {
+        let Vectors {
+            offset,
+            first,
+            count,
+        } = self.vectors;
+        for nth in 0..count {
+            if let Some(low) = u64_at(block, offset + 16 * usize::from(nth)) {
+                registers.set(Register(first + nth), low);
+            }
+        }
+    }
+}
+
+fn word(block: &[u8], index: usize) -> Option<u64> {
+    u64_at(block, index.checked_mul(8)?)
+}
+
+/// The architecture that this program runs on, the only one whose live processes it can read.
+pub(crate) const fn native() -> Option<Arch> {
+    if cfg!(target_arch = "x86_64") {
+        Some(Arch::X86_64)
+    } else if cfg!(target_arch = "aarch64") {
+        Some(Arch::Aarch64)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn counting_block(layout: &Layout) -> Vec<u8> {
+        let words = u64::try_from(layout.size / 8).unwrap();
+        (0..words).flat_map(u64::to_le_bytes).collect()
+    }
+
+    #[test]
+    fn x86_64_words_go_where_the_kernel_header_says() {
+        let decoded = x86_64::LAYOUT
+            .decode(&counting_block(&x86_64::LAYOUT))
+            .unwrap();
+        let arch = Arch::X86_64;
+        for (name, index) in [
+            ("r15", 0),
+            ("rbp", 4),
+            ("rbx", 5),
+            ("r8", 9),
+            ("rax", 10),
+            ("rcx", 11),
+            ("rdx", 12),
+            ("rsi", 13),
+            ("rdi", 14),
+            ("rip", 16),
+            ("rflags", 18),
+            ("rsp", 19),
+            ("fs.base", 21),
+            ("gs.base", 22),
+        ] {
+            let register = arch.register_named(name).unwrap();
+            assert_eq!(decoded.registers.get(register), Some(index), "{name}");
+        }
+        assert_eq!(decoded.syscall, Some(15));
+    }
+
+    #[test]
+    fn aarch64_words_are_in_dwarf_order() {
+        let decoded = aarch64::LAYOUT
+            .decode(&counting_block(&aarch64::LAYOUT))
+            .unwrap();
+        for number in 0..=32 {
+            assert_eq!(
+                decoded.registers.get(Register(number)),
+                Some(u64::from(number))
+            );
+        }
+        assert_eq!(decoded.syscall, None);
+    }
+
+    #[test]
+    fn a_block_of_another_size_is_refused() {
+        for size in [0, 68, 215, 217, 1000] {
+            assert!(x86_64::LAYOUT.decode(&vec![0; size]).is_none());
+        }
+    }
+
+    #[test]
+    fn vector_registers_are_where_the_kernel_headers_say() {
+        for (layout, name, offset) in [
+            (&x86_64::LAYOUT, "xmm0", 160),
+            (&x86_64::LAYOUT, "xmm15", 400),
+            (&aarch64::LAYOUT, "v0", 0),
+            (&aarch64::LAYOUT, "v31", 496),
+        ] {
+            let arch = [Arch::X86_64, Arch::Aarch64]
+                .into_iter()
+                .find_map(|arch| arch.register_named(name));
+            let mut block = [0; 512];
+            block[offset] = 7;
+            let mut registers = Registers::new();
+            layout.decode_vectors(&block, &mut registers);
+            let set: Vec<_> = registers.iter().filter(|(_, value)| *value != 0).collect();
+            assert_eq!(set, [(arch.unwrap(), 7)], "{name}");
+        }
+        let mut registers = Registers::new();
+        x86_64::LAYOUT.decode_vectors(&[1; 176], &mut registers);
+        assert_eq!(registers.iter().count(), 1, "of a block that is cut");
+    }
+
+    #[test]
+    fn minus_one_is_no_system_call() {
+        assert_eq!(x86_64::LAYOUT.decode(&[0xff; 216]).unwrap().syscall, None);
+    }
+}

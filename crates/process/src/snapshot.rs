@@ -1,0 +1,276 @@
+//! What a live process and a core file have in common: a process that stands still.
+
+use std::time::Duration;
+
+use unspool_ir::{Abi, Memory, Registers, RuntimeAddr, Unreadable};
+
+use crate::maps::{Mapping, Mappings};
+use crate::{NoBuildId, Signal, build_id};
+
+/// The vDSO of every known kernel is below 64 KiB; more is not read.
+const MAX_VDSO: u64 = 1 << 20;
+
+/// A process that stands still: [`Process`](crate::Process) or
+/// [`Core`](crate::core_file::Core).
+pub trait Snapshot {
+    /// The architecture and byte order.
+    fn abi(&self) -> Abi;
+
+    /// The threads. In a core file and after a fatal signal the first one is the thread that
+    /// the signal was for.
+    fn threads(&self) -> &[Thread];
+
+    /// The mappings.
+    fn mappings(&self) -> &Mappings;
+
+    /// The auxiliary vector.
+    fn auxv(&self) -> &AuxVector;
+
+    /// The memory.
+    fn memory(&self) -> &dyn Memory;
+
+    /// The signal that stopped the process for good, if there was one.
+    fn signal(&self) -> Option<&Signal>;
+
+    /// The bits of a code address that hold a signature (AArch64 PAuth, `NT_ARM_PAC_MASK`);
+    /// 0 where there is none.
+    fn pac_mask(&self) -> u64;
+
+    /// The ELF image of the vDSO, the code that the kernel maps into every process, or `None`
+    /// if the process has none. It exists in memory only.
+    ///
+    /// # Errors
+    ///
+    /// The first byte of the image that could not be read.
+    fn vdso_image(&self) -> Option<Result<Vec<u8>, Unreadable>> {
+        let start = self.auxv().sysinfo_ehdr()?;
+        let mapping = self.mappings().find(start)?;
+        let size = mapping.end.0.saturating_sub(start.0).min(MAX_VDSO);
+        let mut image = vec![0; usize::try_from(size).ok()?];
+        Some(self.memory().read(start, &mut image).map(|()| image))
+    }
+
+    /// The first address of the loaded copy of a file that a mapping belongs to: that of the
+    /// nearest mapping of the file's first byte. A file can be loaded more than once.
+    fn copy_start(&self, mapping: &Mapping) -> Option<RuntimeAddr> {
+        let mut candidates = self.mappings().iter().filter(|other| {
+            other.start <= mapping.start && other.offset == 0 && other.name == mapping.name
+        });
+        Some(candidates.next_back()?.start)
+    }
+
+    /// The build ID of the module that a mapping belongs to, read from memory: what was
+    /// loaded, whatever the file on disk is now.
+    ///
+    /// # Errors
+    ///
+    /// The module has none, or its headers are not in memory.
+    fn build_id_at(&self, mapping: &Mapping) -> Result<Vec<u8>, NoBuildId> {
+        let header = self.copy_start(mapping).ok_or(NoBuildId::NoHeader {
+            start: mapping.start,
+        })?;
+        build_id::read(self.memory(), header)
+    }
+}
+
+/// One thread of a process that stands still.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// The thread's id; the first thread of a process has the process's id.
+    pub tid: u32,
+    /// The name the thread gave itself (`comm`, at most 15 bytes), if it is recorded.
+    pub name: Option<String>,
+    /// How the thread was found.
+    pub state: ThreadState,
+    /// The number of the system call that the thread is in, if it is in one and the
+    /// architecture tells.
+    pub syscall: Option<u64>,
+    /// The general registers by DWARF number.
+    pub registers: Result<Registers, NoRegisters>,
+}
+
+/// How a thread was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ThreadState {
+    /// It ran, or waited in a system call, and was stopped to be looked at.
+    Stopped,
+    /// Job control had stopped it before (`SIGSTOP`, `SIGTSTP`); it stays stopped afterwards.
+    JobStopped,
+    /// A signal was about to be delivered to it; it will be, when the thread goes on.
+    Signalled(i32),
+    /// It has exited, but other threads of the process have not.
+    Exited,
+    /// It did not stop in time; `/proc/PID/stat` says that it was in this state.
+    NotStopped(char),
+    /// It was read from a core file.
+    Recorded,
+}
+
+/// Why a thread has no registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoRegisters {
+    /// The thread has exited; the process goes on without it.
+    #[error("the thread has exited")]
+    Exited,
+    /// The thread did not stop in time.
+    #[error(
+        "the thread did not stop within {} ms (state {state}{})",
+        waited.as_millis(),
+        if *state == 'D' { ": waiting in the kernel, uninterruptible" } else { "" }
+    )]
+    NotStopped {
+        /// The time it was given.
+        waited: Duration,
+        /// Its state in `/proc/PID/stat`.
+        state: char,
+    },
+    /// The register block has the size of another architecture or of a 32-bit thread.
+    #[error("the register block is {found} bytes long, not {expected}")]
+    Size {
+        /// Bytes found.
+        found: usize,
+        /// Bytes that the architecture's register block has.
+        expected: usize,
+    },
+    /// The system refused to hand out the registers.
+    #[error("PTRACE_GETREGSET failed: {}", std::io::Error::from_raw_os_error(*errno))]
+    Refused {
+        /// The system's error number.
+        errno: i32,
+    },
+}
+
+/// The auxiliary vector: facts the kernel hands a program at its start (getauxval(3)).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AuxVector {
+    entries: Vec<(u64, u64)>,
+}
+
+impl AuxVector {
+    const AT_NULL: u64 = 0;
+    const AT_PHDR: u64 = 3;
+    const AT_PHENT: u64 = 4;
+    const AT_PAGESZ: u64 = 6;
+    const AT_BASE: u64 = 7;
+    const AT_ENTRY: u64 = 9;
+    const AT_SECURE: u64 = 23;
+    const AT_RANDOM: u64 = 25;
+    const AT_SYSINFO_EHDR: u64 = 33;
+
+    /// Entries beyond this number are not kept; kernels write about 20.
+    const MAX_ENTRIES: usize = 256;
+
+    /// Parses pairs of 8-byte little-endian words up to `AT_NULL` or the end.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> AuxVector {
+        let (words, _) = bytes.as_chunks::<8>();
+        let (pairs, _) = words.as_chunks::<2>();
+        let entries = pairs
+            .iter()
+            .map(|[key, value]| (u64::from_le_bytes(*key), u64::from_le_bytes(*value)))
+            .take_while(|(key, _)| *key != Self::AT_NULL)
+            .take(Self::MAX_ENTRIES)
+            .collect();
+        AuxVector { entries }
+    }
+
+    /// Whether the pairs are of 4-byte words, as a 32-bit program has them: the size of a
+    /// program header, which every program is told, is then that of ELF32.
+    pub(crate) fn is_32_bit(bytes: &[u8]) -> bool {
+        const ELF32_PHDR_SIZE: u32 = 32;
+        let (words, _) = bytes.as_chunks::<4>();
+        let (pairs, _) = words.as_chunks::<2>();
+        let header_size = pairs
+            .iter()
+            .map(|pair| pair.map(u32::from_le_bytes))
+            .take_while(|[key, _]| u64::from(*key) != Self::AT_NULL)
+            .find(|[key, _]| u64::from(*key) == Self::AT_PHENT);
+        header_size.is_some_and(|[_, size]| size == ELF32_PHDR_SIZE)
+    }
+
+    /// The value of the first entry of type `key` (`AT_…` of `elf.h`).
+    #[must_use]
+    pub fn get(&self, key: u64) -> Option<u64> {
+        let entry = self.entries.iter().find(|(found, _)| *found == key);
+        entry.map(|(_, value)| *value)
+    }
+
+    /// `AT_SYSINFO_EHDR`: where the vDSO's ELF header lies.
+    #[must_use]
+    pub fn sysinfo_ehdr(&self) -> Option<RuntimeAddr> {
+        self.address(Self::AT_SYSINFO_EHDR)
+    }
+
+    /// `AT_PHDR`: where the program headers of the executable lie.
+    #[must_use]
+    pub fn phdr(&self) -> Option<RuntimeAddr> {
+        self.address(Self::AT_PHDR)
+    }
+
+    /// `AT_ENTRY`: the entry point of the executable.
+    #[must_use]
+    pub fn entry(&self) -> Option<RuntimeAddr> {
+        self.address(Self::AT_ENTRY)
+    }
+
+    /// `AT_PAGESZ`: the size of a page in bytes.
+    #[must_use]
+    pub fn page_size(&self) -> Option<u64> {
+        self.get(Self::AT_PAGESZ)
+            .filter(|size| size.is_power_of_two())
+    }
+
+    /// `AT_BASE`: where the program interpreter (`ld.so`) is loaded; absent in a static program.
+    #[must_use]
+    pub fn base(&self) -> Option<RuntimeAddr> {
+        self.address(Self::AT_BASE)
+    }
+
+    /// `AT_SECURE`: whether the program runs with more rights than its caller (setuid, setgid, capabilities).
+    #[must_use]
+    pub fn is_privileged(&self) -> bool {
+        self.get(Self::AT_SECURE).is_some_and(|value| value != 0)
+    }
+
+    /// `AT_RANDOM`: 16 random bytes, which lie in the stack of the first thread.
+    pub(crate) fn random(&self) -> Option<RuntimeAddr> {
+        self.address(Self::AT_RANDOM)
+    }
+
+    fn address(&self, key: u64) -> Option<RuntimeAddr> {
+        self.get(key).filter(|value| *value != 0).map(RuntimeAddr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a kernel told the same program, built for either.
+    #[test]
+    fn auxv_of_a_32_bit_program() {
+        let wide = [33, 0x7fb2_97ac_9000_u64, 6, 0x1000, 3, 0x40_0040, 4, 56];
+        let narrow = [32, 0xf7f5_e5e0_u32, 6, 0x1000, 3, 0x804_8034, 4, 32];
+        let wide: Vec<u8> = wide.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let narrow: Vec<u8> = narrow.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert!(AuxVector::is_32_bit(&narrow));
+        assert!(!AuxVector::is_32_bit(&wide) && !AuxVector::is_32_bit(&[]));
+    }
+
+    #[test]
+    fn auxv_ends_at_null_and_at_a_cut_entry() {
+        let words = [33_u64, 0x7000, 9, 0x1000, 7, 0, 6, 0x10000, 0, 0, 3, 1];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let auxv = AuxVector::parse(&bytes);
+        assert_eq!(auxv.sysinfo_ehdr(), Some(RuntimeAddr(0x7000)));
+        assert_eq!(auxv.entry(), Some(RuntimeAddr(0x1000)));
+        assert_eq!((auxv.base(), auxv.phdr()), (None, None));
+        assert_eq!(auxv.page_size(), Some(0x10000));
+        for end in 0..bytes.len() {
+            let cut = AuxVector::parse(&bytes[..end]);
+            assert_eq!(cut.sysinfo_ehdr().is_some(), end >= 16);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! In another process, and in core files.
+
+use std::ffi::OsString;
+
+use unspool_process::core_file::Core;
+use unspool_process::files::{CoreFiles, Files};
+use unspool_process::space::{Keep, Space};
+use unspool_process::{Process, Snapshot};
+use unspool_tables::{self as tables, From, Store};
+use unspool_testing::{Running, command, kernel_core, limitless};
+
+use super::*;
+
+/// A program at its innermost frame, killed at the end.
+struct Standing(Running);
+
+impl Standing {
+    fn new(program: &Path, scene: &str) -> Standing {
+        let mut running = Running::start(command(program).args([scene, "wait"]));
+        assert_eq!(running.line(), "ready", "{scene}");
+        Standing(running)
+    }
+}
+
+fn walk(snapshot: &dyn Snapshot, files: &dyn Files, store: &Store) -> Found {
+    let space = Space::new(snapshot, files, store);
+    let stack = space.walk(&snapshot.threads()[0], usize::MAX, Keep::Frames);
+    let stack = stack.unwrap();
+    Found {
+        addresses: stack
+            .frames
+            .iter()
+            .map(|frame| frame.code.address().0)
+            .collect(),
+        end: stack.end.name().to_owned(),
+    }
+}
+
+/// Without compiled tables, and with one of the program.
+fn stores(program: &Path) -> [Store; 2] {
+    let cache = OsString::from(directory().join("cache"));
+    let compiled = Store::new(None, Some(cache), None);
+    let file = unspool_module::ElfFile::open(program).unwrap();
+    let made = tables::compile(&file, From::Auto).unwrap();
+    compiled
+        .keep(&compiled.stable(&file), &made.encoded.bytes)
+        .unwrap();
+    [Store::new(None, None, None), compiled]
+}
+
+#[test]
+fn stacks_of_another_process() {
+    let program = program();
+    let stores = stores(&program.path);
+    let mut complaints = Vec::new();
+    for case in cases::ALL {
+        let standing = Standing::new(&program.path, case.name);
+        let process = Process::attach(standing.0.pid()).unwrap();
+        for (store, tables) in stores.iter().zip(["as linked", "compiled"]) {
+            let found = walk(&process, &process, store);
+            let complaint = complaint(case, &found, |name| program.symbol(name));
+            complaints.extend(complaint.map(|text| format!("{tables}: {text}")));
+        }
+    }
+    for (name, program) in files::damaged(&program.path) {
+        for scene in ["ra_zero", "ra_in_data", "signal_frame", "circle", "wild_pc"] {
+            let standing = Standing::new(&program, scene);
+            let process = Process::attach(standing.0.pid()).unwrap();
+            let found = walk(&process, &process, &stores[0]);
+            if found.addresses.len() > 4000 {
+                complaints.push(format!("{name}, {scene}: {found:x?}"));
+            }
+        }
+    }
+    assert_none(&complaints);
+}
+
+/// Lets the kernel write a core.
+fn core(program: &Path, scene: &str) -> PathBuf {
+    let folder = program.parent().unwrap();
+    let mut command = limitless(program);
+    let mut child = command
+        .args([scene, "die"])
+        .current_dir(folder)
+        .spawn()
+        .unwrap();
+    child.wait().unwrap();
+    kernel_core(folder, child.id())
+}
+
+#[test]
+fn stacks_in_core_files() {
+    let program = program();
+    let stores = stores(&program.path);
+    let mut complaints = Vec::new();
+    for case in cases::ALL {
+        let path = core(&program.path, case.name);
+        let core = Core::open(&path).unwrap();
+        fs::remove_file(path).unwrap();
+        let files = CoreFiles::new(&core, None);
+        for (store, tables) in stores.iter().zip(["as linked", "compiled"]) {
+            let found = walk(&core, &files, store);
+            let complaint = complaint(case, &found, |name| program.symbol(name));
+            complaints.extend(complaint.map(|text| format!("{tables}: {text}")));
+        }
+    }
+    assert_none(&complaints);
+}

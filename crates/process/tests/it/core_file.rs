@@ -1,0 +1,373 @@
+//! Core files of the kernel and of gdb's `gcore`, compared with gdb and readelf.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+
+use unspool_ir::memory::UnreadableReason;
+use unspool_ir::{Memory, Registers, RuntimeAddr, Unreadable};
+use unspool_process::core_file::{Core, CoreError, CoreProblem};
+use unspool_process::{NoBuildId, Snapshot, ThreadState};
+use unspool_testing::{Running, limitless, run_tool};
+
+use crate::programs::{compare_registers, compile, directory, gdb_registers, start};
+
+/// Lets the kernel write a core of `crash HOW THREADS` beside the program.
+fn kernel_core(program: &Path, arguments: &[&str]) -> PathBuf {
+    let folder = program.parent().unwrap();
+    let mut command = limitless(program);
+    let mut child = command.args(arguments).current_dir(folder).spawn().unwrap();
+    let status = child.wait().unwrap();
+    assert!(status.core_dumped(), "{status}");
+    unspool_testing::kernel_core(folder, child.id())
+}
+
+/// Lets gdb write a core of a running process.
+fn gdb_core(running: &Running) -> PathBuf {
+    let prefix = directory().join("core");
+    let pid = running.pid().to_string();
+    let output = run_tool("gcore", &["-o", prefix.to_str().unwrap(), &pid]);
+    let path = PathBuf::from(format!("{}.{pid}", prefix.display()));
+    assert!(path.exists(), "{output}");
+    path
+}
+
+/// Registers of all threads against gdb, mappings against readelf.
+fn check(program: &Path, path: &Path, threads: usize) -> Core {
+    let core = Core::open(path).unwrap();
+    assert_eq!(core.problems(), []);
+    assert_eq!(core.threads().len(), threads);
+    let theirs = gdb_registers(&[program.to_str().unwrap(), path.to_str().unwrap()]);
+    for thread in core.threads() {
+        assert_eq!(thread.state, ThreadState::Recorded);
+        compare_registers(core.abi().arch, thread, &theirs[&thread.tid]);
+    }
+    check_files(&core, path);
+    check_stacks(&core, program, path);
+    core
+}
+
+/// Every mapped file that elfutils shows is a mapping, and there are no others.
+fn check_files(core: &Core, path: &Path) {
+    let output = run_tool("eu-readelf", &["-n", path.to_str().unwrap()]);
+    let text = output.out;
+    let lines = text
+        .lines()
+        .skip_while(|line| !line.ends_with(" files:"))
+        .skip(1);
+    let mut found = 0;
+    for line in lines.take_while(|line| line.starts_with("      ")) {
+        // start-end offset size path
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (start, end) = words[0].split_once('-').unwrap();
+        let [start, end, offset] =
+            [start, end, words[1]].map(|word| u64::from_str_radix(word, 16).unwrap());
+        let mapping = core.mappings().find(RuntimeAddr(start)).unwrap();
+        assert_eq!(
+            (mapping.start.0, mapping.end.0, mapping.offset),
+            (start, end, offset),
+            "{line}"
+        );
+        assert_eq!(mapping.path().unwrap(), Path::new(words[3]));
+        found += 1;
+    }
+    assert!(found > 4, "{text}");
+    let files = core
+        .mappings()
+        .iter()
+        .filter(|mapping| mapping.path().is_some());
+    assert_eq!(files.count(), found);
+}
+
+/// The words at each thread's stack pointer are those that gdb reads.
+fn check_stacks(core: &Core, program: &Path, path: &Path) {
+    for thread in core.threads() {
+        let stack_pointer = core.abi().arch.spec().stack_pointer;
+        let at = thread
+            .registers
+            .as_ref()
+            .unwrap()
+            .get(stack_pointer)
+            .unwrap();
+        let mut bytes = [0; 128];
+        core.memory().read(RuntimeAddr(at), &mut bytes).unwrap();
+        let (program, path) = (program.to_str().unwrap(), path.to_str().unwrap());
+        let examine = format!("x/16xg {at:#x}");
+        let output = run_tool("gdb", &["-nx", "-batch", program, path, "-ex", &examine]);
+        let text = output.out;
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("0x") && line.contains(":\t"));
+        let words: Vec<u64> = lines
+            .flat_map(|line| {
+                line.split_whitespace()
+                    .filter_map(|word| word.strip_prefix("0x"))
+            })
+            .filter_map(|word| u64::from_str_radix(word, 16).ok())
+            .collect();
+        let ours: Vec<u64> = bytes
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|word| u64::from_le_bytes(*word))
+            .collect();
+        assert!(words.ends_with(&ours), "{text} {ours:x?}");
+    }
+}
+
+#[test]
+fn a_core_of_the_kernel() {
+    for threads in [1, 6] {
+        let program = compile("crash.c", &[]);
+        let path = kernel_core(&program, &["segv", &threads.to_string()]);
+        let core = check(&program, &path, threads);
+        let signal = core.signal().unwrap();
+        assert_eq!(signal.tid, core.threads()[0].tid);
+        assert_eq!(signal.name(), Some("SIGSEGV"));
+        assert_eq!(
+            (signal.code, signal.address),
+            (1, Some(RuntimeAddr(0x12_3450)))
+        );
+        let process = core.process().unwrap();
+        assert_eq!(process.name, "crash");
+        assert!(process.arguments.contains("segv"), "{process:?}");
+        let named = core.threads().iter().filter(|thread| thread.name.is_some());
+        assert_eq!(
+            named.map(|thread| thread.tid).collect::<Vec<_>>(),
+            [process.pid]
+        );
+    }
+}
+
+#[test]
+fn the_signal_says_why() {
+    let program = compile("crash.c", &[]);
+    let core = Core::open(kernel_core(&program, &["abort"])).unwrap();
+    let signal = core.signal().unwrap();
+    assert_eq!(signal.name(), Some("SIGABRT"));
+    assert_eq!(signal.sender.unwrap().pid, core.process().unwrap().pid);
+    let core = Core::open(kernel_core(&compile("crash.c", &[]), &["noncanonical"])).unwrap();
+    assert_eq!(
+        (
+            core.signal().unwrap().address,
+            core.signal().unwrap().sender
+        ),
+        (None, None)
+    );
+}
+
+#[test]
+fn a_core_of_gdb() {
+    for threads in [1, 4] {
+        let program = compile("threads.c", &[]);
+        let mut running = start(&program, &[&threads.to_string(), "5000"]);
+        assert_eq!(running.line(), "ready");
+        running.await_state('S');
+        let path = gdb_core(&running);
+        let core = check(&program, &path, threads);
+        assert_eq!(core.process().unwrap().pid, running.pid());
+    }
+}
+
+#[test]
+fn permissions_names_and_the_auxiliary_vector() {
+    let program = compile("crash.c", &[]);
+    let core = Core::open(kernel_core(&program, &["segv"])).unwrap();
+    let text = core.mappings().find(core.auxv().entry().unwrap()).unwrap();
+    assert_eq!(text.path(), Some(program.as_path()));
+    assert!(text.permissions.execute && !text.permissions.write);
+    let stack_pointer = core.abi().arch.spec().stack_pointer;
+    let at = core.threads()[0]
+        .registers
+        .as_ref()
+        .unwrap()
+        .get(stack_pointer)
+        .unwrap();
+    let stack = core.mappings().find(RuntimeAddr(at)).unwrap();
+    assert_eq!(stack.name.as_deref(), Some("[stack]".as_ref()));
+    assert!(stack.permissions.write && !stack.permissions.execute);
+    let vdso = core
+        .mappings()
+        .find(core.auxv().sysinfo_ehdr().unwrap())
+        .unwrap();
+    assert_eq!(vdso.name.as_deref(), Some("[vdso]".as_ref()));
+    assert!(core.vdso_image().unwrap().unwrap().starts_with(b"\x7fELF"));
+    assert_eq!(core.build_id_at(vdso).unwrap().len(), 20);
+}
+
+#[test]
+fn text_is_mapped_but_not_recorded() {
+    let program = compile("crash.c", &[]);
+    let core = Core::open(kernel_core(&program, &["segv"])).unwrap();
+    let entry = core.auxv().entry().unwrap();
+    let error = core.memory().read(entry, &mut [0; 16]).unwrap_err();
+    assert_eq!(
+        error,
+        Unreadable {
+            addr: entry,
+            why: UnreadableReason::NotRecorded
+        }
+    );
+    let error = core
+        .memory()
+        .read(RuntimeAddr(0x1000), &mut [0; 8])
+        .unwrap_err();
+    assert_eq!(error, Unreadable::unmapped(RuntimeAddr(0x1000)));
+    let error = core
+        .memory()
+        .read(RuntimeAddr(u64::MAX - 2), &mut [0; 8])
+        .unwrap_err();
+    assert_eq!(error.why, UnreadableReason::Unmapped);
+    // A read that begins in a recorded place and runs out of it names where that is.
+    let heap_end = core.mappings().iter().find(|mapping| {
+        let last = RuntimeAddr(mapping.end.0 - 8);
+        core.mappings().find(mapping.end).is_none() && core.memory().read(last, &mut [0; 8]).is_ok()
+    });
+    let end = heap_end.unwrap().end;
+    let error = core
+        .memory()
+        .read(RuntimeAddr(end.0 - 8), &mut [0; 16])
+        .unwrap_err();
+    assert_eq!(error, Unreadable::unmapped(end));
+}
+
+#[test]
+fn build_ids_are_read_from_the_core() {
+    let program = compile("crash.c", &["-Wl,--build-id=sha1"]);
+    let core = Core::open(kernel_core(&program, &["segv"])).unwrap();
+    let text = core.mappings().find(core.auxv().entry().unwrap()).unwrap();
+    let id: String = core
+        .build_id_at(text)
+        .unwrap()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let output = run_tool("readelf", &["-n", program.to_str().unwrap()]);
+    let notes = output.out;
+    assert!(
+        notes.contains(&format!("Build ID: {id}")),
+        "{id} not in {notes}"
+    );
+
+    let program = compile("crash.c", &["-Wl,--build-id=none"]);
+    let core = Core::open(kernel_core(&program, &["segv"])).unwrap();
+    let text = core.mappings().find(core.auxv().entry().unwrap()).unwrap();
+    assert!(matches!(
+        core.build_id_at(text),
+        Err(NoBuildId::Absent { .. })
+    ));
+}
+
+/// Everything that can be asked of a core.
+fn use_all(core: &Core) {
+    for mapping in core.mappings() {
+        let _ = core.build_id_at(mapping);
+        let mut bytes = [0; 64];
+        let _ = core.memory().read(mapping.start, &mut bytes);
+        let _ = core
+            .memory()
+            .read(RuntimeAddr(mapping.end.0.wrapping_sub(32)), &mut bytes);
+    }
+    let _ = core.vdso_image();
+    for problem in core.problems() {
+        assert!(!problem.to_string().is_empty());
+    }
+}
+
+#[test]
+fn a_core_may_be_cut_anywhere() {
+    let program = compile("crash.c", &[]);
+    let whole = fs::read(kernel_core(&program, &["segv", "3"])).unwrap();
+    let complete = Core::from_bytes(whole.clone()).unwrap();
+    let early = 0..8192.min(whole.len());
+    let late = (8192..whole.len()).step_by(7919);
+    let mut last_threads = 0;
+    for length in early.step_by(3).chain(late) {
+        match Core::from_bytes(whole[..length].to_vec()) {
+            Ok(core) => {
+                assert!(!core.problems().is_empty(), "cut at {length} unnoticed");
+                assert!(core.threads().len() >= last_threads);
+                last_threads = core.threads().len();
+                for (ours, real) in core.threads().iter().zip(complete.threads()) {
+                    assert_eq!(ours.tid, real.tid);
+                    // The note with the vector registers comes behind that with the others.
+                    let (ours, real) = (ours.registers.as_ref(), real.registers.as_ref());
+                    let general = |registers: &Registers| registers.first::<17>();
+                    assert_eq!(ours.map(general), real.map(general));
+                    let mut vectors = ours.iter().flat_map(|own| own.iter());
+                    assert!(vectors.all(|(register, value)| {
+                        real.is_ok_and(|real| real.get(register) == Some(value))
+                    }));
+                }
+                use_all(&core);
+            }
+            Err(CoreError::Empty) => assert_eq!(length, 0),
+            Err(CoreError::NotElf) => assert!(length < 4),
+            Err(CoreError::TooShort { length: found, .. }) => {
+                assert_eq!(found, u64::try_from(length).unwrap());
+                assert!(length < 64 + 56);
+            }
+            Err(other) => panic!("{length}: {other}"),
+        }
+    }
+    assert_eq!(last_threads, 3);
+    let half = Core::from_bytes(whole[..whole.len() / 2].to_vec()).unwrap();
+    let lost = half.mappings().iter().filter_map(|mapping| {
+        let last = RuntimeAddr(mapping.end.0 - 1);
+        half.memory()
+            .read(last, &mut [0])
+            .err()
+            .map(|error| error.why)
+    });
+    assert!(lost.clone().any(|why| why == UnreadableReason::Truncated));
+    assert!(
+        half.problems()
+            .iter()
+            .any(|problem| matches!(problem, CoreProblem::Truncated { .. }))
+    );
+}
+
+#[test]
+fn damaged_headers_and_notes_never_panic() {
+    let program = compile("crash.c", &[]);
+    let whole = fs::read(kernel_core(&program, &["segv", "2"])).unwrap();
+    let headers = 5000.min(whole.len());
+    // Every byte of the headers and notes in turn, to values that make sizes extreme.
+    let mut bytes = whole[..whole.len().min(20_000)].to_vec();
+    for at in 0..headers {
+        for value in [0, 0xff, bytes[at] ^ 0x80] {
+            let kept = std::mem::replace(&mut bytes[at], value);
+            if let (Ok(core), 0) = (Core::from_bytes(bytes.clone()), at % 16) {
+                use_all(&core);
+            }
+            bytes[at] = kept;
+        }
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_core_of_a_32_bit_process_is_refused() {
+    let program = compile("pause32.S", &["-m32", "-nostdlib", "-static"]);
+    let error = Core::open(kernel_core(&program, &["crash"])).unwrap_err();
+    assert!(matches!(error, CoreError::Class { class: 1 }), "{error}");
+}
+
+#[test]
+fn what_is_no_core_says_why() {
+    assert!(matches!(
+        Core::open("/no/such/core"),
+        Err(CoreError::Open { .. })
+    ));
+    assert!(matches!(
+        Core::from_bytes(Vec::new()),
+        Err(CoreError::Empty)
+    ));
+    assert!(matches!(
+        Core::from_bytes(b"text file".to_vec()),
+        Err(CoreError::NotElf)
+    ));
+    let program = compile("crash.c", &[]);
+    let error = Core::open(&program).unwrap_err();
+    assert!(matches!(error, CoreError::NotCore { .. }), "{error}");
+}

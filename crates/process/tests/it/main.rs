@@ -1,0 +1,12 @@
+//! Processes, core files and the stacks in them, against gdb.
+#![cfg(test)]
+
+mod core_file;
+mod core_file_synthetic;
+mod native;
+mod origin_defects;
+mod process;
+mod process_before_exec;
+mod process_traced;
+mod programs;
+mod space;

@@ -1,0 +1,75 @@
+//! Walks that run on machine code of tables.
+
+use unspool_ir::{Registers, RuntimeAddr};
+use unspool_process::space::{Keep, Space};
+use unspool_process::{Process, Snapshot};
+use unspool_tables::{Form, Store};
+use unspool_unwind::{Cursor, End, Evidence, Module, Modules, Step};
+
+use crate::programs::{compile, start};
+
+/// A space without any table but machine code.
+struct CodeOnly<'s>(&'s Space<'s>);
+
+impl Modules for CodeOnly<'_> {
+    fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
+        Some(Module {
+            compiled: None,
+            cfi: None,
+            sframe: None,
+            found: None,
+            synthesized: None,
+            ..self.0.module(addr)?
+        })
+    }
+
+    fn is_code(&self, addr: RuntimeAddr) -> bool {
+        self.0.is_code(addr)
+    }
+}
+
+/// The addresses of the frames that are found so, and how the walk ends.
+fn walk(process: &Process, registers: &Registers, form: Form) -> (Vec<u64>, End) {
+    let store = Store::new(None, None, None).with_form(form);
+    let space = Space::new(process, process, &store);
+    let mut cursor = Cursor::new(process.abi(), *registers).unwrap();
+    let mut addresses = Vec::new();
+    loop {
+        addresses.push(cursor.code().address().0);
+        match cursor.step(&CodeOnly(&space), process.memory()) {
+            Step::Caller(found) if found.evidence == Evidence::Cfi => {}
+            Step::Caller(_) => panic!("a guess"),
+            Step::End(end) => return (addresses, end),
+        }
+    }
+}
+
+#[test]
+fn every_frame_is_left_by_the_code() {
+    let options = [
+        "-fomit-frame-pointer",
+        "-static",
+        "-fno-optimize-sibling-calls",
+    ];
+    for options in [&options[..1], &options] {
+        let mut running = start(&compile("deep.c", options), &["200"]);
+        assert_eq!(running.line(), "ready");
+        running.await_state('S');
+        let process = Process::attach(running.pid()).unwrap();
+        let thread = &process.threads()[0];
+        let store = Store::new(None, None, None);
+        let space = Space::new(&process, &process, &store);
+        let expected = space.walk(thread, 1 << 20, Keep::Frames).unwrap();
+        assert_eq!(expected.end, End::Outermost);
+        let frames = expected.frames.iter();
+        let expected: Vec<u64> = frames.map(|frame| frame.code.address().0).collect();
+        assert!(expected.len() > 200);
+
+        let registers = thread.registers.as_ref().unwrap();
+        let (addresses, _) = walk(&process, registers, Form::Native);
+        assert_eq!(addresses, expected, "{options:?}");
+        // Nothing else leads from frame to frame.
+        let (addresses, end) = walk(&process, registers, Form::Compact);
+        assert_eq!(addresses.len(), 1, "{options:?}: {end}");
+    }
+}

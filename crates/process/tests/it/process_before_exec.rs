@@ -1,0 +1,67 @@
+//! A command that is sent a signal before it executes its program. It is found among the children of this process, which must
+//! have no others.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+
+use unspool_process::{Event, Traced};
+use unspool_testing::{alone, await_that, command};
+
+/// Sends a signal to a command while it looks for its program in very many folders; returns how
+/// it ended. `None` if that was over too soon.
+fn end_of_one_signalled_before_exec(signal: &str) -> Option<ExitStatus> {
+    let mut script = command("true");
+    script.env("PATH", "/x:".repeat(40_000) + "/usr/bin:/bin");
+    let before = children();
+    let spawning = std::thread::spawn(move || end(&mut Traced::spawn(script).unwrap()));
+    let is_held = |pid: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.starts_with("Name:\tunspool") && !status.contains("TracerPid:\t0\n")
+    };
+    let mut child = None;
+    await_that("the child", || {
+        let new = children().difference(&before).copied().collect::<Vec<_>>();
+        child = new.into_iter().find(is_held);
+        child.is_some() || spawning.is_finished()
+    });
+    let mut kill = command("kill");
+    let kill = kill.args([&format!("-{signal}"), &child?.to_string()]);
+    assert!(kill.status().unwrap().success());
+    await_that("the end", || spawning.is_finished());
+    Some(spawning.join().unwrap())
+}
+
+/// How a command ends, whether a signal was seen before or not.
+fn end(traced: &mut Traced) -> ExitStatus {
+    loop {
+        if let Event::Exited(status) = traced.run_until_fatal_signal().unwrap() {
+            return status;
+        }
+    }
+}
+
+/// The children of all threads of this process.
+fn children() -> BTreeSet<u32> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let list = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.ok()?.path().join("children")).ok()
+    };
+    let lists: Vec<String> = tasks.filter_map(list).collect();
+    let pids = lists.iter().flat_map(|list| list.split_whitespace());
+    pids.map(|pid| pid.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_signal_before_exec_is_delivered() {
+    alone(|| {
+        let end_of_one = |signal| {
+            std::iter::repeat_with(|| end_of_one_signalled_before_exec(signal))
+                .take(100)
+                .find_map(|end| end)
+                .unwrap()
+        };
+        assert_eq!(end_of_one("WINCH").code(), Some(0));
+        assert_eq!(end_of_one("TERM").signal(), Some(libc::SIGTERM));
+    });
+}
