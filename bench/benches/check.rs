@@ -8,8 +8,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use unspool_check::{Declarations, Maker, Report, Subject};
-use unspool_module::ElfFile;
+use unspool_check::{CheckReport, CheckSubject, CodeOrigin, DeclaredTable};
+use unspool_elf::ElfFile;
 
 fn main() -> anyhow::Result<()> {
     println!(
@@ -44,11 +44,11 @@ fn measure(path: &PathBuf) -> anyhow::Result<()> {
 }
 
 /// The report of a file, and how long it took with the table read before.
-fn check(path: &PathBuf, threads: NonZeroUsize) -> anyhow::Result<(Report, Duration)> {
+fn check(path: &PathBuf, threads: NonZeroUsize) -> anyhow::Result<(CheckReport, Duration)> {
     let file = ElfFile::open(path)?;
-    let declarations = Declarations::read(&file)?;
+    let declarations = DeclaredTable::read(&file)?;
     let started = Instant::now();
-    let mut subject = Subject::new(&file, &declarations, Maker::of(&file))?;
-    let report = Report::of(&mut subject, threads, |_, _| {});
+    let mut subject = CheckSubject::new(&file, &declarations, CodeOrigin::from_file(&file))?;
+    let report = CheckReport::from_subject(&mut subject, threads, |_, _| {});
     Ok((report, started.elapsed()))
 }

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use unspool_bench::Scratch;
-use unspool_bench::made::{self, Made};
-use unspool_check::{Declarations, Maker, Report, Severity, Subject, Totals};
-use unspool_module::ElfFile;
-use unspool_recover::synthesize;
-use unspool_step::{Request, RowsFrom};
+use unspool_bench::synthesis_quality::{self, SynthesisQuality};
+use unspool_check::{CheckReport, CheckSubject, CodeOrigin, DeclaredTable, RowTotals, Severity};
+use unspool_elf::ElfFile;
+use unspool_single_step::{RowSource, StepRequest};
+use unspool_synthesis::synthesize;
 
 const COMPILERS: [&str; 2] = ["gcc", "clang"];
 const LEVELS: [&str; 4] = ["-O0", "-O1", "-O2", "-O3"];
@@ -45,7 +45,7 @@ fn main() -> anyhow::Result<()> {
     let is_asked_for = |compiler: &&str| only.as_ref().is_none_or(|only| only == compiler);
     for compiler in COMPILERS.into_iter().filter(is_asked_for) {
         for level in LEVELS {
-            let mut found = Found::default();
+            let mut found = CompilerTotals::default();
             for source in &sources {
                 let name = format!("{} {compiler} {level}", source.display());
                 let program = compile(&folder, source, compiler, level)?;
@@ -92,30 +92,30 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
 
 /// What was found of the programs of one compiler and level.
 #[derive(Default)]
-struct Found {
-    table: Totals,
-    with_symbols: Synthesized,
-    stripped: Synthesized,
+struct CompilerTotals {
+    table: RowTotals,
+    with_symbols: SynthesisTotals,
+    stripped: SynthesisTotals,
 }
 
 /// What was found of rows that were made of code.
 #[derive(Default)]
-struct Synthesized {
-    made: Made,
+struct SynthesisTotals {
+    made: SynthesisQuality,
     executed: usize,
     without_row: usize,
     wrong: usize,
 }
 
-impl Found {
+impl CompilerTotals {
     fn take(&mut self, folder: &Scratch, program: &Path, name: &str) -> anyhow::Result<()> {
         let file = ElfFile::open(program)?;
-        let declarations = Declarations::read(&file)?;
-        let mut subject = Subject::new(&file, &declarations, Maker::of(&file))?;
-        let report = Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {});
+        let declarations = DeclaredTable::read(&file)?;
+        let mut subject = CheckSubject::new(&file, &declarations, CodeOrigin::from_file(&file))?;
+        let report = CheckReport::from_subject(&mut subject, NonZeroUsize::MIN, |_, _| {});
         let refuted = |severity: &Severity| *severity == Severity::Refuted;
         for finding in report.findings.iter().filter(|f| refuted(&f.severity)) {
-            println!("{name}: {}: {}", finding.at, finding.message());
+            println!("{name}: {}: {}", finding.address, finding.message());
         }
         self.table.add(&report.totals);
         self.with_symbols.take(program, name)?;
@@ -140,22 +140,28 @@ impl Found {
     }
 }
 
-impl Synthesized {
+impl SynthesisTotals {
     fn take(&mut self, program: &Path, name: &str) -> anyhow::Result<()> {
         let file = ElfFile::open(program)?;
         let synthesis = synthesize(&file, file.symbols(), &[])?;
-        let made = made::compare(&file, &synthesis.table, |at| println!("{name}: made {at}"))?;
+        let made = synthesis_quality::compare(&file, &synthesis.table, |at| {
+            println!("{name}: made {at}");
+        })?;
         self.made.add(&made);
-        let report = unspool_step::run(&Request {
+        let report = unspool_single_step::run(&StepRequest {
             command: vec!["sh".into(), "-c".into(), SILENTLY.into(), program.into()],
             functions: Vec::new(),
             modules: vec![program.to_string_lossy().into_owned()],
-            rows: RowsFrom::Code,
+            rows: RowSource::Code,
             visits: 3,
             time_limit: TIME_LIMIT,
         })?;
         for found in &report.findings {
-            println!("{name}: {}: {}", found.finding.at, found.finding.message());
+            println!(
+                "{name}: {}: {}",
+                found.finding.address,
+                found.finding.message()
+            );
         }
         self.wrong += report.findings.len();
         for function in &report.functions {
@@ -170,7 +176,7 @@ impl Synthesized {
         let percent = |count| unspool_bench::share(count, made.rows) * 100.0;
         println!(
             "  {name} | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {}",
-            percent(made.there),
+            percent(made.covered),
             percent(made.cfa),
             percent(made.same),
             unspool_bench::share(made.same_plain, made.plain) * 100.0,

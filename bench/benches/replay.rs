@@ -15,19 +15,21 @@ use std::time::{Duration, Instant};
 use framehop::Unwinder as _;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use unspool_bench::recording::{record, workloads};
-use unspool_bench::{Sample as Times, Scratch, framehop_module, ratio, version};
-use unspool_ir::{Arch, Register, RuntimeAddr};
-use unspool_module::{ElfFile, Mapping};
-use unspool_perf::{DataFile, Header, Item, Layout, Origin, Record, Sample};
-use unspool_sampling::{Replay, Space};
-use unspool_symbols::Finder;
-use unspool_tables::{Form, From, Store, compile};
+use unspool_bench::{Durations as Times, Scratch, framehop_module, ratio, version};
+use unspool_elf::{ElfFile, SegmentMapping};
+use unspool_perf_events::{
+    DataFile, FileRecord, Record, RecordHeader, SampleFormat, SampleId, SampleRecord,
+};
+use unspool_rows::{Arch, Register, RuntimeAddr};
+use unspool_sampler::{ProcessSpace, Replay};
+use unspool_symbols::ModuleFinder;
+use unspool_table_store::{Store, TableForm, TableSource, compile};
 
 /// Passes that are timed, after one that is not.
 const PASSES: usize = 5;
 
 /// How many samples are unwound in a row, as a recorder finds them in a ring.
-const IN_A_ROW: usize = 16;
+const BATCH_SAMPLES: usize = 16;
 
 /// The registers that framehop asks for, by their DWARF numbers.
 const RBP: Register = Register(6);
@@ -49,11 +51,11 @@ fn main() -> anyhow::Result<()> {
         false => PASSES,
     };
     let form = match has("--native") {
-        true => Form::Native,
-        false => Form::Compact,
+        true => TableForm::Native,
+        false => TableForm::Compact,
     };
     println!(
-        "{}; ns a frame of {IN_A_ROW} samples: p50 and p99 of those walked just before, p50 at first",
+        "{}; ns a frame of {BATCH_SAMPLES} samples: p50 and p99 of those walked just before, p50 at first",
         version("perf")?
     );
     println!(
@@ -73,7 +75,7 @@ fn measure(
     name: &str,
     command: &Command,
     folder: &Scratch,
-    form: Form,
+    form: TableForm,
     passes: usize,
 ) -> anyhow::Result<()> {
     let path = folder.join("perf.data");
@@ -81,10 +83,10 @@ fn measure(
     let file = DataFile::open(&path)?;
     let store = Store::new(None, Some(folder.join("cache").into()), None).with_form(form);
     compile_tables(&file, &store)?;
-    let mut replay = Replay::new(&file, Finder::from_environment(), store)?;
+    let mut replay = Replay::new(&file, ModuleFinder::from_environment(), store)?;
     let mut theirs = Framehop::default();
-    let mut first = First::default();
-    file.read(|item: Item<'_>| {
+    let mut first = FirstPass::default();
+    file.read(|item: FileRecord<'_>| {
         match &item.record {
             Record::Sample(sample) => {
                 let space = replay.processes.space(item.origin.pid);
@@ -99,13 +101,13 @@ fn measure(
         anyhow::Ok(())
     })?;
     let mut copies = Vec::new();
-    file.read(|item: Item<'_>| {
-        copies.extend(Copied::of(&file, &item));
+    file.read(|item: FileRecord<'_>| {
+        copies.extend(OwnedSample::read(&file, &item));
         anyhow::Ok(())
     })?;
-    let mut took = [Took::default(), Took::default()];
+    let mut took = [WalkTimes::default(), WalkTimes::default()];
     for pass in 0..2 * passes {
-        for row in copies.chunks_exact(IN_A_ROW) {
+        for row in copies.chunks_exact(BATCH_SAMPLES) {
             time(row, pass % 2 == 0, &mut replay, &mut theirs, &mut took);
         }
     }
@@ -132,13 +134,13 @@ fn measure(
 /// Times both on samples, ours first or last: each once, and once more with what that has brought to the
 /// cache. Who comes last finds the copies there at first, which does not count.
 fn time(
-    row: &[Copied],
+    row: &[OwnedSample],
     ours_first: bool,
     replay: &mut Replay,
     theirs: &mut Framehop,
-    [us, them]: &mut [Took; 2],
+    [us, them]: &mut [WalkTimes; 2],
 ) {
-    let samples: Vec<_> = row.iter().filter_map(Copied::sample).collect();
+    let samples: Vec<_> = row.iter().filter_map(OwnedSample::sample).collect();
     let processes = &mut replay.processes;
     let spaces = samples
         .iter()
@@ -171,7 +173,7 @@ fn time(
 
 /// How long walks took a frame.
 #[derive(Default)]
-struct Took {
+struct WalkTimes {
     first: Times,
     again: Times,
 }
@@ -179,12 +181,12 @@ struct Took {
 /// Has the tables of all files compiled, as a recorder does when it meets them first.
 fn compile_tables(file: &DataFile, store: &Store) -> anyhow::Result<()> {
     let mut met = HashSet::new();
-    file.read(|item: Item<'_>| {
-        if let Record::Mapped(mapped) = item.record
+    file.read(|item: FileRecord<'_>| {
+        if let Record::Mmap(mapped) = item.record
             && mapped.is_executable
             && met.insert(mapped.name.to_vec())
             && let Ok(elf) = ElfFile::open(Path::new(OsStr::from_bytes(mapped.name)))
-            && let Ok(made) = compile(&elf, From::Auto)
+            && let Ok(made) = compile(&elf, TableSource::Auto)
         {
             store.keep(&store.stable(&elf), &made.encoded.bytes)?;
         }
@@ -194,24 +196,24 @@ fn compile_tables(file: &DataFile, store: &Store) -> anyhow::Result<()> {
 }
 
 /// A sample, copied.
-struct Copied {
-    layout: Layout,
-    header: Header,
+struct OwnedSample {
+    layout: SampleFormat,
+    header: RecordHeader,
     bytes: Vec<u8>,
 }
 
-impl Copied {
+impl OwnedSample {
     /// `None` of what is no sample.
-    fn of(file: &DataFile, item: &Item<'_>) -> Option<Self> {
+    fn read(file: &DataFile, item: &FileRecord<'_>) -> Option<Self> {
         matches!(item.record, Record::Sample(_)).then_some(())?;
-        Some(Copied {
+        Some(OwnedSample {
             layout: file.events().get(item.event)?.layout,
             header: item.header,
             bytes: item.bytes.to_vec(),
         })
     }
 
-    fn sample(&self) -> Option<(Origin, Sample<'_>)> {
+    fn sample(&self) -> Option<(SampleId, SampleRecord<'_>)> {
         match self.layout.read(self.header, &self.bytes).ok()? {
             (origin, Record::Sample(sample)) => Some((origin, sample)),
             _ => None,
@@ -229,14 +231,14 @@ fn per_frame(walk: impl FnOnce() -> usize) -> Option<Duration> {
 
 /// What the first pass found.
 #[derive(Default)]
-struct First {
+struct FirstPass {
     samples: usize,
     frames: usize,
     agreed: usize,
     addresses: HashSet<u64>,
 }
 
-impl First {
+impl FirstPass {
     fn note(&mut self, ours: &[unspool_profile::RawFrame], theirs: &[u64]) {
         let ours: Vec<u64> = ours.iter().map(|frame| frame.code.address().0).collect();
         self.samples += 1;
@@ -254,9 +256,9 @@ impl First {
 #[inline(never)]
 fn ours<'r>(
     replay: &'r mut Replay,
-    space: &Space,
+    space: &ProcessSpace,
     tid: u32,
-    sample: &Sample<'_>,
+    sample: &SampleRecord<'_>,
 ) -> &'r [unspool_profile::RawFrame] {
     replay.unwind(space, tid, sample).frames
 }
@@ -272,13 +274,13 @@ struct Framehop {
 impl Framehop {
     fn note(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
         match record {
-            Record::Named(named) if named.is_exec => self.unwinder = UnwinderX86_64::new(),
-            Record::Mapped(mapped) if mapped.is_executable && mapped.name.starts_with(b"/") => {
+            Record::Comm(named) if named.is_exec => self.unwinder = UnwinderX86_64::new(),
+            Record::Mmap(mapped) if mapped.is_executable && mapped.name.starts_with(b"/") => {
                 let path = Path::new(std::str::from_utf8(mapped.name)?);
                 let Ok(file) = ElfFile::open(path) else {
                     return Ok(());
                 };
-                let bias = file.load_bias(&Mapping {
+                let bias = file.load_bias(&SegmentMapping {
                     start: RuntimeAddr(mapped.start),
                     length: mapped.size,
                     file_offset: mapped.offset,
@@ -296,7 +298,7 @@ impl Framehop {
         Ok(())
     }
 
-    fn unwind(&mut self, sample: &Sample<'_>) -> &[u64] {
+    fn unwind(&mut self, sample: &SampleRecord<'_>) -> &[u64] {
         self.found.clear();
         let register = |register| sample.user?.get(Arch::X86_64, register);
         let (Some(pc), Some(sp), Some(fp)) = (register(RIP), register(RSP), register(RBP)) else {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
-use unspool_bench::{Sample, Scratch, millis, ratio, time, unspool};
+use unspool_bench::{Durations, Scratch, millis, ratio, time, unspool};
 
 const ROUNDS: usize = 5;
 
@@ -84,7 +84,7 @@ fn measure(unspool: &Path, file: &Path) -> anyhow::Result<()> {
     let size = file.metadata()?.len() >> 20;
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     for (inlined, options) in [("no", &["--no-inline"][..]), ("yes", &[])] {
-        let [mut theirs, mut ours] = [Sample::default(), Sample::default()];
+        let [mut theirs, mut ours] = [Durations::default(), Durations::default()];
         for _ in 0..ROUNDS {
             for (program, taken) in [
                 (OsStr::new("perf"), &mut theirs),

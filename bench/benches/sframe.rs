@@ -18,15 +18,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use unspool_bench::share;
-use unspool_cfi::sframe::{self, Machine, Version, Written};
-use unspool_compact::Part;
-use unspool_ir::diff::for_each_range;
-use unspool_ir::interpret::{Frame, step};
-use unspool_ir::{
+use unspool_cfi::sframe::{self, SframeAbi, SframeImage, SframeVersion};
+use unspool_compiled_table::TablePart;
+use unspool_elf::ElfFile;
+use unspool_rows::diff::for_each_range;
+use unspool_rows::interpret::{FrameContext, step};
+use unspool_rows::{
     LoadBias, Memory, Register, Registers, Row, RowId, RuntimeAddr, Table, Unreadable, Vaddr,
 };
-use unspool_module::ElfFile;
-use unspool_tables::{self as tables, From};
+use unspool_table_store::{self as tables, TableSource};
 
 fn main() -> anyhow::Result<()> {
     let given = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
@@ -35,7 +35,7 @@ fn main() -> anyhow::Result<()> {
         let usual = ["/usr/bin", "/usr/sbin", "/usr/lib", "/usr/libexec"];
         roots = usual.map(PathBuf::from).into();
     }
-    let mut totals = Totals::default();
+    let mut totals = SframeTotals::default();
     for root in roots {
         visit(&root, &mut totals)?;
     }
@@ -44,7 +44,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// Measures a file, or what is below a folder.
-fn visit(path: &Path, totals: &mut Totals) -> anyhow::Result<()> {
+fn visit(path: &Path, totals: &mut SframeTotals) -> anyhow::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     if metadata.is_dir() {
         let entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path()));
@@ -58,7 +58,7 @@ fn visit(path: &Path, totals: &mut Totals) -> anyhow::Result<()> {
     let Ok(file) = ElfFile::open(path) else {
         return Ok(());
     };
-    match Machine::of(file.abi()) {
+    match SframeAbi::from_abi(file.abi()) {
         Some(machine) => totals
             .add(&file, machine)
             .with_context(|| path.display().to_string()),
@@ -67,14 +67,14 @@ fn visit(path: &Path, totals: &mut Totals) -> anyhow::Result<()> {
 }
 
 #[derive(Debug, Default)]
-struct Totals {
+struct SframeTotals {
     seen: HashSet<Vec<u8>>,
     files: usize,
     entries: usize,
     plain: usize,
     flexible: usize,
     incomplete: usize,
-    refused: BTreeMap<String, usize>,
+    unrepresentable: BTreeMap<String, usize>,
     compared: usize,
     source: u64,
     hdr: u64,
@@ -84,9 +84,9 @@ struct Totals {
     large: Vec<(f64, PathBuf)>,
 }
 
-impl Totals {
-    fn add(&mut self, file: &ElfFile, machine: Machine) -> anyhow::Result<()> {
-        let Ok(reading) = tables::read(file, From::EhFrame) else {
+impl SframeTotals {
+    fn add(&mut self, file: &ElfFile, machine: SframeAbi) -> anyhow::Result<()> {
+        let Ok(reading) = tables::read(file, TableSource::EhFrame) else {
             return Ok(());
         };
         let key = format!("{:?}", file.content_key()).into_bytes();
@@ -97,27 +97,30 @@ impl Totals {
         let section = Vaddr(table.fdes().iter().map(|fde| fde.end.0).max().unwrap_or(0));
         let section = Vaddr(section.0.next_multiple_of(4096));
         let mut length = 0;
-        for version in [Version::V2, Version::V3] {
+        for version in [SframeVersion::V2, SframeVersion::V3] {
             let converted = sframe::functions(table, machine, version);
-            let written = Written::of(&converted.functions, machine, version)?;
-            if file.kind() != unspool_module::ElfKind::Relocatable || version == Version::V3 {
-                let bytes = written.at(section)?;
+            let written = SframeImage::new(&converted.functions, machine, version)?;
+            if file.kind() != unspool_elf::ElfKind::Relocatable || version == SframeVersion::V3 {
+                let bytes = written.bytes_at(section)?;
                 let back = sframe::read(&bytes, section, machine);
                 anyhow::ensure!(back.problems.is_empty(), "{:?}", back.problems.first());
                 anyhow::ensure!(back.disorder(1).is_empty(), "{:?}", back.disorder(1));
                 let (back, problems) = sframe::table(&back.functions, machine);
                 anyhow::ensure!(problems.is_empty(), "{:?}", problems.first());
-                self.compared += compare(table, &back, &converted.refused)?;
+                self.compared += compare(table, &back, &converted.unrepresentable)?;
             }
-            if version == Version::V3 {
+            if version == SframeVersion::V3 {
                 length = written.len() as u64;
                 self.plain += converted.plain;
                 self.flexible += converted.flexible;
                 self.incomplete += converted.incomplete;
                 let mut whys: BTreeSet<_> = BTreeSet::new();
-                for refused in &converted.refused {
+                for refused in &converted.unrepresentable {
                     if whys.insert((refused.origin, refused.why)) {
-                        *self.refused.entry(refused.why.to_string()).or_default() += 1;
+                        *self
+                            .unrepresentable
+                            .entry(refused.why.to_string())
+                            .or_default() += 1;
                     }
                 }
                 let entries = converted.plain + converted.flexible + converted.incomplete;
@@ -125,20 +128,20 @@ impl Totals {
             }
             *self.bytes.entry(name(version)).or_default() += written.len() as u64;
         }
-        let compiled = tables::compile(file, From::EhFrame)?.encoded;
+        let compiled = tables::compile(file, TableSource::EhFrame)?.encoded;
         let whole = compiled.bytes.len() as u64;
-        let rows = whole - compiled.part(Part::Calls) as u64;
+        let rows = whole - compiled.part(TablePart::Calls) as u64;
         *self.bytes.entry("compiled").or_default() += rows;
         *self.bytes.entry("compiled, with call sites").or_default() += whole;
         self.source += reading
-            .origins
+            .sections
             .iter()
             .map(|origin| origin.size)
             .sum::<u64>();
         self.hdr += reading.hdr_size;
         self.files += 1;
         let folder = match length {
-            ..LARGE => &mut self.small,
+            ..MIN_LARGE_BYTES => &mut self.small,
             _ => &mut self.large,
         };
         folder.push((share(rows, length), file.path().to_owned()));
@@ -166,14 +169,14 @@ impl Totals {
             self.incomplete,
             part(self.incomplete)
         );
-        for (why, count) in &self.refused {
+        for (why, count) in &self.unrepresentable {
             println!("    {count:>7}  {why}");
         }
         println!("{} pairs of rows compared, none differs", self.compared);
         println!("bytes / .eh_frame / with .eh_frame_hdr / version 3");
         let v3 = self
             .bytes
-            .get(name(Version::V3))
+            .get(name(SframeVersion::V3))
             .copied()
             .unwrap_or_default();
         let print = |name: &str, bytes: u64| {
@@ -197,7 +200,7 @@ impl Totals {
             files.sort_by(|(a, _), (b, _)| b.total_cmp(a));
             let over = files.iter().filter(|(ratio, _)| *ratio > 0.5).count();
             println!(
-                "of {} files with {size} {LARGE} bytes of version 3, {over} have a compiled table of more than half",
+                "of {} files with {size} {MIN_LARGE_BYTES} bytes of version 3, {over} have a compiled table of more than half",
                 files.len()
             );
             for (ratio, path) in files.iter().take(3) {
@@ -208,20 +211,20 @@ impl Totals {
 }
 
 /// Below this, in bytes, the header of a compiled table counts.
-const LARGE: u64 = 16 << 10;
+const MIN_LARGE_BYTES: u64 = 16 << 10;
 
-fn name(version: Version) -> &'static str {
+fn name(version: SframeVersion) -> &'static str {
     match version {
-        Version::V1 => "SFrame 1",
-        Version::V2 => "SFrame 2",
-        Version::V3 => "SFrame 3",
+        SframeVersion::V1 => "SFrame 1",
+        SframeVersion::V2 => "SFrame 2",
+        SframeVersion::V3 => "SFrame 3",
     }
 }
 
 /// Memory whose words tell their addresses.
-struct Scattered;
+struct AddressPatternMemory;
 
-impl Memory for Scattered {
+impl Memory for AddressPatternMemory {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         for (at, byte) in (addr.0..).zip(into) {
             let mixed = (at ^ 0x5bd1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -256,8 +259,9 @@ fn compare(
             if !asked.insert((ids.0, ids.1, pc.0 % 64)) {
                 continue;
             }
-            let row =
-                |table: &Table, id: Option<RowId>| Some(found(&table.row(id?)?, pc, table.abi()));
+            let row = |table: &Table, id: Option<RowId>| {
+                Some(find_caller(&table.row(id?)?, pc, table.abi()))
+            };
             let (of_own, of_back) = (row(own, ids.0), row(back, ids.1));
             if of_own != of_back {
                 failed.get_or_insert((pc, "differs"));
@@ -273,7 +277,7 @@ fn compare(
 /// CFA, return address, stack pointer and frame pointer of the caller; and whether the frame was interrupted.
 type FoundCaller = Option<(u64, Option<u64>, Option<u64>, Option<u64>, bool)>;
 
-fn found(row: &Row<'_>, pc: Vaddr, abi: unspool_ir::Abi) -> FoundCaller {
+fn find_caller(row: &Row<'_>, pc: Vaddr, abi: unspool_rows::Abi) -> FoundCaller {
     let mut registers = Registers::new();
     for number in 0..34 {
         registers.set(
@@ -283,14 +287,14 @@ fn found(row: &Row<'_>, pc: Vaddr, abi: unspool_ir::Abi) -> FoundCaller {
     }
     let spec = abi.arch.spec();
     registers.set(spec.pc, pc.0);
-    let frame = Frame {
+    let frame = FrameContext {
         abi,
         registers: &registers,
-        memory: &Scattered,
+        memory: &AddressPatternMemory,
         bias: LoadBias(0),
         pac_mask: 0,
     };
-    let machine = Machine::of(abi)?;
+    let machine = SframeAbi::from_abi(abi)?;
     let caller = step(row, &frame).ok()?;
     let is_outermost = caller.return_address.is_none();
     let value = |register| caller.registers.get(register).filter(|_| !is_outermost);

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use unspool_bench::{Sample, Scratch, millis, ratio, time, unspool, version};
+use unspool_bench::{Durations, Scratch, millis, ratio, time, unspool, version};
 
 const ROUNDS: usize = 15;
 
@@ -38,14 +38,14 @@ struct Tool {
     name: &'static str,
     /// The command line; `PID` stands for the process.
     line: &'static [&'static str],
-    cache: Cache,
+    cache: CacheMode,
     /// The names of those that it is compared with.
     peers: &'static [&'static str],
 }
 
 /// The folder where unspool keeps tables; others do not know of it.
 #[derive(Clone, Copy)]
-enum Cache {
+enum CacheMode {
     /// One that has the tables from the run before.
     Warm,
     /// A new one for each run, which makes all tables.
@@ -57,43 +57,43 @@ const TOOLS: [Tool; 7] = [
     Tool {
         name: "unspool --no-lines",
         line: &["unspool", "stack", "--no-lines", "PID"],
-        cache: Cache::Warm,
+        cache: CacheMode::Warm,
         peers: &["eu-stack -n 0", "gdb bt"],
     },
     Tool {
         name: "unspool --no-lines, first use",
         line: &["unspool", "stack", "--no-lines", "PID"],
-        cache: Cache::Empty,
+        cache: CacheMode::Empty,
         peers: &["eu-stack -n 0", "gdb bt"],
     },
     Tool {
         name: "eu-stack -n 0",
         line: &["eu-stack", "-n", "0", "-p", "PID"],
-        cache: Cache::Warm,
+        cache: CacheMode::Warm,
         peers: &[],
     },
     Tool {
         name: "unspool",
         line: &["unspool", "stack", "PID"],
-        cache: Cache::Warm,
+        cache: CacheMode::Warm,
         peers: &["eu-stack -n 0 -i -s", "gdb bt"],
     },
     Tool {
         name: "unspool, first use",
         line: &["unspool", "stack", "PID"],
-        cache: Cache::Empty,
+        cache: CacheMode::Empty,
         peers: &["eu-stack -n 0 -i -s", "gdb bt"],
     },
     Tool {
         name: "eu-stack -n 0 -i -s",
         line: &["eu-stack", "-n", "0", "-i", "-s", "-p", "PID"],
-        cache: Cache::Warm,
+        cache: CacheMode::Warm,
         peers: &[],
     },
     Tool {
         name: "gdb bt",
         line: &["gdb", "-nx", "-batch", "-p", "PID", "-ex", "bt"],
-        cache: Cache::Warm,
+        cache: CacheMode::Warm,
         peers: &[],
     },
 ];
@@ -106,8 +106,8 @@ fn main() -> anyhow::Result<()> {
     let folder = Scratch::new()?;
     let program = folder.compile("deep", "deep.c", PROGRAM, &[])?;
     for depth in [20, 200, 5000] {
-        let target = Target::start(&program, depth)?;
-        let bench = Bench {
+        let target = SleepingTarget::start(&program, depth)?;
+        let bench = StackBench {
             unspool: &unspool,
             folder: &folder,
             target: &target,
@@ -117,18 +117,18 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-struct Target {
+struct SleepingTarget {
     child: Child,
     depth: usize,
 }
 
-impl Target {
+impl SleepingTarget {
     fn start(program: &Path, depth: usize) -> anyhow::Result<Self> {
         let child = Command::new(program)
             .arg(depth.to_string())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut target = Target { child, depth };
+        let mut target = SleepingTarget { child, depth };
         let mut line = String::new();
         let output = target.child.stdout.take().context("no output")?;
         BufReader::new(output).read_line(&mut line)?;
@@ -137,23 +137,23 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for SleepingTarget {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-struct Bench<'a> {
+struct StackBench<'a> {
     unspool: &'a Path,
     folder: &'a Scratch,
-    target: &'a Target,
+    target: &'a SleepingTarget,
 }
 
-impl Bench<'_> {
+impl StackBench<'_> {
     fn compare(&self) -> anyhow::Result<()> {
-        let mut took: [Sample; TOOLS.len()] = Default::default();
-        let mut stopped = Sample::default();
+        let mut took: [Durations; TOOLS.len()] = Default::default();
+        let mut stopped = Durations::default();
         for round in 0..=ROUNDS {
             for (sample, tool) in took.iter_mut().zip(&TOOLS) {
                 let run = self.run(tool).context(tool.name);
@@ -212,12 +212,12 @@ impl Bench<'_> {
         Ok(command)
     }
 
-    fn cache(&self, cache: Cache) -> anyhow::Result<PathBuf> {
+    fn cache(&self, cache: CacheMode) -> anyhow::Result<PathBuf> {
         let folder = match cache {
-            Cache::Warm => self.folder.join("warm"),
-            Cache::Empty => self.folder.join("empty"),
+            CacheMode::Warm => self.folder.join("warm"),
+            CacheMode::Empty => self.folder.join("empty"),
         };
-        if matches!(cache, Cache::Empty) && folder.exists() {
+        if matches!(cache, CacheMode::Empty) && folder.exists() {
             fs::remove_dir_all(&folder)?;
         }
         fs::create_dir_all(&folder)?;
@@ -225,7 +225,7 @@ impl Bench<'_> {
     }
 }
 
-fn print(depth: usize, took: &[Sample], stopped: &Sample) {
+fn print(depth: usize, took: &[Durations], stopped: &Durations) {
     println!(
         "{:<32}{:>10}{:>13}",
         format!("{depth} frames, {ROUNDS} runs"),
@@ -244,7 +244,7 @@ fn print(depth: usize, took: &[Sample], stopped: &Sample) {
     print_sample("unspool: process stood still", stopped, "");
 }
 
-fn print_sample(name: &str, sample: &Sample, note: &str) {
+fn print_sample(name: &str, sample: &Durations, note: &str) {
     let (median, max) = (millis(sample.median()), millis(sample.max()));
     let line = format!("  {name:<30}{median:>10.2} ms{max:>10.2} ms   {note}");
     println!("{}", line.trim_end());

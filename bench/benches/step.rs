@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use unspool_bench::{Scratch, single_step};
-use unspool_step::{Request, RowsFrom};
-use unspool_tables::From;
+use unspool_single_step::{RowSource, StepRequest};
+use unspool_table_store::TableSource;
 
 const ROUNDS: usize = 9;
 
@@ -70,11 +70,11 @@ fn main() -> anyhow::Result<()> {
     let folder = Scratch::new()?;
     let options = ["-nostdlib", "-static"];
     let program = folder.compile("program", "program.s", PROGRAM, &options)?;
-    let request = Request {
+    let request = StepRequest {
         command: vec![program.clone().into()],
         functions: vec!["work".to_owned(), "saves".to_owned()],
         modules: Vec::new(),
-        rows: RowsFrom::Table(From::Auto),
+        rows: RowSource::Table(TableSource::Auto),
         visits: u32::MAX,
         time_limit: Duration::from_secs(600),
     };
@@ -84,7 +84,7 @@ fn main() -> anyhow::Result<()> {
         let steps = single_step(&mut Command::new(&program))?;
         bare.push(rate(steps, start));
         let start = Instant::now();
-        let report = unspool_step::run(&request)?;
+        let report = unspool_single_step::run(&request)?;
         ensure!(report.findings.is_empty() && report.checked + 10 > steps);
         ours.push(rate(report.steps, start));
     }

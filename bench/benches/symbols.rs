@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use addr2line::Loader;
 use anyhow::Context as _;
-use unspool_bench::{Random, Sample, Scratch, files, millis, ratio, time, unspool};
-use unspool_ir::Vaddr;
-use unspool_module::ElfFile;
-use unspool_symbols::{Detail, Finder, Module, NameCache, Names, Request, Symbolizer};
+use unspool_bench::{Durations, Random, Scratch, files, millis, ratio, time, unspool};
+use unspool_elf::ElfFile;
+use unspool_rows::Vaddr;
+use unspool_symbols::{
+    AddressNames, ModuleFinder, ModuleSource, NameCache, NameDetail, SymbolRequest, Symbolizer,
+};
 
 const ADDRESSES: usize = 20_000;
 const ROUNDS: usize = 5;
@@ -45,16 +47,16 @@ fn measure(path: &Path) -> anyhow::Result<()> {
     if addresses.is_empty() {
         return Ok(());
     }
-    let finder = Finder::from_environment();
-    let plain = Symbolizer::new(finder.clone(), Detail::Lines);
+    let finder = ModuleFinder::from_environment();
+    let plain = Symbolizer::new(finder.clone(), NameDetail::Lines);
     let cache = NameCache::new(scratch.join("names"));
     let kept = plain.clone().with_cache(Some(cache));
     let names = look_up(&kept, path, &addresses)?;
     let one = median(|| look_up(&plain.clone().with_threads(1), path, &addresses))?;
     let all = median(|| look_up(&plain, path, &addresses))?;
     let again = median(|| look_up(&kept, path, &addresses))?;
-    let theirs = median(|| by_crate(path, &addresses))?;
-    let elfutils = by_elfutils(path, &addresses, &scratch)?;
+    let theirs = median(|| addr2line_crate(path, &addresses))?;
+    let elfutils = time_elfutils(path, &addresses, &scratch)?;
     let named = addresses
         .iter()
         .filter_map(|address| names.get(0, *address));
@@ -82,7 +84,7 @@ fn median<T>(mut work: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<Dura
         let (took, result) = time(&mut work);
         result.map(|_| took)
     });
-    Ok(rounds.collect::<anyhow::Result<Sample>>()?.median())
+    Ok(rounds.collect::<anyhow::Result<Durations>>()?.median())
 }
 
 fn random_addresses(file: &ElfFile) -> Vec<Vaddr> {
@@ -98,9 +100,13 @@ fn random_addresses(file: &ElfFile) -> Vec<Vaddr> {
 }
 
 /// Opens the file anew: nothing that was read before helps.
-fn look_up(symbolizer: &Symbolizer, path: &Path, addresses: &[Vaddr]) -> anyhow::Result<Names> {
-    Ok(symbolizer.look_up(vec![Request {
-        module: Module::Open {
+fn look_up(
+    symbolizer: &Symbolizer,
+    path: &Path,
+    addresses: &[Vaddr],
+) -> anyhow::Result<AddressNames> {
+    Ok(symbolizer.look_up(vec![SymbolRequest {
+        module: ModuleSource::Open {
             file: Arc::new(ElfFile::open(path)?),
             root: None,
         },
@@ -109,7 +115,7 @@ fn look_up(symbolizer: &Symbolizer, path: &Path, addresses: &[Vaddr]) -> anyhow:
 }
 
 /// The same as texts, by the crate that does the work in ours, as its own loader does it.
-fn by_crate(path: &Path, addresses: &[Vaddr]) -> anyhow::Result<usize> {
+fn addr2line_crate(path: &Path, addresses: &[Vaddr]) -> anyhow::Result<usize> {
     let failed = |error: Box<dyn std::error::Error>| anyhow::anyhow!("{error}");
     let loader = Loader::new(path).map_err(failed)?;
     let mut bytes = 0;
@@ -130,7 +136,7 @@ fn by_crate(path: &Path, addresses: &[Vaddr]) -> anyhow::Result<usize> {
 }
 
 /// One run of eu-addr2line for a part of the addresses, and what all would take at that rate.
-fn by_elfutils(path: &Path, addresses: &[Vaddr], scratch: &Scratch) -> anyhow::Result<Duration> {
+fn time_elfutils(path: &Path, addresses: &[Vaddr], scratch: &Scratch) -> anyhow::Result<Duration> {
     let list = scratch.join("addresses");
     let some = addresses.iter().step_by(ONE_OF);
     let text = some.fold(String::new(), |mut text, address| {

@@ -8,12 +8,12 @@
 
 use std::time::Instant;
 
-use unspool_bench::made;
-use unspool_module::{DebugFiles, ElfFile, SearchRoots, Symbols};
-use unspool_recover::synthesize;
+use unspool_bench::synthesis_quality;
+use unspool_elf::{DebugFiles, ElfFile, SearchRoots, Symbols};
+use unspool_synthesis::synthesize;
 
 /// So many refuted rows are shown of each file.
-const SHOWN: usize = 20;
+const MAX_EXAMPLES: usize = 20;
 
 fn main() -> anyhow::Result<()> {
     println!(
@@ -35,20 +35,20 @@ fn measure(file: &ElfFile, symbols: &Symbols, by: &str) -> anyhow::Result<()> {
     let synthesis = synthesize(file, symbols, &[])?;
     let seconds = started.elapsed().as_secs_f64();
     let mut refuted = Vec::new();
-    let counts = made::compare(file, &synthesis.table, |at| refuted.push(at))?;
+    let counts = synthesis_quality::compare(file, &synthesis.table, |at| refuted.push(at))?;
     let percent = |count: u64| unspool_bench::share(count, counts.rows) * 100.0;
     println!(
         "{} | {by} | {} | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {} | {seconds:.2}",
         file.path().display(),
         counts.rows,
-        percent(counts.there),
+        percent(counts.covered),
         percent(counts.cfa),
         percent(counts.same),
         percent(counts.registers),
         percent(counts.same_registers),
         counts.refuted,
     );
-    for at in refuted.iter().take(SHOWN) {
+    for at in refuted.iter().take(MAX_EXAMPLES) {
         println!("  {at}");
     }
     Ok(())

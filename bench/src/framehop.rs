@@ -1,7 +1,7 @@
 //! What framehop wants to know of a file.
 
 use ::framehop::{ExplicitModuleSectionInfo, Module};
-use unspool_module::{ElfFile, Section};
+use unspool_elf::{ElfFile, Section};
 
 /// A file for framehop, loaded so far from where it was linked; `None` if it has no `.eh_frame`,
 /// `.eh_frame_hdr`, `.text` or segments.

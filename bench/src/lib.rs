@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 mod framehop;
-pub mod made;
 pub mod recording;
+pub mod synthesis_quality;
 mod sys;
 mod tracee;
 
 pub use framehop::framehop_module;
 pub use sys::{Usage, interrupt, map, prefetch, wait};
-pub use tracee::{Stop, Tid, Tracee, single_step};
+pub use tracee::{Tid, Tracee, TraceeStop, single_step};
 
 /// The files that the command line names; else the big ELF files of this machine.
 #[must_use]
@@ -46,9 +46,9 @@ pub fn big_files() -> Vec<PathBuf> {
 
 /// Durations of one thing that was done again and again.
 #[derive(Debug, Clone, Default)]
-pub struct Sample(Vec<Duration>);
+pub struct Durations(Vec<Duration>);
 
-impl Sample {
+impl Durations {
     /// The median; zero of none.
     #[must_use]
     pub fn median(&self) -> Duration {
@@ -79,13 +79,13 @@ impl Sample {
     }
 }
 
-impl Extend<Duration> for Sample {
+impl Extend<Duration> for Durations {
     fn extend<I: IntoIterator<Item = Duration>>(&mut self, durations: I) {
         self.0.extend(durations);
     }
 }
 
-impl IntoIterator for Sample {
+impl IntoIterator for Durations {
     type Item = Duration;
     type IntoIter = std::vec::IntoIter<Duration>;
 
@@ -94,9 +94,9 @@ impl IntoIterator for Sample {
     }
 }
 
-impl FromIterator<Duration> for Sample {
+impl FromIterator<Duration> for Durations {
     fn from_iter<I: IntoIterator<Item = Duration>>(durations: I) -> Self {
-        Sample(durations.into_iter().collect())
+        Durations(durations.into_iter().collect())
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 
 use libc::{c_int, pid_t};
 
-use sys::Status;
+use sys::TraceeStatus;
 
 mod sys;
 
@@ -19,7 +19,7 @@ pub fn single_step(command: &mut Command) -> io::Result<u64> {
     let mut tracee = Tracee::start(command)?;
     let first = tracee.first();
     let mut steps = 1;
-    while tracee.step(first)? != Stop::Ended {
+    while tracee.step(first)? != TraceeStop::Ended {
         steps += 1;
     }
     Ok(steps)
@@ -42,23 +42,23 @@ impl Tid {
 pub struct Tracee {
     child: Child,
     first: pid_t,
-    threads: BTreeMap<pid_t, Thread>,
+    threads: BTreeMap<pid_t, TraceeThread>,
 }
 
 #[derive(Debug, Default)]
-struct Thread {
+struct TraceeThread {
     is_running: bool,
     /// Whether a `SIGSTOP` is under way to it, of us or of the kernel, which begins each new thread with one.
     is_being_stopped: bool,
     /// The signal with which it stopped while another one was waited for.
-    untold: Option<c_int>,
+    pending_signal: Option<c_int>,
     /// A signal to go on with.
-    given: c_int,
+    injected_signal: c_int,
 }
 
 /// What became of a thread that was let go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum TraceeStop {
     /// A signal is about to be delivered.
     Signal(i32),
     /// It has ended; of a program, the last of its threads.
@@ -78,7 +78,7 @@ impl Tracee {
         let tracee = Tracee {
             child,
             first,
-            threads: BTreeMap::from([(first, Thread::default())]),
+            threads: BTreeMap::from([(first, TraceeThread::default())]),
         };
         sys::wait(first)?;
         // Whoever kills the measurement ends the program, too.
@@ -98,23 +98,24 @@ impl Tracee {
         Tid(self.first)
     }
 
-    /// Lets all threads go on until one of them gets a signal; all stand still then. That thread gets the signal with [`Tracee::give`] only.
+    /// Lets all threads go on until one of them gets a signal; all stand still then. That thread gets the signal with [`Tracee::inject_signal`] only.
     /// `None` when the program has ended.
     ///
     /// # Errors
     ///
     /// The system refuses.
-    pub fn go_on(&mut self) -> io::Result<Option<(Tid, i32)>> {
+    pub fn cont(&mut self) -> io::Result<Option<(Tid, i32)>> {
         loop {
             let mut threads = self.threads.iter_mut();
-            let untold = threads.find_map(|(tid, own)| Some((Tid(*tid), own.untold.take()?)));
+            let untold =
+                threads.find_map(|(tid, own)| Some((Tid(*tid), own.pending_signal.take()?)));
             if untold.is_some() {
                 return Ok(untold);
             }
             for (tid, thread) in &mut self.threads {
                 if !thread.is_running {
-                    let given = std::mem::take(&mut thread.given);
-                    resumed(sys::go_on(*tid, given))?;
+                    let given = std::mem::take(&mut thread.injected_signal);
+                    resumed(sys::cont(*tid, given))?;
                     thread.is_running = true;
                 }
             }
@@ -127,9 +128,9 @@ impl Tracee {
     }
 
     /// Has a thread get a signal when it goes on.
-    pub fn give(&mut self, thread: Tid, signal: i32) {
+    pub fn inject_signal(&mut self, thread: Tid, signal: i32) {
         if let Some(thread) = self.threads.get_mut(&thread.0) {
-            thread.given = signal;
+            thread.injected_signal = signal;
         }
     }
 
@@ -138,13 +139,13 @@ impl Tracee {
     /// # Errors
     ///
     /// The system refuses.
-    pub fn step(&mut self, thread: Tid) -> io::Result<Stop> {
+    pub fn step(&mut self, thread: Tid) -> io::Result<TraceeStop> {
         loop {
             let Some(own) = self.threads.get_mut(&thread.0) else {
-                return Ok(Stop::Ended);
+                return Ok(TraceeStop::Ended);
             };
-            if let Some(signal) = own.untold.take() {
-                return Ok(Stop::Signal(signal));
+            if let Some(signal) = own.pending_signal.take() {
+                return Ok(TraceeStop::Signal(signal));
             }
             resumed(sys::step(thread.0))?;
             own.is_running = true;
@@ -189,7 +190,7 @@ impl Tracee {
     /// Waits for the next stop or end of a thread, or of any if it is -1, and notes it.
     fn wait(&mut self, tid: pid_t) -> io::Result<()> {
         let (tid, status) = sys::wait(tid)?;
-        let Status::Stopped { signal, event } = status else {
+        let TraceeStatus::Stopped { signal, event } = status else {
             self.threads.remove(&tid);
             return Ok(());
         };
@@ -202,14 +203,14 @@ impl Tracee {
                 thread.is_being_stopped = false;
             }
             (_, libc::PTRACE_EVENT_CLONE) => {
-                let new = sys::announced(tid)?;
-                self.threads.entry(new).or_insert(Thread {
+                let new = sys::event_message(tid)?;
+                self.threads.entry(new).or_insert(TraceeThread {
                     is_running: true,
                     is_being_stopped: true,
-                    ..Thread::default()
+                    ..TraceeThread::default()
                 });
             }
-            _ => thread.untold = Some(signal),
+            _ => thread.pending_signal = Some(signal),
         }
         Ok(())
     }
@@ -260,9 +261,9 @@ mod tests {
     use std::os::unix::fs::FileExt as _;
     use std::process::Command;
 
-    use unspool_module::ElfFile;
+    use unspool_elf::ElfFile;
 
-    use super::{Stop, Tracee};
+    use super::{Tracee, TraceeStop};
     use crate::Scratch;
 
     /// Threads that wait for each other, call a function, and get signals.
@@ -311,10 +312,10 @@ mod tests {
         memory.write_all_at(&[0xcc], at).unwrap();
         let mut stops = HashMap::new();
         let mut signals = 0;
-        while let Some((thread, signal)) = tracee.go_on().unwrap() {
+        while let Some((thread, signal)) = tracee.cont().unwrap() {
             if signal != libc::SIGTRAP {
                 signals += 1;
-                tracee.give(thread, signal);
+                tracee.inject_signal(thread, signal);
                 continue;
             }
             let mut registers = tracee.registers(thread).unwrap();
@@ -324,7 +325,10 @@ mod tests {
             *stops.entry(thread).or_insert(0) += 1;
             // A thread that runs meanwhile would miss it.
             memory.write_all_at(&byte, at).unwrap();
-            assert_eq!(tracee.step(thread).unwrap(), Stop::Signal(libc::SIGTRAP));
+            assert_eq!(
+                tracee.step(thread).unwrap(),
+                TraceeStop::Signal(libc::SIGTRAP)
+            );
             memory.write_all_at(&[0xcc], at).unwrap();
         }
         let mut stops: Vec<i32> = stops.into_values().collect();

@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use unspool_ctf::{BtfReading, BtfWriter, Graph};
+use unspool_c_types::{BtfReading, BtfWriter, Graph};
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(read) = BtfReading::of(data, 8) else {
+    let Ok(read) = BtfReading::parse(data, 8) else {
         return;
     };
     for (id, ty) in read.graph.types() {
@@ -19,8 +19,8 @@ fuzz_target!(|data: &[u8]| {
     let merged = Graph::merged(&[&read.graph]);
     assert!(merged.last() <= read.graph.last());
     let endian = read.endian;
-    let (bytes, unsaid) = BtfWriter { endian }.write(&merged);
-    let again = BtfReading::of(&bytes, 8).expect("what is written is BTF");
+    let (bytes, omissions) = BtfWriter { endian }.write(&merged);
+    let again = BtfReading::parse(&bytes, 8).expect("what is written is BTF");
     assert_eq!(again.problems, []);
     for function in &merged.functions {
         let is_there = again
@@ -28,6 +28,11 @@ fuzz_target!(|data: &[u8]| {
             .functions
             .iter()
             .any(|other| other.name == function.name);
-        assert!(is_there || unsaid.iter().any(|unsaid| unsaid.what == function.name));
+        assert!(
+            is_there
+                || omissions
+                    .iter()
+                    .any(|omission| omission.what == function.name)
+        );
     }
 });

@@ -7,16 +7,16 @@
 
 use libfuzzer_sys::fuzz_target;
 use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::{Hdr, Lookup, Reading, Section, SectionKind, read_table, rewrite};
-use unspool_ir::arch::Word;
-use unspool_ir::table::Span;
-use unspool_ir::{Abi, Arch, Endian, RaState, Register, Row, Table, Vaddr, text};
+use unspool_cfi::{Hdr, Lookup, Section, SectionKind, SectionTable, read_table, rewrite};
+use unspool_rows::arch::AddressSize;
+use unspool_rows::table::Span;
+use unspool_rows::{Abi, Arch, Endian, RaState, Register, Row, Table, Vaddr, text};
 
 const ADDRESS: u64 = 0x1000;
 const HDR: u64 = 0x800;
 
 /// How many spans are looked up: without a trusted search table each look-up is linear.
-const LOOKED_UP: usize = 64;
+const MAX_LOOKUPS: usize = 64;
 
 fuzz_target!(|data: &[u8]| {
     let [choice, cut, rest @ ..] = data else {
@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(written) = rewrite(&section, &reading.table, &Table::new(abi)) {
         assert!(
             written
-                .kept
+                .unchanged
                 .iter()
                 .all(|(from, _)| from.end <= section.data.len() as u64)
         );
@@ -60,7 +60,7 @@ fuzz_target!(|data: &[u8]| {
     let trust = Lookup::new(section, hdr, HdrTrust::Suspect).check_hdr();
     for trust in [trust, HdrTrust::Suspect] {
         let lookup = Lookup::new(section, hdr, trust);
-        for span in spans.iter().take(LOOKED_UP) {
+        for span in spans.iter().take(MAX_LOOKUPS) {
             for at in [span.start.0, span.end.0] {
                 for pc in [at.wrapping_sub(1), at] {
                     check(&lookup, &reading, &spans, Vaddr(pc));
@@ -69,22 +69,22 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     // Trusted by mistake the search table may lead anywhere, but nowhere bad.
-    let believer = Lookup::new(section, hdr, HdrTrust::Complete);
+    let trusting = Lookup::new(section, hdr, HdrTrust::Complete);
     for pc in [0, 1, ADDRESS, 0x4000, u64::from(u32::MAX), u64::MAX] {
-        let _ = believer.row(Vaddr(pc), &mut Row::new(Register(0)));
+        let _ = trusting.row(Vaddr(pc), &mut Row::new(Register(0)));
     }
-    let listed = listed(&reading, abi.endian);
-    let listed = Hdr::parse(&listed, Vaddr(HDR), abi).expect("a search table");
-    let lookup = Lookup::new(section, Some(listed), HdrTrust::Complete).stop_at_row();
-    for span in spans.iter().take(LOOKED_UP) {
+    let hdr = hdr_of_all_entries(&reading, abi.endian);
+    let hdr = Hdr::parse(&hdr, Vaddr(HDR), abi).expect("a search table");
+    let lookup = Lookup::new(section, Some(hdr), HdrTrust::Complete).stop_at_row();
+    for span in spans.iter().take(MAX_LOOKUPS) {
         for pc in [span.start.0, span.end.0.wrapping_sub(1)] {
-            check_glance(&lookup, Vaddr(pc));
+            check_fast_row(&lookup, Vaddr(pc));
         }
     }
 });
 
 /// A search table of all entries.
-fn listed(reading: &Reading, endian: Endian) -> Vec<u8> {
+fn hdr_of_all_entries(reading: &SectionTable, endian: Endian) -> Vec<u8> {
     let fdes = reading.table.fdes();
     let mut entries: Vec<(u64, u64)> = fdes.iter().map(|fde| (fde.start.0, fde.origin)).collect();
     entries.sort_unstable();
@@ -101,17 +101,17 @@ fn listed(reading: &Reading, endian: Endian) -> Vec<u8> {
     bytes
 }
 
-fn check_glance(lookup: &Lookup<'_>, pc: Vaddr) {
+fn check_fast_row(lookup: &Lookup<'_>, pc: Vaddr) {
     let watched = [Register(6), Register(7)];
-    let Some(glance) = lookup.glance(pc, watched) else {
+    let Some(fast_row) = lookup.fast_row(pc, watched) else {
         return;
     };
     let mut row = Row::new(Register(0));
     let found = lookup.row(pc, &mut row).expect("no error").expect("a row");
-    assert_eq!(glance.cfa, row.cfa);
-    assert_eq!(glance.return_address, row.rule(row.return_address));
-    assert_eq!(glance.watched, watched.map(|register| row.rule(register)));
-    assert_eq!((glance.start, glance.end), (found.start, found.end));
+    assert_eq!(fast_row.cfa, row.cfa);
+    assert_eq!(fast_row.return_address, row.rule(row.return_address));
+    assert_eq!(fast_row.watched, watched.map(|register| row.rule(register)));
+    assert_eq!((fast_row.start, fast_row.end), (found.start, found.end));
     assert!(!row.signal_frame && row.ra_state == RaState::Plain);
 }
 
@@ -123,11 +123,11 @@ fn abi(choice: u8) -> Abi {
         5 => Arch::Aarch64,
         6 => Arch::Other {
             machine: 20,
-            word: Word::W32,
+            word: AddressSize::W32,
         },
         _ => Arch::Other {
             machine: 243,
-            word: Word::W64,
+            word: AddressSize::W64,
         },
     };
     let endian = match choice & 8 {
@@ -137,7 +137,7 @@ fn abi(choice: u8) -> Abi {
     Abi { arch, endian }
 }
 
-fn check(lookup: &Lookup<'_>, reading: &Reading, spans: &[Span], pc: Vaddr) {
+fn check(lookup: &Lookup<'_>, reading: &SectionTable, spans: &[Span], pc: Vaddr) {
     let after = spans.partition_point(|span| span.start <= pc);
     let expected = spans[..after].last().filter(|span| pc < span.end);
     let mut row = Row::new(Register(0));

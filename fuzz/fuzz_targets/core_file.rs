@@ -3,19 +3,19 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use unspool_ir::RuntimeAddr;
-use unspool_module::{ElfFile, ModuleError};
+use unspool_elf::{ElfFile, ModuleError};
 use unspool_process::Snapshot;
 use unspool_process::core_file::Core;
-use unspool_process::files::{FileProblem, Files};
+use unspool_process::file_provider::{FileProblem, FileProvider};
 use unspool_process::maps::Mapping;
-use unspool_process::space::{Keep, Space};
-use unspool_tables::Store;
+use unspool_process::snapshot_unwinder::{SnapshotUnwinder, WalkDetail};
+use unspool_rows::RuntimeAddr;
+use unspool_table_store::Store;
 
 /// The paths in the input are not this machine's: no file is opened.
-struct NoFiles;
+struct NoFileProvider;
 
-impl Files for NoFiles {
+impl FileProvider for NoFileProvider {
     fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
         let error: ModuleError = match ElfFile::from_bytes("none", Vec::<u8>::new()) {
             Err(error) => error,
@@ -43,9 +43,9 @@ fuzz_target!(|data: &[u8]| {
         compare_reads(&core, RuntimeAddr(mapping.end.0.wrapping_sub(12)));
     }
     let store = Store::new(None, None, None);
-    let space = Space::new(&core, &NoFiles, &store);
+    let unwinder = SnapshotUnwinder::new(&core, &NoFileProvider, &store);
     for thread in core.threads().iter().take(64) {
-        if let Some(stack) = space.walk(thread, 1000, Keep::Frames) {
+        if let Some(stack) = unwinder.walk(thread, 1000, WalkDetail::Frames) {
             assert!(!stack.frames.is_empty() && stack.frames.len() <= 1000);
         }
     }

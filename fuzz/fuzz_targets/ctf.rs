@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use unspool_ctf::{
-    Agreement, Dump, ElfContext, ElfStrings, LinkOptions, LinkUnit, Section, Writer, link,
+use unspool_c_types::{
+    Agreement, CtfSection, CtfWriter, ElfContext, ElfStrings, LinkOptions, LinkUnit, ObjdumpText,
+    link,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -19,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
         is_64: true,
         ..ElfContext::default()
     };
-    let Ok(section) = Section::open(bytes, elf) else {
+    let Ok(section) = CtfSection::open(bytes, elf) else {
         return;
     };
     let parents = section.parents();
@@ -28,25 +29,37 @@ fuzz_target!(|data: &[u8]| {
     for unit in parents.iter().chain(&children) {
         let graph = &unit.reading.graph;
         for (id, ty) in graph.types() {
-            let _ = (graph.size(id), graph.layout(id), graph.declare(id, &ty.name));
+            let _ = (
+                graph.size(id),
+                graph.layout(id),
+                graph.declare(id, &ty.name),
+            );
             assert_eq!(graph.agrees(id, graph, id, Agreement::Same), Ok(()));
         }
-        let dump = Dump {
+        let text = ObjdumpText {
             dict: unit.dict,
             reading: &unit.reading,
         };
-        let _ = dump.to_string();
-        units.push(LinkUnit::of(Arc::clone(graph)));
+        let _ = text.to_string();
+        units.push(LinkUnit::new(Arc::clone(graph)));
     }
     let linked = link(&units, LinkOptions::default());
-    let bytes = Writer::default().write(&linked);
-    let again = Section::open(&bytes, ElfContext { is_64: true, ..ElfContext::default() });
+    let bytes = CtfWriter::default().write(&linked);
+    let again = CtfSection::open(
+        &bytes,
+        ElfContext {
+            is_64: true,
+            ..ElfContext::default()
+        },
+    );
     let again = again.expect("what is written is CTF");
     let parents = again.parents();
     for unit in &parents {
         assert_eq!(unit.reading.problems, []);
         for (id, _) in linked.shared.types() {
-            let agreed = linked.shared.agrees(id, &unit.reading.graph, id, Agreement::Same);
+            let agreed = linked
+                .shared
+                .agrees(id, &unit.reading.graph, id, Agreement::Same);
             assert_eq!(agreed, Ok(()));
         }
     }

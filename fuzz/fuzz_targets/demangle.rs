@@ -6,7 +6,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use libfuzzer_sys::fuzz_target;
-use unspool_demangle::{MAX_NAME_BYTES, Signature, cxx};
+use unspool_demangle::{MAX_NAME_BYTES, SignatureDetail, cxx};
 
 unsafe extern "C" {
     fn __cxa_demangle(
@@ -18,8 +18,8 @@ unsafe extern "C" {
     fn free(memory: *mut c_void);
 }
 
-/// What libstdc++ makes of a name.
-fn by_libstdcxx(name: &str) -> Option<String> {
+/// A name as libstdc++ demangles it.
+fn demangle_with_libstdcxx(name: &str) -> Option<String> {
     let name = CString::new(name).ok()?;
     let mut status = 0;
     let null = std::ptr::null_mut;
@@ -44,8 +44,11 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let name = format!("_Z{text}");
-    let whole = cxx(&name, Signature::Whole);
-    for signature in [Signature::WithoutReturnType, Signature::NameOnly] {
+    let whole = cxx(&name, SignatureDetail::Whole);
+    for signature in [
+        SignatureDetail::WithoutReturnType,
+        SignatureDetail::NameOnly,
+    ] {
         // Less of a name that can be read can be read.
         assert!(whole.is_none() || cxx(&name, signature).is_some());
     }
@@ -53,7 +56,7 @@ fuzz_target!(|data: &[u8]| {
     let is_plain = text
         .bytes()
         .all(|byte| b"N0123456789EPRKabcdfhijlmstvwxyKC1D2".contains(&byte));
-    if let (true, Some(ours), Some(theirs)) = (is_plain, &whole, by_libstdcxx(&name)) {
+    if let (true, Some(ours), Some(theirs)) = (is_plain, &whole, demangle_with_libstdcxx(&name)) {
         assert_eq!(*ours, theirs, "{name}");
     }
     assert!(whole.is_none_or(|readable| readable.len() <= MAX_NAME_BYTES));

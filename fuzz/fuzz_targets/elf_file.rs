@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use object::read::{Object as _, ObjectSection as _};
-use unspool_ir::Vaddr;
-use unspool_module::{
+use unspool_elf::{
     DebugFiles, ElfFile, ElfKind, Lines, NewEhFrame, Symbols, eh_frame_of_object, embed,
     replace_eh_frame,
 };
+use unspool_rows::Vaddr;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(file) = ElfFile::from_bytes("fuzz", data.to_vec()) else {
@@ -63,7 +63,8 @@ fn compare_sections(file: &ElfFile, data: &[u8]) {
     }
 }
 
-/// Where sections of code overlap, a stub of one ends a label of another, which `near` may not see.
+/// Where sections of code overlap, a stub of one ends a label of another, which
+/// `Symbols::for_addresses` may not see.
 fn compare_symbols(file: &ElfFile) {
     let code = file.sections().filter(|section| section.executable);
     let mut code: Vec<_> = code.filter_map(|s| Some((s.address?.0, s.size))).collect();
@@ -75,12 +76,12 @@ fn compare_symbols(file: &ElfFile) {
         return;
     }
     let all = Symbols::new(file, None);
-    let places = all.iter().take(16).map(|symbol| symbol.address.0);
-    for addr in places
+    let addresses = all.iter().take(16).map(|symbol| symbol.address.0);
+    for addr in addresses
         .chain([0, 0x1000])
         .flat_map(|at| [at.wrapping_sub(1), at, at.wrapping_add(1)])
     {
-        let near = Symbols::near(file, None, &[Vaddr(addr)]);
+        let near = Symbols::for_addresses(file, None, &[Vaddr(addr)]);
         let name = |symbols: &Symbols| {
             symbols
                 .lookup(Vaddr(addr))

@@ -5,10 +5,10 @@
 use std::cell::Cell;
 
 use libfuzzer_sys::fuzz_target;
-use unspool_ir::expression::{ExpressionError, MAX_STEPS};
-use unspool_ir::interpret::Frame;
-use unspool_ir::text::{ExpressionText, parse_expression};
-use unspool_ir::{
+use unspool_rows::expression::{ExpressionError, MAX_STEPS};
+use unspool_rows::interpret::FrameContext;
+use unspool_rows::text::{ExpressionText, parse_expression};
+use unspool_rows::{
     Abi, Arch, Endian, Expression, LoadBias, Memory, Register, Registers, RuntimeAddr, Unreadable,
 };
 
@@ -61,7 +61,7 @@ fuzz_target!(|data: &[u8]| {
         seed,
         reads: Cell::new(0),
     };
-    let frame = Frame {
+    let frame = FrameContext {
         abi,
         registers: &registers,
         memory: &memory,

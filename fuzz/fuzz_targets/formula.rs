@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use unspool_ir::formula::{Formula, Initial, OperationsText, Statement};
-use unspool_ir::{Abi, Arch, Endian, Expression};
+use unspool_rows::formula::{Formula, InitialStack, OperationsText, Statement};
+use unspool_rows::{Abi, Arch, Endian, Expression};
 
 fuzz_target!(|data: &[u8]| {
     let [choice, bytes @ ..] = data else {
@@ -24,10 +24,10 @@ fuzz_target!(|data: &[u8]| {
         Err(error) => assert!(error.at <= text.len() && text.is_char_boundary(error.at)),
     }
     let initial = match choice & 4 {
-        0 => Initial::Nothing,
-        _ => Initial::Cfa,
+        0 => InitialStack::Nothing,
+        _ => InitialStack::Cfa,
     };
-    if let Ok(formula) = Formula::of(Expression(bytes), abi, initial) {
+    if let Ok(formula) = Formula::from_expression(Expression(bytes), abi, initial) {
         let again =
             Formula::parse(&formula.to_string(), abi).expect("what is printed is a formula");
         assert_eq!(again.to_string(), formula.to_string());

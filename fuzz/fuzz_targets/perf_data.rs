@@ -1,18 +1,18 @@
-//! Any bytes as a recording of perf: reading ends, and each record is whole and of an event of the file. What
-//! is written anew of it is read like it.
+//! Any bytes as a recording of perf: reading ends, and each record is whole and of an event of the
+//! file. What is written anew of it is read like it.
 #![no_main]
 
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use unspool_perf::{DataFile, Reading, Record, RewriteError, Rewriter};
+use unspool_perf_events::{DataFile, ReadSummary, Record, RewriteError, Rewriter};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(file) = DataFile::from_bytes(data.to_vec()) else {
         return;
     };
     let mut count = 0;
-    let reading = file.read(|item| {
+    let summary = file.read(|item| {
         count += 1;
         // All that a record says can be asked for.
         assert!(file.events().get(item.event).is_some());
@@ -20,14 +20,14 @@ fuzz_target!(|data: &[u8]| {
         let _ = format!("{:?}", item.record);
         Ok::<(), ()>(())
     });
-    let reading = reading.expect("nobody stopped it");
-    assert_eq!(reading.records, count);
+    let summary = summary.expect("nobody stopped it");
+    assert_eq!(summary.records, count);
     if let Ok(bytes) = rewrite(&file) {
         let again = DataFile::from_bytes(bytes).expect("it was written whole");
         let again = again.read(|_| Ok::<(), ()>(())).expect("nobody stopped it");
-        let expected = Reading {
+        let expected = ReadSummary {
             records: count,
-            ..Reading::default()
+            ..ReadSummary::default()
         };
         assert_eq!(again, expected);
     }

@@ -7,7 +7,7 @@
 use libfuzzer_sys::fuzz_target;
 use unspool_profile::aggregate::{self, CallTree, Direction};
 use unspool_profile::output::{View, firefox, folded, perf_script, pprof, speedscope};
-use unspool_profile::{Completeness, Named, NoNames, Place, Profile, StackId};
+use unspool_profile::{CodeLocation, Completeness, NamedProfile, NoNameResolver, Profile, StackId};
 
 fuzz_target!(|data: &[u8]| {
     let [choice, rest @ ..] = data else { return };
@@ -48,9 +48,9 @@ fn check(profile: &Profile) {
     }
     for frame in profile.frames() {
         match frame.lookup {
-            Place::Module(module, _) => assert!(profile.module(module).is_some()),
-            Place::Process(process, _) => assert!(profile.process(process).is_some()),
-            Place::Kernel(_) => {}
+            CodeLocation::Module(module, _) => assert!(profile.module(module).is_some()),
+            CodeLocation::Process(process, _) => assert!(profile.process(process).is_some()),
+            CodeLocation::Kernel(_) => {}
         }
     }
     for sample in profile.samples() {
@@ -61,7 +61,7 @@ fn check(profile: &Profile) {
 
 /// Sums and forms agree on the weight.
 fn use_all(profile: &Profile) {
-    let named = Named::new(profile, &NoNames);
+    let named = NamedProfile::new(profile, &NoNameResolver);
     let samples: Vec<_> = profile.samples().iter().take(200).collect();
     let total = aggregate::total(&samples);
     for direction in [Direction::Callees, Direction::Callers] {

@@ -6,50 +6,53 @@
 
 use libfuzzer_sys::fuzz_target;
 use unspool_cfi::sframe::{
-    self, Function, Lookup, Machine, Parts, SframeError, SframeWriteError, Version, Written,
+    self, SframeAbi, SframeError, SframeFunction, SframeImage, SframeLookup, SframeVersion,
+    SframeWriteError, SubSections,
 };
-use unspool_ir::{Register, Row, Vaddr};
+use unspool_rows::{Register, Row, Vaddr};
 
 const SECTION: Vaddr = Vaddr(0x10_0000);
 
 /// How many functions are searched for.
-const SEARCHED: usize = 64;
+const MAX_SEARCHES: usize = 64;
 
 fuzz_target!(|data: &[u8]| {
     let [choice, section @ ..] = data else {
         return;
     };
     let machines = [
-        Machine::Amd64,
-        Machine::Aarch64Little,
-        Machine::Aarch64Big,
-        Machine::S390x,
+        SframeAbi::Amd64,
+        SframeAbi::Aarch64Little,
+        SframeAbi::Aarch64Big,
+        SframeAbi::S390x,
     ];
     let machine = machines[usize::from(*choice) % machines.len()];
     let reading = sframe::read(section, SECTION, machine);
     let rows: usize = reading.functions.iter().map(|f| f.rows.len()).sum();
     assert!(rows <= section.len() + (1 << 20));
-    let mended = sframe::repair(&reading.functions);
-    for pair in mended.windows(2) {
+    let repaired = sframe::repair(&reading.functions);
+    for pair in repaired.windows(2) {
         assert!(pair[0].end() <= pair[1].start);
     }
     let (table, _) = sframe::table(&reading.functions, machine);
-    let _ = sframe::functions(&table, machine, Version::V3);
-    let lookup = Lookup::new(section, SECTION, machine);
-    for function in reading.functions.iter().take(SEARCHED) {
+    let _ = sframe::functions(&table, machine, SframeVersion::V3);
+    let lookup = SframeLookup::new(section, SECTION, machine);
+    for function in reading.functions.iter().take(MAX_SEARCHES) {
         let _ = lookup.row(function.start, &mut Row::new(Register(0)));
     }
 
     // Where one part is in order, the search in place finds what the functions say.
-    if let (Some((_, Ok(part))), None) = (Parts::new(section, SECTION).next(), reading.parts.get(1))
-        && reading.problems.is_empty()
+    if let (Some((_, Ok(part))), None) = (
+        SubSections::new(section, SECTION).next(),
+        reading.sub_sections.get(1),
+    ) && reading.problems.is_empty()
         && reading.disorder(1).is_empty()
     {
         for function in reading
             .functions
             .iter()
             .filter(|f| f.size > 0)
-            .take(SEARCHED)
+            .take(MAX_SEARCHES)
         {
             if let Ok(Some(found)) = part.find(function.start)
                 && found.offset == function.origin
@@ -61,18 +64,18 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-    for version in [Version::V2, Version::V3] {
+    for version in [SframeVersion::V2, SframeVersion::V3] {
         let fitting = sframe::fit(&reading.functions, machine, version).functions;
-        let bytes = match Written::of(&fitting, machine, version) {
-            Ok(written) => written.at(SECTION),
+        let bytes = match SframeImage::new(&fitting, machine, version) {
+            Ok(image) => image.bytes_at(SECTION),
             Err(error) => Err(error),
         };
         match bytes {
             Ok(bytes) => {
                 let back = sframe::read(&bytes, SECTION, machine);
                 assert_eq!(back.problems, []);
-                assert_eq!(plain(&back.functions), plain(&fitting));
-                look_up(&bytes, &fitting, machine);
+                assert_eq!(without_origin(&back.functions), without_origin(&fitting));
+                check_lookups(&bytes, &fitting, machine);
             }
             Err(SframeWriteError::Far { .. } | SframeWriteError::TooLarge) => {}
             Err(error) => panic!("{error}"),
@@ -81,13 +84,13 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// The rows of addresses in a section that was written, one by one, are those of the table of its functions.
-fn look_up(section: &[u8], functions: &[Function], machine: Machine) {
+fn check_lookups(section: &[u8], functions: &[SframeFunction], machine: SframeAbi) {
     let (table, problems) = sframe::table(functions, machine);
     if !problems.is_empty() {
         return; // too many repeated blocks
     }
-    let lookup = Lookup::new(section, SECTION, machine);
-    for span in table.spans().take(SEARCHED) {
+    let lookup = SframeLookup::new(section, SECTION, machine);
+    for span in table.spans().take(MAX_SEARCHES) {
         let mut row = Row::new(Register(0));
         match lookup.row(span.start, &mut row) {
             Ok(Some(_)) => assert_eq!(Some(row), table.row(span.row)),
@@ -98,10 +101,10 @@ fn look_up(section: &[u8], functions: &[Function], machine: Machine) {
 }
 
 /// Functions without where they are from.
-fn plain(functions: &[Function]) -> Vec<Function> {
+fn without_origin(functions: &[SframeFunction]) -> Vec<SframeFunction> {
     let functions = functions.iter().cloned();
     functions
-        .map(|function| Function {
+        .map(|function| SframeFunction {
             origin: 0,
             ..function
         })

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use unspool_ir::RuntimeAddr;
+use unspool_rows::RuntimeAddr;
 use unspool_symbols::{KernelSymbols, PerfMap};
 
 fuzz_target!(|data: &[u8]| {

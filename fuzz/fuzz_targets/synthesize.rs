@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use unspool_module::ElfFile;
-use unspool_recover::synthesize;
+use unspool_elf::ElfFile;
+use unspool_synthesis::synthesize;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(file) = ElfFile::from_bytes("fuzzed", data) else {
@@ -14,6 +14,6 @@ fuzz_target!(|data: &[u8]| {
     };
     assert!(synthesis.table.overlaps(1).is_empty());
     for function in &synthesis.functions {
-        assert!(function.described <= function.instructions);
+        assert!(function.instructions_with_row <= function.instructions);
     }
 });

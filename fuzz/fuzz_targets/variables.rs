@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use unspool_module::ElfFile;
+use unspool_elf::ElfFile;
 
-#[path = "../../crates/types/tests/it/everything.rs"]
+#[path = "../../crates/dwarf-types/tests/it/everything.rs"]
 mod everything;
 
 fuzz_target!(|data: &[u8]| {

@@ -68,19 +68,19 @@ const STRANGER: u32 = 65_533;
 
 /// What `cargo xtask attack` was asked for.
 #[derive(Debug, Default)]
-pub struct Options {
+pub struct AttackOptions {
     only: String,
     unspool: Option<PathBuf>,
 }
 
-impl Options {
+impl AttackOptions {
     /// Reads the arguments.
     ///
     /// # Errors
     ///
     /// They cannot be understood.
-    pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Options, Error> {
-        let mut options = Options::default();
+    pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<AttackOptions, Error> {
+        let mut options = AttackOptions::default();
         while let Some(arg) = args.next() {
             let value = args.next().ok_or("an option without a value: see --help")?;
             match arg.to_str() {
@@ -98,7 +98,7 @@ impl Options {
 /// # Errors
 ///
 /// They cannot be run: this is not root, or something does not compile.
-pub fn run(options: &Options, out: &mut impl Write) -> Result<bool, Error> {
+pub fn run(options: &AttackOptions, out: &mut impl Write) -> Result<bool, Error> {
     if fs::metadata("/proc/self")?.uid() != 0 {
         writeln!(out, "cargo xtask attack acts as two users: run it as root")?;
         return Ok(false);
@@ -148,8 +148,8 @@ fn build() -> Result<PathBuf, Error> {
 struct Scene {
     unspool: PathBuf,
     folder: PathBuf,
-    sticky: PathBuf,
-    strange: PathBuf,
+    sticky_dir: PathBuf,
+    foreign_dir: PathBuf,
 }
 
 impl Drop for Scene {
@@ -159,9 +159,9 @@ impl Drop for Scene {
 }
 
 /// Who is ended with the attack.
-struct Ended(Child);
+struct KilledChild(Child);
 
-impl Drop for Ended {
+impl Drop for KilledChild {
     fn drop(&mut self) {
         // It and its children: it leads a group.
         let _ = Command::new("kill")
@@ -184,8 +184,8 @@ impl Scene {
         Ok(Scene {
             unspool: unspool.to_owned(),
             folder,
-            sticky,
-            strange,
+            sticky_dir: sticky,
+            foreign_dir: strange,
         })
     }
 
@@ -214,19 +214,19 @@ impl Scene {
     }
 
     /// Begins what is ended with the attack, as a user.
-    fn begin(&self, user: u32, program: &Path, arguments: &[&OsStr]) -> Result<Ended, Error> {
+    fn spawn(&self, user: u32, program: &Path, arguments: &[&OsStr]) -> Result<KilledChild, Error> {
         let mut command = Command::new(program);
         command
             .args(arguments)
             .uid(user)
             .gid(user)
             .process_group(0)
-            .current_dir(&self.strange);
+            .current_dir(&self.foreign_dir);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        Ok(Ended(command.spawn()?))
+        Ok(KilledChild(command.spawn()?))
     }
 
     /// Root's command, with a fresh cache, at most 4 GiB of memory and so many seconds.
@@ -249,7 +249,7 @@ impl Scene {
         let is_dead = status.signal().is_some()
             || status.code().is_some_and(|code| code == 124 || code >= 128);
         match is_dead || String::from_utf8_lossy(&output.stderr).contains("panicked") {
-            true => Err(said(command, &output).into()),
+            true => Err(output_text(command, &output).into()),
             false => Ok(output),
         }
     }
@@ -258,12 +258,12 @@ impl Scene {
         let output = self.survive(command)?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => Err(said(command, &output).into()),
+            false => Err(output_text(command, &output).into()),
         }
     }
 }
 
-fn said(command: &Command, output: &Output) -> String {
+fn output_text(command: &Command, output: &Output) -> String {
     let arguments = command.get_args().map(OsStr::to_string_lossy);
     let arguments = arguments.collect::<Vec<_>>().join(" ");
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -275,7 +275,7 @@ fn said(command: &Command, output: &Output) -> String {
     )
 }
 
-fn pid(ended: &Ended) -> String {
+fn pid(ended: &KilledChild) -> String {
     ended.0.id().to_string()
 }
 
@@ -309,14 +309,14 @@ fn changed_libraries(scene: &Scene, how: &str) -> Result<(), Error> {
     )?;
     let changes = scene.compile("changes.c", "changes", &["-ldl"])?;
     let victim = scene.compile("victim.c", "victim", &["-g"])?;
-    let victim = scene.begin(0, &victim, &[])?;
+    let victim = scene.spawn(0, &victim, &[])?;
     let arguments = [
         how.as_ref(),
-        scene.strange.as_os_str(),
+        scene.foreign_dir.as_os_str(),
         first.as_os_str(),
         second.as_os_str(),
     ];
-    let stranger = scene.begin(STRANGER, &changes, &arguments)?;
+    let stranger = scene.spawn(STRANGER, &changes, &arguments)?;
     let profile = scene.folder.join("profile");
     let mut record = scene.unspool(30);
     record
@@ -381,7 +381,7 @@ fn write_to(
     judge: &mut dyn FnMut(&Output) -> Result<(), String>,
 ) -> Result<(), Error> {
     let victim = scene.compile("victim.c", "victim", &["-g"])?;
-    let process = scene.begin(0, &victim, &[])?;
+    let process = scene.spawn(0, &victim, &[])?;
     let profile = scene.folder.join("recorded");
     scene.succeed(
         scene
@@ -401,7 +401,7 @@ fn write_to(
             };
         }
         let done = scene.survive(&mut command)?;
-        judge(&done).map_err(|wrong| format!("{wrong}: {}", said(&command, &done)))?;
+        judge(&done).map_err(|wrong| format!("{wrong}: {}", output_text(&command, &done)))?;
     }
     Ok(())
 }
@@ -438,12 +438,12 @@ fn link_in_sticky_folder(scene: &Scene) -> Result<(), Error> {
         ("folder", private.clone()),
     ];
     for (name, target) in &links {
-        let link = scene.sticky.join(name);
+        let link = scene.sticky_dir.join(name);
         symlink(target, &link)?;
         std::os::unix::fs::lchown(&link, Some(STRANGER), Some(STRANGER))?;
     }
     for output in ["file", "nothing", "folder/new", "folder/precious"] {
-        write_to(scene, &scene.sticky.join(output), &mut |done| {
+        write_to(scene, &scene.sticky_dir.join(output), &mut |done| {
             let names = fs::read_dir(&private)
                 .map(Iterator::count)
                 .unwrap_or_default();
@@ -463,7 +463,7 @@ fn file_in_sticky_folder(scene: &Scene) -> Result<(), Error> {
         SwitchedOff::new("protected_regular")?,
         SwitchedOff::new("protected_fifos")?,
     ];
-    let (file, fifo) = (scene.sticky.join("file"), scene.sticky.join("fifo"));
+    let (file, fifo) = (scene.sticky_dir.join("file"), scene.sticky_dir.join("fifo"));
     fs::write(&file, "strange")?;
     let made = Command::new("/usr/bin/mkfifo")
         .args(["-m", "666"])
@@ -482,7 +482,7 @@ fn file_in_sticky_folder(scene: &Scene) -> Result<(), Error> {
         OsStr::new("exec sleep 100 <>\"$0\""),
         fifo.as_os_str(),
     ];
-    let _reader = scene.begin(STRANGER, Path::new("/bin/sh"), &hold)?;
+    let _reader = scene.spawn(STRANGER, Path::new("/bin/sh"), &hold)?;
     thread::sleep(Duration::from_millis(100));
     for path in [&file, &fifo] {
         let before = fs::metadata(path)?;
@@ -561,7 +561,7 @@ fn special_files(scene: &Scene) -> Result<(), Error> {
             // 124: the first signal ended it.
             let is_waiting = code == Some(124) && input == fifo;
             if !(is_waiting || matches!(code, Some(0..=2))) {
-                return Err(said(&command, &output).into());
+                return Err(output_text(&command, &output).into());
             }
         }
     }
@@ -615,7 +615,7 @@ fn terminal_escapes(scene: &Scene) -> Result<(), Error> {
         }
     }
     fs::write(&program, bytes)?;
-    let process = scene.begin(STRANGER, &program, &[OsStr::from_bytes(b"\x1b[2J\nFORGED")])?;
+    let process = scene.spawn(STRANGER, &program, &[OsStr::from_bytes(b"\x1b[2J\nFORGED")])?;
     let profile = scene.folder.join("profile");
     let recorded = scene.survive(
         scene
@@ -706,12 +706,12 @@ fn poisoned_cache(scene: &Scene) -> Result<(), Error> {
         build("poisoned", "-DROOM=4000")?,
     );
     chown(&strange, Some(STRANGER), Some(STRANGER))?;
-    let plain = scene.begin(STRANGER, &strange, &[])?;
+    let plain = scene.spawn(STRANGER, &strange, &[])?;
     let unshare = crate::packages::path("/usr/bin/unshare")?;
     let script = "mount --bind \"$0\" \"$1\" && exec \"$1\"";
     let bind = ["-rm", "sh", "-c", script].map(OsStr::new);
     let bind = [&bind[..], &[strange.as_os_str(), honest.as_os_str()]].concat();
-    let _in_its_place = scene.begin(STRANGER, &unshare, &bind)?;
+    let _in_its_place = scene.spawn(STRANGER, &unshare, &bind)?;
     let profile = scene.folder.join("profile");
     let record = |seconds: &str| {
         let mut record = scene.unspool(30);
@@ -724,7 +724,7 @@ fn poisoned_cache(scene: &Scene) -> Result<(), Error> {
     record("1")?;
     scene.succeed(scene.unspool(10).args(["stack", &pid(&plain)]))?;
     for cache in ["cold", "warm"] {
-        let victim = scene.begin(0, &honest, &[])?;
+        let victim = scene.spawn(0, &honest, &[])?;
         record("2")?;
         let mut report = scene.unspool(30);
         report.arg("report").arg(&profile);

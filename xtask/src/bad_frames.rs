@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Error, capi, packages};
+use crate::{Error, packages, shared_objects};
 
 pub mod cases;
 
@@ -48,7 +48,7 @@ pub fn build(to: &Path, sources: &[&str], options: &[&str]) -> Result<(), Error>
 
 /// The program, at a fixed address.
 #[derive(Debug)]
-pub struct Program {
+pub struct BadFramesProgram {
     /// Where it is.
     pub path: PathBuf,
     symbols: BTreeMap<String, u64>,
@@ -56,24 +56,24 @@ pub struct Program {
 
 /// What became of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum BadWalkOutcome {
     /// It ended, and found all frames up to the bad one.
-    Kept,
+    AllFramesFound,
     /// It ended, and did not.
-    Lost,
+    FramesMissing,
     /// The process died of it.
-    Died,
+    Crashed,
     /// It took a second of processor time, which is endless.
     Endless,
 }
 
-impl Program {
+impl BadFramesProgram {
     /// Builds it.
     ///
     /// # Errors
     ///
     /// As [`build`]; `nm` is missing or fails.
-    pub fn build(path: PathBuf) -> Result<Program, Error> {
+    pub fn build(path: PathBuf) -> Result<BadFramesProgram, Error> {
         build(&path, &["main.c", "scenes.c", "lies.S"], &["-no-pie", "-g"])?;
         let output = Command::new(packages::path("/usr/bin/nm")?)
             .arg(&path)
@@ -85,7 +85,7 @@ impl Program {
             Some((name.to_owned(), u64::from_str_radix(address, 16).ok()?))
         });
         let symbols = symbols.collect();
-        Ok(Program { path, symbols })
+        Ok(BadFramesProgram { path, symbols })
     }
 
     /// The address of a symbol, or zero.
@@ -99,7 +99,7 @@ impl Program {
     /// # Errors
     ///
     /// The program cannot be run, or the library does not have the function.
-    pub fn walk(&self, case: &Case, walker: &Walker) -> Result<Outcome, Error> {
+    pub fn walk(&self, case: &Case, walker: &WalkFunction) -> Result<BadWalkOutcome, Error> {
         let output = Command::new(&self.path)
             .args([case.name, walker.function])
             .arg(&walker.library)
@@ -109,16 +109,16 @@ impl Program {
             (Some(code @ 97..=99), _) => {
                 return Err(format!("{}, {}: exit code {code}", walker.name, case.name).into());
             }
-            (_, Some(SIGXCPU | SIGKILL)) => return Ok(Outcome::Endless),
-            _ => return Ok(Outcome::Died),
+            (_, Some(SIGXCPU | SIGKILL)) => return Ok(BadWalkOutcome::Endless),
+            _ => return Ok(BadWalkOutcome::Crashed),
         }
         let text = String::from_utf8(output.stdout)?;
         let numbers = text.split_whitespace().skip(1);
         let found: Result<Vec<u64>, _> = numbers.map(|hex| u64::from_str_radix(hex, 16)).collect();
         let sound: Vec<u64> = case.sound().map(|name| self.symbol(name)).collect();
         match found?.windows(sound.len()).any(|window| window == sound) {
-            true => Ok(Outcome::Kept),
-            false => Ok(Outcome::Lost),
+            true => Ok(BadWalkOutcome::AllFramesFound),
+            false => Ok(BadWalkOutcome::FramesMissing),
         }
     }
 }
@@ -128,7 +128,7 @@ const SIGXCPU: i32 = 24;
 
 /// A function that walks the own stack.
 #[derive(Debug)]
-pub struct Walker {
+pub struct WalkFunction {
     /// What people call it.
     pub name: &'static str,
     /// One that the program knows.
@@ -169,8 +169,8 @@ const PEERS: [(&str, &str, &str); 6] = [
 
 /// Our functions, in a `libunwind.so.8` of ours.
 #[must_use]
-pub fn ours(library: &Path) -> [Walker; 3] {
-    ["unw_step", "unw_backtrace", "_Unwind_Backtrace"].map(|function| Walker {
+pub fn ours(library: &Path) -> [WalkFunction; 3] {
+    ["unw_step", "unw_backtrace", "_Unwind_Backtrace"].map(|function| WalkFunction {
         name: "unspool",
         function,
         library: library.to_owned(),
@@ -197,10 +197,10 @@ pub fn run(
     );
     let folder = std::path::absolute(target)?.join("bad-frames");
     fs::create_dir_all(&folder)?;
-    capi::build(&folder)?;
-    capi::build_own(&folder)?;
-    let program = Program::build(folder.join("scenes"))?;
-    let mut walkers = vec![Walker {
+    shared_objects::build(&folder)?;
+    shared_objects::build_unspool(&folder)?;
+    let program = BadFramesProgram::build(folder.join("scenes"))?;
+    let mut walkers = vec![WalkFunction {
         name: "unspool",
         function: "unspool_backtrace",
         library: folder.join("libunspool.so.0"),
@@ -213,7 +213,7 @@ pub fn run(
                 format!("{} is missing: install {name}'s package", library.display()).into(),
             );
         }
-        walkers.push(Walker {
+        walkers.push(WalkFunction {
             name,
             function,
             library,
@@ -229,28 +229,30 @@ pub fn run(
 }
 
 fn print_row(
-    program: &Program,
-    walker: &Walker,
+    program: &BadFramesProgram,
+    walker: &WalkFunction,
     is_all: bool,
     out: &mut impl Write,
 ) -> Result<(), Error> {
     let outcomes = cases::ALL.iter().map(|case| program.walk(case, walker));
-    let outcomes: Vec<Outcome> = outcomes.collect::<Result<_, _>>()?;
+    let outcomes: Vec<BadWalkOutcome> = outcomes.collect::<Result<_, _>>()?;
     let count = |of| outcomes.iter().filter(|outcome| **outcome == of).count();
     let [kept, lost, died, endless] = [
-        Outcome::Kept,
-        Outcome::Lost,
-        Outcome::Died,
-        Outcome::Endless,
+        BadWalkOutcome::AllFramesFound,
+        BadWalkOutcome::FramesMissing,
+        BadWalkOutcome::Crashed,
+        BadWalkOutcome::Endless,
     ]
     .map(count);
-    let Walker { name, function, .. } = walker;
+    let WalkFunction { name, function, .. } = walker;
     writeln!(
         out,
         "| {name} `{function}` | {kept} | {lost} | {died} | {endless} |"
     )?;
     let bad = cases::ALL.iter().zip(&outcomes);
-    for (case, outcome) in bad.filter(|(_, outcome)| is_all && **outcome != Outcome::Kept) {
+    for (case, outcome) in
+        bad.filter(|(_, outcome)| is_all && **outcome != BadWalkOutcome::AllFramesFound)
+    {
         writeln!(out, "    {}: {outcome:?}", case.name)?;
     }
     Ok(out.flush()?)

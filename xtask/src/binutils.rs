@@ -51,7 +51,7 @@ pub(crate) struct Binutils {
 
 impl Binutils {
     /// Fetches and builds what is not built yet.
-    pub(crate) fn built(
+    pub(crate) fn fetch_and_build(
         release: &Release,
         targets: &[(&str, &str)],
         out: &mut impl Write,
@@ -162,7 +162,7 @@ impl Binutils {
 
 /// What a test of binutils says of how its input is made, and of what is to come out.
 #[derive(Debug, Default)]
-pub(crate) struct Test {
+pub(crate) struct BinutilsTest {
     pub(crate) compiler: Vec<String>,
     pub(crate) assembler: Vec<String>,
     pub(crate) linker: Vec<String>,
@@ -173,9 +173,9 @@ pub(crate) struct Test {
     pub(crate) lines: String,
 }
 
-impl Test {
-    pub(crate) fn read(path: &Path) -> Result<Test, Error> {
-        let mut test = Test::default();
+impl BinutilsTest {
+    pub(crate) fn read(path: &Path) -> Result<BinutilsTest, Error> {
+        let mut test = BinutilsTest::default();
         let text = String::from_utf8_lossy(&fs::read(path)?).into_owned();
         let words = |text: &str| {
             text.split_whitespace()

@@ -10,7 +10,7 @@ use crate::{Error, packages};
 pub mod compare;
 mod stacks;
 
-pub use stacks::Stacks;
+pub use stacks::StackCounts;
 
 /// Where Debian has its libraries.
 pub const DEBIAN: &str = "/usr/lib/x86_64-linux-gnu";
@@ -21,7 +21,7 @@ const PROFILER: &str = "/usr/lib/x86_64-linux-gnu/libprofiler.so.0";
 const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4";
 const GLOG: &str = "/usr/include/glog/logging.h";
 
-/// A client at work on a program of `crates/capi/tests/programs`.
+/// A client at work on a program of `crates/libunwind-compat/tests/programs`.
 pub struct Client {
     /// What it is called.
     pub name: &'static str,
@@ -31,20 +31,20 @@ pub struct Client {
     /// The program's source.
     source: &'static str,
     needs: &'static str,
-    command: fn(&Work<'_>) -> Command,
+    command: fn(&ClientJob<'_>) -> Command,
     /// Reads what the program has printed and what the client has written.
-    read: fn(&str, &Path, &Output) -> Result<Stacks, Error>,
+    read: fn(&str, &Path, &Output) -> Result<StackCounts, Error>,
 }
 
 /// What a client is to do.
-struct Work<'w> {
+struct ClientJob<'w> {
     program: &'w Path,
     rounds: u32,
     /// Where it writes.
     out: &'w Path,
 }
 
-impl Work<'_> {
+impl ClientJob<'_> {
     fn command(&self) -> Command {
         let mut command = Command::new(self.program);
         command.arg(self.rounds.to_string());
@@ -83,7 +83,7 @@ pub const ALL: &[Client] = &[
                 .arg(work.rounds.to_string());
             command
         },
-        read: |_, out, _| Ok(Stacks::of_strace(&fs::read_to_string(out)?)),
+        read: |_, out, _| Ok(StackCounts::of_strace(&fs::read_to_string(out)?)),
     },
     Client {
         name: "heaptrack",
@@ -91,7 +91,7 @@ pub const ALL: &[Client] = &[
         source: "clients.cc",
         needs: HEAPTRACK,
         command: |work| work.preloaded(HEAPTRACK, "DUMP_HEAPTRACK_OUTPUT"),
-        read: |maps, out, _| Stacks::of_heaptrack(maps, &fs::read_to_string(out)?),
+        read: |maps, out, _| StackCounts::of_heaptrack(maps, &fs::read_to_string(out)?),
     },
     Client {
         name: "gperftools, CPU",
@@ -104,7 +104,7 @@ pub const ALL: &[Client] = &[
             command.env("CPUPROFILE_FREQUENCY", "1");
             command
         },
-        read: |maps, out, _| Stacks::of_cpu_profile(maps, &fs::read(out)?),
+        read: |maps, out, _| StackCounts::of_cpu_profile(maps, &fs::read(out)?),
     },
     Client {
         name: "gperftools, heap",
@@ -124,7 +124,7 @@ pub const ALL: &[Client] = &[
             let profile = PathBuf::from(format!("{}.0001.heap", out.display()));
             let text = fs::read_to_string(&profile)?;
             fs::remove_file(profile)?;
-            Stacks::of_heap_profile(maps, &text)
+            StackCounts::of_heap_profile(maps, &text)
         },
     },
     Client {
@@ -133,7 +133,9 @@ pub const ALL: &[Client] = &[
         source: "glog.cc",
         needs: GLOG,
         command: |work| glog(work, "log"),
-        read: |maps, _, output| Stacks::of_glog(maps, &String::from_utf8(output.stderr.clone())?),
+        read: |maps, _, output| {
+            StackCounts::of_glog(maps, &String::from_utf8(output.stderr.clone())?)
+        },
     },
     Client {
         name: "glog, a signal",
@@ -141,11 +143,13 @@ pub const ALL: &[Client] = &[
         source: "glog.cc",
         needs: GLOG,
         command: |work| glog(work, "signal"),
-        read: |maps, _, output| Stacks::of_glog(maps, &String::from_utf8(output.stderr.clone())?),
+        read: |maps, _, output| {
+            StackCounts::of_glog(maps, &String::from_utf8(output.stderr.clone())?)
+        },
     },
 ];
 
-fn glog(work: &Work<'_>, way: &str) -> Command {
+fn glog(work: &ClientJob<'_>, way: &str) -> Command {
     let mut command = Command::new(work.program);
     command.arg(way);
     command
@@ -159,7 +163,8 @@ impl Client {
     /// It does not compile, or a package is missing.
     pub fn program(&self, folder: &Path) -> Result<PathBuf, Error> {
         packages::path(self.needs)?;
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/capi/tests/programs");
+        let sources =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/libunwind-compat/tests/programs");
         let program = folder.join(self.source.trim_end_matches(".cc"));
         let mut compiler = Command::new(packages::path("/usr/bin/g++")?);
         compiler
@@ -179,7 +184,12 @@ impl Client {
     /// # Errors
     ///
     /// It cannot be run, or what it reports is not understood.
-    pub fn stacks(&self, program: &Path, libraries: &Path, rounds: u32) -> Result<Stacks, Error> {
+    pub fn stacks(
+        &self,
+        program: &Path,
+        libraries: &Path,
+        rounds: u32,
+    ) -> Result<StackCounts, Error> {
         let out = program.with_extension(format!("out-{}", std::process::id()));
         let mut command = self.command(program, libraries, rounds, &out);
         let output = command.output()?;
@@ -193,7 +203,7 @@ impl Client {
 
     /// The command that does so.
     fn command(&self, program: &Path, libraries: &Path, rounds: u32, out: &Path) -> Command {
-        let mut command = (self.command)(&Work {
+        let mut command = (self.command)(&ClientJob {
             program,
             rounds,
             out,

@@ -17,7 +17,7 @@ pub mod proof;
 pub mod table;
 
 use pair::Pair;
-use peers::Tools;
+use peers::PeerTools;
 
 /// What `cargo xtask corpus --help` prints.
 pub const HELP: &str = "\
@@ -38,7 +38,7 @@ Exit status: 0 if all is so, 1 if not, 2 if it could not run.
 
 /// What is to be done.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Task {
+enum CorpusTask {
     #[default]
     Prove,
     Write,
@@ -47,20 +47,20 @@ enum Task {
 
 /// What `cargo xtask corpus` was asked for.
 #[derive(Debug, Default)]
-pub struct Options {
+pub struct CorpusOptions {
     only: String,
-    task: Task,
-    tools: Tools,
+    task: CorpusTask,
+    tools: PeerTools,
 }
 
-impl Options {
+impl CorpusOptions {
     /// Reads the arguments.
     ///
     /// # Errors
     ///
     /// An argument is unknown, or its value is missing.
     pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, Error> {
-        let mut options = Options::default();
+        let mut options = CorpusOptions::default();
         while let Some(arg) = args.next() {
             let mut value = || -> Result<String, Error> {
                 let value = args.next().and_then(|value| value.into_string().ok());
@@ -68,8 +68,8 @@ impl Options {
             };
             match arg.to_str() {
                 Some("--only") => options.only = value()?,
-                Some("--write") => options.task = Task::Write,
-                Some("--peers") => options.task = Task::Peers,
+                Some("--write") => options.task = CorpusTask::Write,
+                Some("--peers") => options.task = CorpusTask::Peers,
                 Some("--llvm-mc") => options.tools.llvm_mc = value()?,
                 Some("--llvm-dwarfdump") => options.tools.llvm_dwarfdump = value()?,
                 Some("--as") => options.tools.gas = value()?,
@@ -85,9 +85,9 @@ impl Options {
 /// # Errors
 ///
 /// A package is missing, or a program fails.
-pub fn run(options: &Options, out: &mut impl Write) -> Result<bool, Error> {
+pub fn run(options: &CorpusOptions, out: &mut impl Write) -> Result<bool, Error> {
     let mut pairs = pair::all()?;
-    if options.task == Task::Write {
+    if options.task == CorpusTask::Write {
         table::write(&pairs)?;
         return Ok(true);
     }
@@ -95,7 +95,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<bool, Error> {
     let folder = std::env::temp_dir().join(format!("unspool-corpus-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let done = match options.task {
-        Task::Peers => peers::report(&pairs, &options.tools, &folder, out).map(|()| true),
+        CorpusTask::Peers => peers::report(&pairs, &options.tools, &folder, out).map(|()| true),
         _ => prove(&pairs, &folder, out),
     };
     fs::remove_dir_all(folder)?;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use object::{Object as _, ObjectSection as _};
-use unspool_ctf::{Agreement, ElfContext, Gcc, Graph, Kind, Quirk, Section};
+use unspool_c_types::{Agreement, CtfSection, ElfContext, Gcc, Graph, Quirk, TypeKind};
 
 use crate::{Error, debian};
 
@@ -33,12 +33,12 @@ name contains TEXT. --unspool names the binary; without it one is built, optimis
 ";
 
 /// Differences that are told one by one, of each program.
-const MOST_SAID: usize = 20;
+const MAX_DIFFERENCES_PRINTED: usize = 20;
 /// What sources are built with.
 const FLAGS: &str = "-O2 -g -gctf";
 
 /// A program to be built.
-struct Program {
+struct CtfProgram {
     /// Debian's source package, and the release that has the version.
     package: &'static str,
     release: &'static str,
@@ -50,15 +50,15 @@ struct Program {
     link: &'static str,
 }
 
-const PROGRAMS: &[Program] = &[
-    Program {
+const PROGRAMS: &[CtfProgram] = &[
+    CtfProgram {
         package: "zlib",
         release: "bookworm",
         build: "CFLAGS=\"$FLAGS -fPIC\" ./configure && make libz.so.1.2.13",
         folder: ".",
         link: "gcc -shared -Wl,-soname,libz.so.1,--version-script,zlib.map *.lo -lc",
     },
-    Program {
+    CtfProgram {
         package: "lua5.4",
         release: "trixie",
         build: "cd src && echo '#define DEB_HOST_MULTIARCH \"\"' > lua5.4-deb-multiarch.h && \
@@ -66,14 +66,14 @@ const PROGRAMS: &[Program] = &[
         folder: ".",
         link: "gcc src/*.o -lm -Wl,-E",
     },
-    Program {
+    CtfProgram {
         package: "libzstd",
         release: "trixie",
         build: "make -C programs zstd CFLAGS=\"$FLAGS\" HAVE_LZMA=0 HAVE_LZ4=0",
         folder: ".",
         link: "gcc programs/obj/*/*.o -lz -lpthread",
     },
-    Program {
+    CtfProgram {
         package: "sqlite3",
         release: "trixie",
         build: "./configure --disable-tcl CFLAGS=\"$FLAGS\" && make sqlite3.c shell.c && \
@@ -81,14 +81,14 @@ const PROGRAMS: &[Program] = &[
         folder: ".",
         link: "gcc sqlite3.o shell.o -lm",
     },
-    Program {
+    CtfProgram {
         package: "coreutils",
         release: "trixie",
         build: "FORCE_UNSAFE_CONFIGURE=1 ./configure --enable-single-binary=symlinks --disable-nls --with-openssl=no --without-libgmp --without-selinux CFLAGS=\"$FLAGS\" && make",
         folder: ".",
         link: "gcc src/coreutils-coreutils.o -Wl,--start-group src/lib*.a lib/libcoreutils.a -Wl,--end-group",
     },
-    Program {
+    CtfProgram {
         package: "emacs",
         release: "bookworm",
         build: "./autogen.sh autoconf && ./configure --without-all --without-x --without-libgmp --with-dumping=none CFLAGS=\"$FLAGS\" && \
@@ -96,7 +96,7 @@ const PROGRAMS: &[Program] = &[
         folder: "src",
         link: "gcc [a-z]*.o ../lib/libgnu.a -ltinfo -lanl -lm",
     },
-    Program {
+    CtfProgram {
         package: "binutils",
         release: "trixie",
         build: "mkdir -p b && cd b && ../configure --disable-gdb --disable-gdbserver --disable-sim --disable-gprofng \
@@ -139,7 +139,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Re
     {
         let source = source(&folder, program)?;
         let place = source.join(program.folder);
-        let row = Row::of(&place, program, &unspool)?;
+        let row = CtfRow::measure(&place, program, &unspool)?;
         is_good &= row.different == 0 && row.changed == 0 && row.same <= row.ld;
         is_good &= row.dwarf.different.is_empty();
         writeln!(
@@ -159,7 +159,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Re
             row.changed,
             row.named
         )?;
-        for what in row.dwarf.different.iter().take(MOST_SAID) {
+        for what in row.dwarf.different.iter().take(MAX_DIFFERENCES_PRINTED) {
             writeln!(out, "  not as gcc says it: {what}")?;
         }
         writeln!(
@@ -196,7 +196,7 @@ pub(crate) fn release_binary() -> Result<PathBuf, Error> {
 }
 
 /// What is printed of a program.
-struct Row {
+struct CtfRow {
     objects: usize,
     types: u64,
     ld: u64,
@@ -209,14 +209,14 @@ struct Row {
     named: usize,
     changed: usize,
     /// What `from-dwarf` makes of the objects, beside their CTF.
-    dwarf: dwarf::Comparison,
+    dwarf: dwarf::DwarfComparison,
     dwarf_size: u64,
     /// The bytes of BTF of the linked program: ours, and pahole's.
     btf: (u64, u64),
 }
 
-impl Row {
-    fn of(place: &Path, program: &Program, unspool: &str) -> Result<Row, Error> {
+impl CtfRow {
+    fn measure(place: &Path, program: &CtfProgram, unspool: &str) -> Result<CtfRow, Error> {
         let trace = shell(place, &format!("{} -o ctf-ld -Wl,-t,-t", program.link))?;
         let objects = objects(place, &trace)?;
         let list = objects.join(" ");
@@ -263,7 +263,7 @@ impl Row {
             place,
             "gcc -shared -Wl,-z,notext,--unresolved-symbols=ignore-all,--allow-multiple-definition ctf-bare/*.o -o ctf-bare/out",
         )?;
-        Ok(Row {
+        Ok(CtfRow {
             objects: objects.len(),
             types,
             ld: size(place, "ctf-ld")?,
@@ -312,7 +312,7 @@ fn meaning(place: &Path, objects: &[String]) -> Result<(usize, usize), Error> {
         ..ElfContext::default()
     };
     let linked = fs::read(place.join("ctf-out"))?;
-    let linked = Section::open(&linked, elf)?;
+    let linked = CtfSection::open(&linked, elf)?;
     let parents = linked.parents();
     let children = linked.children(&parents).collect::<Result<Vec<_>, _>>()?;
     let (mut named, mut changed) = (0, 0);
@@ -322,14 +322,14 @@ fn meaning(place: &Path, objects: &[String]) -> Result<(usize, usize), Error> {
             &format!("objcopy --dump-section .ctf=ctf-part {object} /dev/null"),
         )?;
         let bytes = fs::read(place.join("ctf-part"))?;
-        let section = Section::open(&bytes, elf)?;
+        let section = CtfSection::open(&bytes, elf)?;
         for unit in section.parents() {
             let graph = &unit.reading.graph;
             let own = children
                 .iter()
                 .filter(|child| child.reading.graph.unit == graph.unit);
             let views = own.chain(&parents);
-            let graph = as_meant(&place.join(object), graph)?;
+            let graph = with_declared_arrays(&place.join(object), graph)?;
             let compared = views.map(|view| compare_unit(&graph, &view.reading.graph));
             let best = compared.min_by_key(|(_, changed)| *changed);
             let (all, other) = best.ok_or("nothing was linked")?;
@@ -340,16 +340,19 @@ fn meaning(place: &Path, objects: &[String]) -> Result<(usize, usize), Error> {
 }
 
 /// What the types of an object file mean: arrays of arrays are the wrong way round in what some gccs store.
-pub(crate) fn as_meant<'g>(object: &Path, graph: &Graph<'g>) -> Result<Graph<'g>, Error> {
+pub(crate) fn with_declared_arrays<'g>(
+    object: &Path,
+    graph: &Graph<'g>,
+) -> Result<Graph<'g>, Error> {
     let bytes = fs::read(object)?;
     let file = object::File::parse(&*bytes)?;
     let comment = file.section_by_name(".comment");
     let comment = comment.map_or(Ok(&[][..]), |section| section.data())?;
     let comment = String::from_utf8_lossy(comment);
-    let mut gccs = comment.split('\0').filter_map(Gcc::of_comment);
+    let mut gccs = comment.split('\0').filter_map(Gcc::from_comment);
     Ok(
         match gccs.any(|gcc| gcc.quirk() == Some(Quirk::ReversedArrays)) {
-            true => graph.with_arrays_turned(),
+            true => graph.with_reversed_arrays(),
             false => graph.clone(),
         },
     )
@@ -370,8 +373,8 @@ pub(crate) fn compare_unit(graph: &Graph<'_>, view: &Graph<'_>) -> (usize, usize
             .named(&ty.name)
             .filter(|(_, other)| other.name_space() == Some(space));
         let is_same = found.next().is_some_and(|(other, found)| {
-            let is_lost =
-                matches!(found.kind, Kind::Forward(_)) && !matches!(ty.kind, Kind::Forward(_));
+            let is_lost = matches!(found.kind, TypeKind::Forward(_))
+                && !matches!(ty.kind, TypeKind::Forward(_));
             !is_lost && graph.agrees(id, view, other, Agreement::Same).is_ok()
         });
         changed += usize::from(!is_same);
@@ -391,7 +394,7 @@ fn size(place: &Path, file: &str) -> Result<u64, Error> {
 }
 
 /// The source of a program, built.
-fn source(folder: &Path, program: &Program) -> Result<PathBuf, Error> {
+fn source(folder: &Path, program: &CtfProgram) -> Result<PathBuf, Error> {
     let source = folder.join(program.package);
     if source.join("ctf-built").exists() {
         return Ok(source);

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use object::{Object, ObjectSection};
-use unspool_ctf::{ElfContext, ElfStrings, Section};
+use unspool_c_types::{CtfSection, ElfContext, ElfStrings};
 
-use crate::binutils::{Binutils, TARGETS, Test, V2_47, files, stem};
-use crate::ctf_compare::{as_meant, compare_unit, release_binary};
+use crate::binutils::{Binutils, BinutilsTest, TARGETS, V2_47, files, stem};
+use crate::ctf_compare::{compare_unit, release_binary, with_declared_arrays};
 use crate::expected::difference;
 use crate::{Error, debian};
 
@@ -28,7 +28,7 @@ Tests that cannot be held are listed with the reason. --unspool names the binary
 ";
 
 /// Tests whose answers are others where we link on purpose otherwise than ld.
-const OTHERWISE: [(&str, &str); 5] = [
+const EXPECTED_DIFFERENCES: [(&str, &str); 5] = [
     (
         "libctf-lookup/ambiguous-struct",
         "of structures that units disagree on ld shares a forward, and we the one that most units have",
@@ -58,8 +58,8 @@ pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Re
         (Some(option), Some(path)) if option == "--unspool" => std::path::absolute(path)?,
         _ => return Err(HELP.into()),
     };
-    let tools = Binutils::built(&V2_47, &TARGETS[..1], out)?;
-    let mut suite = Suite {
+    let tools = Binutils::fetch_and_build(&V2_47, &TARGETS[..1], out)?;
+    let mut suite = CtfSuite {
         work: tools.work("ctf-suite")?,
         tools,
         unspool,
@@ -82,7 +82,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Re
     Ok(suite.failed.is_empty() && !suite.tallies.is_empty())
 }
 
-struct Suite {
+struct CtfSuite {
     work: PathBuf,
     tools: Binutils,
     unspool: PathBuf,
@@ -93,12 +93,12 @@ struct Suite {
     left: Vec<String>,
 }
 
-impl Suite {
+impl CtfSuite {
     /// The tests of ld.
     fn linker(&mut self) -> Result<(), Error> {
         let folder = self.tools.source.join("ld/testsuite/ld-ctf");
         for path in files(&folder, "d")? {
-            let test = Test::read(&path)?;
+            let test = BinutilsTest::read(&path)?;
             let name = format!("ld-ctf/{}", stem(&path));
             let objects = self.objects(&folder, &test.sources, &test.compiler)?;
             if test.has_warning {
@@ -151,13 +151,13 @@ impl Suite {
 
     /// The first unit that has not the types in `ours` that it had in its object file.
     fn meaning(&self, objects: &[String]) -> Result<Option<String>, Error> {
-        let linked = Types::of(&self.work.join("ours"))?;
+        let linked = FileTypes::read(&self.work.join("ours"))?;
         let linked = linked.section()?;
         let views = linked.units()?;
         for object in objects {
-            let unit = Types::of(&self.work.join(object))?;
+            let unit = FileTypes::read(&self.work.join(object))?;
             for unit in unit.section()?.units()? {
-                let graph = as_meant(&self.work.join(object), &unit.reading.graph)?;
+                let graph = with_declared_arrays(&self.work.join(object), &unit.reading.graph)?;
                 let own = |name: &Option<_>| *name == graph.unit || name.is_none();
                 let views = views.iter().map(|view| &view.reading.graph);
                 let views = views.filter(|view| own(&view.unit) || view.parent().is_none());
@@ -216,7 +216,9 @@ impl Suite {
         let mut objcopy = self.tool("objcopy");
         debian::run(objcopy.args(["--update-section", ".ctf=out.ctf", file]))?;
         let ours = self.answer(query, file, &objects)?;
-        let otherwise = OTHERWISE.iter().find(|(other, _)| *other == name);
+        let otherwise = EXPECTED_DIFFERENCES
+            .iter()
+            .find(|(other, _)| *other == name);
         match (ours, theirs, otherwise) {
             (Some(_), None, Some((_, reason))) => self.left.push(format!("{name}: {reason}")),
             (Some(why), Some(_), _) => self.left.push(format!(
@@ -329,14 +331,14 @@ fn text(output: &Output) -> String {
 }
 
 /// The types in a file of this machine.
-struct Types {
+struct FileTypes {
     ctf: Vec<u8>,
     dynstr: Vec<u8>,
     dynsym: Vec<u8>,
 }
 
-impl Types {
-    fn of(path: &Path) -> Result<Types, Error> {
+impl FileTypes {
+    fn read(path: &Path) -> Result<FileTypes, Error> {
         let bytes = fs::read(path)?;
         let file = object::File::parse(&*bytes)?;
         let part = |name| -> Result<Vec<u8>, Error> {
@@ -345,14 +347,14 @@ impl Types {
                 .map_or(Ok(&[][..]), |section| section.data())?
                 .to_vec())
         };
-        Ok(Types {
+        Ok(FileTypes {
             ctf: part(".ctf")?,
             dynstr: part(".dynstr")?,
             dynsym: part(".dynsym")?,
         })
     }
 
-    fn section(&self) -> Result<Section<'_>, Error> {
+    fn section(&self) -> Result<CtfSection<'_>, Error> {
         let elf = ElfContext {
             strings: ElfStrings {
                 dynstr: &self.dynstr,
@@ -362,7 +364,7 @@ impl Types {
             is_64: true,
             ..ElfContext::default()
         };
-        Ok(Section::open(&self.ctf, elf)?)
+        Ok(CtfSection::open(&self.ctf, elf)?)
     }
 }
 

@@ -12,7 +12,7 @@ use unspool_demangle::{demangle, has_foreign_parameter};
 
 use crate::Error;
 use crate::packages;
-use crate::sweep::{DEFAULT, find};
+use crate::readelf_all::{SYSTEM_FOLDERS, find};
 
 /// What `--help` prints.
 pub const HELP: &str = "\
@@ -24,7 +24,7 @@ the N shortest of each kind (default: 5).
 ";
 
 /// What to compare.
-struct Options {
+struct DemangleOptions {
     names: Option<PathBuf>,
     printed: usize,
     paths: Vec<PathBuf>,
@@ -32,7 +32,7 @@ struct Options {
 
 /// How two readable names of one symbol differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum NameDifference {
     Same,
     OnlyOurs,
     OnlyTheirs,
@@ -41,26 +41,26 @@ enum Kind {
     Other,
 }
 
-impl Kind {
+impl NameDifference {
     fn text(self) -> &'static str {
         match self {
-            Kind::Same => "are the same",
-            Kind::OnlyOurs => "c++filt leaves mangled",
-            Kind::OnlyTheirs => "we leave mangled",
-            Kind::ForeignParameter => {
+            NameDifference::Same => "are the same",
+            NameDifference::OnlyOurs => "c++filt leaves mangled",
+            NameDifference::OnlyTheirs => "we leave mangled",
+            NameDifference::ForeignParameter => {
                 "differ, and have a substitution for another template's parameter, which c++filt takes for its own"
             }
-            Kind::Suffix => {
+            NameDifference::Suffix => {
                 "differ, and are parts of a thing in Rust, whose suffixes c++filt leaves out"
             }
-            Kind::Other => "differ otherwise",
+            NameDifference::Other => "differ otherwise",
         }
     }
 }
 
-impl Options {
-    fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Options, Error> {
-        let mut options = Options {
+impl DemangleOptions {
+    fn parse(mut args: impl Iterator<Item = OsString>) -> Result<DemangleOptions, Error> {
+        let mut options = DemangleOptions {
             names: None,
             printed: 5,
             paths: Vec::new(),
@@ -77,7 +77,7 @@ impl Options {
             }
         }
         if options.paths.is_empty() {
-            options.paths = DEFAULT.iter().map(PathBuf::from).collect();
+            options.paths = SYSTEM_FOLDERS.iter().map(PathBuf::from).collect();
         }
         Ok(options)
     }
@@ -90,7 +90,7 @@ impl Options {
 ///
 /// `c++filt` cannot be run, or the file of names not be read.
 pub fn run(args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Result<bool, Error> {
-    let options = Options::parse(args)?;
+    let options = DemangleOptions::parse(args)?;
     let names: Vec<String> = match &options.names {
         Some(file) => fs::read_to_string(file)?
             .lines()
@@ -98,8 +98,8 @@ pub fn run(args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Result
             .collect(),
         None => symbols(&options.paths).into_iter().collect(),
     };
-    let theirs = by_cxxfilt(&names)?;
-    let mut kinds: BTreeMap<Kind, Vec<(&str, String, &str)>> = BTreeMap::new();
+    let theirs = cxxfilt(&names)?;
+    let mut kinds: BTreeMap<NameDifference, Vec<(&str, String, &str)>> = BTreeMap::new();
     for (name, theirs) in names.iter().zip(&theirs) {
         let ours = demangle(name).into_owned();
         let kind = kind(name, &ours, theirs);
@@ -109,7 +109,7 @@ pub fn run(args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Result
     for (kind, mut all) in kinds.clone() {
         writeln!(out, "{:9} {}", all.len(), kind.text())?;
         all.sort_by_key(|(name, ..)| name.len());
-        let shown = all.iter().filter(|_| kind != Kind::Same);
+        let shown = all.iter().filter(|_| kind != NameDifference::Same);
         for (name, ours, theirs) in shown.take(options.printed) {
             writeln!(
                 out,
@@ -117,24 +117,24 @@ pub fn run(args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Result
             )?;
         }
     }
-    Ok(![Kind::OnlyTheirs, Kind::Other]
+    Ok(![NameDifference::OnlyTheirs, NameDifference::Other]
         .iter()
         .any(|kind| kinds.contains_key(kind)))
 }
 
-fn kind(name: &str, ours: &str, theirs: &str) -> Kind {
+fn kind(name: &str, ours: &str, theirs: &str) -> NameDifference {
     if ours == theirs {
-        Kind::Same
+        NameDifference::Same
     } else if theirs == name {
-        Kind::OnlyOurs
+        NameDifference::OnlyOurs
     } else if ours == name {
-        Kind::OnlyTheirs
+        NameDifference::OnlyTheirs
     } else if has_foreign_parameter(name) {
-        Kind::ForeignParameter
+        NameDifference::ForeignParameter
     } else if is_suffixed(ours, theirs) {
-        Kind::Suffix
+        NameDifference::Suffix
     } else {
-        Kind::Other
+        NameDifference::Other
     }
 }
 
@@ -167,7 +167,7 @@ fn symbols(paths: &[PathBuf]) -> BTreeSet<String> {
 /// # Errors
 ///
 /// `c++filt` cannot be run, or does not print a line for each name.
-pub fn by_cxxfilt(names: &[String]) -> Result<Vec<String>, Error> {
+pub fn cxxfilt(names: &[String]) -> Result<Vec<String>, Error> {
     let mut child = Command::new(packages::path("/usr/bin/c++filt")?)
         .arg("-i")
         .stdin(Stdio::piped())

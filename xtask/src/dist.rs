@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::debian::run as run_command;
-use crate::{Error, capi, packages};
+use crate::{Error, packages, shared_objects};
 use third_party::Closure;
 
 /// What `cargo xtask dist --help` says.
@@ -202,7 +202,7 @@ impl Release {
     /// The shared objects and headers, as `cargo xtask capi` has them, with those of libunwind's names apart.
     fn libraries(&self) -> Result<PathBuf, Error> {
         let folder = self.empty(&format!("libunspool-{VERSION}-x86_64-linux-gnu"))?;
-        let build = capi::Build {
+        let build = shared_objects::Build {
             options: self.glibc.cc_options(),
             environment: self.environment(&[])?,
         };
@@ -223,7 +223,7 @@ impl Release {
                 run_command(command.arg(&path))?;
             }
         }
-        self.documents(&capi::crates(), &folder.join("doc"))?;
+        self.documents(&shared_objects::crates(), &folder.join("doc"))?;
         Ok(folder)
     }
 

@@ -9,20 +9,20 @@ use object::read::archive::ArchiveFile;
 use object::{Architecture, RelocationFlags, RelocationKind, RelocationTarget};
 use object::{Object, ObjectSection, ObjectSymbol};
 use unspool_cfi::{Section, SectionKind};
-use unspool_ir::arch::Word;
-use unspool_ir::{Abi, Arch, Endian, Vaddr};
+use unspool_rows::arch::AddressSize;
+use unspool_rows::{Abi, Arch, Endian, Vaddr};
 
 use crate::Error;
 
 /// An ELF file, or a member of an archive that is one.
 #[derive(Debug)]
-pub struct Unit<'a> {
+pub struct CfiFile<'a> {
     /// The member's name; `None` for a file of its own.
     pub member: Option<String>,
     /// The architecture and byte order.
     pub abi: Abi,
     /// `.eh_frame` and `.debug_frame` sections that have bytes, in the order of their headers.
-    pub frames: Vec<Frame<'a>>,
+    pub sections: Vec<CfiSection<'a>>,
     /// `.eh_frame_hdr`, and its address.
     pub hdr: Option<(Cow<'a, [u8]>, Vaddr)>,
     /// The address of `.text`.
@@ -33,7 +33,7 @@ pub struct Unit<'a> {
 
 /// A section with call frame information.
 #[derive(Debug)]
-pub struct Frame<'a> {
+pub struct CfiSection<'a> {
     /// The format, by its name.
     pub kind: SectionKind,
     /// The bytes: decompressed, and relocated in a relocatable file.
@@ -42,10 +42,10 @@ pub struct Frame<'a> {
     pub address: Vaddr,
 }
 
-impl Unit<'_> {
-    /// One of [`Unit::frames`], as our reader takes it.
+impl CfiFile<'_> {
+    /// One of [`CfiFile::frames`], as our reader takes it.
     #[must_use]
-    pub fn section<'s>(&self, frame: &'s Frame<'_>) -> Section<'s> {
+    pub fn section<'s>(&self, frame: &'s CfiSection<'_>) -> Section<'s> {
         Section {
             kind: frame.kind,
             data: &frame.data,
@@ -76,7 +76,7 @@ fn is_archive(head: &[u8]) -> bool {
 /// # Errors
 ///
 /// It is neither, or a header is damaged. A member that is no ELF file is left out.
-pub fn units(data: &[u8]) -> Result<Vec<Unit<'_>>, Error> {
+pub fn units(data: &[u8]) -> Result<Vec<CfiFile<'_>>, Error> {
     if !is_archive(data) {
         return Ok(vec![unit(data, None)?]);
     }
@@ -92,7 +92,7 @@ pub fn units(data: &[u8]) -> Result<Vec<Unit<'_>>, Error> {
     Ok(units)
 }
 
-fn unit(data: &[u8], member: Option<String>) -> Result<Unit<'_>, Error> {
+fn unit(data: &[u8], member: Option<String>) -> Result<CfiFile<'_>, Error> {
     let file = object::File::parse(data)?;
     let address_of = |name: &str| {
         let section = file.section_by_name(name);
@@ -117,17 +117,17 @@ fn unit(data: &[u8], member: Option<String>) -> Result<Unit<'_>, Error> {
             hdr = Some((section.uncompressed_data()?, address));
         }
         if let Some(kind) = kind {
-            frames.push(Frame {
+            frames.push(CfiSection {
                 kind,
                 data: contents(&file, &section)?,
                 address,
             });
         }
     }
-    Ok(Unit {
+    Ok(CfiFile {
         member,
         abi: abi(data, &file)?,
-        frames,
+        sections: frames,
         hdr,
         text_base: address_of(".text"),
         data_base: address_of(".got"),
@@ -138,8 +138,8 @@ fn abi(data: &[u8], file: &object::File<'_>) -> Result<Abi, Error> {
     let machine = data.get(18..20).and_then(|bytes| bytes.try_into().ok());
     let machine: [u8; 2] = machine.ok_or("ELF header is cut short")?;
     let word = match file.is_64() {
-        true => Word::W64,
-        false => Word::W32,
+        true => AddressSize::W64,
+        false => AddressSize::W32,
     };
     let (endian, machine) = match file.is_little_endian() {
         true => (Endian::Little, u16::from_le_bytes(machine)),

@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
 use xtask::{
-    Error, attack, bad_frames, bench_peers, capi, corpus, ctf_compare, ctf_suite, demangle, dist,
-    outline, packages, script_compare, sframe_suite, sweep, tidy,
+    Error, attack, bad_frames, bench_peers, corpus, ctf_compare, ctf_suite, demangle, dist,
+    outline, packages, readelf_all, script_compare, sframe_suite, shared_objects, tidy,
 };
 
 const USAGE: &str = "\
@@ -83,8 +83,8 @@ fn run() -> Result<ExitCode, Error> {
             run_tests(args)?
         }
         Some("sweep") => {
-            let options = sweep::Options::parse(args)?;
-            sweep::sweep(&options, &mut io::stdout().lock())?
+            let options = readelf_all::ReadelfCompareOptions::parse(args)?;
+            readelf_all::compare_all(&options, &mut io::stdout().lock())?
         }
         Some("tidy") => tidy::run(&mut io::stdout().lock())?,
         Some("attack") => {
@@ -94,7 +94,7 @@ fn run() -> Result<ExitCode, Error> {
                 return Ok(ExitCode::SUCCESS);
             }
             packages::setup(&mut io::stdout().lock())?;
-            let options = attack::Options::parse(args.into_iter())?;
+            let options = attack::AttackOptions::parse(args.into_iter())?;
             attack::run(&options, &mut io::stdout().lock())?
         }
         Some("bench-peers") => {
@@ -111,7 +111,10 @@ fn run() -> Result<ExitCode, Error> {
             effects(args)?
         }
         Some("capi") => {
-            capi::run(&capi::Options::parse(args)?, &mut io::stdout().lock())?;
+            shared_objects::run(
+                &shared_objects::SharedObjectOptions::parse(args)?,
+                &mut io::stdout().lock(),
+            )?;
             true
         }
         Some("dist") => {
@@ -132,7 +135,7 @@ fn run() -> Result<ExitCode, Error> {
             }
             packages::setup(&mut io::stdout().lock())?;
             clients::run(
-                &clients::Options::parse(args.into_iter())?,
+                &clients::ClientOptions::parse(args.into_iter())?,
                 &mut io::stdout().lock(),
             )?
         }
@@ -143,7 +146,7 @@ fn run() -> Result<ExitCode, Error> {
                 return Ok(ExitCode::SUCCESS);
             }
             packages::setup(&mut io::stdout().lock())?;
-            let options = script_compare::Options::parse(args.into_iter())?;
+            let options = script_compare::ScriptCompareOptions::parse(args.into_iter())?;
             script_compare::run(&options, &mut io::stdout().lock())?
         }
         Some("sframe-suite") => {
@@ -152,7 +155,7 @@ fn run() -> Result<ExitCode, Error> {
                 io::stdout().write_all(sframe_suite::HELP.as_bytes())?;
                 return Ok(ExitCode::SUCCESS);
             }
-            let options = sframe_suite::Options::parse(args.into_iter())?;
+            let options = sframe_suite::SframeSuiteOptions::parse(args.into_iter())?;
             sframe_suite::run(&options, &mut io::stdout().lock())?
         }
         Some("corpus") => {
@@ -162,7 +165,7 @@ fn run() -> Result<ExitCode, Error> {
                 return Ok(ExitCode::SUCCESS);
             }
             packages::setup(&mut io::stdout().lock())?;
-            let options = corpus::Options::parse(args.into_iter())?;
+            let options = corpus::CorpusOptions::parse(args.into_iter())?;
             corpus::run(&options, &mut io::stdout().lock())?
         }
         Some("ctf-suite") => {
@@ -212,7 +215,7 @@ fn soak(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
 fn effects(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
     let states = number(arguments, "--states", "4")?;
     run_test(
-        &["-p", "unspool-synth", "--test", "it", "processor"],
+        &["-p", "unspool-code-analysis", "--test", "it", "processor"],
         ("UNSPOOL_EFFECTS_STATES", states),
     )
 }

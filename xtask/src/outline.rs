@@ -1,6 +1,6 @@
 //! `cargo xtask outline`: in how few bytes the rows of `.eh_frame` can be said, and what outlined instructions would take.
 //!
-//! First, each file's entries written anew by [`EhFrame`], by one [`Measure`] more in each column; every one of them is read
+//! First, each file's entries written anew by [`EhFrame`], by one [`SizeOptimization`] more in each column; every one of them is read
 //! back and compared. Then, bounds: what `.eh_frame` and its search table would take if instructions stood in one place and
 //! entries referred to them.
 
@@ -11,10 +11,10 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use unspool_cfi::{
-    Cie, EhFrame, FdeEntry, Instruction, Instructions, Measure, Section, SectionKind,
+    Cie, EhFrame, Instruction, Instructions, ParsedFde, Section, SectionKind, SizeOptimization,
 };
-use unspool_ir::Table;
-use unspool_ir::diff::{Compare, differences};
+use unspool_rows::Table;
+use unspool_rows::diff::{DiffScope, differences};
 
 use crate::Error;
 use crate::elf;
@@ -27,7 +27,7 @@ use crate::elf;
 pub fn run(files: impl Iterator<Item = OsString>, out: &mut impl Write) -> Result<(), Error> {
     let mut all = Vec::new();
     for file in files.map(PathBuf::from) {
-        let outlined = Outlined::of(&fs::read(&file)?);
+        let outlined = OutlineSizes::of(&fs::read(&file)?);
         let outlined = outlined.map_err(|error| format!("{}: {error}", file.display()))?;
         let name = file.file_name().unwrap_or_default();
         all.push((name.to_string_lossy().into_owned(), outlined));
@@ -52,27 +52,29 @@ pub fn run(files: impl Iterator<Item = OsString>, out: &mut impl Write) -> Resul
 }
 
 /// What a file's `.eh_frame` takes, in bytes.
-struct Outlined {
+struct OutlineSizes {
     linked: usize,
     /// Written anew: by no measure, and by one more each.
     written: Vec<usize>,
     /// Entries of the shortest.
-    entries: Entries,
+    entries: FdeTotals,
 }
 
-impl Outlined {
-    fn of(file: &[u8]) -> Result<Outlined, Error> {
+impl OutlineSizes {
+    fn of(file: &[u8]) -> Result<OutlineSizes, Error> {
         let units = elf::units(file)?;
         let unit = units.first().ok_or("no file")?;
-        let mut frames = unit.frames.iter();
+        let mut frames = unit.sections.iter();
         let frame = frames.find(|frame| frame.kind == SectionKind::EhFrame);
         let frame = frame.ok_or("no .eh_frame")?;
         let linked = unit.section(frame);
         let source = unspool_cfi::read_tables(unit.abi, &[linked]).table;
         let mut written = Vec::new();
         let mut shortest = Vec::new();
-        for measures in (0..=Measure::ALL.len()).filter_map(|count| Measure::ALL.get(..count)) {
-            shortest = EhFrame::by(&source, measures)?.at(frame.address)?;
+        for measures in
+            (0..=SizeOptimization::ALL.len()).filter_map(|count| SizeOptimization::ALL.get(..count))
+        {
+            shortest = EhFrame::with_optimizations(&source, measures)?.bytes_at(frame.address)?;
             prove(
                 &source,
                 &Section {
@@ -82,10 +84,10 @@ impl Outlined {
             )?;
             written.push(shortest.len());
         }
-        Ok(Outlined {
+        Ok(OutlineSizes {
             linked: frame.data.len(),
             written,
-            entries: Entries::of(&Section {
+            entries: FdeTotals::of(&Section {
                 data: &shortest,
                 ..linked
             })?,
@@ -107,8 +109,10 @@ impl Outlined {
         let search = HDR + HDR_ENTRY * entries.count;
         let linked = self.linked + search;
         write!(out, "| {name} | {linked}")?;
-        let framed = search + entries.cies + (FRAME + REFERENCE) * entries.count + entries.lsdas;
-        let bare = HDR + entries.cies + (BARE + REFERENCE) * entries.count + entries.lsdas;
+        let framed =
+            search + entries.cies + (MIN_FDE_BYTES + REFERENCE) * entries.count + entries.lsdas;
+        let bare =
+            HDR + entries.cies + (SEARCH_ENTRY_BYTES + REFERENCE) * entries.count + entries.lsdas;
         for bytes in [
             self.written.last().copied().unwrap_or(0) + search,
             framed + once(&entries.sequences),
@@ -133,17 +137,17 @@ const HDR: usize = 12;
 const HDR_ENTRY: usize = 8;
 
 /// An FDE without LSDA, instructions and padding: length, CIE, first address, number of addresses, length of what is added.
-const FRAME: usize = 4 + 4 + 4 + 4 + 1;
+const MIN_FDE_BYTES: usize = 4 + 4 + 4 + 4 + 1;
 
 /// What a search table alone would have of an entry: first address, number of addresses.
-const BARE: usize = 4 + 4;
+const SEARCH_ENTRY_BYTES: usize = 4 + 4;
 
 /// What refers to instructions elsewhere; without frames to a CIE, too.
 const REFERENCE: usize = 2;
 
 /// The FDEs of a section.
 #[derive(Default)]
-struct Entries {
+struct FdeTotals {
     count: usize,
     /// Bytes of CIEs, and of references to LSDAs.
     cies: usize,
@@ -156,9 +160,9 @@ struct Entries {
     steps: usize,
 }
 
-impl Entries {
-    fn of(section: &Section<'_>) -> Result<Entries, Error> {
-        let mut entries = Entries::default();
+impl FdeTotals {
+    fn of(section: &Section<'_>) -> Result<FdeTotals, Error> {
+        let mut entries = FdeTotals::default();
         for (offset, entry) in section.entries() {
             let entry = entry?;
             let Some(cie) = entry.cie else {
@@ -167,8 +171,8 @@ impl Entries {
                 entries.cies += usize::try_from(end - offset)?;
                 continue;
             };
-            let cie = Cie::at(section, cie)?;
-            let fde = FdeEntry::parse(section, &cie, entry)?;
+            let cie = Cie::parse_at(section, cie)?;
+            let fde = ParsedFde::parse(section, &cie, entry)?;
             entries.add(section, &cie, &fde)?;
         }
         Ok(entries)
@@ -178,7 +182,7 @@ impl Entries {
         &mut self,
         section: &Section<'_>,
         cie: &Cie<'_>,
-        fde: &FdeEntry<'_>,
+        fde: &ParsedFde<'_>,
     ) -> Result<(), Error> {
         let (mut sequence, mut without_steps) = (Vec::new(), Vec::new());
         let (from, len) = (fde.instructions_offset, fde.instructions.len());
@@ -225,7 +229,7 @@ fn suffixes_once(sequences: &BTreeSet<Vec<u8>>) -> usize {
 /// Reads what was written, and compares every row, entry, personality routine and LSDA.
 fn prove(source: &Table, written: &Section<'_>) -> Result<(), Error> {
     let back = unspool_cfi::read_tables(source.abi(), &[*written]);
-    let difference = differences(source, &back.table, Compare::RowsAndEntries);
+    let difference = differences(source, &back.table, DiffScope::RowsAndEntries);
     match (back.problems.first(), difference.first()) {
         (None, None) => Ok(()),
         (Some(problem), _) => Err(format!("what was written cannot be read: {problem}").into()),

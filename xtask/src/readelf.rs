@@ -6,13 +6,13 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use unspool_ir::{Arch, Register};
+use unspool_rows::{Arch, Register};
 
 use crate::Error;
 
 /// Which of its two forms `readelf` is to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ReadelfForm {
     /// Rows: what `readelf` understood.
     Rows,
     /// Instructions: what it read.
@@ -21,33 +21,33 @@ pub enum Form {
 
 /// A piece of the output.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Item {
+pub enum DumpItem {
     /// What follows is of this member of an archive.
     Member(String),
     /// What follows is of this section.
     Section(String),
     /// A CIE, an FDE or a terminator.
-    Entry(Entry),
+    Entry(DumpEntry),
 }
 
 /// An entry of a section.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct DumpEntry {
     /// Its offset in the section.
     pub offset: u64,
     /// What its first line says.
-    pub header: Header,
+    pub header: DumpHeader,
     /// Its rows; none for an entry whose instructions are all `nop`.
-    pub rows: Vec<Row>,
+    pub rows: Vec<DumpRow>,
     /// Its instructions.
-    pub instructions: Vec<Instruction>,
+    pub instructions: Vec<DumpInstruction>,
     /// Lines that are not understood.
-    pub strange: Vec<String>,
+    pub unparsed_lines: Vec<String>,
 }
 
 /// The first line of an entry.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Header {
+pub enum DumpHeader {
     /// An entry of length zero.
     Terminator,
     /// A CIE; what it says beside its rows is on this line in the form of rows only.
@@ -74,7 +74,7 @@ pub struct CieLine {
 
 /// A row, as far as it is printed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct DumpRow {
     /// The address.
     pub at: u64,
     /// Register and offset; `None` for an expression.
@@ -104,7 +104,7 @@ pub enum Cell {
 
 /// An instruction, as far as rows do not show its effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Instruction {
+pub enum DumpInstruction {
     /// A new row begins at this address.
     Advance(u64),
     /// The CFA becomes register plus offset.
@@ -148,7 +148,7 @@ pub struct Readelf {
     columns: Vec<Register>,
     /// The return-address columns of the CIEs of this section, whose name is `ra`.
     return_addresses: BTreeMap<u64, Register>,
-    strange: Vec<String>,
+    unparsed_lines: Vec<String>,
 }
 
 impl Readelf {
@@ -157,10 +157,10 @@ impl Readelf {
     /// # Errors
     ///
     /// It cannot be started.
-    pub fn start(path: &Path, form: Form, arch: Arch) -> Result<Self, Error> {
+    pub fn start(path: &Path, form: ReadelfForm, arch: Arch) -> Result<Self, Error> {
         let dump = match form {
-            Form::Rows => "--debug-dump=frames-interp,no-follow-links",
-            Form::Instructions => "--debug-dump=frames,no-follow-links",
+            ReadelfForm::Rows => "--debug-dump=frames-interp,no-follow-links",
+            ReadelfForm::Instructions => "--debug-dump=frames,no-follow-links",
         };
         let mut child = Command::new("readelf")
             .args(["--wide", dump])
@@ -181,7 +181,7 @@ impl Readelf {
             pending: false,
             columns: Vec::new(),
             return_addresses: BTreeMap::new(),
-            strange: Vec::new(),
+            unparsed_lines: Vec::new(),
         })
     }
 
@@ -193,7 +193,7 @@ impl Readelf {
     /// Lines outside of entries that are not understood.
     #[must_use]
     pub fn strange(&self) -> &[String] {
-        &self.strange
+        &self.unparsed_lines
     }
 
     /// Reads the next item; `None` at the end.
@@ -201,7 +201,7 @@ impl Readelf {
     /// # Errors
     ///
     /// The output cannot be read.
-    pub fn next_item(&mut self) -> Result<Option<Item>, Error> {
+    pub fn next_item(&mut self) -> Result<Option<DumpItem>, Error> {
         while self.advance()? {
             let line = self.line.as_str();
             if line.is_empty() || line.ends_with(" has no debugging data.") {
@@ -210,20 +210,20 @@ impl Readelf {
             if let Some(rest) = line.strip_prefix("Contents of the ") {
                 let name = rest.split(' ').next().unwrap_or_default();
                 self.return_addresses.clear();
-                return Ok(Some(Item::Section(name.to_owned())));
+                return Ok(Some(DumpItem::Section(name.to_owned())));
             }
             if let Some(name) = line.strip_prefix("File: ") {
                 let member = name
                     .strip_suffix(')')
                     .and_then(|name| name.rsplit_once('('));
                 let member = member.map_or(name, |(_, member)| member);
-                return Ok(Some(Item::Member(member.to_owned())));
+                return Ok(Some(DumpItem::Member(member.to_owned())));
             }
             match entry_header(line) {
                 Some((offset, header)) => {
-                    return Ok(Some(Item::Entry(self.entry(offset, header)?)));
+                    return Ok(Some(DumpItem::Entry(self.entry(offset, header)?)));
                 }
-                None => self.strange.push(line.to_owned()),
+                None => self.unparsed_lines.push(line.to_owned()),
             }
         }
         Ok(None)
@@ -244,16 +244,16 @@ impl Readelf {
     }
 
     /// Reads the lines of an entry up to the first that is not its own.
-    fn entry(&mut self, offset: u64, header: Header) -> Result<Entry, Error> {
-        let mut entry = Entry {
+    fn entry(&mut self, offset: u64, header: DumpHeader) -> Result<DumpEntry, Error> {
+        let mut entry = DumpEntry {
             offset,
             header,
             rows: Vec::new(),
             instructions: Vec::new(),
-            strange: Vec::new(),
+            unparsed_lines: Vec::new(),
         };
         self.columns.clear();
-        if let Header::Cie(Some(cie)) = &entry.header {
+        if let DumpHeader::Cie(Some(cie)) = &entry.header {
             self.return_addresses.insert(offset, cie.return_address);
         }
         while self.advance()? {
@@ -277,16 +277,16 @@ impl Readelf {
                 || entry_header(line).is_some())
     }
 
-    fn entry_line(&mut self, entry: &mut Entry) {
+    fn entry_line(&mut self, entry: &mut DumpEntry) {
         let line = self.line.as_str();
         if let Some(instruction) = line.strip_prefix("  DW_CFA_") {
             match instruction_line(instruction) {
                 Some(instruction) => entry.instructions.push(instruction),
-                None => entry.strange.push(line.to_owned()),
+                None => entry.unparsed_lines.push(line.to_owned()),
             }
         } else if let Some(names) = line.strip_prefix("   LOC") {
             let return_address = match entry.header {
-                Header::Fde { cie, .. } => cie,
+                DumpHeader::Fde { cie, .. } => cie,
                 _ => Some(entry.offset),
             };
             let return_address = return_address.and_then(|cie| self.return_addresses.get(&cie));
@@ -298,13 +298,13 @@ impl Readelf {
                 };
                 match register {
                     Some(register) => self.columns.push(register),
-                    None => entry.strange.push(line.to_owned()),
+                    None => entry.unparsed_lines.push(line.to_owned()),
                 }
             }
         } else if !CIE_FIELDS.iter().any(|field| line.starts_with(field)) {
             match row_line(line, &self.columns, self.arch) {
                 Some(row) => entry.rows.push(row),
-                None => entry.strange.push(line.to_owned()),
+                None => entry.unparsed_lines.push(line.to_owned()),
             }
         }
     }
@@ -332,21 +332,21 @@ const CIE_FIELDS: [&str; 8] = [
 ];
 
 /// `00000018 0000000000000014 0000001c FDE cie=00000000 pc=00000000000023d0..00000000000023f2`
-fn entry_header(line: &str) -> Option<(u64, Header)> {
+fn entry_header(line: &str) -> Option<(u64, DumpHeader)> {
     let mut words = line.split_ascii_whitespace();
     let offset = hex(words.next()?)?;
     if words.next()? == "ZERO" {
-        return Some((offset, Header::Terminator));
+        return Some((offset, DumpHeader::Terminator));
     }
     words.next()?;
     let header = match words.next()? {
-        "CIE" => Header::Cie(cie_line(line)),
+        "CIE" => DumpHeader::Cie(cie_line(line)),
         "FDE" => {
             let cie = words.next()?.strip_prefix("cie=")?;
             let pc = words.find_map(|word| word.strip_prefix("pc="))?;
             let pc = pc.rsplit(':').next().unwrap_or(pc); // a segment selector stands before it
             let (start, end) = pc.split_once("..")?;
-            Header::Fde {
+            DumpHeader::Fde {
                 cie: hex(cie),
                 start: hex(start)?,
                 end: hex(end)?,
@@ -369,7 +369,7 @@ fn cie_line(line: &str) -> Option<CieLine> {
 }
 
 /// `00000000000024d2 rsp+32   u     c-24  r2 (rcx) exp   c-8`
-fn row_line(line: &str, columns: &[Register], arch: Arch) -> Option<Row> {
+fn row_line(line: &str, columns: &[Register], arch: Arch) -> Option<DumpRow> {
     let mut words = line
         .split_ascii_whitespace()
         .filter(|word| !word.starts_with('('));
@@ -385,7 +385,7 @@ fn row_line(line: &str, columns: &[Register], arch: Arch) -> Option<Row> {
     for register in columns {
         cells.push((*register, cell(words.next()?)?));
     }
-    words.next().is_none().then_some(Row { at, cfa, cells })
+    words.next().is_none().then_some(DumpRow { at, cfa, cells })
 }
 
 fn cell(word: &str) -> Option<Cell> {
@@ -401,7 +401,7 @@ fn cell(word: &str) -> Option<Cell> {
 }
 
 /// `def_cfa: r7 (rsp) ofs 8` and so on, without `DW_CFA_`.
-fn instruction_line(line: &str) -> Option<Instruction> {
+fn instruction_line(line: &str) -> Option<DumpInstruction> {
     let (name, operands) = match line.split_once(": ") {
         // The first colon may be one of an expression.
         Some((name, operands)) if !name.contains(' ') => (name, operands),
@@ -418,22 +418,22 @@ fn instruction_line(line: &str) -> Option<Instruction> {
         Some(expression_text(inner))
     };
     Some(match name {
-        "nop" => Instruction::Nop,
-        "remember_state" => Instruction::RememberState,
-        "restore_state" => Instruction::RestoreState,
-        "AARCH64_negate_ra_state" => Instruction::NegateRaState,
-        "GNU_args_size" => Instruction::ArgsSize(operands.parse().ok()?),
-        "set_loc" => Instruction::Advance(hex(operands)?),
+        "nop" => DumpInstruction::Nop,
+        "remember_state" => DumpInstruction::RememberState,
+        "restore_state" => DumpInstruction::RestoreState,
+        "AARCH64_negate_ra_state" => DumpInstruction::NegateRaState,
+        "GNU_args_size" => DumpInstruction::ArgsSize(operands.parse().ok()?),
+        "set_loc" => DumpInstruction::Advance(hex(operands)?),
         _ if name.contains("advance_loc") => {
-            Instruction::Advance(hex(operands.rsplit_once(' ')?.1)?)
+            DumpInstruction::Advance(hex(operands.rsplit_once(' ')?.1)?)
         }
-        "def_cfa" | "def_cfa_sf" | "def_cfa_register" => Instruction::Cfa,
-        "def_cfa_offset" | "def_cfa_offset_sf" => Instruction::CfaOffset,
-        "def_cfa_expression" => Instruction::CfaExpression(expression()?),
-        "expression" => Instruction::Expression(register()?, expression()?),
-        "val_expression" => Instruction::ValExpression(register()?, expression()?),
-        "undefined" => Instruction::Undefined(register()?),
-        "restore" | "restore_extended" => Instruction::Restore(register()?),
+        "def_cfa" | "def_cfa_sf" | "def_cfa_register" => DumpInstruction::Cfa,
+        "def_cfa_offset" | "def_cfa_offset_sf" => DumpInstruction::CfaOffset,
+        "def_cfa_expression" => DumpInstruction::CfaExpression(expression()?),
+        "expression" => DumpInstruction::Expression(register()?, expression()?),
+        "val_expression" => DumpInstruction::ValExpression(register()?, expression()?),
+        "undefined" => DumpInstruction::Undefined(register()?),
+        "restore" | "restore_extended" => DumpInstruction::Restore(register()?),
         "same_value"
         | "register"
         | "offset"
@@ -441,7 +441,7 @@ fn instruction_line(line: &str) -> Option<Instruction> {
         | "offset_extended_sf"
         | "val_offset"
         | "val_offset_sf"
-        | "GNU_negative_offset_extended" => Instruction::Rule(register()?),
+        | "GNU_negative_offset_extended" => DumpInstruction::Rule(register()?),
         _ => return None,
     })
 }

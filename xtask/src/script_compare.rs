@@ -8,14 +8,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use unspool_perf::DataFile;
+use unspool_perf_events::DataFile;
 
 use crate::{Error, packages, programs};
 
 mod frames;
 mod libdw;
 
-use frames::{Frame, Place, Sample};
+use frames::{FileAddress, ScriptLine, ScriptSample};
 
 /// What `cargo xtask script-compare --help` prints.
 pub const HELP: &str = "\
@@ -33,18 +33,18 @@ Exit status: 0 if libdw never agrees with perf against unspool, 1 if it does, 2 
 
 /// What `cargo xtask script-compare` was asked for.
 #[derive(Debug, Default)]
-pub struct Options {
+pub struct ScriptCompareOptions {
     only: Option<OsString>,
 }
 
-impl Options {
+impl ScriptCompareOptions {
     /// Reads the arguments.
     ///
     /// # Errors
     ///
     /// An argument is unknown, or its value is missing.
     pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, Error> {
-        let mut options = Options::default();
+        let mut options = ScriptCompareOptions::default();
         while let Some(arg) = args.next() {
             match arg.to_str() {
                 Some("--only") => options.only = Some(args.next().ok_or("--only has no value")?),
@@ -116,7 +116,7 @@ fn commands(folder: &Path) -> Result<Vec<(&'static str, Vec<OsString>)>, Error> 
 /// # Errors
 ///
 /// A package is missing, or a program fails.
-pub fn run(options: &Options, out: &mut impl Write) -> Result<bool, Error> {
+pub fn run(options: &ScriptCompareOptions, out: &mut impl Write) -> Result<bool, Error> {
     let folder = std::env::temp_dir().join(format!("unspool-script-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let done = compare_all(options, &folder, out);
@@ -124,9 +124,13 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<bool, Error> {
     done
 }
 
-fn compare_all(options: &Options, folder: &Path, out: &mut impl Write) -> Result<bool, Error> {
+fn compare_all(
+    options: &ScriptCompareOptions,
+    folder: &Path,
+    out: &mut impl Write,
+) -> Result<bool, Error> {
     let unspool = unspool()?;
-    let mut total = Differences::default();
+    let mut total = SampleDifferences::default();
     writeln!(
         out,
         "| recording | samples | differ | perf ends early | we end early | they part |"
@@ -188,7 +192,7 @@ fn record(command: &[OsString], stacks: &str, file: &Path) -> Result<PathBuf, Er
 }
 
 /// Prints a recording, without inlined functions and as deep as the stacks are.
-fn script(program: &OsStr, file: &Path) -> Result<Vec<Sample>, Error> {
+fn script(program: &OsStr, file: &Path) -> Result<Vec<ScriptSample>, Error> {
     let mut command = Command::new(program);
     command.args(["script", "--no-inline", "--ns", "--max-stack", "65000"]);
     if program == "perf" {
@@ -197,12 +201,13 @@ fn script(program: &OsStr, file: &Path) -> Result<Vec<Sample>, Error> {
     frames::parse(&programs::stdout(command.arg(file))?)
 }
 
-fn compare(unspool: &Path, file: &Path, folder: &Path) -> Result<Differences, Error> {
+fn compare(unspool: &Path, file: &Path, folder: &Path) -> Result<SampleDifferences, Error> {
     let (theirs, ours) = (
         script("perf".as_ref(), file)?,
         script(unspool.as_ref(), file)?,
     );
-    let heads = |samples: &[Sample]| samples.iter().map(|s| s.head.clone()).collect::<Vec<_>>();
+    let heads =
+        |samples: &[ScriptSample]| samples.iter().map(|s| s.head.clone()).collect::<Vec<_>>();
     if heads(&theirs) != heads(&ours) {
         return Err("the lines of the samples differ".into());
     }
@@ -219,7 +224,7 @@ fn compare(unspool: &Path, file: &Path, folder: &Path) -> Result<Differences, Er
         true => libdw::frames(&file, &differing, folder)?,
         false => BTreeMap::new(),
     };
-    let mut found = Differences::default();
+    let mut found = SampleDifferences::default();
     for (number, (theirs, ours)) in pairs() {
         found.samples += 1;
         found.note_names(theirs, ours);
@@ -230,15 +235,17 @@ fn compare(unspool: &Path, file: &Path, folder: &Path) -> Result<Differences, Er
 }
 
 /// The first frame at which two stacks part.
-fn part(theirs: &[Frame], ours: &[Frame]) -> Option<usize> {
+fn part(theirs: &[ScriptLine], ours: &[ScriptLine]) -> Option<usize> {
     let most = theirs.len().max(ours.len());
-    let place = |frames: &[Frame], at: usize| frames.get(at).map(|frame| frame.place.clone());
+    let place = |frames: &[ScriptLine], at: usize| {
+        frames.get(at).map(|frame| frame.address_in_file.clone())
+    };
     (0..most).find(|at| place(theirs, *at) != place(ours, *at))
 }
 
 /// How two stacks differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum StackDifference {
     PerfEnds,
     WeEnd,
     Part,
@@ -246,7 +253,7 @@ enum Kind {
 
 /// With whom the third agrees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Agrees {
+enum ThirdOpinion {
     Us,
     Perf,
     Nobody,
@@ -254,23 +261,25 @@ enum Agrees {
 
 /// What was found.
 #[derive(Debug, Default)]
-struct Differences {
+struct SampleDifferences {
     samples: u64,
     /// Stacks, and for each kind the first that were found.
-    stacks: BTreeMap<(Kind, Agrees), (u64, Vec<String>)>,
+    stacks: BTreeMap<(StackDifference, ThirdOpinion), (u64, Vec<String>)>,
     /// Symbols of one address: perf's and ours.
     names: BTreeMap<(String, String), u64>,
 }
 
 /// How many stacks are shown of each kind.
-const SHOWN: usize = 3;
+const MAX_EXAMPLES: usize = 3;
 
-impl Differences {
-    fn note_names(&mut self, theirs: &Sample, ours: &Sample) {
+impl SampleDifferences {
+    fn note_names(&mut self, theirs: &ScriptSample, ours: &ScriptSample) {
         let pairs = theirs.frames.iter().zip(&ours.frames);
         for (theirs, ours) in pairs {
-            if theirs.place == ours.place && theirs.symbol != ours.symbol {
-                let symbol = |frame: &Frame| format!("{} ({})", frame.symbol, frame.place.file);
+            if theirs.address_in_file == ours.address_in_file && theirs.symbol != ours.symbol {
+                let symbol = |frame: &ScriptLine| {
+                    format!("{} ({})", frame.symbol, frame.address_in_file.file)
+                };
                 *self
                     .names
                     .entry((symbol(theirs), symbol(ours)))
@@ -279,36 +288,37 @@ impl Differences {
         }
     }
 
-    fn note_stacks(&mut self, theirs: &Sample, ours: &Sample, third: &[Place]) {
+    fn note_stacks(&mut self, theirs: &ScriptSample, ours: &ScriptSample, third: &[FileAddress]) {
         let (theirs, ours, head) = (theirs.user(), ours.user(), &ours.head);
         let Some(at) = part(theirs, ours) else {
             return;
         };
-        let place = |frames: &[Frame]| frames.get(at).map(|frame| frame.place.clone());
+        let place =
+            |frames: &[ScriptLine]| frames.get(at).map(|frame| frame.address_in_file.clone());
         let (perf, us, word) = (place(theirs), place(ours), third.get(at).cloned());
-        let same = ours.iter().take(at).map(|frame| &frame.place);
+        let same = ours.iter().take(at).map(|frame| &frame.address_in_file);
         let has_word = same.eq(third.iter().take(at)) && !third.is_empty();
         let agrees = match has_word {
-            true if word == us => Agrees::Us,
-            true if word == perf => Agrees::Perf,
-            _ => Agrees::Nobody,
+            true if word == us => ThirdOpinion::Us,
+            true if word == perf => ThirdOpinion::Perf,
+            _ => ThirdOpinion::Nobody,
         };
         let kind = match (&perf, &us) {
-            (None, _) => Kind::PerfEnds,
-            (_, None) => Kind::WeEnd,
-            _ => Kind::Part,
+            (None, _) => StackDifference::PerfEnds,
+            (_, None) => StackDifference::WeEnd,
+            _ => StackDifference::Part,
         };
         let (count, shown) = self.stacks.entry((kind, agrees)).or_default();
         *count += 1;
-        if shown.len() < SHOWN {
-            let show = |place: Option<&Place>| {
+        if shown.len() < MAX_EXAMPLES {
+            let show = |place: Option<&FileAddress>| {
                 place.map_or("the end".to_owned(), |place| {
                     format!("{:x} ({})", place.address, place.file)
                 })
             };
             let before = at.checked_sub(1).and_then(|before| ours.get(before));
             let before = before.map_or("nothing".to_owned(), |frame| {
-                format!("{} {}", frame.symbol, show(Some(&frame.place)))
+                format!("{} {}", frame.symbol, show(Some(&frame.address_in_file)))
             });
             shown.push(format!(
                 "{head}\n    behind frame {at}, {before}: perf {}, unspool {}, libdw {}",
@@ -323,12 +333,12 @@ impl Differences {
         }
     }
 
-    fn add(&mut self, other: Differences) {
+    fn add(&mut self, other: SampleDifferences) {
         self.samples += other.samples;
         for (kind, (count, shown)) in other.stacks {
             let (all, known) = self.stacks.entry(kind).or_default();
             *all += count;
-            let room = SHOWN.saturating_sub(known.len());
+            let room = MAX_EXAMPLES.saturating_sub(known.len());
             known.extend(shown.into_iter().take(room));
         }
         for (names, count) in other.names {
@@ -336,7 +346,7 @@ impl Differences {
         }
     }
 
-    fn count(&self, kind: Kind, agrees: Agrees) -> u64 {
+    fn count(&self, kind: StackDifference, agrees: ThirdOpinion) -> u64 {
         self.stacks
             .get(&(kind, agrees))
             .map_or(0, |(count, _)| *count)
@@ -347,9 +357,13 @@ impl Differences {
     fn write_row(&self, name: &str, out: &mut impl Write) -> Result<(), Error> {
         let differ: u64 = self.stacks.values().map(|(count, _)| count).sum();
         write!(out, "| {name} | {} | {differ} |", self.samples)?;
-        for kind in [Kind::PerfEnds, Kind::WeEnd, Kind::Part] {
-            let [us, perf, nobody] =
-                [Agrees::Us, Agrees::Perf, Agrees::Nobody].map(|agrees| self.count(kind, agrees));
+        for kind in [
+            StackDifference::PerfEnds,
+            StackDifference::WeEnd,
+            StackDifference::Part,
+        ] {
+            let [us, perf, nobody] = [ThirdOpinion::Us, ThirdOpinion::Perf, ThirdOpinion::Nobody]
+                .map(|agrees| self.count(kind, agrees));
             let all = us + perf + nobody;
             match all {
                 0 => write!(out, " 0 |")?,
@@ -382,7 +396,7 @@ impl Differences {
     /// Whether libdw never agrees with perf against us.
     fn are_fine(&self) -> bool {
         let mut decided = self.stacks.keys().map(|(_, agrees)| *agrees);
-        decided.all(|agrees| agrees != Agrees::Perf)
+        decided.all(|agrees| agrees != ThirdOpinion::Perf)
     }
 }
 
@@ -394,9 +408,9 @@ mod tests {
                         \tffffffffffffffff [unknown] ([unknown])\n\n";
     const OURS: &str = "a 1 cpu-clock: \n\tffffffff81000000 k+0x1 ([kernel.kallsyms])\n\t 10 g+0x1 (/bin/a (b))\n\n";
 
-    fn decided(third: &[Place]) -> Differences {
+    fn decided(third: &[FileAddress]) -> SampleDifferences {
         let [theirs, ours] = [PERF, OURS].map(|text| frames::parse(text).unwrap_or_default());
-        let mut found = Differences::default();
+        let mut found = SampleDifferences::default();
         for (theirs, ours) in theirs.iter().zip(&ours) {
             found.note_names(theirs, ours);
             found.note_stacks(theirs, ours, third);
@@ -406,22 +420,22 @@ mod tests {
 
     #[test]
     fn who_agrees_with_the_third_where_two_part_is_right() {
-        let place = |address, file: &str| Place {
+        let place = |address, file: &str| FileAddress {
             address,
             file: file.to_owned(),
         };
         let own = place(0x10, "/bin/a (b)");
         let behind = place(u64::MAX, "[unknown]");
         for (third, agrees) in [
-            (vec![own.clone()], Agrees::Us),
-            (vec![own.clone(), behind], Agrees::Perf),
-            (vec![own, place(0x20, "/bin/a (b)")], Agrees::Nobody),
-            (vec![place(0x11, "/bin/a (b)")], Agrees::Nobody),
-            (Vec::new(), Agrees::Nobody),
+            (vec![own.clone()], ThirdOpinion::Us),
+            (vec![own.clone(), behind], ThirdOpinion::Perf),
+            (vec![own, place(0x20, "/bin/a (b)")], ThirdOpinion::Nobody),
+            (vec![place(0x11, "/bin/a (b)")], ThirdOpinion::Nobody),
+            (Vec::new(), ThirdOpinion::Nobody),
         ] {
             let found = decided(&third);
-            assert_eq!(found.count(Kind::WeEnd, agrees), 1, "{third:?}");
-            assert_eq!(found.are_fine(), agrees != Agrees::Perf);
+            assert_eq!(found.count(StackDifference::WeEnd, agrees), 1, "{third:?}");
+            assert_eq!(found.are_fine(), agrees != ThirdOpinion::Perf);
             let names: Vec<_> = found.names.keys().collect();
             let expected = ("f+0x1 (/bin/a (b))", "g+0x1 (/bin/a (b))");
             assert_eq!(names, [&(expected.0.to_owned(), expected.1.to_owned())]);

@@ -11,11 +11,12 @@ use std::process::Command;
 use object::{Object, ObjectSection};
 use unspool_cfi::read_tables;
 use unspool_cfi::sframe::{
-    Base, Frame, Function, Machine, Place, Places, Version, Written, functions, read,
+    FreBase, FreContents, FreRules, FreValue, SframeAbi, SframeFunction, SframeImage,
+    SframeVersion, functions, read,
 };
-use unspool_ir::Vaddr;
+use unspool_rows::Vaddr;
 
-use crate::binutils::{Binutils, Release, TARGETS, Test, V2_44, V2_47, files, stem};
+use crate::binutils::{Binutils, BinutilsTest, Release, TARGETS, V2_44, V2_47, files, stem};
 use crate::{Error, debian, elf};
 
 /// Programs whose tables are written as SFrame.
@@ -36,26 +37,26 @@ and by us; so are sections that we write of some programs, in the versions that 
 ";
 
 /// The releases, and the versions of the format that are written by us and their readelf can dump.
-const RELEASES: [(Release, &[Version]); 2] = [
-    (V2_44, &[Version::V2]),
-    (V2_47, &[Version::V2, Version::V3]),
+const RELEASES: [(Release, &[SframeVersion]); 2] = [
+    (V2_44, &[SframeVersion::V2]),
+    (V2_47, &[SframeVersion::V2, SframeVersion::V3]),
 ];
 
 /// What to do.
 #[derive(Debug, Default)]
-pub struct Options {
+pub struct SframeSuiteOptions {
     /// The one version of binutils.
     binutils: Option<OsString>,
 }
 
-impl Options {
+impl SframeSuiteOptions {
     /// Reads arguments.
     ///
     /// # Errors
     ///
     /// One is unknown.
-    pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Options, Error> {
-        let mut options = Options::default();
+    pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<SframeSuiteOptions, Error> {
+        let mut options = SframeSuiteOptions::default();
         while let Some(arg) = args.next() {
             match arg.to_str() {
                 Some("--binutils") => options.binutils = args.next(),
@@ -80,7 +81,7 @@ impl Options {
 /// # Errors
 ///
 /// A file cannot be had or written, or a command is missing or fails.
-pub fn run(options: &Options, out: &mut impl Write) -> Result<bool, Error> {
+pub fn run(options: &SframeSuiteOptions, out: &mut impl Write) -> Result<bool, Error> {
     let mut is_same = true;
     for (release, versions) in RELEASES {
         if options.asks_for(&release) {
@@ -92,23 +93,23 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<bool, Error> {
 
 fn run_by(
     release: &Release,
-    versions: &'static [Version],
+    versions: &'static [SframeVersion],
     out: &mut impl Write,
 ) -> Result<bool, Error> {
-    let tools = Binutils::built(release, &TARGETS, out)?;
+    let tools = Binutils::fetch_and_build(release, &TARGETS, out)?;
     writeln!(out, "binutils {}", release.version)?;
-    let mut suite = Suite {
+    let mut suite = SframeSuite {
         work: tools.work("sframe-suite")?,
         tools,
         versions,
         compared: 0,
         differing: Vec::new(),
     };
-    let parts: [(&str, Part); 4] = [
-        ("gas/cfi-sframe", Suite::assembler),
-        ("ld-sframe, ld-x86-64/sframe*", Suite::linker),
-        ("libsframe's sections", Suite::library),
-        ("what we write", Suite::our_own),
+    let parts: [(&str, SuitePart); 4] = [
+        ("gas/cfi-sframe", SframeSuite::assembler),
+        ("ld-sframe, ld-x86-64/sframe*", SframeSuite::linker),
+        ("libsframe's sections", SframeSuite::library),
+        ("what we write", SframeSuite::our_own),
     ];
     for (name, part) in parts {
         let before = (suite.compared, suite.differing.len());
@@ -124,18 +125,18 @@ fn run_by(
 }
 
 /// What of it is compared.
-type Part = fn(&mut Suite) -> Result<(), Error>;
+type SuitePart = fn(&mut SframeSuite) -> Result<(), Error>;
 
-struct Suite {
+struct SframeSuite {
     work: PathBuf,
     tools: Binutils,
-    versions: &'static [Version],
+    versions: &'static [SframeVersion],
     compared: usize,
     /// What differs.
     differing: Vec<String>,
 }
 
-impl Suite {
+impl SframeSuite {
     fn tool(&self, target: &str, name: &str) -> Command {
         let mut command = self.tools.tool(target, name);
         command.current_dir(&self.work);
@@ -154,7 +155,7 @@ impl Suite {
                 if is_of_other {
                     continue;
                 }
-                let test = Test::read(&path.with_extension("d"))?;
+                let test = BinutilsTest::read(&path.with_extension("d"))?;
                 let object = self.work.join("test.o");
                 let linked = self.work.join("test.so");
                 let assembled = self
@@ -169,7 +170,7 @@ impl Suite {
                     ld.args(["-shared", "-o"])
                         .args([&linked, &object])
                         .output()?;
-                    self.compare(&linked, &format!("{target} {stem}"), Starts::Told)?;
+                    self.compare(&linked, &format!("{target} {stem}"), Starts::Known)?;
                 }
             }
         }
@@ -184,7 +185,7 @@ impl Suite {
             for path in files(&folder, "d")? {
                 let stem = stem(&path);
                 let is_of_sframe = folder.ends_with("ld-sframe") || stem.starts_with("sframe");
-                let test = Test::read(&path)?;
+                let test = BinutilsTest::read(&path)?;
                 if !is_of_sframe || test.sources.is_empty() {
                     continue;
                 }
@@ -207,7 +208,7 @@ impl Suite {
                 ld.args(&test.linker).arg("-o").arg(&linked).args(&objects);
                 ld.current_dir(&folder);
                 if ld.output()?.status.success() {
-                    self.compare(&linked, &stem, Starts::Told)?;
+                    self.compare(&linked, &stem, Starts::Known)?;
                 }
             }
         }
@@ -242,25 +243,25 @@ impl Suite {
             let bytes = fs::read(program)?;
             let units = elf::units(&bytes)?;
             let unit = units.first().ok_or("no ELF file")?;
-            let machine = Machine::of(unit.abi).ok_or("a machine without SFrame")?;
+            let machine = SframeAbi::from_abi(unit.abi).ok_or("a machine without SFrame")?;
             let frames: Vec<_> = unit
-                .frames
+                .sections
                 .iter()
                 .map(|frame| unit.section(frame))
                 .collect();
             let table = read_tables(unit.abi, &frames).table;
             for version in self.versions.iter().copied() {
                 let converted = functions(&table, machine, version);
-                let written = Written::of(&converted.functions, machine, version)?;
+                let written = SframeImage::new(&converted.functions, machine, version)?;
                 let section = self.work.join("section");
-                fs::write(&section, written.at(Vaddr(0))?)?;
+                fs::write(&section, written.bytes_at(Vaddr(0))?)?;
                 let target = match machine {
-                    Machine::Amd64 => "elf64-x86-64",
+                    SframeAbi::Amd64 => "elf64-x86-64",
                     _ => "elf64-littleaarch64",
                 };
                 let wrapped = self.wrap(&section, target)?;
                 let name = format!("{program} version {}", version.number());
-                self.compare(&wrapped, &name, Starts::Told)?;
+                self.compare(&wrapped, &name, Starts::Known)?;
             }
         }
         Ok(())
@@ -294,7 +295,7 @@ impl Suite {
             return Ok(());
         };
         let reading = read(data, Vaddr(section.address()), machine);
-        let ours: Vec<Dump> = reading
+        let ours: Vec<FunctionDump> = reading
             .functions
             .iter()
             .map(|function| dump(function, machine))
@@ -330,13 +331,13 @@ impl Suite {
 /// Whether it is known what starts are relative to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Starts {
-    Told,
+    Known,
     Unknown,
 }
 
 /// A function, as readelf prints it.
 #[derive(Debug, PartialEq, Eq)]
-struct Dump {
+struct FunctionDump {
     start: u64,
     size: u32,
     is_signal_frame: bool,
@@ -346,7 +347,7 @@ struct Dump {
     rows: Vec<(u64, Option<[String; 3]>)>,
 }
 
-impl Dump {
+impl FunctionDump {
     fn move_to(&mut self, start: u64) {
         let distance = start.wrapping_sub(self.start);
         self.start = start;
@@ -359,26 +360,26 @@ impl Dump {
 }
 
 /// The machine that the bytes are for, by the fifth.
-fn machine_of(data: &[u8]) -> Option<Machine> {
+fn machine_of(data: &[u8]) -> Option<SframeAbi> {
     let number = *data.get(4)?;
     let all = [
-        Machine::Aarch64Big,
-        Machine::Aarch64Little,
-        Machine::Amd64,
-        Machine::S390x,
+        SframeAbi::Aarch64Big,
+        SframeAbi::Aarch64Little,
+        SframeAbi::Amd64,
+        SframeAbi::S390x,
     ];
     all.into_iter().find(|machine| machine.number() == number)
 }
 
-fn dump(function: &Function, machine: Machine) -> Dump {
+fn dump(function: &SframeFunction, machine: SframeAbi) -> FunctionDump {
     let is_block = function.block.is_some();
     let base = if is_block { 0 } else { function.start.0 };
     let rows = function.rows.iter();
     let mut rows: Vec<_> = rows
         .map(|row| {
-            let told = match row.frame {
-                Frame::Outermost => None,
-                Frame::Called(places) => Some(columns(&places, machine)),
+            let told = match row.contents {
+                FreContents::Outermost => None,
+                FreContents::Rules(places) => Some(columns(&places, machine)),
             };
             (base + u64::from(row.offset), told)
         })
@@ -387,7 +388,7 @@ fn dump(function: &Function, machine: Machine) -> Dump {
     if let [(_, None)] = rows.as_slice() {
         rows.clear();
     }
-    Dump {
+    FunctionDump {
         start: function.start.0,
         size: function.size,
         is_signal_frame: function.is_signal_frame,
@@ -398,22 +399,22 @@ fn dump(function: &Function, machine: Machine) -> Dump {
 }
 
 /// CFA, frame pointer and return address.
-fn columns(places: &Places, machine: Machine) -> [String; 3] {
-    let text = |place: Place| {
+fn columns(places: &FreRules, machine: SframeAbi) -> [String; 3] {
+    let text = |place: FreValue| {
         let base = match place.base {
-            Base::Cfa => "c".to_owned(),
-            Base::Register(register) if register == machine.stack_pointer() => "sp".to_owned(),
-            Base::Register(register) if register == machine.frame_pointer() => "fp".to_owned(),
-            Base::Register(register) => format!("r{}", register.0),
+            FreBase::Cfa => "c".to_owned(),
+            FreBase::Register(register) if register == machine.stack_pointer() => "sp".to_owned(),
+            FreBase::Register(register) if register == machine.frame_pointer() => "fp".to_owned(),
+            FreBase::Register(register) => format!("r{}", register.0),
         };
         let sum = format!("{base}{:+}", place.offset);
-        match place.is_loaded && place.base != Base::Cfa {
+        match place.is_loaded && place.base != FreBase::Cfa {
             true => format!("({sum})"),
             false => sum,
         }
     };
     let usual = "u".to_owned();
-    let is_fixed = |place: &Place| machine == Machine::Amd64 && *place == Place::saved(-8);
+    let is_fixed = |place: &FreValue| machine == SframeAbi::Amd64 && *place == FreValue::saved(-8);
     let ra = places.return_address.filter(|place| !is_fixed(place));
     let mark = if places.is_signed { "[s]" } else { "" };
     [
@@ -424,8 +425,8 @@ fn columns(places: &Places, machine: Machine) -> [String; 3] {
 }
 
 /// Reads what `readelf --sframe` prints.
-fn parse(listing: &str) -> Vec<Dump> {
-    let mut functions: Vec<Dump> = Vec::new();
+fn parse(listing: &str) -> Vec<FunctionDump> {
+    let mut functions: Vec<FunctionDump> = Vec::new();
     for line in listing.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16);
@@ -443,7 +444,7 @@ fn parse(listing: &str) -> Vec<Dump> {
                 rest @ ..,
             ] => {
                 let rest = rest.join(" ");
-                functions.push(Dump {
+                functions.push(FunctionDump {
                     start: number(pc.trim_end_matches(',')).unwrap_or_default(),
                     size: size.parse().unwrap_or_default(),
                     is_signal_frame: rest.contains("\"S"),

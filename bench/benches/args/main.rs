@@ -21,29 +21,29 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
-use unspool_args::{Certainty, Piece, Source, Table};
-use unspool_args_make::{encode, follow, prototypes_of_ctf};
-use unspool_bench::{Scratch, Stop, Tid, Tracee};
-use unspool_check::{Declarations, Maker, Subject};
-use unspool_ir::{Abi, Memory, Register, Registers, RuntimeAddr, Unreadable};
-use unspool_module::ElfFile;
-use unspool_process::files::{FileProblem, Files};
+use unspool_arg_table::{ArgSource, ArgTable, Certainty, ParameterPiece};
+use unspool_arg_table_builder::{analyze_file, encode, prototypes_of_ctf};
+use unspool_bench::{Scratch, Tid, Tracee, TraceeStop};
+use unspool_check::{CheckSubject, CodeOrigin, DeclaredTable};
+use unspool_display_values::StackArguments;
+use unspool_elf::ElfFile;
+use unspool_process::file_provider::{FileProblem, FileProvider};
 use unspool_process::maps::{Mapping, Mappings};
-use unspool_process::space::{Keep, Space};
+use unspool_process::snapshot_unwinder::{SnapshotUnwinder, WalkDetail};
 use unspool_process::{AuxVector, Signal, Snapshot, Thread, ThreadState};
-use unspool_tables::Store;
-use unspool_values::Arguments;
+use unspool_rows::{Abi, Memory, Register, Registers, RuntimeAddr, Unreadable};
+use unspool_table_store::Store;
 
-mod made;
+mod random_programs;
 
 /// A stack is walked at one of so many entries, where the variable `EVERY` does not say otherwise.
-const EVERY: NonZeroU64 = NonZeroU64::new(7).unwrap();
+const WALK_INTERVAL: NonZeroU64 = NonZeroU64::new(7).unwrap();
 
 /// So many instructions at most are executed between the entry and the walk.
-const FARTHEST: u64 = 97;
+const MAX_STEPS_BEFORE_WALK: u64 = 97;
 
 /// So many frames are wanted.
-const FRAMES: u64 = 100_000;
+const MIN_FRAMES: u64 = 100_000;
 
 fn main() -> anyhow::Result<()> {
     let words: Vec<String> = std::env::args()
@@ -53,7 +53,7 @@ fn main() -> anyhow::Result<()> {
     if let [option, number] = &*words
         && option == "--made"
     {
-        return made_at_random(number.parse()?);
+        return random_programs(number.parse()?);
     }
     let mut parts = words.split(|word| word == "--");
     let (Some([program, objects @ ..]), arguments) = (parts.next(), parts.next()) else {
@@ -68,17 +68,21 @@ fn main() -> anyhow::Result<()> {
 /// How programs made at random are compiled.
 const OPTIONS: [&str; 5] = ["-O0", "-O1", "-O2", "-Os", "-O2 -mavx2"];
 
-fn made_at_random(programs: u64) -> anyhow::Result<()> {
+fn random_programs(programs: u64) -> anyhow::Result<()> {
     let folder = Scratch::new()?;
-    let mut counts = Counts::default();
+    let mut counts = ArgCounts::default();
     for seed in 1..=programs {
         for options in OPTIONS {
             let options: Vec<_> = ["-c", "-gctf"]
                 .into_iter()
                 .chain(options.split(' '))
                 .collect();
-            let object =
-                folder.compile("program.o", "program.c", &made::program(seed), &options)?;
+            let object = folder.compile(
+                "program.o",
+                "program.c",
+                &random_programs::program(seed),
+                &options,
+            )?;
             let program = folder.join("program");
             let mut link = Command::new("cc");
             let linked = link.arg(&object).arg("-o").arg(&program).status()?;
@@ -91,7 +95,7 @@ fn made_at_random(programs: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(program: &Path, objects: &[PathBuf], arguments: &[String]) -> anyhow::Result<Counts> {
+fn measure(program: &Path, objects: &[PathBuf], arguments: &[String]) -> anyhow::Result<ArgCounts> {
     let path = || program.display().to_string();
     let program = &fs::canonicalize(program).with_context(path)?;
     let file = ElfFile::open(program)?;
@@ -99,11 +103,11 @@ fn measure(program: &Path, objects: &[PathBuf], arguments: &[String]) -> anyhow:
     let objects = objects.iter().map(ElfFile::open);
     let objects = objects.collect::<Result<Vec<_>, _>>()?;
     let prototypes = prototypes_of_ctf(objects.iter().chain([&file]));
-    let declarations = Declarations::read(&file)?;
-    let subject = Subject::new(&file, &declarations, Maker::Compiler)?;
-    let made = follow(&subject, file.symbols(), &prototypes);
-    let bytes = encode(&made, &unspool_tables::own_key(&file))?;
-    let table = Table::open(&bytes)?;
+    let declarations = DeclaredTable::read(&file)?;
+    let subject = CheckSubject::new(&file, &declarations, CodeOrigin::Compiler)?;
+    let made = analyze_file(&subject, file.symbols(), &prototypes);
+    let bytes = encode(&made, &unspool_table_store::own_key(&file))?;
+    let table = ArgTable::open(&bytes)?;
     let eh_frame = file
         .section_named(".eh_frame")?
         .map_or(0, |section| section.data.len());
@@ -115,12 +119,12 @@ fn measure(program: &Path, objects: &[PathBuf], arguments: &[String]) -> anyhow:
     );
     let mut command = Command::new(program);
     command.args(arguments).stdout(Stdio::null());
-    Run::start(&file, table, command)?.run()
+    BreakpointRun::start(&file, table, command)?.run()
 }
 
 /// What a function was called with.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct EntryRecord {
     function: u64,
     registers: libc::user_regs_struct,
     /// The low halves of xmm0 and those that follow.
@@ -132,28 +136,28 @@ struct Entry {
 /// The DWARF number of xmm0.
 const XMM0: u8 = 17;
 
-impl Entry {
-    fn value(&self, source: Source) -> Option<u64> {
+impl EntryRecord {
+    fn value(&self, source: ArgSource) -> Option<u64> {
         let registers = &self.registers;
         Some(match source {
-            Source::Register(1) => registers.rdx,
-            Source::Register(2) => registers.rcx,
-            Source::Register(4) => registers.rsi,
-            Source::Register(5) => registers.rdi,
-            Source::Register(8) => registers.r8,
-            Source::Register(9) => registers.r9,
-            Source::Register(register) => {
+            ArgSource::Register(1) => registers.rdx,
+            ArgSource::Register(2) => registers.rcx,
+            ArgSource::Register(4) => registers.rsi,
+            ArgSource::Register(5) => registers.rdi,
+            ArgSource::Register(8) => registers.r8,
+            ArgSource::Register(9) => registers.r9,
+            ArgSource::Register(register) => {
                 let index = register.checked_sub(XMM0)?;
                 *self.vectors.get(usize::from(index))?
             }
-            Source::Stack(word) => *self.words.get(usize::from(word))?,
+            ArgSource::Stack(word) => *self.words.get(usize::from(word))?,
         })
     }
 }
 
 /// How many values were told, and how many of them are wrong.
 #[derive(Debug, Default, Clone, Copy)]
-struct Count {
+struct ValueCounts {
     all: u64,
     exact: u64,
     likely: u64,
@@ -161,8 +165,8 @@ struct Count {
     wrong_likely: u64,
 }
 
-impl AddAssign for Count {
-    fn add_assign(&mut self, other: Count) {
+impl AddAssign for ValueCounts {
+    fn add_assign(&mut self, other: ValueCounts) {
         self.all += other.all;
         self.exact += other.exact;
         self.likely += other.likely;
@@ -172,23 +176,23 @@ impl AddAssign for Count {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct ArgCounts {
     frames: u64,
     unknown: u64,
     /// Of frames that have called another.
-    returns: Count,
+    returns: ValueCounts,
     /// Of the innermost frames.
-    innermost: Count,
+    innermost: ValueCounts,
     /// Of what is passed in vector registers, of frames that have called another.
-    vectors: Count,
+    vectors: ValueCounts,
     /// The same of the innermost frames.
-    vectors_innermost: Count,
+    vectors_innermost: ValueCounts,
     /// Of what is passed in memory, in all frames.
-    memory: Count,
+    memory: ValueCounts,
 }
 
-impl AddAssign for Counts {
-    fn add_assign(&mut self, other: Counts) {
+impl AddAssign for ArgCounts {
+    fn add_assign(&mut self, other: ArgCounts) {
         self.frames += other.frames;
         self.unknown += other.unknown;
         self.returns += other.returns;
@@ -199,13 +203,13 @@ impl AddAssign for Counts {
     }
 }
 
-impl Counts {
+impl ArgCounts {
     fn print(&self) {
         println!(
             "{} frames, {} of functions that are not known",
             self.frames, self.unknown
         );
-        let print = |name: &str, count: &Count| {
+        let print = |name: &str, count: &ValueCounts| {
             let share = |part: u64| 100.0 * part as f64 / count.all.max(1) as f64;
             println!(
                 "{name}: {} values, {:.1} % exact ({} wrong), {:.1} % likely ({} wrong), {:.1} % lost",
@@ -229,21 +233,21 @@ impl Counts {
 }
 
 /// A process that stands still whenever it is looked at.
-struct Subjected {
+struct StoppedProcess {
     mem: File,
     abi: Abi,
     mappings: Mappings,
     auxv: AuxVector,
 }
 
-impl Memory for Subjected {
+impl Memory for StoppedProcess {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         let read = self.mem.read_exact_at(into, addr.0);
         read.map_err(|_| Unreadable::unmapped(addr))
     }
 }
 
-impl Snapshot for Subjected {
+impl Snapshot for StoppedProcess {
     fn abi(&self) -> Abi {
         self.abi
     }
@@ -267,7 +271,7 @@ impl Snapshot for Subjected {
     }
 }
 
-impl Files for Subjected {
+impl FileProvider for StoppedProcess {
     fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
         let path = mapping.name.clone().unwrap_or_default();
         Ok(ElfFile::open(Path::new(&path))?)
@@ -275,18 +279,18 @@ impl Files for Subjected {
 }
 
 /// A program that runs with breakpoints.
-struct Run<'t> {
+struct BreakpointRun<'t> {
     tracee: Tracee,
     program: PathBuf,
-    process: Subjected,
-    table: Table<'t>,
+    process: StoppedProcess,
+    table: ArgTable<'t>,
     bias: u64,
     /// The bytes that breakpoints replace.
     breakpoints: HashMap<u64, u8>,
     /// What functions were called with, by the place of their return address, of each thread.
-    entries: HashMap<Tid, BTreeMap<u64, Entry>>,
-    counts: Counts,
-    told: Cell<u32>,
+    entries: HashMap<Tid, BTreeMap<u64, EntryRecord>>,
+    counts: ArgCounts,
+    printed: Cell<u32>,
 }
 
 const TRAP: u8 = 0xcc;
@@ -294,8 +298,12 @@ const TRAP: u8 = 0xcc;
 /// The instruction that calls the system.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-impl<'t> Run<'t> {
-    fn start(file: &ElfFile, table: Table<'t>, mut command: Command) -> anyhow::Result<Run<'t>> {
+impl<'t> BreakpointRun<'t> {
+    fn start(
+        file: &ElfFile,
+        table: ArgTable<'t>,
+        mut command: Command,
+    ) -> anyhow::Result<BreakpointRun<'t>> {
         let mut tracee = Tracee::start(&mut command)?;
         let pid = tracee.pid();
         let auxv = AuxVector::parse(&fs::read(format!("/proc/{pid}/auxv"))?);
@@ -306,8 +314,8 @@ impl<'t> Run<'t> {
             .write(true)
             .open(format!("/proc/{pid}/mem"))?;
         // Until the program begins: the dynamic linker maps what it needs.
-        let begin = plant(&mem, entry.0)?;
-        tracee.go_on()?;
+        let begin = insert_breakpoint(&mem, entry.0)?;
+        tracee.cont()?;
         mem.write_all_at(&[begin], entry.0)?;
         let mut registers = tracee.registers(tracee.first())?;
         registers.rip = entry.0;
@@ -319,16 +327,16 @@ impl<'t> Run<'t> {
             };
             if function.entry == function.start && function.parameters().is_some() {
                 let at = function.entry.wrapping_add(bias);
-                breakpoints.insert(at, plant(&mem, at)?);
+                breakpoints.insert(at, insert_breakpoint(&mem, at)?);
             }
         }
-        let process = Subjected {
+        let process = StoppedProcess {
             mem,
             abi: file.abi(),
             mappings: Mappings::parse(&fs::read(format!("/proc/{pid}/maps"))?),
             auxv,
         };
-        Ok(Run {
+        Ok(BreakpointRun {
             tracee,
             program: fs::read_link(format!("/proc/{pid}/exe"))?,
             process,
@@ -336,24 +344,24 @@ impl<'t> Run<'t> {
             bias,
             breakpoints,
             entries: HashMap::new(),
-            counts: Counts::default(),
-            told: Cell::new(0),
+            counts: ArgCounts::default(),
+            printed: Cell::new(0),
         })
     }
 
-    fn run(mut self) -> anyhow::Result<Counts> {
+    fn run(mut self) -> anyhow::Result<ArgCounts> {
         let store = Store::new(None, None, None);
         let every = match std::env::var("EVERY") {
             Ok(every) => every.parse().context("EVERY is no number above 0")?,
-            Err(_) => EVERY,
+            Err(_) => WALK_INTERVAL,
         };
         let mut hits = 0_u64;
-        while self.counts.frames < FRAMES {
-            let Some((thread, signal)) = self.tracee.go_on()? else {
+        while self.counts.frames < MIN_FRAMES {
+            let Some((thread, signal)) = self.tracee.cont()? else {
                 break;
             };
             if signal != libc::SIGTRAP {
-                self.tracee.give(thread, signal);
+                self.tracee.inject_signal(thread, signal);
                 continue;
             }
             let mut registers = self.tracee.registers(thread)?;
@@ -366,11 +374,11 @@ impl<'t> Run<'t> {
             hits += 1;
             if hits.is_multiple_of(every.get()) {
                 // Anywhere behind.
-                let steps = (hits / every).wrapping_mul(0x9e37_79b9) % FARTHEST;
+                let steps = (hits / every).wrapping_mul(0x9e37_79b9) % MAX_STEPS_BEFORE_WALK;
                 for _ in 0..steps {
                     is_going = is_going && !self.is_at_syscall(thread)? && self.step(thread)?;
                 }
-                self.look(thread, &store)?;
+                self.walk_and_compare(thread, &store)?;
             }
         }
         Ok(self.counts)
@@ -389,25 +397,25 @@ impl<'t> Run<'t> {
         let registers = self.tracee.registers(thread)?;
         let replaced = self.breakpoints.get(&registers.rip).copied();
         if let Some(byte) = replaced {
-            self.note(thread, &registers)?;
+            self.record_entry(thread, &registers)?;
             self.process.mem.write_all_at(&[byte], registers.rip)?;
         }
         let stop = self.tracee.step(thread)?;
-        if replaced.is_some() && stop != Stop::Ended {
+        if replaced.is_some() && stop != TraceeStop::Ended {
             self.process.mem.write_all_at(&[TRAP], registers.rip)?;
         }
         match stop {
-            Stop::Signal(libc::SIGTRAP) => Ok(true),
-            Stop::Signal(other) => {
-                self.tracee.give(thread, other);
+            TraceeStop::Signal(libc::SIGTRAP) => Ok(true),
+            TraceeStop::Signal(other) => {
+                self.tracee.inject_signal(thread, other);
                 Ok(false)
             }
-            Stop::Ended => bail!("the program was killed"),
+            TraceeStop::Ended => bail!("the program was killed"),
         }
     }
 
     /// Notes what a function is called with, before its first instruction.
-    fn note(&mut self, thread: Tid, now: &libc::user_regs_struct) -> anyhow::Result<()> {
+    fn record_entry(&mut self, thread: Tid, now: &libc::user_regs_struct) -> anyhow::Result<()> {
         let mut words = [0; 8];
         for (at, word) in (1_u64..).zip(&mut words) {
             let mut bytes = [0; 8];
@@ -419,7 +427,7 @@ impl<'t> Run<'t> {
         // Whoever was called deeper than this has returned.
         let entries = self.entries.entry(thread).or_default();
         *entries = entries.split_off(&now.rsp);
-        let entry = Entry {
+        let entry = EntryRecord {
             function: now.rip.wrapping_sub(self.bias),
             registers: *now,
             vectors: self.tracee.vectors(thread)?,
@@ -430,10 +438,10 @@ impl<'t> Run<'t> {
     }
 
     /// Walks the stack and compares what it tells.
-    fn look(&mut self, own: Tid, store: &Store) -> anyhow::Result<()> {
+    fn walk_and_compare(&mut self, own: Tid, store: &Store) -> anyhow::Result<()> {
         let now = self.tracee.registers(own)?;
         if self.breakpoints.contains_key(&now.rip) {
-            self.note(own, &now)?;
+            self.record_entry(own, &now)?;
         }
         let pid = self.tracee.pid();
         self.process.mappings = Mappings::parse(&fs::read(format!("/proc/{pid}/maps"))?);
@@ -444,11 +452,11 @@ impl<'t> Run<'t> {
             syscall: None,
             registers: Ok(dwarf(&now)),
         };
-        let space = Space::new(&self.process, &self.process, store);
-        let Some(stack) = space.walk(&thread, 4096, Keep::Registers) else {
+        let space = SnapshotUnwinder::new(&self.process, &self.process, store);
+        let Some(stack) = space.walk(&thread, 4096, WalkDetail::Registers) else {
             return Ok(());
         };
-        let arguments = Arguments::new(
+        let arguments = StackArguments::new(
             &stack,
             &self.process,
             |code| space.locate(code),
@@ -458,7 +466,7 @@ impl<'t> Run<'t> {
         for (number, walked) in stack.frames.iter().enumerate() {
             let function = arguments
                 .frame(number)
-                .and_then(unspool_args::Frame::function);
+                .and_then(unspool_arg_table::ArgFrame::function);
             let (Some(function), Some(cfa)) = (function, walked.cfa) else {
                 continue;
             };
@@ -482,11 +490,11 @@ impl<'t> Run<'t> {
 
     fn compare(
         &self,
-        arguments: &Arguments<'_>,
+        arguments: &StackArguments<'_>,
         number: usize,
-        piece: Piece,
-        entry: &Entry,
-        counts: &mut Counts,
+        piece: ParameterPiece,
+        entry: &EntryRecord,
+        counts: &mut ArgCounts,
     ) {
         let Some(source) = piece.source else { return };
         let bits = piece.bytes * 8;
@@ -498,9 +506,9 @@ impl<'t> Run<'t> {
             bits => whole & ((1 << bits) - 1),
         };
         let count = match (source, number) {
-            (Source::Stack(_), _) => &mut counts.memory,
-            (Source::Register(XMM0..), 0) => &mut counts.vectors_innermost,
-            (Source::Register(XMM0..), _) => &mut counts.vectors,
+            (ArgSource::Stack(_), _) => &mut counts.memory,
+            (ArgSource::Register(XMM0..), 0) => &mut counts.vectors_innermost,
+            (ArgSource::Register(XMM0..), _) => &mut counts.vectors,
             (_, 0) => &mut counts.innermost,
             _ => &mut counts.returns,
         };
@@ -520,19 +528,19 @@ impl<'t> Run<'t> {
             }
         }
         let is_told = value.certainty == Certainty::Exact || std::env::var_os("LIKELY").is_some();
-        if is_wrong == 1 && is_told && self.told.get() < 20 {
-            self.told.set(self.told.get() + 1);
+        if is_wrong == 1 && is_told && self.printed.get() < 20 {
+            self.printed.set(self.printed.get() + 1);
             let at = arguments.frame(number).map_or(0, |frame| frame.address);
             println!(
                 "wrong: frame {number} at {at:#x} in {:#x}, {source:?} of {bits} bits: {:#x}, was {truth:#x} (by caller {})",
-                entry.function, value.number, value.by_caller
+                entry.function, value.number, value.caller_depth
             );
         }
     }
 }
 
 /// Puts a breakpoint at an address; yields the byte that it replaces.
-fn plant(mem: &File, at: u64) -> anyhow::Result<u8> {
+fn insert_breakpoint(mem: &File, at: u64) -> anyhow::Result<u8> {
     let mut byte = [0];
     mem.read_exact_at(&mut byte, at)?;
     mem.write_all_at(&[TRAP], at)?;

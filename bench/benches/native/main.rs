@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use sha2::{Digest as _, Sha256};
-use unspool_module::ElfFile;
-use unspool_native::{Key, Outline};
-use unspool_tables::{self as tables, From};
+use unspool_elf::ElfFile;
+use unspool_native_table::{ModuleKey, Outline};
+use unspool_table_store::{self as tables, TableSource};
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args()
@@ -38,7 +38,7 @@ fn main() -> anyhow::Result<()> {
         );
     }
     let folder = tempfile::tempdir()?;
-    let native = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/native");
+    let native = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/native-table");
     let timer = folder.path().join("step");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/native/step.c");
     gcc(&["-O2", "-I", &native.to_string_lossy()], &source, &timer)?;
@@ -51,19 +51,19 @@ fn main() -> anyhow::Result<()> {
 fn measure(path: &Path, with_c: bool, folder: &Path, timer: &Path) -> anyhow::Result<()> {
     let file = ElfFile::open(path)?;
     let started = Instant::now();
-    let reading = tables::read(&file, From::Auto)?;
+    let reading = tables::read(&file, TableSource::Auto)?;
     let read = started.elapsed();
     let started = Instant::now();
-    let outline = Outline::of(&reading.table)?;
-    let bytes = unspool_native::object(
+    let outline = Outline::from_table(&reading.table)?;
+    let bytes = unspool_native_table::object(
         &outline,
-        Key {
+        ModuleKey {
             build_id: &[0; 20],
             content: &[0; 20],
         },
     )?;
     let made = started.elapsed();
-    let source: u64 = reading.origins.iter().map(|origin| origin.size).sum();
+    let source: u64 = reading.sections.iter().map(|origin| origin.size).sum();
     println!(
         "{}: {} rows, {} different; read in {:.1} ms",
         path.display(),
@@ -77,7 +77,7 @@ fn measure(path: &Path, with_c: bool, folder: &Path, timer: &Path) -> anyhow::Re
     let mut objects = vec![direct];
     if with_c {
         let mut c = String::new();
-        unspool_native::c::source(&outline, "a table", &mut c)?;
+        unspool_native_table::c::source(&outline, "a table", &mut c)?;
         let (object, seconds) = compiled(&c)?;
         print_size("C, gcc -O2", &object, source, seconds)?;
         objects.push(object);

@@ -10,11 +10,11 @@ mod scenarios;
 mod script;
 mod tools;
 
-use options::Options;
+use options::RecordBenchOptions;
 use programs::Programs;
 
 fn main() -> anyhow::Result<()> {
-    let Some(options) = Options::parse()? else {
+    let Some(options) = RecordBenchOptions::parse()? else {
         println!("{}", options::HELP);
         return Ok(());
     };

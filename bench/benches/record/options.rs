@@ -20,7 +20,7 @@ memory: of the recorder, with a target of 100 modules.
 
 Peers are Debian's perf, and samply where it is in the PATH.";
 
-pub(crate) struct Options {
+pub(crate) struct RecordBenchOptions {
     scenarios: Vec<String>,
     workloads: Vec<String>,
     tools: Vec<String>,
@@ -28,10 +28,10 @@ pub(crate) struct Options {
     pub(crate) rounds: Option<usize>,
 }
 
-impl Options {
+impl RecordBenchOptions {
     /// `None` if help is asked for.
-    pub(crate) fn parse() -> anyhow::Result<Option<Options>> {
-        let mut options = Options {
+    pub(crate) fn parse() -> anyhow::Result<Option<RecordBenchOptions>> {
+        let mut options = RecordBenchOptions {
             scenarios: Vec::new(),
             workloads: Vec::new(),
             tools: Vec::new(),

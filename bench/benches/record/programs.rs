@@ -64,7 +64,7 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    pub(crate) fn of(name: &'static str, comm: &'static str, line: &[impl AsRef<str>]) -> Self {
+    pub(crate) fn new(name: &'static str, comm: &'static str, line: &[impl AsRef<str>]) -> Self {
         let words = line.iter().map(|word| word.as_ref().to_owned());
         Workload {
             name,
@@ -76,7 +76,7 @@ impl Workload {
     /// Stacks so many frames deep, some of them of libraries.
     pub(crate) fn deep(name: &'static str, depth: u32, rounds: u32) -> Self {
         let line = ["deep", &depth.to_string(), &rounds.to_string()];
-        Workload::of(name, "deep", &line)
+        Workload::new(name, "deep", &line)
     }
 
     /// Those whose cost is measured.
@@ -95,7 +95,7 @@ impl Workload {
             Workload::deep("deep, 20", 20, 150_000),
             Workload::deep("deep, 60", 60, 50_000),
             Workload::deep("deep, 200", 200, 15_000),
-            Workload::of("sched messaging", "sched-messaging", &sched),
+            Workload::new("sched messaging", "sched-messaging", &sched),
         ]
     }
 }

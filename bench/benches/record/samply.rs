@@ -6,24 +6,24 @@ use std::process::Command;
 
 use anyhow::Context as _;
 use serde_json::Value;
-use unspool_ir::Vaddr;
-use unspool_module::ElfFile;
+use unspool_elf::ElfFile;
+use unspool_rows::Vaddr;
 
-use crate::script::{Stacks, is_whole};
+use crate::script::{StackTotals, is_whole};
 
 /// Counts the stacks of processes of a name.
-pub(crate) fn stacks(path: &Path, comm: &str) -> anyhow::Result<Stacks> {
+pub(crate) fn stacks(path: &Path, comm: &str) -> anyhow::Result<StackTotals> {
     let output = Command::new("gzip").arg("-dc").arg(path).output()?;
     let profile: Value = serde_json::from_slice(&output.stdout)?;
     let mut roots = Roots::new(&profile);
-    let mut stacks = Stacks::default();
+    let mut stacks = StackTotals::default();
     let threads = profile.get("threads").and_then(Value::as_array);
     for thread in threads.context("no threads")? {
         let process = thread.get("processName").and_then(Value::as_str);
         if !process.is_some_and(|name| name.starts_with(comm)) {
             continue;
         }
-        let ends = Ends::of(thread, &mut roots)?;
+        let ends = SamplyStackEnds::read(thread, &mut roots)?;
         for stack in numbers(thread, "/samples/stack")? {
             let Some(end) = stack.and_then(|stack| ends.0.get(stack)) else {
                 continue;
@@ -45,10 +45,10 @@ fn numbers(thread: &Value, path: &str) -> anyhow::Result<Vec<Option<usize>>> {
 }
 
 /// Of each entry of a thread's table of stacks.
-struct Ends(Vec<End>);
+struct SamplyStackEnds(Vec<SamplyStackEnd>);
 
 #[derive(Clone, Copy, Default)]
-struct End {
+struct SamplyStackEnd {
     /// Frames of the process.
     frames: u64,
     /// Whether the outermost one is a root.
@@ -57,16 +57,16 @@ struct End {
     outermost: Option<(usize, u64)>,
 }
 
-impl Ends {
-    fn of(thread: &Value, roots: &mut Roots<'_>) -> anyhow::Result<Ends> {
-        let frames = Frames {
+impl SamplyStackEnds {
+    fn read(thread: &Value, roots: &mut Roots<'_>) -> anyhow::Result<SamplyStackEnds> {
+        let frames = SamplyFrameTable {
             address: numbers(thread, "/frameTable/address")?,
             func: numbers(thread, "/frameTable/func")?,
             resource: numbers(thread, "/funcTable/resource")?,
             lib: numbers(thread, "/resourceTable/lib")?,
         };
         let prefixes = numbers(thread, "/stackTable/prefix")?;
-        let mut ends: Vec<End> = Vec::new();
+        let mut ends: Vec<SamplyStackEnd> = Vec::new();
         for (prefix, frame) in prefixes
             .into_iter()
             .zip(numbers(thread, "/stackTable/frame")?)
@@ -75,7 +75,7 @@ impl Ends {
             let caller = prefix.and_then(|prefix| ends.get(prefix).copied());
             let place = frame.and_then(|frame| frames.place(frame));
             ends.push(match (caller, place) {
-                (Some(end), Some(place)) if end.frames > 0 => End {
+                (Some(end), Some(place)) if end.frames > 0 => SamplyStackEnd {
                     frames: end.frames + 1,
                     is_whole: match end.frames {
                         1 => roots.are_whole(end.outermost, Some(place)),
@@ -83,7 +83,7 @@ impl Ends {
                     },
                     ..end
                 },
-                (_, Some(place)) => End {
+                (_, Some(place)) => SamplyStackEnd {
                     frames: 1,
                     is_whole: roots.are_whole(Some(place), None),
                     outermost: Some(place),
@@ -91,18 +91,18 @@ impl Ends {
                 (caller, None) => caller.unwrap_or_default(),
             });
         }
-        Ok(Ends(ends))
+        Ok(SamplyStackEnds(ends))
     }
 }
 
-struct Frames {
+struct SamplyFrameTable {
     address: Vec<Option<usize>>,
     func: Vec<Option<usize>>,
     resource: Vec<Option<usize>>,
     lib: Vec<Option<usize>>,
 }
 
-impl Frames {
+impl SamplyFrameTable {
     /// The library that a frame is of, and its address there.
     fn place(&self, frame: usize) -> Option<(usize, u64)> {
         let func = (*self.func.get(frame)?)?;

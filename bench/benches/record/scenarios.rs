@@ -5,10 +5,10 @@ mod graph;
 mod memory;
 mod slowdown;
 
-use crate::options::Options;
+use crate::options::RecordBenchOptions;
 use crate::programs::Programs;
 
-type Scenario = fn(&Programs, &Options) -> anyhow::Result<()>;
+type Scenario = fn(&Programs, &RecordBenchOptions) -> anyhow::Result<()>;
 
 /// All of them, by name.
 pub(crate) const ALL: [(&str, Scenario); 4] = [

@@ -23,7 +23,7 @@ pub(crate) fn is_whole(outermost: &str, next: &str) -> bool {
 
 /// The stacks of a recording.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Stacks {
+pub(crate) struct StackTotals {
     /// Those with frames of the process.
     pub(crate) all: u64,
     /// Those that reach a root.
@@ -35,10 +35,10 @@ pub(crate) struct Stacks {
 }
 
 /// Counts the stacks of threads of a name.
-pub(crate) fn stacks(text: &Path, comm: &str) -> anyhow::Result<Stacks> {
-    let mut stacks = Stacks {
+pub(crate) fn stacks(text: &Path, comm: &str) -> anyhow::Result<StackTotals> {
+    let mut stacks = StackTotals {
         lost: Some(0),
-        ..Stacks::default()
+        ..StackTotals::default()
     };
     let mut is_wanted = false;
     let mut frames = 0;

@@ -11,7 +11,7 @@ use unspool_bench::{Usage, wait};
 
 use crate::programs::{Programs, Workload};
 use crate::samply;
-use crate::script::{self, Stacks};
+use crate::script::{self, StackTotals};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
@@ -37,7 +37,7 @@ pub(crate) const TOOLS: [Tool; 5] = [
 const ERRORS: &str = "errors";
 
 /// A recording.
-pub(crate) struct Run {
+pub(crate) struct RecordRun {
     /// Processor time of the recorder, without that of what it recorded.
     pub(crate) recorder: Duration,
     /// Processor time of what it recorded.
@@ -48,8 +48,8 @@ pub(crate) struct Run {
 }
 
 /// What is in a recording.
-pub(crate) struct Contents {
-    pub(crate) stacks: Stacks,
+pub(crate) struct RecordingContents {
+    pub(crate) stacks: StackTotals,
     /// Processor time to unwind and print it afterwards.
     pub(crate) script: Duration,
 }
@@ -130,7 +130,7 @@ impl Tool {
         programs: &Programs,
         workload: &Workload,
         rate: u32,
-    ) -> anyhow::Result<Run> {
+    ) -> anyhow::Result<RecordRun> {
         let output = programs.path(self.file());
         let [of_all, of_target, errors] =
             ["time", "time of target", ERRORS].map(|name| programs.path(name));
@@ -150,7 +150,7 @@ impl Tool {
         let (all, peak) = read_usage(&of_all)?;
         let target: u64 = fs::read_to_string(&of_target)?.trim().parse()?;
         let target = Duration::from_micros(target);
-        Ok(Run {
+        Ok(RecordRun {
             recorder: all.saturating_sub(target),
             target,
             peak,
@@ -163,11 +163,11 @@ impl Tool {
         self,
         programs: &Programs,
         workload: &Workload,
-    ) -> anyhow::Result<Contents> {
+    ) -> anyhow::Result<RecordingContents> {
         let path = programs.path(self.file());
         let mut command = match self {
             Tool::Samply => {
-                return Ok(Contents {
+                return Ok(RecordingContents {
                     stacks: samply::stacks(&path, workload.comm)?,
                     script: Duration::ZERO,
                 });
@@ -195,9 +195,9 @@ impl Tool {
         anyhow::ensure!(status.success(), "{}: {status}", self.name());
         let mut stacks = script::stacks(&text, workload.comm)?;
         if self == Tool::Unspool {
-            stacks.lost = Some(lost(&fs::read_to_string(programs.path(ERRORS))?)?);
+            stacks.lost = Some(parse_lost(&fs::read_to_string(programs.path(ERRORS))?)?);
         }
-        Ok(Contents {
+        Ok(RecordingContents {
             stacks,
             script: match self {
                 Tool::Unspool => Duration::ZERO,
@@ -224,7 +224,7 @@ fn read_usage(path: &Path) -> anyhow::Result<(Duration, u64)> {
 }
 
 /// The samples that were lost, as `unspool record` says it: "24,554 samples in 2.4 s, 44 lost".
-fn lost(said: &str) -> anyhow::Result<u64> {
+fn parse_lost(said: &str) -> anyhow::Result<u64> {
     let line = said.lines().find(|line| line.contains(" samples in "));
     let line = line.context("the recorder does not say how many samples there are")?;
     let lost = line

@@ -16,14 +16,14 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use unspool_bench::Scratch;
 use unspool_bench::recording::{record, workloads};
-use unspool_ir::{Arch, Register, RuntimeAddr};
-use unspool_module::{ElfFile, Mapping};
-use unspool_perf::{DataFile, Item, Record, Sample};
-use unspool_tables::{self as tables, NativeObject};
+use unspool_elf::{ElfFile, SegmentMapping};
+use unspool_perf_events::{DataFile, FileRecord, Record, SampleRecord};
+use unspool_rows::{Arch, Register, RuntimeAddr};
+use unspool_table_store::{self as tables, NativeObject};
 
 mod steps;
 
-const THEIRS: &str = "/usr/lib/x86_64-linux-gnu/libunwind-x86_64.so.8";
+const DEBIAN_LIBUNWIND: &str = "/usr/lib/x86_64-linux-gnu/libunwind-x86_64.so.8";
 
 /// Passes over all samples, after one that is told apart.
 const ROUNDS: &str = "12";
@@ -32,7 +32,7 @@ const ROUNDS: &str = "12";
 const NAME: usize = 256;
 
 /// The most frames of a walk.
-const DEEPEST: u32 = 1024;
+const MAX_FRAMES: u32 = 1024;
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
@@ -55,7 +55,7 @@ fn main() -> anyhow::Result<()> {
             let recording = folder.join("perf.data");
             record(&command, &recording)?;
             let samples = samples_of(&recording, &folder)?;
-            driver.run(&name, &samples, DEEPEST)?;
+            driver.run(&name, &samples, MAX_FRAMES)?;
         }
     }
     Ok(())
@@ -69,7 +69,7 @@ struct Driver<'f> {
 
 impl<'f> Driver<'f> {
     fn new(folder: &'f Scratch) -> anyhow::Result<Self> {
-        let native = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/native");
+        let native = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/native-table");
         let include = format!("-I{}", native.display());
         let source = include_str!("remote.c");
         let headers =
@@ -86,7 +86,7 @@ impl<'f> Driver<'f> {
         std::fs::write(&file, samples)?;
         let output = Command::new(&self.path)
             .arg(&file)
-            .args([ROUNDS, THEIRS])
+            .args([ROUNDS, DEBIAN_LIBUNWIND])
             .arg(ours()?)
             .arg(most.to_string())
             .env("UNSPOOL_TABLE_PATH", self.folder.join(""))
@@ -108,7 +108,7 @@ fn ours() -> anyhow::Result<PathBuf> {
 }
 
 /// What one way took, as the driver says it.
-struct Way<'t> {
+struct UnwinderTimes<'t> {
     name: &'t str,
     samples: u64,
     frames: u64,
@@ -120,14 +120,14 @@ struct Way<'t> {
     again: f64,
 }
 
-impl<'t> Way<'t> {
+impl<'t> UnwinderTimes<'t> {
     fn parse(line: &'t str) -> Option<Self> {
         let mut words = line.split('\t');
         let name = words.next()?;
         let mut number = || words.next()?.parse().ok();
         let (samples, frames, same, left_over) = (number()?, number()?, number()?, number()?);
         let mut time = || words.next()?.parse().ok();
-        Some(Way {
+        Some(UnwinderTimes {
             name,
             samples,
             frames,
@@ -142,7 +142,7 @@ impl<'t> Way<'t> {
 }
 
 fn print(workload: &str, text: &str) -> anyhow::Result<()> {
-    let ways: Option<Vec<Way<'_>>> = text.lines().map(Way::parse).collect();
+    let ways: Option<Vec<UnwinderTimes<'_>>> = text.lines().map(UnwinderTimes::parse).collect();
     let ways = ways.context("the driver says something else")?;
     let [uncached, cached, ..] = ways.as_slice() else {
         anyhow::bail!("the driver says too little");
@@ -156,7 +156,7 @@ fn print(workload: &str, text: &str) -> anyhow::Result<()> {
         "", "frames", "same", "left over", "first", "whole", "steps"
     );
     for way in &ways {
-        let times = |of: fn(&Way<'_>) -> f64| {
+        let times = |of: fn(&UnwinderTimes<'_>) -> f64| {
             let [by_uncached, by_cached] = [uncached, cached].map(|other| of(other) / of(way));
             format!("{:>7.1}{by_uncached:>6.1}x{by_cached:>6.1}x", of(way))
         };
@@ -181,7 +181,7 @@ fn print(workload: &str, text: &str) -> anyhow::Result<()> {
 fn samples_of(recording: &Path, folder: &Scratch) -> anyhow::Result<Vec<u8>> {
     let file = DataFile::open(recording)?;
     let mut counts: HashMap<u32, usize> = HashMap::new();
-    file.read(|item: Item<'_>| {
+    file.read(|item: FileRecord<'_>| {
         if let Record::Sample(_) = item.record {
             *counts.entry(item.origin.pid).or_default() += 1;
         }
@@ -189,12 +189,12 @@ fn samples_of(recording: &Path, folder: &Scratch) -> anyhow::Result<Vec<u8>> {
     })?;
     let most = counts.into_iter().max_by_key(|(_, count)| *count);
     let (pid, _) = most.context("no samples")?;
-    let (mut modules, mut samples) = (HashMap::new(), Samples::default());
-    file.read(|item: Item<'_>| {
+    let (mut modules, mut samples) = (HashMap::new(), DriverInput::default());
+    file.read(|item: FileRecord<'_>| {
         match &item.record {
-            Record::Mapped(mapped) if mapped.pid == pid && mapped.is_executable => {
+            Record::Mmap(mapped) if mapped.pid == pid && mapped.is_executable => {
                 let path = Path::new(OsStr::from_bytes(mapped.name));
-                let mapping = Mapping {
+                let mapping = SegmentMapping {
                     start: RuntimeAddr(mapped.start),
                     length: mapped.size,
                     file_offset: mapped.offset,
@@ -219,14 +219,14 @@ fn samples_of(recording: &Path, folder: &Scratch) -> anyhow::Result<Vec<u8>> {
 }
 
 #[derive(Default)]
-struct Samples {
+struct DriverInput {
     count: u64,
     bytes: Vec<u8>,
 }
 
-impl Samples {
+impl DriverInput {
     /// Adds a sample of user code, whose registers are there.
-    fn add(&mut self, sample: &Sample<'_>) {
+    fn add(&mut self, sample: &SampleRecord<'_>) {
         let register = |number| sample.user?.get(Arch::X86_64, Register(number));
         let registers: Option<Vec<u64>> = (0..17).map(register).collect();
         if let Some(registers) = registers {
@@ -257,7 +257,11 @@ impl Samples {
     }
 }
 
-fn module_at(file: &ElfFile, mapping: &Mapping, folder: &Scratch) -> anyhow::Result<Vec<u8>> {
+fn module_at(
+    file: &ElfFile,
+    mapping: &SegmentMapping,
+    folder: &Scratch,
+) -> anyhow::Result<Vec<u8>> {
     let bias = file.load_bias(mapping).map_or(0, |bias| bias.0);
     let addresses = mapping.start.0..mapping.start.0 + mapping.length;
     module(file, addresses, bias, folder)
@@ -273,7 +277,7 @@ fn module(
     let numbers = [addresses.start, addresses.end, bias];
     let mut bytes: Vec<u8> = numbers.into_iter().flat_map(u64::to_le_bytes).collect();
     let key = tables::own_key(file);
-    let object = match NativeObject::make(file, &key) {
+    let object = match NativeObject::from_file(file, &key) {
         Ok(object) => {
             let path = folder.join(&format!("{key}.native.so"));
             std::fs::write(&path, object.bytes())?;

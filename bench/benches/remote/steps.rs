@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder as _};
-use unspool_bench::{Random, Sample, Scratch, framehop_module};
-use unspool_ir::{LoadBias, Memory, Register, Registers, RuntimeAddr, Unreadable};
-use unspool_module::ElfFile;
-use unspool_tables::{self as tables, Form, From, Store, TableBytes};
+use unspool_bench::{Durations, Random, Scratch, framehop_module};
+use unspool_elf::ElfFile;
+use unspool_rows::{LoadBias, Memory, Register, Registers, RuntimeAddr, Unreadable};
+use unspool_table_store::{self as tables, Store, TableBytes, TableForm, TableSource};
 use unspool_unwind::{Cursor, FileTables, Module, Modules, Step};
 
-use crate::{Driver, Samples, module};
+use crate::{Driver, DriverInput, module};
 
 /// How many steps a pass has.
 const STEPS: usize = 1 << 16;
@@ -33,28 +33,23 @@ const WORD: u64 = 0x5555_0000_1234;
 
 pub(crate) fn measure(path: &Path, driver: &Driver<'_>, folder: &Scratch) -> anyhow::Result<()> {
     let file = Arc::new(ElfFile::open(path)?);
-    let made = tables::compile(&file, From::Auto)?;
-    let starts: Vec<u64> = made
-        .reading
-        .table
-        .spans()
-        .map(|span| span.start.0)
-        .collect();
+    let made = tables::compile(&file, TableSource::Auto)?;
+    let starts: Vec<u64> = made.source.table.spans().map(|span| span.start.0).collect();
     let end = file.address_range().map_or(u64::MAX, |range| range.end.0);
     let about = module(&file, BIAS..BIAS + end, BIAS, folder)?;
     let compact = FileTables::new(Arc::clone(&file)).for_walks();
     compact.attach(TableBytes::Memory(made.encoded.bytes));
     let native = FileTables::new(Arc::clone(&file)).for_walks();
-    let store = Store::new(None, None, None).with_form(Form::Native);
+    let store = Store::new(None, None, None).with_form(TableForm::Native);
     native.run_native(&store, path, &mut Vec::new());
     let mut framehop = UnwinderX86_64::new();
     if let Some(module) = framehop_module(&file, BIAS)? {
         framehop.add_module(module);
     }
-    let stack = Stack::new();
+    let stack = ConstantStack::new();
     for different in [16, STEPS] {
         let addresses = addresses(&starts, different);
-        let mut samples = Samples::default();
+        let mut samples = DriverInput::default();
         for address in &addresses {
             let mut registers = [MIDDLE; 17];
             registers[16] = *address;
@@ -66,11 +61,15 @@ pub(crate) fn measure(path: &Path, driver: &Driver<'_>, folder: &Scratch) -> any
         }
         let name = format!("{}, {different} addresses", path.display());
         driver.run(&name, &samples.with(slice::from_ref(&about)), 1)?;
-        print("table, in Rust", || by_cursor(&compact, &stack, &addresses));
-        print("object, in Rust", || by_cursor(&native, &stack, &addresses));
+        print("table, in Rust", || {
+            cursor_steps(&compact, &stack, &addresses)
+        });
+        print("object, in Rust", || {
+            cursor_steps(&native, &stack, &addresses)
+        });
         let mut cache = CacheX86_64::new();
         print("framehop", || {
-            by_framehop(&framehop, &mut cache, &stack, &addresses)
+            framehop_steps(&framehop, &mut cache, &stack, &addresses)
         });
     }
     Ok(())
@@ -90,7 +89,7 @@ fn addresses(starts: &[u64], different: usize) -> Vec<u64> {
 /// Prints how long a step takes; what is timed yields how many led to a caller.
 fn print(name: &str, mut pass: impl FnMut() -> usize) {
     let frames = pass();
-    let mut sample = Sample::default();
+    let mut sample = Durations::default();
     for _ in 0..ROUNDS {
         let begun = Instant::now();
         pass();
@@ -101,15 +100,15 @@ fn print(name: &str, mut pass: impl FnMut() -> usize) {
 }
 
 /// The stack.
-struct Stack(Vec<u8>);
+struct ConstantStack(Vec<u8>);
 
-impl Stack {
+impl ConstantStack {
     fn new() -> Self {
-        Stack(WORD.to_le_bytes().repeat(STACK_BYTES / 8))
+        ConstantStack(WORD.to_le_bytes().repeat(STACK_BYTES / 8))
     }
 }
 
-impl Memory for Stack {
+impl Memory for ConstantStack {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         let at = addr.0.checked_sub(STACK);
         let at = at.and_then(|at| usize::try_from(at).ok());
@@ -120,11 +119,11 @@ impl Memory for Stack {
 }
 
 /// A file as it is mapped.
-struct World<'t>(&'t FileTables);
+struct OneModule<'t>(&'t FileTables);
 
-impl Modules for World<'_> {
+impl Modules for OneModule<'_> {
     fn module(&self, _: RuntimeAddr) -> Option<Module<'_>> {
-        Some(self.0.at(LoadBias(BIAS), None, None))
+        Some(self.0.module(LoadBias(BIAS), None, None))
     }
 
     fn is_code(&self, _: RuntimeAddr) -> bool {
@@ -132,8 +131,8 @@ impl Modules for World<'_> {
     }
 }
 
-fn by_cursor(tables: &FileTables, stack: &Stack, addresses: &[u64]) -> usize {
-    let (world, abi) = (World(tables), tables.file().abi());
+fn cursor_steps(tables: &FileTables, stack: &ConstantStack, addresses: &[u64]) -> usize {
+    let (world, abi) = (OneModule(tables), tables.file().abi());
     let steps = addresses.iter().filter(|address| {
         let mut registers = Registers::new();
         (0..16).for_each(|number| registers.set(Register(number), MIDDLE));
@@ -144,10 +143,10 @@ fn by_cursor(tables: &FileTables, stack: &Stack, addresses: &[u64]) -> usize {
     steps.count()
 }
 
-fn by_framehop(
+fn framehop_steps(
     unwinder: &UnwinderX86_64<Vec<u8>>,
     cache: &mut CacheX86_64,
-    stack: &Stack,
+    stack: &ConstantStack,
     addresses: &[u64],
 ) -> usize {
     let mut read = |address: u64| {

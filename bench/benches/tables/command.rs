@@ -6,15 +6,15 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use unspool_bench::{Sample, Usage, millis, time, wait};
-use unspool_module::{ElfFile, Section};
-use unspool_tables as tables;
+use unspool_bench::{Durations, Usage, millis, time, wait};
+use unspool_elf::{ElfFile, Section};
+use unspool_table_store as tables;
 
 use crate::{ROUNDS, per};
 
 /// What the command takes for one file.
 pub(crate) struct Cost {
-    took: Sample,
+    took: Durations,
     /// The most bytes resident at any time, in any run: the file's own pages among them.
     peak: u64,
     /// The most bytes of anonymous memory that were seen in one more run. There may have been
@@ -33,7 +33,7 @@ pub(crate) fn measure(unspool: &Path, file: &Path, output: &Path) -> anyhow::Res
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     let mut cost = Cost {
-        took: Sample::default(),
+        took: Durations::default(),
         peak: 0,
         anonymous: 0,
     };

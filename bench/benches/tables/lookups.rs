@@ -8,16 +8,16 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use unspool_bench::{Random, Sample, prefetch, ratio, time};
-use unspool_compact::call::{CallTest, WINDOW, window};
-use unspool_compact::{CallSites, Claim, Code, Compiled};
-use unspool_ir::table::Span;
-use unspool_ir::{Arch, Table, Vaddr};
-use unspool_module::ElfFile;
-use unspool_tables as tables;
+use unspool_bench::{Durations, Random, prefetch, ratio, time};
+use unspool_compiled_table::call_test::{CallTest, WINDOW, window};
+use unspool_compiled_table::{CallSiteRow, CallSites, CompiledTable, ExecutableCode};
+use unspool_elf::ElfFile;
+use unspool_rows::table::Span;
+use unspool_rows::{Arch, Table, Vaddr};
+use unspool_table_store as tables;
 
 use crate::ROUNDS;
-use crate::peer::Peer;
+use crate::peer::FramehopPeer;
 
 const LOOKUPS: usize = 200_000;
 
@@ -36,15 +36,15 @@ const NAMES: [&str; 5] = [
 /// The times of batches.
 #[derive(Default)]
 struct Contest {
-    ours: Sample,
-    peer: Sample,
+    ours: Durations,
+    peer: Durations,
 }
 
 /// Measures and prints all of them.
 pub(crate) fn measure(
     file: &ElfFile,
     table: &Table,
-    compiled: &Compiled<'_>,
+    compiled: &CompiledTable<'_>,
 ) -> anyhow::Result<()> {
     let spans: Vec<Span> = table.spans().collect();
     let code = tables::code(file);
@@ -53,13 +53,13 @@ pub(crate) fn measure(
         .iter()
         .max_by_key(|(_, bytes)| bytes.len())
         .context("no code")?;
-    let ours = Ours {
+    let ours = CompiledLookup {
         compiled,
         call_sites: compiled.call_sites(),
         start,
         text,
     };
-    let peer = Peer::new(file)?;
+    let peer = FramehopPeer::new(file)?;
     let sites = return_addresses(file.abi().arch, start, text, &spans);
     let pcs = random_pcs(&spans);
     check_answers(&ours, &peer, &sites, &pcs)?;
@@ -127,8 +127,8 @@ fn print(contests: &[Contest]) {
 
 /// Both must answer nearly all: who gives up is fast.
 fn check_answers(
-    ours: &Ours<'_>,
-    peer: &Peer,
+    ours: &CompiledLookup<'_>,
+    peer: &FramehopPeer,
     sites: &[Vaddr],
     pcs: &[Vaddr],
 ) -> anyhow::Result<()> {
@@ -156,15 +156,15 @@ fn check_answers(
 /// What is answered where there is no row.
 const NONE: u64 = u64::MAX;
 
-struct Ours<'c> {
-    compiled: &'c Compiled<'c>,
+struct CompiledLookup<'c> {
+    compiled: &'c CompiledTable<'c>,
     call_sites: CallSites<'c>,
     start: Vaddr,
     /// The code there.
     text: &'c [u8],
 }
 
-impl Ours<'_> {
+impl CompiledLookup<'_> {
     fn row_at(&self, pc: Vaddr) -> u64 {
         let hit = self.compiled.lookup(pc).ok().flatten();
         hit.map_or(NONE, |hit| u64::from(hit.row.0))
@@ -184,9 +184,9 @@ impl Ours<'_> {
     }
 }
 
-/// As [`Ours::row_of_call`], chained, with the code read later.
-fn claimed(ours: &Ours<'_>, sites: &[Vaddr]) -> anyhow::Result<Sample> {
-    let mut later = Later::new(ours.call_sites.test(), ours.text);
+/// As [`CompiledLookup::row_of_call`], chained, with the code read later.
+fn claimed(ours: &CompiledLookup<'_>, sites: &[Vaddr]) -> anyhow::Result<Durations> {
+    let mut later = DelayedChecks::new(ours.call_sites.test(), ours.text);
     let took = chained(sites, |site| match ours.call_sites.claim(site) {
         Ok(Some(claim)) => {
             later.check(claim, ours.offset(site));
@@ -200,18 +200,18 @@ fn claimed(ours: &Ours<'_>, sites: &[Vaddr]) -> anyhow::Result<Sample> {
 
 /// Claims of call sites, whose code is asked for at once and looked at eight claims later, as
 /// a walk can do that goes back where one does not hold.
-struct Later<'c> {
+struct DelayedChecks<'c> {
     test: CallTest,
     text: &'c [u8],
     /// Each with the offset in the code that its call returns to.
-    waiting: [Option<(Claim, usize)>; 8],
+    waiting: [Option<(CallSiteRow, usize)>; 8],
     next: usize,
     all_hold: bool,
 }
 
-impl<'c> Later<'c> {
+impl<'c> DelayedChecks<'c> {
     fn new(test: CallTest, text: &'c [u8]) -> Self {
-        Later {
+        DelayedChecks {
             test,
             text,
             waiting: [None; 8],
@@ -220,14 +220,14 @@ impl<'c> Later<'c> {
         }
     }
 
-    fn check(&mut self, claim: Claim, end: usize) {
+    fn check(&mut self, claim: CallSiteRow, end: usize) {
         prefetch(self.text, end.saturating_sub(WINDOW));
         let before = self.waiting[self.next].replace((claim, end));
         self.next = (self.next + 1) % self.waiting.len();
         self.look_at(before);
     }
 
-    fn look_at(&mut self, waiting: Option<(Claim, usize)>) {
+    fn look_at(&mut self, waiting: Option<(CallSiteRow, usize)>) {
         if let Some((claim, end)) = waiting {
             self.all_hold &= claim.holds(&self.test, window(self.text, end));
         }
@@ -252,7 +252,7 @@ fn shuffled(questions: &[Vaddr], seed: usize) -> Vec<Vaddr> {
 
 /// Runs a chain of look-ups: the address of each is computed from the answer before, by adding
 /// a zero that the processor cannot know to be one.
-fn chained(questions: &[Vaddr], mut ask: impl FnMut(Vaddr) -> u64) -> Sample {
+fn chained(questions: &[Vaddr], mut ask: impl FnMut(Vaddr) -> u64) -> Durations {
     let mask = black_box(0_u64);
     let mut last = 0;
     let took = in_batches(questions, |question| {
@@ -263,14 +263,14 @@ fn chained(questions: &[Vaddr], mut ask: impl FnMut(Vaddr) -> u64) -> Sample {
 }
 
 /// Runs look-ups that the processor may overlap.
-fn independent(questions: &[Vaddr], mut ask: impl FnMut(Vaddr) -> u64) -> Sample {
+fn independent(questions: &[Vaddr], mut ask: impl FnMut(Vaddr) -> u64) -> Durations {
     let mut all = 0;
     let took = in_batches(questions, |question| all ^= ask(question));
     black_box(all);
     took
 }
 
-fn in_batches(questions: &[Vaddr], mut ask: impl FnMut(Vaddr)) -> Sample {
+fn in_batches(questions: &[Vaddr], mut ask: impl FnMut(Vaddr)) -> Durations {
     questions
         .chunks_exact(BATCH)
         .map(|batch| time(|| batch.iter().for_each(|question| ask(*question))).0)
@@ -279,7 +279,7 @@ fn in_batches(questions: &[Vaddr], mut ask: impl FnMut(Vaddr)) -> Sample {
 
 /// Return addresses in a range of code, of calls that the table covers.
 fn return_addresses(arch: Arch, start: Vaddr, text: &[u8], spans: &[Span]) -> Vec<Vaddr> {
-    let range = Code {
+    let range = ExecutableCode {
         ranges: vec![(start, text)],
     };
     let is_covered = |address: &Vaddr| {

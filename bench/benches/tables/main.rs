@@ -19,10 +19,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use unspool_bench::{Sample, Scratch, files, map, millis, time, unspool, version};
-use unspool_compact::{Code, Compiled, Encoded, Key, Part, encode};
-use unspool_module::ElfFile;
-use unspool_tables::{self as tables, From};
+use unspool_bench::{Durations, Scratch, files, map, millis, time, unspool, version};
+use unspool_compiled_table::{
+    CompiledTable, EncodedTable, ExecutableCode, ModuleKey, TablePart, encode,
+};
+use unspool_elf::ElfFile;
+use unspool_table_store::{self as tables, TableSource};
 
 const ROUNDS: usize = 9;
 
@@ -46,27 +48,27 @@ fn main() -> anyhow::Result<()> {
 fn measure(path: &Path, command: &command::Cost, output: &Path) -> anyhow::Result<()> {
     println!("{}", path.display());
     let file = ElfFile::open(path)?;
-    let made = tables::compile(&file, From::Auto)?;
-    let source: u64 = made.reading.origins.iter().map(|origin| origin.size).sum();
-    sizes(&made.encoded, source + made.reading.hdr_size);
+    let made = tables::compile(&file, TableSource::Auto)?;
+    let source: u64 = made.source.sections.iter().map(|origin| origin.size).sum();
+    sizes(&made.encoded, source + made.source.hdr_size);
     build(&file)?;
     command::print(command, &file)?;
     std::fs::write(output, &made.encoded.bytes)?;
     open(&made.encoded.bytes, output)?;
-    let compiled = Compiled::open(&made.encoded.bytes)?;
-    lookups::measure(&file, &made.reading.table, &compiled)
+    let compiled = CompiledTable::open(&made.encoded.bytes)?;
+    lookups::measure(&file, &made.source.table, &compiled)
 }
 
 /// The cost of opening a table, in memory and from its file, whose pages are in memory too.
 fn open(bytes: &[u8], path: &Path) -> anyhow::Result<()> {
-    let (mut in_memory, mut from_file) = (Sample::default(), Sample::default());
+    let (mut in_memory, mut from_file) = (Durations::default(), Durations::default());
     for _ in 0..100 * ROUNDS {
-        let (took, opened) = time(|| Compiled::open(black_box(bytes)));
+        let (took, opened) = time(|| CompiledTable::open(black_box(bytes)));
         black_box(opened?);
         in_memory.extend([took]);
         let (took, mapped) = time(|| -> anyhow::Result<_> {
             let mapped = map(&File::open(path)?)?;
-            black_box(Compiled::open(&mapped)?);
+            black_box(CompiledTable::open(&mapped)?);
             Ok(mapped)
         });
         drop(mapped?);
@@ -86,30 +88,30 @@ fn open(bytes: &[u8], path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn sizes(encoded: &Encoded, source: u64) {
+fn sizes(encoded: &EncodedTable, source: u64) {
     let share = |bytes: usize| per(bytes as f64, source as f64);
     println!(
         "  bytes / source          {:.3} whole, {:.3} rows, {:.3} entries, {:.3} call sites",
         share(encoded.bytes.len()),
-        share(encoded.part(Part::Rows)),
-        share(encoded.part(Part::Entries)),
-        share(encoded.part(Part::Calls)),
+        share(encoded.part(TablePart::Rows)),
+        share(encoded.part(TablePart::Entries)),
+        share(encoded.part(TablePart::Calls)),
     );
 }
 
 /// The cost of reading rows, laying them out, and proving the result.
 fn build(file: &ElfFile) -> anyhow::Result<()> {
-    let [mut reads, mut layouts, mut compiles, mut proofs]: [Sample; 4] = Default::default();
+    let [mut reads, mut layouts, mut compiles, mut proofs]: [Durations; 4] = Default::default();
     let mut rows = 0;
     for _ in 0..ROUNDS {
-        let (read, reading) = time(|| tables::read(file, From::Auto));
+        let (read, reading) = time(|| tables::read(file, TableSource::Auto));
         let reading = reading?;
         rows = reading.table.row_count();
-        let no_code = Code::default();
+        let no_code = ExecutableCode::default();
         let (layout, encoded) = time(|| {
             encode(
                 &reading.table,
-                Key {
+                ModuleKey {
                     build_id: &[],
                     content: &[0; 20],
                 },
@@ -118,7 +120,7 @@ fn build(file: &ElfFile) -> anyhow::Result<()> {
             )
         });
         encoded?;
-        let (compile, made) = time(|| tables::compile(file, From::Auto));
+        let (compile, made) = time(|| tables::compile(file, TableSource::Auto));
         let made = made?;
         let (proof, comparison) =
             time(|| tables::verify(file, &reading.table, &made.encoded.bytes));

@@ -6,21 +6,21 @@ use anyhow::Context as _;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder};
 use unspool_bench::framehop_module;
-use unspool_ir::Vaddr;
-use unspool_module::ElfFile;
+use unspool_elf::ElfFile;
+use unspool_rows::Vaddr;
 
 /// framehop, with this one module.
-pub(crate) struct Peer {
+pub(crate) struct FramehopPeer {
     unwinder: UnwinderX86_64<Vec<u8>>,
     cache: RefCell<CacheX86_64>,
 }
 
-impl Peer {
+impl FramehopPeer {
     pub(crate) fn new(file: &ElfFile) -> anyhow::Result<Self> {
         let module = framehop_module(file, 0)?;
         let mut unwinder = UnwinderX86_64::new();
         unwinder.add_module(module.context("no .eh_frame, .eh_frame_hdr, .text or segments")?);
-        Ok(Peer {
+        Ok(FramehopPeer {
             unwinder,
             cache: RefCell::new(CacheX86_64::new()),
         })

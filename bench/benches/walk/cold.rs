@@ -7,7 +7,7 @@ use unspool_bench::{Random, time};
 
 use crate::peers::Peer;
 use crate::scenario::random_stack;
-use crate::sys::{Path, minor_faults};
+use crate::sys::{DescentPath, minor_faults};
 use crate::visit::{Clock, ONCE, Visitor};
 use crate::workload::sites;
 
@@ -18,7 +18,7 @@ const DEPTH: usize = 64;
 
 /// What one fresh process found.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Start {
+pub(crate) struct ColdStart {
     /// Microseconds of opening the peer.
     pub(crate) open: f64,
     /// Minor page faults of that.
@@ -32,7 +32,7 @@ pub(crate) struct Start {
 }
 
 /// Runs a fresh process.
-pub(crate) fn start(peer: &str, number: usize) -> anyhow::Result<Start> {
+pub(crate) fn start(peer: &str, number: usize) -> anyhow::Result<ColdStart> {
     let output = Command::new(std::env::current_exe()?)
         .args([ARGUMENT, peer, &number.to_string()])
         .output()?;
@@ -41,7 +41,7 @@ pub(crate) fn start(peer: &str, number: usize) -> anyhow::Result<Start> {
     let text = String::from_utf8(output.stdout)?;
     let mut numbers = text.split_whitespace().map(str::parse);
     let mut next = || anyhow::Ok(numbers.next().context("too few numbers")??);
-    Ok(Start {
+    Ok(ColdStart {
         open: next()?,
         open_faults: next()?,
         first: next()?,
@@ -60,7 +60,7 @@ pub(crate) fn run(peer: &Peer, number: u64) -> anyhow::Result<()> {
     let mut visitor = Visitor::new(walker?, clock);
     let pool = sites(32_768, &mut Random::new(0x5eed));
     let stack = random_stack(number, &pool, DEPTH);
-    let mut path = Path::new(&functions, &stack)?;
+    let mut path = DescentPath::new(&functions, &stack)?;
     let (first, faults) = visitor.first(&mut path)?;
     let mut second = Vec::new();
     visitor.visit(&mut path, ONCE, &mut second)?;

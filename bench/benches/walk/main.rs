@@ -18,7 +18,7 @@ mod cold;
 mod options;
 mod ours;
 mod peers;
-mod real;
+mod python;
 mod report;
 mod scenario;
 mod source;
@@ -32,12 +32,12 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
-use cold::Start;
-use options::{Options, USAGE};
-use peers::{BASE, Make, Peer};
-use report::{Figures, Wrong, median};
+use cold::ColdStart;
+use options::{USAGE, WalkBenchOptions};
+use peers::{BASE, MakeWalker, Peer};
+use report::{Figures, WalkError, median};
 use scenario::Scenario;
-use sys::Functions;
+use sys::WorkFunctions;
 use visit::{Clock, Visitor};
 use workload::Build;
 
@@ -55,7 +55,7 @@ fn main() -> anyhow::Result<()> {
         print!("{USAGE}");
         return Ok(());
     }
-    Bench::new(Options::parse(args)?)?.run()
+    WalkBench::new(WalkBenchOptions::parse(args)?)?.run()
 }
 
 /// Starts this program again, as a program whose libraries are loaded at its start: the walked
@@ -78,30 +78,30 @@ fn start_again() -> anyhow::Result<()> {
 }
 
 /// A peer that has been opened.
-struct Opened {
+struct OpenedPeer {
     name: &'static str,
     build: Build,
-    make: Make,
+    make: MakeWalker,
 }
 
-struct Bench {
-    options: Options,
+struct WalkBench {
+    options: WalkBenchOptions,
     clock: Clock,
-    with: Functions,
-    without: Functions,
-    real: Option<real::Program>,
-    peers: Vec<Opened>,
+    with: WorkFunctions,
+    without: WorkFunctions,
+    real: Option<python::PythonProgram>,
+    peers: Vec<OpenedPeer>,
 }
 
-impl Bench {
-    fn new(options: Options) -> anyhow::Result<Self> {
+impl WalkBench {
+    fn new(options: WalkBenchOptions) -> anyhow::Result<Self> {
         let with = Build::FramePointers.load()?;
         let without = Build::NoFramePointers.load()?;
         let real = options
-            .wants_scenario(real::NAME)
-            .then(real::Program::start);
+            .wants_scenario(python::NAME)
+            .then(python::PythonProgram::start);
         if let Some(Err(error)) = &real {
-            println!("{}: {error}", real::NAME);
+            println!("{}: {error}", python::NAME);
         }
         let mut opened = Vec::new();
         for Peer { name, build, open } in peers::all() {
@@ -109,11 +109,11 @@ impl Bench {
                 continue;
             }
             match open() {
-                Ok(make) => opened.push(Opened { name, build, make }),
+                Ok(make) => opened.push(OpenedPeer { name, build, make }),
                 Err(error) => println!("{name}: {error}"),
             }
         }
-        Ok(Bench {
+        Ok(WalkBench {
             options,
             clock: Clock::calibrate(),
             with,
@@ -136,7 +136,7 @@ impl Bench {
         }
         if let Some(real) = &self.real {
             let (figures, wrong) = real.compare(&self.peers, self.options.rounds, self.clock)?;
-            report::print_table(real::NAME, &figures, &wrong);
+            report::print_table(python::NAME, &figures, &wrong);
             all.extend(figures);
             all_wrong.extend(wrong);
         }
@@ -175,7 +175,7 @@ impl Bench {
         );
     }
 
-    fn functions(&self, build: Build) -> &Functions {
+    fn functions(&self, build: Build) -> &WorkFunctions {
         match build {
             Build::FramePointers => &self.with,
             Build::NoFramePointers => &self.without,
@@ -184,8 +184,8 @@ impl Bench {
 
     /// All peers in one scenario. They take turns in each round; the first round is not counted. A
     /// peer that is wrong has no figures.
-    fn compare(&self, scenario: &Scenario) -> (Vec<Figures>, Vec<Wrong>) {
-        let visitor = |peer: &Opened| Visitor::new((peer.make)(), self.clock);
+    fn compare(&self, scenario: &Scenario) -> (Vec<Figures>, Vec<WalkError>) {
+        let visitor = |peer: &OpenedPeer| Visitor::new((peer.make)(), self.clock);
         let mut visitors: Vec<Visitor> = self.peers.iter().map(visitor).collect();
         let mut samples = vec![Ok(Vec::new()); self.peers.len()];
         for round in 0..=self.options.rounds {
@@ -204,7 +204,9 @@ impl Bench {
         let (mut figures, mut wrong) = (Vec::new(), Vec::new());
         for (peer, samples) in self.peers.iter().zip(samples) {
             match samples {
-                Ok(samples) => figures.push(Figures::of(scenario.name, peer.name, &samples)),
+                Ok(samples) => {
+                    figures.push(Figures::from_samples(scenario.name, peer.name, &samples));
+                }
                 Err(error) => wrong.push((peer.name, error)),
             }
         }
@@ -230,7 +232,7 @@ impl Bench {
             "µs", "first", "faults", "second", "open", "faults"
         );
         for (name, starts) in names.iter().zip(&starts) {
-            let of = |figure: fn(&Start) -> f64| median(starts.iter().map(figure).collect());
+            let of = |figure: fn(&ColdStart) -> f64| median(starts.iter().map(figure).collect());
             println!(
                 "  {name:<36}{:>10.2}{:>10}{:>10.2}{:>10.1}{:>10}",
                 of(|start| start.first),

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 
-use crate::{real, scenario};
+use crate::{python, scenario};
 
 pub(crate) const USAGE: &str = "\
 cargo bench -p unspool-bench --bench walk -- [OPTION...]
@@ -21,7 +21,7 @@ python is a real program, interrupted by a timer; docs/bench.md says what the st
 
 /// What is measured.
 #[derive(Debug)]
-pub(crate) struct Options {
+pub(crate) struct WalkBenchOptions {
     scenarios: Vec<String>,
     peers: Vec<String>,
     pub(crate) rounds: u64,
@@ -29,9 +29,9 @@ pub(crate) struct Options {
     pub(crate) json: Option<String>,
 }
 
-impl Options {
+impl WalkBenchOptions {
     pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> anyhow::Result<Self> {
-        let mut options = Options {
+        let mut options = WalkBenchOptions {
             scenarios: Vec::new(),
             peers: Vec::new(),
             rounds: 5,
@@ -58,7 +58,7 @@ impl Options {
         let known = |name: &&String| {
             let mut names = scenario::ALL.iter().map(|scenario| scenario.name);
             names.any(|known| known == *name)
-                || [real::NAME, "cold", "threads"].contains(&name.as_str())
+                || [python::NAME, "cold", "threads"].contains(&name.as_str())
         };
         let unknown = options.scenarios.iter().find(|name| !known(name));
         anyhow::ensure!(unknown.is_none(), "no such scenario\n{USAGE}");

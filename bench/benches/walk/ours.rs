@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use unspool_module::ElfFile;
-use unspool_tables::{self as tables, From, Store};
+use unspool_elf::ElfFile;
+use unspool_table_store::{self as tables, Store, TableSource};
 use unspool_unwind::local::{self, OwnThread, map_tables};
 
-use crate::peers::{self, Make, Open, Peer, Walker};
-use crate::sys::{Stack, addresses};
+use crate::peers::{self, MakeWalker, OpenPeer, Peer, PeerWalker};
+use crate::sys::{OwnStack, addresses};
 use crate::workload::{Build, folder};
 
 /// What the names of ours begin with.
@@ -16,7 +16,7 @@ pub(crate) const PREFIX: &str = "unspool";
 
 /// Our walkers.
 pub(crate) fn all() -> Vec<Peer> {
-    let ours: [(&'static str, Open); 4] = [
+    let ours: [(&'static str, OpenPeer); 4] = [
         ("unspool, no memo", || {
             with_tables()?;
             Ok(make(|thread, out| {
@@ -50,7 +50,7 @@ pub(crate) fn rules() -> usize {
     local::rules::current().size().bytes() / 1024
 }
 
-fn peer((name, open): (&'static str, Open)) -> Peer {
+fn peer((name, open): (&'static str, OpenPeer)) -> Peer {
     Peer {
         name,
         build: Build::NoFramePointers,
@@ -74,28 +74,28 @@ fn with_tables() -> anyhow::Result<()> {
 
 fn keep(store: &Store, path: &Path) -> anyhow::Result<()> {
     let file = ElfFile::open(path)?;
-    let made = tables::compile(&file, From::Auto)?;
+    let made = tables::compile(&file, TableSource::Auto)?;
     store.keep(&store.stable(&file), &made.encoded.bytes)?;
     Ok(())
 }
 
-type Walk = fn(&mut OwnThread, &mut [u64]) -> usize;
+type WalkFn = fn(&mut OwnThread, &mut [u64]) -> usize;
 
 /// A thread's walker.
-struct Ours {
+struct UnspoolWalker {
     thread: Box<OwnThread>,
-    walk: Walk,
+    walk: WalkFn,
 }
 
-impl Walker for Ours {
-    fn walk(&mut self, _: &Stack, out: &mut [u64]) -> usize {
+impl PeerWalker for UnspoolWalker {
+    fn walk(&mut self, _: &OwnStack, out: &mut [u64]) -> usize {
         (self.walk)(&mut self.thread, out)
     }
 }
 
-fn make(walk: Walk) -> Make {
+fn make(walk: WalkFn) -> MakeWalker {
     Box::new(move || {
         let thread = Box::new(OwnThread::new());
-        Box::new(Ours { thread, walk })
+        Box::new(UnspoolWalker { thread, walk })
     })
 }

@@ -8,20 +8,20 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 
 use crate::sys::{
-    Backtrace, BacktraceSymbol, CachingPolicy, Cursor, Dialect, Library, Stack, UnwindBacktrace,
-    frame_pointers, set_cache_size, set_caching_policy,
+    Backtrace, BacktraceSymbol, CachingPolicy, Dialect, Library, OwnStack, UnwCursor,
+    UnwindBacktrace, frame_pointers, set_cache_size, set_caching_policy,
 };
 use crate::workload::{Build, folder};
 
 /// What walks its own thread's stack.
-pub(crate) trait Walker {
+pub(crate) trait PeerWalker {
     /// Writes the addresses of frames, from its own or its caller's outwards, until there is no
     /// room or no caller: how many. Those of callers are return addresses.
-    fn walk(&mut self, stack: &Stack, out: &mut [u64]) -> usize;
+    fn walk(&mut self, stack: &OwnStack, out: &mut [u64]) -> usize;
 }
 
 /// Makes a walker for one thread. What threads share has been made before.
-pub(crate) type Make = Box<dyn Fn() -> Box<dyn Walker> + Send + Sync>;
+pub(crate) type MakeWalker = Box<dyn Fn() -> Box<dyn PeerWalker> + Send + Sync>;
 
 /// A walker that can be chosen.
 pub(crate) struct Peer {
@@ -29,10 +29,10 @@ pub(crate) struct Peer {
     /// Which build of the workload it walks.
     pub(crate) build: Build,
     /// Opens what it needs, after the workload has been loaded.
-    pub(crate) open: Open,
+    pub(crate) open: OpenPeer,
 }
 
-pub(crate) type Open = fn() -> anyhow::Result<Make>;
+pub(crate) type OpenPeer = fn() -> anyhow::Result<MakeWalker>;
 
 /// The name of the peer that all are compared with.
 pub(crate) const BASE: &str = "frame pointers";
@@ -52,9 +52,9 @@ pub(crate) fn all() -> Vec<Peer> {
 }
 
 fn others() -> impl Iterator<Item = Peer> {
-    let others: [(&'static str, Open); 17] = [
+    let others: [(&'static str, OpenPeer); 17] = [
         ("libgcc _Unwind_Backtrace", || {
-            let peer = UnwindBacktrace::of(Library::open(Path::new("libgcc_s.so.1"))?)?;
+            let peer = UnwindBacktrace::from_library(Library::open(Path::new("libgcc_s.so.1"))?)?;
             Ok(make(move |_, out| peer.walk(out)))
         }),
         ("glibc backtrace", || {
@@ -94,17 +94,17 @@ fn others() -> impl Iterator<Item = Peer> {
             step(newer("1.8-thread")?, &AS_BUILT)
         }),
         ("LLVM libunwind step", || {
-            let cursor = Cursor::of(llvm()?, Dialect::Llvm)?;
+            let cursor = UnwCursor::from_library(llvm()?, Dialect::Llvm)?;
             Ok(make(move |_, out| cursor.walk(out)))
         }),
         ("LLVM libunwind _Unwind_Backtrace", || {
-            let peer = UnwindBacktrace::of(llvm()?)?;
+            let peer = UnwindBacktrace::from_library(llvm()?)?;
             Ok(make(move |_, out| peer.walk(out)))
         }),
         ("framehop cache", framehop::cached),
         ("framehop new cache each walk", framehop::uncached),
         ("crate unwinding", || {
-            let peer = UnwindBacktrace::of(built("libunwinding_peer.so")?)?;
+            let peer = UnwindBacktrace::from_library(built("libunwinding_peer.so")?)?;
             Ok(make(move |_, out| peer.walk(out)))
         }),
     ];
@@ -115,29 +115,31 @@ fn others() -> impl Iterator<Item = Peer> {
     })
 }
 
-impl<F: FnMut(&Stack, &mut [u64]) -> usize + Send> Walker for F {
-    fn walk(&mut self, stack: &Stack, out: &mut [u64]) -> usize {
+impl<F: FnMut(&OwnStack, &mut [u64]) -> usize + Send> PeerWalker for F {
+    fn walk(&mut self, stack: &OwnStack, out: &mut [u64]) -> usize {
         self(stack, out)
     }
 }
 
 /// Our `unw_step`, as it is without settings.
-pub(crate) fn unspool_step() -> anyhow::Result<Make> {
+pub(crate) fn unspool_step() -> anyhow::Result<MakeWalker> {
     step(of_capi()?, &AS_BUILT)
 }
 
 /// Our `unw_backtrace`.
-pub(crate) fn unspool_backtrace() -> anyhow::Result<Make> {
+pub(crate) fn unspool_backtrace() -> anyhow::Result<MakeWalker> {
     backtrace(of_capi()?, BacktraceSymbol::Libunwind)
 }
 
 /// Walkers that keep nothing of their own.
-fn make(walk: impl Fn(&Stack, &mut [u64]) -> usize + Copy + Send + Sync + 'static) -> Make {
+fn make(
+    walk: impl Fn(&OwnStack, &mut [u64]) -> usize + Copy + Send + Sync + 'static,
+) -> MakeWalker {
     Box::new(move || Box::new(walk))
 }
 
-fn backtrace(library: Library, symbol: BacktraceSymbol) -> anyhow::Result<Make> {
-    let peer = Backtrace::of(library, symbol)?;
+fn backtrace(library: Library, symbol: BacktraceSymbol) -> anyhow::Result<MakeWalker> {
+    let peer = Backtrace::from_library(library, symbol)?;
     Ok(make(move |_, out| peer.walk(out)))
 }
 
@@ -173,8 +175,8 @@ const AS_BUILT: Caching = Caching {
     entries: None,
 };
 
-fn step(library: Library, caching: &Caching) -> anyhow::Result<Make> {
-    let cursor = Cursor::of(library, Dialect::Nongnu)?;
+fn step(library: Library, caching: &Caching) -> anyhow::Result<MakeWalker> {
+    let cursor = UnwCursor::from_library(library, Dialect::Nongnu)?;
     if let Some(policy) = caching.policy {
         set_caching_policy(library, policy)?;
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::peers::BASE;
-use crate::visit::Sample;
+use crate::visit::WalkSample;
 
 /// The figures of one peer in one scenario, in nanoseconds per frame.
 #[derive(Debug, Clone, Copy)]
@@ -15,7 +15,11 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    pub(crate) fn of(scenario: &'static str, peer: &'static str, samples: &[Sample]) -> Self {
+    pub(crate) fn from_samples(
+        scenario: &'static str,
+        peer: &'static str,
+        samples: &[WalkSample],
+    ) -> Self {
         let mut frames: Vec<f64> = samples.iter().map(|sample| sample.frame).collect();
         frames.sort_unstable_by(f64::total_cmp);
         Figures {
@@ -40,16 +44,16 @@ pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
 }
 
 /// A peer, and where it goes wrong.
-pub(crate) type Wrong = (&'static str, String);
+pub(crate) type WalkError = (&'static str, String);
 
 /// One scenario's table.
-pub(crate) fn print(name: &str, about: &str, figures: &[Figures], wrong: &[Wrong]) {
+pub(crate) fn print(name: &str, about: &str, figures: &[Figures], wrong: &[WalkError]) {
     println!("\n{name}: {about}");
     print_table(name, figures, wrong);
 }
 
 /// Its lines.
-pub(crate) fn print_table(name: &str, figures: &[Figures], wrong: &[Wrong]) {
+pub(crate) fn print_table(name: &str, figures: &[Figures], wrong: &[WalkError]) {
     println!(
         "  {:<36}{:>10}{:>10}{:>10}",
         "ns per frame", "p50", "p99", "x fp"

@@ -2,8 +2,8 @@
 
 use unspool_bench::Random;
 
-use crate::sys::{Functions, Path, Site};
-use crate::visit::{ONCE, Sample, Times, Visitor};
+use crate::sys::{CallInstruction, DescentPath, WorkFunctions};
+use crate::visit::{ONCE, SampleSize, Visitor, WalkSample};
 use crate::workload::{realigned_sites, sites};
 
 /// Stacks of a round where each is walked once.
@@ -18,8 +18,8 @@ const SAMPLES: usize = 200;
 
 /// Nanoseconds that each of these should last at least, so that reading the clock does not count,
 /// and the most walks that are done for it.
-const LONG: f64 = 4000.0;
-const MOST_WALKS: usize = 16;
+const MIN_SAMPLE_NS: f64 = 4000.0;
+const MAX_WALKS: usize = 16;
 
 /// One kind of stacks.
 #[derive(Debug, Clone, Copy)]
@@ -130,9 +130,9 @@ impl Scenario {
     pub(crate) fn round(
         &self,
         round: u64,
-        functions: &Functions,
+        functions: &WorkFunctions,
         visitor: &mut Visitor,
-    ) -> anyhow::Result<Vec<Sample>> {
+    ) -> anyhow::Result<Vec<WalkSample>> {
         let mut random = Random::new(0x5eed_0001 + 2 * self.sites as u64);
         let pool = sites(self.sites, &mut random);
         let rare = realigned_sites(self.sites / 16, &mut random);
@@ -140,19 +140,19 @@ impl Scenario {
         let mut random = Random::new(0xca11_5eed + (round << 8));
         let mut samples = Vec::new();
         let mut stack = self.stack(&pool, &mut random);
-        visitor.introduce(&mut Path::new(functions, &stack)?)?;
+        visitor.introduce(&mut DescentPath::new(functions, &stack)?)?;
         if let Changes::Nothing = self.changes {
-            let mut path = Path::new(functions, &stack)?;
-            let warm_up = Times {
-                samples: MOST_WALKS,
+            let mut path = DescentPath::new(functions, &stack)?;
+            let warm_up = SampleSize {
+                samples: MAX_WALKS,
                 walks: 1,
             };
             visitor.visit(&mut path, warm_up, &mut samples)?;
             let walk = samples.last().map_or(0.0, |sample| sample.walk);
-            let enough = |walks: &usize| *walks as f64 * walk > LONG;
-            let times = Times {
+            let enough = |walks: &usize| *walks as f64 * walk > MIN_SAMPLE_NS;
+            let times = SampleSize {
                 samples: SAMPLES,
-                walks: (1..MOST_WALKS).find(enough).unwrap_or(MOST_WALKS),
+                walks: (1..MAX_WALKS).find(enough).unwrap_or(MAX_WALKS),
             };
             samples.clear();
             visitor.visit(&mut path, times, &mut samples)?;
@@ -164,7 +164,11 @@ impl Scenario {
         }
         for _ in 0..STACKS {
             self.change(&mut stack, &pool, &rare, &mut random);
-            visitor.visit(&mut Path::new(functions, &stack)?, ONCE, &mut samples)?;
+            visitor.visit(
+                &mut DescentPath::new(functions, &stack)?,
+                ONCE,
+                &mut samples,
+            )?;
         }
         Ok(samples)
     }
@@ -172,9 +176,9 @@ impl Scenario {
     /// Lets the walker see each call site a few times.
     fn warm_up(
         &self,
-        functions: &Functions,
-        pool: &[Site],
-        rare: &[Site],
+        functions: &WorkFunctions,
+        pool: &[CallInstruction],
+        rare: &[CallInstruction],
         visitor: &mut Visitor,
     ) -> anyhow::Result<()> {
         let rare = match self.changes {
@@ -183,14 +187,18 @@ impl Scenario {
         };
         for _ in 0..WARM_UPS {
             for stack in pool.chunks(self.depth).chain(rare.chunks(self.depth)) {
-                visitor.visit(&mut Path::new(functions, stack)?, ONCE, &mut Vec::new())?;
+                visitor.visit(
+                    &mut DescentPath::new(functions, stack)?,
+                    ONCE,
+                    &mut Vec::new(),
+                )?;
             }
         }
         Ok(())
     }
 
     /// The call sites of one stack, the outermost first.
-    fn stack(&self, pool: &[Site], random: &mut Random) -> Vec<Site> {
+    fn stack(&self, pool: &[CallInstruction], random: &mut Random) -> Vec<CallInstruction> {
         match self.changes {
             // Each call site is there, and as often as the others.
             Changes::Nothing => pool.iter().copied().cycle().take(self.depth).collect(),
@@ -198,7 +206,13 @@ impl Scenario {
         }
     }
 
-    fn change(&self, stack: &mut [Site], pool: &[Site], rare: &[Site], random: &mut Random) {
+    fn change(
+        &self,
+        stack: &mut [CallInstruction],
+        pool: &[CallInstruction],
+        rare: &[CallInstruction],
+        random: &mut Random,
+    ) {
         let changed = match self.changes {
             Changes::Innermost => innermost(random, self.depth),
             _ => self.depth,
@@ -213,7 +227,7 @@ impl Scenario {
     }
 }
 
-fn any(pool: &[Site], random: &mut Random) -> Site {
+fn any(pool: &[CallInstruction], random: &mut Random) -> CallInstruction {
     pool[random.below(pool.len())]
 }
 
@@ -227,7 +241,11 @@ fn innermost(random: &mut Random, depth: usize) -> usize {
 }
 
 /// A random stack for a fresh process or a thread.
-pub(crate) fn random_stack(seed: u64, pool: &[Site], depth: usize) -> Vec<Site> {
+pub(crate) fn random_stack(
+    seed: u64,
+    pool: &[CallInstruction],
+    depth: usize,
+) -> Vec<CallInstruction> {
     let mut random = Random::new(0x00c0_1d00 + (seed << 8));
     random.below(1);
     (0..depth).map(|_| any(pool, &mut random)).collect()

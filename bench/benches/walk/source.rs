@@ -46,7 +46,7 @@ pub(crate) fn object(object: usize) -> String {
     let numbers = || (0..FUNCTIONS + REALIGNED).filter(|number| number % OBJECTS == object);
     for number in numbers() {
         // Writing to a string does not fail.
-        let _ = Shape::new(number).write(number, &mut source);
+        let _ = FrameShape::new(number).write(number, &mut source);
     }
     source.push_str("const function functions[] = {");
     for number in numbers() {
@@ -57,7 +57,7 @@ pub(crate) fn object(object: usize) -> String {
 }
 
 /// What decides about a function's frame.
-struct Shape {
+struct FrameShape {
     locals: Locals,
     /// Values that live across calls: a callee-saved register each, as far as they go.
     live: usize,
@@ -75,7 +75,7 @@ enum Locals {
     Aligned(usize),
 }
 
-impl Shape {
+impl FrameShape {
     fn new(number: usize) -> Self {
         let mut random = Random::new(0x9e37_79b9 + 7919 * number as u64);
         for _ in 0..8 {
@@ -93,7 +93,7 @@ impl Shape {
             _ if bytes == 0 => Locals::None,
             _ => Locals::Fixed(bytes),
         };
-        Shape {
+        FrameShape {
             locals,
             live: random.below(7),
             pushed: random.below(16).saturating_sub(11),

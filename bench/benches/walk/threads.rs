@@ -5,9 +5,9 @@ use std::thread;
 
 use anyhow::Context as _;
 
-use crate::peers::Make;
+use crate::peers::MakeWalker;
 use crate::scenario::Scenario;
-use crate::sys::Functions;
+use crate::sys::WorkFunctions;
 use crate::visit::{Clock, Visitor};
 
 /// Rounds of each thread between two meetings.
@@ -20,8 +20,8 @@ const STACK: usize = 16 << 20;
 pub(crate) fn walk(
     threads: usize,
     scenario: &Scenario,
-    functions: &Functions,
-    make: &Make,
+    functions: &WorkFunctions,
+    make: &MakeWalker,
     clock: Clock,
 ) -> anyhow::Result<f64> {
     let barrier = Barrier::new(threads);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use crate::peers::Walker;
-use crate::sys::{Path, minor_faults, ticks};
+use crate::peers::PeerWalker;
+use crate::sys::{DescentPath, minor_faults, ticks};
 
 /// Frames of the walker itself and of the benchmark, at most, before those of the workload.
 const OWN_FRAMES: usize = 24;
@@ -47,7 +47,7 @@ impl Clock {
 
 /// A walker at work, with what it wrote last.
 pub(crate) struct Visitor {
-    pub(crate) walker: Box<dyn Walker>,
+    pub(crate) walker: Box<dyn PeerWalker>,
     clock: Clock,
     out: Vec<u64>,
     /// Frames before those of the workload: known after the first visit.
@@ -56,7 +56,7 @@ pub(crate) struct Visitor {
 
 /// How often to walk at the end of a descent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Times {
+pub(crate) struct SampleSize {
     /// Samples.
     pub(crate) samples: usize,
     /// Walks in each.
@@ -64,14 +64,14 @@ pub(crate) struct Times {
 }
 
 /// One walk after a descent.
-pub(crate) const ONCE: Times = Times {
+pub(crate) const ONCE: SampleSize = SampleSize {
     samples: 1,
     walks: 1,
 };
 
 /// One sample.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample {
+pub(crate) struct WalkSample {
     /// Nanoseconds of one walk.
     pub(crate) walk: f64,
     /// Nanoseconds of each of its frames.
@@ -79,7 +79,7 @@ pub(crate) struct Sample {
 }
 
 impl Visitor {
-    pub(crate) fn new(walker: Box<dyn Walker>, clock: Clock) -> Self {
+    pub(crate) fn new(walker: Box<dyn PeerWalker>, clock: Clock) -> Self {
         Visitor {
             walker,
             clock,
@@ -96,9 +96,9 @@ impl Visitor {
     /// They differ.
     pub(crate) fn visit(
         &mut self,
-        path: &mut Path,
-        times: Times,
-        samples: &mut Vec<Sample>,
+        path: &mut DescentPath,
+        times: SampleSize,
+        samples: &mut Vec<WalkSample>,
     ) -> anyhow::Result<()> {
         self.out.clear();
         let room = path.depth() + self.own.unwrap_or(OWN_FRAMES);
@@ -113,7 +113,7 @@ impl Visitor {
                 }
                 let walk = self.clock.nanoseconds(ticks() - from) / times.walks as f64;
                 let frame = walk / count.max(1) as f64;
-                samples.push(Sample { walk, frame });
+                samples.push(WalkSample { walk, frame });
             }
         })?;
         self.out.truncate(count);
@@ -122,14 +122,14 @@ impl Visitor {
     }
 
     /// The first visit: finds out how many frames are the walker's own.
-    pub(crate) fn introduce(&mut self, path: &mut Path) -> anyhow::Result<()> {
+    pub(crate) fn introduce(&mut self, path: &mut DescentPath) -> anyhow::Result<()> {
         self.own = None;
         self.visit(path, ONCE, &mut Vec::new())
     }
 
     /// The first walk of all, of which not even the walker's own frames are known: the sample, and
     /// the page faults that it took.
-    pub(crate) fn first(&mut self, path: &mut Path) -> anyhow::Result<(Sample, i64)> {
+    pub(crate) fn first(&mut self, path: &mut DescentPath) -> anyhow::Result<(WalkSample, i64)> {
         self.out.resize(path.depth() + FEW_OWN_FRAMES, 0);
         let mut result = None;
         path.descend(&mut |stack| {
@@ -143,11 +143,11 @@ impl Visitor {
         self.out.truncate(count);
         self.own = Some(self.check(path)?);
         let frame = walk / count.max(1) as f64;
-        Ok((Sample { walk, frame }, after? - before?))
+        Ok((WalkSample { walk, frame }, after? - before?))
     }
 
     /// How many frames of its own the walker saw first.
-    fn check(&self, path: &Path) -> anyhow::Result<usize> {
+    fn check(&self, path: &DescentPath) -> anyhow::Result<usize> {
         let expected: Vec<u64> = path.return_addresses().collect();
         let innermost = expected.first();
         let own = self

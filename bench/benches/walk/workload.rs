@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use unspool_bench::Random;
 
 use crate::source::{FUNCTIONS, OBJECTS, REALIGNED, SITES, object};
-use crate::sys::{Functions, Library, Site};
+use crate::sys::{CallInstruction, Library, WorkFunctions};
 
 /// How the functions are compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,11 +33,11 @@ impl Build {
     }
 
     /// Compiles what is not there yet, and opens the objects.
-    pub(crate) fn load(self) -> anyhow::Result<Functions> {
+    pub(crate) fn load(self) -> anyhow::Result<WorkFunctions> {
         let files = self.compile()?;
         let libraries: Result<Vec<Library>, _> =
             files.iter().map(|file| Library::open(file)).collect();
-        Functions::of(&libraries?, FUNCTIONS + REALIGNED)
+        WorkFunctions::load(&libraries?, FUNCTIONS + REALIGNED)
     }
 
     /// The objects' files. Their names tell the source, so that an old one is never taken.
@@ -93,18 +93,22 @@ pub(crate) fn folder() -> anyhow::Result<PathBuf> {
 }
 
 /// So many different call sites, at random over all functions of ordinary shape.
-pub(crate) fn sites(count: usize, random: &mut Random) -> Vec<Site> {
+pub(crate) fn sites(count: usize, random: &mut Random) -> Vec<CallInstruction> {
     pick(count, 0..FUNCTIONS, random)
 }
 
 /// So many different call sites of functions whose CFA is an expression.
-pub(crate) fn realigned_sites(count: usize, random: &mut Random) -> Vec<Site> {
+pub(crate) fn realigned_sites(count: usize, random: &mut Random) -> Vec<CallInstruction> {
     pick(count, FUNCTIONS..FUNCTIONS + REALIGNED, random)
 }
 
-fn pick(count: usize, functions: std::ops::Range<usize>, random: &mut Random) -> Vec<Site> {
-    let mut all: Vec<Site> = functions
-        .flat_map(|function| (0..SITES).map(move |number| Site { function, number }))
+fn pick(
+    count: usize,
+    functions: std::ops::Range<usize>,
+    random: &mut Random,
+) -> Vec<CallInstruction> {
+    let mut all: Vec<CallInstruction> = functions
+        .flat_map(|function| (0..SITES).map(move |number| CallInstruction { function, number }))
         .collect();
     for place in 0..count.min(all.len()) {
         let other = place + random.below(all.len() - place);

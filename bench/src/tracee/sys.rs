@@ -10,7 +10,7 @@ use libc::{c_int, c_long, c_uint, pid_t};
 
 /// What waiting for a thread told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum TraceeStatus {
     /// It stopped with a signal; `event` is the `PTRACE_EVENT_…` or 0.
     Stopped { signal: c_int, event: c_int },
     /// It has ended.
@@ -56,7 +56,7 @@ pub(super) fn follow(tid: pid_t, options: c_int) -> io::Result<()> {
 }
 
 /// Lets a thread go on, with a signal if it is not 0.
-pub(super) fn go_on(tid: pid_t, signal: c_int) -> io::Result<()> {
+pub(super) fn cont(tid: pid_t, signal: c_int) -> io::Result<()> {
     let signal = usize::try_from(signal).unwrap_or(0);
     number(libc::PTRACE_CONT, tid, signal)
 }
@@ -67,7 +67,7 @@ pub(super) fn step(tid: pid_t) -> io::Result<()> {
 }
 
 /// The thread that the stop of another one announces.
-pub(super) fn announced(tid: pid_t) -> io::Result<pid_t> {
+pub(super) fn event_message(tid: pid_t) -> io::Result<pid_t> {
     let message: libc::c_ulong = get(libc::PTRACE_GETEVENTMSG, tid)?;
     pid_t::try_from(message).map_err(io::Error::other)
 }
@@ -90,18 +90,18 @@ pub(super) fn set_registers(tid: pid_t, registers: &libc::user_regs_struct) -> i
 }
 
 /// Waits for a thread, or for any if it is -1.
-pub(super) fn wait(tid: pid_t) -> io::Result<(pid_t, Status)> {
+pub(super) fn wait(tid: pid_t) -> io::Result<(pid_t, TraceeStatus)> {
     let mut status = 0;
     let into: *mut c_int = &raw mut status;
     // SAFETY: `into` points to one `int` of this function.
     let of = unsafe { libc::waitpid(tid, into, libc::__WALL) };
     checked(of.into())?;
     let told = match libc::WIFSTOPPED(status) {
-        true => Status::Stopped {
+        true => TraceeStatus::Stopped {
             signal: libc::WSTOPSIG(status),
             event: status >> 16,
         },
-        false => Status::Gone,
+        false => TraceeStatus::Gone,
     };
     Ok((of, told))
 }

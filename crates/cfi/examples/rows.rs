@@ -5,7 +5,7 @@ use std::error::Error;
 
 use object::{Object, ObjectSection};
 use unspool_cfi::{Section, SectionKind, read_table};
-use unspool_ir::{Abi, Arch, Endian, Vaddr};
+use unspool_rows::{Abi, Arch, Endian, Vaddr};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1);

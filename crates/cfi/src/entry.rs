@@ -1,22 +1,22 @@
 //! CIEs and FDEs: the entries of a section and their headers (DWARF 5 §6.4.1; LSB, "The
 //! .eh_frame section").
 
-use unspool_ir::arch::Word;
-use unspool_ir::{Pointer, Register, Vaddr};
+use unspool_rows::arch::AddressSize;
+use unspool_rows::{Pointer, Register, Vaddr};
 
-use crate::cursor::Cursor;
+use crate::byte_reader::ByteReader;
 use crate::error::CfiError;
-use crate::pointer::{Bases, Encoding};
+use crate::pointer::{PointerBases, PointerEncoding};
 use crate::{Section, SectionKind};
 
 /// An entry of a section, its header not read yet.
 #[derive(Debug, Clone)]
-pub struct Entry<'a> {
+pub struct CfiEntry<'a> {
     /// The offset of its length field in the section, in bytes.
     pub offset: u64,
     /// The offset of its CIE; `None` for a CIE.
     pub cie: Option<u64>,
-    body: Cursor<'a>,
+    body: ByteReader<'a>,
 }
 
 /// The entries of a section in the order of their bytes.
@@ -25,17 +25,17 @@ pub struct Entry<'a> {
 /// the middle; they are passed over. A bad length ends the iteration, since there is no telling
 /// where the next entry begins.
 #[derive(Debug, Clone)]
-pub struct Entries<'s, 'a> {
+pub struct CfiEntries<'s, 'a> {
     section: &'s Section<'a>,
     at: u64,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> CfiEntry<'a> {
     /// An entry whose length and CIE pointer the caller has read, and followed, itself: of a
     /// section that is not at hand as a whole. `body` begins behind the CIE pointer.
     #[must_use]
-    pub fn new(offset: u64, cie: Option<u64>, body: Cursor<'a>) -> Self {
-        Entry { offset, cie, body }
+    pub fn new(offset: u64, cie: Option<u64>, body: ByteReader<'a>) -> Self {
+        CfiEntry { offset, cie, body }
     }
 
     /// The offset of the first byte behind it.
@@ -48,8 +48,8 @@ impl<'a> Entry<'a> {
 impl<'a> Section<'a> {
     /// The entries.
     #[must_use]
-    pub fn entries(&self) -> Entries<'_, 'a> {
-        Entries {
+    pub fn entries(&self) -> CfiEntries<'_, 'a> {
+        CfiEntries {
             section: self,
             at: 0,
         }
@@ -60,9 +60,9 @@ impl<'a> Section<'a> {
     /// # Errors
     ///
     /// The length or the CIE pointer is bad.
-    pub fn entry(&self, offset: u64) -> Result<Option<Entry<'a>>, CfiError> {
+    pub fn entry(&self, offset: u64) -> Result<Option<CfiEntry<'a>>, CfiError> {
         let end = self.data.len() as u64;
-        let mut cursor = Cursor::new(self.data, offset, end, self.abi.endian);
+        let mut cursor = ByteReader::new(self.data, offset, end, self.abi.endian);
         let (length, is_64) = match cursor.unsigned(4)? {
             0xffff_ffff => (cursor.unsigned(8)?, true),
             reserved @ 0xffff_fff0.. => {
@@ -92,7 +92,7 @@ impl<'a> Section<'a> {
                 offset => Some(offset),
             },
         };
-        Ok(Some(Entry { offset, cie, body }))
+        Ok(Some(CfiEntry { offset, cie, body }))
     }
 }
 
@@ -104,8 +104,8 @@ fn before(offset: u64, back: i64) -> Result<u64, CfiError> {
     }
 }
 
-impl<'a> Iterator for Entries<'_, 'a> {
-    type Item = (u64, Result<Entry<'a>, CfiError>);
+impl<'a> Iterator for CfiEntries<'_, 'a> {
+    type Item = (u64, Result<CfiEntry<'a>, CfiError>);
 
     fn next(&mut self) -> Option<Self::Item> {
         let end = self.section.data.len() as u64;
@@ -129,12 +129,12 @@ impl<'a> Iterator for Entries<'_, 'a> {
     }
 }
 
-impl Entries<'_, '_> {
+impl CfiEntries<'_, '_> {
     /// Where the entry at `offset` ends, if its length can be trusted that far.
     fn after(&self, offset: u64) -> Option<u64> {
         let section = self.section;
         let end = section.data.len() as u64;
-        let mut cursor = Cursor::new(section.data, offset, end, section.abi.endian);
+        let mut cursor = ByteReader::new(section.data, offset, end, section.abi.endian);
         let length = match cursor.unsigned(4).ok()? {
             0xffff_ffff => cursor.unsigned(8).ok()?,
             0xffff_fff0.. => return None,
@@ -167,13 +167,13 @@ pub struct Cie<'a> {
     /// Return addresses are signed with the B key (`B`, AArch64).
     pub b_key: bool,
     /// How addresses in its FDEs are encoded (`R`).
-    pub address_encoding: Encoding,
+    pub address_encoding: PointerEncoding,
     /// How the LSDA pointer is encoded (`L`).
-    pub lsda_encoding: Encoding,
+    pub lsda_encoding: PointerEncoding,
     /// The personality routine (`P`).
     pub personality: Option<Pointer>,
     /// The size of an address.
-    pub word: Word,
+    pub word: AddressSize,
     /// Its FDEs begin with augmentation data (`z`).
     pub has_augmentation_data: bool,
     /// The first letter behind `z` that is unknown, and passed over.
@@ -192,7 +192,7 @@ impl<'a> Cie<'a> {
     /// # Errors
     ///
     /// There is none, or it is bad.
-    pub fn at(section: &Section<'a>, offset: u64) -> Result<Self, CfiError> {
+    pub fn parse_at(section: &Section<'a>, offset: u64) -> Result<Self, CfiError> {
         match section.entry(offset) {
             Ok(Some(entry)) if entry.cie.is_none() => Cie::parse(section, entry),
             _ => Err(CfiError::NoCie(offset)),
@@ -204,7 +204,7 @@ impl<'a> Cie<'a> {
     /// # Errors
     ///
     /// It is bad.
-    pub fn parse(section: &Section<'a>, entry: Entry<'a>) -> Result<Self, CfiError> {
+    pub fn parse(section: &Section<'a>, entry: CfiEntry<'a>) -> Result<Self, CfiError> {
         let mut body = entry.body;
         let version = body.u8()?;
         if !matches!(version, 1 | 3 | 4) {
@@ -218,8 +218,8 @@ impl<'a> Cie<'a> {
         let mut segment_size = 0;
         if version == 4 {
             word = match body.u8()? {
-                4 => Word::W32,
-                8 => Word::W64,
+                4 => AddressSize::W32,
+                8 => AddressSize::W64,
                 size => return Err(CfiError::AddressSize(size)),
             };
             segment_size = body.u8()?;
@@ -236,8 +236,8 @@ impl<'a> Cie<'a> {
             },
             signal_frame: false,
             b_key: false,
-            address_encoding: Encoding::ABSOLUTE,
-            lsda_encoding: Encoding(OMITTED),
+            address_encoding: PointerEncoding::ABSOLUTE,
+            lsda_encoding: PointerEncoding(OMITTED),
             personality: None,
             word,
             has_augmentation_data: false,
@@ -253,7 +253,11 @@ impl<'a> Cie<'a> {
     }
 
     /// Reads the augmentation data that the letters announce.
-    fn augment(&mut self, section: &Section<'a>, body: &mut Cursor<'a>) -> Result<(), CfiError> {
+    fn augment(
+        &mut self,
+        section: &Section<'a>,
+        body: &mut ByteReader<'a>,
+    ) -> Result<(), CfiError> {
         let letters = match self.augmentation {
             [] | b"eh" => return Ok(()),
             [b'z', letters @ ..] => letters,
@@ -263,7 +267,7 @@ impl<'a> Cie<'a> {
         self.has_augmentation_data = true;
         let length = body.uleb()?;
         let mut data = body.split(length)?;
-        let bases = Bases {
+        let bases = PointerBases {
             section,
             word: self.word,
             function: None,
@@ -274,10 +278,10 @@ impl<'a> Cie<'a> {
                 return Err(CfiError::Augmentation(char::from(unknown)));
             }
             match letter {
-                b'R' => self.address_encoding = Encoding(data.u8()?),
-                b'L' => self.lsda_encoding = Encoding(data.u8()?),
+                b'R' => self.address_encoding = PointerEncoding(data.u8()?),
+                b'L' => self.lsda_encoding = PointerEncoding(data.u8()?),
                 b'P' => {
-                    let encoding = Encoding(data.u8()?);
+                    let encoding = PointerEncoding(data.u8()?);
                     self.personality = bases.nullable(&mut data, encoding)?;
                 }
                 b'S' => self.signal_frame = true,
@@ -300,7 +304,7 @@ const OMITTED: u8 = 0xff;
 
 /// A frame description entry.
 #[derive(Debug, Clone)]
-pub struct FdeEntry<'a> {
+pub struct ParsedFde<'a> {
     /// The offset of its length field in the section, in bytes.
     pub offset: u64,
     /// First address.
@@ -315,16 +319,20 @@ pub struct FdeEntry<'a> {
     pub instructions_offset: u64,
 }
 
-impl<'a> FdeEntry<'a> {
+impl<'a> ParsedFde<'a> {
     /// Reads the header of an entry that is an FDE of `cie`.
     ///
     /// # Errors
     ///
     /// It is bad.
-    pub fn parse(section: &Section<'a>, cie: &Cie<'a>, entry: Entry<'a>) -> Result<Self, CfiError> {
+    pub fn parse(
+        section: &Section<'a>,
+        cie: &Cie<'a>,
+        entry: CfiEntry<'a>,
+    ) -> Result<Self, CfiError> {
         let mut body = entry.body;
         body.take(u64::from(cie.segment_size))?;
-        let mut bases = Bases {
+        let mut bases = PointerBases {
             section,
             word: cie.word,
             function: None,
@@ -346,7 +354,7 @@ impl<'a> FdeEntry<'a> {
                 lsda = bases.nullable(&mut data, cie.lsda_encoding)?;
             }
         }
-        Ok(FdeEntry {
+        Ok(ParsedFde {
             offset: entry.offset,
             start,
             end,

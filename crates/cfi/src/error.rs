@@ -1,7 +1,7 @@
 //! What can be wrong with call frame information.
 
-use unspool_ir::Vaddr;
-use unspool_ir::row::TooManyRules;
+use unspool_rows::Vaddr;
+use unspool_rows::row::TooManyRules;
 
 use crate::SectionKind;
 
@@ -9,7 +9,7 @@ use crate::SectionKind;
 /// is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{section} entry at offset {entry:#x}: {error}")]
-pub struct Problem {
+pub struct CfiProblem {
     /// The section.
     pub section: SectionKind,
     /// The offset of the entry in the section, in bytes.

@@ -2,23 +2,23 @@
 
 use alloc::vec::Vec;
 
-use unspool_ir::formula::{ParseError, Purpose, Statement};
-use unspool_ir::leb128::put_unsigned;
-use unspool_ir::{Abi, Register, Vaddr};
+use unspool_rows::formula::{ExpressionUse, FormulaParseError, Statement};
+use unspool_rows::leb128::put_unsigned;
+use unspool_rows::{Abi, Register, Vaddr};
 
 use crate::error::CfiError;
 use crate::opcode;
-use crate::pointer::Encoding;
+use crate::pointer::PointerEncoding;
 use crate::{Cie, Instruction, Instructions, Section, SectionKind};
 
 /// The instruction that makes a statement (DWARF 5 §6.4.2.2, §6.4.2.3); `None` if it is of nothing.
 #[must_use]
 pub fn encode(statement: &Statement) -> Option<Vec<u8>> {
     let (code, register) = match statement.purpose {
-        Purpose::Any => return None,
-        Purpose::Cfa => (opcode::DEF_CFA_EXPRESSION, None),
-        Purpose::Address(register) => (opcode::EXPRESSION, Some(register)),
-        Purpose::Value(register) => (opcode::VAL_EXPRESSION, Some(register)),
+        ExpressionUse::Any => return None,
+        ExpressionUse::Cfa => (opcode::DEF_CFA_EXPRESSION, None),
+        ExpressionUse::Address(register) => (opcode::EXPRESSION, Some(register)),
+        ExpressionUse::Value(register) => (opcode::VAL_EXPRESSION, Some(register)),
     };
     let mut bytes = Vec::from([code]);
     if let Some(Register(number)) = register {
@@ -59,8 +59,8 @@ pub fn decode<'b>(
         return_address: abi.arch.spec().return_address,
         signal_frame: false,
         b_key: false,
-        address_encoding: Encoding::ABSOLUTE,
-        lsda_encoding: Encoding::ABSOLUTE,
+        address_encoding: PointerEncoding::ABSOLUTE,
+        lsda_encoding: PointerEncoding::ABSOLUTE,
         personality: None,
         word,
         has_augmentation_data: false,
@@ -79,9 +79,13 @@ pub fn decode<'b>(
 #[must_use]
 pub fn statement(instruction: &Instruction<'_>) -> Option<Statement> {
     let (purpose, expression) = match *instruction {
-        Instruction::DefCfaExpression(expression) => (Purpose::Cfa, expression),
-        Instruction::Expression(register, expression) => (Purpose::Address(register), expression),
-        Instruction::ValExpression(register, expression) => (Purpose::Value(register), expression),
+        Instruction::DefCfaExpression(expression) => (ExpressionUse::Cfa, expression),
+        Instruction::Expression(register, expression) => {
+            (ExpressionUse::Address(register), expression)
+        }
+        Instruction::ValExpression(register, expression) => {
+            (ExpressionUse::Value(register), expression)
+        }
         _ => return None,
     };
     Some(Statement {
@@ -96,7 +100,7 @@ pub fn statement(instruction: &Instruction<'_>) -> Option<Statement> {
 /// # Errors
 ///
 /// One of the numbers is no byte.
-pub fn parse_bytes(text: &str) -> Result<Option<Vec<u8>>, ParseError> {
+pub fn parse_bytes(text: &str) -> Result<Option<Vec<u8>>, FormulaParseError> {
     let is_escape = text.trim_start().starts_with(DIRECTIVE);
     let is_listed =
         |c: char| c.is_ascii_hexdigit() || c.is_whitespace() || matches!(c, 'x' | 'X' | ',');
@@ -112,7 +116,7 @@ pub fn parse_bytes(text: &str) -> Result<Option<Vec<u8>>, ParseError> {
 const DIRECTIVE: &str = ".cfi_escape";
 
 /// Numbers with commas between them, in one line or several.
-fn listed(text: &str) -> Result<Vec<u8>, ParseError> {
+fn listed(text: &str) -> Result<Vec<u8>, FormulaParseError> {
     let mut bytes = Vec::new();
     let mut start = 0;
     for line in text.split_inclusive(['\n', ';']) {
@@ -133,7 +137,7 @@ fn listed(text: &str) -> Result<Vec<u8>, ParseError> {
                 None => {
                     let at = at + piece.find(number).unwrap_or(0);
                     let what = "expected a number from 0 to 255, as 16 or 0x10";
-                    return Err(ParseError { at, what });
+                    return Err(FormulaParseError { at, what });
                 }
             }
             at += piece.len() + 1;

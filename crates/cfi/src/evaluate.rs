@@ -3,10 +3,10 @@
 //! `remember_state` does not copy the row: it marks a place in a log of changes, and
 //! `restore_state` undoes them. That keeps the evaluator small enough for a signal stack.
 
-use unspool_ir::{CfaRule, Expression, RaState, Register, RegisterRule, Row, Vaddr};
+use unspool_rows::{CfaRule, Expression, RaState, Register, RegisterRule, Row, Vaddr};
 
 use crate::Section;
-use crate::entry::{Cie, FdeEntry};
+use crate::entry::{Cie, ParsedFde};
 use crate::error::CfiError;
 use crate::instruction::{Instruction, Instructions};
 
@@ -41,7 +41,7 @@ pub struct RowRange<'a> {
 
 /// What `remember_state` keeps beside the log.
 #[derive(Debug, Clone, Copy)]
-struct Remembered<'a> {
+struct SavedState<'a> {
     cfa: CfaRule<'a>,
     register_offset: Option<(Register, i64)>,
     ra_state: RaState,
@@ -49,7 +49,7 @@ struct Remembered<'a> {
 }
 
 /// A rule that was replaced.
-type Change<'a> = (Register, Option<RegisterRule<'a>>);
+type RuleChange<'a> = (Register, Option<RegisterRule<'a>>);
 
 /// The row being built, the CIE's initial one, and what is remembered: the storage of an
 /// evaluation, 7.5 KB, which can be used again and again.
@@ -64,9 +64,9 @@ pub struct Evaluator<'a> {
     /// on the offset from before it, and every CIE of MIPS begins with that instruction, for
     /// an offset of 0. libgcc, gdb and `readelf` agree that both work.
     register_offset: Option<(Register, i64)>,
-    remembered: [Remembered<'a>; MAX_REMEMBERED],
+    remembered: [SavedState<'a>; MAX_REMEMBERED],
     depth: usize,
-    log: [Change<'a>; MAX_CHANGES],
+    log: [RuleChange<'a>; MAX_CHANGES],
     logged: usize,
     /// Whether the row may have got longer expressions since they were measured.
     is_unmeasured: bool,
@@ -82,7 +82,7 @@ impl<'a> Evaluator<'a> {
     /// Storage with nothing in it.
     #[must_use]
     pub const fn new() -> Self {
-        let nothing = Remembered {
+        let nothing = SavedState {
             cfa: CfaRule::Undefined,
             register_offset: None,
             ra_state: RaState::Plain,
@@ -101,7 +101,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Begins an entry whose CIE's instructions make `initial`.
-    fn start(&mut self, initial: &Initial<'a>) {
+    fn start(&mut self, initial: &InitialRow<'a>) {
         self.row.assign(&initial.row);
         self.initial.assign(&initial.row);
         self.register_offset = initial.register_offset;
@@ -123,9 +123,9 @@ impl<'a> Evaluator<'a> {
         &mut self,
         section: &Section<'a>,
         cie: &Cie<'a>,
-    ) -> Result<Initial<'a>, CfiError> {
+    ) -> Result<InitialRow<'a>, CfiError> {
         self.evaluate_cie(section, cie)?;
-        Ok(Initial {
+        Ok(InitialRow {
             row: self.row,
             register_offset: self.register_offset,
         })
@@ -157,8 +157,8 @@ impl<'a> Evaluator<'a> {
         &'e mut self,
         section: &'s Section<'a>,
         cie: &'s Cie<'a>,
-        fde: &FdeEntry<'a>,
-    ) -> Result<Rows<'e, 's, 'a>, CfiError> {
+        fde: &ParsedFde<'a>,
+    ) -> Result<FdeRows<'e, 's, 'a>, CfiError> {
         self.evaluate_cie(section, cie)?;
         self.initial.assign(&self.row);
         self.forget_states();
@@ -170,9 +170,9 @@ impl<'a> Evaluator<'a> {
         &'e mut self,
         section: &'s Section<'a>,
         cie: &'s Cie<'a>,
-        initial: &Initial<'a>,
-        fde: &FdeEntry<'a>,
-    ) -> Rows<'e, 's, 'a> {
+        initial: &InitialRow<'a>,
+        fde: &ParsedFde<'a>,
+    ) -> FdeRows<'e, 's, 'a> {
         self.start(initial);
         self.rows_from_here(section, cie, fde)
     }
@@ -181,10 +181,10 @@ impl<'a> Evaluator<'a> {
         &'e mut self,
         section: &'s Section<'a>,
         cie: &'s Cie<'a>,
-        fde: &FdeEntry<'a>,
-    ) -> Rows<'e, 's, 'a> {
+        fde: &ParsedFde<'a>,
+    ) -> FdeRows<'e, 's, 'a> {
         let (offset, len) = (fde.instructions_offset, fde.instructions.len());
-        Rows {
+        FdeRows {
             section,
             instructions: Instructions::new(section, cie, offset, len),
             since: offset,
@@ -310,7 +310,7 @@ impl<'a> Evaluator<'a> {
 
     fn remember(&mut self, offset: u64) -> Result<(), CfiError> {
         let slot = self.remembered.get_mut(self.depth);
-        *slot.ok_or(CfiError::RememberedTooMuch { offset })? = Remembered {
+        *slot.ok_or(CfiError::RememberedTooMuch { offset })? = SavedState {
             cfa: self.row.cfa,
             register_offset: self.register_offset,
             ra_state: self.row.ra_state,
@@ -354,7 +354,7 @@ impl<'a> Evaluator<'a> {
 
 /// What an entry begins with: the row that its CIE's instructions make.
 #[derive(Debug, Clone, Copy)]
-pub struct Initial<'a> {
+pub struct InitialRow<'a> {
     pub(crate) row: Row<'a>,
     pub(crate) register_offset: Option<(Register, i64)>,
 }
@@ -364,7 +364,7 @@ pub struct Initial<'a> {
 /// # Errors
 ///
 /// An instruction is bad.
-pub fn initial_row<'a>(section: &Section<'a>, cie: &Cie<'a>) -> Result<Initial<'a>, CfiError> {
+pub fn initial_row<'a>(section: &Section<'a>, cie: &Cie<'a>) -> Result<InitialRow<'a>, CfiError> {
     Evaluator::new().initial_row(section, cie)
 }
 
@@ -372,7 +372,7 @@ pub fn initial_row<'a>(section: &Section<'a>, cie: &Cie<'a>) -> Result<Initial<'
 ///
 /// Where several rows begin at one address the last holds; what begins at or past the FDE's end
 /// holds nowhere.
-pub struct Rows<'e, 's, 'a> {
+pub struct FdeRows<'e, 's, 'a> {
     section: &'s Section<'a>,
     instructions: Instructions<'s, 'a>,
     /// Where the instructions of the range begin, as an offset in the section.
@@ -385,8 +385,8 @@ pub struct Rows<'e, 's, 'a> {
     is_movable: bool,
 }
 
-impl<'a> Rows<'_, '_, 'a> {
-    /// The row of the range that [`Rows::advance`] yielded last.
+impl<'a> FdeRows<'_, '_, 'a> {
+    /// The row of the range that [`FdeRows::advance`] yielded last.
     #[must_use]
     pub fn row(&self) -> &Row<'a> {
         &self.evaluator.row

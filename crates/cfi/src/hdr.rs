@@ -3,12 +3,12 @@
 //!
 //! It is a hint, never the truth: it may be absent, unsorted, incomplete or wrong.
 
-use unspool_ir::arch::Word;
-use unspool_ir::{Abi, Endian, Vaddr};
+use unspool_rows::arch::AddressSize;
+use unspool_rows::{Abi, Endian, Vaddr};
 
-use crate::cursor::Cursor;
+use crate::byte_reader::ByteReader;
 use crate::error::CfiError;
-use crate::pointer::{Bases, Encoding};
+use crate::pointer::{PointerBases, PointerEncoding};
 use crate::{Section, SectionKind};
 
 /// The header and its table.
@@ -18,7 +18,7 @@ pub struct Hdr<'a> {
     section: Section<'a>,
     /// The address of `.eh_frame`.
     pub eh_frame: Vaddr,
-    encoding: Encoding,
+    encoding: PointerEncoding,
     entry_size: u8,
     table_offset: u64,
     /// The number of entries in the search table: zero where there is none that can be searched.
@@ -50,19 +50,19 @@ impl<'a> Hdr<'a> {
             abi,
         };
         let word = abi.arch.spec().word;
-        let bases = Bases {
+        let bases = PointerBases {
             section: &section,
             word,
             function: None,
         };
-        let mut cursor = Cursor::new(data, 0, data.len() as u64, abi.endian);
+        let mut cursor = ByteReader::new(data, 0, data.len() as u64, abi.endian);
         let version = cursor.u8()?;
         if version != 1 {
             return Err(CfiError::Version(version));
         }
-        let pointer_encoding = Encoding(cursor.u8()?);
-        let count_encoding = Encoding(cursor.u8()?);
-        let encoding = Encoding(cursor.u8()?);
+        let pointer_encoding = PointerEncoding(cursor.u8()?);
+        let count_encoding = PointerEncoding(cursor.u8()?);
+        let encoding = PointerEncoding(cursor.u8()?);
         let eh_frame = bases.address(&mut cursor, pointer_encoding)?;
         let mut hdr = Hdr {
             section,
@@ -95,9 +95,9 @@ impl<'a> Hdr<'a> {
         let size = u64::from(self.entry_size);
         let end = self.table_offset + self.count * size;
         let offset = index.saturating_mul(size).saturating_add(self.table_offset);
-        let mut cursor = Cursor::new(self.section.data, offset, end, self.section.abi.endian);
+        let mut cursor = ByteReader::new(self.section.data, offset, end, self.section.abi.endian);
         let word = self.section.abi.arch.spec().word;
-        let bases = Bases {
+        let bases = PointerBases {
             section: &self.section,
             word,
             function: None,
@@ -142,7 +142,9 @@ impl<'a> Hdr<'a> {
     #[inline]
     fn usual_start(&self, index: u64) -> Option<Vaddr> {
         let abi = self.section.abi;
-        if self.encoding != Encoding::DATAREL_SDATA4 || abi.arch.spec().word != Word::W64 {
+        if self.encoding != PointerEncoding::DATAREL_SDATA4
+            || abi.arch.spec().word != AddressSize::W64
+        {
             return None;
         }
         let offset = index.checked_mul(8)?.checked_add(self.table_offset)?;

@@ -2,14 +2,14 @@
 
 use core::fmt;
 
-use unspool_ir::arch::{Arch, RegisterName};
-use unspool_ir::{Abi, Expression, RaState, Register, Vaddr};
+use unspool_rows::arch::{Arch, RegisterName};
+use unspool_rows::{Abi, Expression, RaState, Register, Vaddr};
 
 use crate::Section;
-use crate::cursor::Cursor;
+use crate::byte_reader::ByteReader;
 use crate::entry::Cie;
 use crate::error::CfiError;
-use crate::pointer::Bases;
+use crate::pointer::PointerBases;
 
 /// One instruction, operands scaled by the CIE's alignment factors.
 ///
@@ -70,7 +70,7 @@ pub enum Instruction<'a> {
 pub struct Instructions<'s, 'a> {
     section: &'s Section<'a>,
     cie: &'s Cie<'a>,
-    cursor: Cursor<'a>,
+    cursor: ByteReader<'a>,
 }
 
 impl<'s, 'a> Instructions<'s, 'a> {
@@ -78,7 +78,7 @@ impl<'s, 'a> Instructions<'s, 'a> {
     #[must_use]
     pub fn new(section: &'s Section<'a>, cie: &'s Cie<'a>, offset: u64, len: usize) -> Self {
         let end = offset.saturating_add(len as u64);
-        let cursor = Cursor::new(section.data, offset, end, section.abi.endian);
+        let cursor = ByteReader::new(section.data, offset, end, section.abi.endian);
         Instructions {
             section,
             cie,
@@ -186,7 +186,7 @@ impl<'s, 'a> Instructions<'s, 'a> {
     }
 
     fn set_loc(&mut self) -> Result<Instruction<'a>, CfiError> {
-        let bases = Bases {
+        let bases = PointerBases {
             section: self.section,
             word: self.cie.word,
             function: None,

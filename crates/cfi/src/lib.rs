@@ -2,7 +2,7 @@
 //! into rows.
 //!
 //! Two ways in, which give equal rows. [`read_table`] reads a whole section into an
-//! [`unspool_ir::Table`] and reports every bad entry without losing the others. [`Lookup`]
+//! [`unspool_rows::Table`] and reports every bad entry without losing the others. [`Lookup`]
 //! finds the row of *one* address straight from the bytes, in fixed storage, without
 //! allocating: what an unwinder uses until a compiled table is there.
 //!
@@ -19,13 +19,13 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod cursor;
+pub mod byte_reader;
 pub mod entry;
 pub mod error;
 #[cfg(feature = "alloc")]
 pub mod escape;
 pub mod evaluate;
-pub mod glance;
+pub mod fast_row;
 pub mod hdr;
 pub mod instruction;
 pub mod lookup;
@@ -40,20 +40,20 @@ mod table;
 #[cfg(feature = "alloc")]
 mod write;
 
-pub use entry::{Cie, Entries, Entry, FdeEntry};
-pub use error::{CfiError, Problem};
-pub use glance::Glance;
+pub use entry::{CfiEntries, CfiEntry, Cie, ParsedFde};
+pub use error::{CfiError, CfiProblem};
+pub use fast_row::FastRow;
 pub use hdr::Hdr;
 pub use instruction::{Instruction, Instructions};
-pub use lookup::{Found, Lookup};
+pub use lookup::{Lookup, RowInfo};
 #[cfg(feature = "alloc")]
-pub use rewrite::{RewriteError, Rewritten, rewrite};
+pub use rewrite::{RewriteError, RewrittenSection, rewrite};
 #[cfg(feature = "alloc")]
-pub use table::{Reading, Summary, read_table, read_tables};
+pub use table::{EntryCounts, SectionTable, read_table, read_tables};
 #[cfg(feature = "alloc")]
-pub use write::{EhFrame, Measure, WriteError};
+pub use write::{EhFrame, SizeOptimization, WriteError};
 
-use unspool_ir::{Abi, Vaddr};
+use unspool_rows::{Abi, Vaddr};
 
 /// Which of the two CFI formats a section has (Linux Standard Base, "Exception Frames", and
 /// DWARF 5 §6.4.1): they differ in how an entry names its CIE.

@@ -6,13 +6,13 @@
 
 use core::cmp::Reverse;
 
-use unspool_ir::{Pointer, Register, Row, Vaddr};
+use unspool_rows::{Pointer, Register, Row, Vaddr};
 
 use crate::Section;
-use crate::entry::{Cie, Entry, FdeEntry};
+use crate::entry::{CfiEntry, Cie, ParsedFde};
 use crate::error::CfiError;
 use crate::evaluate::Evaluator;
-use crate::glance::Glance;
+use crate::fast_row::FastRow;
 use crate::hdr::Hdr;
 
 /// How far the search table is trusted.
@@ -38,7 +38,7 @@ pub const MAX_BAD: usize = 16;
 /// among equals the first.
 type Precedence = (Vaddr, Reverse<u64>);
 
-fn precedence(fde: &FdeEntry<'_>) -> Precedence {
+fn precedence(fde: &ParsedFde<'_>) -> Precedence {
     (fde.start, Reverse(fde.offset))
 }
 
@@ -53,7 +53,7 @@ pub struct Lookup<'a> {
 
 /// Where the row of an address is from, and what its entry says beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct RowInfo {
     /// The first address that the row holds for.
     pub row_start: Vaddr,
     /// One past the last address that the row holds for within its entry.
@@ -108,7 +108,7 @@ impl<'a> Lookup<'a> {
     ///
     /// The entry that covers `pc` is bad, or [`MAX_BAD`] of them are.
     #[inline(never)]
-    pub fn row(&self, pc: Vaddr, row: &mut Row<'a>) -> Result<Option<Found>, CfiError> {
+    pub fn row(&self, pc: Vaddr, row: &mut Row<'a>) -> Result<Option<RowInfo>, CfiError> {
         // Copied as a whole, not made of parts that lie on the stack as well. Not part of callers: it is given back before anybody uses the row.
         self.row_with(&mut const { Evaluator::new() }, pc, row)
     }
@@ -123,7 +123,7 @@ impl<'a> Lookup<'a> {
         evaluator: &mut Evaluator<'a>,
         pc: Vaddr,
         row: &mut Row<'a>,
-    ) -> Result<Option<Found>, CfiError> {
+    ) -> Result<Option<RowInfo>, CfiError> {
         match (&self.hdr, self.trust) {
             (Some(hdr), HdrTrust::Complete) => self.search(hdr, evaluator, pc, row),
             (Some(hdr), HdrTrust::Unchecked) => match self.search(hdr, evaluator, pc, row) {
@@ -135,7 +135,7 @@ impl<'a> Lookup<'a> {
     }
 
     /// Makes `row` the one that an entry has at `pc`, by the entry's offset in the section in bytes
-    /// ([`Found::origin`]); `None` where it does not cover `pc`. Whoever remembers which entry
+    /// ([`RowInfo::origin`]); `None` where it does not cover `pc`. Whoever remembers which entry
     /// [`Lookup::row`] found for an address saves the search.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl<'a> Lookup<'a> {
         origin: u64,
         pc: Vaddr,
         row: &mut Row<'a>,
-    ) -> Result<Option<Found>, CfiError> {
+    ) -> Result<Option<RowInfo>, CfiError> {
         let entry = self.covering(origin, pc)?;
         self.row_of(&mut const { Evaluator::new() }, entry, pc, row)
     }
@@ -157,12 +157,12 @@ impl<'a> Lookup<'a> {
     ///
     /// Only in look-ups that [stop at the row](Lookup::stop_at_row), and through a search table.
     #[must_use]
-    pub fn glance(&self, pc: Vaddr, watched: [Register; 2]) -> Option<Glance<'a>> {
+    pub fn fast_row(&self, pc: Vaddr, watched: [Register; 2]) -> Option<FastRow<'a>> {
         if !self.stops_at_row || self.trust == HdrTrust::Suspect {
             return None;
         }
         let (cie, fde) = self.listed(self.hdr.as_ref()?, pc).ok()??;
-        Glance::at(&self.section, &cie, &fde, pc, watched)
+        FastRow::lookup(&self.section, &cie, &fde, pc, watched)
     }
 
     /// The entry that covers `pc`, whose instructions are not looked at: where one of them is bad,
@@ -171,7 +171,7 @@ impl<'a> Lookup<'a> {
     /// # Errors
     ///
     /// The entry that the search table leads to is bad.
-    pub fn entry(&self, pc: Vaddr) -> Result<Option<(Cie<'a>, FdeEntry<'a>)>, CfiError> {
+    pub fn entry(&self, pc: Vaddr) -> Result<Option<(Cie<'a>, ParsedFde<'a>)>, CfiError> {
         match (&self.hdr, self.trust) {
             (Some(hdr), HdrTrust::Complete) => self.listed(hdr, pc),
             (Some(hdr), HdrTrust::Unchecked) => match self.listed(hdr, pc) {
@@ -187,7 +187,7 @@ impl<'a> Lookup<'a> {
         &self,
         hdr: &Hdr<'a>,
         pc: Vaddr,
-    ) -> Result<Option<(Cie<'a>, FdeEntry<'a>)>, CfiError> {
+    ) -> Result<Option<(Cie<'a>, ParsedFde<'a>)>, CfiError> {
         let Some(listed) = hdr.search(pc)? else {
             return Ok(None);
         };
@@ -199,7 +199,7 @@ impl<'a> Lookup<'a> {
         &self,
         origin: u64,
         pc: Vaddr,
-    ) -> Result<Option<(Cie<'a>, FdeEntry<'a>)>, CfiError> {
+    ) -> Result<Option<(Cie<'a>, ParsedFde<'a>)>, CfiError> {
         let entry = self.section.entry(origin)?;
         let (cie, fde) = self.headers(entry.ok_or(CfiError::NoFde(origin))?)?;
         Ok((fde.start..fde.end).contains(&pc).then_some((cie, fde)))
@@ -212,7 +212,7 @@ impl<'a> Lookup<'a> {
         evaluator: &mut Evaluator<'a>,
         pc: Vaddr,
         row: &mut Row<'a>,
-    ) -> Result<Option<Found>, CfiError> {
+    ) -> Result<Option<RowInfo>, CfiError> {
         let entry = self.listed(hdr, pc)?;
         self.row_of(evaluator, entry, pc, row)
     }
@@ -221,10 +221,10 @@ impl<'a> Lookup<'a> {
     fn row_of(
         &self,
         evaluator: &mut Evaluator<'a>,
-        entry: Option<(Cie<'a>, FdeEntry<'a>)>,
+        entry: Option<(Cie<'a>, ParsedFde<'a>)>,
         pc: Vaddr,
         row: &mut Row<'a>,
-    ) -> Result<Option<Found>, CfiError> {
+    ) -> Result<Option<RowInfo>, CfiError> {
         match entry {
             Some((cie, fde)) => self.evaluate(evaluator, &cie, &fde, pc, row),
             None => Ok(None),
@@ -237,7 +237,7 @@ impl<'a> Lookup<'a> {
         evaluator: &mut Evaluator<'a>,
         pc: Vaddr,
         row: &mut Row<'a>,
-    ) -> Result<Option<Found>, CfiError> {
+    ) -> Result<Option<RowInfo>, CfiError> {
         let mut before = None;
         let mut bad = Ok(None);
         for _ in 0..MAX_BAD {
@@ -255,18 +255,22 @@ impl<'a> Lookup<'a> {
     }
 
     /// Of the entries that cover `pc`, the one that counts, or that counts next after one.
-    fn last_before(&self, bound: Option<Precedence>, pc: Vaddr) -> Option<(Cie<'a>, FdeEntry<'a>)> {
+    fn last_before(
+        &self,
+        bound: Option<Precedence>,
+        pc: Vaddr,
+    ) -> Option<(Cie<'a>, ParsedFde<'a>)> {
         let entries = self.section.entries();
         let read = entries.filter_map(|(_, entry)| self.headers(entry.ok()?).ok());
-        let covers = |fde: &FdeEntry<'a>| fde.start <= pc && pc < fde.end;
+        let covers = |fde: &ParsedFde<'a>| fde.start <= pc && pc < fde.end;
         read.filter(|(_, fde)| covers(fde) && bound.is_none_or(|bound| precedence(fde) < bound))
             .max_by_key(|(_, fde)| precedence(fde))
     }
 
-    fn headers(&self, entry: Entry<'a>) -> Result<(Cie<'a>, FdeEntry<'a>), CfiError> {
+    fn headers(&self, entry: CfiEntry<'a>) -> Result<(Cie<'a>, ParsedFde<'a>), CfiError> {
         let cie = entry.cie.ok_or(CfiError::NoFde(entry.offset))?;
-        let cie = Cie::at(&self.section, cie)?;
-        let fde = FdeEntry::parse(&self.section, &cie, entry)?;
+        let cie = Cie::parse_at(&self.section, cie)?;
+        let fde = ParsedFde::parse(&self.section, &cie, entry)?;
         Ok((cie, fde))
     }
 
@@ -274,17 +278,17 @@ impl<'a> Lookup<'a> {
         &self,
         evaluator: &mut Evaluator<'a>,
         cie: &Cie<'a>,
-        fde: &FdeEntry<'a>,
+        fde: &ParsedFde<'a>,
         pc: Vaddr,
         row: &mut Row<'a>,
-    ) -> Result<Option<Found>, CfiError> {
+    ) -> Result<Option<RowInfo>, CfiError> {
         let mut rows = evaluator.rows_of(&self.section, cie, fde)?;
         let mut found = None;
         // To the end, or nobody knows whether the entry is bad.
         while let Some(range) = rows.advance()? {
             if range.start <= pc && pc < range.end {
                 row.assign(rows.row());
-                found = Some(Found {
+                found = Some(RowInfo {
                     row_start: range.start,
                     row_end: range.end,
                     start: fde.start,

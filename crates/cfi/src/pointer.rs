@@ -1,35 +1,35 @@
 //! Encoded pointers (LSB, "DWARF Exception Header Encoding"). The LSB leaves out what GCC also
 //! writes: 0x08, a signed word, and 0x80, a pointer to the pointer.
 
-use unspool_ir::arch::Word;
-use unspool_ir::{Pointer, Vaddr};
+use unspool_rows::arch::AddressSize;
+use unspool_rows::{Pointer, Vaddr};
 
 use crate::Section;
-use crate::cursor::Cursor;
+use crate::byte_reader::ByteReader;
 use crate::error::CfiError;
 
 /// A `DW_EH_PE` byte: how a pointer is stored, and what is added to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Encoding(pub u8);
+pub struct PointerEncoding(pub u8);
 
 const OMIT: u8 = 0xff;
 const ALIGNED: u8 = 0x50;
 /// A flag: not the pointer is there, but the address of a word that has it.
 pub(crate) const INDIRECT: u8 = 0x80;
 
-impl Encoding {
+impl PointerEncoding {
     /// An address-sized number, absolute: what an entry has that does not say otherwise.
-    pub const ABSOLUTE: Encoding = Encoding(0);
+    pub const ABSOLUTE: PointerEncoding = PointerEncoding(0);
 
     /// Four bytes, signed, relative to the data base (`DW_EH_PE_datarel | DW_EH_PE_sdata4`): what
     /// linkers write in search tables.
-    pub const DATAREL_SDATA4: Encoding = Encoding(0x3b);
+    pub const DATAREL_SDATA4: PointerEncoding = PointerEncoding(0x3b);
 
     /// Four bytes, signed, relative to where they stand (`DW_EH_PE_pcrel | DW_EH_PE_sdata4`).
-    pub const PCREL_SDATA4: Encoding = Encoding(0x1b);
+    pub const PCREL_SDATA4: PointerEncoding = PointerEncoding(0x1b);
 
     /// Four bytes, without sign, absolute (`DW_EH_PE_udata4`): for counts.
-    pub const UDATA4: Encoding = Encoding(0x03);
+    pub const UDATA4: PointerEncoding = PointerEncoding(0x03);
 
     /// Whether there is no pointer at all.
     #[must_use]
@@ -39,13 +39,13 @@ impl Encoding {
 
     /// The same size and sign, relative to nothing: how the length of a range is stored.
     #[must_use]
-    pub fn length(self) -> Encoding {
-        Encoding(if self.0 == ALIGNED { 0 } else { self.0 & 0x0f })
+    pub fn length(self) -> PointerEncoding {
+        PointerEncoding(if self.0 == ALIGNED { 0 } else { self.0 & 0x0f })
     }
 
     /// The size in bytes, where it is fixed.
     #[must_use]
-    pub fn size(self, word: Word) -> Option<u8> {
+    pub fn size(self, word: AddressSize) -> Option<u8> {
         match self.0 & 0x0f {
             0x0 | 0x8 => Some(word.bytes()),
             0x2 | 0xa => Some(2),
@@ -57,7 +57,7 @@ impl Encoding {
 
     /// Takes the stored number, sign-extended where the encoding is signed.
     #[inline]
-    fn number(self, cursor: &mut Cursor<'_>, word: Word) -> Result<u64, CfiError> {
+    fn number(self, cursor: &mut ByteReader<'_>, word: AddressSize) -> Result<u64, CfiError> {
         match self.0 & 0x0f {
             0x0 => cursor.word(word),
             0x1 => cursor.uleb(),
@@ -76,23 +76,27 @@ impl Encoding {
 
 /// What pointers may be relative to while one entry is read.
 #[derive(Debug, Clone, Copy)]
-pub struct Bases<'s, 'a> {
+pub struct PointerBases<'s, 'a> {
     /// The section that the pointer is in.
     pub section: &'s Section<'a>,
     /// The size of an address.
-    pub word: Word,
+    pub word: AddressSize,
     /// The first address that the entry covers, once it is known (`DW_EH_PE_funcrel`).
     pub function: Option<Vaddr>,
 }
 
-impl Bases<'_, '_> {
+impl PointerBases<'_, '_> {
     /// Takes a pointer that is always there: the start of a range.
     ///
     /// # Errors
     ///
     /// [`CfiError::Encoding`], [`CfiError::NoBase`], or the field is cut short.
     #[inline]
-    pub fn address(&self, cursor: &mut Cursor<'_>, encoding: Encoding) -> Result<Vaddr, CfiError> {
+    pub fn address(
+        &self,
+        cursor: &mut ByteReader<'_>,
+        encoding: PointerEncoding,
+    ) -> Result<Vaddr, CfiError> {
         let (base, number) = self.parts(cursor, encoding)?;
         Ok(Vaddr(base.wrapping_add(number) & self.word.mask()))
     }
@@ -103,7 +107,11 @@ impl Bases<'_, '_> {
     ///
     /// [`CfiError::Encoding`], or the field is cut short.
     #[inline]
-    pub fn length(&self, cursor: &mut Cursor<'_>, encoding: Encoding) -> Result<u64, CfiError> {
+    pub fn length(
+        &self,
+        cursor: &mut ByteReader<'_>,
+        encoding: PointerEncoding,
+    ) -> Result<u64, CfiError> {
         Ok(encoding.length().number(cursor, self.word)? & self.word.mask())
     }
 
@@ -115,8 +123,8 @@ impl Bases<'_, '_> {
     /// [`CfiError::Encoding`], [`CfiError::NoBase`], or the field is cut short.
     pub fn nullable(
         &self,
-        cursor: &mut Cursor<'_>,
-        encoding: Encoding,
+        cursor: &mut ByteReader<'_>,
+        encoding: PointerEncoding,
     ) -> Result<Option<Pointer>, CfiError> {
         if encoding.is_omitted() {
             return Ok(None);
@@ -135,7 +143,11 @@ impl Bases<'_, '_> {
 
     /// What the pointer is relative to, and the number that is stored.
     #[inline]
-    fn parts(&self, cursor: &mut Cursor<'_>, encoding: Encoding) -> Result<(u64, u64), CfiError> {
+    fn parts(
+        &self,
+        cursor: &mut ByteReader<'_>,
+        encoding: PointerEncoding,
+    ) -> Result<(u64, u64), CfiError> {
         if encoding.0 == ALIGNED {
             self.align(cursor)?;
             return Ok((0, cursor.word(self.word)?));
@@ -153,7 +165,7 @@ impl Bases<'_, '_> {
     }
 
     /// `DW_EH_PE_aligned`: an absolute word at the next aligned address.
-    fn align(&self, cursor: &mut Cursor<'_>) -> Result<(), CfiError> {
+    fn align(&self, cursor: &mut ByteReader<'_>) -> Result<(), CfiError> {
         let size = u64::from(self.word.bytes());
         let at = self.section.address.offset(cursor.offset()).0;
         cursor.take(at.wrapping_neg() % size).map(drop)

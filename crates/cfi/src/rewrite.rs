@@ -7,13 +7,15 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use unspool_ir::{Fde, Table, Vaddr};
+use unspool_rows::{Fde, Table, Vaddr};
 
-use crate::entry::{Cie, Entry, FdeEntry};
-use crate::error::{CfiError, Problem};
+use crate::entry::{CfiEntry, Cie, ParsedFde};
+use crate::error::{CfiError, CfiProblem};
 use crate::evaluate::initial_row;
 use crate::table::{CIE_BYTES, bound};
-use crate::write::{EhFrame, Instructions, Measure, WriteError, close, word, word_bytes};
+use crate::write::{
+    EhFrame, InstructionWriter, SizeOptimization, WriteError, close, word, word_bytes,
+};
 use crate::{Section, SectionKind};
 
 /// Why a section cannot be written anew.
@@ -22,7 +24,7 @@ use crate::{Section, SectionKind};
 pub enum RewriteError {
     /// An entry cannot be read, so that there is no telling what must be kept of it.
     #[error(transparent)]
-    Entry(#[from] Problem),
+    Entry(#[from] CfiProblem),
     /// The CIE of an entry that gets other rows counts code in units of more than a byte.
     #[error(
         ".eh_frame entry at offset {offset:#x}: the code alignment factor of its CIE is {unit}, not 1"
@@ -40,11 +42,11 @@ pub enum RewriteError {
 
 /// A section written anew. Offsets are in bytes from its start.
 #[derive(Debug, Clone, Default)]
-pub struct Rewritten {
+pub struct RewrittenSection {
     /// The bytes.
     pub bytes: Vec<u8>,
     /// What is kept of the old section, ascending, and where it begins now. Relocations there go with it.
-    pub kept: Vec<(Range<u64>, u64)>,
+    pub unchanged: Vec<(Range<u64>, u64)>,
     /// Where an address is to be written, relative to its place, in 4 bytes.
     pub pointers: Vec<(u64, Vaddr)>,
 }
@@ -61,13 +63,13 @@ pub fn rewrite(
     section: &Section<'_>,
     changed: &Table,
     added: &Table,
-) -> Result<Rewritten, RewriteError> {
-    let mut rewriting = Rewriting {
+) -> Result<RewrittenSection, RewriteError> {
+    let mut rewriting = SectionRewriter {
         section,
         table: changed,
         changed: changed.fdes().iter().map(|fde| (fde.origin, fde)).collect(),
         cie_bytes: bound(section, CIE_BYTES),
-        written: Rewritten::default(),
+        written: RewrittenSection::default(),
         cies: BTreeMap::new(),
         fdes: Vec::new(),
     };
@@ -79,7 +81,7 @@ pub fn rewrite(
     }
     rewriting.lead_to_cies()?;
     let mut written = rewriting.written;
-    let added = EhFrame::of(added)?;
+    let added = EhFrame::from_table(added)?;
     let from = written.bytes.len() as u64;
     let pointers = added.pointers().iter();
     let pointers = pointers.map(|(place, address)| (from + *place as u64, *address));
@@ -94,24 +96,24 @@ pub fn rewrite(
 /// In the place of a length that has 8 bytes, which no assembler writes here.
 const LONG: [u8; 4] = [0xff; 4];
 
-struct Rewriting<'r, 'a> {
+struct SectionRewriter<'r, 'a> {
     section: &'r Section<'a>,
     table: &'r Table,
     /// The entries that get other rows, by where they are in the section.
     changed: BTreeMap<u64, &'r Fde>,
     /// How many more bytes of CIEs' instructions are evaluated.
     cie_bytes: usize,
-    written: Rewritten,
+    written: RewrittenSection,
     /// Where CIEs were, and are.
     cies: BTreeMap<u64, u64>,
     /// FDEs: where they were, where their CIE pointers are, and where the CIEs were.
     fdes: Vec<(u64, u64, u64)>,
 }
 
-impl Rewriting<'_, '_> {
+impl SectionRewriter<'_, '_> {
     fn problem(&self, entry: u64, error: CfiError) -> RewriteError {
         let section = SectionKind::EhFrame;
-        Problem {
+        CfiProblem {
             section,
             entry,
             error,
@@ -119,7 +121,7 @@ impl Rewriting<'_, '_> {
         .into()
     }
 
-    fn entry(&mut self, entry: &Entry<'_>) -> Result<(), RewriteError> {
+    fn entry(&mut self, entry: &CfiEntry<'_>) -> Result<(), RewriteError> {
         let (from, to) = (entry.offset, self.written.bytes.len() as u64);
         if self.section.bytes(from, from + 4) == LONG {
             return Err(self.problem(from, CfiError::ReservedLength(u32::MAX)));
@@ -148,14 +150,14 @@ impl Rewriting<'_, '_> {
         self.written
             .bytes
             .extend(self.section.bytes(range.start, range.end));
-        self.written.kept.push((range, to));
+        self.written.unchanged.push((range, to));
     }
 
     /// Writes an FDE with other rows than it had.
-    fn put_rows(&mut self, entry: &Entry<'_>, cie: u64, fde: &Fde) -> Result<(), RewriteError> {
+    fn put_rows(&mut self, entry: &CfiEntry<'_>, cie: u64, fde: &Fde) -> Result<(), RewriteError> {
         let section = self.section;
         let at = entry.offset;
-        let cie = Cie::at(section, cie).map_err(|error| self.problem(at, error))?;
+        let cie = Cie::parse_at(section, cie).map_err(|error| self.problem(at, error))?;
         if cie.code_alignment != 1 {
             let (offset, unit) = (cie.offset, cie.code_alignment);
             return Err(RewriteError::Unit { offset, unit });
@@ -163,14 +165,14 @@ impl Rewriting<'_, '_> {
         let left = self.cie_bytes.checked_sub(cie.instructions.len());
         self.cie_bytes = left.ok_or_else(|| self.problem(at, CfiError::TooLarge))?;
         let initial = initial_row(section, &cie).map_err(|error| self.problem(at, error))?;
-        let old = FdeEntry::parse(section, &cie, entry.clone());
+        let old = ParsedFde::parse(section, &cie, entry.clone());
         let old = old.map_err(|error| self.problem(at, error))?;
         let start = self.written.bytes.len();
         self.keep(at..old.instructions_offset);
-        let writer = Instructions {
+        let writer = InstructionWriter {
             data_alignment: cie.data_alignment,
             initial: initial.row,
-            measures: Measure::ALL,
+            optimizations: SizeOptimization::ALL,
         };
         let bytes = &mut self.written.bytes;
         writer.put_rows(self.table, fde, bytes)?;

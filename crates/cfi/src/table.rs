@@ -4,19 +4,19 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use unspool_ir::table::{FdeHeader, RowStart, TableError};
-use unspool_ir::{Abi, CfaRule, Pointer, RaState, Register, RegisterRule, Row, Table};
+use unspool_rows::table::{FdeHeader, RowStart, TableError};
+use unspool_rows::{Abi, CfaRule, Pointer, RaState, Register, RegisterRule, Row, Table};
 
 use crate::Section;
-use crate::entry::{Cie, Entry, FdeEntry};
-use crate::error::{CfiError, Problem};
-use crate::evaluate::{self, Evaluator, Initial};
+use crate::entry::{CfiEntry, Cie, ParsedFde};
+use crate::error::{CfiError, CfiProblem};
+use crate::evaluate::{self, Evaluator, InitialRow};
 
-mod repeats;
-mod walk;
+mod cache;
+mod scan;
 
-use repeats::{Repeated, Runs, Steps};
-use walk::{Passed, Walk};
+use cache::{EntryContent, RunCache, TransitionCache};
+use scan::{InstructionScan, RowEffect};
 
 /// How many times the size of its section the distinct rows of a table may take, beside 1 MiB.
 const ROW_BYTES: usize = 16;
@@ -35,18 +35,18 @@ pub(crate) fn bound(section: &Section<'_>, times: usize) -> usize {
 
 /// What a section holds, and what is wrong with it.
 #[derive(Debug, Clone)]
-pub struct Reading {
+pub struct SectionTable {
     /// Every entry that could be read, in the order of the section.
     pub table: Table,
     /// Every entry that could not, or not with certainty, in the order of the section.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<CfiProblem>,
     /// What was counted on the way.
-    pub summary: Summary,
+    pub counts: EntryCounts,
 }
 
 /// Counts of what a section holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct EntryCounts {
     /// CIEs.
     pub cies: u32,
     /// FDEs that were read, those that cover nothing included.
@@ -55,8 +55,8 @@ pub struct Summary {
     pub empty_fdes: u32,
 }
 
-/// A CIE and what its instructions make: an [`Initial`], in no more storage than it needs.
-struct Known<'a> {
+/// A CIE and what its instructions make: an [`InitialRow`], in no more storage than it needs.
+struct CieWithRow<'a> {
     cie: Cie<'a>,
     cfa: CfaRule<'a>,
     register_offset: Option<(Register, i64)>,
@@ -65,13 +65,13 @@ struct Known<'a> {
     rules: Box<[(Register, RegisterRule<'a>)]>,
 }
 
-struct Reader<'s, 'a> {
+struct SectionReader<'s, 'a> {
     section: &'s Section<'a>,
     /// How many more bytes of CIEs' instructions are evaluated.
     cie_bytes: usize,
-    cies: BTreeMap<u64, Result<Known<'a>, CfiError>>,
-    builder: Builder<'a>,
-    summary: Summary,
+    cies: BTreeMap<u64, Result<CieWithRow<'a>, CfiError>>,
+    builder: TableBuilder<'a>,
+    counts: EntryCounts,
 }
 
 /// Reads every entry of a section. A bad entry is reported and does not disturb the others.
@@ -88,53 +88,53 @@ struct Reader<'s, 'a> {
 /// What goes beyond is reported as [`CfiError::TooLarge`]. Allocates the table, what the CIEs'
 /// instructions make, and the problems.
 #[must_use]
-pub fn read_table(section: &Section<'_>) -> Reading {
+pub fn read_table(section: &Section<'_>) -> SectionTable {
     read_tables(section.abi, core::slice::from_ref(section))
 }
 
 /// Reads several sections into one table: the `.eh_frame` sections of a relocatable file.
 #[must_use]
-pub fn read_tables(abi: Abi, sections: &[Section<'_>]) -> Reading {
-    let mut reading = Reading {
+pub fn read_tables(abi: Abi, sections: &[Section<'_>]) -> SectionTable {
+    let mut reading = SectionTable {
         table: Table::new(abi),
         problems: Vec::new(),
-        summary: Summary::default(),
+        counts: EntryCounts::default(),
     };
     for section in sections {
-        let mut reader = Reader {
+        let mut reader = SectionReader {
             section,
             cie_bytes: bound(section, CIE_BYTES),
             cies: BTreeMap::new(),
-            builder: Builder::new(section, reading.table),
-            summary: reading.summary,
+            builder: TableBuilder::new(section, reading.table),
+            counts: reading.counts,
         };
         for (offset, entry) in section.entries() {
             let read = entry.and_then(|entry| reader.read(entry));
             if let Err(error) = read {
-                reading.problems.push(Problem {
+                reading.problems.push(CfiProblem {
                     section: section.kind,
                     entry: offset,
                     error,
                 });
             }
         }
-        reader.summary.cies += u32::try_from(reader.cies.len()).unwrap_or(u32::MAX);
+        reader.counts.cies += u32::try_from(reader.cies.len()).unwrap_or(u32::MAX);
         reading.table = reader.builder.table;
-        reading.summary = reader.summary;
+        reading.counts = reader.counts;
     }
     reading.table.shrink_to_fit();
     reading
 }
 
-impl<'a> Reader<'_, 'a> {
-    fn read(&mut self, entry: Entry<'a>) -> Result<(), CfiError> {
+impl<'a> SectionReader<'_, 'a> {
+    fn read(&mut self, entry: CfiEntry<'a>) -> Result<(), CfiError> {
         let section = self.section;
         let at = entry.cie.unwrap_or(entry.offset);
         let left = &mut self.cie_bytes;
         let known = self
             .cies
             .entry(at)
-            .or_insert_with(|| Known::read(section, at, left));
+            .or_insert_with(|| CieWithRow::read(section, at, left));
         let known = match (known, entry.cie) {
             (Ok(known), None) => return known.note(),
             (Ok(known), Some(_)) => known,
@@ -143,34 +143,34 @@ impl<'a> Reader<'_, 'a> {
             }
             (Err(_), Some(cie)) => return Err(CfiError::BadCie(cie)),
         };
-        let fde = FdeEntry::parse(section, &known.cie, entry)?;
+        let fde = ParsedFde::parse(section, &known.cie, entry)?;
         self.builder.push(section, known, &fde)?;
-        self.summary.fdes += 1;
-        self.summary.empty_fdes += u32::from(fde.start == fde.end);
+        self.counts.fdes += 1;
+        self.counts.empty_fdes += u32::from(fde.start == fde.end);
         Ok(())
     }
 }
 
 /// The table that is being built, and what makes it fast: most entries have the instructions of
 /// another, and most rows are made from the row before as others were.
-struct Builder<'a> {
+struct TableBuilder<'a> {
     table: Table,
     /// The rows of the entry that is being read.
     rows: Vec<RowStart>,
     evaluator: Evaluator<'a>,
     /// The last CIE of which an entry was evaluated, and what that begins with: most entries have
     /// the CIE of the entry before.
-    initial: Option<(u64, Initial<'a>)>,
+    initial: Option<(u64, InitialRow<'a>)>,
     /// The most bytes that the table's distinct rows may take.
     most: usize,
-    runs: Runs<'a>,
-    steps: Steps,
+    runs: RunCache<'a>,
+    steps: TransitionCache,
 }
 
-impl<'a> Builder<'a> {
+impl<'a> TableBuilder<'a> {
     /// Begins a section: CIEs are known by their offsets, and so is what is remembered.
     fn new(section: &Section<'a>, table: Table) -> Self {
-        Builder {
+        TableBuilder {
             most: table
                 .encoded_len()
                 .saturating_add(bound(section, ROW_BYTES)),
@@ -178,18 +178,18 @@ impl<'a> Builder<'a> {
             rows: Vec::new(),
             evaluator: Evaluator::new(),
             initial: None,
-            runs: Runs::new(section),
-            steps: Steps::new(section),
+            runs: RunCache::new(section),
+            steps: TransitionCache::new(section),
         }
     }
 
     fn push(
         &mut self,
         section: &Section<'a>,
-        known: &Known<'a>,
-        fde: &FdeEntry<'a>,
+        known: &CieWithRow<'a>,
+        fde: &ParsedFde<'a>,
     ) -> Result<(), CfiError> {
-        let FdeEntry { start, end, .. } = *fde;
+        let ParsedFde { start, end, .. } = *fde;
         let header = FdeHeader {
             start,
             end,
@@ -199,7 +199,7 @@ impl<'a> Builder<'a> {
                 .map(|(Pointer::Direct(addr) | Pointer::Indirect(addr))| addr),
             origin: fde.offset,
         };
-        let same = Repeated::new(known.cie.offset, fde.instructions);
+        let same = EntryContent::new(known.cie.offset, fde.instructions);
         // It cannot have the run if it is too short for all of the rows.
         if let Some(run) = self.runs.find(&same)
             && self.table.push_run(header, run).is_ok()
@@ -207,7 +207,7 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         self.rows.clear();
-        let walk = Walk::new(section, &known.cie, fde);
+        let walk = InstructionScan::new(section, &known.cie, fde);
         let is_movable = match walk.rows(&self.steps, &mut self.rows) {
             Some(()) => true,
             None => self.evaluate(section, known, fde)?,
@@ -233,8 +233,8 @@ impl<'a> Builder<'a> {
     fn evaluate(
         &mut self,
         section: &Section<'a>,
-        known: &Known<'a>,
-        fde: &FdeEntry<'a>,
+        known: &CieWithRow<'a>,
+        fde: &ParsedFde<'a>,
     ) -> Result<bool, CfiError> {
         let initial = match &mut self.initial {
             Some((cie, initial)) if *cie == known.cie.offset => initial,
@@ -242,8 +242,8 @@ impl<'a> Builder<'a> {
         };
         self.rows.clear();
         let mut rows = self.evaluator.rows(section, &known.cie, initial, fde);
-        let mut walk = Walk::new(section, &known.cie, fde);
-        let mut is_walk = says_all(&known.cfa);
+        let mut walk = InstructionScan::new(section, &known.cie, fde);
+        let mut is_walk = determines_next(&known.cfa);
         while let Some(range) = rows.advance()? {
             let passed = if is_walk { walk.pass() } else { None };
             let row = match passed.and_then(|passed| passed.row(&self.steps)) {
@@ -252,14 +252,14 @@ impl<'a> Builder<'a> {
                 None => {
                     let interned = self.table.intern(rows.row());
                     let row = interned.map_err(|_| CfiError::TooLarge)?;
-                    if let Some(Passed::Step(step)) = passed {
+                    if let Some(RowEffect::Step(step)) = passed {
                         self.steps.keep(step, row);
                     }
                     row
                 }
             };
-            walk.come_to(row);
-            is_walk = passed.is_some() && says_all(&rows.row().cfa);
+            walk.enter_row(row);
+            is_walk = passed.is_some() && determines_next(&rows.row().cfa);
             self.rows.push(RowStart {
                 start: range.start,
                 row,
@@ -271,21 +271,21 @@ impl<'a> Builder<'a> {
 
 /// Whether the row says all that the rows after it depend on. Where the CFA is an expression, the
 /// register and offset from before it may come back.
-fn says_all(cfa: &CfaRule<'_>) -> bool {
+fn determines_next(cfa: &CfaRule<'_>) -> bool {
     matches!(cfa, CfaRule::RegisterOffset { .. })
 }
 
-impl<'a> Known<'a> {
+impl<'a> CieWithRow<'a> {
     /// Reads the CIE at `offset`, and takes the length of its instructions from `left`.
     fn read(section: &Section<'a>, offset: u64, left: &mut usize) -> Result<Self, CfiError> {
-        let cie = Cie::at(section, offset)?;
+        let cie = Cie::parse_at(section, offset)?;
         let rest = left.checked_sub(cie.instructions.len());
         *left = rest.ok_or(CfiError::TooLarge)?;
-        let Initial {
+        let InitialRow {
             row,
             register_offset,
         } = evaluate::initial_row(section, &cie)?;
-        Ok(Known {
+        Ok(CieWithRow {
             cfa: row.cfa,
             register_offset,
             ra_state: row.ra_state,
@@ -295,7 +295,7 @@ impl<'a> Known<'a> {
         })
     }
 
-    fn initial(&self) -> Result<Initial<'a>, CfiError> {
+    fn initial(&self) -> Result<InitialRow<'a>, CfiError> {
         let mut row = Row::new(self.cie.return_address);
         row.cfa = self.cfa;
         row.signal_frame = self.cie.signal_frame;
@@ -304,7 +304,7 @@ impl<'a> Known<'a> {
         for (register, rule) in &self.rules {
             row.set_rule(*register, Some(*rule))?;
         }
-        Ok(Initial {
+        Ok(InitialRow {
             row,
             register_offset: self.register_offset,
         })

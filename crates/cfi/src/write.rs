@@ -2,7 +2,7 @@
 //!
 //! Entries that agree about the return address column, signals and the personality routine share a CIE, whose
 //! instructions make the row that most of them begin with; those that begin with other rows have CIEs of their own where
-//! that is shorter. An entry's instructions say what each row changes, in as few bytes as they can ([`Measure`]).
+//! that is shorter. An entry's instructions say what each row changes, in as few bytes as they can ([`SizeOptimization`]).
 //! All addresses are relative to where they stand, in four bytes, so that the sections are for any place within 2 GiB of
 //! the code, and never change their length with it.
 
@@ -11,15 +11,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use unspool_ir::leb128::{put_signed, put_unsigned};
-use unspool_ir::{
+use unspool_rows::leb128::{put_signed, put_unsigned};
+use unspool_rows::{
     Abi, CfaRule, Endian, Expression, Fde, Pointer, RaState, Register, RegisterRule, Row, RowId,
     Table, Vaddr,
 };
 
 use crate::opcode;
-use crate::pointer::{Encoding, INDIRECT};
-use remember::{Change, States};
+use crate::pointer::{INDIRECT, PointerEncoding};
+use remember::{RowChange, StateMarks};
 
 mod remember;
 
@@ -50,7 +50,7 @@ pub enum WriteError {
 
 /// A way to say the same in fewer bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measure {
+pub enum SizeOptimization {
     /// Entries end at multiples of 4 bytes, as those of assemblers do, and not of a word. Only the section's end does.
     Padding,
     /// A row that is equal to the one before is left out.
@@ -63,14 +63,14 @@ pub enum Measure {
     Beginnings,
 }
 
-impl Measure {
+impl SizeOptimization {
     /// All of them.
-    pub const ALL: &[Measure] = &[
-        Measure::Padding,
-        Measure::Repeats,
-        Measure::Words,
-        Measure::States,
-        Measure::Beginnings,
+    pub const ALL: &[SizeOptimization] = &[
+        SizeOptimization::Padding,
+        SizeOptimization::Repeats,
+        SizeOptimization::Words,
+        SizeOptimization::States,
+        SizeOptimization::Beginnings,
     ];
 }
 
@@ -91,8 +91,8 @@ impl EhFrame {
     /// # Errors
     ///
     /// A row says what no instruction can, or there is too much.
-    pub fn of(table: &Table) -> Result<EhFrame, WriteError> {
-        EhFrame::by(table, Measure::ALL)
+    pub fn from_table(table: &Table) -> Result<EhFrame, WriteError> {
+        EhFrame::with_optimizations(table, SizeOptimization::ALL)
     }
 
     /// Writes the entries of a table that cover something, by some measures: to learn what each of them saves.
@@ -100,16 +100,22 @@ impl EhFrame {
     /// # Errors
     ///
     /// A row says what no instruction can, or there is too much.
-    pub fn by(table: &Table, measures: &[Measure]) -> Result<EhFrame, WriteError> {
+    pub fn with_optimizations(
+        table: &Table,
+        measures: &[SizeOptimization],
+    ) -> Result<EhFrame, WriteError> {
         let mut written = EhFrame {
             bytes: Vec::new(),
             abi: table.abi(),
             pointers: Vec::new(),
             entries: Vec::new(),
         };
-        let mut groups: BTreeMap<Group, Vec<&Fde>> = BTreeMap::new();
+        let mut groups: BTreeMap<CieGroup, Vec<&Fde>> = BTreeMap::new();
         for fde in table.fdes().iter().filter(|fde| fde.start < fde.end) {
-            groups.entry(Group::of(table, fde)).or_default().push(fde);
+            groups
+                .entry(CieGroup::new(table, fde))
+                .or_default()
+                .push(fde);
         }
         for (group, fdes) in &groups {
             for (writer, fdes) in shared(table, fdes, measures)? {
@@ -167,7 +173,7 @@ impl EhFrame {
     /// # Errors
     ///
     /// Something that it names is too far away.
-    pub fn at(&self, section: Vaddr) -> Result<Vec<u8>, WriteError> {
+    pub fn bytes_at(&self, section: Vaddr) -> Result<Vec<u8>, WriteError> {
         let mut bytes = self.bytes.clone();
         for (place, address) in &self.pointers {
             let from = section.offset(*place as u64);
@@ -187,9 +193,9 @@ impl EhFrame {
     pub fn hdr_at(&self, hdr: Vaddr, section: Vaddr) -> Result<Vec<u8>, WriteError> {
         let mut bytes = Vec::from([
             1,
-            Encoding::PCREL_SDATA4.0,
-            Encoding::UDATA4.0,
-            Encoding::DATAREL_SDATA4.0,
+            PointerEncoding::PCREL_SDATA4.0,
+            PointerEncoding::UDATA4.0,
+            PointerEncoding::DATAREL_SDATA4.0,
         ]);
         bytes.extend(self.distance(hdr.offset(4), section, hdr)?);
         let count = u32::try_from(self.entries.len()).map_err(|_| WriteError::TooLarge)?;
@@ -206,11 +212,11 @@ impl EhFrame {
     fn put_group(
         &mut self,
         table: &Table,
-        group: Group,
-        writer: &Instructions<'_>,
+        group: CieGroup,
+        writer: &InstructionWriter<'_>,
         fdes: &[&Fde],
     ) -> Result<(), WriteError> {
-        let unit = match writer.has(Measure::Padding) {
+        let unit = match writer.has(SizeOptimization::Padding) {
             true => 4,
             false => word_bytes(self.abi),
         };
@@ -241,8 +247,8 @@ impl EhFrame {
 
     fn put_cie(
         &mut self,
-        group: Group,
-        writer: &Instructions<'_>,
+        group: CieGroup,
+        writer: &InstructionWriter<'_>,
         unit: usize,
     ) -> Result<(), WriteError> {
         let start = self.bytes.len();
@@ -267,16 +273,16 @@ impl EhFrame {
         put_unsigned(&mut self.bytes, data);
         if let Some(personality) = group.personality {
             let (address, encoding) = match personality {
-                Pointer::Direct(address) => (address, Encoding::PCREL_SDATA4.0),
-                Pointer::Indirect(address) => (address, Encoding::PCREL_SDATA4.0 | INDIRECT),
+                Pointer::Direct(address) => (address, PointerEncoding::PCREL_SDATA4.0),
+                Pointer::Indirect(address) => (address, PointerEncoding::PCREL_SDATA4.0 | INDIRECT),
             };
             self.bytes.push(encoding);
             self.put_pointer(address);
         }
         if group.has_lsda {
-            self.bytes.push(Encoding::PCREL_SDATA4.0);
+            self.bytes.push(PointerEncoding::PCREL_SDATA4.0);
         }
-        self.bytes.push(Encoding::PCREL_SDATA4.0);
+        self.bytes.push(PointerEncoding::PCREL_SDATA4.0);
         writer.put_initial(&mut self.bytes);
         close(&mut self.bytes, start, self.abi, unit)
     }
@@ -334,18 +340,18 @@ const CODE_ALIGNMENT: u64 = 1;
 
 /// What entries of one CIE agree about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Group {
+struct CieGroup {
     return_address: Register,
     signal_frame: bool,
     personality: Option<Pointer>,
     has_lsda: bool,
 }
 
-impl Group {
-    fn of(table: &Table, fde: &Fde) -> Group {
+impl CieGroup {
+    fn new(table: &Table, fde: &Fde) -> CieGroup {
         let first = table.rows(fde).next();
         let row = first.and_then(|first| table.row(first.row));
-        Group {
+        CieGroup {
             return_address: row.map_or(table.abi().arch.spec().return_address, |row| {
                 row.return_address
             }),
@@ -360,11 +366,11 @@ impl Group {
 fn shared<'t, 'f>(
     table: &'t Table,
     fdes: &[&'f Fde],
-    measures: &'t [Measure],
-) -> Result<Vec<(Instructions<'t>, Vec<&'f Fde>)>, WriteError> {
-    let mut shared: Vec<(Instructions<'_>, Vec<&Fde>)> = Vec::new();
-    for (first, mut fdes) in by_first_row(table, fdes) {
-        let is_full = shared.len() >= MOST_CIES || !measures.contains(&Measure::Beginnings);
+    measures: &'t [SizeOptimization],
+) -> Result<Vec<(InstructionWriter<'t>, Vec<&'f Fde>)>, WriteError> {
+    let mut shared: Vec<(InstructionWriter<'_>, Vec<&Fde>)> = Vec::new();
+    for (first, mut fdes) in group_by_first_row(table, fdes) {
+        let is_full = shared.len() >= MAX_CIES || !measures.contains(&SizeOptimization::Beginnings);
         let there = shared.iter().enumerate();
         let there = there.filter_map(|(place, (writer, _))| {
             let bytes = writer.bytes_of(table, &fdes).ok()?;
@@ -396,11 +402,11 @@ fn own<'t>(
     table: &'t Table,
     first: RowId,
     fdes: &[&Fde],
-    measures: &'t [Measure],
-) -> Result<(usize, Instructions<'t>), WriteError> {
+    measures: &'t [SizeOptimization],
+) -> Result<(usize, InstructionWriter<'t>), WriteError> {
     let row = table.row(first);
     let of = |row| {
-        let writer = Instructions::new(table.abi(), row, measures);
+        let writer = InstructionWriter::new(table.abi(), row, measures);
         writer.bytes_of(table, fdes).map(|bytes| (bytes, writer))
     };
     of(row.as_ref()).or_else(|error| of(None).map_err(|_| error))
@@ -410,10 +416,10 @@ fn own<'t>(
 const CIE: usize = 24;
 
 /// The most CIEs of a group: each of them is tried for all entries.
-const MOST_CIES: usize = 32;
+const MAX_CIES: usize = 32;
 
 /// The entries by their first row, the most frequent row first.
-fn by_first_row<'f>(table: &Table, fdes: &[&'f Fde]) -> Vec<(RowId, Vec<&'f Fde>)> {
+fn group_by_first_row<'f>(table: &Table, fdes: &[&'f Fde]) -> Vec<(RowId, Vec<&'f Fde>)> {
     let mut by_row: BTreeMap<RowId, Vec<&Fde>> = BTreeMap::new();
     for fde in fdes {
         let first = table
@@ -428,21 +434,25 @@ fn by_first_row<'f>(table: &Table, fdes: &[&'f Fde]) -> Vec<(RowId, Vec<&'f Fde>
 }
 
 /// Writes the instructions of entries that share a CIE (DWARF 5 §6.4.2).
-pub(crate) struct Instructions<'r> {
+pub(crate) struct InstructionWriter<'r> {
     pub(crate) data_alignment: i64,
     /// The row that the CIE makes.
     pub(crate) initial: Row<'r>,
-    pub(crate) measures: &'r [Measure],
+    pub(crate) optimizations: &'r [SizeOptimization],
 }
 
-impl<'r> Instructions<'r> {
-    fn new(abi: Abi, initial: Option<&Row<'r>>, measures: &'r [Measure]) -> Instructions<'r> {
+impl<'r> InstructionWriter<'r> {
+    fn new(
+        abi: Abi,
+        initial: Option<&Row<'r>>,
+        measures: &'r [SizeOptimization],
+    ) -> InstructionWriter<'r> {
         let column = abi.arch.spec().return_address;
         let first = initial.copied().unwrap_or(Row::new(column));
-        let mut instructions = Instructions {
+        let mut instructions = InstructionWriter {
             data_alignment: -i64::from(abi.arch.spec().word.bytes()),
             initial: Row::new(first.return_address),
-            measures,
+            optimizations: measures,
         };
         // What no instruction can say is for the entries to tell.
         let mut bytes = Vec::new();
@@ -457,17 +467,17 @@ impl<'r> Instructions<'r> {
 
     fn put_initial(&self, into: &mut Vec<u8>) {
         let nothing = Row::new(self.initial.return_address);
-        let fresh = Instructions {
+        let fresh = InstructionWriter {
             data_alignment: self.data_alignment,
             initial: nothing,
-            measures: self.measures,
+            optimizations: self.optimizations,
         };
         // That it can be said was found out before.
         let _ = fresh.put_change(&nothing, &self.initial, into);
     }
 
-    fn has(&self, measure: Measure) -> bool {
-        self.measures.contains(&measure)
+    fn has(&self, measure: SizeOptimization) -> bool {
+        self.optimizations.contains(&measure)
     }
 
     /// How many bytes the instructions of entries take.
@@ -486,9 +496,9 @@ impl<'r> Instructions<'r> {
         into: &mut Vec<u8>,
     ) -> Result<(), WriteError> {
         let changes = self.changes(table, fde)?;
-        let states = match self.has(Measure::States) {
+        let states = match self.has(SizeOptimization::States) {
             true => remember::states(&changes),
-            false => vec![States::default(); changes.len()],
+            false => vec![StateMarks::default(); changes.len()],
         };
         let mut at = fde.start;
         for (change, states) in changes.iter().zip(states) {
@@ -506,12 +516,12 @@ impl<'r> Instructions<'r> {
     }
 
     /// What leads to each row of an entry from the one before.
-    fn changes(&self, table: &Table, fde: &Fde) -> Result<Vec<Change>, WriteError> {
-        let mut changes: Vec<Change> = Vec::new();
+    fn changes(&self, table: &Table, fde: &Fde) -> Result<Vec<RowChange>, WriteError> {
+        let mut changes: Vec<RowChange> = Vec::new();
         let mut before = self.initial;
         for start in table.rows(fde) {
             let is_repeated = changes.last().is_some_and(|last| last.row == start.row);
-            if is_repeated && self.has(Measure::Repeats) {
+            if is_repeated && self.has(SizeOptimization::Repeats) {
                 continue;
             }
             let Some(row) = table.row(start.row) else {
@@ -520,7 +530,7 @@ impl<'r> Instructions<'r> {
             let (at, mut bytes) = (start.start, Vec::new());
             let put = self.put_change(&before, &row, &mut bytes);
             put.map_err(|what| WriteError::Row { at, what })?;
-            changes.push(Change {
+            changes.push(RowChange {
                 at,
                 row: start.row,
                 bytes,
@@ -602,7 +612,7 @@ impl<'r> Instructions<'r> {
                 into.push(opcode::DEF_CFA_REGISTER);
                 put_unsigned(into, register.0.into());
             }
-            Ok(offset) if !(in_words && self.has(Measure::Words)) => {
+            Ok(offset) if !(in_words && self.has(SizeOptimization::Words)) => {
                 if is_same_register {
                     into.push(opcode::DEF_CFA_OFFSET);
                 } else {

@@ -5,21 +5,21 @@
 use std::error::Error;
 use std::num::NonZeroUsize;
 
-use unspool_check::{Declarations, Maker, Report, Subject};
-use unspool_module::ElfFile;
+use unspool_check::{CheckReport, CheckSubject, CodeOrigin, DeclaredTable};
+use unspool_elf::ElfFile;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1);
     let file = ElfFile::open(path.unwrap_or_else(|| "/bin/true".into()))?;
-    let declarations = Declarations::read(&file)?;
-    let mut subject = Subject::new(&file, &declarations, Maker::of(&file))?;
-    let report = Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {});
+    let declarations = DeclaredTable::read(&file)?;
+    let mut subject = CheckSubject::new(&file, &declarations, CodeOrigin::from_file(&file))?;
+    let report = CheckReport::from_subject(&mut subject, NonZeroUsize::MIN, |_, _| {});
     let totals = report.totals;
     println!("{} rows, {} proven", totals.rows, totals.proven);
     for finding in report.findings {
         println!(
             "{:#x}: {}: declared {}, is {}",
-            finding.at.0,
+            finding.address.0,
             finding.code.summary(),
             finding.declared,
             finding.computed

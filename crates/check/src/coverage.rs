@@ -3,19 +3,22 @@
 use core::cell::LazyCell;
 use std::collections::BTreeSet;
 
-use unspool_ir::Vaddr;
-use unspool_module::{Binding, Symbol};
-use unspool_recover::Text;
-use unspool_synth::op::{Flow, Seen};
-use unspool_synth::{Image as _, Machine};
+use unspool_code_analysis::op::{Flow, ScanEvent};
+use unspool_code_analysis::{CodeImage as _, Lifter};
+use unspool_elf::{Binding, Symbol};
+use unspool_rows::Vaddr;
+use unspool_synthesis::ElfCodeImage;
 
-use crate::authors::Maker;
-use crate::finding::Code;
-use crate::subject::Subject;
+use crate::finding::FindingCode;
+use crate::origin::CodeOrigin;
+use crate::subject::CheckSubject;
 
 /// Functions that no entry covers, or not to their ends, and other code that is called or jumped to: the first
 /// address without an entry of each. `told` is where control is known to come to behind the end of an entry: nothing more is said of that.
-pub(crate) fn uncovered(subject: &Subject<'_>, told: &BTreeSet<Vaddr>) -> Vec<(Vaddr, Code)> {
+pub(crate) fn uncovered(
+    subject: &CheckSubject<'_>,
+    told: &BTreeSet<Vaddr>,
+) -> Vec<(Vaddr, FindingCode)> {
     let code = subject.file().executable_ranges();
     let is_code = |at: Vaddr| code.iter().any(|range| range.contains(&at));
     let symbols = subject.symbols.iter();
@@ -27,23 +30,27 @@ pub(crate) fn uncovered(subject: &Subject<'_>, told: &BTreeSet<Vaddr>) -> Vec<(V
         starts
     });
     let functions = functions.filter(|symbol| {
-        symbol.is_function || is_label(subject, symbol) && leads_on(subject, symbol, &starts)
+        symbol.is_function || is_label(subject, symbol) && looks_like_code(subject, symbol, &starts)
     });
-    let runs = Runs::of(subject);
+    let runs = AdjacentExtents::new(subject);
     let functions = functions.filter_map(|symbol| {
         let start = symbol.address.0;
         let first = runs.end(subject, start);
         let code = match first == start {
-            true => Code::NoEntry,
-            false => Code::EntryTooShort,
+            true => FindingCode::NoEntry,
+            false => FindingCode::EntryTooShort,
         };
         let end = start.saturating_add(symbol.size.max(1));
         (first < end).then_some((Vaddr(first), code))
     });
-    let outside = subject.program().outside().iter().map(|to| Vaddr(*to));
+    let outside = subject
+        .program()
+        .external_targets()
+        .iter()
+        .map(|to| Vaddr(*to));
     let outside = outside.filter(|to| is_code(*to));
     let mut found: Vec<_> = functions
-        .chain(outside.map(|to| (to, Code::NoEntry)))
+        .chain(outside.map(|to| (to, FindingCode::NoEntry)))
         .filter(|(at, _)| !told.contains(at))
         .collect();
     found.sort_unstable();
@@ -53,46 +60,46 @@ pub(crate) fn uncovered(subject: &Subject<'_>, told: &BTreeSet<Vaddr>) -> Vec<(V
 
 /// Whether a symbol that does not say what it is of is of a function: a label that other files see, as people write them, of
 /// code, and not within another function.
-fn is_label(subject: &Subject<'_>, symbol: &Symbol<'_>) -> bool {
+fn is_label(subject: &CheckSubject<'_>, symbol: &Symbol<'_>) -> bool {
     let at = symbol.address;
     let is_within = || {
         let around = subject.symbols.lookup(at);
         around.is_some_and(|around| around.is_function && around.address < at)
     };
     symbol.binding != Binding::Local
-        && subject.maker_at(at) == Maker::People
+        && subject.origin_at(at) == CodeOrigin::HandWritten
         && !subject.is_data_label(at)
         && !is_within()
 }
 
 /// Whether control leaves what a label stands before, as far as the next symbol: what is no code seldom looks like that. `starts` are the
 /// addresses of all symbols, ascending.
-fn leads_on(subject: &Subject<'_>, symbol: &Symbol<'_>, starts: &[u64]) -> bool {
+fn looks_like_code(subject: &CheckSubject<'_>, symbol: &Symbol<'_>, starts: &[u64]) -> bool {
     // Lines tell what is code, and a program begins with code.
     if subject.has_lines() || subject.entry() == Some(symbol.address) {
         return true;
     }
     let start = symbol.address.0;
     let next = starts.get(starts.partition_point(|other| *other <= start));
-    let text = Text(subject.file());
+    let text = ElfCodeImage(subject.file());
     let rest = text.bytes_from(start).unwrap_or_default();
     let length = next.and_then(|next| usize::try_from(next - start).ok());
     let bytes = length.and_then(|length| rest.get(..length)).unwrap_or(rest);
-    let Some(mut machine) = Machine::of(subject.table().abi()) else {
+    let Some(mut machine) = Lifter::new(subject.table().abi()) else {
         return true;
     };
     let mut leads_on = false;
     machine.scan(bytes, start, |_, seen| {
-        leads_on |= matches!(seen, Seen::Flow(flow) if !matches!(flow, Flow::Trap));
+        leads_on |= matches!(seen, ScanEvent::Flow(flow) if !matches!(flow, Flow::Trap));
     });
     leads_on
 }
 
 /// For each extent, where the extents end that follow it without a gap.
-struct Runs(Vec<u64>);
+struct AdjacentExtents(Vec<u64>);
 
-impl Runs {
-    fn of(subject: &Subject<'_>) -> Runs {
+impl AdjacentExtents {
+    fn new(subject: &CheckSubject<'_>) -> AdjacentExtents {
         let extents = subject.program().extents();
         let mut ends = Vec::with_capacity(extents.len());
         let mut next = (u64::MAX, u64::MAX);
@@ -106,12 +113,12 @@ impl Runs {
             next = (extent.start, end);
         }
         ends.reverse();
-        Runs(ends)
+        AdjacentExtents(ends)
     }
 
     /// The first address from `at` on that no extent has.
-    fn end(&self, subject: &Subject<'_>, at: u64) -> u64 {
-        let place = subject.program().containing(at);
+    fn end(&self, subject: &CheckSubject<'_>, at: u64) -> u64 {
+        let place = subject.program().index_containing(at);
         place
             .and_then(|place| self.0.get(place))
             .map_or(at, |end| *end)

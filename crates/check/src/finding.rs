@@ -3,19 +3,19 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use unspool_ir::{Register, RowId, Vaddr};
+use unspool_rows::{Register, RowId, Vaddr};
 
-use crate::authors::Maker;
-use crate::declared::{Declared, Place};
+use crate::declared_row::{DeclaredRow, RuleLocation};
 use crate::hint::Hint;
-use crate::judge::{Aspect, Verdict};
-use crate::subject::Subject;
-use crate::unit::{Doubt, UnitReport};
-use crate::{coverage, words};
+use crate::origin::CodeOrigin;
+use crate::row_checker::{Aspect, Verdict};
+use crate::subject::CheckSubject;
+use crate::unit::{Discrepancy, UnitReport};
+use crate::{coverage, wording};
 
 /// What kind of finding: `docs/diagnostics.md` has each with cause and remedy. The numbers stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Code {
+pub enum FindingCode {
     /// The CFA is at another offset from the register that is declared.
     CfaOffset,
     /// The CFA is not at any known offset from the register that is declared.
@@ -60,107 +60,107 @@ pub enum Code {
 const DIAGNOSTICS: &str = include_str!("../diagnostics.md");
 
 /// All kinds, numbered from 1: their names, and what is wrong.
-const CODES: [(Code, &str, &str); 19] = [
+const CODES: [(FindingCode, &str, &str); 19] = [
     (
-        Code::CfaOffset,
+        FindingCode::CfaOffset,
         "cfa-offset",
         "the CFA is at another offset from the register declared",
     ),
     (
-        Code::CfaRegister,
+        FindingCode::CfaRegister,
         "cfa-register",
         "the register declared is at no known offset from the CFA",
     ),
     (
-        Code::SavedElsewhere,
+        FindingCode::SavedElsewhere,
         "saved-elsewhere",
         "a saved register is not in the slot declared",
     ),
     (
-        Code::RegisterLost,
+        FindingCode::RegisterLost,
         "register-lost",
         "a register is declared unchanged, and was overwritten",
     ),
     (
-        Code::NoEntry,
+        FindingCode::NoEntry,
         "no-entry",
         "a function, or code that is called, has no entry",
     ),
     (
-        Code::EntryTooShort,
+        FindingCode::EntryTooShort,
         "entry-too-short",
         "control continues where the entry ends",
     ),
     (
-        Code::HeightsDiffer,
+        FindingCode::HeightsDiffer,
         "heights-differ",
         "paths meet with different stack heights",
     ),
     (
-        Code::Expression,
+        FindingCode::Expression,
         "expression",
         "an expression has another value",
     ),
     (
-        Code::Outermost,
+        FindingCode::Outermost,
         "outermost",
         "the outermost frame does not say that it is",
     ),
     (
-        Code::PrivateConvention,
+        FindingCode::PrivateConvention,
         "private-convention",
         "a function does not preserve a register that calls preserve",
     ),
     (
-        Code::InsideInstruction,
+        FindingCode::InsideInstruction,
         "inside-instruction",
         "a row starts inside an instruction",
     ),
     (
-        Code::ReturnAddress,
+        FindingCode::ReturnAddress,
         "return-address",
         "the return address is not where it is declared",
     ),
     (
-        Code::SignalFrame,
+        FindingCode::SignalFrame,
         "signal-frame",
         "the entry of a signal frame does not describe what the kernel saved",
     ),
     (
-        Code::Unreached,
+        FindingCode::Unreached,
         "unreached",
         "no known path leads to an instruction",
     ),
     (
-        Code::Allow,
+        FindingCode::Allow,
         "allow",
         "a comment allows a finding without a reason, or allows nothing",
     ),
     (
-        Code::SframeRow,
+        FindingCode::SframeRow,
         "sframe-row",
         ".sframe differs from .eh_frame",
     ),
     (
-        Code::SframeHole,
+        FindingCode::SframeHole,
         "sframe-hole",
         "functions of .eh_frame have no row in .sframe",
     ),
     (
-        Code::SframeOrder,
+        FindingCode::SframeOrder,
         "sframe-order",
         "the entries of .sframe cannot be searched",
     ),
     (
-        Code::SframeEntry,
+        FindingCode::SframeEntry,
         "sframe-entry",
         "an entry of .sframe cannot be read, or the header cannot be right",
     ),
 ];
 
-impl Code {
+impl FindingCode {
     /// All kinds, in the order of their numbers.
-    pub fn all() -> impl Iterator<Item = Code> {
+    pub fn all() -> impl Iterator<Item = FindingCode> {
         CODES.iter().map(|(code, ..)| *code)
     }
 
@@ -180,11 +180,11 @@ impl Code {
 
     /// The kind with a number or a name, in whatever case: `CFI001`, `cfa-offset`.
     #[must_use]
-    pub fn named(text: &str) -> Option<Code> {
-        let is_it = |code: &Code| {
+    pub fn from_name(text: &str) -> Option<FindingCode> {
+        let is_it = |code: &FindingCode| {
             code.id().eq_ignore_ascii_case(text) || code.name().eq_ignore_ascii_case(text)
         };
-        Code::all().find(is_it)
+        FindingCode::all().find(is_it)
     }
 
     /// Its section of `docs/diagnostics.md`, in Markdown, without the heading: what is wrong, cause, remedy.
@@ -231,13 +231,13 @@ impl Severity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// What kind.
-    pub code: Code,
+    pub code: FindingCode,
     /// How much it counts.
     pub severity: Severity,
     /// The first instruction where it shows, in the order of the code.
-    pub at: Vaddr,
+    pub address: Vaddr,
     /// How many instructions it was seen at where something it depends on had changed.
-    pub places: usize,
+    pub occurrences: usize,
     /// What it is about: `the CFA`, `the caller's rbx`; empty if it is about the whole entry.
     pub subject: String,
     /// What the row says there; empty if there is none.
@@ -252,39 +252,39 @@ pub struct Finding {
     pub related: Vec<Vaddr>,
 }
 
-impl Subject<'_> {
+impl CheckSubject<'_> {
     /// What a row says, in words.
-    pub(crate) fn said(&self, row: RowId, of: Aspect) -> String {
+    pub(crate) fn rule_text(&self, row: RowId, of: Aspect) -> String {
         let Some(row) = self.table().row(row) else {
             return String::new();
         };
         let abi = self.table().abi();
         match of {
-            Aspect::Cfa => words::cfa(&row, abi),
-            Aspect::ReturnAddress => words::register(&row, row.return_address, abi),
-            Aspect::Register(register) => words::register(&row, Register(register.into()), abi),
+            Aspect::Cfa => wording::cfa(&row, abi),
+            Aspect::ReturnAddress => wording::register(&row, row.return_address, abi),
+            Aspect::Register(register) => wording::register(&row, Register(register.into()), abi),
         }
     }
 }
 
-impl Subject<'_> {
+impl CheckSubject<'_> {
     /// How much counts what compilers have their reasons for, and people seldom.
-    fn if_written_by_people(&self, at: Vaddr) -> Severity {
-        match self.maker_at(at) {
-            Maker::People => Severity::Refuted,
-            Maker::Compiler => Severity::Note,
+    fn severity_for_hand_written(&self, at: Vaddr) -> Severity {
+        match self.origin_at(at) {
+            CodeOrigin::HandWritten => Severity::Refuted,
+            CodeOrigin::Compiler => Severity::Note,
         }
     }
 }
 
 impl Finding {
     /// A finding of which there is nothing more to say.
-    pub(crate) fn at(at: Vaddr, code: Code, severity: Severity) -> Finding {
+    pub(crate) fn new(at: Vaddr, code: FindingCode, severity: Severity) -> Finding {
         Finding {
             code,
             severity,
-            at,
-            places: 1,
+            address: at,
+            occurrences: 1,
             subject: String::new(),
             declared: String::new(),
             computed: String::new(),
@@ -296,13 +296,13 @@ impl Finding {
 
     /// Code that signals' handlers return into, whose entry does not say so.
     #[must_use]
-    pub fn undeclared_signal(at: Vaddr) -> Finding {
+    pub fn undeclared_signal_frame(at: Vaddr) -> Finding {
         Finding {
             subject: "the frame".to_owned(),
             declared: "a function's".to_owned(),
             computed: "a signal's".to_owned(),
             fix: Some(".cfi_signal_frame".to_owned()),
-            ..Finding::at(at, Code::SignalFrame, Severity::Refuted)
+            ..Finding::new(at, FindingCode::SignalFrame, Severity::Refuted)
         }
     }
 
@@ -314,10 +314,10 @@ impl Finding {
         } = self;
         let declared = self.declared.as_str();
         match (self.code, computed.as_str()) {
-            (Code::NoEntry, _) => "this function has no entry in the unwind table".to_owned(),
-            (Code::EntryTooShort, _) => "control continues where the entry ends".to_owned(),
-            (Code::InsideInstruction, _) => "a row starts inside an instruction".to_owned(),
-            (Code::HeightsDiffer, _) => {
+            (FindingCode::NoEntry, _) => "this function has no entry in the unwind table".to_owned(),
+            (FindingCode::EntryTooShort, _) => "control continues where the entry ends".to_owned(),
+            (FindingCode::InsideInstruction, _) => "a row starts inside an instruction".to_owned(),
+            (FindingCode::HeightsDiffer, _) => {
                 let from: Vec<String> = self.related.iter().map(|at| format!("{at}")).collect();
                 let from = from.join(" than on that from ");
                 let right = match computed.as_str() {
@@ -326,20 +326,20 @@ impl Finding {
                 };
                 format!("the stack height differs on the path from {from}: {right}")
             }
-            (Code::PrivateConvention, _) => {
+            (FindingCode::PrivateConvention, _) => {
                 format!("{subject} is not preserved, though declared {declared}")
             }
-            (Code::RegisterLost, "")
-                if declared == words::UNCHANGED && self.severity == Severity::Refuted =>
+            (FindingCode::RegisterLost, "")
+                if declared == wording::UNCHANGED && self.severity == Severity::Refuted =>
             {
                 format!("{subject} is declared {declared}, and was overwritten")
             }
-            (Code::Unreached, _) => "no known path leads here: no row can be judged".to_owned(),
-            (Code::SignalFrame, "") => {
+            (FindingCode::Unreached, _) => "no known path leads here: no row can be judged".to_owned(),
+            (FindingCode::SignalFrame, "") => {
                 "the entry must begin a byte before the signal's return: it is looked up at the return address less 1".to_owned()
             }
-            (Code::Outermost, _) => "the outermost frame does not declare that it is".to_owned(),
-            (Code::SframeHole | Code::SframeOrder | Code::SframeEntry, _) => subject.clone(),
+            (FindingCode::Outermost, _) => "the outermost frame does not declare that it is".to_owned(),
+            (FindingCode::SframeHole | FindingCode::SframeOrder | FindingCode::SframeEntry, _) => subject.clone(),
             (_, "") if self.severity == Severity::Refuted => {
                 format!("{subject} is not {declared}, as declared")
             }
@@ -350,19 +350,19 @@ impl Finding {
 }
 
 /// What doubts of one cause have in common.
-type Cause = (Code, Aspect, String);
+type FindingCause = (FindingCode, Aspect, String);
 
 /// The findings of a unit.
-pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding> {
+pub(crate) fn unit_findings(subject: &CheckSubject<'_>, report: &UnitReport) -> Vec<Finding> {
     if report.is_clear() {
         return Vec::new();
     }
-    let doubts = merged(&report.doubts);
-    let mut causes: BTreeMap<(usize, Cause), Finding> = BTreeMap::new();
+    let doubts = merge_discrepancies(&report.discrepancies);
+    let mut causes: BTreeMap<(usize, FindingCause), Finding> = BTreeMap::new();
     let of_cfa = doubts.iter();
     let without_cfa: HashSet<Vaddr> = of_cfa
         .filter(|doubt| doubt.aspect == Aspect::Cfa)
-        .map(|doubt| doubt.at)
+        .map(|doubt| doubt.address)
         .collect();
     let never_restored = never_restored(subject, report);
     let mut last_place = None;
@@ -370,21 +370,24 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
         // Without a CFA nothing else is known.
         let is_consequence = doubt.aspect != Aspect::Cfa
             && doubt.verdict == Verdict::Unproven
-            && without_cfa.contains(&doubt.at);
+            && without_cfa.contains(&doubt.address);
         if is_consequence {
             continue;
         }
-        let place = subject.program().containing(doubt.at.0).unwrap_or_default();
-        let Some(declared) = subject.judge.declared(doubt.row) else {
+        let place = subject
+            .program()
+            .index_containing(doubt.address.0)
+            .unwrap_or_default();
+        let Some(declared) = subject.row_checker.declared(doubt.row) else {
             continue;
         };
-        let teller = Teller {
+        let teller = FindingBuilder {
             subject,
             report,
-            doubt,
+            discrepancy: doubt,
             declared,
             never_restored: never_restored.get(&place).copied().unwrap_or_default(),
-            is_first: last_place != Some(place),
+            is_first_of_extent: last_place != Some(place),
         };
         let finding = teller.finding();
         if doubt.aspect == Aspect::Cfa {
@@ -396,49 +399,56 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
             Entry::Vacant(free) => drop(free.insert(finding)),
             Entry::Occupied(mut known) => {
                 let known = known.get_mut();
-                let places = known.places + 1;
+                let places = known.occurrences + 1;
                 // Where it is certain is where to look.
                 if finding.severity > known.severity {
                     *known = finding;
                 }
-                known.places = places;
+                known.occurrences = places;
             }
         }
     }
     let mut findings: Vec<Finding> = causes.into_values().collect();
-    let inside = report.inside.iter();
-    findings.extend(inside.map(|at| Finding::at(*at, Code::InsideInstruction, Severity::Refuted)));
-    findings.extend(report.runs_out.iter().map(|[at, to]| Finding {
+    let inside = report.misaligned_rows.iter();
+    findings.extend(
+        inside.map(|at| Finding::new(*at, FindingCode::InsideInstruction, Severity::Refuted)),
+    );
+    findings.extend(report.fall_through_ends.iter().map(|[at, to]| Finding {
         related: vec![*to],
-        ..Finding::at(*at, Code::EntryTooShort, subject.if_written_by_people(*at))
+        ..Finding::new(
+            *at,
+            FindingCode::EntryTooShort,
+            subject.severity_for_hand_written(*at),
+        )
     }));
     let unreached = report.unreached.iter();
-    let unreached = unreached.filter(|at| subject.maker_at(**at) == Maker::People);
-    findings.extend(unreached.map(|at| Finding::at(*at, Code::Unreached, Severity::Unproven)));
+    let unreached = unreached.filter(|at| subject.origin_at(**at) == CodeOrigin::HandWritten);
+    findings
+        .extend(unreached.map(|at| Finding::new(*at, FindingCode::Unreached, Severity::Unproven)));
     findings
 }
 
 /// Doubts, where those that are of the same thing at the same instruction are one: at a call, what is wrong before it may be wrong while
 /// the callee runs, too. What is true then is what counts.
-fn merged(doubts: &[Doubt]) -> Vec<Doubt> {
-    let mut merged: Vec<Doubt> = Vec::with_capacity(doubts.len());
+fn merge_discrepancies(doubts: &[Discrepancy]) -> Vec<Discrepancy> {
+    let mut merged: Vec<Discrepancy> = Vec::with_capacity(doubts.len());
     let mut last: HashMap<(Vaddr, Aspect), usize> = HashMap::new();
     for doubt in doubts {
-        let known = last.get(&(doubt.at, doubt.aspect));
+        let known = last.get(&(doubt.address, doubt.aspect));
         let known = known.and_then(|place| merged.get_mut(*place));
-        let is_same = |known: &&mut Doubt| {
-            let truths = known.truth.zip(doubt.truth);
+        let is_same = |known: &&mut Discrepancy| {
+            let truths = known.actual.zip(doubt.actual);
             known.row == doubt.row && truths.is_none_or(|(known, other)| known == other)
         };
         match known.filter(is_same) {
             Some(known) => {
                 let is_refuted = known.verdict == Verdict::Refuted;
                 known.verdict = known.verdict.max(doubt.verdict);
-                known.truth = doubt.truth.or(known.truth);
+                known.actual = doubt.actual.or(known.actual);
                 known.hint = known.hint.or(doubt.hint.filter(|_| !is_refuted));
             }
             None => {
-                last.insert((doubt.at, doubt.aspect), merged.len());
+                last.insert((doubt.address, doubt.aspect), merged.len());
                 merged.push(doubt.clone());
             }
         }
@@ -448,38 +458,42 @@ fn merged(doubts: &[Doubt]) -> Vec<Doubt> {
 
 /// The findings that are not of one unit: functions of which not all is covered, and the outermost frame.
 /// `told` is where control is known to come to behind the end of an entry.
-pub(crate) fn of_whole(subject: &Subject<'_>, told: &BTreeSet<Vaddr>) -> Vec<Finding> {
+pub(crate) fn file_findings(subject: &CheckSubject<'_>, told: &BTreeSet<Vaddr>) -> Vec<Finding> {
     let uncovered = coverage::uncovered(subject, told);
     let mut findings: Vec<Finding> = uncovered
         .into_iter()
-        .map(|(at, code)| Finding::at(at, code, subject.if_written_by_people(at)))
+        .map(|(at, code)| Finding::new(at, code, subject.severity_for_hand_written(at)))
         .collect();
     findings.extend(outermost(subject).map(|at| Finding {
         fix: Some(format!(
             ".cfi_undefined {}",
-            words::operand(subject.facts().return_address, subject.table().abi())
+            wording::operand(subject.abi_info().return_address, subject.table().abi())
         )),
-        ..Finding::at(at, Code::Outermost, subject.if_written_by_people(at))
+        ..Finding::new(
+            at,
+            FindingCode::Outermost,
+            subject.severity_for_hand_written(at),
+        )
     }));
     findings
 }
 
 /// The entry point of a program, if it does not say that nothing called it.
-pub(crate) fn outermost(subject: &Subject<'_>) -> Option<Vaddr> {
+pub(crate) fn outermost(subject: &CheckSubject<'_>) -> Option<Vaddr> {
     let entry = subject.entry()?;
-    let place = subject.program().start_at(entry.0)?;
+    let place = subject.program().index_starting_at(entry.0)?;
     let (_, fde) = subject.fde_of(subject.program().extents().get(place)?)?;
     let row = subject.table().rows(fde).next()?;
-    let declared = subject.judge.declared(row.row)?;
-    (declared.return_address != Place::Undefined).then_some(entry)
+    let declared = subject.row_checker.declared(row.row)?;
+    (declared.return_address != RuleLocation::Undefined).then_some(entry)
 }
 
 /// For the extents of a unit that return: the registers that are not what they were at entry at any return.
 /// Bit n stands for register n.
-fn never_restored(subject: &Subject<'_>, report: &UnitReport) -> HashMap<usize, u64> {
+fn never_restored(subject: &CheckSubject<'_>, report: &UnitReport) -> HashMap<usize, u64> {
     let mut of_extents = HashMap::new();
-    for (at, lost) in &report.returns {
-        if let Some(place) = subject.program().containing(at.0) {
+    for (at, lost) in &report.unrestored_at_returns {
+        if let Some(place) = subject.program().index_containing(at.0) {
             *of_extents.entry(place).or_insert(u64::MAX) &= lost;
         }
     }
@@ -487,111 +501,123 @@ fn never_restored(subject: &Subject<'_>, report: &UnitReport) -> HashMap<usize, 
 }
 
 /// Says in words what a doubt is about.
-struct Teller<'a> {
-    subject: &'a Subject<'a>,
+struct FindingBuilder<'a> {
+    subject: &'a CheckSubject<'a>,
     report: &'a UnitReport,
-    doubt: &'a Doubt,
-    declared: &'a Declared,
+    discrepancy: &'a Discrepancy,
+    declared: &'a DeclaredRow,
     /// The registers that the extent does not preserve: bit n stands for register n.
     never_restored: u64,
     /// Whether it is the first doubt of a CFA in its extent.
-    is_first: bool,
+    is_first_of_extent: bool,
 }
 
-impl Teller<'_> {
+impl FindingBuilder<'_> {
     fn finding(&self) -> Finding {
         let (code, abi) = (self.code(), self.subject.table().abi());
-        let severity = match (code, self.doubt.verdict) {
-            (Code::PrivateConvention, Verdict::Refuted) => {
-                self.subject.if_written_by_people(self.doubt.at)
-            }
-            (Code::HeightsDiffer, _) if self.subject.maker_at(self.doubt.at) == Maker::People => {
+        let severity = match (code, self.discrepancy.verdict) {
+            (FindingCode::PrivateConvention, Verdict::Refuted) => self
+                .subject
+                .severity_for_hand_written(self.discrepancy.address),
+            (FindingCode::HeightsDiffer, _)
+                if self.subject.origin_at(self.discrepancy.address) == CodeOrigin::HandWritten =>
+            {
                 Severity::Refuted
             }
             (_, Verdict::Refuted) => Severity::Refuted,
             _ => Severity::Unproven,
         };
-        if let Some(of_rule) = self.of_stack_pointer(code, severity) {
+        if let Some(of_rule) = self.stack_pointer_finding(code, severity) {
             return of_rule;
         }
         Finding {
             code,
             severity,
-            at: self.doubt.at,
-            places: 1,
-            subject: words::aspect(self.doubt.aspect, abi),
-            declared: self.subject.said(self.doubt.row, self.doubt.aspect),
-            computed: self.truth().map_or_else(String::new, |truth| {
-                words::place(truth, self.doubt.aspect, abi)
+            address: self.discrepancy.address,
+            occurrences: 1,
+            subject: wording::aspect(self.discrepancy.aspect, abi),
+            declared: self
+                .subject
+                .rule_text(self.discrepancy.row, self.discrepancy.aspect),
+            computed: self.actual().map_or_else(String::new, |truth| {
+                wording::place(truth, self.discrepancy.aspect, abi)
             }),
             fix: self.fix(code),
-            hint: self.doubt.hint,
+            hint: self.discrepancy.hint,
             related: self.paths(code),
         }
     }
 
     /// Where the CFA is as it is declared, what is wrong is the row's rule for the caller's stack pointer.
-    fn of_stack_pointer(&self, code: Code, severity: Severity) -> Option<Finding> {
+    fn stack_pointer_finding(&self, code: FindingCode, severity: Severity) -> Option<Finding> {
         self.declared.stack_pointer?;
-        if self.doubt.aspect != Aspect::Cfa || self.doubt.truth != Some(self.claim()) {
+        if self.discrepancy.aspect != Aspect::Cfa || self.discrepancy.actual != Some(self.claim()) {
             return None;
         }
         let abi = self.subject.table().abi();
-        let sp = self.subject.facts().stack_pointer;
-        let row = self.subject.table().row(self.doubt.row)?;
+        let sp = self.subject.abi_info().stack_pointer;
+        let row = self.subject.table().row(self.discrepancy.row)?;
         Some(Finding {
-            subject: words::aspect(Aspect::Register(sp), abi),
-            declared: words::register(&row, Register(sp.into()), abi),
+            subject: wording::aspect(Aspect::Register(sp), abi),
+            declared: wording::register(&row, Register(sp.into()), abi),
             computed: "cfa".to_owned(),
-            ..Finding::at(self.doubt.at, code, severity)
+            ..Finding::new(self.discrepancy.address, code, severity)
         })
     }
 
     /// Where that is of which the row says something else. What registers that are not followed hold may be it: then it may be in both.
-    fn truth(&self) -> Option<Place> {
-        let column = self.subject.facts().return_address;
-        let is_elsewhere = matches!(self.claim(), Place::Register(other, _) if other > column);
-        let is_there = self.doubt.verdict == Verdict::Unproven && is_elsewhere;
-        self.doubt.truth.filter(|_| !is_there)
+    fn actual(&self) -> Option<RuleLocation> {
+        let column = self.subject.abi_info().return_address;
+        let is_elsewhere =
+            matches!(self.claim(), RuleLocation::Register(other, _) if other > column);
+        let is_there = self.discrepancy.verdict == Verdict::Unproven && is_elsewhere;
+        self.discrepancy.actual.filter(|_| !is_there)
     }
 
     /// What the row says of the aspect.
-    fn claim(&self) -> Place {
-        self.declared.claim(self.doubt.aspect, self.subject.facts())
+    fn claim(&self) -> RuleLocation {
+        self.declared
+            .rule_for(self.discrepancy.aspect, self.subject.abi_info())
     }
 
-    fn code(&self) -> Code {
-        match (self.doubt.aspect, self.claim(), self.doubt.truth) {
-            (_, Place::Expression, _) => Code::Expression,
-            (Aspect::Cfa, ..) if self.meeting().is_some() => Code::HeightsDiffer,
-            (Aspect::Cfa, Place::Register(declared, _), Some(Place::Register(real, _)))
-                if declared == real =>
-            {
-                Code::CfaOffset
-            }
-            (Aspect::Cfa, ..) => Code::CfaRegister,
-            (Aspect::ReturnAddress, ..) => Code::ReturnAddress,
+    fn code(&self) -> FindingCode {
+        match (
+            self.discrepancy.aspect,
+            self.claim(),
+            self.discrepancy.actual,
+        ) {
+            (_, RuleLocation::Expression, _) => FindingCode::Expression,
+            (Aspect::Cfa, ..) if self.height_conflict().is_some() => FindingCode::HeightsDiffer,
+            (
+                Aspect::Cfa,
+                RuleLocation::Register(declared, _),
+                Some(RuleLocation::Register(real, _)),
+            ) if declared == real => FindingCode::CfaOffset,
+            (Aspect::Cfa, ..) => FindingCode::CfaRegister,
+            (Aspect::ReturnAddress, ..) => FindingCode::ReturnAddress,
             (Aspect::Register(register), ..) if self.is_never_restored(register) => {
-                Code::PrivateConvention
+                FindingCode::PrivateConvention
             }
-            _ if self.doubt.hint == Some(Hint::LostAtReturn) => Code::PrivateConvention,
-            (Aspect::Register(_), Place::Register(..), _) => Code::RegisterLost,
-            (Aspect::Register(_), ..) => Code::SavedElsewhere,
+            _ if self.discrepancy.hint == Some(Hint::LostAtReturn) => {
+                FindingCode::PrivateConvention
+            }
+            (Aspect::Register(_), RuleLocation::Register(..), _) => FindingCode::RegisterLost,
+            (Aspect::Register(_), ..) => FindingCode::SavedElsewhere,
         }
     }
 
     /// The paths that meet here, if they do.
-    fn meeting(&self) -> Option<&[Vaddr; 3]> {
+    fn height_conflict(&self) -> Option<&[Vaddr; 3]> {
         let mut conflicts = self.report.conflicts.iter();
-        let sp = self.subject.facts().stack_pointer;
-        let is_of_sp = self.claim().counts_from(sp);
-        let is_unproven = self.doubt.verdict == Verdict::Unproven;
-        conflicts.find(|[at, ..]| is_unproven && is_of_sp && *at == self.doubt.at)
+        let sp = self.subject.abi_info().stack_pointer;
+        let is_of_sp = self.claim().is_relative_to(sp);
+        let is_unproven = self.discrepancy.verdict == Verdict::Unproven;
+        conflicts.find(|[at, ..]| is_unproven && is_of_sp && *at == self.discrepancy.address)
     }
 
-    fn paths(&self, code: Code) -> Vec<Vaddr> {
-        match (code, self.meeting()) {
-            (Code::HeightsDiffer, Some([_, first, other])) => vec![*first, *other],
+    fn paths(&self, code: FindingCode) -> Vec<Vaddr> {
+        match (code, self.height_conflict()) {
+            (FindingCode::HeightsDiffer, Some([_, first, other])) => vec![*first, *other],
             _ => Vec::new(),
         }
     }
@@ -602,23 +628,23 @@ impl Teller<'_> {
 
     /// Whether a row of the entry says that the register is saved: who saves it means to preserve it.
     fn is_saved(&self, register: u8) -> bool {
-        let extent = self.subject.program().extent_at(self.doubt.at.0);
+        let extent = self.subject.program().extent_at(self.discrepancy.address.0);
         let fde = extent.and_then(|extent| self.subject.fde_of(&extent));
         let rows = fde
             .into_iter()
             .flat_map(|(_, fde)| self.subject.table().rows(fde));
-        let mut declared = rows.filter_map(|row| self.subject.judge.declared(row.row));
+        let mut declared = rows.filter_map(|row| self.subject.row_checker.declared(row.row));
         declared.any(|row| {
-            let claim = row.claim(Aspect::Register(register), self.subject.facts());
-            matches!(claim, Place::AtCfa(_) | Place::Expression)
+            let claim = row.rule_for(Aspect::Register(register), self.subject.abi_info());
+            matches!(claim, RuleLocation::CfaOffset(_) | RuleLocation::Expression)
         })
     }
 
     /// What doubts of the same cause have in common: how far off the row is.
     fn difference(&self) -> String {
-        match (self.claim(), self.doubt.truth) {
-            (Place::Register(a, declared), Some(Place::Register(b, real)))
-                if a == b && self.doubt.aspect == Aspect::Cfa =>
+        match (self.claim(), self.discrepancy.actual) {
+            (RuleLocation::Register(a, declared), Some(RuleLocation::Register(b, real)))
+                if a == b && self.discrepancy.aspect == Aspect::Cfa =>
             {
                 format!("{a} {}", real - declared)
             }
@@ -627,40 +653,54 @@ impl Teller<'_> {
     }
 
     /// The directive that would make the row true.
-    fn fix(&self, code: Code) -> Option<String> {
+    fn fix(&self, code: FindingCode) -> Option<String> {
         let abi = self.subject.table().abi();
-        if let (Code::PrivateConvention, Aspect::Register(register)) = (code, self.doubt.aspect) {
+        if let (FindingCode::PrivateConvention, Aspect::Register(register)) =
+            (code, self.discrepancy.aspect)
+        {
             // Who declares something else than that it is unchanged knows of an agreement.
             let is_silent =
-                self.claim() == Place::Register(register, 0) && !self.is_saved(register);
-            return is_silent.then(|| format!(".cfi_undefined {}", words::operand(register, abi)));
+                self.claim() == RuleLocation::Register(register, 0) && !self.is_saved(register);
+            return is_silent
+                .then(|| format!(".cfi_undefined {}", wording::operand(register, abi)));
         }
-        let column = self.subject.facts().return_address;
-        let truth = self.truth()?;
-        match (code, self.doubt.aspect, self.claim(), truth) {
-            (Code::CfaOffset, _, Place::Register(_, declared), Place::Register(_, real)) => {
-                Some(match self.is_first {
+        let column = self.subject.abi_info().return_address;
+        let truth = self.actual()?;
+        match (code, self.discrepancy.aspect, self.claim(), truth) {
+            (
+                FindingCode::CfaOffset,
+                _,
+                RuleLocation::Register(_, declared),
+                RuleLocation::Register(_, real),
+            ) => {
+                Some(match self.is_first_of_extent {
                     true => format!(".cfi_adjust_cfa_offset {}", real - declared),
                     // What mends the first may change what is declared here.
                     false => format!(".cfi_def_cfa_offset {real}"),
                 })
             }
             (
-                Code::CfaRegister | Code::HeightsDiffer,
+                FindingCode::CfaRegister | FindingCode::HeightsDiffer,
                 _,
                 declared,
-                Place::Register(register, offset),
+                RuleLocation::Register(register, offset),
             ) => {
-                let (register, offset) = match (self.doubt.hint, declared) {
-                    (Some(Hint::Numbering { meant, .. }), Place::Register(_, offset)) => {
-                        (u8::try_from(meant.0).unwrap_or(register), offset)
-                    }
+                let (register, offset) = match (self.discrepancy.hint, declared) {
+                    (
+                        Some(Hint::I386Numbering { meant, .. }),
+                        RuleLocation::Register(_, offset),
+                    ) => (u8::try_from(meant.0).unwrap_or(register), offset),
                     _ => (register, offset),
                 };
-                words::directive(Aspect::Cfa, Place::Register(register, offset), column, abi)
+                wording::directive(
+                    Aspect::Cfa,
+                    RuleLocation::Register(register, offset),
+                    column,
+                    abi,
+                )
             }
             (_, Aspect::Cfa, ..) => None,
-            (_, aspect, ..) => words::directive(aspect, truth, column, abi),
+            (_, aspect, ..) => wording::directive(aspect, truth, column, abi),
         }
     }
 }

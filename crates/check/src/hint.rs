@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-use unspool_ir::arch::RegisterName;
-use unspool_ir::{Abi, Arch, Register, RegisterRule, RowId};
-use unspool_synth::{State, Value};
+use unspool_code_analysis::{AbstractState, AbstractValue};
+use unspool_rows::arch::RegisterName;
+use unspool_rows::{Abi, Arch, Register, RegisterRule, RowId};
 
-use crate::declared::{Declared, Place};
-use crate::judge::{Aspect, Judge};
-use crate::unit::Doubt;
+use crate::declared_row::{DeclaredRow, RuleLocation};
+use crate::row_checker::{Aspect, RowChecker};
+use crate::unit::Discrepancy;
 
 /// What may have led to a rule that is not true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
     /// A register is named by the number that another one has on i386.
-    Numbering {
+    I386Numbering {
         /// The register that the number stands for.
         declared: Register,
         /// The one that it would stand for there.
@@ -41,7 +41,7 @@ pub enum Hint {
 impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Hint::Numbering {
+            Hint::I386Numbering {
                 declared,
                 meant,
                 arch,
@@ -74,47 +74,48 @@ impl fmt::Display for Hint {
 /// The register that a number stands for if it is that of i386's register of the same name; `None` if that is the same number, or
 /// the machine has no such names.
 #[must_use]
-pub fn of_i386(number: Register, arch: Arch) -> Option<Register> {
+pub fn i386_register(number: Register, arch: Arch) -> Option<Register> {
     let name = Arch::I386.assembler_name(number)?.strip_prefix('e')?;
     let meant = arch.register_named(&format!("r{name}"))?;
     (meant != number).then_some(meant)
 }
 
 /// Whether what is wrong would be right by the numbers of i386, and which number it is then.
-pub(crate) fn numbering(
-    judge: &Judge<'_>,
+pub(crate) fn i386_numbering(
+    judge: &RowChecker<'_>,
     id: RowId,
     aspect: Aspect,
-    truth: Option<Place>,
-    state: &State,
+    truth: Option<RuleLocation>,
+    state: &AbstractState,
 ) -> Option<Hint> {
     let arch = judge.abi().arch;
-    let hint = |declared: u8, meant: u8| Hint::Numbering {
+    let hint = |declared: u8, meant: u8| Hint::I386Numbering {
         declared: Register(declared.into()),
         meant: Register(meant.into()),
         arch,
     };
-    let of_i386 = |number: u8| u8::try_from(of_i386(Register(number.into()), arch)?.0).ok();
-    let cfa = judge.cfa_at_entry();
-    let holds =
-        |offset: i64, register: u8| state.load(cfa.plus(offset)) == Some(Value::at_entry(register));
+    let of_i386 = |number: u8| u8::try_from(i386_register(Register(number.into()), arch)?.0).ok();
+    let cfa = judge.cfa_value();
+    let holds = |offset: i64, register: u8| {
+        state.load(cfa.plus(offset)) == Some(AbstractValue::entry_value(register))
+    };
     match (
         aspect,
-        judge.declared(id)?.claim(aspect, judge.facts),
+        judge.declared(id)?.rule_for(aspect, judge.facts),
         truth,
     ) {
         // The stack pointer is meant by whoever names it, and by who names nothing.
-        (Aspect::Cfa, Place::Register(declared, offset), _)
+        (Aspect::Cfa, RuleLocation::Register(declared, offset), _)
             if declared != judge.facts.stack_pointer =>
         {
             let meant = of_i386(declared)?;
             (state.get(meant).plus(offset) == cfa).then(|| hint(declared, meant))
         }
-        (Aspect::Register(declared), Place::AtCfa(offset), _) => {
+        (Aspect::Register(declared), RuleLocation::CfaOffset(offset), _) => {
             let meant = of_i386(declared)?;
             holds(offset, meant).then(|| hint(declared, meant))
         }
-        (Aspect::Register(wanted), _, Some(Place::AtCfa(offset))) => {
+        (Aspect::Register(wanted), _, Some(RuleLocation::CfaOffset(offset))) => {
             let row = judge.row(id)?;
             let is_there = |number: &u8| {
                 row.rule(Register((*number).into())) == Some(RegisterRule::Offset(offset))
@@ -128,12 +129,16 @@ pub(crate) fn numbering(
 }
 
 /// Says of doubts that are about the time while a callee runs, and not before, what it may do to what the row reads.
-pub(crate) fn across_call(judge: &Judge<'_>, declared: &Declared, doubts: &mut [Doubt]) {
+pub(crate) fn note_clobbered(
+    judge: &RowChecker<'_>,
+    declared: &DeclaredRow,
+    doubts: &mut [Discrepancy],
+) {
     let Abi { arch, .. } = judge.abi();
     for doubt in doubts {
-        let reads = match declared.claim(doubt.aspect, judge.facts) {
-            Place::Register(register, _) => 1 << (register & 63),
-            Place::Expression => judge.expressions_read(doubt.row),
+        let reads = match declared.rule_for(doubt.aspect, judge.facts) {
+            RuleLocation::Register(register, _) => 1 << (register & 63),
+            RuleLocation::Expression => judge.expressions_read(doubt.row),
             _ => 0,
         };
         let changed = reads & judge.facts.clobbered;

@@ -1,41 +1,41 @@
 //! Unwind tables held against the machine code.
 //!
-//! [`Subject`] is a file with its table and its code. [`Subject::judge_unit`] holds the rows of some
+//! [`CheckSubject`] is a file with its table and its code. [`CheckSubject::check_unit`] holds the rows of some
 //! functions against what the code does, instruction by instruction. What was found of a file is a
-//! [`Report`], whose [`Finding`]s say what is wrong, why, and what to write.
+//! [`CheckReport`], whose [`Finding`]s say what is wrong, why, and what to write.
 #![forbid(unsafe_code)]
 
-mod authors;
-mod called;
 mod coverage;
-mod declared;
+mod declared_row;
+mod expressions;
 mod finding;
+mod foreign_table;
 mod hint;
-mod judge;
 mod listing;
-mod mend;
-mod others;
+mod origin;
 mod path;
-mod prover;
 mod remedy;
+mod repair;
 mod report;
+mod row_checker;
 mod sframe;
 mod signal;
 mod subject;
+mod undeclared_functions;
 mod unit;
-mod witness;
-pub mod words;
+mod unit_checker;
+pub mod wording;
 
-pub use authors::{Authors, Maker, START_FILES};
-pub use declared::{Declared, Place};
-pub use finding::{Code, Finding, Severity};
-pub use hint::{Hint, of_i386};
-pub use judge::{Aspect, Judgement, Verdict};
-pub use listing::Line;
-pub use mend::{Mended, Unmended};
-pub use others::Others;
-pub use path::Jump;
-pub use prover::Prover;
-pub use report::{Report, Totals};
-pub use subject::{Declarations, Subject, SubjectError};
-pub use unit::{Doubt, RowVerdict, UnitReport};
+pub use declared_row::{DeclaredRow, RuleLocation};
+pub use finding::{Finding, FindingCode, Severity};
+pub use foreign_table::ForeignTable;
+pub use hint::{Hint, i386_register};
+pub use listing::ListingLine;
+pub use origin::{CodeOrigin, CodeOrigins, START_FILE_FUNCTIONS};
+pub use path::JumpEdge;
+pub use repair::{RepairRefusal, RepairedEntries};
+pub use report::{CheckReport, RowTotals};
+pub use row_checker::{Aspect, Judgement, Verdict};
+pub use subject::{CheckSubject, DeclaredTable, SubjectError};
+pub use unit::{Discrepancy, RowVerdict, UnitReport};
+pub use unit_checker::UnitChecker;

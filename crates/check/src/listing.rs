@@ -1,20 +1,20 @@
 //! Instructions beside what the table declares for them and what is true.
 
 use iced_x86::{Decoder, DecoderOptions, Formatter as _, GasFormatter};
-use unspool_ir::Vaddr;
-use unspool_synth::Analyzer;
+use unspool_code_analysis::Analyzer;
+use unspool_rows::Vaddr;
 
-use crate::declared::Place;
-use crate::judge::Aspect;
-use crate::subject::Subject;
-use crate::unit::ByTable;
-use crate::words;
+use crate::declared_row::RuleLocation;
+use crate::row_checker::Aspect;
+use crate::subject::CheckSubject;
+use crate::unit::TableAssumptions;
+use crate::wording;
 
 /// An instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct ListingLine {
     /// Its address.
-    pub at: Vaddr,
+    pub address: Vaddr,
     /// What it is, in the GNU assembler's words.
     pub text: String,
     /// Where the row says that the CFA is before it; empty if there is no row.
@@ -25,7 +25,7 @@ pub struct Line {
     pub is_elsewhere: Option<bool>,
 }
 
-impl Subject<'_> {
+impl CheckSubject<'_> {
     /// The instructions around an address: so many before it, and so many from it on.
     #[must_use]
     pub fn listing(
@@ -34,43 +34,44 @@ impl Subject<'_> {
         at: Vaddr,
         before: usize,
         behind: usize,
-    ) -> Vec<Line> {
+    ) -> Vec<ListingLine> {
         let Some(unit) = self.program().unit_of(at.0) else {
             return Vec::new();
         };
         let rows = self.rows_of(unit);
-        let guide = ByTable::new(self, unit, &rows);
+        let guide = TableAssumptions::new(self, unit, &rows);
         let analysis = self.analyze(analyzer, unit, &guide);
         let code = analysis.code();
         let Some(middle) = code.ids().find(|id| code.range(*id).start >= at.0) else {
             return Vec::new();
         };
-        let extent = self.program().containing(at.0);
-        let is_near = |id: &unspool_synth::InsnId| {
+        let extent = self.program().index_containing(at.0);
+        let is_near = |id: &unspool_code_analysis::InsnId| {
             let address = code.range(*id).start;
             let distance = i64::from(id.0) - i64::from(middle.0);
             let far = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
             -far(before) <= distance
                 && distance < far(behind)
-                && self.program().containing(address) == extent
+                && self.program().index_containing(address) == extent
         };
         let near: Vec<_> = code.ids().filter(is_near).collect();
         let mut claims = Vec::with_capacity(near.len());
-        let mut lines: Vec<Line> = near
+        let mut lines: Vec<ListingLine> = near
             .iter()
             .map(|id| {
                 let address = code.range(*id).start;
                 let behind = rows.partition_point(|row| row.start.0 <= address);
                 let row = behind.checked_sub(1).and_then(|place| rows.get(place));
-                let declared = row.and_then(|row| self.judge.declared(row.row));
-                let claim = declared.map_or(Place::Undefined, |declared| declared.cfa);
+                let declared = row.and_then(|row| self.row_checker.declared(row.row));
+                let claim = declared.map_or(RuleLocation::Undefined, |declared| declared.cfa);
                 claims.push(claim);
-                Line {
-                    at: Vaddr(address),
+                ListingLine {
+                    address: Vaddr(address),
                     text: self.disassembled(code.range(*id)),
-                    declared: row.map_or_else(String::new, |row| self.said(row.row, Aspect::Cfa)),
+                    declared: row
+                        .map_or_else(String::new, |row| self.rule_text(row.row, Aspect::Cfa)),
                     computed: String::new(),
-                    is_elsewhere: matches!(claim, Place::Register(..)).then_some(false),
+                    is_elsewhere: matches!(claim, RuleLocation::Register(..)).then_some(false),
                 }
             })
             .collect();
@@ -78,11 +79,14 @@ impl Subject<'_> {
             let Some(place) = near.iter().position(|near| *near == id) else {
                 return;
             };
-            let claim = claims.get(place).copied().unwrap_or(Place::Undefined);
-            let truth = self.judge.true_cfa(claim, state);
+            let claim = claims
+                .get(place)
+                .copied()
+                .unwrap_or(RuleLocation::Undefined);
+            let truth = self.row_checker.actual_cfa(claim, state);
             if let (Some(line), Some((register, offset))) = (lines.get_mut(place), truth) {
-                let truth = Place::Register(register, offset);
-                line.computed = words::place(truth, Aspect::Cfa, self.table().abi());
+                let truth = RuleLocation::Register(register, offset);
+                line.computed = wording::place(truth, Aspect::Cfa, self.table().abi());
                 line.is_elsewhere = line.is_elsewhere.map(|_| truth != claim);
             }
         });

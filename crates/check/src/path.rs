@@ -2,24 +2,24 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use unspool_ir::Vaddr;
-use unspool_synth::op::Flow;
-use unspool_synth::{Analyzer, InsnId, Part};
+use unspool_code_analysis::op::Flow;
+use unspool_code_analysis::{Analyzer, ExtentKind, InsnId};
+use unspool_rows::Vaddr;
 
-use crate::subject::Subject;
-use crate::unit::ByTable;
+use crate::subject::CheckSubject;
+use crate::unit::TableAssumptions;
 
 /// A jump: from which instruction, and to which.
-pub type Jump = [Vaddr; 2];
+pub type JumpEdge = [Vaddr; 2];
 
-impl Subject<'_> {
+impl CheckSubject<'_> {
     /// The jumps on a path from the start of a function to an instruction, as few as there can be. `None` if none is
     /// known: where jump tables or exceptions lead is left out.
     #[must_use]
-    pub fn path_to(&self, analyzer: &mut Analyzer, at: Vaddr) -> Option<Vec<Jump>> {
+    pub fn path_to(&self, analyzer: &mut Analyzer, at: Vaddr) -> Option<Vec<JumpEdge>> {
         let unit = self.program().unit_of(at.0)?;
         let rows = self.rows_of(unit);
-        let guide = ByTable::new(self, unit, &rows);
+        let guide = TableAssumptions::new(self, unit, &rows);
         let analysis = self.analyze(analyzer, unit, &guide);
         let code = analysis.code();
         let mut reached = HashSet::new();
@@ -37,7 +37,7 @@ impl Subject<'_> {
         let functions = self
             .program()
             .unit(unit)
-            .filter(|extent| extent.part == Part::Function);
+            .filter(|extent| extent.kind == ExtentKind::Function);
         let mut next: VecDeque<(InsnId, Option<(InsnId, bool)>)> = functions
             .filter_map(|extent| Some((known(extent.start)?, None)))
             .collect();

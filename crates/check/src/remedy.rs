@@ -1,6 +1,6 @@
 //! What helps against a finding that no single directive mends.
 
-use crate::finding::{Code, Finding, Severity};
+use crate::finding::{Finding, FindingCode, Severity};
 use crate::hint::Hint;
 
 impl Finding {
@@ -8,58 +8,58 @@ impl Finding {
     #[must_use]
     pub fn remedy(&self) -> String {
         if let Some(fix) = &self.fix {
-            return format!("write before {:x}: {fix}", self.at.0);
+            return format!("write before {:x}: {fix}", self.address.0);
         }
         let register = self.subject.rsplit(' ').next().unwrap_or_default();
         match self.code {
             _ if matches!(self.hint, Some(Hint::BelowRedZone { .. })) => {
                 "move the stack pointer below the slot before it is used".to_owned()
             }
-            Code::RegisterLost | Code::SavedElsewhere if self.severity == Severity::Unproven => {
+            FindingCode::RegisterLost | FindingCode::SavedElsewhere if self.severity == Severity::Unproven => {
                 "if the row is right, unspool check --run or --call shows it by single-stepping; then it can be allowed with that reason"
                     .to_owned()
             }
-            Code::CfaOffset if self.subject != "the CFA" => format!(
+            FindingCode::CfaOffset if self.subject != "the CFA" => format!(
                 "remove the rule of {register}: without one, the caller's is the CFA"
             ),
-            Code::CfaOffset | Code::CfaRegister => {
+            FindingCode::CfaOffset | FindingCode::CfaRegister => {
                 "have a register keep its distance from the CFA, and name that: .cfi_def_cfa %rbp, 16 after push %rbp and mov %rsp, %rbp"
                     .to_owned()
             }
-            Code::SavedElsewhere | Code::RegisterLost | Code::PrivateConvention => format!(
+            FindingCode::SavedElsewhere | FindingCode::RegisterLost | FindingCode::PrivateConvention => format!(
                 "keep the caller's {register} where it is saved until it is restored; if it is lost by agreement, write .cfi_undefined %{register} after the instruction that overwrites it"
             ),
-            Code::NoEntry => {
+            FindingCode::NoEntry => {
                 "put it between .cfi_startproc and .cfi_endproc, with what it does to the stack: unspool annotate writes that".to_owned()
             }
-            Code::EntryTooShort => {
+            FindingCode::EntryTooShort => {
                 "move .cfi_endproc after the last instruction; if this one never returns, write ud2 after it".to_owned()
             }
-            Code::HeightsDiffer => {
+            FindingCode::HeightsDiffer => {
                 "have both paths push the same, or keep the CFA in rbp: no directive helps".to_owned()
             }
-            Code::Expression => {
+            FindingCode::Expression => {
                 "write another expression: unspool expr prints the line for a formula".to_owned()
             }
-            Code::Outermost => "write .cfi_undefined %rip after .cfi_startproc".to_owned(),
-            Code::InsideInstruction => {
+            FindingCode::Outermost => "write .cfi_undefined %rip after .cfi_startproc".to_owned(),
+            FindingCode::InsideInstruction => {
                 "move the directive between two instructions".to_owned()
             }
-            Code::ReturnAddress => {
+            FindingCode::ReturnAddress => {
                 "keep the return address in its slot, or say where it is: .cfi_offset %rip, N or .cfi_register %rip, %reg; if nobody called, .cfi_undefined %rip".to_owned()
             }
-            Code::SignalFrame if self.computed.is_empty() => {
+            FindingCode::SignalFrame if self.computed.is_empty() => {
                 "write a nop before the label, inside of the entry, after all directives".to_owned()
             }
-            Code::SignalFrame => format!("have the rule of {register} read {}", self.computed),
-            Code::Unreached => {
+            FindingCode::SignalFrame => format!("have the rule of {register} read {}", self.computed),
+            FindingCode::Unreached => {
                 "step through it with a debugger; code that is entered from elsewhere can have an entry of its own".to_owned()
             }
-            Code::Allow => "write a code and a reason, or remove the comment".to_owned(),
-            Code::SframeRow | Code::SframeHole | Code::SframeEntry => {
+            FindingCode::Allow => "write a code and a reason, or remove the comment".to_owned(),
+            FindingCode::SframeRow | FindingCode::SframeHole | FindingCode::SframeEntry => {
                 "write the section again: unspool convert FILE --from eh_frame --emit sframe --into FILE".to_owned()
             }
-            Code::SframeOrder => {
+            FindingCode::SframeOrder => {
                 "make one section of them: unspool convert FILE --from sframe --emit sframe --into FILE".to_owned()
             }
         }

@@ -5,20 +5,20 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use unspool_ir::Vaddr;
-use unspool_synth::{Analyzer, Machine, Returns};
+use unspool_code_analysis::{Analyzer, Lifter, ReturnBehavior};
+use unspool_rows::Vaddr;
 
-use crate::authors::Maker;
-use crate::finding::{self, Code, Finding};
-use crate::judge::Verdict;
-use crate::prover::Prover;
-use crate::subject::Subject;
+use crate::finding::{self, Finding, FindingCode};
+use crate::origin::CodeOrigin;
+use crate::row_checker::Verdict;
+use crate::subject::CheckSubject;
 use crate::unit::UnitReport;
+use crate::unit_checker::UnitChecker;
 use crate::{sframe, signal};
 
 /// How many rows there are of each verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct RowTotals {
     /// All rows.
     pub rows: u64,
     /// Rows whose CFA is proven at each instruction.
@@ -38,9 +38,9 @@ pub struct Totals {
     pub bytes: u64,
 }
 
-impl Totals {
+impl RowTotals {
     /// Takes in those of something else.
-    pub fn add(&mut self, other: &Totals) {
+    pub fn add(&mut self, other: &RowTotals) {
         self.rows += other.rows;
         self.proven_cfa += other.proven_cfa;
         self.proven += other.proven;
@@ -55,7 +55,7 @@ impl Totals {
     fn count(&mut self, report: &UnitReport, wrong: &BTreeSet<Vaddr>) {
         for row in &report.rows {
             self.rows += 1;
-            if wrong.contains(&row.start) || report.inside.contains(&row.start) {
+            if wrong.contains(&row.start) || report.misaligned_rows.contains(&row.start) {
                 self.refuted += 1;
                 continue;
             }
@@ -78,58 +78,63 @@ impl Totals {
 
 /// What was found of a file.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct CheckReport {
     /// Counts.
-    pub totals: Totals,
+    pub totals: RowTotals,
     /// What is wrong, in the order of addresses.
     pub findings: Vec<Finding>,
     /// The begins of functions whose rows are proven only if each store by an index or a number that only a run knows is inside its array:
-    /// [`Totals::assuming_bounds`] counts the rows. In the order of addresses.
-    pub assuming_bounds: Vec<Vaddr>,
+    /// [`RowTotals::assuming_bounds`] counts the rows. In the order of addresses.
+    pub functions_assuming_bounds: Vec<Vaddr>,
     /// Where functions return to their callers, and how.
-    exits: Vec<(Vaddr, Returns)>,
+    exits: Vec<(Vaddr, ReturnBehavior)>,
     /// Where control leaves them otherwise.
-    others: Vec<Vaddr>,
+    other_exits: Vec<Vaddr>,
     /// Functions that control goes on in with another CFA than their first rows say, and how far that is above the stack pointer.
-    ahead: BTreeMap<Vaddr, i64>,
+    entered_with_frame: BTreeMap<Vaddr, i64>,
 }
 
-impl Report {
+impl CheckReport {
     /// Judges all of a file, with so many threads. `progress` is told how many units are done, of how many.
     #[must_use]
-    pub fn of(
-        subject: &mut Subject<'_>,
+    pub fn from_subject(
+        subject: &mut CheckSubject<'_>,
         threads: NonZeroUsize,
         progress: impl Fn(usize, usize) + Sync,
-    ) -> Report {
+    ) -> CheckReport {
         let signals = signal::findings(subject);
         // Rows of which something is refuted that is not about what they say is where.
         let outermost = finding::outermost(subject);
-        let outermost = outermost.filter(|at| subject.maker_at(*at) == Maker::People);
-        let places = signals.iter().map(|finding| finding.at).chain(outermost);
+        let outermost = outermost.filter(|at| subject.origin_at(*at) == CodeOrigin::HandWritten);
+        let places = signals
+            .iter()
+            .map(|finding| finding.address)
+            .chain(outermost);
         let places: Vec<Vaddr> = places.collect();
         let wrong = places.iter().filter_map(|at| subject.row_at(*at)).collect();
-        let mut report = Report::once(subject, threads, &wrong, &progress);
+        let mut report = CheckReport::check_units(subject, threads, &wrong, &progress);
         // What callers may expect of a function is known for certain when it was judged.
-        if subject.learn(&report.exits, &report.others) {
-            report = Report::once(subject, threads, &wrong, &progress);
+        if subject.set_return_behaviors(&report.exits, &report.other_exits) {
+            report = CheckReport::check_units(subject, threads, &wrong, &progress);
         }
         // What else is told of their entries is told for the same cause.
-        let extent = |at: Vaddr| subject.program().containing(at.0);
+        let extent = |at: Vaddr| subject.program().index_containing(at.0);
         let told: Vec<usize> = places.iter().filter_map(|at| extent(*at)).collect();
         report
             .findings
-            .retain(|finding| extent(finding.at).is_none_or(|place| !told.contains(&place)));
-        report.spare_shared(subject);
+            .retain(|finding| extent(finding.address).is_none_or(|place| !told.contains(&place)));
+        report.drop_shared_body_findings(subject);
         report.findings.extend(signals);
         let ways_out = report.findings.iter();
-        let ways_out = ways_out.filter(|finding| finding.code == Code::EntryTooShort);
+        let ways_out = ways_out.filter(|finding| finding.code == FindingCode::EntryTooShort);
         let told = ways_out
             .flat_map(|finding| finding.related.iter().copied())
             .collect();
-        report.findings.extend(finding::of_whole(subject, &told));
+        report
+            .findings
+            .extend(finding::file_findings(subject, &told));
         report.findings.extend(sframe::findings(subject));
-        let key = |finding: &Finding| (finding.at, finding.code, finding.computed.clone());
+        let key = |finding: &Finding| (finding.address, finding.code, finding.computed.clone());
         report.findings.sort_by_cached_key(key);
         report.findings.dedup();
         report
@@ -137,19 +142,19 @@ impl Report {
 
     /// Leaves out what was found of functions only because they were judged as functions that are called, where control goes on in them otherwise: their first
     /// rows are told, and what is found with those mended.
-    fn spare_shared(&mut self, subject: &Subject<'_>) {
-        let Some(machine) = Machine::of(subject.table().abi()) else {
+    fn drop_shared_body_findings(&mut self, subject: &CheckSubject<'_>) {
+        let Some(machine) = Lifter::new(subject.table().abi()) else {
             return;
         };
         let mut analyzer = Analyzer::new(machine);
-        let key = |finding: &Finding| (finding.at, finding.code, finding.subject.clone());
-        for (at, cfa) in &self.ahead {
-            let again = subject.judge_shared(&mut analyzer, *at, *cfa);
-            let again = finding::of_unit(subject, &again);
+        let key = |finding: &Finding| (finding.address, finding.code, finding.subject.clone());
+        for (at, cfa) in &self.entered_with_frame {
+            let again = subject.check_unit_entered_with_frame(&mut analyzer, *at, *cfa);
+            let again = finding::unit_findings(subject, &again);
             let again: BTreeSet<_> = again.iter().map(key).collect();
             let extent = subject.program().extent_at(at.0);
             let is_inside = |finding: &Finding| {
-                let at = finding.at.0;
+                let at = finding.address.0;
                 extent.is_some_and(|extent| extent.start <= at && at < extent.end)
             };
             self.findings
@@ -157,34 +162,36 @@ impl Report {
         }
     }
 
-    fn once(
-        subject: &Subject<'_>,
+    fn check_units(
+        subject: &CheckSubject<'_>,
         threads: NonZeroUsize,
         wrong: &BTreeSet<Vaddr>,
         progress: &(impl Fn(usize, usize) + Sync),
-    ) -> Report {
-        let units = subject.program().units();
+    ) -> CheckReport {
+        let units = subject.program().unit_count();
         let next = AtomicUsize::new(0);
-        let whole = Mutex::new(Report::default());
+        let whole = Mutex::new(CheckReport::default());
         let work = || {
-            let mut part = Report::default();
-            let Some(mut prover) = Prover::of(subject.table().abi()) else {
+            let mut part = CheckReport::default();
+            let Some(mut prover) = UnitChecker::new(subject.table().abi()) else {
                 return;
             };
             loop {
-                let first = next.fetch_add(BATCH, Ordering::Relaxed);
+                let first = next.fetch_add(UNITS_PER_BATCH, Ordering::Relaxed);
                 if first >= units {
                     break;
                 }
-                for unit in first..units.min(first + BATCH) {
-                    let report = subject.judge_unit(&mut prover, unit);
+                for unit in first..units.min(first + UNITS_PER_BATCH) {
+                    let report = subject.check_unit(&mut prover, unit);
                     part.totals.count(&report, wrong);
                     let begin = report.rows.first().filter(|_| report.assumes_bounds);
-                    part.assuming_bounds.extend(begin.map(|row| row.start));
-                    part.findings.extend(finding::of_unit(subject, &report));
+                    part.functions_assuming_bounds
+                        .extend(begin.map(|row| row.start));
+                    part.findings
+                        .extend(finding::unit_findings(subject, &report));
                     part.exits.extend(report.exits);
-                    part.others.extend(report.others);
-                    part.ahead.extend(report.ahead);
+                    part.other_exits.extend(report.other_exits);
+                    part.entered_with_frame.extend(report.entered_with_frame);
                 }
                 progress(first, units);
             }
@@ -198,21 +205,22 @@ impl Report {
             work();
         });
         let mut report = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
-        report.assuming_bounds.sort_unstable();
+        report.functions_assuming_bounds.sort_unstable();
         let extents = subject.program().extents().iter();
         report.totals.bytes = extents.map(|extent| extent.end - extent.start).sum();
         report
     }
 
-    fn add(&mut self, part: Report) {
+    fn add(&mut self, part: CheckReport) {
         self.totals.add(&part.totals);
         self.findings.extend(part.findings);
-        self.assuming_bounds.extend(part.assuming_bounds);
+        self.functions_assuming_bounds
+            .extend(part.functions_assuming_bounds);
         self.exits.extend(part.exits);
-        self.others.extend(part.others);
-        self.ahead.extend(part.ahead);
+        self.other_exits.extend(part.other_exits);
+        self.entered_with_frame.extend(part.entered_with_frame);
     }
 }
 
 /// How many units a thread takes at once.
-const BATCH: usize = 64;
+const UNITS_PER_BATCH: usize = 64;

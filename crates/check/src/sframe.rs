@@ -2,27 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use unspool_cfi::sframe::{self, Disorder, Function, Machine, Version};
-use unspool_ir::arch::RegisterName;
-use unspool_ir::diff::for_each_range;
-use unspool_ir::table::Span;
-use unspool_ir::text::RowText;
-use unspool_ir::{CfaRule, Fde, Register, RegisterRule, Row, Table, Vaddr};
-use unspool_module::ElfKind;
-use unspool_tables::{self as tables, From};
+use unspool_cfi::sframe::{self, SearchProblem, SframeAbi, SframeFunction, SframeVersion};
+use unspool_elf::ElfKind;
+use unspool_rows::arch::RegisterName;
+use unspool_rows::diff::for_each_range;
+use unspool_rows::table::Span;
+use unspool_rows::text::RowText;
+use unspool_rows::{CfaRule, Fde, Register, RegisterRule, Row, Table, Vaddr};
+use unspool_table_store::{self as tables, TableSource};
 
-use crate::finding::{Code, Finding, Severity};
-use crate::judge::Verdict;
-use crate::prover::Prover;
-use crate::subject::Subject;
+use crate::finding::{Finding, FindingCode, Severity};
+use crate::row_checker::Verdict;
+use crate::subject::CheckSubject;
+use crate::unit_checker::UnitChecker;
 
 /// Of one kind, so many are told.
-const MOST: usize = 1000;
+const MAX_FINDINGS_PER_KIND: usize = 1000;
 
 /// What is wrong with the `.sframe` of a file; nothing, if it has none.
-pub(crate) fn findings(subject: &Subject<'_>) -> Vec<Finding> {
+pub(crate) fn findings(subject: &CheckSubject<'_>) -> Vec<Finding> {
     let file = subject.file();
-    let (Some(machine), Ok(sections)) = (Machine::of(file.abi()), file.sframes()) else {
+    let (Some(machine), Ok(sections)) = (SframeAbi::from_abi(file.abi()), file.sframes()) else {
         return Vec::new();
     };
     let mut findings = Vec::new();
@@ -31,21 +31,37 @@ pub(crate) fn findings(subject: &Subject<'_>) -> Vec<Finding> {
     for section in &sections {
         let reading = sframe::read(section.data, section.address, machine);
         let address = |entry: u64| section.address.offset(entry);
-        findings.extend(reading.problems.iter().take(MOST).map(|problem| Finding {
-            subject: problem.to_string(),
-            ..Finding::at(address(problem.entry), Code::SframeEntry, Severity::Refuted)
-        }));
+        findings.extend(
+            reading
+                .problems
+                .iter()
+                .take(MAX_FINDINGS_PER_KIND)
+                .map(|problem| Finding {
+                    subject: problem.to_string(),
+                    ..Finding::new(
+                        address(problem.entry),
+                        FindingCode::SframeEntry,
+                        Severity::Refuted,
+                    )
+                }),
+        );
         if file.kind() != ElfKind::Relocatable {
             findings.extend(disorder(&reading));
         }
-        version = version.max(reading.parts.iter().map(|part| part.header.version).max());
+        version = version.max(
+            reading
+                .sub_sections
+                .iter()
+                .map(|part| part.header.version)
+                .max(),
+        );
         functions.extend(reading.functions);
     }
     // Where there is no call frame information, the rows of .sframe are what is held against the code.
     if let Some(version) = version
-        && tables::sections(file, From::Auto).is_ok()
+        && tables::sections(file, TableSource::Auto).is_ok()
     {
-        let told = Told::new(subject, machine, version, &functions);
+        let told = SframeComparison::new(subject, machine, version, &functions);
         findings.extend(told.differences());
         findings.extend(told.holes());
     }
@@ -53,7 +69,7 @@ pub(crate) fn findings(subject: &Subject<'_>) -> Vec<Finding> {
 }
 
 /// What keeps readers from finding entries.
-fn disorder(reading: &sframe::Reading) -> Vec<Finding> {
+fn disorder(reading: &sframe::SframeSection) -> Vec<Finding> {
     let start_behind = |offset: u64| {
         let functions = reading.functions.iter();
         let first = functions
@@ -61,18 +77,18 @@ fn disorder(reading: &sframe::Reading) -> Vec<Finding> {
             .min_by_key(|f| f.origin);
         first.map_or(Vaddr(0), |function| function.start)
     };
-    let all = reading.disorder(MOST);
+    let all = reading.disorder(MAX_FINDINGS_PER_KIND);
     let mut findings: BTreeMap<&'static str, Finding> = BTreeMap::new();
     for found in &all {
         let (kind, at, subject) = match *found {
-            Disorder::Concatenated { offset } => (
+            SearchProblem::Concatenated { offset } => (
                 "concatenated",
                 start_behind(offset),
                 format!(
                     ".sframe has another header at offset {offset:#x}: readers use the first only"
                 ),
             ),
-            Disorder::Unsorted {
+            SearchProblem::Unsorted {
                 entry,
                 start,
                 is_denied,
@@ -88,7 +104,7 @@ fn disorder(reading: &sframe::Reading) -> Vec<Finding> {
                     ),
                 },
             ),
-            Disorder::Overlap {
+            SearchProblem::Overlap {
                 entry,
                 start,
                 other,
@@ -103,36 +119,36 @@ fn disorder(reading: &sframe::Reading) -> Vec<Finding> {
         // The first of a kind, with how many there are.
         let finding = findings.entry(kind).or_insert_with(|| Finding {
             subject,
-            places: 0,
-            ..Finding::at(at, Code::SframeOrder, Severity::Refuted)
+            occurrences: 0,
+            ..Finding::new(at, FindingCode::SframeOrder, Severity::Refuted)
         });
-        finding.places += 1;
+        finding.occurrences += 1;
     }
     findings.into_values().collect()
 }
 
 /// What both sections say, as rows that can be compared.
-struct Told<'s, 'f> {
-    subject: &'s Subject<'f>,
-    machine: Machine,
+struct SframeComparison<'s, 'f> {
+    subject: &'s CheckSubject<'f>,
+    machine: SframeAbi,
     /// What SFrame can say of `.eh_frame`.
     own: Table,
     /// What it says.
     other: Table,
 }
 
-impl<'s, 'f> Told<'s, 'f> {
+impl<'s, 'f> SframeComparison<'s, 'f> {
     fn new(
-        subject: &'s Subject<'f>,
-        machine: Machine,
-        version: Version,
-        functions: &[Function],
-    ) -> Told<'s, 'f> {
+        subject: &'s CheckSubject<'f>,
+        machine: SframeAbi,
+        version: SframeVersion,
+        functions: &[SframeFunction],
+    ) -> SframeComparison<'s, 'f> {
         // Version 1 has no field for outermost frames, and signal frames are marked in version 3 only.
         let expected = sframe::functions(subject.table(), machine, version).functions;
         let (own, _) = sframe::table(&expected, machine);
         let (other, _) = sframe::table(&sframe::repair(functions), machine);
-        Told {
+        SframeComparison {
             subject,
             machine,
             own,
@@ -142,7 +158,7 @@ impl<'s, 'f> Told<'s, 'f> {
 
     /// Where `.sframe` says something else, once for each of its entries.
     fn differences(&self) -> Vec<Finding> {
-        let mut prover = Prover::of(self.own.abi());
+        let mut prover = UnitChecker::new(self.own.abi());
         let mut same = BTreeSet::new();
         let mut findings: BTreeMap<Vaddr, Finding> = BTreeMap::new();
         for_each_range(&self.own, &self.other, |at, _, own, other| {
@@ -162,8 +178,8 @@ impl<'s, 'f> Told<'s, 'f> {
             };
             let start = self.other.fde(other.fde).map_or(at, |fde| fde.start);
             if let Some(finding) = findings.get_mut(&start) {
-                finding.places += 1;
-            } else if findings.len() < MOST {
+                finding.occurrences += 1;
+            } else if findings.len() < MAX_FINDINGS_PER_KIND {
                 let severity = match prover.as_mut() {
                     Some(prover) => self.severity(prover, at),
                     None => Severity::Unproven,
@@ -173,7 +189,7 @@ impl<'s, 'f> Told<'s, 'f> {
                     subject,
                     computed: format!("{computed} in .eh_frame"),
                     declared: format!("{declared} in .sframe"),
-                    ..Finding::at(at, Code::SframeRow, severity)
+                    ..Finding::new(at, FindingCode::SframeRow, severity)
                 };
                 findings.insert(start, finding);
             }
@@ -182,11 +198,11 @@ impl<'s, 'f> Told<'s, 'f> {
     }
 
     /// If the code proves the row of `.eh_frame`, another one is wrong.
-    fn severity(&self, prover: &mut Prover, at: Vaddr) -> Severity {
+    fn severity(&self, prover: &mut UnitChecker, at: Vaddr) -> Severity {
         let Some(unit) = self.subject.program().unit_of(at.0) else {
             return Severity::Unproven;
         };
-        let report = self.subject.judge_unit(prover, unit);
+        let report = self.subject.check_unit(prover, unit);
         let before = report.rows.iter().filter(|row| row.start <= at);
         let row = before.max_by_key(|row| row.start);
         match row.and_then(|row| row.judgement) {
@@ -248,8 +264,8 @@ impl<'s, 'f> Told<'s, 'f> {
                 "{} of {all} functions of .eh_frame have no row in .sframe for some or all of their code, this one first",
                 missing.len()
             ),
-            places: missing.len(),
-            ..Finding::at(first, Code::SframeHole, Severity::Refuted)
+            occurrences: missing.len(),
+            ..Finding::new(first, FindingCode::SframeHole, Severity::Refuted)
         })
     }
 

@@ -3,14 +3,16 @@
 //! A handler returns into a trampoline, which asks the kernel to go on where the thread was interrupted. The
 //! kernel has left all registers in a `ucontext_t` at the stack pointer then (Linux, `arch/x86/include/uapi/asm/sigcontext.h`).
 
-use unspool_ir::arch::RegisterName;
-use unspool_ir::interpret::{self, Frame, Place};
-use unspool_ir::memory::UnreadableReason;
-use unspool_ir::{Fde, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable, Vaddr};
+use unspool_rows::arch::RegisterName;
+use unspool_rows::interpret::{self, FrameContext, RegisterLocation};
+use unspool_rows::memory::UnreadableReason;
+use unspool_rows::{
+    Fde, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable, Vaddr,
+};
 
-use crate::declared::Place as Claim;
-use crate::finding::{Code, Finding, Severity};
-use crate::subject::Subject;
+use crate::declared_row::RuleLocation as Claim;
+use crate::finding::{Finding, FindingCode, Severity};
+use crate::subject::CheckSubject;
 
 /// `mov $15, %rax; syscall`, in both its encodings: `rt_sigreturn`.
 const TRAMPOLINES: [&[u8]; 2] = [
@@ -19,17 +21,17 @@ const TRAMPOLINES: [&[u8]; 2] = [
 ];
 
 /// Where `uc_mcontext` is in a `ucontext_t`, in bytes.
-const CONTEXT: u64 = 40;
+const MCONTEXT_OFFSET: u64 = 40;
 
 /// The registers in `uc_mcontext`, in its order, by their DWARF numbers; 16 is the program counter.
-const ORDER: [u16; 17] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
+const MCONTEXT_REGISTERS: [u16; 17] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
 
 /// A stack pointer made up: whatever is read there is the address that it was read at.
-const STACK: u64 = 0x7000_0000_0000;
+const FAKE_STACK_POINTER: u64 = 0x7000_0000_0000;
 
-struct Echo;
+struct EchoMemory;
 
-impl Memory for Echo {
+impl Memory for EchoMemory {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         let bytes = addr.0.to_le_bytes();
         if into.len() != bytes.len() {
@@ -43,7 +45,7 @@ impl Memory for Echo {
     }
 }
 
-impl Subject<'_> {
+impl CheckSubject<'_> {
     /// Where the row of an instruction begins.
     pub(crate) fn row_at(&self, at: Vaddr) -> Option<Vaddr> {
         let extent = self.program().extent_at(at.0)?;
@@ -54,27 +56,31 @@ impl Subject<'_> {
 }
 
 /// What is wrong with the rows of trampolines.
-pub(crate) fn findings(subject: &Subject<'_>) -> Vec<Finding> {
+pub(crate) fn findings(subject: &CheckSubject<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for fde in subject.table().fdes() {
         let rows = || subject.table().rows(fde);
         let declared = rows()
             .next()
-            .and_then(|row| subject.judge.declared(row.row));
+            .and_then(|row| subject.row_checker.declared(row.row));
         let Some(declared) = declared else { continue };
         if !declared.signal_frame {
             let is_outermost = declared.return_address == Claim::Undefined;
             // Perhaps behind the byte that is looked up.
             if !is_outermost && trampoline(subject, fde, 2).is_some() {
-                findings.push(Finding::undeclared_signal(fde.start));
+                findings.push(Finding::undeclared_signal_frame(fde.start));
             }
             continue;
         }
-        let Some(trampoline) = trampoline(subject, fde, MOST) else {
+        let Some(trampoline) = trampoline(subject, fde, MAX_TRAMPOLINE_BYTES) else {
             continue;
         };
         if trampoline == fde.start {
-            findings.push(Finding::at(fde.start, Code::SignalFrame, Severity::Refuted));
+            findings.push(Finding::new(
+                fde.start,
+                FindingCode::SignalFrame,
+                Severity::Refuted,
+            ));
         }
         // Who comes from the handler looks up the byte before.
         let looked_up = Vaddr(trampoline.0.saturating_sub(1)).max(fde.start);
@@ -92,11 +98,11 @@ pub(crate) fn findings(subject: &Subject<'_>) -> Vec<Finding> {
 }
 
 /// Entries of trampolines are this short.
-const MOST: usize = 64;
+const MAX_TRAMPOLINE_BYTES: usize = 64;
 
 /// Where a trampoline is in an entry, if it is among so many bytes.
-fn trampoline(subject: &Subject<'_>, fde: &Fde, among: usize) -> Option<Vaddr> {
-    let size = (fde.end.0 - fde.start.0).min(MOST as u64);
+fn trampoline(subject: &CheckSubject<'_>, fde: &Fde, among: usize) -> Option<Vaddr> {
+    let size = (fde.end.0 - fde.start.0).min(MAX_TRAMPOLINE_BYTES as u64);
     let bytes = subject.file().bytes_at(fde.start, size)?;
     let starts = (0..bytes.len().min(among)).filter_map(|at| bytes.get(at..));
     let starts = (0..).zip(starts);
@@ -105,26 +111,26 @@ fn trampoline(subject: &Subject<'_>, fde: &Fde, among: usize) -> Option<Vaddr> {
     found.next().map(|(distance, _)| fde.start.offset(distance))
 }
 
-fn wrong_registers(subject: &Subject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<Finding> {
+fn wrong_registers(subject: &CheckSubject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<Finding> {
     let abi = subject.table().abi();
     let mut registers = Registers::new();
-    registers.set(abi.arch.spec().stack_pointer, STACK);
+    registers.set(abi.arch.spec().stack_pointer, FAKE_STACK_POINTER);
     registers.set(abi.arch.spec().pc, at.0);
-    let frame = Frame {
+    let frame = FrameContext {
         abi,
         registers: &registers,
-        memory: &Echo,
+        memory: &EchoMemory,
         bias: LoadBias(0),
         pac_mask: 0,
     };
     let text = |address: u64| {
-        let distance = address.wrapping_sub(STACK).cast_signed();
+        let distance = address.wrapping_sub(FAKE_STACK_POINTER).cast_signed();
         format!("[rsp{distance:+}]")
     };
     let cfa = interpret::cfa(row, &frame).ok();
     let spec = abi.arch.spec();
     let is_wrong = |(place, register): (u64, u16)| {
-        let wanted = STACK + CONTEXT + 8 * place;
+        let wanted = FAKE_STACK_POINTER + MCONTEXT_OFFSET + 8 * place;
         let is_needed = spec.preserved.contains(&register)
             || [spec.stack_pointer, spec.pc].contains(&Register(register));
         let register = Register(register);
@@ -135,8 +141,8 @@ fn wrong_registers(subject: &Subject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<Findi
         let found = match cfa {
             // The CFA of a signal's frame is the stack pointer of what was interrupted.
             Some(cfa) if is_sp && row.rule(register).is_none() => Some(cfa.0),
-            Some(cfa) => match interpret::recover(row, &frame, cfa, register).place {
-                Place::Memory(address) => Some(address.0),
+            Some(cfa) => match interpret::recover(row, &frame, cfa, register).location {
+                RegisterLocation::Memory(address) => Some(address.0),
                 _ => None,
             },
             None => None,
@@ -145,7 +151,7 @@ fn wrong_registers(subject: &Subject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<Findi
     };
     // Those that are as far from where they are declared are wrong for one cause.
     let mut causes: Vec<(Option<u64>, Finding, Vec<String>)> = Vec::new();
-    for (register, found, wanted) in (0..).zip(ORDER).filter_map(is_wrong) {
+    for (register, found, wanted) in (0..).zip(MCONTEXT_REGISTERS).filter_map(is_wrong) {
         let name = RegisterName(register, abi.arch).to_string();
         let distance = found.map(|found| wanted.wrapping_sub(found));
         let mut known = causes.iter_mut();
@@ -157,7 +163,7 @@ fn wrong_registers(subject: &Subject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<Findi
             subject: name,
             declared: found.map_or_else(|| "elsewhere".to_owned(), text),
             computed: text(wanted),
-            ..Finding::at(at, Code::SignalFrame, Severity::Refuted)
+            ..Finding::new(at, FindingCode::SignalFrame, Severity::Refuted)
         };
         causes.push((distance, finding, Vec::new()));
     }

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use unspool_ir::{Arch, Fde, FdeId, Table, Vaddr};
-use unspool_module::{Binding, ElfFile, Lines, Symbols};
-use unspool_recover::{self as recover, Text};
-use unspool_synth::arch::Facts;
-use unspool_synth::{Extent, Landing, Machine, Part, Program, Returns};
-use unspool_tables::{self as tables, From, SourceError};
+use unspool_code_analysis::arch::AbiInfo;
+use unspool_code_analysis::{CodeExtent, ExtentKind, Landing, Lifter, ProgramCode, ReturnBehavior};
+use unspool_elf::{Binding, ElfFile, Lines, Symbols};
+use unspool_rows::{Arch, Fde, FdeId, Table, Vaddr};
+use unspool_synthesis::{self as recover, ElfCodeImage};
+use unspool_table_store::{self as tables, SourceError, TableSource};
 
-use crate::authors::{Authors, Maker};
-use crate::called;
-use crate::declared::Place;
-use crate::judge::Judge;
+use crate::declared_row::RuleLocation;
+use crate::origin::{CodeOrigin, CodeOrigins};
+use crate::row_checker::RowChecker;
+use crate::undeclared_functions;
 
 /// Why a file cannot be checked.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum SubjectError {
 
 /// What a file declares.
 #[derive(Debug)]
-pub struct Declarations {
+pub struct DeclaredTable {
     /// Its rows.
     pub table: Table,
     /// Its entries by their starts. What covers nothing, and all but the first of those that start at one
@@ -41,11 +41,11 @@ pub struct Declarations {
     by_start: Vec<FdeId>,
 }
 
-impl Declarations {
+impl DeclaredTable {
     /// Those of a file that has no table.
     #[must_use]
-    pub fn none(file: &ElfFile) -> Declarations {
-        Declarations::of(Table::new(file.abi()))
+    pub fn empty(file: &ElfFile) -> DeclaredTable {
+        DeclaredTable::from_table(Table::new(file.abi()))
     }
 
     /// Reads the table of a file.
@@ -53,38 +53,40 @@ impl Declarations {
     /// # Errors
     ///
     /// It has none that can be read.
-    pub fn read(file: &ElfFile) -> Result<Declarations, SubjectError> {
-        Ok(Declarations::of(tables::read(file, From::Auto)?.table))
+    pub fn read(file: &ElfFile) -> Result<DeclaredTable, SubjectError> {
+        Ok(DeclaredTable::from_table(
+            tables::read(file, TableSource::Auto)?.table,
+        ))
     }
 
     /// Those of a table.
     #[must_use]
-    pub fn of(table: Table) -> Declarations {
+    pub fn from_table(table: Table) -> DeclaredTable {
         let count = u32::try_from(table.fdes().len()).unwrap_or(u32::MAX);
         let start_of = |id: &FdeId| table.fde(*id).map(|fde| fde.start);
         let mut by_start: Vec<FdeId> = (0..count).map(FdeId).collect();
         by_start.retain(|id| table.fde(*id).is_some_and(|fde| fde.start < fde.end));
         by_start.sort_by_key(start_of);
         by_start.dedup_by_key(|id| start_of(id));
-        Declarations { table, by_start }
+        DeclaredTable { table, by_start }
     }
 }
 
 /// A file whose table is held against its code.
 #[derive(Debug)]
-pub struct Subject<'f> {
+pub struct CheckSubject<'f> {
     file: &'f ElfFile,
-    authors: Authors,
+    origins: CodeOrigins,
     pub(crate) symbols: &'f Symbols,
     pub(crate) lines: Option<&'f Lines>,
     /// What it declares.
-    declarations: &'f Declarations,
+    declared_table: &'f DeclaredTable,
     /// Its code.
-    program: Program,
-    pub(crate) judge: Judge<'f>,
+    program: ProgramCode,
+    pub(crate) row_checker: RowChecker<'f>,
 }
 
-impl<'f> Subject<'f> {
+impl<'f> CheckSubject<'f> {
     /// Looks at a file's code once.
     ///
     /// # Errors
@@ -92,36 +94,42 @@ impl<'f> Subject<'f> {
     /// Its machine is not known.
     pub fn new(
         file: &'f ElfFile,
-        declarations: &'f Declarations,
-        authors: impl Into<Authors>,
-    ) -> Result<Subject<'f>, SubjectError> {
+        declarations: &'f DeclaredTable,
+        authors: impl Into<CodeOrigins>,
+    ) -> Result<CheckSubject<'f>, SubjectError> {
         let authors = authors.into();
         let abi = declarations.table.abi();
-        let Some(mut machine) = Machine::of(abi) else {
+        let Some(mut machine) = Lifter::new(abi) else {
             return Err(SubjectError::Arch {
                 file: file.path().to_string_lossy().into_owned(),
                 arch: abi.arch,
             });
         };
-        let judge = Judge::new(&declarations.table, machine.facts());
+        let judge = RowChecker::new(&declarations.table, machine.abi_info());
         let extents = extents(file, declarations, &judge);
         let symbols = file.symbols();
-        let lost = recover::never_returning(file, symbols);
+        let lost = recover::noreturn_addresses(file, symbols);
         let never_returns = |address| lost.contains(&address);
-        let mut entries = recover::stubs(file);
+        let mut entries = recover::plt_stubs(file);
         entries.extend(functions(symbols, &authors));
-        let program = Program::survey(&mut machine, &Text(file), extents, entries, never_returns);
-        let mut subject = Subject {
+        let program = ProgramCode::scan(
+            &mut machine,
+            &ElfCodeImage(file),
+            extents,
+            entries,
+            never_returns,
+        );
+        let mut subject = CheckSubject {
             file,
-            authors,
-            declarations,
+            origins: authors,
+            declared_table: declarations,
             program,
-            judge,
+            row_checker: judge,
             symbols,
             lines: None,
         };
-        for start in called::although_declared_otherwise(&subject, machine) {
-            subject.program.learn_called(start);
+        for start in undeclared_functions::undeclared_functions(&subject, machine) {
+            subject.program.mark_function(start);
         }
         Ok(subject)
     }
@@ -129,7 +137,7 @@ impl<'f> Subject<'f> {
     /// Knows the lines of the source, too: data between instructions has none of its own, by which it is known where nothing
     /// leads to.
     #[must_use]
-    pub fn with_lines(mut self, lines: &'f Lines) -> Subject<'f> {
+    pub fn with_lines(mut self, lines: &'f Lines) -> CheckSubject<'f> {
         self.lines = Some(lines);
         self
     }
@@ -142,13 +150,13 @@ impl<'f> Subject<'f> {
 
     /// Who made the code at an address.
     #[must_use]
-    pub fn maker_at(&self, at: Vaddr) -> Maker {
-        self.authors.of_code(at)
+    pub fn origin_at(&self, at: Vaddr) -> CodeOrigin {
+        self.origins.origin_at(at)
     }
 
     /// Whether people made all of the file.
-    pub(crate) fn is_whole_of_people(&self) -> bool {
-        self.authors.is_of_people()
+    pub(crate) fn is_hand_written(&self) -> bool {
+        self.origins.is_hand_written()
     }
 
     /// Whether the file has line numbers.
@@ -159,67 +167,73 @@ impl<'f> Subject<'f> {
 
     /// Where a program begins, which nothing calls; `None` if that is not known.
     pub(crate) fn entry(&self) -> Option<Vaddr> {
-        recover::entry(self.file, self.symbols).map(Vaddr)
+        recover::entry_point(self.file, self.symbols).map(Vaddr)
     }
 
     /// Who made a unit: people, if they wrote any of it.
-    pub(crate) fn maker_of(&self, unit: usize) -> Maker {
-        if !self.authors.has_both() {
-            return self.maker_at(Vaddr(0));
+    pub(crate) fn origin_of_unit(&self, unit: usize) -> CodeOrigin {
+        if !self.origins.is_mixed() {
+            return self.origin_at(Vaddr(0));
         }
         let mut extents = self.program.unit(unit);
-        match extents.any(|extent| self.maker_at(Vaddr(extent.start)) == Maker::People) {
-            true => Maker::People,
-            false => Maker::Compiler,
+        match extents.any(|extent| self.origin_at(Vaddr(extent.start)) == CodeOrigin::HandWritten) {
+            true => CodeOrigin::HandWritten,
+            false => CodeOrigin::Compiler,
         }
     }
 
     /// Its rows.
     #[must_use]
     pub fn table(&self) -> &'f Table {
-        &self.declarations.table
+        &self.declared_table.table
     }
 
     /// Its code.
     #[must_use]
-    pub fn program(&self) -> &Program {
+    pub fn program(&self) -> &ProgramCode {
         &self.program
     }
 
     /// What must be known of its machine.
     #[must_use]
-    pub fn facts(&self) -> &'static Facts {
-        self.judge.facts
+    pub fn abi_info(&self) -> &'static AbiInfo {
+        self.row_checker.facts
     }
 
     /// Takes in where functions return to their callers, and how, and where control leaves them otherwise; whether callers did not know.
-    pub(crate) fn learn(&mut self, exits: &[(Vaddr, Returns)], others: &[Vaddr]) -> bool {
-        let mut ways: BTreeMap<usize, Returns> = BTreeMap::new();
+    pub(crate) fn set_return_behaviors(
+        &mut self,
+        exits: &[(Vaddr, ReturnBehavior)],
+        others: &[Vaddr],
+    ) -> bool {
+        let mut ways: BTreeMap<usize, ReturnBehavior> = BTreeMap::new();
         for (at, returns) in exits {
-            if let Some(place) = self.program.containing(at.0) {
+            if let Some(place) = self.program.index_containing(at.0) {
                 let way = ways.entry(place).or_insert(*returns);
-                *way = way.or(*returns);
+                *way = way.join(*returns);
             }
         }
         for at in others {
-            let place = self.program.containing(at.0);
+            let place = self.program.index_containing(at.0);
             if let Some(way) = place.and_then(|place| ways.get_mut(&place)) {
                 // What is kept elsewhere is not known.
-                *way = way.or(Returns::Keeps(0));
+                *way = way.join(ReturnBehavior::PreservesExtra(0));
             }
         }
         let learned = ways.into_iter().map(|(place, returns)| match returns {
-            Returns::Keeps(0) => self.program.learn(place, Returns::Pops(0)),
-            returns => self.program.learn(place, returns),
+            ReturnBehavior::PreservesExtra(0) => self
+                .program
+                .set_return_behavior(place, ReturnBehavior::Pops(0)),
+            returns => self.program.set_return_behavior(place, returns),
         });
         learned.fold(false, |any, changed| any | changed)
     }
 
     /// The entry that an extent of the program is from.
-    pub(crate) fn fde_of(&self, extent: &Extent) -> Option<(FdeId, &'f Fde)> {
-        let place = self.program.start_at(extent.start)?;
-        let id = *self.declarations.by_start.get(place)?;
-        Some((id, self.declarations.table.fde(id)?))
+    pub(crate) fn fde_of(&self, extent: &CodeExtent) -> Option<(FdeId, &'f Fde)> {
+        let place = self.program.index_starting_at(extent.start)?;
+        let id = *self.declared_table.by_start.get(place)?;
+        Some((id, self.declared_table.table.fde(id)?))
     }
 
     /// Where exceptions out of the calls of a unit land, in the order of the calls.
@@ -239,50 +253,55 @@ impl<'f> Subject<'f> {
 }
 
 /// The functions that may be called from where nobody sees; what people write, they call as they like.
-fn functions(symbols: &Symbols, authors: &Authors) -> impl Iterator<Item = u64> {
+fn functions(symbols: &Symbols, authors: &CodeOrigins) -> impl Iterator<Item = u64> {
     let functions = symbols.iter().filter(|symbol| {
         let is_seen = || symbol.binding != Binding::Local;
-        symbol.is_function && (is_seen() || authors.of_code(symbol.address) == Maker::People)
+        symbol.is_function
+            && (is_seen() || authors.origin_at(symbol.address) == CodeOrigin::HandWritten)
     });
     functions.map(|symbol| symbol.address.0)
 }
 
 /// The entries as ranges of code: each ends at latest where the next begins.
-fn extents(file: &ElfFile, declarations: &Declarations, judge: &Judge<'_>) -> Vec<Extent> {
+fn extents(
+    file: &ElfFile,
+    declarations: &DeclaredTable,
+    judge: &RowChecker<'_>,
+) -> Vec<CodeExtent> {
     let table = &declarations.table;
     let fdes = declarations.by_start.iter();
     let fdes = fdes.filter_map(|id| table.fde(*id));
-    let mut extents: Vec<Extent> = Vec::with_capacity(declarations.by_start.len());
+    let mut extents: Vec<CodeExtent> = Vec::with_capacity(declarations.by_start.len());
     for fde in fdes {
         if let Some(last) = extents.last_mut() {
             last.end = last.end.min(fde.start.0);
         }
-        extents.push(Extent {
+        extents.push(CodeExtent {
             start: fde.start.0,
             end: fde.end.0,
-            part: part(file, table, fde, judge),
+            kind: part(file, table, fde, judge),
         });
     }
     extents
 }
 
 /// How an entry's code is come into: what is declared as after a call is a function.
-fn part(file: &ElfFile, table: &Table, fde: &Fde, judge: &Judge<'_>) -> Part {
+fn part(file: &ElfFile, table: &Table, fde: &Fde, judge: &RowChecker<'_>) -> ExtentKind {
     /// GCC begins a part out of the way with one, where landing pads must not be at its start.
     const NOP: u8 = 0x90;
     let facts = judge.facts;
     let mut rows = table.rows(fde);
     let first = rows.next().and_then(|row| judge.declared(row.row));
     let is_as_called = first.is_some_and(|row| {
-        row.cfa == Place::Register(facts.stack_pointer, facts.call_pushes.into())
-            && row.return_address == Place::AtCfa(-i64::from(facts.call_pushes))
+        row.cfa == RuleLocation::Register(facts.stack_pointer, facts.call_pushes.into())
+            && row.return_address == RuleLocation::CfaOffset(-i64::from(facts.call_pushes))
     });
     let is_nop = rows.next().is_some_and(|second| {
         let bytes = file.bytes_at(fde.start, second.start.0 - fde.start.0);
         bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == NOP))
     });
     match is_as_called && !is_nop {
-        true => Part::Function,
-        false => Part::Fragment,
+        true => ExtentKind::Function,
+        false => ExtentKind::Fragment,
     }
 }

@@ -2,24 +2,25 @@
 
 use core::ops::Range;
 
-use unspool_ir::{RowId, Vaddr};
-use unspool_module::ElfFile;
-use unspool_recover::Text;
-use unspool_synth::analysis::{By, Watch};
-use unspool_synth::op::{Flow, Op};
-use unspool_synth::program::Image as _;
-use unspool_synth::value::{Entries, JumpTable};
-use unspool_synth::{
-    Analysis, Analyzer, Code, Conflict, Guide, InsnId, Known, Returns, State, Value, Words,
+use unspool_code_analysis::dataflow::{EdgeKind, VisitFilter};
+use unspool_code_analysis::op::{Flow, Op};
+use unspool_code_analysis::program::CodeImage as _;
+use unspool_code_analysis::value::{JumpTable, JumpTableEncoding};
+use unspool_code_analysis::{
+    AbstractState, AbstractValue, Analysis, Analyzer, Assumptions, InsnId, LiftedCode, PushedWords,
+    ReturnBehavior, StackHeightConflict, ValueFact,
 };
+use unspool_elf::ElfFile;
+use unspool_rows::{RowId, Vaddr};
+use unspool_synthesis::ElfCodeImage;
 
-use crate::authors::Maker;
-use crate::declared::{Declared, Place};
+use crate::declared_row::{DeclaredRow, RuleLocation};
 use crate::hint::{self, Hint};
-use crate::judge::{Aspect, Judge, Judgement, Verdict};
-use crate::path::Jump;
-use crate::prover::Prover;
-use crate::subject::Subject;
+use crate::origin::CodeOrigin;
+use crate::path::JumpEdge;
+use crate::row_checker::{Aspect, Judgement, RowChecker, Verdict};
+use crate::subject::CheckSubject;
+use crate::unit_checker::UnitChecker;
 
 /// What was found of one row of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +35,9 @@ pub struct RowVerdict {
 
 /// A claim of a row that is not proven before an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doubt {
+pub struct Discrepancy {
     /// The address of the instruction.
-    pub at: Vaddr,
+    pub address: Vaddr,
     /// The row.
     pub row: RowId,
     /// What of it.
@@ -44,7 +45,7 @@ pub struct Doubt {
     /// What was found.
     pub verdict: Verdict,
     /// Where it is instead, if that is known.
-    pub truth: Option<Place>,
+    pub actual: Option<RuleLocation>,
     /// What may have led to it.
     pub hint: Option<Hint>,
 }
@@ -55,100 +56,110 @@ pub struct UnitReport {
     /// Their rows, ascending.
     pub rows: Vec<RowVerdict>,
     /// What is not proven, in the order of the code.
-    pub doubts: Vec<Doubt>,
+    pub discrepancies: Vec<Discrepancy>,
     /// Where paths meet with different stack heights: there, and the two places that they come from.
     pub conflicts: Vec<[Vaddr; 3]>,
     /// The first instruction of each entry that nothing leads to, though it is no padding and no data.
     pub unreached: Vec<Vaddr>,
     /// Where functions return to their callers, and how.
-    pub exits: Vec<(Vaddr, Returns)>,
+    pub exits: Vec<(Vaddr, ReturnBehavior)>,
     /// Where control leaves an extent otherwise; of what compilers made not all.
-    pub others: Vec<Vaddr>,
+    pub other_exits: Vec<Vaddr>,
     /// Functions of other units that control goes on in with another CFA than their first rows say, and how far that is above the stack pointer.
-    pub ahead: Vec<(Vaddr, i64)>,
+    pub entered_with_frame: Vec<(Vaddr, i64)>,
     /// Rows that start inside an instruction.
-    pub inside: Vec<Vaddr>,
+    pub misaligned_rows: Vec<Vaddr>,
     /// Instructions from which control goes on behind the end of all entries, and where that is.
-    pub runs_out: Vec<Jump>,
+    pub fall_through_ends: Vec<JumpEdge>,
     /// Whether something is stored on the stack by an index or a number that only a run knows: what is proven is so if that is inside its array.
     pub assumes_bounds: bool,
     /// Returns, and which preserved registers are not what they were at entry: bit n stands for register n.
-    pub returns: Vec<(Vaddr, u64)>,
+    pub unrestored_at_returns: Vec<(Vaddr, u64)>,
 }
 
 impl UnitReport {
     /// Whether nothing is to be told, as it mostly is.
     pub(crate) fn is_clear(&self) -> bool {
-        let places = [&self.unreached, &self.inside];
-        self.doubts.is_empty()
-            && self.runs_out.is_empty()
+        let places = [&self.unreached, &self.misaligned_rows];
+        self.discrepancies.is_empty()
+            && self.fall_through_ends.is_empty()
             && places.iter().all(|places| places.is_empty())
     }
 }
 
-impl Subject<'_> {
+impl CheckSubject<'_> {
     /// Judges the rows of a unit of the program.
     #[must_use]
-    pub fn judge_unit(&self, prover: &mut Prover, unit: usize) -> UnitReport {
+    pub fn check_unit(&self, prover: &mut UnitChecker, unit: usize) -> UnitReport {
         let rows = self.rows_of(unit);
         // Callers may rely on what is left as it was: it must be known of what people wrote.
-        let left = match self.maker_of(unit) {
-            Maker::People => rows,
-            Maker::Compiler => match self.prove_unit(prover, unit, rows) {
+        let left = match self.origin_of_unit(unit) {
+            CodeOrigin::HandWritten => rows,
+            CodeOrigin::Compiler => match self.verify_unit(prover, unit, rows) {
                 Ok(report) => return report,
                 Err(rows) => rows,
             },
         };
-        self.judge_fully(&mut prover.analyzer, unit, left)
+        self.check_unit_by_dataflow(&mut prover.analyzer, unit, left)
     }
 
     /// The same with all that is known of each path.
-    pub(crate) fn judge_fully(
+    pub(crate) fn check_unit_by_dataflow(
         &self,
         analyzer: &mut Analyzer,
         unit: usize,
         rows: Vec<RowVerdict>,
     ) -> UnitReport {
-        let (sure, guesses) = self.judge_with(analyzer, unit, rows.clone(), &Guesses::default());
+        let (sure, guesses) =
+            self.check_unit_with_targets(analyzer, unit, rows.clone(), &IndirectTargets::default());
         match guesses {
-            Some(guesses) => self.judge_with(analyzer, unit, rows, &guesses).0,
+            Some(guesses) => {
+                self.check_unit_with_targets(analyzer, unit, rows, &guesses)
+                    .0
+            }
             None => sure,
         }
     }
 
     /// Judges the rows of a unit as it is come into where control goes on in a function that was not called: with the CFA so far above the stack
     /// pointer, and what else the function's first row says.
-    pub(crate) fn judge_shared(&self, analyzer: &mut Analyzer, at: Vaddr, cfa: i64) -> UnitReport {
+    pub(crate) fn check_unit_entered_with_frame(
+        &self,
+        analyzer: &mut Analyzer,
+        at: Vaddr,
+        cfa: i64,
+    ) -> UnitReport {
         let Some(unit) = self.program().unit_of(at.0) else {
             return UnitReport::default();
         };
         let begin = self.first_row(at.0).and_then(|(_, declared)| {
-            let cfa = Place::Register(self.facts().stack_pointer, cfa);
-            self.judge.entry(&Declared { cfa, ..*declared })
+            let cfa = RuleLocation::Register(self.abi_info().stack_pointer, cfa);
+            self.row_checker
+                .entry_state(&DeclaredRow { cfa, ..*declared })
         });
-        let guesses = Guesses {
-            begin: begin.map(|state| (at.0, state)),
-            ..Guesses::default()
+        let guesses = IndirectTargets {
+            function_entry_state: begin.map(|state| (at.0, state)),
+            ..IndirectTargets::default()
         };
-        self.judge_with(analyzer, unit, self.rows_of(unit), &guesses)
+        self.check_unit_with_targets(analyzer, unit, self.rows_of(unit), &guesses)
             .0
     }
 
     /// Judges the rows of a unit with guesses where jumps lead; and where they may lead, if code is left that nothing leads to, and it
     /// is known what is code.
-    fn judge_with(
+    fn check_unit_with_targets(
         &self,
         analyzer: &mut Analyzer,
         unit: usize,
         rows: Vec<RowVerdict>,
-        guesses: &Guesses,
-    ) -> (UnitReport, Option<Guesses>) {
-        let mut guide = ByTable::new(self, unit, &rows);
-        guide.guesses = &guesses.starts;
-        guide.begin = guesses.begin.as_ref();
+        guesses: &IndirectTargets,
+    ) -> (UnitReport, Option<IndirectTargets>) {
+        let mut guide = TableAssumptions::new(self, unit, &rows);
+        guide.guesses = &guesses.targets;
+        guide.begin = guesses.function_entry_state.as_ref();
         let analysis = self.analyze(analyzer, unit, &guide);
         let address = |id| Vaddr(analysis.code().range(id).start);
-        let meeting = |conflict: &Conflict| {
+        let meeting = |conflict: &StackHeightConflict| {
             [conflict.at, conflict.first_from, conflict.other_from].map(address)
         };
         let mut report = UnitReport {
@@ -157,35 +168,40 @@ impl Subject<'_> {
             assumes_bounds: analysis.assumes_bounds(),
             ..UnitReport::default()
         };
-        self.judge_all(unit, &analysis, guesses, &mut report);
-        let maker = self.maker_of(unit);
-        if maker == Maker::People {
-            self.refute_meetings(&mut report);
-            report.others.extend(self.jumps_out(analysis.code()));
+        self.check_rows(unit, &analysis, guesses, &mut report);
+        let maker = self.origin_of_unit(unit);
+        if maker == CodeOrigin::HandWritten {
+            self.refute_at_height_conflicts(&mut report);
+            report
+                .other_exits
+                .extend(self.jumps_out_of_extents(analysis.code()));
         }
-        let is_known =
-            maker == Maker::People && self.lines.is_some() && !report.unreached.is_empty();
-        let next = is_known.then(|| self.guesses(&analysis));
+        let is_known = maker == CodeOrigin::HandWritten
+            && self.lines.is_some()
+            && !report.unreached.is_empty();
+        let next = is_known.then(|| self.unreached_code(&analysis));
         (report, next)
     }
 
     /// No row that counts from the stack pointer is right where paths meet with different stack heights.
-    fn refute_meetings(&self, report: &mut UnitReport) {
-        let sp = self.facts().stack_pointer;
+    fn refute_at_height_conflicts(&self, report: &mut UnitReport) {
+        let sp = self.abi_info().stack_pointer;
         let counts = |row| {
-            let declared = self.judge.declared(row);
-            declared.is_some_and(|declared| declared.cfa.counts_from(sp))
+            let declared = self.row_checker.declared(row);
+            declared.is_some_and(|declared| declared.cfa.is_relative_to(sp))
         };
-        let doubts = report.doubts.iter();
+        let doubts = report.discrepancies.iter();
         let of_cfa = doubts.filter(|doubt| doubt.aspect == Aspect::Cfa && counts(doubt.row));
         for doubt in of_cfa {
-            let behind = report.rows.partition_point(|row| row.start <= doubt.at);
+            let behind = report
+                .rows
+                .partition_point(|row| row.start <= doubt.address);
             let row = behind
                 .checked_sub(1)
                 .and_then(|row| report.rows.get_mut(row));
             let mut meetings = report.conflicts.iter();
             if let Some(known) = row.and_then(|row| row.judgement.as_mut())
-                && meetings.any(|[at, ..]| *at == doubt.at)
+                && meetings.any(|[at, ..]| *at == doubt.address)
             {
                 known.cfa = Verdict::Refuted;
             }
@@ -193,16 +209,16 @@ impl Subject<'_> {
     }
 
     /// Where code begins that nothing is known to lead to, and that is no data.
-    fn guesses(&self, analysis: &Analysis<'_>) -> Guesses {
+    fn unreached_code(&self, analysis: &Analysis<'_>) -> IndirectTargets {
         let code = analysis.code();
-        let mut guesses = Guesses::default();
+        let mut guesses = IndirectTargets::default();
         let mut last = (0..0, false);
         for insn in analysis.unreached() {
             let range = code.range(insn);
             let is_code = !code.is_padding(insn) && !self.is_data(&last.0, &range);
             let begins = !(last.1 && last.0.end == range.start);
             if is_code && begins && !self.pushes_first(analysis, insn) {
-                guesses.starts.push(range.start);
+                guesses.targets.push(range.start);
             }
             guesses.unreached.push(range.start);
             last = (range, is_code);
@@ -212,7 +228,7 @@ impl Subject<'_> {
 
     /// Whether code puts something on the stack before it goes elsewhere: a jump may lead behind some of that.
     fn pushes_first(&self, analysis: &Analysis<'_>, first: InsnId) -> bool {
-        let (code, sp) = (analysis.code(), self.facts().stack_pointer);
+        let (code, sp) = (analysis.code(), self.abi_info().stack_pointer);
         let pushes = |op: &Op| matches!(*op, Op::Add { to, bytes, .. } if to == sp && bytes < 0);
         let line = code.ids().skip(first.0 as usize);
         let mut line = line.take_while(|insn| code.flow(*insn).is_none());
@@ -223,16 +239,16 @@ impl Subject<'_> {
     /// rows of the unit are believed, if a compiler made them.
     pub fn analyze_unit<'a>(&'a self, analyzer: &'a mut Analyzer, unit: usize) -> Analysis<'a> {
         let rows = self.rows_of(unit);
-        self.analyze(analyzer, unit, &ByTable::new(self, unit, &rows))
+        self.analyze(analyzer, unit, &TableAssumptions::new(self, unit, &rows))
     }
 
     pub(crate) fn analyze<'a>(
         &'a self,
         analyzer: &'a mut Analyzer,
         unit: usize,
-        guide: &ByTable<'_>,
+        guide: &TableAssumptions<'_>,
     ) -> Analysis<'a> {
-        let (landings, image) = (self.landings(unit), Text(self.file()));
+        let (landings, image) = (self.landings(unit), ElfCodeImage(self.file()));
         analyzer.analyze(self.program(), &image, unit, &landings, guide)
     }
 
@@ -251,16 +267,17 @@ impl Subject<'_> {
     }
 
     /// Judges the row of each instruction, where it or what it speaks of has changed.
-    fn judge_all(
+    fn check_rows(
         &self,
         unit: usize,
         analysis: &Analysis<'_>,
-        guesses: &Guesses,
+        guesses: &IndirectTargets,
         report: &mut UnitReport,
     ) {
-        let mut walk = Walk::new(self, unit, report);
-        walk.guessed = &guesses.unreached;
-        analysis.watch(|insn, state, written| walk.look(analysis, insn, state, written));
+        let mut walk = RowWalk::new(self, unit, report);
+        walk.guessed_insns = &guesses.unreached;
+        analysis
+            .visit_filtered(|insn, state, written| walk.visit_insn(analysis, insn, state, written));
         self.note_unreached(analysis, report);
     }
 
@@ -277,10 +294,10 @@ impl Subject<'_> {
             if range.start < idle_until {
                 continue;
             }
-            let extent = |at| self.program().containing(at);
+            let extent = |at| self.program().index_containing(at);
             let last = report.unreached.last();
             let is_told = last.is_some_and(|last| extent(last.0) == extent(range.start));
-            if is_told || code.is_padding(insn) || self.claims_nothing(range.start) {
+            if is_told || code.is_padding(insn) || self.has_no_caller(range.start) {
                 continue;
             }
             if !self.is_data(&before, &range) {
@@ -291,18 +308,21 @@ impl Subject<'_> {
 
     /// Where the loop ends that begins with an instruction, if a processor is to run ahead into it and no further, behind a call that does not
     /// come back (a retpoline).
-    fn loop_for_speculation(&self, code: &Code, first: InsnId) -> Option<u64> {
-        const MOST: usize = 8;
+    fn loop_for_speculation(&self, code: &LiftedCode, first: InsnId) -> Option<u64> {
+        const MAX_SPECULATION_LOOP_INSNS: usize = 8;
         let start = code.range(first).start;
         let before = InsnId(first.0.checked_sub(1)?);
         let is_behind_call =
             matches!(code.flow(before), Some(Flow::Call(_))) && code.range(before).end == start;
-        let text = Text(self.file());
+        let text = ElfCodeImage(self.file());
         let waits = |insn: &InsnId| {
             let bytes = text.bytes(code.range(*insn)).unwrap_or_default();
-            code.is_padding(*insn) || self.facts().waits.contains(&bytes)
+            code.is_padding(*insn) || self.abi_info().speculation_barriers.contains(&bytes)
         };
-        let mut line = code.ids().skip(first.0 as usize).take(MOST);
+        let mut line = code
+            .ids()
+            .skip(first.0 as usize)
+            .take(MAX_SPECULATION_LOOP_INSNS);
         let last = line.find(|insn| !waits(insn))?;
         let is_loop = is_behind_call && code.flow(last) == Some(Flow::Jump(start));
         is_loop.then(|| code.range(last).end)
@@ -316,7 +336,7 @@ impl Subject<'_> {
             true => before.start,
             false => here.start.saturating_sub(1),
         };
-        self.program().containing(last) == self.program().containing(here.start)
+        self.program().index_containing(last) == self.program().index_containing(here.start)
             && line(here.start).is_some_and(|line_here| line(last) == Some(line_here))
     }
 
@@ -331,15 +351,15 @@ impl Subject<'_> {
                 let before = at.0.checked_sub(1);
                 before.and_then(|before| lines.line(Vaddr(before))) == Some(here)
             }
-            None => self.is_whole_of_people(),
+            None => self.is_hand_written(),
         }
     }
 
     /// Judges a row in the state before the instruction at `pc`.
-    fn judge_row(
+    fn check_row(
         &self,
         place: usize,
-        state: &State,
+        state: &AbstractState,
         pc: u64,
         worst: Verdict,
         report: &mut UnitReport,
@@ -347,72 +367,72 @@ impl Subject<'_> {
         let Some(row) = report.rows.get_mut(place) else {
             return;
         };
-        if self.judge.is_proven_plainly(row.row, state) {
+        if self.row_checker.matches_expected_state(row.row, state) {
             row.judgement.get_or_insert(Judgement::PROVEN);
             return;
         }
-        let mut found = self.judge.judge(row.row, state, pc).at_worst(worst);
+        let mut found = self.row_checker.check(row.row, state, pc).capped_at(worst);
         if found.preserved.contains(&Verdict::Refuted)
-            && let Some(declared) = self.judge.declared(row.row)
+            && let Some(declared) = self.row_checker.declared(row.row)
             && let Some(extent) = self.program().extent_at(pc)
             && let Some((_, fde)) = self.fde_of(&extent)
         {
             let rows = self.table().rows(fde);
             let of_entry: Vec<_> = rows
-                .filter_map(|row| self.judge.declared(row.row))
+                .filter_map(|row| self.row_checker.declared(row.row))
                 .collect();
-            self.judge
-                .spare_agreed(&mut found, declared, state, &of_entry);
+            self.row_checker
+                .excuse_agreements(&mut found, declared, state, &of_entry);
         }
         row.judgement = Some(match &row.judgement {
-            Some(known) => known.worse(&found),
+            Some(known) => known.join(&found),
             None => found,
         });
         if found.worst() != Verdict::Proven {
-            let doubts = doubts_of(&self.judge, row.row, &found, state, pc);
-            report.doubts.extend(doubts);
+            let doubts = discrepancies_of(&self.row_checker, row.row, &found, state, pc);
+            report.discrepancies.extend(doubts);
         }
     }
 
     /// Whether a row speaks of what is the callee's while it runs: registers that it may change, or what is below
     /// the stack pointer.
-    fn speaks_of_callee(&self, declared: &Declared, state: &State) -> bool {
-        let facts = self.facts();
+    fn depends_on_callee(&self, declared: &DeclaredRow, state: &AbstractState) -> bool {
+        let facts = self.abi_info();
         declared.reads & facts.clobbered != 0 || state.has_below(state.get(facts.stack_pointer))
     }
 
     /// Whether the entry at an address is of an outermost frame, or of a signal's.
-    fn claims_nothing(&self, at: u64) -> bool {
+    fn has_no_caller(&self, at: u64) -> bool {
         self.first_row(at).is_some_and(|(_, declared)| {
-            declared.signal_frame || declared.return_address == Place::Undefined
+            declared.signal_frame || declared.return_address == RuleLocation::Undefined
         })
     }
 
     /// What a value is that is loaded from a known address: what the file has there.
-    fn pointed_to(&self, value: Value) -> Option<u64> {
-        let Known::Target(JumpTable {
+    fn pointed_to(&self, value: AbstractValue) -> Option<u64> {
+        let ValueFact::TableTarget(JumpTable {
             address,
-            last: Some(0),
-            entries: Entries::Addresses,
-        }) = value.known()
+            max_index: Some(0),
+            entries: JumpTableEncoding::Absolute64,
+        }) = value.fact()
         else {
             return None;
         };
-        let text = Text(self.file());
+        let text = ElfCodeImage(self.file());
         let pointer = text.bytes_from(address)?.first_chunk()?;
         Some(u64::from_le_bytes(*pointer))
     }
 
     /// The first row of the entry at an address, and what it says.
-    pub(crate) fn first_row(&self, at: u64) -> Option<(RowId, &Declared)> {
+    pub(crate) fn first_row(&self, at: u64) -> Option<(RowId, &DeclaredRow)> {
         let extent = self.program().extent_at(at)?;
         let (_, fde) = self.fde_of(&extent)?;
         let row = self.table().rows(fde).next()?.row;
-        Some((row, self.judge.declared(row)?))
+        Some((row, self.row_checker.declared(row)?))
     }
 
     /// The jumps of a unit out of their extents.
-    fn jumps_out(&self, code: &Code) -> impl Iterator<Item = Vaddr> {
+    fn jumps_out_of_extents(&self, code: &LiftedCode) -> impl Iterator<Item = Vaddr> {
         let leaves = |insn: &InsnId| {
             let from = code.range(*insn).start;
             let (Flow::Jump(to) | Flow::Branch { to, .. }) = code.flow(*insn)? else {
@@ -426,30 +446,30 @@ impl Subject<'_> {
     }
 
     /// The preserved registers that are not what they were at entry: bit n stands for register n.
-    fn lost_registers(&self, state: &State) -> u64 {
+    fn unrestored_registers(&self, state: &AbstractState) -> u64 {
         let is_lost = |register: &&u8| {
             let value = state.get(**register);
-            value != Value::at_entry(**register) && value != Value::UNKNOWN
+            value != AbstractValue::entry_value(**register) && value != AbstractValue::UNKNOWN
         };
-        let lost = self.facts().preserved.iter().filter(is_lost);
+        let lost = self.abi_info().preserved.iter().filter(is_lost);
         lost.fold(0, |all, register| all | 1 << (register & 63))
     }
 }
 
 /// Where jumps may lead of which it is not known where they lead, and how code may be come into.
 #[derive(Debug, Default)]
-struct Guesses {
+struct IndirectTargets {
     /// A function that is not come into as functions are, and what holds there.
-    begin: Option<(u64, State)>,
+    function_entry_state: Option<(u64, AbstractState)>,
     /// Where code begins that nothing else leads to.
-    starts: Vec<u64>,
+    targets: Vec<u64>,
     /// All instructions that nothing else leads to, ascending.
     unreached: Vec<u64>,
 }
 
 /// A way through the instructions of a unit and its rows at once.
-pub(crate) struct Walk<'w, 's> {
-    subject: &'w Subject<'s>,
+pub(crate) struct RowWalk<'w, 's> {
+    subject: &'w CheckSubject<'s>,
     report: &'w mut UnitReport,
     /// Where the extents of the unit end, ascending.
     ends: Vec<u64>,
@@ -458,77 +478,77 @@ pub(crate) struct Walk<'w, 's> {
     /// Where the extent of the row ends.
     end: u64,
     /// Where the next row begins, or the extent ends.
-    until: u64,
+    row_end: u64,
     /// What the row says.
-    declared: Option<&'w Declared>,
+    declared: Option<&'w DeclaredRow>,
     /// What of a state it speaks of.
     reads: u64,
     /// What was written since the row was judged.
-    pending: u64,
+    unchecked_writes: u64,
     /// The addresses of the instruction looked at last.
     last: Range<u64>,
     /// The instructions, ascending, to which only guesses lead: nothing is refuted there.
-    guessed: &'w [u64],
+    guessed_insns: &'w [u64],
     /// Who made the unit.
-    maker: Maker,
+    maker: CodeOrigin,
 }
 
-impl<'w, 's> Walk<'w, 's> {
+impl<'w, 's> RowWalk<'w, 's> {
     pub(crate) fn new(
-        subject: &'w Subject<'s>,
+        subject: &'w CheckSubject<'s>,
         unit: usize,
         report: &'w mut UnitReport,
-    ) -> Walk<'w, 's> {
+    ) -> RowWalk<'w, 's> {
         let extents = subject.program().unit(unit);
-        let mut walk = Walk {
+        let mut walk = RowWalk {
             subject,
             ends: extents.map(|extent| extent.end).collect(),
             report,
             row: 0,
             end: 0,
-            until: 0,
+            row_end: 0,
             declared: None,
             reads: 0,
-            pending: 0,
+            unchecked_writes: 0,
             last: 0..0,
-            guessed: &[],
-            maker: subject.maker_of(unit),
+            guessed_insns: &[],
+            maker: subject.origin_of_unit(unit),
         };
         walk.read_row();
         walk
     }
 
     /// Looks at an instruction of which there is something to tell, perhaps; says which is the next.
-    pub(crate) fn look(
+    pub(crate) fn visit_insn(
         &mut self,
         analysis: &Analysis<'_>,
         insn: InsnId,
-        state: &State,
+        state: &AbstractState,
         written: u64,
-    ) -> Watch {
+    ) -> VisitFilter {
         let code = analysis.code();
         let (range, flow) = (code.range(insn), code.flow(insn));
-        self.pending |= written;
+        self.unchecked_writes |= written;
         self.find_row(range.start);
-        let is_guess = self.guessed.binary_search(&range.start).is_ok();
+        let is_guess = self.guessed_insns.binary_search(&range.start).is_ok();
         if !is_guess {
-            self.look_at_flow(analysis, insn, state);
+            self.visit_flow(analysis, insn, state);
         }
         // While the callee runs, the row of the call is this function's, too.
         let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
         let across = (self.declared)
-            .filter(|row| is_call && self.subject.speaks_of_callee(row, state))
-            .map(|_| analysis.while_called(state));
-        if self.pending & self.reads != 0 || across.is_some() {
-            self.pending = 0;
+            .filter(|row| is_call && self.subject.depends_on_callee(row, state))
+            .map(|_| analysis.state_during_call(state));
+        if self.unchecked_writes & self.reads != 0 || across.is_some() {
+            self.unchecked_writes = 0;
             let worst = match is_guess {
                 true => Verdict::Unproven,
                 false => Verdict::Refuted,
             };
-            let mut judge = |state: &State| {
+            let mut judge = |state: &AbstractState| {
                 self.subject
-                    .judge_row(self.row, state, range.start, worst, self.report);
-                self.report.doubts.len()
+                    .check_row(self.row, state, range.start, worst, self.report);
+                self.report.discrepancies.len()
             };
             let before = judge(state);
             if let Some(state) = &across {
@@ -537,53 +557,57 @@ impl<'w, 's> Walk<'w, 's> {
             }
         }
         self.last = range;
-        Watch {
+        VisitFilter {
             written: self.reads,
-            until: self.until,
-            calls: self.reads & self.subject.facts().clobbered != 0,
+            end: self.row_end,
+            calls: self.reads & self.subject.abi_info().clobbered != 0,
         }
     }
 
     /// Says what led to doubts, from a place on, that are about the time while a callee runs.
     fn note_call(&mut self, from: usize) {
-        let doubts = self.report.doubts.get_mut(from..).unwrap_or_default();
+        let doubts = self
+            .report
+            .discrepancies
+            .get_mut(from..)
+            .unwrap_or_default();
         if let Some(declared) = self.declared {
-            hint::across_call(&self.subject.judge, declared, doubts);
+            hint::note_clobbered(&self.subject.row_checker, declared, doubts);
         }
     }
 
     /// Looks at where control goes from an instruction.
-    fn look_at_flow(&mut self, analysis: &Analysis<'_>, insn: InsnId, state: &State) {
+    fn visit_flow(&mut self, analysis: &Analysis<'_>, insn: InsnId, state: &AbstractState) {
         let code = analysis.code();
         let (range, flow) = (code.range(insn), code.flow(insn));
         if let Some(flow) = flow {
             self.note_flow(range.start, flow, state);
         }
         if let Some(Flow::Return { .. }) = flow {
-            self.look_at_return(range.start, analysis, state);
-            self.look_at_lost(range.start, state);
+            self.check_outermost_return(range.start, analysis, state);
+            self.check_unrestored(range.start, state);
         }
         let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
-        if goes_on && self.is_outside(range.end) && !analysis.is_last_call(insn, state) {
+        if goes_on && self.is_outside(range.end) && !analysis.is_noreturn_syscall(insn, state) {
             self.report
-                .runs_out
+                .fall_through_ends
                 .push([range.start, range.end].map(Vaddr));
         }
-        if self.maker == Maker::People {
-            self.look_into_others(analysis, insn, state);
+        if self.maker == CodeOrigin::HandWritten {
+            self.visit_successor_functions(analysis, insn, state);
         }
     }
 
     /// Notes how control leaves by an instruction.
-    fn note_flow(&mut self, at: u64, flow: Flow, state: &State) {
-        let facts = self.subject.facts();
+    fn note_flow(&mut self, at: u64, flow: Flow, state: &AbstractState) {
+        let facts = self.subject.abi_info();
         let sp = facts.stack_pointer;
         let exit = match flow {
             Flow::Return { pops } => {
-                let lost = (Vaddr(at), self.subject.lost_registers(state));
-                self.report.returns.push(lost);
+                let lost = (Vaddr(at), self.subject.unrestored_registers(state));
+                self.report.unrestored_at_returns.push(lost);
                 let top = state.get(sp);
-                let target = state.load(top).unwrap_or(Value::UNKNOWN);
+                let target = state.load(top).unwrap_or(AbstractValue::UNKNOWN);
                 let left = top.plus(facts.call_pushes.into());
                 self.exit(target, state, left.plus(pops.into()))
             }
@@ -593,51 +617,61 @@ impl<'w, 's> Walk<'w, 's> {
         };
         match exit {
             Some(exit) => self.report.exits.push((Vaddr(at), exit)),
-            None => self.report.others.push(Vaddr(at)),
+            None => self.report.other_exits.push(Vaddr(at)),
         }
     }
 
     /// If `target` is the return address: how it is returned with the stack pointer `left`.
-    fn exit(&self, target: Value, state: &State, left: Value) -> Option<Returns> {
-        let facts = self.subject.facts();
-        let behind = target.behind_return(facts.return_address)?;
-        let cfa = Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
+    fn exit(
+        &self,
+        target: AbstractValue,
+        state: &AbstractState,
+        left: AbstractValue,
+    ) -> Option<ReturnBehavior> {
+        let facts = self.subject.abi_info();
+        let behind = target.bytes_past_return_address(facts.return_address)?;
+        let cfa = AbstractValue::entry_value(facts.stack_pointer).plus(facts.call_pushes.into());
         let popped = left.distance_from(cfa)?;
         if behind > 0 {
-            return (popped == 0).then_some(Returns::Behind(behind));
+            return (popped == 0).then_some(ReturnBehavior::SkipsData(behind));
         }
-        if popped == 0 && self.maker == Maker::People {
+        if popped == 0 && self.maker == CodeOrigin::HandWritten {
             let registers = (0..64).filter(|register| facts.clobbered >> register & 1 != 0);
-            let kept =
-                registers.filter(|register| state.get(*register) == Value::at_entry(*register));
-            return Some(Returns::Keeps(
+            let kept = registers
+                .filter(|register| state.get(*register) == AbstractValue::entry_value(*register));
+            return Some(ReturnBehavior::PreservesExtra(
                 kept.fold(0, |all, register| all | 1 << register),
             ));
         }
         if let Ok(pops) = u16::try_from(popped) {
-            return Some(Returns::Pops(pops));
+            return Some(ReturnBehavior::Pops(pops));
         }
         let saved = |at: i64| {
-            let holds = state.load(cfa.plus(at)).unwrap_or(Value::UNKNOWN);
+            let holds = state.load(cfa.plus(at)).unwrap_or(AbstractValue::UNKNOWN);
             let mut preserved = facts.preserved.iter().copied();
-            preserved.find(|register| holds == Value::at_entry(*register))
+            preserved.find(|register| holds == AbstractValue::entry_value(*register))
         };
         let words = (1..=-popped / 8).map(|word| saved(-8 * word));
-        (popped % 8 == 0).then(|| Words::new(words).map(Returns::Leaves))?
+        (popped % 8 == 0).then(|| PushedWords::new(words).map(ReturnBehavior::LeavesWords))?
     }
 
     /// Looks at the functions in which control goes on from an instruction.
-    fn look_into_others(&mut self, analysis: &Analysis<'_>, insn: InsnId, state: &State) {
+    fn visit_successor_functions(
+        &mut self,
+        analysis: &Analysis<'_>,
+        insn: InsnId,
+        state: &AbstractState,
+    ) {
         let code = analysis.code();
         let (range, flow) = (code.range(insn), code.flow(insn));
         match flow {
             Some(Flow::Jump(to) | Flow::Branch { to, .. }) => {
-                self.look_ahead(analysis, &range, to, state);
+                self.check_entry_with_frame(analysis, &range, to, state);
             }
             Some(Flow::IndirectJump(register)) => {
-                let target = analysis.behind(insn, state).get(register);
+                let target = analysis.state_after(insn, state).get(register);
                 if let Some(to) = self.subject.pointed_to(target) {
-                    self.look_ahead(analysis, &range, to, state);
+                    self.check_entry_with_frame(analysis, &range, to, state);
                 }
             }
             _ => {}
@@ -646,24 +680,30 @@ impl<'w, 's> Walk<'w, 's> {
         if !goes_on || range.end < self.end {
             return;
         }
-        self.report.others.push(Vaddr(range.start));
+        self.report.other_exits.push(Vaddr(range.start));
         if !code.is_padding(insn) {
-            let behind = analysis.behind(insn, state);
-            self.look_ahead(analysis, &range, range.end, &behind);
+            let behind = analysis.state_after(insn, state);
+            self.check_entry_with_frame(analysis, &range, range.end, &behind);
         }
     }
 
     /// Who goes on in another function than he was called as, with something on the stack, makes its first row false if that does
     /// not count it.
-    fn look_ahead(&mut self, analysis: &Analysis<'_>, from: &Range<u64>, to: u64, state: &State) {
-        let (facts, program) = (self.subject.facts(), self.subject.program());
+    fn check_entry_with_frame(
+        &mut self,
+        analysis: &Analysis<'_>,
+        from: &Range<u64>,
+        to: u64,
+        state: &AbstractState,
+    ) {
+        let (facts, program) = (self.subject.abi_info(), self.subject.program());
         let sp = facts.stack_pointer;
-        let is_own = program.containing(to) == program.containing(from.start);
+        let is_own = program.index_containing(to) == program.index_containing(from.start);
         if is_own || !program.starts_function(to) {
             return;
         }
-        let is_call = analysis.pushed(state).is_some();
-        let pushed = Value::at_entry(sp).distance_from(state.get(sp));
+        let is_call = analysis.pushed_return_target(state).is_some();
+        let pushed = AbstractValue::entry_value(sp).distance_from(state.get(sp));
         let Some(pushed @ 1..) = pushed.filter(|_| !is_call) else {
             return;
         };
@@ -671,25 +711,25 @@ impl<'w, 's> Walk<'w, 's> {
             return;
         };
         let real = pushed + i64::from(facts.call_pushes);
-        if matches!(declared.cfa, Place::Register(register, offset) if register == sp && offset != real)
+        if matches!(declared.cfa, RuleLocation::Register(register, offset) if register == sp && offset != real)
         {
-            self.report.doubts.push(Doubt {
-                at: Vaddr(to),
+            self.report.discrepancies.push(Discrepancy {
+                address: Vaddr(to),
                 row,
                 aspect: Aspect::Cfa,
                 verdict: Verdict::Refuted,
-                truth: Some(Place::Register(sp, real)),
+                actual: Some(RuleLocation::Register(sp, real)),
                 hint: None,
             });
-            self.report.ahead.push((Vaddr(to), real));
+            self.report.entered_with_frame.push((Vaddr(to), real));
         }
     }
 
     /// A row that says that nobody called is wrong where control returns to who did.
-    fn look_at_return(&mut self, at: u64, analysis: &Analysis<'_>, state: &State) {
+    fn check_outermost_return(&mut self, at: u64, analysis: &Analysis<'_>, state: &AbstractState) {
         let is_outermost = self
             .declared
-            .is_some_and(|row| row.return_address == Place::Undefined && !row.signal_frame);
+            .is_some_and(|row| row.return_address == RuleLocation::Undefined && !row.signal_frame);
         if !is_outermost || !analysis.is_return(state) {
             return;
         }
@@ -699,12 +739,14 @@ impl<'w, 's> Walk<'w, 's> {
                 return_address: verdict,
                 ..row.judgement.unwrap_or(Judgement::PROVEN)
             });
-            self.report.doubts.push(Doubt {
-                at: Vaddr(at),
+            self.report.discrepancies.push(Discrepancy {
+                address: Vaddr(at),
                 row: row.row,
                 aspect: Aspect::ReturnAddress,
                 verdict,
-                truth: Some(Place::AtCfa(-i64::from(analysis.facts().call_pushes))),
+                actual: Some(RuleLocation::CfaOffset(-i64::from(
+                    analysis.abi_info().call_pushes,
+                ))),
                 hint: None,
             });
         }
@@ -712,14 +754,14 @@ impl<'w, 's> Walk<'w, 's> {
 
     /// A register that a row says is saved, and that is not what it was when control returns, is lost: what is still in its slot,
     /// perhaps, is of no use to the caller.
-    fn look_at_lost(&mut self, at: u64, state: &State) {
-        let facts = self.subject.facts();
+    fn check_unrestored(&mut self, at: u64, state: &AbstractState) {
+        let facts = self.subject.abi_info();
         let sp = facts.stack_pointer;
-        let is_return = state.get(sp) == Value::at_entry(sp) && facts.is_return(state);
+        let is_return = state.get(sp) == AbstractValue::entry_value(sp) && facts.is_return(state);
         let Some(declared) = self.declared.filter(|_| is_return) else {
             return;
         };
-        let lost = self.subject.lost_registers(state);
+        let lost = self.subject.unrestored_registers(state);
         let Some(row) = self.report.rows.get_mut(self.row) else {
             return;
         };
@@ -727,8 +769,8 @@ impl<'w, 's> Walk<'w, 's> {
         for (place, (register, claim)) in claims.enumerate() {
             let is_lost = lost >> (register & 63) & 1 != 0;
             // What is in its slot no longer is told of the row as it is.
-            let is_saved = matches!(*claim, Place::AtCfa(offset)
-                if state.load(self.subject.judge.cfa_at_entry().plus(offset)) == Some(Value::at_entry(*register)));
+            let is_saved = matches!(*claim, RuleLocation::CfaOffset(offset)
+                if state.load(self.subject.row_checker.cfa_value().plus(offset)) == Some(AbstractValue::entry_value(*register)));
             if !is_lost || !is_saved {
                 continue;
             }
@@ -737,12 +779,12 @@ impl<'w, 's> Walk<'w, 's> {
                 *verdict = Verdict::Refuted;
             }
             row.judgement = Some(judgement);
-            self.report.doubts.push(Doubt {
-                at: Vaddr(at),
+            self.report.discrepancies.push(Discrepancy {
+                address: Vaddr(at),
                 row: row.row,
                 aspect: Aspect::Register(*register),
                 verdict: Verdict::Refuted,
-                truth: None,
+                actual: None,
                 hint: Some(Hint::LostAtReturn),
             });
         }
@@ -754,7 +796,7 @@ impl<'w, 's> Walk<'w, 's> {
             && next.start.0 <= at
         {
             if self.last.start < next.start.0 && next.start.0 < self.last.end {
-                self.report.inside.push(next.start);
+                self.report.misaligned_rows.push(next.start);
             }
             self.row += 1;
             self.read_row();
@@ -764,63 +806,66 @@ impl<'w, 's> Walk<'w, 's> {
     fn read_row(&mut self) {
         let rows = &self.report.rows;
         let row = rows.get(self.row);
-        self.declared = row.and_then(|row| self.subject.judge.declared(row.row));
+        self.declared = row.and_then(|row| self.subject.row_checker.declared(row.row));
         self.reads = self.declared.map_or(0, |row| row.reads);
-        self.pending = u64::MAX;
+        self.unchecked_writes = u64::MAX;
         let next = rows.get(self.row + 1).map_or(u64::MAX, |next| next.start.0);
         let start = row.map_or(0, |row| row.start.0);
         let end = self.ends.partition_point(|end| *end <= start);
         self.end = self.ends.get(end).map_or(0, |end| *end);
-        self.until = next.min(self.end);
+        self.row_end = next.min(self.end);
     }
 
     /// Whether an instruction that ends at an address is the last of its extent, and no other extent follows.
     fn is_outside(&self, at: u64) -> bool {
-        at >= self.end && self.subject.program().containing(at).is_none()
+        at >= self.end && self.subject.program().index_containing(at).is_none()
     }
 }
 
-fn doubts_of(
-    judge: &Judge<'_>,
+fn discrepancies_of(
+    judge: &RowChecker<'_>,
     row: RowId,
     found: &Judgement,
-    state: &State,
+    state: &AbstractState,
     pc: u64,
-) -> Vec<Doubt> {
+) -> Vec<Discrepancy> {
     let facts = judge.facts;
     let declared = judge.declared(row);
-    let claim =
-        |aspect| declared.map_or(Place::Undefined, |declared| declared.claim(aspect, facts));
+    let claim = |aspect| {
+        declared.map_or(RuleLocation::Undefined, |declared| {
+            declared.rule_for(aspect, facts)
+        })
+    };
     let doubted = found.aspects(facts);
     let doubted = doubted.filter(|(_, verdict)| *verdict != Verdict::Proven);
     let doubts = doubted.map(|(aspect, verdict)| {
         let is_for_signals = matches!(
             claim(aspect),
-            Place::AtCfa(offset) if judge.is_for_signals(judge.cfa_at_entry().plus(offset), state)
+            RuleLocation::CfaOffset(offset) if judge.is_below_red_zone(judge.cfa_value().plus(offset), state)
         );
         let truth = match aspect {
             // The slot that is declared does not count; the register itself may have it again.
             Aspect::Register(register) if is_for_signals => {
-                let is_back = state.get(register) == Value::at_entry(register);
-                is_back.then_some(Place::Register(register, 0))
+                let is_back = state.get(register) == AbstractValue::entry_value(register);
+                is_back.then_some(RuleLocation::Register(register, 0))
             }
             Aspect::Cfa => judge
-                .true_cfa(claim(aspect), state)
-                .map(|(register, offset)| Place::Register(register, offset)),
-            Aspect::ReturnAddress => judge.true_place(facts.return_address, claim(aspect), state),
-            Aspect::Register(register) => judge.true_place(register, claim(aspect), state),
+                .actual_cfa(claim(aspect), state)
+                .map(|(register, offset)| RuleLocation::Register(register, offset)),
+            Aspect::ReturnAddress => judge.actual_location(facts.return_address, claim(aspect), state),
+            Aspect::Register(register) => judge.actual_location(register, claim(aspect), state),
         };
-        Doubt {
-            at: Vaddr(pc),
+        Discrepancy {
+            address: Vaddr(pc),
             row,
             aspect,
             verdict,
-            truth,
+            actual: truth,
             hint: match is_for_signals {
                 true => Some(Hint::BelowRedZone {
                     red_zone: facts.red_zone,
                 }),
-                false => hint::numbering(judge, row, aspect, truth, state),
+                false => hint::i386_numbering(judge, row, aspect, truth, state),
             },
         }
     });
@@ -828,76 +873,77 @@ fn doubts_of(
 }
 
 /// Believes a table where the code alone does not say whether control comes somewhere.
-pub(crate) struct ByTable<'s> {
+pub(crate) struct TableAssumptions<'s> {
     /// The rows of the unit, ascending.
     rows: &'s [RowVerdict],
-    judge: &'s Judge<'s>,
+    judge: &'s RowChecker<'s>,
     file: &'s ElfFile,
-    maker: Maker,
+    maker: CodeOrigin,
     guesses: &'s [u64],
-    begin: Option<&'s (u64, State)>,
+    begin: Option<&'s (u64, AbstractState)>,
 }
 
-impl<'s> ByTable<'s> {
+impl<'s> TableAssumptions<'s> {
     pub(crate) fn new(
-        subject: &'s Subject<'s>,
+        subject: &'s CheckSubject<'s>,
         unit: usize,
         rows: &'s [RowVerdict],
-    ) -> ByTable<'s> {
-        ByTable {
+    ) -> TableAssumptions<'s> {
+        TableAssumptions {
             rows,
-            judge: &subject.judge,
+            judge: &subject.row_checker,
             file: subject.file(),
-            maker: subject.maker_of(unit),
+            maker: subject.origin_of_unit(unit),
             guesses: &[],
             begin: None,
         }
     }
 
     /// The row that is declared for an address of the unit.
-    pub(crate) fn declared_at(&self, address: u64) -> Option<&Declared> {
+    pub(crate) fn declared_at(&self, address: u64) -> Option<&DeclaredRow> {
         let behind = self.rows.partition_point(|row| row.start.0 <= address);
         let row = self.rows.get(behind.checked_sub(1)?)?;
         self.judge.declared(row.row)
     }
 }
 
-impl Guide for ByTable<'_> {
-    fn comes(&self, by: By, address: u64, state: &State) -> bool {
+impl Assumptions for TableAssumptions<'_> {
+    fn flows_in(&self, by: EdgeKind, address: u64, state: &AbstractState) -> bool {
         let declared = self.declared_at(address);
-        by == By::Jump && self.maker == Maker::People
-            || declared.is_none_or(|declared| self.judge.cfa(declared, state) != Verdict::Refuted)
+        by == EdgeKind::ExtentJump && self.maker == CodeOrigin::HandWritten
+            || declared
+                .is_none_or(|declared| self.judge.check_cfa(declared, state) != Verdict::Refuted)
     }
 
-    fn begin(&self, address: u64) -> Option<State> {
+    fn function_entry_state(&self, address: u64) -> Option<AbstractState> {
         let (_, state) = self.begin.filter(|(start, _)| *start == address)?;
         Some(state.clone())
     }
 
-    fn entry(&self, address: u64) -> Option<State> {
-        self.judge.entry(self.declared_at(address)?)
+    fn fragment_entry_state(&self, address: u64) -> Option<AbstractState> {
+        self.judge.entry_state(self.declared_at(address)?)
     }
 
-    fn guesses(&self) -> &[u64] {
+    fn indirect_targets(&self) -> &[u64] {
         self.guesses
     }
 
-    fn is_function(&self, address: u64) -> bool {
+    fn is_nested_function(&self, address: u64) -> bool {
         // A walk takes it for a frame of its own.
         let declared = self.declared_at(address);
-        declared.is_some_and(|declared| declared.is_begin(self.judge.facts))
+        declared.is_some_and(|declared| declared.is_function_entry(self.judge.facts))
     }
 
     /// A breakpoint that people wrote among other code, which is no padding.
-    fn resumes(&self, address: u64) -> bool {
+    fn resumes_after_trap(&self, address: u64) -> bool {
         let breakpoint = self.judge.facts.breakpoint;
-        let code = Text(self.file);
+        let code = ElfCodeImage(self.file);
         let bytes = code.bytes_from(address).unwrap_or_default();
         let rest = bytes.strip_prefix(breakpoint).unwrap_or_default();
-        self.maker == Maker::People && !rest.is_empty() && !rest.starts_with(breakpoint)
+        self.maker == CodeOrigin::HandWritten && !rest.is_empty() && !rest.starts_with(breakpoint)
     }
 
-    fn args_size(&self, address: u64, _: Value) -> u64 {
+    fn args_size(&self, address: u64, _: AbstractValue) -> u64 {
         let declared = self.declared_at(address);
         declared.map_or(0, |declared| declared.args_size)
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use unspool_check::Code;
-use unspool_ir::Arch;
+use unspool_check::FindingCode;
+use unspool_rows::Arch;
 
 /// Profile programs with complete stacks; print stacks; check, compile and write unwind tables.
 ///
@@ -42,7 +42,7 @@ Environment:
   DEBUGINFOD_URLS     servers of debug files for `report` and `diff`, as for elfutils
                       (with DEBUGINFOD_CACHE_PATH, DEBUGINFOD_TIMEOUT and the others)
   NO_COLOR            if set, no colours in help and in usage errors")]
-pub(crate) struct Arguments {
+pub(crate) struct CommandLine {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -62,10 +62,10 @@ const GROUPS: [(&str, &[&str]); 3] = [
     ("Types", &["ctf"]),
 ];
 
-impl Arguments {
+impl CommandLine {
     /// The command line, with its commands in groups.
     pub(crate) fn grouped(with_all: bool) -> clap::Command {
-        let command = Arguments::command();
+        let command = CommandLine::command();
         let mut groups = String::new();
         for (title, names) in GROUPS {
             group(&mut groups, &command, title, |name| names.contains(&name));
@@ -129,7 +129,7 @@ pub(crate) enum Format {
 
 /// The form of tables to unwind by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Tables {
+pub(crate) enum TableFormArg {
     /// Compiled tables.
     Compact,
     /// Machine code (x86-64), made where there is none yet. The frames are the same.
@@ -138,7 +138,7 @@ pub(crate) enum Tables {
 
 /// Which section a table is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FromSection {
+pub(crate) enum SectionArg {
     /// .eh_frame if it has entries, else .debug_frame, else .sframe.
     Auto,
     /// .eh_frame.
@@ -163,7 +163,7 @@ pub(crate) enum Emit {
 
 /// Where rows are from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RowsFrom {
+pub(crate) enum RowSourceArg {
     /// .eh_frame if it has entries, else .debug_frame, else .sframe.
     Auto,
     /// .eh_frame.
@@ -268,7 +268,7 @@ pub(crate) struct RecordArgs {
     pub(crate) args: Vec<(String, Option<String>)>,
     /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]
     #[arg(long, value_enum)]
-    pub(crate) tables: Option<Tables>,
+    pub(crate) tables: Option<TableFormArg>,
     /// Neither read nor write the user's cache of compiled tables.
     #[arg(long)]
     pub(crate) no_cache: bool,
@@ -389,7 +389,7 @@ pub(crate) struct ScriptArgs {
     pub(crate) output: Option<PathBuf>,
     /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]
     #[arg(long, value_enum)]
-    pub(crate) tables: Option<Tables>,
+    pub(crate) tables: Option<TableFormArg>,
     /// Do not read the user's cache of compiled tables.
     #[arg(long)]
     pub(crate) no_cache: bool,
@@ -497,7 +497,7 @@ pub(crate) struct StackArgs {
     pub(crate) no_lines: bool,
     /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]
     #[arg(long, value_enum)]
-    pub(crate) tables: Option<Tables>,
+    pub(crate) tables: Option<TableFormArg>,
     /// Neither read nor write the user's cache of compiled tables.
     ///
     /// Other tables are used: those in the files themselves, in UNSPOOL_TABLE_PATH, and packaged ones.
@@ -562,7 +562,7 @@ pub(crate) struct ReportArgs {
     pub(crate) input: Option<PathBuf>,
     /// What to list.
     #[arg(long, value_enum, default_value = "function")]
-    pub(crate) by: By,
+    pub(crate) by: ReportGroup,
     /// The order of the list.
     #[arg(long, value_enum, default_value = "own")]
     pub(crate) sort: Sort,
@@ -578,12 +578,12 @@ pub(crate) struct ReportArgs {
     pub(crate) min_percent: f64,
     // Last: what follows would be listed among its filters.
     #[command(flatten)]
-    pub(crate) shown: Shown<Form>,
+    pub(crate) output_args: OutputArgs<ReportForm>,
 }
 
 /// What is shown of a profile, and where.
 #[derive(Debug, Args)]
-pub(crate) struct Shown<F: ValueEnum + Send + Sync + 'static> {
+pub(crate) struct OutputArgs<F: ValueEnum + Send + Sync + 'static> {
     /// Output format.
     #[arg(
         long = "format",
@@ -644,7 +644,7 @@ pub(crate) struct Filters {
 
 /// The form of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Form {
+pub(crate) enum ReportForm {
     /// For people.
     Text,
     /// For programs (docs/json.md).
@@ -665,7 +665,7 @@ pub(crate) enum Form {
 
 /// What is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum By {
+pub(crate) enum ReportGroup {
     Function,
     Module,
     Thread,
@@ -729,7 +729,7 @@ pub(crate) struct DiffArgs {
     pub(crate) min_percent: f64,
     // Last: what follows would be listed among its filters.
     #[command(flatten)]
-    pub(crate) shown: Shown<DiffForm>,
+    pub(crate) output_args: OutputArgs<DiffForm>,
 }
 
 /// The form of a difference.
@@ -766,7 +766,7 @@ pub(crate) struct ShowArgs {
     pub(crate) pc: Option<u64>,
     /// The section to read.
     #[arg(long, value_enum, default_value = "auto")]
-    pub(crate) from: RowsFrom,
+    pub(crate) from: RowSourceArg,
     /// Show the call frame instructions, each beside the row that it yields.
     #[arg(long)]
     pub(crate) instructions: bool,
@@ -811,7 +811,7 @@ pub(crate) struct CompileArgs {
     pub(crate) form: CompiledForm,
     /// The section to read.
     #[arg(long, value_enum, default_value = "auto")]
-    pub(crate) from: FromSection,
+    pub(crate) from: SectionArg,
     /// Do not compare the result with its source. C source is never compared, code in the cache always.
     #[arg(long)]
     pub(crate) no_verify: bool,
@@ -924,7 +924,7 @@ pub(crate) struct CheckArgs {
     pub(crate) files: Vec<PathBuf>,
     /// Explain a kind of finding: its meaning, causes and remedies. `CFI001`, or `cfa-offset`.
     #[arg(long, value_name = "CODE", exclusive = true, value_parser = parse_code)]
-    pub(crate) explain: Option<Code>,
+    pub(crate) explain: Option<FindingCode>,
     /// Fix what is wrong, then check it: directives in assembly source, rows in other files.
     ///
     /// Each edit of source is first tried on a copy. It stays if the finding is gone and there is no new
@@ -949,9 +949,9 @@ pub(crate) struct CheckArgs {
     #[arg(long, requires = "baseline")]
     pub(crate) write_baseline: bool,
     #[command(flatten)]
-    pub(crate) stepped: StepArgs,
+    pub(crate) step_args: StepArgs,
     #[command(flatten)]
-    pub(crate) called: CallArgs,
+    pub(crate) call_args: CallArgs,
     /// Report every row that is not proven, in compiled code, too.
     #[arg(long, conflicts_with = "lenient")]
     pub(crate) strict: bool,
@@ -965,10 +965,10 @@ pub(crate) struct CheckArgs {
 
 impl CheckArgs {
     /// The same, with what follows `--` among the files if it is not a command.
-    pub(crate) fn lowered(&self) -> CheckArgs {
+    pub(crate) fn without_command(&self) -> CheckArgs {
         let mut args = self.clone();
-        if !args.stepped.run {
-            let behind = args.stepped.cmd.drain(..).map(PathBuf::from);
+        if !args.step_args.run {
+            let behind = args.step_args.cmd.drain(..).map(PathBuf::from);
             args.files.extend(behind);
         }
         args
@@ -1033,7 +1033,7 @@ pub(crate) struct SynthArgs {
 
 /// The format that a table is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Target {
+pub(crate) enum ConvertTarget {
     /// .sframe.
     Sframe,
     /// .eh_frame, and .eh_frame_hdr with it in an ELF file.
@@ -1043,7 +1043,7 @@ pub(crate) enum Target {
 
 /// A version of SFrame that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SframeVersion {
+pub(crate) enum SframeVersionArg {
     /// Read by binutils 2.41 to 2.47, glibc since 2.42, and LLVM.
     #[value(name = "2")]
     V2,
@@ -1078,7 +1078,7 @@ pub(crate) struct ConvertArgs {
     pub(crate) file: PathBuf,
     /// What to make.
     #[arg(long = "emit", alias = "to", value_enum, value_name = "FORM")]
-    pub(crate) to: Target,
+    pub(crate) to: ConvertTarget,
     /// The version of SFrame that is written.
     #[arg(
         long = "sframe-version",
@@ -1087,10 +1087,10 @@ pub(crate) struct ConvertArgs {
         value_name = "VERSION",
         default_value = "3"
     )]
-    pub(crate) version: SframeVersion,
+    pub(crate) version: SframeVersionArg,
     /// The section to read. [default: auto for SFrame, sframe for .eh_frame]
     #[arg(long, value_enum, value_name = "SECTION")]
-    pub(crate) from: Option<FromSection>,
+    pub(crate) from: Option<SectionArg>,
     /// Write the bytes of the section to OUT.
     #[arg(short, long, value_name = "OUT", conflicts_with = "into")]
     pub(crate) output: Option<PathBuf>,
@@ -1210,7 +1210,7 @@ pub(crate) struct StepArgs {
     pub(crate) module: Vec<String>,
     /// Which rows are compared with what happens.
     #[arg(long, value_enum, default_value = "auto", requires = "stepping")]
-    pub(crate) from: RowsFrom,
+    pub(crate) from: RowSourceArg,
     /// How often each instruction is stepped.
     #[arg(long, value_name = "K", default_value = "3", requires = "stepping")]
     pub(crate) visits: NonZeroU32,
@@ -1249,7 +1249,7 @@ pub(crate) struct CallArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallArgument {
     Pointer,
-    Between(u64, u64),
+    Range(u64, u64),
 }
 
 impl CallArgument {
@@ -1272,7 +1272,7 @@ impl CallArgument {
             None => (number(text)?, number(text)?),
         };
         match least <= most {
-            true => Ok(CallArgument::Between(least, most)),
+            true => Ok(CallArgument::Range(least, most)),
             false => Err(format!("{least} is greater than {most}")),
         }
     }
@@ -1441,9 +1441,9 @@ fn parse_arch(text: &str) -> Result<Arch, String> {
     })
 }
 
-fn parse_code(text: &str) -> Result<Code, String> {
-    Code::named(text).ok_or_else(|| {
-        let codes: Vec<String> = Code::all().map(Code::id).collect();
+fn parse_code(text: &str) -> Result<FindingCode, String> {
+    FindingCode::from_name(text).ok_or_else(|| {
+        let codes: Vec<String> = FindingCode::all().map(FindingCode::id).collect();
         format!(
             "`{text}` is not a kind of finding: there are {}",
             codes.join(", ")

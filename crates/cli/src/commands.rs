@@ -16,13 +16,13 @@ pub(crate) mod generate;
 pub(crate) mod record;
 mod recording;
 pub(crate) mod report;
+mod response_file;
 pub(crate) mod script;
 pub(crate) mod show;
 pub(crate) mod stack;
 pub(crate) mod stats;
 pub(crate) mod synth;
 pub(crate) mod verify;
-mod words;
 
 use std::env;
 use std::ffi::OsStr;
@@ -35,55 +35,57 @@ use std::process::{ExitCode, ExitStatus};
 use anyhow::{Context as _, anyhow, bail};
 use clap::ValueEnum as _;
 use serde_json::{Value, json};
+use unspool_elf::{ElfFile, ModuleError};
 use unspool_files::output::replace;
 use unspool_files::{Input, open_input};
-use unspool_module::{ElfFile, ModuleError};
-use unspool_tables::{self as tables, CompileError, Form, From, Reading, SourceError, Store};
+use unspool_table_store::{
+    self as tables, CompileError, SourceError, SourceTable, Store, TableForm, TableSource,
+};
 
-use crate::args::{FromSection, RowsFrom, Tables};
+use crate::args::{RowSourceArg, SectionArg, TableFormArg};
 use crate::output;
 
-impl FromSection {
-    fn lower(self) -> From {
+impl SectionArg {
+    fn to_library(self) -> TableSource {
         match self {
-            FromSection::Auto => From::Auto,
-            FromSection::EhFrame => From::EhFrame,
-            FromSection::DebugFrame => From::DebugFrame,
-            FromSection::Sframe => From::Sframe,
+            SectionArg::Auto => TableSource::Auto,
+            SectionArg::EhFrame => TableSource::EhFrame,
+            SectionArg::DebugFrame => TableSource::DebugFrame,
+            SectionArg::Sframe => TableSource::Sframe,
         }
     }
 }
 
-impl RowsFrom {
+impl RowSourceArg {
     /// Whose rows are held against what happens.
     #[cfg(target_arch = "x86_64")]
-    fn of_a_run(self) -> unspool_step::RowsFrom {
+    fn to_step(self) -> unspool_single_step::RowSource {
         match self.section() {
-            Some(section) => unspool_step::RowsFrom::Table(section.lower()),
-            None => unspool_step::RowsFrom::Code,
+            Some(section) => unspool_single_step::RowSource::Table(section.to_library()),
+            None => unspool_single_step::RowSource::Code,
         }
     }
 
     /// The section; `None`: rows are made of the code.
-    fn section(self) -> Option<FromSection> {
+    fn section(self) -> Option<SectionArg> {
         match self {
-            RowsFrom::Auto => Some(FromSection::Auto),
-            RowsFrom::EhFrame => Some(FromSection::EhFrame),
-            RowsFrom::DebugFrame => Some(FromSection::DebugFrame),
-            RowsFrom::Sframe => Some(FromSection::Sframe),
-            RowsFrom::Synth => None,
+            RowSourceArg::Auto => Some(SectionArg::Auto),
+            RowSourceArg::EhFrame => Some(SectionArg::EhFrame),
+            RowSourceArg::DebugFrame => Some(SectionArg::DebugFrame),
+            RowSourceArg::Sframe => Some(SectionArg::Sframe),
+            RowSourceArg::Synth => None,
         }
     }
 }
 
 /// Of a list of things that are wrong with what is read, so many are said.
-const MOST_SAID: usize = 20;
+const MAX_PROBLEMS_PRINTED: usize = 20;
 
 /// Says what is wrong with a file, up to a point.
 fn report(path: &Path, problems: impl ExactSizeIterator<Item = impl Display>) {
     let path = path.display();
-    let hidden = problems.len().saturating_sub(MOST_SAID);
-    for problem in problems.take(MOST_SAID) {
+    let hidden = problems.len().saturating_sub(MAX_PROBLEMS_PRINTED);
+    for problem in problems.take(MAX_PROBLEMS_PRINTED) {
         output::notice(&format_args!("{path}: {problem}"));
     }
     if hidden > 0 {
@@ -92,10 +94,10 @@ fn report(path: &Path, problems: impl ExactSizeIterator<Item = impl Display>) {
 }
 
 /// Where tables are, and in which form stacks are walked by them; the cache is left alone if the user wants that.
-fn store(no_cache: bool, tables: Option<Tables>) -> anyhow::Result<Store> {
+fn store(no_cache: bool, tables: Option<TableFormArg>) -> anyhow::Result<Store> {
     let form = match tables.map_or_else(tables_by_environment, Ok)? {
-        Tables::Compact => Form::Compact,
-        Tables::Native => Form::Native,
+        TableFormArg::Compact => TableForm::Compact,
+        TableFormArg::Native => TableForm::Native,
     };
     let store = Store::from_environment().with_form(form);
     Ok(match no_cache {
@@ -104,14 +106,14 @@ fn store(no_cache: bool, tables: Option<Tables>) -> anyhow::Result<Store> {
     })
 }
 
-fn tables_by_environment() -> anyhow::Result<Tables> {
+fn tables_by_environment() -> anyhow::Result<TableFormArg> {
     const NAME: &str = "UNSPOOL_TABLES";
     let value = std::env::var_os(NAME).unwrap_or_default();
     if value.is_empty() {
-        return Ok(Tables::Compact);
+        return Ok(TableFormArg::Compact);
     }
     let value = value.to_string_lossy();
-    let tables = Tables::from_str(&value, false);
+    let tables = TableFormArg::from_str(&value, false);
     tables.map_err(|_| anyhow!("{NAME} is \"{value}\": it can be compact or native"))
 }
 
@@ -148,14 +150,14 @@ fn open(path: &Path) -> anyhow::Result<ElfFile> {
 }
 
 /// Reads a file's unwind table and reports what is wrong with it.
-fn read(file: &ElfFile, from: FromSection) -> anyhow::Result<Reading> {
-    let reading = tables::read(file, from.lower())?;
+fn read(file: &ElfFile, from: SectionArg) -> anyhow::Result<SourceTable> {
+    let reading = tables::read(file, from.to_library())?;
     report_problems(file, &reading);
     Ok(reading)
 }
 
 /// Reports what is wrong with the entries of a file.
-fn report_problems(file: &ElfFile, reading: &Reading) {
+fn report_problems(file: &ElfFile, reading: &SourceTable) {
     if reading.table.fdes().is_empty() && file.has_arm_exception_index() {
         output::notice(&format_args!(
             "{}: the unwind table is empty; the file's ARM exception index (.ARM.exidx) is not read",
@@ -176,7 +178,7 @@ fn is_missing(error: &anyhow::Error) -> bool {
 }
 
 /// A file that nothing can be said of, in the place of its report.
-fn failed(file: &Path, error: &anyhow::Error) -> Value {
+fn error_object(file: &Path, error: &anyhow::Error) -> Value {
     json!({ "file": file.to_string_lossy(), "error": format!("{error:#}") })
 }
 

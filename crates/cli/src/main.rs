@@ -9,15 +9,15 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches as _;
 
-use args::{Arguments, Command};
-use output::Failure;
+use args::{Command, CommandLine};
+use output::ExitCodes;
 use unspool_files::guard;
 
 fn main() -> ExitCode {
     let mut words = env::args_os();
     if let Err(error) = guard::install() {
         output::error(&format_args!("no handler for SIGBUS: {error}"));
-        return ExitCode::from(Failure::COULD_NOT_RUN);
+        return ExitCode::from(ExitCodes::COULD_NOT_RUN);
     }
     let assembler = words.next().and_then(|own| commands::assembler::name(&own));
     let result = match assembler {
@@ -29,15 +29,15 @@ fn main() -> ExitCode {
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::error(&format_args!("{error:#}"));
-            ExitCode::from(Failure::COULD_NOT_RUN)
+            ExitCode::from(ExitCodes::COULD_NOT_RUN)
         }
     }
 }
 
 /// The command under its own name.
 fn as_unspool() -> anyhow::Result<ExitCode> {
-    let parsed = Arguments::grouped(false).try_get_matches();
-    match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
+    let parsed = CommandLine::grouped(false).try_get_matches();
+    match parsed.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
         Ok(arguments) => run(&arguments.command),
         Err(usage) if usage.use_stderr() => usage.exit(),
         Err(help) => Ok(output::help(&help).map(|()| ExitCode::SUCCESS)?),

@@ -10,13 +10,13 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
-pub(crate) use unspool_files::Plain;
-use unspool_files::{PlainJson, PlainLines};
+pub(crate) use unspool_files::EscapedText;
+use unspool_files::{EscapedLines, PlainJson};
 
 /// Exit statuses beside 0.
-pub(crate) struct Failure;
+pub(crate) struct ExitCodes;
 
-impl Failure {
+impl ExitCodes {
     /// Findings, bad entries in a readable file, or the work asked for failed.
     pub(crate) const FINDINGS: u8 = 1;
     /// Usage, or input that cannot be read.
@@ -26,13 +26,13 @@ impl Failure {
 /// Whoever reads our output stopped reading: `unspool … | head -1` is no error.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("standard output was closed")]
-pub(crate) struct Closed;
+pub(crate) struct OutputClosed;
 
 /// Whether an error is that nobody reads our output any more.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     let inner = |cause: &'_ (dyn Error + 'static)| {
         let inner = cause.downcast_ref::<io::Error>()?.get_ref()?;
-        inner.downcast_ref::<Closed>().copied()
+        inner.downcast_ref::<OutputClosed>().copied()
     };
     error.chain().any(|cause| inner(cause).is_some())
 }
@@ -42,17 +42,17 @@ pub(crate) struct Results(StdoutLock<'static>);
 
 impl Write for Results {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes).map_err(|error| told(&error))
+        self.0.write(bytes).map_err(|error| closed_error(&error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush().map_err(|error| told(&error))
+        self.0.flush().map_err(|error| closed_error(&error))
     }
 }
 
-fn told(error: &io::Error) -> io::Error {
+fn closed_error(error: &io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, Closed),
+        io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, OutputClosed),
         kind => io::Error::new(kind, format!("cannot write to standard output: {error}")),
     }
 }
@@ -69,13 +69,13 @@ pub(crate) fn results() -> BufWriter<Results> {
 }
 
 /// The same for text, which shows names of others.
-pub(crate) fn text() -> PlainLines<BufWriter<Results>> {
-    PlainLines(results())
+pub(crate) fn text() -> EscapedLines<BufWriter<Results>> {
+    EscapedLines(results())
 }
 
 /// A path as part of a text.
 pub(crate) fn path(path: &Path) -> String {
-    Plain(&path.to_string_lossy()).to_string()
+    EscapedText(&path.to_string_lossy()).to_string()
 }
 
 /// Writes all of a text to standard output.
@@ -88,22 +88,26 @@ pub(crate) fn print(text: &[u8]) -> io::Result<()> {
 /// Prints the help or the version, which the parser of the command line yields.
 pub(crate) fn help(help: &clap::Error) -> io::Result<()> {
     let printed = help.print().and_then(|()| io::stdout().flush());
-    printed.map_err(|error| told(&error))
+    printed.map_err(|error| closed_error(&error))
 }
 
 /// Reports an error. A closed standard error is nobody's problem.
 pub(crate) fn error(message: &dyn Display) {
     let message = message.to_string();
-    let _ = writeln!(anstream::stderr(), "unspool: error: {}", Plain(&message));
+    let _ = writeln!(
+        anstream::stderr(),
+        "unspool: error: {}",
+        EscapedText(&message)
+    );
 }
 
 /// Reports something worth knowing, once; the work goes on.
 pub(crate) fn notice(message: &dyn Display) {
-    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let message = message.to_string();
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut said = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
     if !said.contains(&message) {
-        let _ = writeln!(anstream::stderr(), "unspool: {}", Plain(&message));
+        let _ = writeln!(anstream::stderr(), "unspool: {}", EscapedText(&message));
         said.insert(message);
     }
 }
@@ -115,7 +119,7 @@ pub(crate) fn line(
     before: &str,
     name: &str,
 ) -> io::Result<()> {
-    let name = Plain(name).to_string();
+    let name = EscapedText(name).to_string();
     let room = columns.saturating_sub(before.chars().count());
     writeln!(out, "{before}{}", fit(&name, room))
 }
@@ -178,7 +182,7 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
 
 /// How a JSON document is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(crate) enum JsonLayout {
     /// For people.
     Pretty,
     /// For people, each element of a list on a line.
@@ -189,7 +193,7 @@ pub(crate) enum Layout {
 
 /// A JSON document with its schema's name.
 #[derive(Serialize)]
-struct Document<'a, T> {
+struct SchemaDocument<'a, T> {
     schema: String,
     version: u32,
     #[serde(flatten)]
@@ -198,29 +202,29 @@ struct Document<'a, T> {
 
 /// Writes an object as a JSON document of a schema to standard output.
 pub(crate) fn document(schema: &str, body: &impl Serialize) -> io::Result<()> {
-    write_document(&mut results(), Layout::Pretty, schema, body)
+    write_document(&mut results(), JsonLayout::Pretty, schema, body)
 }
 
 /// Writes an object as a JSON document of a schema.
 pub(crate) fn write_document(
     out: &mut dyn Write,
-    layout: Layout,
+    layout: JsonLayout,
     schema: &str,
     body: &impl Serialize,
 ) -> io::Result<()> {
-    let document = Document {
+    let document = SchemaDocument {
         schema: format!("unspool.{schema}"),
         version: 1,
         body,
     };
     let mut json = PlainJson(&mut *out);
     match layout {
-        Layout::Pretty => serde_json::to_writer_pretty(&mut json, &document)?,
-        Layout::Rows => {
-            let rows = Rows::default();
+        JsonLayout::Pretty => serde_json::to_writer_pretty(&mut json, &document)?,
+        JsonLayout::Rows => {
+            let rows = RowFormatter::default();
             document.serialize(&mut serde_json::Serializer::with_formatter(&mut json, rows))?;
         }
-        Layout::Line => serde_json::to_writer(&mut json, &document)?,
+        JsonLayout::Line => serde_json::to_writer(&mut json, &document)?,
     }
     writeln!(out)?;
     out.flush()
@@ -228,13 +232,13 @@ pub(crate) fn write_document(
 
 /// Gives lines of their own to a document's fields and to what these consist of, but to nothing within that.
 #[derive(Default)]
-struct Rows {
+struct RowFormatter {
     depth: usize,
     has_value: bool,
 }
 
-impl Rows {
-    const DEEPEST: usize = 2;
+impl RowFormatter {
+    const MAX_ROW_DEPTH: usize = 2;
 
     fn begin<W: ?Sized + Write>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
         self.depth += 1;
@@ -245,7 +249,7 @@ impl Rows {
     /// Begins an element or a field.
     fn next<W: ?Sized + Write>(&mut self, out: &mut W, is_first: bool) -> io::Result<()> {
         if !is_first {
-            let has_line = self.depth <= Rows::DEEPEST;
+            let has_line = self.depth <= RowFormatter::MAX_ROW_DEPTH;
             out.write_all(if has_line { b"," } else { b", " })?;
         }
         self.has_value = true;
@@ -254,14 +258,14 @@ impl Rows {
 
     /// Begins a line, unless all is on one.
     fn line<W: ?Sized + Write>(&self, out: &mut W) -> io::Result<()> {
-        match self.depth <= Rows::DEEPEST {
+        match self.depth <= RowFormatter::MAX_ROW_DEPTH {
             true => write!(out, "\n{:1$}", "", 2 * self.depth),
             false => Ok(()),
         }
     }
 
     fn end<W: ?Sized + Write>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
-        let has_lines = self.has_value && self.depth <= Rows::DEEPEST;
+        let has_lines = self.has_value && self.depth <= RowFormatter::MAX_ROW_DEPTH;
         self.depth -= 1;
         // This one, of what it is in.
         self.has_value = true;
@@ -272,7 +276,7 @@ impl Rows {
     }
 }
 
-impl Formatter for Rows {
+impl Formatter for RowFormatter {
     fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
         self.begin(out, b"[")
     }

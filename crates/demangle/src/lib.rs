@@ -26,7 +26,7 @@ pub const MAX_NAME_BYTES: usize = 64 * 1024;
 
 /// How much of the signature of a C++ function its readable name has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Signature {
+pub enum SignatureDetail {
     /// The parameters, and the return type of templates.
     #[default]
     Whole,
@@ -44,10 +44,10 @@ pub enum Signature {
 /// Allocates the tree and the result, and for other names nothing.
 #[must_use]
 pub fn demangle(name: &str) -> Cow<'_, str> {
-    Signature::Whole.demangle(name)
+    SignatureDetail::Whole.demangle(name)
 }
 
-impl Signature {
+impl SignatureDetail {
     /// The readable form of a symbol's name, as [`demangle`] describes it.
     #[must_use]
     pub fn demangle(self, name: &str) -> Cow<'_, str> {
@@ -68,7 +68,7 @@ impl Signature {
 /// What compilers append for their copies of functions is kept: `f() [clone .cold]`. Allocates the
 /// tree and the result.
 #[must_use]
-pub fn cxx(name: &str, signature: Signature) -> Option<String> {
+pub fn cxx(name: &str, signature: SignatureDetail) -> Option<String> {
     if name.len() > MAX_NAME_BYTES {
         return None;
     }

@@ -2,59 +2,59 @@
 
 /// Where a node is in [`Tree`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Id(pub(crate) usize);
+pub(crate) struct NameNodeId(pub(crate) usize);
 
 /// What template parameters stand for: an index in [`Tree::contexts`], or one of the constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Context(pub(crate) usize);
+pub(crate) struct TemplateContext(pub(crate) usize);
 
-impl Context {
+impl TemplateContext {
     /// They are those of a lambda.
-    pub(crate) const LAMBDA: Context = Context(usize::MAX);
+    pub(crate) const LAMBDA: TemplateContext = TemplateContext(usize::MAX);
     /// What follows says it: in the type of a conversion operator.
-    pub(crate) const LATER: Context = Context(usize::MAX - 1);
+    pub(crate) const FORWARD: TemplateContext = TemplateContext(usize::MAX - 1);
 }
 
 /// The nodes of a name. A substitution has more than one parent.
 #[derive(Debug, Default)]
 pub(crate) struct Tree<'a> {
-    nodes: Vec<Node<'a>>,
+    nodes: Vec<NameNode<'a>>,
     /// For each node: whether what it means depends on the context that it is in.
     dependent: Vec<bool>,
     /// The arguments of templates.
-    pub(crate) contexts: Vec<Vec<Id>>,
+    pub(crate) contexts: Vec<Vec<NameNodeId>>,
     /// Whether a substitution was met in a context that is not its own.
     has_foreign_parameter: bool,
     /// Kept for its memory.
-    parts: Vec<Id>,
+    parts: Vec<NameNodeId>,
 }
 
 impl<'a> Tree<'a> {
-    pub(crate) fn add(&mut self, node: Node<'a>) -> Id {
+    pub(crate) fn add(&mut self, node: NameNode<'a>) -> NameNodeId {
         self.parts.clear();
         node.parts(&mut self.parts);
         let mut parts = self.parts.iter();
         let is_dependent = match node {
-            Node::Parameter(..) => true,
+            NameNode::Parameter(..) => true,
             // Their parameters are their own.
-            Node::Function(_) | Node::Lambda(..) | Node::InContext(..) => false,
+            NameNode::Function(_) | NameNode::Lambda(..) | NameNode::InContext(..) => false,
             _ => parts.any(|part| self.is_dependent(*part)),
         };
         self.nodes.push(node);
         self.dependent.push(is_dependent);
-        Id(self.nodes.len() - 1)
+        NameNodeId(self.nodes.len() - 1)
     }
 
-    pub(crate) fn get(&self, id: Id) -> Option<&Node<'a>> {
+    pub(crate) fn get(&self, id: NameNodeId) -> Option<&NameNode<'a>> {
         self.nodes.get(id.0)
     }
 
-    pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut Node<'a>> {
+    pub(crate) fn get_mut(&mut self, id: NameNodeId) -> Option<&mut NameNode<'a>> {
         self.nodes.get_mut(id.0)
     }
 
     /// Adds a substitution that was met in a context that is not its own.
-    pub(crate) fn add_foreign(&mut self, node: Node<'a>) -> Id {
+    pub(crate) fn add_foreign(&mut self, node: NameNode<'a>) -> NameNodeId {
         self.has_foreign_parameter = true;
         self.add(node)
     }
@@ -63,7 +63,7 @@ impl<'a> Tree<'a> {
         self.has_foreign_parameter
     }
 
-    pub(crate) fn is_dependent(&self, id: Id) -> bool {
+    pub(crate) fn is_dependent(&self, id: NameNodeId) -> bool {
         self.dependent.get(id.0).copied().unwrap_or(false)
     }
 }
@@ -98,201 +98,203 @@ pub(crate) enum LiteralForm {
 }
 
 #[derive(Debug)]
-pub(crate) enum Node<'a> {
+pub(crate) enum NameNode<'a> {
     /// A name, or a text that stands for one.
     Name(&'a str),
     /// A template parameter, by its index.
-    Parameter(u64, Context),
+    Parameter(u64, TemplateContext),
     /// A substitution that stands for the same text in another context.
-    InContext(Id, Context),
+    InContext(NameNodeId, TemplateContext),
     /// `std::string` and the others (§5.1.10): short, whole, and the name of its constructors.
     Standard(&'static str),
-    Qualified(Id, Id),
+    Qualified(NameNodeId, NameNodeId),
     /// What is in a function: the function, and the entity.
-    Local(Id, Id),
+    Local(NameNodeId, NameNodeId),
     /// In a default argument, counted from the last.
-    DefaultArgument(u64, Id),
-    Tagged(Id, &'a str),
-    Template(Id, Vec<Id>),
+    DefaultArgument(u64, NameNodeId),
+    Tagged(NameNodeId, &'a str),
+    Template(NameNodeId, Vec<NameNodeId>),
     Constructor(&'a str),
     Destructor(&'a str),
     Operator(&'static str),
     LiteralOperator(&'a str),
     VendorOperator(&'a str),
-    Conversion(Id),
-    Lambda(Vec<LambdaParameter>, Vec<Id>, u64),
+    Conversion(NameNodeId),
+    Lambda(Vec<LambdaParameter>, Vec<NameNodeId>, u64),
     UnnamedType(u64),
-    StructuredBinding(Vec<Id>),
+    StructuredBinding(Vec<NameNodeId>),
     /// The module it is a part of, the separator, and its name.
-    Module(Option<Id>, &'static str, &'a str),
-    InModule(Id, Id),
+    Module(Option<NameNodeId>, &'static str, &'a str),
+    InModule(NameNodeId, NameNodeId),
     /// A name with the parameters of its function.
-    Function(Box<Function>),
+    Function(Box<FunctionNode>),
     /// A text before a name.
-    Special(&'static str, Id),
-    ConstructionVtable(Id, Id),
-    ReferenceTemporary(Id, u64),
-    Clone(Id, &'a str),
+    Special(&'static str, NameNodeId),
+    ConstructionVtable(NameNodeId, NameNodeId),
+    ReferenceTemporary(NameNodeId, u64),
+    Clone(NameNodeId, &'a str),
     // Types.
-    Pointer(Id),
-    Reference(Reference, Id),
-    Postfixed(Id, &'static str),
-    VendorQualified(Id, Id),
-    Cv(Id, Qualifiers),
+    Pointer(NameNodeId),
+    Reference(Reference, NameNodeId),
+    Postfixed(NameNodeId, &'static str),
+    VendorQualified(NameNodeId, NameNodeId),
+    Cv(NameNodeId, Qualifiers),
     FunctionType(Box<FunctionType>),
-    Array(Id, Option<Id>),
-    MemberPointer(Id, Id),
-    Vector(Id, Id),
+    Array(NameNodeId, Option<NameNodeId>),
+    MemberPointer(NameNodeId, NameNodeId),
+    Vector(NameNodeId, NameNodeId),
     Builtin(&'a str),
-    BitInt(bool, Id),
-    Decltype(Id),
-    PackExpansion(Id),
+    BitInt(bool, NameNodeId),
+    Decltype(NameNodeId),
+    PackExpansion(NameNodeId),
     /// `J…E` among template arguments.
-    ArgumentPack(Vec<Id>),
+    ArgumentPack(Vec<NameNodeId>),
     // Expressions (§5.1.6).
     Literal {
-        type_: Id,
+        type_: NameNodeId,
         form: LiteralForm,
         value: &'a str,
         is_negative: bool,
     },
     FunctionParameter(u64),
-    Prefix(&'static str, Id),
-    Suffix(Id, &'static str),
-    Binary(&'static str, Id, Id),
-    Conditional(Id, Id, Id),
-    Cast(Id, Id),
-    NamedCast(&'static str, Id, Id),
-    Call(Id, Id),
-    Subscript(Id, Id),
-    List(Vec<Id>),
-    Braced(Option<Id>, Vec<Id>),
+    Prefix(&'static str, NameNodeId),
+    Suffix(NameNodeId, &'static str),
+    Binary(&'static str, NameNodeId, NameNodeId),
+    Conditional(NameNodeId, NameNodeId, NameNodeId),
+    Cast(NameNodeId, NameNodeId),
+    NamedCast(&'static str, NameNodeId, NameNodeId),
+    Call(NameNodeId, NameNodeId),
+    Subscript(NameNodeId, NameNodeId),
+    List(Vec<NameNodeId>),
+    Braced(Option<NameNodeId>, Vec<NameNodeId>),
     New {
-        placement: Vec<Id>,
-        type_: Id,
-        initializer: Option<Id>,
+        placement: Vec<NameNodeId>,
+        type_: NameNodeId,
+        initializer: Option<NameNodeId>,
     },
-    SizeofPack(Id),
+    SizeofPack(NameNodeId),
     /// With the arguments that were captured.
-    SizeofArguments(Vec<Id>),
-    Designated(Id, Id),
-    DesignatedIndex(Id, Id),
-    DesignatedRange(Id, Id, Id),
+    SizeofArguments(Vec<NameNodeId>),
+    Designated(NameNodeId, NameNodeId),
+    DesignatedIndex(NameNodeId, NameNodeId),
+    DesignatedRange(NameNodeId, NameNodeId, NameNodeId),
     Fold {
         operator: &'static str,
-        first: Id,
-        second: Option<Id>,
+        first: NameNodeId,
+        second: Option<NameNodeId>,
         is_left: bool,
     },
-    Global(Id),
+    Global(NameNodeId),
 }
 
 /// A template parameter that a lambda declares.
 #[derive(Debug)]
 pub(crate) enum LambdaParameter {
     Type,
-    Value(Id),
+    Value(NameNodeId),
     Template(Vec<LambdaParameter>),
     Pack(Box<LambdaParameter>),
 }
 
 #[derive(Debug)]
-pub(crate) struct Function {
-    pub(crate) name: Id,
+pub(crate) struct FunctionNode {
+    pub(crate) name: NameNodeId,
     /// The return type, where the mangled name has it.
-    pub(crate) returns: Option<Id>,
-    pub(crate) parameters: Vec<Id>,
+    pub(crate) returns: Option<NameNodeId>,
+    pub(crate) parameters: Vec<NameNodeId>,
     pub(crate) qualifiers: Qualifiers,
 }
 
 #[derive(Debug)]
 pub(crate) struct FunctionType {
-    pub(crate) returns: Id,
-    pub(crate) parameters: Vec<Id>,
+    pub(crate) returns: NameNodeId,
+    pub(crate) parameters: Vec<NameNodeId>,
     pub(crate) reference: Option<Reference>,
-    pub(crate) exceptions: Option<Exceptions>,
+    pub(crate) exceptions: Option<ExceptionSpec>,
     pub(crate) is_transaction_safe: bool,
 }
 
 /// What a function type says of exceptions.
 #[derive(Debug)]
-pub(crate) enum Exceptions {
-    Noexcept(Option<Id>),
-    Throw(Vec<Id>),
+pub(crate) enum ExceptionSpec {
+    Noexcept(Option<NameNodeId>),
+    Throw(Vec<NameNodeId>),
 }
 
-impl Node<'_> {
+impl NameNode<'_> {
     /// The nodes below one, in their order.
-    pub(crate) fn parts(&self, parts: &mut Vec<Id>) {
+    pub(crate) fn parts(&self, parts: &mut Vec<NameNodeId>) {
         match self {
-            Node::Qualified(a, b)
-            | Node::Local(a, b)
-            | Node::MemberPointer(a, b)
-            | Node::Vector(a, b)
-            | Node::VendorQualified(a, b)
-            | Node::Binary(_, a, b)
-            | Node::Cast(a, b)
-            | Node::NamedCast(_, a, b)
-            | Node::Call(a, b)
-            | Node::Designated(a, b)
-            | Node::DesignatedIndex(a, b)
-            | Node::ConstructionVtable(a, b)
-            | Node::InModule(a, b)
-            | Node::Subscript(a, b) => parts.extend([a, b]),
-            Node::Conditional(a, b, c) | Node::DesignatedRange(a, b, c) => parts.extend([a, b, c]),
-            Node::Pointer(a)
-            | Node::Reference(_, a)
-            | Node::Postfixed(a, _)
-            | Node::Cv(a, _)
-            | Node::Decltype(a)
-            | Node::Prefix(_, a)
-            | Node::Suffix(a, _)
-            | Node::Tagged(a, _)
-            | Node::Conversion(a)
-            | Node::PackExpansion(a)
-            | Node::SizeofPack(a)
-            | Node::BitInt(_, a)
-            | Node::DefaultArgument(_, a)
-            | Node::Special(_, a)
-            | Node::ReferenceTemporary(a, _)
-            | Node::Clone(a, _)
-            | Node::InContext(a, _)
-            | Node::Global(a) => parts.push(*a),
-            Node::Template(name, arguments) => {
+            NameNode::Qualified(a, b)
+            | NameNode::Local(a, b)
+            | NameNode::MemberPointer(a, b)
+            | NameNode::Vector(a, b)
+            | NameNode::VendorQualified(a, b)
+            | NameNode::Binary(_, a, b)
+            | NameNode::Cast(a, b)
+            | NameNode::NamedCast(_, a, b)
+            | NameNode::Call(a, b)
+            | NameNode::Designated(a, b)
+            | NameNode::DesignatedIndex(a, b)
+            | NameNode::ConstructionVtable(a, b)
+            | NameNode::InModule(a, b)
+            | NameNode::Subscript(a, b) => parts.extend([a, b]),
+            NameNode::Conditional(a, b, c) | NameNode::DesignatedRange(a, b, c) => {
+                parts.extend([a, b, c]);
+            }
+            NameNode::Pointer(a)
+            | NameNode::Reference(_, a)
+            | NameNode::Postfixed(a, _)
+            | NameNode::Cv(a, _)
+            | NameNode::Decltype(a)
+            | NameNode::Prefix(_, a)
+            | NameNode::Suffix(a, _)
+            | NameNode::Tagged(a, _)
+            | NameNode::Conversion(a)
+            | NameNode::PackExpansion(a)
+            | NameNode::SizeofPack(a)
+            | NameNode::BitInt(_, a)
+            | NameNode::DefaultArgument(_, a)
+            | NameNode::Special(_, a)
+            | NameNode::ReferenceTemporary(a, _)
+            | NameNode::Clone(a, _)
+            | NameNode::InContext(a, _)
+            | NameNode::Global(a) => parts.push(*a),
+            NameNode::Template(name, arguments) => {
                 parts.push(*name);
                 parts.extend(arguments);
             }
-            Node::Array(element, bound) => {
+            NameNode::Array(element, bound) => {
                 parts.push(*element);
                 parts.extend(bound);
             }
-            Node::FunctionType(function) => {
+            NameNode::FunctionType(function) => {
                 parts.push(function.returns);
                 parts.extend(&function.parameters);
                 match &function.exceptions {
-                    Some(Exceptions::Noexcept(condition)) => parts.extend(condition),
-                    Some(Exceptions::Throw(types)) => parts.extend(types),
+                    Some(ExceptionSpec::Noexcept(condition)) => parts.extend(condition),
+                    Some(ExceptionSpec::Throw(types)) => parts.extend(types),
                     None => {}
                 }
             }
-            Node::Function(function) => {
+            NameNode::Function(function) => {
                 parts.push(function.name);
                 parts.extend(&function.parameters);
             }
-            Node::List(list)
-            | Node::Lambda(_, list, _)
-            | Node::ArgumentPack(list)
-            | Node::SizeofArguments(list)
-            | Node::StructuredBinding(list) => parts.extend(list),
-            Node::Fold { first, second, .. } => {
+            NameNode::List(list)
+            | NameNode::Lambda(_, list, _)
+            | NameNode::ArgumentPack(list)
+            | NameNode::SizeofArguments(list)
+            | NameNode::StructuredBinding(list) => parts.extend(list),
+            NameNode::Fold { first, second, .. } => {
                 parts.push(*first);
                 parts.extend(second);
             }
-            Node::Braced(type_, list) => {
+            NameNode::Braced(type_, list) => {
                 parts.extend(type_);
                 parts.extend(list);
             }
-            Node::New {
+            NameNode::New {
                 placement,
                 type_,
                 initializer,
@@ -301,19 +303,19 @@ impl Node<'_> {
                 parts.push(*type_);
                 parts.extend(initializer);
             }
-            Node::Literal { type_, .. } => parts.push(*type_),
-            Node::Module(of, ..) => parts.extend(of),
-            Node::Name(_)
-            | Node::Parameter(..)
-            | Node::Standard(_)
-            | Node::Constructor(_)
-            | Node::Destructor(_)
-            | Node::Operator(_)
-            | Node::LiteralOperator(_)
-            | Node::VendorOperator(_)
-            | Node::UnnamedType(_)
-            | Node::Builtin(_)
-            | Node::FunctionParameter(_) => {}
+            NameNode::Literal { type_, .. } => parts.push(*type_),
+            NameNode::Module(of, ..) => parts.extend(of),
+            NameNode::Name(_)
+            | NameNode::Parameter(..)
+            | NameNode::Standard(_)
+            | NameNode::Constructor(_)
+            | NameNode::Destructor(_)
+            | NameNode::Operator(_)
+            | NameNode::LiteralOperator(_)
+            | NameNode::VendorOperator(_)
+            | NameNode::UnnamedType(_)
+            | NameNode::Builtin(_)
+            | NameNode::FunctionParameter(_) => {}
         }
     }
 }

@@ -17,10 +17,10 @@ pub(crate) enum Operands {
 }
 
 /// An operator: its code, how it is written, and its operands.
-pub(crate) type Operator = (&'static str, &'static str, Operands);
+pub(crate) type OperatorEntry = (&'static str, &'static str, Operands);
 
 /// The operator of a code.
-pub(crate) fn operator(code: &str) -> Option<&'static Operator> {
+pub(crate) fn operator(code: &str) -> Option<&'static OperatorEntry> {
     let at = OPERATORS.binary_search_by(|entry| entry.0.cmp(code));
     OPERATORS.get(at.ok()?)
 }
@@ -28,7 +28,7 @@ pub(crate) fn operator(code: &str) -> Option<&'static Operator> {
 use Operands::{Binary, NamedCast, OfType, Prefix, Special, Step};
 
 /// By code.
-static OPERATORS: [Operator; 66] = [
+static OPERATORS: [OperatorEntry; 66] = [
     ("aN", "&=", Binary),
     ("aS", "=", Binary),
     ("aa", "&&", Binary),

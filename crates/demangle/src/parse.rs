@@ -4,18 +4,18 @@ mod expression;
 mod name;
 mod types;
 
-use crate::node::{Context, Function, Id, Node, Qualifiers, Tree};
+use crate::node::{FunctionNode, NameNode, NameNodeId, Qualifiers, TemplateContext, Tree};
 
 /// How deeply a name may nest.
-const MAX_DEPTH: usize = 160;
+const MAX_PARSE_DEPTH: usize = 160;
 /// How often a part of a name may be begun. Parts are read more than once where the grammar is
 /// ambiguous.
-const MAX_PARTS: usize = 512 * 1024;
+const MAX_PARSE_STEPS: usize = 512 * 1024;
 
 /// A name, and what its place in the grammar needs to know of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ParsedName {
-    pub(crate) id: Id,
+    pub(crate) id: NameNodeId,
     /// Of a member function.
     pub(crate) qualifiers: Qualifiers,
     /// Whether the mangled name of such a function has its return type.
@@ -24,7 +24,7 @@ pub(crate) struct ParsedName {
 
 impl ParsedName {
     /// Without qualifiers and return type.
-    fn plain(id: Id) -> ParsedName {
+    fn plain(id: NameNodeId) -> ParsedName {
         ParsedName {
             id,
             qualifiers: Qualifiers::default(),
@@ -38,19 +38,19 @@ pub(crate) struct Parser<'a> {
     at: usize,
     tree: Tree<'a>,
     /// The candidates, and where each was met.
-    substitutions: Vec<(Id, Option<Context>)>,
+    substitutions: Vec<(NameNodeId, Option<TemplateContext>)>,
     /// Parameters of conversion operators, whose arguments come later.
-    forward: Vec<Id>,
-    state: State<'a>,
+    forward_references: Vec<NameNodeId>,
+    state: ParseState<'a>,
     depth: usize,
     parts: usize,
 }
 
 /// What the meaning of the next part depends on.
 #[derive(Debug, Clone, Copy, Default)]
-struct State<'a> {
+struct ParseState<'a> {
     /// What `T_`, `T0_` and so on stand for.
-    context: Option<Context>,
+    context: Option<TemplateContext>,
     /// Whether template arguments may be those of the conversion operator whose type is read.
     is_conversion: bool,
     /// What constructors and destructors are named after.
@@ -58,11 +58,11 @@ struct State<'a> {
 }
 
 /// A place to go back to.
-struct Mark<'a> {
+struct Checkpoint<'a> {
     at: usize,
     substitutions: usize,
-    forward: usize,
-    state: State<'a>,
+    forward_references: usize,
+    state: ParseState<'a>,
 }
 
 impl<'a> Parser<'a> {
@@ -73,18 +73,18 @@ impl<'a> Parser<'a> {
             at: 0,
             tree: Tree::default(),
             substitutions: Vec::new(),
-            forward: Vec::new(),
-            state: State::default(),
+            forward_references: Vec::new(),
+            state: ParseState::default(),
             depth: 0,
             parts: 0,
         }
     }
 
     /// The tree of the whole name, and its root.
-    pub(crate) fn symbol(mut self) -> Option<(Tree<'a>, Id)> {
+    pub(crate) fn symbol(mut self) -> Option<(Tree<'a>, NameNodeId)> {
         let mut root = self.encoding()?;
         while let Some(suffix) = self.clone_suffix() {
-            root = self.add(Node::Clone(root, suffix));
+            root = self.add(NameNode::Clone(root, suffix));
         }
         (self.at == self.text.len()).then_some((self.tree, root))
     }
@@ -114,27 +114,27 @@ impl<'a> Parser<'a> {
     }
 
     /// `<encoding>` (§5.1.2).
-    fn encoding(&mut self) -> Option<Id> {
+    fn encoding(&mut self) -> Option<NameNodeId> {
         self.nested(|parser| {
             let context = parser.state.context.take();
-            let forward = std::mem::take(&mut parser.forward);
+            let forward = std::mem::take(&mut parser.forward_references);
             let encoding = match parser.peek() {
                 Some(b'G' | b'T') => parser.special_name(),
                 _ => parser.function_or_data(),
             };
             parser.state.context = context;
-            parser.forward = forward;
+            parser.forward_references = forward;
             encoding
         })
     }
 
-    fn function_or_data(&mut self) -> Option<Id> {
+    fn function_or_data(&mut self) -> Option<NameNodeId> {
         let name = self.name()?;
-        self.settle_forward()?;
+        self.resolve_forward_references()?;
         if matches!(self.peek(), None | Some(b'E' | b'.')) {
             return Some(match name.qualifiers == Qualifiers::default() {
                 true => name.id,
-                false => self.add(Node::Cv(name.id, name.qualifiers)),
+                false => self.add(NameNode::Cv(name.id, name.qualifiers)),
             });
         }
         let returns = match name.has_return_type {
@@ -142,7 +142,7 @@ impl<'a> Parser<'a> {
             false => None,
         };
         let parameters = self.parameters()?;
-        Some(self.add(Node::Function(Box::new(Function {
+        Some(self.add(NameNode::Function(Box::new(FunctionNode {
             name: name.id,
             returns,
             parameters,
@@ -151,9 +151,9 @@ impl<'a> Parser<'a> {
     }
 
     /// Gives parameters that were met before their arguments their context.
-    fn settle_forward(&mut self) -> Option<()> {
-        for id in std::mem::take(&mut self.forward) {
-            let Some(Node::Parameter(index, _)) = self.tree.get(id) else {
+    fn resolve_forward_references(&mut self) -> Option<()> {
+        for id in std::mem::take(&mut self.forward_references) {
+            let Some(NameNode::Parameter(index, _)) = self.tree.get(id) else {
                 return None;
             };
             let parameter = self.parameter(*index)?;
@@ -163,18 +163,18 @@ impl<'a> Parser<'a> {
     }
 
     /// A template parameter in the context that it is in.
-    fn parameter(&self, index: u64) -> Option<Node<'a>> {
+    fn parameter(&self, index: u64) -> Option<NameNode<'a>> {
         let context = self.state.context?;
         let at = usize::try_from(index).ok()?;
-        let is_known = |context: Context| self.tree.contexts.get(context.0)?.get(at);
-        if context != Context::LAMBDA && context != Context::LATER {
+        let is_known = |context: TemplateContext| self.tree.contexts.get(context.0)?.get(at);
+        if context != TemplateContext::LAMBDA && context != TemplateContext::FORWARD {
             is_known(context)?;
         }
-        Some(Node::Parameter(index, context))
+        Some(NameNode::Parameter(index, context))
     }
 
     /// The types of parameters, up to an `E` or the end.
-    fn parameters(&mut self) -> Option<Vec<Id>> {
+    fn parameters(&mut self) -> Option<Vec<NameNodeId>> {
         let mut parameters = Vec::new();
         while !matches!(self.peek(), None | Some(b'E' | b'.'))
             && !matches!(self.rest().as_bytes(), [b'R' | b'O', b'E', ..])
@@ -185,7 +185,7 @@ impl<'a> Parser<'a> {
             return None;
         }
         if let [only] = parameters.as_slice()
-            && matches!(self.tree.get(*only), Some(Node::Builtin("void")))
+            && matches!(self.tree.get(*only), Some(NameNode::Builtin("void")))
         {
             parameters.clear();
         }
@@ -193,7 +193,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `<special-name>` (§5.1.4).
-    fn special_name(&mut self) -> Option<Id> {
+    fn special_name(&mut self) -> Option<NameNodeId> {
         const OF_TYPES: [(&str, &str); 5] = [
             ("TV", "vtable for "),
             ("TT", "VTT for "),
@@ -214,19 +214,19 @@ impl<'a> Parser<'a> {
         for (code, text) in OF_TYPES {
             if self.take(code) {
                 let type_ = self.type_()?;
-                return Some(self.add(Node::Special(text, type_)));
+                return Some(self.add(NameNode::Special(text, type_)));
             }
         }
         for (code, text) in OF_NAMES {
             if self.take(code) {
                 let name = self.name()?.id;
-                return Some(self.add(Node::Special(text, name)));
+                return Some(self.add(NameNode::Special(text, name)));
             }
         }
         for (code, text) in OF_ENCODINGS {
             if self.take(code) {
                 let encoding = self.encoding()?;
-                return Some(self.add(Node::Special(text, encoding)));
+                return Some(self.add(NameNode::Special(text, encoding)));
             }
         }
         if self.take("TC") {
@@ -234,11 +234,14 @@ impl<'a> Parser<'a> {
             self.number()?;
             self.expect("_")?;
             let base = self.type_()?;
-            return Some(self.add(Node::ConstructionVtable(base, derived)));
+            return Some(self.add(NameNode::ConstructionVtable(base, derived)));
         }
         if self.take("TA") {
             let argument = self.template_argument()?;
-            return Some(self.add(Node::Special("template parameter object for ", argument)));
+            return Some(self.add(NameNode::Special(
+                "template parameter object for ",
+                argument,
+            )));
         }
         if self.take("GR") {
             let name = self.name()?.id;
@@ -246,15 +249,15 @@ impl<'a> Parser<'a> {
                 None => 0,
                 Some(_) => self.sequence()?,
             };
-            return Some(self.add(Node::ReferenceTemporary(name, number)));
+            return Some(self.add(NameNode::ReferenceTemporary(name, number)));
         }
         if self.take("GI") {
             let module = self.module_name()?;
-            return Some(self.add(Node::Special("initializer for module ", module)));
+            return Some(self.add(NameNode::Special("initializer for module ", module)));
         }
         let text = self.thunk()?;
         let target = self.encoding()?;
-        Some(self.add(Node::Special(text, target)))
+        Some(self.add(NameNode::Special(text, target)))
     }
 
     /// How a thunk adjusts its pointers, which is not shown.
@@ -355,12 +358,12 @@ impl<'a> Parser<'a> {
 
     // The tree.
 
-    fn add(&mut self, node: Node<'a>) -> Id {
+    fn add(&mut self, node: NameNode<'a>) -> NameNodeId {
         self.tree.add(node)
     }
 
     /// Makes a node a candidate for substitutions.
-    fn remember(&mut self, id: Id) -> Id {
+    fn add_substitution(&mut self, id: NameNodeId) -> NameNodeId {
         self.substitutions.push((id, self.state.context));
         id
     }
@@ -368,7 +371,7 @@ impl<'a> Parser<'a> {
     /// Reads a part that can be within another of its kind.
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.parts += 1;
-        if self.depth >= MAX_DEPTH || self.parts > MAX_PARTS {
+        if self.depth >= MAX_PARSE_DEPTH || self.parts > MAX_PARSE_STEPS {
             return None;
         }
         self.depth += 1;
@@ -379,32 +382,35 @@ impl<'a> Parser<'a> {
 
     /// Reads a part; if it is not there, nothing was read.
     fn attempt<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
-        let mark = self.mark();
+        let mark = self.checkpoint();
         let part = read(self);
         if part.is_none() {
-            self.go_back(&mark);
+            self.rewind(&mark);
         }
         part
     }
 
-    fn mark(&self) -> Mark<'a> {
-        Mark {
+    fn checkpoint(&self) -> Checkpoint<'a> {
+        Checkpoint {
             at: self.at,
             substitutions: self.substitutions.len(),
-            forward: self.forward.len(),
+            forward_references: self.forward_references.len(),
             state: self.state,
         }
     }
 
-    fn go_back(&mut self, mark: &Mark<'a>) {
+    fn rewind(&mut self, mark: &Checkpoint<'a>) {
         self.at = mark.at;
         self.substitutions.truncate(mark.substitutions);
-        self.forward.truncate(mark.forward);
+        self.forward_references.truncate(mark.forward_references);
         self.state = mark.state;
     }
 
     /// Reads a list up to its `E`.
-    fn until_end(&mut self, read: impl Fn(&mut Self) -> Option<Id>) -> Option<Vec<Id>> {
+    fn until_end(
+        &mut self,
+        read: impl Fn(&mut Self) -> Option<NameNodeId>,
+    ) -> Option<Vec<NameNodeId>> {
         let mut list = Vec::new();
         while !self.take("E") {
             list.push(read(self)?);

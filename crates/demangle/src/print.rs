@@ -8,24 +8,24 @@ mod expression;
 use std::cell::Cell;
 
 use crate::node::{
-    Context, Exceptions, Function, FunctionType, Id, LambdaParameter, Node, Qualifiers, Reference,
-    Tree,
+    ExceptionSpec, FunctionNode, FunctionType, LambdaParameter, NameNode, NameNodeId, Qualifiers,
+    Reference, TemplateContext, Tree,
 };
-use crate::{MAX_NAME_BYTES, Signature};
+use crate::{MAX_NAME_BYTES, SignatureDetail};
 
 /// How deeply nodes are followed. Substitutions nest deeper than the name does.
-const MAX_DEPTH: usize = 512;
+const MAX_PRINT_DEPTH: usize = 512;
 /// How many nodes are looked at: those without text count, too.
-const MAX_STEPS: usize = 512 * 1024;
+const MAX_PRINT_STEPS: usize = 512 * 1024;
 
 /// Writes one name. What writes yields `None` where a bound is exceeded.
 pub(crate) struct Printer<'t> {
     tree: &'t Tree<'t>,
-    signature: Signature,
+    signature: SignatureDetail,
     text: String,
     /// Behind the last byte, whether or not that byte was taken back.
     last: u8,
-    scope: Scope,
+    scope: ParameterScope,
     /// What the lambda declares whose parameters are written.
     declared: &'t [LambdaParameter],
     depth: usize,
@@ -34,75 +34,83 @@ pub(crate) struct Printer<'t> {
 
 /// What decides what a template parameter stands for.
 #[derive(Debug, Clone, Copy, Default)]
-struct Scope {
+struct ParameterScope {
     /// That of the substitution that is written; without one, the parameter's own.
-    context: Option<Context>,
+    context: Option<TemplateContext>,
     /// Which argument of a pack is written; all of them without one.
     pack_index: Option<usize>,
 }
 
 impl<'t> Printer<'t> {
-    pub(crate) fn new(tree: &'t Tree<'t>, signature: Signature) -> Printer<'t> {
+    pub(crate) fn new(tree: &'t Tree<'t>, signature: SignatureDetail) -> Printer<'t> {
         Printer {
             tree,
             signature,
             text: String::new(),
             last: 0,
-            scope: Scope::default(),
+            scope: ParameterScope::default(),
             declared: &[],
             depth: 0,
             steps: Cell::new(0),
         }
     }
 
-    pub(crate) fn print(mut self, root: Id) -> Option<String> {
+    pub(crate) fn print(mut self, root: NameNodeId) -> Option<String> {
         self.symbol(root)?;
         Some(self.text)
     }
 
     /// Writes a whole symbol, whose function may go without its signature.
-    fn symbol(&mut self, root: Id) -> Option<()> {
+    fn symbol(&mut self, root: NameNodeId) -> Option<()> {
         match (self.node(root)?, self.signature) {
-            (Node::Function(function), Signature::NameOnly) => self.all(function.name),
-            (Node::Cv(name, _), Signature::NameOnly) => self.all(*name),
-            (Node::Function(function), Signature::WithoutReturnType) => {
+            (NameNode::Function(function), SignatureDetail::NameOnly) => {
+                self.print_node(function.name)
+            }
+            (NameNode::Cv(name, _), SignatureDetail::NameOnly) => self.print_node(*name),
+            (NameNode::Function(function), SignatureDetail::WithoutReturnType) => {
                 self.declared_function(function)
             }
-            (Node::Clone(symbol, suffix), _) => {
+            (NameNode::Clone(symbol, suffix), _) => {
                 self.nested(|printer| printer.symbol(*symbol))?;
                 self.put(" [clone ")?;
                 self.put(suffix)?;
                 self.put("]")
             }
-            _ => self.all(root),
+            _ => self.print_node(root),
         }
     }
 
-    fn node(&self, id: Id) -> Option<&'t Node<'t>> {
+    fn node(&self, id: NameNodeId) -> Option<&'t NameNode<'t>> {
         self.tree.get(id)
     }
 
     /// The node that stands for another one, and its scope.
-    fn resolve(&self, mut id: Id, mut scope: Scope) -> Option<(Id, Scope)> {
+    fn resolve(
+        &self,
+        mut id: NameNodeId,
+        mut scope: ParameterScope,
+    ) -> Option<(NameNodeId, ParameterScope)> {
         loop {
             self.step()?;
             (id, scope) = match self.node(id)? {
-                Node::InContext(id, context) => (
+                NameNode::InContext(id, context) => (
                     *id,
-                    Scope {
+                    ParameterScope {
                         context: Some(*context),
                         ..scope
                     },
                 ),
-                Node::Parameter(index, context) => {
+                NameNode::Parameter(index, context) => {
                     let context = scope.context.unwrap_or(*context);
                     let Some(arguments) = self.tree.contexts.get(context.0) else {
                         return Some((id, scope)); // of a lambda
                     };
                     let argument = *arguments.get(usize::try_from(*index).ok()?)?;
                     match (self.node(argument)?, scope.pack_index) {
-                        (Node::ArgumentPack(pack), Some(at)) => (*pack.get(at)?, Scope::default()),
-                        _ => (argument, Scope::default()),
+                        (NameNode::ArgumentPack(pack), Some(at)) => {
+                            (*pack.get(at)?, ParameterScope::default())
+                        }
+                        _ => (argument, ParameterScope::default()),
                     }
                 }
                 _ => return Some((id, scope)),
@@ -113,10 +121,14 @@ impl<'t> Printer<'t> {
     /// Counts a node that is looked at.
     fn step(&self) -> Option<()> {
         self.steps.set(self.steps.get() + 1);
-        (self.steps.get() <= MAX_STEPS).then_some(())
+        (self.steps.get() <= MAX_PRINT_STEPS).then_some(())
     }
 
-    fn within(&mut self, scope: Scope, write: impl FnOnce(&mut Self) -> Option<()>) -> Option<()> {
+    fn within(
+        &mut self,
+        scope: ParameterScope,
+        write: impl FnOnce(&mut Self) -> Option<()>,
+    ) -> Option<()> {
         let outer = std::mem::replace(&mut self.scope, scope);
         let written = write(self);
         self.scope = outer;
@@ -137,14 +149,14 @@ impl<'t> Printer<'t> {
     }
 
     /// Writes all of a node.
-    fn all(&mut self, id: Id) -> Option<()> {
+    fn print_node(&mut self, id: NameNodeId) -> Option<()> {
         self.left(id)?;
         self.right(id)
     }
 
     fn nested(&mut self, write: impl FnOnce(&mut Self) -> Option<()>) -> Option<()> {
         self.step()?;
-        if self.depth >= MAX_DEPTH {
+        if self.depth >= MAX_PRINT_DEPTH {
             return None;
         }
         self.depth += 1;
@@ -155,14 +167,14 @@ impl<'t> Printer<'t> {
 
     /// Writes a list. Elements without text, such as empty packs, have no comma at its end; they
     /// have one elsewhere, as binutils writes it.
-    fn list(&mut self, list: &[Id]) -> Option<()> {
+    fn list(&mut self, list: &[NameNodeId]) -> Option<()> {
         let mut end = self.text.len();
         for (number, id) in list.iter().enumerate() {
             if number > 0 {
                 self.put(", ")?;
             }
             let from = self.text.len();
-            self.all(*id)?;
+            self.print_node(*id)?;
             if self.text.len() > from {
                 end = self.text.len();
             }
@@ -172,10 +184,10 @@ impl<'t> Printer<'t> {
     }
 
     /// Writes what comes before a declared name; all, where nothing comes behind it.
-    fn left(&mut self, id: Id) -> Option<()> {
+    fn left(&mut self, id: NameNodeId) -> Option<()> {
         self.nested(|printer| match printer.node(id)? {
-            Node::Pointer(to) => printer.left_of_declarator(*to, "*"),
-            Node::Reference(..) => {
+            NameNode::Pointer(to) => printer.left_of_declarator(*to, "*"),
+            NameNode::Reference(..) => {
                 let (kind, to, scope) = printer.collapsed(id)?;
                 let text = match kind {
                     Reference::LValue => "&",
@@ -183,38 +195,38 @@ impl<'t> Printer<'t> {
                 };
                 printer.within(scope, |printer| printer.left_of_declarator(to, text))
             }
-            Node::MemberPointer(class, member) => {
+            NameNode::MemberPointer(class, member) => {
                 printer.left(*member)?;
                 match printer.opens(*member) {
                     true => printer.open()?,
                     false => printer.put(" ")?,
                 }
-                printer.all(*class)?;
+                printer.print_node(*class)?;
                 printer.put("::*")
             }
-            Node::Postfixed(type_, text) => {
+            NameNode::Postfixed(type_, text) => {
                 printer.left(*type_)?;
                 printer.put(text)
             }
-            Node::Vector(element, size) => {
+            NameNode::Vector(element, size) => {
                 printer.left(*element)?;
                 printer.put(" __vector(")?;
-                printer.all(*size)?;
+                printer.print_node(*size)?;
                 printer.put(")")
             }
-            Node::VendorQualified(type_, name) => {
+            NameNode::VendorQualified(type_, name) => {
                 printer.left(*type_)?;
                 printer.put(" ")?;
-                printer.all(*name)
+                printer.print_node(*name)
             }
-            Node::Cv(type_, qualifiers) => {
+            NameNode::Cv(type_, qualifiers) => {
                 printer.left(*type_)?;
                 match printer.is_function(*type_) {
                     true => Some(()),
                     false => printer.qualifiers(printer.new_qualifiers(*type_, *qualifiers)?),
                 }
             }
-            Node::FunctionType(function) => {
+            NameNode::FunctionType(function) => {
                 printer.left(function.returns)?;
                 printer.put(if printer.declares(function.returns) {
                     ""
@@ -222,17 +234,17 @@ impl<'t> Printer<'t> {
                     " "
                 })
             }
-            Node::Array(element, _) => printer.left(*element),
-            Node::Parameter(..) | Node::InContext(..) => {
+            NameNode::Array(element, _) => printer.left(*element),
+            NameNode::Parameter(..) | NameNode::InContext(..) => {
                 let (to, scope) = printer.resolve(id, printer.scope)?;
                 match printer.node(to)? {
-                    Node::Parameter(index, _) => printer.of_lambda(*index),
+                    NameNode::Parameter(index, _) => printer.lambda_parameter(*index),
                     _ => printer.within(scope, |printer| printer.left(to)),
                 }
             }
-            Node::Function(function) => {
-                printer.within(Scope::default(), |printer| printer.function(function))
-            }
+            NameNode::Function(function) => printer.within(ParameterScope::default(), |printer| {
+                printer.function(function)
+            }),
             node => printer
                 .name(node)
                 .unwrap_or_else(|| printer.expression(node)),
@@ -240,42 +252,44 @@ impl<'t> Printer<'t> {
     }
 
     /// Writes what comes behind a declared name.
-    fn right(&mut self, id: Id) -> Option<()> {
+    fn right(&mut self, id: NameNodeId) -> Option<()> {
         self.nested(|printer| match printer.node(id)? {
-            Node::Pointer(to) | Node::MemberPointer(_, to) => printer.right_of_declarator(*to),
-            Node::Reference(..) => {
+            NameNode::Pointer(to) | NameNode::MemberPointer(_, to) => {
+                printer.right_of_declarator(*to)
+            }
+            NameNode::Reference(..) => {
                 let (_, to, scope) = printer.collapsed(id)?;
                 printer.within(scope, |printer| printer.right_of_declarator(to))
             }
-            Node::Cv(type_, qualifiers) if printer.is_function(*type_) => {
+            NameNode::Cv(type_, qualifiers) if printer.is_function(*type_) => {
                 let (function, scope) = printer.resolve(*type_, printer.scope)?;
                 match printer.node(function)? {
-                    Node::FunctionType(function) => {
+                    NameNode::FunctionType(function) => {
                         printer.within(scope, |printer| printer.signature(function, *qualifiers))
                     }
                     _ => printer.right(*type_),
                 }
             }
-            Node::Postfixed(type_, _)
-            | Node::Vector(type_, _)
-            | Node::VendorQualified(type_, _)
-            | Node::Cv(type_, _) => printer.right(*type_),
-            Node::FunctionType(function) => printer.signature(function, Qualifiers::default()),
-            Node::Array(element, bound) => {
+            NameNode::Postfixed(type_, _)
+            | NameNode::Vector(type_, _)
+            | NameNode::VendorQualified(type_, _)
+            | NameNode::Cv(type_, _) => printer.right(*type_),
+            NameNode::FunctionType(function) => printer.signature(function, Qualifiers::default()),
+            NameNode::Array(element, bound) => {
                 if printer.last != b']' {
                     printer.put(" ")?;
                 }
                 printer.put("[")?;
                 if let Some(bound) = bound {
-                    printer.all(*bound)?;
+                    printer.print_node(*bound)?;
                 }
                 printer.put("]")?;
                 printer.right(*element)
             }
-            Node::Parameter(..) | Node::InContext(..) => {
+            NameNode::Parameter(..) | NameNode::InContext(..) => {
                 let (to, scope) = printer.resolve(id, printer.scope)?;
                 match printer.node(to)? {
-                    Node::Parameter(..) => Some(()),
+                    NameNode::Parameter(..) => Some(()),
                     _ => printer.within(scope, |printer| printer.right(to)),
                 }
             }
@@ -283,7 +297,7 @@ impl<'t> Printer<'t> {
         })
     }
 
-    fn left_of_declarator(&mut self, to: Id, text: &str) -> Option<()> {
+    fn left_of_declarator(&mut self, to: NameNodeId, text: &str) -> Option<()> {
         self.left(to)?;
         if self.opens(to) {
             self.open()?;
@@ -291,7 +305,7 @@ impl<'t> Printer<'t> {
         self.put(text)
     }
 
-    fn right_of_declarator(&mut self, to: Id) -> Option<()> {
+    fn right_of_declarator(&mut self, to: NameNodeId) -> Option<()> {
         if self.opens(to) {
             self.put(")")?;
         }
@@ -307,35 +321,38 @@ impl<'t> Printer<'t> {
     }
 
     /// Whether a pointer to a type needs parentheses.
-    fn opens(&self, id: Id) -> bool {
-        matches!(self.bare(id), Some(Node::FunctionType(_) | Node::Array(..)))
+    fn opens(&self, id: NameNodeId) -> bool {
+        matches!(
+            self.bare(id),
+            Some(NameNode::FunctionType(_) | NameNode::Array(..))
+        )
     }
 
-    fn is_function(&self, id: Id) -> bool {
-        matches!(self.bare(id), Some(Node::FunctionType(_)))
+    fn is_function(&self, id: NameNodeId) -> bool {
+        matches!(self.bare(id), Some(NameNode::FunctionType(_)))
     }
 
     /// A type without qualifiers.
-    fn bare(&self, mut id: Id) -> Option<&'t Node<'t>> {
+    fn bare(&self, mut id: NameNodeId) -> Option<&'t NameNode<'t>> {
         let mut scope = self.scope;
         loop {
             (id, scope) = self.resolve(id, scope)?;
             match self.node(id)? {
-                Node::Cv(type_, _) => id = *type_,
+                NameNode::Cv(type_, _) => id = *type_,
                 node => return Some(node),
             }
         }
     }
 
     /// A reference to a reference is one reference (C++ [dcl.ref]).
-    fn collapsed(&self, id: Id) -> Option<(Reference, Id, Scope)> {
-        let Node::Reference(mut kind, mut to) = *self.node(id)? else {
+    fn collapsed(&self, id: NameNodeId) -> Option<(Reference, NameNodeId, ParameterScope)> {
+        let NameNode::Reference(mut kind, mut to) = *self.node(id)? else {
             return None;
         };
         let mut scope = self.scope;
         loop {
             let (inner, its) = self.resolve(to, scope)?;
-            let Node::Reference(other, target) = self.node(inner)? else {
+            let NameNode::Reference(other, target) = self.node(inner)? else {
                 return Some((kind, to, scope));
             };
             if *other == Reference::LValue {
@@ -346,9 +363,9 @@ impl<'t> Printer<'t> {
     }
 
     /// The qualifiers that the argument which a type stands for does not have already.
-    fn new_qualifiers(&self, type_: Id, qualifiers: Qualifiers) -> Option<Qualifiers> {
+    fn new_qualifiers(&self, type_: NameNodeId, qualifiers: Qualifiers) -> Option<Qualifiers> {
         let (argument, _) = self.resolve(type_, self.scope)?;
-        let Node::Cv(_, known) = self.node(argument)? else {
+        let NameNode::Cv(_, known) = self.node(argument)? else {
             return Some(qualifiers);
         };
         Some(Qualifiers {
@@ -391,13 +408,13 @@ impl<'t> Printer<'t> {
             self.put(" transaction_safe")?;
         }
         match &function.exceptions {
-            Some(Exceptions::Noexcept(None)) => self.put(" noexcept")?,
-            Some(Exceptions::Noexcept(Some(condition))) => {
+            Some(ExceptionSpec::Noexcept(None)) => self.put(" noexcept")?,
+            Some(ExceptionSpec::Noexcept(Some(condition))) => {
                 self.put(" noexcept(")?;
-                self.all(*condition)?;
+                self.print_node(*condition)?;
                 self.put(")")?;
             }
-            Some(Exceptions::Throw(types)) => {
+            Some(ExceptionSpec::Throw(types)) => {
                 self.put(" throw(")?;
                 self.list(types)?;
                 self.put(")")?;
@@ -407,7 +424,7 @@ impl<'t> Printer<'t> {
         self.right(function.returns)
     }
 
-    fn function(&mut self, function: &Function) -> Option<()> {
+    fn function(&mut self, function: &FunctionNode) -> Option<()> {
         if let Some(returns) = function.returns {
             self.left(returns)?;
             // What a pointer to a function returns has the function in its parentheses.
@@ -421,8 +438,8 @@ impl<'t> Printer<'t> {
     }
 
     /// Writes a function without its return type.
-    fn declared_function(&mut self, function: &Function) -> Option<()> {
-        self.all(function.name)?;
+    fn declared_function(&mut self, function: &FunctionNode) -> Option<()> {
+        self.print_node(function.name)?;
         self.put("(")?;
         self.list(&function.parameters)?;
         self.put(")")?;
@@ -430,92 +447,98 @@ impl<'t> Printer<'t> {
     }
 
     /// Whether a type is a pointer or a reference to a function or an array.
-    fn declares(&self, mut id: Id) -> bool {
+    fn declares(&self, mut id: NameNodeId) -> bool {
         let mut scope = self.scope;
         while let Some((resolved, its)) = self.resolve(id, scope) {
             scope = its;
             id = match self.node(resolved) {
                 Some(
-                    Node::Cv(to, _)
-                    | Node::Pointer(to)
-                    | Node::MemberPointer(_, to)
-                    | Node::Reference(_, to),
+                    NameNode::Cv(to, _)
+                    | NameNode::Pointer(to)
+                    | NameNode::MemberPointer(_, to)
+                    | NameNode::Reference(_, to),
                 ) => *to,
-                other => return matches!(other, Some(Node::FunctionType(_) | Node::Array(..))),
+                other => {
+                    return matches!(other, Some(NameNode::FunctionType(_) | NameNode::Array(..)));
+                }
             };
         }
         false
     }
 
     /// Writes a name, if the node is one.
-    fn name(&mut self, node: &'t Node<'t>) -> Option<Option<()>> {
+    fn name(&mut self, node: &'t NameNode<'t>) -> Option<Option<()>> {
         Some(match node {
-            Node::Name(text)
-            | Node::Builtin(text)
-            | Node::Constructor(text)
-            | Node::Standard(text) => self.put(text),
-            Node::Destructor(class) => self.put("~").and_then(|()| self.put(class)),
-            Node::Qualified(scope, name) | Node::Local(scope, name) => {
+            NameNode::Name(text)
+            | NameNode::Builtin(text)
+            | NameNode::Constructor(text)
+            | NameNode::Standard(text) => self.put(text),
+            NameNode::Destructor(class) => self.put("~").and_then(|()| self.put(class)),
+            NameNode::Qualified(scope, name) | NameNode::Local(scope, name) => {
                 self.qualified(*scope, *name)
             }
-            Node::DefaultArgument(number, name) => self.default_argument(*number, *name),
-            Node::Tagged(name, tag) => self.tagged(*name, tag),
-            Node::Template(name, arguments) => self.template(*name, arguments),
-            Node::Operator(text) => self.operator(text),
-            Node::LiteralOperator(name) => self.put("operator\"\" ").and_then(|()| self.put(name)),
-            Node::VendorOperator(name) => self.put("operator ").and_then(|()| self.put(name)),
-            Node::Conversion(type_) => self.put("operator ").and_then(|()| self.all(*type_)),
-            Node::Lambda(declared, parameters, number) => {
+            NameNode::DefaultArgument(number, name) => self.default_argument(*number, *name),
+            NameNode::Tagged(name, tag) => self.tagged(*name, tag),
+            NameNode::Template(name, arguments) => self.template(*name, arguments),
+            NameNode::Operator(text) => self.operator(text),
+            NameNode::LiteralOperator(name) => {
+                self.put("operator\"\" ").and_then(|()| self.put(name))
+            }
+            NameNode::VendorOperator(name) => self.put("operator ").and_then(|()| self.put(name)),
+            NameNode::Conversion(type_) => {
+                self.put("operator ").and_then(|()| self.print_node(*type_))
+            }
+            NameNode::Lambda(declared, parameters, number) => {
                 self.lambda(declared, parameters, *number)
             }
-            Node::UnnamedType(number) => self.numbered("{unnamed type#", *number),
-            Node::StructuredBinding(names) => self.enclosed("[", names, "]"),
-            Node::Module(None, ".", name) => self.put(name),
-            Node::Module(of, separator, name) => of
-                .map_or(Some(()), |of| self.all(of))
+            NameNode::UnnamedType(number) => self.numbered("{unnamed type#", *number),
+            NameNode::StructuredBinding(names) => self.enclosed("[", names, "]"),
+            NameNode::Module(None, ".", name) => self.put(name),
+            NameNode::Module(of, separator, name) => of
+                .map_or(Some(()), |of| self.print_node(of))
                 .and_then(|()| self.put(separator))
                 .and_then(|()| self.put(name)),
-            Node::InModule(name, module) => self
-                .all(*name)
+            NameNode::InModule(name, module) => self
+                .print_node(*name)
                 .and_then(|()| self.put("@"))
-                .and_then(|()| self.all(*module)),
-            Node::Special(text, name) => self.put(text).and_then(|()| self.all(*name)),
-            Node::ConstructionVtable(base, derived) => self
+                .and_then(|()| self.print_node(*module)),
+            NameNode::Special(text, name) => self.put(text).and_then(|()| self.print_node(*name)),
+            NameNode::ConstructionVtable(base, derived) => self
                 .put("construction vtable for ")
-                .and_then(|()| self.all(*base))
+                .and_then(|()| self.print_node(*base))
                 .and_then(|()| self.put("-in-"))
-                .and_then(|()| self.all(*derived)),
-            Node::ReferenceTemporary(name, number) => self
+                .and_then(|()| self.print_node(*derived)),
+            NameNode::ReferenceTemporary(name, number) => self
                 .put("reference temporary #")
                 .and_then(|()| self.put_number(*number))
                 .and_then(|()| self.put(" for "))
-                .and_then(|()| self.all(*name)),
-            Node::Clone(..) => None,
+                .and_then(|()| self.print_node(*name)),
+            NameNode::Clone(..) => None,
             _ => return None,
         })
     }
 
-    fn qualified(&mut self, scope: Id, name: Id) -> Option<()> {
-        self.all(scope)?;
+    fn qualified(&mut self, scope: NameNodeId, name: NameNodeId) -> Option<()> {
+        self.print_node(scope)?;
         self.put("::")?;
-        self.all(name)
+        self.print_node(name)
     }
 
-    fn default_argument(&mut self, number: u64, name: Id) -> Option<()> {
+    fn default_argument(&mut self, number: u64, name: NameNodeId) -> Option<()> {
         self.numbered("{default arg#", number)?;
         self.put("::")?;
-        self.all(name)
+        self.print_node(name)
     }
 
-    fn tagged(&mut self, name: Id, tag: &str) -> Option<()> {
-        self.all(name)?;
+    fn tagged(&mut self, name: NameNodeId, tag: &str) -> Option<()> {
+        self.print_node(name)?;
         self.put("[abi:")?;
         self.put(tag)?;
         self.put("]")
     }
 
-    fn template(&mut self, name: Id, arguments: &[Id]) -> Option<()> {
-        self.all(name)?;
+    fn template(&mut self, name: NameNodeId, arguments: &[NameNodeId]) -> Option<()> {
+        self.print_node(name)?;
         if self.last == b'<' {
             self.put(" ")?;
         }
@@ -541,7 +564,7 @@ impl<'t> Printer<'t> {
         self.put("}")
     }
 
-    fn enclosed(&mut self, open: &str, list: &[Id], close: &str) -> Option<()> {
+    fn enclosed(&mut self, open: &str, list: &[NameNodeId], close: &str) -> Option<()> {
         self.put(open)?;
         self.list(list)?;
         self.put(close)
@@ -550,7 +573,7 @@ impl<'t> Printer<'t> {
     fn lambda(
         &mut self,
         declared: &'t [LambdaParameter],
-        parameters: &[Id],
+        parameters: &[NameNodeId],
         number: u64,
     ) -> Option<()> {
         self.put("{lambda")?;
@@ -566,7 +589,7 @@ impl<'t> Printer<'t> {
             self.put(">")?;
         }
         let outer = std::mem::replace(&mut self.declared, declared);
-        self.within(Scope::default(), |printer| {
+        self.within(ParameterScope::default(), |printer| {
             printer.enclosed("(", parameters, ")")
         })?;
         self.declared = outer;
@@ -576,7 +599,7 @@ impl<'t> Printer<'t> {
     fn declaration(&mut self, parameter: &LambdaParameter) -> Option<()> {
         match parameter {
             LambdaParameter::Type => self.put("typename"),
-            LambdaParameter::Value(type_) => self.all(*type_),
+            LambdaParameter::Value(type_) => self.print_node(*type_),
             LambdaParameter::Template(inner) => {
                 self.put("template<")?;
                 for (at, parameter) in inner.iter().enumerate() {
@@ -593,7 +616,7 @@ impl<'t> Printer<'t> {
     }
 
     /// Writes a template parameter of a lambda: one that it declares, or one for an `auto`.
-    fn of_lambda(&mut self, index: u64) -> Option<()> {
+    fn lambda_parameter(&mut self, index: u64) -> Option<()> {
         let at = usize::try_from(index).ok()?;
         match self.declared.get(at) {
             Some(parameter) => {

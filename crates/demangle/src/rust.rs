@@ -11,7 +11,7 @@ pub(crate) fn demangle(name: &str) -> Option<String> {
     if name.starts_with("_Z") && !has_hash(name) {
         return None;
     }
-    let mut text = Bounded(String::new());
+    let mut text = BoundedText(String::new());
     write!(text, "{symbol:#}").ok()?;
     Some(text.0)
 }
@@ -23,9 +23,9 @@ fn has_hash(name: &str) -> bool {
 }
 
 /// Text that refuses to grow too long.
-struct Bounded(String);
+struct BoundedText(String);
 
-impl fmt::Write for Bounded {
+impl fmt::Write for BoundedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if self.0.len() + text.len() > MAX_NAME_BYTES {
             return Err(fmt::Error);

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::ops::Deref;
 
-use crate::open::is_stranger;
-use crate::registry::Slot;
+use crate::map_registry::MapSlot;
+use crate::open::is_untrusted;
 use crate::{guard, sys};
 
 /// Smaller files are read, in bytes: that is cheaper than a map, and nobody can change what was read.
@@ -18,11 +18,11 @@ const MAX_READ_BYTES: u64 = 1 << 30;
 ///
 /// A file of 64 KiB or more is mapped, others are read. Whoever may write to a mapped file can
 /// change the bytes at any time: what is read twice may differ. If the file is truncated, the lost pages read as zeros
-/// and [`Map::check`] fails, given that [`guard::install`] was called before. Without the guard, as in a library of somebody
-/// else's program, a file that strangers can change ([`is_stranger`]) is read; one of the user or root is
+/// and [`FileMap::check_intact`] fails, given that [`guard::install`] was called before. Without the guard, as in a library of somebody
+/// else's program, a file that strangers can change ([`is_untrusted`]) is read; one of the user or root is
 /// mapped, as the dynamic loader maps it: who truncates it can end the process in any case.
 #[derive(Debug)]
-pub struct Map(Content);
+pub struct FileMap(Content);
 
 #[derive(Debug)]
 enum Content {
@@ -30,7 +30,7 @@ enum Content {
     Mapped {
         map: memmap2::Mmap,
         /// None without the guard.
-        slot: Option<&'static Slot>,
+        slot: Option<&'static MapSlot>,
     },
 }
 
@@ -40,30 +40,30 @@ enum Content {
 #[error(
     "it was truncated while it was read, or its device failed: try again when nobody writes to it"
 )]
-pub struct Lost;
+pub struct MapTruncated;
 
-impl Map {
+impl FileMap {
     /// Maps or reads all of a regular file, such as [`crate::open`] yields, from its beginning.
     ///
     /// # Errors
     ///
     /// The system refuses, or the file is too large: over a terabyte, or over 1 GiB where it has to be read.
-    pub fn new(file: &File) -> io::Result<Map> {
+    pub fn new(file: &File) -> io::Result<FileMap> {
         let metadata = file.metadata()?;
         let size = metadata.len();
         let has_guard = guard::is_installed();
-        if size < MAP_FROM_BYTES || (!has_guard && is_stranger(&metadata)) {
+        if size < MAP_FROM_BYTES || (!has_guard && is_untrusted(&metadata)) {
             return read(file, size);
         }
         let map = sys::map(file)?;
         let slot = match has_guard {
             true => {
-                let slot = Slot::claim(map.as_ptr().addr(), map.len());
+                let slot = MapSlot::claim(map.as_ptr().addr(), map.len());
                 Some(slot.ok_or(io::ErrorKind::FileTooLarge)?)
             }
             false => None,
         };
-        Ok(Map(Content::Mapped { map, slot }))
+        Ok(FileMap(Content::Mapped { map, slot }))
     }
 
     /// Whether the bytes are those of the file, which others may change, and not this process's own.
@@ -78,24 +78,24 @@ impl Map {
     /// # Errors
     ///
     /// Some were not: the file was truncated.
-    pub fn check(&self) -> Result<(), Lost> {
+    pub fn check_intact(&self) -> Result<(), MapTruncated> {
         match &self.0 {
             Content::Mapped {
                 slot: Some(slot), ..
-            } if slot.is_lost() => Err(Lost),
+            } if slot.is_lost() => Err(MapTruncated),
             _ => Ok(()),
         }
     }
 }
 
-impl From<Vec<u8>> for Map {
-    fn from(bytes: Vec<u8>) -> Map {
-        Map(Content::Read(bytes))
+impl From<Vec<u8>> for FileMap {
+    fn from(bytes: Vec<u8>) -> FileMap {
+        FileMap(Content::Read(bytes))
     }
 }
 
 /// Reads as many bytes as the file had, if it still has them.
-fn read(mut file: &File, size: u64) -> io::Result<Map> {
+fn read(mut file: &File, size: u64) -> io::Result<FileMap> {
     if size > MAX_READ_BYTES {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
@@ -105,7 +105,7 @@ fn read(mut file: &File, size: u64) -> io::Result<Map> {
     Ok(bytes.into())
 }
 
-impl Deref for Map {
+impl Deref for FileMap {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -116,7 +116,7 @@ impl Deref for Map {
     }
 }
 
-impl Drop for Map {
+impl Drop for FileMap {
     fn drop(&mut self) {
         // Before the memory is unmapped: it may be somebody else's at once.
         if let Content::Mapped {

@@ -9,7 +9,7 @@ use std::path::Path;
 /// What a path leads to that is not a regular file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum FileKind {
     /// A folder.
     Directory,
     /// A pipe, named or not.
@@ -20,31 +20,31 @@ pub enum Kind {
     Device,
 }
 
-impl Kind {
+impl FileKind {
     /// What a file is; `None` for a regular one.
     #[must_use]
-    pub fn new(kind: FileType) -> Option<Kind> {
+    pub fn new(kind: FileType) -> Option<FileKind> {
         match kind {
             kind if kind.is_file() => None,
-            kind if kind.is_dir() => Some(Kind::Directory),
-            kind if kind.is_fifo() => Some(Kind::Fifo),
-            kind if kind.is_socket() => Some(Kind::Socket),
-            _ => Some(Kind::Device),
+            kind if kind.is_dir() => Some(FileKind::Directory),
+            kind if kind.is_fifo() => Some(FileKind::Fifo),
+            kind if kind.is_socket() => Some(FileKind::Socket),
+            _ => Some(FileKind::Device),
         }
     }
 
-    fn of(metadata: &Metadata) -> Result<(), NotRegular> {
-        Kind::new(metadata.file_type()).map_or(Ok(()), |kind| Err(NotRegular(kind)))
+    fn check_regular(metadata: &Metadata) -> Result<(), NotRegularFile> {
+        FileKind::new(metadata.file_type()).map_or(Ok(()), |kind| Err(NotRegularFile(kind)))
     }
 }
 
-impl Display for Kind {
+impl Display for FileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Directory => "directory",
-            Kind::Fifo => "pipe",
-            Kind::Socket => "socket",
-            Kind::Device => "device",
+            FileKind::Directory => "directory",
+            FileKind::Fifo => "pipe",
+            FileKind::Socket => "socket",
+            FileKind::Device => "device",
         })
     }
 }
@@ -53,19 +53,19 @@ impl Display for Kind {
 /// [`io::ErrorKind::InvalidInput`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a {0}, not a regular file{remedy}", remedy = self.remedy())]
-pub struct NotRegular(pub Kind);
+pub struct NotRegularFile(pub FileKind);
 
-impl NotRegular {
+impl NotRegularFile {
     fn remedy(self) -> &'static str {
         match self.0 {
-            Kind::Fifo => ": write its output to a file first",
+            FileKind::Fifo => ": write its output to a file first",
             _ => "",
         }
     }
 }
 
-impl From<NotRegular> for io::Error {
-    fn from(error: NotRegular) -> io::Error {
+impl From<NotRegularFile> for io::Error {
+    fn from(error: NotRegularFile) -> io::Error {
         io::Error::new(io::ErrorKind::InvalidInput, error)
     }
 }
@@ -78,9 +78,9 @@ impl From<NotRegular> for io::Error {
 ///
 /// # Errors
 ///
-/// What the system says, or [`NotRegular`].
+/// What the system says, or [`NotRegularFile`].
 pub fn open(path: &Path) -> io::Result<File> {
-    Kind::of(&fs::metadata(path)?)?;
+    FileKind::check_regular(&fs::metadata(path)?)?;
     open_with(path, 0)
 }
 
@@ -92,7 +92,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 pub fn open_no_link(path: &Path) -> io::Result<File> {
     let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_symlink() {
-        Kind::of(&metadata)?;
+        FileKind::check_regular(&metadata)?;
     }
     open_with(path, libc::O_NOFOLLOW)
 }
@@ -104,14 +104,14 @@ fn open_with(path: &Path, flags: i32) -> io::Result<File> {
         .read(true)
         .custom_flags(flags)
         .open(path)?;
-    Kind::of(&file.metadata()?)?;
+    FileKind::check_regular(&file.metadata()?)?;
     Ok(file)
 }
 
 /// Whether somebody else can change a file or a folder: it belongs to neither the user nor root, or others may write
 /// to it.
 #[must_use]
-pub fn is_stranger(metadata: &Metadata) -> bool {
+pub fn is_untrusted(metadata: &Metadata) -> bool {
     !is_our_owner(metadata.uid()) || metadata.mode() & 0o022 != 0
 }
 
@@ -133,7 +133,7 @@ pub enum Input {
     Stream(Stream),
 }
 
-/// A pipe. Reads fail with [`TooLong`] behind [`MAX_STREAM_BYTES`].
+/// A pipe. Reads fail with [`StreamTooLong`] behind [`MAX_STREAM_BYTES`].
 #[derive(Debug)]
 pub struct Stream {
     file: File,
@@ -143,19 +143,19 @@ pub struct Stream {
 /// A pipe yields more than is read. The source of an [`io::Error`] of kind [`io::ErrorKind::FileTooLarge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {MAX_STREAM_BYTES} bytes: write them to a file first")]
-pub struct TooLong;
+pub struct StreamTooLong;
 
 /// Opens a regular file, or a pipe that the user has named: waits for who writes to it, and signals
 /// interrupt that as they do any program.
 ///
 /// # Errors
 ///
-/// What the system says, or [`NotRegular`] for a directory, a device or a socket.
+/// What the system says, or [`NotRegularFile`] for a directory, a device or a socket.
 pub fn open_input(path: &Path) -> io::Result<Input> {
-    let wanted = |metadata: &Metadata| match Kind::new(metadata.file_type()) {
+    let wanted = |metadata: &Metadata| match FileKind::new(metadata.file_type()) {
         None => Ok(false),
-        Some(Kind::Fifo) => Ok(true),
-        Some(other) => Err(NotRegular(other)),
+        Some(FileKind::Fifo) => Ok(true),
+        Some(other) => Err(NotRegularFile(other)),
     };
     if !wanted(&fs::metadata(path)?)? {
         return open(path).map(Input::File);
@@ -177,7 +177,8 @@ impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(into)?;
         let left = self.left.checked_sub(read as u64);
-        self.left = left.ok_or_else(|| io::Error::new(io::ErrorKind::FileTooLarge, TooLong))?;
+        self.left =
+            left.ok_or_else(|| io::Error::new(io::ErrorKind::FileTooLarge, StreamTooLong))?;
         Ok(read)
     }
 }

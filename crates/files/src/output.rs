@@ -26,7 +26,7 @@ use rustix::process::geteuid;
 #[error(
     "{name} is of user {owner} in a folder that everybody may write to: remove it, or write elsewhere"
 )]
-pub struct OfStranger {
+pub struct ForeignFile {
     /// Its name in the folder.
     pub name: String,
     /// Who owns it.
@@ -36,22 +36,22 @@ pub struct OfStranger {
 /// Nobody reads from a pipe. The source of an [`io::Error`] of kind [`io::ErrorKind::NotConnected`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a pipe that nobody reads: start its reader first")]
-pub struct NoReader;
+pub struct PipeWithoutReader;
 
 /// As many links are followed in a path: the kernel's number (`MAXSYMLINKS`).
 const MAX_LINKS: u32 = 40;
 
 /// The place that a path leads to.
 #[derive(Debug)]
-struct Entry {
+struct ResolvedPath {
     folder: OwnedFd,
     name: OsString,
-    found: Found,
+    kind: EntryKind,
 }
 
 /// What is at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum EntryKind {
     Nothing,
     File,
     /// A link, which was not to be followed.
@@ -59,7 +59,7 @@ enum Found {
     /// A pipe, a device, a socket.
     Special,
     /// A link of `/proc` to what a process has open, which has no path: `/dev/stdout` is one.
-    Opened,
+    ProcLink,
 }
 
 /// What becomes of a link at the end of a path.
@@ -69,8 +69,8 @@ enum LastLink {
     Keep,
 }
 
-fn entry(path: &Path, last: LastLink) -> io::Result<Entry> {
-    let mut folder = folder_at(CWD, OsStr::new(if path.is_absolute() { "/" } else { "." }))?;
+fn resolve(path: &Path, last: LastLink) -> io::Result<ResolvedPath> {
+    let mut folder = open_folder(CWD, OsStr::new(if path.is_absolute() { "/" } else { "." }))?;
     let mut rest = names(path);
     let mut links = 0;
     while let Some(name) = rest.pop() {
@@ -83,10 +83,10 @@ fn entry(path: &Path, last: LastLink) -> io::Result<Entry> {
         );
         let opened = match opened {
             Err(Errno::NOENT) if is_last => {
-                return Ok(Entry {
+                return Ok(ResolvedPath {
                     folder,
                     name,
-                    found: Found::Nothing,
+                    kind: EntryKind::Nothing,
                 });
             }
             opened => opened?,
@@ -94,11 +94,11 @@ fn entry(path: &Path, last: LastLink) -> io::Result<Entry> {
         let stat = fstat(&opened)?;
         check_owner(&folder, &name, &stat)?;
         let found = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Symlink if is_last && last == LastLink::Keep => Found::Link,
+            FileType::Symlink if is_last && last == LastLink::Keep => EntryKind::Link,
             FileType::Symlink if is_on_proc(&opened)? => match is_last {
-                true => Found::Opened,
+                true => EntryKind::ProcLink,
                 false => {
-                    folder = folder_at(&folder, &name)?;
+                    folder = open_folder(&folder, &name)?;
                     continue;
                 }
             },
@@ -110,7 +110,7 @@ fn entry(path: &Path, last: LastLink) -> io::Result<Entry> {
                 let target = readlinkat(&opened, "", Vec::new())?;
                 let target = Path::new(OsStr::from_bytes(target.as_bytes()));
                 if target.is_absolute() {
-                    folder = folder_at(CWD, OsStr::new("/"))?;
+                    folder = open_folder(CWD, OsStr::new("/"))?;
                 }
                 rest.append(&mut names(target));
                 continue;
@@ -120,13 +120,13 @@ fn entry(path: &Path, last: LastLink) -> io::Result<Entry> {
                 continue;
             }
             _ if !is_last => return Err(Errno::NOTDIR.into()),
-            FileType::RegularFile => Found::File,
-            _ => Found::Special,
+            FileType::RegularFile => EntryKind::File,
+            _ => EntryKind::Special,
         };
-        return Ok(Entry {
+        return Ok(ResolvedPath {
             folder,
             name,
-            found,
+            kind: found,
         });
     }
     Err(Errno::ISDIR.into())
@@ -144,7 +144,7 @@ fn names(path: &Path) -> Vec<OsString> {
     names
 }
 
-fn folder_at(at: impl std::os::fd::AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+fn open_folder(at: impl std::os::fd::AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(openat(at, name, flags, Mode::empty())?)
 }
@@ -164,29 +164,29 @@ fn check_owner(folder: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<()> {
     if !is_shared {
         return Ok(());
     }
-    let error = OfStranger {
+    let error = ForeignFile {
         name: name.to_string_lossy().into_owned(),
         owner: stat.st_uid,
     };
     Err(io::Error::new(io::ErrorKind::PermissionDenied, error))
 }
 
-impl Entry {
+impl ResolvedPath {
     /// Opens what is there and no regular file, to be written to.
     fn open_special(&self) -> io::Result<File> {
         let mut flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        if self.found == Found::Opened {
+        if self.kind == EntryKind::ProcLink {
             flags |= OFlags::TRUNC;
         } else {
             flags |= OFlags::NOFOLLOW;
         }
         let opened = openat(&self.folder, &self.name, flags, Mode::empty());
         let opened = opened.map_err(|error| match error {
-            Errno::NXIO => io::Error::new(io::ErrorKind::NotConnected, NoReader),
+            Errno::NXIO => io::Error::new(io::ErrorKind::NotConnected, PipeWithoutReader),
             error => error.into(),
         })?;
         let stat = fstat(&opened)?;
-        if self.found == Found::Special {
+        if self.kind == EntryKind::Special {
             // It may be another than the one that was looked at.
             check_owner(&self.folder, &self.name, &stat)?;
         }
@@ -203,11 +203,11 @@ impl Entry {
     }
 
     /// Makes a file beside the place, to be renamed onto it. Strangers cannot guess its name.
-    fn create_beside(&self, mode: Mode) -> io::Result<Temporary<'_>> {
+    fn create_beside(&self, mode: Mode) -> io::Result<TemporaryFile<'_>> {
         let random = RandomState::new().hash_one(std::process::id());
         let name = extended(&self.name, &format!(".{random:016x}.tmp"));
         let file = self.create_new(&name, mode)?;
-        Ok(Temporary {
+        Ok(TemporaryFile {
             entry: self,
             name,
             file,
@@ -216,20 +216,20 @@ impl Entry {
 }
 
 /// A file that has not taken its place yet. Removed when it is dropped, unless it has.
-struct Temporary<'e> {
-    entry: &'e Entry,
+struct TemporaryFile<'e> {
+    entry: &'e ResolvedPath,
     name: OsString,
     file: File,
 }
 
-impl Temporary<'_> {
+impl TemporaryFile<'_> {
     fn take_place(&self) -> io::Result<()> {
         let folder = self.entry.folder.as_fd();
         Ok(renameat(folder, &self.name, folder, &self.entry.name)?)
     }
 }
 
-impl Drop for Temporary<'_> {
+impl Drop for TemporaryFile<'_> {
     fn drop(&mut self) {
         // Not there any more if it has taken its place.
         let _ = unlinkat(&self.entry.folder, &self.name, AtFlags::empty());
@@ -256,8 +256,8 @@ pub fn replace<T, E: From<io::Error>>(
     permissions: Option<Permissions>,
     fill: impl FnOnce(&File) -> Result<T, E>,
 ) -> Result<T, E> {
-    let entry = entry(path, LastLink::Follow)?;
-    if matches!(entry.found, Found::Special | Found::Opened) {
+    let entry = resolve(path, LastLink::Follow)?;
+    if matches!(entry.kind, EntryKind::Special | EntryKind::ProcLink) {
         return fill(&entry.open_special()?);
     }
     // Until it has its permissions, nobody else opens it.
@@ -277,9 +277,9 @@ pub fn replace<T, E: From<io::Error>>(
 ///
 /// As for [`replace`].
 pub fn check_writable(path: &Path) -> io::Result<()> {
-    let entry = entry(path, LastLink::Follow)?;
-    match entry.found {
-        Found::Special | Found::Opened => Ok(()),
+    let entry = resolve(path, LastLink::Follow)?;
+    match entry.kind {
+        EntryKind::Special | EntryKind::ProcLink => Ok(()),
         _ => entry.create_beside(Mode::from_raw_mode(0o600)).map(drop),
     }
 }
@@ -290,8 +290,8 @@ pub fn check_writable(path: &Path) -> io::Result<()> {
 ///
 /// It is not there, cannot be written to, or is a stranger's.
 pub fn append(path: &Path) -> io::Result<File> {
-    let entry = entry(path, LastLink::Follow)?;
-    if matches!(entry.found, Found::Special | Found::Opened) {
+    let entry = resolve(path, LastLink::Follow)?;
+    if matches!(entry.kind, EntryKind::Special | EntryKind::ProcLink) {
         return entry.open_special();
     }
     let flags =
@@ -308,8 +308,8 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     let mut folder = PathBuf::new();
     for part in path.components() {
         folder.push(part);
-        match entry(&folder, LastLink::Follow) {
-            Ok(entry) if entry.found == Found::Nothing => {
+        match resolve(&folder, LastLink::Follow) {
+            Ok(entry) if entry.kind == EntryKind::Nothing => {
                 mkdirat(&entry.folder, &entry.name, Mode::from_raw_mode(0o777))?;
             }
             Ok(_) => return Err(Errno::NOTDIR.into()),
@@ -322,8 +322,8 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
 
 /// A file that was made by [`create`].
 #[derive(Debug)]
-pub struct Created {
-    entry: Entry,
+pub struct NewOutput {
+    entry: ResolvedPath,
     /// What the file that was there is called now.
     moved_to: Option<PathBuf>,
 }
@@ -334,14 +334,14 @@ pub struct Created {
 /// # Errors
 ///
 /// The file cannot be made, what is there cannot be moved, or is a stranger's.
-pub fn create(path: &Path) -> io::Result<(File, Created)> {
+pub fn create(path: &Path) -> io::Result<(File, NewOutput)> {
     // A link that leads nowhere is moved.
-    let target = entry(path, LastLink::Follow);
+    let target = resolve(path, LastLink::Follow);
     match target {
-        Ok(target) if matches!(target.found, Found::Special | Found::Opened) => {
+        Ok(target) if matches!(target.kind, EntryKind::Special | EntryKind::ProcLink) => {
             return Ok((
                 target.open_special()?,
-                Created {
+                NewOutput {
                     entry: target,
                     moved_to: None,
                 },
@@ -350,24 +350,24 @@ pub fn create(path: &Path) -> io::Result<(File, Created)> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let entry = entry(path, LastLink::Keep)?;
-    let moved_to = match entry.found {
-        Found::Nothing => None,
+    let entry = resolve(path, LastLink::Keep)?;
+    let moved_to = match entry.kind {
+        EntryKind::Nothing => None,
         _ => {
             entry.rename(&entry.name, &entry.old_name())?;
-            Some(extended(path.as_os_str(), OLD).into())
+            Some(extended(path.as_os_str(), OLD_SUFFIX).into())
         }
     };
     let file = entry.create_new(&entry.name, Mode::from_raw_mode(0o600))?;
-    Ok((file, Created { entry, moved_to }))
+    Ok((file, NewOutput { entry, moved_to }))
 }
 
 /// The ending of the name of what was there before.
-const OLD: &str = ".old";
+const OLD_SUFFIX: &str = ".old";
 
-impl Entry {
+impl ResolvedPath {
     fn old_name(&self) -> OsString {
-        extended(&self.name, OLD)
+        extended(&self.name, OLD_SUFFIX)
     }
 
     fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
@@ -375,10 +375,10 @@ impl Entry {
     }
 }
 
-impl Created {
+impl NewOutput {
     /// What the file that was there is called now.
     #[must_use]
-    pub fn moved_to(&self) -> Option<&Path> {
+    pub fn backup_path(&self) -> Option<&Path> {
         self.moved_to.as_deref()
     }
 
@@ -388,10 +388,10 @@ impl Created {
     /// # Errors
     ///
     /// The file cannot be removed, or what was moved cannot be moved back.
-    pub fn take_back(&self) -> io::Result<()> {
+    pub fn undo(&self) -> io::Result<()> {
         let entry = &self.entry;
-        match (entry.found, &self.moved_to) {
-            (Found::Special | Found::Opened, _) => Ok(()),
+        match (entry.kind, &self.moved_to) {
+            (EntryKind::Special | EntryKind::ProcLink, _) => Ok(()),
             (_, Some(_)) => entry.rename(&entry.old_name(), &entry.name),
             (_, None) => Ok(unlinkat(&entry.folder, &entry.name, AtFlags::empty())?),
         }

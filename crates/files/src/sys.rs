@@ -12,18 +12,18 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::registry;
+use crate::map_registry;
 
 /// Maps all of a file, read-only and private.
 pub(crate) fn map(file: &File) -> io::Result<memmap2::Mmap> {
     // SAFETY: the map is read-only and only ever seen as `&[u8]`, by readers that check every bound and
     // assume nothing that an earlier read established, so a change beneath it gives a wrong result, but no invalid
-    // reference. Truncation is met by `on_sigbus`, or the file belongs to the user or root (`Map::new`).
+    // reference. Truncation is met by `on_sigbus`, or the file belongs to the user or root (`FileMap::new`).
     unsafe { memmap2::Mmap::map(file) }
 }
 
 /// What was done about the signal before.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+static PREVIOUS_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 
 /// Installs [`on_sigbus`], and unblocks the signal in this thread.
@@ -35,7 +35,7 @@ pub(crate) fn handle_lost_pages() -> io::Result<()> {
     // SAFETY: asks only; the action is written.
     done(unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) })?;
     // SAFETY: the call has succeeded, so it is written.
-    let _ = BEFORE.set(unsafe { before.assume_init() });
+    let _ = PREVIOUS_ACTION.set(unsafe { before.assume_init() });
     // SAFETY: all zeros are an action: the default, no flags, an empty set.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_sigbus;
@@ -73,7 +73,7 @@ extern "C" fn on_sigbus(_: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_vo
         return;
     }
     // The instruction is run again and faults again, now as if there was no guard.
-    if let Some(before) = BEFORE.get() {
+    if let Some(before) = PREVIOUS_ACTION.get() {
         // SAFETY: the action that was there before.
         unsafe { libc::sigaction(libc::SIGBUS, before, ptr::null_mut()) };
     }
@@ -85,19 +85,19 @@ extern "C" fn on_sigbus(_: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_vo
 
 /// Whether the address was in a mapped file, which has zeros from its page on now.
 fn replace_lost(address: usize) -> bool {
-    let Some((slot, range)) = registry::find(address) else {
+    let Some((slot, range)) = map_registry::find(address) else {
         return false;
     };
     let page = PAGE_BYTES.load(Ordering::Relaxed);
     let start = address - address % page;
     let end = range.end.next_multiple_of(page);
     // Before there are zeros to be seen.
-    slot.lose();
+    slot.mark_lost();
     // SAFETY: the location of this thread's errno.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: valid for this thread's life.
     let kept = unsafe { *errno };
-    // SAFETY: all of it is one `Map`'s, which the faulting thread has borrowed: it cannot be unmapped meanwhile. Its
+    // SAFETY: all of it is one `FileMap`'s, which the faulting thread has borrowed: it cannot be unmapped meanwhile. Its
     // readers take any bytes for possible.
     let at = unsafe {
         libc::mmap(

@@ -1,9 +1,9 @@
 //! The build ID of a module, read from the memory that it is loaded in.
 
-use unspool_ir::{Memory, RuntimeAddr, Unreadable};
+use unspool_rows::{Memory, RuntimeAddr, Unreadable};
 
-use crate::little::{u16_at, u32_at, u64_at};
-use crate::note::Notes;
+use crate::little_endian::{u16_at, u32_at, u64_at};
+use crate::note::ElfNotes;
 
 const HEADER_SIZE: usize = 64;
 const PROGRAM_HEADER_SIZE: u16 = 56;
@@ -114,7 +114,7 @@ fn in_notes(
     let size = usize::try_from(header.size.min(MAX_NOTES)).unwrap_or(0);
     let mut bytes = vec![0; size];
     memory.read(addr, &mut bytes)?;
-    let notes = Notes::new(&bytes, header.align).map_while(Result::ok);
+    let notes = ElfNotes::new(&bytes, header.align).map_while(Result::ok);
     let mut ids = notes.filter(|note| note.name == b"GNU" && note.kind == NT_GNU_BUILD_ID);
     Ok(ids.next().map(|note| note.desc.to_vec()))
 }

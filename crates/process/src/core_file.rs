@@ -6,8 +6,8 @@
 
 use std::path::Path;
 
-use unspool_files::Map;
-use unspool_ir::{Abi, Endian, Memory};
+use unspool_files::FileMap;
+use unspool_rows::{Abi, Endian, Memory};
 
 use crate::maps::Mappings;
 use crate::{AuxVector, Signal, Snapshot, Thread};
@@ -21,8 +21,8 @@ mod notes;
 pub use error::{CoreError, CoreProblem};
 pub use memory::CoreMemory;
 
-use elf::{Headers, PT_NOTE, Segment};
-use notes::Facts;
+use elf::{CoreHeaders, PT_NOTE, ProgramHeader};
+use notes::CoreNotes;
 
 /// A core file.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub struct ProcessInfo {
 
 impl Core {
     /// Opens a core file, which is mapped, not read ([`Map`]): what is lost while it is truncated cannot be read
-    /// any more ([`UnreadableReason::Truncated`](unspool_ir::memory::UnreadableReason::Truncated)).
+    /// any more ([`UnreadableReason::Truncated`](unspool_rows::memory::UnreadableReason::Truncated)).
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl Core {
     /// architecture, or ends before its first program header.
     pub fn open(path: impl AsRef<Path>) -> Result<Core, CoreError> {
         let path = path.as_ref();
-        let contents = unspool_files::open(path).and_then(|file| Map::new(&file));
+        let contents = unspool_files::open(path).and_then(|file| FileMap::new(&file));
         let failed = |source| CoreError::Open {
             path: path.to_path_buf(),
             source,
@@ -76,7 +76,7 @@ impl Core {
         Core::from_contents(bytes.into())
     }
 
-    fn from_contents(contents: Map) -> Result<Core, CoreError> {
+    fn from_contents(contents: FileMap) -> Result<Core, CoreError> {
         let bytes: &[u8] = &contents;
         let headers = elf::read(bytes)?;
         let mut facts = read_notes(bytes, &headers);
@@ -152,8 +152,8 @@ impl Snapshot for Core {
     }
 }
 
-fn read_notes(bytes: &[u8], headers: &Headers) -> Facts {
-    let mut facts = Facts::default();
+fn read_notes(bytes: &[u8], headers: &CoreHeaders) -> CoreNotes {
+    let mut facts = CoreNotes::default();
     // Honest segments do not overlap. This bounds the work that a file can cause by naming the
     // same notes again and again.
     let mut budget = bytes.len();
@@ -172,7 +172,7 @@ fn read_notes(bytes: &[u8], headers: &Headers) -> Facts {
 }
 
 /// The part of a segment that the file has.
-fn contents_of<'a>(bytes: &'a [u8], segment: &Segment) -> &'a [u8] {
+fn contents_of<'a>(bytes: &'a [u8], segment: &ProgramHeader) -> &'a [u8] {
     let start = usize::try_from(segment.offset).unwrap_or(usize::MAX);
     let size = usize::try_from(segment.file_size).unwrap_or(usize::MAX);
     let rest = bytes.get(start..).unwrap_or(&[]);

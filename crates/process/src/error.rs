@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use unspool_machine::{Limits, Remedy};
+use unspool_host::{KernelSettings, Remedy};
 
 use crate::procfs;
 
@@ -57,7 +57,7 @@ pub enum ProcessError {
         /// The thread.
         tid: u32,
         /// The reason, and what to do about it.
-        why: Refusal,
+        why: AttachRefusal,
     },
     /// The process is a 32-bit one.
     #[error("process {pid}: 32-bit process: not supported")]
@@ -112,7 +112,7 @@ pub enum ProcessError {
 /// "Ptrace access mode checking").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum AttachRefusal {
     /// It belongs to another user.
     #[error("it belongs to user {owner}; {}", self.remedy())]
     OtherUser {
@@ -144,15 +144,15 @@ pub enum Refusal {
     Forbidden,
 }
 
-impl Refusal {
+impl AttachRefusal {
     /// What helps against it.
     #[must_use]
     pub fn remedy(self) -> Remedy {
         match self {
-            Refusal::OtherUser { .. } => Remedy::PtraceOfOthers,
-            Refusal::Undumpable => Remedy::PtraceOfUndumpable,
-            Refusal::Yama { scope } => Remedy::PtraceScope { scope },
-            Refusal::Forbidden => Remedy::PtraceInContainer,
+            AttachRefusal::OtherUser { .. } => Remedy::PtraceOfOthers,
+            AttachRefusal::Undumpable => Remedy::PtraceOfUndumpable,
+            AttachRefusal::Yama { scope } => Remedy::PtraceScope { scope },
+            AttachRefusal::Forbidden => Remedy::PtraceInContainer,
         }
     }
 }
@@ -167,32 +167,32 @@ fn yama_rule(scope: u32) -> &'static str {
 
 /// What decides whether this user may trace a process.
 #[derive(Debug, Clone, Copy)]
-struct Access {
+struct TraceAccess {
     own_user: u32,
     owner: u32,
     is_undumpable: bool,
     ptrace_scope: Option<u32>,
 }
 
-impl Access {
-    fn read(pid: i32, owner: u32) -> Access {
+impl TraceAccess {
+    fn read(pid: i32, owner: u32) -> TraceAccess {
         let own = std::process::id().cast_signed();
-        Access {
-            own_user: procfs::Status::read(own, own).map_or(0, |status| status.user),
+        TraceAccess {
+            own_user: procfs::TaskStatus::read(own, own).map_or(0, |status| status.user),
             owner,
             is_undumpable: procfs::owner(pid).is_some_and(|found| found != owner),
-            ptrace_scope: Limits::read().ptrace_scope,
+            ptrace_scope: KernelSettings::read().ptrace_scope,
         }
     }
 
     /// Yama's strictest setting holds for all; the kernel asks for the others in this order.
-    fn refusal(self) -> Refusal {
+    fn refusal(self) -> AttachRefusal {
         match self.ptrace_scope {
-            Some(scope @ 3..) => Refusal::Yama { scope },
-            _ if self.owner != self.own_user => Refusal::OtherUser { owner: self.owner },
-            _ if self.is_undumpable => Refusal::Undumpable,
-            Some(scope @ 1..) => Refusal::Yama { scope },
-            _ => Refusal::Forbidden,
+            Some(scope @ 3..) => AttachRefusal::Yama { scope },
+            _ if self.owner != self.own_user => AttachRefusal::OtherUser { owner: self.owner },
+            _ if self.is_undumpable => AttachRefusal::Undumpable,
+            Some(scope @ 1..) => AttachRefusal::Yama { scope },
+            _ => AttachRefusal::Forbidden,
         }
     }
 }
@@ -201,14 +201,14 @@ impl ProcessError {
     /// Why reading about a thread is refused; whether it is traced does not matter to that.
     pub(crate) fn from_refusal(pid: i32, tid: i32) -> ProcessError {
         let (id, thread) = (pid.unsigned_abs(), tid.unsigned_abs());
-        match procfs::Status::read(pid, tid) {
+        match procfs::TaskStatus::read(pid, tid) {
             Err(_) => ProcessError::NoSuchProcess { pid: id },
             Ok(status) if status.has_ended() && pid == tid => ProcessError::Zombie { pid: id },
             Ok(status) if status.kernel_thread => ProcessError::KernelThread { pid: id },
             Ok(status) => ProcessError::Refused {
                 pid: id,
                 tid: thread,
-                why: Access::read(pid, status.user).refusal(),
+                why: TraceAccess::read(pid, status.user).refusal(),
             },
         }
     }
@@ -221,17 +221,17 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_cause_and_the_remedy() {
-        let own = Access {
+        let own = TraceAccess {
             own_user: 1000,
             owner: 1000,
             is_undumpable: false,
             ptrace_scope: None,
         };
-        let scope = |scope| Access {
+        let scope = |scope| TraceAccess {
             ptrace_scope: Some(scope),
             ..own
         };
-        let other = |access| Access { owner: 0, ..access };
+        let other = |access| TraceAccess { owner: 0, ..access };
         for (access, words) in [
             (own, "`--cap-add=SYS_PTRACE`"),
             (scope(0), "`--cap-add=SYS_PTRACE`"),
@@ -242,7 +242,7 @@ mod tests {
             (other(scope(1)), "belongs to user 0; run as that user"),
             (other(scope(3)), "until the next boot"),
             (
-                Access {
+                TraceAccess {
                     is_undumpable: true,
                     ..scope(1)
                 },

@@ -13,8 +13,8 @@
 mod build_id;
 pub mod core_file;
 mod error;
-pub mod files;
-mod little;
+pub mod file_provider;
+mod little_endian;
 #[cfg(feature = "ptrace")]
 mod live;
 mod mapped_file;
@@ -27,15 +27,19 @@ mod read;
 mod registers;
 mod signal;
 mod snapshot;
-pub mod space;
+pub mod snapshot_unwinder;
 mod surroundings;
 mod sys;
 
 pub use build_id::NoBuildId;
-pub use error::{ProcessError, Refusal};
+pub use error::{AttachRefusal, ProcessError};
 #[cfg(feature = "ptrace")]
-pub use live::{AttachOptions, Event, Process, ProcessMemory, STACK_WINDOW, Traced};
-pub use mapped_file::{Identity, MappedFile, Route, mapped_files, mapped_state, open_mapped};
+pub use live::{
+    AttachOptions, CommandEvent, Process, ProcessMemory, STACK_WINDOW_BYTES, TracedCommand,
+};
+pub use mapped_file::{
+    FileIdentity, FileRoute, MappedFile, mapped_files, mapped_state, open_mapped,
+};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub use own::OwnProcess;
 pub use read::read_memory;

@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unspool_ir::{Abi, Arch, Endian, Memory, Register, RuntimeAddr};
+use unspool_rows::{Abi, Arch, Endian, Memory, Register, RuntimeAddr};
 
 use crate::maps::{Mapping, Mappings};
-use crate::surroundings::Surroundings;
+use crate::surroundings::ProcFiles;
 use crate::{
     AuxVector, MappedFile, NoRegisters, ProcessError, Signal, Snapshot, Thread, mapped_file,
     procfs, registers,
 };
 
+mod command;
 mod copies;
 mod memory;
 mod pages;
 mod sys;
-mod traced;
 mod tracees;
 mod tracer;
 
-pub use memory::{ProcessMemory, STACK_WINDOW};
-pub use traced::{Event, Traced};
+pub use command::{CommandEvent, TracedCommand};
+pub use memory::{ProcessMemory, STACK_WINDOW_BYTES};
 
 use tracees::Tracees;
 use tracer::Tracer;
@@ -73,19 +73,19 @@ pub struct Process {
     memory: ProcessMemory,
     signal: Option<Signal>,
     pac_mask: u64,
-    stop: RefCell<Stop>,
+    stop: RefCell<StopState>,
 }
 
 /// Whether the process still stands still.
 #[derive(Debug)]
-enum Stop {
-    Held { tracer: Arc<Tracer>, since: Instant },
-    Over(Duration),
+enum StopState {
+    Active { tracer: Arc<Tracer>, since: Instant },
+    Finished(Duration),
 }
 
 /// What the tracing thread tells about the threads that it stopped.
 #[derive(Debug)]
-struct Stopped {
+struct StoppedThreads {
     threads: Vec<Thread>,
     since: Instant,
     pac_mask: u64,
@@ -109,7 +109,7 @@ impl Process {
     /// Those of [`Process::attach`].
     pub fn attach_with(pid: u32, options: &AttachOptions) -> Result<Process, ProcessError> {
         let pid = process_of(pid)?;
-        let before = Surroundings::read(living_thread(pid))?;
+        let before = ProcFiles::read(living_thread(pid))?;
         let tracer = Arc::new(Tracer::start()?);
         let timeout = options.stop_timeout;
         tracer.run(move |state| *state = Some(Tracees::new(pid, timeout)))?;
@@ -118,7 +118,7 @@ impl Process {
 
     /// Stops the threads that `tracer` is in charge of and puts together what is known. If that
     /// fails, they go on with the signals that were held: the tracer ends.
-    fn stop(pid: i32, before: Surroundings, tracer: Arc<Tracer>) -> Result<Process, ProcessError> {
+    fn stop(pid: i32, before: ProcFiles, tracer: Arc<Tracer>) -> Result<Process, ProcessError> {
         let arch = registers::native().ok_or(ProcessError::Architecture)?;
         let stopped = tracer.run(move |state| match state {
             Some(tracees) => stop_on_tracer(tracees, arch),
@@ -155,7 +155,7 @@ impl Process {
             memory,
             signal: None,
             pac_mask: stopped.pac_mask,
-            stop: RefCell::new(Stop::Held {
+            stop: RefCell::new(StopState::Active {
                 tracer,
                 since: stopped.since,
             }),
@@ -207,8 +207,8 @@ impl Process {
     #[must_use]
     pub fn stopped(&self) -> Duration {
         match &*self.stop.borrow() {
-            Stop::Held { since, .. } => since.elapsed(),
-            Stop::Over(duration) => *duration,
+            StopState::Active { since, .. } => since.elapsed(),
+            StopState::Finished(duration) => *duration,
         }
     }
 
@@ -216,11 +216,11 @@ impl Process {
     /// Returns how long the process stood still.
     pub fn resume(&self) -> Duration {
         let mut stop = self.stop.borrow_mut();
-        if let Stop::Held { tracer, since } = &*stop {
+        if let StopState::Active { tracer, since } = &*stop {
             let released = tracer.run(|state| state.take().map(|mut tracees| tracees.release()));
             let duration = released.ok().flatten().unwrap_or_else(|| since.elapsed());
             // The tracing thread ends here, and with it whatever it still holds.
-            *stop = Stop::Over(duration);
+            *stop = StopState::Finished(duration);
         }
         drop(stop);
         self.stopped()
@@ -295,7 +295,7 @@ impl ProcessError {
 
     /// A thread that has a tracer already cannot be attached to, whoever asks.
     fn from_seize_refusal(pid: i32, tid: i32) -> ProcessError {
-        match procfs::Status::read(pid, tid) {
+        match procfs::TaskStatus::read(pid, tid) {
             Ok(status) if status.tracer != 0 => ProcessError::AlreadyTraced {
                 pid: pid.unsigned_abs(),
                 tid: tid.unsigned_abs(),
@@ -313,7 +313,7 @@ fn process_of(id: u32) -> Result<i32, ProcessError> {
     let Some(tid) = i32::try_from(id).ok().filter(|tid| *tid > 0) else {
         return Err(gone);
     };
-    let Ok(status) = procfs::Status::read(tid, tid) else {
+    let Ok(status) = procfs::TaskStatus::read(tid, tid) else {
         return Err(gone);
     };
     let pid = status.tgid;
@@ -330,10 +330,10 @@ fn process_of(id: u32) -> Result<i32, ProcessError> {
     Ok(pid)
 }
 
-fn stop_on_tracer(tracees: &mut Tracees, arch: Arch) -> Result<Stopped, ProcessError> {
+fn stop_on_tracer(tracees: &mut Tracees, arch: Arch) -> Result<StoppedThreads, ProcessError> {
     let layout = registers::layout(arch).ok_or(ProcessError::Architecture)?;
     let since = tracees.stop()?;
-    Ok(Stopped {
+    Ok(StoppedThreads {
         threads: tracees.threads(layout),
         since,
         pac_mask: if layout.has_pac_mask {
@@ -380,7 +380,8 @@ fn reader(pid: i32, threads: &[Thread]) -> i32 {
 
 /// The same before the threads are known.
 fn living_thread(pid: i32) -> i32 {
-    let lives = |tid: &i32| procfs::Status::read(pid, *tid).is_ok_and(|status| !status.has_ended());
+    let lives =
+        |tid: &i32| procfs::TaskStatus::read(pid, *tid).is_ok_and(|status| !status.has_ended());
     let tasks = || procfs::tasks(pid).unwrap_or_default();
     if lives(&pid) {
         pid

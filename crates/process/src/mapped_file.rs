@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use unspool_module::FileState;
+use unspool_elf::FileState;
 
 use crate::maps::{Device, Mapping};
 use crate::procfs;
@@ -19,14 +19,14 @@ pub struct MappedFile {
     /// `/proc/PID/root`. Nothing need be there.
     pub path: PathBuf,
     /// The way it was found.
-    pub route: Route,
+    pub route: FileRoute,
     /// Whether it is the file that is mapped.
-    pub identity: Identity,
+    pub identity: FileIdentity,
 }
 
 /// The ways to the file behind a mapping, in the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route {
+pub enum FileRoute {
     /// `/proc/PID/map_files/START-END`: the mapped file itself, even if it was deleted or lies
     /// in another mount namespace. Needs CAP_CHECKPOINT_RESTORE.
     MapFiles,
@@ -41,7 +41,7 @@ pub enum Route {
 
 /// Whether an opened file is the one that a process has mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Identity {
+pub enum FileIdentity {
     /// The same device and inode, or opened through the mapping itself.
     Same,
     /// The same inode number on another device number, or the mapping's inode is not known. Btrfs and
@@ -53,7 +53,7 @@ pub enum Identity {
 }
 
 /// The files that may be behind a mapping of a process, which need not be attached to: in the order of the
-/// [`Route`]s, each opened when it is asked for.
+/// [`FileRoute`]s, each opened when it is asked for.
 ///
 /// A mapping that comes from no file has none.
 pub fn mapped_files(
@@ -66,14 +66,14 @@ pub fn mapped_files(
 }
 
 /// The ways to the file behind a mapping.
-fn routes(pid: i32, mapping: &Mapping) -> impl Iterator<Item = (Route, PathBuf)> + use<> {
+fn routes(pid: i32, mapping: &Mapping) -> impl Iterator<Item = (FileRoute, PathBuf)> + use<> {
     let link = format!("map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);
     let routes = mapping.path().map(|name| {
         [
-            (Route::MapFiles, procfs::path(pid, &link)),
-            (Route::Root, in_root(pid, name)),
-            (Route::Path, name.to_path_buf()),
-            (Route::Executable, procfs::path(pid, "exe")),
+            (FileRoute::MapFiles, procfs::path(pid, &link)),
+            (FileRoute::Root, in_root(pid, name)),
+            (FileRoute::Path, name.to_path_buf()),
+            (FileRoute::Executable, procfs::path(pid, "exe")),
         ]
     });
     routes.into_iter().flatten()
@@ -82,7 +82,7 @@ fn routes(pid: i32, mapping: &Mapping) -> impl Iterator<Item = (Route, PathBuf)>
 fn candidates(
     pid: i32,
     mapping: &Mapping,
-) -> impl Iterator<Item = (Route, io::Result<MappedFile>)> + use<'_> {
+) -> impl Iterator<Item = (FileRoute, io::Result<MappedFile>)> + use<'_> {
     routes(pid, mapping).map(move |(route, path)| {
         let opened = open_mapped(path, route, mapping);
         let placed = opened.map(|opened| MappedFile {
@@ -116,9 +116,9 @@ pub(crate) fn open(pid: i32, mapping: &Mapping) -> io::Result<MappedFile> {
     });
     for (route, opened) in candidates(pid, mapping) {
         match opened {
-            Ok(file) if file.identity != Identity::Replaced => return Ok(file),
+            Ok(file) if file.identity != FileIdentity::Replaced => return Ok(file),
             // What has nothing to do with the path says nothing about it.
-            _ if route == Route::Executable => {}
+            _ if route == FileRoute::Executable => {}
             opened => found = found.or(opened),
         }
     }
@@ -130,7 +130,7 @@ pub(crate) fn open(pid: i32, mapping: &Mapping) -> io::Result<MappedFile> {
 #[must_use]
 pub fn mapped_state(pid: u32, mapping: &Mapping) -> Option<FileState> {
     let pid = i32::try_from(pid).unwrap_or(i32::MAX);
-    let routes = routes(pid, mapping).filter(|(route, _)| *route != Route::Executable);
+    let routes = routes(pid, mapping).filter(|(route, _)| *route != FileRoute::Executable);
     let mut found = routes.filter_map(|(_, path)| std::fs::metadata(path).ok());
     let found = found.find(std::fs::Metadata::is_file)?;
     Some(FileState::new(&found))
@@ -150,7 +150,7 @@ fn in_root(pid: i32, name: &Path) -> PathBuf {
 /// # Errors
 ///
 /// It cannot be opened, or is no regular file.
-pub fn open_mapped(path: PathBuf, route: Route, mapping: &Mapping) -> io::Result<MappedFile> {
+pub fn open_mapped(path: PathBuf, route: FileRoute, mapping: &Mapping) -> io::Result<MappedFile> {
     let file = unspool_files::open(&path)?;
     let metadata = file.metadata()?;
     let device = Device {
@@ -159,12 +159,12 @@ pub fn open_mapped(path: PathBuf, route: Route, mapping: &Mapping) -> io::Result
     };
     let (device, inode) = (device == mapping.device, metadata.ino() == mapping.inode);
     let identity = match (device, inode) {
-        _ if mapping.inode == 0 => Identity::Unverified,
-        (true, true) => Identity::Same,
-        (false, _) if route == Route::MapFiles => Identity::Same,
-        (false, true) => Identity::Unverified,
+        _ if mapping.inode == 0 => FileIdentity::Unverified,
+        (true, true) => FileIdentity::Same,
+        (false, _) if route == FileRoute::MapFiles => FileIdentity::Same,
+        (false, true) => FileIdentity::Unverified,
         // Even at the same addresses another file may be mapped by now.
-        (_, false) => Identity::Replaced,
+        (_, false) => FileIdentity::Replaced,
     };
     Ok(MappedFile {
         file,

@@ -5,10 +5,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use unspool_ir::RuntimeAddr;
-use unspool_module::DELETED;
+use unspool_elf::DELETED_SUFFIX;
+use unspool_rows::RuntimeAddr;
 pub use unspool_unwind::maps_text::{Device, Permissions};
-use unspool_unwind::maps_text::{Line, unescaped};
+use unspool_unwind::maps_text::{MapsLine, unescaped};
 
 /// Maps lines beyond this number are not kept: the kernel's default limit for one process
 /// (`vm.max_map_count`) is 65530, and it can be raised.
@@ -151,7 +151,7 @@ fn clip_start(mapping: &mut Mapping, floor: RuntimeAddr) {
 }
 
 fn parse_line(line: &[u8]) -> Option<Mapping> {
-    let line = Line::parse(line)?;
+    let line = MapsLine::parse(line)?;
     let (name, deleted) = parse_name(&unescaped(line.name).collect::<Vec<_>>());
     Some(Mapping {
         start: line.start,
@@ -170,7 +170,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
 /// A file may really be called `x (deleted)`; the kernel prints both alike, and the mark is
 /// far more often meant.
 pub(crate) fn parse_name(name: &[u8]) -> (Option<OsString>, bool) {
-    let (name, deleted) = match name.strip_suffix(DELETED.as_bytes()) {
+    let (name, deleted) = match name.strip_suffix(DELETED_SUFFIX.as_bytes()) {
         Some(rest) if rest.starts_with(b"/") => (rest, true),
         _ => (name, false),
     };

@@ -3,7 +3,7 @@
 
 /// One note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Note<'a> {
+pub(crate) struct ElfNote<'a> {
     /// Where the note begins, in bytes from the start of the notes.
     pub(crate) offset: u64,
     /// The name, without the zero that ends it.
@@ -16,7 +16,7 @@ pub(crate) struct Note<'a> {
 
 /// A note runs past the end of the notes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CutNote {
+pub(crate) struct TruncatedNote {
     /// Where the note begins, in bytes from the start of the notes.
     pub(crate) offset: u64,
     /// The type, if its header is complete.
@@ -27,7 +27,7 @@ pub(crate) struct CutNote {
 
 /// Goes through notes; ends after the first that is cut.
 #[derive(Debug)]
-pub(crate) struct Notes<'a> {
+pub(crate) struct ElfNotes<'a> {
     bytes: &'a [u8],
     at: usize,
     align: usize,
@@ -35,21 +35,21 @@ pub(crate) struct Notes<'a> {
 
 const HEADER: usize = 12;
 
-impl<'a> Notes<'a> {
+impl<'a> ElfNotes<'a> {
     /// `align` is the segment's `p_align`: 8 for 8-byte alignment, any other value means 4.
-    pub(crate) fn new(bytes: &'a [u8], align: u64) -> Notes<'a> {
+    pub(crate) fn new(bytes: &'a [u8], align: u64) -> ElfNotes<'a> {
         let align = if align == 8 { 8 } else { 4 };
-        Notes {
+        ElfNotes {
             bytes,
             at: 0,
             align,
         }
     }
 
-    fn read(&mut self) -> Result<Note<'a>, CutNote> {
+    fn read(&mut self) -> Result<ElfNote<'a>, TruncatedNote> {
         let offset = u64::try_from(self.at).unwrap_or(u64::MAX);
         let bytes = self.bytes.get(self.at..).unwrap_or(&[]);
-        let cut_header = CutNote {
+        let cut_header = TruncatedNote {
             offset,
             kind: None,
             size: 12,
@@ -58,7 +58,7 @@ impl<'a> Notes<'a> {
         let name_end = HEADER.saturating_add(size(name_size));
         let desc_start = name_end.saturating_add(self.align - 1) / self.align * self.align;
         let desc_end = desc_start.saturating_add(size(desc_size));
-        let cut = CutNote {
+        let cut = TruncatedNote {
             offset,
             kind: Some(kind),
             size: u64::try_from(desc_end).unwrap_or(0),
@@ -67,7 +67,7 @@ impl<'a> Notes<'a> {
         let desc = bytes.get(desc_start..desc_end).ok_or(cut)?;
         let next = desc_end.saturating_add(self.align - 1) / self.align * self.align;
         self.at = self.at.saturating_add(next);
-        Ok(Note {
+        Ok(ElfNote {
             offset,
             name: name.strip_suffix(&[0]).unwrap_or(name),
             kind,
@@ -76,8 +76,8 @@ impl<'a> Notes<'a> {
     }
 }
 
-impl<'a> Iterator for Notes<'a> {
-    type Item = Result<Note<'a>, CutNote>;
+impl<'a> Iterator for ElfNotes<'a> {
+    type Item = Result<ElfNote<'a>, TruncatedNote>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.at >= self.bytes.len() {
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn notes_follow_each_other_with_padding() {
         let bytes = [note(b"CORE\0", 1, b"abcde"), note(b"GNU\0", 3, b"")].concat();
-        let found: Vec<_> = Notes::new(&bytes, 4).map(Result::unwrap).collect();
+        let found: Vec<_> = ElfNotes::new(&bytes, 4).map(Result::unwrap).collect();
         assert_eq!(
             (found[0].name, found[0].kind, found[0].desc),
             (&b"CORE"[..], 1, &b"abcde"[..])
@@ -139,7 +139,7 @@ mod tests {
     fn every_cut_is_an_error_that_ends_the_walk() {
         let bytes = note(b"CORE\0", 1, b"abcd");
         for end in 1..bytes.len() {
-            let found: Vec<_> = Notes::new(&bytes[..end], 4).collect();
+            let found: Vec<_> = ElfNotes::new(&bytes[..end], 4).collect();
             assert_eq!(found.len(), 1);
             assert_eq!(found[0].unwrap_err().offset, 0);
         }
@@ -148,6 +148,6 @@ mod tests {
     #[test]
     fn greatest_sizes_do_not_overflow() {
         let bytes = [0xff; 64];
-        assert!(Notes::new(&bytes, 4).next().unwrap().is_err());
+        assert!(ElfNotes::new(&bytes, 4).next().unwrap().is_err());
     }
 }

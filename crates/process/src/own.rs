@@ -2,12 +2,12 @@
 
 use std::io;
 
-use unspool_ir::{Abi, Memory, RuntimeAddr, Unreadable};
+use unspool_rows::{Abi, Memory, RuntimeAddr, Unreadable};
 
 use unspool_unwind::local::{ABI, OwnMemory};
 
 use crate::maps::{Mapping, Mappings};
-use crate::surroundings::Surroundings;
+use crate::surroundings::ProcFiles;
 use crate::{
     AuxVector, MappedFile, ProcessError, Signal, Snapshot, Thread, mapped_file, procfs, read_memory,
 };
@@ -22,7 +22,7 @@ pub struct OwnProcess {
     thread: i32,
     mappings: Mappings,
     auxv: AuxVector,
-    memory: ReadByKernel,
+    memory: KernelReadMemory,
 }
 
 impl OwnProcess {
@@ -31,17 +31,17 @@ impl OwnProcess {
     /// # Errors
     ///
     /// `/proc` is not there, or is not to be read: the files of a process that has more rights than its user belong to root.
-    pub fn look() -> Result<OwnProcess, ProcessError> {
+    pub fn new() -> Result<OwnProcess, ProcessError> {
         let thread = procfs::own_thread().map_err(|source| ProcessError::Proc {
             path: "/proc/thread-self".into(),
             source,
         })?;
-        let around = Surroundings::read(thread)?;
+        let around = ProcFiles::read(thread)?;
         Ok(OwnProcess {
             thread,
             mappings: around.mappings,
             auxv: around.auxv,
-            memory: ReadByKernel,
+            memory: KernelReadMemory,
         })
     }
 
@@ -57,14 +57,14 @@ impl OwnProcess {
 
 /// The own memory, read by the kernel, which knows what another thread has unmapped meanwhile.
 #[derive(Debug)]
-struct ReadByKernel;
+struct KernelReadMemory;
 
-impl Memory for ReadByKernel {
+impl Memory for KernelReadMemory {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         match read_memory(std::process::id(), addr, into) {
             Ok(read) if read == into.len() => Ok(()),
             // Not all of it is there, or a sandbox forbids to ask so.
-            _ => OwnMemory::unknown().read(addr, into),
+            _ => OwnMemory::without_stack().read(addr, into),
         }
     }
 }

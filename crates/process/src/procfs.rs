@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::string::{String, ToString as _};
 
-use unspool_module::DELETED;
+use unspool_elf::DELETED_SUFFIX;
 
 /// The files under `/proc` that are read whole are small, except for `maps`, which takes about
 /// 100 bytes for each of at most some 65,530 mappings. Reading stops here.
@@ -74,7 +74,7 @@ pub(crate) fn name(pid: i32, tid: i32) -> Option<String> {
 
 /// Parts of `/proc/PID/task/TID/status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Status {
+pub(crate) struct TaskStatus {
     /// The letter of the state: `R`, `S`, `D`, `T`, `t`, `Z`, `X`, …
     pub(crate) state: char,
     /// The process that the thread belongs to.
@@ -89,14 +89,14 @@ pub(crate) struct Status {
     handled: u64,
 }
 
-impl Status {
+impl TaskStatus {
     /// Reads the file.
-    pub(crate) fn read(pid: i32, tid: i32) -> io::Result<Status> {
+    pub(crate) fn read(pid: i32, tid: i32) -> io::Result<TaskStatus> {
         let bytes = read(pid, &format!("task/{tid}/status"))?;
-        Ok(Status::parse(&String::from_utf8_lossy(&bytes)))
+        Ok(TaskStatus::parse(&String::from_utf8_lossy(&bytes)))
     }
 
-    fn parse(text: &str) -> Status {
+    fn parse(text: &str) -> TaskStatus {
         let value = |key: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(key));
             line.map(|rest| rest.trim_start_matches([':', '\t', ' ']))
@@ -107,7 +107,7 @@ impl Status {
                 .unwrap_or(0)
         };
         let mask = |key| value(key).and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
-        Status {
+        TaskStatus {
             state: value("State:")
                 .and_then(|text| text.chars().next())
                 .unwrap_or('?'),
@@ -145,7 +145,7 @@ pub(crate) fn executable(pid: i32) -> Option<PathBuf> {
     let target = fs::read_link(path(pid, "exe")).ok()?;
     let plain = target
         .to_str()
-        .and_then(|text| text.strip_suffix(DELETED))
+        .and_then(|text| text.strip_suffix(DELETED_SUFFIX))
         .map(str::to_string);
     Some(plain.map_or(target, PathBuf::from))
 }
@@ -159,7 +159,7 @@ mod tests {
         let text = "Name:\tState: x\nState:\tD (disk sleep)\nTgid:\t12\nTracerPid:\t34\n\
                     Uid:\t1\t2\t3\t4\n\
                     SigIgn:\t0000000000001000\nSigCgt:\t0000000000000400\nVmSize:\t    2564 kB\n";
-        let status = Status::parse(text);
+        let status = TaskStatus::parse(text);
         assert_eq!((status.state, status.tgid, status.tracer), ('D', 12, 34));
         assert_eq!(status.user, 2);
         assert!(!status.kernel_thread && !status.has_ended());
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_status_without_the_fields_is_not_an_error() {
-        let status = Status::parse("");
+        let status = TaskStatus::parse("");
         assert_eq!((status.state, status.tracer), ('?', 0));
     }
 }

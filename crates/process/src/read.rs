@@ -2,7 +2,7 @@
 
 use std::io;
 
-use unspool_ir::RuntimeAddr;
+use unspool_rows::RuntimeAddr;
 
 use crate::sys;
 

@@ -3,16 +3,16 @@
 //! `struct user_pt_regs` of AArch64. Each is an array of 8-byte words. And the vector registers in `NT_PRFPREG`:
 //! `struct user_i387_struct`, and `struct user_fpsimd_state`.
 
-use unspool_ir::{Arch, Register, Registers};
+use unspool_rows::{Arch, Register, Registers};
 
-use crate::little::u64_at;
+use crate::little_endian::u64_at;
 
 mod aarch64;
 mod x86_64;
 
 /// Where one architecture's kernel puts each register.
 #[derive(Debug)]
-pub(crate) struct Layout {
+pub(crate) struct RegisterLayout {
     /// The size of the register block in bytes.
     pub(crate) size: usize,
     /// Word index in the block, and DWARF number.
@@ -20,14 +20,14 @@ pub(crate) struct Layout {
     /// The word that holds the number of the system call a thread is in, or -1.
     syscall_word: Option<usize>,
     /// Where `NT_PRFPREG` has the vector registers.
-    vectors: Vectors,
+    vectors: VectorLayout,
     /// Code addresses may carry a signature; `NT_ARM_PAC_MASK` tells in which bits.
     pub(crate) has_pac_mask: bool,
 }
 
 /// Vector registers of 16 bytes, one behind another, with DWARF numbers that are so, too.
 #[derive(Debug)]
-struct Vectors {
+struct VectorLayout {
     /// Where in the block they begin, in bytes.
     offset: usize,
     /// The DWARF number of the first.
@@ -38,7 +38,7 @@ struct Vectors {
 
 /// What the register block of one thread says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Decoded {
+pub(crate) struct DecodedRegisters {
     /// The general registers by DWARF number.
     pub(crate) registers: Registers,
     /// The system call that the thread is in, where the block tells.
@@ -46,7 +46,7 @@ pub(crate) struct Decoded {
 }
 
 /// The layout of `arch`, or `None` if its threads cannot be read.
-pub(crate) fn layout(arch: Arch) -> Option<&'static Layout> {
+pub(crate) fn layout(arch: Arch) -> Option<&'static RegisterLayout> {
     match arch {
         Arch::X86_64 => Some(&x86_64::LAYOUT),
         Arch::Aarch64 => Some(&aarch64::LAYOUT),
@@ -54,9 +54,9 @@ pub(crate) fn layout(arch: Arch) -> Option<&'static Layout> {
     }
 }
 
-impl Layout {
-    /// Reads a register block; `None` unless it holds exactly [`Layout::size`] bytes.
-    pub(crate) fn decode(&self, block: &[u8]) -> Option<Decoded> {
+impl RegisterLayout {
+    /// Reads a register block; `None` unless it holds exactly [`RegisterLayout::size`] bytes.
+    pub(crate) fn decode(&self, block: &[u8]) -> Option<DecodedRegisters> {
         if block.len() != self.size {
             return None;
         }
@@ -68,14 +68,14 @@ impl Layout {
             Some(index) => word(block, index).filter(|number| number.cast_signed() >= 0),
             None => None,
         };
-        Some(Decoded { registers, syscall })
+        Some(DecodedRegisters { registers, syscall })
     }
 }
 
-impl Layout {
+impl RegisterLayout {
     /// Adds the low 8 bytes of the vector registers that a block of `NT_PRFPREG` has, as far as it has them.
     pub(crate) fn decode_vectors(&self, block: &[u8], registers: &mut Registers) {
-        let Vectors {
+        let VectorLayout {
             offset,
             first,
             count,
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    fn counting_block(layout: &Layout) -> Vec<u8> {
+    fn counting_block(layout: &RegisterLayout) -> Vec<u8> {
         let words = u64::try_from(layout.size / 8).unwrap();
         (0..words).flat_map(u64::to_le_bytes).collect()
     }

@@ -1,8 +1,8 @@
 //! A signal as the kernel describes it: `siginfo_t`, from ptrace and from core files.
 
-use unspool_ir::RuntimeAddr;
+use unspool_rows::RuntimeAddr;
 
-use crate::little::{i32_at, u32_at};
+use crate::little_endian::{i32_at, u32_at};
 
 /// The size of the kernel's `siginfo_t`, in bytes.
 pub(crate) const SIGINFO_SIZE: usize = 128;

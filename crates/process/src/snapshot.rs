@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use unspool_ir::{Abi, Memory, Registers, RuntimeAddr, Unreadable};
+use unspool_rows::{Abi, Memory, Registers, RuntimeAddr, Unreadable};
 
 use crate::maps::{Mapping, Mappings};
 use crate::{NoBuildId, Signal, build_id};

@@ -8,26 +8,26 @@ use crate::{AuxVector, ProcessError, procfs};
 
 /// What `/proc` tells about a process.
 #[derive(Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct ProcFiles {
     maps: Vec<u8>,
     pub(crate) mappings: Mappings,
     pub(crate) auxv: AuxVector,
     pub(crate) executable: Option<PathBuf>,
 }
 
-impl Surroundings {
-    pub(crate) fn read(pid: i32) -> Result<Surroundings, ProcessError> {
-        Surroundings::with_maps(pid, read_proc(pid, "maps")?)
+impl ProcFiles {
+    pub(crate) fn read(pid: i32) -> Result<ProcFiles, ProcessError> {
+        ProcFiles::with_maps(pid, read_proc(pid, "maps")?)
     }
 
-    fn with_maps(pid: i32, maps: Vec<u8>) -> Result<Surroundings, ProcessError> {
+    fn with_maps(pid: i32, maps: Vec<u8>) -> Result<ProcFiles, ProcessError> {
         let auxv = read_proc(pid, "auxv")?;
         if AuxVector::is_32_bit(&auxv) {
             return Err(ProcessError::ThirtyTwoBit {
                 pid: pid.unsigned_abs(),
             });
         }
-        Ok(Surroundings {
+        Ok(ProcFiles {
             mappings: Mappings::parse(&maps),
             maps,
             auxv: AuxVector::parse(&auxv),
@@ -37,12 +37,12 @@ impl Surroundings {
 
     /// The same after the stop. Usually nothing has changed, and only comparing the text of
     /// the maps is left to do while the process stands still.
-    pub(crate) fn refreshed(self, pid: i32) -> Result<Surroundings, ProcessError> {
+    pub(crate) fn refreshed(self, pid: i32) -> Result<ProcFiles, ProcessError> {
         let now = read_proc(pid, "maps")?;
         if now == self.maps {
             Ok(self)
         } else {
-            Surroundings::with_maps(pid, now)
+            ProcFiles::with_maps(pid, now)
         }
     }
 }

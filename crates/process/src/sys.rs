@@ -9,12 +9,16 @@ use std::io;
 use libc::{c_void, pid_t};
 
 /// A range of the other process's memory: address and length in bytes.
-pub(crate) type Range = (usize, usize);
+pub(crate) type RemoteRange = (usize, usize);
 
 /// Copies `ranges` of the memory of `pid` one after the other into `into`. Returns how many
 /// bytes it copied: fewer than asked for when a page of a range cannot be read. At most
 /// [`MAX_RANGES`] ranges are looked at.
-pub(crate) fn read_memory(pid: pid_t, into: &mut [u8], ranges: &[Range]) -> io::Result<usize> {
+pub(crate) fn read_memory(
+    pid: pid_t,
+    into: &mut [u8],
+    ranges: &[RemoteRange],
+) -> io::Result<usize> {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast::<c_void>(),
         iov_len: into.len(),

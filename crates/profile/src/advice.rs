@@ -3,15 +3,15 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::completeness::{Completeness, Reason, share};
-use crate::model::{End, Place, Rate};
+use crate::completeness::{Completeness, IncompleteReason, share};
+use crate::model::{CodeLocation, Rate, StackEnd};
 use crate::names::short_name;
 
 /// What can be done about stacks that end for one reason in one module.
 #[derive(Debug, Clone, Copy)]
 pub struct Advice<'a> {
     /// The reason, and how many samples have it.
-    pub why: Reason<'a>,
+    pub why: IncompleteReason<'a>,
     /// How many samples have a stack.
     stacks: u64,
     /// Whether perf recorded them.
@@ -22,11 +22,11 @@ pub struct Advice<'a> {
 
 /// So many of a thousand stacks may be incomplete before anything is advised, and from so many on a reason
 /// is worth a line.
-const FEW: u64 = 10;
-const WORTH_A_LINE: u64 = 1;
+const MIN_INCOMPLETE_PER_MILLE: u64 = 10;
+const MIN_REASON_PER_MILLE: u64 = 1;
 
 /// How much is advised at most.
-const MOST: usize = 4;
+const MAX_ADVICE: usize = 4;
 
 impl Completeness {
     /// What can be done about the most frequent reasons why stacks are incomplete; nothing if that are
@@ -37,18 +37,18 @@ impl Completeness {
         let is_more = |samples: u64, thousandths: u64| {
             u128::from(samples) * 1000 >= u128::from(stacks) * u128::from(thousandths)
         };
-        if stacks == 0 || !is_more(self.incomplete(), FEW) {
+        if stacks == 0 || !is_more(self.incomplete(), MIN_INCOMPLETE_PER_MILLE) {
             return Vec::new();
         }
         let worth = (self.reasons().into_iter())
-            .filter(|why| why.end != End::Limit && is_more(why.samples, WORTH_A_LINE));
+            .filter(|why| why.end != StackEnd::Limit && is_more(why.samples, MIN_REASON_PER_MILLE));
         let advice = worth.map(|why| Advice {
             why,
             stacks,
             is_of_perf: self.is_of_perf,
             rate: self.rate,
         });
-        advice.take(MOST).collect()
+        advice.take(MAX_ADVICE).collect()
     }
 }
 
@@ -61,36 +61,36 @@ impl Advice<'_> {
             .module
             .map_or(Path::new("?"), |module| &module.path);
         let (name, path) = (short_name(path), path.display());
-        let at = self.why.place.map_or(0, Place::address);
+        let at = self.why.place.map_or(0, CodeLocation::address);
         match self.why.end {
-            End::NoModule => {
+            StackEnd::NoModule => {
                 "code that a program makes at run time must keep frame pointers (Java: -XX:+PreserveFramePointer)"
                     .to_owned()
             }
-            End::NoFile => format!(
+            StackEnd::NoFile => format!(
                 "{name} could not be read: if it was replaced or deleted, restart its program; if it is another user's or in a container, record as root"
             ),
-            End::NoTable => format!(
+            StackEnd::NoTable => format!(
                 "build {name} with its unwind table (-fasynchronous-unwind-tables, and .eh_frame not stripped), or \
                  with -fno-omit-frame-pointer"
             ),
-            End::Hole => format!(
+            StackEnd::Hole => format!(
                 "the unwind table of {name} has a hole at {at:#x}: assembly needs .cfi directives, C needs -fasynchronous-unwind-tables (musl is mostly built without) or a frame pointer"
             ),
-            End::BadEntry => format!(
+            StackEnd::BadEntry => format!(
                 "the unwind table of {name} is bad at {at:#x}: `unspool verify {path}` says what is wrong"
             ),
-            End::CorruptTable => format!(
+            StackEnd::CorruptTable => format!(
                 "the compiled table of {name} is damaged: `unspool compile {path}` makes a new one"
             ),
-            End::NotCopied if self.is_of_perf => {
+            StackEnd::NotCopied if self.is_of_perf => {
                 "perf copied too little of the stacks: `perf record --call-graph dwarf,65528` copies more".to_owned()
             }
-            End::NotCopied => {
+            StackEnd::NotCopied => {
                 "the kernel copies at most 64 KiB of a stack, and the frames beyond were not found: move large variables off the stack; `unspool stack PID` shows whole stacks"
                     .to_owned()
             }
-            End::NotUnwound => format!("the recorder fell behind: {}", self.rate.remedy()),
+            StackEnd::NotUnwound => format!("the recorder fell behind: {}", self.rate.remedy()),
             _ => format!(
                 "the unwind table of {name} leads nowhere from {at:#x}, which `unspool show --pc {at:#x} {path}` \
                  shows; a program that makes stacks must mark their ends"

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::model::{ProcessId, Profile, Sample, ThreadId};
-use crate::names::{FunctionId, Mark, Named, Step};
-use crate::paths::{Branch, Path, Paths};
+use crate::model::{ProcessId, Profile, ProfileSample, ThreadId};
+use crate::names::{FunctionId, Mark, NamedProfile, StackFunction};
+use crate::paths::{PathBranch, PathTree, WeightedPath};
 use crate::stacks::StackId;
 
 /// The weight of each stack of these samples.
 #[must_use]
-pub fn weights(samples: &[&Sample]) -> HashMap<StackId, u64> {
+pub fn weights(samples: &[&ProfileSample]) -> HashMap<StackId, u64> {
     sums(samples.iter().map(|sample| (sample.stack, sample.weight)))
 }
 
@@ -25,7 +25,7 @@ fn sums<K: Eq + Hash>(weights: impl Iterator<Item = (K, u64)>) -> HashMap<K, u64
 
 /// The weight of all these samples.
 #[must_use]
-pub fn total(samples: &[&Sample]) -> u64 {
+pub fn total(samples: &[&ProfileSample]) -> u64 {
     samples
         .iter()
         .fold(0, |sum, sample| sum.saturating_add(sample.weight))
@@ -46,14 +46,17 @@ pub struct Weight<K> {
 
 /// The functions of these samples, the heaviest first: by their own weight, then by the total.
 #[must_use]
-pub fn functions(named: &Named<'_>, samples: &[&Sample]) -> Vec<Weight<FunctionId>> {
+pub fn functions(named: &NamedProfile<'_>, samples: &[&ProfileSample]) -> Vec<Weight<FunctionId>> {
     let ids = 0..crate::intern::number(named.functions().len());
     list(named, samples, ids.map(FunctionId))
 }
 
 /// The modules of these samples, by name, the heaviest first.
 #[must_use]
-pub fn modules<'n>(named: &'n Named<'_>, samples: &[&Sample]) -> Vec<Weight<&'n str>> {
+pub fn modules<'n>(
+    named: &'n NamedProfile<'_>,
+    samples: &[&ProfileSample],
+) -> Vec<Weight<&'n str>> {
     let modules = named.functions().iter();
     list(
         named,
@@ -64,13 +67,13 @@ pub fn modules<'n>(named: &'n Named<'_>, samples: &[&Sample]) -> Vec<Weight<&'n 
 
 /// The threads of these samples, the heaviest first.
 #[must_use]
-pub fn threads(samples: &[&Sample]) -> Vec<Weight<ThreadId>> {
+pub fn threads(samples: &[&ProfileSample]) -> Vec<Weight<ThreadId>> {
     tasks(samples.iter().map(|sample| (sample.thread, sample.weight)))
 }
 
 /// The processes of these samples, the heaviest first.
 #[must_use]
-pub fn processes(profile: &Profile, samples: &[&Sample]) -> Vec<Weight<ProcessId>> {
+pub fn processes(profile: &Profile, samples: &[&ProfileSample]) -> Vec<Weight<ProcessId>> {
     tasks(samples.iter().filter_map(|sample| {
         let thread = profile.thread(sample.thread)?;
         Some((thread.process, sample.weight))
@@ -89,7 +92,7 @@ fn tasks<K: Copy + Eq + Hash + Ord>(weights: impl Iterator<Item = (K, u64)>) -> 
 }
 
 /// A weight, and what was seen of its key last.
-struct Seen<K> {
+struct WeightEntry<K> {
     weight: Weight<K>,
     stack: Option<StackId>,
     /// Whether all its frames in that stack are guessed.
@@ -98,8 +101,8 @@ struct Seen<K> {
 
 /// The weights of what functions are counted as, which is given for each of them.
 fn list<K: Copy + Eq + Hash + Ord>(
-    named: &Named<'_>,
-    samples: &[&Sample],
+    named: &NamedProfile<'_>,
+    samples: &[&ProfileSample],
     keys: impl Iterator<Item = K>,
 ) -> Vec<Weight<K>> {
     let (keys, mut all) = numbered(keys);
@@ -130,15 +133,15 @@ fn list<K: Copy + Eq + Hash + Ord>(
     sorted(seen.map(|seen| seen.weight).collect())
 }
 
-impl<K> Seen<K> {
-    fn new(key: K) -> Seen<K> {
+impl<K> WeightEntry<K> {
+    fn new(key: K) -> WeightEntry<K> {
         let weight = Weight {
             key,
             own: 0,
             total: 0,
             guessed: 0,
         };
-        Seen {
+        WeightEntry {
             weight,
             stack: None,
             is_guessed: false,
@@ -159,12 +162,14 @@ impl<K> Seen<K> {
 }
 
 /// The number of each key, and the keys by these numbers.
-fn numbered<K: Copy + Eq + Hash>(keys: impl Iterator<Item = K>) -> (Vec<usize>, Vec<Seen<K>>) {
+fn numbered<K: Copy + Eq + Hash>(
+    keys: impl Iterator<Item = K>,
+) -> (Vec<usize>, Vec<WeightEntry<K>>) {
     let mut ids = HashMap::new();
     let mut all = Vec::new();
     let number = |key| {
         *ids.entry(key).or_insert_with(|| {
-            all.push(Seen::new(key));
+            all.push(WeightEntry::new(key));
             all.len() - 1
         })
     };
@@ -178,26 +183,26 @@ fn sorted<K: Copy + Ord>(mut weights: Vec<Weight<K>>) -> Vec<Weight<K>> {
 
 /// A tree of functions: called by each other from the root on, or calling each other.
 #[derive(Debug, Clone)]
-pub struct CallTree(Paths<Step, 1>);
+pub struct CallTree(PathTree<StackFunction, 1>);
 
 /// Functions in a tree that lead from one to the next without a branch.
 #[derive(Debug, Clone, Copy)]
 pub struct CallNode<'t> {
     /// The functions: all samples that come to the first come to the last. None in the root.
-    pub steps: &'t [Step],
+    pub functions: &'t [StackFunction],
     /// The weight of the samples that end in the last of them.
     pub own: u64,
     /// The weight of the samples that come here.
     pub total: u64,
-    branch: Branch<'t, Step, 1>,
+    branch: PathBranch<'t, StackFunction, 1>,
 }
 
 impl<'t> CallNode<'t> {
-    fn new(branch: Branch<'t, Step, 1>) -> CallNode<'t> {
+    fn new(branch: PathBranch<'t, StackFunction, 1>) -> CallNode<'t> {
         let [own] = branch.own().unwrap_or_default();
         let [total] = branch.total();
         CallNode {
-            steps: branch.steps,
+            functions: branch.steps,
             own,
             total,
             branch,
@@ -208,7 +213,7 @@ impl<'t> CallNode<'t> {
     #[must_use]
     pub fn children(&self) -> Vec<CallNode<'t>> {
         let mut children: Vec<_> = self.branch.branches().map(CallNode::new).collect();
-        children.sort_by_key(|node| (std::cmp::Reverse(node.total), node.steps.first()));
+        children.sort_by_key(|node| (std::cmp::Reverse(node.total), node.functions.first()));
         children
     }
 }
@@ -225,7 +230,11 @@ pub enum Direction {
 impl CallTree {
     /// The tree of these samples.
     #[must_use]
-    pub fn new(named: &Named<'_>, samples: &[&Sample], direction: Direction) -> CallTree {
+    pub fn new(
+        named: &NamedProfile<'_>,
+        samples: &[&ProfileSample],
+        direction: Direction,
+    ) -> CallTree {
         CallTree::of(samples, |stack, path| {
             path.extend(named.steps(stack));
             if direction == Direction::Callees {
@@ -238,8 +247,8 @@ impl CallTree {
     /// it was first called on, or what calls it there. Samples without it do not count.
     #[must_use]
     pub fn around(
-        named: &Named<'_>,
-        samples: &[&Sample],
+        named: &NamedProfile<'_>,
+        samples: &[&ProfileSample],
         function: FunctionId,
         direction: Direction,
     ) -> CallTree {
@@ -260,17 +269,22 @@ impl CallTree {
     }
 
     /// A tree of paths. Of a stack without one the root has the weight, and no other node.
-    fn of(samples: &[&Sample], path_of: impl Fn(StackId, &mut Vec<Step>)) -> CallTree {
+    fn of(
+        samples: &[&ProfileSample],
+        path_of: impl Fn(StackId, &mut Vec<StackFunction>),
+    ) -> CallTree {
         let mut steps = Vec::new();
         let path = |(stack, weight)| {
             steps.clear();
             path_of(stack, &mut steps);
-            Path {
+            WeightedPath {
                 steps: steps.as_slice().into(),
                 weights: [weight],
             }
         };
-        CallTree(Paths::new(weights(samples).into_iter().map(path).collect()))
+        CallTree(PathTree::new(
+            weights(samples).into_iter().map(path).collect(),
+        ))
     }
 
     /// The root; its weight is that of all samples.

@@ -9,7 +9,7 @@ pub struct ArgumentsId(NonZero<u32>);
 
 impl ArgumentsId {
     /// The number of what comes after so many others. There is no memory for more than it can count.
-    pub(crate) fn after(others: usize) -> ArgumentsId {
+    pub(crate) fn from_index(others: usize) -> ArgumentsId {
         let next = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
         ArgumentsId(NonZero::new(next).unwrap_or(NonZero::<u32>::MAX))
     }
@@ -30,12 +30,12 @@ pub struct Argument {
     /// The value, as C has it; empty if it is not known.
     pub value: String,
     /// How well it is known.
-    pub known: Known,
+    pub certainty: ArgumentCertainty,
 }
 
 /// How well the value of an argument is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Known {
+pub enum ArgumentCertainty {
     /// The function was called with it.
     Exact,
     /// It may be another: it lies where the program may have written since.
@@ -46,18 +46,23 @@ pub enum Known {
     Omitted,
 }
 
-impl Known {
+impl ArgumentCertainty {
     /// All of them.
-    pub const ALL: [Known; 4] = [Known::Exact, Known::Likely, Known::Lost, Known::Omitted];
+    pub const ALL: [ArgumentCertainty; 4] = [
+        ArgumentCertainty::Exact,
+        ArgumentCertainty::Likely,
+        ArgumentCertainty::Lost,
+        ArgumentCertainty::Omitted,
+    ];
 
     /// The name used in reports: `exact`, `likely`, `lost`, `omitted`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Known::Exact => "exact",
-            Known::Likely => "likely",
-            Known::Lost => "lost",
-            Known::Omitted => "omitted",
+            ArgumentCertainty::Exact => "exact",
+            ArgumentCertainty::Likely => "likely",
+            ArgumentCertainty::Lost => "lost",
+            ArgumentCertainty::Omitted => "omitted",
         }
     }
 }
@@ -66,11 +71,11 @@ impl Known {
 impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
-        match self.known {
-            Known::Exact => write!(f, "={}", self.value),
-            Known::Likely => write!(f, "~{}", self.value),
-            Known::Lost => f.write_str("=?"),
-            Known::Omitted => f.write_str("=..."),
+        match self.certainty {
+            ArgumentCertainty::Exact => write!(f, "={}", self.value),
+            ArgumentCertainty::Likely => write!(f, "~{}", self.value),
+            ArgumentCertainty::Lost => f.write_str("=?"),
+            ArgumentCertainty::Omitted => f.write_str("=..."),
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use crate::model::{
-    End, Evidence, Frame, FrameId, Meta, Module, ModuleId, Place, Profile, Rate, Sample,
+    CodeLocation, FrameEvidence, FrameId, Meta, ModuleId, Profile, ProfileFrame, ProfileModule,
+    ProfileSample, Rate, StackEnd,
 };
 use crate::stacks::{StackId, Stacks};
 
@@ -18,13 +19,13 @@ pub struct Completeness {
     /// Whose stack reaches its root by frames that were spliced in.
     pub spliced: u64,
     /// Why the others with a user's stack do not, the most frequent first.
-    pub incomplete: Vec<Incomplete>,
+    pub incomplete: Vec<IncompleteStacks>,
     /// Of threads of the kernel, which have no user's stack.
     pub kernel_threads: u64,
     /// Without registers of the user's code.
     pub no_user_registers: u64,
     /// How many frames were found in which way: each as often as a sample has it.
-    pub frames: BTreeMap<Evidence, u64>,
+    pub frames: BTreeMap<FrameEvidence, u64>,
     /// How many samples were lost while recording, whatever is looked at.
     pub lost: u64,
     /// Whether perf recorded them.
@@ -35,26 +36,26 @@ pub struct Completeness {
 
 /// Samples whose stacks end for the same reason in the same code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Incomplete {
+pub struct IncompleteStacks {
     /// The reason.
-    pub end: End,
+    pub end: StackEnd,
     /// Where the outermost frame stands in the most of them; `None` without any frame.
-    pub place: Option<Place>,
+    pub location: Option<CodeLocation>,
     /// The module there; `None` for code in no module.
-    pub module: Option<Module>,
+    pub module: Option<ProfileModule>,
     /// How many.
     pub samples: u64,
 }
 
 /// Why stacks are incomplete, as people are told: for each module, unless it does not matter where stacks end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reason<'a> {
+pub struct IncompleteReason<'a> {
     /// The reason.
-    pub end: End,
+    pub end: StackEnd,
     /// Where the outermost frame stands in the most of the samples, if that matters.
-    pub place: Option<Place>,
+    pub place: Option<CodeLocation>,
     /// The module there; `None` for code in no module.
-    pub module: Option<&'a Module>,
+    pub module: Option<&'a ProfileModule>,
     /// How many.
     pub samples: u64,
 }
@@ -62,9 +63,9 @@ pub struct Reason<'a> {
 impl Completeness {
     /// Counts.
     #[must_use]
-    pub fn new(profile: &Profile, samples: &[&Sample]) -> Completeness {
-        let mut count = Count::default();
-        let mut ends: Vec<(StackId, End)> = (samples.iter())
+    pub fn new(profile: &Profile, samples: &[&ProfileSample]) -> Completeness {
+        let mut count = CompletenessCounter::default();
+        let mut ends: Vec<(StackId, StackEnd)> = (samples.iter())
             .map(|sample| (sample.stack, sample.end))
             .collect();
         ends.sort_unstable();
@@ -77,7 +78,7 @@ impl Completeness {
         profile
             .lost()
             .iter()
-            .for_each(|lost| count.lose(lost.count));
+            .for_each(|lost| count.add_lost(lost.count));
         let module = |id| profile.module(id);
         count.completeness(profile.meta(), profile.frames(), module)
     }
@@ -90,17 +91,20 @@ impl Completeness {
 
     /// Why, the most frequent first.
     #[must_use]
-    pub fn reasons(&self) -> Vec<Reason<'_>> {
-        let mut reasons: Vec<Reason<'_>> = Vec::new();
+    pub fn reasons(&self) -> Vec<IncompleteReason<'_>> {
+        let mut reasons: Vec<IncompleteReason<'_>> = Vec::new();
         for why in &self.incomplete {
             // A short copy ends anywhere.
-            let is_anywhere = matches!(why.end, End::NotCopied | End::Limit | End::NotUnwound);
-            let same = |other: &&mut Reason<'_>| is_anywhere && other.end == why.end;
+            let is_anywhere = matches!(
+                why.end,
+                StackEnd::NotCopied | StackEnd::Limit | StackEnd::NotUnwound
+            );
+            let same = |other: &&mut IncompleteReason<'_>| is_anywhere && other.end == why.end;
             match reasons.iter_mut().find(same) {
                 Some(same) => same.samples += why.samples,
-                None => reasons.push(Reason {
+                None => reasons.push(IncompleteReason {
                     end: why.end,
-                    place: why.place.filter(|_| !is_anywhere),
+                    place: why.location.filter(|_| !is_anywhere),
                     module: why.module.as_ref().filter(|_| !is_anywhere),
                     samples: why.samples,
                 }),
@@ -126,7 +130,7 @@ impl Completeness {
 /// The line that a recording or a report has of it: "99.97 % of 17,535 stacks reach a root; 5
 /// incomplete: 3 no unwind table in libfoo.so+0x1234, 2 stack copy too short".
 #[derive(Debug, Clone, Copy)]
-pub struct Summary<'a>(&'a Completeness);
+pub struct CompletenessSummary<'a>(&'a Completeness);
 
 /// The line's beginning, without reasons and numbers: "99.97 % of 17,535 stacks reach a root".
 #[derive(Debug, Clone, Copy)]
@@ -141,7 +145,11 @@ impl fmt::Display for Headline<'_> {
             1 => write!(f, "{} of 1 stack reaches a root", share(of.complete, 1))?,
             _ => {
                 let complete = share(of.complete, stacks);
-                write!(f, "{complete} of {} stacks reach a root", Grouped(stacks))?;
+                write!(
+                    f,
+                    "{complete} of {} stacks reach a root",
+                    GroupedDigits(stacks)
+                )?;
             }
         }
         if of.spliced > 0 {
@@ -164,15 +172,15 @@ impl Completeness {
 
     /// The line that a recording or a report has of it.
     #[must_use]
-    pub fn summary(&self) -> Summary<'_> {
-        Summary(self)
+    pub fn summary(&self) -> CompletenessSummary<'_> {
+        CompletenessSummary(self)
     }
 }
 
 /// How many reasons are named.
-const SHOWN: usize = 4;
+const MAX_REASONS: usize = 4;
 
-impl fmt::Display for Summary<'_> {
+impl fmt::Display for CompletenessSummary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = self.0;
         of.headline().fmt(f)?;
@@ -184,36 +192,39 @@ impl fmt::Display for Summary<'_> {
             (of.lost, "lost"),
         ];
         for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
-            write!(f, "; {} {what}", Grouped(count))?;
+            write!(f, "; {} {what}", GroupedDigits(count))?;
         }
         Ok(())
     }
 }
 
-impl Summary<'_> {
+impl CompletenessSummary<'_> {
     /// Why stacks do not reach a root.
     fn incomplete(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = self.0;
         if of.incomplete() == 0 {
             return Ok(());
         }
-        write!(f, "; {} incomplete:", Grouped(of.incomplete()))?;
+        write!(f, "; {} incomplete:", GroupedDigits(of.incomplete()))?;
         let reasons = of.reasons();
-        for (n, reason) in reasons.iter().take(SHOWN).enumerate() {
+        for (n, reason) in reasons.iter().take(MAX_REASONS).enumerate() {
             let comma = if n == 0 { "" } else { "," };
             write!(f, "{comma} {reason}")?;
         }
-        let others = reasons.iter().skip(SHOWN).map(|reason| reason.samples);
+        let others = reasons
+            .iter()
+            .skip(MAX_REASONS)
+            .map(|reason| reason.samples);
         match others.sum() {
             0 => Ok(()),
-            others => write!(f, ", {} for other reasons", Grouped(others)),
+            others => write!(f, ", {} for other reasons", GroupedDigits(others)),
         }
     }
 }
 
-impl fmt::Display for Reason<'_> {
+impl fmt::Display for IncompleteReason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", Grouped(self.samples), self.end.reason())?;
+        write!(f, "{} {}", GroupedDigits(self.samples), self.end.reason())?;
         match (self.place, self.module) {
             (Some(place), Some(module)) => {
                 let name = crate::names::short_name(&module.path);
@@ -238,9 +249,9 @@ pub fn share(part: u64, of: u64) -> String {
 
 /// A number with commas between its thousands.
 #[derive(Debug, Clone, Copy)]
-pub struct Grouped(pub u64);
+pub struct GroupedDigits(pub u64);
 
-impl fmt::Display for Grouped {
+impl fmt::Display for GroupedDigits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = self.0.to_string();
         let mut text = String::new();
@@ -256,23 +267,23 @@ impl fmt::Display for Grouped {
 
 /// Counts samples as they come.
 #[derive(Debug, Default)]
-pub(crate) struct Count {
+pub(crate) struct CompletenessCounter {
     /// All but what the others are.
     all: Completeness,
     /// By the kinds' numbers.
-    frames: [u64; Evidence::ALL.len()],
+    frames: [u64; FrameEvidence::ALL.len()],
     /// The stacks that reach no root, by the frame where they end.
-    ends: HashMap<(End, Option<FrameId>), u64>,
+    ends: HashMap<(StackEnd, Option<FrameId>), u64>,
 }
 
-impl Count {
+impl CompletenessCounter {
     /// Counts samples of a stack.
     pub(crate) fn add(
         &mut self,
         stacks: &Stacks,
-        frames: &[Frame],
+        frames: &[ProfileFrame],
         stack: StackId,
-        end: End,
+        end: StackEnd,
         samples: u64,
     ) {
         let (mut is_spliced, mut is_guessed, mut outermost) = (false, false, None);
@@ -283,13 +294,13 @@ impl Count {
             if let Some(count) = self.frames.get_mut(frame.evidence as usize) {
                 *count += samples;
             }
-            is_spliced |= frame.evidence == Evidence::Spliced;
+            is_spliced |= frame.evidence == FrameEvidence::Spliced;
             is_guessed |= frame.evidence.is_guess();
             outermost = Some(id);
         }
         match end {
-            End::KernelThread => self.all.kernel_threads += samples,
-            End::NoUserRegisters => self.all.no_user_registers += samples,
+            StackEnd::KernelThread => self.all.kernel_threads += samples,
+            StackEnd::NoUserRegisters => self.all.no_user_registers += samples,
             end if end.is_root() && is_spliced => self.all.spliced += samples,
             end if end.is_root() => {
                 self.all.complete += samples;
@@ -300,7 +311,7 @@ impl Count {
     }
 
     /// Counts samples that were lost.
-    pub(crate) fn lose(&mut self, samples: u64) {
+    pub(crate) fn add_lost(&mut self, samples: u64) {
         self.all.lost = self.all.lost.saturating_add(samples);
     }
 
@@ -308,10 +319,10 @@ impl Count {
     pub(crate) fn completeness<'m>(
         &self,
         meta: &Meta,
-        frames: &[Frame],
-        module: impl Fn(ModuleId) -> Option<&'m Module>,
+        frames: &[ProfileFrame],
+        module: impl Fn(ModuleId) -> Option<&'m ProfileModule>,
     ) -> Completeness {
-        let kinds = Evidence::ALL.iter().copied().zip(self.frames);
+        let kinds = FrameEvidence::ALL.iter().copied().zip(self.frames);
         Completeness {
             incomplete: self.by_module(frames, module),
             frames: kinds.filter(|(_, count)| *count > 0).collect(),
@@ -324,31 +335,32 @@ impl Count {
     /// Joins the ends of one module that have one reason.
     fn by_module<'m>(
         &self,
-        frames: &[Frame],
-        module: impl Fn(ModuleId) -> Option<&'m Module>,
-    ) -> Vec<Incomplete> {
-        let mut joined: BTreeMap<_, Vec<(u64, Option<Place>)>> = BTreeMap::new();
+        frames: &[ProfileFrame],
+        module: impl Fn(ModuleId) -> Option<&'m ProfileModule>,
+    ) -> Vec<IncompleteStacks> {
+        let mut joined: BTreeMap<_, Vec<(u64, Option<CodeLocation>)>> = BTreeMap::new();
         for ((end, frame), samples) in &self.ends {
             let frame = frame.and_then(|id| frames.get(id.0 as usize));
-            let place = frame.map(Frame::place);
+            let place = frame.map(ProfileFrame::location);
             let module = match place {
-                Some(Place::Module(module, _)) => Some(module),
+                Some(CodeLocation::Module(module, _)) => Some(module),
                 _ => None,
             };
             let places = joined.entry((*end, module)).or_default();
             places.push((*samples, place));
         }
-        let incomplete = |((end, id), places): ((End, Option<ModuleId>), Vec<_>)| Incomplete {
-            end,
-            // Of equally many the first.
-            place: (places.iter())
-                .max_by_key(|(samples, place)| (*samples, std::cmp::Reverse(*place)))
-                .and_then(|(_, place)| *place),
-            module: id.and_then(&module).cloned(),
-            samples: places.iter().map(|(samples, _)| samples).sum(),
-        };
-        let mut all: Vec<Incomplete> = joined.into_iter().map(incomplete).collect();
-        all.sort_by_key(|why| (std::cmp::Reverse(why.samples), why.end, why.place));
+        let incomplete =
+            |((end, id), places): ((StackEnd, Option<ModuleId>), Vec<_>)| IncompleteStacks {
+                end,
+                // Of equally many the first.
+                location: (places.iter())
+                    .max_by_key(|(samples, place)| (*samples, std::cmp::Reverse(*place)))
+                    .and_then(|(_, place)| *place),
+                module: id.and_then(&module).cloned(),
+                samples: places.iter().map(|(samples, _)| samples).sum(),
+            };
+        let mut all: Vec<IncompleteStacks> = joined.into_iter().map(incomplete).collect();
+        all.sort_by_key(|why| (std::cmp::Reverse(why.samples), why.end, why.location));
         all
     }
 }

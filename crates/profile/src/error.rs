@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why a profile cannot be read. That its end is missing is no error ([`crate::Ending`]).
+/// Why a profile cannot be read. That its end is missing is no error ([`crate::FileEnding`]).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use hashbrown::DefaultHashBuilder;
-use unspool_ir::{CodeAddr, RuntimeAddr};
+use unspool_rows::{CodeAddr, RuntimeAddr};
 
 use crate::arguments::{Argument, ArgumentsId};
-use crate::file::rows::{CalledWith, Chain};
-use crate::file::table::Table;
-use crate::model::{Evidence, Frame, FrameId, Module, ModuleId, Place};
-use crate::stacks::{Node, StackId, Stacks};
+use crate::file::rows::{FrameArguments, StackRun};
+use crate::file::table::TableWriter;
+use crate::model::{CodeLocation, FrameEvidence, FrameId, ModuleId, ProfileFrame, ProfileModule};
+use crate::stacks::{StackId, StackNode, Stacks};
 
-type Map<K, V> = hashbrown::HashMap<K, V, DefaultHashBuilder>;
+type FastMap<K, V> = hashbrown::HashMap<K, V, DefaultHashBuilder>;
 
 /// A frame as an unwinder finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,22 +19,22 @@ pub struct RawFrame {
     /// Where it stands.
     pub code: CodeAddr,
     /// How it was found.
-    pub evidence: Evidence,
+    pub evidence: FrameEvidence,
     /// What its function was called with, as [`Writer::arguments`](crate::Writer::arguments) numbers it.
     pub arguments: Option<ArgumentsId>,
 }
 
 /// The modules of a profile that is being written.
 #[derive(Debug, Default)]
-pub struct Modules {
-    ids: HashMap<Module, ModuleId>,
-    all: Vec<Module>,
-    pub(crate) table: Table<Module, 7>,
+pub struct ModuleInterner {
+    ids: HashMap<ProfileModule, ModuleId>,
+    all: Vec<ProfileModule>,
+    pub(crate) table: TableWriter<ProfileModule, 7>,
 }
 
-impl Modules {
+impl ModuleInterner {
     /// The number of a module, which is the same for an equal one.
-    pub fn id(&mut self, module: &Module) -> ModuleId {
+    pub fn id(&mut self, module: &ProfileModule) -> ModuleId {
         if let Some(id) = self.ids.get(module) {
             return *id;
         }
@@ -44,8 +44,8 @@ impl Modules {
     }
 
     /// The number of another module, which may only look like one before: its contents are told later
-    /// ([`Change::ModuleHash`](crate::Change::ModuleHash)).
-    pub fn add(&mut self, module: &Module) -> ModuleId {
+    /// ([`ProfileUpdate::ModuleHash`](crate::Change::ModuleHash)).
+    pub fn add(&mut self, module: &ProfileModule) -> ModuleId {
         let id = ModuleId(number(self.all.len()));
         self.table.push(module);
         self.all.push(module.clone());
@@ -53,35 +53,35 @@ impl Modules {
     }
 
     /// The module with a number.
-    pub(crate) fn get(&self, id: ModuleId) -> Option<&Module> {
+    pub(crate) fn get(&self, id: ModuleId) -> Option<&ProfileModule> {
         self.all.get(id.0 as usize)
     }
 }
 
 /// The frames of a profile that is being written.
 #[derive(Debug, Default)]
-pub(crate) struct Frames {
-    ids: Map<Frame, FrameId>,
-    all: Vec<Frame>,
-    pub(crate) table: Table<Frame, 3>,
+pub(crate) struct FrameInterner {
+    ids: FastMap<ProfileFrame, FrameId>,
+    all: Vec<ProfileFrame>,
+    pub(crate) table: TableWriter<ProfileFrame, 3>,
     /// What some of them were called with.
-    pub(crate) called_with: Table<CalledWith, 2>,
+    pub(crate) called_with: TableWriter<FrameArguments, 2>,
 }
 
-impl Frames {
+impl FrameInterner {
     /// All of them, by their numbers.
-    pub(crate) fn all(&self) -> &[Frame] {
+    pub(crate) fn all(&self) -> &[ProfileFrame] {
         &self.all
     }
 
-    fn id(&mut self, frame: Frame) -> FrameId {
+    fn id(&mut self, frame: ProfileFrame) -> FrameId {
         let id = FrameId(number(self.all.len()));
         let (all, table, called_with) = (&mut self.all, &mut self.table, &mut self.called_with);
         *self.ids.entry(frame).or_insert_with(|| {
             all.push(frame);
             table.push(&frame);
             if let Some(arguments) = frame.arguments {
-                called_with.push(&CalledWith {
+                called_with.push(&FrameArguments {
                     frame: id,
                     arguments,
                 });
@@ -93,18 +93,18 @@ impl Frames {
 
 /// What functions were called with, of a profile that is being written.
 #[derive(Debug, Default)]
-pub(crate) struct Arguments {
+pub(crate) struct ArgumentInterner {
     ids: HashMap<Vec<Argument>, ArgumentsId>,
-    pub(crate) table: Table<Vec<Argument>, 5>,
+    pub(crate) table: TableWriter<Vec<Argument>, 5>,
 }
 
-impl Arguments {
+impl ArgumentInterner {
     /// The number of a list of arguments, which is the same for an equal one.
     pub(crate) fn id(&mut self, arguments: &[Argument]) -> ArgumentsId {
         if let Some(id) = self.ids.get(arguments) {
             return *id;
         }
-        let id = ArgumentsId::after(self.ids.len());
+        let id = ArgumentsId::from_index(self.ids.len());
         let arguments = arguments.to_vec();
         self.table.push(&arguments);
         self.ids.insert(arguments, id);
@@ -114,19 +114,19 @@ impl Arguments {
 
 /// The stacks of a profile that is being written.
 #[derive(Debug, Default)]
-pub(crate) struct Tree {
+pub(crate) struct StackInterner {
     stacks: Stacks,
     /// The stacks by what they consist of, but for those that follow their callers' stack.
-    ids: Map<Node, StackId>,
+    ids: FastMap<StackNode, StackId>,
     /// The latest stacks, which are not in the table yet.
-    chain: Chain,
-    table: Table<Chain, 3>,
+    run: StackRun,
+    table: TableWriter<StackRun, 3>,
 }
 
 /// The most frames of a chain: with its numbers at their longest, the block still has room.
-const LONGEST_CHAIN: usize = 1 << 16;
+const MAX_RUN_FRAMES: usize = 1 << 16;
 
-impl Tree {
+impl StackInterner {
     pub(crate) fn stacks(&self) -> &Stacks {
         &self.stacks
     }
@@ -137,7 +137,7 @@ impl Tree {
 
     /// The stack with one frame more. When no number is left, it is the one without.
     fn child(&mut self, parent: StackId, frame: FrameId) -> StackId {
-        let node = Node { parent, frame };
+        let node = StackNode { parent, frame };
         // The first child of a stack is mostly the stack after it, and the newest has none.
         let next = StackId(parent.0.wrapping_add(1));
         match self.stacks.node(next) {
@@ -148,7 +148,7 @@ impl Tree {
     }
 
     /// The same for a child that does not follow its parent.
-    fn other_child(&mut self, node: Node) -> StackId {
+    fn other_child(&mut self, node: StackNode) -> StackId {
         if let Some(id) = self.ids.get(&node) {
             return *id;
         }
@@ -159,32 +159,32 @@ impl Tree {
         id
     }
 
-    fn add(&mut self, node: Node) -> Option<StackId> {
+    fn add(&mut self, node: StackNode) -> Option<StackId> {
         let id = self.stacks.push(node)?;
         self.note(node, id);
         Some(id)
     }
 
     /// Adds a new stack to what is to be written.
-    fn note(&mut self, node: Node, id: StackId) {
-        let follows = node.parent.0 + 1 == id.0 && !self.chain.frames.is_empty();
-        if !follows || self.chain.frames.len() == LONGEST_CHAIN {
-            self.end_chain();
-            self.chain.parent = node.parent;
+    fn note(&mut self, node: StackNode, id: StackId) {
+        let follows = node.parent.0 + 1 == id.0 && !self.run.frames.is_empty();
+        if !follows || self.run.frames.len() == MAX_RUN_FRAMES {
+            self.end_run();
+            self.run.parent = node.parent;
         }
-        self.chain.frames.push(node.frame);
+        self.run.frames.push(node.frame);
     }
 
-    fn end_chain(&mut self) {
-        if !self.chain.frames.is_empty() {
-            self.table.push(&self.chain);
-            self.chain.frames.clear();
+    fn end_run(&mut self) {
+        if !self.run.frames.is_empty() {
+            self.table.push(&self.run);
+            self.run.frames.clear();
         }
     }
 
     /// The rows that are to be written.
-    pub(crate) fn table(&mut self) -> &mut Table<Chain, 3> {
-        self.end_chain();
+    pub(crate) fn table(&mut self) -> &mut TableWriter<StackRun, 3> {
+        self.end_run();
         &mut self.table
     }
 }
@@ -192,7 +192,7 @@ impl Tree {
 /// The frames that addresses of one process stand for.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
-    frames: Map<RawFrame, FrameId>,
+    frames: FastMap<RawFrame, FrameId>,
     /// How often they were forgotten.
     generation: u32,
 }
@@ -213,21 +213,21 @@ pub(crate) struct LastStack {
 }
 
 /// What finds the number of a stack.
-pub(crate) struct Finder<'a> {
+pub(crate) struct StackLookup<'a> {
     pub(crate) addresses: &'a mut Addresses,
-    pub(crate) modules: &'a mut Modules,
-    pub(crate) frames: &'a mut Frames,
-    pub(crate) tree: &'a mut Tree,
+    pub(crate) modules: &'a mut ModuleInterner,
+    pub(crate) frames: &'a mut FrameInterner,
+    pub(crate) tree: &'a mut StackInterner,
 }
 
-impl Finder<'_> {
+impl StackLookup<'_> {
     /// The number of a stack whose frames are given from the innermost on. Only what differs from
     /// the thread's last stack is looked up.
     pub(crate) fn stack(
         &mut self,
         last: &mut LastStack,
         frames: &[RawFrame],
-        mut resolve: impl FnMut(&mut Modules, RuntimeAddr) -> Place,
+        mut resolve: impl FnMut(&mut ModuleInterner, RuntimeAddr) -> CodeLocation,
     ) -> StackId {
         if last.generation != self.addresses.generation {
             last.generation = self.addresses.generation;
@@ -251,13 +251,13 @@ impl Finder<'_> {
     fn frame(
         &mut self,
         raw: RawFrame,
-        resolve: &mut impl FnMut(&mut Modules, RuntimeAddr) -> Place,
+        resolve: &mut impl FnMut(&mut ModuleInterner, RuntimeAddr) -> CodeLocation,
     ) -> FrameId {
         if let Some(frame) = self.addresses.frames.get(&raw) {
             return *frame;
         }
         let lookup = resolve(self.modules, raw.code.lookup());
-        let frame = self.frames.id(Frame::new(raw, lookup));
+        let frame = self.frames.id(ProfileFrame::new(raw, lookup));
         self.addresses.frames.insert(raw, frame);
         frame
     }

@@ -2,7 +2,7 @@
 //!
 //! A [`Profile`] is what a recording knows: modules, processes, threads, stacks as a tree of frames,
 //! and samples, each with the reason why its stack ended. A recorder makes its file with a
-//! [`Writer`], block by block while it runs; [`Profile::read`] reads it, as far as it goes. Addresses
+//! [`ProfileWriter`], block by block while it runs; [`Profile::read`] reads it, as far as it goes. Addresses
 //! in it have no names: those are looked up when they are asked for.
 
 #![forbid(unsafe_code)]
@@ -24,20 +24,25 @@ mod stacks;
 mod writer;
 
 pub use advice::Advice;
-pub use arguments::{Argument, ArgumentsId, Known};
-pub use completeness::{Completeness, Grouped, Headline, Incomplete, Reason, Summary, share};
+pub use arguments::{Argument, ArgumentCertainty, ArgumentsId};
+pub use completeness::{
+    Completeness, CompletenessSummary, GroupedDigits, Headline, IncompleteReason, IncompleteStacks,
+    share,
+};
 pub use error::FileError;
 pub use file::MAGIC;
-pub use intern::{Modules, RawFrame};
+pub use intern::{ModuleInterner, RawFrame};
 pub use model::{
-    Change, End, Ending, Event, Evidence, Frame, FrameId, Lost, LostBy, Meta, Module, ModuleId,
-    ModuleKind, Place, Process, ProcessId, Profile, Rate, Sample, Segment, State, Symbol, Thread,
-    ThreadId, Time, Unit,
+    CodeLocation, CodeSegment, CpuState, FileEnding, FrameEvidence, FrameId, LossOrigin,
+    LostSamples, Meta, ModuleId, ModuleKind, ProcessId, Profile, ProfileFrame, ProfileModule,
+    ProfileProcess, ProfileSample, ProfileThread, ProfileUpdate, Rate, RecordedSymbol,
+    SampledEvent, StackEnd, ThreadId, Time, WeightUnit,
 };
 pub use names::{
-    ANONYMOUS, Called, Function, FunctionId, Line, Mark, Name, Named, Names, NoNames, Step,
+    ANONYMOUS, FrameLine, FunctionId, LocationName, Mark, NameResolver, NamedProfile,
+    NoNameResolver, ProfileFunction, SourceFrame, StackFunction,
 };
-pub use reader::Reader;
-pub use selection::{Selection, Test};
-pub use stacks::{Node, StackId, Stacks};
-pub use writer::Writer;
+pub use reader::ProfileReader;
+pub use selection::{NamePredicate, Selection};
+pub use stacks::{StackId, StackNode, Stacks};
+pub use writer::ProfileWriter;

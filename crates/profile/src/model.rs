@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
-use unspool_module::{BuildId, ContentKey};
+use unspool_elf::{BuildId, ContentKey};
+use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
 
 use crate::arguments::{Argument, ArgumentsId};
 use crate::intern::RawFrame;
@@ -45,7 +45,7 @@ pub struct Meta {
     /// What recorded it, with its version.
     pub tool: String,
     /// When samples on a CPU were taken.
-    pub event: Event,
+    pub event: SampledEvent,
     /// The wall clock at the start, in nanoseconds since 1970 (UTC).
     pub started: u64,
     /// The clock of samples at that moment.
@@ -54,13 +54,13 @@ pub struct Meta {
 
 /// What samples on a CPU count.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Event {
+pub struct SampledEvent {
     /// The name that `perf list` has for it: `cycles`, `cpu-clock`.
     pub name: String,
     /// How often samples are taken.
     pub rate: Rate,
     /// What the weight of a sample on a CPU counts.
-    pub unit: Unit,
+    pub unit: WeightUnit,
 }
 
 /// How often samples are taken.
@@ -88,7 +88,7 @@ impl Rate {
 
 /// What the weight of a sample on a CPU counts. Off it, that is always nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Unit {
+pub enum WeightUnit {
     /// Events.
     #[default]
     Events,
@@ -98,7 +98,7 @@ pub enum Unit {
 
 /// Code that frames stand in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Module {
+pub struct ProfileModule {
     /// Where it comes from.
     pub kind: ModuleKind,
     /// The path as the process knew it, without a ` (deleted)`; the kernel's name in brackets for
@@ -110,10 +110,10 @@ pub struct Module {
     /// Whether the file had been deleted or replaced when it was mapped.
     pub is_deleted: bool,
     /// Where its code is, in memory and in the file.
-    pub code: Option<Segment>,
+    pub code: Option<CodeSegment>,
 }
 
-impl Module {
+impl ProfileModule {
     /// The build ID of what was mapped.
     #[must_use]
     pub fn build_id(&self) -> Option<BuildId> {
@@ -123,7 +123,7 @@ impl Module {
 
 /// A part of a module that is mapped from its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Segment {
+pub struct CodeSegment {
     /// The address of its first byte, as linked.
     pub address: Vaddr,
     /// Where that byte is in the file.
@@ -149,7 +149,7 @@ pub enum ModuleKind {
 
 /// A process, from its start or the last `execve` on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Process {
+pub struct ProfileProcess {
     /// The kernel's number.
     pub pid: u32,
     /// The process that started it; 0 if that is not known.
@@ -164,7 +164,7 @@ pub struct Process {
 
 /// A thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Thread {
+pub struct ProfileThread {
     /// Of this process.
     pub process: ProcessId,
     /// The kernel's number.
@@ -179,7 +179,7 @@ pub struct Thread {
 
 /// News of a process, thread or module that was told before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum ProfileUpdate {
     /// It ended then.
     ProcessEnd(ProcessId, Time),
     /// It ended then.
@@ -194,7 +194,7 @@ pub enum Change {
 
 /// Where in which code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum CodeLocation {
     /// In a module, at an address as linked.
     Module(ModuleId, Vaddr),
     /// In the kernel, whose modules are not known.
@@ -203,15 +203,19 @@ pub enum Place {
     Process(ProcessId, RuntimeAddr),
 }
 
-impl Place {
+impl CodeLocation {
     /// The place `bytes` further on, wrapping.
     #[must_use]
-    pub fn offset(self, bytes: u64) -> Place {
+    pub fn offset(self, bytes: u64) -> CodeLocation {
         let further = |address: RuntimeAddr| RuntimeAddr(address.0.wrapping_add(bytes));
         match self {
-            Place::Module(module, address) => Place::Module(module, address.offset(bytes)),
-            Place::Kernel(address) => Place::Kernel(further(address)),
-            Place::Process(process, address) => Place::Process(process, further(address)),
+            CodeLocation::Module(module, address) => {
+                CodeLocation::Module(module, address.offset(bytes))
+            }
+            CodeLocation::Kernel(address) => CodeLocation::Kernel(further(address)),
+            CodeLocation::Process(process, address) => {
+                CodeLocation::Process(process, further(address))
+            }
         }
     }
 
@@ -219,35 +223,35 @@ impl Place {
     #[must_use]
     pub fn address(self) -> u64 {
         match self {
-            Place::Module(_, address) => address.0,
-            Place::Kernel(address) | Place::Process(_, address) => address.0,
+            CodeLocation::Module(_, address) => address.0,
+            CodeLocation::Kernel(address) | CodeLocation::Process(_, address) => address.0,
         }
     }
 }
 
 /// One frame of a stack. Frames are equal if all that is known of them is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Frame {
+pub struct ProfileFrame {
     /// The instruction, or of a return address the byte before it, which belongs to the call
     /// ([`CodeAddr::lookup`]). This is what to look a name up for.
-    pub lookup: Place,
+    pub lookup: CodeLocation,
     /// Whether it is a return address.
     pub is_return: bool,
     /// How it was found.
-    pub evidence: Evidence,
+    pub evidence: FrameEvidence,
     /// What its function was called with, if that was recorded.
     pub arguments: Option<ArgumentsId>,
 }
 
-impl Frame {
+impl ProfileFrame {
     /// The instruction or the return address itself, as debuggers show it.
     #[must_use]
-    pub fn place(&self) -> Place {
+    pub fn location(&self) -> CodeLocation {
         self.lookup.offset(u64::from(self.is_return))
     }
 
-    pub(crate) fn new(raw: RawFrame, lookup: Place) -> Frame {
-        Frame {
+    pub(crate) fn new(raw: RawFrame, lookup: CodeLocation) -> ProfileFrame {
+        ProfileFrame {
             lookup,
             is_return: matches!(raw.code, CodeAddr::Return(_)),
             evidence: raw.evidence,
@@ -258,7 +262,7 @@ impl Frame {
 
 /// How a frame was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Evidence {
+pub enum FrameEvidence {
     /// It is where the thread was interrupted.
     Registers,
     /// By a row of its callee's unwind table.
@@ -278,24 +282,24 @@ pub enum Evidence {
     Kernel,
 }
 
-impl Evidence {
+impl FrameEvidence {
     /// All of them, from the most to the least trustworthy, but for the kernel's.
-    pub const ALL: [Evidence; 8] = [
-        Evidence::Registers,
-        Evidence::Cfi,
-        Evidence::Synthesized,
-        Evidence::SignalTrampoline,
-        Evidence::BadCall,
-        Evidence::FramePointer,
-        Evidence::Spliced,
-        Evidence::Kernel,
+    pub const ALL: [FrameEvidence; 8] = [
+        FrameEvidence::Registers,
+        FrameEvidence::Cfi,
+        FrameEvidence::Synthesized,
+        FrameEvidence::SignalTrampoline,
+        FrameEvidence::BadCall,
+        FrameEvidence::FramePointer,
+        FrameEvidence::Spliced,
+        FrameEvidence::Kernel,
     ];
 
     /// Whether it was not told by registers, a row or the kernel. Such a frame is marked wherever
     /// it is shown.
     #[must_use]
     pub fn is_guess(self) -> bool {
-        use Evidence::{Cfi, Kernel, Registers, Synthesized};
+        use FrameEvidence::{Cfi, Kernel, Registers, Synthesized};
         !matches!(self, Registers | Cfi | Synthesized | Kernel)
     }
 
@@ -303,21 +307,21 @@ impl Evidence {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Evidence::Registers => "registers",
-            Evidence::Cfi => "cfi",
-            Evidence::Synthesized => "synthesized",
-            Evidence::SignalTrampoline => "signal-trampoline",
-            Evidence::BadCall => "bad-call",
-            Evidence::FramePointer => "frame-pointer",
-            Evidence::Spliced => "spliced",
-            Evidence::Kernel => "kernel",
+            FrameEvidence::Registers => "registers",
+            FrameEvidence::Cfi => "cfi",
+            FrameEvidence::Synthesized => "synthesized",
+            FrameEvidence::SignalTrampoline => "signal-trampoline",
+            FrameEvidence::BadCall => "bad-call",
+            FrameEvidence::FramePointer => "frame-pointer",
+            FrameEvidence::Spliced => "spliced",
+            FrameEvidence::Kernel => "kernel",
         }
     }
 }
 
 /// Why a sample's stack has no more frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum End {
+pub enum StackEnd {
     /// The row says that the return address is undefined: the outermost frame.
     Outermost,
     /// The outermost frame runs entry code, which nothing calls.
@@ -355,61 +359,61 @@ pub enum End {
     NotUnwound,
 }
 
-impl End {
+impl StackEnd {
     /// All of them.
-    pub const ALL: [End; 17] = [
-        End::Outermost,
-        End::EntryPoint,
-        End::KernelThread,
-        End::NoUserRegisters,
-        End::NoModule,
-        End::NoFile,
-        End::NoTable,
-        End::Hole,
-        End::BadEntry,
-        End::CorruptTable,
-        End::NotCopied,
-        End::StepFailed,
-        End::ZeroReturnAddress,
-        End::Loop,
-        End::TooManyStacks,
-        End::Limit,
-        End::NotUnwound,
+    pub const ALL: [StackEnd; 17] = [
+        StackEnd::Outermost,
+        StackEnd::EntryPoint,
+        StackEnd::KernelThread,
+        StackEnd::NoUserRegisters,
+        StackEnd::NoModule,
+        StackEnd::NoFile,
+        StackEnd::NoTable,
+        StackEnd::Hole,
+        StackEnd::BadEntry,
+        StackEnd::CorruptTable,
+        StackEnd::NotCopied,
+        StackEnd::StepFailed,
+        StackEnd::ZeroReturnAddress,
+        StackEnd::Loop,
+        StackEnd::TooManyStacks,
+        StackEnd::Limit,
+        StackEnd::NotUnwound,
     ];
 
     /// Whether the stack reached its root.
     #[must_use]
     pub fn is_root(self) -> bool {
-        matches!(self, End::Outermost | End::EntryPoint)
+        matches!(self, StackEnd::Outermost | StackEnd::EntryPoint)
     }
 
     /// Whether there was a user's stack to be unwound.
     #[must_use]
     pub fn has_user_stack(self) -> bool {
-        !matches!(self, End::KernelThread | End::NoUserRegisters)
+        !matches!(self, StackEnd::KernelThread | StackEnd::NoUserRegisters)
     }
 
     /// The same in words.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
-            End::Outermost => "outermost frame",
-            End::EntryPoint => "entry code",
-            End::KernelThread => "kernel thread",
-            End::NoUserRegisters => "no user stack",
-            End::NoModule => "address in no module",
-            End::NoFile => "module's file cannot be used",
-            End::NoTable => "no unwind table",
-            End::Hole => "hole in the unwind table",
-            End::BadEntry => "bad unwind table entry",
-            End::CorruptTable => "corrupt compiled table",
-            End::NotCopied => "stack copy too short",
-            End::StepFailed => "unwind table leads to no caller",
-            End::ZeroReturnAddress => "return address is zero",
-            End::Loop => "stack leads in a circle",
-            End::TooManyStacks => "stack changed too often",
-            End::Limit => "limit of frames",
-            End::NotUnwound => "recorder fell behind",
+            StackEnd::Outermost => "outermost frame",
+            StackEnd::EntryPoint => "entry code",
+            StackEnd::KernelThread => "kernel thread",
+            StackEnd::NoUserRegisters => "no user stack",
+            StackEnd::NoModule => "address in no module",
+            StackEnd::NoFile => "module's file cannot be used",
+            StackEnd::NoTable => "no unwind table",
+            StackEnd::Hole => "hole in the unwind table",
+            StackEnd::BadEntry => "bad unwind table entry",
+            StackEnd::CorruptTable => "corrupt compiled table",
+            StackEnd::NotCopied => "stack copy too short",
+            StackEnd::StepFailed => "unwind table leads to no caller",
+            StackEnd::ZeroReturnAddress => "return address is zero",
+            StackEnd::Loop => "stack leads in a circle",
+            StackEnd::TooManyStacks => "stack changed too often",
+            StackEnd::Limit => "limit of frames",
+            StackEnd::NotUnwound => "recorder fell behind",
         }
     }
 
@@ -417,30 +421,30 @@ impl End {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            End::Outermost => "outermost",
-            End::EntryPoint => "entry-point",
-            End::KernelThread => "kernel-thread",
-            End::NoUserRegisters => "no-user-registers",
-            End::NoModule => "no-module",
-            End::NoFile => "no-file",
-            End::NoTable => "no-table",
-            End::Hole => "hole",
-            End::BadEntry => "bad-entry",
-            End::CorruptTable => "corrupt-table",
-            End::NotCopied => "not-copied",
-            End::StepFailed => "step-failed",
-            End::ZeroReturnAddress => "zero-return-address",
-            End::Loop => "loop",
-            End::TooManyStacks => "too-many-stacks",
-            End::Limit => "limit",
-            End::NotUnwound => "not-unwound",
+            StackEnd::Outermost => "outermost",
+            StackEnd::EntryPoint => "entry-point",
+            StackEnd::KernelThread => "kernel-thread",
+            StackEnd::NoUserRegisters => "no-user-registers",
+            StackEnd::NoModule => "no-module",
+            StackEnd::NoFile => "no-file",
+            StackEnd::NoTable => "no-table",
+            StackEnd::Hole => "hole",
+            StackEnd::BadEntry => "bad-entry",
+            StackEnd::CorruptTable => "corrupt-table",
+            StackEnd::NotCopied => "not-copied",
+            StackEnd::StepFailed => "step-failed",
+            StackEnd::ZeroReturnAddress => "zero-return-address",
+            StackEnd::Loop => "loop",
+            StackEnd::TooManyStacks => "too-many-stacks",
+            StackEnd::Limit => "limit",
+            StackEnd::NotUnwound => "not-unwound",
         }
     }
 }
 
 /// One sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample {
+pub struct ProfileSample {
     /// When.
     pub time: Time,
     /// Of which thread.
@@ -452,14 +456,14 @@ pub struct Sample {
     /// How much the sample stands for: on a CPU in the unit of the event, off it in nanoseconds.
     pub weight: u64,
     /// Whether the thread was running.
-    pub state: State,
+    pub state: CpuState,
     /// Why the stack has no more frames.
-    pub end: End,
+    pub end: StackEnd,
 }
 
 /// Whether a thread was running when it was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum State {
+pub enum CpuState {
     /// It was.
     OnCpu,
     /// It was blocked, or had to wait for a CPU.
@@ -468,7 +472,7 @@ pub enum State {
 
 /// Samples that were taken and are not in the profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostSamples {
     /// When that was noticed.
     pub time: Time,
     /// On which CPU.
@@ -476,12 +480,12 @@ pub struct Lost {
     /// How many.
     pub count: u64,
     /// By whom.
-    pub by: LostBy,
+    pub by: LossOrigin,
 }
 
 /// Who lost samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LostBy {
+pub enum LossOrigin {
     /// The kernel: its ring buffer was full, or it throttled the event.
     Kernel,
     /// The recorder: it had no room for more.
@@ -490,9 +494,9 @@ pub enum LostBy {
 
 /// A name that could only be known while recording: of the kernel, or of code made at run time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Symbol {
+pub struct RecordedSymbol {
     /// Where it starts.
-    pub start: Place,
+    pub start: CodeLocation,
     /// How many bytes it has.
     pub size: u64,
     /// The name, not demangled; empty if only `module` is known.
@@ -504,7 +508,7 @@ pub struct Symbol {
 
 /// How the reading of a profile's file ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
+pub enum FileEnding {
     /// The recording ended properly, and nothing is missing.
     Proper {
         /// When.
@@ -521,11 +525,11 @@ pub enum Ending {
     },
 }
 
-impl Ending {
+impl FileEnding {
     /// Whether some of the file cannot be used.
     #[must_use]
     pub fn is_cut(&self) -> bool {
-        matches!(self, Ending::Cut { .. })
+        matches!(self, FileEnding::Cut { .. })
     }
 }
 
@@ -533,16 +537,16 @@ impl Ending {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     pub(crate) meta: Meta,
-    pub(crate) modules: Vec<Module>,
-    pub(crate) processes: Vec<Process>,
-    pub(crate) threads: Vec<Thread>,
-    pub(crate) frames: Vec<Frame>,
+    pub(crate) modules: Vec<ProfileModule>,
+    pub(crate) processes: Vec<ProfileProcess>,
+    pub(crate) threads: Vec<ProfileThread>,
+    pub(crate) frames: Vec<ProfileFrame>,
     pub(crate) arguments: Vec<Vec<Argument>>,
     pub(crate) stacks: Stacks,
-    pub(crate) samples: Vec<Sample>,
-    pub(crate) lost: Vec<Lost>,
-    pub(crate) symbols: Vec<Symbol>,
-    pub(crate) ending: Ending,
+    pub(crate) samples: Vec<ProfileSample>,
+    pub(crate) lost: Vec<LostSamples>,
+    pub(crate) symbols: Vec<RecordedSymbol>,
+    pub(crate) ending: FileEnding,
 }
 
 impl Profile {
@@ -554,25 +558,25 @@ impl Profile {
 
     /// The modules, by [`ModuleId`].
     #[must_use]
-    pub fn modules(&self) -> &[Module] {
+    pub fn modules(&self) -> &[ProfileModule] {
         &self.modules
     }
 
     /// The processes, by [`ProcessId`].
     #[must_use]
-    pub fn processes(&self) -> &[Process] {
+    pub fn processes(&self) -> &[ProfileProcess] {
         &self.processes
     }
 
     /// The threads, by [`ThreadId`].
     #[must_use]
-    pub fn threads(&self) -> &[Thread] {
+    pub fn threads(&self) -> &[ProfileThread] {
         &self.threads
     }
 
     /// The frames, by [`FrameId`].
     #[must_use]
-    pub fn frames(&self) -> &[Frame] {
+    pub fn frames(&self) -> &[ProfileFrame] {
         &self.frames
     }
 
@@ -598,50 +602,50 @@ impl Profile {
 
     /// The samples, in the order in which they were written: of each CPU by time.
     #[must_use]
-    pub fn samples(&self) -> &[Sample] {
+    pub fn samples(&self) -> &[ProfileSample] {
         &self.samples
     }
 
     /// The samples that were lost.
     #[must_use]
-    pub fn lost(&self) -> &[Lost] {
+    pub fn lost(&self) -> &[LostSamples] {
         &self.lost
     }
 
     /// The names that were written while recording, in that order: of two for one address, the
     /// later holds.
     #[must_use]
-    pub fn symbols(&self) -> &[Symbol] {
+    pub fn symbols(&self) -> &[RecordedSymbol] {
         &self.symbols
     }
 
     /// How the reading of the file ended.
     #[must_use]
-    pub fn ending(&self) -> &Ending {
+    pub fn ending(&self) -> &FileEnding {
         &self.ending
     }
 
     /// A module; `None` if the number is of another profile.
     #[must_use]
-    pub fn module(&self, id: ModuleId) -> Option<&Module> {
+    pub fn module(&self, id: ModuleId) -> Option<&ProfileModule> {
         self.modules.get(id.0 as usize)
     }
 
     /// A process; `None` if the number is of another profile.
     #[must_use]
-    pub fn process(&self, id: ProcessId) -> Option<&Process> {
+    pub fn process(&self, id: ProcessId) -> Option<&ProfileProcess> {
         self.processes.get(id.0 as usize)
     }
 
     /// A thread; `None` if the number is of another profile.
     #[must_use]
-    pub fn thread(&self, id: ThreadId) -> Option<&Thread> {
+    pub fn thread(&self, id: ThreadId) -> Option<&ProfileThread> {
         self.threads.get(id.0 as usize)
     }
 
     /// A frame; `None` if the number is of another profile.
     #[must_use]
-    pub fn frame(&self, id: FrameId) -> Option<&Frame> {
+    pub fn frame(&self, id: FrameId) -> Option<&ProfileFrame> {
         self.frames.get(id.0 as usize)
     }
 }

@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-use unspool_module::{demangle, name_of_unnamed};
+use unspool_elf::{demangle, fallback_name};
 
 use crate::arguments::{ArgumentsId, with_arguments};
-use crate::model::{Evidence, Frame, FrameId, Place, Profile, Sample, Symbol};
+use crate::model::{
+    CodeLocation, FrameEvidence, FrameId, Profile, ProfileFrame, ProfileSample, RecordedSymbol,
+};
 use crate::stacks::StackId;
 
 /// One function that a place is in.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Called {
+pub struct SourceFrame {
     /// Its readable name.
     pub function: String,
     /// The source file.
@@ -22,10 +24,10 @@ pub struct Called {
 
 /// What is known of a place.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Name {
+pub struct LocationName {
     /// The functions that were inlined there, the innermost first, and at the end the one that has
     /// the code. Empty if nothing is known.
-    pub functions: Vec<Called>,
+    pub functions: Vec<SourceFrame>,
     /// Where the function that has the code starts, as an address of the same kind as the place's. It
     /// can be known of a function without a name.
     pub start: Option<u64>,
@@ -35,28 +37,28 @@ pub struct Name {
 }
 
 /// Looks names up.
-pub trait Names {
-    /// What is known of a place, which is that of an instruction ([`Frame::lookup`]).
-    fn name(&self, place: Place) -> Name;
+pub trait NameResolver {
+    /// What is known of a place, which is that of an instruction ([`ProfileFrame::lookup`]).
+    fn name(&self, place: CodeLocation) -> LocationName;
 }
 
 /// No names but those that the profile has.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoNames;
+pub struct NoNameResolver;
 
-impl Names for NoNames {
-    fn name(&self, _: Place) -> Name {
-        Name::default()
+impl NameResolver for NoNameResolver {
+    fn name(&self, _: CodeLocation) -> LocationName {
+        LocationName::default()
     }
 }
 
-/// The number of a function in a [`Named`] profile.
+/// The number of a function in a [`NamedProfile`] profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId(pub u32);
 
 /// A function, of one module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Function {
+pub struct ProfileFunction {
     /// Its readable name. That of a function without one is `module+0x1c3f0`, by where it starts; where that
     /// is not known, it is that of the module in brackets, or `[unknown]`.
     ///
@@ -74,9 +76,9 @@ pub struct Function {
     plain: usize,
 }
 
-impl Function {
-    fn new(name: String, module: &str) -> Function {
-        Function {
+impl ProfileFunction {
+    fn new(name: String, module: &str) -> ProfileFunction {
+        ProfileFunction {
             plain: name.len(),
             name,
             module: module.to_owned(),
@@ -86,16 +88,16 @@ impl Function {
     }
 
     /// One of several with the same name.
-    fn with_start(self, start: u64) -> Function {
-        Function {
+    fn with_start(self, start: u64) -> ProfileFunction {
+        ProfileFunction {
             name: format!("{}@{start:#x}", self.name),
             start: Some(start),
             ..self
         }
     }
 
-    fn with_arguments(self, profile: &Profile, id: ArgumentsId) -> Function {
-        Function {
+    fn with_arguments(self, profile: &Profile, id: ArgumentsId) -> ProfileFunction {
+        ProfileFunction {
             name: with_arguments(&self.name, profile.arguments(id)),
             arguments: Some(id),
             ..self
@@ -111,7 +113,7 @@ impl Function {
 
 /// One function of a frame: several if some were inlined.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct FrameLine {
     /// The function.
     pub function: FunctionId,
     /// Whether its code is part of the next one's.
@@ -127,7 +129,7 @@ pub struct Line {
 pub enum Mark {
     /// It was told by registers, a table or the kernel.
     Sure,
-    /// It was guessed ([`Evidence::is_guess`]).
+    /// It was guessed ([`FrameEvidence::is_guess`]).
     Guessed,
     /// It is of another sample, or of the kernel's chain of frame pointers.
     Spliced,
@@ -136,9 +138,9 @@ pub enum Mark {
 impl Mark {
     /// The mark of a frame.
     #[must_use]
-    pub fn of(evidence: Evidence) -> Mark {
+    pub fn from_evidence(evidence: FrameEvidence) -> Mark {
         match evidence {
-            Evidence::Spliced => Mark::Spliced,
+            FrameEvidence::Spliced => Mark::Spliced,
             evidence if evidence.is_guess() => Mark::Guessed,
             _ => Mark::Sure,
         }
@@ -167,7 +169,7 @@ impl Mark {
 
 /// A function in a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Step {
+pub struct StackFunction {
     /// The function.
     pub function: FunctionId,
     /// Of its frame.
@@ -176,31 +178,31 @@ pub struct Step {
 
 /// A profile whose frames have names.
 #[derive(Debug)]
-pub struct Named<'a> {
+pub struct NamedProfile<'a> {
     /// The profile.
     pub profile: &'a Profile,
-    functions: Vec<Function>,
+    functions: Vec<ProfileFunction>,
     /// For each frame: its functions, the innermost first, at least one.
-    lines: Vec<Vec<Line>>,
+    lines: Vec<Vec<FrameLine>>,
     /// For each frame: where the function that has the code starts.
     starts: Vec<Option<u64>>,
     /// For each frame: whether its function has a name.
-    known: Vec<bool>,
+    has_name: Vec<bool>,
 }
 
-impl<'a> Named<'a> {
+impl<'a> NamedProfile<'a> {
     /// Looks up the name of each frame with `names`, which know most of it, and then in what was recorded.
     #[must_use]
-    pub fn new(profile: &'a Profile, names: &impl Names) -> Named<'a> {
-        let recorded = Recorded::new(profile.symbols());
-        let mut named = Named {
+    pub fn new(profile: &'a Profile, names: &impl NameResolver) -> NamedProfile<'a> {
+        let recorded = RecordedSymbols::new(profile.symbols());
+        let mut named = NamedProfile {
             profile,
             functions: Vec::new(),
             lines: Vec::new(),
             starts: Vec::new(),
-            known: Vec::new(),
+            has_name: Vec::new(),
         };
-        let of_frame = |frame: &Frame| {
+        let of_frame = |frame: &ProfileFrame| {
             let symbol = recorded.at(frame.lookup);
             let mut name = names.name(frame.lookup);
             if let Some(symbol) =
@@ -210,17 +212,17 @@ impl<'a> Named<'a> {
             }
             (name, module_name(profile, frame.lookup, symbol))
         };
-        let found: Vec<(Name, String)> = profile.frames().iter().map(of_frame).collect();
-        let twins = twins(&found);
+        let found: Vec<(LocationName, String)> = profile.frames().iter().map(of_frame).collect();
+        let twins = ambiguous_keys(&found);
         let mut ids = HashMap::new();
         for (frame, (name, module)) in profile.frames().iter().zip(&found) {
             let is_twin = key(name, module).is_some_and(|key| twins.contains(&key));
             let outermost = Outermost {
                 start: name.start,
-                is_twin,
+                is_ambiguous: is_twin,
                 arguments: frame.arguments,
             };
-            named.known.push(!name.functions.is_empty());
+            named.has_name.push(!name.functions.is_empty());
             let lines = named.lines(&name.functions, outermost, module, &mut ids);
             named.lines.push(lines);
             named.starts.push(name.start);
@@ -230,13 +232,13 @@ impl<'a> Named<'a> {
 
     fn lines(
         &mut self,
-        called: &[Called],
+        called: &[SourceFrame],
         outermost: Outermost,
         module: &str,
-        ids: &mut HashMap<Function, FunctionId>,
-    ) -> Vec<Line> {
+        ids: &mut HashMap<ProfileFunction, FunctionId>,
+    ) -> Vec<FrameLine> {
         let profile = self.profile;
-        let mut id = |function: Function| {
+        let mut id = |function: ProfileFunction| {
             let next = FunctionId(crate::intern::number(ids.len()));
             let functions = &mut self.functions;
             let id = ids.entry(function);
@@ -246,8 +248,8 @@ impl<'a> Named<'a> {
             })
         };
         // What has the code has its arguments, not what was inlined there.
-        let with_code = |function: Function| {
-            let start = outermost.start.filter(|_| outermost.is_twin);
+        let with_code = |function: ProfileFunction| {
+            let start = outermost.start.filter(|_| outermost.is_ambiguous);
             let function = match start {
                 Some(start) => function.with_start(start),
                 None => function,
@@ -259,28 +261,31 @@ impl<'a> Named<'a> {
         };
         let Some((last, inlined)) = called.split_last() else {
             let name = match outermost.start {
-                Some(start) => name_of_unnamed(module, start),
+                Some(start) => fallback_name(module, start),
                 None if module.starts_with('[') => module.to_owned(),
                 None => format!("[{module}]"),
             };
-            return vec![Line {
-                function: id(with_code(Function::new(name, module))),
+            return vec![FrameLine {
+                function: id(with_code(ProfileFunction::new(name, module))),
                 is_inlined: false,
                 file: None,
                 line: None,
             }];
         };
-        let mut lines: Vec<Line> = inlined
+        let mut lines: Vec<FrameLine> = inlined
             .iter()
-            .map(|called| Line {
-                function: id(Function::new(called.function.clone(), module)),
+            .map(|called| FrameLine {
+                function: id(ProfileFunction::new(called.function.clone(), module)),
                 is_inlined: true,
                 file: called.file.clone(),
                 line: called.line,
             })
             .collect();
-        lines.push(Line {
-            function: id(with_code(Function::new(last.function.clone(), module))),
+        lines.push(FrameLine {
+            function: id(with_code(ProfileFunction::new(
+                last.function.clone(),
+                module,
+            ))),
             is_inlined: false,
             file: last.file.clone(),
             line: last.line,
@@ -290,7 +295,7 @@ impl<'a> Named<'a> {
 
     /// The functions, by [`FunctionId`].
     #[must_use]
-    pub fn functions(&self) -> &[Function] {
+    pub fn functions(&self) -> &[ProfileFunction] {
         &self.functions
     }
 
@@ -303,15 +308,15 @@ impl<'a> Named<'a> {
 
     /// The functions of a frame, the innermost first: at least one.
     #[must_use]
-    pub fn lines_of(&self, frame: FrameId) -> &[Line] {
+    pub fn lines_of(&self, frame: FrameId) -> &[FrameLine] {
         let lines = self.lines.get(frame.0 as usize);
         lines.map_or(&[], Vec::as_slice)
     }
 
     /// Whether anything is known of a frame's function.
     #[must_use]
-    pub fn is_known(&self, frame: FrameId) -> bool {
-        self.known.get(frame.0 as usize) == Some(&true)
+    pub fn has_name(&self, frame: FrameId) -> bool {
+        self.has_name.get(frame.0 as usize) == Some(&true)
     }
 
     /// How far a frame is behind the start of the function that has its code, in bytes; `None` if
@@ -320,7 +325,7 @@ impl<'a> Named<'a> {
     pub fn offset(&self, id: FrameId) -> Option<u64> {
         let start = self.starts.get(id.0 as usize).copied().flatten()?;
         let frame = self.profile.frame(id)?;
-        Some(frame.place().address().wrapping_sub(start))
+        Some(frame.location().address().wrapping_sub(start))
     }
 
     /// The last component of the path of a frame's module, or the kernel's name in brackets.
@@ -332,18 +337,18 @@ impl<'a> Named<'a> {
     }
 
     /// The frames of a stack, the innermost first.
-    pub fn frames(&self, stack: StackId) -> impl Iterator<Item = (FrameId, &'a Frame)> {
+    pub fn frames(&self, stack: StackId) -> impl Iterator<Item = (FrameId, &'a ProfileFrame)> {
         let profile = self.profile;
         let frames = profile.stacks().frames(stack);
         frames.filter_map(|id| Some((id, profile.frame(id)?)))
     }
 
     /// The functions of a stack, the innermost first.
-    pub fn steps(&self, stack: StackId) -> impl Iterator<Item = Step> {
+    pub fn steps(&self, stack: StackId) -> impl Iterator<Item = StackFunction> {
         self.frames(stack).flat_map(|(id, frame)| {
-            let mark = Mark::of(frame.evidence);
+            let mark = Mark::from_evidence(frame.evidence);
             let lines = self.lines_of(id).iter();
-            lines.map(move |line| Step {
+            lines.map(move |line| StackFunction {
                 function: line.function,
                 mark,
             })
@@ -352,7 +357,7 @@ impl<'a> Named<'a> {
 
     /// The name of a sample's thread, and its number in brackets.
     #[must_use]
-    pub fn thread_name(&self, sample: &Sample) -> String {
+    pub fn thread_name(&self, sample: &ProfileSample) -> String {
         let thread = self.profile.thread(sample.thread);
         thread.map_or_else(String::new, |t| format!("{} [{}]", t.name, t.tid))
     }
@@ -363,20 +368,20 @@ impl<'a> Named<'a> {
 struct Outermost {
     start: Option<u64>,
     /// Whether others have its symbol.
-    is_twin: bool,
+    is_ambiguous: bool,
     arguments: Option<ArgumentsId>,
 }
 
 /// What functions have in common that cannot be told apart by name: name, module and symbol.
-type Key<'n> = (&'n str, &'n str, u32);
+type FunctionKey<'n> = (&'n str, &'n str, u32);
 
-fn key<'n>(name: &'n Name, module: &'n str) -> Option<Key<'n>> {
+fn key<'n>(name: &'n LocationName, module: &'n str) -> Option<FunctionKey<'n>> {
     let function = name.functions.last()?.function.as_str();
     Some((function, module, name.symbol_hash?))
 }
 
 /// The keys of several functions.
-fn twins(found: &[(Name, String)]) -> HashSet<Key<'_>> {
+fn ambiguous_keys(found: &[(LocationName, String)]) -> HashSet<FunctionKey<'_>> {
     let mut starts = HashMap::new();
     let keys = found
         .iter()
@@ -388,15 +393,15 @@ fn twins(found: &[(Name, String)]) -> HashSet<Key<'_>> {
 
 /// The names that were written while recording, by where they start.
 #[derive(Default)]
-struct Recorded<'a> {
-    functions: BTreeMap<Place, &'a Symbol>,
+struct RecordedSymbols<'a> {
+    functions: BTreeMap<CodeLocation, &'a RecordedSymbol>,
     /// Of code whose functions have no name.
-    regions: BTreeMap<Place, &'a Symbol>,
+    regions: BTreeMap<CodeLocation, &'a RecordedSymbol>,
 }
 
-impl<'a> Recorded<'a> {
-    fn new(symbols: &'a [Symbol]) -> Recorded<'a> {
-        let mut recorded = Recorded::default();
+impl<'a> RecordedSymbols<'a> {
+    fn new(symbols: &'a [RecordedSymbol]) -> RecordedSymbols<'a> {
+        let mut recorded = RecordedSymbols::default();
         for symbol in symbols {
             match symbol.name.is_empty() {
                 true => add(&mut recorded.regions, symbol),
@@ -406,8 +411,8 @@ impl<'a> Recorded<'a> {
         recorded
     }
 
-    fn at(&self, place: Place) -> Option<&'a Symbol> {
-        let covering = |symbols: &BTreeMap<Place, &'a Symbol>| {
+    fn at(&self, place: CodeLocation) -> Option<&'a RecordedSymbol> {
+        let covering = |symbols: &BTreeMap<CodeLocation, &'a RecordedSymbol>| {
             let (start, symbol) = symbols.range(..=place).next_back()?;
             (place < start.offset(symbol.size)).then_some(*symbol)
         };
@@ -416,11 +421,11 @@ impl<'a> Recorded<'a> {
 }
 
 /// Adds a symbol, which takes the place of those that start within it.
-fn add<'a>(symbols: &mut BTreeMap<Place, &'a Symbol>, symbol: &'a Symbol) {
+fn add<'a>(symbols: &mut BTreeMap<CodeLocation, &'a RecordedSymbol>, symbol: &'a RecordedSymbol) {
     let end = symbol.start.offset(symbol.size);
     if symbol.start < end {
         let within = symbols.range(symbol.start..end);
-        let within: Vec<Place> = within.map(|(start, _)| *start).collect();
+        let within: Vec<CodeLocation> = within.map(|(start, _)| *start).collect();
         for start in within {
             symbols.remove(&start);
         }
@@ -429,21 +434,21 @@ fn add<'a>(symbols: &mut BTreeMap<Place, &'a Symbol>, symbol: &'a Symbol) {
 }
 
 /// What a symbol says of a place in it: perhaps no more than whose code it is.
-fn as_name(symbol: &Symbol) -> Name {
+fn as_name(symbol: &RecordedSymbol) -> LocationName {
     if symbol.name.is_empty() {
-        return Name {
+        return LocationName {
             start: (symbol.module == ANONYMOUS).then_some(symbol.start.address()),
-            ..Name::default()
+            ..LocationName::default()
         };
     }
     let function = demangle(&symbol.name).into_owned();
     // Code that is made at run time is made anew under the same name.
-    let is_made = matches!(symbol.start, Place::Process(..));
-    Name {
+    let is_made = matches!(symbol.start, CodeLocation::Process(..));
+    LocationName {
         symbol_hash: (function == symbol.name && !is_made).then_some(0),
-        functions: vec![Called {
+        functions: vec![SourceFrame {
             function,
-            ..Called::default()
+            ..SourceFrame::default()
         }],
         start: Some(symbol.start.address()),
     }
@@ -453,18 +458,18 @@ fn as_name(symbol: &Symbol) -> Name {
 pub const ANONYMOUS: &str = "[anon]";
 
 /// What a place is in, for people.
-fn module_name(profile: &Profile, place: Place, symbol: Option<&Symbol>) -> String {
+fn module_name(profile: &Profile, place: CodeLocation, symbol: Option<&RecordedSymbol>) -> String {
     if let Some(symbol) = symbol.filter(|symbol| !symbol.module.is_empty()) {
         return symbol.module.clone();
     }
     match place {
-        Place::Module(id, _) => {
+        CodeLocation::Module(id, _) => {
             let path = profile.module(id).map(|module| module.path.as_path());
             short_name(path.unwrap_or(Path::new("")))
         }
-        Place::Kernel(_) => "[kernel]".into(),
-        Place::Process(..) if symbol.is_some() => "[jit]".into(),
-        Place::Process(..) => "[unknown]".into(),
+        CodeLocation::Kernel(_) => "[kernel]".into(),
+        CodeLocation::Process(..) if symbol.is_some() => "[jit]".into(),
+        CodeLocation::Process(..) => "[unknown]".into(),
     }
 }
 

@@ -10,16 +10,16 @@ pub mod speedscope;
 
 use std::collections::HashMap;
 
-use crate::model::{Sample, State, Unit};
-use crate::names::Named;
+use crate::model::{CpuState, ProfileSample, WeightUnit};
+use crate::names::NamedProfile;
 
 /// What is written: some samples of a profile.
 #[derive(Debug, Clone)]
 pub struct View<'a> {
     /// The profile, with its names.
-    pub named: &'a Named<'a>,
+    pub named: &'a NamedProfile<'a>,
     /// The samples.
-    pub samples: Vec<&'a Sample>,
+    pub samples: Vec<&'a ProfileSample>,
 }
 
 impl View<'_> {
@@ -27,8 +27,8 @@ impl View<'_> {
     #[must_use]
     pub fn is_time(&self) -> bool {
         let on_cpu = self.named.profile.meta().event.unit;
-        let is_time = |sample: &&Sample| sample.state == State::OffCpu;
-        on_cpu == Unit::Nanoseconds || self.samples.iter().all(is_time)
+        let is_time = |sample: &&ProfileSample| sample.state == CpuState::OffCpu;
+        on_cpu == WeightUnit::Nanoseconds || self.samples.iter().all(is_time)
     }
 
     /// What the weights count, for people.
@@ -53,12 +53,12 @@ impl View<'_> {
 
 /// Texts, each once, by the order in which they came.
 #[derive(Default)]
-struct Strings {
+struct StringInterner {
     ids: HashMap<String, u32>,
     all: Vec<String>,
 }
 
-impl Strings {
+impl StringInterner {
     fn id(&mut self, text: &str) -> u32 {
         if let Some(id) = self.ids.get(text) {
             return *id;

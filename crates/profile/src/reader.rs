@@ -2,29 +2,29 @@
 
 use std::io::Read;
 
-use unspool_module::ContentKey;
+use unspool_elf::ContentKey;
 
 use crate::arguments::Argument;
 use crate::error::FileError;
-use crate::file::block::{Block, Blocks, Next, read_up_to};
-use crate::file::rows::{CalledWith, Chain, Fact, Totals, kind};
-use crate::file::table::{Row, Rows};
+use crate::file::block::{Block, BlockReader, NextBlock, read_up_to};
+use crate::file::rows::{EndRecord, FrameArguments, MetaEntry, StackRun, kind};
+use crate::file::table::{TableReader, TableRow};
 use crate::file::{HEADER, MAGIC, VERSION};
 use crate::model::{
-    Change, Ending, Event, Frame, Meta, Module, Place, Process, Profile, Rate, Sample, Thread,
-    Time, Unit,
+    CodeLocation, FileEnding, Meta, Profile, ProfileFrame, ProfileModule, ProfileProcess,
+    ProfileSample, ProfileThread, ProfileUpdate, Rate, SampledEvent, Time, WeightUnit,
 };
-use crate::stacks::{Node, Stacks};
+use crate::stacks::{StackNode, Stacks};
 
 /// Reads a profile while it is written.
-pub struct Reader<R> {
-    blocks: Blocks<R>,
+pub struct ProfileReader<R> {
+    blocks: BlockReader<R>,
     profile: Profile,
     /// How many samples were taken out of it.
-    taken: usize,
+    taken_samples: usize,
 }
 
-impl<R> std::fmt::Debug for Reader<R> {
+impl<R> std::fmt::Debug for ProfileReader<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut reader = f.debug_struct("Reader");
         reader.field("profile", &self.profile);
@@ -32,34 +32,34 @@ impl<R> std::fmt::Debug for Reader<R> {
     }
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> ProfileReader<R> {
     /// Begins to read.
     ///
     /// # Errors
     ///
     /// It cannot be read, is no profile or one of another version.
-    pub fn new(mut from: R) -> Result<Reader<R>, FileError> {
+    pub fn new(mut from: R) -> Result<ProfileReader<R>, FileError> {
         check_header(&mut from)?;
-        Ok(Reader {
-            blocks: Blocks::new(from, HEADER as u64)?,
+        Ok(ProfileReader {
+            blocks: BlockReader::new(from, HEADER as u64)?,
             profile: empty(),
-            taken: 0,
+            taken_samples: 0,
         })
     }
 
     /// Reads all that is there. When there is more, it can be called again, as long as it has come to
-    /// no [`Ending::Cut`]: there must be whole blocks each time, as a writer writes them.
+    /// no [`FileEnding::Cut`]: there must be whole blocks each time, as a writer writes them.
     ///
     /// # Errors
     ///
     /// As of [`Profile::read`].
-    pub fn read_on(&mut self) -> Result<(), FileError> {
+    pub fn read_more(&mut self) -> Result<(), FileError> {
         loop {
             match self.blocks.next()? {
-                Next::Block(block) => self.profile.take(&block, self.taken)?,
-                Next::End => return Ok(()),
-                Next::Cut(offset, why) => {
-                    self.profile.ending = Ending::Cut { offset, why };
+                NextBlock::Block(block) => self.profile.take(&block, self.taken_samples)?,
+                NextBlock::End => return Ok(()),
+                NextBlock::Cut(offset, why) => {
+                    self.profile.ending = FileEnding::Cut { offset, why };
                     return Ok(());
                 }
             }
@@ -78,8 +78,8 @@ impl<R: Read> Reader<R> {
     }
 
     /// Takes out the samples that were read since this was last called.
-    pub fn take_samples(&mut self) -> Vec<Sample> {
-        self.taken += self.profile.samples.len();
+    pub fn take_samples(&mut self) -> Vec<ProfileSample> {
+        self.taken_samples += self.profile.samples.len();
         std::mem::take(&mut self.profile.samples)
     }
 }
@@ -96,35 +96,39 @@ impl Profile {
     /// It cannot be read, is no profile or one of another version, or has a whole block that no
     /// writer writes.
     pub fn read(from: impl Read) -> Result<Profile, FileError> {
-        let mut reader = Reader::new(from)?;
-        reader.read_on()?;
+        let mut reader = ProfileReader::new(from)?;
+        reader.read_more()?;
         Ok(reader.profile)
     }
 
     /// Takes what a block has; so many samples were taken out before.
     fn take(&mut self, block: &Block, taken: usize) -> Result<(), FileError> {
         match block.kind {
-            kind::META => each(block, |fact: Fact| note(&mut self.meta, fact)),
-            kind::MODULES => each(block, |module: Module| add(&mut self.modules, module)),
-            kind::PROCESSES => each(block, |process: Process| add(&mut self.processes, process)),
-            kind::THREADS => each(block, |thread: Thread| {
+            kind::META => each(block, |fact: MetaEntry| note(&mut self.meta, fact)),
+            kind::MODULES => each(block, |module: ProfileModule| {
+                add(&mut self.modules, module)
+            }),
+            kind::PROCESSES => each(block, |process: ProfileProcess| {
+                add(&mut self.processes, process)
+            }),
+            kind::THREADS => each(block, |thread: ProfileThread| {
                 let process = self.process(thread.process);
                 process.ok_or("its process is not known")?;
                 add(&mut self.threads, thread)
             }),
             kind::CHANGES => each(block, |change| self.apply(change)),
-            kind::FRAMES => each(block, |frame: Frame| {
-                self.check_place(frame.lookup)?;
+            kind::FRAMES => each(block, |frame: ProfileFrame| {
+                self.check_location(frame.lookup)?;
                 add(&mut self.frames, frame)
             }),
             kind::ARGUMENTS => each(block, |list: Vec<Argument>| add(&mut self.arguments, list)),
             kind::CALLED_WITH => each(block, |called| self.note_arguments(&called)),
-            kind::SYMBOLS => each(block, |symbol: crate::model::Symbol| {
-                self.check_place(symbol.start)?;
+            kind::SYMBOLS => each(block, |symbol: crate::model::RecordedSymbol| {
+                self.check_location(symbol.start)?;
                 add(&mut self.symbols, symbol)
             }),
-            kind::STACKS => each(block, |chain| self.add_chain(&chain)),
-            kind::SAMPLES => each(block, |sample: Sample| {
+            kind::STACKS => each(block, |chain| self.add_stack_run(&chain)),
+            kind::SAMPLES => each(block, |sample: ProfileSample| {
                 self.thread(sample.thread)
                     .ok_or("its thread is not known")?;
                 let is_known = sample.stack.0 < self.stacks.count();
@@ -137,39 +141,39 @@ impl Profile {
         }
     }
 
-    fn check_place(&self, place: Place) -> Checked {
+    fn check_location(&self, place: CodeLocation) -> RowCheck {
         match place {
-            Place::Kernel(_) => Ok(()),
-            Place::Module(module, _) => self
+            CodeLocation::Kernel(_) => Ok(()),
+            CodeLocation::Module(module, _) => self
                 .module(module)
                 .map(drop)
                 .ok_or("its module is not known"),
-            Place::Process(process, _) => self
+            CodeLocation::Process(process, _) => self
                 .process(process)
                 .map(drop)
                 .ok_or("its process is not known"),
         }
     }
 
-    fn apply(&mut self, change: Change) -> Checked {
+    fn apply(&mut self, change: ProfileUpdate) -> RowCheck {
         match change {
-            Change::ProcessEnd(id, time) => {
+            ProfileUpdate::ProcessEnd(id, time) => {
                 let process = self.processes.get_mut(id.0 as usize);
                 process.ok_or("its process is not known")?.end = Some(time);
             }
-            Change::ThreadEnd(id, time) => {
+            ProfileUpdate::ThreadEnd(id, time) => {
                 let thread = self.threads.get_mut(id.0 as usize);
                 thread.ok_or("its thread is not known")?.end = Some(time);
             }
-            Change::ProcessName(id, name) => {
+            ProfileUpdate::ProcessName(id, name) => {
                 let process = self.processes.get_mut(id.0 as usize);
                 process.ok_or("its process is not known")?.name = name;
             }
-            Change::ThreadName(id, name) => {
+            ProfileUpdate::ThreadName(id, name) => {
                 let thread = self.threads.get_mut(id.0 as usize);
                 thread.ok_or("its thread is not known")?.name = name;
             }
-            Change::ModuleHash(id, bytes) => {
+            ProfileUpdate::ModuleHash(id, bytes) => {
                 let module = self.modules.get_mut(id.0 as usize);
                 module.ok_or("its module is not known")?.content = Some(ContentKey::Hash(bytes));
             }
@@ -177,7 +181,7 @@ impl Profile {
         Ok(())
     }
 
-    fn note_arguments(&mut self, called: &CalledWith) -> Checked {
+    fn note_arguments(&mut self, called: &FrameArguments) -> RowCheck {
         let is_known = (called.arguments.index() as usize) < self.arguments.len();
         is_known
             .then_some(())
@@ -187,37 +191,37 @@ impl Profile {
         Ok(())
     }
 
-    fn add_chain(&mut self, chain: &Chain) -> Checked {
+    fn add_stack_run(&mut self, chain: &StackRun) -> RowCheck {
         let mut parent = chain.parent;
         for frame in &chain.frames {
             self.frame(*frame).ok_or("a frame of it is not known")?;
             let frame = *frame;
-            let stack = self.stacks.push(Node { parent, frame });
+            let stack = self.stacks.push(StackNode { parent, frame });
             parent = stack.ok_or("it comes before its callers")?;
         }
         Ok(())
     }
 
-    fn end(&mut self, totals: &Totals, taken: usize) -> Checked {
+    fn end(&mut self, totals: &EndRecord, taken: usize) -> RowCheck {
         if totals.samples != (taken + self.samples.len()) as u64 {
             return Err("the profile has not as many samples as it says");
         }
-        self.ending = Ending::Proper { time: totals.time };
+        self.ending = FileEnding::Proper { time: totals.time };
         Ok(())
     }
 }
 
 /// Whether a row can be, or why not.
-type Checked = Result<(), &'static str>;
+type RowCheck = Result<(), &'static str>;
 
 /// Takes each row of a block.
-fn each<R: Row<N>, const N: usize>(
+fn each<R: TableRow<N>, const N: usize>(
     block: &Block,
-    mut take: impl FnMut(R) -> Checked,
+    mut take: impl FnMut(R) -> RowCheck,
 ) -> Result<(), FileError> {
     let offset = block.offset;
     let mut rows =
-        Rows::<N>::new(&block.content).map_err(|what| FileError::Block { offset, what })?;
+        TableReader::<N>::new(&block.content).map_err(|what| FileError::Block { offset, what })?;
     let mut number = 0;
     while let Some(row) = rows.next::<R>() {
         row.and_then(&mut take).map_err(|what| FileError::Row {
@@ -231,7 +235,7 @@ fn each<R: Row<N>, const N: usize>(
     Ok(())
 }
 
-fn add<T>(all: &mut Vec<T>, row: T) -> Checked {
+fn add<T>(all: &mut Vec<T>, row: T) -> RowCheck {
     match u32::try_from(all.len()) {
         Ok(_) => {
             all.push(row);
@@ -242,14 +246,14 @@ fn add<T>(all: &mut Vec<T>, row: T) -> Checked {
 }
 
 /// Takes a fact of the recording. What is not known is of a later version.
-fn note(meta: &mut Meta, Fact { key, value }: Fact) -> Checked {
+fn note(meta: &mut Meta, MetaEntry { key, value }: MetaEntry) -> RowCheck {
     let number = || value.parse().map_err(|_| "it should be a number");
     match key.as_str() {
         "started" => meta.started = number()?,
         "clock" => meta.clock = Time(number()?),
         "frequency" => meta.event.rate = Rate::Frequency(number()?),
         "period" => meta.event.rate = Rate::Period(number()?),
-        "unit" if value == "ns" => meta.event.unit = Unit::Nanoseconds,
+        "unit" if value == "ns" => meta.event.unit = WeightUnit::Nanoseconds,
         "command" => meta.command.push(value),
         "host" => meta.host = value,
         "kernel" => meta.kernel = value,
@@ -278,7 +282,7 @@ fn check_header(from: &mut impl Read) -> Result<(), FileError> {
 fn empty() -> Profile {
     Profile {
         meta: Meta {
-            event: Event::default(),
+            event: SampledEvent::default(),
             ..Meta::default()
         },
         modules: Vec::new(),
@@ -290,6 +294,6 @@ fn empty() -> Profile {
         samples: Vec::new(),
         lost: Vec::new(),
         symbols: Vec::new(),
-        ending: Ending::Open,
+        ending: FileEnding::Open,
     }
 }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::model::{Process, Profile, Sample, State, Thread, Time};
-use crate::names::Named;
+use crate::model::{CpuState, Profile, ProfileProcess, ProfileSample, ProfileThread, Time};
+use crate::names::NamedProfile;
 
 /// Which samples are looked at: those that pass all that is asked.
 #[derive(Default)]
@@ -15,15 +15,15 @@ pub struct Selection<'a> {
     /// Taken then.
     pub time: Option<Range<Time>>,
     /// On a CPU, or off it.
-    pub state: Option<State>,
+    pub state: Option<CpuState>,
     /// With a frame in a module whose name, without folders, passes this.
-    pub module: Option<Test<'a>>,
+    pub module: Option<NamePredicate<'a>>,
     /// With a frame in a function whose name passes this.
-    pub function: Option<Test<'a>>,
+    pub function: Option<NamePredicate<'a>>,
 }
 
 /// Says whether a name is meant.
-pub type Test<'a> = Box<dyn Fn(&str) -> bool + 'a>;
+pub type NamePredicate<'a> = Box<dyn Fn(&str) -> bool + 'a>;
 
 impl std::fmt::Debug for Selection<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -34,12 +34,12 @@ impl std::fmt::Debug for Selection<'_> {
 impl Selection<'_> {
     /// The samples of a profile that are looked at, in its order.
     #[must_use]
-    pub fn samples<'p>(&self, named: &Named<'p>) -> Vec<&'p Sample> {
+    pub fn samples<'p>(&self, named: &NamedProfile<'p>) -> Vec<&'p ProfileSample> {
         let profile = named.profile;
-        let thread = |thread: &Thread| self.is_meant(profile, thread);
+        let thread = |thread: &ProfileThread| self.is_meant(profile, thread);
         let threads: Vec<bool> = profile.threads().iter().map(thread).collect();
         let stacks = self.stacks(named);
-        let is_meant = |sample: &&Sample| {
+        let is_meant = |sample: &&ProfileSample| {
             let in_time = self.time.as_ref().is_none_or(|t| t.contains(&sample.time));
             let in_state = self.state.is_none_or(|state| state == sample.state);
             let in_thread = threads.get(sample.thread.0 as usize) == Some(&true);
@@ -51,24 +51,26 @@ impl Selection<'_> {
         profile.samples().iter().filter(is_meant).collect()
     }
 
-    fn is_meant(&self, profile: &Profile, thread: &Thread) -> bool {
+    fn is_meant(&self, profile: &Profile, thread: &ProfileThread) -> bool {
         let named = |words: &[String], name: &str, number: u32| {
             let is_it = |word: &String| word == name || *word == number.to_string();
             words.is_empty() || words.iter().any(is_it)
         };
-        let in_process = |process: &Process| named(&self.processes, &process.name, process.pid);
+        let in_process =
+            |process: &ProfileProcess| named(&self.processes, &process.name, process.pid);
         named(&self.threads, &thread.name, thread.tid)
             && profile.process(thread.process).is_some_and(in_process)
     }
 
     /// For each stack, whether one of its frames is in a module, and one in a function, that is
     /// meant; `None` if all are.
-    fn stacks(&self, named: &Named<'_>) -> Option<Vec<[bool; 2]>> {
+    fn stacks(&self, named: &NamedProfile<'_>) -> Option<Vec<[bool; 2]>> {
         if self.module.is_none() && self.function.is_none() {
             return None;
         }
-        let passes =
-            |test: &Option<Test<'_>>, name: &str| test.as_ref().is_none_or(|test| test(name));
+        let passes = |test: &Option<NamePredicate<'_>>, name: &str| {
+            test.as_ref().is_none_or(|test| test(name))
+        };
         let functions: Vec<bool> = (named.functions().iter())
             .map(|function| {
                 let names = [&function.name, function.plain_name()];

@@ -13,7 +13,7 @@ impl StackId {
 
 /// A frame and the stack that it was called from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Node {
+pub struct StackNode {
     /// The stack of its callers.
     pub parent: StackId,
     /// The frame.
@@ -23,7 +23,7 @@ pub struct Node {
 /// The stacks of a profile. A stack comes after that of its callers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stacks {
-    nodes: Vec<Node>,
+    nodes: Vec<StackNode>,
 }
 
 impl Stacks {
@@ -36,7 +36,7 @@ impl Stacks {
     /// The innermost frame of a stack and the stack without it; `None` for the empty one, and for a
     /// number of another profile.
     #[must_use]
-    pub fn node(&self, stack: StackId) -> Option<Node> {
+    pub fn node(&self, stack: StackId) -> Option<StackNode> {
         let index = stack.0.checked_sub(1)?;
         self.nodes.get(index as usize).copied()
     }
@@ -51,12 +51,12 @@ impl Stacks {
     }
 
     /// All stacks but the empty one, each after that of its callers.
-    pub fn nodes(&self) -> impl ExactSizeIterator<Item = Node> {
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = StackNode> {
         self.nodes.iter().copied()
     }
 
     /// Adds a stack; `None` if its callers are not there yet, or there is no number for it.
-    pub(crate) fn push(&mut self, node: Node) -> Option<StackId> {
+    pub(crate) fn push(&mut self, node: StackNode) -> Option<StackId> {
         let id = self.count();
         if node.parent.0 >= id || id == u32::MAX {
             return None;

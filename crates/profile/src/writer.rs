@@ -3,20 +3,21 @@
 use std::io::{self, Write};
 
 use crate::arguments::{Argument, ArgumentsId};
-use crate::completeness::{Completeness, Count};
+use crate::completeness::{Completeness, CompletenessCounter};
 use crate::file;
-use crate::file::block::Sealer;
-use crate::file::rows::{Fact, Totals};
-use crate::file::table::{Row, Table};
+use crate::file::block::BlockWriter;
+use crate::file::rows::{EndRecord, MetaEntry};
+use crate::file::table::{TableRow, TableWriter};
 use crate::intern::{
-    Addresses, Arguments, Finder, Frames, LastStack, Modules, RawFrame, Tree, number,
+    Addresses, ArgumentInterner, FrameInterner, LastStack, ModuleInterner, RawFrame, StackInterner,
+    StackLookup, number,
 };
 use crate::model::{
-    Change, Lost, Meta, Place, Process, ProcessId, Rate, Sample, Symbol, Thread, ThreadId, Time,
-    Unit,
+    CodeLocation, LostSamples, Meta, ProcessId, ProfileProcess, ProfileSample, ProfileThread,
+    ProfileUpdate, Rate, RecordedSymbol, ThreadId, Time, WeightUnit,
 };
 use crate::stacks::StackId;
-use unspool_ir::RuntimeAddr;
+use unspool_rows::RuntimeAddr;
 
 /// Writes a profile, so that what was written is a profile at any time.
 ///
@@ -25,55 +26,55 @@ use unspool_ir::RuntimeAddr;
 ///
 /// Nothing is allocated for a sample whose frames and stack were there before.
 #[derive(Debug)]
-pub struct Writer<W: Write> {
+pub struct ProfileWriter<W: Write> {
     out: W,
     /// Whether the last write failed. There may be half a block then, and nothing can come after it.
     has_failed: bool,
-    sealer: Sealer,
-    modules: Modules,
-    arguments: Arguments,
-    frames: Frames,
-    tree: Tree,
+    sealer: BlockWriter,
+    modules: ModuleInterner,
+    arguments: ArgumentInterner,
+    frames: FrameInterner,
+    tree: StackInterner,
     addresses: Vec<Addresses>,
     threads: Vec<(ProcessId, LastStack)>,
-    pending: Pending,
+    pending: PendingRows,
     samples: u64,
     meta: Meta,
-    count: Count,
+    count: CompletenessCounter,
 }
 
 /// Rows that wait to be written.
 #[derive(Debug, Default)]
-struct Pending {
-    processes: Table<Process, 4>,
-    threads: Table<Thread, 4>,
-    changes: Table<Change, 4>,
-    symbols: Table<Symbol, 5>,
-    samples: Table<Sample, 7>,
-    lost: Table<Lost, 4>,
+struct PendingRows {
+    processes: TableWriter<ProfileProcess, 4>,
+    threads: TableWriter<ProfileThread, 4>,
+    changes: TableWriter<ProfileUpdate, 4>,
+    symbols: TableWriter<RecordedSymbol, 5>,
+    samples: TableWriter<ProfileSample, 7>,
+    lost: TableWriter<LostSamples, 4>,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> ProfileWriter<W> {
     /// Begins a profile: writes its header and what is known of the recording.
     ///
     /// # Errors
     ///
     /// It cannot be written.
-    pub fn new(out: W, meta: &Meta) -> io::Result<Writer<W>> {
-        let mut writer = Writer {
+    pub fn new(out: W, meta: &Meta) -> io::Result<ProfileWriter<W>> {
+        let mut writer = ProfileWriter {
             out,
             has_failed: false,
-            sealer: Sealer::new()?,
-            modules: Modules::default(),
-            arguments: Arguments::default(),
-            frames: Frames::default(),
-            tree: Tree::default(),
+            sealer: BlockWriter::new()?,
+            modules: ModuleInterner::default(),
+            arguments: ArgumentInterner::default(),
+            frames: FrameInterner::default(),
+            tree: StackInterner::default(),
             addresses: Vec::new(),
             threads: Vec::new(),
-            pending: Pending::default(),
+            pending: PendingRows::default(),
             samples: 0,
             meta: meta.clone(),
-            count: Count::default(),
+            count: CompletenessCounter::default(),
         };
         writer.sealer.blocks.extend_from_slice(&file::header());
         writer.seal_all(facts(meta))?;
@@ -82,36 +83,36 @@ impl<W: Write> Writer<W> {
     }
 
     /// The number of a module, which is the same for an equal one.
-    pub fn modules(&mut self) -> &mut Modules {
+    pub fn modules(&mut self) -> &mut ModuleInterner {
         &mut self.modules
     }
 
     /// A process. One that calls `execve` is another from then on, with the same pid, and so are its
     /// threads.
-    pub fn process(&mut self, process: &Process) -> ProcessId {
+    pub fn process(&mut self, process: &ProfileProcess) -> ProcessId {
         let id = ProcessId(number(self.addresses.len()));
         self.addresses.push(Addresses::default());
         self.pending.processes.push(process);
         if let Some(end) = process.end {
-            self.change(&Change::ProcessEnd(id, end));
+            self.change(&ProfileUpdate::ProcessEnd(id, end));
         }
         id
     }
 
     /// A thread of a process that was told before.
-    pub fn thread(&mut self, thread: &Thread) -> ThreadId {
+    pub fn thread(&mut self, thread: &ProfileThread) -> ThreadId {
         let id = ThreadId(number(self.threads.len()));
         self.threads.push((thread.process, LastStack::default()));
         self.pending.threads.push(thread);
         if let Some(end) = thread.end {
-            self.change(&Change::ThreadEnd(id, end));
+            self.change(&ProfileUpdate::ThreadEnd(id, end));
         }
         id
     }
 
     /// News of a process, thread or module that was told before.
-    pub fn change(&mut self, change: &Change) {
-        if let Change::ThreadEnd(thread, _) = change
+    pub fn change(&mut self, change: &ProfileUpdate) {
+        if let ProfileUpdate::ThreadEnd(thread, _) = change
             && let Some((_, last)) = self.threads.get_mut(thread.0 as usize)
         {
             *last = LastStack::default();
@@ -128,13 +129,13 @@ impl<W: Write> Writer<W> {
     }
 
     /// A name that will not be known later.
-    pub fn symbol(&mut self, symbol: &Symbol) {
+    pub fn symbol(&mut self, symbol: &RecordedSymbol) {
         self.pending.symbols.push(symbol);
     }
 
     /// Samples that were lost.
-    pub fn lost(&mut self, lost: &Lost) {
-        self.count.lose(lost.count);
+    pub fn lost(&mut self, lost: &LostSamples) {
+        self.count.add_lost(lost.count);
         self.pending.lost.push(lost);
     }
 
@@ -155,7 +156,7 @@ impl<W: Write> Writer<W> {
         &mut self,
         thread: ThreadId,
         frames: &[RawFrame],
-        resolve: impl FnMut(&mut Modules, RuntimeAddr) -> Place,
+        resolve: impl FnMut(&mut ModuleInterner, RuntimeAddr) -> CodeLocation,
     ) -> StackId {
         let thread = self.threads.get_mut(thread.0 as usize);
         let Some((process, last)) = thread else {
@@ -164,7 +165,7 @@ impl<W: Write> Writer<W> {
         let Some(addresses) = self.addresses.get_mut(process.0 as usize) else {
             return StackId::EMPTY;
         };
-        let mut finder = Finder {
+        let mut finder = StackLookup {
             addresses,
             modules: &mut self.modules,
             frames: &mut self.frames,
@@ -179,7 +180,7 @@ impl<W: Write> Writer<W> {
     ///
     /// Its thread or its stack was not told before ([`io::ErrorKind::InvalidInput`]), or a block
     /// became full and cannot be written.
-    pub fn sample(&mut self, sample: &Sample) -> io::Result<()> {
+    pub fn sample(&mut self, sample: &ProfileSample) -> io::Result<()> {
         let is_known = (sample.thread.0 as usize) < self.threads.len();
         if !is_known || !self.tree.has(sample.stack) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -209,17 +210,17 @@ impl<W: Write> Writer<W> {
     /// It cannot be written. What was written before is a profile; nothing can be added to it.
     pub fn flush(&mut self) -> io::Result<()> {
         let (sealer, pending) = (&mut self.sealer, &mut self.pending);
-        pending.processes.seal(sealer)?;
-        pending.threads.seal(sealer)?;
-        self.modules.table.seal(sealer)?;
-        pending.changes.seal(sealer)?;
-        self.frames.table.seal(sealer)?;
-        self.arguments.table.seal(sealer)?;
-        self.frames.called_with.seal(sealer)?;
-        pending.symbols.seal(sealer)?;
-        self.tree.table().seal(sealer)?;
-        pending.samples.seal(sealer)?;
-        pending.lost.seal(sealer)?;
+        pending.processes.write_blocks(sealer)?;
+        pending.threads.write_blocks(sealer)?;
+        self.modules.table.write_blocks(sealer)?;
+        pending.changes.write_blocks(sealer)?;
+        self.frames.table.write_blocks(sealer)?;
+        self.arguments.table.write_blocks(sealer)?;
+        self.frames.called_with.write_blocks(sealer)?;
+        pending.symbols.write_blocks(sealer)?;
+        self.tree.table().write_blocks(sealer)?;
+        pending.samples.write_blocks(sealer)?;
+        pending.lost.write_blocks(sealer)?;
         self.write()
     }
 
@@ -232,18 +233,18 @@ impl<W: Write> Writer<W> {
     pub fn finish(mut self, time: Time) -> io::Result<W> {
         self.flush()?;
         let samples = self.samples;
-        self.seal_all([Totals { time, samples }])?;
+        self.seal_all([EndRecord { time, samples }])?;
         self.write()?;
         Ok(self.out)
     }
 
-    fn seal_all<R: Row<N>, const N: usize>(
+    fn seal_all<R: TableRow<N>, const N: usize>(
         &mut self,
         rows: impl IntoIterator<Item = R>,
     ) -> io::Result<()> {
-        let mut table = Table::default();
+        let mut table = TableWriter::default();
         rows.into_iter().for_each(|row| table.push(&row));
-        table.seal(&mut self.sealer)
+        table.write_blocks(&mut self.sealer)
     }
 
     /// Writes the blocks that were made.
@@ -260,7 +261,7 @@ impl<W: Write> Writer<W> {
 }
 
 /// What is known of a recording, as it is stored.
-fn facts(meta: &Meta) -> Vec<Fact> {
+fn facts(meta: &Meta) -> Vec<MetaEntry> {
     let number = |number: u64| number.to_string();
     let mut facts = vec![
         ("host", meta.host.clone()),
@@ -277,11 +278,11 @@ fn facts(meta: &Meta) -> Vec<Fact> {
         Rate::Frequency(hertz) => facts.push(("frequency", number(hertz))),
         Rate::Period(events) => facts.push(("period", number(events))),
     }
-    if meta.event.unit == Unit::Nanoseconds {
+    if meta.event.unit == WeightUnit::Nanoseconds {
         facts.push(("unit", "ns".into()));
     }
     facts.extend(meta.command.iter().map(|word| ("command", word.clone())));
-    let fact = |(key, value): (&str, String)| Fact {
+    let fact = |(key, value): (&str, String)| MetaEntry {
         key: key.into(),
         value,
     };

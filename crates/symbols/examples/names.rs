@@ -4,9 +4,9 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use unspool_ir::Vaddr;
-use unspool_module::ElfFile;
-use unspool_symbols::{Detail, Finder, Module, Request, Symbolizer};
+use unspool_elf::ElfFile;
+use unspool_rows::Vaddr;
+use unspool_symbols::{ModuleFinder, ModuleSource, NameDetail, SymbolRequest, Symbolizer};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -18,12 +18,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     if addresses.is_empty() {
         addresses.push(file.entry());
     }
-    let module = Module::Open {
+    let module = ModuleSource::Open {
         file: Arc::new(file),
         root: None,
     };
-    let symbolizer = Symbolizer::new(Finder::from_environment(), Detail::Lines);
-    let names = symbolizer.look_up(vec![Request {
+    let symbolizer = Symbolizer::new(ModuleFinder::from_environment(), NameDetail::Lines);
+    let names = symbolizer.look_up(vec![SymbolRequest {
         module,
         addresses: addresses.clone(),
     }]);

@@ -1,8 +1,8 @@
 //! Names that were looked up before: `$XDG_CACHE_HOME/unspool/names/BUILDID-HASH`, of the files with the
-//! [key](unspool_module::DebugFiles::key) of that name; and those of the kernel, `names/kernel` (see
+//! [key](unspool_elf::DebugFiles::key) of that name; and those of the kernel, `names/kernel` (see
 //! [`crate::kernel`]).
 //!
-//! A file of a build holds one [`Table`], little-endian:
+//! A file of a build holds one [`NameTable`], little-endian:
 //!
 //! | bytes | what |
 //! |---|---|
@@ -28,10 +28,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use unspool_files::is_stranger;
-use unspool_module::{BuildId, TableKey, variable};
+use unspool_elf::{BuildId, TableKey, variable};
+use unspool_files::is_untrusted;
 
-use crate::table::{Entry, FrameRecord, FunctionRecord, Table, Text, Texts};
+use crate::name_table::{AddressEntry, FrameEntry, FunctionEntry, NameTable, TextId, TextPool};
 
 /// What the kernel's functions are kept under.
 pub(crate) const KERNEL: &str = "kernel";
@@ -39,13 +39,13 @@ pub(crate) const KERNEL: &str = "kernel";
 const MAGIC: [u8; 8] = *b"unspname";
 const VERSION: u32 = 3;
 /// A table with more addresses is not kept.
-const MOST_ADDRESSES: usize = 1 << 20;
+const MAX_ADDRESSES: usize = 1 << 20;
 /// A larger file is not read, in bytes.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_FILE_BYTES: u64 = 256 << 20;
 /// All files together have at most so many bytes.
-const LIMIT: u64 = 256 << 20;
+const MAX_CACHE_BYTES: u64 = 256 << 20;
 /// How exactly it is noted when a file was used last.
-const USE_NOTED: Duration = Duration::from_secs(24 * 60 * 60);
+const USE_TIME_GRANULARITY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Keeps names from one run to the next.
 #[derive(Debug, Clone)]
@@ -103,14 +103,14 @@ impl NameCache {
     }
 
     /// The names from those files.
-    fn load(&self, key: &TableKey) -> Option<Table> {
+    fn load(&self, key: &TableKey) -> Option<NameTable> {
         let name = key.to_string();
         decode(&self.read(&name)?, name.as_bytes())
     }
 
     /// Keeps the names from those files. Nothing is lost if that fails, but time.
-    fn keep(&self, key: &TableKey, table: &Table) -> io::Result<()> {
-        if table.entries.len() > MOST_ADDRESSES {
+    fn keep(&self, key: &TableKey, table: &NameTable) -> io::Result<()> {
+        if table.entries.len() > MAX_ADDRESSES {
             return Ok(());
         }
         let name = key.to_string();
@@ -123,23 +123,23 @@ impl NameCache {
     /// What is kept under a name, if nobody else can have written it.
     pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.folder.join(name);
-        if is_stranger(&fs::symlink_metadata(&self.folder).ok()?) {
+        if is_untrusted(&fs::symlink_metadata(&self.folder).ok()?) {
             return None;
         }
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
         let file = opened.ok()?;
         let metadata = file.metadata().ok()?;
-        if !metadata.is_file() || is_stranger(&metadata) || metadata.len() > MOST_BYTES {
+        if !metadata.is_file() || is_untrusted(&metadata) || metadata.len() > MAX_FILE_BYTES {
             return None;
         }
         let mut bytes = Vec::new();
-        (&file).take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+        (&file).take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
         let age = metadata
             .modified()
             .ok()
             .and_then(|time| time.elapsed().ok());
-        if age.is_none_or(|age| age > USE_NOTED) {
+        if age.is_none_or(|age| age > USE_TIME_GRANULARITY) {
             // Else it counts as not used.
             let _ = file.set_modified(SystemTime::now());
         }
@@ -177,7 +177,7 @@ impl NameCache {
             .iter()
             .fold(bytes, |sum, file| sum.saturating_add(file.size));
         for file in files {
-            if total <= LIMIT {
+            if total <= MAX_CACHE_BYTES {
                 break;
             }
             fs::remove_file(&file.path)?;
@@ -187,7 +187,7 @@ impl NameCache {
     }
 
     /// What is in the folder under names that are given here.
-    fn files(&self) -> io::Result<Vec<Kept>> {
+    fn files(&self) -> io::Result<Vec<CacheFile>> {
         let entries = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
@@ -206,7 +206,7 @@ impl NameCache {
                 name == KERNEL || TableKey::from_text(name).is_some() || is_build(name)
             });
             if is_kept && metadata.is_file() {
-                files.push(Kept {
+                files.push(CacheFile {
                     path: entry.path(),
                     size: metadata.len(),
                     used: metadata.modified()?,
@@ -219,26 +219,26 @@ impl NameCache {
 
 /// Where the names of one module are kept.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct NameCacheEntry {
     pub(crate) cache: NameCache,
     /// Which files they are from.
     pub(crate) key: TableKey,
 }
 
-impl Place {
+impl NameCacheEntry {
     /// The names that were kept.
-    pub(crate) fn load(&self) -> Option<Table> {
+    pub(crate) fn load(&self) -> Option<NameTable> {
         self.cache.load(&self.key)
     }
 
     /// Keeps names in the place of those that were.
-    pub(crate) fn keep(&self, table: &Table) -> io::Result<()> {
+    pub(crate) fn keep(&self, table: &NameTable) -> io::Result<()> {
         self.cache.keep(&self.key, table)
     }
 }
 
 /// A file of the cache.
-struct Kept {
+struct CacheFile {
     path: PathBuf,
     size: u64,
     used: SystemTime,
@@ -270,14 +270,14 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
         }
     }
     // Somebody else may have been faster.
-    match is_stranger(&fs::metadata(folder)?) {
+    match is_untrusted(&fs::metadata(folder)?) {
         true => Err(io::ErrorKind::PermissionDenied.into()),
         false => Ok(()),
     }
 }
 
 /// The bytes of a table; `None` if it has more of anything than 32 bits can count.
-fn encode(table: &Table, stamp: &[u8]) -> Option<Vec<u8>> {
+fn encode(table: &NameTable, stamp: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = MAGIC.to_vec();
     let counts = [
         stamp.len(),
@@ -318,9 +318,9 @@ fn encode(table: &Table, stamp: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Reads a table that [`encode`] wrote with the same stamp.
-fn decode(bytes: &[u8], stamp: &[u8]) -> Option<Table> {
+fn decode(bytes: &[u8], stamp: &[u8]) -> Option<NameTable> {
     let (content, checksum) = bytes.split_last_chunk()?;
-    let mut rest = Rest(content);
+    let mut rest = CacheReader(content);
     if rest.array()? != MAGIC || rest.u32()? != VERSION {
         return None;
     }
@@ -330,12 +330,12 @@ fn decode(bytes: &[u8], stamp: &[u8]) -> Option<Table> {
     {
         return None;
     }
-    let table = Table {
-        entries: rest.all(entries?, Rest::entry)?,
-        functions: rest.all(functions?, Rest::function)?,
-        frames: rest.all(frames?, Rest::frame)?,
-        texts: Texts {
-            ends: rest.all(texts?, Rest::u32)?,
+    let table = NameTable {
+        entries: rest.all(entries?, CacheReader::entry)?,
+        functions: rest.all(functions?, CacheReader::function)?,
+        frames: rest.all(frames?, CacheReader::frame)?,
+        texts: TextPool {
+            ends: rest.all(texts?, CacheReader::u32)?,
             bytes: String::from_utf8(rest.bytes(text?)?.to_vec()).ok()?,
         },
     };
@@ -343,9 +343,9 @@ fn decode(bytes: &[u8], stamp: &[u8]) -> Option<Table> {
 }
 
 /// What is left to be read.
-pub(crate) struct Rest<'a>(pub(crate) &'a [u8]);
+pub(crate) struct CacheReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Rest<'a> {
+impl<'a> CacheReader<'a> {
     pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -383,8 +383,8 @@ impl<'a> Rest<'a> {
         Some(list)
     }
 
-    fn entry(&mut self) -> Option<Entry> {
-        Some(Entry {
+    fn entry(&mut self) -> Option<AddressEntry> {
+        Some(AddressEntry {
             address: self.u64()?,
             function: self.u32()?,
             first: self.u32()?,
@@ -392,19 +392,19 @@ impl<'a> Rest<'a> {
         })
     }
 
-    fn function(&mut self) -> Option<FunctionRecord> {
-        Some(FunctionRecord {
-            name: Text(self.u32()?),
+    fn function(&mut self) -> Option<FunctionEntry> {
+        Some(FunctionEntry {
+            name: TextId(self.u32()?),
             address: self.u64()?,
             size: self.u64()?,
             symbol_hash: self.u32()?,
         })
     }
 
-    fn frame(&mut self) -> Option<FrameRecord> {
-        Some(FrameRecord {
-            function: Text(self.u32()?),
-            file: Text(self.u32()?),
+    fn frame(&mut self) -> Option<FrameEntry> {
+        Some(FrameEntry {
+            function: TextId(self.u32()?),
+            file: TextId(self.u32()?),
             line: self.u32()?,
             column: self.u32()?,
         })
@@ -413,14 +413,14 @@ impl<'a> Rest<'a> {
 
 #[cfg(test)]
 mod tests {
-    use unspool_ir::Vaddr;
-    use unspool_module::InlineFrame;
+    use unspool_elf::InlineFrame;
+    use unspool_rows::Vaddr;
 
     use super::*;
-    use crate::table::{Builder, Code};
+    use crate::name_table::{CodeName, NameTableBuilder};
 
-    fn table() -> Table {
-        let mut builder = Builder::default();
+    fn table() -> NameTable {
+        let mut builder = NameTableBuilder::default();
         let frame = |function: &str, line, column| InlineFrame {
             function: Some(function.to_owned()),
             file: Some("a.c".to_owned()),
@@ -429,16 +429,16 @@ mod tests {
         };
         builder.add(
             Vaddr(0x20),
-            &Code::Unknown,
+            &CodeName::Unknown,
             &[frame("né", Some(7), Some(0))],
         );
         let frames = [frame("inner", None, None), frame("outer", Some(1), Some(2))];
         builder.add(
             Vaddr(0x10),
-            &Code::Unnamed(Vaddr(0x8)..Vaddr(0x18)),
+            &CodeName::Unnamed(Vaddr(0x8)..Vaddr(0x18)),
             &frames,
         );
-        builder.add(Vaddr(0x30), &Code::Unknown, &[]);
+        builder.add(Vaddr(0x30), &CodeName::Unknown, &[]);
         builder.finish()
     }
 
@@ -448,8 +448,8 @@ mod tests {
         let bytes = encode(&table, b"stamp").unwrap();
         assert_eq!(decode(&bytes, b"stamp"), Some(table));
         assert_eq!(decode(&bytes, b"other"), None);
-        let empty = encode(&Table::default(), b"").unwrap();
-        assert_eq!(decode(&empty, b""), Some(Table::default()));
+        let empty = encode(&NameTable::default(), b"").unwrap();
+        assert_eq!(decode(&empty, b""), Some(NameTable::default()));
     }
 
     #[test]
@@ -472,7 +472,7 @@ mod tests {
         table.entries[0].first = u32::MAX;
         table.entries[0].count = u32::MAX;
         table.entries[1].function = 9;
-        table.frames[0].function = Text(77);
+        table.frames[0].function = TextId(77);
         table.texts.ends[1] = u32::MAX;
         let table = decode(&encode(&table, b"").unwrap(), b"").unwrap();
         for address in [0x10, 0x20, 0x30] {
@@ -514,7 +514,7 @@ mod tests {
             .append(true)
             .open(folder.join(key(2).to_string()));
         let old = old.unwrap();
-        old.set_len(LIMIT).unwrap();
+        old.set_len(MAX_CACHE_BYTES).unwrap();
         old.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         fs::write(folder.join("notes"), "").unwrap();
         cache.keep(&key(4), &table()).unwrap();

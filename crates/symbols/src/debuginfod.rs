@@ -13,27 +13,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use unspool_files::is_stranger;
-use unspool_module::{BuildId, ElfFile, ModuleError, SearchRoots, variable};
+use unspool_elf::{BuildId, ElfFile, ModuleError, SearchRoots, variable};
+use unspool_files::is_untrusted;
 
 use crate::cache::make_folder;
 use crate::fetch::{Artifact, DownloadError, Fetch};
 use crate::http::{self, Response};
-use crate::symbolizer::Event;
+use crate::symbolizer::LookupEvent;
 
 /// A server that sends less than this within [`DebuginfodOptions::timeout`] is given up, in bytes.
-const SLOWEST: u64 = 100 << 10;
+const MIN_BYTES_PER_TIMEOUT: u64 = 100 << 10;
 /// So much is read at once, in bytes.
-const CHUNK: usize = 64 << 10;
+const READ_CHUNK_BYTES: usize = 64 << 10;
 /// How often progress is told, in bytes.
-const STEP: u64 = 1 << 20;
+const PROGRESS_STEP_BYTES: u64 = 1 << 20;
 /// For how long it is remembered that no server has a file, unless the cache's `cache_miss_s` says
 /// otherwise.
-const MISS: Duration = Duration::from_secs(600);
+const MISS_AGE: Duration = Duration::from_secs(600);
 /// How often old files are removed, unless the cache's `cache_clean_interval_s` says otherwise.
 const CLEAN_INTERVAL: Duration = Duration::from_secs(86_400);
 /// After how long an unused file is old, unless the cache's `max_unused_age_s` says otherwise.
-const MOST_UNUSED: Duration = Duration::from_secs(604_800);
+const MAX_UNUSED_AGE: Duration = Duration::from_secs(604_800);
 
 /// Which servers are asked, and how.
 #[derive(Debug, Clone)]
@@ -90,7 +90,7 @@ impl DebuginfodOptions {
 pub struct Debuginfod {
     options: DebuginfodOptions,
     /// The servers that are not asked again, by their place: a server that hangs does so for each file.
-    is_lost: Vec<AtomicBool>,
+    is_unreachable: Vec<AtomicBool>,
     is_clean: Mutex<bool>,
 }
 
@@ -99,7 +99,7 @@ impl Debuginfod {
     #[must_use]
     pub fn new(options: DebuginfodOptions) -> Self {
         Debuginfod {
-            is_lost: options
+            is_unreachable: options
                 .urls
                 .iter()
                 .map(|_| AtomicBool::new(false))
@@ -128,7 +128,7 @@ impl Fetch for Debuginfod {
         &self,
         id: BuildId,
         artifact: Artifact,
-        report: &dyn Fn(Event<'_>),
+        report: &dyn Fn(LookupEvent<'_>),
     ) -> Result<Option<PathBuf>, DownloadError> {
         let cache = &self.options.cache;
         let folder = cache.join(id.to_string());
@@ -138,14 +138,14 @@ impl Fetch for Debuginfod {
             .try_for_each(|path| check_trust(path))?;
         match fs::metadata(&path) {
             Ok(file) if file.len() > 0 => return Ok(Some(path)),
-            Ok(file) if !is_older(file.modified().ok(), self.setting("cache_miss_s", MISS)) => {
+            Ok(file) if !is_older(file.modified().ok(), self.setting("cache_miss_s", MISS_AGE)) => {
                 return Ok(None);
             }
             _ => {}
         }
         self.clean();
         let mut failed = None;
-        for (url, is_lost) in self.options.urls.iter().zip(&self.is_lost) {
+        for (url, is_lost) in self.options.urls.iter().zip(&self.is_unreachable) {
             if is_lost.load(Ordering::Relaxed) {
                 continue;
             }
@@ -168,7 +168,7 @@ impl Fetch for Debuginfod {
             return Err(error);
         }
         let is_asked = |lost: &AtomicBool| !lost.load(Ordering::Relaxed);
-        if self.is_lost.iter().all(is_asked) {
+        if self.is_unreachable.iter().all(is_asked) {
             // Nothing is lost if that cannot be remembered.
             let _ = self.remember_miss(&path);
         }
@@ -184,7 +184,7 @@ impl Debuginfod {
         id: BuildId,
         artifact: Artifact,
         path: &Path,
-        report: &dyn Fn(Event<'_>),
+        report: &dyn Fn(LookupEvent<'_>),
     ) -> Result<bool, DownloadError> {
         let started = Instant::now();
         let deadline = (self.options.max_time).and_then(|time| started.checked_add(time));
@@ -252,7 +252,7 @@ impl Debuginfod {
         }
         // The time of its last change says when this was done.
         let _ = fs::write(&marker, format!("{}", interval.as_secs()));
-        let unused = self.setting("max_unused_age_s", MOST_UNUSED);
+        let unused = self.setting("max_unused_age_s", MAX_UNUSED_AGE);
         for folder in entries(cache) {
             let name = folder.file_name();
             if name
@@ -279,7 +279,7 @@ struct Download<'a> {
     url: &'a str,
     /// How large the file is, if the server says so.
     all: Option<u64>,
-    report: &'a dyn Fn(Event<'_>),
+    report: &'a dyn Fn(LookupEvent<'_>),
     started: Instant,
     /// When all of it must be there.
     deadline: Option<Instant>,
@@ -287,7 +287,7 @@ struct Download<'a> {
 
 impl Download<'_> {
     fn copy(&mut self, mut from: Response, to: &mut File) -> Result<(), DownloadError> {
-        let mut buffer = vec![0; CHUNK];
+        let mut buffer = vec![0; READ_CHUNK_BYTES];
         let (mut bytes, mut told) = (0_u64, 0);
         let (mut window, mut in_window) = (Instant::now(), 0);
         loop {
@@ -295,7 +295,7 @@ impl Download<'_> {
             let read = from.read(&mut buffer, wait);
             let read = read.map_err(|error| failed(self.url, self.started, &error))?;
             let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else {
-                self.tell(bytes);
+                self.report(bytes);
                 return Ok(());
             };
             bytes += part.len() as u64;
@@ -308,18 +308,18 @@ impl Download<'_> {
             }
             to.write_all(part)
                 .map_err(|error| in_cache(Path::new(self.url), &error))?;
-            if bytes - told >= STEP {
-                self.tell(bytes);
+            if bytes - told >= PROGRESS_STEP_BYTES {
+                self.report(bytes);
                 told = bytes;
             }
-            if in_window >= SLOWEST {
+            if in_window >= MIN_BYTES_PER_TIMEOUT {
                 (window, in_window) = (Instant::now(), 0);
             }
         }
     }
 
-    fn tell(&self, bytes: u64) {
-        (self.report)(Event::Download {
+    fn report(&self, bytes: u64) {
+        (self.report)(LookupEvent::Download {
             url: self.url,
             bytes,
             all: self.all,
@@ -356,7 +356,7 @@ fn in_cache(path: &Path, error: &io::Error) -> DownloadError {
 /// Refuses what is in the cache and somebody else could have written: its build ID says nothing then.
 fn check_trust(path: &Path) -> Result<(), DownloadError> {
     match fs::metadata(path) {
-        Ok(found) if is_stranger(&found) => Err(DownloadError::Cache {
+        Ok(found) if is_untrusted(&found) => Err(DownloadError::Cache {
             path: path.to_path_buf(),
             why: "not trusted: it must belong to you or root (chown) and be writable by nobody else (chmod go-w)".to_owned(),
         }),

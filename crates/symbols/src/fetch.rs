@@ -4,9 +4,9 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use unspool_module::BuildId;
+use unspool_elf::BuildId;
 
-use crate::symbolizer::Event;
+use crate::symbolizer::LookupEvent;
 
 /// Fetches files by build ID.
 pub trait Fetch: Debug + Send + Sync {
@@ -20,7 +20,7 @@ pub trait Fetch: Debug + Send + Sync {
         &self,
         id: BuildId,
         artifact: Artifact,
-        report: &dyn Fn(Event<'_>),
+        report: &dyn Fn(LookupEvent<'_>),
     ) -> Result<Option<PathBuf>, DownloadError>;
 }
 

@@ -8,21 +8,23 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use unspool_module::{BuildId, ContentKey, DELETED, DebugFiles, ElfFile, ModuleError, SearchRoots};
+use unspool_elf::{
+    BuildId, ContentKey, DELETED_SUFFIX, DebugFiles, ElfFile, ModuleError, SearchRoots,
+};
 
 use crate::fetch::{Artifact, DownloadError, Fetch};
-use crate::problem::Problem;
-use crate::symbolizer::Event;
+use crate::problem::SymbolProblem;
+use crate::symbolizer::LookupEvent;
 use crate::vdso::own_vdso;
 
 /// A module as a process knew it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Identity {
+pub struct ModuleIdentity {
     /// The path, as the process knew it.
     pub path: PathBuf,
     /// What identifies what was mapped, if that is known. Without it the path has to do.
     pub content: Option<ContentKey>,
-    /// What the process had for `/`, if that is not ours: `/proc/PID/root` ([`root_of`]), or a copy of
+    /// What the process had for `/`, if that is not ours: `/proc/PID/root` ([`process_root`]), or a copy of
     /// another machine's file system.
     pub root: Option<PathBuf>,
 }
@@ -30,7 +32,7 @@ pub struct Identity {
 /// The root of a process (`/proc/PID/root`), if paths lead to other files there than here (another root, or
 /// other mounts), and if it can be looked into.
 #[must_use]
-pub fn root_of(pid: u32) -> Option<PathBuf> {
+pub fn process_root(pid: u32) -> Option<PathBuf> {
     let identity = |process: &str, what: &str| {
         let path = format!("/proc/{process}/{what}");
         fs::metadata(path).map(|file| (file.dev(), file.ino())).ok()
@@ -45,7 +47,7 @@ pub fn root_of(pid: u32) -> Option<PathBuf> {
 ///
 /// A file whose build ID, or hash if it should have no build ID, is not the one that is wanted is never used.
 #[derive(Debug, Clone, Default)]
-pub struct Finder {
+pub struct ModuleFinder {
     roots: SearchRoots,
     fetch: Option<Arc<dyn Fetch>>,
 }
@@ -57,18 +59,18 @@ struct Candidate {
     is_guess: bool,
 }
 
-impl Finder {
+impl ModuleFinder {
     /// Looks for debug files in these places, and for files themselves in those of them that have
     /// such.
     #[must_use]
     pub fn new(roots: SearchRoots) -> Self {
-        Finder { roots, fetch: None }
+        ModuleFinder { roots, fetch: None }
     }
 
     /// Fetches what is nowhere else, such as from debuginfod's servers.
     #[must_use]
     pub fn with_fetch(self, fetch: Arc<dyn Fetch>) -> Self {
-        Finder {
+        ModuleFinder {
             fetch: Some(fetch),
             ..self
         }
@@ -76,16 +78,16 @@ impl Finder {
 
     /// Fetches nothing.
     pub(crate) fn offline(&self) -> Self {
-        Finder {
+        ModuleFinder {
             fetch: None,
             ..self.clone()
         }
     }
 
-    /// Looks where the user has files ([`SearchRoots::from_environment`]). Nothing is downloaded ([`Finder::with_fetch`]).
+    /// Looks where the user has files ([`SearchRoots::from_environment`]). Nothing is downloaded ([`ModuleFinder::with_fetch`]).
     #[must_use]
     pub fn from_environment() -> Self {
-        Finder::new(SearchRoots::from_environment())
+        ModuleFinder::new(SearchRoots::from_environment())
     }
 
     /// Finds the file of a module: at its path; if its build ID is known, also in the caches; and where
@@ -93,17 +95,17 @@ impl Finder {
     ///
     /// # Errors
     ///
-    /// [`Problem::NotFound`] is the last of the problems; those before it tell of files that are there
+    /// [`SymbolProblem::NotFound`] is the last of the problems; those before it tell of files that are there
     /// and were not used.
     pub fn open(
         &self,
-        module: &Identity,
-        report: &dyn Fn(Event<'_>),
-    ) -> Result<ElfFile, Vec<Problem>> {
+        module: &ModuleIdentity,
+        report: &dyn Fn(LookupEvent<'_>),
+    ) -> Result<ElfFile, Vec<SymbolProblem>> {
         let mut problems = Vec::new();
         let mut try_path = |path: &Path| match accept(open(path), module.content) {
             Ok(file) => Some(Ok(file)),
-            Err(Problem::File(error)) if is_missing(&error) => None,
+            Err(SymbolProblem::File(error)) if is_missing(&error) => None,
             Err(problem) => Some(Err(problem)),
         };
         let build_id = module.content.and_then(ContentKey::build_id);
@@ -122,10 +124,10 @@ impl Finder {
                     Some(Ok(file)) => return Ok(file),
                     tried => problems.extend(tried.and_then(Result::err)),
                 },
-                Err(error) => problems.push(Problem::Download(error)),
+                Err(error) => problems.push(SymbolProblem::Download(error)),
             }
         }
-        problems.push(Problem::NotFound {
+        problems.push(SymbolProblem::NotFound {
             path: module.path.clone(),
             build_id: build_id.map(Box::new),
         });
@@ -133,12 +135,12 @@ impl Finder {
     }
 
     /// Finds the debug files of a module's file, and what kept them from being fetched; `root` is that of
-    /// its [`Identity`].
+    /// its [`ModuleIdentity`].
     pub fn debug_files(
         &self,
         file: &ElfFile,
         root: Option<&Path>,
-        report: &dyn Fn(Event<'_>),
+        report: &dyn Fn(LookupEvent<'_>),
     ) -> (DebugFiles, Vec<DownloadError>) {
         let mut failed = Vec::new();
         let mut fetch = |id| match self.fetch(id, Artifact::DebugInfo, report) {
@@ -156,7 +158,7 @@ impl Finder {
         &self,
         id: BuildId,
         artifact: Artifact,
-        report: &dyn Fn(Event<'_>),
+        report: &dyn Fn(LookupEvent<'_>),
     ) -> Result<Option<PathBuf>, DownloadError> {
         let fetch = self.fetch.as_ref();
         fetch.map_or(Ok(None), |fetch| fetch.get(id, artifact, report))
@@ -169,7 +171,7 @@ impl Finder {
         roots
     }
 
-    fn candidates(&self, module: &Identity) -> Vec<Candidate> {
+    fn candidates(&self, module: &ModuleIdentity) -> Vec<Candidate> {
         let certain = |path| Candidate {
             path,
             is_guess: false,
@@ -181,7 +183,7 @@ impl Finder {
         let mut candidates = Vec::new();
         match &module.root {
             Some(root) => {
-                candidates.push(certain(under(root, &module.path)));
+                candidates.push(certain(join_under_root(root, &module.path)));
                 candidates.push(guess(module.path.clone()));
             }
             None => candidates.push(certain(module.path.clone())),
@@ -212,22 +214,24 @@ fn open(path: &Path) -> Result<ElfFile, ModuleError> {
 fn accept(
     file: Result<ElfFile, ModuleError>,
     expected: Option<ContentKey>,
-) -> Result<ElfFile, Problem> {
-    let file = file.map_err(Problem::File)?;
+) -> Result<ElfFile, SymbolProblem> {
+    let file = file.map_err(SymbolProblem::File)?;
     let path = || file.path().to_path_buf();
     let found = file.build_id();
     match expected {
         Some(ContentKey::BuildId(expected)) => {
-            match found.is_some_and(|found| expected.is_report_of(&found)) {
+            match found.is_some_and(|found| expected.is_kernel_report_of(&found)) {
                 true => Ok(file),
-                false => Err(Problem::OtherBuild {
+                false => Err(SymbolProblem::OtherBuild {
                     file: path(),
                     expected: Box::new(expected),
                     found: found.map(Box::new),
                 }),
             }
         }
-        Some(hash) if file.content_key() != Some(hash) => Err(Problem::OtherFile { file: path() }),
+        Some(hash) if file.content_key() != Some(hash) => {
+            Err(SymbolProblem::OtherFile { file: path() })
+        }
         _ => Ok(file),
     }
 }
@@ -238,7 +242,7 @@ fn is_missing(error: &ModuleError) -> bool {
 }
 
 /// An absolute path under another root.
-fn under(root: &Path, path: &Path) -> PathBuf {
+fn join_under_root(root: &Path, path: &Path) -> PathBuf {
     let names = path
         .components()
         .filter(|part| matches!(part, Component::Normal(_)));
@@ -251,7 +255,7 @@ fn without_deleted(path: &Path) -> Option<PathBuf> {
     let path = path
         .as_os_str()
         .as_bytes()
-        .strip_suffix(DELETED.as_bytes())?;
+        .strip_suffix(DELETED_SUFFIX.as_bytes())?;
     Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
@@ -266,7 +270,7 @@ mod tests {
             ("/../../etc/passwd", "/proc/1/root/etc/passwd"),
             ("[vdso]", "/proc/1/root/[vdso]"),
         ] {
-            let path = under(Path::new("/proc/1/root"), Path::new(path));
+            let path = join_under_root(Path::new("/proc/1/root"), Path::new(path));
             assert_eq!(path, Path::new(expected));
         }
     }

@@ -9,9 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
 /// A response's head has at most so many bytes, those of redirections included: curl's own limit.
-const LONGEST_HEAD: u64 = 300 << 10;
+const MAX_HEAD_BYTES: u64 = 300 << 10;
 /// So much of what curl says about an error is read, in bytes.
-const LONGEST_MESSAGE: u64 = 4 << 10;
+const MAX_MESSAGE_BYTES: u64 = 4 << 10;
 
 /// A response whose head was read.
 pub(crate) struct Response {
@@ -20,7 +20,7 @@ pub(crate) struct Response {
     /// How long the body is in bytes, if the server says so.
     pub(crate) length: Option<u64>,
     curl: Curl,
-    body: io::Take<BufReader<Pipe>>,
+    body: io::Take<BufReader<CurlOutput>>,
 }
 
 /// Asks for an address, with these header lines (`Name: value`). The response's head must be there by
@@ -32,8 +32,8 @@ pub(crate) struct Response {
 pub(crate) fn get(url: &str, headers: &[&str], deadline: Option<Instant>) -> io::Result<Response> {
     let mut curl = Curl::start(url, headers)?;
     let stdout = curl.child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-    let pipe = Pipe { stdout, deadline };
-    let mut body = BufReader::new(pipe).take(LONGEST_HEAD);
+    let pipe = CurlOutput { stdout, deadline };
+    let mut body = BufReader::new(pipe).take(MAX_HEAD_BYTES);
     let Some(head) = Head::read(&mut body)? else {
         if body.limit() == 0 {
             // curl would wait for somebody to read the rest.
@@ -175,7 +175,7 @@ impl Curl {
     fn failure(&mut self) -> io::Result<Option<io::Error>> {
         let mut text = Vec::new();
         if let Some(stderr) = self.child.stderr.take() {
-            stderr.take(LONGEST_MESSAGE).read_to_end(&mut text)?;
+            stderr.take(MAX_MESSAGE_BYTES).read_to_end(&mut text)?;
         }
         let status = self.child.wait()?;
         let text = String::from_utf8_lossy(&text);
@@ -196,12 +196,12 @@ impl Drop for Curl {
 }
 
 /// What curl writes, until a deadline.
-struct Pipe {
+struct CurlOutput {
     stdout: ChildStdout,
     deadline: Option<Instant>,
 }
 
-impl Read for Pipe {
+impl Read for CurlOutput {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if let Some(deadline) = self.deadline {
             let left = deadline.saturating_duration_since(Instant::now());

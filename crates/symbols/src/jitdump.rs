@@ -9,25 +9,25 @@ use std::collections::HashMap;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use unspool_ir::RuntimeAddr;
+use unspool_rows::RuntimeAddr;
 
 use crate::live_code::LiveCode;
 
 /// `JiTD`, as a number.
 const MAGIC: u32 = 0x4a69_5444;
 /// The header of version 1, in bytes; a longer one has more behind it.
-const HEADER: usize = 40;
+const FILE_HEADER_BYTES: usize = 40;
 /// The header of a record, in bytes.
-const PREFIX: usize = 16;
+const RECORD_HEADER_BYTES: usize = 16;
 /// No record is larger, in bytes. V8 and the JVM write at most a few megabytes.
-const MOST_RECORD: u32 = 64 << 20;
+const MAX_RECORD_BYTES: u32 = 64 << 20;
 /// So much is read at once, in bytes: what a hostile file claims is not allocated before it is there.
-const CHUNK: usize = 64 << 10;
+const READ_CHUNK_BYTES: usize = 64 << 10;
 /// V8 (11.3, in Node.js 20) adds the size of an ELF header to the address of each line entry, for the
 /// sake of versions of perf before 5.8. Whoever is right has its first entry at or near the start.
 const V8_SHIFT: u64 = 64;
 /// So many line tables wait for the code that they are for.
-const MOST_WAITING: usize = 64;
+const MAX_PENDING_LINE_TABLES: usize = 64;
 
 /// What the file is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct JitDump<R> {
     /// Whether the last record that was handed out has to be left behind.
     is_done: bool,
     /// Whether nothing after this can be read.
-    is_lost: bool,
+    is_unreadable: bool,
 }
 
 /// Why a jitdump, or a record of it, cannot be read. Offsets are in bytes from its start.
@@ -95,7 +95,7 @@ pub enum JitError {
     },
     /// A record has a size that none can have, so that nothing after it can be read.
     #[error(
-        "jitdump: record at offset {offset:#x} claims {size} bytes; 16 to {MOST_RECORD} are possible"
+        "jitdump: record at offset {offset:#x} claims {size} bytes; 16 to {MAX_RECORD_BYTES} are possible"
     )]
     Size {
         /// Where it begins.
@@ -209,9 +209,9 @@ impl<R: Read> JitDump<R> {
             position: 0,
             buffer: Vec::new(),
             is_done: false,
-            is_lost: false,
+            is_unreadable: false,
         };
-        dump.fill(HEADER)?;
+        dump.fill(FILE_HEADER_BYTES)?;
         let magic = dump.fields(0).u32().unwrap_or(0);
         dump.little = match magic {
             MAGIC => true,
@@ -226,12 +226,12 @@ impl<R: Read> JitDump<R> {
         }
         let short = JitError::Header { size };
         let whole = usize::try_from(size).unwrap_or(usize::MAX);
-        if whole < HEADER || size > MOST_RECORD || !dump.fill(whole)? {
+        if whole < FILE_HEADER_BYTES || size > MAX_RECORD_BYTES || !dump.fill(whole)? {
             return Err(short);
         }
         let header = dump.fields(12).header();
         dump.header = header.ok_or(short)?;
-        dump.leave();
+        dump.skip_record();
         Ok(dump)
     }
 
@@ -251,9 +251,9 @@ impl<R: Read> JitDump<R> {
     #[expect(clippy::should_implement_trait, reason = "a record borrows the reader")]
     pub fn next(&mut self) -> Result<Option<JitRecord<'_>>, JitError> {
         if self.is_done {
-            self.leave();
+            self.skip_record();
         }
-        if self.is_lost || !self.fill(PREFIX)? {
+        if self.is_unreadable || !self.fill(RECORD_HEADER_BYTES)? {
             return Ok(None);
         }
         let mut fields = self.fields(0);
@@ -261,15 +261,15 @@ impl<R: Read> JitDump<R> {
         let time = fields.u64().unwrap_or(0);
         let offset = self.position;
         let whole = usize::try_from(size).unwrap_or(usize::MAX);
-        if whole < PREFIX || size > MOST_RECORD {
-            self.is_lost = true;
+        if whole < RECORD_HEADER_BYTES || size > MAX_RECORD_BYTES {
+            self.is_unreadable = true;
             return Err(JitError::Size { offset, size });
         }
         if !self.fill(whole)? {
             return Ok(None);
         }
         self.is_done = true;
-        let record = self.fields(PREFIX).record(kind, time);
+        let record = self.fields(RECORD_HEADER_BYTES).record(kind, time);
         let record = record.map_err(|why| JitError::Record { offset, kind, why })?;
         Ok(Some(record))
     }
@@ -278,7 +278,7 @@ impl<R: Read> JitDump<R> {
     fn fill(&mut self, wanted: usize) -> io::Result<bool> {
         while self.buffer.len() < wanted {
             let before = self.buffer.len();
-            let more = (wanted - before).min(CHUNK);
+            let more = (wanted - before).min(READ_CHUNK_BYTES);
             let mut input = self.input.by_ref().take(more as u64);
             if input.read_to_end(&mut self.buffer)? == 0 {
                 return Ok(false);
@@ -288,14 +288,14 @@ impl<R: Read> JitDump<R> {
     }
 
     /// Goes on behind what is in the buffer.
-    fn leave(&mut self) {
+    fn skip_record(&mut self) {
         self.position += self.buffer.len() as u64;
         self.buffer.clear();
         self.is_done = false;
     }
 
-    fn fields(&self, at: usize) -> Fields<'_> {
-        Fields {
+    fn fields(&self, at: usize) -> JitFields<'_> {
+        JitFields {
             rest: self.buffer.get(at..).unwrap_or_default(),
             little: self.little,
         }
@@ -304,7 +304,7 @@ impl<R: Read> JitDump<R> {
 
 /// What is left of a header or record.
 #[derive(Debug, Clone, Copy)]
-struct Fields<'a> {
+struct JitFields<'a> {
     rest: &'a [u8],
     little: bool,
 }
@@ -312,7 +312,7 @@ struct Fields<'a> {
 /// The record ends before what it must have.
 const CUT: &str = "it ends before its fields do";
 
-impl<'a> Fields<'a> {
+impl<'a> JitFields<'a> {
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (bytes, rest) = self.rest.split_first_chunk()?;
         self.rest = rest;
@@ -430,7 +430,7 @@ impl<'a> Fields<'a> {
 impl<'a> JitLines<'a> {
     /// The entries, as far as the record has them.
     pub fn entries(&self) -> impl Iterator<Item = JitLine<'a>> + use<'a> {
-        let mut fields = Fields {
+        let mut fields = JitFields {
             rest: self.entries,
             little: self.little,
         };
@@ -475,7 +475,7 @@ pub struct JitInfo {
     /// The source files that `lines` names.
     pub files: Vec<String>,
     /// Its source lines, by their distance from its start.
-    pub lines: Vec<JitPlace>,
+    pub lines: Vec<JitLineRow>,
     /// The bytes of its `.eh_frame`, as in [`JitUnwinding`]; empty if there is none.
     pub eh_frame: Vec<u8>,
     /// The bytes of its `.eh_frame_hdr`; empty if there is none.
@@ -484,7 +484,7 @@ pub struct JitInfo {
 
 /// From which byte on code is of which line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct JitPlace {
+pub struct JitLineRow {
     /// The distance from the start of the code, in bytes.
     pub offset: u64,
     /// The index of the file in [`JitInfo::files`].
@@ -511,7 +511,7 @@ impl JitCode {
 #[derive(Debug, Default)]
 pub struct JitCollector {
     /// By the address of the code that they are for.
-    lines: HashMap<u64, (Vec<String>, Vec<JitPlace>)>,
+    lines: HashMap<u64, (Vec<String>, Vec<JitLineRow>)>,
     unwinding: Option<(Vec<u8>, Vec<u8>)>,
     /// What was loaded, by its number in the file.
     loaded: HashMap<u64, Arc<JitInfo>>,
@@ -542,10 +542,10 @@ impl JitCollector {
             }),
             JitRecord::Lines(lines) => {
                 // Those of code that never came.
-                if self.lines.len() >= MOST_WAITING {
+                if self.lines.len() >= MAX_PENDING_LINE_TABLES {
                     self.lines.clear();
                 }
-                self.lines.insert(lines.address.0, places(lines));
+                self.lines.insert(lines.address.0, line_rows(lines));
                 None
             }
             JitRecord::Unwinding(JitUnwinding {
@@ -581,12 +581,12 @@ impl JitCollector {
 }
 
 /// The entries relative to the code, by their distances, and each file once.
-fn places(lines: &JitLines<'_>) -> (Vec<String>, Vec<JitPlace>) {
+fn line_rows(lines: &JitLines<'_>) -> (Vec<String>, Vec<JitLineRow>) {
     let mut files: HashMap<&[u8], usize> = HashMap::new();
     let mut names = Vec::new();
-    let mut places: Vec<JitPlace> = lines
+    let mut places: Vec<JitLineRow> = lines
         .entries()
-        .map(|entry| JitPlace {
+        .map(|entry| JitLineRow {
             offset: entry.address.0.wrapping_sub(lines.address.0),
             file: *files.entry(entry.file).or_insert_with(|| {
                 names.push(String::from_utf8_lossy(entry.file).into_owned());

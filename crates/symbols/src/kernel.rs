@@ -4,19 +4,19 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use unspool_ir::RuntimeAddr;
-use unspool_machine::Remedy;
+use unspool_host::Remedy;
+use unspool_rows::RuntimeAddr;
 
 use crate::cache::{self, NameCache};
 
-mod kept;
+mod cached;
 
 /// The kernel's list of symbols.
 const KALLSYMS: &str = "/proc/kallsyms";
 /// The last symbol of the kernel or of a module ends with a page at the latest.
 const PAGE: u64 = 4096;
 /// No kernel's list is longer, in bytes.
-const MOST_TEXT: usize = 1 << 30;
+const MAX_TEXT_BYTES: usize = 1 << 30;
 
 /// The functions of a kernel and of its modules, by address.
 ///
@@ -24,7 +24,7 @@ const MOST_TEXT: usize = 1 << 30;
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
     /// By address.
-    entries: Vec<Entry>,
+    entries: Vec<KallsymsEntry>,
     /// The names, one behind another, in the order of the list.
     names: String,
     modules: Vec<String>,
@@ -33,7 +33,7 @@ pub struct KernelSymbols {
 
 /// One function.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct KallsymsEntry {
     address: u64,
     /// Where its name begins in `names`.
     name: u32,
@@ -58,7 +58,7 @@ pub struct KernelSymbol<'a> {
 /// Why there are no symbols of the kernel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum KernelHidden {
+pub enum KernelSymbolsError {
     /// The list cannot be read.
     #[error("{KALLSYMS} cannot be read: {0}")]
     Unreadable(#[from] io::Error),
@@ -86,15 +86,15 @@ fn remedy(restrict: &str) -> Remedy {
 
 /// Addresses are there and all of them 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct AllZero;
+struct AddressesHidden;
 
-impl KernelHidden {
+impl KernelSymbolsError {
     /// What helps against it, if something does.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
-            KernelHidden::Restricted { restrict, .. } => Some(remedy(restrict)),
-            KernelHidden::Unreadable(_) | KernelHidden::Empty => None,
+            KernelSymbolsError::Restricted { restrict, .. } => Some(remedy(restrict)),
+            KernelSymbolsError::Unreadable(_) | KernelSymbolsError::Empty => None,
         }
     }
 }
@@ -104,19 +104,19 @@ impl KernelSymbols {
     ///
     /// # Errors
     ///
-    /// [`KernelHidden`] says why there is none, and what the user can do about it.
-    pub fn of_running_kernel() -> Result<KernelSymbols, KernelHidden> {
+    /// [`KernelSymbolsError`] says why there is none, and what the user can do about it.
+    pub fn from_running_kernel() -> Result<KernelSymbols, KernelSymbolsError> {
         let text = fs::read(KALLSYMS)?;
         let setting = |name: &str| {
             let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
             text.map_or_else(|_| "?".into(), |text| text.trim().to_owned())
         };
         match KernelSymbols::parse(&text) {
-            Err(AllZero) => Err(KernelHidden::Restricted {
+            Err(AddressesHidden) => Err(KernelSymbolsError::Restricted {
                 restrict: setting("kptr_restrict"),
                 paranoid: setting("perf_event_paranoid"),
             }),
-            Ok(symbols) if symbols.is_empty() => Err(KernelHidden::Empty),
+            Ok(symbols) if symbols.is_empty() => Err(KernelSymbolsError::Empty),
             Ok(symbols) => Ok(symbols),
         }
     }
@@ -127,24 +127,24 @@ impl KernelSymbols {
     ///
     /// # Errors
     ///
-    /// [`KernelHidden`].
+    /// [`KernelSymbolsError`].
     pub fn covering(
         addresses: impl IntoIterator<Item = RuntimeAddr>,
         cache: Option<&NameCache>,
-    ) -> Result<KernelSymbols, KernelHidden> {
-        let state = cache.and_then(|cache| Some((cache, kept::state()?)));
+    ) -> Result<KernelSymbols, KernelSymbolsError> {
+        let state = cache.and_then(|cache| Some((cache, cached::state()?)));
         if let Some((cache, state)) = &state
             && let Some(kept) = cache.read(cache::KERNEL)
-            && let Some(symbols) = kept::decode(&kept, state)
+            && let Some(symbols) = cached::decode(&kept, state)
             && addresses
                 .into_iter()
                 .all(|address| symbols.get(address).is_some())
         {
             return Ok(symbols);
         }
-        let symbols = KernelSymbols::of_running_kernel()?;
+        let symbols = KernelSymbols::from_running_kernel()?;
         if let Some((cache, state)) = &state
-            && let Some(bytes) = kept::encode(&symbols, state)
+            && let Some(bytes) = cached::encode(&symbols, state)
         {
             // Else it takes as long the next time.
             let _ = cache.write(cache::KERNEL, &bytes);
@@ -159,15 +159,15 @@ impl KernelSymbols {
         KernelSymbols::parse(text).ok()
     }
 
-    fn parse(text: &[u8]) -> Result<KernelSymbols, AllZero> {
+    fn parse(text: &[u8]) -> Result<KernelSymbols, AddressesHidden> {
         let mut symbols = KernelSymbols::default();
         let mut zeros = 0;
-        let text = text.get(..MOST_TEXT).unwrap_or(text);
+        let text = text.get(..MAX_TEXT_BYTES).unwrap_or(text);
         for line in text
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty())
         {
-            match Line::parse(line) {
+            match KallsymsLine::parse(line) {
                 Some(line) if line.address == 0 => zeros += 1,
                 Some(line) if line.is_function => {
                     symbols.bad_lines += usize::from(!symbols.add(&line));
@@ -177,14 +177,14 @@ impl KernelSymbols {
             }
         }
         if symbols.entries.is_empty() && zeros > 0 {
-            return Err(AllZero);
+            return Err(AddressesHidden);
         }
         symbols.entries.sort_by_key(|entry| entry.address);
         Ok(symbols)
     }
 
     /// Adds a function if there is room for it.
-    fn add(&mut self, line: &Line<'_>) -> bool {
+    fn add(&mut self, line: &KallsymsLine<'_>) -> bool {
         let module = match line.module {
             None => Ok(0),
             Some(name) => {
@@ -201,7 +201,7 @@ impl KernelSymbols {
             return false;
         };
         self.names.push_str(line.name);
-        self.entries.push(Entry {
+        self.entries.push(KallsymsEntry {
             address: line.address,
             name,
             length,
@@ -223,7 +223,11 @@ impl KernelSymbols {
         (address.0 - entry.address < symbol.size).then_some(symbol)
     }
 
-    fn symbol(&self, entry: &Entry, next: Option<&Entry>) -> Option<KernelSymbol<'_>> {
+    fn symbol(
+        &self,
+        entry: &KallsymsEntry,
+        next: Option<&KallsymsEntry>,
+    ) -> Option<KernelSymbol<'_>> {
         let page = entry.address.saturating_add(PAGE);
         let page = page.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         let end = match next {
@@ -242,12 +246,12 @@ impl KernelSymbols {
         })
     }
 
-    fn module(&self, entry: &Entry) -> Option<&str> {
+    fn module(&self, entry: &KallsymsEntry) -> Option<&str> {
         let at = usize::from(entry.module).checked_sub(1)?;
         self.modules.get(at).map(String::as_str)
     }
 
-    fn is_one_module(&self, a: &Entry, b: &Entry) -> bool {
+    fn is_one_module(&self, a: &KallsymsEntry, b: &KallsymsEntry) -> bool {
         a.module == b.module || self.module(a) == self.module(b)
     }
 
@@ -271,15 +275,15 @@ impl KernelSymbols {
 }
 
 /// A line of the list: `ffffffff81000000 T name` and for a module's symbol `\t[module]`.
-struct Line<'a> {
+struct KallsymsLine<'a> {
     address: u64,
     is_function: bool,
     name: &'a str,
     module: Option<&'a str>,
 }
 
-impl<'a> Line<'a> {
-    fn parse(line: &'a [u8]) -> Option<Line<'a>> {
+impl<'a> KallsymsLine<'a> {
+    fn parse(line: &'a [u8]) -> Option<KallsymsLine<'a>> {
         let line = std::str::from_utf8(line).ok()?;
         let (address, rest) = line.split_once(' ')?;
         let (kind, rest) = rest.split_once(' ')?;
@@ -290,7 +294,7 @@ impl<'a> Line<'a> {
             }
             None => (rest, None),
         };
-        Some(Line {
+        Some(KallsymsLine {
             address: u64::from_str_radix(address, 16).ok()?,
             is_function: matches!(kind, "t" | "T" | "w" | "W"),
             name: Some(name.trim_end()).filter(|name| !name.is_empty())?,
@@ -358,7 +362,7 @@ ffffffffc0004000 t other\t[mod_b]
             ("1", "kptr_restrict=0"),
             ("2", "kptr_restrict=1"),
         ] {
-            let hidden = KernelHidden::Restricted {
+            let hidden = KernelSymbolsError::Restricted {
                 restrict: restrict.into(),
                 paranoid: "2".into(),
             };

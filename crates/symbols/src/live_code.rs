@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LiveCode {
     /// Disjoint; by their first address.
-    ranges: BTreeMap<u64, Range>,
+    ranges: BTreeMap<u64, NamedRange>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Range {
+struct NamedRange {
     end: u64,
     number: usize,
 }
@@ -24,7 +24,7 @@ impl LiveCode {
             return;
         }
         self.remove(start, end);
-        self.ranges.insert(start, Range { end, number });
+        self.ranges.insert(start, NamedRange { end, number });
     }
 
     /// The number of the code at an address.
@@ -39,7 +39,7 @@ impl LiveCode {
             let old = std::mem::replace(&mut range.end, start);
             let number = range.number;
             if old > end {
-                self.ranges.insert(end, Range { end: old, number });
+                self.ranges.insert(end, NamedRange { end: old, number });
             }
         }
         while let Some((at, range)) = self.ranges.range(start..end).next() {

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use unspool_ir::Vaddr;
-use unspool_module::ElfFile;
+use unspool_elf::ElfFile;
+use unspool_rows::Vaddr;
 
-use crate::problem::Problem;
-use crate::table::{FrameRecord, Table};
+use crate::name_table::{FrameEntry, NameTable};
+use crate::problem::SymbolProblem;
 
 /// The names of some addresses of some modules, in the order of the requests.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct AddressNames {
     pub(crate) modules: Vec<ModuleNames>,
 }
 
-impl Names {
+impl AddressNames {
     /// The names of the module of one request, by the request's place among all.
     #[must_use]
     pub fn module(&self, request: usize) -> Option<&ModuleNames> {
@@ -23,7 +23,7 @@ impl Names {
 
     /// The name of an address in the module of one request.
     #[must_use]
-    pub fn get(&self, request: usize, address: Vaddr) -> Option<Name<'_>> {
+    pub fn get(&self, request: usize, address: Vaddr) -> Option<AddressName<'_>> {
         self.module(request)?.get(address)
     }
 
@@ -44,14 +44,14 @@ impl Names {
 #[derive(Debug, Default)]
 pub struct ModuleNames {
     pub(crate) file: Option<Arc<ElfFile>>,
-    pub(crate) table: Table,
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) table: NameTable,
+    pub(crate) problems: Vec<SymbolProblem>,
 }
 
 impl ModuleNames {
     /// What is known of an address; `None` if it was not asked for, or if there is no file.
     #[must_use]
-    pub fn get(&self, address: Vaddr) -> Option<Name<'_>> {
+    pub fn get(&self, address: Vaddr) -> Option<AddressName<'_>> {
         self.table.get(address)
     }
 
@@ -63,26 +63,26 @@ impl ModuleNames {
 
     /// What was in the way.
     #[must_use]
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[SymbolProblem] {
         &self.problems
     }
 }
 
 /// What is known of one address.
 #[derive(Debug, Clone, Copy)]
-pub struct Name<'a> {
+pub struct AddressName<'a> {
     /// The symbol that the address belongs to.
-    pub function: Option<Function<'a>>,
+    pub function: Option<CodeSymbol<'a>>,
     /// Where the function begins that has the code, as linked: by its symbol, or if it has none by the
     /// unwind table.
     pub begin: Option<Vaddr>,
-    pub(crate) records: &'a [FrameRecord],
-    pub(crate) table: &'a Table,
+    pub(crate) records: &'a [FrameEntry],
+    pub(crate) table: &'a NameTable,
 }
 
 /// A symbol of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Function<'a> {
+pub struct CodeSymbol<'a> {
     /// Its readable name.
     pub name: &'a str,
     /// Its first address, as linked.
@@ -96,7 +96,7 @@ pub struct Function<'a> {
 
 /// A function that an address is in, with the place in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Frame<'a> {
+pub struct InlineFrameRef<'a> {
     /// The function's readable name.
     pub function: Option<&'a str>,
     /// The source file, as the compiler was told, with the directory that it ran in.
@@ -107,13 +107,13 @@ pub struct Frame<'a> {
     pub column: Option<u32>,
 }
 
-impl<'a> Name<'a> {
+impl<'a> AddressName<'a> {
     /// The functions that the address is in: inlined ones first, the innermost before the others,
     /// and last the one that has the code. It has its symbol's name, and that of debug information only
     /// if there is no symbol. Empty if nothing is known.
-    pub fn frames(&self) -> impl Iterator<Item = Frame<'a>> + use<'a> {
+    pub fn frames(&self) -> impl Iterator<Item = InlineFrameRef<'a>> + use<'a> {
         let symbol = self.function.map(|function| function.name);
-        let alone = Frame {
+        let alone = InlineFrameRef {
             function: symbol,
             file: None,
             line: None,
@@ -124,14 +124,14 @@ impl<'a> Name<'a> {
     }
 
     /// The same functions; none where there is no debug information.
-    pub fn debug_frames(&self) -> impl ExactSizeIterator<Item = Frame<'a>> + use<'a> {
+    pub fn debug_frames(&self) -> impl ExactSizeIterator<Item = InlineFrameRef<'a>> + use<'a> {
         let (table, function) = (self.table, self.function);
         let last = self.records.len().saturating_sub(1);
         let frames = self.records.iter().enumerate();
         frames.map(move |(at, record)| {
             let frame = table.frame(record);
             let symbol = function.filter(|_| at == last);
-            Frame {
+            InlineFrameRef {
                 function: symbol.map_or(frame.function, |symbol| Some(symbol.name)),
                 ..frame
             }

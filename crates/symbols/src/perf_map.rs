@@ -8,18 +8,18 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use unspool_ir::RuntimeAddr;
+use unspool_rows::RuntimeAddr;
 
 use crate::live_code::LiveCode;
 
 /// So much of a file is read, in bytes.
-const MOST_TEXT: u64 = 256 << 20;
+const MAX_TEXT_BYTES: u64 = 256 << 20;
 
 /// The names of code that a process made.
 #[derive(Debug, Default)]
 pub struct PerfMap {
     live: LiveCode,
-    entries: Vec<Entry>,
+    entries: Vec<PerfMapEntry>,
     names: String,
     bad_lines: usize,
     first_bad_line: Option<usize>,
@@ -27,7 +27,7 @@ pub struct PerfMap {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct PerfMapEntry {
     start: u64,
     size: u64,
     name: usize,
@@ -69,19 +69,19 @@ pub enum PerfMapError {
 
 /// Where a process has its perf map, if it writes one: it can be read when the process is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PerfMapPlace {
+pub struct PerfMapLocation {
     path: PathBuf,
     user: u32,
 }
 
-impl PerfMapPlace {
+impl PerfMapLocation {
     /// Asks a live process: its map is in `/tmp` under its root, which `root` leads to, under the number that
     /// it has in its own namespace.
     ///
     /// # Errors
     ///
     /// The process is gone, or may not be looked at.
-    pub fn of_process(pid: u32, root: &Path) -> Result<PerfMapPlace, PerfMapError> {
+    pub fn from_process(pid: u32, root: &Path) -> Result<PerfMapLocation, PerfMapError> {
         let process = PathBuf::from(format!("/proc/{pid}"));
         let failed = |error| PerfMapError::Io {
             path: process.clone(),
@@ -89,7 +89,7 @@ impl PerfMapPlace {
         };
         let status = fs::read_to_string(process.join("status")).map_err(failed)?;
         let inner = inner_pid(&status).unwrap_or(pid);
-        Ok(PerfMapPlace {
+        Ok(PerfMapLocation {
             path: root.join(format!("tmp/perf-{inner}.map")),
             user: fs::metadata(&process).map_err(failed)?.uid(),
         })
@@ -112,9 +112,9 @@ impl PerfMap {
     /// # Errors
     ///
     /// [`PerfMapError`]; [`io::ErrorKind::NotFound`] if it has none.
-    pub fn of_process(pid: u32) -> Result<PerfMap, PerfMapError> {
+    pub fn from_process(pid: u32) -> Result<PerfMap, PerfMapError> {
         let root = PathBuf::from(format!("/proc/{pid}/root"));
-        PerfMapPlace::of_process(pid, &root)?.read()
+        PerfMapLocation::from_process(pid, &root)?.read()
     }
 
     /// Reads a perf map that must belong to a user, or to root.
@@ -125,12 +125,12 @@ impl PerfMap {
     pub fn open(path: &Path, user: u32) -> Result<PerfMap, PerfMapError> {
         let file = open_file(path, user)?;
         let mut text = Vec::new();
-        let read = file.take(MOST_TEXT + 1).read_to_end(&mut text);
+        let read = file.take(MAX_TEXT_BYTES + 1).read_to_end(&mut text);
         read.map_err(|error| PerfMapError::Io {
             path: path.to_path_buf(),
             error,
         })?;
-        let most = usize::try_from(MOST_TEXT).unwrap_or(usize::MAX);
+        let most = usize::try_from(MAX_TEXT_BYTES).unwrap_or(usize::MAX);
         let mut map = PerfMap::from_text(text.get(..most).unwrap_or(&text));
         map.is_cut = text.len() > most;
         Ok(map)
@@ -159,7 +159,7 @@ impl PerfMap {
             return None;
         }
         self.live.add(start, size, self.entries.len());
-        self.entries.push(Entry {
+        self.entries.push(PerfMapEntry {
             start,
             size,
             name: self.names.len(),

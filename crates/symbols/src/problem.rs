@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use unspool_module::{BuildId, ModuleError};
+use unspool_elf::{BuildId, ModuleError};
 
 use crate::fetch::DownloadError;
 
@@ -10,7 +10,7 @@ use crate::fetch::DownloadError;
 /// many addresses it concerns.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum SymbolProblem {
     /// No file could be used: what was tried is told by other problems.
     #[error("{}: no file with its symbols was found{}", path.display(), wanted(build_id.as_deref()))]
     NotFound {

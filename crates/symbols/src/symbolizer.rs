@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use unspool_ir::Vaddr;
-use unspool_module::{DebugFiles, ElfFile, Preference, Signature};
+use unspool_elf::{DebugFiles, ElfFile, Preference, SignatureDetail};
+use unspool_rows::Vaddr;
 
-use crate::cache::{NameCache, Place};
+use crate::cache::{NameCache, NameCacheEntry};
 use crate::fetch::DownloadError;
-use crate::finder::{Finder, Identity};
-use crate::names::Names;
+use crate::finder::{ModuleFinder, ModuleIdentity};
+use crate::module_lookup::{MIN_ADDRESSES_PER_THREAD, ModuleLookup};
+use crate::names::AddressNames;
 use crate::parallel;
-use crate::problem::Problem;
-use crate::work::{WORTH_A_THREAD, Work};
+use crate::problem::SymbolProblem;
 
 /// What is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Detail {
+pub enum NameDetail {
     /// Function names only, from symbol tables.
     Functions,
     /// Source lines and inlined functions too, where there is debug information.
@@ -29,9 +29,9 @@ pub enum Detail {
 
 /// A module whose addresses have names.
 #[derive(Debug, Clone)]
-pub enum Module {
+pub enum ModuleSource {
     /// Its file has to be found.
-    Named(Identity),
+    Identity(ModuleIdentity),
     /// Its file is open.
     Open {
         /// The file.
@@ -43,9 +43,9 @@ pub enum Module {
 
 /// What names are asked for in one module.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct SymbolRequest {
     /// The module.
-    pub module: Module,
+    pub module: ModuleSource,
     /// Addresses of instructions, as linked, in any order: for a return address, of the call before
     /// it.
     pub addresses: Vec<Vaddr>,
@@ -54,7 +54,7 @@ pub struct Request {
 /// How far the work is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event<'a> {
+pub enum LookupEvent<'a> {
     /// So many addresses have been looked up.
     Addresses {
         /// So many have.
@@ -76,25 +76,25 @@ pub enum Event<'a> {
 /// Looks up the names of addresses.
 #[derive(Debug, Clone)]
 pub struct Symbolizer {
-    finder: Finder,
-    pub(crate) detail: Detail,
-    pub(crate) signature: Signature,
+    finder: ModuleFinder,
+    pub(crate) detail: NameDetail,
+    pub(crate) signature: SignatureDetail,
     pub(crate) preference: Preference,
     threads: usize,
     cache: Option<NameCache>,
 }
 
 /// How far the work is, for all its threads.
-pub(crate) struct Progress<'a> {
-    pub(crate) report: &'a (dyn Fn(Event<'_>) + Sync),
+pub(crate) struct LookupProgress<'a> {
+    pub(crate) report: &'a (dyn Fn(LookupEvent<'_>) + Sync),
     done: AtomicUsize,
     all: usize,
 }
 
-impl Progress<'_> {
+impl LookupProgress<'_> {
     pub(crate) fn advance(&self, addresses: usize) {
         let before = self.done.fetch_add(addresses, Ordering::Relaxed);
-        (self.report)(Event::Addresses {
+        (self.report)(LookupEvent::Addresses {
             done: before + addresses,
             all: self.all,
         });
@@ -104,11 +104,11 @@ impl Progress<'_> {
 impl Symbolizer {
     /// Finds files with `finder`, and uses as many threads as there are processors.
     #[must_use]
-    pub fn new(finder: Finder, detail: Detail) -> Self {
+    pub fn new(finder: ModuleFinder, detail: NameDetail) -> Self {
         Symbolizer {
             finder,
             detail,
-            signature: Signature::default(),
+            signature: SignatureDetail::default(),
             preference: Preference::default(),
             threads: thread::available_parallelism().map_or(1, NonZero::get),
             cache: None,
@@ -116,7 +116,7 @@ impl Symbolizer {
     }
 
     /// Keeps the lines and inlined functions of modules for the next time, and takes those that were kept.
-    /// Nothing is kept of a module with a [`Problem`], or whose files somebody else can write to.
+    /// Nothing is kept of a module with a [`SymbolProblem`], or whose files somebody else can write to.
     #[must_use]
     pub fn with_cache(self, cache: Option<NameCache>) -> Self {
         Symbolizer { cache, ..self }
@@ -125,7 +125,7 @@ impl Symbolizer {
     /// Names C++ functions with so much of their signatures. Only names with all of it are kept for the
     /// next time.
     #[must_use]
-    pub fn with_signature(self, signature: Signature) -> Self {
+    pub fn with_signature(self, signature: SignatureDetail) -> Self {
         Symbolizer { signature, ..self }
     }
 
@@ -144,7 +144,7 @@ impl Symbolizer {
     /// Looks up all that is asked for. The result has the modules in the order of the requests, and
     /// nothing has to be asked in it twice.
     #[must_use]
-    pub fn look_up(&self, requests: Vec<Request>) -> Names {
+    pub fn look_up(&self, requests: Vec<SymbolRequest>) -> AddressNames {
         self.look_up_with(requests, &|_| {})
     }
 
@@ -152,44 +152,44 @@ impl Symbolizer {
     #[must_use]
     pub fn look_up_with(
         &self,
-        requests: Vec<Request>,
-        report: &(dyn Fn(Event<'_>) + Sync),
-    ) -> Names {
+        requests: Vec<SymbolRequest>,
+        report: &(dyn Fn(LookupEvent<'_>) + Sync),
+    ) -> AddressNames {
         let all = requests.iter().map(|request| request.addresses.len()).sum();
-        let progress = Progress {
+        let progress = LookupProgress {
             report,
             done: AtomicUsize::new(0),
             all,
         };
         let threads = match self.detail {
             // Faster than a thread starts.
-            Detail::Functions if all < WORTH_A_THREAD => 1,
+            NameDetail::Functions if all < MIN_ADDRESSES_PER_THREAD => 1,
             _ => self.threads,
         };
-        let begin = |request| Work::begin(self, request, threads, &progress);
+        let begin = |request| ModuleLookup::start(self, request, threads, &progress);
         let mut works = parallel::map(requests, threads, begin);
         let parts = works.iter().enumerate();
         let parts =
             parts.flat_map(|(number, work)| work.rest().map(move |part| (number, work, part)));
-        let look_up = |(number, work, part): (usize, &Work, &[Vaddr])| {
+        let look_up = |(number, work, part): (usize, &ModuleLookup, &[Vaddr])| {
             (number, work.look_up(part, self, &progress))
         };
         for (number, found) in parallel::map(parts.collect(), threads, look_up) {
             if let Some(work) = works.get_mut(number) {
-                work.found.push(found);
+                work.parts_done.push(found);
             }
         }
-        Names {
-            modules: parallel::map(works, threads, Work::finish),
+        AddressNames {
+            modules: parallel::map(works, threads, ModuleLookup::finish),
         }
     }
 
     /// Opens the files of a module. If nothing is asked of it, none is downloaded.
     pub(crate) fn open(
         &self,
-        request: &Request,
-        report: &dyn Fn(Event<'_>),
-    ) -> Result<Opened, Vec<Problem>> {
+        request: &SymbolRequest,
+        report: &dyn Fn(LookupEvent<'_>),
+    ) -> Result<OpenedModule, Vec<SymbolProblem>> {
         let offline;
         let finder = match request.addresses.is_empty() {
             true => {
@@ -199,11 +199,13 @@ impl Symbolizer {
             false => &self.finder,
         };
         let (file, root) = match &request.module {
-            Module::Open { file, root } => (Arc::clone(file), root),
-            Module::Named(identity) => (Arc::new(finder.open(identity, report)?), &identity.root),
+            ModuleSource::Open { file, root } => (Arc::clone(file), root),
+            ModuleSource::Identity(identity) => {
+                (Arc::new(finder.open(identity, report)?), &identity.root)
+            }
         };
         let (debug, failed) = finder.debug_files(&file, root.as_deref(), report);
-        Ok(Opened {
+        Ok(OpenedModule {
             file,
             debug,
             failed,
@@ -211,14 +213,14 @@ impl Symbolizer {
     }
 
     /// Where the names of a module are kept.
-    pub(crate) fn place(&self, opened: &Opened) -> Option<Place> {
+    pub(crate) fn cache_entry(&self, opened: &OpenedModule) -> Option<NameCacheEntry> {
         let cache = self
             .cache
             .as_ref()
-            .filter(|_| self.signature == Signature::Whole)
+            .filter(|_| self.signature == SignatureDetail::Whole)
             .filter(|_| self.preference == Preference::Visible)
-            .filter(|_| self.detail == Detail::Lines)?;
-        Some(Place {
+            .filter(|_| self.detail == NameDetail::Lines)?;
+        Some(NameCacheEntry {
             cache: cache.clone(),
             key: opened.debug.key(&opened.file)?,
         })
@@ -226,7 +228,7 @@ impl Symbolizer {
 }
 
 /// The files of a module.
-pub(crate) struct Opened {
+pub(crate) struct OpenedModule {
     pub(crate) file: Arc<ElfFile>,
     pub(crate) debug: DebugFiles,
     /// Why debug files could not be downloaded.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 /// No vDSO is larger, in bytes.
-const LARGEST: u64 = 1 << 20;
+const MAX_IMAGE_BYTES: u64 = 1 << 20;
 
 /// The image of the vDSO of this process, laid out as a file: that of every process of its word size which the
 /// running kernel has.
@@ -22,7 +22,8 @@ pub fn own_vdso() -> io::Result<Vec<u8>> {
         let number = |digits| u64::from_str_radix(digits, 16).ok();
         Some(number(start)?..number(end)?)
     });
-    let range = range.filter(|range| range.start < range.end && range.end - range.start <= LARGEST);
+    let range =
+        range.filter(|range| range.start < range.end && range.end - range.start <= MAX_IMAGE_BYTES);
     let range = range.ok_or(io::ErrorKind::NotFound)?;
     let size = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
     let mut image = vec![0; size];

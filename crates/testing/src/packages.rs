@@ -8,7 +8,7 @@ use crate::Error;
 
 /// A file that a test or a task needs, and the Debian package that has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Needed {
+pub struct PackageFile {
     /// Where it is.
     pub file: &'static str,
     /// The package.
@@ -16,7 +16,7 @@ pub struct Needed {
 }
 
 /// Everything that tests and tasks need. `cargo xtask setup` installs what is missing.
-pub const NEEDED: &[Needed] = &[
+pub const NEEDED: &[PackageFile] = &[
     needed("/usr/bin/readelf", "binutils"),
     needed("/usr/bin/as", "binutils"),
     needed("/usr/bin/nm", "binutils"),
@@ -160,10 +160,10 @@ pub const NEEDED: &[Needed] = &[
 const GOLD: &str = "binutils-gold";
 
 /// A package that is unpacked in the target folder, not installed: LLVM's libunwind-N-dev would have to go for it.
-const UNPACKED: Needed = needed("usr/include/x86_64-linux-gnu/libunwind.h", "libunwind-dev");
+const UNPACKED: PackageFile = needed("usr/include/x86_64-linux-gnu/libunwind.h", "libunwind-dev");
 
-const fn needed(file: &'static str, package: &'static str) -> Needed {
-    Needed { file, package }
+const fn needed(file: &'static str, package: &'static str) -> PackageFile {
+    PackageFile { file, package }
 }
 
 /// The path of a file of [`NEEDED`].
@@ -190,7 +190,7 @@ pub fn path(file: &str) -> Result<PathBuf, Error> {
 ///
 /// It is missing; the message says what to do.
 pub fn tool(name: &str) -> Result<PathBuf, Error> {
-    let has_name = |needed: &&Needed| {
+    let has_name = |needed: &&PackageFile| {
         let (folder, file) = needed.file.rsplit_once('/').unwrap_or_default();
         needed.file == name || file == name && folder.ends_with("bin")
     };
@@ -263,7 +263,7 @@ pub fn setup(out: &mut impl Write) -> Result<(), Error> {
         .find(|needed| !Path::new(needed.file).exists())
     {
         None => Ok(()),
-        Some(Needed { file, package }) => {
+        Some(PackageFile { file, package }) => {
             Err(format!("package {package} is installed, but does not have {file}").into())
         }
     }

@@ -13,21 +13,21 @@ use crate::command::{Finish as _, command};
 
 /// A running program, killed at the end of the test.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningProgram {
     /// The program.
     pub child: Child,
     output: BufReader<ChildStdout>,
 }
 
-impl Running {
+impl RunningProgram {
     /// Starts a command, whose input and output the test has.
     #[must_use]
-    pub fn start(command: &mut Command) -> Running {
+    pub fn start(command: &mut Command) -> RunningProgram {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = command.spawn();
         let mut child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let output = BufReader::new(child.stdout.take().unwrap());
-        Running { child, output }
+        RunningProgram { child, output }
     }
 
     /// Waits until it has printed `ready`, and all its threads sleep.
@@ -142,7 +142,7 @@ fn core_pattern() -> String {
     pattern.to_owned()
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         let _ = self.child.kill(); // it may have ended
         let _ = self.child.wait();

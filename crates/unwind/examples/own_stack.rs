@@ -1,7 +1,7 @@
 //! The stack of the own thread, from Rust: `cargo run -p unspool-unwind --example own_stack`.
 #![allow(clippy::print_stdout, reason = "a program")]
 
-use unspool_ir::RuntimeAddr;
+use unspool_rows::RuntimeAddr;
 use unspool_unwind::local;
 
 #[inline(never)]
@@ -28,7 +28,7 @@ fn outer(depth: u32) {
     std::hint::black_box(depth);
 }
 
-fn main() -> Result<(), local::NoRoom> {
+fn main() -> Result<(), local::PrepareError> {
     // Optional: makes walks of this thread faster.
     local::prepare_thread()?;
     outer(3);

@@ -1,6 +1,6 @@
 //! What is particular to an architecture: where frames, code and the kernel's records have what.
 
-use unspool_ir::{Arch, Expression, Register, leb128};
+use unspool_rows::{Arch, Expression, Register, leb128};
 
 pub(crate) mod aarch64;
 pub(crate) mod x86_64;

@@ -5,27 +5,27 @@
 
 use core::cell::Cell;
 
-use unspool_compact::call::{CallTest, WINDOW};
-use unspool_ir::interpret::{self, Frame, StepError};
-use unspool_ir::memory::read_uint;
-use unspool_ir::{Abi, CodeAddr, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr};
+use unspool_compiled_table::call_test::{CallTest, WINDOW};
+use unspool_rows::interpret::{self, FrameContext, StepError};
+use unspool_rows::memory::read_uint;
+use unspool_rows::{Abi, CodeAddr, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr};
 
 use crate::evidence::{End, Evidence, NoRow};
 use crate::frame::FrameState;
 use crate::guess::{self, Guess, NoGuess};
-use crate::modules::{FoundRow, Module, Modules, Native, NativeTarget};
+use crate::modules::{Module, ModuleRow, Modules, NativeTarget, NativeUnwinder};
 
 /// A frame of a walk: where it stands and what its registers hold.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor {
     frame: FrameState,
-    pub(crate) trail: Trail,
+    pub(crate) trail: LoopGuard,
 }
 
 /// What ends a walk that would go on for ever.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Trail {
-    cycle: Cycle,
+pub(crate) struct LoopGuard {
+    cycle: CycleDetector,
     /// How many steps left the stack that they were on.
     stack_changes: u16,
 }
@@ -34,23 +34,23 @@ pub(crate) struct Trail {
 #[derive(Debug, Clone, Copy)]
 pub enum Step {
     /// The cursor stands at the caller.
-    Caller(Found),
+    Caller(StepInfo),
     /// There is no caller to be found; the cursor stands where it stood.
     End(End),
 }
 
 /// What the tables say of a frame's address.
 #[derive(Debug, Clone, Copy)]
-pub struct Located<'e, 'm> {
+pub struct RowLookup<'e, 'm> {
     /// The module that it lies in.
     pub module: Option<Module<'m>>,
     /// The row that covers it, or why there is none.
-    pub row: Result<FoundRow<'e, 'm>, NoRow>,
+    pub row: Result<ModuleRow<'e, 'm>, NoRow>,
 }
 
 /// How the caller was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct StepInfo {
     /// The evidence.
     pub evidence: Evidence,
     /// The canonical frame address of the frame that was left.
@@ -65,19 +65,19 @@ pub struct Found {
 impl Cursor {
     /// The most steps of one walk that do not climb the stack that they are on. A signal handler on
     /// a stack of its own takes one or two, and so does a segment of a split stack.
-    pub const MOST_STACK_CHANGES: u16 = 1024;
+    pub const MAX_STACK_CHANGES: u16 = 1024;
 
     /// The innermost frame of a thread; `None` if its code address is unknown.
     #[must_use]
     pub fn new(abi: Abi, registers: Registers) -> Option<Self> {
         let pc = registers.get(abi.arch.spec().pc)?;
         let code = CodeAddr::Instruction(RuntimeAddr(pc));
-        Some(Cursor::at(abi, code, registers))
+        Some(Cursor::with_code(abi, code, registers))
     }
 
     /// A frame that stands at `code`.
     #[must_use]
-    pub fn at(abi: Abi, code: CodeAddr, registers: Registers) -> Self {
+    pub fn with_code(abi: Abi, code: CodeAddr, registers: Registers) -> Self {
         Cursor {
             frame: FrameState {
                 abi,
@@ -85,7 +85,7 @@ impl Cursor {
                 registers,
                 pac_mask: 0,
             },
-            trail: Trail::default(),
+            trail: LoopGuard::default(),
         }
     }
 
@@ -134,7 +134,7 @@ impl Cursor {
 
     /// What the tables say of the frame's address; a row is made in `row`.
     #[inline]
-    pub fn locate<'e, 'm, S>(&self, modules: &'m S, row: &'e mut Row<'m>) -> Located<'e, 'm>
+    pub fn locate<'e, 'm, S>(&self, modules: &'m S, row: &'e mut Row<'m>) -> RowLookup<'e, 'm>
     where
         S: Modules + ?Sized,
     {
@@ -147,7 +147,7 @@ impl Cursor {
         module: Option<Module<'m>>,
         modules: &'m S,
         row: &'e mut Row<'m>,
-    ) -> Located<'e, 'm>
+    ) -> RowLookup<'e, 'm>
     where
         S: Modules + ?Sized,
     {
@@ -156,7 +156,7 @@ impl Cursor {
             Some(module) => module.row(module.bias.to_vaddr(pc), row),
             None => Err(modules.without_module(pc)),
         };
-        Located { module, row }
+        RowLookup { module, row }
     }
 
     /// Steps to the caller: by the row that covers the frame's address, or where none does by a
@@ -169,7 +169,7 @@ impl Cursor {
         let module = modules.module(self.frame.code.lookup());
         if let Some(module) = &module
             && let Some(native) = module.native
-            && let Some(step) = self.by_native(native, module, memory)
+            && let Some(step) = self.step_by_native(native, module, memory)
         {
             return step;
         }
@@ -180,24 +180,26 @@ impl Cursor {
 
     /// Does so for a frame that was [located](Cursor::locate).
     #[inline]
-    pub fn step_by<S, M>(&mut self, located: &Located<'_, '_>, modules: &S, memory: &M) -> Step
+    pub fn step_by<S, M>(&mut self, located: &RowLookup<'_, '_>, modules: &S, memory: &M) -> Step
     where
         S: Modules + ?Sized,
         M: Memory + ?Sized,
     {
         let outcome = match (&located.module, &located.row) {
             (Some(module), Ok(found)) => self
-                .by_trampoline(found, module, memory)
-                .unwrap_or_else(|| self.by_row(found, module, memory)),
+                .step_by_trampoline(found, module, memory)
+                .unwrap_or_else(|| self.step_by_row(found, module, memory)),
             // The table's source has the row, and is not far from whoever has the table.
             (_, Err(corrupt @ NoRow::CorruptTable(_))) => Err(End::NoRow(*corrupt)),
-            (module, Err(missing)) => self.by_guess(*missing, module.as_ref(), modules, memory),
+            (module, Err(missing)) => {
+                self.step_by_guess(*missing, module.as_ref(), modules, memory)
+            }
             (None, Ok(_)) => Err(End::NoRow(NoRow::NoModule)),
         };
         match outcome {
             Ok((caller, found)) => {
                 let stack_pointer = self.frame.abi.arch.spec().stack_pointer;
-                let there = There {
+                let there = CallerPosition {
                     code: caller.code,
                     stack_pointer: caller.registers.get(stack_pointer),
                     read: caller.code_at,
@@ -210,14 +212,19 @@ impl Cursor {
 
     /// Moves to a caller, whose registers are put in, if the walk may go on there.
     #[inline]
-    fn arrive(&mut self, there: &There, found: Found, put: impl FnOnce(&mut Registers)) -> Step {
+    fn arrive(
+        &mut self,
+        there: &CallerPosition,
+        found: StepInfo,
+        put: impl FnOnce(&mut Registers),
+    ) -> Step {
         let trail = &mut self.trail;
         if trail.cycle.is_repeated(there.code.address(), found.cfa) {
             return Step::End(End::Loop);
         }
         if !self.climbs_to(there) {
             self.trail.stack_changes += 1;
-            if self.trail.stack_changes > Cursor::MOST_STACK_CHANGES {
+            if self.trail.stack_changes > Cursor::MAX_STACK_CHANGES {
                 return Step::End(End::TooManyStacks);
             }
         }
@@ -231,7 +238,7 @@ impl Cursor {
     /// Every such step takes a word of memory that no other of the same climb takes, so a climb
     /// ends with the stack. A table that lies can lead upwards without reading any, for as long as
     /// there are addresses; or down, and never twice to the same frame.
-    fn climbs_to(&self, there: &There) -> bool {
+    fn climbs_to(&self, there: &CallerPosition) -> bool {
         let left = self.stack_pointer().zip(there.stack_pointer);
         let left = left.map(|(from, to)| from..RuntimeAddr(to));
         left.zip(there.read)
@@ -253,8 +260,12 @@ impl Cursor {
         interpret::cfa(found.row, &self.frame(&module, memory)).ok()
     }
 
-    fn frame<'f, M: Memory + ?Sized>(&'f self, module: &Module<'_>, memory: &'f M) -> Frame<'f, M> {
-        Frame {
+    fn frame<'f, M: Memory + ?Sized>(
+        &'f self,
+        module: &Module<'_>,
+        memory: &'f M,
+    ) -> FrameContext<'f, M> {
+        FrameContext {
             abi: self.frame.abi,
             registers: &self.frame.registers,
             memory,
@@ -268,28 +279,28 @@ impl Cursor {
     /// function ends where the trampoline begins, and so do those that end in a call that never
     /// returns: the bytes of the trampoline tell.
     #[inline(never)]
-    fn by_trampoline<M: Memory + ?Sized>(
+    fn step_by_trampoline<M: Memory + ?Sized>(
         &self,
-        found: &FoundRow<'_, '_>,
+        found: &ModuleRow<'_, '_>,
         module: &Module<'_>,
         memory: &M,
-    ) -> Option<Result<(Caller, Found), End>> {
+    ) -> Option<Result<(CallerState, StepInfo), End>> {
         let address = self.frame.code.address();
         let stands_behind = matches!(self.frame.code, CodeAddr::Return(_))
             && module.bias.to_vaddr(address) == found.entry_end;
         match stands_behind.then(|| guess::trampoline(&self.frame, memory))? {
-            Ok(guess) => Some(Ok(by(&guess, NoRow::Hole))),
+            Ok(guess) => Some(Ok(guessed_caller(&guess, NoRow::Hole))),
             Err(NoGuess::Implausible) => None,
             Err(none) => Some(Err(none.end(NoRow::Hole))),
         }
     }
 
-    /// Steps by the machine code of the module's table, if that is enough: what [`Cursor::by_row`] does, faster.
+    /// Steps by the machine code of the module's table, if that is enough: what [`Cursor::step_by_row`] does, faster.
     // Registers are large: those of ways that are not taken must not be on a small stack, such as a signal handler's.
     #[inline(never)]
-    fn by_native<M: Memory + ?Sized>(
+    fn step_by_native<M: Memory + ?Sized>(
         &mut self,
-        native: &dyn Native,
+        native: &dyn NativeUnwinder,
         module: &Module<'_>,
         memory: &M,
     ) -> Option<Step> {
@@ -310,13 +321,13 @@ impl Cursor {
         };
         // Whether it is where the stack begins, the row's entry says.
         (address.0 != 0 || signal_frame).then_some(())?;
-        let there = There {
+        let there = CallerPosition {
             code,
             stack_pointer: step.get(spec.stack_pointer),
             // Mostly the return address, and any other word of the frame is as good.
             read: highest.get(),
         };
-        let found = Found {
+        let found = StepInfo {
             evidence: Evidence::Cfi,
             cfa: step.cfa,
             instead_of: None,
@@ -327,12 +338,12 @@ impl Cursor {
         }))
     }
 
-    fn by_row<M: Memory + ?Sized>(
+    fn step_by_row<M: Memory + ?Sized>(
         &self,
-        found: &FoundRow<'_, '_>,
+        found: &ModuleRow<'_, '_>,
         module: &Module<'_>,
         memory: &M,
-    ) -> Result<(Caller, Found), End> {
+    ) -> Result<(CallerState, StepInfo), End> {
         let row = found.row;
         match row.rule(row.return_address) {
             Some(RegisterRule::Undefined) if found.evidence == Evidence::Cfi => {
@@ -362,14 +373,14 @@ impl Cursor {
         } else {
             CodeAddr::Return(return_address)
         };
-        let found = Found {
+        let found = StepInfo {
             evidence: found.evidence,
             cfa: caller.cfa,
             instead_of: None,
             signal_frame: row.signal_frame,
         };
         Ok((
-            Caller {
+            CallerState {
                 code,
                 code_at: caller.return_address_at,
                 registers: caller.registers,
@@ -380,13 +391,13 @@ impl Cursor {
 
     #[cold]
     #[inline(never)]
-    fn by_guess<S, M>(
+    fn step_by_guess<S, M>(
         &self,
         missing: NoRow,
         module: Option<&Module<'_>>,
         modules: &S,
         memory: &M,
-    ) -> Result<(Caller, Found), End>
+    ) -> Result<(CallerState, StepInfo), End>
     where
         S: Modules + ?Sized,
         M: Memory + ?Sized,
@@ -394,7 +405,7 @@ impl Cursor {
         let pc = self.frame.code.lookup();
         if let Some(module) = module
             && let Some(entry) = module.entry
-            && (entry..=entry.offset(ENTRY_CODE)).contains(&module.bias.to_vaddr(pc))
+            && (entry..=entry.offset(MAX_START_CODE_BYTES)).contains(&module.bias.to_vaddr(pc))
         {
             return Err(End::EntryPoint);
         }
@@ -402,7 +413,7 @@ impl Cursor {
             return Err(End::EntryPoint);
         }
         let guess = guess::guess(&self.frame, modules, memory).map_err(|none| none.end(missing))?;
-        Ok(by(&guess, missing))
+        Ok(guessed_caller(&guess, missing))
     }
 
     /// Whether the return address is the first byte of a function, and no call is before it: whoever made the
@@ -443,7 +454,7 @@ impl Cursor {
 /// it at its base. Go's goroutines return to `runtime.goexit` so.
 pub(crate) fn follows_no_call(
     code: CodeAddr,
-    found: &FoundRow<'_, '_>,
+    found: &ModuleRow<'_, '_>,
     module: &Module<'_>,
 ) -> bool {
     let is_first = module.bias.to_vaddr(code.lookup()) == found.entry_start;
@@ -452,10 +463,10 @@ pub(crate) fn follows_no_call(
 
 /// Entry code without a table of its own is taken to be at most this long, in bytes: `_start`
 /// of musl has 22.
-const ENTRY_CODE: u64 = 64;
+const MAX_START_CODE_BYTES: u64 = 64;
 
 /// What decides whether a walk may go on at a frame.
-struct There {
+struct CallerPosition {
     code: CodeAddr,
     stack_pointer: Option<u64>,
     /// A word that was read to get there: the return address, if it was read.
@@ -463,7 +474,7 @@ struct There {
 }
 
 /// A frame that a step leads to.
-struct Caller {
+struct CallerState {
     code: CodeAddr,
     /// Where that was read, if it was.
     code_at: Option<RuntimeAddr>,
@@ -471,14 +482,14 @@ struct Caller {
 }
 
 /// The caller that was guessed, for want of a row.
-fn by(guess: &Guess, missing: NoRow) -> (Caller, Found) {
-    let found = Found {
+fn guessed_caller(guess: &Guess, missing: NoRow) -> (CallerState, StepInfo) {
+    let found = StepInfo {
         evidence: guess.evidence,
         cfa: guess.cfa,
         instead_of: Some(missing),
         signal_frame: guess.evidence == Evidence::SignalTrampoline,
     };
-    let caller = Caller {
+    let caller = CallerState {
         code: guess.code,
         code_at: guess.code_at,
         registers: guess.registers,
@@ -489,13 +500,13 @@ fn by(guess: &Guess, missing: NoRow) -> (Caller, Found) {
 /// Finds cycles of any length in constant memory (Brent's algorithm): a frame is remembered,
 /// compared with all that follow, and replaced after ever longer stretches.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cycle {
+struct CycleDetector {
     remembered: Option<(RuntimeAddr, RuntimeAddr)>,
     steps: u64,
     stretch: u64,
 }
 
-impl Cycle {
+impl CycleDetector {
     fn is_repeated(&mut self, pc: RuntimeAddr, cfa: RuntimeAddr) -> bool {
         if self.remembered == Some((pc, cfa)) {
             return true;

@@ -2,10 +2,10 @@
 
 use unspool_cfi::CfiError;
 use unspool_cfi::sframe::SframeError;
-use unspool_compact::Corrupt;
-use unspool_ir::expression::ExpressionError;
-use unspool_ir::interpret::{RegisterError, StepError};
-use unspool_ir::memory::{Unreadable, UnreadableReason};
+use unspool_compiled_table::TableCorruption;
+use unspool_rows::expression::ExpressionError;
+use unspool_rows::interpret::{RegisterError, StepError};
+use unspool_rows::memory::{Unreadable, UnreadableReason};
 
 /// How the caller of a frame was found, most to least trustworthy. The first two are proof; the others are guesses,
 /// reported as such.
@@ -68,7 +68,7 @@ pub enum NoRow {
     BadSframe(SframeError),
     /// The compiled table has bytes that no table has.
     #[error(transparent)]
-    CorruptTable(#[from] Corrupt),
+    CorruptTable(#[from] TableCorruption),
 }
 
 /// Why a walk ended.

@@ -8,15 +8,15 @@ use std::sync::{Arc, OnceLock};
 use self_cell::self_cell;
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Lookup, Section, SectionKind};
-use unspool_compact::Compiled;
-use unspool_ir::{Abi, LoadBias, RuntimeAddr, Vaddr};
-use unspool_module::ElfFile;
-use unspool_tables::{
-    From, MakeError, NativeObject, Notice, Store, StoreError, TableBytes, code, compile, embedded,
-    find_or_synthesize, own_key, section_lookup,
+use unspool_compiled_table::CompiledTable;
+use unspool_elf::ElfFile;
+use unspool_rows::{Abi, LoadBias, RuntimeAddr, Vaddr};
+use unspool_table_store::{
+    NativeObject, NativeTableError, Notice, Store, StoreError, TableBytes, TableSource, code,
+    compile, embedded, find_or_synthesize, own_key, section_lookup,
 };
 
-use crate::modules::{FoundEntries, Module, Native, Place, Synthesized};
+use crate::modules::{EntryCache, Module, ModuleSlot, NativeUnwinder, SynthesizedRows};
 use crate::native::{NativeCode, NativeTable};
 use crate::rule::RowRules;
 
@@ -27,21 +27,21 @@ use crate::rule::RowRules;
 pub struct FileTables {
     file: Arc<ElfFile>,
     for_walks: bool,
-    compiled: OnceLock<CompiledTable>,
+    compiled: OnceLock<OwnedTable>,
     is_corrupt: AtomicBool,
-    source: OnceLock<SourceTable>,
+    source: OnceLock<OwnedLookup>,
     /// Where rows made of the code are looked for and kept, if they are made when they are first asked for.
     on_demand: Option<Store>,
-    synthesized: OnceLock<Option<CompiledTable>>,
+    synthesized: OnceLock<Option<OwnedTable>>,
     native: OnceLock<NativeTable>,
     /// The file's SFrame as a compiled table, if it has nothing else: made when first asked for.
-    sframe: OnceLock<Option<CompiledTable>>,
+    sframe: OnceLock<Option<OwnedTable>>,
 }
 
 /// A compiled table, opened.
 #[derive(Debug)]
-struct Opened<'a> {
-    table: Compiled<'a>,
+struct WalkTable<'a> {
+    table: CompiledTable<'a>,
     /// What its rows come to in a walk, if it is for walks.
     rules: Vec<u32>,
     /// The file's code, for the table's call-site part, if it is for walks.
@@ -50,27 +50,27 @@ struct Opened<'a> {
 
 /// What a compiled table is opened from.
 #[derive(Debug)]
-struct Parts {
+struct CompiledSource {
     file: Arc<ElfFile>,
     bytes: TableBytes,
     for_walks: bool,
 }
 
-type MaybeOpened<'a> = Option<Opened<'a>>;
+type MaybeWalkTable<'a> = Option<WalkTable<'a>>;
 type MaybeLookup<'a> = Option<Lookup<'a>>;
 
 self_cell!(
-    struct CompiledTable {
-        owner: Parts,
+    struct OwnedTable {
+        owner: CompiledSource,
         #[covariant]
-        dependent: MaybeOpened,
+        dependent: MaybeWalkTable,
     }
 
     impl {Debug}
 );
 
 self_cell!(
-    struct SourceTable {
+    struct OwnedLookup {
         owner: Arc<ElfFile>,
         #[covariant]
         dependent: MaybeLookup,
@@ -114,7 +114,7 @@ impl CodeTable {
     #[must_use]
     pub fn module(&self) -> Module<'_> {
         Module {
-            place: None,
+            slot: None,
             bias: LoadBias(0),
             entry: None,
             compiled: None,
@@ -122,7 +122,7 @@ impl CodeTable {
             code: None,
             cfi: Some(self.0.borrow_dependent()),
             sframe: None,
-            found: None,
+            entry_cache: None,
             synthesized: None,
             native: None,
         }
@@ -165,12 +165,12 @@ impl FileTables {
     /// Makes rows of the code that no table covers, or finds them in a store; does nothing if that was done.
     pub fn synthesize(&self, store: &Store) {
         let _ = self.synthesized.get_or_init(|| {
-            let parts = Parts {
+            let parts = CompiledSource {
                 file: Arc::clone(&self.file),
                 bytes: find_or_synthesize(&self.file, store)?,
                 for_walks: false,
             };
-            Some(CompiledTable::new(parts, open_compiled))
+            Some(OwnedTable::new(parts, open_compiled))
         });
     }
 
@@ -191,14 +191,14 @@ impl FileTables {
             return;
         }
         let file = store.stable(&self.file);
-        match NativeObject::make(&file, &own_key(&file)) {
+        match NativeObject::from_file(&file, &own_key(&file)) {
             Ok(made) => {
                 // That it cannot be kept costs the same time again.
                 let _ = store.keep_native(&file, &made);
                 self.attach_native(&made, notices);
             }
             // Its frames say so.
-            Err(MakeError::Source(_)) => {}
+            Err(NativeTableError::Source(_)) => {}
             Err(error) => notices.push(StoreError::NotNative {
                 path: name.to_path_buf(),
                 error,
@@ -207,7 +207,7 @@ impl FileTables {
     }
 
     fn attach_native(&self, object: &NativeObject, notices: &mut Vec<Notice>) {
-        let module = self.at(LoadBias(0), None, None);
+        let module = self.module(LoadBias(0), None, None);
         match NativeCode::of_trusted(object) {
             Some(code) => {
                 let _ = self.native.set(NativeTable::new(code, &self.file, &module));
@@ -227,12 +227,12 @@ impl FileTables {
 
     /// Brings the compiled table. `false` if the bytes are none, or there is one already.
     pub fn attach(&self, bytes: TableBytes) -> bool {
-        let parts = Parts {
+        let parts = CompiledSource {
             file: Arc::clone(&self.file),
             bytes,
             for_walks: self.for_walks,
         };
-        let table = CompiledTable::new(parts, open_compiled);
+        let table = OwnedTable::new(parts, open_compiled);
         table.borrow_dependent().is_some() && self.compiled.set(table).is_ok()
     }
 
@@ -249,11 +249,11 @@ impl FileTables {
 
     /// The file as it is mapped, for a walk.
     #[must_use]
-    pub fn at<'t>(
+    pub fn module<'t>(
         &'t self,
         bias: LoadBias,
-        place: Option<Place>,
-        found: Option<&'t FoundEntries>,
+        place: Option<ModuleSlot>,
+        found: Option<&'t EntryCache>,
     ) -> Module<'t> {
         let opened = self.opened();
         let source = match opened {
@@ -265,45 +265,47 @@ impl FileTables {
             None => opened.or_else(|| self.sframe()),
         };
         Module {
-            place,
+            slot: place,
             bias,
             entry: Some(self.file.entry()).filter(|entry| entry.0 != 0),
             compiled: opened.map(|opened| &opened.table),
-            rules: opened.map_or(RowRules::default(), |opened| RowRules::made(&opened.rules)),
+            rules: opened.map_or(RowRules::default(), |opened| {
+                RowRules::from_slice(&opened.rules)
+            }),
             code: opened.and_then(|opened| opened.code),
             cfi: source,
             sframe: None,
-            found,
+            entry_cache: found,
             synthesized: Some(self),
             native: self.native(),
         }
     }
 
-    fn opened(&self) -> Option<&Opened<'_>> {
+    fn opened(&self) -> Option<&WalkTable<'_>> {
         if self.is_corrupt.load(Ordering::Relaxed) {
             return None;
         }
         self.compiled.get()?.borrow_dependent().as_ref()
     }
 
-    fn native(&self) -> Option<&dyn Native> {
+    fn native(&self) -> Option<&dyn NativeUnwinder> {
         Some(self.native.get()?)
     }
 
     /// The rows of a file that has SFrame and no call frame information. A walk that must not wait does without until the
     /// compiled table is there.
-    fn sframe(&self) -> Option<&Opened<'_>> {
+    fn sframe(&self) -> Option<&WalkTable<'_>> {
         if self.for_walks {
             return None;
         }
         let make = || {
-            let made = compile(&self.file, From::Sframe).ok()?;
-            let parts = Parts {
+            let made = compile(&self.file, TableSource::Sframe).ok()?;
+            let parts = CompiledSource {
                 file: Arc::clone(&self.file),
                 bytes: TableBytes::Memory(made.encoded.bytes),
                 for_walks: false,
             };
-            Some(CompiledTable::new(parts, open_compiled))
+            Some(OwnedTable::new(parts, open_compiled))
         };
         let table = self.sframe.get_or_init(make).as_ref()?;
         table.borrow_dependent().as_ref()
@@ -316,14 +318,14 @@ impl FileTables {
             false => HdrTrust::Unchecked,
         };
         let source = self.source.get_or_init(|| {
-            SourceTable::new(Arc::clone(&self.file), |file| section_lookup(file, trust))
+            OwnedLookup::new(Arc::clone(&self.file), |file| section_lookup(file, trust))
         });
         source.borrow_dependent().as_ref()
     }
 }
 
-impl Synthesized for FileTables {
-    fn rows(&self) -> Option<&Compiled<'_>> {
+impl SynthesizedRows for FileTables {
+    fn rows(&self) -> Option<&CompiledTable<'_>> {
         if let Some(store) = &self.on_demand {
             self.synthesize(store);
         }
@@ -332,14 +334,14 @@ impl Synthesized for FileTables {
     }
 }
 
-fn open_compiled(parts: &Parts) -> Option<Opened<'_>> {
+fn open_compiled(parts: &CompiledSource) -> Option<WalkTable<'_>> {
     let table = match &parts.bytes {
         TableBytes::Embedded => embedded(&parts.file),
-        TableBytes::Mapped(map) => Compiled::open(map).ok(),
-        TableBytes::Memory(bytes) => Compiled::open(bytes).ok(),
+        TableBytes::Mapped(map) => CompiledTable::open(map).ok(),
+        TableBytes::Memory(bytes) => CompiledTable::open(bytes).ok(),
     }?;
     if !parts.for_walks {
-        return Some(Opened {
+        return Some(WalkTable {
             table,
             rules: Vec::new(),
             code: None,
@@ -351,5 +353,5 @@ fn open_compiled(parts: &Parts) -> Option<Opened<'_>> {
         [only] => Some(only),
         _ => None,
     };
-    Some(Opened { table, rules, code })
+    Some(WalkTable { table, rules, code })
 }

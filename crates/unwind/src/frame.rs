@@ -1,6 +1,6 @@
 //! Where a frame stands, and what its registers hold.
 
-use unspool_ir::{Abi, CodeAddr, Registers, RuntimeAddr};
+use unspool_rows::{Abi, CodeAddr, Registers, RuntimeAddr};
 
 /// A frame, as far as a step to its caller needs it.
 #[derive(Debug, Clone, Copy)]

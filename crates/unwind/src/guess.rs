@@ -4,8 +4,8 @@
 //! known by its bytes; what it interrupted may be anywhere, and on another stack. What any other
 //! guess finds must be code, and its CFA must not be below the stack pointer.
 
-use unspool_ir::memory::{UnreadableReason, read_uint};
-use unspool_ir::{Arch, CodeAddr, Memory, Register, Registers, RuntimeAddr, Unreadable};
+use unspool_rows::memory::{UnreadableReason, read_uint};
+use unspool_rows::{Arch, CodeAddr, Memory, Register, Registers, RuntimeAddr, Unreadable};
 
 use crate::evidence::{End, Evidence, NoRow};
 use crate::frame::FrameState;

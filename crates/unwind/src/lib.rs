@@ -1,7 +1,7 @@
 //! From a frame to its caller: registers, memory and modules in, frames with evidence out.
 //!
 //! The core ([`Cursor`]) is `no_std`, allocates nothing and serves own stacks, copied stacks,
-//! other processes and cores alike: all it asks for is a [`Memory`](unspool_ir::Memory) and
+//! other processes and cores alike: all it asks for is a [`Memory`](unspool_rows::Memory) and
 //! [`Modules`]. With the feature `std` come the tables of ELF files as walks use them
 //! ([`FileTables`]).
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
@@ -24,14 +24,18 @@ pub mod steps;
 pub mod walk;
 
 pub use arch::frame_pointer;
-pub use cursor::{Cursor, Found, Located, Step};
+pub use cursor::{Cursor, RowLookup, Step, StepInfo};
 pub use evidence::{End, Evidence, NoRow};
 #[cfg(feature = "std")]
 pub use file_tables::{CodeTable, FileTables};
 pub use modules::{
-    FoundEntries, FoundRow, Module, Modules, Native, NativeStep, NativeTarget, Place, ReadNumber,
+    EntryCache, Module, ModuleRow, ModuleSlot, Modules, NativeStep, NativeTarget, NativeUnwinder,
+    ReadNumber,
 };
 pub use rule::RowRules;
+pub use walk::{
+    InnermostFrame, Memo, RuleCache, RuleCacheMemory, RuleCacheSize, RuleCacheSizeError,
+    WalkResult, WalkStats, Walker,
+};
 #[cfg(feature = "local")]
-pub use walk::{MappedRules, NoMemory};
-pub use walk::{Memo, NoRulesSize, Rules, RulesMemory, RulesSize, Top, Walk, Walker, Work};
+pub use walk::{MappedRuleCache, OutOfMemory};

@@ -14,11 +14,11 @@
 //! | [`OwnThread::walk`] | yes | no | only to ask whether memory outside of the known stack is mapped | no |
 //! | [`OwnModules::prepare`], [`OwnModules::meet_all`], [`OwnModules::for_each_embedded`] | no | no | no | the loader's |
 //! | [`OwnModules::attach`], [`OwnModules::loaded`] | yes | no | no | no |
-//! | [`OwnMemory::here`], [`Known`] | yes | no | once for each page of the stack, and for memory outside of it | no |
+//! | [`OwnMemory::with_own_stack`], [`ReadableMemory`] | yes | no | once for each page of the stack, and for memory outside of it | no |
 //! | [`rules::resize`], [`rules::begin`] | no | no | `mmap` | no |
 //! | [`rules::current`] | yes | no | no | no |
-//! | [`store::Folders::of_environment`], [`wants_native`] | no | no | no | no |
-//! | [`store::Folders::first`] | yes | `mmap`, for what is found | for files | no |
+//! | [`store::TableFolders::from_environment`], [`wants_native`] | no | no | no | no |
+//! | [`store::TableFolders::first`] | yes | `mmap`, for what is found | for files | no |
 //! | [`map_tables`] | no | yes | yes | the loader's |
 //!
 //! `docs/safety.md` has the argument that no walk follows a bad pointer, and what has to hold because
@@ -30,30 +30,30 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use unspool_ir::{Abi, Arch, CodeAddr, Endian, Register, RuntimeAddr};
+use unspool_rows::{Abi, Arch, CodeAddr, Endian, Register, RuntimeAddr};
 
-use crate::walk::{Memo, Top, Walk, Walker};
-use sys::Captured;
+use crate::walk::{InnermostFrame, Memo, WalkResult, Walker};
+use sys::CapturedRegisters;
 
 mod cursor;
 mod elf;
+#[cfg(feature = "std")]
+mod map_tables;
 mod memory;
 mod modules;
 pub mod rules;
 pub mod stats;
 pub mod store;
 mod sys;
-#[cfg(feature = "std")]
-mod tables;
 mod thread;
 
-pub use cursor::{OwnCursor, Place, Places, with_cursor};
-pub use memory::OwnMemory;
-pub use modules::{Embedded, Loaded, OwnModules};
-pub use sys::{Known, SetOnce, is_privileged};
+pub use cursor::{OwnCursor, RegisterLocation, RegisterLocationArray, with_cursor};
 #[cfg(feature = "std")]
-pub use tables::{Mapped, map_tables};
-pub use thread::{Interrupted, NoRoom, prepare_thread, walk, walk_from, with_memory};
+pub use map_tables::{MappedTables, map_tables};
+pub use memory::OwnMemory;
+pub use modules::{LoadedModule, ModuleBytes, OwnModules};
+pub use sys::{ReadableMemory, SetOnce, is_privileged};
+pub use thread::{PrepareError, SignalRegisters, prepare_thread, walk, walk_from, with_memory};
 
 /// The ABI of the own process.
 pub const ABI: Abi = Abi {
@@ -127,8 +127,8 @@ impl OwnThread {
     ///
     /// Async-signal-safe.
     #[inline(never)]
-    pub fn walk(&mut self, addresses: &mut [RuntimeAddr]) -> Walk {
-        let mut captured = Captured::EMPTY;
+    pub fn walk(&mut self, addresses: &mut [RuntimeAddr]) -> WalkResult {
+        let mut captured = CapturedRegisters::EMPTY;
         captured.fill();
         let memory = OwnMemory::new(&captured, &self.stack);
         let (walker, memo) = (Walker::new(ABI, rules::current()), &mut self.memo);
@@ -137,8 +137,8 @@ impl OwnThread {
 
     /// Does the same without the memory of the last walk.
     #[inline(never)]
-    pub fn walk_afresh(&self, addresses: &mut [RuntimeAddr]) -> Walk {
-        let mut captured = Captured::EMPTY;
+    pub fn walk_afresh(&self, addresses: &mut [RuntimeAddr]) -> WalkResult {
+        let mut captured = CapturedRegisters::EMPTY;
         captured.fill();
         let memory = OwnMemory::new(&captured, &self.stack);
         let walker = Walker::new(ABI, rules::current());
@@ -147,7 +147,7 @@ impl OwnThread {
 }
 
 /// The function that walks is not part of what it shows.
-impl Top for Captured {
+impl InnermostFrame for CapturedRegisters {
     fn code(&self) -> CodeAddr {
         CodeAddr::Return(RuntimeAddr(self.code))
     }
@@ -161,7 +161,7 @@ impl Top for Captured {
     }
 
     fn others(&self) -> impl Iterator<Item = (Register, u64)> {
-        Captured::OTHERS.into_iter().zip(self.others)
+        CapturedRegisters::OTHERS.into_iter().zip(self.others)
     }
 
     fn is_shown(&self) -> bool {

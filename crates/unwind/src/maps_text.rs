@@ -1,10 +1,10 @@
 //! The text of `/proc/PID/maps`, line by line (proc_pid_maps(5)). Allocates nothing.
 
-use unspool_ir::RuntimeAddr;
+use unspool_rows::RuntimeAddr;
 
 /// One mapped range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Line<'t> {
+pub struct MapsLine<'t> {
     /// The first address.
     pub start: RuntimeAddr,
     /// One past the last address; greater than `start`.
@@ -44,12 +44,12 @@ pub struct Device {
     pub minor: u32,
 }
 
-impl<'t> Line<'t> {
+impl<'t> MapsLine<'t> {
     /// Reads `start-end perms offset major:minor inode   name`; `None` for a line of another form.
     /// The name is everything after the blanks that follow the inode, so it may contain blanks
     /// itself.
     #[must_use]
-    pub fn parse(line: &'t [u8]) -> Option<Line<'t>> {
+    pub fn parse(line: &'t [u8]) -> Option<MapsLine<'t>> {
         let (range, rest) = field(line)?;
         let (permissions, rest) = field(rest)?;
         let (offset, rest) = field(rest)?;
@@ -58,7 +58,7 @@ impl<'t> Line<'t> {
         let (start, end) = pair(range, b'-')?;
         let (start, end) = (RuntimeAddr(hex(start)?), RuntimeAddr(hex(end)?));
         let (major, minor) = pair(device, b':')?;
-        (start < end).then_some(Line {
+        (start < end).then_some(MapsLine {
             start,
             end,
             permissions: parse_permissions(permissions)?,

@@ -4,10 +4,10 @@ use core::cell::Cell;
 use core::fmt;
 use core::ops::Range;
 
-use unspool_cfi::lookup::Found;
-use unspool_cfi::{CfiError, Glance, Lookup, sframe};
-use unspool_compact::{Compiled, Corrupt, RowRef, call};
-use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vaddr};
+use unspool_cfi::lookup::RowInfo;
+use unspool_cfi::{CfiError, FastRow, Lookup, sframe};
+use unspool_compiled_table::{CompiledTable, RowRef, TableCorruption, call_test};
+use unspool_rows::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vaddr};
 
 use crate::arch;
 use crate::evidence::{Evidence, NoRow};
@@ -23,7 +23,7 @@ pub trait Modules {
     /// What [`Modules::module`] says of an address, if that is in the module at a place: one that it has found
     /// there, and that nobody may unload meanwhile, so that nobody is asked whether it still is there. `None`
     /// where it is another, or to leave that to [`Modules::module`]. No module is at place 0.
-    fn module_at(&self, _place: Place, _addr: RuntimeAddr) -> Option<Module<'_>> {
+    fn module_at(&self, _place: ModuleSlot, _addr: RuntimeAddr) -> Option<Module<'_>> {
         None
     }
 
@@ -40,13 +40,13 @@ pub trait Modules {
 
     /// Whether a module is still at its place: asked of those that have a return address of the
     /// stack, which nobody may unload meanwhile.
-    fn is_there(&self, _place: Place) -> bool {
+    fn is_there(&self, _place: ModuleSlot) -> bool {
         false
     }
 
     /// Whether an address was in the module at a place when that was found. Says nothing of now, and
     /// reads nothing of the module.
-    fn was_in(&self, _place: Place, _addr: RuntimeAddr) -> bool {
+    fn was_in(&self, _place: ModuleSlot, _addr: RuntimeAddr) -> bool {
         true
     }
 
@@ -58,19 +58,19 @@ pub trait Modules {
 /// The number of a module at an address, above 0: what caches are keyed by. It is never given to
 /// another module, nor to the same at another address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Place(pub u16);
+pub struct ModuleSlot(pub u16);
 
 /// A mapped module and what is known about its frames.
 #[derive(Debug, Clone, Copy)]
 pub struct Module<'m> {
     /// Its place, if what is learned of it may be kept.
-    pub place: Option<Place>,
+    pub slot: Option<ModuleSlot>,
     /// Run-time minus link-time address.
     pub bias: LoadBias,
     /// Where the program, or its loader, begins: code that nothing calls.
     pub entry: Option<Vaddr>,
     /// Its compiled table: asked first.
-    pub compiled: Option<&'m Compiled<'m>>,
+    pub compiled: Option<&'m CompiledTable<'m>>,
     /// What rows of the compiled table come to in a walk, as far as that is known beforehand.
     pub rules: RowRules<'m>,
     /// Its executable code as it was linked, if that is at hand: the first address, and the bytes.
@@ -79,17 +79,17 @@ pub struct Module<'m> {
     /// Its unwind table as the file has it: asked where there is no compiled table.
     pub cfi: Option<&'m Lookup<'m>>,
     /// Its SFrame as the file has it: asked where the table has nothing.
-    pub sframe: Option<&'m sframe::Lookup<'m>>,
+    pub sframe: Option<&'m sframe::SframeLookup<'m>>,
     /// Which entries of `cfi` were found before.
-    pub found: Option<&'m FoundEntries>,
+    pub entry_cache: Option<&'m EntryCache>,
     /// Rows made of the code: asked where no table speaks.
-    pub synthesized: Option<&'m dyn Synthesized>,
+    pub synthesized: Option<&'m dyn SynthesizedRows>,
     /// Its unwind table as machine code: a cursor steps by it before it asks for a row.
-    pub native: Option<&'m dyn Native>,
+    pub native: Option<&'m dyn NativeUnwinder>,
 }
 
 /// A module's unwind table as machine code.
-pub trait Native: fmt::Debug {
+pub trait NativeUnwinder: fmt::Debug {
     /// Steps from a frame that stands at an address of the module: as its row says, if more than that need not be
     /// known. `None` leaves the frame to the row, and so the reason why there is no caller, if there is none.
     fn step(
@@ -140,41 +140,41 @@ pub enum NativeTarget {
 }
 
 /// Rows made of a module's code, for where its unwind tables have none.
-pub trait Synthesized: fmt::Debug {
+pub trait SynthesizedRows: fmt::Debug {
     /// They, as a compiled table; `None` if there are none. It may take long to make them.
-    fn rows(&self) -> Option<&Compiled<'_>>;
+    fn rows(&self) -> Option<&CompiledTable<'_>>;
 }
 
 /// The entries that were found for some addresses of one module: a walk through a recursion
 /// asks for the same few again and again, and without a search table each look-up goes through
 /// the whole section. Fixed size; a later address takes the place of an earlier one.
 #[derive(Debug)]
-pub struct FoundEntries {
-    slots: [Cell<Option<FoundEntry>>; FoundEntries::SLOTS],
+pub struct EntryCache {
+    slots: [Cell<Option<CachedEntry>>; EntryCache::SLOTS],
 }
 
 /// An address and the offset of the entry that covers it, if there is one.
 #[derive(Debug, Clone, Copy)]
-struct FoundEntry {
+struct CachedEntry {
     pc: Vaddr,
     origin: Option<u64>,
 }
 
-impl FoundEntries {
+impl EntryCache {
     const BITS: u32 = 6;
-    const SLOTS: usize = 1 << FoundEntries::BITS;
+    const SLOTS: usize = 1 << EntryCache::BITS;
 
     /// Nothing is known.
     #[must_use]
     pub const fn new() -> Self {
-        FoundEntries {
-            slots: [const { Cell::new(None) }; FoundEntries::SLOTS],
+        EntryCache {
+            slots: [const { Cell::new(None) }; EntryCache::SLOTS],
         }
     }
 
-    fn slot(&self, pc: Vaddr) -> Option<&Cell<Option<FoundEntry>>> {
+    fn slot(&self, pc: Vaddr) -> Option<&Cell<Option<CachedEntry>>> {
         // Fibonacci hashing: neighbouring addresses go to different slots.
-        let hash = pc.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - FoundEntries::BITS);
+        let hash = pc.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - EntryCache::BITS);
         self.slots.get(usize::try_from(hash).ok()?)
     }
 
@@ -184,7 +184,7 @@ impl FoundEntries {
         cfi: &Lookup<'m>,
         pc: Vaddr,
         row: &mut Row<'m>,
-    ) -> Result<Option<Found>, CfiError> {
+    ) -> Result<Option<RowInfo>, CfiError> {
         let Some(slot) = self.slot(pc) else {
             return cfi.row(pc, row);
         };
@@ -195,7 +195,7 @@ impl FoundEntries {
             };
         }
         let found = cfi.row(pc, row)?;
-        slot.set(Some(FoundEntry {
+        slot.set(Some(CachedEntry {
             pc,
             origin: found.as_ref().map(|found| found.origin),
         }));
@@ -203,15 +203,15 @@ impl FoundEntries {
     }
 }
 
-impl Default for FoundEntries {
+impl Default for EntryCache {
     fn default() -> Self {
-        FoundEntries::new()
+        EntryCache::new()
     }
 }
 
 /// The row of an address, and where its entry begins.
 #[derive(Debug, Clone, Copy)]
-pub struct FoundRow<'e, 'm> {
+pub struct ModuleRow<'e, 'm> {
     /// The row.
     pub row: &'e Row<'m>,
     /// The first address of the entry that the row is from.
@@ -228,12 +228,12 @@ impl<'m> Module<'m> {
     /// # Errors
     ///
     /// [`NoRow`] says why there is none.
-    pub fn row<'e>(&self, pc: Vaddr, row: &'e mut Row<'m>) -> Result<FoundRow<'e, 'm>, NoRow> {
+    pub fn row<'e>(&self, pc: Vaddr, row: &'e mut Row<'m>) -> Result<ModuleRow<'e, 'm>, NoRow> {
         let entry = match self.entry_by_table(pc, row) {
             Err(missing @ (NoRow::Hole | NoRow::NoTable)) => {
                 let rows = self
                     .synthesized
-                    .and_then(Synthesized::rows)
+                    .and_then(SynthesizedRows::rows)
                     .ok_or(missing)?;
                 let entry = compiled_row(rows, pc, row).map_err(|_| missing)?;
                 (entry, Evidence::Synthesized)
@@ -241,7 +241,7 @@ impl<'m> Module<'m> {
             entry => (entry?, Evidence::Cfi),
         };
         let (Range { start, end }, evidence) = entry;
-        Ok(FoundRow {
+        Ok(ModuleRow {
             row,
             entry_start: start,
             entry_end: end,
@@ -268,7 +268,7 @@ impl<'m> Module<'m> {
         match (self.compiled, self.cfi) {
             (Some(compiled), _) => compiled_row(compiled, pc, row),
             (None, Some(cfi)) => {
-                let found = match self.found {
+                let found = match self.entry_cache {
                     Some(entries) => entries.row(cfi, pc, row),
                     None => cfi.row(pc, row),
                 };
@@ -285,7 +285,7 @@ impl<'m> Module<'m> {
     /// table says so: what [`Module::row`] says of the byte before, faster. Not for entry code and
     /// signal trampolines, of which more is to be said than the row.
     #[inline(always)]
-    pub(crate) fn row_of_call(&self, address: Vaddr) -> Option<(&'m Compiled<'m>, RowRef)> {
+    pub(crate) fn row_of_call(&self, address: Vaddr) -> Option<(&'m CompiledTable<'m>, RowRef)> {
         let compiled = self.compiled?;
         let (start, code) = self.code?;
         let offset = usize::try_from(address.0.checked_sub(start.0)?).ok()?;
@@ -294,14 +294,14 @@ impl<'m> Module<'m> {
         {
             return None;
         }
-        let before = call::window(code, offset);
+        let before = call_test::window(code, offset);
         let row = compiled.call_sites().row(address, before).ok()??;
         Some((compiled, row))
     }
 
     /// The row that holds at an instruction, by the compiled table: what [`Module::row`] says, faster. Not
     /// for entry code, of which more is to be said than the row.
-    pub(crate) fn row_of_instruction(&self, pc: Vaddr) -> Option<(&'m Compiled<'m>, RowRef)> {
+    pub(crate) fn row_of_instruction(&self, pc: Vaddr) -> Option<(&'m CompiledTable<'m>, RowRef)> {
         let compiled = self.compiled?;
         if self.may_be_entry_code(pc) {
             return None;
@@ -313,30 +313,30 @@ impl<'m> Module<'m> {
     #[inline(always)]
     fn may_be_entry_code(&self, address: Vaddr) -> bool {
         /// No entry code is longer than this, in bytes.
-        const AT_MOST: u64 = 1 << 16;
+        const MAX_ENTRY_CODE_BYTES: u64 = 1 << 16;
         let entry = self.entry;
-        entry.is_some_and(|entry| address.0.wrapping_sub(entry.0) <= AT_MOST)
+        entry.is_some_and(|entry| address.0.wrapping_sub(entry.0) <= MAX_ENTRY_CODE_BYTES)
     }
 
     /// What the row that holds at an address says of the stack pointer and the frame pointer
     /// (`watched`), if that is nothing unusual: what [`Module::row`] says, faster. It is for modules
     /// without a compiled table.
-    pub(crate) fn glance(&self, pc: Vaddr, watched: [Register; 2]) -> Option<Glance<'m>> {
+    pub(crate) fn fast_row(&self, pc: Vaddr, watched: [Register; 2]) -> Option<FastRow<'m>> {
         match (self.compiled, self.cfi) {
-            (None, Some(cfi)) => cfi.glance(pc, watched),
+            (None, Some(cfi)) => cfi.fast_row(pc, watched),
             _ => None,
         }
     }
 }
 
 fn compiled_row<'m>(
-    compiled: &Compiled<'m>,
+    compiled: &CompiledTable<'m>,
     pc: Vaddr,
     row: &mut Row<'m>,
 ) -> Result<Range<Vaddr>, NoRow> {
     let hit = compiled.lookup(pc)?.ok_or(NoRow::Hole)?;
     compiled.read_row(hit.row, row)?;
     // Where there is a row there is an entry.
-    let entry = compiled.entry(pc)?.ok_or(Corrupt::Entries)?;
+    let entry = compiled.entry(pc)?.ok_or(TableCorruption::Entries)?;
     Ok(entry.start..entry.end)
 }

@@ -1,9 +1,9 @@
 //! How most frames are left, in 18 bits.
 
-use unspool_cfi::Glance;
-use unspool_compact::{Compiled, RowRef};
-use unspool_ir::encoding::EncodedRow;
-use unspool_ir::{Abi, Arch, CfaRule, Expression, RaState, Register, RegisterRule, Row};
+use unspool_cfi::FastRow;
+use unspool_compiled_table::{CompiledTable, RowRef};
+use unspool_rows::encoding::EncodedRow;
+use unspool_rows::{Abi, Arch, CfaRule, Expression, RaState, Register, RegisterRule, Row};
 
 use crate::arch::x86_64::{RBP, RIP, RSP, is_cfa_in_context, is_saved_in_context};
 use crate::arch::{self, beside};
@@ -17,25 +17,25 @@ impl<'r> RowRules<'r> {
     /// Makes the rules of as many of a table's rows as there are numbers, the first row's first:
     /// [`Compiled::distinct_rows`] are all.
     #[must_use]
-    pub fn make(compiled: &Compiled<'_>, into: &'r mut [u32]) -> Self {
+    pub fn make(compiled: &CompiledTable<'_>, into: &'r mut [u32]) -> Self {
         for (slot, number) in into.iter_mut().zip(0..=u16::MAX) {
             let bytes = compiled.encoded_row(RowRef(number)).unwrap_or_default();
-            let rule = Way::of_encoded(bytes, compiled.abi()).and_then(Rule::of);
-            *slot = rule.map_or(0, Rule::bits);
+            let rule = UsualRule::from_encoded(bytes, compiled.abi()).and_then(PackedRule::pack);
+            *slot = rule.map_or(0, PackedRule::bits);
         }
         RowRules(into)
     }
 
     /// The rules that were [made](RowRules::make) there before.
     #[must_use]
-    pub fn made(rules: &'r [u32]) -> Self {
+    pub fn from_slice(rules: &'r [u32]) -> Self {
         RowRules(rules)
     }
 
     /// The rule that a row comes to. `None` if none was made, or if no rule says it.
-    pub(crate) fn get(self, row: RowRef) -> Option<Rule> {
+    pub(crate) fn get(self, row: RowRef) -> Option<PackedRule> {
         let bits = *self.0.get(usize::from(row.0))?;
-        (bits != 0).then_some(Rule(bits))
+        (bits != 0).then_some(PackedRule(bits))
     }
 }
 
@@ -63,41 +63,41 @@ impl<'r> RowRules<'r> {
 /// bits 20-21 3
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rule(u32);
+pub(crate) struct PackedRule(u32);
 
 /// What a row says to a walk that follows stack pointer and frame pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum UsualRule {
     /// The return address is undefined.
     Outermost,
     /// The return address is at the CFA, which is at a distance from one of the two.
-    Leave(Leave),
+    Leave(FrameStep),
     /// The CFA is in memory.
-    Realigned(Realigned),
+    Realigned(RealignedFrame),
     /// The kernel's record of a signal is at the stack pointer.
     Signal,
 }
 
-impl Way {
+impl UsualRule {
     /// `None` where a row says something else.
-    pub(crate) fn of(row: &Row<'_>, abi: Abi) -> Option<Way> {
-        Said::by_row(row, abi)?.way(abi)
+    pub(crate) fn from_row(row: &Row<'_>, abi: Abi) -> Option<UsualRule> {
+        WatchedRules::from_row(row, abi)?.way(abi)
     }
 
     /// The same of what a glance at a row says.
-    pub(crate) fn of_glance(glance: &Glance<'_>, abi: Abi) -> Option<Way> {
-        Said::by_glance(glance).way(abi)
+    pub(crate) fn from_fast_row(glance: &FastRow<'_>, abi: Abi) -> Option<UsualRule> {
+        WatchedRules::from_fast_row(glance).way(abi)
     }
 
     /// The same of a row in its encoding; `None` also where that is damaged.
-    pub(crate) fn of_encoded(row: &[u8], abi: Abi) -> Option<Way> {
-        Said::by_encoded(&EncodedRow::parse(row)?, abi)?.way(abi)
+    pub(crate) fn from_encoded(row: &[u8], abi: Abi) -> Option<UsualRule> {
+        WatchedRules::from_encoded(&EncodedRow::parse(row)?, abi)?.way(abi)
     }
 }
 
 /// What a rule says of a frame that has a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Leave {
+pub(crate) struct FrameStep {
     /// The CFA is based on the frame pointer, not on the stack pointer.
     pub(crate) by_frame_pointer: bool,
     /// The CFA's offset from there, in bytes.
@@ -107,9 +107,9 @@ pub(crate) struct Leave {
     pub(crate) saved_below: u64,
 }
 
-impl Leave {
+impl FrameStep {
     /// No bits at all: there is no room for a return address.
-    pub(crate) const NOTHING: Leave = Leave {
+    pub(crate) const NOTHING: FrameStep = FrameStep {
         by_frame_pointer: false,
         cfa_offset: 0,
         saved_below: 0,
@@ -119,7 +119,7 @@ impl Leave {
 }
 
 /// What a row says of the registers that a walk follows.
-pub(crate) struct Said<'e> {
+pub(crate) struct WatchedRules<'e> {
     pub(crate) cfa: CfaRule<'e>,
     pub(crate) return_address: Option<RegisterRule<'e>>,
     pub(crate) stack_pointer: Option<RegisterRule<'e>>,
@@ -129,9 +129,9 @@ pub(crate) struct Said<'e> {
     is_plain: bool,
 }
 
-impl<'e> Said<'e> {
-    fn by_row(row: &Row<'e>, abi: Abi) -> Option<Self> {
-        Some(Said {
+impl<'e> WatchedRules<'e> {
+    fn from_row(row: &Row<'e>, abi: Abi) -> Option<Self> {
+        Some(WatchedRules {
             cfa: row.cfa,
             return_address: row.rule(row.return_address),
             stack_pointer: row.rule(abi.arch.spec().stack_pointer),
@@ -141,9 +141,9 @@ impl<'e> Said<'e> {
         })
     }
 
-    fn by_glance(glance: &Glance<'e>) -> Self {
+    fn from_fast_row(glance: &FastRow<'e>) -> Self {
         let [stack_pointer, frame_pointer] = glance.watched;
-        Said {
+        WatchedRules {
             cfa: glance.cfa,
             return_address: glance.return_address,
             stack_pointer,
@@ -153,10 +153,10 @@ impl<'e> Said<'e> {
         }
     }
 
-    fn by_encoded(row: &EncodedRow<'e>, abi: Abi) -> Option<Self> {
+    fn from_encoded(row: &EncodedRow<'e>, abi: Abi) -> Option<Self> {
         let stack_pointer = abi.arch.spec().stack_pointer;
         let frame_pointer = arch::frame_pointer(abi.arch)?;
-        let mut said = Said {
+        let mut said = WatchedRules {
             cfa: row.cfa,
             return_address: None,
             stack_pointer: None,
@@ -180,15 +180,15 @@ impl<'e> Said<'e> {
         Some(said)
     }
 
-    fn way(&self, abi: Abi) -> Option<Way> {
+    fn way(&self, abi: Abi) -> Option<UsualRule> {
         if self.return_address == Some(RegisterRule::Undefined) {
-            return Some(Way::Outermost);
+            return Some(UsualRule::Outermost);
         }
         if abi.arch != Arch::X86_64 || !self.is_plain {
             return None;
         }
         if self.is_signal_frame {
-            return is_signal(self).then_some(Way::Signal);
+            return is_signal(self).then_some(UsualRule::Signal);
         }
         let returns_to = self.return_address;
         if returns_to != Some(RegisterRule::Offset(-8)) || self.stack_pointer.is_some() {
@@ -197,19 +197,21 @@ impl<'e> Said<'e> {
         match self.cfa {
             CfaRule::RegisterOffset { register, offset } => {
                 let leave = self.leave(register, offset, abi)?;
-                (leave != Leave::NOTHING).then_some(Way::Leave(leave))
+                (leave != FrameStep::NOTHING).then_some(UsualRule::Leave(leave))
             }
-            CfaRule::Expression(cfa) => Realigned::of(cfa, self.frame_pointer).map(Way::Realigned),
+            CfaRule::Expression(cfa) => {
+                RealignedFrame::from_expressions(cfa, self.frame_pointer).map(UsualRule::Realigned)
+            }
             CfaRule::Undefined => None,
         }
     }
 
-    fn leave(&self, register: Register, offset: i64, abi: Abi) -> Option<Leave> {
+    fn leave(&self, register: Register, offset: i64, abi: Abi) -> Option<FrameStep> {
         let frame_pointer = arch::frame_pointer(abi.arch)?;
         if register != abi.arch.spec().stack_pointer && register != frame_pointer {
             return None;
         }
-        Some(Leave {
+        Some(FrameStep {
             by_frame_pointer: register == frame_pointer,
             cfa_offset: u64::try_from(offset).ok()?,
             saved_below: match self.frame_pointer {
@@ -217,8 +219,8 @@ impl<'e> Said<'e> {
                 Some(RegisterRule::Offset(offset)) => {
                     let below_cfa = u64::try_from(offset.checked_neg()?).ok()?;
                     below_cfa
-                        .checked_sub(Leave::WORD)
-                        .filter(|below| *below > 0 && below.is_multiple_of(Leave::WORD))?
+                        .checked_sub(FrameStep::WORD)
+                        .filter(|below| *below > 0 && below.is_multiple_of(FrameStep::WORD))?
                 }
                 Some(_) => return None,
             },
@@ -226,14 +228,14 @@ impl<'e> Said<'e> {
     }
 }
 
-impl Rule {
+impl PackedRule {
     /// The row says that the return address is undefined.
-    pub(crate) const OUTERMOST: Rule = Rule(Rule::END);
+    pub(crate) const OUTERMOST: PackedRule = PackedRule(PackedRule::END);
     /// The frame runs entry code.
-    pub(crate) const ENTRY_POINT: Rule = Rule(Rule::END | 1 << 4);
+    pub(crate) const ENTRY_POINT: PackedRule = PackedRule(PackedRule::END | 1 << 4);
 
     /// The frame is one of a signal.
-    pub(crate) const SIGNAL: Rule = Rule(Rule::END | 2 << 4);
+    pub(crate) const SIGNAL: PackedRule = PackedRule(PackedRule::END | 2 << 4);
 
     /// The bits of an entry that say which form the rule has: 0 for a small step.
     pub(crate) const KIND: u32 = 3 << 20;
@@ -247,8 +249,8 @@ impl Rule {
 
     /// The rule in an entry.
     #[inline]
-    pub(crate) fn in_entry(entry: u32) -> Rule {
-        Rule(entry & Rule::ALL)
+    pub(crate) fn in_entry(entry: u32) -> PackedRule {
+        PackedRule(entry & PackedRule::ALL)
     }
 
     /// The bits of an entry.
@@ -257,78 +259,78 @@ impl Rule {
     }
 
     /// The rule that says as much; `None` if none does.
-    pub(crate) fn of(way: Way) -> Option<Rule> {
+    pub(crate) fn pack(way: UsualRule) -> Option<PackedRule> {
         let leave = match way {
-            Way::Outermost => return Some(Rule::OUTERMOST),
-            Way::Leave(leave) => leave,
-            Way::Signal => return Some(Rule::SIGNAL),
-            Way::Realigned(_) => return None,
+            UsualRule::Outermost => return Some(PackedRule::OUTERMOST),
+            UsualRule::Leave(leave) => leave,
+            UsualRule::Signal => return Some(PackedRule::SIGNAL),
+            UsualRule::Realigned(_) => return None,
         };
-        let rule = Rule::small(leave)
-            .or_else(|| Rule::odd(leave))
-            .or_else(|| Rule::large(leave))?;
+        let rule = PackedRule::small(leave)
+            .or_else(|| PackedRule::odd(leave))
+            .or_else(|| PackedRule::large(leave))?;
         debug_assert_eq!(rule.leave(), Some(leave), "a rule says what it was made of");
         Some(rule)
     }
 
     /// The rule that names a way by its number.
-    pub(crate) fn rare(number: u16) -> Option<Rule> {
-        let number = u32::from(number) + Rule::ENDS;
-        (number < 1 << 16).then_some(Rule(Rule::END | number << 4))
+    pub(crate) fn rare(number: u16) -> Option<PackedRule> {
+        let number = u32::from(number) + PackedRule::ENDS;
+        (number < 1 << 16).then_some(PackedRule(PackedRule::END | number << 4))
     }
 
     /// The number of the way that it names.
     pub(crate) fn rare_number(self) -> Option<u16> {
         let number = (self.0 & 0xf_fff0) >> 4;
         let number = number
-            .checked_sub(Rule::ENDS)
-            .filter(|_| self.0 & Rule::KIND == Rule::END)?;
+            .checked_sub(PackedRule::ENDS)
+            .filter(|_| self.0 & PackedRule::KIND == PackedRule::END)?;
         u16::try_from(number).ok()
     }
 
-    fn small(leave: Leave) -> Option<Rule> {
+    fn small(leave: FrameStep) -> Option<PackedRule> {
         let cfa = units(leave.cfa_offset, 16, 11)?;
         let saved = units(leave.saved_below, 8, 4)?;
         let base = match leave.by_frame_pointer {
-            true => Rule::BY_FRAME_POINTER,
+            true => PackedRule::BY_FRAME_POINTER,
             false => 0,
         };
-        Some(Rule(cfa << 4 | base | saved << 16))
+        Some(PackedRule(cfa << 4 | base | saved << 16))
     }
 
-    fn odd(leave: Leave) -> Option<Rule> {
+    fn odd(leave: FrameStep) -> Option<PackedRule> {
         let cfa = units(leave.cfa_offset, 8, 12).filter(|_| !leave.by_frame_pointer)?;
         let saved = units(leave.saved_below, 8, 4)?;
-        Some(Rule(cfa << 4 | saved << 16 | Rule::ODD))
+        Some(PackedRule(cfa << 4 | saved << 16 | PackedRule::ODD))
     }
 
-    fn large(leave: Leave) -> Option<Rule> {
+    fn large(leave: FrameStep) -> Option<PackedRule> {
         let is_plain = !leave.by_frame_pointer && leave.saved_below == 0;
         let cfa = units(leave.cfa_offset, 16, 16).filter(|_| is_plain)?;
-        Some(Rule(cfa << 4 | Rule::LARGE))
+        Some(PackedRule(cfa << 4 | PackedRule::LARGE))
     }
 
     /// How to leave the frame, if the step is small.
     #[inline]
-    pub(crate) fn leave_small(self) -> Leave {
-        Leave {
-            by_frame_pointer: self.0 & Rule::BY_FRAME_POINTER != 0,
+    pub(crate) fn leave_small(self) -> FrameStep {
+        FrameStep {
+            by_frame_pointer: self.0 & PackedRule::BY_FRAME_POINTER != 0,
             cfa_offset: u64::from(self.0 & 0x7ff0),
             saved_below: u64::from(self.0 >> 13 & 0x78),
         }
     }
 
     /// How to leave the frame; `None` where there is no caller, or the way has a number.
-    pub(crate) fn leave(self) -> Option<Leave> {
-        let by_stack_pointer = |cfa_offset: u32, saved_below: u32| Leave {
+    pub(crate) fn leave(self) -> Option<FrameStep> {
+        let by_stack_pointer = |cfa_offset: u32, saved_below: u32| FrameStep {
             by_frame_pointer: false,
             cfa_offset: cfa_offset.into(),
             saved_below: saved_below.into(),
         };
-        match self.0 & Rule::KIND {
+        match self.0 & PackedRule::KIND {
             0 => Some(self.leave_small()),
-            Rule::ODD => Some(by_stack_pointer((self.0 & 0xfff0) / 2, self.0 >> 13 & 0x78)),
-            Rule::LARGE => Some(by_stack_pointer(self.0 & 0xf_fff0, 0)),
+            PackedRule::ODD => Some(by_stack_pointer((self.0 & 0xfff0) / 2, self.0 >> 13 & 0x78)),
+            PackedRule::LARGE => Some(by_stack_pointer(self.0 & 0xf_fff0, 0)),
             _ => None,
         }
     }
@@ -337,26 +339,29 @@ impl Rule {
 /// A frame whose CFA, and whose caller's frame pointer, are in memory, at distances from the frame
 /// pointer in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Realigned {
+pub(crate) struct RealignedFrame {
     pub(crate) cfa_at: i64,
     pub(crate) saved_at: i64,
 }
 
-impl Realigned {
+impl RealignedFrame {
     const DEREF: u8 = 0x06;
 
     /// What two expressions say, if it is this.
-    pub(crate) fn of(cfa: Expression<'_>, saved: Option<RegisterRule<'_>>) -> Option<Self> {
+    pub(crate) fn from_expressions(
+        cfa: Expression<'_>,
+        saved: Option<RegisterRule<'_>>,
+    ) -> Option<Self> {
         let Some(RegisterRule::Expression(saved)) = saved else {
             return None;
         };
-        let (cfa_at, &[Realigned::DEREF]) = beside(RBP, cfa)? else {
+        let (cfa_at, &[RealignedFrame::DEREF]) = beside(RBP, cfa)? else {
             return None;
         };
         let (saved_at, &[]) = beside(RBP, saved)? else {
             return None;
         };
-        Some(Realigned { cfa_at, saved_at })
+        Some(RealignedFrame { cfa_at, saved_at })
     }
 
     /// Both distances in one number, above its lowest two bits; `None` if they need more.
@@ -367,12 +372,12 @@ impl Realigned {
     /// What was [packed](Realigned::packed).
     pub(crate) fn unpacked(bits: u64) -> Self {
         let [cfa_at, saved_at] = unpack(bits);
-        Realigned { cfa_at, saved_at }
+        RealignedFrame { cfa_at, saved_at }
     }
 }
 
 /// Whether a row says that the CFA, and the registers that a walk follows, are in the kernel's record.
-fn is_signal(said: &Said<'_>) -> bool {
+fn is_signal(said: &WatchedRules<'_>) -> bool {
     is_cfa_in_context(said.cfa)
         && is_saved_in_context(RSP, said.stack_pointer)
         && is_saved_in_context(RBP, said.frame_pointer)
@@ -405,20 +410,20 @@ pub(crate) fn unpack(bits: u64) -> [i64; 2] {
 
 #[cfg(test)]
 mod tests {
-    use unspool_ir::{Expression, RegisterRule};
+    use unspool_rows::{Expression, RegisterRule};
 
-    use super::{Realigned, Way};
+    use super::{RealignedFrame, UsualRule};
 
     #[test]
     fn expressions_that_are_meant() {
         let of = |cfa: &[u8], saved: &[u8]| {
             let saved = Some(RegisterRule::Expression(Expression(saved)));
-            Realigned::of(Expression(cfa), saved)
+            RealignedFrame::from_expressions(Expression(cfa), saved)
         };
         let found = of(&[0x76, 0x78, 0x06], &[0x76, 0]);
         assert_eq!(
-            found.map(Way::Realigned),
-            Some(Way::Realigned(Realigned {
+            found.map(UsualRule::Realigned),
+            Some(UsualRule::Realigned(RealignedFrame {
                 cfa_at: -8,
                 saved_at: 0,
             }))
@@ -436,7 +441,7 @@ mod tests {
         }
         let cfa = Expression(&[0x76, 0x78, 0x06]);
         for saved in [None, Some(RegisterRule::Offset(-16))] {
-            assert_eq!(Realigned::of(cfa, saved), None);
+            assert_eq!(RealignedFrame::from_expressions(cfa, saved), None);
         }
     }
 }

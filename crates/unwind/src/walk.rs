@@ -5,7 +5,7 @@
 //!
 //! - nearly every frame above the innermost one is left by the same few kinds of rule, which take only
 //!   the stack pointer and the frame pointer;
-//! - the rule of an address that any thread has met before is one load away ([`Rules`]): of a return
+//! - the rule of an address that any thread has met before is one load away ([`RuleCache`]): of a return
 //!   address, or of an instruction that a signal has interrupted;
 //! - what is left of a stack that has been walked before is compared, not walked ([`Memo`]).
 //!
@@ -23,30 +23,30 @@
 
 use core::hint::select_unpredictable;
 
-use unspool_ir::{Abi, CodeAddr, Memory, Register, Registers, Row, RuntimeAddr, Vaddr};
+use unspool_rows::{Abi, CodeAddr, Memory, Register, Registers, Row, RuntimeAddr, Vaddr};
 
 use crate::arch;
 use crate::cursor::{Cursor, Step, follows_no_call};
 use crate::evidence::{End, Evidence};
-use crate::modules::{Module, Modules, Place};
-use crate::rule::{Leave, Realigned, Rule, Way};
+use crate::modules::{Module, ModuleSlot, Modules};
+use crate::rule::{FrameStep, PackedRule, RealignedFrame, UsualRule};
 
 mod memo;
-mod rare;
-mod rules;
+mod numbered_rules;
+mod rule_cache;
 mod signal;
 #[cfg(test)]
 mod tests;
 
 pub use memo::Memo;
 #[cfg(feature = "local")]
-pub use rules::{MappedRules, NoMemory};
-pub use rules::{NoRulesSize, Rules, RulesMemory, RulesSize};
+pub use rule_cache::{MappedRuleCache, OutOfMemory};
+pub use rule_cache::{RuleCache, RuleCacheMemory, RuleCacheSize, RuleCacheSizeError};
 
-use rules::Known;
+use rule_cache::ModuleRule;
 
 /// The innermost frame of a stack.
-pub trait Top {
+pub trait InnermostFrame {
     /// Where it stands.
     fn code(&self) -> CodeAddr;
 
@@ -67,7 +67,7 @@ pub trait Top {
 
 /// What a walk came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Walk {
+pub struct WalkResult {
     /// How many frames were found: so many addresses were written.
     pub frames: usize,
     /// How many of them were guessed.
@@ -83,12 +83,12 @@ pub struct Walk {
     /// that frame could not be had; just below it is where its address was read, but for the innermost.
     pub stack_pointer: Option<RuntimeAddr>,
     /// What it took.
-    pub work: Work,
+    pub stats: WalkStats,
 }
 
 /// What a walk took beside steps by rules that were at hand, which most are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Work {
+pub struct WalkStats {
     /// Frames that were remembered, and compared.
     pub remembered: u32,
     /// Steps by rules that had to be looked for, or whose words had.
@@ -106,7 +106,7 @@ pub struct Work {
 pub struct Walker<'r> {
     abi: Abi,
     pac_mask: u64,
-    rules: &'r Rules<'r>,
+    rules: &'r RuleCache<'r>,
     by_cursor: bool,
 }
 
@@ -114,7 +114,7 @@ impl<'r> Walker<'r> {
     /// A walker that shares rules with others: of one address space, or of several in which no
     /// module number stands for two modules.
     #[must_use]
-    pub const fn new(abi: Abi, rules: &'r Rules<'r>) -> Self {
+    pub const fn new(abi: Abi, rules: &'r RuleCache<'r>) -> Self {
         Walker {
             abi,
             pac_mask: 0,
@@ -126,7 +126,7 @@ impl<'r> Walker<'r> {
     /// Has every step taken by a [`Cursor`], with all registers: by machine code, in modules that have some
     /// ([`Module::native`]). Rules and what is remembered are not used.
     #[must_use]
-    pub fn by_cursor(mut self) -> Self {
+    pub fn with_cursor_only(mut self) -> Self {
         self.by_cursor = true;
         self
     }
@@ -142,85 +142,85 @@ impl<'r> Walker<'r> {
     /// is room. Addresses above the first are return addresses, except above a signal frame.
     pub fn walk<S, M>(
         &self,
-        top: &impl Top,
+        top: &impl InnermostFrame,
         modules: &S,
         memory: &M,
         addresses: &mut [RuntimeAddr],
-    ) -> Walk
+    ) -> WalkResult
     where
         S: Modules + ?Sized,
         M: Memory + ?Sized,
     {
-        self.run(top, modules, memory, &mut Forgetful, addresses)
+        self.run(top, modules, memory, &mut NoRecorder, addresses)
     }
 
     /// Does the same, with a memory of the last walk: of the same thread, to be of use.
     pub fn walk_again<S, M>(
         &self,
         memo: &mut Memo,
-        top: &impl Top,
+        top: &impl InnermostFrame,
         modules: &S,
         memory: &M,
         addresses: &mut [RuntimeAddr],
-    ) -> Walk
+    ) -> WalkResult
     where
         S: Modules + ?Sized,
         M: Memory + ?Sized,
     {
         match !self.by_cursor && memo.begin() {
             true => self.run(top, modules, memory, memo, addresses),
-            false => self.run(top, modules, memory, &mut Forgetful, addresses),
+            false => self.run(top, modules, memory, &mut NoRecorder, addresses),
         }
     }
 
     #[inline]
     fn run<S, M, R>(
         &self,
-        top: &impl Top,
+        top: &impl InnermostFrame,
         modules: &S,
         memory: &M,
         record: &mut R,
         addresses: &mut [RuntimeAddr],
-    ) -> Walk
+    ) -> WalkResult
     where
         S: Modules + ?Sized,
         M: Memory + ?Sized,
-        R: Record,
+        R: WalkRecorder,
     {
-        let mut run = Run {
+        let mut run = WalkRun {
             walker: self,
             modules,
             memory,
             record,
-            frames: Frames {
+            frames: FrameSink {
                 addresses,
                 count: 0,
                 guesses: 0,
                 synthesized: 0,
                 interrupted: 0,
             },
-            seen: Seen::new(modules.staying()),
-            learned_of: [Place(0); 4],
+            live: LiveModules::new(modules.staying()),
+            learned_of: [ModuleSlot(0); 4],
             slow: None,
             has_fallen: false,
             ended_at: None,
-            work: Work::default(),
+            stats: WalkStats::default(),
         };
         let end = run.walk(top);
-        Walk {
+        WalkResult {
             frames: run.frames.count,
             guesses: run.frames.guesses,
             synthesized: run.frames.synthesized,
             interrupted: run.frames.interrupted,
             end,
             stack_pointer: run.ended_at.map(RuntimeAddr),
-            work: run.work,
+            stats: run.stats,
         }
     }
 }
 
 /// Where the frames that are found go.
-struct Frames<'o> {
+struct FrameSink<'o> {
     addresses: &'o mut [RuntimeAddr],
     count: usize,
     guesses: usize,
@@ -228,7 +228,7 @@ struct Frames<'o> {
     interrupted: usize,
 }
 
-impl Frames<'_> {
+impl FrameSink<'_> {
     fn is_full(&self) -> bool {
         self.count >= self.addresses.len()
     }
@@ -261,16 +261,16 @@ impl Frames<'_> {
 
 /// What is followed from frame to frame.
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct FastFrame {
     code: u64,
     stack_pointer: u64,
     frame_pointer: u64,
 }
 
-impl State {
+impl FastFrame {
     #[inline(always)]
-    fn of(top: &impl Top) -> State {
-        State {
+    fn from_innermost(top: &impl InnermostFrame) -> FastFrame {
+        FastFrame {
             code: top.code().address().0,
             stack_pointer: top.stack_pointer(),
             frame_pointer: top.frame_pointer(),
@@ -288,15 +288,15 @@ impl State {
     }
 }
 
-impl Leave {
+impl FrameStep {
     /// The caller of a frame, if its stack pointer is higher and what it takes can be read: a word
     /// by its end, and another so many bytes below.
     #[inline]
     fn caller(
         self,
-        frame: State,
+        frame: FastFrame,
         read: impl Fn(RuntimeAddr, u64) -> Option<[[u8; 8]; 2]>,
-    ) -> Option<State> {
+    ) -> Option<FastFrame> {
         let base = match self.by_frame_pointer {
             true => frame.frame_pointer,
             false => frame.stack_pointer,
@@ -306,7 +306,7 @@ impl Leave {
             return None;
         }
         let [code, saved] = read(RuntimeAddr(cfa), self.saved_below)?;
-        Some(State {
+        Some(FastFrame {
             code: u64::from_le_bytes(code),
             stack_pointer: cfa,
             // Nobody can guess which: stacks of the same functions differ.
@@ -321,26 +321,26 @@ impl Leave {
 
 /// How walks by rules end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Last {
+enum RuleEnd {
     Outermost,
     EntryPoint,
     ZeroReturnAddress,
     Limit,
 }
 
-impl From<Last> for End {
-    fn from(last: Last) -> End {
+impl From<RuleEnd> for End {
+    fn from(last: RuleEnd) -> End {
         match last {
-            Last::Outermost => End::Outermost,
-            Last::EntryPoint => End::EntryPoint,
-            Last::ZeroReturnAddress => End::ZeroReturnAddress,
-            Last::Limit => End::Limit,
+            RuleEnd::Outermost => End::Outermost,
+            RuleEnd::EntryPoint => End::EntryPoint,
+            RuleEnd::ZeroReturnAddress => End::ZeroReturnAddress,
+            RuleEnd::Limit => End::Limit,
         }
     }
 }
 
 /// Why the usual does not lead on from a frame.
-enum Pause<J> {
+enum LoopExit<J> {
     /// The frame is one that is remembered.
     Remembered(J),
     /// Something else is to be done, or there is no caller, or no more room.
@@ -348,33 +348,33 @@ enum Pause<J> {
 }
 
 /// Where what is remembered leads to.
-enum Resumed {
+enum MemoResult {
     /// Nowhere.
     Not,
     /// To the end of the walk.
-    End(Last),
+    End(RuleEnd),
     /// To a frame further out.
-    On(State),
+    On(FastFrame),
 }
 
 /// Why rules do not lead on.
-enum Stop {
+enum RuleStop {
     /// The walk is at its end.
-    End(Last),
+    End(RuleEnd),
     /// The cursor's turn, at this frame.
-    Slow(CodeAddr, State),
+    Slow(CodeAddr, FastFrame),
 }
 
 /// A walk under way.
-struct Run<'w, 'r, S: ?Sized, M: ?Sized, R> {
+struct WalkRun<'w, 'r, S: ?Sized, M: ?Sized, R> {
     walker: &'w Walker<'r>,
     modules: &'w S,
     memory: &'w M,
     record: &'w mut R,
-    frames: Frames<'w>,
-    seen: Seen,
+    frames: FrameSink<'w>,
+    live: LiveModules,
     /// The places of some modules that rules were learned of, the last first: `seen` has them.
-    learned_of: [Place; 4],
+    learned_of: [ModuleSlot; 4],
     /// What takes the steps that rules cannot take.
     slow: Option<Cursor>,
     /// Whether a rule has led from the stack of a signal handler to one below it: the cursor sees to it
@@ -382,18 +382,18 @@ struct Run<'w, 'r, S: ?Sized, M: ?Sized, R> {
     has_fallen: bool,
     /// The stack pointer in the frame that the cursor did not get on from.
     ended_at: Option<u64>,
-    work: Work,
+    stats: WalkStats,
 }
 
-impl<'w, S, M, R> Run<'w, '_, S, M, R>
+impl<'w, S, M, R> WalkRun<'w, '_, S, M, R>
 where
     S: Modules + ?Sized,
     M: Memory + ?Sized,
-    R: Record,
+    R: WalkRecorder,
 {
     #[inline(always)]
-    fn walk(&mut self, top: &impl Top) -> End {
-        let frame = State::of(top);
+    fn walk(&mut self, top: &impl InnermostFrame) -> End {
+        let frame = FastFrame::from_innermost(top);
         if top.is_shown() && self.frames.push(frame.code).is_none() {
             return End::Limit;
         }
@@ -401,19 +401,19 @@ where
             return self.with_all_registers(top);
         }
         let stop = match top.code() {
-            CodeAddr::Return(_) => self.by_rules(frame),
-            code @ CodeAddr::Instruction(_) => self.by_rules_from(code, frame),
+            CodeAddr::Return(_) => self.follow_rules(frame),
+            code @ CodeAddr::Instruction(_) => self.follow_rules_from(code, frame),
         };
         match stop {
-            Stop::End(last) => self.end(last),
-            Stop::Slow(code, frame) => self.with_cursor(top, code, frame),
+            RuleStop::End(last) => self.end(last),
+            RuleStop::Slow(code, frame) => self.with_cursor(top, code, frame),
         }
     }
 
     /// Why the walk ends. Rules do not know where functions begin, which tells the base of some stacks.
-    fn end(&self, last: Last) -> End {
+    fn end(&self, last: RuleEnd) -> End {
         match last {
-            Last::ZeroReturnAddress if self.is_at_base() => End::EntryPoint,
+            RuleEnd::ZeroReturnAddress if self.is_at_base() => End::EntryPoint,
             last => last.into(),
         }
     }
@@ -437,10 +437,15 @@ where
 
     /// Goes on from a frame by the cursor, and by rules again where these lead on.
     #[cold]
-    fn with_cursor(&mut self, top: &impl Top, mut code: CodeAddr, mut frame: State) -> End {
+    fn with_cursor(
+        &mut self,
+        top: &impl InnermostFrame,
+        mut code: CodeAddr,
+        mut frame: FastFrame,
+    ) -> End {
         loop {
             self.record.interrupt();
-            (code, frame) = match self.by_cursor(code, frame) {
+            (code, frame) = match self.step_by_cursor(code, frame) {
                 Some(Ok(caller)) => caller,
                 Some(Err(end)) => {
                     self.ended_at = Some(frame.stack_pointer);
@@ -448,17 +453,17 @@ where
                 }
                 None => return self.with_all_registers(top),
             };
-            (code, frame) = match self.by_rules_from(code, frame) {
-                Stop::End(last) => return self.end(last),
-                Stop::Slow(code, frame) => (code, frame),
+            (code, frame) = match self.follow_rules_from(code, frame) {
+                RuleStop::End(last) => return self.end(last),
+                RuleStop::Slow(code, frame) => (code, frame),
             }
         }
     }
 
     /// Goes on by rules as far as they lead, from a frame that may have been interrupted.
-    fn by_rules_from(&mut self, code: CodeAddr, frame: State) -> Stop {
+    fn follow_rules_from(&mut self, code: CodeAddr, frame: FastFrame) -> RuleStop {
         match self.leave_interrupted(code, frame) {
-            Ok(frame) => self.by_rules(frame),
+            Ok(frame) => self.follow_rules(frame),
             Err(stop) => stop,
         }
     }
@@ -467,15 +472,15 @@ where
     ///
     /// Always inlined, so that the frame goes from register to register.
     #[inline(always)]
-    fn by_rules(&mut self, mut frame: State) -> Stop {
+    fn follow_rules(&mut self, mut frame: FastFrame) -> RuleStop {
         loop {
-            let (last, pause) = self.by_near_rules(frame);
+            let (last, pause) = self.follow_near_rules(frame);
             let next = match pause {
-                Pause::Odd => self.by_rule(last),
-                Pause::Remembered(joint) => match self.by_record(joint) {
-                    Resumed::Not => self.by_rule(last),
-                    Resumed::On(frame) => Ok(frame),
-                    Resumed::End(end) => return Stop::End(end),
+                LoopExit::Odd => self.follow_rule(last),
+                LoopExit::Remembered(joint) => match self.resume_from_record(joint) {
+                    MemoResult::Not => self.follow_rule(last),
+                    MemoResult::On(frame) => Ok(frame),
+                    MemoResult::End(end) => return RuleStop::End(end),
                 },
             };
             match next {
@@ -490,36 +495,39 @@ where
     ///
     /// No more than this is in the loop, so that all of it stays in registers.
     #[inline(always)]
-    fn by_near_rules(&mut self, mut frame: State) -> (State, Pause<R::Joint>) {
+    fn follow_near_rules(
+        &mut self,
+        mut frame: FastFrame,
+    ) -> (FastFrame, LoopExit<R::RecordedFrame>) {
         // Where the first frame is remembered, nothing is got ready for the loop.
         if let Some(joint) = self.record.find(&frame) {
-            return (frame, Pause::Remembered(joint));
+            return (frame, LoopExit::Remembered(joint));
         }
         let mut count = self.frames.count;
         let addresses = &mut *self.frames.addresses;
-        let (rules, memory, seen) = (*self.walker.rules, self.memory, self.seen.0.low);
+        let (rules, memory, seen) = (*self.walker.rules, self.memory, self.live.0.low);
         let pause = loop {
             let Some(known) = rules.near(RuntimeAddr(frame.code)) else {
-                break Pause::Odd;
+                break LoopExit::Odd;
             };
             // Near rules are of places below 64.
-            if seen >> (known.place.0 % 64) & 1 == 0 {
-                break Pause::Odd;
+            if seen >> (known.slot.0 % 64) & 1 == 0 {
+                break LoopExit::Odd;
             }
             let leave = known.rule.leave_small();
             let Some(caller) = leave.caller(frame, |end, below| memory.near_pair(end, below))
             else {
-                break Pause::Odd;
+                break LoopExit::Odd;
             };
             let Some(slot) = addresses.get_mut(count) else {
-                break Pause::Odd;
+                break LoopExit::Odd;
             };
             *slot = RuntimeAddr(caller.code);
             count += 1;
             self.record.take(&frame, leave);
             frame = caller;
             if let Some(joint) = self.record.find(&frame) {
-                break Pause::Remembered(joint);
+                break LoopExit::Remembered(joint);
             }
         };
         self.frames.count = count;
@@ -529,13 +537,13 @@ where
     /// Takes one step by a rule, wherever the rule and what it reads have to be looked for; and those
     /// that follow from there to the next return address.
     #[cold]
-    fn by_rule(&mut self, frame: State) -> Result<State, Stop> {
+    fn follow_rule(&mut self, frame: FastFrame) -> Result<FastFrame, RuleStop> {
         match self.step(CodeAddr::Return(RuntimeAddr(frame.code)), frame) {
             Ok((CodeAddr::Return(_), caller)) => Ok(caller),
             Ok((code, caller)) => self.leave_interrupted(code, caller),
             Err(stop) => {
-                if let Stop::End(end) = stop {
-                    self.record.finish(frame, end, &self.seen);
+                if let RuleStop::End(end) = stop {
+                    self.record.finish(frame, end, &self.live);
                 }
                 Err(stop)
             }
@@ -544,7 +552,11 @@ where
 
     /// Steps by rules until a frame stands at a return address.
     #[inline(never)]
-    fn leave_interrupted(&mut self, mut code: CodeAddr, mut frame: State) -> Result<State, Stop> {
+    fn leave_interrupted(
+        &mut self,
+        mut code: CodeAddr,
+        mut frame: FastFrame,
+    ) -> Result<FastFrame, RuleStop> {
         while let CodeAddr::Instruction(_) = code {
             (code, frame) = self.step(code, frame)?;
         }
@@ -553,35 +565,41 @@ where
 
     /// Takes one step by a rule.
     #[inline(always)]
-    fn step(&mut self, code: CodeAddr, frame: State) -> Result<(CodeAddr, State), Stop> {
-        self.work.searched += 1;
+    fn step(
+        &mut self,
+        code: CodeAddr,
+        frame: FastFrame,
+    ) -> Result<(CodeAddr, FastFrame), RuleStop> {
+        self.stats.searched += 1;
         let known = self.known(code);
         let known = known.ok_or_else(|| self.without_rule(code, frame))?;
         let way = match known.rule {
-            Rule::ENTRY_POINT => return Err(Stop::End(Last::EntryPoint)),
+            PackedRule::ENTRY_POINT => return Err(RuleStop::End(RuleEnd::EntryPoint)),
             rule => self.walker.rules.way(rule),
         };
-        let way = way.ok_or(Stop::Slow(code, frame))?;
-        if way == Way::Outermost {
-            return Err(Stop::End(Last::Outermost));
+        let way = way.ok_or(RuleStop::Slow(code, frame))?;
+        if way == UsualRule::Outermost {
+            return Err(RuleStop::End(RuleEnd::Outermost));
         }
-        let caller = self.by_way(way, frame).ok_or(Stop::Slow(code, frame))?;
+        let caller = self
+            .apply_rule(way, frame)
+            .ok_or(RuleStop::Slow(code, frame))?;
         // Code at 0 can be interrupted, by the fault of a call there.
-        if caller.code == 0 && way != Way::Signal {
-            return Err(Stop::End(Last::ZeroReturnAddress));
+        if caller.code == 0 && way != UsualRule::Signal {
+            return Err(RuleStop::End(RuleEnd::ZeroReturnAddress));
         }
         let pushed = self.frames.push(caller.code);
-        pushed.ok_or(Stop::End(Last::Limit))?;
+        pushed.ok_or(RuleStop::End(RuleEnd::Limit))?;
         match (way, code) {
-            (Way::Leave(leave), CodeAddr::Return(_)) => self.record.take(&frame, leave),
-            (Way::Realigned(frames), CodeAddr::Return(_)) => {
+            (UsualRule::Leave(leave), CodeAddr::Return(_)) => self.record.take(&frame, leave),
+            (UsualRule::Realigned(frames), CodeAddr::Return(_)) => {
                 self.record.take_realigned(&frame, frames);
             }
             _ => self.record.interrupt(),
         }
         let address = RuntimeAddr(caller.code);
         Ok(match way {
-            Way::Signal => {
+            UsualRule::Signal => {
                 self.frames.interrupted += 1;
                 (CodeAddr::Instruction(address), caller)
             }
@@ -591,20 +609,20 @@ where
 
     /// The caller of a frame, if there is one and the way there may be gone.
     #[inline(always)]
-    fn by_way(&mut self, way: Way, frame: State) -> Option<State> {
+    fn apply_rule(&mut self, way: UsualRule, frame: FastFrame) -> Option<FastFrame> {
         let read = |addr: u64| {
             let mut word = [0; 8];
             self.memory.read(RuntimeAddr(addr), &mut word).ok()?;
             Some(u64::from_le_bytes(word))
         };
         match way {
-            Way::Outermost => None,
-            Way::Leave(leave) => leave.caller(frame, |end, below| {
+            UsualRule::Outermost => None,
+            UsualRule::Leave(leave) => leave.caller(frame, |end, below| {
                 let word_below = |below| read(end.0.wrapping_sub(below)).map(u64::to_le_bytes);
                 Some([word_below(8)?, word_below(below + 8)?])
             }),
-            Way::Realigned(frames) => frames.caller(frame, read),
-            Way::Signal => {
+            UsualRule::Realigned(frames) => frames.caller(frame, read),
+            UsualRule::Signal => {
                 let caller = signal::interrupted(frame, read)?;
                 let falls = caller.stack_pointer <= frame.stack_pointer;
                 let may = !falls || !self.has_fallen;
@@ -615,37 +633,39 @@ where
     }
 
     /// The address leads nowhere by a rule.
-    fn without_rule(&mut self, code: CodeAddr, frame: State) -> Stop {
+    fn without_rule(&mut self, code: CodeAddr, frame: FastFrame) -> RuleStop {
         if code == CodeAddr::Return(RuntimeAddr(0)) {
             // It is no frame.
             self.frames.count = self.frames.count.saturating_sub(1);
-            return Stop::End(Last::ZeroReturnAddress);
+            return RuleStop::End(RuleEnd::ZeroReturnAddress);
         }
-        Stop::Slow(code, frame)
+        RuleStop::Slow(code, frame)
     }
 
     /// Goes on by what is remembered of the last walk.
-    fn by_record(&mut self, joint: R::Joint) -> Resumed {
-        let Run { seen, frames, .. } = self;
+    fn resume_from_record(&mut self, joint: R::RecordedFrame) -> MemoResult {
+        let WalkRun {
+            live: seen, frames, ..
+        } = self;
         let before = frames.count;
         let resumed = self
             .record
             .resume(joint, self.memory, self.modules, seen, frames);
         let added = frames.count - before;
-        self.work.remembered += u32::try_from(added).unwrap_or(u32::MAX);
+        self.stats.remembered += u32::try_from(added).unwrap_or(u32::MAX);
         resumed
     }
 
     /// The rule of a frame that stands there, of a module that is there.
-    fn known(&mut self, code: CodeAddr) -> Option<Known> {
+    fn known(&mut self, code: CodeAddr) -> Option<ModuleRule> {
         let known = self.walker.rules.get(code);
-        let seen = known.filter(|known| self.seen.has(known.place, self.modules));
+        let seen = known.filter(|known| self.live.has(known.slot, self.modules));
         seen.or_else(|| self.learn(code))
     }
 
     /// The rule of an address that is not known yet, of a module that is there.
     #[cold]
-    fn learn(&mut self, code: CodeAddr) -> Option<Known> {
+    fn learn(&mut self, code: CodeAddr) -> Option<ModuleRule> {
         let (module, place) = self.module(code.lookup())?;
         let row = match code {
             CodeAddr::Return(address) => module.row_of_call(module.bias.to_vaddr(address)),
@@ -654,19 +674,19 @@ where
         let rule = match row {
             Some((compiled, row)) => module.rules.get(row).or_else(|| {
                 let encoded = compiled.encoded_row(row).ok()?;
-                self.rule_of(Way::of_encoded(encoded, self.walker.abi)?)
+                self.rule_of(UsualRule::from_encoded(encoded, self.walker.abi)?)
             }),
             None => self.rule_by_row(code, &module),
         }?;
-        self.work.learned += 1;
-        let known = Known { rule, place };
+        self.stats.learned += 1;
+        let known = ModuleRule { rule, slot: place };
         self.walker.rules.put(code, known);
         Some(known)
     }
 
     /// The module that is mapped at an address, and its place, if it has one. One that rules were learned of
     /// was there earlier in the walk, and has a return address of the stack: it still is.
-    fn module(&mut self, addr: RuntimeAddr) -> Option<(Module<'w>, Place)> {
+    fn module(&mut self, addr: RuntimeAddr) -> Option<(Module<'w>, ModuleSlot)> {
         let modules = self.modules;
         let mut places = self.learned_of.iter();
         let known = places.find_map(|place| Some((modules.module_at(*place, addr)?, *place)));
@@ -674,24 +694,28 @@ where
             return known;
         }
         let module = modules.module(addr)?;
-        let place = module.place?;
+        let place = module.slot?;
         let [first, second, third, _] = self.learned_of;
         self.learned_of = [place, first, second, third];
-        self.seen.0.add(place);
+        self.live.0.add(place);
         Some((module, place))
     }
 
     /// The rule of an address by the row that covers it, and by its entry.
-    fn rule_by_row(&self, code: CodeAddr, module: &Module<'_>) -> Option<Rule> {
+    fn rule_by_row(&self, code: CodeAddr, module: &Module<'_>) -> Option<PackedRule> {
         let abi = self.walker.abi;
         let pc = module.bias.to_vaddr(code.lookup());
         let watched = [
             abi.arch.spec().stack_pointer,
             arch::frame_pointer(abi.arch)?,
         ];
-        let (way, start, end) = match module.glance(pc, watched) {
-            Some(glance) => (Way::of_glance(&glance, abi), glance.start, glance.end),
-            None => way_by_row(pc, module, abi)?,
+        let (way, start, end) = match module.fast_row(pc, watched) {
+            Some(glance) => (
+                UsualRule::from_fast_row(&glance, abi),
+                glance.start,
+                glance.end,
+            ),
+            None => rule_of_row(pc, module, abi)?,
         };
         // It may be where a signal handler returns to: the bytes there tell.
         if let CodeAddr::Return(address) = code
@@ -700,40 +724,40 @@ where
             return None;
         }
         match way {
-            Some(Way::Outermost) => Some(Rule::OUTERMOST),
-            _ if module.entry == Some(start) => Some(Rule::ENTRY_POINT),
+            Some(UsualRule::Outermost) => Some(PackedRule::OUTERMOST),
+            _ if module.entry == Some(start) => Some(PackedRule::ENTRY_POINT),
             way => self.rule_of(way?),
         }
     }
 
     /// The rule that says a way, or names it.
-    fn rule_of(&self, way: Way) -> Option<Rule> {
-        Rule::of(way).or_else(|| Rule::rare(self.walker.rules.rare.number(way)?))
+    fn rule_of(&self, way: UsualRule) -> Option<PackedRule> {
+        PackedRule::pack(way).or_else(|| PackedRule::rare(self.walker.rules.numbered.number(way)?))
     }
 
     /// One step by the cursor, with the registers that are followed; `None` if these are not
     /// enough.
     #[cold]
-    fn by_cursor(
+    fn step_by_cursor(
         &mut self,
         code: CodeAddr,
-        frame: State,
-    ) -> Option<Result<(CodeAddr, State), End>> {
+        frame: FastFrame,
+    ) -> Option<Result<(CodeAddr, FastFrame), End>> {
         let abi = self.walker.abi;
         let spec = abi.arch.spec();
         let frame_pointer = arch::frame_pointer(abi.arch);
         let mut registers = Registers::new();
         frame.put_into(&mut registers, abi);
         let mask = self.walker.pac_mask;
-        let cursor = self
-            .slow
-            .get_or_insert_with(|| Cursor::at(abi, code, Registers::new()).with_pac_mask(mask));
+        let cursor = self.slow.get_or_insert_with(|| {
+            Cursor::with_code(abi, code, Registers::new()).with_pac_mask(mask)
+        });
         cursor.move_to(code, registers);
-        self.work.by_cursor += 1;
+        self.stats.by_cursor += 1;
         match cursor.step(self.modules, self.memory) {
             Step::Caller(found) => {
                 let registers = cursor.registers();
-                let caller = State {
+                let caller = FastFrame {
                     code: cursor.code().address().0,
                     stack_pointer: registers.get(spec.stack_pointer)?,
                     frame_pointer: registers.get(frame_pointer?)?,
@@ -760,21 +784,22 @@ where
 
     /// Walks from the innermost frame, following all registers; again, if rules have not led on.
     #[cold]
-    fn with_all_registers(&mut self, top: &impl Top) -> End {
+    fn with_all_registers(&mut self, top: &impl InnermostFrame) -> End {
         let abi = self.walker.abi;
         let mut registers = Registers::new();
         for (register, value) in top.others() {
             registers.set(register, value);
         }
-        State::of(top).put_into(&mut registers, abi);
-        let mut cursor = Cursor::at(abi, top.code(), registers).with_pac_mask(self.walker.pac_mask);
+        FastFrame::from_innermost(top).put_into(&mut registers, abi);
+        let mut cursor =
+            Cursor::with_code(abi, top.code(), registers).with_pac_mask(self.walker.pac_mask);
         self.frames.count = usize::from(top.is_shown());
         self.frames.guesses = 0;
         self.frames.synthesized = 0;
         self.frames.interrupted = 0;
-        self.work.began_again = !self.walker.by_cursor;
+        self.stats.began_again = !self.walker.by_cursor;
         loop {
-            self.work.by_cursor += 1;
+            self.stats.by_cursor += 1;
             match cursor.step(self.modules, self.memory) {
                 Step::Caller(found) => {
                     if self.frames.push(cursor.code().address().0).is_none() {
@@ -795,91 +820,99 @@ where
 
 /// What a row says, and where its entry begins and ends.
 #[cold]
-fn way_by_row(pc: Vaddr, module: &Module<'_>, abi: Abi) -> Option<(Option<Way>, Vaddr, Vaddr)> {
+fn rule_of_row(
+    pc: Vaddr,
+    module: &Module<'_>,
+    abi: Abi,
+) -> Option<(Option<UsualRule>, Vaddr, Vaddr)> {
     let mut row = Row::new(Register(0));
     let found = module.row(pc, &mut row).ok()?;
     // Others are the cursor's: a walk says how many there were.
     (found.evidence == Evidence::Cfi).then_some(())?;
-    Some((Way::of(found.row, abi), found.entry_start, found.entry_end))
+    Some((
+        UsualRule::from_row(found.row, abi),
+        found.entry_start,
+        found.entry_end,
+    ))
 }
 
 /// What is kept of a walk for the next one.
-trait Record {
+trait WalkRecorder {
     /// A frame that was kept.
-    type Joint;
+    type RecordedFrame;
 
     /// The frame, if it is one that was kept.
-    fn find(&mut self, frame: &State) -> Option<Self::Joint>;
+    fn find(&mut self, frame: &FastFrame) -> Option<Self::RecordedFrame>;
 
     /// What followed a frame, if all of it still holds.
     fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
         &mut self,
-        joint: Self::Joint,
+        joint: Self::RecordedFrame,
         memory: &M,
         modules: &S,
-        seen: &mut Seen,
-        frames: &mut Frames<'_>,
-    ) -> Resumed;
+        seen: &mut LiveModules,
+        frames: &mut FrameSink<'_>,
+    ) -> MemoResult;
 
     /// A step was taken by a rule.
-    fn take(&mut self, frame: &State, leave: Leave);
+    fn take(&mut self, frame: &FastFrame, leave: FrameStep);
 
     /// The same of a realigned frame.
-    fn take_realigned(&mut self, frame: &State, frames: Realigned);
+    fn take_realigned(&mut self, frame: &FastFrame, frames: RealignedFrame);
 
     /// A step follows that cannot be kept.
     fn interrupt(&mut self);
 
     /// The walk ended at a frame: by the frame's rule, or because there was no more room.
-    fn finish(&mut self, frame: State, last: Last, seen: &Seen);
+    fn finish(&mut self, frame: FastFrame, last: RuleEnd, seen: &LiveModules);
 }
 
 /// Nothing is kept.
-struct Forgetful;
+struct NoRecorder;
 
-impl Record for Forgetful {
-    type Joint = core::convert::Infallible;
+impl WalkRecorder for NoRecorder {
+    type RecordedFrame = core::convert::Infallible;
 
     #[inline]
-    fn find(&mut self, _: &State) -> Option<Self::Joint> {
+    fn find(&mut self, _: &FastFrame) -> Option<Self::RecordedFrame> {
         None
     }
 
     fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
         &mut self,
-        joint: Self::Joint,
+        joint: Self::RecordedFrame,
         _: &M,
         _: &S,
-        _: &mut Seen,
-        _: &mut Frames<'_>,
-    ) -> Resumed {
+        _: &mut LiveModules,
+        _: &mut FrameSink<'_>,
+    ) -> MemoResult {
         match joint {}
     }
 
     #[inline]
-    fn take(&mut self, _: &State, _: Leave) {}
+    fn take(&mut self, _: &FastFrame, _: FrameStep) {}
 
-    fn take_realigned(&mut self, _: &State, _: Realigned) {}
+    fn take_realigned(&mut self, _: &FastFrame, _: RealignedFrame) {}
 
     fn interrupt(&mut self) {}
 
-    fn finish(&mut self, _: State, _: Last, _: &Seen) {}
+    fn finish(&mut self, _: FastFrame, _: RuleEnd, _: &LiveModules) {}
 }
 
 /// The modules that a walk has seen to be at their places, or that stay there.
 #[derive(Debug)]
-struct Seen(Places);
+struct LiveModules(ModuleSlotSet);
 
-impl Seen {
+impl LiveModules {
     fn new(staying: u64) -> Self {
-        Seen(Places {
+        LiveModules(ModuleSlotSet {
             low: staying,
-            ..Places::NONE
+            ..ModuleSlotSet::NONE
         })
     }
 
     /// Whether a module is there: asked once in a walk.
-    fn has<S: Modules + ?Sized>(&mut self, place: Place, modules: &S) -> bool {
+    fn has<S: Modules + ?Sized>(&mut self, place: ModuleSlot, modules: &S) -> bool {
         if self.0.have(place) {
             return true;
         }
@@ -895,23 +928,25 @@ impl Seen {
     #[inline]
     fn have_all<S: Modules + ?Sized>(
         &mut self,
-        places: &Places,
+        places: &ModuleSlotSet,
         codes: &[u64],
         modules: &S,
     ) -> bool {
         let low = places.low & !self.0.low;
-        low == 0 && places.others == Places::NONE.others
+        low == 0 && places.others == ModuleSlotSet::NONE.others
             || self.have_all_asked(places, codes, modules)
     }
 
     fn have_all_asked<S: Modules + ?Sized>(
         &mut self,
-        places: &Places,
+        places: &ModuleSlotSet,
         codes: &[u64],
         modules: &S,
     ) -> bool {
         let low = places.low & !self.0.low;
-        let mut low = (0..64).filter(|number| low >> number & 1 != 0).map(Place);
+        let mut low = (0..64)
+            .filter(|number| low >> number & 1 != 0)
+            .map(ModuleSlot);
         let mut others = places.others.iter().copied().filter(|place| place.0 != 0);
         let mut is_there_or_unused = |place| {
             let mut codes = codes.iter().map(|code| RuntimeAddr(*code));
@@ -925,40 +960,40 @@ impl Seen {
 
 /// A set of places.
 #[derive(Debug, Clone, Copy)]
-struct Places {
+struct ModuleSlotSet {
     /// Those below 64, as bits.
     low: u64,
     /// The others, by the low bits of their numbers.
-    others: [Place; Places::OTHERS],
+    others: [ModuleSlot; ModuleSlotSet::OTHERS],
     /// Whether one had to make room for another.
     is_overfull: bool,
 }
 
-impl Places {
+impl ModuleSlotSet {
     const OTHERS: usize = 16;
-    const NONE: Places = Places {
+    const NONE: ModuleSlotSet = ModuleSlotSet {
         low: 0,
-        others: [Place(0); Places::OTHERS],
+        others: [ModuleSlot(0); ModuleSlotSet::OTHERS],
         is_overfull: false,
     };
 
     #[inline]
-    fn have(&self, place: Place) -> bool {
-        let at = usize::from(place.0) % Places::OTHERS;
+    fn have(&self, place: ModuleSlot) -> bool {
+        let at = usize::from(place.0) % ModuleSlotSet::OTHERS;
         place.is_in(self.low) || self.others.get(at) == Some(&place)
     }
 
-    fn add(&mut self, place: Place) {
-        let at = usize::from(place.0) % Places::OTHERS;
+    fn add(&mut self, place: ModuleSlot) {
+        let at = usize::from(place.0) % ModuleSlotSet::OTHERS;
         if place.0 < 64 {
             self.low |= 1 << place.0;
         } else if let Some(slot) = self.others.get_mut(at) {
-            self.is_overfull |= *slot != Place(0) && *slot != place;
+            self.is_overfull |= *slot != ModuleSlot(0) && *slot != place;
             *slot = place;
         }
     }
 
-    fn add_all(&mut self, all: &Places) {
+    fn add_all(&mut self, all: &ModuleSlotSet) {
         self.low |= all.low;
         let others = all.others.iter().filter(|place| place.0 != 0);
         others.for_each(|place| self.add(*place));
@@ -966,7 +1001,7 @@ impl Places {
     }
 }
 
-impl Place {
+impl ModuleSlot {
     /// Whether it is one of those that are given as bits.
     #[inline]
     fn is_in(self, low: u64) -> bool {

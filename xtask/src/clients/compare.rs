@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use super::{ALL, Client, DEBIAN, Stacks};
-use crate::{Error, capi, packages};
+use super::{ALL, Client, DEBIAN, StackCounts};
+use crate::{Error, packages, shared_objects};
 
 /// How often the program repeats its work where stacks are compared, or instructions counted.
-const FEW: u32 = 8;
+const COMPARE_ROUNDS: u32 = 8;
 
 /// What `cargo xtask clients --help` prints.
 #[must_use]
@@ -48,26 +48,26 @@ and half of one to build ours. Times of a busy machine are worth little; what di
 on it. It writes to a folder of its own below TMPDIR. Exit status: 0 if all stacks are the same, 1 if
 some differ, 2 if it could not run.
 
-The programs (docs/capi.md has their figures, `cargo test -p unspool-capi --test it clients` compares
+The programs (docs/capi.md has their figures, `cargo test -p unspool-libunwind-compat --test it clients` compares
 their stacks only):
 
 ";
 
 /// What `cargo xtask clients` was asked for.
 #[derive(Debug)]
-pub struct Options {
+pub struct ClientOptions {
     runs: usize,
     client: Option<OsString>,
 }
 
-impl Options {
+impl ClientOptions {
     /// Reads the arguments.
     ///
     /// # Errors
     ///
     /// An argument is unknown, or its value is none.
     pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, Error> {
-        let mut options = Options {
+        let mut options = ClientOptions {
             runs: 7,
             client: None,
         };
@@ -93,11 +93,11 @@ impl Options {
 /// # Errors
 ///
 /// A package is missing, or a client fails.
-pub fn run(options: &Options, out: &mut impl Write) -> Result<bool, Error> {
+pub fn run(options: &ClientOptions, out: &mut impl Write) -> Result<bool, Error> {
     let folder = std::env::temp_dir().join(format!("unspool-clients-{}", std::process::id()));
     let ours = folder.join("libunwind");
-    capi::build(&ours)?;
-    let done = Comparison {
+    shared_objects::build(&ours)?;
+    let done = LibraryComparison {
         folder: &folder,
         libraries: [Path::new(DEBIAN), &ours],
         runs: options.runs,
@@ -108,14 +108,14 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<bool, Error> {
 }
 
 /// Of Debian's library and ours, in this order.
-struct Comparison<'c> {
+struct LibraryComparison<'c> {
     folder: &'c Path,
     libraries: [&'c Path; 2],
     runs: usize,
 }
 
-impl Comparison<'_> {
-    fn run(&self, options: &Options, out: &mut impl Write) -> Result<bool, Error> {
+impl LibraryComparison<'_> {
+    fn run(&self, options: &ClientOptions, out: &mut impl Write) -> Result<bool, Error> {
         writeln!(
             out,
             "| client | stacks | frames | differ | command, s | | instructions a frame | |\n\
@@ -124,9 +124,10 @@ impl Comparison<'_> {
         let mut are_equal = true;
         for client in ALL.iter().filter(|client| options.wants(client)) {
             let program = client.program(self.folder)?;
-            let [theirs, ours] = self.both(|libraries| client.stacks(&program, libraries, FEW))?;
+            let [theirs, ours] =
+                self.both(|libraries| client.stacks(&program, libraries, COMPARE_ROUNDS))?;
             let only = [theirs.without(&ours), ours.without(&theirs)];
-            let differ: u64 = only.iter().map(Stacks::count).sum();
+            let differ: u64 = only.iter().map(StackCounts::count).sum();
             are_equal &= differ == 0;
             let (stacks, frames) = (ours.count(), ours.frames());
             write!(out, "| {} | {stacks} | {frames} | {differ} |", client.name)?;
@@ -152,7 +153,7 @@ impl Comparison<'_> {
         client: &Client,
         rounds: u32,
         program: &Path,
-        stacks: &Stacks,
+        stacks: &StackCounts,
         out: &mut impl Write,
     ) -> Result<(), Error> {
         let mut times = [Vec::new(), Vec::new()];
@@ -201,11 +202,11 @@ impl Comparison<'_> {
         client: &Client,
         program: &Path,
         libraries: &Path,
-        of_few: &Stacks,
+        of_few: &StackCounts,
     ) -> Result<f64, Error> {
-        let of_more = client.stacks(program, libraries, 5 * FEW)?;
-        let few = self.count(client, program, libraries, FEW)?;
-        let more = self.count(client, program, libraries, 5 * FEW)?;
+        let of_more = client.stacks(program, libraries, 5 * COMPARE_ROUNDS)?;
+        let few = self.count(client, program, libraries, COMPARE_ROUNDS)?;
+        let more = self.count(client, program, libraries, 5 * COMPARE_ROUNDS)?;
         let frames = u32::try_from(of_more.frames().saturating_sub(of_few.frames()))?;
         let instructions = u32::try_from(more.saturating_sub(few))?;
         Ok(f64::from(instructions) / f64::from(frames))

@@ -7,12 +7,12 @@ use crate::Error;
 
 /// Stacks, and how often each is there.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Stacks(BTreeMap<Stack, u64>);
+pub struct StackCounts(BTreeMap<FrameLines, u64>);
 
 /// Frames, the innermost first: a file and a place in it.
-type Stack = Vec<String>;
+type FrameLines = Vec<String>;
 
-impl Stacks {
+impl StackCounts {
     /// How many, each as often as it is there.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -22,18 +22,18 @@ impl Stacks {
     /// The frames of all of them.
     #[must_use]
     pub fn frames(&self) -> u64 {
-        let frames = |(stack, count): (&Stack, &u64)| stack.len() as u64 * count;
+        let frames = |(stack, count): (&FrameLines, &u64)| stack.len() as u64 * count;
         self.0.iter().map(frames).sum()
     }
 
     /// Those that are not there, or not as often, in others.
     #[must_use]
-    pub fn without(&self, others: &Stacks) -> Stacks {
+    pub fn without(&self, others: &StackCounts) -> StackCounts {
         let left = self.0.iter().filter_map(|(stack, count)| {
             let more = count.saturating_sub(others.0.get(stack).copied().unwrap_or(0));
             (more > 0).then(|| (stack.clone(), more))
         });
-        Stacks(left.collect())
+        StackCounts(left.collect())
     }
 
     /// Writes a line for each stack.
@@ -46,14 +46,14 @@ impl Stacks {
         stacks.try_for_each(|(stack, count)| writeln!(out, "{whose} {count}: {}", stack.join(" ")))
     }
 
-    fn add(&mut self, stack: Stack, count: u64) {
+    fn add(&mut self, stack: FrameLines, count: u64) {
         *self.0.entry(stack).or_default() += count;
     }
 
     /// `strace -k`'s output, whose frames are lines below those of system calls.
-    pub(super) fn of_strace(text: &str) -> Stacks {
-        let mut all = Stacks::default();
-        let mut stack = Stack::new();
+    pub(super) fn of_strace(text: &str) -> StackCounts {
+        let mut all = StackCounts::default();
+        let mut stack = FrameLines::new();
         for line in text.lines().chain([""]) {
             match line.strip_prefix(" > ") {
                 Some(frame) => stack.push(frame.to_owned()),
@@ -66,17 +66,17 @@ impl Stacks {
 
     /// heaptrack's raw file: a line `t` for each frame, with its address and the number of its
     /// caller's line, and a line `+` for each allocation, with its frame's number second.
-    pub(super) fn of_heaptrack(maps: &str, text: &str) -> Result<Stacks, Error> {
+    pub(super) fn of_heaptrack(maps: &str, text: &str) -> Result<StackCounts, Error> {
         let maps = Maps::parse(maps);
         let mut frames: Vec<(String, usize)> = Vec::new();
-        let mut all = Stacks::default();
+        let mut all = StackCounts::default();
         for line in text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             let number = |nth: usize| hexadecimal(words.get(nth).copied().unwrap_or_default());
             match words.first() {
                 Some(&"t") => frames.push((maps.name(number(1)?), usize::try_from(number(2)?)?)),
                 Some(&"+") => {
-                    let mut stack = Stack::new();
+                    let mut stack = FrameLines::new();
                     let mut next = usize::try_from(number(2)?)?;
                     // They are counted from 1.
                     while let Some((name, caller)) = next.checked_sub(1).and_then(|n| frames.get(n))
@@ -94,7 +94,7 @@ impl Stacks {
 
     /// A profile of gperftools' CPU profiler ("CPU Profile Format" in its documentation): words,
     /// after whose header each stack has its count, its length, and its addresses.
-    pub(super) fn of_cpu_profile(maps: &str, bytes: &[u8]) -> Result<Stacks, Error> {
+    pub(super) fn of_cpu_profile(maps: &str, bytes: &[u8]) -> Result<StackCounts, Error> {
         let maps = Maps::parse(maps);
         let (words, _) = bytes.as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
@@ -103,7 +103,7 @@ impl Stacks {
         for _ in 0..next()? {
             next()?;
         }
-        let mut all = Stacks::default();
+        let mut all = StackCounts::default();
         loop {
             let (count, length) = (next()?, next()?);
             let mut addresses = Vec::new();
@@ -118,16 +118,16 @@ impl Stacks {
     }
 
     /// A heap profile of gperftools: lines `IN_USE: BYTES [COUNT: BYTES] @ ADDRESS...`.
-    pub(super) fn of_heap_profile(maps: &str, text: &str) -> Result<Stacks, Error> {
+    pub(super) fn of_heap_profile(maps: &str, text: &str) -> Result<StackCounts, Error> {
         let maps = Maps::parse(maps);
-        let mut all = Stacks::default();
+        let mut all = StackCounts::default();
         for line in text.lines().skip(1) {
             let Some((counts, addresses)) = line.split_once("] @ ") else {
                 continue;
             };
             let (_, total) = counts.split_once('[').ok_or("a heap profile's line")?;
             let (count, _) = total.split_once(':').ok_or("a heap profile's line")?;
-            let mut stack = Stack::new();
+            let mut stack = FrameLines::new();
             for address in addresses.split_whitespace() {
                 stack.push(maps.name(hexadecimal(address)?));
             }
@@ -137,9 +137,9 @@ impl Stacks {
     }
 
     /// glog's lines `@ ADDRESS FUNCTION`.
-    pub(super) fn of_glog(maps: &str, text: &str) -> Result<Stacks, Error> {
+    pub(super) fn of_glog(maps: &str, text: &str) -> Result<StackCounts, Error> {
         let maps = Maps::parse(maps);
-        let mut stack = Stack::new();
+        let mut stack = FrameLines::new();
         for line in text.lines() {
             let Some(("", frame)) = line.trim_start().split_once("@ ") else {
                 continue;
@@ -148,7 +148,7 @@ impl Stacks {
             let name = maps.name(hexadecimal(address)?);
             stack.push(format!("{name} {}", function.trim()));
         }
-        Ok(Stacks([(stack, 1)].into()))
+        Ok(StackCounts([(stack, 1)].into()))
     }
 }
 
@@ -158,9 +158,9 @@ fn hexadecimal(text: &str) -> Result<u64, Error> {
 }
 
 /// What is mapped where: `/proc/PID/maps`.
-struct Maps<'m>(Vec<Map<'m>>);
+struct Maps<'m>(Vec<MapsEntry<'m>>);
 
-struct Map<'m> {
+struct MapsEntry<'m> {
     start: u64,
     end: u64,
     offset: u64,
@@ -169,12 +169,12 @@ struct Map<'m> {
 
 impl<'m> Maps<'m> {
     fn parse(text: &'m str) -> Self {
-        Maps(text.lines().filter_map(Map::parse).collect())
+        Maps(text.lines().filter_map(MapsEntry::parse).collect())
     }
 
     /// The file and the offset in it.
     fn name(&self, address: u64) -> String {
-        let is_here = |map: &&Map<'_>| (map.start..map.end).contains(&address);
+        let is_here = |map: &&MapsEntry<'_>| (map.start..map.end).contains(&address);
         match self.0.iter().find(is_here) {
             Some(map) => format!("{}+{:#x}", map.file, address - map.start + map.offset),
             None => "nowhere".to_owned(),
@@ -182,13 +182,13 @@ impl<'m> Maps<'m> {
     }
 }
 
-impl<'m> Map<'m> {
+impl<'m> MapsEntry<'m> {
     fn parse(line: &'m str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
         let offset = words.nth(1)?;
         let path = words.nth(2)?;
-        Some(Map {
+        Some(MapsEntry {
             start: hexadecimal(start).ok()?,
             end: hexadecimal(end).ok()?,
             offset: hexadecimal(offset).ok()?,

@@ -8,7 +8,7 @@ use crate::Error;
 
 /// What a static analysis can say of the wrong variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PairVerdict {
     /// The row is false, and the code shows it.
     Refuted,
     /// The code alone does not show it.
@@ -27,7 +27,7 @@ pub struct Pair {
     /// What is wrong in the wrong variant.
     pub wrong: String,
     /// What a static analysis can say of that.
-    pub verdict: Verdict,
+    pub verdict: PairVerdict,
     /// The first instruction of each stretch with false rows.
     pub labels: Vec<String>,
     /// No run shows it: at every instruction the rows are true.
@@ -82,7 +82,7 @@ impl Pair {
             path: path.to_owned(),
             bug: String::new(),
             wrong: String::new(),
-            verdict: Verdict::Refuted,
+            verdict: PairVerdict::Refuted,
             labels: Vec::new(),
             is_static_only: false,
             is_right_unproven: false,
@@ -124,8 +124,8 @@ impl Pair {
     fn expect(&mut self, value: &str) -> Result<(), Error> {
         let mut words = value.split_whitespace();
         self.verdict = match words.next() {
-            Some("refuted") => Verdict::Refuted,
-            Some("unproven-ok") => Verdict::Unproven,
+            Some("refuted") => PairVerdict::Refuted,
+            Some("unproven-ok") => PairVerdict::Unproven,
             _ => return Err(format!("`{value}` begins with no verdict").into()),
         };
         self.labels = words.map(str::to_owned).collect();

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::Command;
 
 use super::pair::Pair;
-use super::program::{Program, Variant};
+use super::program::{PairProgram, Variant};
 use super::proof;
 use crate::{Error, programs};
 
 /// The tools; others than Debian's current release has can be named.
 #[derive(Debug)]
-pub struct Tools {
+pub struct PeerTools {
     /// LLVM's assembler; `--validate-cfi` came with LLVM 21.
     pub llvm_mc: String,
     /// LLVM's reader of debugging information.
@@ -20,9 +20,9 @@ pub struct Tools {
     pub gas: String,
 }
 
-impl Default for Tools {
+impl Default for PeerTools {
     fn default() -> Self {
-        Tools {
+        PeerTools {
             llvm_mc: "/usr/bin/llvm-mc".to_owned(),
             llvm_dwarfdump: "/usr/bin/llvm-dwarfdump".to_owned(),
             gas: "/usr/bin/as".to_owned(),
@@ -32,18 +32,18 @@ impl Default for Tools {
 
 /// How often a tool complains of one variant, or of both.
 #[derive(Debug, Default)]
-struct Count {
+struct ComplaintCount {
     wrong: u32,
     right: u32,
-    apart: u32,
+    only_wrong: u32,
     more: u32,
 }
 
-impl Count {
+impl ComplaintCount {
     fn add(&mut self, right: usize, wrong: usize) {
         self.wrong += u32::from(wrong > 0);
         self.right += u32::from(right > 0);
-        self.apart += u32::from(wrong > 0 && right == 0);
+        self.only_wrong += u32::from(wrong > 0 && right == 0);
         self.more += u32::from(wrong > right);
     }
 }
@@ -55,7 +55,7 @@ impl Count {
 /// One is missing or cannot be run.
 pub fn report(
     pairs: &[Pair],
-    tools: &Tools,
+    tools: &PeerTools,
     folder: &Path,
     out: &mut impl Write,
 ) -> Result<(), Error> {
@@ -92,8 +92,8 @@ pub fn report(
     })?;
     line(out, "llvm-dwarfdump --verify", dwarfdump, &count)?;
     let lost = |pair: &Pair, variant| {
-        let program = Program::build(pair, variant, folder, &["/usr/bin/as"])?;
-        Ok(program.step(pair)?.lost.len())
+        let program = PairProgram::build(pair, variant, folder, &["/usr/bin/as"])?;
+        Ok(program.step(pair)?.without_caller.len())
     };
     let count = self::count(pairs, lost)?;
     line(
@@ -113,8 +113,8 @@ pub fn report(
 fn count(
     pairs: &[Pair],
     complaints: impl Fn(&Pair, Variant) -> Result<usize, Error>,
-) -> Result<Count, Error> {
-    let mut count = Count::default();
+) -> Result<ComplaintCount, Error> {
+    let mut count = ComplaintCount::default();
     for pair in pairs {
         let right = complaints(pair, Variant::Right)?;
         count.add(right, complaints(pair, Variant::Wrong)?);
@@ -122,11 +122,16 @@ fn count(
     Ok(count)
 }
 
-fn line(out: &mut impl Write, what: &str, program: &str, count: &Count) -> Result<(), Error> {
-    let Count {
+fn line(
+    out: &mut impl Write,
+    what: &str,
+    program: &str,
+    count: &ComplaintCount,
+) -> Result<(), Error> {
+    let ComplaintCount {
         wrong,
         right,
-        apart,
+        only_wrong: apart,
         more,
     } = count;
     let version = version(program)?;
@@ -181,7 +186,7 @@ fn is_of_callee_saved(error: &str) -> bool {
 }
 
 fn verify(pair: &Pair, variant: Variant, program: &str, folder: &Path) -> Result<usize, Error> {
-    let built = Program::build(pair, variant, folder, &["/usr/bin/as"])?;
+    let built = PairProgram::build(pair, variant, folder, &["/usr/bin/as"])?;
     let output = Command::new(program)
         .args(["--verify", "--quiet"])
         .arg(&built.path)
@@ -195,7 +200,7 @@ fn scfi(pairs: &[Pair], gas: &str, folder: &Path, out: &mut impl Write) -> Resul
     for pair in pairs {
         let name = pair.name.as_str();
         let assembler = [gas, "--scfi=experimental", "--no-warn"];
-        match Program::build(pair, Variant::Right, folder, &assembler) {
+        match PairProgram::build(pair, Variant::Right, folder, &assembler) {
             Err(_) => rejected.push(name),
             Ok(program) => {
                 let run = program.step(pair)?;

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
-use unspool_ir::Arch;
+use unspool_rows::Arch;
 
 use super::pair::{Pair, folder};
-use crate::readelf::{Form, Header, Item, Readelf};
+use crate::readelf::{DumpHeader, DumpItem, Readelf, ReadelfForm};
 use crate::{Error, packages, programs};
 
 /// Which of the two.
@@ -35,7 +35,7 @@ impl Variant {
 
 /// A program, and what its file says.
 #[derive(Debug)]
-pub struct Program {
+pub struct PairProgram {
     /// Where it is.
     pub path: PathBuf,
     /// The addresses of all symbols.
@@ -51,7 +51,7 @@ pub struct Program {
 
 /// An instruction of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Instruction {
+pub struct TracedInstruction {
     /// One past its last byte.
     pub end: u64,
     /// Its mnemonic, without prefixes.
@@ -60,20 +60,20 @@ pub struct Instruction {
 
 /// What a run showed.
 #[derive(Debug, Default)]
-pub struct Run {
+pub struct GdbRun {
     /// The instructions of all functions.
-    pub instructions: BTreeMap<u64, Instruction>,
+    pub instructions: BTreeMap<u64, TracedInstruction>,
     /// Those that were executed.
     pub executed: BTreeSet<u64>,
     /// Where the table says something else than what is true, and what.
     pub differences: BTreeMap<u64, String>,
     /// Those at which a backtrace does not show the main function.
-    pub lost: BTreeSet<u64>,
+    pub without_caller: BTreeSet<u64>,
     /// The exit status.
     pub exit: String,
 }
 
-impl Program {
+impl PairProgram {
     /// Builds one in a folder, with `assembler` and more options for it.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Program {
         variant: Variant,
         to: &Path,
         assembler: &[&str],
-    ) -> Result<Program, Error> {
+    ) -> Result<PairProgram, Error> {
         let path = unspool_testing::scratch(to, &pair.name);
         let object = path.with_extension("o");
         let start = path.with_extension("start.o");
@@ -96,10 +96,10 @@ impl Program {
             .arg(&path)
             .args([start, object]);
         programs::stdout(&mut link)?;
-        Program::read(path)
+        PairProgram::read(path)
     }
 
-    fn read(path: PathBuf) -> Result<Program, Error> {
+    fn read(path: PathBuf) -> Result<PairProgram, Error> {
         let data = fs::read(&path)?;
         let file = object::File::parse(&*data)?;
         let mut symbols = BTreeMap::new();
@@ -118,7 +118,7 @@ impl Program {
             .map(|section| Ok(section.data()?.to_vec()))
             .collect::<Result<_, Error>>()?;
         let (entries, rows) = table(&path)?;
-        Ok(Program {
+        Ok(PairProgram {
             path,
             symbols,
             code,
@@ -154,7 +154,7 @@ impl Program {
     /// # Errors
     ///
     /// gdb is missing or fails.
-    pub fn step(&self, pair: &Pair) -> Result<Run, Error> {
+    pub fn step(&self, pair: &Pair) -> Result<GdbRun, Error> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/corpus/step.py");
         let mut functions = self.functions.clone();
         for label in &pair.called {
@@ -170,7 +170,7 @@ impl Program {
             .env_remove("DEBUGINFOD_URLS")
             .env("STEP_FUNCTIONS", functions)
             .env("STEP_OUTERMOST", pair.outermost.join(" "));
-        let run = Run::parse(&programs::stdout(&mut gdb)?)?;
+        let run = GdbRun::parse(&programs::stdout(&mut gdb)?)?;
         match run.exit.as_str() {
             "" => Err(format!("gdb does not come to an end: {gdb:?}").into()),
             _ => Ok(run),
@@ -178,23 +178,23 @@ impl Program {
     }
 }
 
-impl Run {
+impl GdbRun {
     /// Reads what `step.py` prints; the rest is gdb's.
-    fn parse(text: &str) -> Result<Run, Error> {
-        let mut run = Run::default();
+    fn parse(text: &str) -> Result<GdbRun, Error> {
+        let mut run = GdbRun::default();
         for line in text.lines() {
             let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
             let (first, rest) = rest.split_once(' ').unwrap_or((rest, ""));
             match kind {
                 "insn" => drop(run.executed.insert(address(first)?)),
-                "lost" => drop(run.lost.insert(address(first)?)),
+                "lost" => drop(run.without_caller.insert(address(first)?)),
                 "code" => {
                     let start = address(first)?;
                     let (length, mnemonic) = rest.split_once(' ').ok_or("no mnemonic")?;
                     let end = start.wrapping_add(length.parse()?);
                     let mnemonic = mnemonic.to_owned();
                     run.instructions
-                        .insert(start, Instruction { end, mnemonic });
+                        .insert(start, TracedInstruction { end, mnemonic });
                 }
                 "diff" => drop(
                     run.differences
@@ -228,10 +228,12 @@ fn assemble(source: &Path, to: &Path, variant: Variant, assembler: &[&str]) -> R
 /// The ranges of the entries of a file's table, and where its rows start.
 fn table(path: &Path) -> Result<(Vec<Range<u64>>, BTreeSet<u64>), Error> {
     let (mut entries, mut rows) = (Vec::new(), BTreeSet::new());
-    let mut readelf = Readelf::start(path, Form::Rows, Arch::X86_64)?;
+    let mut readelf = Readelf::start(path, ReadelfForm::Rows, Arch::X86_64)?;
     while let Some(item) = readelf.next_item()? {
-        let Item::Entry(entry) = item else { continue };
-        if let Header::Fde { start, end, .. } = entry.header {
+        let DumpItem::Entry(entry) = item else {
+            continue;
+        };
+        if let DumpHeader::Fde { start, end, .. } = entry.header {
             entries.push(start..end);
             rows.extend(entry.rows.iter().map(|row| row.at));
         }

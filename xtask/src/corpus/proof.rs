@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::pair::Pair;
-use super::program::{Program, Run, Variant};
+use super::program::{GdbRun, PairProgram, Variant};
 use crate::Error;
 
 /// Instructions that stand for no code: what fills gaps, and what is never to be reached.
-const FILLING: [&str; 6] = ["nop", "nopl", "nopw", "int3", "ud2", "hlt"];
+const PADDING_MNEMONICS: [&str; 6] = ["nop", "nopl", "nopw", "int3", "ud2", "hlt"];
 
 /// What is not as a pair says; empty if all is.
 ///
@@ -18,8 +18,8 @@ const FILLING: [&str; 6] = ["nop", "nopl", "nopw", "int3", "ud2", "hlt"];
 ///
 /// It cannot be built or run.
 pub fn problems(pair: &Pair, folder: &Path) -> Result<Vec<String>, Error> {
-    let right = Program::build(pair, Variant::Right, folder, &["/usr/bin/as"])?;
-    let wrong = Program::build(pair, Variant::Wrong, folder, &["/usr/bin/as"])?;
+    let right = PairProgram::build(pair, Variant::Right, folder, &["/usr/bin/as"])?;
+    let wrong = PairProgram::build(pair, Variant::Wrong, folder, &["/usr/bin/as"])?;
     let mut problems = Vec::new();
     if (right.code == wrong.code) == pair.has_two_codes {
         problems.push(match pair.has_two_codes {
@@ -40,21 +40,21 @@ pub fn problems(pair: &Pair, folder: &Path) -> Result<Vec<String>, Error> {
     Ok(problems)
 }
 
-fn ends_well(run: &Run, variant: &str) -> Option<String> {
+fn ends_well(run: &GdbRun, variant: &str) -> Option<String> {
     let exit = &run.exit;
     (exit != "0").then(|| format!("the {variant} variant ends with {exit}"))
 }
 
 /// Where a table is false, and how.
 #[must_use]
-pub fn falsehoods(program: &Program, run: &Run) -> BTreeMap<u64, String> {
+pub fn falsehoods(program: &PairProgram, run: &GdbRun) -> BTreeMap<u64, String> {
     let mut found = split(program, run);
-    found.extend(shown(program, run));
+    found.extend(false_rows(program, run));
     found
 }
 
 /// What a run shows to be false: by gdb's unwinder, and where there is no row at all.
-fn shown(program: &Program, run: &Run) -> BTreeMap<u64, String> {
+fn false_rows(program: &PairProgram, run: &GdbRun) -> BTreeMap<u64, String> {
     let mut found = run.differences.clone();
     for address in &run.executed {
         if !program.entries.iter().any(|entry| entry.contains(address)) {
@@ -65,7 +65,7 @@ fn shown(program: &Program, run: &Run) -> BTreeMap<u64, String> {
 }
 
 /// The instructions inside of which a row starts.
-fn split(program: &Program, run: &Run) -> BTreeMap<u64, String> {
+fn split(program: &PairProgram, run: &GdbRun) -> BTreeMap<u64, String> {
     let mut found = BTreeMap::new();
     for row in &program.rows {
         let before = run.instructions.range(..row).next_back();
@@ -79,14 +79,14 @@ fn split(program: &Program, run: &Run) -> BTreeMap<u64, String> {
 }
 
 /// Whether the stretches of false rows begin elsewhere than at the labels.
-fn misplaced(pair: &Pair, program: &Program, run: &Run) -> Result<Option<String>, Error> {
+fn misplaced(pair: &Pair, program: &PairProgram, run: &GdbRun) -> Result<Option<String>, Error> {
     let found = falsehoods(program, run);
     let code = run.instructions.keys().copied();
     let code: Vec<u64> = code
         .filter(|at| run.executed.contains(at) || found.contains_key(at))
         .collect();
     let starts = starts(&code, |at| found.contains_key(&at));
-    if pair.is_static_only != shown(program, run).is_empty() {
+    if pair.is_static_only != false_rows(program, run).is_empty() {
         return Ok(Some(
             "what runs show is not as `static-only` says".to_owned(),
         ));
@@ -103,11 +103,11 @@ fn misplaced(pair: &Pair, program: &Program, run: &Run) -> Result<Option<String>
 }
 
 /// Whether other code than that of the labels was not executed.
-fn unreached(pair: &Pair, program: &Program, run: &Run) -> Result<Option<String>, Error> {
+fn unreached(pair: &Pair, program: &PairProgram, run: &GdbRun) -> Result<Option<String>, Error> {
     let code = run.instructions.iter();
     let code: Vec<u64> = code
         .filter(|(at, instruction)| {
-            run.executed.contains(at) || !FILLING.contains(&instruction.mnemonic.as_str())
+            run.executed.contains(at) || !PADDING_MNEMONICS.contains(&instruction.mnemonic.as_str())
         })
         .map(|(at, _)| *at)
         .collect();
@@ -119,7 +119,7 @@ fn unreached(pair: &Pair, program: &Program, run: &Run) -> Result<Option<String>
     Ok(Some(format!("what never runs is {names:?}")))
 }
 
-fn addresses(program: &Program, labels: &[String]) -> Result<Vec<u64>, Error> {
+fn addresses(program: &PairProgram, labels: &[String]) -> Result<Vec<u64>, Error> {
     let addresses = labels.iter().map(|label| program.label(label));
     let mut addresses = addresses.collect::<Result<Vec<u64>, Error>>()?;
     addresses.sort_unstable();

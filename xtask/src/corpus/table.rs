@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use super::pair::{Pair, Verdict, folder};
+use super::pair::{Pair, PairVerdict, folder};
 use crate::Error;
 
 const BEGIN: &str = "<!-- begin of the table: `cargo xtask corpus --write` -->\n";
@@ -33,7 +33,9 @@ pub fn write(pairs: &[Pair]) -> Result<(), Error> {
 }
 
 fn table(pairs: &[Pair]) -> Result<String, Error> {
-    let refuted = pairs.iter().filter(|pair| pair.verdict == Verdict::Refuted);
+    let refuted = pairs
+        .iter()
+        .filter(|pair| pair.verdict == PairVerdict::Refuted);
     let mut text = format!(
         "{} pairs, of which {} can be refuted.\n\n",
         pairs.len(),
@@ -56,8 +58,8 @@ fn table(pairs: &[Pair]) -> Result<String, Error> {
 
 fn expected(pair: &Pair) -> String {
     let mut words = vec![match pair.verdict {
-        Verdict::Refuted => "refuted",
-        Verdict::Unproven => "unproven",
+        PairVerdict::Refuted => "refuted",
+        PairVerdict::Unproven => "unproven",
     }];
     if pair.is_static_only {
         words.push("no run shows it");

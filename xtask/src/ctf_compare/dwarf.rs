@@ -4,14 +4,16 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use unspool_ctf::{Agreement, ElfContext, Graph, Kind, NameSpace, Section, Symbol, Type, TypeId};
+use unspool_c_types::{
+    Agreement, CtfSection, ElfContext, Graph, NameSpace, Type, TypeId, TypeKind, TypedSymbol,
+};
 
-use super::{as_meant, shell};
+use super::{shell, with_declared_arrays};
 use crate::Error;
 
 /// How two accounts of the same types compare.
 #[derive(Debug, Default)]
-pub(super) struct Comparison {
+pub(super) struct DwarfComparison {
     /// Types with a name that DWARF has.
     pub(super) types: usize,
     /// Functions and data that are defined in the objects, and have a type in gcc's CTF.
@@ -27,8 +29,8 @@ pub(super) fn compare(
     place: &Path,
     objects: &[String],
     unspool: &str,
-) -> Result<Comparison, Error> {
-    let mut all = Comparison::default();
+) -> Result<DwarfComparison, Error> {
+    let mut all = DwarfComparison::default();
     for object in objects {
         shell(
             place,
@@ -46,7 +48,7 @@ pub(super) fn compare(
         let (theirs, ours) = (theirs.parents(), ours.parents());
         let one = theirs.first().zip(ours.first());
         let (theirs, ours) = one.ok_or_else(|| format!("{object}: no types"))?;
-        let theirs = as_meant(&place.join(object), &theirs.reading.graph)?;
+        let theirs = with_declared_arrays(&place.join(object), &theirs.reading.graph)?;
         let symbols = fs::read_to_string(place.join("ctf-symbols"))?;
         let defined = symbols.lines().filter_map(|line| line.rsplit(' ').next());
         all.add(object, &theirs, &ours.reading.graph, defined);
@@ -54,15 +56,15 @@ pub(super) fn compare(
     Ok(all)
 }
 
-fn open(bytes: &[u8]) -> Result<Section<'_>, Error> {
+fn open(bytes: &[u8]) -> Result<CtfSection<'_>, Error> {
     let elf = ElfContext {
         is_64: true,
         ..ElfContext::default()
     };
-    Ok(Section::open(bytes, elf)?)
+    Ok(CtfSection::open(bytes, elf)?)
 }
 
-impl Comparison {
+impl DwarfComparison {
     fn add<'s>(
         &mut self,
         object: &str,
@@ -111,10 +113,10 @@ impl Comparison {
         &mut self,
         object: &str,
         name: &str,
-        (ours, our_symbols): (&Graph<'_>, &[Symbol<'_>]),
-        (theirs, their_symbols): (&Graph<'_>, &[Symbol<'_>]),
+        (ours, our_symbols): (&Graph<'_>, &[TypedSymbol<'_>]),
+        (theirs, their_symbols): (&Graph<'_>, &[TypedSymbol<'_>]),
     ) {
-        let find = |symbols: &[Symbol<'_>]| {
+        let find = |symbols: &[TypedSymbol<'_>]| {
             let found = symbols.iter().find(|symbol| symbol.name == name);
             found.map(|symbol| symbol.ty)
         };
@@ -147,7 +149,7 @@ fn by_name<'g>(graph: &'g Graph<'_>) -> HashMap<(NameSpace, &'g str), Vec<TypeId
 /// Whether two types are the same, with all that they lead to.
 fn same(ours: &Graph<'_>, our: TypeId, theirs: &Graph<'_>, their: TypeId) -> Result<(), String> {
     let is_forward =
-        |ty: Option<&Type<'_>>| ty.is_some_and(|ty| matches!(ty.kind, Kind::Forward(_)));
+        |ty: Option<&Type<'_>>| ty.is_some_and(|ty| matches!(ty.kind, TypeKind::Forward(_)));
     if is_forward(ours.get(our)) && !is_forward(theirs.get(their)) {
         return Err("DWARF has only a forward".to_owned());
     }

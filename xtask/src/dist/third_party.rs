@@ -274,7 +274,7 @@ fn licence_files(folder: &Path, depth: u32) -> Result<Vec<PathBuf>, Error> {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::capi;
+    use crate::shared_objects;
 
     #[test]
     fn a_licence_must_be_one_that_is_allowed() {
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn all_licences_are_allowed() {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let mut crates = capi::crates().to_vec();
+        let mut crates = shared_objects::crates().to_vec();
         crates.push("unspool-cli".to_owned());
         let closure = Closure::of(&crates, &workspace).unwrap();
         closure.check_licences().unwrap();

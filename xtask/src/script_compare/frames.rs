@@ -4,29 +4,29 @@ use crate::Error;
 
 /// Where a frame is: an address within a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct FileAddress {
     pub(super) address: u64,
     pub(super) file: String,
 }
 
 /// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Frame {
-    pub(super) place: Place,
+pub(super) struct ScriptLine {
+    pub(super) address_in_file: FileAddress,
     /// The function, and how far behind its start.
     pub(super) symbol: String,
 }
 
-impl Frame {
-    fn parse(line: &str) -> Option<Frame> {
+impl ScriptLine {
+    fn parse(line: &str) -> Option<ScriptLine> {
         let (address, rest) = line.trim_start().split_once(' ')?;
         let rest = rest.strip_suffix(')')?;
         // Names of functions and of files may have parentheses; an offset is between them if there is a name.
         let offset = rest.rfind("+0x").unwrap_or(0);
         let end = offset + rest.get(offset..)?.find(" (")?;
         let (symbol, file) = (rest.get(..end)?, rest.get(end + 2..)?);
-        Some(Frame {
-            place: Place {
+        Some(ScriptLine {
+            address_in_file: FileAddress {
                 address: u64::from_str_radix(address, 16).ok()?,
                 file: file.to_owned(),
             },
@@ -35,22 +35,22 @@ impl Frame {
     }
 
     pub(super) fn is_kernel(&self) -> bool {
-        self.place.address >> 63 != 0
+        self.address_in_file.address >> 63 != 0
     }
 }
 
 /// A sample.
 #[derive(Debug)]
-pub(super) struct Sample {
+pub(super) struct ScriptSample {
     /// Its line.
     pub(super) head: String,
     /// Its frames, the innermost first.
-    pub(super) frames: Vec<Frame>,
+    pub(super) frames: Vec<ScriptLine>,
 }
 
-impl Sample {
+impl ScriptSample {
     /// The frames of the process.
-    pub(super) fn user(&self) -> &[Frame] {
+    pub(super) fn user(&self) -> &[ScriptLine] {
         let start = self.frames.iter().take_while(|frame| frame.is_kernel());
         self.frames.get(start.count()..).unwrap_or_default()
     }
@@ -61,17 +61,17 @@ impl Sample {
 /// # Errors
 ///
 /// A line is no frame.
-pub(super) fn parse(text: &str) -> Result<Vec<Sample>, Error> {
-    let mut samples: Vec<Sample> = Vec::new();
+pub(super) fn parse(text: &str) -> Result<Vec<ScriptSample>, Error> {
+    let mut samples: Vec<ScriptSample> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty()) {
         match (line.starts_with('\t'), samples.last_mut()) {
             (true, Some(sample)) => {
-                let frame = Frame::parse(line);
+                let frame = ScriptLine::parse(line);
                 sample
                     .frames
                     .push(frame.ok_or_else(|| format!("no frame: {line}"))?);
             }
-            _ => samples.push(Sample {
+            _ => samples.push(ScriptSample {
                 head: line.to_owned(),
                 frames: Vec::new(),
             }),

@@ -6,22 +6,22 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use unspool_ir::Arch;
-use unspool_perf::{DataFile, Mapped, Record, Sample};
+use unspool_perf_events::{DataFile, MmapRecord, Record, SampleRecord};
+use unspool_rows::Arch;
 
-use super::frames::Place;
+use super::frames::FileAddress;
 use crate::{Error, packages, programs};
 
 /// Code that a process has mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Mapping {
+struct CodeMapping {
     end: u64,
     offset: u64,
     path: String,
 }
 
 /// What a process has mapped, by the first addresses.
-type Space = BTreeMap<u64, Mapping>;
+type AddressMap = BTreeMap<u64, CodeMapping>;
 
 /// The frames of some samples of a recording, by their places in the order of time.
 ///
@@ -32,9 +32,9 @@ pub(super) fn frames(
     file: &DataFile,
     wanted: &BTreeSet<usize>,
     folder: &Path,
-) -> Result<BTreeMap<usize, Vec<Place>>, Error> {
+) -> Result<BTreeMap<usize, Vec<FileAddress>>, Error> {
     let mut libdw = Libdw::start(folder)?;
-    let mut spaces: BTreeMap<u32, Space> = BTreeMap::new();
+    let mut spaces: BTreeMap<u32, AddressMap> = BTreeMap::new();
     let mut found = BTreeMap::new();
     let mut number = 0;
     file.read(|item| -> Result<(), Error> {
@@ -46,10 +46,10 @@ pub(super) fn frames(
                 }
                 number += 1;
             }
-            Record::Mapped(mapped) if mapped.is_executable => {
+            Record::Mmap(mapped) if mapped.is_executable => {
                 map(spaces.entry(mapped.pid).or_default(), mapped);
             }
-            Record::Named(named) if named.is_exec => drop(spaces.remove(&named.pid)),
+            Record::Comm(named) if named.is_exec => drop(spaces.remove(&named.pid)),
             Record::Fork(task) if task.pid != task.parent_pid => {
                 let parent = spaces.get(&task.parent_pid).cloned();
                 spaces.insert(task.pid, parent.unwrap_or_default());
@@ -62,10 +62,10 @@ pub(super) fn frames(
 }
 
 /// Maps something, in place of what was there.
-fn map(space: &mut Space, mapped: &Mapped<'_>) {
+fn map(space: &mut AddressMap, mapped: &MmapRecord<'_>) {
     let end = mapped.start.saturating_add(mapped.size);
     space.retain(|start, old| old.end <= mapped.start || *start >= end);
-    let mapping = Mapping {
+    let mapping = CodeMapping {
         end,
         offset: mapped.offset,
         path: String::from_utf8_lossy(mapped.name).into_owned(),
@@ -79,7 +79,7 @@ struct Libdw {
     to: ChildStdin,
     from: BufReader<ChildStdout>,
     /// What it was told last.
-    space: Space,
+    space: AddressMap,
 }
 
 impl Libdw {
@@ -98,18 +98,22 @@ impl Libdw {
             to: child.stdin.take().ok_or("no pipe")?,
             from: BufReader::new(child.stdout.take().ok_or("no pipe")?),
             child,
-            space: Space::new(),
+            space: AddressMap::new(),
         })
     }
 
-    fn unwind(&mut self, space: &Space, sample: &Sample<'_>) -> Result<Vec<Place>, Error> {
+    fn unwind(
+        &mut self,
+        space: &AddressMap,
+        sample: &SampleRecord<'_>,
+    ) -> Result<Vec<FileAddress>, Error> {
         let Some(registers) = sample.user else {
             return Ok(Vec::new());
         };
         let mut text = String::new();
         if self.space != *space {
             text.push_str("files\n");
-            for (start, Mapping { offset, path, .. }) in space {
+            for (start, CodeMapping { offset, path, .. }) in space {
                 writeln!(text, "file {start:x} {offset:x} {path}")?;
             }
             self.space.clone_from(space);
@@ -148,14 +152,14 @@ impl Drop for Libdw {
 }
 
 /// An address as `perf script` prints it.
-fn place(space: &Space, address: u64) -> Place {
+fn place(space: &AddressMap, address: u64) -> FileAddress {
     let below = space.range(..=address).next_back();
     match below.filter(|(_, mapping)| address < mapping.end) {
-        Some((start, Mapping { offset, path, .. })) => Place {
+        Some((start, CodeMapping { offset, path, .. })) => FileAddress {
             address: address - start + offset,
             file: path.clone(),
         },
-        None => Place {
+        None => FileAddress {
             address,
             file: "[unknown]".to_owned(),
         },

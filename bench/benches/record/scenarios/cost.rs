@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use unspool_bench::{median, micros};
 
-use crate::options::Options;
+use crate::options::RecordBenchOptions;
 use crate::programs::{Programs, Workload};
-use crate::script::Stacks;
-use crate::tools::{Contents, Run, TOOLS, Tool};
+use crate::script::StackTotals;
+use crate::tools::{RecordRun, RecordingContents, TOOLS, Tool};
 
-pub(crate) fn measure(programs: &Programs, options: &Options) -> anyhow::Result<()> {
+pub(crate) fn measure(programs: &Programs, options: &RecordBenchOptions) -> anyhow::Result<()> {
     for workload in Workload::all()
         .iter()
         .filter(|workload| options.wants_workload(workload.name))
@@ -22,22 +22,22 @@ pub(crate) fn measure(programs: &Programs, options: &Options) -> anyhow::Result<
 }
 
 /// The rounds of one tool.
-struct Row {
+struct ToolRow {
     tool: Tool,
-    runs: Vec<(Run, Contents)>,
+    runs: Vec<(RecordRun, RecordingContents)>,
 }
 
 fn compare(
     programs: &Programs,
-    options: &Options,
+    options: &RecordBenchOptions,
     workload: &Workload,
     rate: u32,
 ) -> anyhow::Result<()> {
     let tools = TOOLS.into_iter().filter(|tool| {
         options.wants_tool(&tool.name()) && (*tool != Tool::Samply || programs.has_samply)
     });
-    let mut rows: Vec<Row> = tools
-        .map(|tool| Row {
+    let mut rows: Vec<ToolRow> = tools
+        .map(|tool| ToolRow {
             tool,
             runs: Vec::new(),
         })
@@ -64,9 +64,9 @@ fn compare(
     Ok(())
 }
 
-impl Row {
+impl ToolRow {
     fn print(&self, rate: u32) {
-        let of = |what: fn(&Run, &Contents) -> f64| {
+        let of = |what: fn(&RecordRun, &RecordingContents) -> f64| {
             median(self.runs.iter().map(|(run, contents)| what(run, contents)))
         };
         let samples = of(|_, contents| number(contents.stacks.all));
@@ -97,11 +97,11 @@ impl Row {
     }
 }
 
-fn a_sample(duration: Duration, stacks: &Stacks) -> f64 {
+fn a_sample(duration: Duration, stacks: &StackTotals) -> f64 {
     micros(duration) / at_least_one(stacks)
 }
 
-fn at_least_one(stacks: &Stacks) -> f64 {
+fn at_least_one(stacks: &StackTotals) -> f64 {
     number(stacks.all.max(1))
 }
 

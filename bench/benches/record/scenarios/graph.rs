@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use unspool_bench::{Sample, interrupt, millis, wait};
+use unspool_bench::{Durations, interrupt, millis, wait};
 
-use crate::options::Options;
+use crate::options::RecordBenchOptions;
 use crate::programs::{Programs, Workload};
 use crate::tools::Tool;
 
@@ -17,11 +17,11 @@ const RATE: u32 = 9973;
 /// For how long is recorded: 20,000 samples of one thread.
 const RECORDED: Duration = Duration::from_millis(2_100);
 
-pub(crate) fn measure(programs: &Programs, options: &Options) -> anyhow::Result<()> {
+pub(crate) fn measure(programs: &Programs, options: &RecordBenchOptions) -> anyhow::Result<()> {
     let workload = Workload::deep("deep, 60", 60, 1_000_000);
     let rounds = options.rounds.unwrap_or(3);
     let tools = [Tool::Unspool, Tool::PerfDwarf(8192)];
-    let mut took = [Sample::default(), Sample::default()];
+    let mut took = [Durations::default(), Durations::default()];
     for round in 0..=rounds {
         for (tool, took) in tools.iter().zip(&mut took) {
             let output = programs.path("graph");

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Context as _;
 use unspool_bench::median;
 
-use crate::options::Options;
+use crate::options::RecordBenchOptions;
 use crate::programs::{Programs, Workload};
 use crate::tools::{TOOLS, Tool};
 
@@ -13,9 +13,9 @@ const MODULES: usize = 100;
 const ROUNDS: usize = 1_000_000;
 const RATE: u32 = 999;
 
-pub(crate) fn measure(programs: &Programs, options: &Options) -> anyhow::Result<()> {
+pub(crate) fn measure(programs: &Programs, options: &RecordBenchOptions) -> anyhow::Result<()> {
     let line = build(programs)?;
-    let workload = Workload::of("many modules", "many", &line);
+    let workload = Workload::new("many modules", "many", &line);
     let rounds = options.rounds.unwrap_or(3);
     println!(
         "\nmost memory of the recorder, {MODULES} modules of 900 functions, {RATE} Hz: medians of {rounds}, MiB"

@@ -2,7 +2,7 @@
 
 use unspool_bench::{Random, median, ratio};
 
-use crate::options::Options;
+use crate::options::RecordBenchOptions;
 use crate::programs::{Programs, Workload};
 use crate::tools::{TOOLS, Tool};
 
@@ -11,7 +11,7 @@ const RATE: u32 = 999;
 /// How often the pairs are drawn again, for the interval.
 const DRAWS: usize = 2_000;
 
-pub(crate) fn measure(programs: &Programs, options: &Options) -> anyhow::Result<()> {
+pub(crate) fn measure(programs: &Programs, options: &RecordBenchOptions) -> anyhow::Result<()> {
     let workload = Workload::deep("deep, 60", 60, 25_000);
     let rounds = options.rounds.unwrap_or(40);
     let tools: Vec<Tool> = TOOLS

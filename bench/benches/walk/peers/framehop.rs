@@ -5,14 +5,14 @@ use std::sync::Arc;
 use framehop::Unwinder as _;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use unspool_bench::framehop_module;
-use unspool_module::ElfFile;
+use unspool_elf::ElfFile;
 
-use super::{Make, Walker};
-use crate::sys::{Stack, images, read_word, registers};
+use super::{MakeWalker, PeerWalker};
+use crate::sys::{OwnStack, images, read_word, registers};
 
 type Unwinder = UnwinderX86_64<Vec<u8>>;
 
-pub(super) fn cached() -> anyhow::Result<Make> {
+pub(super) fn cached() -> anyhow::Result<MakeWalker> {
     let unwinder = Arc::new(unwinder()?);
     Ok(Box::new(move || {
         Box::new(Cached {
@@ -22,7 +22,7 @@ pub(super) fn cached() -> anyhow::Result<Make> {
     }))
 }
 
-pub(super) fn uncached() -> anyhow::Result<Make> {
+pub(super) fn uncached() -> anyhow::Result<MakeWalker> {
     let unwinder = Arc::new(unwinder()?);
     Ok(Box::new(move || Box::new(Uncached(unwinder.clone()))))
 }
@@ -32,22 +32,22 @@ struct Cached {
     cache: CacheX86_64,
 }
 
-impl Walker for Cached {
-    fn walk(&mut self, stack: &Stack, out: &mut [u64]) -> usize {
+impl PeerWalker for Cached {
+    fn walk(&mut self, stack: &OwnStack, out: &mut [u64]) -> usize {
         walk(&self.unwinder, &mut self.cache, stack, out)
     }
 }
 
 struct Uncached(Arc<Unwinder>);
 
-impl Walker for Uncached {
-    fn walk(&mut self, stack: &Stack, out: &mut [u64]) -> usize {
+impl PeerWalker for Uncached {
+    fn walk(&mut self, stack: &OwnStack, out: &mut [u64]) -> usize {
         walk(&self.0, &mut CacheX86_64::new(), stack, out)
     }
 }
 
 #[inline(never)]
-fn walk(unwinder: &Unwinder, cache: &mut CacheX86_64, stack: &Stack, out: &mut [u64]) -> usize {
+fn walk(unwinder: &Unwinder, cache: &mut CacheX86_64, stack: &OwnStack, out: &mut [u64]) -> usize {
     let here = registers();
     let start = UnwindRegsX86_64::new(here.rip, here.rsp, here.rbp);
     let mut read = |address| read_word(stack, here.rsp, address).ok_or(());

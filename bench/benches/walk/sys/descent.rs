@@ -10,14 +10,14 @@ use crate::source::SITES;
 use super::library::{Library, stack_of_thread};
 
 /// A function of the workload.
-type Function = unsafe extern "C" fn(*mut Descent, c_long) -> c_long;
+type WorkFunction = unsafe extern "C" fn(*mut Descent, c_long) -> c_long;
 
 /// What one frame does: it calls `callee` at its call site number `site`.
 ///
 /// `struct step` of the C source.
 #[repr(C)]
-struct Step {
-    callee: Function,
+struct DescentStep {
+    callee: WorkFunction,
     site: c_long,
     /// The return address that the frame found when it was called.
     from: u64,
@@ -26,25 +26,25 @@ struct Step {
 /// `struct descent` of the C source.
 #[repr(C)]
 struct Descent {
-    next: *mut Step,
+    next: *mut DescentStep,
     work: unsafe extern "C" fn(*mut c_void, *const c_void),
     data: *mut c_void,
 }
 
 /// Where a walk by frame pointers begins, and how far it may read.
 #[derive(Debug, Clone)]
-pub(crate) struct Stack {
+pub(crate) struct OwnStack {
     /// The frame pointer of the innermost function of the workload.
     pub(crate) frame: u64,
     /// The memory of the whole stack. It is readable from `frame` on.
     bounds: Range<u64>,
 }
 
-impl Stack {
+impl OwnStack {
     /// The stack of this thread, with functions that keep no frame pointers.
     pub(super) fn without_frame_pointers() -> anyhow::Result<Self> {
         let bounds = stack_of_thread()?;
-        Ok(Stack { frame: 0, bounds })
+        Ok(OwnStack { frame: 0, bounds })
     }
 
     /// The memory of the whole stack: addresses.
@@ -53,38 +53,38 @@ impl Stack {
     }
 }
 
-struct Work<'a> {
-    work: &'a mut dyn FnMut(&Stack),
+struct DescentWork<'a> {
+    work: &'a mut dyn FnMut(&OwnStack),
     bounds: Range<u64>,
 }
 
 /// The functions of the workload.
 #[derive(Clone)]
-pub(crate) struct Functions {
-    all: Vec<Function>,
-    bottom: Function,
+pub(crate) struct WorkFunctions {
+    all: Vec<WorkFunction>,
+    bottom: WorkFunction,
 }
 
-impl Functions {
+impl WorkFunctions {
     /// Those of the objects, each of which has every so-manieth of `count`.
-    pub(crate) fn of(objects: &[Library], count: usize) -> anyhow::Result<Self> {
+    pub(crate) fn load(objects: &[Library], count: usize) -> anyhow::Result<Self> {
         let mut tables = Vec::new();
         let mut bottom = None;
         for (number, object) in objects.iter().enumerate() {
-            let table = object.symbol(c"functions")?.cast::<Function>();
+            let table = object.symbol(c"functions")?.cast::<WorkFunction>();
             let length = (number..count).step_by(objects.len()).count();
             // SAFETY: the source that the object was built from has a table of so many functions,
             // which is never changed; the object is never closed.
             tables.push(unsafe { std::slice::from_raw_parts(table.as_ptr(), length) });
             let symbol = object.symbol(c"bottom")?.as_ptr();
             // SAFETY: the source defines `bottom` as a function of this type.
-            bottom = Some(unsafe { std::mem::transmute::<*mut c_void, Function>(symbol) });
+            bottom = Some(unsafe { std::mem::transmute::<*mut c_void, WorkFunction>(symbol) });
         }
         let nth = |number: usize| {
             let table = tables.get(number % objects.len())?;
             table.get(number / objects.len()).copied()
         };
-        Ok(Functions {
+        Ok(WorkFunctions {
             all: (0..count).map_while(nth).collect(),
             bottom: bottom.context("no objects")?,
         })
@@ -93,21 +93,24 @@ impl Functions {
 
 /// A call instruction of the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Site {
+pub(crate) struct CallInstruction {
     pub(crate) function: usize,
     pub(crate) number: usize,
 }
 
 /// A way through the functions, and what they found on it.
-pub(crate) struct Path {
-    first: Function,
-    steps: Vec<Step>,
+pub(crate) struct DescentPath {
+    first: WorkFunction,
+    steps: Vec<DescentStep>,
 }
 
-impl Path {
+impl DescentPath {
     /// The way through these call sites, the outermost first.
-    pub(crate) fn new(functions: &Functions, sites: &[Site]) -> anyhow::Result<Self> {
-        let callees: Option<Vec<Function>> = sites
+    pub(crate) fn new(
+        functions: &WorkFunctions,
+        sites: &[CallInstruction],
+    ) -> anyhow::Result<Self> {
+        let callees: Option<Vec<WorkFunction>> = sites
             .iter()
             .map(|site| functions.all.get(site.function).copied())
             .chain([Some(functions.bottom)])
@@ -115,18 +118,18 @@ impl Path {
         let callees = callees.context("no such function")?;
         let numbers = sites.iter().map(|site| site.number % SITES).chain([0]);
         let inner = callees.iter().skip(1).chain([&functions.bottom]);
-        let steps: Result<Vec<Step>, _> = inner
+        let steps: Result<Vec<DescentStep>, _> = inner
             .zip(numbers)
             .map(|(&callee, number)| {
                 let site = c_long::try_from(number)?;
-                anyhow::Ok(Step {
+                anyhow::Ok(DescentStep {
                     callee,
                     site,
                     from: 0,
                 })
             })
             .collect();
-        Ok(Path {
+        Ok(DescentPath {
             first: *callees.first().context("no way")?,
             steps: steps?,
         })
@@ -144,9 +147,9 @@ impl Path {
     }
 
     /// Goes down and calls `work` there.
-    pub(crate) fn descend(&mut self, work: &mut dyn FnMut(&Stack)) -> anyhow::Result<()> {
+    pub(crate) fn descend(&mut self, work: &mut dyn FnMut(&OwnStack)) -> anyhow::Result<()> {
         let bounds = stack_of_thread()?;
-        let mut work = Work { work, bounds };
+        let mut work = DescentWork { work, bounds };
         let mut descent = Descent {
             next: self.steps.as_mut_ptr(),
             work: at_bottom,
@@ -162,11 +165,11 @@ impl Path {
 
 /// # Safety
 ///
-/// `work` is a `Work` that nobody else uses, and `frame` the frame address of a caller.
+/// `work` is a `DescentWork` that nobody else uses, and `frame` the frame address of a caller.
 unsafe extern "C" fn at_bottom(work: *mut c_void, frame: *const c_void) {
     // SAFETY: promised by the caller.
-    let work = unsafe { &mut *work.cast::<Work<'_>>() };
-    let stack = Stack {
+    let work = unsafe { &mut *work.cast::<DescentWork<'_>>() };
+    let stack = OwnStack {
         frame: frame.addr() as u64,
         bounds: work.bounds.clone(),
     };

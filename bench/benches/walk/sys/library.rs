@@ -60,15 +60,15 @@ fn error() -> String {
 
 /// A file that is mapped into this process.
 #[derive(Debug)]
-pub(crate) struct Image {
+pub(crate) struct LoadedFile {
     pub(crate) path: PathBuf,
     /// What is added to addresses of the file.
     pub(crate) bias: u64,
 }
 
 /// All files that are loaded and can be read: not the one that the kernel provides.
-pub(crate) fn images() -> anyhow::Result<Vec<Image>> {
-    let mut images: Vec<Image> = Vec::new();
+pub(crate) fn images() -> anyhow::Result<Vec<LoadedFile>> {
+    let mut images: Vec<LoadedFile> = Vec::new();
     // SAFETY: `note` is called only within this call, and with `images` as its last argument.
     unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut images).cast()) };
     if let Some(own) = images.first_mut() {
@@ -80,7 +80,7 @@ pub(crate) fn images() -> anyhow::Result<Vec<Image>> {
 
 /// # Safety
 ///
-/// `info` is one of dl_iterate_phdr's, and `images` a `Vec<Image>` that nobody else uses.
+/// `info` is one of dl_iterate_phdr's, and `images` a `Vec<LoadedFile>` that nobody else uses.
 unsafe extern "C" fn note(
     info: *mut libc::dl_phdr_info,
     _size: usize,
@@ -89,10 +89,10 @@ unsafe extern "C" fn note(
     // SAFETY: promised by the caller.
     let info = unsafe { &*info };
     // SAFETY: promised by the caller.
-    let images = unsafe { &mut *images.cast::<Vec<Image>>() };
+    let images = unsafe { &mut *images.cast::<Vec<LoadedFile>>() };
     // SAFETY: the dynamic linker's names end with a zero byte and live as long as the library.
     let name = unsafe { CStr::from_ptr(info.dlpi_name) };
-    images.push(Image {
+    images.push(LoadedFile {
         path: PathBuf::from(OsStr::from_bytes(name.to_bytes())),
         bias: info.dlpi_addr,
     });

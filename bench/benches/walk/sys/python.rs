@@ -11,11 +11,11 @@ use anyhow::Context as _;
 use super::library::Library;
 
 /// Runs source text of the main module; the other argument may be null.
-type Run = unsafe extern "C" fn(*const c_char, *mut c_void) -> c_int;
+type RunStringFn = unsafe extern "C" fn(*const c_char, *mut c_void) -> c_int;
 
 /// The interpreter, initialised. It belongs to the thread that has started it.
 pub(crate) struct Python {
-    run: Run,
+    run: RunStringFn,
     _here: PhantomData<*const ()>,
 }
 
@@ -37,7 +37,7 @@ impl Python {
         unsafe { initialise(0) };
         Ok(Python {
             // SAFETY: int PyRun_SimpleStringFlags(const char *, PyCompilerFlags *), likewise.
-            run: unsafe { transmute::<*mut c_void, Run>(run) },
+            run: unsafe { transmute::<*mut c_void, RunStringFn>(run) },
             _here: PhantomData,
         })
     }

@@ -7,17 +7,17 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::descent::Stack;
+use super::descent::OwnStack;
 
 /// Microseconds from the end of one sample to the next.
 const PERIOD: libc::suseconds_t = 97;
 
 /// What is done at each sample, in the signal's handler.
-struct Work<'w> {
+struct SampleWork<'w> {
     /// Only where code at these addresses is interrupted.
     within: Range<u64>,
-    each: &'w mut dyn FnMut(&Stack),
-    stack: Stack,
+    each: &'w mut dyn FnMut(&OwnStack),
+    stack: OwnStack,
 }
 
 /// What is to be done now, or null.
@@ -27,13 +27,13 @@ static NOW: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 /// thread is interrupted in code at some addresses.
 pub(crate) fn sample<T>(
     within: Range<u64>,
-    each: &mut dyn FnMut(&Stack),
+    each: &mut dyn FnMut(&OwnStack),
     during: impl FnOnce() -> T,
 ) -> anyhow::Result<T> {
-    let mut work = Work {
+    let mut work = SampleWork {
         within,
         each,
-        stack: Stack::without_frame_pointers()?,
+        stack: OwnStack::without_frame_pointers()?,
     };
     handle(libc::SIGALRM)?;
     NOW.store((&raw mut work).cast(), Ordering::Relaxed);
@@ -76,7 +76,7 @@ unsafe extern "C" fn interrupted(_: c_int, _: *mut libc::siginfo_t, context: *mu
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: it is this thread's.
     let kept = unsafe { *errno };
-    let work: *mut Work<'_> = NOW.load(Ordering::Relaxed).cast();
+    let work: *mut SampleWork<'_> = NOW.load(Ordering::Relaxed).cast();
     // SAFETY: null, or the value in `sample`, which nobody uses meanwhile: the process has one thread
     // that takes the signal, and the signal is blocked in its handler.
     if let Some(work) = unsafe { work.as_mut() } {

@@ -5,12 +5,12 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
 use std::ptr::{NonNull, with_exposed_provenance};
 
-use super::descent::Stack;
+use super::descent::OwnStack;
 use super::library::Library;
 
 /// The word at an address of the stack, if it is aligned and lies above `lowest`.
 #[inline(always)]
-pub(crate) fn read_word(stack: &Stack, lowest: u64, address: u64) -> Option<u64> {
+pub(crate) fn read_word(stack: &OwnStack, lowest: u64, address: u64) -> Option<u64> {
     let end = stack.bounds().end;
     if address < lowest || address > end - 8 || !address.is_multiple_of(8) {
         return None;
@@ -24,7 +24,7 @@ pub(crate) fn read_word(stack: &Stack, lowest: u64, address: u64) -> Option<u64>
 
 /// Walks by frame pointers, from the workload's innermost frame; checks each against the stack's
 /// bounds and its direction.
-pub(crate) fn frame_pointers(stack: &Stack, out: &mut [u64]) -> usize {
+pub(crate) fn frame_pointers(stack: &OwnStack, out: &mut [u64]) -> usize {
     let (mut lowest, mut frame) = (stack.frame, stack.frame);
     let mut count = 0;
     for slot in out {
@@ -45,7 +45,7 @@ pub(crate) fn frame_pointers(stack: &Stack, out: &mut [u64]) -> usize {
 
 /// Registers from which a walk can begin.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Registers {
+pub(crate) struct StartRegisters {
     pub(crate) rip: u64,
     pub(crate) rsp: u64,
     pub(crate) rbp: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Registers {
 
 /// The registers, as they are in the function that this is inlined into.
 #[inline(always)]
-pub(crate) fn registers() -> Registers {
+pub(crate) fn registers() -> StartRegisters {
     let (rip, rsp, rbp): (u64, u64, u64);
     // SAFETY: only reads registers.
     unsafe {
@@ -67,18 +67,18 @@ pub(crate) fn registers() -> Registers {
             options(nomem, nostack, preserves_flags),
         );
     }
-    Registers { rip, rsp, rbp }
+    StartRegisters { rip, rsp, rbp }
 }
 
 /// `backtrace` of glibc and `unw_backtrace` of libunwind.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Backtrace(Fill);
+pub(crate) struct Backtrace(BacktraceFn);
 
-type Fill = unsafe extern "C" fn(*mut u64, c_int) -> c_int;
+type BacktraceFn = unsafe extern "C" fn(*mut u64, c_int) -> c_int;
 
 impl Backtrace {
     /// Takes the one of a library, by the symbol `backtrace` or `unw_backtrace`.
-    pub(crate) fn of(library: Library, symbol: BacktraceSymbol) -> anyhow::Result<Self> {
+    pub(crate) fn from_library(library: Library, symbol: BacktraceSymbol) -> anyhow::Result<Self> {
         let name = match symbol {
             BacktraceSymbol::Glibc => c"backtrace",
             BacktraceSymbol::Libunwind => c"unw_backtrace",
@@ -86,7 +86,7 @@ impl Backtrace {
         let address = library.symbol(name)?.as_ptr();
         // SAFETY: both are `int (void **, int)` (backtrace(3), unw_backtrace(3)).
         Ok(Backtrace(unsafe {
-            transmute::<*mut c_void, Fill>(address)
+            transmute::<*mut c_void, BacktraceFn>(address)
         }))
     }
 
@@ -105,37 +105,37 @@ pub(crate) enum BacktraceSymbol {
     Libunwind,
 }
 
-type OnFrame = unsafe extern "C" fn(*mut c_void, *mut Found<'_>) -> c_int;
-type Visit = unsafe extern "C" fn(OnFrame, *mut Found<'_>) -> c_int;
+type OnFrame = unsafe extern "C" fn(*mut c_void, *mut BacktraceOutput<'_>) -> c_int;
+type UnwindBacktraceFn = unsafe extern "C" fn(OnFrame, *mut BacktraceOutput<'_>) -> c_int;
 type GetIp = unsafe extern "C" fn(*mut c_void) -> usize;
 
 /// `_Unwind_Backtrace`, of whichever library.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnwindBacktrace {
-    walk: Visit,
+    walk: UnwindBacktraceFn,
     ip: GetIp,
 }
 
-struct Found<'a> {
+struct BacktraceOutput<'a> {
     ip: GetIp,
     out: &'a mut [u64],
     count: usize,
 }
 
 impl UnwindBacktrace {
-    pub(crate) fn of(library: Library) -> anyhow::Result<Self> {
+    pub(crate) fn from_library(library: Library) -> anyhow::Result<Self> {
         let walk = library.symbol(c"_Unwind_Backtrace")?.as_ptr();
         let ip = library.symbol(c"_Unwind_GetIP")?.as_ptr();
         Ok(UnwindBacktrace {
             // SAFETY: the type is that of the Itanium C++ ABI's level 1 with GCC's extension.
-            walk: unsafe { transmute::<*mut c_void, Visit>(walk) },
+            walk: unsafe { transmute::<*mut c_void, UnwindBacktraceFn>(walk) },
             // SAFETY: as above.
             ip: unsafe { transmute::<*mut c_void, GetIp>(ip) },
         })
     }
 
     pub(crate) fn walk(self, out: &mut [u64]) -> usize {
-        let mut found = Found {
+        let mut found = BacktraceOutput {
             ip: self.ip,
             out,
             count: 0,
@@ -149,7 +149,7 @@ impl UnwindBacktrace {
 /// # Safety
 ///
 /// `context` is one of `_Unwind_Backtrace`, and nobody else uses `found`.
-unsafe extern "C" fn on_frame(context: *mut c_void, found: *mut Found<'_>) -> c_int {
+unsafe extern "C" fn on_frame(context: *mut c_void, found: *mut BacktraceOutput<'_>) -> c_int {
     const GO_ON: c_int = 0; // _URC_NO_REASON
     const STOP: c_int = 5; // _URC_END_OF_STACK
     // SAFETY: promised by the caller.
@@ -169,17 +169,17 @@ unsafe extern "C" fn on_frame(context: *mut c_void, found: *mut Found<'_>) -> c_
 
 /// The cursor of libunwind's interface for the own stack, which LLVM's library has, too.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cursor {
-    get_context: OfRoom,
+pub(crate) struct UnwCursor {
+    get_context: BufferFn,
     init: Init,
-    step: OfRoom,
+    step: BufferFn,
     get: GetRegister,
     ip: c_int,
 }
 
-type OfRoom = unsafe extern "C" fn(*mut Room) -> c_int;
-type Init = unsafe extern "C" fn(*mut Room, *mut Room) -> c_int;
-type GetRegister = unsafe extern "C" fn(*mut Room, c_int, *mut u64) -> c_int;
+type BufferFn = unsafe extern "C" fn(*mut OpaqueBuffer) -> c_int;
+type Init = unsafe extern "C" fn(*mut OpaqueBuffer, *mut OpaqueBuffer) -> c_int;
+type GetRegister = unsafe extern "C" fn(*mut OpaqueBuffer, c_int, *mut u64) -> c_int;
 
 /// Whose interface: names and numbers differ.
 #[derive(Debug, Clone, Copy)]
@@ -190,10 +190,10 @@ pub(crate) enum Dialect {
 
 /// Room for a context (at most 968 bytes, a `ucontext_t`) or a cursor (at most 127 words).
 #[repr(C, align(64))]
-struct Room([u64; 256]);
+struct OpaqueBuffer([u64; 256]);
 
-impl Cursor {
-    pub(crate) fn of(library: Library, dialect: Dialect) -> anyhow::Result<Self> {
+impl UnwCursor {
+    pub(crate) fn from_library(library: Library, dialect: Dialect) -> anyhow::Result<Self> {
         let (names, ip): ([&CStr; 4], c_int) = match dialect {
             Dialect::Nongnu => (
                 [
@@ -218,13 +218,13 @@ impl Cursor {
         let find = |name| anyhow::Ok(library.symbol(name)?.as_ptr());
         let (get_context, init) = (find(get_context)?, find(init)?);
         let (step, get) = (find(step)?, find(get)?);
-        Ok(Cursor {
+        Ok(UnwCursor {
             // SAFETY: int (unw_context_t *), per libunwind.h.
-            get_context: unsafe { transmute::<*mut c_void, OfRoom>(get_context) },
+            get_context: unsafe { transmute::<*mut c_void, BufferFn>(get_context) },
             // SAFETY: int (unw_cursor_t *, unw_context_t *).
             init: unsafe { transmute::<*mut c_void, Init>(init) },
             // SAFETY: int (unw_cursor_t *).
-            step: unsafe { transmute::<*mut c_void, OfRoom>(step) },
+            step: unsafe { transmute::<*mut c_void, BufferFn>(step) },
             // SAFETY: int (unw_cursor_t *, int, unw_word_t *).
             get: unsafe { transmute::<*mut c_void, GetRegister>(get) },
             ip,
@@ -232,8 +232,8 @@ impl Cursor {
     }
 
     pub(crate) fn walk(self, out: &mut [u64]) -> usize {
-        let mut context = Room([0; 256]);
-        let mut cursor = Room([0; 256]);
+        let mut context = OpaqueBuffer([0; 256]);
+        let mut cursor = OpaqueBuffer([0; 256]);
         // SAFETY: there is room for a context; it is used while this frame lives only.
         unsafe { (self.get_context)(&raw mut context) };
         // SAFETY: there is room for a cursor, and the context has been filled in.
@@ -266,11 +266,11 @@ pub(crate) enum CachingPolicy {
 
 /// Sets it for one copy of the library.
 pub(crate) fn set_caching_policy(library: Library, policy: CachingPolicy) -> anyhow::Result<()> {
-    type Set = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
+    type SetPolicyFn = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
     let space = local_address_space(library)?;
     let set = library.symbol(c"_ULx86_64_set_caching_policy")?.as_ptr();
     // SAFETY: int (unw_addr_space_t, unw_caching_policy_t), per libunwind.h.
-    let set = unsafe { transmute::<*mut c_void, Set>(set) };
+    let set = unsafe { transmute::<*mut c_void, SetPolicyFn>(set) };
     // SAFETY: the space is the local one and the policy a valid one.
     let failed = unsafe { set(space, policy as c_int) };
     anyhow::ensure!(failed == 0, "unw_set_caching_policy: {failed}");
@@ -279,11 +279,11 @@ pub(crate) fn set_caching_policy(library: Library, policy: CachingPolicy) -> any
 
 /// Sets the entries of that cache.
 pub(crate) fn set_cache_size(library: Library, entries: usize) -> anyhow::Result<()> {
-    type Set = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
+    type SetSizeFn = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
     let space = local_address_space(library)?;
     let set = library.symbol(c"_ULx86_64_set_cache_size")?.as_ptr();
     // SAFETY: int (unw_addr_space_t, size_t, int), per libunwind.h.
-    let set = unsafe { transmute::<*mut c_void, Set>(set) };
+    let set = unsafe { transmute::<*mut c_void, SetSizeFn>(set) };
     // SAFETY: the space is the local one, and flags must be 0.
     let failed = unsafe { set(space, entries, 0) };
     anyhow::ensure!(failed == 0, "unw_set_cache_size: {failed}");

@@ -2,24 +2,28 @@
 
 use alloc::vec::Vec;
 
-use unspool_ir::expression::operation::{
+use unspool_rows::expression::operation::{
     DW_OP_AND, DW_OP_BREG0, DW_OP_BREG31, DW_OP_BREGX, DW_OP_DEREF, DW_OP_GE, DW_OP_LIT0,
     DW_OP_LIT31, DW_OP_PLUS, DW_OP_SHL,
 };
-use unspool_ir::formula::{Formula, Initial};
-use unspool_ir::leb128::{put_signed, put_unsigned};
-use unspool_ir::table::{Extent, FdeHeader, RowStart, Span};
-use unspool_ir::{CfaRule, Expression, RaState, Register, RegisterRule, Row, RowId, Table, Vaddr};
+use unspool_rows::formula::{Formula, InitialStack};
+use unspool_rows::leb128::{put_signed, put_unsigned};
+use unspool_rows::table::{Extent, FdeHeader, RowStart, Span};
+use unspool_rows::{
+    CfaRule, Expression, RaState, Register, RegisterRule, Row, RowId, Table, Vaddr,
+};
 
 use super::error::{SframeError, SframeProblem};
-use super::frame::{Base, Frame, FrameRow, Machine, Place, Places, Version};
-use super::section::Function;
+use super::frame::{
+    FrameRowEntry, FreBase, FreContents, FreRules, FreValue, SframeAbi, SframeVersion,
+};
+use super::section::SframeFunction;
 use super::writer;
 
 /// Why something cannot be said in SFrame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 #[non_exhaustive]
-pub enum Why {
+pub enum UnrepresentableReason {
     /// There is no CFA.
     #[error("there is no CFA")]
     NoCfa,
@@ -76,16 +80,16 @@ pub struct Unrepresentable {
     /// Where the entry is in the section that was read.
     pub origin: u64,
     /// Why.
-    pub why: Why,
+    pub why: UnrepresentableReason,
 }
 
 /// What a table comes to in SFrame.
 #[derive(Debug, Clone, Default)]
-pub struct Converted {
+pub struct SframeConversion {
     /// Ascending, each address in at most one.
-    pub functions: Vec<Function>,
+    pub functions: Vec<SframeFunction>,
     /// What is left out, ascending.
-    pub refused: Vec<Unrepresentable>,
+    pub unrepresentable: Vec<Unrepresentable>,
     /// Entries whose rows are all there, and of the default kind.
     pub plain: usize,
     /// Entries whose rows are all there, some by version 3's flexible ones.
@@ -101,13 +105,13 @@ pub struct Converted {
 /// has no room for them. What a table does not tell of AArch64 is the key that return addresses are signed with: it is taken
 /// to be key A. Allocates the functions.
 #[must_use]
-pub fn functions(table: &Table, machine: Machine, version: Version) -> Converted {
-    let mut conversion = Conversion {
+pub fn functions(table: &Table, machine: SframeAbi, version: SframeVersion) -> SframeConversion {
+    let mut conversion = SframeConverter {
         table,
         machine,
         version,
         known: Vec::new(),
-        converted: Converted::default(),
+        converted: SframeConversion::default(),
         open: None,
     };
     conversion.known.resize(table.distinct_rows(), None);
@@ -122,9 +126,9 @@ pub fn functions(table: &Table, machine: Machine, version: Version) -> Converted
     let mut converted = conversion.converted;
     for outcome in outcomes.into_iter().flatten() {
         *match outcome {
-            Outcome::Plain => &mut converted.plain,
-            Outcome::Flexible => &mut converted.flexible,
-            Outcome::Incomplete => &mut converted.incomplete,
+            EntryForm::Plain => &mut converted.plain,
+            EntryForm::Flexible => &mut converted.flexible,
+            EntryForm::Incomplete => &mut converted.incomplete,
         } += 1;
     }
     converted
@@ -132,7 +136,7 @@ pub fn functions(table: &Table, machine: Machine, version: Version) -> Converted
 
 /// What an entry comes to; the worse is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Outcome {
+enum EntryForm {
     Plain,
     Flexible,
     Incomplete,
@@ -140,15 +144,15 @@ enum Outcome {
 
 /// What a row comes to.
 #[derive(Debug, Clone, Copy)]
-enum Meaning {
-    Frame(Frame),
+enum ConvertedRow {
+    Frame(FreContents),
     /// A row for code that repeats a block: the frame, and from where in the block on so much more is on the stack.
-    Stubs(Frame, Stubs),
+    Stubs(FreContents, PltPattern),
 }
 
 /// The CFA of `.plt` as linkers describe it: further away behind an instruction that pushes.
 #[derive(Debug, Clone, Copy)]
-struct Stubs {
+struct PltPattern {
     /// Bytes of a block.
     block: u8,
     /// Where in the block the other CFA begins.
@@ -157,20 +161,20 @@ struct Stubs {
     more: i64,
 }
 
-struct Conversion<'t> {
+struct SframeConverter<'t> {
     table: &'t Table,
-    machine: Machine,
-    version: Version,
+    machine: SframeAbi,
+    version: SframeVersion,
     /// What the distinct rows come to, as far as they were looked at.
-    known: Vec<Option<Result<Meaning, Why>>>,
-    converted: Converted,
+    known: Vec<Option<Result<ConvertedRow, UnrepresentableReason>>>,
+    converted: SframeConversion,
     /// The function that the next row may go on with.
-    open: Option<Function>,
+    open: Option<SframeFunction>,
 }
 
-impl Conversion<'_> {
-    fn extent(&mut self, extent: Extent<'_>) -> Outcome {
-        let mut outcome = Outcome::Plain;
+impl SframeConverter<'_> {
+    fn extent(&mut self, extent: Extent<'_>) -> EntryForm {
+        let mut outcome = EntryForm::Plain;
         let origin = extent.fde.origin;
         for span in extent.spans() {
             let said = self
@@ -180,7 +184,7 @@ impl Conversion<'_> {
                 Ok(of_span) => outcome = outcome.max(of_span),
                 Err(why) => {
                     self.close();
-                    outcome = Outcome::Incomplete;
+                    outcome = EntryForm::Incomplete;
                     self.refuse(span, origin, why);
                 }
             }
@@ -189,12 +193,12 @@ impl Conversion<'_> {
         outcome
     }
 
-    fn refuse(&mut self, span: Span, origin: u64, why: Why) {
+    fn refuse(&mut self, span: Span, origin: u64, why: UnrepresentableReason) {
         let (start, end) = (span.start, span.end);
-        let last = self.converted.refused.last_mut();
+        let last = self.converted.unrepresentable.last_mut();
         match last.filter(|last| (last.end, last.origin, last.why) == (start, origin, why)) {
             Some(last) => last.end = end,
-            None => self.converted.refused.push(Unrepresentable {
+            None => self.converted.unrepresentable.push(Unrepresentable {
                 start,
                 end,
                 origin,
@@ -207,22 +211,28 @@ impl Conversion<'_> {
         self.converted.functions.extend(self.open.take());
     }
 
-    fn meaning(&mut self, id: RowId) -> Result<Meaning, Why> {
+    fn meaning(&mut self, id: RowId) -> Result<ConvertedRow, UnrepresentableReason> {
         let Some(slot) = self.known.get_mut(id.0 as usize) else {
-            return Err(Why::NoCfa);
+            return Err(UnrepresentableReason::NoCfa);
         };
         let (table, machine) = (self.table, self.machine);
         *slot.get_or_insert_with(|| {
-            let row = table.row(id).ok_or(Why::NoCfa)?;
-            Reader { machine }.meaning(&row)
+            let row = table.row(id).ok_or(UnrepresentableReason::NoCfa)?;
+            RowConverter { machine }.meaning(&row)
         })
     }
 
-    fn span(&mut self, span: Span, origin: u64, meaning: Meaning) -> Result<Outcome, Why> {
+    fn span(
+        &mut self,
+        span: Span,
+        origin: u64,
+        meaning: ConvertedRow,
+    ) -> Result<EntryForm, UnrepresentableReason> {
         let row = self.table.row(span.row);
         let is_signal_frame = row.is_some_and(|row| row.signal_frame);
-        let size = u32::try_from(span.end.0 - span.start.0).map_err(|_| Why::Size)?;
-        let function = |block, rows| Function {
+        let size =
+            u32::try_from(span.end.0 - span.start.0).map_err(|_| UnrepresentableReason::Size)?;
+        let function = |block, rows| SframeFunction {
             start: span.start,
             size,
             block,
@@ -232,25 +242,31 @@ impl Conversion<'_> {
             origin,
         };
         match meaning {
-            Meaning::Frame(frame) => {
+            ConvertedRow::Frame(frame) => {
                 let outcome = self.check(frame, is_signal_frame)?;
                 if !self.go_on(span, frame, is_signal_frame) {
                     self.close();
-                    let row = FrameRow { offset: 0, frame };
+                    let row = FrameRowEntry {
+                        offset: 0,
+                        contents: frame,
+                    };
                     self.open = Some(function(None, Vec::from([row])));
                 }
                 Ok(outcome)
             }
-            Meaning::Stubs(frame, stubs) => {
+            ConvertedRow::Stubs(frame, stubs) => {
                 let is_aligned = span.start.0.is_multiple_of(stubs.block.into());
                 let pushed = pushed(frame, stubs.more).filter(|_| is_aligned);
-                let pushed = pushed.ok_or(Why::CfaExpression)?;
+                let pushed = pushed.ok_or(UnrepresentableReason::CfaExpression)?;
                 let outcome = self
                     .check(frame, is_signal_frame)?
                     .max(self.check(pushed, is_signal_frame)?);
                 self.close();
                 let rows = [(0, frame), (stubs.from.into(), pushed)];
-                let rows = rows.map(|(offset, frame)| FrameRow { offset, frame });
+                let rows = rows.map(|(offset, frame)| FrameRowEntry {
+                    offset,
+                    contents: frame,
+                });
                 let function = function(Some(stubs.block), rows.into());
                 self.converted.functions.push(function);
                 Ok(outcome)
@@ -258,28 +274,35 @@ impl Conversion<'_> {
         }
     }
 
-    fn check(&self, frame: Frame, is_signal_frame: bool) -> Result<Outcome, Why> {
+    fn check(
+        &self,
+        frame: FreContents,
+        is_signal_frame: bool,
+    ) -> Result<EntryForm, UnrepresentableReason> {
         let is_flexible = writer::is_flexible(frame, is_signal_frame, self.machine, self.version)?;
         Ok(match is_flexible {
-            true => Outcome::Flexible,
-            false => Outcome::Plain,
+            true => EntryForm::Flexible,
+            false => EntryForm::Plain,
         })
     }
 
     /// Adds a row to the open function, if it can be one of that.
-    fn go_on(&mut self, span: Span, frame: Frame, is_signal_frame: bool) -> bool {
+    fn go_on(&mut self, span: Span, frame: FreContents, is_signal_frame: bool) -> bool {
         let Some(open) = &mut self.open else {
             return false;
         };
         let size = u32::try_from(span.end.0.wrapping_sub(open.start.0));
-        let has_room = open.rows.len() < writer::MOST_ROWS;
+        let has_room = open.rows.len() < writer::MAX_ROWS;
         let goes_on = open.end() == span.start && open.is_signal_frame == is_signal_frame;
         let Some(size) = size.ok().filter(|_| goes_on && has_room) else {
             return false;
         };
-        if open.rows.last().is_none_or(|last| last.frame != frame) {
+        if open.rows.last().is_none_or(|last| last.contents != frame) {
             let offset = open.size;
-            open.rows.push(FrameRow { offset, frame });
+            open.rows.push(FrameRowEntry {
+                offset,
+                contents: frame,
+            });
         }
         open.size = size;
         true
@@ -287,32 +310,32 @@ impl Conversion<'_> {
 }
 
 /// The frame whose CFA is so much further away.
-fn pushed(frame: Frame, more: i64) -> Option<Frame> {
+fn pushed(frame: FreContents, more: i64) -> Option<FreContents> {
     match frame {
-        Frame::Outermost => None,
-        Frame::Called(places) => {
-            let cfa = Place {
+        FreContents::Outermost => None,
+        FreContents::Rules(places) => {
+            let cfa = FreValue {
                 offset: places.cfa.offset.checked_add(more)?,
                 ..places.cfa
             };
-            Some(Frame::Called(Places { cfa, ..places }))
+            Some(FreContents::Rules(FreRules { cfa, ..places }))
         }
     }
 }
 
 /// Reads rows.
-struct Reader {
-    machine: Machine,
+struct RowConverter {
+    machine: SframeAbi,
 }
 
-impl Reader {
-    fn meaning(&self, row: &Row<'_>) -> Result<Meaning, Why> {
+impl RowConverter {
+    fn meaning(&self, row: &Row<'_>) -> Result<ConvertedRow, UnrepresentableReason> {
         let machine = self.machine;
         if row.return_address != machine.return_address() {
-            return Err(Why::Column(row.return_address));
+            return Err(UnrepresentableReason::Column(row.return_address));
         }
         if row.is_outermost() {
-            return Ok(Meaning::Frame(Frame::Outermost));
+            return Ok(ConvertedRow::Frame(FreContents::Outermost));
         }
         let stubs = match row.cfa {
             CfaRule::Expression(expression) => self.stubs(expression),
@@ -325,67 +348,71 @@ impl Reader {
         self.check_stack_pointer(row, cfa)?;
         let fp_rule = row.rule(machine.frame_pointer());
         let ra_rule = row.rule(machine.return_address());
-        let frame = Frame::Called(Places {
+        let frame = FreContents::Rules(FreRules {
             cfa,
-            return_address: self.place(ra_rule).ok_or(Why::ReturnAddress)?,
-            frame_pointer: self.place(fp_rule).ok_or(Why::FramePointer)?,
+            return_address: self
+                .place(ra_rule)
+                .ok_or(UnrepresentableReason::ReturnAddress)?,
+            frame_pointer: self
+                .place(fp_rule)
+                .ok_or(UnrepresentableReason::FramePointer)?,
             is_signed: match row.ra_state {
                 RaState::Plain => false,
                 RaState::Signed => true,
-                RaState::SignedWithPc => return Err(Why::SignedWithPc),
+                RaState::SignedWithPc => return Err(UnrepresentableReason::SignedWithPc),
             },
         });
         Ok(match stubs {
-            Some((_, stubs)) => Meaning::Stubs(frame, stubs),
-            None => Meaning::Frame(frame),
+            Some((_, stubs)) => ConvertedRow::Stubs(frame, stubs),
+            None => ConvertedRow::Frame(frame),
         })
     }
 
-    fn cfa(&self, rule: CfaRule<'_>) -> Result<Place, Why> {
+    fn cfa(&self, rule: CfaRule<'_>) -> Result<FreValue, UnrepresentableReason> {
         match rule {
-            CfaRule::Undefined => Err(Why::NoCfa),
-            CfaRule::RegisterOffset { register, offset } => Ok(Place::sum(register, offset)),
+            CfaRule::Undefined => Err(UnrepresentableReason::NoCfa),
+            CfaRule::RegisterOffset { register, offset } => Ok(FreValue::sum(register, offset)),
             CfaRule::Expression(expression) => self
-                .computed(expression, Initial::Nothing)
-                .filter(|place| place.base != Base::Cfa)
-                .ok_or(Why::CfaExpression),
+                .computed(expression, InitialStack::Nothing)
+                .filter(|place| place.base != FreBase::Cfa)
+                .ok_or(UnrepresentableReason::CfaExpression),
         }
     }
 
     /// A sum, or what is loaded from one, if that is what an expression yields.
-    fn computed(&self, expression: Expression<'_>, initial: Initial) -> Option<Place> {
-        let formula = Formula::of(expression, self.machine.abi(), initial).ok()?;
+    fn computed(&self, expression: Expression<'_>, initial: InitialStack) -> Option<FreValue> {
+        let formula = Formula::from_expression(expression, self.machine.abi(), initial).ok()?;
         let address = formula.address();
         let is_loaded = address.is_some();
         let (register, offset) = address.unwrap_or(formula).as_sum()?;
-        Some(Place {
-            base: register.map_or(Base::Cfa, Base::Register),
+        Some(FreValue {
+            base: register.map_or(FreBase::Cfa, FreBase::Register),
             offset,
             is_loaded,
         })
     }
 
     /// Where a register is; `Some(None)`: unchanged.
-    fn place(&self, rule: Option<RegisterRule<'_>>) -> Option<Option<Place>> {
+    fn place(&self, rule: Option<RegisterRule<'_>>) -> Option<Option<FreValue>> {
         let place = match rule {
             None | Some(RegisterRule::SameValue) => return Some(None),
             Some(RegisterRule::Undefined) => return None,
-            Some(RegisterRule::Offset(offset)) => Place::saved(offset),
-            Some(RegisterRule::ValOffset(offset)) => Place {
-                base: Base::Cfa,
+            Some(RegisterRule::Offset(offset)) => FreValue::saved(offset),
+            Some(RegisterRule::ValOffset(offset)) => FreValue {
+                base: FreBase::Cfa,
                 offset,
                 is_loaded: false,
             },
-            Some(RegisterRule::Register(register)) => Place::sum(register, 0),
+            Some(RegisterRule::Register(register)) => FreValue::sum(register, 0),
             Some(RegisterRule::ValExpression(expression)) => {
-                self.computed(expression, Initial::Cfa)?
+                self.computed(expression, InitialStack::Cfa)?
             }
             Some(RegisterRule::Expression(expression)) => {
-                let address = self.computed(expression, Initial::Cfa)?;
+                let address = self.computed(expression, InitialStack::Cfa)?;
                 let is_loaded = true;
                 match address.is_loaded {
                     true => return None, // two loads
-                    false => Place {
+                    false => FreValue {
                         is_loaded,
                         ..address
                     },
@@ -396,24 +423,30 @@ impl Reader {
     }
 
     /// The caller's stack pointer follows from the CFA. A rule that says the same is none of its own.
-    fn check_stack_pointer(&self, row: &Row<'_>, cfa: Place) -> Result<(), Why> {
+    fn check_stack_pointer(
+        &self,
+        row: &Row<'_>,
+        cfa: FreValue,
+    ) -> Result<(), UnrepresentableReason> {
         let machine = self.machine;
         let is_same = match row.rule(machine.stack_pointer()) {
             None => true,
             Some(RegisterRule::ValOffset(offset)) => offset == machine.caller_stack_pointer(),
             // The ABI of s390x saves it among the other registers; it is what it was at the call.
-            Some(RegisterRule::Offset(_)) => machine == Machine::S390x,
+            Some(RegisterRule::Offset(_)) => machine == SframeAbi::S390x,
             // Signal frames: both are the interrupted stack pointer.
             Some(rule @ RegisterRule::Expression(_)) => {
                 machine.caller_stack_pointer() == 0 && self.place(Some(rule)) == Some(Some(cfa))
             }
             Some(_) => false,
         };
-        is_same.then_some(()).ok_or(Why::StackPointer)
+        is_same
+            .then_some(())
+            .ok_or(UnrepresentableReason::StackPointer)
     }
 
     /// `sp + a + ((pc & mask) >= from) << shift`, in the order of operations in which all linkers write it.
-    fn stubs(&self, expression: Expression<'_>) -> Option<(Place, Stubs)> {
+    fn stubs(&self, expression: Expression<'_>) -> Option<(FreValue, PltPattern)> {
         let mut operations = [(0_u8, 0_i64); 9];
         for (at, operation) in expression.operations(self.machine.abi()).enumerate() {
             let operation = operation.ok()?;
@@ -446,25 +479,25 @@ impl Reader {
         let is_block = block.is_power_of_two() && (1..=mask).contains(&from);
         let is_pc = register(pc)? == self.machine.abi().arch.spec().pc;
         (is_block && is_pc).then_some(())?;
-        let stubs = Stubs {
+        let stubs = PltPattern {
             block,
             from,
             more: 1_i64.checked_shl(literal(shift)?.into())?,
         };
-        Some((Place::sum(register(base)?, offset), stubs))
+        Some((FreValue::sum(register(base)?, offset), stubs))
     }
 }
 
 /// How many rows repeated blocks may come to in one table.
-const MOST_REPEATED: usize = 1 << 20;
+const MAX_PLT_BYTES: usize = 1 << 20;
 
 /// The rows that functions say. Of registers that SFrame does not tell of, a row says that they have no
 /// recoverable value. An entry that cannot be put into the table is reported.
 #[must_use]
-pub fn table(functions: &[Function], machine: Machine) -> (Table, Vec<SframeProblem>) {
+pub fn table(functions: &[SframeFunction], machine: SframeAbi) -> (Table, Vec<SframeProblem>) {
     let mut table = Table::new(machine.abi());
     let mut problems = Vec::new();
-    let mut left = MOST_REPEATED;
+    let mut left = MAX_PLT_BYTES;
     for function in functions
         .iter()
         .filter(|function| !function.rows.is_empty())
@@ -479,8 +512,8 @@ pub fn table(functions: &[Function], machine: Machine) -> (Table, Vec<SframeProb
 
 fn push(
     table: &mut Table,
-    function: &Function,
-    machine: Machine,
+    function: &SframeFunction,
+    machine: SframeAbi,
     left: &mut usize,
 ) -> Result<(), SframeError> {
     let mut rows = Vec::new();
@@ -492,7 +525,7 @@ fn push(
     }
     let mut told = Vec::new();
     for row in &function.rows {
-        let id = intern(table, row.frame, machine, function.is_signal_frame);
+        let id = intern(table, row.contents, machine, function.is_signal_frame);
         told.push((row.offset, id?));
     }
     let step = usize::try_from(block.max(1)).unwrap_or(usize::MAX);
@@ -524,8 +557,8 @@ fn push(
 
 fn intern(
     table: &mut Table,
-    frame: Frame,
-    machine: Machine,
+    frame: FreContents,
+    machine: SframeAbi,
     is_signal_frame: bool,
 ) -> Result<RowId, SframeError> {
     // One for each place.
@@ -542,8 +575,8 @@ fn intern(
 }
 
 /// Writes the operations that yield a register plus an offset, or what is loaded from there.
-fn put_place(place: Place, bytes: &mut Vec<u8>) {
-    if let Base::Register(Register(number)) = place.base {
+fn put_place(place: FreValue, bytes: &mut Vec<u8>) {
+    if let FreBase::Register(Register(number)) = place.base {
         match u8::try_from(number) {
             Ok(number @ 0..=31) => bytes.push(DW_OP_BREG0 + number),
             _ => {

@@ -1,6 +1,6 @@
 //! What can be wrong with an SFrame section.
 
-use unspool_ir::{Register, Vaddr};
+use unspool_rows::{Register, Vaddr};
 
 use crate::error::CfiError;
 
@@ -120,7 +120,7 @@ pub enum SframeError {
     /// A register number above 65535.
     #[error("register number {0} is too large")]
     Register(u32),
-    /// A flexible row for which a look-up that allocates nothing has no expression ([`super::Lookup::row`]).
+    /// A flexible row for which a look-up that allocates nothing has no expression ([`super::SframeLookup::row`]).
     #[error("no expression is kept ready for register {} plus {offset} bytes", .register.0)]
     NotReady {
         /// The register.
@@ -134,7 +134,7 @@ pub enum SframeError {
 }
 
 impl From<CfiError> for SframeError {
-    /// The only error of a [`crate::cursor::Cursor`] that takes numbers of fixed size.
+    /// The only error of a [`crate::cursor::ByteReader`] that takes numbers of fixed size.
     fn from(error: CfiError) -> SframeError {
         match error {
             CfiError::Truncated { offset, end } => SframeError::Truncated { offset, end },

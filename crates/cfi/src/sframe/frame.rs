@@ -1,11 +1,11 @@
 //! What a row of SFrame says, whatever its version and encoding.
 
-use unspool_ir::arch::Word;
-use unspool_ir::{Abi, Arch, Endian, Register};
+use unspool_rows::arch::AddressSize;
+use unspool_rows::{Abi, Arch, Endian, Register};
 
 /// A version of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Version {
+pub enum SframeVersion {
     /// Of binutils 2.40; obsolete.
     V1,
     /// Of binutils 2.41 to 2.45.
@@ -14,22 +14,22 @@ pub enum Version {
     V3,
 }
 
-impl Version {
+impl SframeVersion {
     /// Its number.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
-            Version::V1 => 1,
-            Version::V2 => 2,
-            Version::V3 => 3,
+            SframeVersion::V1 => 1,
+            SframeVersion::V2 => 2,
+            SframeVersion::V3 => 3,
         }
     }
 
-    pub(super) const fn from_number(number: u8) -> Option<Version> {
+    pub(super) const fn from_number(number: u8) -> Option<SframeVersion> {
         match number {
-            1 => Some(Version::V1),
-            2 => Some(Version::V2),
-            3 => Some(Version::V3),
+            1 => Some(SframeVersion::V1),
+            2 => Some(SframeVersion::V2),
+            3 => Some(SframeVersion::V3),
             _ => None,
         }
     }
@@ -37,16 +37,16 @@ impl Version {
     /// Bytes of an entry in the index.
     pub(super) const fn fde_bytes(self) -> u8 {
         match self {
-            Version::V1 => 17,
-            Version::V2 => 20,
-            Version::V3 => 16,
+            SframeVersion::V1 => 17,
+            SframeVersion::V2 => 20,
+            SframeVersion::V3 => 16,
         }
     }
 }
 
 /// The machines that the format knows (`sfh_abi_arch`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Machine {
+pub enum SframeAbi {
     /// AArch64, big-endian.
     Aarch64Big,
     /// AArch64, little-endian.
@@ -60,54 +60,54 @@ pub enum Machine {
 /// The ELF header's `e_machine` of s390x.
 const EM_S390: u16 = 22;
 
-impl Machine {
-    const ALL: [Machine; 4] = [
-        Machine::Aarch64Big,
-        Machine::Aarch64Little,
-        Machine::Amd64,
-        Machine::S390x,
+impl SframeAbi {
+    const ALL: [SframeAbi; 4] = [
+        SframeAbi::Aarch64Big,
+        SframeAbi::Aarch64Little,
+        SframeAbi::Amd64,
+        SframeAbi::S390x,
     ];
 
     /// Its number in the header.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
-            Machine::Aarch64Big => 1,
-            Machine::Aarch64Little => 2,
-            Machine::Amd64 => 3,
-            Machine::S390x => 4,
+            SframeAbi::Aarch64Big => 1,
+            SframeAbi::Aarch64Little => 2,
+            SframeAbi::Amd64 => 3,
+            SframeAbi::S390x => 4,
         }
     }
 
-    pub(super) fn from_number(number: u8) -> Option<Machine> {
-        Machine::ALL.into_iter().find(|m| m.number() == number)
+    pub(super) fn from_number(number: u8) -> Option<SframeAbi> {
+        SframeAbi::ALL.into_iter().find(|m| m.number() == number)
     }
 
     /// Architecture and byte order.
     #[must_use]
     pub const fn abi(self) -> Abi {
         let (arch, endian) = match self {
-            Machine::Aarch64Big => (Arch::Aarch64, Endian::Big),
-            Machine::Aarch64Little => (Arch::Aarch64, Endian::Little),
-            Machine::Amd64 => (Arch::X86_64, Endian::Little),
-            Machine::S390x => (Arch::from_elf(EM_S390, Word::W64), Endian::Big),
+            SframeAbi::Aarch64Big => (Arch::Aarch64, Endian::Big),
+            SframeAbi::Aarch64Little => (Arch::Aarch64, Endian::Little),
+            SframeAbi::Amd64 => (Arch::X86_64, Endian::Little),
+            SframeAbi::S390x => (Arch::from_elf(EM_S390, AddressSize::W64), Endian::Big),
         };
         Abi { arch, endian }
     }
 
     /// The machine of an architecture and byte order, if the format knows it.
     #[must_use]
-    pub fn of(abi: Abi) -> Option<Machine> {
-        Machine::ALL.into_iter().find(|m| m.abi() == abi)
+    pub fn from_abi(abi: Abi) -> Option<SframeAbi> {
+        SframeAbi::ALL.into_iter().find(|m| m.abi() == abi)
     }
 
     /// The stack pointer.
     #[must_use]
     pub const fn stack_pointer(self) -> Register {
         match self {
-            Machine::Aarch64Big | Machine::Aarch64Little => Register(31),
-            Machine::Amd64 => Register(7),
-            Machine::S390x => Register(15),
+            SframeAbi::Aarch64Big | SframeAbi::Aarch64Little => Register(31),
+            SframeAbi::Amd64 => Register(7),
+            SframeAbi::S390x => Register(15),
         }
     }
 
@@ -115,9 +115,9 @@ impl Machine {
     #[must_use]
     pub const fn frame_pointer(self) -> Register {
         match self {
-            Machine::Aarch64Big | Machine::Aarch64Little => Register(29),
-            Machine::Amd64 => Register(6),
-            Machine::S390x => Register(11),
+            SframeAbi::Aarch64Big | SframeAbi::Aarch64Little => Register(29),
+            SframeAbi::Amd64 => Register(6),
+            SframeAbi::S390x => Register(11),
         }
     }
 
@@ -125,21 +125,21 @@ impl Machine {
     #[must_use]
     pub const fn return_address(self) -> Register {
         match self {
-            Machine::Aarch64Big | Machine::Aarch64Little => Register(30),
-            Machine::Amd64 => Register(16),
-            Machine::S390x => Register(14),
+            SframeAbi::Aarch64Big | SframeAbi::Aarch64Little => Register(30),
+            SframeAbi::Amd64 => Register(16),
+            SframeAbi::S390x => Register(14),
         }
     }
 
     /// Other registers that a call preserves, of which the format says nothing.
     #[must_use]
-    pub const fn untold(self) -> &'static [u16] {
+    pub const fn untracked_registers(self) -> &'static [u16] {
         match self {
-            Machine::Aarch64Big | Machine::Aarch64Little => &[
+            SframeAbi::Aarch64Big | SframeAbi::Aarch64Little => &[
                 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 72, 73, 74, 75, 76, 77, 78, 79,
             ],
-            Machine::Amd64 => &[3, 12, 13, 14, 15],
-            Machine::S390x => &[6, 7, 8, 9, 10, 12, 13, 24, 25, 26, 27, 28, 29, 30, 31],
+            SframeAbi::Amd64 => &[3, 12, 13, 14, 15],
+            SframeAbi::S390x => &[6, 7, 8, 9, 10, 12, 13, 24, 25, 26, 27, 28, 29, 30, 31],
         }
     }
 
@@ -147,8 +147,8 @@ impl Machine {
     #[must_use]
     pub const fn fixed_return_address(self) -> i8 {
         match self {
-            Machine::Amd64 => -8,
-            Machine::Aarch64Big | Machine::Aarch64Little | Machine::S390x => 0,
+            SframeAbi::Amd64 => -8,
+            SframeAbi::Aarch64Big | SframeAbi::Aarch64Little | SframeAbi::S390x => 0,
         }
     }
 
@@ -156,8 +156,8 @@ impl Machine {
     #[must_use]
     pub const fn caller_stack_pointer(self) -> i64 {
         match self {
-            Machine::S390x => -160,
-            Machine::Amd64 | Machine::Aarch64Big | Machine::Aarch64Little => 0,
+            SframeAbi::S390x => -160,
+            SframeAbi::Amd64 | SframeAbi::Aarch64Big | SframeAbi::Aarch64Little => 0,
         }
     }
 
@@ -165,25 +165,25 @@ impl Machine {
     #[must_use]
     pub const fn stored_cfa_offset(self, offset: i64) -> Option<i64> {
         match self {
-            Machine::S390x if (offset - 160) % 8 == 0 => Some((offset - 160) / 8),
-            Machine::S390x => None,
-            Machine::Amd64 | Machine::Aarch64Big | Machine::Aarch64Little => Some(offset),
+            SframeAbi::S390x if (offset - 160) % 8 == 0 => Some((offset - 160) / 8),
+            SframeAbi::S390x => None,
+            SframeAbi::Amd64 | SframeAbi::Aarch64Big | SframeAbi::Aarch64Little => Some(offset),
         }
     }
 
-    /// The reverse of [`Machine::stored_cfa_offset`].
+    /// The reverse of [`SframeAbi::stored_cfa_offset`].
     #[must_use]
     pub const fn cfa_offset(self, stored: i32) -> i64 {
         match self {
-            Machine::S390x => stored as i64 * 8 + 160,
-            Machine::Amd64 | Machine::Aarch64Big | Machine::Aarch64Little => stored as i64,
+            SframeAbi::S390x => stored as i64 * 8 + 160,
+            SframeAbi::Amd64 | SframeAbi::Aarch64Big | SframeAbi::Aarch64Little => stored as i64,
         }
     }
 }
 
 /// What an offset is added to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Base {
+pub enum FreBase {
     /// The CFA.
     Cfa,
     /// What a register holds in this frame.
@@ -192,21 +192,21 @@ pub enum Base {
 
 /// A value: a base plus an offset, or what is in memory there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct FreValue {
     /// What the offset is added to.
-    pub base: Base,
+    pub base: FreBase,
     /// The offset, in bytes.
     pub offset: i64,
     /// Whether the value is in memory at the sum, or is the sum.
     pub is_loaded: bool,
 }
 
-impl Place {
+impl FreValue {
     /// What is in memory so far from the CFA.
     #[must_use]
-    pub const fn saved(offset: i64) -> Place {
-        Place {
-            base: Base::Cfa,
+    pub const fn saved(offset: i64) -> FreValue {
+        FreValue {
+            base: FreBase::Cfa,
             offset,
             is_loaded: true,
         }
@@ -214,9 +214,9 @@ impl Place {
 
     /// A register plus an offset.
     #[must_use]
-    pub const fn sum(register: Register, offset: i64) -> Place {
-        Place {
-            base: Base::Register(register),
+    pub const fn sum(register: Register, offset: i64) -> FreValue {
+        FreValue {
+            base: FreBase::Register(register),
             offset,
             is_loaded: false,
         }
@@ -226,8 +226,8 @@ impl Place {
     #[must_use]
     pub const fn saved_at(self) -> Option<i64> {
         match self {
-            Place {
-                base: Base::Cfa,
+            FreValue {
+                base: FreBase::Cfa,
                 offset,
                 is_loaded: true,
             } => Some(offset),
@@ -238,31 +238,31 @@ impl Place {
 
 /// How the caller is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Places {
+pub struct FreRules {
     /// The CFA. Its base is a register.
-    pub cfa: Place,
+    pub cfa: FreValue,
     /// The return address; `None`: it is still in its register.
-    pub return_address: Option<Place>,
+    pub return_address: Option<FreValue>,
     /// The caller's frame pointer; `None`: it is what it is in this frame.
-    pub frame_pointer: Option<Place>,
+    pub frame_pointer: Option<FreValue>,
     /// Whether the return address is signed (AArch64).
     pub is_signed: bool,
 }
 
 /// What holds at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Frame {
+pub enum FreContents {
     /// Nothing called this.
     Outermost,
     /// Something did.
-    Called(Places),
+    Rules(FreRules),
 }
 
 /// A row: it holds from an offset to the next row's, or to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FrameRow {
+pub struct FrameRowEntry {
     /// The offset, in bytes, from the function's start, or from the start of each of its blocks.
     pub offset: u32,
     /// What holds from there on.
-    pub frame: Frame,
+    pub contents: FreContents,
 }

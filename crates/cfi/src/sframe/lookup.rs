@@ -5,26 +5,26 @@
 
 use core::ops::Range;
 
-use unspool_ir::expression::operation::{DW_OP_BREG0, DW_OP_DEREF};
-use unspool_ir::{Expression, Register, Row, Vaddr};
+use unspool_rows::expression::operation::{DW_OP_BREG0, DW_OP_DEREF};
+use unspool_rows::{Expression, Register, Row, Vaddr};
 
 use super::error::SframeError;
-use super::frame::{Base, Machine, Place};
-use super::reader::{FdeEntry, Part, Parts};
+use super::frame::{FreBase, FreValue, SframeAbi};
+use super::reader::{SframeFde, SubSection, SubSections};
 
 /// Looks single addresses up in a section.
 #[derive(Debug, Clone, Copy)]
-pub struct Lookup<'a> {
+pub struct SframeLookup<'a> {
     data: &'a [u8],
     address: Vaddr,
-    machine: Machine,
+    machine: SframeAbi,
 }
 
-impl<'a> Lookup<'a> {
+impl<'a> SframeLookup<'a> {
     /// Looks up in a section whose first byte is at that address, as linked, of a file for that machine. Reads nothing yet.
     #[must_use]
-    pub fn new(data: &'a [u8], address: Vaddr, machine: Machine) -> Self {
-        Lookup {
+    pub fn new(data: &'a [u8], address: Vaddr, machine: SframeAbi) -> Self {
+        SframeLookup {
             data,
             address,
             machine,
@@ -39,10 +39,10 @@ impl<'a> Lookup<'a> {
     /// # Errors
     ///
     /// No entry that can be read covers `pc`, and something that was looked at is bad.
-    pub fn entry(&self, pc: Vaddr) -> Result<Option<FdeEntry<'a>>, SframeError> {
-        let mut last: Option<FdeEntry<'a>> = None;
+    pub fn entry(&self, pc: Vaddr) -> Result<Option<SframeFde<'a>>, SframeError> {
+        let mut last: Option<SframeFde<'a>> = None;
         let mut bad = None;
-        for (_, part) in Parts::new(self.data, self.address) {
+        for (_, part) in SubSections::new(self.data, self.address) {
             match part.and_then(|part| self.entry_of(&part, pc)) {
                 Ok(Some(found)) if last.as_ref().is_none_or(|last| last.start < found.start) => {
                     last = Some(found);
@@ -57,7 +57,11 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    fn entry_of(&self, part: &Part<'a>, pc: Vaddr) -> Result<Option<FdeEntry<'a>>, SframeError> {
+    fn entry_of(
+        &self,
+        part: &SubSection<'a>,
+        pc: Vaddr,
+    ) -> Result<Option<SframeFde<'a>>, SframeError> {
         if part.header.machine != self.machine {
             return Err(SframeError::OtherMachine(part.header.machine.number()));
         }
@@ -66,7 +70,7 @@ impl<'a> Lookup<'a> {
         }
         let entries = part.entries().filter_map(|(_, entry)| entry.ok());
         let covering = entries.filter(|entry| entry.start <= pc && pc < entry.end());
-        let later = |last: FdeEntry<'a>, next: FdeEntry<'a>| match next.start > last.start {
+        let later = |last: SframeFde<'a>, next: SframeFde<'a>| match next.start > last.start {
             true => next,
             false => last,
         };
@@ -103,11 +107,11 @@ impl<'a> Lookup<'a> {
 const REGISTERS: usize = 32;
 const OFFSETS: usize = 256;
 /// The least offset, and from one to the next, in bytes.
-const LEAST: i16 = -1024;
+const MIN_CFA_OFFSET: i16 = -1024;
 const STEP: i16 = 8;
 
 /// Loads from each register plus each offset, as operations (`DW_OP_breg`N, `DW_OP_deref`), with a zero behind the shorter ones.
-static READY: [[[u8; 4]; OFFSETS]; REGISTERS] = loads();
+static LOAD_INSTRUCTIONS: [[[u8; 4]; OFFSETS]; REGISTERS] = loads();
 
 const fn loads() -> [[[u8; 4]; OFFSETS]; REGISTERS] {
     let mut all = [[[0; 4]; OFFSETS]; REGISTERS];
@@ -115,7 +119,7 @@ const fn loads() -> [[[u8; 4]; OFFSETS]; REGISTERS] {
     let mut opcode = DW_OP_BREG0;
     while let Some((of_register, rest)) = registers.split_first_mut() {
         let mut offsets = of_register.as_mut_slice();
-        let mut offset = LEAST;
+        let mut offset = MIN_CFA_OFFSET;
         while let Some((slot, rest)) = offsets.split_first_mut() {
             *slot = load(opcode, offset);
             offset += STEP;
@@ -142,8 +146,8 @@ const fn has_one_byte(offset: i16) -> bool {
 }
 
 /// The expression of a place, if it is kept ready.
-fn ready(place: Place) -> Result<Expression<'static>, SframeError> {
-    let Base::Register(register) = place.base else {
+fn ready(place: FreValue) -> Result<Expression<'static>, SframeError> {
+    let FreBase::Register(register) = place.base else {
         return Err(SframeError::TooLarge);
     };
     let missing = SframeError::NotReady {
@@ -153,13 +157,13 @@ fn ready(place: Place) -> Result<Expression<'static>, SframeError> {
     expression(register, place).ok_or(missing)
 }
 
-fn expression(register: Register, place: Place) -> Option<Expression<'static>> {
+fn expression(register: Register, place: FreValue) -> Option<Expression<'static>> {
     let offset = i16::try_from(place.offset).ok()?;
     let above = offset
-        .checked_sub(LEAST)
+        .checked_sub(MIN_CFA_OFFSET)
         .filter(|above| above % STEP == 0)?;
     let at = usize::try_from(above / STEP).ok()?;
-    let bytes = READY.get(usize::from(register.0))?.get(at)?;
+    let bytes = LOAD_INSTRUCTIONS.get(usize::from(register.0))?.get(at)?;
     let length = if has_one_byte(offset) { 2 } else { 3 };
     let length = length + usize::from(place.is_loaded);
     bytes.get(..length).map(Expression)

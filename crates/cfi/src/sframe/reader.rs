@@ -1,10 +1,12 @@
 //! Sections read in place, without allocating.
 
-use unspool_ir::{Endian, Register, Vaddr};
+use unspool_rows::{Endian, Register, Vaddr};
 
 use super::error::SframeError;
-use super::frame::{Base, Frame, FrameRow, Machine, Place, Places, Version};
-use crate::cursor::Cursor;
+use super::frame::{
+    FrameRowEntry, FreBase, FreContents, FreRules, FreValue, SframeAbi, SframeVersion,
+};
+use crate::byte_reader::ByteReader;
 
 const MAGIC: u16 = 0xdee2;
 
@@ -18,13 +20,13 @@ const HEADER: u64 = 28;
 
 /// A header (`sframe_header`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct SframeHeader {
     /// The version.
-    pub version: Version,
+    pub version: SframeVersion,
     /// The flags, as they are.
     pub flags: u8,
     /// What it is for.
-    pub machine: Machine,
+    pub machine: SframeAbi,
     /// Where from the CFA the frame pointer is saved in all rows that do not say it, in bytes; 0: nowhere.
     pub fixed_frame_pointer: i8,
     /// The same of the return address.
@@ -43,7 +45,7 @@ pub struct Header {
     pub fre_offset: u32,
 }
 
-impl Header {
+impl SframeHeader {
     /// Whether the entries are said to ascend.
     #[must_use]
     pub fn is_sorted(&self) -> bool {
@@ -55,7 +57,7 @@ impl Header {
     /// GNU as 2.40 to 2.44 writes them so and does not say it (binutils PR 32666). What a linker has put together is
     /// sorted, and relative to the header.
     fn starts_are_relative_to_fields(&self) -> bool {
-        let is_of_assembler = self.version < Version::V3 && !self.is_sorted();
+        let is_of_assembler = self.version < SframeVersion::V3 && !self.is_sorted();
         self.flags & RELATIVE_TO_FIELD != 0 || is_of_assembler
     }
 
@@ -81,7 +83,7 @@ impl Header {
 
 /// A header and what belongs to it: a section as an assembler or a linker makes it.
 #[derive(Debug, Clone, Copy)]
-pub struct Part<'a> {
+pub struct SubSection<'a> {
     /// All bytes of the section up to the end of this part.
     data: &'a [u8],
     /// The address of the section's first byte.
@@ -89,23 +91,23 @@ pub struct Part<'a> {
     /// Where in the section the part begins.
     pub offset: u64,
     /// Its header.
-    pub header: Header,
+    pub header: SframeHeader,
     endian: Endian,
 }
 
 /// The parts of a section: one, but where a linker has put the sections of its inputs one behind the other.
 #[derive(Debug, Clone)]
-pub struct Parts<'a> {
+pub struct SubSections<'a> {
     data: &'a [u8],
     section: Vaddr,
     at: u64,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> SubSections<'a> {
     /// The parts of a section whose first byte is at that address.
     #[must_use]
-    pub fn new(data: &'a [u8], address: Vaddr) -> Parts<'a> {
-        Parts {
+    pub fn new(data: &'a [u8], address: Vaddr) -> SubSections<'a> {
+        SubSections {
             data,
             section: address,
             at: 0,
@@ -123,7 +125,7 @@ impl<'a> Parts<'a> {
         self.at += zeros as u64;
     }
 
-    fn part(&self) -> Result<Part<'a>, SframeError> {
+    fn part(&self) -> Result<SubSection<'a>, SframeError> {
         let magic = self.rest().first_chunk().copied().unwrap_or_default();
         let endian = match (u16::from_le_bytes(magic), u16::from_be_bytes(magic)) {
             (MAGIC, _) => Endian::Little,
@@ -131,13 +133,13 @@ impl<'a> Parts<'a> {
             (other, _) => return Err(SframeError::Magic(other)),
         };
         let len = self.data.len() as u64;
-        let mut cursor = Cursor::new(self.data, self.at, len, endian);
+        let mut cursor = ByteReader::new(self.data, self.at, len, endian);
         let header = header(&mut cursor)?;
         if header.machine.abi().endian != endian {
             return Err(SframeError::OtherMachine(header.machine.number()));
         }
         let end = usize::try_from(self.at.saturating_add(header.end())).unwrap_or(usize::MAX);
-        Ok(Part {
+        Ok(SubSection {
             data: self.data.get(..end).unwrap_or(self.data),
             section: self.section,
             offset: self.at,
@@ -147,9 +149,9 @@ impl<'a> Parts<'a> {
     }
 }
 
-impl<'a> Iterator for Parts<'a> {
+impl<'a> Iterator for SubSections<'a> {
     /// A part; or why there is none at an offset, which ends the iteration.
-    type Item = (u64, Result<Part<'a>, SframeError>);
+    type Item = (u64, Result<SubSection<'a>, SframeError>);
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.at > 0 {
@@ -168,15 +170,15 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-fn header(cursor: &mut Cursor<'_>) -> Result<Header, SframeError> {
+fn header(cursor: &mut ByteReader<'_>) -> Result<SframeHeader, SframeError> {
     let mut bytes = cursor.split(HEADER)?;
     bytes.take(2)?; // the magic number
     let version = bytes.u8()?;
-    let version = Version::from_number(version).ok_or(SframeError::Version(version))?;
+    let version = SframeVersion::from_number(version).ok_or(SframeError::Version(version))?;
     let flags = bytes.u8()?;
     let machine = bytes.u8()?;
-    let machine = Machine::from_number(machine).ok_or(SframeError::Machine(machine))?;
-    Ok(Header {
+    let machine = SframeAbi::from_number(machine).ok_or(SframeError::Machine(machine))?;
+    Ok(SframeHeader {
         version,
         flags,
         machine,
@@ -192,14 +194,14 @@ fn header(cursor: &mut Cursor<'_>) -> Result<Header, SframeError> {
 }
 
 /// Takes an unsigned number of 4 bytes.
-fn word(cursor: &mut Cursor<'_>) -> Result<u32, SframeError> {
+fn word(cursor: &mut ByteReader<'_>) -> Result<u32, SframeError> {
     let number = cursor.unsigned(4)?;
     u32::try_from(number).map_err(|_| SframeError::TooLarge)
 }
 
 /// An entry: the code that some rows are of (`sframe_func_desc_entry`).
 #[derive(Debug, Clone)]
-pub struct FdeEntry<'a> {
+pub struct SframeFde<'a> {
     /// Where the entry is, in bytes from the start of the section.
     pub offset: u64,
     /// The first address.
@@ -209,7 +211,7 @@ pub struct FdeEntry<'a> {
     /// How many rows it has.
     pub count: u32,
     /// If the rows are those of a block of code that is repeated up to the end, the block's bytes. `None`
-    /// in version 1 too, which does not say them ([`FdeEntry::is_repeated`]).
+    /// in version 1 too, which does not say them ([`SframeFde::is_repeated`]).
     pub block: Option<u8>,
     /// Whether the rows are those of a block.
     pub is_repeated: bool,
@@ -218,22 +220,22 @@ pub struct FdeEntry<'a> {
     /// Whether return addresses are signed with key B (AArch64).
     pub has_key_b: bool,
     /// What the data words of the rows are.
-    pub kind: Kind,
+    pub fde_type: FdeType,
     offset_bytes: u8,
-    rows: Cursor<'a>,
-    header: Header,
+    rows: ByteReader<'a>,
+    header: SframeHeader,
 }
 
 /// What data words are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FdeType {
     /// Offsets: of the CFA from a register, of what is saved from the CFA.
     Default,
     /// Registers, offsets, and whether something is loaded.
     Flexible,
 }
 
-impl<'a> Part<'a> {
+impl<'a> SubSection<'a> {
     /// Where the part ends, in bytes from the start of the section; the section may end before.
     #[must_use]
     pub fn end(&self) -> u64 {
@@ -264,12 +266,12 @@ impl<'a> Part<'a> {
     /// are read all the same.
     pub fn false_fields(&self) -> impl Iterator<Item = SframeError> + use<> {
         /// Where a row begins takes a byte, and what it consists of another.
-        const LEAST_ROW: u64 = 2;
+        const MIN_FRE_BYTES: u64 = 2;
         let header = self.header;
         let bytes = self.bytes().len() as u64;
         let behind_headers = bytes.saturating_sub(header.bytes());
         let behind_start = bytes.saturating_sub(header.rows());
-        let rows = behind_start.min(header.fre_bytes.into()) / LEAST_ROW;
+        let rows = behind_start.min(header.fre_bytes.into()) / MIN_FRE_BYTES;
         let fields = [
             ("sfh_num_fres", 12, header.fres, rows),
             ("sfh_fre_len", 16, header.fre_bytes, behind_start),
@@ -289,7 +291,7 @@ impl<'a> Part<'a> {
     /// All entries, or why one cannot be read. Those that there are no bytes for are one error, at the end.
     pub fn entries(
         &self,
-    ) -> impl Iterator<Item = (u64, Result<FdeEntry<'a>, SframeError>)> + use<'a> {
+    ) -> impl Iterator<Item = (u64, Result<SframeFde<'a>, SframeError>)> + use<'a> {
         let part = *self;
         let room = part.entries_in_reach();
         let missing = SframeError::Entries {
@@ -306,19 +308,19 @@ impl<'a> Part<'a> {
     /// # Errors
     ///
     /// The entry is not there, or is bad.
-    pub fn entry(&self, index: u32) -> Result<FdeEntry<'a>, SframeError> {
+    pub fn entry(&self, index: u32) -> Result<SframeFde<'a>, SframeError> {
         let offset = self.entry_offset(index);
         let mut fields = self.cursor(offset);
         let version = self.header.version;
-        let start = fields.signed(if version == Version::V3 { 8 } else { 4 })?;
+        let start = fields.signed(if version == SframeVersion::V3 { 8 } else { 4 })?;
         let size = word(&mut fields)?;
         let rows_at = word(&mut fields)?;
         let rows_at = self.offset + self.header.rows() + u64::from(rows_at);
         let mut rows = self.cursor(rows_at);
         let (count, info, info2, block) = match version {
-            Version::V1 => (word(&mut fields)?, fields.u8()?, 0, None),
-            Version::V2 => (word(&mut fields)?, fields.u8()?, 0, Some(fields.u8()?)),
-            Version::V3 => (
+            SframeVersion::V1 => (word(&mut fields)?, fields.u8()?, 0, None),
+            SframeVersion::V2 => (word(&mut fields)?, fields.u8()?, 0, Some(fields.u8()?)),
+            SframeVersion::V3 => (
                 u32::try_from(rows.unsigned(2)?).unwrap_or(u32::MAX),
                 rows.u8()?,
                 rows.u8()?,
@@ -337,18 +339,18 @@ impl<'a> Part<'a> {
         if is_repeated && block == Some(0) {
             return Err(SframeError::NoBlock);
         }
-        Ok(FdeEntry {
+        Ok(SframeFde {
             offset,
             start,
             size,
             count,
             block: block.filter(|_| is_repeated),
             is_repeated,
-            is_signal_frame: version == Version::V3 && info & 0x80 != 0,
+            is_signal_frame: version == SframeVersion::V3 && info & 0x80 != 0,
             has_key_b: info & 0x20 != 0,
-            kind: match info2 & 0x1f {
-                0 => Kind::Default,
-                1 => Kind::Flexible,
+            fde_type: match info2 & 0x1f {
+                0 => FdeType::Default,
+                1 => FdeType::Flexible,
                 other => return Err(SframeError::EntryType(other)),
             },
             offset_bytes: match info & 0xf {
@@ -362,8 +364,8 @@ impl<'a> Part<'a> {
         })
     }
 
-    fn cursor(&self, from: u64) -> Cursor<'a> {
-        Cursor::new(self.data, from, self.data.len() as u64, self.endian)
+    fn cursor(&self, from: u64) -> ByteReader<'a> {
+        ByteReader::new(self.data, from, self.data.len() as u64, self.endian)
     }
 
     /// The entry that covers an address, found by bisection: [`Header::is_sorted`] must hold. Of entries that begin at
@@ -372,7 +374,7 @@ impl<'a> Part<'a> {
     /// # Errors
     ///
     /// An entry that was looked at is bad.
-    pub fn find(&self, pc: Vaddr) -> Result<Option<FdeEntry<'a>>, SframeError> {
+    pub fn find(&self, pc: Vaddr) -> Result<Option<SframeFde<'a>>, SframeError> {
         let (mut low, mut high) = (0, self.entries_in_reach());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -389,7 +391,7 @@ impl<'a> Part<'a> {
     }
 }
 
-impl<'a> FdeEntry<'a> {
+impl<'a> SframeFde<'a> {
     /// One past the last address.
     #[must_use]
     pub fn end(&self) -> Vaddr {
@@ -399,14 +401,16 @@ impl<'a> FdeEntry<'a> {
     /// Whether it says that nothing called this, without rows (version 3).
     #[must_use]
     pub fn is_outermost(&self) -> bool {
-        self.header.version == Version::V3 && self.count == 0 && self.kind == Kind::Default
+        self.header.version == SframeVersion::V3
+            && self.count == 0
+            && self.fde_type == FdeType::Default
     }
 
     /// The rows, ascending; a bad one ends the iteration. The last may begin where the function ends, and hold nowhere: GNU as
     /// writes what is said behind the last instruction.
     #[must_use]
-    pub fn rows(&self) -> Rows<'a> {
-        Rows {
+    pub fn rows(&self) -> FreIter<'a> {
+        FreIter {
             entry: self.clone(),
             next: 0,
             before: None,
@@ -418,9 +422,9 @@ impl<'a> FdeEntry<'a> {
     /// # Errors
     ///
     /// A row up to there is bad.
-    pub fn frame(&self, pc: Vaddr) -> Result<Option<Frame>, SframeError> {
+    pub fn frame(&self, pc: Vaddr) -> Result<Option<FreContents>, SframeError> {
         if self.is_outermost() {
-            return Ok(Some(Frame::Outermost));
+            return Ok(Some(FreContents::Outermost));
         }
         let mut offset = pc.0.wrapping_sub(self.start.0);
         if let Some(block) = self.block_bytes()? {
@@ -432,7 +436,7 @@ impl<'a> FdeEntry<'a> {
             if u64::from(row.offset) > offset {
                 break;
             }
-            found = Some(row.frame);
+            found = Some(row.contents);
         }
         Ok(found)
     }
@@ -459,7 +463,7 @@ impl<'a> FdeEntry<'a> {
         room.map(Some).ok_or(SframeError::TooLarge)
     }
 
-    fn machine(&self) -> Machine {
+    fn machine(&self) -> SframeAbi {
         self.header.machine
     }
 
@@ -472,11 +476,11 @@ impl<'a> FdeEntry<'a> {
     }
 
     /// Where something is saved that rows do not tell of.
-    fn fixed(offset: i8) -> Option<Place> {
-        (offset != 0).then(|| Place::saved(offset.into()))
+    fn fixed(offset: i8) -> Option<FreValue> {
+        (offset != 0).then(|| FreValue::saved(offset.into()))
     }
 
-    fn default_places(&self, info: u8, words: &[u32], bytes: u8) -> Option<Places> {
+    fn default_places(&self, info: u8, words: &[u32], bytes: u8) -> Option<FreRules> {
         let at = |index: usize| words.get(index).map(|word| signed(*word, bytes));
         let fixed_ra = Self::fixed(self.header.fixed_return_address);
         let (ra, fp) = match fixed_ra {
@@ -491,9 +495,9 @@ impl<'a> FdeEntry<'a> {
             0 => self.machine().frame_pointer(),
             _ => self.machine().stack_pointer(),
         };
-        let ra = ra.filter(|offset| !(self.machine() == Machine::S390x && *offset == 0));
-        Some(Places {
-            cfa: Place::sum(register, self.machine().cfa_offset(at(0)?)),
+        let ra = ra.filter(|offset| !(self.machine() == SframeAbi::S390x && *offset == 0));
+        Some(FreRules {
+            cfa: FreValue::sum(register, self.machine().cfa_offset(at(0)?)),
             return_address: ra.map(|offset| self.saved(offset)).or(fixed_ra),
             frame_pointer: fp
                 .map(|offset| self.saved(offset))
@@ -503,13 +507,13 @@ impl<'a> FdeEntry<'a> {
     }
 
     /// Where a default row says that something is: on the stack, or on s390x before version 3 in a register.
-    fn saved(&self, offset: i32) -> Place {
-        let names_register = self.machine() == Machine::S390x
-            && self.header.version < Version::V3
+    fn saved(&self, offset: i32) -> FreValue {
+        let names_register = self.machine() == SframeAbi::S390x
+            && self.header.version < SframeVersion::V3
             && offset & 1 != 0;
         match u16::try_from(offset >> 1) {
-            Ok(number) if names_register => Place::sum(Register(number), 0),
-            _ => Place::saved(offset.into()),
+            Ok(number) if names_register => FreValue::sum(Register(number), 0),
+            _ => FreValue::saved(offset.into()),
         }
     }
 
@@ -519,7 +523,7 @@ impl<'a> FdeEntry<'a> {
         info: u8,
         words: &[u32],
         bytes: u8,
-    ) -> Result<Places, SframeError> {
+    ) -> Result<FreRules, SframeError> {
         let wrong = SframeError::Words {
             row,
             words: u8::try_from(words.len()).unwrap_or(u8::MAX),
@@ -527,7 +531,7 @@ impl<'a> FdeEntry<'a> {
         let mut words = words;
         let mut place = || flexible(&mut words, bytes, wrong);
         let mut cfa = place()?.ok_or(wrong)?;
-        if cfa.base == Base::Cfa {
+        if cfa.base == FreBase::Cfa {
             return Err(SframeError::NoCfaBase { row });
         }
         cfa.offset = match i32::try_from(cfa.offset) {
@@ -539,7 +543,7 @@ impl<'a> FdeEntry<'a> {
         if !words.is_empty() {
             return Err(wrong);
         }
-        Ok(Places {
+        Ok(FreRules {
             cfa,
             return_address: return_address.or(Self::fixed(self.header.fixed_return_address)),
             frame_pointer: frame_pointer.or(Self::fixed(self.header.fixed_frame_pointer)),
@@ -559,7 +563,7 @@ fn flexible(
     words: &mut &[u32],
     bytes: u8,
     cut_short: SframeError,
-) -> Result<Option<Place>, SframeError> {
+) -> Result<Option<FreValue>, SframeError> {
     let (control, offset) = match *words {
         [] => return Ok(None),
         [0, rest @ ..] => {
@@ -574,10 +578,10 @@ fn flexible(
     };
     let number = control >> 3;
     let register = u16::try_from(number).map_err(|_| SframeError::Register(number))?;
-    Ok(Some(Place {
+    Ok(Some(FreValue {
         base: match control & 1 {
-            0 => Base::Cfa,
-            _ => Base::Register(Register(register)),
+            0 => FreBase::Cfa,
+            _ => FreBase::Register(Register(register)),
         },
         offset: signed(*offset, bytes).into(),
         is_loaded: control & 2 != 0,
@@ -586,19 +590,19 @@ fn flexible(
 
 /// The rows of an entry.
 #[derive(Debug, Clone)]
-pub struct Rows<'a> {
-    entry: FdeEntry<'a>,
+pub struct FreIter<'a> {
+    entry: SframeFde<'a>,
     /// The number of the next row.
     next: u32,
     /// The offset of the row before.
     before: Option<u32>,
 }
 
-impl Rows<'_> {
+impl FreIter<'_> {
     /// The most data words that a row can have.
     const WORDS: usize = 15;
 
-    fn row(&mut self, row: u32) -> Result<FrameRow, SframeError> {
+    fn row(&mut self, row: u32) -> Result<FrameRowEntry, SframeError> {
         let bytes = self.entry.offset_bytes;
         let offset = u32::try_from(self.entry.rows.unsigned(bytes)?).unwrap_or(u32::MAX);
         if let Some(from) = self.before.filter(|from| *from >= offset) {
@@ -618,10 +622,13 @@ impl Rows<'_> {
             });
         }
         let frame = self.frame(row)?;
-        Ok(FrameRow { offset, frame })
+        Ok(FrameRowEntry {
+            offset,
+            contents: frame,
+        })
     }
 
-    fn frame(&mut self, row: u32) -> Result<Frame, SframeError> {
+    fn frame(&mut self, row: u32) -> Result<FreContents, SframeError> {
         let info = self.entry.rows.u8()?;
         let bytes = match info >> 5 & 3 {
             0 => 1,
@@ -630,26 +637,26 @@ impl Rows<'_> {
             _ => return Err(SframeError::WordSize { row }),
         };
         let count = info >> 1 & 0xf;
-        if count == 0 && self.entry.header.version != Version::V1 {
-            return Ok(Frame::Outermost);
+        if count == 0 && self.entry.header.version != SframeVersion::V1 {
+            return Ok(FreContents::Outermost);
         }
         let mut words = [0_u32; Self::WORDS];
         for word in words.iter_mut().take(count.into()) {
             *word = u32::try_from(self.entry.rows.unsigned(bytes)?).unwrap_or(u32::MAX);
         }
         let words = words.get(..usize::from(count)).unwrap_or_default();
-        let places = match self.entry.kind {
-            Kind::Default => self.entry.default_places(info, words, bytes),
-            Kind::Flexible => Some(self.entry.flexible_places(row, info, words, bytes)?),
+        let places = match self.entry.fde_type {
+            FdeType::Default => self.entry.default_places(info, words, bytes),
+            FdeType::Flexible => Some(self.entry.flexible_places(row, info, words, bytes)?),
         };
         places
-            .map(Frame::Called)
+            .map(FreContents::Rules)
             .ok_or(SframeError::Words { row, words: count })
     }
 }
 
-impl Iterator for Rows<'_> {
-    type Item = Result<FrameRow, SframeError>;
+impl Iterator for FreIter<'_> {
+    type Item = Result<FrameRowEntry, SframeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.next >= self.entry.count {

@@ -1,25 +1,25 @@
 //! What a frame of SFrame says, as a row of call frame information.
 
-use unspool_ir::{CfaRule, Expression, RaState, Register, RegisterRule, Row};
+use unspool_rows::{CfaRule, Expression, RaState, Register, RegisterRule, Row};
 
 use super::error::SframeError;
-use super::frame::{Base, Frame, Machine, Place, Places};
+use super::frame::{FreBase, FreContents, FreRules, FreValue, SframeAbi};
 
-impl Frame {
+impl FreContents {
     /// Makes `row` the one that says the same. Of registers that SFrame does not tell of, it says that they have no
     /// recoverable value. `express` yields the expression of a place that no other rule can name: a register plus an
     /// offset, or what is loaded from there.
     pub(super) fn write<'e>(
         self,
-        machine: Machine,
+        machine: SframeAbi,
         is_signal_frame: bool,
         row: &mut Row<'e>,
-        express: &mut impl FnMut(Place) -> Result<Expression<'e>, SframeError>,
+        express: &mut impl FnMut(FreValue) -> Result<Expression<'e>, SframeError>,
     ) -> Result<(), SframeError> {
         row.clear(machine.return_address());
         row.signal_frame = is_signal_frame;
         match self {
-            Frame::Outermost => {
+            FreContents::Outermost => {
                 // There is no CFA; a row must have one, for its other rules to be asked.
                 row.cfa = CfaRule::RegisterOffset {
                     register: machine.stack_pointer(),
@@ -28,9 +28,9 @@ impl Frame {
                 set(row, machine.return_address(), RegisterRule::Undefined)?;
                 set(row, machine.frame_pointer(), RegisterRule::Undefined)?;
             }
-            Frame::Called(places) => write_places(places, machine, row, express)?,
+            FreContents::Rules(places) => write_places(places, machine, row, express)?,
         }
-        for number in machine.untold() {
+        for number in machine.untracked_registers() {
             set(row, Register(*number), RegisterRule::Undefined)?;
         }
         Ok(())
@@ -38,14 +38,14 @@ impl Frame {
 }
 
 fn write_places<'e>(
-    places: Places,
-    machine: Machine,
+    places: FreRules,
+    machine: SframeAbi,
     row: &mut Row<'e>,
-    express: &mut impl FnMut(Place) -> Result<Expression<'e>, SframeError>,
+    express: &mut impl FnMut(FreValue) -> Result<Expression<'e>, SframeError>,
 ) -> Result<(), SframeError> {
     row.cfa = match places.cfa {
-        Place {
-            base: Base::Register(register),
+        FreValue {
+            base: FreBase::Register(register),
             offset,
             is_loaded: false,
         } => CfaRule::RegisterOffset { register, offset },
@@ -80,18 +80,20 @@ fn set<'e>(
 }
 
 fn rule<'e>(
-    place: Place,
-    express: &mut impl FnMut(Place) -> Result<Expression<'e>, SframeError>,
+    place: FreValue,
+    express: &mut impl FnMut(FreValue) -> Result<Expression<'e>, SframeError>,
 ) -> Result<RegisterRule<'e>, SframeError> {
-    let address = Place {
+    let address = FreValue {
         is_loaded: false,
         ..place
     };
     Ok(match (place.base, place.is_loaded) {
-        (Base::Cfa, true) => RegisterRule::Offset(place.offset),
-        (Base::Cfa, false) => RegisterRule::ValOffset(place.offset),
-        (Base::Register(register), false) if place.offset == 0 => RegisterRule::Register(register),
-        (Base::Register(_), true) => RegisterRule::Expression(express(address)?),
-        (Base::Register(_), false) => RegisterRule::ValExpression(express(address)?),
+        (FreBase::Cfa, true) => RegisterRule::Offset(place.offset),
+        (FreBase::Cfa, false) => RegisterRule::ValOffset(place.offset),
+        (FreBase::Register(register), false) if place.offset == 0 => {
+            RegisterRule::Register(register)
+        }
+        (FreBase::Register(_), true) => RegisterRule::Expression(express(address)?),
+        (FreBase::Register(_), false) => RegisterRule::ValExpression(express(address)?),
     })
 }

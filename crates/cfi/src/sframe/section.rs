@@ -2,15 +2,15 @@
 
 use alloc::vec::Vec;
 
-use unspool_ir::Vaddr;
+use unspool_rows::Vaddr;
 
 use super::error::{SframeError, SframeProblem};
-use super::frame::{Frame, FrameRow, Machine};
-use super::reader::{FdeEntry, Header, Parts};
+use super::frame::{FrameRowEntry, FreContents, SframeAbi};
+use super::reader::{SframeFde, SframeHeader, SubSections};
 
 /// An entry and its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Function {
+pub struct SframeFunction {
     /// The first address.
     pub start: Vaddr,
     /// The number of bytes.
@@ -23,12 +23,12 @@ pub struct Function {
     /// Whether return addresses are signed with key B (AArch64).
     pub has_key_b: bool,
     /// The rows, ascending. Without any, nothing is known of the function.
-    pub rows: Vec<FrameRow>,
+    pub rows: Vec<FrameRowEntry>,
     /// Where it comes from, for messages: an offset in the section that was read.
     pub origin: u64,
 }
 
-impl Function {
+impl SframeFunction {
     /// One past the last address.
     #[must_use]
     pub fn end(&self) -> Vaddr {
@@ -37,7 +37,7 @@ impl Function {
 
     /// What holds at an address of the function.
     #[must_use]
-    pub fn frame(&self, pc: Vaddr) -> Option<Frame> {
+    pub fn frame(&self, pc: Vaddr) -> Option<FreContents> {
         let mut offset = pc.0.wrapping_sub(self.start.0);
         if offset >= u64::from(self.size) {
             return None;
@@ -49,11 +49,11 @@ impl Function {
             .rows
             .partition_point(|row| u64::from(row.offset) <= offset);
         let row = self.rows.get(behind.checked_sub(1)?)?;
-        Some(row.frame)
+        Some(row.contents)
     }
 
     /// The function between two of its addresses; `None` if that would begin inside a block.
-    pub(super) fn part(&self, from: Vaddr, to: Vaddr) -> Option<Function> {
+    pub(super) fn part(&self, from: Vaddr, to: Vaddr) -> Option<SframeFunction> {
         let distance = u32::try_from(from.0.wrapping_sub(self.start.0)).ok()?;
         let size = u32::try_from(to.0.wrapping_sub(from.0)).ok()?;
         let rows = match self.block {
@@ -64,14 +64,14 @@ impl Function {
                 let first = self.rows.partition_point(|row| row.offset <= distance);
                 let last = self.rows.partition_point(|row| row.offset < end);
                 let rows = self.rows.get(first.saturating_sub(1)..last)?;
-                let moved = rows.iter().map(|row| FrameRow {
+                let moved = rows.iter().map(|row| FrameRowEntry {
                     offset: row.offset.saturating_sub(distance),
-                    frame: row.frame,
+                    contents: row.contents,
                 });
                 moved.collect()
             }
         };
-        Some(Function {
+        Some(SframeFunction {
             start: from,
             size,
             rows,
@@ -82,22 +82,22 @@ impl Function {
 
 /// A header, and where it is in the section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PartFacts {
+pub struct SubSectionInfo {
     /// Its first byte.
     pub offset: u64,
     /// One past the last byte of what belongs to it.
     pub end: u64,
     /// What it says.
-    pub header: Header,
+    pub header: SframeHeader,
 }
 
 /// What a section holds, and what is wrong with it.
 #[derive(Debug, Clone, Default)]
-pub struct Reading {
+pub struct SframeSection {
     /// Its parts.
-    pub parts: Vec<PartFacts>,
+    pub sub_sections: Vec<SubSectionInfo>,
     /// Every entry that could be read, in the order of the section.
-    pub functions: Vec<Function>,
+    pub functions: Vec<SframeFunction>,
     /// Every entry, or part, that could not.
     pub problems: Vec<SframeProblem>,
 }
@@ -112,10 +112,10 @@ const ROWS: usize = 1;
 /// million and one for each byte of the section; what goes beyond is reported as [`SframeError::TooLarge`]. In
 /// sections of assemblers and linkers a row has at least three bytes of its own.
 #[must_use]
-pub fn read(data: &[u8], address: Vaddr, machine: Machine) -> Reading {
-    let mut reading = Reading::default();
+pub fn read(data: &[u8], address: Vaddr, machine: SframeAbi) -> SframeSection {
+    let mut reading = SframeSection::default();
     let mut left = data.len().saturating_mul(ROWS).saturating_add(1 << 20);
-    for (offset, part) in Parts::new(data, address) {
+    for (offset, part) in SubSections::new(data, address) {
         let of_machine = part.and_then(|part| match part.header.machine {
             other if other != machine => Err(SframeError::OtherMachine(other.number())),
             _ => Ok(part),
@@ -128,7 +128,7 @@ pub fn read(data: &[u8], address: Vaddr, machine: Machine) -> Reading {
                 continue;
             }
         };
-        reading.parts.push(PartFacts {
+        reading.sub_sections.push(SubSectionInfo {
             offset,
             end: part.end(),
             header: part.header,
@@ -148,13 +148,13 @@ pub fn read(data: &[u8], address: Vaddr, machine: Machine) -> Reading {
     reading
 }
 
-fn function(entry: &FdeEntry<'_>, left: &mut usize) -> Result<Function, SframeError> {
+fn function(entry: &SframeFde<'_>, left: &mut usize) -> Result<SframeFunction, SframeError> {
     let count = entry.count as usize;
     let mut rows = Vec::new();
     match entry.is_outermost() {
-        true => rows.push(FrameRow {
+        true => rows.push(FrameRowEntry {
             offset: 0,
-            frame: Frame::Outermost,
+            contents: FreContents::Outermost,
         }),
         false => {
             *left = left.checked_sub(count).ok_or(SframeError::TooLarge)?;
@@ -166,7 +166,7 @@ fn function(entry: &FdeEntry<'_>, left: &mut usize) -> Result<Function, SframeEr
         }
     }
     let block = entry.block_bytes()?.map(u8::try_from).transpose();
-    Ok(Function {
+    Ok(SframeFunction {
         start: entry.start,
         size: entry.size,
         block: block.map_err(|_| SframeError::TooLarge)?,
@@ -179,7 +179,7 @@ fn function(entry: &FdeEntry<'_>, left: &mut usize) -> Result<Function, SframeEr
 
 /// What keeps a section from being searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Disorder {
+pub enum SearchProblem {
     /// A second header: readers use the first only.
     Concatenated {
         /// Where in the section it is.
@@ -205,34 +205,35 @@ pub enum Disorder {
     },
 }
 
-impl Reading {
+impl SframeSection {
     /// What keeps the section from being searched, of each kind at most `limit`.
     #[must_use]
-    pub fn disorder(&self, limit: usize) -> Vec<Disorder> {
-        let parts = self.parts.iter().skip(1);
-        let parts = parts.map(|part| Disorder::Concatenated {
+    pub fn disorder(&self, limit: usize) -> Vec<SearchProblem> {
+        let parts = self.sub_sections.iter().skip(1);
+        let parts = parts.map(|part| SearchProblem::Concatenated {
             offset: part.offset,
         });
-        let mut found: Vec<Disorder> = parts.take(limit).collect();
-        for part in &self.parts {
+        let mut found: Vec<SearchProblem> = parts.take(limit).collect();
+        for part in &self.sub_sections {
             let range = part.offset..part.end;
             let own = || self.functions.iter().filter(|f| range.contains(&f.origin));
             let pairs = own().zip(own().skip(1));
             let unsorted = pairs.filter(|(before, after)| after.start < before.start);
-            let unsorted = unsorted.map(|(_, function)| Disorder::Unsorted {
+            let unsorted = unsorted.map(|(_, function)| SearchProblem::Unsorted {
                 entry: function.origin,
                 start: function.start,
                 is_denied: part.header.is_sorted(),
             });
             found.extend(unsorted.take(limit));
         }
-        let mut sorted: Vec<&Function> = self.functions.iter().filter(|f| f.size > 0).collect();
+        let mut sorted: Vec<&SframeFunction> =
+            self.functions.iter().filter(|f| f.size > 0).collect();
         sorted.sort_by_key(|function| function.start);
-        let mut farthest: Option<&Function> = None;
+        let mut farthest: Option<&SframeFunction> = None;
         let mut overlaps = Vec::new();
         for function in sorted {
             if let Some(other) = farthest.filter(|other| function.start < other.end()) {
-                overlaps.push(Disorder::Overlap {
+                overlaps.push(SearchProblem::Overlap {
                     entry: function.origin,
                     start: function.start,
                     other: other.origin,
@@ -250,14 +251,14 @@ impl Reading {
 
 /// Brings functions into the order that a search needs: ascending, and each address in one of them. Where they
 /// overlap, the one with the greatest start counts, and among equal starts the first, as in
-/// [`unspool_ir::Table`]. Those that cover nothing are left out.
+/// [`unspool_rows::Table`]. Those that cover nothing are left out.
 #[must_use]
-pub fn repair(functions: &[Function]) -> Vec<Function> {
-    let mut waiting: Vec<&Function> = functions.iter().filter(|f| f.size > 0).collect();
+pub fn repair(functions: &[SframeFunction]) -> Vec<SframeFunction> {
+    let mut waiting: Vec<&SframeFunction> = functions.iter().filter(|f| f.size > 0).collect();
     // The first of equal starts is to be opened last.
     waiting.reverse();
     waiting.sort_by_key(|function| function.start);
-    let mut sweep = Sweep {
+    let mut sweep = FunctionScan {
         open: Vec::new(),
         at: Vaddr(0),
         done: Vec::new(),
@@ -271,13 +272,13 @@ pub fn repair(functions: &[Function]) -> Vec<Function> {
 }
 
 /// The functions at an address, of which the last counts, and what was passed.
-struct Sweep<'f> {
-    open: Vec<&'f Function>,
+struct FunctionScan<'f> {
+    open: Vec<&'f SframeFunction>,
     at: Vaddr,
-    done: Vec<Function>,
+    done: Vec<SframeFunction>,
 }
 
-impl Sweep<'_> {
+impl FunctionScan<'_> {
     fn go_to(&mut self, to: Vaddr) {
         while let Some(top) = self.open.last() {
             let end = top.end().min(to);

@@ -5,14 +5,16 @@
 
 use alloc::vec::Vec;
 
-use unspool_ir::{Endian, Register, Vaddr};
+use unspool_rows::{Endian, Register, Vaddr};
 
-use super::convert::{Converted, Unrepresentable, Why};
-use super::frame::{Base, Frame, FrameRow, Machine, Place, Places, Version};
-use super::section::{Function, repair};
+use super::convert::{SframeConversion, Unrepresentable, UnrepresentableReason};
+use super::frame::{
+    FrameRowEntry, FreBase, FreContents, FreRules, FreValue, SframeAbi, SframeVersion,
+};
+use super::section::{SframeFunction, repair};
 
 /// The most rows of a function in version 3, and of what is made here in any.
-pub(super) const MOST_ROWS: usize = u16::MAX as usize;
+pub(super) const MAX_ROWS: usize = u16::MAX as usize;
 
 /// Bytes of a header.
 const HEADER: usize = 28;
@@ -30,7 +32,7 @@ pub enum SframeWriteError {
         /// Where it is.
         at: Vaddr,
         /// Why.
-        why: Why,
+        why: UnrepresentableReason,
     },
     /// More than 2 GiB from the section.
     #[error(
@@ -49,21 +51,26 @@ pub enum SframeWriteError {
 
 /// The functions, in order and without the rows that a version cannot say, which are reported.
 #[must_use]
-pub fn fit(functions: &[Function], machine: Machine, version: Version) -> Converted {
-    let mut fitting = Converted::default();
+pub fn fit(
+    functions: &[SframeFunction],
+    machine: SframeAbi,
+    version: SframeVersion,
+) -> SframeConversion {
+    let mut fitting = SframeConversion::default();
     for function in repair(functions) {
         if function.rows.is_empty() {
             continue;
         }
-        let check =
-            |row: &FrameRow| is_flexible(row.frame, function.is_signal_frame, machine, version);
+        let check = |row: &FrameRowEntry| {
+            is_flexible(row.contents, function.is_signal_frame, machine, version)
+        };
         let mut checks = function.rows.iter().map(check);
         match checks.try_fold(false, |any, row| row.map(|is| any || is)) {
             Ok(true) => fitting.flexible += 1,
             Ok(false) => fitting.plain += 1,
             Err(why) if function.block.is_some() => {
                 fitting.incomplete += 1;
-                fitting.refused.push(Unrepresentable {
+                fitting.unrepresentable.push(Unrepresentable {
                     start: function.start,
                     end: function.end(),
                     origin: function.origin,
@@ -84,9 +91,9 @@ pub fn fit(functions: &[Function], machine: Machine, version: Version) -> Conver
 
 /// The pieces of a function between rows that cannot be said.
 fn split(
-    function: &Function,
-    check: impl Fn(&FrameRow) -> Result<bool, Why>,
-    fitting: &mut Converted,
+    function: &SframeFunction,
+    check: impl Fn(&FrameRowEntry) -> Result<bool, UnrepresentableReason>,
+    fitting: &mut SframeConversion,
 ) {
     let starts = function.rows.iter().map(|row| row.offset);
     let ends = starts.clone().skip(1).chain([function.size]);
@@ -99,7 +106,7 @@ fn split(
                 .functions
                 .extend(piece.filter(|piece| piece.size > 0));
             from = end;
-            fitting.refused.push(Unrepresentable {
+            fitting.unrepresentable.push(Unrepresentable {
                 start: at(start),
                 end: at(end),
                 origin: function.origin,
@@ -119,23 +126,23 @@ fn split(
 ///
 /// The version cannot say it.
 pub(super) fn is_flexible(
-    frame: Frame,
+    frame: FreContents,
     is_signal_frame: bool,
-    machine: Machine,
-    version: Version,
-) -> Result<bool, Why> {
-    if is_signal_frame && version < Version::V3 {
-        return Err(Why::SignalFrame);
+    machine: SframeAbi,
+    version: SframeVersion,
+) -> Result<bool, UnrepresentableReason> {
+    if is_signal_frame && version < SframeVersion::V3 {
+        return Err(UnrepresentableReason::SignalFrame);
     }
-    let Frame::Called(places) = frame else {
+    let FreContents::Rules(places) = frame else {
         return Ok(false);
     };
-    let mut words = Words::default();
+    let mut words = DataWords::default();
     match words.put_default(&places, machine, version) {
         Ok(()) => Ok(false),
-        Err(why) if version < Version::V3 => Err(why),
+        Err(why) if version < SframeVersion::V3 => Err(why),
         Err(_) => {
-            let mut words = Words::default();
+            let mut words = DataWords::default();
             words.put_flexible(&places, machine).map(|()| true)
         }
     }
@@ -143,38 +150,40 @@ pub(super) fn is_flexible(
 
 /// The data words of a row.
 #[derive(Debug, Default, Clone, Copy)]
-struct Words {
-    words: [Word; 6],
+struct DataWords {
+    words: [DataWord; 6],
     count: u8,
 }
 
 /// A data word: a signed offset, or a control word.
 #[derive(Debug, Clone, Copy)]
-enum Word {
+enum DataWord {
     Offset(i32),
     Control(u32),
 }
 
-impl Default for Word {
+impl Default for DataWord {
     fn default() -> Self {
-        Word::Control(0)
+        DataWord::Control(0)
     }
 }
 
-impl Word {
+impl DataWord {
     /// As 4 bytes; the low ones are the word where it is shorter.
     fn bits(self) -> u32 {
         match self {
-            Word::Offset(offset) => offset.cast_unsigned(),
-            Word::Control(control) => control,
+            DataWord::Offset(offset) => offset.cast_unsigned(),
+            DataWord::Control(control) => control,
         }
     }
 
     /// Bytes that it needs: 1, 2 or 4.
     fn bytes(self) -> u8 {
         let (fits_1, fits_2) = match self {
-            Word::Offset(offset) => (i8::try_from(offset).is_ok(), i16::try_from(offset).is_ok()),
-            Word::Control(word) => (u8::try_from(word).is_ok(), u16::try_from(word).is_ok()),
+            DataWord::Offset(offset) => {
+                (i8::try_from(offset).is_ok(), i16::try_from(offset).is_ok())
+            }
+            DataWord::Control(word) => (u8::try_from(word).is_ok(), u16::try_from(word).is_ok()),
         };
         match (fits_1, fits_2) {
             (true, _) => 1,
@@ -184,57 +193,63 @@ impl Word {
     }
 }
 
-impl Words {
-    fn as_slice(&self) -> &[Word] {
+impl DataWords {
+    fn as_slice(&self) -> &[DataWord] {
         self.words
             .get(..usize::from(self.count))
             .unwrap_or_default()
     }
 
-    fn put(&mut self, word: Word) {
+    fn put(&mut self, word: DataWord) {
         if let Some(slot) = self.words.get_mut(usize::from(self.count)) {
             *slot = word;
             self.count += 1;
         }
     }
 
-    fn put_offset(&mut self, offset: i64) -> Result<(), Why> {
-        let offset = i32::try_from(offset).map_err(|_| Why::Offset(offset))?;
-        self.put(Word::Offset(offset));
+    fn put_offset(&mut self, offset: i64) -> Result<(), UnrepresentableReason> {
+        let offset = i32::try_from(offset).map_err(|_| UnrepresentableReason::Offset(offset))?;
+        self.put(DataWord::Offset(offset));
         Ok(())
     }
 
-    fn put_cfa_offset(&mut self, offset: i64, machine: Machine) -> Result<(), Why> {
+    fn put_cfa_offset(
+        &mut self,
+        offset: i64,
+        machine: SframeAbi,
+    ) -> Result<(), UnrepresentableReason> {
         let stored = machine.stored_cfa_offset(offset);
         let stored = stored.and_then(|stored| i32::try_from(stored).ok());
-        self.put(Word::Offset(stored.ok_or(Why::CfaOffset(offset))?));
+        self.put(DataWord::Offset(
+            stored.ok_or(UnrepresentableReason::CfaOffset(offset))?,
+        ));
         Ok(())
     }
 
     /// Puts the words of a default row; the error is why it needs a flexible one.
     fn put_default(
         &mut self,
-        places: &Places,
-        machine: Machine,
-        version: Version,
-    ) -> Result<(), Why> {
-        let Base::Register(register) = places.cfa.base else {
-            return Err(Why::CfaExpression);
+        places: &FreRules,
+        machine: SframeAbi,
+        version: SframeVersion,
+    ) -> Result<(), UnrepresentableReason> {
+        let FreBase::Register(register) = places.cfa.base else {
+            return Err(UnrepresentableReason::CfaExpression);
         };
         let is_usual = [machine.stack_pointer(), machine.frame_pointer()].contains(&register);
         match places.cfa.is_loaded {
             false if is_usual => self.put_cfa_offset(places.cfa.offset, machine)?,
-            _ => return Err(Why::CfaRegister(register)),
+            _ => return Err(UnrepresentableReason::CfaRegister(register)),
         }
         let fixed = machine.fixed_return_address();
         let ra = places.return_address;
         match (fixed, ra, places.frame_pointer) {
             (0, None, None) => {}
-            (0, None, Some(_)) if machine == Machine::S390x => self.put_offset(0)?,
-            (0, None, Some(_)) => return Err(Why::FramePointerAlone),
+            (0, None, Some(_)) if machine == SframeAbi::S390x => self.put_offset(0)?,
+            (0, None, Some(_)) => return Err(UnrepresentableReason::FramePointerAlone),
             (0, Some(ra), _) => self.put_saved(ra, machine, version)?,
-            (fixed, ra, _) if ra == Some(Place::saved(fixed.into())) => {}
-            _ => return Err(Why::Flexible),
+            (fixed, ra, _) if ra == Some(FreValue::saved(fixed.into())) => {}
+            _ => return Err(UnrepresentableReason::Flexible),
         }
         match places.frame_pointer {
             Some(fp) => self.put_saved(fp, machine, version),
@@ -243,58 +258,73 @@ impl Words {
     }
 
     /// Puts where something is saved on the stack, or on s390x before version 3 in a register.
-    fn put_saved(&mut self, place: Place, machine: Machine, version: Version) -> Result<(), Why> {
-        let is_s390x = machine == Machine::S390x;
+    fn put_saved(
+        &mut self,
+        place: FreValue,
+        machine: SframeAbi,
+        version: SframeVersion,
+    ) -> Result<(), UnrepresentableReason> {
+        let is_s390x = machine == SframeAbi::S390x;
         match place {
-            Place {
-                base: Base::Register(Register(number)),
+            FreValue {
+                base: FreBase::Register(Register(number)),
                 offset: 0,
                 is_loaded: false,
-            } if is_s390x && version < Version::V3 => self.put_offset(i64::from(number) << 1 | 1),
+            } if is_s390x && version < SframeVersion::V3 => {
+                self.put_offset(i64::from(number) << 1 | 1)
+            }
             _ => match place.saved_at() {
                 // 0 stands for "not saved", odd numbers for registers.
                 Some(offset) if !is_s390x || (offset != 0 && offset % 2 == 0) => {
                     self.put_offset(offset)
                 }
-                _ => Err(Why::Flexible),
+                _ => Err(UnrepresentableReason::Flexible),
             },
         }
     }
 
     /// Puts the words of a flexible row.
-    fn put_flexible(&mut self, places: &Places, machine: Machine) -> Result<(), Why> {
-        if places.cfa.base == Base::Cfa {
-            return Err(Why::CfaExpression);
+    fn put_flexible(
+        &mut self,
+        places: &FreRules,
+        machine: SframeAbi,
+    ) -> Result<(), UnrepresentableReason> {
+        if places.cfa.base == FreBase::Cfa {
+            return Err(UnrepresentableReason::CfaExpression);
         }
-        self.put_control(places.cfa, Why::CfaExpression)?;
+        self.put_control(places.cfa, UnrepresentableReason::CfaExpression)?;
         self.put_cfa_offset(places.cfa.offset, machine)?;
         let fixed = i64::from(machine.fixed_return_address());
-        let usual = (fixed != 0).then(|| Place::saved(fixed));
+        let usual = (fixed != 0).then(|| FreValue::saved(fixed));
         match (places.return_address, places.frame_pointer) {
             (ra, None) if ra == usual => {}
-            (ra, Some(_)) if ra == usual => self.put(Word::Control(0)),
+            (ra, Some(_)) if ra == usual => self.put(DataWord::Control(0)),
             (Some(ra), _) => {
-                self.put_control(ra, Why::ReturnAddress)?;
+                self.put_control(ra, UnrepresentableReason::ReturnAddress)?;
                 self.put_offset(ra.offset)?;
             }
-            (None, _) => return Err(Why::ReturnAddress),
+            (None, _) => return Err(UnrepresentableReason::ReturnAddress),
         }
         if let Some(fp) = places.frame_pointer {
-            self.put_control(fp, Why::FramePointer)?;
+            self.put_control(fp, UnrepresentableReason::FramePointer)?;
             self.put_offset(fp.offset)?;
         }
         Ok(())
     }
 
-    fn put_control(&mut self, place: Place, why: Why) -> Result<(), Why> {
+    fn put_control(
+        &mut self,
+        place: FreValue,
+        why: UnrepresentableReason,
+    ) -> Result<(), UnrepresentableReason> {
         let base = match place.base {
-            Base::Cfa => 0,
-            Base::Register(Register(number)) => u32::from(number) << 3 | 1,
+            FreBase::Cfa => 0,
+            FreBase::Register(Register(number)) => u32::from(number) << 3 | 1,
         };
         match base | u32::from(place.is_loaded) << 1 {
             0 => Err(why), // this would be padding
             control => {
-                self.put(Word::Control(control));
+                self.put(DataWord::Control(control));
                 Ok(())
             }
         }
@@ -303,31 +333,32 @@ impl Words {
 
 /// A section, and where its addresses are.
 #[derive(Debug, Clone)]
-pub struct Written {
+pub struct SframeImage {
     bytes: Vec<u8>,
-    version: Version,
+    version: SframeVersion,
     endian: Endian,
     /// Where an address is written, and which.
     pointers: Vec<(usize, Vaddr)>,
 }
 
-impl Written {
+impl SframeImage {
     /// Writes functions, ascending.
     ///
     /// # Errors
     ///
     /// The version is 1, cannot say a row, or there is too much.
-    pub fn of(
-        functions: &[Function],
-        machine: Machine,
-        version: Version,
-    ) -> Result<Written, SframeWriteError> {
-        if version == Version::V1 {
+    pub fn new(
+        functions: &[SframeFunction],
+        machine: SframeAbi,
+        version: SframeVersion,
+    ) -> Result<SframeImage, SframeWriteError> {
+        if version == SframeVersion::V1 {
             return Err(SframeWriteError::Version(version.number()));
         }
-        let mut sorted: Vec<&Function> = functions.iter().filter(|f| !f.rows.is_empty()).collect();
+        let mut sorted: Vec<&SframeFunction> =
+            functions.iter().filter(|f| !f.rows.is_empty()).collect();
         sorted.sort_by_key(|function| function.start);
-        let mut writing = Writing {
+        let mut writing = SframeWriter {
             machine,
             version,
             index: Vec::new(),
@@ -358,12 +389,12 @@ impl Written {
     /// # Errors
     ///
     /// Something that it names is too far away.
-    pub fn at(&self, section: Vaddr) -> Result<Vec<u8>, SframeWriteError> {
+    pub fn bytes_at(&self, section: Vaddr) -> Result<Vec<u8>, SframeWriteError> {
         let mut bytes = self.bytes.clone();
         for (place, address) in &self.pointers {
             let (from, size) = match self.version {
-                Version::V3 => (section.offset(*place as u64), 8),
-                Version::V1 | Version::V2 => (section, 4),
+                SframeVersion::V3 => (section.offset(*place as u64), 8),
+                SframeVersion::V1 | SframeVersion::V2 => (section, 4),
             };
             let distance = address.0.wrapping_sub(from.0);
             if size == 4 && i32::try_from(distance.cast_signed()).is_err() {
@@ -392,9 +423,9 @@ fn number(number: u64, size: usize, endian: Endian) -> impl Iterator<Item = u8> 
     bytes.into_iter().skip(skipped).take(size)
 }
 
-struct Writing {
-    machine: Machine,
-    version: Version,
+struct SframeWriter {
+    machine: SframeAbi,
+    version: SframeVersion,
     index: Vec<u8>,
     rows: Vec<u8>,
     /// How many rows there are.
@@ -403,7 +434,7 @@ struct Writing {
     pointers: Vec<(usize, Vaddr)>,
 }
 
-impl Writing {
+impl SframeWriter {
     fn endian(&self) -> Endian {
         self.machine.abi().endian
     }
@@ -422,11 +453,11 @@ impl Writing {
         self.rows.extend(bytes);
     }
 
-    fn put(&mut self, function: &Function) -> Result<(), SframeWriteError> {
-        let is_v3 = self.version == Version::V3;
-        let outermost = [FrameRow {
+    fn put(&mut self, function: &SframeFunction) -> Result<(), SframeWriteError> {
+        let is_v3 = self.version == SframeVersion::V3;
+        let outermost = [FrameRowEntry {
             offset: 0,
-            frame: Frame::Outermost,
+            contents: FreContents::Outermost,
         }];
         // What is outermost all over has no rows in version 3.
         let rows = match function.rows.as_slice() {
@@ -437,7 +468,7 @@ impl Writing {
         for row in rows {
             let at = function.start.offset(row.offset.into());
             let kind = self::is_flexible(
-                row.frame,
+                row.contents,
                 function.is_signal_frame,
                 self.machine,
                 self.version,
@@ -475,7 +506,7 @@ impl Writing {
         for row in rows {
             self.put_rows(row.offset.into(), offset_bytes);
             let at = function.start.offset(row.offset.into());
-            self.put_frame(row.frame, is_flexible)
+            self.put_frame(row.contents, is_flexible)
                 .map_err(|why| SframeWriteError::Row { at, why })?;
         }
         let total = self.count.checked_add(count);
@@ -483,17 +514,21 @@ impl Writing {
         Ok(())
     }
 
-    fn put_frame(&mut self, frame: Frame, is_flexible: bool) -> Result<(), Why> {
-        let Frame::Called(places) = frame else {
+    fn put_frame(
+        &mut self,
+        frame: FreContents,
+        is_flexible: bool,
+    ) -> Result<(), UnrepresentableReason> {
+        let FreContents::Rules(places) = frame else {
             self.rows.push(0);
             return Ok(());
         };
-        let mut words = Words::default();
+        let mut words = DataWords::default();
         match is_flexible {
             true => words.put_flexible(&places, self.machine)?,
             false => words.put_default(&places, self.machine, self.version)?,
         }
-        let of_stack = places.cfa.base == Base::Register(self.machine.stack_pointer());
+        let of_stack = places.cfa.base == FreBase::Register(self.machine.stack_pointer());
         let bytes = words.as_slice().iter().map(|word| word.bytes()).max();
         let (size, bytes) = match bytes {
             Some(4) => (2, 4),
@@ -509,7 +544,7 @@ impl Writing {
         Ok(())
     }
 
-    fn finish(mut self, entries: usize) -> Result<Written, SframeWriteError> {
+    fn finish(mut self, entries: usize) -> Result<SframeImage, SframeWriteError> {
         /// Magic number, as a number.
         const MAGIC: u64 = 0xdee2;
         /// Entries ascend.
@@ -525,8 +560,8 @@ impl Writing {
             word(self.index.len())?,
         ];
         let flags = match self.version {
-            Version::V3 => SORTED | RELATIVE_TO_FIELD,
-            Version::V1 | Version::V2 => SORTED,
+            SframeVersion::V3 => SORTED | RELATIVE_TO_FIELD,
+            SframeVersion::V1 | SframeVersion::V2 => SORTED,
         };
         let fixed = self.machine.fixed_return_address().cast_unsigned();
         let mut bytes: Vec<u8> = self.bytes(MAGIC, 2).collect();
@@ -541,7 +576,7 @@ impl Writing {
         bytes.append(&mut self.index);
         bytes.append(&mut self.rows);
         word(bytes.len())?;
-        Ok(Written {
+        Ok(SframeImage {
             bytes,
             version: self.version,
             endian: self.machine.abi().endian,

@@ -4,11 +4,11 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use unspool_ir::{RowId, Vaddr};
+use unspool_rows::{RowId, Vaddr};
 
 /// What leads to a row from the one before.
 #[derive(Debug, Clone)]
-pub(super) struct Change {
+pub(super) struct RowChange {
     /// Where the row begins.
     pub(super) at: Vaddr,
     pub(super) row: RowId,
@@ -21,7 +21,7 @@ pub(super) struct Change {
 
 /// What is done at a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct States {
+pub(super) struct StateMarks {
     /// It is restored, in place of its instructions.
     pub(super) is_restored: bool,
     /// It is remembered.
@@ -29,14 +29,14 @@ pub(super) struct States {
 }
 
 /// The bytes of instructions between remembering and restoring are at most these. Readers hold few changes that are to be undone.
-const REACH: usize = 64;
+const MAX_LOOKBACK_ROWS: usize = 64;
 
 /// `DW_CFA_remember_state` and `DW_CFA_restore_state`.
 const BOTH: usize = 2;
 
 /// Chooses pairs of equal rows, the first to be remembered and the second restored, so that most bytes are saved. One state is
 /// remembered at a time.
-pub(super) fn states(changes: &[Change]) -> Vec<States> {
+pub(super) fn states(changes: &[RowChange]) -> Vec<StateMarks> {
     // For each row: the most that is saved up to it, and the row that it is restored from for that, if it is.
     let mut best: Vec<(usize, Option<usize>)> = Vec::with_capacity(changes.len());
     let mut last: BTreeMap<RowId, (usize, usize)> = BTreeMap::new();
@@ -46,14 +46,14 @@ pub(super) fn states(changes: &[Change]) -> Vec<States> {
         let without = here.checked_sub(1).map_or(0, saved);
         sum += change.bytes.len();
         let from = last.insert(change.row, (here, sum));
-        let from = from.filter(|(_, then)| change.is_restorable && sum - then <= REACH);
+        let from = from.filter(|(_, then)| change.is_restorable && sum - then <= MAX_LOOKBACK_ROWS);
         let with = from.and_then(|(from, _)| {
             let gain = change.bytes.len().checked_sub(BOTH)?;
             (saved(from) + gain > without).then_some((saved(from) + gain, Some(from)))
         });
         best.push(with.unwrap_or((without, None)));
     }
-    let mut states = vec![States::default(); changes.len()];
+    let mut states = vec![StateMarks::default(); changes.len()];
     let mut at = changes.len();
     while let Some(here) = at.checked_sub(1) {
         at = here;

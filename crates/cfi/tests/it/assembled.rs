@@ -4,7 +4,7 @@
 //! # as: aarch64-linux-gnu-as    the assembler and its options (without the line: `as`)
 //! # readelf differs: WHY        the cross-check with readelf finds differences, and why
 //! #! entry at …                 a problem that is reported
-//! #| fn 0x0..0x4                a line of the table, in the text form of `unspool-ir`
+//! #| fn 0x0..0x4                a line of the table, in the text form of `unspool-rows`
 //! ```
 //!
 //! `UNSPOOL_BLESS=1 cargo test -p unspool-cfi --test it assembled` writes the expected lines
@@ -13,22 +13,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use unspool_ir::text;
+use unspool_rows::text;
 use unspool_testing::{command, packages};
-use xtask::{compare, elf};
+use xtask::{elf, readelf_compare};
 
 /// The lines of a source that say what to expect.
-struct Expected {
+struct ExpectedLines {
     assembler: Vec<String>,
     differs: bool,
     lines: String,
 }
 
-fn expected(source: &str) -> Expected {
+fn expected(source: &str) -> ExpectedLines {
     let after = |prefix: &str| source.lines().find_map(|line| line.strip_prefix(prefix));
     let assembler = after("# as: ").unwrap_or("as");
     let is_expectation = |line: &&str| line.starts_with("#!") || line.starts_with("#|");
-    Expected {
+    ExpectedLines {
         assembler: assembler.split_whitespace().map(str::to_owned).collect(),
         differs: after("# readelf differs: ").is_some(),
         lines: source
@@ -50,7 +50,7 @@ pub(crate) fn object(name: &str, object: &str) -> PathBuf {
     assemble(&source, &expected, object)
 }
 
-fn assemble(source: &Path, expected: &Expected, object: &str) -> PathBuf {
+fn assemble(source: &Path, expected: &ExpectedLines, object: &str) -> PathBuf {
     let name = source.display();
     let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{object}.o"));
     let [program, options @ ..] = expected.assembler.as_slice() else {
@@ -70,9 +70,9 @@ fn assemble(source: &Path, expected: &Expected, object: &str) -> PathBuf {
 }
 
 /// What we read, as a source would expect it.
-fn read(unit: &elf::Unit<'_>) -> String {
+fn read(unit: &elf::CfiFile<'_>) -> String {
     let mut lines = String::new();
-    for frame in &unit.frames {
+    for frame in &unit.sections {
         let reading = unspool_cfi::read_table(&unit.section(frame));
         for problem in &reading.problems {
             lines.push_str(&format!("#! {problem}\n"));
@@ -101,7 +101,7 @@ fn check(source: &Path) {
     } else {
         assert_eq!(lines, expected.lines, "{name}");
     }
-    let report = compare::compare(&object, &units).unwrap();
+    let report = readelf_compare::compare(&object, &units).unwrap();
     assert!(
         report.fdes + report.problems.len() as u64 > 0,
         "{name}: nothing is compared"

@@ -1,9 +1,9 @@
 //! A builder of sections, byte by byte: it writes what it is told to, right or wrong.
 
-use unspool_cfi::{Reading, Section, SectionKind, read_table};
-use unspool_ir::arch::Word;
-use unspool_ir::leb128::{put_signed, put_unsigned};
-use unspool_ir::{Abi, Arch, Endian, Vaddr};
+use unspool_cfi::{Section, SectionKind, SectionTable, read_table};
+use unspool_rows::arch::AddressSize;
+use unspool_rows::leb128::{put_signed, put_unsigned};
+use unspool_rows::{Abi, Arch, Endian, Vaddr};
 
 pub(crate) const X86_64: Abi = Abi {
     arch: Arch::X86_64,
@@ -17,7 +17,7 @@ pub(crate) const AARCH64: Abi = Abi {
 pub(crate) const PPC: Abi = Abi {
     arch: Arch::Other {
         machine: 20,
-        word: Word::W32,
+        word: AddressSize::W32,
     },
     endian: Endian::Big,
 };
@@ -34,7 +34,7 @@ pub(crate) enum Format {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Cie {
+pub(crate) struct CieSpec {
     pub(crate) format: Format,
     pub(crate) version: u8,
     pub(crate) augmentation: &'static str,
@@ -48,10 +48,10 @@ pub(crate) struct Cie {
     pub(crate) instructions: Vec<u8>,
 }
 
-impl Cie {
+impl CieSpec {
     /// A CIE as gcc writes it for x86-64, without augmentation.
     pub(crate) fn plain() -> Self {
-        Cie {
+        CieSpec {
             format: Format::Dwarf32,
             version: 1,
             augmentation: "",
@@ -68,16 +68,16 @@ impl Cie {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Builder {
+pub(crate) struct SectionBuilder {
     pub(crate) kind: SectionKind,
     pub(crate) abi: Abi,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Builder {
+impl SectionBuilder {
     pub(crate) fn new(kind: SectionKind, abi: Abi) -> Self {
         let bytes = Vec::new();
-        Builder { kind, abi, bytes }
+        SectionBuilder { kind, abi, bytes }
     }
 
     pub(crate) fn here(&self) -> u64 {
@@ -127,7 +127,7 @@ impl Builder {
         offset
     }
 
-    pub(crate) fn cie(&mut self, cie: &Cie) -> u64 {
+    pub(crate) fn cie(&mut self, cie: &CieSpec) -> u64 {
         let id_size = self.id_size(cie.format);
         self.entry(cie.format, |b| {
             let id = match b.kind {
@@ -233,7 +233,7 @@ impl Builder {
         section(self.kind, self.abi, &self.bytes)
     }
 
-    pub(crate) fn read(&self) -> Reading {
+    pub(crate) fn read(&self) -> SectionTable {
         read_table(&self.section())
     }
 }
@@ -252,14 +252,14 @@ pub(crate) fn section(kind: SectionKind, abi: Abi, data: &[u8]) -> Section<'_> {
 
 /// A section of an ordinary program: three CIEs, functions in order, one of them large, one
 /// empty, a terminator in the middle.
-pub(crate) fn ordinary() -> Builder {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie {
+pub(crate) fn ordinary() -> SectionBuilder {
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec {
         augmentation: "zR",
         data: vec![0x1b],
-        ..Cie::plain()
+        ..CieSpec::plain()
     });
-    let fde = |b: &mut Builder, cie: u64, start: u64, length: u64, instructions: &[u8]| {
+    let fde = |b: &mut SectionBuilder, cie: u64, start: u64, length: u64, instructions: &[u8]| {
         b.fde(Format::Dwarf32, cie, |b| {
             b.pointer(0x1b, start, 0);
             b.number(0x1b, length);
@@ -278,10 +278,10 @@ pub(crate) fn ordinary() -> Builder {
     ];
     fde(&mut b, cie, 0x1040, 0x100, &states);
     b.terminator();
-    let handlers = b.cie(&Cie {
+    let handlers = b.cie(&CieSpec {
         augmentation: "zPLR",
         data: vec![0x03, 0x34, 0x12, 0, 0, 0x03, 0x03],
-        ..Cie::plain()
+        ..CieSpec::plain()
     });
     b.fde(Format::Dwarf32, handlers, |b| {
         b.number(0x03, 0x2000);
@@ -290,10 +290,10 @@ pub(crate) fn ordinary() -> Builder {
         b.number(0x03, 0x5678);
         b.bytes.extend([0x44, 0x0e, 48, 0x2e, 16, 0x44, 0x2e, 0]);
     });
-    let signal = b.cie(&Cie {
+    let signal = b.cie(&CieSpec {
         augmentation: "zRS",
         data: vec![0x03],
-        ..Cie::plain()
+        ..CieSpec::plain()
     });
     b.fde(Format::Dwarf32, signal, |b| {
         b.number(0x03, 0x3000);

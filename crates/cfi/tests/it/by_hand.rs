@@ -3,14 +3,14 @@
 use unspool_cfi::instruction::{InstructionText, Instructions};
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{CfiError, Lookup, SectionKind};
-use unspool_ir::arch::{Endian, Word};
-use unspool_ir::leb128::put_unsigned;
-use unspool_ir::{Abi, Arch, Register, Row, Vaddr, text};
+use unspool_rows::arch::{AddressSize, Endian};
+use unspool_rows::leb128::put_unsigned;
+use unspool_rows::{Abi, Arch, Register, Row, Vaddr, text};
 
-use crate::build::{AARCH64, Builder, Cie, DATA, Format, PPC, TEXT, X86_64};
+use crate::build::{AARCH64, CieSpec, DATA, Format, PPC, SectionBuilder, TEXT, X86_64};
 use crate::lookup::check_section;
 
-fn check(b: &Builder, expected: &[&str]) {
+fn check(b: &SectionBuilder, expected: &[&str]) {
     let reading = b.read();
     let mut lines: Vec<String> = reading.problems.iter().map(ToString::to_string).collect();
     lines.extend(reading.table.to_string().lines().skip(1).map(str::to_owned));
@@ -50,11 +50,11 @@ fn starts_and_lengths_are_read_in_every_encoding() {
             .iter()
             .flat_map(|base| FORMATS.map(|format| base | format))
         {
-            let mut b = Builder::new(SectionKind::EhFrame, abi);
-            let cie = b.cie(&Cie {
+            let mut b = SectionBuilder::new(SectionKind::EhFrame, abi);
+            let cie = b.cie(&CieSpec {
                 augmentation: "zR",
                 data: vec![encoding],
-                ..Cie::plain()
+                ..CieSpec::plain()
             });
             let at = crate::build::ADDRESS + b.here() + 8;
             let near = base_of(encoding, at).wrapping_add(0x120);
@@ -92,11 +92,11 @@ fn starts_and_lengths_are_read_in_every_encoding() {
 #[test]
 fn an_aligned_start_is_an_absolute_word_after_padding() {
     for abi in [X86_64, PPC] {
-        let mut b = Builder::new(SectionKind::EhFrame, abi);
-        let cie = b.cie(&Cie {
+        let mut b = SectionBuilder::new(SectionKind::EhFrame, abi);
+        let cie = b.cie(&CieSpec {
             augmentation: "zR",
             data: vec![0x50],
-            ..Cie::plain()
+            ..CieSpec::plain()
         });
         b.fde(Format::Dwarf32, cie, |b| {
             b.pointer(0x50, 0x1000, 0);
@@ -123,20 +123,20 @@ fn personality_and_lsda_are_read_in_every_encoding() {
             0 | 0x50 => (0x1234, 0x5678),
             _ => (base_of(encoding, DATA) + 0x1234, 0x40_5678),
         };
-        let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+        let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
         let is_function_relative = relative == 0x40; // there is no function in a CIE
         let personality_encoding = if is_function_relative { 0 } else { encoding };
         // The data begins behind length, id, version, `zPLR`, factors, column and its length.
-        let mut data = Builder::new(SectionKind::EhFrame, X86_64);
+        let mut data = SectionBuilder::new(SectionKind::EhFrame, X86_64);
         let before = 4 + 4 + 1 + 5 + 1 + 1 + 1 + 1;
         data.bytes.resize(before, 0);
         data.bytes.push(personality_encoding);
         data.pointer(personality_encoding, personality, 0);
         data.bytes.extend([encoding, 0x03]);
-        let cie = b.cie(&Cie {
+        let cie = b.cie(&CieSpec {
             augmentation: "zPLR",
             data: data.bytes[before..].to_vec(),
-            ..Cie::plain()
+            ..CieSpec::plain()
         });
         b.fde(Format::Dwarf32, cie, |b| {
             b.number(0x03, 0x1000);
@@ -170,11 +170,11 @@ fn personality_and_lsda_are_read_in_every_encoding() {
 #[test]
 fn a_stored_zero_is_null_whatever_it_is_relative_to() {
     for encoding in [0x00, 0x03, 0x1b, 0x2b, 0x3b, 0x4b, 0x9b] {
-        let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-        let cie = b.cie(&Cie {
+        let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+        let cie = b.cie(&CieSpec {
             augmentation: "zPLR",
             data: vec![0x1b, 0, 0, 0, 0, encoding, 0x03],
-            ..Cie::plain()
+            ..CieSpec::plain()
         });
         b.fde(Format::Dwarf32, cie, |b| {
             b.number(0x03, 0x1000);
@@ -203,11 +203,11 @@ fn a_stored_zero_is_null_whatever_it_is_relative_to() {
 
 #[test]
 fn an_omitted_lsda_takes_no_bytes() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie {
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec {
         augmentation: "zLR",
         data: vec![0xff, 0x03],
-        ..Cie::plain()
+        ..CieSpec::plain()
     });
     b.fde(Format::Dwarf32, cie, |b| {
         b.number(0x03, 0x1000);
@@ -228,13 +228,13 @@ fn an_omitted_lsda_takes_no_bytes() {
 
 #[test]
 fn a_pointer_without_its_base_is_an_error_of_its_entry_only() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let plain = b.cie(&Cie::plain());
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let plain = b.cie(&CieSpec::plain());
     for encoding in [0x23, 0x33, 0x43, 0x63] {
-        let cie = b.cie(&Cie {
+        let cie = b.cie(&CieSpec {
             augmentation: "zR",
             data: vec![encoding],
-            ..Cie::plain()
+            ..CieSpec::plain()
         });
         b.fde(Format::Dwarf32, cie, |b| {
             b.number(encoding, 0x1000);
@@ -276,11 +276,11 @@ fn augmentations_of_every_producer_are_known() {
         // more data than the letters announce: `z` says how much
         ("zR", vec![0x00, 1, 2, 3], X86_64),
     ] {
-        let mut b = Builder::new(SectionKind::EhFrame, abi);
-        let cie = b.cie(&Cie {
+        let mut b = SectionBuilder::new(SectionKind::EhFrame, abi);
+        let cie = b.cie(&CieSpec {
             augmentation,
             data,
-            ..Cie::plain()
+            ..CieSpec::plain()
         });
         b.fde(Format::Dwarf32, cie, |b| {
             b.fixed(0x1000, 8);
@@ -305,11 +305,11 @@ fn augmentations_of_every_producer_are_known() {
 #[test]
 fn an_unknown_letter_is_passed_over_if_no_data_follows() {
     let read = |augmentation, data| {
-        let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-        let cie = b.cie(&Cie {
+        let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+        let cie = b.cie(&CieSpec {
             augmentation,
             data,
-            ..Cie::plain()
+            ..CieSpec::plain()
         });
         b.fde(Format::Dwarf32, cie, |b| {
             b.number(0x03, 0x1000);
@@ -372,11 +372,11 @@ fn both_formats_of_both_sections_are_read() {
                 (4, Format::Dwarf64),
             ] {
                 let abi = Abi { endian, ..X86_64 };
-                let mut b = Builder::new(kind, abi);
-                let cie = b.cie(&Cie {
+                let mut b = SectionBuilder::new(kind, abi);
+                let cie = b.cie(&CieSpec {
                     format,
                     version,
-                    ..Cie::plain()
+                    ..CieSpec::plain()
                 });
                 b.fde(format, cie, |b| {
                     b.fixed(0x1000, 8);
@@ -406,15 +406,15 @@ fn a_cie_may_stand_behind_its_fde() {
     for (format, size) in [(Format::Dwarf32, 28), (Format::Dwarf64, 36)] {
         for endian in [Endian::Little, Endian::Big] {
             let abi = Abi { endian, ..X86_64 };
-            let mut b = Builder::new(SectionKind::EhFrame, abi);
+            let mut b = SectionBuilder::new(SectionKind::EhFrame, abi);
             b.fde(format, size, |b| {
                 b.fixed(0x1000, 8);
                 b.fixed(0x20, 8);
                 b.bytes.extend([0x41, 0x0e, 16]);
             });
-            let cie = b.cie(&Cie {
+            let cie = b.cie(&CieSpec {
                 format,
-                ..Cie::plain()
+                ..CieSpec::plain()
             });
             assert_eq!(cie, size);
             check(
@@ -433,11 +433,11 @@ fn a_cie_may_stand_behind_its_fde() {
 /// Opcodes 0x2c and 0x2d are AArch64's, and SPARC's own; no other machine has them.
 #[test]
 fn instructions_of_one_architecture_are_unknown_to_the_others() {
-    let ilp32 = Arch::from_elf(Arch::Aarch64.elf_machine(), Word::W32);
+    let ilp32 = Arch::from_elf(Arch::Aarch64.elf_machine(), AddressSize::W32);
     for abi in [X86_64, PPC, Abi { arch: ilp32, ..PPC }] {
         for opcode in [0x2c, 0x2d] {
-            let mut b = Builder::new(SectionKind::EhFrame, abi);
-            let cie = b.cie(&Cie::plain());
+            let mut b = SectionBuilder::new(SectionKind::EhFrame, abi);
+            let cie = b.cie(&CieSpec::plain());
             b.plain_fde(cie, 0x1000, 0x10, &[opcode]);
             let error = b.read().problems[0].error;
             assert!(
@@ -451,12 +451,12 @@ fn instructions_of_one_architecture_are_unknown_to_the_others() {
 /// Version 4 has sizes of addresses and of segment selectors, which stand before addresses.
 #[test]
 fn version_4_sizes_are_followed() {
-    let mut b = Builder::new(SectionKind::DebugFrame, X86_64);
-    let cie = b.cie(&Cie {
+    let mut b = SectionBuilder::new(SectionKind::DebugFrame, X86_64);
+    let cie = b.cie(&CieSpec {
         version: 4,
         address_size: 4,
         segment_size: 2,
-        ..Cie::plain()
+        ..CieSpec::plain()
     });
     b.fde(Format::Dwarf32, cie, |b| {
         b.fixed(7, 2);
@@ -467,10 +467,10 @@ fn version_4_sizes_are_followed() {
         b.fixed(0x1008, 4);
         b.bytes.extend([0x0e, 16]);
     });
-    let bad = b.cie(&Cie {
+    let bad = b.cie(&CieSpec {
         version: 4,
         address_size: 3,
-        ..Cie::plain()
+        ..CieSpec::plain()
     });
     let fde = b.plain_fde(bad, 0x2000, 0x10, &[]);
     check(
@@ -491,8 +491,8 @@ fn version_4_sizes_are_followed() {
 /// pointer is register 1.
 #[test]
 fn elf32_big_endian_is_read() {
-    let mut b = Builder::new(SectionKind::EhFrame, PPC);
-    let cie = b.cie(&Cie {
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, PPC);
+    let cie = b.cie(&CieSpec {
         version: 3,
         augmentation: "zR",
         data: vec![0x1b],
@@ -500,7 +500,7 @@ fn elf32_big_endian_is_read() {
         data_alignment: -4,
         return_address: 65,
         instructions: vec![0x0c, 1, 0],
-        ..Cie::plain()
+        ..CieSpec::plain()
     });
     b.fde(Format::Dwarf32, cie, |b| {
         b.pointer(0x1b, 0x40_0100, 0);
@@ -527,11 +527,11 @@ fn elf32_big_endian_is_read() {
 /// there. (`llvm-dwarfdump` prints such a range alike; `readelf` and gimli print an end of 0.)
 #[test]
 fn pointers_wrap_at_the_end_of_their_address_space() {
-    let mut b = Builder::new(SectionKind::EhFrame, PPC);
-    let cie = b.cie(&Cie {
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, PPC);
+    let cie = b.cie(&CieSpec {
         augmentation: "zR",
         data: vec![0x1b],
-        ..Cie::plain()
+        ..CieSpec::plain()
     });
     // The second goes on from 0; the third ends where the address space does.
     let offsets = [0xffff_ff00_u64, 0xffff_fff0, 0xffff_ffe0, 0x10].map(|start| {
@@ -571,11 +571,11 @@ fn pointers_wrap_at_the_end_of_their_address_space() {
 /// The greatest register that can be named, and a factor that scales everything.
 #[test]
 fn large_registers_and_factors_are_kept() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie {
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec {
         code_alignment: 0x1_0000,
         data_alignment: i64::from(i32::MIN),
-        ..Cie::plain()
+        ..CieSpec::plain()
     });
     b.plain_fde(cie, 0x1000, 0x10_0000, &[0x41, 0x05, 0xff, 0xff, 0x03, 3]);
     b.plain_fde(cie, 0x2000, 0x10, &[0x05, 0x80, 0x80, 0x04, 3]);
@@ -607,8 +607,8 @@ fn large_registers_and_factors_are_kept() {
 /// A row that would need one more rule than a row holds.
 #[test]
 fn too_many_rules_are_an_error_of_the_entry() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie::plain());
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec::plain());
     let rules = |count: u8| (0..count).flat_map(|n| [0x08, n + 20]).collect::<Vec<u8>>();
     b.plain_fde(cie, 0x1000, 0x10, &rules(63)); // and one of the CIE
     b.plain_fde(cie, 0x2000, 0x10, &rules(64));
@@ -620,8 +620,8 @@ fn too_many_rules_are_an_error_of_the_entry() {
 /// A full row gets its rules back, although the others have to go first.
 #[test]
 fn a_full_row_can_be_restored() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie::plain());
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec::plain());
     let full = (0..63).flat_map(|n| [0x08, n + 20]);
     let swap = [0x41, 0x0a, 0xc0 | 20, 0x08, 5, 0x41, 0x0b]; // same_value of r5, not of r20
     b.plain_fde(cie, 0x1000, 0x10, &full.chain(swap).collect::<Vec<u8>>());
@@ -638,8 +638,8 @@ fn a_full_row_can_be_restored() {
 /// Fixed storage undoes 96 changes. That other entries took the same steps changes nothing.
 #[test]
 fn changes_are_undone_up_to_a_limit() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie::plain());
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec::plain());
     let series = |remember: u8| {
         [0x08, 0x07, 0x08].into_iter().flat_map(move |opcode| {
             let changes = (0..40).flat_map(move |n| [0x41, opcode, n + 20]);
@@ -662,8 +662,8 @@ fn changes_are_undone_up_to_a_limit() {
 /// Fixed storage remembers 16 states; the 17th is refused, not forgotten.
 #[test]
 fn states_are_remembered_up_to_a_limit() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie::plain());
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec::plain());
     let nested = |depth: u8| {
         let down = (0..depth).flat_map(|n| [0x41, 0x0a, 0x0e, 8 * n, 0x80 | n, n]);
         let up = (0..depth).flat_map(|_| [0x41, 0x0b]);
@@ -687,14 +687,14 @@ fn states_are_remembered_up_to_a_limit() {
 #[test]
 fn set_ra_state_has_a_factored_distance() {
     let set = |code_alignment, operands: &[u8]| {
-        let mut b = Builder::new(SectionKind::EhFrame, AARCH64);
-        let cie = b.cie(&Cie {
+        let mut b = SectionBuilder::new(SectionKind::EhFrame, AARCH64);
+        let cie = b.cie(&CieSpec {
             code_alignment,
             instructions: [&[0x2b], operands].concat(),
-            ..Cie::plain()
+            ..CieSpec::plain()
         });
         let section = b.section();
-        let cie = unspool_cfi::Cie::at(&section, cie).unwrap();
+        let cie = unspool_cfi::Cie::parse_at(&section, cie).unwrap();
         let (offset, len) = (cie.instructions_offset, cie.instructions.len());
         let first = Instructions::new(&section, &cie, offset, len).next();
         let text = |(_, set)| InstructionText(set, AARCH64).to_string();
@@ -728,14 +728,14 @@ fn expression(register: Option<u8>, length: u64) -> Vec<u8> {
 /// bounded, and one entry that is too large does not disturb the others.
 #[test]
 fn rows_are_small_whatever_the_expressions() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
     let mut rows = Vec::new();
     for n in 0..10_000_u64 {
         rows.extend([0x41, 0x0e]); // advance 1; cfa offset n
         put_unsigned(&mut rows, n);
     }
-    let cie = |b: &mut Builder, length: u64| {
-        let mut cie = Cie::plain();
+    let cie = |b: &mut SectionBuilder, length: u64| {
+        let mut cie = CieSpec::plain();
         cie.instructions.extend(expression(Some(3), length));
         b.cie(&cie)
     };
@@ -763,8 +763,8 @@ fn rows_are_small_whatever_the_expressions() {
 #[test]
 fn cies_inside_another_are_evaluated_up_to_a_bound() {
     const COUNT: u32 = 3000;
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let mut cie = Cie::plain();
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let mut cie = CieSpec::plain();
     for n in (1..=COUNT).rev() {
         cie.instructions.extend([0x0f, 13]); // def_cfa_expression, with a CIE for its operand
         cie.instructions.extend((15 * n - 6).to_le_bytes());
@@ -796,8 +796,8 @@ fn cies_inside_another_are_evaluated_up_to_a_bound() {
 #[test]
 fn bad_entries_are_passed_over_up_to_a_bound() {
     for bad in [0, 1, 15, 16, 40] {
-        let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-        let cie = b.cie(&Cie::plain());
+        let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+        let cie = b.cie(&CieSpec::plain());
         for n in 0..bad {
             // Two at each start: of these the first counts.
             b.plain_fde(cie, 0x2000 + n / 2, 0x1000, &[0x3f]);
@@ -821,11 +821,11 @@ fn bad_entries_are_passed_over_up_to_a_bound() {
 #[test]
 fn a_distance_without_meaning_does_not_overflow() {
     for (state, is_good) in [(0, true), (1, true), (2, false)] {
-        let mut b = Builder::new(SectionKind::EhFrame, AARCH64);
-        let cie = b.cie(&Cie {
+        let mut b = SectionBuilder::new(SectionKind::EhFrame, AARCH64);
+        let cie = b.cie(&CieSpec {
             code_alignment: 1 << 62,
             return_address: 30,
-            ..Cie::plain()
+            ..CieSpec::plain()
         });
         b.plain_fde(cie, 0x1000, 0x10, &[0x2b, state, 16]);
         let bad = b.read().problems.pop().map(|bad| bad.error);
@@ -840,8 +840,8 @@ fn a_distance_without_meaning_does_not_overflow() {
 /// The limit counts what a row has, however it came by it.
 #[test]
 fn expressions_of_a_row_are_counted_together() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let mut cie = Cie::plain();
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let mut cie = CieSpec::plain();
     cie.instructions.extend(expression(Some(3), 600));
     let cie = b.cie(&cie);
     let offset_of_rbx = [0x83, 2];
@@ -918,11 +918,11 @@ fn equal_instructions_are_evaluated_for_each_entry_s_own_bounds() {
     let instructions = [0x41, 0x0e, 16, 0x50, 0x0e, 32];
     // set_loc 0x4008; cfa offset 16
     let absolute = [0x01, 0x08, 0x40, 0, 0, 0, 0, 0, 0, 0x0e, 16];
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie::plain());
-    let other = b.cie(&Cie {
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec::plain());
+    let other = b.cie(&CieSpec {
         code_alignment: 4,
-        ..Cie::plain()
+        ..CieSpec::plain()
     });
     b.plain_fde(cie, 0x1000, 0x11, &instructions); // ends where the last row would begin
     b.plain_fde(cie, 0x2000, 0x12, &instructions);

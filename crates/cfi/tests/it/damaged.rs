@@ -1,15 +1,15 @@
 //! Damaged sections: no panic, no hang, and what is undamaged is still read.
 
 use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::{CfiError, Lookup, Reading, SectionKind, read_table};
-use unspool_ir::table::Span;
-use unspool_ir::{Table, Vaddr};
+use unspool_cfi::{CfiError, Lookup, SectionKind, SectionTable, read_table};
+use unspool_rows::table::Span;
+use unspool_rows::{Table, Vaddr};
 
-use crate::build::{self, Builder, Cie, Format, X86_64};
+use crate::build::{self, CieSpec, Format, SectionBuilder, X86_64};
 use crate::lookup::check_pc;
 
 /// Reads `data` both ways; yields what the bulk reader has.
-fn read(data: &[u8]) -> Reading {
+fn read(data: &[u8]) -> SectionTable {
     let section = build::section(SectionKind::EhFrame, X86_64, data);
     let reading = read_table(&section);
     let spans: Vec<Span> = reading.table.spans().collect();
@@ -110,7 +110,7 @@ fn a_flipped_bit_damages_only_its_entry() {
 }
 
 /// Whether the byte is of a terminator.
-fn is_gap(whole: &Builder, at: usize) -> bool {
+fn is_gap(whole: &SectionBuilder, at: usize) -> bool {
     let mut entries = whole
         .section()
         .entries()
@@ -146,16 +146,16 @@ fn random_bytes_in_place_of_others_do_no_harm() {
 }
 
 /// A section of a good CIE and FDE, and between them `bytes`.
-fn between(bytes: &[u8]) -> Reading {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie::plain());
+fn between(bytes: &[u8]) -> SectionTable {
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec::plain());
     b.plain_fde(cie, 0x1000, 0x10, &[]);
     b.bytes.extend(bytes);
     b.plain_fde(cie, 0x2000, 0x10, &[]);
     read(&b.bytes)
 }
 
-fn errors(reading: &Reading) -> Vec<CfiError> {
+fn errors(reading: &SectionTable) -> Vec<CfiError> {
     reading
         .problems
         .iter()
@@ -194,8 +194,8 @@ fn lengths_that_lie_are_reported() {
 
 #[test]
 fn cie_pointers_that_lead_nowhere_are_reported() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie::plain());
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec::plain());
     let first = b.plain_fde(cie, 0x1000, 0x10, &[]);
     // to itself, to another FDE, in front of the section, to each other: forwards, backwards
     let own = b.here();
@@ -221,8 +221,8 @@ fn cie_pointers_that_lead_nowhere_are_reported() {
 
 #[test]
 fn cie_pointers_of_debug_frame_are_checked_too() {
-    let mut b = Builder::new(SectionKind::DebugFrame, X86_64);
-    let cie = b.cie(&Cie::plain());
+    let mut b = SectionBuilder::new(SectionKind::DebugFrame, X86_64);
+    let cie = b.cie(&CieSpec::plain());
     let pointers = [b.here(), 0x1000, 0xffff_fffe];
     for pointer in pointers {
         b.plain_fde(pointer, 0x3000, 0x10, &[]);
@@ -235,8 +235,8 @@ fn cie_pointers_of_debug_frame_are_checked_too() {
 
 #[test]
 fn ranges_that_wrap_are_refused() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie::plain());
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec::plain());
     for (start, length) in [
         (u64::MAX, 1),
         (0x1000, u64::MAX),
@@ -258,10 +258,10 @@ fn ranges_that_wrap_are_refused() {
 
 #[test]
 fn advances_do_not_wrap() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie {
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec {
         code_alignment: u64::MAX,
-        ..Cie::plain()
+        ..CieSpec::plain()
     });
     b.plain_fde(cie, 0x1000, 0x10, &[0x42, 0x0e, 16]); // 2 · (2^64 - 1)
     b.plain_fde(cie, 0x2000, 0x10, &[0x41, 0x0e, 16]); // 0x2000 + 2^64 - 1
@@ -276,8 +276,8 @@ fn advances_do_not_wrap() {
 
 #[test]
 fn numbers_may_be_padded_but_not_too_large() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie::plain());
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec::plain());
     let mut padded = vec![0x0e, 0x90];
     padded.extend([0x80; 20]);
     padded.push(0);
@@ -302,12 +302,12 @@ fn numbers_may_be_padded_but_not_too_large() {
 #[test]
 fn augmentation_data_that_lies_about_its_length_is_an_error() {
     for length in [0x7f_u8, 0xff] {
-        let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-        let good = b.cie(&Cie::plain());
-        let cie = b.cie(&Cie {
+        let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+        let good = b.cie(&CieSpec::plain());
+        let cie = b.cie(&CieSpec {
             augmentation: "zR",
             data: vec![0x03],
-            ..Cie::plain()
+            ..CieSpec::plain()
         });
         b.fde(Format::Dwarf32, cie, |b| {
             b.number(0x03, 0x1000);
@@ -320,11 +320,11 @@ fn augmentation_data_that_lies_about_its_length_is_an_error() {
         assert_eq!(reading.table.fdes().len(), 1);
     }
     // letters that need more data than there is
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&Cie {
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&CieSpec {
         augmentation: "zRRRR",
         data: vec![0x03],
-        ..Cie::plain()
+        ..CieSpec::plain()
     });
     b.plain_fde(cie, 0x1000, 0x10, &[]);
     assert!(!read(&b.bytes).problems.is_empty());
@@ -332,7 +332,7 @@ fn augmentation_data_that_lies_about_its_length_is_an_error() {
 
 #[test]
 fn a_string_without_end_is_an_error() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
     b.entry(Format::Dwarf32, |b| {
         b.fixed(0, 4);
         b.bytes.push(1);
@@ -346,7 +346,7 @@ fn a_string_without_end_is_an_error() {
 #[test]
 fn a_header_of_any_length_is_an_error() {
     let read_with = |letters: usize, padding: usize| {
-        let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+        let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
         let cie = b.entry(Format::Dwarf32, |b| {
             b.fixed(0, 4);
             b.bytes.extend([1, b'z']);

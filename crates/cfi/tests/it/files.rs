@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use unspool_ir::arch::Word;
-use unspool_ir::{Arch, Endian, Pointer, Vaddr};
+use unspool_rows::arch::AddressSize;
+use unspool_rows::{Arch, Endian, Pointer, Vaddr};
 use unspool_testing::packages;
-use xtask::compare::{self, Report};
 use xtask::elf;
+use xtask::readelf_compare::{self, ReadelfReport};
 
 /// Compilers, languages, architectures and byte orders, of Debian's packages. ARM's libc has only an
 /// empty `.eh_frame`; its libubsan has `.debug_frame`.
@@ -46,8 +46,8 @@ pub(crate) fn path(file: &str) -> PathBuf {
     found.with_file_name(file.file_name().unwrap())
 }
 
-fn check(file: &str) -> Report {
-    let report = compare::compare_file(&path(file)).unwrap();
+fn check(file: &str) -> ReadelfReport {
+    let report = readelf_compare::compare_file(&path(file)).unwrap();
     for difference in &report.differences {
         println!("{file}: {difference}");
     }
@@ -64,8 +64,8 @@ fn rows_are_those_of_readelf() {
         (Arch::I386, 150_000),
         (Arch::Aarch64, 45_000),
         (Arch::Arm, 3000),
-        (Arch::from_elf(20, Word::W32), 40_000), // PowerPC
-        (Arch::from_elf(22, Word::W64), 14_000), // S/390
+        (Arch::from_elf(20, AddressSize::W32), 40_000), // PowerPC
+        (Arch::from_elf(22, AddressSize::W64), 14_000), // S/390
     ]
     .map(|(arch, least)| (arch, least, 0));
     for file in FILES {
@@ -96,7 +96,7 @@ fn a_changed_byte_is_a_difference() {
     let file = path("/lib64/ld-linux-x86-64.so.2");
     let data = std::fs::read(&file).unwrap();
     let units = elf::units(&data).unwrap();
-    let bytes = units[0].frames[0].data.to_vec();
+    let bytes = units[0].sections[0].data.to_vec();
     let mut missed = Vec::new();
     let mut tried = 0;
     // DW_CFA_def_cfa_offset, and DW_CFA_offset of rbx, in the first kilobytes
@@ -105,9 +105,13 @@ fn a_changed_byte_is_a_difference() {
             let mut changed = elf::units(&data).unwrap();
             let mut bytes = bytes.clone();
             bytes[at + 1] = 24;
-            changed[0].frames[0].data = Cow::Owned(bytes);
+            changed[0].sections[0].data = Cow::Owned(bytes);
             tried += 1;
-            if compare::compare(&file, &changed).unwrap().difference_count == 0 {
+            if readelf_compare::compare(&file, &changed)
+                .unwrap()
+                .difference_count
+                == 0
+            {
                 missed.push(at);
             }
             if tried == 8 {
@@ -129,7 +133,7 @@ fn personality_and_lsda_are_those_of_gimli() {
     for file in FILES {
         let data = std::fs::read(path(file)).unwrap();
         for unit in elf::units(&data).unwrap() {
-            for frame in &unit.frames {
+            for frame in &unit.sections {
                 if frame.kind != unspool_cfi::SectionKind::EhFrame || unit.member.is_some() {
                     continue;
                 }

@@ -5,15 +5,15 @@ use proptest::prelude::*;
 use unspool_cfi::evaluate::{self, Evaluator};
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{
-    self as cfi, CfiError, Entry, FdeEntry, Hdr, Lookup, Section, SectionKind, read_table,
+    self as cfi, CfiEntry, CfiError, Hdr, Lookup, ParsedFde, Section, SectionKind, read_table,
     read_tables,
 };
-use unspool_ir::leb128::{put_signed, put_unsigned};
-use unspool_ir::table::Span;
-use unspool_ir::text::RowText;
-use unspool_ir::{CfaRule, Register, RegisterRule, Vaddr};
+use unspool_rows::leb128::{put_signed, put_unsigned};
+use unspool_rows::table::Span;
+use unspool_rows::text::RowText;
+use unspool_rows::{CfaRule, Register, RegisterRule, Vaddr};
 
-use crate::build::{ADDRESS, Builder, Cie, DATA, Format, TEXT, X86_64};
+use crate::build::{ADDRESS, CieSpec, DATA, Format, SectionBuilder, TEXT, X86_64};
 use crate::lookup::check_section;
 
 /// A call frame instruction, operands as stored.
@@ -39,7 +39,7 @@ enum Op {
     Nop,
 }
 
-fn put(b: &mut Builder, op: &Op) {
+fn put(b: &mut SectionBuilder, op: &Op) {
     match op {
         Op::Advance(0x40, delta) => b.bytes.push(0x40 | (delta % 64) as u8),
         Op::Advance(opcode, delta) => {
@@ -100,7 +100,7 @@ fn put(b: &mut Builder, op: &Op) {
 }
 
 /// The operand of an instruction that takes a signed or an unsigned number, or none.
-fn put_operand(b: &mut Builder, opcode: u8, operand: i32) {
+fn put_operand(b: &mut SectionBuilder, opcode: u8, operand: i32) {
     match opcode {
         0x07 | 0x08 => {}
         0x11 | 0x12 | 0x13 | 0x15 => put_signed(&mut b.bytes, i64::from(operand)),
@@ -178,7 +178,7 @@ fn frequent_ops() -> impl Strategy<Value = Vec<Op>> {
 
 /// One entry of a generated section.
 #[derive(Debug, Clone)]
-struct Function {
+struct RandomFunction {
     start: u64,
     length: u64,
     ops: Vec<Op>,
@@ -188,7 +188,7 @@ struct Function {
     second: bool,
 }
 
-fn function() -> impl Strategy<Value = Function> {
+fn function() -> impl Strategy<Value = RandomFunction> {
     let tail = prop_oneof![
         5 => Just(Vec::new()),
         1 => prop::collection::vec(any::<u8>(), 1..6),
@@ -200,7 +200,7 @@ fn function() -> impl Strategy<Value = Function> {
         tail,
         any::<bool>(),
     )
-        .prop_map(|(start, length, ops, tail, second)| Function {
+        .prop_map(|(start, length, ops, tail, second)| RandomFunction {
             start,
             length,
             ops,
@@ -214,19 +214,19 @@ fn cies() -> impl Strategy<Value = [Vec<Op>; 2]> {
     (ops(), ops()).prop_map(|(first, second)| [first, second])
 }
 
-fn section(cies: &[Vec<Op>; 2], functions: &[Function]) -> Builder {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+fn section(cies: &[Vec<Op>; 2], functions: &[RandomFunction]) -> SectionBuilder {
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
     let offsets: Vec<u64> = cies
         .iter()
         .enumerate()
         .map(|(n, ops)| {
-            let mut instructions = Builder::new(SectionKind::EhFrame, X86_64);
+            let mut instructions = SectionBuilder::new(SectionKind::EhFrame, X86_64);
             instructions.bytes.extend([0x0c, 7, 8, 0x90, 1]);
             ops.iter().for_each(|op| put(&mut instructions, op));
-            b.cie(&Cie {
+            b.cie(&CieSpec {
                 code_alignment: 1 + n as u64 * 3,
                 instructions: instructions.bytes,
-                ..Cie::plain()
+                ..CieSpec::plain()
             })
         })
         .collect();
@@ -247,7 +247,7 @@ fn section(cies: &[Vec<Op>; 2], functions: &[Function]) -> Builder {
 
 /// One entry of a crowd: many entries with few lists of instructions and few CIEs.
 #[derive(Debug, Clone)]
-struct Member {
+struct CrowdEntry {
     start: u64,
     length: u64,
     /// Which list, and which CIE.
@@ -255,14 +255,14 @@ struct Member {
     cie: prop::sample::Index,
 }
 
-fn member() -> impl Strategy<Value = Member> {
+fn member() -> impl Strategy<Value = CrowdEntry> {
     let start = prop_oneof![
         8 => 0x1000_u64..0x1200,
         1 => u64::MAX - 0x100..u64::MAX, // advances may wrap
     ];
     let length = prop_oneof![8 => 0_u64..0x90, 1 => 0_u64..0x1000];
     let any = any::<prop::sample::Index>;
-    (start, length, any(), any()).prop_map(|(start, length, body, cie)| Member {
+    (start, length, any(), any()).prop_map(|(start, length, body, cie)| CrowdEntry {
         start,
         length,
         body,
@@ -271,10 +271,10 @@ fn member() -> impl Strategy<Value = Member> {
 }
 
 /// The lists and the CIEs are in the same places in every crowd of as many.
-fn crowd(cies: &[Vec<Op>; 2], bodies: &[Vec<Op>], members: &[Member]) -> Builder {
-    let functions: Vec<Function> = members
+fn crowd(cies: &[Vec<Op>; 2], bodies: &[Vec<Op>], members: &[CrowdEntry]) -> SectionBuilder {
+    let functions: Vec<RandomFunction> = members
         .iter()
-        .map(|member| Function {
+        .map(|member| RandomFunction {
             start: member.start,
             length: member.length,
             ops: member.body.get(bodies).clone(),
@@ -289,16 +289,16 @@ fn crowd(cies: &[Vec<Op>; 2], bodies: &[Vec<Op>], members: &[Member]) -> Builder
 type Read = (Vaddr, Vaddr, Vec<(Vaddr, String)>);
 
 /// An entry that is evaluated as if it were the only one; `None` for a CIE.
-fn alone(section: &Section<'_>, entry: Entry<'_>) -> Result<Option<Read>, CfiError> {
+fn alone(section: &Section<'_>, entry: CfiEntry<'_>) -> Result<Option<Read>, CfiError> {
     let at = entry.cie.unwrap_or(entry.offset);
-    let cie = cfi::Cie::at(section, at)
+    let cie = cfi::Cie::parse_at(section, at)
         .and_then(|cie| Ok((evaluate::initial_row(section, &cie)?, cie)))
         .map_err(|error| entry.cie.map_or(error, CfiError::BadCie));
     let (initial, cie) = cie?;
     if entry.cie.is_none() {
         return Ok(None);
     }
-    let fde = FdeEntry::parse(section, &cie, entry)?;
+    let fde = ParsedFde::parse(section, &cie, entry)?;
     let mut evaluator = Evaluator::new();
     let mut rows = evaluator.rows(section, &cie, &initial, &fde);
     let mut all = Vec::new();
@@ -319,7 +319,7 @@ struct Common {
 }
 
 /// gimli's rows of every FDE, in the order of the section.
-fn theirs(b: &Builder) -> Vec<gimli::Result<Vec<Common>>> {
+fn theirs(b: &SectionBuilder) -> Vec<gimli::Result<Vec<Common>>> {
     let section = gimli::EhFrame::new(&b.bytes, gimli::LittleEndian);
     let bases = gimli::BaseAddresses::default()
         .set_eh_frame(ADDRESS)
@@ -393,7 +393,7 @@ fn their_row(
     })
 }
 
-fn our_row(row: &unspool_ir::Row<'_>, start: u64, end: u64) -> Common {
+fn our_row(row: &unspool_rows::Row<'_>, start: u64, end: u64) -> Common {
     let number = |register: Register| register.0;
     let cfa = match row.cfa {
         CfaRule::Undefined => "undefined".to_owned(),
@@ -569,7 +569,7 @@ proptest! {
         members in prop::collection::vec(member(), 20..60),
     ) {
         let builders = cies.map(|cies| crowd(&cies, &bodies, &members));
-        let sections = builders.each_ref().map(Builder::section);
+        let sections = builders.each_ref().map(SectionBuilder::section);
         let reading = read_tables(X86_64, &sections);
         let table = &reading.table;
         let mut fdes = table.fdes().iter();

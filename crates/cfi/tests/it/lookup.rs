@@ -2,13 +2,13 @@
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{
-    CfiError, Found, Hdr, Lookup, Problem, Reading, Section, SectionKind, read_table,
+    CfiError, CfiProblem, Hdr, Lookup, RowInfo, Section, SectionKind, SectionTable, read_table,
 };
-use unspool_ir::table::Span;
-use unspool_ir::{RaState, Register, Row, Table, Vaddr};
+use unspool_rows::table::Span;
+use unspool_rows::{RaState, Register, Row, Table, Vaddr};
 use xtask::elf;
 
-use crate::build::{self, Builder};
+use crate::build::{self, SectionBuilder};
 use crate::files::{FILES, path};
 
 /// What the bulk reader says of one address.
@@ -19,7 +19,7 @@ fn bulk<'t>(table: &'t Table, spans: &[Span], pc: Vaddr) -> Option<(&'t Table, S
 }
 
 /// Compares one answer. `spans` are of `table`.
-pub(crate) fn check_pc(lookup: &Lookup<'_>, reading: &Reading, spans: &[Span], pc: Vaddr) {
+pub(crate) fn check_pc(lookup: &Lookup<'_>, reading: &SectionTable, spans: &[Span], pc: Vaddr) {
     glance_is_of_the_row(&lookup.stop_at_row(), pc);
     let mut row = Row::new(Register(0));
     let found = match lookup.row(pc, &mut row) {
@@ -47,7 +47,7 @@ fn glance_is_of_the_row(lookup: &Lookup<'_>, pc: Vaddr) -> [u64; 2] {
     for first in [6, 29] {
         let watched = [Register(first), Register(first + 1)];
         glances[0] += 1;
-        let Some(glance) = lookup.glance(pc, watched) else {
+        let Some(glance) = lookup.fast_row(pc, watched) else {
             continue;
         };
         glances[1] += 1;
@@ -66,7 +66,7 @@ fn glance_is_of_the_row(lookup: &Lookup<'_>, pc: Vaddr) -> [u64; 2] {
     glances
 }
 
-fn check_found(found: &Found, found_row: &Row<'_>, table: &Table, span: Span, pc: Vaddr) {
+fn check_found(found: &RowInfo, found_row: &Row<'_>, table: &Table, span: Span, pc: Vaddr) {
     let fde = table.fde(span.fde).unwrap();
     let row = table.row(span.row).unwrap();
     assert_eq!(*found_row, row, "{pc}");
@@ -107,7 +107,7 @@ pub(crate) fn check_section(section: &Section<'_>, hdr: Option<Hdr<'_>>, trust: 
     pcs.len() as u64
 }
 
-fn hdr<'a>(unit: &'a elf::Unit<'_>) -> Option<Hdr<'a>> {
+fn hdr<'a>(unit: &'a elf::CfiFile<'_>) -> Option<Hdr<'a>> {
     let (data, address) = unit.hdr.as_ref()?;
     Some(Hdr::parse(data, *address, unit.abi).unwrap())
 }
@@ -119,7 +119,7 @@ pub(crate) fn search_tables_of_linkers_are_complete_and_give_the_bulk_answer() {
         let data = std::fs::read(path(file)).unwrap();
         for unit in elf::units(&data).unwrap() {
             let Some(hdr) = hdr(&unit) else { continue };
-            let section = unit.section(&unit.frames[0]);
+            let section = unit.section(&unit.sections[0]);
             let trust = Lookup::new(section, Some(hdr), HdrTrust::Suspect).check_hdr();
             assert_eq!(trust, HdrTrust::Complete, "{file}");
             checked += check_section(&section, Some(hdr), trust);
@@ -134,7 +134,7 @@ fn most_rows_of_real_files_take_a_glance() {
     let data = std::fs::read(path(FILES[0])).unwrap();
     let units = elf::units(&data).unwrap();
     let hdr = hdr(&units[0]);
-    let section = units[0].section(&units[0].frames[0]);
+    let section = units[0].section(&units[0].sections[0]);
     let reading = read_table(&section);
     let lookup = Lookup::new(section, hdr, HdrTrust::Complete).stop_at_row();
     let pcs = reading.table.spans().map(|span| span.start);
@@ -153,7 +153,11 @@ fn a_scan_gives_the_bulk_answer() {
     for file in FILES {
         let data = std::fs::read(path(file)).unwrap();
         for unit in elf::units(&data).unwrap() {
-            for frame in unit.frames.iter().filter(|frame| frame.data.len() < 12_000) {
+            for frame in unit
+                .sections
+                .iter()
+                .filter(|frame| frame.data.len() < 12_000)
+            {
                 checked += check_section(&unit.section(frame), None, HdrTrust::Suspect);
             }
         }
@@ -167,8 +171,8 @@ fn a_scan_gives_the_bulk_answer() {
 fn a_row_4_gib_behind_its_entry_is_refused() {
     const START: u64 = 0x1000;
     for (distance, is_good) in [(0xffff_ffff_u64, true), (0x1_0000_0000, false)] {
-        let mut b = Builder::new(SectionKind::EhFrame, build::X86_64);
-        let cie = b.cie(&build::Cie::plain());
+        let mut b = SectionBuilder::new(SectionKind::EhFrame, build::X86_64);
+        let cie = b.cie(&build::CieSpec::plain());
         b.plain_fde(cie, START - 0x800, 1 << 40, &[]);
         let to = (START + distance).to_le_bytes();
         let instructions = [&[0x01][..], &to, &[0x0e, 16]].concat(); // set_loc; cfa offset 16
@@ -176,7 +180,7 @@ fn a_row_4_gib_behind_its_entry_is_refused() {
         let section = b.section();
         check_section(&section, None, HdrTrust::Suspect);
         let problems = read_table(&section).problems;
-        let expected = Problem {
+        let expected = CfiProblem {
             section: SectionKind::EhFrame,
             entry: fde,
             error: CfiError::Distant {
@@ -186,8 +190,8 @@ fn a_row_4_gib_behind_its_entry_is_refused() {
         };
         assert_eq!(problems.first(), (!is_good).then_some(&expected));
         // What begins where the entry has ended is in no row.
-        let mut b = Builder::new(SectionKind::EhFrame, build::X86_64);
-        let cie = b.cie(&build::Cie::plain());
+        let mut b = SectionBuilder::new(SectionKind::EhFrame, build::X86_64);
+        let cie = b.cie(&build::CieSpec::plain());
         b.plain_fde(cie, START, distance, &instructions);
         assert_eq!(b.read().problems, []);
         check_section(&b.section(), None, HdrTrust::Suspect);
@@ -276,8 +280,8 @@ fn a_lying_search_table_is_suspect_and_does_no_harm() {
 /// of the section: it is inside the instructions of another.
 #[test]
 fn a_search_table_that_lists_something_else_is_suspect() {
-    let mut b = build::Builder::new(unspool_cfi::SectionKind::EhFrame, build::X86_64);
-    let cie = b.cie(&build::Cie::plain());
+    let mut b = build::SectionBuilder::new(unspool_cfi::SectionKind::EhFrame, build::X86_64);
+    let cie = b.cie(&build::CieSpec::plain());
     let outer = b.fde(build::Format::Dwarf32, cie, |b| {
         b.fixed(0x1000, 8);
         b.fixed(0x10, 8);

@@ -12,15 +12,17 @@ use std::fmt::Write;
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{CfiError, Lookup, SectionKind};
-use unspool_ir::interpret::{Frame, StepError, step};
-use unspool_ir::leb128::{put_signed, put_unsigned};
-use unspool_ir::memory::{Memory, Unreadable};
-use unspool_ir::{Abi, Arch, CodeAddr, Endian, LoadBias, Registers, Row, RuntimeAddr, Vaddr, text};
+use unspool_rows::interpret::{FrameContext, StepError, step};
+use unspool_rows::leb128::{put_signed, put_unsigned};
+use unspool_rows::memory::{Memory, Unreadable};
+use unspool_rows::{
+    Abi, Arch, CodeAddr, Endian, LoadBias, Registers, Row, RuntimeAddr, Vaddr, text,
+};
 
-use crate::build::{self, Builder, Format, X86_64};
+use crate::build::{self, Format, SectionBuilder, X86_64};
 use crate::lookup::check_section;
 
-use model::{ERROR_VALUE, Failure};
+use model::{ERROR_VALUE, ReportFailure};
 
 /// The report's semantics.
 mod model {
@@ -29,7 +31,7 @@ mod model {
 
     /// A call frame instruction with its operands, in the standard's words.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(crate) enum Instruction {
+    pub(crate) enum ReportInstruction {
         SetLoc(u64),
         AdvanceLoc(u64),
         DefCfa(&'static str, i64),
@@ -51,36 +53,39 @@ mod model {
 
     /// A value of the intermediate language. The CFA is a register among others.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(crate) enum Value {
+    pub(crate) enum ReportValue {
         At(&'static str, i64),
         Is(&'static str, i64),
         Bottom,
     }
 
     /// Registers to values; what is not in the map is undefined.
-    pub(crate) type Row = BTreeMap<&'static str, Value>;
+    pub(crate) type ReportRow = BTreeMap<&'static str, ReportValue>;
 
     /// The rows of an entry with the address at which each begins.
-    pub(crate) type Rows = Vec<(u64, Row)>;
+    pub(crate) type ReportRows = Vec<(u64, ReportRow)>;
 
     /// Why the report gives a list of instructions no meaning.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(crate) enum Failure {
+    pub(crate) enum ReportFailure {
         /// The definition is left open.
-        ToBeDefined(Instruction),
+        ToBeDefined(ReportInstruction),
         /// The instruction is left out.
-        NotImplemented(Instruction),
+        NotImplemented(ReportInstruction),
         /// The definition yields a value where a list of rows is wanted.
-        NotRows(Value),
+        NotRows(ReportValue),
         /// A pattern that must match does not.
         Erroneous,
     }
 
     /// Instructions to rows.
-    pub(crate) fn rows(start: u64, instructions: &[Instruction]) -> Result<Rows, Failure> {
-        use Instruction as I;
-        let mut rows: Rows = vec![(start, Row::new())];
-        let mut stack: Vec<Row> = Vec::new();
+    pub(crate) fn rows(
+        start: u64,
+        instructions: &[ReportInstruction],
+    ) -> Result<ReportRows, ReportFailure> {
+        use ReportInstruction as I;
+        let mut rows: ReportRows = vec![(start, ReportRow::new())];
+        let mut stack: Vec<ReportRow> = Vec::new();
         for instruction in instructions {
             let (at, row) = rows.last().cloned().unwrap_or_default();
             let (register, value) = match *instruction {
@@ -98,29 +103,31 @@ mod model {
                 }
                 I::RestoreState => {
                     rows.pop();
-                    rows.push((at, stack.pop().ok_or(Failure::Erroneous)?));
+                    rows.push((at, stack.pop().ok_or(ReportFailure::Erroneous)?));
                     continue;
                 }
                 I::Nop => continue,
-                I::DefCfa(register, offset) => ("cfa", Value::Is(register, offset)),
-                I::DefCfaRegister(register) => ("cfa", Value::Is(register, cfa(&row)?.1)),
-                I::DefCfaOffset(offset) => ("cfa", Value::Is(cfa(&row)?.0, offset)),
-                I::Undefined(register) => (register, Value::Bottom),
-                I::SameValue(register) => return Err(Failure::NotRows(Value::Is(register, 0))),
-                I::Offset(register, offset) => (register, Value::At("cfa", offset)),
-                I::ValOffset(register, offset) => (register, Value::Is("cfa", offset)),
+                I::DefCfa(register, offset) => ("cfa", ReportValue::Is(register, offset)),
+                I::DefCfaRegister(register) => ("cfa", ReportValue::Is(register, cfa(&row)?.1)),
+                I::DefCfaOffset(offset) => ("cfa", ReportValue::Is(cfa(&row)?.0, offset)),
+                I::Undefined(register) => (register, ReportValue::Bottom),
+                I::SameValue(register) => {
+                    return Err(ReportFailure::NotRows(ReportValue::Is(register, 0)));
+                }
+                I::Offset(register, offset) => (register, ReportValue::At("cfa", offset)),
+                I::ValOffset(register, offset) => (register, ReportValue::Is("cfa", offset)),
                 I::Register(register, model) => {
                     let before = rows.len().checked_sub(2).and_then(|n| rows.get(n));
-                    let (_, before) = before.ok_or(Failure::Erroneous)?;
+                    let (_, before) = before.ok_or(ReportFailure::Erroneous)?;
                     (
                         register,
-                        before.get(model).copied().unwrap_or(Value::Bottom),
+                        before.get(model).copied().unwrap_or(ReportValue::Bottom),
                     )
                 }
                 I::DefCfaExpression(_) | I::Expression(..) | I::ValExpression(..) => {
-                    return Err(Failure::ToBeDefined(*instruction));
+                    return Err(ReportFailure::ToBeDefined(*instruction));
                 }
-                I::Restore(_) => return Err(Failure::NotImplemented(*instruction)),
+                I::Restore(_) => return Err(ReportFailure::NotImplemented(*instruction)),
             };
             if let Some((_, row)) = rows.last_mut() {
                 row.insert(register, value);
@@ -130,10 +137,10 @@ mod model {
     }
 
     /// The CFA of a row, which must be register + offset.
-    fn cfa(row: &Row) -> Result<(&'static str, i64), Failure> {
+    fn cfa(row: &ReportRow) -> Result<(&'static str, i64), ReportFailure> {
         match row.get("cfa") {
-            Some(Value::Is(register, offset)) => Ok((*register, *offset)),
-            _ => Err(Failure::Erroneous),
+            Some(ReportValue::Is(register, offset)) => Ok((*register, *offset)),
+            _ => Err(ReportFailure::Erroneous),
         }
     }
 
@@ -145,7 +152,7 @@ mod model {
     /// The function tests the rows in their order and takes the first whose start is not above
     /// `ip`. Every value is computed from `old_ctx`.
     pub(crate) fn run_c(
-        rows: &Rows,
+        rows: &ReportRows,
         ip: u64,
         register: &str,
         old_ctx: &BTreeMap<&str, u64>,
@@ -155,23 +162,23 @@ mod model {
         let Some((_, row)) = rows.iter().find(|(loc, _)| ip >= *loc) else {
             return ERROR_VALUE;
         };
-        match row.get(register).copied().unwrap_or(Value::Bottom) {
-            Value::Bottom => ERROR_VALUE,
-            Value::At(base, offset) => load(old(base).wrapping_add_signed(offset)),
-            Value::Is(base, offset) => old(base).wrapping_add_signed(offset),
+        match row.get(register).copied().unwrap_or(ReportValue::Bottom) {
+            ReportValue::Bottom => ERROR_VALUE,
+            ReportValue::At(base, offset) => load(old(base).wrapping_add_signed(offset)),
+            ReportValue::Is(base, offset) => old(base).wrapping_add_signed(offset),
         }
     }
 
     /// A row as IR text, so that our interpreter can say what it would mean.
-    pub(crate) fn text(row: &Row) -> String {
+    pub(crate) fn text(row: &ReportRow) -> String {
         let mut out = String::new();
         for (register, value) in row {
             let space = if out.is_empty() { "" } else { "  " };
             let value = match value {
-                Value::Bottom => "undefined".to_owned(),
-                Value::At(base, offset) => format!("[{base}{offset:+}]"),
-                Value::Is(base, 0) if *register != "cfa" => (*base).to_owned(),
-                Value::Is(base, offset) => format!("{base}{offset:+}"),
+                ReportValue::Bottom => "undefined".to_owned(),
+                ReportValue::At(base, offset) => format!("[{base}{offset:+}]"),
+                ReportValue::Is(base, 0) if *register != "cfa" => (*base).to_owned(),
+                ReportValue::Is(base, offset) => format!("{base}{offset:+}"),
             };
             let _ = write!(out, "{space}{register}={value}");
         }
@@ -179,7 +186,7 @@ mod model {
     }
 }
 
-use model::Instruction::{self, *};
+use model::ReportInstruction::{self, *};
 
 /// The state in which every example is asked. `cfa` is what the report's context holds from
 /// the step before: the CFA of the frame that was called from here.
@@ -202,9 +209,9 @@ fn word_at(addr: u64) -> u64 {
 /// The end of the stack: nothing is mapped there.
 const STACK_END: u64 = 0x8000;
 
-struct Words;
+struct WordMemory;
 
-impl Memory for Words {
+impl Memory for WordMemory {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         if addr.0 >= STACK_END {
             return Err(Unreadable::unmapped(addr));
@@ -217,36 +224,36 @@ impl Memory for Words {
 }
 
 /// The instructions of a CIE after a `call`.
-const CALLED: &[Instruction] = &[DefCfa("rsp", 8), Offset("ra", -8)];
+const CALLED: &[ReportInstruction] = &[DefCfa("rsp", 8), Offset("ra", -8)];
 
 /// One entry: its instructions, and its rows according to the standard.
 struct Example {
     start: u64,
     end: u64,
     /// The CIE's instructions.
-    cie: &'static [Instruction],
+    cie: &'static [ReportInstruction],
     /// The FDE's instructions.
-    fde: &'static [Instruction],
+    fde: &'static [ReportInstruction],
     /// The rows as IR text. Empty: the instructions are in error and the entry has none.
     rows: &'static str,
 }
 
 impl Example {
     /// The entry as bytes, and behind it another that nothing is wrong with.
-    fn section(&self) -> Builder {
-        let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-        let cie = b.cie(&build::Cie {
+    fn section(&self) -> SectionBuilder {
+        let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+        let cie = b.cie(&build::CieSpec {
             instructions: encode(self.cie),
-            ..build::Cie::plain()
+            ..build::CieSpec::plain()
         });
         b.plain_fde(cie, self.start, self.end - self.start, &encode(self.fde));
-        let good = b.cie(&build::Cie::plain());
+        let good = b.cie(&build::CieSpec::plain());
         b.plain_fde(good, GOOD, 0x10, &[]);
         b
     }
 
     /// The report's rows, or why there are none.
-    fn report(&self) -> Result<model::Rows, Failure> {
+    fn report(&self) -> Result<model::ReportRows, ReportFailure> {
         model::rows(self.start, &[self.cie, self.fde].concat())
     }
 
@@ -309,12 +316,12 @@ const EXAMPLE: Example = Example {
 /// Where the entry begins that every example's section has, too.
 const GOOD: u64 = 0x90_0000;
 
-fn register(name: &str) -> unspool_ir::Register {
+fn register(name: &str) -> unspool_rows::Register {
     Arch::X86_64.register_named(name).unwrap()
 }
 
 /// Call frame instructions as bytes, for a code alignment of 1 and a data alignment of -8.
-fn encode(instructions: &[Instruction]) -> Vec<u8> {
+fn encode(instructions: &[ReportInstruction]) -> Vec<u8> {
     let mut out = Vec::new();
     for instruction in instructions {
         encode_one(&mut out, *instruction);
@@ -322,7 +329,7 @@ fn encode(instructions: &[Instruction]) -> Vec<u8> {
     out
 }
 
-fn encode_one(out: &mut Vec<u8>, instruction: Instruction) {
+fn encode_one(out: &mut Vec<u8>, instruction: ReportInstruction) {
     let op = |out: &mut Vec<u8>, opcode: u8, name: &str| {
         out.push(opcode);
         put_unsigned(out, u64::from(register(name).0));
@@ -381,9 +388,9 @@ fn encode_one(out: &mut Vec<u8>, instruction: Instruction) {
 }
 
 /// The caller's registers by the row that a section has for `pc`.
-fn look_up(b: &Builder, pc: u64, asked: &[&str]) -> String {
+fn look_up(b: &SectionBuilder, pc: u64, asked: &[&str]) -> String {
     let lookup = Lookup::new(b.section(), None, HdrTrust::Suspect);
-    let mut row = Row::new(unspool_ir::Register(0));
+    let mut row = Row::new(unspool_rows::Register(0));
     match lookup.row(Vaddr(pc), &mut row).unwrap() {
         Some(_) => by_row(&row, asked),
         None => "no row".to_owned(),
@@ -408,10 +415,10 @@ fn by_row(row: &Row<'_>, asked: &[&str]) -> String {
             registers.set(register(name), value);
         }
     }
-    let frame = Frame {
+    let frame = FrameContext {
         abi: X86_64,
         registers: &registers,
-        memory: &Words,
+        memory: &WordMemory,
         bias: LoadBias(0),
         pac_mask: 0,
     };
@@ -466,7 +473,7 @@ fn restore_takes_the_rule_of_the_cie_or_leaves_none() {
     };
     assert_eq!(
         example.report(),
-        Err(Failure::NotImplemented(Restore("rbx")))
+        Err(ReportFailure::NotImplemented(Restore("rbx")))
     );
     assert_eq!(example.ours(0x12, &["rbx", "rbp"]), "rbx=lost rbp=0x6ff8");
     assert_eq!(example.ours(0x14, &["rbx", "rbp"]), "rbx=0x6ff0 rbp=0x7100");
@@ -487,7 +494,7 @@ fn expressions_have_values() {
     };
     assert!(matches!(
         plt.report(),
-        Err(Failure::ToBeDefined(DefCfaExpression(_)))
+        Err(ReportFailure::ToBeDefined(DefCfaExpression(_)))
     ));
     assert_eq!(plt.ours(0x40_100c, &["cfa"]), "cfa=0x7010");
     // A signal trampoline: registers are where the kernel's frame says.
@@ -508,7 +515,7 @@ fn expressions_have_values() {
             rows,
             ..EXAMPLE
         };
-        assert_eq!(example.report(), Err(Failure::ToBeDefined(fde[0])));
+        assert_eq!(example.report(), Err(ReportFailure::ToBeDefined(fde[0])));
         assert_eq!(example.ours(0x10, &["rbx"]), ours);
     }
 }
@@ -553,7 +560,7 @@ fn register_means_the_value_in_this_frame() {
         rows: "0x10  cfa=rsp+0  ra=rdi",
         ..vfork
     };
-    assert_eq!(first.report(), Err(Failure::Erroneous));
+    assert_eq!(first.report(), Err(ReportFailure::Erroneous));
     assert_eq!(first.ours(0x10, &["ra"]), "ra=0x405678");
 }
 
@@ -567,7 +574,7 @@ fn same_value_does_not_end_the_entry() {
     };
     assert_eq!(
         example.report(),
-        Err(Failure::NotRows(model::Value::Is("rbx", 0)))
+        Err(ReportFailure::NotRows(model::ReportValue::Is("rbx", 0)))
     );
     assert_eq!(example.ours(0x14, &["cfa", "rbx"]), "cfa=0x7010 rbx=0xb");
 }
@@ -709,7 +716,7 @@ fn a_cfa_that_is_no_register_and_offset_has_no_part_to_change() {
         fde: &[DefCfaOffset(16)],
         ..EXAMPLE
     };
-    assert_eq!(offset.report(), Err(Failure::Erroneous));
+    assert_eq!(offset.report(), Err(ReportFailure::Erroneous));
     assert!(matches!(offset.refusal(), CfiError::CfaNotRegister { .. }));
     // What producers rely on, and libgcc, gdb and readelf do: an offset of 0, and the register
     // and the offset from before an expression.
@@ -719,7 +726,7 @@ fn a_cfa_that_is_no_register_and_offset_has_no_part_to_change() {
         rows: "0x10  cfa=rbp+0",
         ..EXAMPLE
     };
-    assert_eq!(register.report(), Err(Failure::Erroneous));
+    assert_eq!(register.report(), Err(ReportFailure::Erroneous));
     assert_eq!(register.ours(0x10, &[]), "no return address");
     let expression = DefCfaExpression("breg6 16");
     let after_expression = Example {
@@ -737,7 +744,7 @@ fn a_cfa_that_is_no_register_and_offset_has_no_part_to_change() {
     };
     assert_eq!(
         after_expression.report(),
-        Err(Failure::ToBeDefined(expression))
+        Err(ReportFailure::ToBeDefined(expression))
     );
     assert_eq!(after_expression.ours(0x11, &["cfa"]), "cfa=0x7110");
     assert_eq!(after_expression.ours(0x12, &["cfa"]), "cfa=0x7110");
@@ -753,7 +760,7 @@ fn a_cfa_that_is_no_register_and_offset_has_no_part_to_change() {
                0x11  cfa=rsp+8  ra=[cfa-8]",
         ..EXAMPLE
     };
-    assert_eq!(again.report(), Err(Failure::ToBeDefined(expression)));
+    assert_eq!(again.report(), Err(ReportFailure::ToBeDefined(expression)));
     assert_eq!(again.ours(0x10, &["cfa"]), "cfa=0x7110");
     assert_eq!(again.ours(0x11, &["cfa"]), "cfa=0x7008");
 }
@@ -799,11 +806,11 @@ fn a_remembered_state_holds_the_cfa() {
 /// is that of any other entry.
 #[test]
 fn an_interrupted_frame_keeps_what_has_no_rule() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let fde = |b: &mut Builder, augmentation: &'static str, start: u64| {
-        let cie = b.cie(&build::Cie {
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let fde = |b: &mut SectionBuilder, augmentation: &'static str, start: u64| {
+        let cie = b.cie(&build::CieSpec {
             augmentation,
-            ..build::Cie::plain()
+            ..build::CieSpec::plain()
         });
         b.fde(Format::Dwarf32, cie, |b| {
             b.fixed(start, 8);
@@ -843,8 +850,8 @@ fn a_register_that_cannot_be_recovered_does_not_stop_the_step() {
 /// counts that begins later.
 #[test]
 fn holes_stay_holes_and_the_inner_entry_counts() {
-    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
-    let cie = b.cie(&build::Cie::plain());
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&build::CieSpec::plain());
     for (start, length, offset) in [(0x10, 0x20, 16), (0x18, 0x8, 24), (0x40, 0x10, 32)] {
         b.plain_fde(cie, start, length, &encode(&[DefCfaOffset(offset)]));
     }
@@ -871,25 +878,25 @@ fn addresses_wrap_at_their_width() {
         arch: Arch::I386,
         endian: Endian::Little,
     };
-    let mut b = Builder::new(SectionKind::EhFrame, i386);
-    let cie = b.cie(&build::Cie {
+    let mut b = SectionBuilder::new(SectionKind::EhFrame, i386);
+    let cie = b.cie(&build::CieSpec {
         data_alignment: -4,
         return_address: 8,
         instructions: vec![0x0c, 4, 8, 0x88, 1],
-        ..build::Cie::plain()
+        ..build::CieSpec::plain()
     });
     b.plain_fde(cie, 0x10, 0x10, &[]);
     let lookup = Lookup::new(b.section(), None, HdrTrust::Suspect);
     let mut registers = Registers::new();
-    registers.set(unspool_ir::Register(4), 0xffff_fffc);
-    let frame = Frame {
+    registers.set(unspool_rows::Register(4), 0xffff_fffc);
+    let frame = FrameContext {
         abi: i386,
         registers: &registers,
-        memory: &Words,
+        memory: &WordMemory,
         bias: LoadBias(0),
         pac_mask: 0,
     };
-    let mut row = Row::new(unspool_ir::Register(0));
+    let mut row = Row::new(unspool_rows::Register(0));
     lookup.row(Vaddr(0x10), &mut row).unwrap().unwrap();
     let caller = step(&row, &frame).unwrap();
     assert_eq!(caller.cfa, RuntimeAddr(4));

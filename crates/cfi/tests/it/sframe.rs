@@ -4,12 +4,13 @@
 
 use proptest::prelude::*;
 use unspool_cfi::sframe::{
-    Base, Converted, Disorder, Frame, FrameRow, Function, Lookup, Machine, Parts, Place, Places,
-    Reading, SframeError, SframeProblem, Version, Why, Written, fit, functions, read, repair,
+    FrameRowEntry, FreBase, FreContents, FreRules, FreValue, SearchProblem, SframeAbi,
+    SframeConversion, SframeError, SframeFunction, SframeImage, SframeLookup, SframeProblem,
+    SframeSection, SframeVersion, SubSections, UnrepresentableReason, fit, functions, read, repair,
     table,
 };
-use unspool_ir::text::RowText;
-use unspool_ir::{CfaRule, Register, RegisterRule, Row, Table, Vaddr};
+use unspool_rows::text::RowText;
+use unspool_rows::{CfaRule, Register, RegisterRule, Row, Table, Vaddr};
 
 const SECTION: Vaddr = Vaddr(0x2000);
 
@@ -23,7 +24,7 @@ fn bytes(text: &str) -> Vec<u8> {
 }
 
 /// Functions and rows, one a line: rows as the project's rows.
-fn text(functions: &[Function], machine: Machine) -> String {
+fn text(functions: &[SframeFunction], machine: SframeAbi) -> String {
     let mut lines = String::new();
     for function in functions {
         let mut marks = String::new();
@@ -38,8 +39,8 @@ fn text(functions: &[Function], machine: Machine) -> String {
         }
         lines += &format!("{}+{:#x}{marks}\n", function.start, function.size);
         for row in &function.rows {
-            let one = Function {
-                rows: vec![FrameRow { offset: 0, ..*row }],
+            let one = SframeFunction {
+                rows: vec![FrameRowEntry { offset: 0, ..*row }],
                 block: None,
                 size: 1,
                 is_signal_frame: false,
@@ -60,16 +61,16 @@ fn text(functions: &[Function], machine: Machine) -> String {
     lines
 }
 
-fn is_untold(word: &str, machine: Machine) -> bool {
+fn is_untold(word: &str, machine: SframeAbi) -> bool {
     let arch = machine.abi().arch;
     let name = word.split('=').next().unwrap();
     word.ends_with("=undefined")
         && arch
             .register_named(name)
-            .is_some_and(|register| machine.untold().contains(&register.0))
+            .is_some_and(|register| machine.untracked_registers().contains(&register.0))
 }
 
-fn check_read(machine: Machine, hexadecimal: &str, expected: &str) -> Reading {
+fn check_read(machine: SframeAbi, hexadecimal: &str, expected: &str) -> SframeSection {
     let reading = read(&bytes(hexadecimal), SECTION, machine);
     assert_eq!(reading.problems, []);
     assert_eq!(text(&reading.functions, machine), expected);
@@ -79,8 +80,8 @@ fn check_read(machine: Machine, hexadecimal: &str, expected: &str) -> Reading {
 
 /// Looks up both ends of all that a table made of the section has a row for, and the addresses next to it: in place, without
 /// an allocator, the rows are the same.
-fn check_lookups(section: &[u8], address: Vaddr, machine: Machine, reading: &Reading) {
-    let lookup = Lookup::new(section, address, machine);
+fn check_lookups(section: &[u8], address: Vaddr, machine: SframeAbi, reading: &SframeSection) {
+    let lookup = SframeLookup::new(section, address, machine);
     let (table, problems) = table(&reading.functions, machine);
     assert_eq!(problems, []);
     let spans: Vec<_> = table.spans().collect();
@@ -150,24 +151,27 @@ const PUSHES_V3: &str = "
 #[test]
 fn one_function_in_three_versions() {
     for (version, section) in [
-        (Version::V1, PUSHES_V1),
-        (Version::V2, PUSHES_V2),
-        (Version::V3, PUSHES_V3),
+        (SframeVersion::V1, PUSHES_V1),
+        (SframeVersion::V2, PUSHES_V2),
+        (SframeVersion::V3, PUSHES_V3),
     ] {
-        let reading = check_read(Machine::Amd64, section, PUSHES);
-        let [part] = reading.parts.as_slice() else {
-            panic!("{:?}", reading.parts);
+        let reading = check_read(SframeAbi::Amd64, section, PUSHES);
+        let [part] = reading.sub_sections.as_slice() else {
+            panic!("{:?}", reading.sub_sections);
         };
         assert_eq!(part.header.version, version);
         assert!(part.header.is_sorted());
         assert_eq!(part.end, bytes(section).len() as u64);
         // All of them can be written as both versions that are written.
-        for (version, expected) in [(Version::V2, PUSHES_V2), (Version::V3, PUSHES_V3)] {
-            let written = Written::of(&reading.functions, Machine::Amd64, version).unwrap();
-            assert_eq!(written.at(SECTION).unwrap(), bytes(expected));
+        for (version, expected) in [
+            (SframeVersion::V2, PUSHES_V2),
+            (SframeVersion::V3, PUSHES_V3),
+        ] {
+            let written = SframeImage::new(&reading.functions, SframeAbi::Amd64, version).unwrap();
+            assert_eq!(written.bytes_at(SECTION).unwrap(), bytes(expected));
         }
     }
-    assert!(Written::of(&[], Machine::Amd64, Version::V1).is_err());
+    assert!(SframeImage::new(&[], SframeAbi::Amd64, SframeVersion::V1).is_err());
 }
 
 /// `.plt`: the rows are those of a block of 16 bytes. Version 1 has no field for that.
@@ -189,12 +193,13 @@ fn repeated_blocks() {
         f4 ef ff ff ff ff ff ff  30 00 00 00  00 00 00 00
         02 00 10 00 10
         00 03 08  0b 03 10";
-    let reading = check_read(Machine::Amd64, v1, expected);
-    let written = Written::of(&reading.functions, Machine::Amd64, Version::V3).unwrap();
-    assert_eq!(written.at(SECTION).unwrap(), bytes(v3));
-    check_read(Machine::Amd64, v3, expected);
+    let reading = check_read(SframeAbi::Amd64, v1, expected);
+    let written =
+        SframeImage::new(&reading.functions, SframeAbi::Amd64, SframeVersion::V3).unwrap();
+    assert_eq!(written.bytes_at(SECTION).unwrap(), bytes(v3));
+    check_read(SframeAbi::Amd64, v3, expected);
     // As rows, one block behind the other.
-    let (table, _) = table(&reading.functions, Machine::Amd64);
+    let (table, _) = table(&reading.functions, SframeAbi::Amd64);
     let starts: Vec<u64> = table.spans().map(|span| span.start.0).collect();
     assert_eq!(starts, [0x1010, 0x101b, 0x1020, 0x102b, 0x1030, 0x103b]);
 }
@@ -223,7 +228,7 @@ fn flexible_entries_and_outermost_frames() {
         02 00 00 00 00
         00 03 08  04 00";
     check_read(
-        Machine::Amd64,
+        SframeAbi::Amd64,
         section,
         "\
 0x1000+0x5f
@@ -259,9 +264,10 @@ fn aarch64() {
   0x4 cfa=sp+512 signed x30=[cfa-512] x29=[cfa-504]
   0x10 cfa=x29+16 x30=[cfa-16] x29=[cfa-8]
 ";
-    let reading = check_read(Machine::Aarch64Big, section, expected);
-    let written = Written::of(&reading.functions, Machine::Aarch64Big, Version::V3).unwrap();
-    assert_eq!(written.at(SECTION).unwrap(), bytes(section));
+    let reading = check_read(SframeAbi::Aarch64Big, section, expected);
+    let written =
+        SframeImage::new(&reading.functions, SframeAbi::Aarch64Big, SframeVersion::V3).unwrap();
+    assert_eq!(written.bytes_at(SECTION).unwrap(), bytes(section));
 }
 
 /// CFA offsets are less 160 and in units of 8; a return address at 0 is padding; registers are odd numbers before
@@ -276,7 +282,7 @@ fn s390x() {
         06 07 0c 00 b8
         10 07 0c 21 b8";
     let reading = check_read(
-        Machine::S390x,
+        SframeAbi::S390x,
         section,
         "\
 0x1000+0x40
@@ -285,17 +291,18 @@ fn s390x() {
   0x10 cfa=reg15+256 reg14=reg16 reg11=[cfa-72] reg15=cfa-160
 ",
     );
-    let written = Written::of(&reading.functions, Machine::S390x, Version::V2).unwrap();
-    assert_eq!(written.at(SECTION).unwrap(), bytes(section));
+    let written =
+        SframeImage::new(&reading.functions, SframeAbi::S390x, SframeVersion::V2).unwrap();
+    assert_eq!(written.bytes_at(SECTION).unwrap(), bytes(section));
 }
 
 /// The rows of a table in text form.
 fn parse(rows: &str) -> Table {
-    unspool_ir::text::parse(&format!("arch x86-64 little\n{rows}")).unwrap()
+    unspool_rows::text::parse(&format!("arch x86-64 little\n{rows}")).unwrap()
 }
 
-fn convert(rows: &str, version: Version) -> Converted {
-    functions(&parse(rows), Machine::Amd64, version)
+fn convert(rows: &str, version: SframeVersion) -> SframeConversion {
+    functions(&parse(rows), SframeAbi::Amd64, version)
 }
 
 #[test]
@@ -307,16 +314,19 @@ fn 0x1000..0x1040
   0x1020  cfa=rax+8  ra=[cfa-8]
   0x1030  cfa=rsp+8  ra=[cfa-8]
 ";
-    let v3 = convert(rows, Version::V3);
-    let whys = |converted: &Converted| {
-        let whys = converted.refused.iter();
+    let v3 = convert(rows, SframeVersion::V3);
+    let whys = |converted: &SframeConversion| {
+        let whys = converted.unrepresentable.iter();
         whys.map(|r| (r.start.0, r.end.0, r.why))
             .collect::<Vec<_>>()
     };
-    assert_eq!(whys(&v3), [(0x1010, 0x1020, Why::CfaExpression)]);
+    assert_eq!(
+        whys(&v3),
+        [(0x1010, 0x1020, UnrepresentableReason::CfaExpression)]
+    );
     assert_eq!((v3.plain, v3.flexible, v3.incomplete), (0, 0, 1));
     assert_eq!(
-        text(&v3.functions, Machine::Amd64),
+        text(&v3.functions, SframeAbi::Amd64),
         "\
 0x1000+0x10
   0x0 cfa=rsp+8 ra=[cfa-8]
@@ -325,39 +335,55 @@ fn 0x1000..0x1040
   0x10 cfa=rsp+8 ra=[cfa-8]
 "
     );
-    let v2 = convert(rows, Version::V2);
+    let v2 = convert(rows, SframeVersion::V2);
     let expected = [
-        (0x1010, 0x1020, Why::CfaExpression),
-        (0x1020, 0x1030, Why::CfaRegister(Register(0))),
+        (0x1010, 0x1020, UnrepresentableReason::CfaExpression),
+        (
+            0x1020,
+            0x1030,
+            UnrepresentableReason::CfaRegister(Register(0)),
+        ),
     ];
     assert_eq!(whys(&v2), expected);
     // Version 3's functions, as version 2.
-    let fitting = fit(&v3.functions, Machine::Amd64, Version::V2);
+    let fitting = fit(&v3.functions, SframeAbi::Amd64, SframeVersion::V2);
     assert_eq!(whys(&fitting), [expected[1]]);
     assert_eq!(
-        text(&fitting.functions, Machine::Amd64),
-        text(&v2.functions, Machine::Amd64)
+        text(&fitting.functions, SframeAbi::Amd64),
+        text(&v2.functions, SframeAbi::Amd64)
     );
     let others = [
-        ("cfa=rsp+8 ra=[cfa-16]", None, Some(Why::Flexible)),
-        ("cfa=rsp+8 ra=rcx", None, Some(Why::Flexible)),
+        (
+            "cfa=rsp+8 ra=[cfa-16]",
+            None,
+            Some(UnrepresentableReason::Flexible),
+        ),
+        (
+            "cfa=rsp+8 ra=rcx",
+            None,
+            Some(UnrepresentableReason::Flexible),
+        ),
         (
             "cfa=rsp+8 ra=[cfa-8] rbp=undefined",
-            Some(Why::FramePointer),
-            Some(Why::FramePointer),
+            Some(UnrepresentableReason::FramePointer),
+            Some(UnrepresentableReason::FramePointer),
         ),
         (
             "cfa=rsp+8 ra=[cfa-8] rsp=[cfa-32]",
-            Some(Why::StackPointer),
-            Some(Why::StackPointer),
+            Some(UnrepresentableReason::StackPointer),
+            Some(UnrepresentableReason::StackPointer),
         ),
-        ("cfa=rsp+8 ra=[cfa-8] signal", None, Some(Why::SignalFrame)),
+        (
+            "cfa=rsp+8 ra=[cfa-8] signal",
+            None,
+            Some(UnrepresentableReason::SignalFrame),
+        ),
         ("cfa=rsp+8 ra=undefined", None, None),
     ];
     for (row, in_3, in_2) in others {
-        for (version, expected) in [(Version::V3, in_3), (Version::V2, in_2)] {
+        for (version, expected) in [(SframeVersion::V3, in_3), (SframeVersion::V2, in_2)] {
             let converted = convert(&format!("fn 0x1000..0x1010\n  0x1000  {row}\n"), version);
-            let why = converted.refused.first().map(|refused| refused.why);
+            let why = converted.unrepresentable.first().map(|refused| refused.why);
             assert_eq!(why, expected, "{row} {version:?}");
         }
     }
@@ -373,11 +399,11 @@ fn 0x1020..0x1060
   0x1026  cfa=rsp+24  ra=[cfa-8]
   0x1030  cfa={breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus}  ra=[cfa-8]
 ",
-        Version::V2,
+        SframeVersion::V2,
     );
-    assert_eq!((converted.plain, converted.refused.len()), (1, 0));
+    assert_eq!((converted.plain, converted.unrepresentable.len()), (1, 0));
     assert_eq!(
-        text(&converted.functions, Machine::Amd64),
+        text(&converted.functions, SframeAbi::Amd64),
         "\
 0x1020+0x10
   0x0 cfa=rsp+16 ra=[cfa-8]
@@ -403,12 +429,12 @@ fn concatenated_unsorted_and_overlapping_entries_are_told_and_mended() {
         01 00 00 00 00  00 03 08
         01 00 00 00 00  00 03 18";
     section.extend(bytes(others));
-    let reading = read(&section, Vaddr(0x2000), Machine::Amd64);
+    let reading = read(&section, Vaddr(0x2000), SframeAbi::Amd64);
     assert_eq!(reading.problems, []);
-    assert_eq!(reading.parts.len(), 2);
+    assert_eq!(reading.sub_sections.len(), 2);
     // That the entries of the second part do not ascend: once it does not say they do, nobody relies on it.
     section[second + 3] = 0;
-    check_lookups(&section, Vaddr(0x2000), Machine::Amd64, &reading);
+    check_lookups(&section, Vaddr(0x2000), SframeAbi::Amd64, &reading);
     let at = |index: usize| reading.functions[index].start.0;
     let base = 0x2000 + second as u64;
     assert_eq!(
@@ -420,9 +446,9 @@ fn concatenated_unsorted_and_overlapping_entries_are_told_and_mended() {
         matches!(
             disorder.as_slice(),
             [
-                Disorder::Concatenated { offset },
-                Disorder::Unsorted { is_denied: true, .. },
-                Disorder::Overlap { .. },
+                SearchProblem::Concatenated { offset },
+                SearchProblem::Unsorted { is_denied: true, .. },
+                SearchProblem::Overlap { .. },
             ] if *offset == second as u64
         ),
         "{disorder:?}"
@@ -447,9 +473,9 @@ fn a_row_at_the_end_of_a_function_is_passed_over() {
     let mut section = bytes(PUSHES_V3);
     section[0x38] = 0x20;
     let without_last: String = PUSHES.split_inclusive('\n').take(3).collect();
-    let reading = read(&section, SECTION, Machine::Amd64);
+    let reading = read(&section, SECTION, SframeAbi::Amd64);
     assert_eq!(reading.problems, []);
-    assert_eq!(text(&reading.functions, Machine::Amd64), without_last);
+    assert_eq!(text(&reading.functions, SframeAbi::Amd64), without_last);
 }
 
 /// Nothing is read by what the header says of all rows together; that it is false is told.
@@ -458,7 +484,7 @@ fn a_header_that_is_false_of_rows_is_told_and_its_entries_are_read() {
     for (offset, field, room) in [(12, "sfh_num_fres", 8), (16, "sfh_fre_len", 0x10)] {
         let mut section = bytes(PUSHES_V3);
         section[offset..offset + 4].fill(0xff);
-        let reading = read(&section, SECTION, Machine::Amd64);
+        let reading = read(&section, SECTION, SframeAbi::Amd64);
         let expected = SframeProblem {
             entry: 0,
             error: SframeError::Header {
@@ -469,7 +495,7 @@ fn a_header_that_is_false_of_rows_is_told_and_its_entries_are_read() {
             },
         };
         assert_eq!(reading.problems, [expected]);
-        assert_eq!(text(&reading.functions, Machine::Amd64), PUSHES);
+        assert_eq!(text(&reading.functions, SframeAbi::Amd64), PUSHES);
     }
 }
 
@@ -522,61 +548,65 @@ fn bad_entries_do_not_disturb_the_others() {
     ] {
         let mut section = bytes(PUSHES_V3);
         section[place] = byte;
-        let reading = read(&section, SECTION, Machine::Amd64);
+        let reading = read(&section, SECTION, SframeAbi::Amd64);
         let mut errors = reading.problems.iter().map(|problem| problem.error);
         assert!(errors.any(|found| found == error), "{place:#x} {reading:?}");
     }
 }
 
-fn place() -> impl Strategy<Value = Place> {
+fn place() -> impl Strategy<Value = FreValue> {
     let base = prop_oneof![
-        Just(Base::Cfa),
-        (0..40_u16).prop_map(|number| Base::Register(Register(number)))
+        Just(FreBase::Cfa),
+        (0..40_u16).prop_map(|number| FreBase::Register(Register(number)))
     ];
     let offset = prop_oneof![
         -128..=127_i64,
         -40_000..40_000_i64,
         any::<i32>().prop_map(i64::from)
     ];
-    (base, offset, any::<bool>()).prop_map(|(base, offset, is_loaded)| Place {
+    (base, offset, any::<bool>()).prop_map(|(base, offset, is_loaded)| FreValue {
         base,
         offset,
         is_loaded,
     })
 }
 
-fn frame() -> impl Strategy<Value = Frame> {
-    let saved = || prop_oneof![3 => (-60..60_i64).prop_map(|n| Place::saved(n * 8)), 1 => place()];
+fn frame() -> impl Strategy<Value = FreContents> {
+    let saved =
+        || prop_oneof![3 => (-60..60_i64).prop_map(|n| FreValue::saved(n * 8)), 1 => place()];
     let cfa = prop_oneof![
-        3 => (0..500_i64, 0..2_u16).prop_map(|(n, fp)| Place::sum(Register(7 - fp), n * 8)),
+        3 => (0..500_i64, 0..2_u16).prop_map(|(n, fp)| FreValue::sum(Register(7 - fp), n * 8)),
         1 => place(),
     ];
-    let ra = prop_oneof![4 => Just(Some(Place::saved(-8))), 1 => proptest::option::of(saved())];
+    let ra = prop_oneof![4 => Just(Some(FreValue::saved(-8))), 1 => proptest::option::of(saved())];
     let called = (cfa, ra, proptest::option::of(saved())).prop_map(|(cfa, ra, fp)| {
-        Frame::Called(Places {
+        FreContents::Rules(FreRules {
             cfa,
             return_address: ra,
             frame_pointer: fp,
             is_signed: false,
         })
     });
-    prop_oneof![8 => called, 1 => Just(Frame::Outermost)]
+    prop_oneof![8 => called, 1 => Just(FreContents::Outermost)]
 }
 
-fn some_functions() -> impl Strategy<Value = Vec<Function>> {
+fn some_functions() -> impl Strategy<Value = Vec<SframeFunction>> {
     let rows = proptest::collection::vec((1..300_u32, frame()), 1..8);
     let function = (0..1_u64 << 33, rows, any::<bool>(), 1..2000_u32);
     let function = function.prop_map(|(start, rows, is_signal_frame, size)| {
         let mut offset = 0;
-        let rows: Vec<FrameRow> = rows
+        let rows: Vec<FrameRowEntry> = rows
             .into_iter()
             .enumerate()
             .map(|(index, (step, frame))| {
                 offset += if index == 0 { 0 } else { step };
-                FrameRow { offset, frame }
+                FrameRowEntry {
+                    offset,
+                    contents: frame,
+                }
             })
             .collect();
-        Function {
+        SframeFunction {
             start: Vaddr(start),
             size: offset + size,
             block: None,
@@ -589,10 +619,10 @@ fn some_functions() -> impl Strategy<Value = Vec<Function>> {
     proptest::collection::vec(function, 0..12)
 }
 
-fn without_origins(functions: &[Function]) -> Vec<Function> {
+fn without_origins(functions: &[SframeFunction]) -> Vec<SframeFunction> {
     let functions = functions.iter().cloned();
     functions
-        .map(|function| Function {
+        .map(|function| SframeFunction {
             origin: 0,
             ..function
         })
@@ -603,21 +633,21 @@ proptest! {
     /// What fits is written and read back; what does not is told.
     #[test]
     fn functions_are_read_back(all in some_functions(), is_v3 in any::<bool>()) {
-        let version = if is_v3 { Version::V3 } else { Version::V2 };
-        let fitting = fit(&all, Machine::Amd64, version);
-        let written = Written::of(&fitting.functions, Machine::Amd64, version).unwrap();
+        let version = if is_v3 { SframeVersion::V3 } else { SframeVersion::V2 };
+        let fitting = fit(&all, SframeAbi::Amd64, version);
+        let written = SframeImage::new(&fitting.functions, SframeAbi::Amd64, version).unwrap();
         let section = Vaddr(1 << 32);
-        match written.at(section) {
+        match written.bytes_at(section) {
             Ok(bytes) => {
-                let reading = read(&bytes, section, Machine::Amd64);
+                let reading = read(&bytes, section, SframeAbi::Amd64);
                 prop_assert_eq!(&reading.problems, &[]);
                 prop_assert_eq!(reading.disorder(1), []);
                 prop_assert_eq!(
                     without_origins(&reading.functions),
                     without_origins(&fitting.functions)
                 );
-                check_lookups(&bytes, section, Machine::Amd64, &reading);
-                let (_, part) = Parts::new(&bytes, section).next().unwrap();
+                check_lookups(&bytes, section, SframeAbi::Amd64, &reading);
+                let (_, part) = SubSections::new(&bytes, section).next().unwrap();
                 for function in &fitting.functions {
                     for pc in [function.start, Vaddr(function.end().0 - 1)] {
                         let found = part.unwrap().find(pc).unwrap().unwrap();
@@ -625,15 +655,15 @@ proptest! {
                     }
                 }
             }
-            Err(_) => prop_assert_eq!(version, Version::V2),
+            Err(_) => prop_assert_eq!(version, SframeVersion::V2),
         }
         // Each address is either in a function or among what was left out, as it was before.
         for function in repair(&all) {
             for row in &function.rows {
                 let pc = function.start.offset(row.offset.into());
                 let told = fitting.functions.iter().find_map(|f| f.frame(pc));
-                let is_left_out = fitting.refused.iter().any(|r| r.start <= pc && pc < r.end);
-                prop_assert_eq!(told, (!is_left_out).then_some(row.frame));
+                let is_left_out = fitting.unrepresentable.iter().any(|r| r.start <= pc && pc < r.end);
+                prop_assert_eq!(told, (!is_left_out).then_some(row.contents));
             }
         }
     }
@@ -641,16 +671,16 @@ proptest! {
     /// Functions made of the rows that functions make are these functions.
     #[test]
     fn rows_of_functions_make_the_same_functions(all in some_functions()) {
-        let fitting = fit(&all, Machine::Amd64, Version::V3).functions;
-        let (rows, problems) = table(&fitting, Machine::Amd64);
+        let fitting = fit(&all, SframeAbi::Amd64, SframeVersion::V3).functions;
+        let (rows, problems) = table(&fitting, SframeAbi::Amd64);
         prop_assert_eq!(problems, []);
-        let again = functions(&rows, Machine::Amd64, Version::V3);
-        prop_assert_eq!(again.refused, []);
+        let again = functions(&rows, SframeAbi::Amd64, SframeVersion::V3);
+        prop_assert_eq!(again.unrepresentable, []);
         for function in &fitting {
             for row in &function.rows {
                 let pc = function.start.offset(row.offset.into());
                 let told = again.functions.iter().find_map(|f| f.frame(pc));
-                prop_assert_eq!(told, Some(row.frame), "{}", pc);
+                prop_assert_eq!(told, Some(row.contents), "{}", pc);
             }
         }
     }
@@ -668,22 +698,22 @@ proptest! {
             section[at] = byte;
         }
         section.truncate(keep.index(section.len()) + 1);
-        let reading = read(&section, SECTION, Machine::Amd64);
+        let reading = read(&section, SECTION, SframeAbi::Amd64);
         let rows: usize = reading.functions.iter().map(|function| function.rows.len()).sum();
         prop_assert!(rows <= section.len());
-        for (_, part) in Parts::new(&section, SECTION) {
+        for (_, part) in SubSections::new(&section, SECTION) {
             if let Ok(part) = part {
                 let _ = part.find(Vaddr(0x1004)).map(|entry| entry.map(|entry| entry.frame(Vaddr(0x1004))));
             }
         }
-        let lookup = Lookup::new(&section, SECTION, Machine::Amd64);
+        let lookup = SframeLookup::new(&section, SECTION, SframeAbi::Amd64);
         for pc in 0xff0..0x1030 {
             let _ = lookup.row(Vaddr(pc), &mut Row::new(Register(0)));
         }
-        let (rows, _) = table(&reading.functions, Machine::Amd64);
+        let (rows, _) = table(&reading.functions, SframeAbi::Amd64);
         let mended = repair(&reading.functions);
-        let again = functions(&rows, Machine::Amd64, Version::V3);
-        prop_assert!(Written::of(&again.functions, Machine::Amd64, Version::V3).is_ok());
+        let again = functions(&rows, SframeAbi::Amd64, SframeVersion::V3);
+        prop_assert!(SframeImage::new(&again.functions, SframeAbi::Amd64, SframeVersion::V3).is_ok());
         prop_assert!(mended.windows(2).all(|pair| pair[0].end() <= pair[1].start));
     }
 }
@@ -709,7 +739,7 @@ fn what_repeats_itself_takes_bounded_memory() {
         section.extend([3, 8]);
     }
     section[0x10..0x14].copy_from_slice(&(ROWS * 4).to_le_bytes());
-    let reading = read(&section, SECTION, Machine::Amd64);
+    let reading = read(&section, SECTION, SframeAbi::Amd64);
     let rows: usize = reading
         .functions
         .iter()
@@ -727,16 +757,16 @@ fn what_repeats_itself_takes_bounded_memory() {
         ENTRIES as usize
     );
 
-    let block = Function {
+    let block = SframeFunction {
         start: Vaddr(0),
         size: u32::MAX,
         block: Some(1),
         is_signal_frame: false,
         has_key_b: false,
-        rows: check_read(Machine::Amd64, PUSHES_V3, PUSHES).functions[0].rows[..1].to_vec(),
+        rows: check_read(SframeAbi::Amd64, PUSHES_V3, PUSHES).functions[0].rows[..1].to_vec(),
         origin: 7,
     };
-    let (table, problems) = table(&[block], Machine::Amd64);
+    let (table, problems) = table(&[block], SframeAbi::Amd64);
     assert_eq!(table.row_count(), 0);
     assert_eq!(problems[0].error, SframeError::TooLarge);
 }

@@ -2,9 +2,9 @@
 
 use unspool_cfi::Lookup;
 use unspool_cfi::lookup::HdrTrust;
-use unspool_ir::interpret::{Frame, step};
-use unspool_ir::memory::{Memory, Unreadable};
-use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vaddr};
+use unspool_rows::interpret::{FrameContext, step};
+use unspool_rows::memory::{Memory, Unreadable};
+use unspool_rows::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vaddr};
 use xtask::elf;
 
 use crate::assembled;
@@ -22,15 +22,15 @@ impl Memory for Nothing {
 
 /// Steps out of `leaf`, whose row says nothing of `lr`: a call has just left `link` there, as
 /// linked. `row` is where the row that covers the call begins and ends.
-fn check(unit: &elf::Unit<'_>, link: u64, row: (u64, u64)) {
-    let lookup = Lookup::new(unit.section(&unit.frames[0]), None, HdrTrust::Suspect);
+fn check(unit: &elf::CfiFile<'_>, link: u64, row: (u64, u64)) {
+    let lookup = Lookup::new(unit.section(&unit.sections[0]), None, HdrTrust::Suspect);
     let mut registers = Registers::new();
     registers.set(Register(13), 0x7000);
     let link_register = LOAD_BIAS.to_runtime(Vaddr(link)).0;
     registers.set(Register(14), link_register);
     let mut leaf = Row::new(Register(0));
     lookup.row(LEAF, &mut leaf).unwrap().unwrap();
-    let frame = Frame {
+    let frame = FrameContext {
         abi: unit.abi,
         registers: &registers,
         memory: &Nothing,

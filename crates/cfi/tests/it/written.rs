@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use gimli::UnwindSection as _;
-use unspool_cfi::{EhFrame, Hdr, Measure, Section, SectionKind, read_tables, rewrite};
-use unspool_ir::diff::{Compare, differences};
-use unspool_ir::{Arch, Endian, Table, Vaddr};
+use unspool_cfi::{EhFrame, Hdr, Section, SectionKind, SizeOptimization, read_tables, rewrite};
+use unspool_rows::diff::{DiffScope, differences};
+use unspool_rows::{Arch, Endian, Table, Vaddr};
 use xtask::elf;
 
 use super::files::{FILES, path};
 
 /// The table of a section that was written, and what gimli finds in it: entries, and their rows.
 fn read_back(written: &EhFrame, source: &Table, at: Vaddr) -> (Table, usize, usize) {
-    let data = written.at(at).unwrap();
+    let data = written.bytes_at(at).unwrap();
     assert_eq!(data.len(), written.len());
     let abi = source.abi();
     let section = Section {
@@ -57,13 +57,13 @@ fn what_is_written_is_what_was_read() {
     for file in FILES {
         let data = std::fs::read(path(file)).unwrap();
         for unit in elf::units(&data).unwrap() {
-            let frames = unit.frames.iter();
+            let frames = unit.sections.iter();
             let frames = frames.filter(|frame| frame.kind == SectionKind::EhFrame);
             for frame in frames {
                 let source = read_tables(unit.abi, &[unit.section(frame)]).table;
-                let written = EhFrame::of(&source).unwrap();
+                let written = EhFrame::from_table(&source).unwrap();
                 let (back, fdes, rows) = read_back(&written, &source, frame.address);
-                let found = differences(&source, &back, Compare::RowsAndEntries);
+                let found = differences(&source, &back, DiffScope::RowsAndEntries);
                 assert_eq!(found.len(), 0, "{file}: {:?}", found.first());
                 let covering = source.fdes().iter().filter(|fde| fde.start < fde.end);
                 // Rows that repeat the one before are left out.
@@ -139,7 +139,7 @@ fn each_measure_says_the_same_in_fewer_bytes() {
         let data = std::fs::read(path(file)).unwrap();
         let units = elf::units(&data).unwrap();
         let unit = &units[0];
-        let mut frames = unit.frames.iter();
+        let mut frames = unit.sections.iter();
         let frame = frames.find(|frame| frame.kind == SectionKind::EhFrame);
         let frame = frame.unwrap();
         let source = read_tables(unit.abi, &[unit.section(frame)]).table;
@@ -147,12 +147,12 @@ fn each_measure_says_the_same_in_fewer_bytes() {
         let rows = rows_of_gimli(&frame.data, frame.address, arch);
         assert!(rows.len() > 10_000, "{file}: {}", rows.len());
         let mut before = usize::MAX;
-        for count in 0..=Measure::ALL.len() {
-            let measures = &Measure::ALL[..count];
-            let written = EhFrame::by(&source, measures).unwrap();
+        for count in 0..=SizeOptimization::ALL.len() {
+            let measures = &SizeOptimization::ALL[..count];
+            let written = EhFrame::with_optimizations(&source, measures).unwrap();
             assert!(written.len() <= before, "{file}: {measures:?}");
             before = written.len();
-            let data = written.at(frame.address).unwrap();
+            let data = written.bytes_at(frame.address).unwrap();
             let found = rows_of_gimli(&data, frame.address, arch);
             assert!(found == rows, "{file}: {measures:?}");
         }
@@ -167,7 +167,7 @@ fn what_is_rewritten_is_what_was_read() {
     for file in FILES {
         let data = std::fs::read(path(file)).unwrap();
         for unit in elf::units(&data).unwrap() {
-            let frames = unit.frames.iter();
+            let frames = unit.sections.iter();
             let frames = frames.filter(|frame| frame.kind == SectionKind::EhFrame);
             for frame in frames {
                 let section = unit.section(frame);
@@ -184,7 +184,7 @@ fn what_is_rewritten_is_what_was_read() {
                 let back = read_tables(unit.abi, &[Section { data, ..section }]);
                 assert_eq!(back.problems, [], "{file}");
                 assert_eq!(back.table.fdes().len(), source.fdes().len());
-                let mut moved = written.kept.iter();
+                let mut moved = written.unchanged.iter();
                 for (old, new) in source.fdes().iter().zip(back.table.fdes()) {
                     let at = moved.find(|(from, _)| from.start == old.origin);
                     let (from, to) = at.unwrap();
@@ -249,18 +249,19 @@ fn 0x2000..0x3000
         )
         .unwrap();
     }
-    let source = unspool_ir::text::parse(&text).unwrap();
-    for count in 0..=Measure::ALL.len() {
-        let written = EhFrame::by(&source, &Measure::ALL[..count]);
+    let source = unspool_rows::text::parse(&text).unwrap();
+    for count in 0..=SizeOptimization::ALL.len() {
+        let written = EhFrame::with_optimizations(&source, &SizeOptimization::ALL[..count]);
         let refused = written.map(|_| ()).unwrap_err().to_string();
         assert!(refused.contains("no multiple of a word"), "{refused}");
     }
     let source = text.replace("rbp-513", "rbp-512");
-    let source = unspool_ir::text::parse(&source).unwrap();
-    for count in 0..=Measure::ALL.len() {
-        let written = EhFrame::by(&source, &Measure::ALL[..count]).unwrap();
+    let source = unspool_rows::text::parse(&source).unwrap();
+    for count in 0..=SizeOptimization::ALL.len() {
+        let written =
+            EhFrame::with_optimizations(&source, &SizeOptimization::ALL[..count]).unwrap();
         let (back, fdes, _) = read_back(&written, &source, Vaddr(0x8000));
-        assert_eq!(differences(&source, &back, Compare::RowsAndEntries), []);
+        assert_eq!(differences(&source, &back, DiffScope::RowsAndEntries), []);
         assert_eq!(fdes, 6);
     }
 }

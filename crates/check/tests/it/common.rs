@@ -3,8 +3,8 @@
 
 use std::num::NonZeroUsize;
 
-use unspool_check::{Declarations, Finding, Maker, Report, Subject};
-use unspool_module::{ElfFile, Symbols};
+use unspool_check::{CheckReport, CheckSubject, CodeOrigin, DeclaredTable, Finding};
+use unspool_elf::{ElfFile, Symbols};
 use unspool_testing::{Finish as _, Folder, tool};
 
 /// The findings of a source, and the address of a label.
@@ -14,9 +14,9 @@ pub(crate) fn check(source: &str, label: &str) -> (Vec<Finding>, u64) {
 }
 
 /// What is found of a source, and the address of a label.
-pub(crate) fn report(source: &str, label: &str) -> (Report, u64) {
+pub(crate) fn report(source: &str, label: &str) -> (CheckReport, u64) {
     let file = assembled(source);
-    let report = report_of(&file, Maker::of(&file));
+    let report = report_of(&file, CodeOrigin::from_file(&file));
     let symbols = Symbols::new(&file, None);
     let label = symbols.named(label).next().unwrap();
     (report, label.address.0)
@@ -31,8 +31,8 @@ pub(crate) fn assembled(source: &str) -> ElfFile {
 }
 
 /// What is found of a file that somebody made.
-pub(crate) fn report_of(file: &ElfFile, maker: Maker) -> Report {
-    let declarations = Declarations::read(file).unwrap();
-    let mut subject = Subject::new(file, &declarations, maker).unwrap();
-    Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {})
+pub(crate) fn report_of(file: &ElfFile, maker: CodeOrigin) -> CheckReport {
+    let declarations = DeclaredTable::read(file).unwrap();
+    let mut subject = CheckSubject::new(file, &declarations, maker).unwrap();
+    CheckReport::from_subject(&mut subject, NonZeroUsize::MIN, |_, _| {})
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use unspool_check::{Declarations, Finding, Maker, Report, Severity, Subject};
-use unspool_module::{ElfFile, Symbols};
+use unspool_check::{CheckReport, CheckSubject, CodeOrigin, DeclaredTable, Finding, Severity};
+use unspool_elf::{ElfFile, Symbols};
 use unspool_testing::tool;
-use xtask::corpus::pair::{self, Pair, Verdict};
+use xtask::corpus::pair::{self, Pair, PairVerdict};
 
 /// Right variants of which not all is proven, though it is provable: vector registers are not followed.
 const NOT_PROVEN: &[&str] = &["saved_in_vector_register"];
@@ -39,10 +39,10 @@ fn assembled(pair: &Pair, options: &[&str], folder: &Path) -> ElfFile {
 }
 
 fn findings(file: &ElfFile) -> Vec<Finding> {
-    let declarations = Declarations::read(file).unwrap();
-    let mut subject = Subject::new(file, &declarations, Maker::of(file)).unwrap();
-    assert_eq!(Maker::of(file), Maker::People);
-    Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {}).findings
+    let declarations = DeclaredTable::read(file).unwrap();
+    let mut subject = CheckSubject::new(file, &declarations, CodeOrigin::from_file(file)).unwrap();
+    assert_eq!(CodeOrigin::from_file(file), CodeOrigin::HandWritten);
+    CheckReport::from_subject(&mut subject, NonZeroUsize::MIN, |_, _| {}).findings
 }
 
 fn worst(findings: &[Finding]) -> Severity {
@@ -86,9 +86,9 @@ fn wrong_tables_are_found_at_the_instruction() {
         let found = findings(&file);
         let is_excused = NOT_REFUTED.contains(&pair.name.as_str());
         let expected = match pair.verdict {
-            Verdict::Refuted if !is_excused => Severity::Refuted,
-            Verdict::Refuted => Severity::Unproven,
-            Verdict::Unproven => Severity::Note,
+            PairVerdict::Refuted if !is_excused => Severity::Refuted,
+            PairVerdict::Refuted => Severity::Unproven,
+            PairVerdict::Unproven => Severity::Note,
         };
         if worst(&found) < expected || is_excused && worst(&found) > expected {
             wrong.push(format!("{}: {:?}", pair.name, worst(&found)));
@@ -103,7 +103,7 @@ fn wrong_tables_are_found_at_the_instruction() {
         let label = symbols.named(first).next().unwrap().address;
         // One instruction off is near enough.
         let is_there = |finding: &&Finding| {
-            finding.severity > Severity::Note && finding.at.0.abs_diff(label.0) <= 8
+            finding.severity > Severity::Note && finding.address.0.abs_diff(label.0) <= 8
         };
         if found.iter().find(is_there).is_none() {
             wrong.push(format!("{}: not at {first}: {found:#?}", pair.name));

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use unspool_check::Code;
+use unspool_check::FindingCode;
 
 #[test]
 fn each_kind_of_finding_is_documented_and_no_other() {
     let page = include_str!("../../../../docs/diagnostics.md");
     let headings = page.lines().filter_map(|line| line.strip_prefix("## CFI"));
     let documented: BTreeSet<String> = headings.map(|rest| format!("CFI{rest}")).collect();
-    let known: BTreeSet<String> = Code::all()
+    let known: BTreeSet<String> = FindingCode::all()
         .map(|code| format!("{} {}", code.id(), code.name()))
         .collect();
     assert_eq!(documented, known);
-    for code in Code::all() {
+    for code in FindingCode::all() {
         let text = code.explanation();
         let (first, rest) = text.split_once('\n').unwrap_or_default();
         assert!(
@@ -32,10 +32,19 @@ fn each_kind_of_finding_is_documented_and_no_other() {
 
 #[test]
 fn kinds_are_known_by_number_and_by_name() {
-    assert_eq!(Code::named("cfi001"), Some(Code::CfaOffset));
-    assert_eq!(Code::named("CFI014"), Some(Code::Unreached));
-    assert_eq!(Code::named("saved-elsewhere"), Some(Code::SavedElsewhere));
+    assert_eq!(
+        FindingCode::from_name("cfi001"),
+        Some(FindingCode::CfaOffset)
+    );
+    assert_eq!(
+        FindingCode::from_name("CFI014"),
+        Some(FindingCode::Unreached)
+    );
+    assert_eq!(
+        FindingCode::from_name("saved-elsewhere"),
+        Some(FindingCode::SavedElsewhere)
+    );
     for unknown in ["CFI000", "CFI1", "", "cfa"] {
-        assert_eq!(Code::named(unknown), None, "{unknown}");
+        assert_eq!(FindingCode::from_name(unknown), None, "{unknown}");
     }
 }

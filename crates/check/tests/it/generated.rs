@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use unspool_check::{Declarations, Finding, Maker, Report, Severity, Subject};
-use unspool_module::ElfFile;
+use unspool_check::{CheckReport, CheckSubject, CodeOrigin, DeclaredTable, Finding, Severity};
+use unspool_elf::ElfFile;
 use unspool_testing::tool;
 
 /// A sequence of numbers that looks random (the constants are Knuth's, for MMIX).
@@ -21,7 +21,7 @@ impl Random {
 }
 
 /// Writes a function, with what it has done to the stack so far.
-struct Writer<'r> {
+struct FunctionGenerator<'r> {
     random: &'r mut Random,
     text: String,
     /// The distance from the stack pointer to the CFA.
@@ -32,7 +32,7 @@ struct Writer<'r> {
 
 const PRESERVED: [&str; 5] = ["rbx", "r12", "r13", "r14", "r15"];
 
-impl Writer<'_> {
+impl FunctionGenerator<'_> {
     fn line(&mut self, line: &str) {
         let _ = writeln!(self.text, "\t{line}");
     }
@@ -100,7 +100,7 @@ impl Writer<'_> {
 
 fn function(seed: u64) -> String {
     let mut random = Random(seed);
-    let mut maker = Writer {
+    let mut maker = FunctionGenerator {
         random: &mut random,
         text: "\t.globl f\n\t.type f, @function\nf:\n\t.cfi_startproc\n".to_owned(),
         height: 8,
@@ -120,9 +120,9 @@ fn findings(text: &str, folder: &Path) -> Vec<Finding> {
     let assembler = assembler.expect("install binutils");
     assert!(assembler.status.success(), "{assembler:?}\n{text}");
     let file = ElfFile::from_bytes(&object, std::fs::read(&object).unwrap()).unwrap();
-    let declarations = Declarations::read(&file).unwrap();
-    let mut subject = Subject::new(&file, &declarations, Maker::People).unwrap();
-    let mut found = Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {}).findings;
+    let declarations = DeclaredTable::read(&file).unwrap();
+    let mut subject = CheckSubject::new(&file, &declarations, CodeOrigin::HandWritten).unwrap();
+    let mut found = CheckReport::from_subject(&mut subject, NonZeroUsize::MIN, |_, _| {}).findings;
     found.retain(|finding| finding.severity > Severity::Note);
     found
 }

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroUsize;
 
-use unspool_check::{Declarations, Maker, Report, Subject};
-use unspool_module::ElfFile;
+use unspool_check::{CheckReport, CheckSubject, CodeOrigin, DeclaredTable};
+use unspool_elf::ElfFile;
 use unspool_testing::tool;
 use xtask::corpus::pair;
 
@@ -12,13 +12,14 @@ fn check(bytes: &[u8]) -> bool {
     let Ok(file) = ElfFile::from_bytes("changed", bytes) else {
         return false;
     };
-    let Ok(declarations) = Declarations::read(&file) else {
+    let Ok(declarations) = DeclaredTable::read(&file) else {
         return false;
     };
-    let Ok(mut subject) = Subject::new(&file, &declarations, Maker::of(&file)) else {
+    let Ok(mut subject) = CheckSubject::new(&file, &declarations, CodeOrigin::from_file(&file))
+    else {
         return false;
     };
-    let totals = Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {}).totals;
+    let totals = CheckReport::from_subject(&mut subject, NonZeroUsize::MIN, |_, _| {}).totals;
     let judged = totals.proven + totals.refuted + totals.unproven + totals.unreached;
     assert_eq!(judged, totals.rows);
     true

@@ -2,16 +2,19 @@
 
 use std::num::NonZeroUsize;
 
-use unspool_check::{Code, Declarations, Finding, Maker, Report, Severity, Subject, Totals};
-use unspool_module::ElfFile;
+use unspool_check::{
+    CheckReport, CheckSubject, CodeOrigin, DeclaredTable, Finding, FindingCode, RowTotals, Severity,
+};
+use unspool_elf::ElfFile;
 
-fn checked(path: &str) -> (Totals, Vec<Finding>) {
+fn checked(path: &str) -> (RowTotals, Vec<Finding>) {
     let file = ElfFile::open(path).unwrap();
-    let declarations = Declarations::read(&file).unwrap();
-    let mut subject = Subject::new(&file, &declarations, Maker::of(&file)).unwrap();
-    assert_eq!(Maker::of(&file), Maker::Compiler);
+    let declarations = DeclaredTable::read(&file).unwrap();
+    let mut subject =
+        CheckSubject::new(&file, &declarations, CodeOrigin::from_file(&file)).unwrap();
+    assert_eq!(CodeOrigin::from_file(&file), CodeOrigin::Compiler);
     let threads = NonZeroUsize::new(2).unwrap();
-    let report = Report::of(&mut subject, threads, |_, _| {});
+    let report = CheckReport::from_subject(&mut subject, threads, |_, _| {});
     assert_eq!(
         report.totals.rows,
         declarations_rows(&declarations),
@@ -20,7 +23,7 @@ fn checked(path: &str) -> (Totals, Vec<Finding>) {
     (report.totals, report.findings)
 }
 
-fn declarations_rows(declarations: &Declarations) -> u64 {
+fn declarations_rows(declarations: &DeclaredTable) -> u64 {
     let table = &declarations.table;
     let fdes = table.fdes().iter();
     let mut starts: Vec<_> = fdes
@@ -61,7 +64,7 @@ fn nearly_all_rows_of_what_compilers_made_are_proven() {
 fn the_kernels_of_gmp_in_libc_are_found() {
     let (_, findings) = checked("/lib/x86_64-linux-gnu/libc.so.6");
     let is_it = |finding: &&Finding| {
-        finding.code == Code::CfaOffset
+        finding.code == FindingCode::CfaOffset
             && finding.severity == Severity::Refuted
             && finding.fix.as_deref() == Some(".cfi_def_cfa_offset 24")
     };

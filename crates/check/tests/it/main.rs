@@ -4,9 +4,9 @@
 mod common;
 mod corpus;
 mod diagnostics;
-mod effects;
 mod generated;
 mod hostile;
+mod instruction_effects;
 mod libraries;
-mod odd_ways;
-mod one_look;
+mod unusual_control_flow;
+mod verifier;

@@ -62,8 +62,8 @@ fn run(arguments: &[OsString]) -> anyhow::Result<u8> {
         );
     }
     let cargo = cargo.get(1..).unwrap_or_default();
-    let workspace = Workspace::of(cargo)?;
-    let files = workspace.built(cargo)?;
+    let workspace = Workspace::load(cargo)?;
+    let files = workspace.build(cargo)?;
     if files.is_empty() {
         bail!("nothing to check: the build made no executable and no library of the workspace");
     }
@@ -95,7 +95,7 @@ struct Workspace {
 
 impl Workspace {
     /// That of the current folder, or of cargo's `--manifest-path`.
-    fn of(cargo: &[OsString]) -> anyhow::Result<Workspace> {
+    fn load(cargo: &[OsString]) -> anyhow::Result<Workspace> {
         let manifest = |argument: &OsStr| argument.to_string_lossy().starts_with("--manifest-path");
         let place = cargo.iter().position(|argument| manifest(argument));
         let named = place
@@ -123,7 +123,7 @@ impl Workspace {
     }
 
     /// Builds it; yields the executables and libraries of its members.
-    fn built(&self, cargo: &[OsString]) -> anyhow::Result<Vec<PathBuf>> {
+    fn build(&self, cargo: &[OsString]) -> anyhow::Result<Vec<PathBuf>> {
         let mut build = Command::new(program());
         build
             .args(["build", "--message-format", "json-render-diagnostics"])

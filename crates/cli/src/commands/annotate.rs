@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use unspool_annotate::{Plan, Refusal, Syntax};
-use unspool_ir::Vaddr;
-use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots};
-use unspool_tables as tables;
+use unspool_assembly::{AnnotateRefusal, DirectivePlan, RegisterSyntax};
+use unspool_elf::{DebugFiles, ElfFile, Lines, SearchRoots};
+use unspool_rows::Vaddr;
+use unspool_table_store as tables;
 
 use super::check::source;
 use crate::args::AnnotateArgs;
-use crate::output::{self, Failure};
+use crate::output::{self, ExitCodes};
 
 pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
     let path = args.file.as_path();
@@ -30,23 +30,23 @@ pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
         &[],
     );
     let mut source = source::parsed(path, &text);
-    let plan = Plan::of(
+    let plan = DirectivePlan::new(
         &before,
         &tables::read_if_any(&before)?,
         &source,
-        Syntax::of(&text),
+        RegisterSyntax::detect(&text),
         |address| line_of(&lines, path, address),
     );
-    for refusal in &plan.refused {
+    for refusal in &plan.refusals {
         say(path, refusal);
     }
     plan.write_into(&mut source);
     let annotated = source.to_string();
     let object = source::assemble_text(&annotated, path).context("with directives")?;
     let after = ElfFile::from_bytes(path, object)?;
-    if let Err(refusal) = plan.holds(&after, &tables::read_if_any(&after)?) {
+    if let Err(refusal) = plan.verify(&after, &tables::read_if_any(&after)?) {
         say(path, &refusal);
-        return Ok(ExitCode::from(Failure::FINDINGS));
+        return Ok(ExitCode::from(ExitCodes::FINDINGS));
     }
     match &args.output {
         Some(output) => super::write(output, annotated.as_bytes(), None)?,
@@ -55,17 +55,17 @@ pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
     output::notice(&format_args!(
         "{}: {} functions annotated, {} have directives, {} refused",
         path.display(),
-        plan.annotated(),
-        plan.kept,
-        plan.refused.len()
+        plan.annotated_count(),
+        plan.already_described,
+        plan.refusals.len()
     ));
-    Ok(match plan.refused.is_empty() {
+    Ok(match plan.refusals.is_empty() {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(Failure::FINDINGS),
+        false => ExitCode::from(ExitCodes::FINDINGS),
     })
 }
 
-fn say(path: &Path, refusal: &Refusal) {
+fn say(path: &Path, refusal: &AnnotateRefusal) {
     match refusal.line {
         Some(line) => output::error(&format_args!("{}:{line}: {refusal}", path.display())),
         None => output::error(&format_args!("{}: {refusal}", path.display())),

@@ -13,8 +13,8 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, bail};
 
-use super::check::mend;
-use super::words::words;
+use super::check::repair;
+use super::response_file::split_words;
 use crate::output;
 
 /// The name by which the command is called, if it is that of an assembler: `as`, or `x86_64-linux-gnu-as`.
@@ -32,9 +32,9 @@ pub(crate) fn run(name: &OsStr, arguments: &[OsString]) -> anyhow::Result<ExitCo
     let status = status.with_context(|| format!("cannot run {}", assembler.display()))?;
     let after = version(&output);
     if status.success() && after.is_some() && after != before {
-        match mend::mend(&output) {
+        match repair::repair(&output) {
             // There is nothing to mend in what has no table, or is of another machine.
-            Err(error) if mend::is_foreign(&error) => {}
+            Err(error) if repair::is_unsupported(&error) => {}
             Err(error) => output::error(&format_args!("{error:#}")),
             Ok(()) => {}
         }
@@ -82,7 +82,7 @@ fn expanded(arguments: &[OsString]) -> Vec<OsString> {
     for argument in arguments {
         let file = argument.as_bytes().strip_prefix(b"@");
         match file.and_then(|file| fs::read(OsStr::from_bytes(file)).ok()) {
-            Some(text) => all.extend(words(&text)),
+            Some(text) => all.extend(split_words(&text)),
             None => all.push(argument.clone()),
         }
     }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use serde_json::json;
 use unspool_symbols::NameCache;
-use unspool_tables::Store;
+use unspool_table_store::Store;
 
 use crate::args::{CacheAction, CacheArgs, Format};
 use crate::output;

@@ -8,55 +8,56 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use unspool_check::{
-    Authors, Code, Declarations, Maker, Report, Severity, Subject, SubjectError, Totals,
+    CheckReport, CheckSubject, CodeOrigin, CodeOrigins, DeclaredTable, FindingCode, RowTotals,
+    Severity, SubjectError,
 };
-use unspool_ir::Vaddr;
-use unspool_module::{Container, ElfFile, ElfKind, ModuleError};
-use unspool_tables::SourceError;
+use unspool_elf::{Container, ElfFile, ElfKind, ModuleError};
+use unspool_rows::Vaddr;
+use unspool_table_store::SourceError;
 
 use crate::args::{CheckArgs, CheckFormat};
-use crate::output::{self, Failure};
+use crate::output::{self, ExitCodes};
 
 mod allow;
 #[cfg(target_arch = "x86_64")]
 mod call;
-mod dismiss;
+mod context;
 mod edit;
 mod fix;
 mod github;
 mod json;
-pub(crate) mod mend;
-mod origin;
+mod ownership;
+pub(crate) mod repair;
 #[cfg(target_arch = "x86_64")]
 mod run;
 mod sarif;
 pub(super) mod source;
+mod suppress;
 mod suppressions;
 mod text;
-mod told;
 
-use dismiss::{Dismissals, Remark};
-use origin::Origin;
-use told::{Surroundings, Told};
+use context::{FindingLocator, LocatedFinding};
+use ownership::CodeOwnership;
+use suppress::{Remark, SuppressionSources};
 
 /// What was found of one file.
-struct Checked {
+struct FileReport {
     path: PathBuf,
     /// The archive that it is a member of.
     archive: Option<PathBuf>,
-    totals: Totals,
-    /// The functions that [`Totals::assuming_bounds`] has the rows of.
+    totals: RowTotals,
+    /// The functions that [`RowTotals::assuming_bounds`] has the rows of.
     assuming_bounds: Vec<Vaddr>,
-    findings: Vec<Told>,
+    findings: Vec<LocatedFinding>,
     /// Findings that are not told.
-    untold: usize,
+    below_severity: usize,
     /// What is to be said of comments that allow findings.
     remarks: Vec<Remark>,
 }
 
-impl Checked {
+impl FileReport {
     /// The findings that nobody has a reason for.
-    fn standing(&self) -> impl Iterator<Item = &Told> {
+    fn unsuppressed(&self) -> impl Iterator<Item = &LocatedFinding> {
         self.findings
             .iter()
             .filter(|told| told.suppression.is_none())
@@ -64,7 +65,7 @@ impl Checked {
 
     /// Whether something is wrong.
     fn has_findings(&self) -> bool {
-        let findings = self.standing().map(|told| told.finding.severity);
+        let findings = self.unsuppressed().map(|told| told.finding.severity);
         let remarks = self.remarks.iter().map(|remark| remark.severity);
         findings
             .chain(remarks)
@@ -73,16 +74,16 @@ impl Checked {
 }
 
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let args = &args.lowered();
+    let args = &args.without_command();
     if let Some(code) = args.explain {
         output::print(explanation(code).as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
-    if args.stepped.run || args.called.call.is_some() {
+    if args.step_args.run || args.call_args.call.is_some() {
         #[cfg(target_arch = "x86_64")]
-        return match &args.called.call {
+        return match &args.call_args.call {
             Some(function) => call::run(args, function, args.format.of_run()?),
-            None => run::run(&args.stepped, args.format.of_run()?),
+            None => run::run(&args.step_args, args.format.of_run()?),
         };
         #[cfg(not(target_arch = "x86_64"))]
         anyhow::bail!("programs can be stepped on x86-64 only");
@@ -90,13 +91,13 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.diff {
         return fix::print_diffs(args);
     }
-    let mut dismissals = Dismissals::read(args)?;
+    let mut dismissals = SuppressionSources::read(args)?;
     let mut checked = Vec::new();
     let mut failed = Vec::new();
     for path in &args.files {
         let edited = match args.fix {
             true if source::is_assembly(path) => fix::edit(path, args).map(drop),
-            true => mend::mend(path),
+            true => repair::repair(path),
             false => Ok(()),
         };
         let files = edited.and_then(|()| check(path, args, &mut dismissals));
@@ -105,13 +106,13 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
                 Ok(file) => checked.push(file),
                 Err((path, error)) => {
                     output::error(&format_args!("{error:#}"));
-                    failed.push(super::failed(&path, &error));
+                    failed.push(super::error_object(&path, &error));
                 }
             }
         }
     }
     if args.own.is_some() {
-        tell_once(&mut checked);
+        remove_duplicates(&mut checked);
     }
     match args.format {
         CheckFormat::Text => text::print(&checked)?,
@@ -120,16 +121,16 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         CheckFormat::Github => github::print(&checked)?,
     }
     dismissals.end(args, &checked)?;
-    let has_findings = !args.write_baseline && checked.iter().any(Checked::has_findings);
+    let has_findings = !args.write_baseline && checked.iter().any(FileReport::has_findings);
     Ok(ExitCode::from(match (failed.is_empty(), has_findings) {
-        (false, _) => Failure::COULD_NOT_RUN,
-        (true, true) => Failure::FINDINGS,
+        (false, _) => ExitCodes::COULD_NOT_RUN,
+        (true, true) => ExitCodes::FINDINGS,
         (true, false) => 0,
     }))
 }
 
 /// Leaves out findings of code that is in several files: a library, and the programs that it is linked into.
-fn tell_once(checked: &mut [Checked]) {
+fn remove_duplicates(checked: &mut [FileReport]) {
     let mut seen = HashSet::new();
     for file in checked {
         file.findings.retain(|told| {
@@ -144,38 +145,38 @@ fn tell_once(checked: &mut [Checked]) {
 }
 
 /// What a kind of finding means.
-fn explanation(code: Code) -> String {
+fn explanation(code: FindingCode) -> String {
     format!("{} {}\n\n{}\n", code.id(), code.name(), code.explanation())
 }
 
 /// A file that was checked, or its name and why it was not.
-type Outcome = Result<Checked, (PathBuf, anyhow::Error)>;
+type CheckResult = Result<FileReport, (PathBuf, anyhow::Error)>;
 
 /// Checks a file, or what it holds.
 fn check(
     path: &Path,
     args: &CheckArgs,
-    dismissals: &mut Dismissals,
-) -> anyhow::Result<Vec<Outcome>> {
+    dismissals: &mut SuppressionSources,
+) -> anyhow::Result<Vec<CheckResult>> {
     if let Some(object) = source::assemble(path)? {
         let file = Arc::new(ElfFile::from_bytes(path, object)?);
         let declarations = declarations_of_source(&file)?;
-        let authors = Authors::from(Maker::People);
+        let authors = CodeOrigins::from(CodeOrigin::HandWritten);
         let mut checked = check_file(&file, &declarations, authors, args, dismissals)?;
         if !args.fix {
             fix::advise(path, args, &file, &mut checked.findings)?;
         }
         checked.remarks = dismissals.remarks(path);
-        name_as_asked(path, &mut checked.findings);
+        use_given_path(path, &mut checked.findings);
         return Ok(vec![Ok(checked)]);
     }
     let mut check_elf = |file: ElfFile| {
         let file = Arc::new(file);
-        let authors = Origin::of(&file, args).authors(&file, &source::lines(&file));
-        let checked = match Declarations::read(&file) {
+        let authors = CodeOwnership::new(&file, args).authors(&file, &source::lines(&file));
+        let checked = match DeclaredTable::read(&file) {
             Ok(declared) => check_file(&file, &declared, authors, args, dismissals)?,
             Err(error) => {
-                let checked = check_bare(&file, authors, args, dismissals)?;
+                let checked = check_without_table(&file, authors, args, dismissals)?;
                 checked.ok_or_else(|| anyhow::Error::from(error))?
             }
         };
@@ -197,7 +198,7 @@ fn check(
 }
 
 /// Has findings name a file of source as its user does, where the assembler has written all of its path.
-fn name_as_asked(path: &Path, findings: &mut [Told]) {
+fn use_given_path(path: &Path, findings: &mut [LocatedFinding]) {
     let Ok(whole) = path.canonicalize() else {
         return;
     };
@@ -213,8 +214,8 @@ fn name_as_asked(path: &Path, findings: &mut [Told]) {
 fn check_members(
     path: &Path,
     members: Vec<Result<ElfFile, ModuleError>>,
-    mut check_elf: impl FnMut(ElfFile) -> anyhow::Result<Checked>,
-) -> anyhow::Result<Vec<Outcome>> {
+    mut check_elf: impl FnMut(ElfFile) -> anyhow::Result<FileReport>,
+) -> anyhow::Result<Vec<CheckResult>> {
     let mut outcomes = Vec::new();
     let mut without = 0;
     for member in members {
@@ -254,31 +255,31 @@ fn is_without_table(error: &anyhow::Error) -> bool {
 
 fn check_file(
     file: &Arc<ElfFile>,
-    declarations: &Declarations,
-    authors: Authors,
+    declarations: &DeclaredTable,
+    authors: CodeOrigins,
     args: &CheckArgs,
-    dismissals: &mut Dismissals,
-) -> Result<Checked, SubjectError> {
-    let lines = authors.has_people().then(|| source::lines(file));
-    let mut subject = Subject::new(file, declarations, authors)?;
+    dismissals: &mut SuppressionSources,
+) -> Result<FileReport, SubjectError> {
+    let lines = authors.has_hand_written().then(|| source::lines(file));
+    let mut subject = CheckSubject::new(file, declarations, authors)?;
     if let Some(lines) = &lines {
         subject = subject.with_lines(lines);
     }
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let report = Report::of(&mut subject, threads, |_, _| {});
-    let mut checked = Checked {
+    let report = CheckReport::from_subject(&mut subject, threads, |_, _| {});
+    let mut checked = FileReport {
         path: file.path().to_path_buf(),
         archive: None,
         totals: report.totals,
-        assuming_bounds: report.assuming_bounds,
-        untold: 0,
+        assuming_bounds: report.functions_assuming_bounds,
+        below_severity: 0,
         findings: Vec::new(),
         remarks: Vec::new(),
     };
-    let Some(mut surroundings) = Surroundings::of(file, &subject, &report.findings) else {
+    let Some(mut surroundings) = FindingLocator::new(file, &subject, &report.findings) else {
         return Ok(checked);
     };
-    let origin = Origin::of(file, args);
+    let origin = CodeOwnership::new(file, args);
     if args.own.is_some() && !origin.has_lines && file.kind() != ElfKind::Relocatable {
         output::notice(&format_args!(
             "{}: no line numbers show whose code it is: nothing is reported (build with `debug = \"line-tables-only\"`)",
@@ -286,24 +287,24 @@ fn check_file(
         ));
     }
     for finding in report.findings {
-        let source = surroundings.source(finding.at);
+        let source = surroundings.source(finding.address);
         let source_path = source.as_ref().map(|(source, _)| Path::new(source));
         if !origin.is_own(source_path) {
             continue;
         }
         // Of what people wrote all is told, wherever it is linked in, and whoever has its line numbers.
-        let maker = match origin.is_written(source_path) {
-            true => Maker::People,
-            false => subject.maker_at(finding.at),
+        let maker = match origin.is_hand_written(source_path) {
+            true => CodeOrigin::HandWritten,
+            false => subject.origin_at(finding.address),
         };
-        if finding.severity < least(args, maker) {
+        if finding.severity < minimum_severity(args, maker) {
             // A comment may be about what is only told on request.
-            dismissals.of_comment(source.as_ref(), finding.code);
-            checked.untold += 1;
+            dismissals.find_comment(source.as_ref(), finding.code);
+            checked.below_severity += 1;
             continue;
         }
-        let mut told = surroundings.tell(finding, source, checked.findings.len());
-        told.suppression = dismissals.of(&checked.path, &told);
+        let mut told = surroundings.locate(finding, source, checked.findings.len());
+        told.suppression = dismissals.find(&checked.path, &told);
         told.after_line = dismissals.line_before(&told);
         checked.findings.push(told);
     }
@@ -312,12 +313,12 @@ fn check_file(
 
 /// Checks an object file that has code and no table: whoever made it, its functions lack entries. `None` of a file that cannot be checked
 /// without a table: one without functions, a kernel's module, or one that is linked, whose table may be kept elsewhere.
-fn check_bare(
+fn check_without_table(
     file: &Arc<ElfFile>,
-    authors: Authors,
+    authors: CodeOrigins,
     args: &CheckArgs,
-    dismissals: &mut Dismissals,
-) -> Result<Option<Checked>, SubjectError> {
+    dismissals: &mut SuppressionSources,
+) -> Result<Option<FileReport>, SubjectError> {
     let is_object = file.kind() == ElfKind::Relocatable && !is_kernel_module(file);
     if !is_object || file.executable_ranges().is_empty() {
         return Ok(None);
@@ -326,9 +327,9 @@ fn check_bare(
         Ok(declarations) if declarations.table.fdes().is_empty() => declarations,
         _ => return Ok(None),
     };
-    let everybody = match authors.has_people() {
+    let everybody = match authors.has_hand_written() {
         true => authors,
-        false => Authors::from(Maker::People),
+        false => CodeOrigins::from(CodeOrigin::HandWritten),
     };
     let checked = check_file(file, &bare, everybody, args, dismissals)?;
     Ok(Some(checked).filter(|checked| !checked.findings.is_empty()))
@@ -339,19 +340,19 @@ fn is_kernel_module(file: &ElfFile) -> bool {
 }
 
 /// What an assembled file declares. Nothing, if its author has written no directive: each function is a finding then.
-fn declarations_of_source(file: &ElfFile) -> Result<Declarations, SubjectError> {
-    match Declarations::read(file) {
-        Err(SubjectError::Source(SourceError::Missing { .. })) => Ok(Declarations::none(file)),
+fn declarations_of_source(file: &ElfFile) -> Result<DeclaredTable, SubjectError> {
+    match DeclaredTable::read(file) {
+        Err(SubjectError::Source(SourceError::Missing { .. })) => Ok(DeclaredTable::empty(file)),
         read => read,
     }
 }
 
 /// The least severity that is told.
-fn least(args: &CheckArgs, maker: Maker) -> Severity {
+fn minimum_severity(args: &CheckArgs, maker: CodeOrigin) -> Severity {
     match (args.strict, args.lenient) {
         (true, _) => Severity::Note,
         (_, true) => Severity::Refuted,
-        _ if maker == Maker::People => Severity::Unproven,
+        _ if maker == CodeOrigin::HandWritten => Severity::Unproven,
         _ => Severity::Refuted,
     }
 }

@@ -8,19 +8,22 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
-use unspool_compact::Comparison;
-use unspool_module::{ElfFile, embed};
-use unspool_tables::{self as tables, From, Made, Store};
+use unspool_compiled_table::SourceComparison;
+use unspool_elf::{ElfFile, embed};
+use unspool_table_store::{self as tables, CompiledFile, Store, TableSource};
 
 use crate::args::{CompileArgs, CompiledForm, Format};
-use crate::output::{self, Failure};
+use crate::output::{self, ExitCodes};
 
 mod native;
 
 /// Compiles a file's table and proves it.
-pub(crate) fn make(file: &ElfFile, from: From) -> anyhow::Result<(Made, Comparison)> {
+pub(crate) fn make(
+    file: &ElfFile,
+    from: TableSource,
+) -> anyhow::Result<(CompiledFile, SourceComparison)> {
     let made = tables::compile(file, from)?;
-    let comparison = tables::verify(file, &made.reading.table, &made.encoded.bytes)?;
+    let comparison = tables::verify(file, &made.source.table, &made.encoded.bytes)?;
     if let Some(mismatch) = comparison.mismatches.first() {
         bail!(
             "{}: the compiled table differs from its source at {}: {}; this is a bug in unspool, \
@@ -50,14 +53,14 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
         match one(path, args, &store) {
             Ok(report) => {
                 if report.bad_entries > 0 {
-                    status = status.max(Failure::FINDINGS);
+                    status = status.max(ExitCodes::FINDINGS);
                 }
                 reports.push(report);
             }
             Err(error) => {
                 output::error(&format_args!("{error:#}"));
-                failed.push(super::failed(path, &error));
-                status = Failure::COULD_NOT_RUN;
+                failed.push(super::error_object(path, &error));
+                status = ExitCodes::COULD_NOT_RUN;
             }
         }
     }
@@ -95,12 +98,12 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
     let opened = super::open(path)?;
     let file = &*store.stable(&opened);
     let (made, comparison) = if args.no_verify {
-        (tables::compile(file, args.from.lower())?, None)
+        (tables::compile(file, args.from.to_library())?, None)
     } else {
-        let (made, comparison) = make(file, args.from.lower())?;
+        let (made, comparison) = make(file, args.from.to_library())?;
         (made, Some(comparison))
     };
-    super::report_problems(file, &made.reading);
+    super::report_problems(file, &made.source);
     let bytes = &made.encoded.bytes;
     let table = match (&args.output, &args.into) {
         (Some(output), _) => {
@@ -116,15 +119,15 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
         }
         (None, None) => store.keep(file, bytes).with_context(|| no_cache(path))?,
     };
-    let source: u64 = made.reading.origins.iter().map(|origin| origin.size).sum();
+    let source: u64 = made.source.sections.iter().map(|origin| origin.size).sum();
     Ok(CompileReport {
         file: path.to_path_buf(),
         table,
         bytes: made.encoded.bytes.len(),
-        source_bytes: source + made.reading.hdr_size,
-        rows: made.reading.table.row_count(),
+        source_bytes: source + made.source.hdr_size,
+        rows: made.source.table.row_count(),
         verified: comparison.map(|comparison| comparison.rows),
-        bad_entries: made.reading.problems.len(),
+        bad_entries: made.source.problems.len(),
         seconds: started.elapsed().as_secs_f64(),
     })
 }

@@ -11,22 +11,22 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 use unspool_cfi::EhFrame;
 use unspool_cfi::sframe::{
-    self, Converted, Disorder, Function, Machine, SframeWriteError, Unrepresentable, Version,
-    Written,
+    self, SearchProblem, SframeAbi, SframeConversion, SframeFunction, SframeImage, SframeVersion,
+    SframeWriteError, Unrepresentable,
 };
-use unspool_ir::{Table, Vaddr};
-use unspool_module::{ElfFile, ElfKind, demangle, embed_sframe};
-use unspool_tables::{self as tables, From};
+use unspool_elf::{ElfFile, ElfKind, demangle, embed_sframe};
+use unspool_rows::{Table, Vaddr};
+use unspool_table_store::{self as tables, TableSource};
 
 use super::eh_frame;
-use crate::args::{ConvertArgs, Format, FromSection, SframeVersion, Target};
-use crate::output::{self, Failure, Plain};
+use crate::args::{ConvertArgs, ConvertTarget, Format, SectionArg, SframeVersionArg};
+use crate::output::{self, EscapedText, ExitCodes};
 
-impl SframeVersion {
-    fn lower(self) -> Version {
+impl SframeVersionArg {
+    fn to_library(self) -> SframeVersion {
         match self {
-            SframeVersion::V2 => Version::V2,
-            SframeVersion::V3 => Version::V3,
+            SframeVersionArg::V2 => SframeVersion::V2,
+            SframeVersionArg::V3 => SframeVersion::V3,
         }
     }
 }
@@ -40,8 +40,8 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let report = match args.to {
-        Target::Sframe => to_sframe(&file, args)?,
-        Target::EhFrame => to_eh_frame(&file, args)?,
+        ConvertTarget::Sframe => to_sframe(&file, args)?,
+        ConvertTarget::EhFrame => to_eh_frame(&file, args)?,
     };
     match args.format {
         Format::Text => report.text(&file, args.all)?,
@@ -49,39 +49,39 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     }
     Ok(match report.bad_entries {
         0 => ExitCode::SUCCESS,
-        _ => ExitCode::from(Failure::FINDINGS),
+        _ => ExitCode::from(ExitCodes::FINDINGS),
     })
 }
 
 /// What is read, as functions of SFrame.
-struct Source {
-    converted: Converted,
+struct ConvertInput {
+    converted: SframeConversion,
     bad_entries: usize,
     bytes: u64,
     /// What of a .sframe was put in order.
-    mended: Vec<Disorder>,
+    reordered: Vec<SearchProblem>,
 }
 
-fn to_sframe(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<Report> {
-    let version = args.version.lower();
-    let machine = Machine::of(file.abi()).with_context(|| {
+fn to_sframe(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<ConvertReport> {
+    let version = args.version.to_library();
+    let machine = SframeAbi::from_abi(file.abi()).with_context(|| {
         let path = args.file.display();
         format!("{path}: SFrame is for x86-64, AArch64 and big-endian s390x only")
     })?;
     let source = source(
         file,
-        args.from.unwrap_or(FromSection::Auto),
+        args.from.unwrap_or(SectionArg::Auto),
         machine,
         version,
     )?;
-    let written = Written::of(&source.converted.functions, machine, version);
+    let written = SframeImage::new(&source.converted.functions, machine, version);
     let written = written.with_context(|| args.file.display().to_string())?;
     let functions = &source.converted.functions;
     let place = match (&args.output, &args.into) {
         (Some(output), _) => {
             let address = args.address.map(Vaddr).or_else(|| own_address(file));
             let address = address.unwrap_or_default();
-            let bytes = written.at(address)?;
+            let bytes = written.bytes_at(address)?;
             check(functions, &sframe::read(&bytes, address, machine).functions)?;
             super::write(output, &bytes, None)?;
             Some(output)
@@ -98,51 +98,55 @@ fn to_sframe(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<Report> {
         }
         (None, None) => None,
     };
-    Ok(Report {
+    Ok(ConvertReport {
         target: format!("SFrame {}", version.number()),
         written: place.cloned(),
         bytes: written.len(),
         source_bytes: source.bytes,
         bad_entries: source.bad_entries,
         converted: source.converted,
-        mended: source.mended,
+        reordered: source.reordered,
     })
 }
 
 fn source(
     file: &ElfFile,
-    from: FromSection,
-    machine: Machine,
-    version: Version,
-) -> anyhow::Result<Source> {
-    let has_cfi = || tables::sections(file, From::Auto).is_ok();
-    if from == FromSection::Sframe || (from == FromSection::Auto && !has_cfi()) {
-        return of_sframe(file, machine, version);
+    from: SectionArg,
+    machine: SframeAbi,
+    version: SframeVersion,
+) -> anyhow::Result<ConvertInput> {
+    let has_cfi = || tables::sections(file, TableSource::Auto).is_ok();
+    if from == SectionArg::Sframe || (from == SectionArg::Auto && !has_cfi()) {
+        return read_sframe(file, machine, version);
     }
     let reading = super::read(file, from)?;
-    let sections = reading.origins.iter().map(|origin| origin.size);
-    Ok(Source {
+    let sections = reading.sections.iter().map(|origin| origin.size);
+    Ok(ConvertInput {
         converted: sframe::functions(&reading.table, machine, version),
         bad_entries: reading.problems.len(),
         bytes: sections.sum::<u64>() + reading.hdr_size,
-        mended: Vec::new(),
+        reordered: Vec::new(),
     })
 }
 
-fn of_sframe(file: &ElfFile, machine: Machine, version: Version) -> anyhow::Result<Source> {
+fn read_sframe(
+    file: &ElfFile,
+    machine: SframeAbi,
+    version: SframeVersion,
+) -> anyhow::Result<ConvertInput> {
     // This reports what is wrong with it.
-    let reading = super::read(file, FromSection::Sframe)?;
+    let reading = super::read(file, SectionArg::Sframe)?;
     let read = read_functions(file, machine)?;
-    Ok(Source {
+    Ok(ConvertInput {
         converted: sframe::fit(&read.functions, machine, version),
         bad_entries: reading.problems.len(),
-        bytes: reading.origins.iter().map(|origin| origin.size).sum(),
-        mended: read.disorder(usize::MAX),
+        bytes: reading.sections.iter().map(|origin| origin.size).sum(),
+        reordered: read.disorder(usize::MAX),
     })
 }
 
 /// The functions of a file's .sframe.
-fn read_functions(file: &ElfFile, machine: Machine) -> anyhow::Result<sframe::Reading> {
+fn read_functions(file: &ElfFile, machine: SframeAbi) -> anyhow::Result<sframe::SframeSection> {
     let sections = file.sframes()?;
     let section = sections.first().context("no .sframe")?;
     Ok(sframe::read(section.data, section.address, machine))
@@ -152,10 +156,10 @@ fn own_address(file: &ElfFile) -> Option<Vaddr> {
     Some(file.sframes().ok()?.first()?.address)
 }
 
-fn with_section(file: &ElfFile, written: &Written) -> anyhow::Result<Vec<u8>> {
+fn with_section(file: &ElfFile, written: &SframeImage) -> anyhow::Result<Vec<u8>> {
     let failed: RefCell<Option<SframeWriteError>> = RefCell::new(None);
     let content = |address: Vaddr| {
-        written.at(address).unwrap_or_else(|error| {
+        written.bytes_at(address).unwrap_or_else(|error| {
             failed.replace(Some(error));
             Vec::new()
         })
@@ -168,8 +172,8 @@ fn with_section(file: &ElfFile, written: &Written) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Compares what was written with what was to be.
-fn check(functions: &[Function], back: &[Function]) -> anyhow::Result<()> {
-    let without_origin = |function: &Function| Function {
+fn check(functions: &[SframeFunction], back: &[SframeFunction]) -> anyhow::Result<()> {
+    let without_origin = |function: &SframeFunction| SframeFunction {
         origin: 0,
         ..function.clone()
     };
@@ -185,20 +189,20 @@ fn check(functions: &[Function], back: &[Function]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn to_eh_frame(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<Report> {
-    let reading = super::read(file, args.from.unwrap_or(FromSection::Sframe))?;
+fn to_eh_frame(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<ConvertReport> {
+    let reading = super::read(file, args.from.unwrap_or(SectionArg::Sframe))?;
     let path = || args.file.display().to_string();
-    let written = EhFrame::of(&reading.table).with_context(path)?;
+    let written = EhFrame::from_table(&reading.table).with_context(path)?;
     let mut bytes = written.len();
     let place = match (&args.output, &args.into) {
         (Some(output), _) => {
             let own = file.eh_frames()?.first().map(|section| section.address);
             let address = args.address.map(Vaddr).or(own).unwrap_or_default();
-            super::write(output, &written.at(address)?, None)?;
+            super::write(output, &written.bytes_at(address)?, None)?;
             Some(output)
         }
         (None, Some(into)) => {
-            let own = tables::read_if_any_from(file, From::EhFrame)?;
+            let own = tables::read_if_any_from(file, TableSource::EhFrame)?;
             ensure!(
                 own.fdes().is_empty(),
                 "{}: it has an .eh_frame, which says more; --output writes the bytes of the other one",
@@ -213,18 +217,18 @@ fn to_eh_frame(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<Report> {
         }
         (None, None) => None,
     };
-    let sections = reading.origins.iter().map(|origin| origin.size);
-    Ok(Report {
+    let sections = reading.sections.iter().map(|origin| origin.size);
+    Ok(ConvertReport {
         target: ".eh_frame".to_owned(),
         written: place.cloned(),
         bytes,
         source_bytes: sections.sum::<u64>() + reading.hdr_size,
         bad_entries: reading.problems.len(),
-        converted: Converted {
+        converted: SframeConversion {
             plain: covering(&reading.table),
-            ..Converted::default()
+            ..SframeConversion::default()
         },
-        mended: Vec::new(),
+        reordered: Vec::new(),
     })
 }
 
@@ -234,18 +238,18 @@ fn covering(table: &Table) -> usize {
 }
 
 /// What came of a file's table.
-struct Report {
+struct ConvertReport {
     target: String,
     written: Option<PathBuf>,
     bytes: usize,
     /// Bytes of the section that was read, with its search table.
     source_bytes: u64,
     bad_entries: usize,
-    converted: Converted,
-    mended: Vec<Disorder>,
+    converted: SframeConversion,
+    reordered: Vec<SearchProblem>,
 }
 
-impl Report {
+impl ConvertReport {
     fn entries(&self) -> usize {
         self.converted.plain + self.converted.flexible + self.converted.incomplete
     }
@@ -275,7 +279,7 @@ impl Report {
             writeln!(out, "  put in order: {count} {what}")?;
         }
         let mut by_reason: BTreeMap<String, Vec<&Unrepresentable>> = BTreeMap::new();
-        for refused in &self.converted.refused {
+        for refused in &self.converted.unrepresentable {
             by_reason
                 .entry(refused.why.to_string())
                 .or_default()
@@ -283,11 +287,11 @@ impl Report {
         }
         for (why, refused) in by_reason {
             writeln!(out, "\n{} left out: {why}", refused.len())?;
-            let shown = if all { refused.len() } else { SHOWN };
+            let shown = if all { refused.len() } else { MAX_EXAMPLES };
             for refused in refused.iter().take(shown) {
                 let name = name(file, refused.start);
                 let (start, end) = (refused.start, refused.end);
-                writeln!(out, "  {start}..{end}  {}", Plain(&name))?;
+                writeln!(out, "  {start}..{end}  {}", EscapedText(&name))?;
             }
             let hidden = refused.len() - shown.min(refused.len());
             if hidden > 0 {
@@ -300,11 +304,13 @@ impl Report {
     /// What was put in order, and how often.
     fn mended(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
-        for disorder in &self.mended {
+        for disorder in &self.reordered {
             let what = match disorder {
-                Disorder::Concatenated { .. } => "more headers",
-                Disorder::Unsorted { .. } => "entries that begin before the one that precedes them",
-                Disorder::Overlap { .. } => "entries that overlap another",
+                SearchProblem::Concatenated { .. } => "more headers",
+                SearchProblem::Unsorted { .. } => {
+                    "entries that begin before the one that precedes them"
+                }
+                SearchProblem::Overlap { .. } => "entries that overlap another",
             };
             *counts.entry(what).or_default() += 1;
         }
@@ -312,7 +318,7 @@ impl Report {
     }
 
     fn json(&self, file: &ElfFile) -> Value {
-        let refused = self.converted.refused.iter().map(|refused| {
+        let refused = self.converted.unrepresentable.iter().map(|refused| {
             json!({
                 "start": output::address(refused.start.0),
                 "end": output::address(refused.end.0),
@@ -339,7 +345,7 @@ impl Report {
 }
 
 /// Of what is left out for one reason, so much is shown.
-const SHOWN: usize = 5;
+const MAX_EXAMPLES: usize = 5;
 
 /// The function at an address, or nothing.
 fn name(file: &ElfFile, address: Vaddr) -> String {

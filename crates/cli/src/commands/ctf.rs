@@ -1,6 +1,5 @@
 //! `unspool ctf`: C types.
 
-mod ask;
 mod diff;
 mod dump;
 mod from_dwarf;
@@ -8,6 +7,7 @@ mod input;
 mod json;
 mod link;
 mod loaded;
+mod query;
 mod target;
 mod to_btf;
 
@@ -15,18 +15,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use unspool_ctf::{BtfReading, Graph, SHARED, Section, Unit};
+use unspool_c_types::{BtfReading, CtfSection, CtfUnit, Graph, SHARED};
 
 use crate::args::ctf::{CtfAction, CtfArgs, CtfSource};
-use crate::commands::{MOST_SAID, report};
+use crate::commands::{MAX_PROBLEMS_PRINTED, report};
 use crate::output;
-use input::{ArraysOf, Input, Stored};
+use input::{ArrayOrderInfo, Input, StoredTypes};
 
 pub(crate) fn run(args: &CtfArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
         CtfAction::Dump(args) => dump::run(args),
-        CtfAction::Type(args) => ask::about_type(args),
-        CtfAction::Symbol(args) => ask::about_symbol(args),
+        CtfAction::Type(args) => query::about_type(args),
+        CtfAction::Symbol(args) => query::about_symbol(args),
         CtfAction::Link(args) => link::run(args),
         CtfAction::FromDwarf(args) => from_dwarf::run(args),
         CtfAction::ToBtf(args) => to_btf::run(args),
@@ -39,11 +39,11 @@ struct Dictionary<'d> {
     name: &'d str,
     graph: Arc<Graph<'d>>,
     /// What it was read from, if that is CTF.
-    ctf: Option<Unit<'d>>,
+    ctf: Option<CtfUnit<'d>>,
 }
 
 /// The dictionaries of a file that are asked for.
-struct Shown<'d> {
+struct LoadedDictionaries<'d> {
     dictionaries: Vec<Dictionary<'d>>,
     /// Whether the file has others, or one with a name of its own.
     is_archive: bool,
@@ -55,17 +55,17 @@ struct Shown<'d> {
 
 /// Whether arrays of arrays are shown as the source has them.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Arrays {
+enum ArrayView {
     AsStored,
-    AsMeant,
+    AsDeclared,
 }
 
 /// Has a function look at each of the files of a path, with its dictionaries.
 fn each_file(
     inputs: &[Input],
     source: &CtfSource,
-    arrays: Arrays,
-    mut show: impl FnMut(&Input, &Shown<'_>) -> anyhow::Result<()>,
+    arrays: ArrayView,
+    mut show: impl FnMut(&Input, &LoadedDictionaries<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<bool> {
     let mut is_clean = true;
     let mut found = false;
@@ -76,10 +76,10 @@ fn each_file(
         };
         let section;
         let mut shown = match stored {
-            Stored::Ctf(bytes, elf) => {
-                section = Section::open(bytes, elf).with_context(path)?;
+            StoredTypes::Ctf(bytes, elf) => {
+                section = CtfSection::open(bytes, elf).with_context(path)?;
                 let arrays = match source.arrays_as_stored {
-                    true => Arrays::AsStored,
+                    true => ArrayView::AsStored,
                     false => arrays,
                 };
                 let shown = read(input, &section, arrays);
@@ -91,10 +91,10 @@ fn each_file(
                 }
                 shown
             }
-            Stored::Btf(bytes, pointer_size) => {
-                let reading = BtfReading::of(bytes, pointer_size).with_context(path)?;
+            StoredTypes::Btf(bytes, pointer_size) => {
+                let reading = BtfReading::parse(bytes, pointer_size).with_context(path)?;
                 report(input.path(), reading.problems.iter());
-                Shown {
+                LoadedDictionaries {
                     is_archive: false,
                     reversed_by: None,
                     is_clean: reading.problems.is_empty(),
@@ -108,7 +108,10 @@ fn each_file(
         };
         if let Some(wanted) = &source.member {
             let names: Vec<_> = shown.dictionaries.iter().map(|one| one.name).collect();
-            let names = names.get(..MOST_SAID).unwrap_or(&names).join(", ");
+            let names = names
+                .get(..MAX_PROBLEMS_PRINTED)
+                .unwrap_or(&names)
+                .join(", ");
             shown.dictionaries.retain(|one| one.name == wanted);
             if shown.dictionaries.is_empty() {
                 bail!("{} has no dictionary {wanted:?}; it has {names}", path());
@@ -131,7 +134,11 @@ fn each_file(
 }
 
 /// Reads all dictionaries of a section, in its order.
-fn read<'d>(input: &Input, section: &'d Section<'d>, arrays: Arrays) -> Shown<'d> {
+fn read<'d>(
+    input: &Input,
+    section: &'d CtfSection<'d>,
+    arrays: ArrayView,
+) -> LoadedDictionaries<'d> {
     let mut units = section.parents();
     let mut problems = section.problems.clone();
     for child in section.children(&units).collect::<Vec<_>>() {
@@ -140,7 +147,7 @@ fn read<'d>(input: &Input, section: &'d Section<'d>, arrays: Arrays) -> Shown<'d
             Err(problem) => problems.push(problem),
         }
     }
-    let place = |unit: &Unit<'_>| {
+    let place = |unit: &CtfUnit<'_>| {
         section
             .dicts()
             .position(|(_, dict)| std::ptr::eq(dict, unit.dict))
@@ -153,16 +160,16 @@ fn read<'d>(input: &Input, section: &'d Section<'d>, arrays: Arrays) -> Shown<'d
     );
     report(input.path(), problems.iter());
     let arrays = match arrays {
-        Arrays::AsStored => ArraysOf::default(),
-        Arrays::AsMeant => input.turn_arrays(&mut units),
+        ArrayView::AsStored => ArrayOrderInfo::default(),
+        ArrayView::AsDeclared => input.reverse_arrays(&mut units),
     };
-    arrays.tell_unknown(input.path());
+    arrays.report_unknown(input.path());
     let dictionaries = units.into_iter().map(|unit| Dictionary {
         name: unit.name,
         graph: Arc::clone(&unit.reading.graph),
         ctf: Some(unit),
     });
-    Shown {
+    LoadedDictionaries {
         dictionaries: dictionaries.collect(),
         is_archive: section.is_archive(),
         is_clean: problems.is_empty(),
@@ -171,12 +178,12 @@ fn read<'d>(input: &Input, section: &'d Section<'d>, arrays: Arrays) -> Shown<'d
 }
 
 /// The type of a graph that a person names: `struct node`, `node`, `size_t`.
-fn named(graph: &Graph<'_>, name: &str) -> Vec<unspool_ctf::TypeId> {
-    use unspool_ctf::{NameSpace, Tag};
+fn named(graph: &Graph<'_>, name: &str) -> Vec<unspool_c_types::TypeId> {
+    use unspool_c_types::{NameSpace, Tag};
     let words: Vec<&str> = name.split(' ').filter(|word| !word.is_empty()).collect();
     let tag = [Tag::Struct, Tag::Union, Tag::Enum]
         .into_iter()
-        .find(|tag| words.len() > 1 && words.first() == Some(&tag.word()));
+        .find(|tag| words.len() > 1 && words.first() == Some(&tag.keyword()));
     let name = words
         .get(usize::from(tag.is_some())..)
         .unwrap_or_default()

@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use serde_json::json;
 use unspool_profile::aggregate::{self, Direction};
 use unspool_profile::output::{View, flamegraph};
-use unspool_profile::{Function, Named};
+use unspool_profile::{NamedProfile, ProfileFunction};
 
 use super::report::{FileNames, detail, graph, load, percent, text_width, total, view, write_to};
 use crate::args::{DiffArgs, DiffForm};
 use crate::commands::recording::status;
-use crate::output::{self, Layout};
+use crate::output::{self, JsonLayout};
 
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let before_path = args
@@ -21,39 +21,41 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         .as_deref()
         .unwrap_or(Path::new("unspool.prof.old"));
     let after_path = args.after.as_deref().unwrap_or(Path::new("unspool.prof"));
-    let (before, is_whole_before) = load(before_path, &args.shown.filters)?;
-    let (after, is_whole_after) = load(after_path, &args.shown.filters)?;
-    let detail = detail(&args.shown.filters);
+    let (before, is_whole_before) = load(before_path, &args.output_args.filters)?;
+    let (after, is_whole_after) = load(after_path, &args.output_args.filters)?;
+    let detail = detail(&args.output_args.filters);
     let before_names = FileNames::look_up(&before, detail);
     let after_names = FileNames::look_up(&after, detail);
     let (before, after) = (
-        Named::new(&before, &before_names),
-        Named::new(&after, &after_names),
+        NamedProfile::new(&before, &before_names),
+        NamedProfile::new(&after, &after_names),
     );
     let (before, after) = (
-        view(before_path, &before, &args.shown.filters)?,
-        view(after_path, &after, &args.shown.filters)?,
+        view(before_path, &before, &args.output_args.filters)?,
+        view(after_path, &after, &args.output_args.filters)?,
     );
     let has_samples = !before.samples.is_empty() && !after.samples.is_empty();
-    write_to(&args.shown.output, |out| match args.shown.form {
-        DiffForm::Text => text(out, &changes(&before, &after), args),
-        DiffForm::Json => json(out, &changes(&before, &after)),
-        DiffForm::Flamegraph => {
-            let graph = graph(&args.shown, Direction::Callees);
-            flamegraph::write_difference(out, &before, &after, graph)
+    write_to(&args.output_args.output, |out| {
+        match args.output_args.form {
+            DiffForm::Text => text(out, &changes(&before, &after), args),
+            DiffForm::Json => json(out, &changes(&before, &after)),
+            DiffForm::Flamegraph => {
+                let graph = graph(&args.output_args, Direction::Callees);
+                flamegraph::write_difference(out, &before, &after, graph)
+            }
         }
     })?;
     Ok(status(is_whole_before && is_whole_after && has_samples))
 }
 
 /// The shares of a function, in percent of the whole, before and after.
-struct Change<'a> {
-    function: &'a Function,
+struct ShareChange<'a> {
+    function: &'a ProfileFunction,
     own: [f64; 2],
     total: [f64; 2],
 }
 
-impl Change<'_> {
+impl ShareChange<'_> {
     fn by(shares: [f64; 2]) -> f64 {
         let [before, after] = shares;
         after - before
@@ -61,8 +63,8 @@ impl Change<'_> {
 }
 
 /// The functions of both, the largest change of the own weight first.
-fn changes<'a>(before: &'a View<'a>, after: &'a View<'a>) -> Vec<Change<'a>> {
-    let mut all: BTreeMap<(&str, &str), Change<'a>> = BTreeMap::new();
+fn changes<'a>(before: &'a View<'a>, after: &'a View<'a>) -> Vec<ShareChange<'a>> {
+    let mut all: BTreeMap<(&str, &str), ShareChange<'a>> = BTreeMap::new();
     for (side, view) in [before, after].into_iter().enumerate() {
         let total = total(view);
         for weight in aggregate::functions(view.named, &view.samples) {
@@ -71,7 +73,7 @@ fn changes<'a>(before: &'a View<'a>, after: &'a View<'a>) -> Vec<Change<'a>> {
             };
             let change = all
                 .entry((&function.name, &function.module))
-                .or_insert(Change {
+                .or_insert(ShareChange {
                     function,
                     own: [0.0; 2],
                     total: [0.0; 2],
@@ -86,9 +88,9 @@ fn changes<'a>(before: &'a View<'a>, after: &'a View<'a>) -> Vec<Change<'a>> {
             }
         }
     }
-    let mut all: Vec<Change<'a>> = all.into_values().collect();
-    let size = |change: &Change<'_>| {
-        let (own, total) = (Change::by(change.own), Change::by(change.total));
+    let mut all: Vec<ShareChange<'a>> = all.into_values().collect();
+    let size = |change: &ShareChange<'_>| {
+        let (own, total) = (ShareChange::by(change.own), ShareChange::by(change.total));
         (own.abs(), total.abs())
     };
     all.sort_by(|a, b| {
@@ -99,21 +101,21 @@ fn changes<'a>(before: &'a View<'a>, after: &'a View<'a>) -> Vec<Change<'a>> {
     all
 }
 
-fn text(out: &mut dyn Write, changes: &[Change<'_>], args: &DiffArgs) -> io::Result<()> {
-    let (least, width) = (args.min_percent, text_width(&args.shown.output));
+fn text(out: &mut dyn Write, changes: &[ShareChange<'_>], args: &DiffArgs) -> io::Result<()> {
+    let (least, width) = (args.min_percent, text_width(&args.output_args.output));
     writeln!(
         out,
         "     own  before    after     total  before    after  function"
     )?;
     let mut hidden = 0;
     for change in changes {
-        let (own, total) = (Change::by(change.own), Change::by(change.total));
+        let (own, total) = (ShareChange::by(change.own), ShareChange::by(change.total));
         if own.abs().max(total.abs()) < least {
             hidden += 1;
             continue;
         }
         let ([own_before, own_after], [before, after]) = (change.own, change.total);
-        let Function { name, module, .. } = change.function;
+        let ProfileFunction { name, module, .. } = change.function;
         let module = module.trim_matches(['[', ']']);
         let shares = format!(
             "{own:+7.2} % {own_before:5.2} % {own_after:6.2} %  {total:+7.2} % {before:5.2} % {after:6.2} %  "
@@ -129,8 +131,8 @@ fn text(out: &mut dyn Write, changes: &[Change<'_>], args: &DiffArgs) -> io::Res
     }
 }
 
-fn json(out: &mut dyn Write, changes: &[Change<'_>]) -> io::Result<()> {
-    let change = |change: &Change<'_>| {
+fn json(out: &mut dyn Write, changes: &[ShareChange<'_>]) -> io::Result<()> {
+    let change = |change: &ShareChange<'_>| {
         let ([own_before, own_after], [before, after]) = (change.own, change.total);
         json!({
             "function": change.function.name, "module": change.function.module,
@@ -139,5 +141,5 @@ fn json(out: &mut dyn Write, changes: &[Change<'_>]) -> io::Result<()> {
         })
     };
     let body = json!({ "functions": changes.iter().map(change).collect::<Vec<_>>() });
-    output::write_document(out, Layout::Pretty, "diff", &body)
+    output::write_document(out, JsonLayout::Pretty, "diff", &body)
 }

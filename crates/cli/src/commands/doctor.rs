@@ -4,10 +4,10 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use serde_json::json;
-use unspool_machine::Remedy;
+use unspool_host::Remedy;
 
 use crate::args::{DoctorArgs, Format};
-use crate::output::{self, Failure, Plain};
+use crate::output::{self, EscapedText, ExitCodes};
 
 mod checks;
 mod trials;
@@ -15,23 +15,23 @@ mod trials;
 use trials::Trials;
 
 /// One thing that this machine allows, or does not.
-struct Check {
+struct HostCheck {
     /// A word that does not change.
     code: &'static str,
     /// What it is, for people.
     subject: &'static str,
     /// How it is.
     value: String,
-    state: State,
+    state: CheckState,
     /// What that means for which command.
     meaning: String,
     /// What changes it.
-    remedy: Option<Cure>,
+    remedy: Option<RemedyText>,
 }
 
 /// How much of what is wanted there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CheckState {
     /// All that any command wants.
     Ok,
     /// Some command does less, or does not work.
@@ -40,61 +40,61 @@ enum State {
     Failed,
 }
 
-impl State {
+impl CheckState {
     fn name(self) -> &'static str {
         match self {
-            State::Ok => "ok",
-            State::Limited => "limited",
-            State::Failed => "failed",
+            CheckState::Ok => "ok",
+            CheckState::Limited => "limited",
+            CheckState::Failed => "failed",
         }
     }
 }
 
 /// What changes something, in words and as a command.
-struct Cure {
+struct RemedyText {
     text: String,
     command: Option<String>,
 }
 
-impl From<Remedy> for Cure {
-    fn from(remedy: Remedy) -> Cure {
-        Cure {
+impl From<Remedy> for RemedyText {
+    fn from(remedy: Remedy) -> RemedyText {
+        RemedyText {
             text: remedy.to_string(),
             command: remedy.command(),
         }
     }
 }
 
-impl Check {
-    fn ok(code: &'static str, subject: &'static str, value: impl Into<String>) -> Check {
-        Check {
+impl HostCheck {
+    fn ok(code: &'static str, subject: &'static str, value: impl Into<String>) -> HostCheck {
+        HostCheck {
             code,
             subject,
             value: value.into(),
-            state: State::Ok,
+            state: CheckState::Ok,
             meaning: String::new(),
             remedy: None,
         }
     }
 
-    fn limited(self, remedy: Option<impl Into<Cure>>) -> Check {
-        Check {
-            state: State::Limited,
+    fn limited(self, remedy: Option<impl Into<RemedyText>>) -> HostCheck {
+        HostCheck {
+            state: CheckState::Limited,
             remedy: remedy.map(Into::into),
             ..self
         }
     }
 
     /// Limited unless it is as it should be.
-    fn limited_unless(self, is_well: bool, remedy: impl Into<Cure>) -> Check {
+    fn limited_unless(self, is_well: bool, remedy: impl Into<RemedyText>) -> HostCheck {
         match is_well {
             true => self,
             false => self.limited(Some(remedy)),
         }
     }
 
-    fn meaning(self, meaning: impl Into<String>) -> Check {
-        Check {
+    fn meaning(self, meaning: impl Into<String>) -> HostCheck {
+        HostCheck {
             meaning: meaning.into(),
             ..self
         }
@@ -110,29 +110,29 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     }
     Ok(match trials.recording {
         Ok(_) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::from(Failure::FINDINGS),
+        Err(_) => ExitCode::from(ExitCodes::FINDINGS),
     })
 }
 
-fn text(checks: &[Check]) -> io::Result<()> {
+fn text(checks: &[HostCheck]) -> io::Result<()> {
     let mut out = output::text();
     for check in checks {
         let (state, subject) = (check.state.name(), check.subject);
-        writeln!(out, "{state:8} {subject}: {}", Plain(&check.value))?;
+        writeln!(out, "{state:8} {subject}: {}", EscapedText(&check.value))?;
         if !check.meaning.is_empty() {
-            writeln!(out, "{:8} {}", "", Plain(&check.meaning))?;
+            writeln!(out, "{:8} {}", "", EscapedText(&check.meaning))?;
         }
         // The text of an error has it already.
         let remedy = check.remedy.as_ref().map(|remedy| &remedy.text);
         if let Some(remedy) = remedy.filter(|text| !check.meaning.contains(text.as_str())) {
-            writeln!(out, "{:8} to change that: {}", "", Plain(remedy))?;
+            writeln!(out, "{:8} to change that: {}", "", EscapedText(remedy))?;
         }
     }
     out.flush()
 }
 
-fn json(checks: &[Check], trials: &Trials) -> io::Result<()> {
-    let check = |check: &Check| {
+fn json(checks: &[HostCheck], trials: &Trials) -> io::Result<()> {
+    let check = |check: &HostCheck| {
         json!({
             "code": check.code,
             "subject": check.subject,

@@ -5,21 +5,21 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail};
 use unspool_cfi::{EhFrame, Section, SectionKind};
-use unspool_ir::diff::{Compare, differences};
-use unspool_ir::table::RowStart;
-use unspool_ir::{Fde, Table, Vaddr};
-use unspool_module::{ElfFile, NewEhFrame, eh_frame_of_object, embed_eh_frame, replace_eh_frame};
-use unspool_tables::{self as tables, From};
+use unspool_elf::{ElfFile, NewEhFrame, eh_frame_of_object, embed_eh_frame, replace_eh_frame};
+use unspool_rows::diff::{DiffScope, differences};
+use unspool_rows::table::RowStart;
+use unspool_rows::{Fde, Table, Vaddr};
+use unspool_table_store::{self as tables, TableSource};
 
 /// A linked file with a table as its `.eh_frame` and `.eh_frame_hdr`, and the bytes of both.
 pub(super) fn embed(file: &ElfFile, all: &Table) -> anyhow::Result<(Vec<u8>, usize)> {
     let name = || file.path().display().to_string();
-    let written = EhFrame::of(all).with_context(name)?;
+    let written = EhFrame::from_table(all).with_context(name)?;
     let failed = RefCell::new(None);
     let content = |[hdr, eh_frame]: [Vaddr; 2]| {
         let sections = written
             .hdr_at(hdr, eh_frame)
-            .and_then(|hdr| Ok([hdr, written.at(eh_frame)?]));
+            .and_then(|hdr| Ok([hdr, written.bytes_at(eh_frame)?]));
         sections.unwrap_or_else(|error| {
             failed.replace(Some(error));
             [Vec::new(), Vec::new()]
@@ -31,7 +31,7 @@ pub(super) fn embed(file: &ElfFile, all: &Table) -> anyhow::Result<(Vec<u8>, usi
         return Err(error).with_context(name);
     }
     let back = ElfFile::from_bytes(file.path(), elf.as_slice())?;
-    check(all, &back, Compare::RowsAndEntries)?;
+    check(all, &back, DiffScope::RowsAndEntries)?;
     Ok((elf, written.hdr_len() + written.len()))
 }
 
@@ -60,23 +60,23 @@ pub(super) fn rewrite(
         file,
         &NewEhFrame {
             bytes: &written.bytes,
-            kept: &written.kept,
+            kept: &written.unchanged,
             pointers: &written.pointers,
         },
     )?;
     let back = ElfFile::from_bytes(file.path(), elf.as_slice())?;
-    let own = tables::read_if_any_from(file, From::EhFrame)?;
-    let layouts = Layouts::of(file, &back);
+    let own = tables::read_if_any_from(file, TableSource::EhFrame)?;
+    let layouts = SectionMoves::new(file, &back);
     let mut all = Table::new(own.abi());
-    for table in [&replaced(&own, changed)?, added] {
+    for table in [&replace_entries(&own, changed)?, added] {
         add(&mut all, table, |_| true, |address| layouts.moved(address))?;
     }
-    check(&all, &back, Compare::Rows)?;
+    check(&all, &back, DiffScope::Rows)?;
     Ok((elf, written.bytes.len()))
 }
 
 /// The entries of all tables in one.
-pub(super) fn joined(tables: &[&Table]) -> anyhow::Result<Table> {
+pub(super) fn concatenate(tables: &[&Table]) -> anyhow::Result<Table> {
     let Some(first) = tables.first() else {
         bail!("no tables");
     };
@@ -88,7 +88,7 @@ pub(super) fn joined(tables: &[&Table]) -> anyhow::Result<Table> {
 }
 
 /// The entries of a table, or others that are written in their places.
-pub(super) fn replaced(own: &Table, by: &Table) -> anyhow::Result<Table> {
+pub(super) fn replace_entries(own: &Table, by: &Table) -> anyhow::Result<Table> {
     let new: BTreeSet<u64> = by.fdes().iter().map(|fde| fde.origin).collect();
     let mut all = Table::new(own.abi());
     add(&mut all, own, |fde| !new.contains(&fde.origin), |at| at)?;
@@ -124,16 +124,16 @@ fn add(
 
 /// Where the sections of an object file are, and where they are in a version of it that has sections of other sizes:
 /// ascending.
-struct Layouts(Vec<(Vaddr, Vaddr)>);
+struct SectionMoves(Vec<(Vaddr, Vaddr)>);
 
-impl Layouts {
-    fn of(from: &ElfFile, to: &ElfFile) -> Layouts {
+impl SectionMoves {
+    fn new(from: &ElfFile, to: &ElfFile) -> SectionMoves {
         let (from, to) = (from.sections(), to.sections());
         let pairs = from.zip(to).filter(|(section, _)| section.size > 0);
         let places = pairs.filter_map(|(from, to)| Some((from.address?, to.address?)));
         let mut places: Vec<_> = places.collect();
         places.sort_unstable();
-        Layouts(places)
+        SectionMoves(places)
     }
 
     fn moved(&self, address: Vaddr) -> Vaddr {
@@ -144,8 +144,8 @@ impl Layouts {
 }
 
 /// Reads a table back that was written.
-fn check(all: &Table, file: &ElfFile, compare: Compare) -> anyhow::Result<()> {
-    let back = tables::read_if_any_from(file, From::EhFrame)?;
+fn check(all: &Table, file: &ElfFile, compare: DiffScope) -> anyhow::Result<()> {
+    let back = tables::read_if_any_from(file, TableSource::EhFrame)?;
     match differences(all, &back, compare).first() {
         None => Ok(()),
         Some(difference) => bail!(

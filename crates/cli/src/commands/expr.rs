@@ -6,14 +6,16 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use unspool_cfi::escape;
 use unspool_cfi::instruction::InstructionText;
-use unspool_ir::formula::{NoFormula, OperationsText, ParseError, Purpose, Statement};
-use unspool_ir::{Abi, Arch, Endian, Register};
+use unspool_rows::formula::{
+    ExpressionUse, FormulaError, FormulaParseError, OperationsText, Statement,
+};
+use unspool_rows::{Abi, Arch, Endian, Register};
 
 use crate::args::{ExprArgs, Format};
-use crate::output::{self, Failure, Plain};
+use crate::output::{self, EscapedText, ExitCodes};
 
 /// What is told of one instruction, or of an expression on its own.
-struct Told {
+struct ExprResult {
     /// The instruction in the standard's words.
     instruction: Option<String>,
     /// What it says by an expression, if it does.
@@ -30,7 +32,7 @@ pub(crate) fn run(args: &ExprArgs) -> anyhow::Result<ExitCode> {
         Ok(told) => told,
         Err(error) => {
             point_at(&text, &error);
-            return Ok(ExitCode::from(Failure::COULD_NOT_RUN));
+            return Ok(ExitCode::from(ExitCodes::COULD_NOT_RUN));
         }
     };
     match args.format {
@@ -40,24 +42,24 @@ pub(crate) fn run(args: &ExprArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(text: &str, abi: Abi) -> Result<Vec<Told>, ParseError> {
+fn read(text: &str, abi: Abi) -> Result<Vec<ExprResult>, FormulaParseError> {
     let Some(bytes) = escape::parse_bytes(text)? else {
         let statement = Statement::parse(text, abi)?;
-        return Ok(vec![Told {
+        return Ok(vec![ExprResult {
             instruction: instruction_of(&statement, abi),
             statement: Some(statement),
         }]);
     };
     let mut told = Vec::new();
     let decoded = escape::decode(&bytes, abi, |instruction| {
-        told.push(Told {
+        told.push(ExprResult {
             instruction: Some(format!("DW_CFA_{}", InstructionText(instruction, abi))),
             statement: escape::statement(&instruction),
         });
     });
     match decoded {
         Ok(()) => Ok(told),
-        Err(_) => Err(ParseError {
+        Err(_) => Err(FormulaParseError {
             at: 0,
             what: "these bytes are not call frame instructions: an expression's own bytes stand in braces: {#770806}",
         }),
@@ -74,19 +76,24 @@ fn instruction_of(statement: &Statement, abi: Abi) -> Option<String> {
 }
 
 /// Says what is wrong, and points at the character.
-fn point_at(text: &str, error: &ParseError) {
+fn point_at(text: &str, error: &FormulaParseError) {
     output::error(error);
     let before = text.get(..error.at).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = text.get(line_start..).unwrap_or_default();
     let line = line.lines().next().unwrap_or_default();
     let before = before.get(line_start..).unwrap_or_default();
-    let width = Plain(before).to_string().chars().count();
+    let width = EscapedText(before).to_string().chars().count();
     // A closed standard error is nobody's problem.
-    let _ = writeln!(anstream::stderr(), "  {}\n  {:width$}^", Plain(line), "");
+    let _ = writeln!(
+        anstream::stderr(),
+        "  {}\n  {:width$}^",
+        EscapedText(line),
+        ""
+    );
 }
 
-fn print_text(all: &[Told], abi: Abi) -> anyhow::Result<()> {
+fn print_text(all: &[ExprResult], abi: Abi) -> anyhow::Result<()> {
     let mut out = output::text();
     for told in all {
         let Some(statement) = &told.statement else {
@@ -110,13 +117,13 @@ fn print_text(all: &[Told], abi: Abi) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print_json(all: &[Told], abi: Abi) -> anyhow::Result<()> {
+fn print_json(all: &[ExprResult], abi: Abi) -> anyhow::Result<()> {
     let told: Vec<Value> = all.iter().map(|told| as_json(told, abi)).collect();
     let body = json!({ "arch": abi.arch.spec().name, "statements": told });
     Ok(output::document("expr", &body)?)
 }
 
-fn as_json(told: &Told, abi: Abi) -> Value {
+fn as_json(told: &ExprResult, abi: Abi) -> Value {
     let Some(statement) = &told.statement else {
         return json!({ "instruction": told.instruction });
     };
@@ -132,7 +139,7 @@ fn as_json(told: &Told, abi: Abi) -> Value {
     })
 }
 
-fn formula(statement: &Statement, abi: Abi) -> Result<String, NoFormula> {
+fn formula(statement: &Statement, abi: Abi) -> Result<String, FormulaError> {
     let formula = statement.formula(abi)?;
     Ok(format!("{}{formula}", statement.left_side(abi)))
 }
@@ -160,16 +167,16 @@ fn shorter(statement: &Statement, abi: Abi) -> Option<String> {
     };
     let formula = statement.formula(abi).ok()?;
     match statement.purpose {
-        Purpose::Any => None,
-        Purpose::Cfa => {
+        ExpressionUse::Any => None,
+        ExpressionUse::Cfa => {
             let (register, offset) = formula.as_sum()?;
             Some(format!(".cfi_def_cfa {}, {offset}", name(register?)))
         }
-        Purpose::Address(register) => match formula.address()?.as_sum()? {
+        ExpressionUse::Address(register) => match formula.address()?.as_sum()? {
             (None, offset) => Some(format!(".cfi_offset {}, {offset}", name(register))),
             _ => None,
         },
-        Purpose::Value(register) => match formula.as_sum()? {
+        ExpressionUse::Value(register) => match formula.as_sum()? {
             (None, offset) => Some(format!(".cfi_val_offset {}, {offset}", name(register))),
             (Some(other), 0) => Some(format!(".cfi_register {}, {}", name(register), name(other))),
             _ => None,

@@ -11,14 +11,14 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 use unspool_files::output::{create_folder, replace};
 
-use crate::args::{Arguments, CompletionsArgs, HelpArgs, ManArgs};
+use crate::args::{CommandLine, CompletionsArgs, HelpArgs, ManArgs};
 use crate::output;
 
 pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(
         args.shell,
-        &mut Arguments::command(),
+        &mut CommandLine::command(),
         "unspool",
         &mut script,
     );
@@ -27,7 +27,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
-    let mut command = Arguments::command();
+    let mut command = CommandLine::command();
     command.build();
     create_folder(&args.folder)
         .and_then(|()| write_pages(&command, &args.folder))
@@ -38,7 +38,7 @@ pub(crate) fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
 pub(crate) fn help(args: &HelpArgs) -> anyhow::Result<ExitCode> {
     let words = ["unspool"].into_iter();
     let words = words.chain(args.command.iter().map(String::as_str));
-    let parsed = Arguments::grouped(args.all).try_get_matches_from(words.chain(["--help"]));
+    let parsed = CommandLine::grouped(args.all).try_get_matches_from(words.chain(["--help"]));
     match parsed {
         Err(usage) if usage.use_stderr() => usage.exit(),
         Err(help) => output::help(&help)?,

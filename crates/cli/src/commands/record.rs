@@ -9,24 +9,27 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use unspool_elf::ElfFile;
 use unspool_files::output::create;
-use unspool_machine::Limits;
-use unspool_module::ElfFile;
-use unspool_perf::{Event, Rate};
+use unspool_host::KernelSettings;
+use unspool_perf_events::{PerfEvent, Rate};
 use unspool_profile::Meta;
-use unspool_sampling::{News, Options, RecordError, Recording, Summary, Target, Wanted};
-use unspool_tables::Store;
+use unspool_sampler::{
+    ArgumentFilter, RecordError, RecordOptions, RecordSummary, RecordTarget, RecordUpdate,
+    Recording,
+};
+use unspool_table_store::Store;
 
 use crate::args::{Frequency, RecordArgs};
-use crate::output::{self, Failure};
+use crate::output::{self, ExitCodes};
 
 mod display;
 mod live;
-mod told;
+mod report;
 
-use display::{Display, Size};
-use live::{Copied, Follower};
-use told::Told;
+use display::{Display, DisplayMode};
+use live::{Follower, TeeWriter};
+use report::RecordReport;
 
 /// The status of a command that is there and cannot be run, and of one that is not there.
 const NOT_EXECUTABLE: u8 = 126;
@@ -37,8 +40,12 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         args.cmd.is_empty() || (args.pid.is_empty() && !args.all),
         "--pid and --all run no command: leave it out; `-d SECONDS` ends the recording"
     );
-    let event = args.event.as_deref().map(str::parse::<Event>).transpose()?;
-    let options = Options {
+    let event = args
+        .event
+        .as_deref()
+        .map(str::parse::<PerfEvent>)
+        .transpose()?;
+    let options = RecordOptions {
         event,
         rate: rate(args)?,
         inherits: !args.no_inherit,
@@ -54,7 +61,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         Err(RecordError::Launch(error)) => return Ok(not_launched(args, &error)),
         prepared => prepared?,
     };
-    let mut told = Told::new(args);
+    let mut told = RecordReport::new(args);
     if args.with_stacks || args.call_graph.is_some() {
         told.notice(&"-g, --call-graph: not needed: every sample has its stack");
     }
@@ -65,15 +72,15 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let (file, created) =
         created.with_context(|| format!("cannot write {}", args.output.display()))?;
     let event = recording.event().clone();
-    let mut file = Copied::new(file);
+    let mut file = TeeWriter::new(file);
     let mut shown = show(args, &mut file, &mut told)?;
     let summary = recording.run(file, store, meta(args), |news| match news {
-        News::Progress(progress) => {
+        RecordUpdate::Progress(progress) => {
             if let Some((_, display)) = &shown {
                 display.progress(progress);
             }
         }
-        News::CannotWrite {
+        RecordUpdate::CannotWrite {
             error,
             command_goes_on,
         } => {
@@ -82,10 +89,10 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         }
     });
     drop(shown);
-    let (path, moved_to) = (args.output.display(), created.moved_to());
+    let (path, moved_to) = (args.output.display(), created.backup_path());
     if let Err(RecordError::Launch(_) | RecordError::Write(_)) = &summary {
         created
-            .take_back()
+            .undo()
             .with_context(|| format!("cannot restore {path}"))?;
     } else if let Some(old) = moved_to {
         told.notice(&format_args!("{path} existed: it is now {}", old.display()));
@@ -102,25 +109,26 @@ fn rate(args: &RecordArgs) -> anyhow::Result<Rate> {
     Ok(match (args.period, args.freq) {
         (Some(period), _) => Rate::Period(period.get()),
         (None, Frequency::Hertz(hertz)) => Rate::Frequency(hertz.get()),
-        (None, Frequency::Max) => Rate::Frequency(Limits::read().most_samples.context(
+        (None, Frequency::Max) => Rate::Frequency(KernelSettings::read().max_sample_rate.context(
             "-F max: cannot read kernel.perf_event_max_sample_rate: give a number instead",
         )?),
     })
 }
 
 /// Whose arguments are recorded.
-fn wanted(args: &RecordArgs) -> Option<Wanted> {
+fn wanted(args: &RecordArgs) -> Option<ArgumentFilter> {
     let is_all = args.args.iter().any(|(function, _)| function == "*");
     let functions = match is_all {
         true => &[],
         false => args.args.as_slice(),
     };
-    (!args.args.is_empty()).then(|| Wanted::new(functions, super::stack::table_of_arguments))
+    (!args.args.is_empty())
+        .then(|| ArgumentFilter::new(functions, super::stack::table_of_arguments))
 }
 
 /// Has the tables of arguments made of the programs that are recorded, before they are. Those of libraries, and all if nothing is
 /// kept, are made meanwhile.
-fn prepare(wanted: &Wanted, args: &RecordArgs, store: &Store) {
+fn prepare(wanted: &ArgumentFilter, args: &RecordArgs, store: &Store) {
     if store.cache_folder().is_none() {
         return;
     }
@@ -143,23 +151,23 @@ fn program(name: &OsStr) -> Option<PathBuf> {
 }
 
 /// The command's own status, unless it succeeded and the recording did not.
-fn status(summary: &Summary) -> ExitCode {
+fn status(summary: &RecordSummary) -> ExitCode {
     match summary.status {
         Some(status) if !status.success() => super::pass_on(status),
-        _ if summary.failure.is_some() => ExitCode::from(Failure::FINDINGS),
+        _ if summary.failure.is_some() => ExitCode::from(ExitCodes::FINDINGS),
         _ => ExitCode::SUCCESS,
     }
 }
 
-fn target(args: &RecordArgs) -> Target {
+fn target(args: &RecordArgs) -> RecordTarget {
     match args.cmd.split_first() {
         Some((program, arguments)) => {
             let mut command = Command::new(program);
             command.args(arguments);
-            Target::Command(command)
+            RecordTarget::Command(command)
         }
-        None if args.all => Target::Everything,
-        None => Target::Processes(args.pid.clone()),
+        None if args.all => RecordTarget::Everything,
+        None => RecordTarget::Processes(args.pid.clone()),
     }
 }
 
@@ -206,8 +214,8 @@ fn meta(args: &RecordArgs) -> Meta {
 /// Begins to show how far the recording is, if there is a terminal.
 fn show(
     args: &RecordArgs,
-    file: &mut Copied,
-    told: &mut Told<'_>,
+    file: &mut TeeWriter,
+    told: &mut RecordReport<'_>,
 ) -> anyhow::Result<Option<(Option<Follower>, Display)>> {
     let is_possible = Display::is_possible();
     if args.live && !is_possible {
@@ -218,11 +226,11 @@ fn show(
     }
     let failed = "cannot begin a thread";
     if !args.live {
-        let display = Display::begin(Size::Line).context(failed)?;
+        let display = Display::begin(DisplayMode::Line).context(failed)?;
         return Ok(Some((None, display)));
     }
-    let display = Display::begin(Size::Screen).context(failed)?;
-    let follower = file.read_along(display.board()).context(failed)?;
+    let display = Display::begin(DisplayMode::Screen).context(failed)?;
+    let follower = file.read_along(display.handle()).context(failed)?;
     // In this order they end.
     Ok(Some((Some(follower), display)))
 }

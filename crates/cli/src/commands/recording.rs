@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use unspool_files::{Input, open_input};
-use unspool_perf::{DataFile, Reading};
-use unspool_profile::{Ending, Profile};
-use unspool_symbols::Finder;
+use unspool_perf_events::{DataFile, ReadSummary};
+use unspool_profile::{FileEnding, Profile};
+use unspool_symbols::ModuleFinder;
 
-use crate::commands::{MOST_SAID, store};
+use crate::commands::{MAX_PROBLEMS_PRINTED, store};
 use crate::output;
 
 /// The recordings that are taken where none is named: the first that is there.
@@ -32,7 +32,7 @@ pub(super) enum Recording {
     /// Of `perf record`.
     Perf(DataFile),
     /// Of `unspool record`.
-    Ours(Profile),
+    Unspool(Profile),
 }
 
 impl Recording {
@@ -44,28 +44,30 @@ impl Recording {
                 Input::File(mut file) => {
                     anyhow::ensure!(file.metadata()?.len() > 0, "the file is empty");
                     file.by_ref().take(MAGIC_BYTES).read_to_end(&mut start)?;
-                    match Kind::of(&start)? {
-                        Kind::Perf => Recording::Perf(DataFile::open(path)?),
-                        Kind::Ours => {
+                    match RecordingFormat::detect(&start)? {
+                        RecordingFormat::Perf => Recording::Perf(DataFile::open(path)?),
+                        RecordingFormat::Unspool => {
                             file.rewind()?;
-                            Recording::Ours(Profile::read(BufReader::new(file))?)
+                            Recording::Unspool(Profile::read(BufReader::new(file))?)
                         }
                     }
                 }
                 Input::Stream(mut stream) => {
                     stream.by_ref().take(MAGIC_BYTES).read_to_end(&mut start)?;
-                    let kind = Kind::of(&start)?;
+                    let kind = RecordingFormat::detect(&start)?;
                     stream.read_to_end(&mut start)?;
                     match kind {
-                        Kind::Perf => Recording::Perf(DataFile::from_bytes(start)?),
-                        Kind::Ours => Recording::Ours(Profile::read(start.as_slice())?),
+                        RecordingFormat::Perf => Recording::Perf(DataFile::from_bytes(start)?),
+                        RecordingFormat::Unspool => {
+                            Recording::Unspool(Profile::read(start.as_slice())?)
+                        }
                     }
                 }
             })
         };
         let recording: anyhow::Result<Recording> = open();
         let recording = recording.with_context(|| format!("cannot read {}", path.display()))?;
-        if let Recording::Ours(profile) = &recording {
+        if let Recording::Unspool(profile) = &recording {
             say_ending(path, profile);
         }
         Ok(recording)
@@ -76,7 +78,7 @@ impl Recording {
     pub(super) fn profile(path: &Path, event: Option<&str>) -> anyhow::Result<(Profile, bool)> {
         match Recording::open(path)? {
             Recording::Perf(file) => import(path, &file, event),
-            Recording::Ours(profile) => {
+            Recording::Unspool(profile) => {
                 anyhow::ensure!(
                     event.is_none(),
                     "{}: a profile has one event: --event is for recordings of perf",
@@ -93,20 +95,20 @@ impl Recording {
 const MAGIC_BYTES: u64 = 8;
 
 /// Whose recording it is.
-enum Kind {
+enum RecordingFormat {
     Perf,
-    Ours,
+    Unspool,
 }
 
-impl Kind {
-    fn of(bytes: &[u8]) -> anyhow::Result<Kind> {
+impl RecordingFormat {
+    fn detect(bytes: &[u8]) -> anyhow::Result<RecordingFormat> {
         const PERF: &[u8] = b"PERFILE2";
         // The reader refuses what is the other way round, and says why.
         const BIG_ENDIAN: &[u8] = b"2ELIFREP";
         let start = bytes.get(..8).unwrap_or(bytes);
         match start {
-            PERF | BIG_ENDIAN => Ok(Kind::Perf),
-            start if start == unspool_profile::MAGIC => Ok(Kind::Ours),
+            PERF | BIG_ENDIAN => Ok(RecordingFormat::Perf),
+            start if start == unspool_profile::MAGIC => Ok(RecordingFormat::Unspool),
             start => anyhow::bail!(
                 "neither a profile of unspool nor a recording of perf (PERFILE2): it starts with \"{}\"",
                 start.escape_ascii()
@@ -117,9 +119,9 @@ impl Kind {
 
 fn say_ending(path: &Path, profile: &Profile) {
     let ending = match profile.ending() {
-        Ending::Proper { .. } => return,
-        Ending::Open => "the recording has not ended, or did not end properly".to_owned(),
-        Ending::Cut { offset, why } => {
+        FileEnding::Proper { .. } => return,
+        FileEnding::Open => "the recording has not ended, or did not end properly".to_owned(),
+        FileEnding::Cut { offset, why } => {
             format!("the profile is whole up to offset {offset:#x} only; in the block there, {why}")
         }
     };
@@ -128,23 +130,23 @@ fn say_ending(path: &Path, profile: &Profile) {
 
 fn import(path: &Path, file: &DataFile, event: Option<&str>) -> anyhow::Result<(Profile, bool)> {
     let event = event.map_or(Ok(0), |event| find(path, file, event))?;
-    let (finder, store) = (Finder::from_environment(), store(false, None)?);
-    let imported = unspool_sampling::import(file, event, Vec::new(), finder, store);
+    let (finder, store) = (ModuleFinder::from_environment(), store(false, None)?);
+    let imported = unspool_sampler::import(file, event, Vec::new(), finder, store);
     let imported = imported.with_context(|| path.display().to_string())?;
-    say(path, file, &imported.reading);
-    if imported.others > 0 {
+    report_problems(path, file, &imported.reading);
+    if imported.other_events > 0 {
         let name = |event: usize| file.events().get(event).map_or("", |event| &event.name);
         let others = (0..file.events().len()).filter(|other| *other != event);
         output::notice(&format_args!(
             "{}: these are samples of {}; left out are {} of {} (--event)",
             path.display(),
             name(event),
-            imported.others,
+            imported.other_events,
             others.map(name).collect::<Vec<_>>().join(", ")
         ));
     }
     let profile = Profile::read(imported.out.as_slice())?;
-    Ok((profile, is_whole(file, &imported.reading)))
+    Ok((profile, is_complete(file, &imported.reading)))
 }
 
 /// The place of an event, by its name with modifiers (`cycles:u`) or without.
@@ -164,7 +166,7 @@ fn find(path: &Path, file: &DataFile, wanted: &str) -> anyhow::Result<usize> {
 }
 
 /// Whether all of a recording of perf could be read.
-pub(super) fn is_whole(file: &DataFile, reading: &Reading) -> bool {
+pub(super) fn is_complete(file: &DataFile, reading: &ReadSummary) -> bool {
     reading.cut.is_none() && reading.bad == 0 && file.damaged().is_empty() && file.check().is_ok()
 }
 
@@ -172,14 +174,14 @@ pub(super) fn is_whole(file: &DataFile, reading: &Reading) -> bool {
 pub(super) fn status(is_whole: bool) -> ExitCode {
     match is_whole {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(output::Failure::FINDINGS),
+        false => ExitCode::from(output::ExitCodes::FINDINGS),
     }
 }
 
 /// Says what could not be read of a recording of perf.
-pub(super) fn say(path: &Path, file: &DataFile, reading: &Reading) {
+pub(super) fn report_problems(path: &Path, file: &DataFile, reading: &ReadSummary) {
     let path = path.display();
-    for damage in file.damaged().iter().take(MOST_SAID) {
+    for damage in file.damaged().iter().take(MAX_PROBLEMS_PRINTED) {
         output::notice(&format_args!("{path}: {damage}"));
     }
     if let Some(first) = &reading.first_bad {

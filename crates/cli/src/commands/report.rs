@@ -7,15 +7,15 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use regex_lite::Regex;
 use unspool_profile::aggregate::{self, Direction};
-use unspool_profile::output::flamegraph::{self, Graph};
+use unspool_profile::output::flamegraph::{self, FlameGraph};
 use unspool_profile::output::{View, firefox, folded, perf_script, pprof, speedscope};
-use unspool_profile::{FunctionId, Named, Profile, Selection, State, Time};
+use unspool_profile::{CpuState, FunctionId, NamedProfile, Profile, Selection, Time};
 
-use crate::args::{Filters, Form, OnOff, ReportArgs, Shown, TreeKind};
+use crate::args::{Filters, OnOff, OutputArgs, ReportArgs, ReportForm, TreeKind};
 use crate::commands;
 use crate::commands::recording::{Recording, named_or_default, status};
 use crate::output;
-use unspool_symbols::Detail;
+use unspool_symbols::NameDetail;
 
 mod empty;
 mod json;
@@ -28,41 +28,43 @@ pub(super) use text::{width as text_width, with_module};
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let path = named_or_default(args.file.as_deref().or(args.input.as_deref()))?;
-    let (profile, is_whole) = load(path, &args.shown.filters)?;
-    let names = FileNames::look_up(&profile, detail(&args.shown.filters));
-    let named = Named::new(&profile, &names);
-    let view = view(path, &named, &args.shown.filters)?;
+    let (profile, is_whole) = load(path, &args.output_args.filters)?;
+    let names = FileNames::look_up(&profile, detail(&args.output_args.filters));
+    let named = NamedProfile::new(&profile, &names);
+    let view = view(path, &named, &args.output_args.filters)?;
     let around = args
         .around
         .as_deref()
         .map(|name| find(&named, name))
         .transpose()?;
-    write_to(&args.shown.output, |out| match args.shown.form {
-        Form::Text if view.samples.is_empty() => Ok(()),
-        Form::Text => text::print(out, &view, args, around.as_deref()),
-        Form::Json => json::print(out, &view),
-        Form::Folded => folded::write(out, &view),
-        Form::Flamegraph => {
-            let direction = match args.tree {
-                TreeKind::Callees | TreeKind::None => Direction::Callees,
-                TreeKind::Callers => Direction::Callers,
-            };
-            flamegraph::write(out, &view, graph(&args.shown, direction))
+    write_to(&args.output_args.output, |out| {
+        match args.output_args.form {
+            ReportForm::Text if view.samples.is_empty() => Ok(()),
+            ReportForm::Text => text::print(out, &view, args, around.as_deref()),
+            ReportForm::Json => json::print(out, &view),
+            ReportForm::Folded => folded::write(out, &view),
+            ReportForm::Flamegraph => {
+                let direction = match args.tree {
+                    TreeKind::Callees | TreeKind::None => Direction::Callees,
+                    TreeKind::Callers => Direction::Callers,
+                };
+                flamegraph::write(out, &view, graph(&args.output_args, direction))
+            }
+            ReportForm::Pprof => pprof::write(out, &view),
+            ReportForm::Firefox => firefox::write(out, &view),
+            ReportForm::Speedscope => speedscope::write(out, &view),
+            ReportForm::PerfScript => perf_script::write(out, &view),
         }
-        Form::Pprof => pprof::write(out, &view),
-        Form::Firefox => firefox::write(out, &view),
-        Form::Speedscope => speedscope::write(out, &view),
-        Form::PerfScript => perf_script::write(out, &view),
     })?;
     Ok(status(is_whole && !view.samples.is_empty()))
 }
 
 /// How a flame graph is drawn.
 pub(super) fn graph<F: clap::ValueEnum + Send + Sync>(
-    shown: &Shown<F>,
+    shown: &OutputArgs<F>,
     direction: Direction,
-) -> Graph {
-    Graph {
+) -> FlameGraph {
+    FlameGraph {
         direction,
         max_height: shown.max_height.get(),
     }
@@ -77,17 +79,17 @@ pub(super) fn load(path: &Path, filters: &Filters) -> anyhow::Result<(Profile, b
     Ok((profile, is_whole))
 }
 
-pub(super) fn detail(filters: &Filters) -> Detail {
+pub(super) fn detail(filters: &Filters) -> NameDetail {
     match filters.no_lines {
-        true => Detail::Functions,
-        false => Detail::Lines,
+        true => NameDetail::Functions,
+        false => NameDetail::Lines,
     }
 }
 
 /// The samples that pass the filters. If there is none, a notice says why.
 pub(super) fn view<'a>(
     path: &Path,
-    named: &'a Named<'a>,
+    named: &'a NamedProfile<'a>,
     filters: &Filters,
 ) -> anyhow::Result<View<'a>> {
     let samples = selection(named, filters)?.samples(named);
@@ -98,7 +100,7 @@ pub(super) fn view<'a>(
     Ok(View { named, samples })
 }
 
-fn selection<'f>(named: &Named<'_>, filters: &'f Filters) -> anyhow::Result<Selection<'f>> {
+fn selection<'f>(named: &NamedProfile<'_>, filters: &'f Filters) -> anyhow::Result<Selection<'f>> {
     let profile = named.profile;
     let start = profile.meta().clock.0;
     let after = |time: Option<std::time::Duration>| {
@@ -108,7 +110,7 @@ fn selection<'f>(named: &Named<'_>, filters: &'f Filters) -> anyhow::Result<Sele
     let is_running = profile
         .samples()
         .iter()
-        .any(|sample| sample.state == State::OnCpu);
+        .any(|sample| sample.state == CpuState::OnCpu);
     let mut selection = Selection {
         threads: filters.thread.clone(),
         processes: filters.process.clone(),
@@ -117,9 +119,9 @@ fn selection<'f>(named: &Named<'_>, filters: &'f Filters) -> anyhow::Result<Sele
             (since, until) => Some(since.unwrap_or(Time(0))..until.unwrap_or(Time(u64::MAX))),
         },
         state: Some(match filters.state {
-            OnOff::On => State::OnCpu,
-            OnOff::Auto if is_running => State::OnCpu,
-            OnOff::Auto | OnOff::Off => State::OffCpu,
+            OnOff::On => CpuState::OnCpu,
+            OnOff::Auto if is_running => CpuState::OnCpu,
+            OnOff::Auto | OnOff::Off => CpuState::OffCpu,
         }),
         ..Selection::default()
     };
@@ -134,10 +136,10 @@ fn selection<'f>(named: &Named<'_>, filters: &'f Filters) -> anyhow::Result<Sele
 }
 
 /// How many names are offered in place of one that nothing has.
-const MOST_OFFERED: usize = 5;
+const MAX_SUGGESTIONS: usize = 5;
 
 /// The functions of this name: several if several modules have one.
-fn find(named: &Named<'_>, name: &str) -> anyhow::Result<Vec<FunctionId>> {
+fn find(named: &NamedProfile<'_>, name: &str) -> anyhow::Result<Vec<FunctionId>> {
     let all = (0..).map(FunctionId).zip(named.functions());
     let found: Vec<_> = all
         .filter(|(_, function)| [&function.name, function.plain_name()].contains(&name))
@@ -146,13 +148,13 @@ fn find(named: &Named<'_>, name: &str) -> anyhow::Result<Vec<FunctionId>> {
     anyhow::ensure!(
         !found.is_empty(),
         "no sample has a function named `{name}`{}",
-        offer(named, name)
+        suggest_names(named, name)
     );
     Ok(found)
 }
 
 /// The names that contain one that nothing has: the shortest, which are the nearest.
-fn offer(named: &Named<'_>, name: &str) -> String {
+fn suggest_names(named: &NamedProfile<'_>, name: &str) -> String {
     let wanted = name.to_lowercase();
     let names = named.functions().iter().map(|function| &*function.name);
     let mut near: Vec<_> = names
@@ -160,7 +162,7 @@ fn offer(named: &Named<'_>, name: &str) -> String {
         .collect();
     near.sort_unstable_by_key(|name| (name.len(), *name));
     near.dedup();
-    near.truncate(MOST_OFFERED);
+    near.truncate(MAX_SUGGESTIONS);
     match near.as_slice() {
         [] => String::new(),
         near => format!("; there are `{}`", near.join("`, `")),

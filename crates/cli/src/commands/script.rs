@@ -4,13 +4,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use unspool_perf::DataFile;
-use unspool_sampling::Replay;
-use unspool_symbols::{Detail, Finder};
+use unspool_perf_events::DataFile;
+use unspool_sampler::Replay;
+use unspool_symbols::{ModuleFinder, NameDetail};
 
 use crate::args::{FieldSign, ScriptArgs, ScriptField};
-use crate::commands::recording::{Recording, is_whole, named_or_default, say, status};
-use crate::commands::{MOST_SAID, store};
+use crate::commands::recording::{
+    Recording, is_complete, named_or_default, report_problems, status,
+};
+use crate::commands::{MAX_PROBLEMS_PRINTED, store};
 use crate::output;
 
 mod digits;
@@ -21,14 +23,14 @@ mod profile;
 mod samples;
 mod text;
 
-use frames::Frames;
-use samples::Samples;
-use text::{Event, Fields, Printer};
+use frames::FrameSet;
+use samples::UnwoundSamples;
+use text::{Printer, ScriptEvent, ScriptFields};
 
 pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
     let detail = match args.no_inline {
-        true => Detail::Functions,
-        false => Detail::Lines,
+        true => NameDetail::Functions,
+        false => NameDetail::Lines,
     };
     let fields = fields(args)?;
     let named = args.file.as_deref().or(args.input.as_deref());
@@ -38,8 +40,8 @@ pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
         (Recording::Perf(file), Some(output)) => {
             inject::run(path, &file, output, store(args.no_cache, args.tables)?)
         }
-        (Recording::Ours(profile), None) => profile::run(args, &profile, detail, fields),
-        (Recording::Ours(_), Some(_)) => anyhow::bail!(
+        (Recording::Unspool(profile), None) => profile::run(args, &profile, detail, fields),
+        (Recording::Unspool(_), Some(_)) => anyhow::bail!(
             "{}: not a recording of perf: --inject needs one",
             path.display()
         ),
@@ -50,39 +52,39 @@ fn print(
     args: &ScriptArgs,
     path: &Path,
     file: &DataFile,
-    detail: Detail,
-    fields: Fields,
+    detail: NameDetail,
+    fields: ScriptFields,
 ) -> anyhow::Result<ExitCode> {
     let store = store(args.no_cache, args.tables)?;
-    let replay = Replay::new(file, Finder::from_environment(), store);
+    let replay = Replay::new(file, ModuleFinder::from_environment(), store);
     let replay = replay.with_context(|| path.display().to_string())?;
-    let mut samples = Samples::new(replay, args.max_frames);
+    let mut samples = UnwoundSamples::new(replay, args.max_frames);
     let reading = file.read(|item| samples.take(file, &item))?;
-    say(path, file, &reading);
+    report_problems(path, file, &reading);
     say_problems(&samples.frames);
     let frames = samples.frames.look_up(detail, fields);
-    let events = file.events().iter().map(Event::from).collect();
+    let events = file.events().iter().map(ScriptEvent::from).collect();
     let mut out = output::Results::new();
     if args.header {
-        header::Header::from(file).print(&mut out)?;
+        header::RecordingHeader::from(file).print(&mut out)?;
     }
     let mut printer = Printer::new(events, fields, args.ns, out);
     for (sample, name, stack) in samples.iter() {
         printer.print(sample, name, stack, &frames)?;
     }
     printer.finish()?;
-    Ok(status(is_whole(file, &reading)))
+    Ok(status(is_complete(file, &reading)))
 }
 
 /// Says what is wrong with files that samples are in.
-fn say_problems(frames: &Frames) {
-    for problem in frames.problems.values().take(MOST_SAID) {
+fn say_problems(frames: &FrameSet) {
+    for problem in frames.problems.values().take(MAX_PROBLEMS_PRINTED) {
         output::notice(problem);
     }
 }
 
 /// The fields that are printed.
-fn fields(args: &ScriptArgs) -> anyhow::Result<Fields> {
+fn fields(args: &ScriptArgs) -> anyhow::Result<ScriptFields> {
     let is_only = |(sign, _): &(FieldSign, ScriptField)| *sign == FieldSign::Only;
     let only = args.fields.iter().filter(|field| is_only(field)).count();
     anyhow::ensure!(
@@ -90,11 +92,11 @@ fn fields(args: &ScriptArgs) -> anyhow::Result<Fields> {
         "-F: fields with a sign change the usual ones, and those without replace them: not both at once"
     );
     let mut fields = match only {
-        0 => Fields::USUAL,
-        _ => Fields::default(),
+        0 => ScriptFields::DEFAULT,
+        _ => ScriptFields::default(),
     };
     for (sign, field) in &args.fields {
-        *fields.of(*field) = *sign != FieldSign::Removed;
+        *fields.field_mut(*field) = *sign != FieldSign::Removed;
     }
     anyhow::ensure!(
         fields.symbol || !fields.offset,
@@ -103,8 +105,8 @@ fn fields(args: &ScriptArgs) -> anyhow::Result<Fields> {
     Ok(fields)
 }
 
-impl Fields {
-    fn of(&mut self, field: ScriptField) -> &mut bool {
+impl ScriptFields {
+    fn field_mut(&mut self, field: ScriptField) -> &mut bool {
         match field {
             ScriptField::Comm => &mut self.comm,
             ScriptField::Pid => &mut self.pid,

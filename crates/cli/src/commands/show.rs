@@ -6,15 +6,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
-use unspool_cfi::{Section, Summary};
-use unspool_ir::table::{FdeId, RowStart};
-use unspool_ir::text::{AbiText, FdeText, RowText};
-use unspool_ir::{Fde, Pointer, Vaddr};
-use unspool_module::{ElfFile, demangle};
-use unspool_tables::{self as tables, Reading};
+use unspool_cfi::{EntryCounts, Section};
+use unspool_elf::{ElfFile, demangle};
+use unspool_rows::table::{FdeId, RowStart};
+use unspool_rows::text::{AbiText, FdeText, RowText};
+use unspool_rows::{Fde, Pointer, Vaddr};
+use unspool_table_store::{self as tables, SourceTable};
 
-use crate::args::{Format, FromSection, ShowArgs};
-use crate::output::{self, Failure, Plain};
+use crate::args::{Format, SectionArg, ShowArgs};
+use crate::output::{self, EscapedText, ExitCodes};
 
 mod instructions;
 
@@ -22,17 +22,17 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let file = super::open(&args.file)?;
     let reading = match args.from.section() {
         Some(section) => super::read(&file, section)?,
-        None => of_code(&file)?,
+        None => synthesize_rows(&file)?,
     };
     let selection = Selection::new(&file, args)?;
-    let shown = Shown {
+    let shown = TableView {
         file: &file,
         reading: &reading,
         selection: &selection,
     };
-    if !selection.is_all() && shown.wanted().next().is_none() {
+    if !selection.is_all() && shown.selected_fdes().next().is_none() {
         shown.report_nothing(args)?;
-        return Ok(ExitCode::from(Failure::FINDINGS));
+        return Ok(ExitCode::from(ExitCodes::FINDINGS));
     }
     match (args.format, args.instructions) {
         (Format::Text, false) => shown.text()?,
@@ -45,29 +45,29 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let status = if reading.problems.is_empty() {
         0
     } else {
-        Failure::FINDINGS
+        ExitCodes::FINDINGS
     };
     Ok(ExitCode::from(status))
 }
 
 /// Rows made of all code of a file.
-fn of_code(file: &ElfFile) -> anyhow::Result<Reading> {
-    let synthesis = unspool_recover::synthesize(file, file.symbols(), &[]);
+fn synthesize_rows(file: &ElfFile) -> anyhow::Result<SourceTable> {
+    let synthesis = unspool_synthesis::synthesize(file, file.symbols(), &[]);
     let synthesis = synthesis.with_context(|| file.path().display().to_string())?;
     if synthesis.table.fdes().is_empty() {
         bail!("{}: no function in its code", file.path().display());
     }
-    Ok(Reading {
+    Ok(SourceTable {
         table: synthesis.table,
         problems: Vec::new(),
-        summary: Summary::default(),
-        origins: Vec::new(),
+        summary: EntryCounts::default(),
+        sections: Vec::new(),
         hdr_size: 0,
     })
 }
 
 /// The section whose instructions are shown.
-fn section_of(args: &ShowArgs) -> anyhow::Result<FromSection> {
+fn section_of(args: &ShowArgs) -> anyhow::Result<SectionArg> {
     let section = args.from.section();
     section.context("rows made from code have no call frame instructions: leave out --instructions")
 }
@@ -127,37 +127,44 @@ fn function_ranges(file: &ElfFile, name: &str) -> anyhow::Result<Vec<Range<Vaddr
 fn print_name(out: &mut impl Write, file: &ElfFile, start: Vaddr) -> std::io::Result<()> {
     match file.symbols().lookup(start) {
         Some(symbol) if symbol.address == start => {
-            writeln!(out, "# {}", Plain(&demangle(&symbol.name)))
+            writeln!(out, "# {}", EscapedText(&demangle(&symbol.name)))
         }
         Some(symbol) => {
             let offset = start.0.wrapping_sub(symbol.address.0);
-            writeln!(out, "# {}+{offset:#x}", Plain(&demangle(&symbol.name)))
+            writeln!(
+                out,
+                "# {}+{offset:#x}",
+                EscapedText(&demangle(&symbol.name))
+            )
         }
         None => Ok(()),
     }
 }
 
 /// What is shown.
-struct Shown<'a> {
+struct TableView<'a> {
     file: &'a ElfFile,
-    reading: &'a Reading,
+    reading: &'a SourceTable,
     selection: &'a Selection,
 }
 
-impl Shown<'_> {
-    fn wanted(&self) -> impl Iterator<Item = &Fde> {
+impl TableView<'_> {
+    fn selected_fdes(&self) -> impl Iterator<Item = &Fde> {
         let fdes = self.reading.table.fdes().iter();
         fdes.filter(|fde| self.selection.has(fde))
     }
 
-    fn sections(&self, from: FromSection) -> anyhow::Result<Vec<Section<'_>>> {
-        let named = tables::sections(self.file, from.lower())?;
+    fn sections(&self, from: SectionArg) -> anyhow::Result<Vec<Section<'_>>> {
+        let named = tables::sections(self.file, from.to_library())?;
         Ok(named.into_iter().map(|(section, _)| section).collect())
     }
 
     /// Says that nothing is there, and what is around it.
     fn report_nothing(&self, args: &ShowArgs) -> anyhow::Result<()> {
-        let around = self.selection.pc.map(|pc| Neighbours::of(self.reading, pc));
+        let around = self
+            .selection
+            .pc
+            .map(|pc| Neighbours::find(self.reading, pc));
         let place = match (self.selection.pc, &args.function) {
             (Some(pc), None) => pc.to_string(),
             (None, Some(name)) => format!("function {name}"),
@@ -180,7 +187,7 @@ impl Shown<'_> {
         let mut out = output::text();
         self.head(&mut out)?;
         let table = &self.reading.table;
-        for fde in self.wanted() {
+        for fde in self.selected_fdes() {
             print_name(&mut out, self.file, fde.start)?;
             writeln!(out, "{}", FdeText(fde))?;
             for start in table.rows(fde) {
@@ -193,7 +200,7 @@ impl Shown<'_> {
         Ok(out.flush()?)
     }
 
-    fn text_with_instructions(&self, from: FromSection) -> anyhow::Result<()> {
+    fn text_with_instructions(&self, from: SectionArg) -> anyhow::Result<()> {
         let mut out = output::text();
         self.head(&mut out)?;
         let is_wanted = |fde: &Fde| self.selection.has(fde);
@@ -210,7 +217,7 @@ impl Shown<'_> {
     fn head(&self, out: &mut impl Write) -> std::io::Result<()> {
         let table = &self.reading.table;
         writeln!(out, "{}", AbiText(table.abi()))?;
-        for origin in &self.reading.origins {
+        for origin in &self.reading.sections {
             writeln!(out, "# section {}, {} bytes", origin.name, origin.size)?;
         }
         if tables::hdr_is_complete(self.file, self.reading) == Some(false) {
@@ -238,12 +245,12 @@ impl Shown<'_> {
             Some(json!({ "address": output::address(start.start.0), "row": text }))
         };
         let rows = |fde| table.rows(fde).filter_map(row).collect::<Vec<_>>();
-        self.wanted()
+        self.selected_fdes()
             .map(|fde| entry(self.file, fde, &rows(fde)))
             .collect()
     }
 
-    fn entries_with_instructions(&self, from: FromSection) -> anyhow::Result<Vec<Value>> {
+    fn entries_with_instructions(&self, from: SectionArg) -> anyhow::Result<Vec<Value>> {
         let mut entries = Vec::new();
         let is_wanted = |fde: &Fde| self.selection.has(fde);
         let sections = self.sections(from)?;
@@ -282,14 +289,14 @@ impl Shown<'_> {
             .collect();
         let sections: Vec<Value> = self
             .reading
-            .origins
+            .sections
             .iter()
             .map(|origin| json!({ "name": origin.name, "bytes": origin.size }))
             .collect();
         let hdr = tables::hdr_is_complete(self.file, self.reading);
         let is_hole = entries.is_empty();
         let pc = self.selection.pc.filter(|_| is_hole);
-        let neighbours = pc.map(|pc| Neighbours::of(self.reading, pc));
+        let neighbours = pc.map(|pc| Neighbours::find(self.reading, pc));
         let body = json!({
             "abi": AbiText(table.abi()).to_string(),
             "sections": sections,
@@ -312,7 +319,7 @@ struct Neighbours<'a> {
 }
 
 impl<'a> Neighbours<'a> {
-    fn of(reading: &'a Reading, pc: Vaddr) -> Self {
+    fn find(reading: &'a SourceTable, pc: Vaddr) -> Self {
         let fdes = || reading.table.fdes().iter();
         Neighbours {
             before: fdes().filter(|f| f.end <= pc).max_by_key(|f| f.end),

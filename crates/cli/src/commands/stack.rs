@@ -8,20 +8,24 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use unspool_ir::arch::RegisterName;
-use unspool_ir::{Arch, Register, RuntimeAddr};
-use unspool_module::ElfFile;
+use unspool_display_values::{
+    ArgTables, DebugInfo, DebugInfoFiles, FrameValues, ValueProblem, ValueQuery, WithFiles,
+};
+use unspool_dwarf_types::TypesError;
+use unspool_elf::ElfFile;
 use unspool_process::core_file::{Core, CoreError};
-use unspool_process::files::CoreFiles;
-use unspool_process::space::{Keep, Located, Space, Stack, WalkedFrame};
-use unspool_process::{Event, Process, Snapshot, Thread, Traced};
-use unspool_symbols::{Detail, Name, root_of};
-use unspool_tables::Store;
-use unspool_types::TypesError;
-use unspool_values::{Asked, Described, Files, Problem, Tables, Values, WithFiles};
+use unspool_process::file_provider::CoreFiles;
+use unspool_process::snapshot_unwinder::{
+    CallStack, FrameLocation, SnapshotUnwinder, StackFrame, WalkDetail,
+};
+use unspool_process::{CommandEvent, Process, Snapshot, Thread, TracedCommand};
+use unspool_rows::arch::RegisterName;
+use unspool_rows::{Arch, Register, RuntimeAddr};
+use unspool_symbols::{AddressName, NameDetail, process_root};
+use unspool_table_store::Store;
 
 use crate::args::{Format, StackArgs};
-use crate::output::{self, Failure, Layout};
+use crate::output::{self, ExitCodes, JsonLayout};
 
 mod arguments;
 mod json;
@@ -34,11 +38,11 @@ mod text;
 
 pub(in crate::commands) use arguments::table as table_of_arguments;
 use names::FileNames;
-use signals::Held;
+use signals::BlockedSignals;
 use sink::Sink;
 
 /// What was looked at.
-enum Subject<'a> {
+enum StackSubject<'a> {
     Process(u32),
     Command(&'a [OsString], u32),
     Core(&'a std::path::Path),
@@ -47,47 +51,51 @@ enum Subject<'a> {
 /// One thread and its stack; `None` if its registers are not known.
 struct ThreadStack<'a> {
     thread: &'a Thread,
-    stack: Option<Stack>,
+    stack: Option<CallStack>,
 }
 
 /// What was seen of one process.
-struct Seen<'a> {
-    subject: Subject<'a>,
+struct ProcessStacks<'a> {
+    subject: StackSubject<'a>,
     snapshot: &'a dyn Snapshot,
-    space: &'a Space<'a>,
+    space: &'a SnapshotUnwinder<'a>,
     threads: Vec<ThreadStack<'a>>,
     /// The process, if it stands still to be looked at, or did, and how long it has done so before.
     stopped: Option<(&'a Process, Duration)>,
 }
 
 /// All that is reported of one process.
-struct Report<'a> {
-    seen: &'a Seen<'a>,
+struct StackReport<'a> {
+    stacks: &'a ProcessStacks<'a>,
     names: FileNames,
     /// What is shown of arguments and variables.
-    asked: Asked<'a, 'a>,
+    query: ValueQuery<'a, 'a>,
     /// Of each thread, by its number, what was found out of it before the process went on.
-    read: RefCell<HashMap<u32, Vec<Values>>>,
+    read: RefCell<HashMap<u32, Vec<FrameValues>>>,
     /// How long the process stood still.
     stopped: Option<Duration>,
     /// Whether registers are shown.
     with_registers: bool,
 }
 
-impl Report<'_> {
+impl StackReport<'_> {
     /// What is shown of the frames of a thread's stack. Asked for once.
-    fn values<'s>(&'s self, tid: u32, stack: &'s Stack) -> Box<dyn Iterator<Item = Values> + 's> {
+    fn values<'s>(
+        &'s self,
+        tid: u32,
+        stack: &'s CallStack,
+    ) -> Box<dyn Iterator<Item = FrameValues> + 's> {
         match self.read.borrow_mut().remove(&tid) {
             Some(values) => Box::new(values.into_iter()),
-            None => Box::new(self.asked.frames(stack, 0..stack.frames.len())),
+            None => Box::new(self.query.frames(stack, 0..stack.frames.len())),
         }
     }
 
     /// Finds out what is shown of frames, and lets the process go on.
-    fn let_go(&mut self, process: &Process, before: Duration) {
-        if self.asked.with_locals || self.asked.with_strings {
-            let asked = &self.asked;
-            let values = self.seen.threads.iter().filter_map(|one| {
+    fn read_and_resume(&mut self, process: &Process, before: Duration) {
+        if self.query.with_locals || self.query.with_strings {
+            let asked = &self.query;
+            let values = self.stacks.threads.iter().filter_map(|one| {
                 let stack = one.stack.as_ref()?;
                 let values = asked.frames(stack, 0..stack.frames.len());
                 Some((one.thread.tid, values.collect()))
@@ -98,8 +106,8 @@ impl Report<'_> {
     }
 }
 
-impl Seen<'_> {
-    fn stacks(&self) -> impl Iterator<Item = &Stack> {
+impl ProcessStacks<'_> {
+    fn stacks(&self) -> impl Iterator<Item = &CallStack> {
         let threads = self.threads.iter();
         threads.filter_map(|thread| thread.stack.as_ref())
     }
@@ -107,23 +115,23 @@ impl Seen<'_> {
     /// The root of the file system that the process sees, if it is another one.
     fn root(&self) -> Option<PathBuf> {
         match self.subject {
-            Subject::Process(pid) | Subject::Command(_, pid) => root_of(pid),
-            Subject::Core(_) => None,
+            StackSubject::Process(pid) | StackSubject::Command(_, pid) => process_root(pid),
+            StackSubject::Core(_) => None,
         }
     }
 
     /// Whether every stack reaches its root without a guess.
     fn is_reliable(&self) -> bool {
         let reliable =
-            |thread: &ThreadStack<'_>| thread.stack.as_ref().is_some_and(Stack::is_reliable);
+            |thread: &ThreadStack<'_>| thread.stack.as_ref().is_some_and(CallStack::is_reliable);
         !self.threads.is_empty() && self.threads.iter().all(reliable)
     }
 }
 
-impl Report<'_> {
+impl StackReport<'_> {
     /// Where a frame stands and what that is called.
-    fn locate(&self, frame: &WalkedFrame) -> Option<(Located, Name<'_>)> {
-        let at = self.seen.space.locate(frame.code)?;
+    fn locate(&self, frame: &StackFrame) -> Option<(FrameLocation, AddressName<'_>)> {
+        let at = self.stacks.space.locate(frame.code)?;
         let name = self.names.get(&at.module.file, at.lookup)?;
         Some((at, name))
     }
@@ -137,7 +145,7 @@ pub(crate) fn run(args: &StackArgs) -> anyhow::Result<ExitCode> {
         None if !args.cmd.is_empty() => Sink::standard_error(),
         None => Sink::standard_output(),
     };
-    let mut stacks = Stacks {
+    let mut stacks = StackCommand {
         args,
         store: &store,
         sink,
@@ -152,26 +160,26 @@ pub(crate) fn run(args: &StackArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// What all ways to a stack share.
-struct Stacks<'a> {
+struct StackCommand<'a> {
     args: &'a StackArgs,
     store: &'a Store,
     sink: Sink<'a>,
 }
 
-impl Stacks<'_> {
+impl StackCommand<'_> {
     fn processes(&mut self) -> anyhow::Result<ExitCode> {
         let pids: Vec<u32> = self.args.processes().collect();
         let mut status = 0;
         for pid in &pids {
             match self.process(*pid) {
                 Ok(true) => {}
-                Ok(false) => status = status.max(Failure::FINDINGS),
+                Ok(false) => status = status.max(ExitCodes::FINDINGS),
                 Err(error) if pids.len() == 1 || output::is_closed(&error) => {
                     return Err(error);
                 }
                 Err(error) => {
                     output::error(&format_args!("{error:#}"));
-                    status = Failure::COULD_NOT_RUN;
+                    status = ExitCodes::COULD_NOT_RUN;
                 }
             }
         }
@@ -180,7 +188,7 @@ impl Stacks<'_> {
 
     /// Shows a running process; yields whether the result is what was asked for.
     fn process(&mut self, pid: u32) -> anyhow::Result<bool> {
-        self.copied(pid, &Process::attach(pid)?, Copying::default())
+        self.copied(pid, &Process::attach(pid)?, CopyRequest::default())
     }
 
     /// Copies the stacks of a process that stands still, and walks the copy while it runs again.
@@ -189,31 +197,31 @@ impl Stacks<'_> {
         &mut self,
         pid: u32,
         process: &Process,
-        mut copying: Copying,
+        mut copying: CopyRequest,
     ) -> anyhow::Result<bool> {
         let copied = process.prefetch_stacks_and(copying.bytes, &copying.others);
         // What values lead to is not among what was copied.
         if !self.args.strings && !self.args.locals {
             process.resume();
         }
-        let space = Space::new(process, process, self.store);
+        let space = SnapshotUnwinder::new(process, process, self.store);
         let threads = self.walk(process, &space);
         let stacks = threads.iter().filter_map(|thread| thread.stack.as_ref());
         let missing: Vec<RuntimeAddr> = stacks.filter_map(|stack| stack.missing).collect();
-        let may_grow = copying.bytes < LAST_COPY && copying.copied != Some(copied);
+        let may_grow = copying.bytes < MAX_COPY_BYTES && copying.copied != Some(copied);
         // A process that is gone has been seen all the same.
         if !missing.is_empty()
             && may_grow
             && let Ok(again) = Process::attach(pid)
         {
             copying.stopped += process.stopped();
-            copying.bytes *= LARGER;
+            copying.bytes *= COPY_GROWTH_FACTOR;
             copying.copied = Some(copied);
             copying.others.extend(missing);
             return self.copied(pid, &again, copying);
         }
-        self.finish(&Seen {
-            subject: Subject::Process(pid),
+        self.finish(&ProcessStacks {
+            subject: StackSubject::Process(pid),
             snapshot: process,
             space: &space,
             threads,
@@ -231,9 +239,9 @@ impl Stacks<'_> {
         }
         let files = CoreFiles::new(&core, self.args.exe.clone());
         files.check_executable()?;
-        let space = Space::new(&core, &files, self.store);
-        let seen = Seen {
-            subject: Subject::Core(path),
+        let space = SnapshotUnwinder::new(&core, &files, self.store);
+        let seen = ProcessStacks {
+            subject: StackSubject::Core(path),
             snapshot: &core,
             space: &space,
             threads: self.walk(&core, &space),
@@ -252,32 +260,32 @@ impl Stacks<'_> {
         self.sink.check()?;
         let mut command = Command::new(program);
         command.args(arguments);
-        let signals = Held::new().context("cannot block signals")?;
-        signals.spare(&mut command);
-        let mut traced = Traced::spawn(command)?;
+        let signals = BlockedSignals::new().context("cannot block signals")?;
+        signals.restore_mask_in(&mut command);
+        let mut traced = TracedCommand::spawn(command)?;
         let pid = traced.pid();
-        let passed_on = signals.pass_on_to(pid).context("cannot pass on signals")?;
+        let passed_on = signals.forward_to(pid).context("cannot pass on signals")?;
         let mut is_told = false;
         loop {
             match traced.run_until_fatal_signal()? {
-                Event::Exited(exit) => {
+                CommandEvent::Exited(exit) => {
                     if !is_told {
-                        signals::tell_of_end(exit);
+                        signals::report_exit(exit);
                     }
-                    signals::die_of_the_same(exit);
+                    signals::die_by_sigint(exit);
                     return Ok(super::pass_on(exit));
                 }
-                Event::Unseen { signal, error } => {
+                CommandEvent::Unobserved { signal, error } => {
                     let error = anyhow::Error::from(error).context(text::signal_text(&signal));
                     output::error(&format_args!("{error:#}"));
                     is_told = true;
                 }
-                Event::Fatal(process) => {
+                CommandEvent::Fatal(process) => {
                     is_told = true;
-                    passed_on.are_ours(process.signal().map_or(0, |signal| signal.number));
-                    let space = Space::new(&*process, &*process, self.store);
-                    let seen = Seen {
-                        subject: Subject::Command(words, pid),
+                    passed_on.stop_forwarding(process.signal().map_or(0, |signal| signal.number));
+                    let space = SnapshotUnwinder::new(&*process, &*process, self.store);
+                    let seen = ProcessStacks {
+                        subject: StackSubject::Command(words, pid),
                         snapshot: &*process,
                         space: &space,
                         threads: self.walk(&*process, &space),
@@ -294,11 +302,15 @@ impl Stacks<'_> {
         }
     }
 
-    fn walk<'s>(&self, snapshot: &'s dyn Snapshot, space: &Space<'_>) -> Vec<ThreadStack<'s>> {
+    fn walk<'s>(
+        &self,
+        snapshot: &'s dyn Snapshot,
+        space: &SnapshotUnwinder<'_>,
+    ) -> Vec<ThreadStack<'s>> {
         let keep = if self.args.registers || self.shows_values() {
-            Keep::Registers
+            WalkDetail::Registers
         } else {
-            Keep::Frames
+            WalkDetail::Frames
         };
         let walk = |thread| space.walk(thread, self.args.max_frames.get(), keep);
         snapshot
@@ -318,23 +330,23 @@ impl Stacks<'_> {
 
     /// Prints a report and makes the tables that were missing; yields whether the stacks are
     /// what was asked for.
-    fn finish(&mut self, seen: &Seen<'_>) -> anyhow::Result<bool> {
+    fn finish(&mut self, seen: &ProcessStacks<'_>) -> anyhow::Result<bool> {
         let tables = self.args.args.then(|| self.tables(seen));
         let root = seen.root();
         let files = self.shows_values();
-        let files = files.then(|| Files::of(seen.space, seen.stacks(), root.as_deref()));
-        let described = files.as_ref().map(Described::of);
-        tell_problems(described.as_ref());
+        let files = files.then(|| DebugInfoFiles::open(seen.space, seen.stacks(), root.as_deref()));
+        let described = files.as_ref().map(DebugInfo::read);
+        report_problems(described.as_ref());
         let memory = WithFiles {
             memory: seen.snapshot.memory(),
             space: seen.space,
         };
-        let mut report = Report {
-            seen,
+        let mut report = StackReport {
+            stacks: seen,
             read: RefCell::default(),
             stopped: None,
             names: self.names(seen, root.as_ref()),
-            asked: Asked {
+            query: ValueQuery {
                 snapshot: seen.snapshot,
                 space: seen.space,
                 memory: &memory,
@@ -346,14 +358,14 @@ impl Stacks<'_> {
             with_registers: self.args.registers,
         };
         if let Some((process, before)) = seen.stopped {
-            report.let_go(process, before);
+            report.read_and_resume(process, before);
         }
         let layout = self.layout();
         self.sink.take(|out| match self.args.format {
             Format::Text => text::print(out, &report),
             Format::Json => json::print(out, &report, layout),
         })?;
-        tell_problems(described.as_ref());
+        report_problems(described.as_ref());
         for notice in seen.space.take_notices() {
             output::notice(&notice);
         }
@@ -364,9 +376,9 @@ impl Stacks<'_> {
     }
 
     /// The tables of arguments of the modules that frames stand in; those that are missing are made.
-    fn tables(&self, seen: &Seen<'_>) -> Tables {
+    fn tables(&self, seen: &ProcessStacks<'_>) -> ArgTables {
         let table = |file: &ElfFile| table_of_arguments(file, self.store);
-        let tables = Tables::of(seen.space, seen.stacks(), table);
+        let tables = ArgTables::load(seen.space, seen.stacks(), table);
         if tables.is_empty() {
             output::notice(
                 &"no module here has the types of its functions: build with -g, or with gcc -gctf and `unspool ctf link --into`",
@@ -376,35 +388,37 @@ impl Stacks<'_> {
     }
 
     /// One document can be read at leisure; of several each is a line.
-    fn layout(&self) -> Layout {
+    fn layout(&self) -> JsonLayout {
         match self.args.processes().count() {
-            0 | 1 => Layout::Pretty,
-            _ => Layout::Line,
+            0 | 1 => JsonLayout::Pretty,
+            _ => JsonLayout::Line,
         }
     }
 
     /// The names of all frames.
-    fn names(&self, seen: &Seen<'_>, root: Option<&PathBuf>) -> FileNames {
+    fn names(&self, seen: &ProcessStacks<'_>, root: Option<&PathBuf>) -> FileNames {
         let frames = seen.stacks().flat_map(|stack| &stack.frames);
-        let located: Vec<Located> = frames
+        let located: Vec<FrameLocation> = frames
             .filter_map(|frame| seen.space.locate(frame.code))
             .collect();
         let addresses = located.iter().map(|at| (&at.module.file, at.lookup));
         let detail = if self.args.no_lines {
-            Detail::Functions
+            NameDetail::Functions
         } else {
-            Detail::Lines
+            NameDetail::Lines
         };
         FileNames::look_up(addresses, detail, root)
     }
 }
 
 /// Says why less is told of variables than could be, of each module up to a point.
-fn tell_problems(described: Option<&Described<'_>>) {
+fn report_problems(described: Option<&DebugInfo<'_>>) {
     let mut by_module: BTreeMap<PathBuf, Vec<TypesError>> = BTreeMap::new();
-    for problem in described.into_iter().flat_map(Described::take_problems) {
+    for problem in described.into_iter().flat_map(DebugInfo::take_problems) {
         match problem {
-            Problem::Types { module, error } => by_module.entry(module).or_default().push(error),
+            ValueProblem::Types { module, error } => {
+                by_module.entry(module).or_default().push(error);
+            }
             problem => output::notice(&problem),
         }
     }
@@ -414,14 +428,14 @@ fn tell_problems(described: Option<&Described<'_>>) {
 }
 
 /// How much of each stack is copied first, in bytes: more than nearly all have.
-const FIRST_COPY: u64 = 1 << 20;
+const FIRST_COPY_BYTES: u64 = 1 << 20;
 /// How many times as much the next copy takes.
-const LARGER: u64 = 64;
+const COPY_GROWTH_FACTOR: u64 = 64;
 /// The size of the last copy: whole stacks.
-const LAST_COPY: u64 = FIRST_COPY * LARGER * LARGER;
+const MAX_COPY_BYTES: u64 = FIRST_COPY_BYTES * COPY_GROWTH_FACTOR * COPY_GROWTH_FACTOR;
 
 /// What is copied of a process, after what earlier copies told.
-struct Copying {
+struct CopyRequest {
     /// How much of each stack, in bytes.
     bytes: u64,
     /// Where memory begins that earlier copies lacked. It need not be on a thread's own stack:
@@ -433,10 +447,10 @@ struct Copying {
     stopped: Duration,
 }
 
-impl Default for Copying {
+impl Default for CopyRequest {
     fn default() -> Self {
-        Copying {
-            bytes: FIRST_COPY,
+        CopyRequest {
+            bytes: FIRST_COPY_BYTES,
             others: Vec::new(),
             copied: None,
             stopped: Duration::ZERO,
@@ -448,7 +462,7 @@ fn status(as_asked: bool) -> ExitCode {
     if as_asked {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(Failure::FINDINGS)
+        ExitCode::from(ExitCodes::FINDINGS)
     }
 }
 

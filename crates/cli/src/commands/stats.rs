@@ -7,16 +7,16 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use unspool_compact::Part;
-use unspool_tables::{self as tables, CompileError, From};
+use unspool_compiled_table::TablePart;
+use unspool_table_store::{self as tables, CompileError, TableSource};
 
-use self::figures::{Counts, Distribution, Figures};
+use self::file_stats::{Distribution, FileStats, KindCounts};
 use super::compile::as_f64;
 use super::elf_files;
 use crate::args::{StatsArgs, StatsFormat};
-use crate::output::{self, Failure, Plain};
+use crate::output::{self, EscapedText, ExitCodes};
 
-mod figures;
+mod file_stats;
 
 pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<ExitCode> {
     let mut all = Vec::new();
@@ -27,8 +27,8 @@ pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<ExitCode> {
             Ok(figures) => all.push(figures),
             Err(error) => {
                 output::error(&format_args!("{error:#}"));
-                failed.push(super::failed(&path, &error));
-                status = Failure::COULD_NOT_RUN;
+                failed.push(super::error_object(&path, &error));
+                status = ExitCodes::COULD_NOT_RUN;
             }
         }
     }
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<ExitCode> {
         bail!("no ELF file with an unwind table in the folders given");
     }
     if all.iter().any(|figures| figures.bad_entries > 0) {
-        status = status.max(Failure::FINDINGS);
+        status = status.max(ExitCodes::FINDINGS);
     }
     let total = total(&all);
     if args.total {
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The figures of a file, or of the files in a folder that have unwind tables.
-fn of(path: &Path) -> Vec<(PathBuf, anyhow::Result<Figures>)> {
+fn of(path: &Path) -> Vec<(PathBuf, anyhow::Result<FileStats>)> {
     if !path.is_dir() {
         return vec![(path.to_path_buf(), one(path))];
     }
@@ -68,21 +68,21 @@ fn of(path: &Path) -> Vec<(PathBuf, anyhow::Result<Figures>)> {
     all
 }
 
-fn one(path: &Path) -> anyhow::Result<Figures> {
+fn one(path: &Path) -> anyhow::Result<FileStats> {
     let file = super::open(path)?;
-    let (reading, encoded) = match tables::compile(&file, From::Auto) {
-        Ok(made) => (made.reading, Some(made.encoded)),
+    let (reading, encoded) = match tables::compile(&file, TableSource::Auto) {
+        Ok(made) => (made.source, Some(made.encoded)),
         Err(error @ CompileError::Encode { .. }) => {
             output::notice(&error);
-            (tables::read(&file, From::Auto)?, None)
+            (tables::read(&file, TableSource::Auto)?, None)
         }
         Err(error) => return Err(error.into()),
     };
     super::report_problems(&file, &reading);
-    Figures::of(&file, &reading, encoded.as_ref())
+    FileStats::of(&file, &reading, encoded.as_ref())
 }
 
-fn total(all: &[Figures]) -> Option<Figures> {
+fn total(all: &[FileStats]) -> Option<FileStats> {
     let mut all = all.iter();
     let mut total = all.next()?.clone();
     total.file = "total".into();
@@ -91,16 +91,19 @@ fn total(all: &[Figures]) -> Option<Figures> {
 }
 
 /// What is written: the files, and the total unless it is of the one file alone.
-fn shown<'f>(all: &'f [Figures], total: Option<&'f Figures>) -> impl Iterator<Item = &'f Figures> {
+fn shown<'f>(
+    all: &'f [FileStats],
+    total: Option<&'f FileStats>,
+) -> impl Iterator<Item = &'f FileStats> {
     all.iter().chain(total.filter(|_| all.len() != 1))
 }
 
-fn print_text(all: &[Figures], total: Option<&Figures>) -> std::io::Result<()> {
+fn print_text(all: &[FileStats], total: Option<&FileStats>) -> std::io::Result<()> {
     let mut out = output::text();
     for f in shown(all, total) {
         match f.files {
-            1 => writeln!(out, "{}", Plain(&f.file))?,
-            files => writeln!(out, "{}: {files} files", Plain(&f.file))?,
+            1 => writeln!(out, "{}", EscapedText(&f.file))?,
+            files => writeln!(out, "{}: {files} files", EscapedText(&f.file))?,
         }
         let rows_each = as_f64(f.rows) / as_f64(f.fdes.max(1));
         writeln!(
@@ -123,7 +126,7 @@ fn print_text(all: &[Figures], total: Option<&Figures>) -> std::io::Result<()> {
         writeln!(
             out,
             "  not held       {:>10}   rows that the compiled form cannot represent",
-            f.rows_not_held
+            f.rows_not_represented
         )?;
         let source = f.source_bytes();
         writeln!(
@@ -158,7 +161,7 @@ fn print_text(all: &[Figures], total: Option<&Figures>) -> std::io::Result<()> {
 }
 
 /// The papers' table: what the other forms take for each byte of the section, without its search table, and of the program.
-fn print_table(all: &[Figures], total: Option<&Figures>) -> std::io::Result<()> {
+fn print_table(all: &[FileStats], total: Option<&FileStats>) -> std::io::Result<()> {
     let mut out = output::text();
     writeln!(
         out,
@@ -187,23 +190,27 @@ fn print_table(all: &[Figures], total: Option<&Figures>) -> std::io::Result<()> 
     out.flush()
 }
 
-fn part_name(part: Part) -> &'static str {
+fn part_name(part: TablePart) -> &'static str {
     match part {
-        Part::Header => "  header",
-        Part::Rows => "  rows",
-        Part::Entries => "  entries",
-        Part::Calls => "  call sites",
+        TablePart::Header => "  header",
+        TablePart::Rows => "  rows",
+        TablePart::Entries => "  entries",
+        TablePart::Calls => "  call sites",
     }
 }
 
-fn print_json(all: &[Figures], total: Option<&Figures>, failed: Vec<Value>) -> std::io::Result<()> {
+fn print_json(
+    all: &[FileStats],
+    total: Option<&FileStats>,
+    failed: Vec<Value>,
+) -> std::io::Result<()> {
     let files: Vec<Value> = all.iter().map(as_json).chain(failed).collect();
     let total = total.map(as_json);
     output::document("stats", &json!({ "files": files, "total": total }))
 }
 
-fn as_json(f: &Figures) -> Value {
-    let counts = |counts: &Counts| -> Value {
+fn as_json(f: &FileStats) -> Value {
+    let counts = |counts: &KindCounts| -> Value {
         counts
             .iter()
             .map(|(name, count)| (name.to_owned(), json!(count)))
@@ -223,7 +230,7 @@ fn as_json(f: &Figures) -> Value {
         "bad_entries": f.bad_entries,
         "rows": f.rows,
         "distinct_rows": f.distinct_rows,
-        "rows_not_represented": f.rows_not_held,
+        "rows_not_represented": f.rows_not_represented,
         "entry_code_bytes": distribution(&f.entry_sizes),
         "rows_per_entry": distribution(&f.rows_per_entry),
         "program_bytes": f.program_bytes,

@@ -8,16 +8,16 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use unspool_ir::Table;
-use unspool_module::{ElfFile, ElfKind, Symbols, demangle};
-use unspool_recover::{Missing, Recovered, Synthesis};
-use unspool_symbols::Finder;
-use unspool_tables::{self as tables, From, Store};
+use unspool_elf::{ElfFile, ElfKind, Symbols, demangle};
+use unspool_rows::Table;
+use unspool_symbols::ModuleFinder;
+use unspool_synthesis::{FunctionCoverage, MissingReason, Synthesis};
+use unspool_table_store::{self as tables, Store, TableSource};
 
 use super::compile::as_f64;
 use super::eh_frame;
 use crate::args::{Emit, Format, SynthArgs};
-use crate::output::{self, Plain};
+use crate::output::{self, EscapedText};
 
 pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     let (opened, store) = (super::open(&args.file)?, Store::from_environment());
     let file = &*store.stable(&opened);
     let own = tables::read_if_any(file)?;
-    let (debug, _) = Finder::from_environment().debug_files(file, None, &|_| {});
+    let (debug, _) = ModuleFinder::from_environment().debug_files(file, None, &|_| {});
     let symbols = Symbols::new(file, debug.debug.as_deref());
     let synthesis = tables::synthesize(file, &symbols, &own);
     let synthesis = synthesis.with_context(|| args.file.display().to_string())?;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
             (path, encoded.bytes.len())
         }
     };
-    let report = Report {
+    let report = SynthReport {
         file: &args.file,
         written,
         bytes,
@@ -75,19 +75,19 @@ pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
 /// The file with entries, its own and those that were made of its code, as its `.eh_frame`; and the bytes of the table.
 fn with_entries(file: &ElfFile, own: &Table, made: &Table) -> anyhow::Result<(Vec<u8>, usize)> {
     if file.kind() != ElfKind::Relocatable {
-        return eh_frame::embed(file, &eh_frame::joined(&[own, made])?);
+        return eh_frame::embed(file, &eh_frame::concatenate(&[own, made])?);
     }
     // What is in `.debug_frame` only is not in `.eh_frame` yet.
     let nothing = Table::new(own.abi());
-    let there = tables::read_if_any_from(file, From::EhFrame)?;
+    let there = tables::read_if_any_from(file, TableSource::EhFrame)?;
     match there.fdes().is_empty() {
-        true => eh_frame::rewrite(file, &nothing, &eh_frame::joined(&[own, made])?),
+        true => eh_frame::rewrite(file, &nothing, &eh_frame::concatenate(&[own, made])?),
         false => eh_frame::rewrite(file, &nothing, made),
     }
 }
 
 /// What came of a file's code.
-struct Report<'r> {
+struct SynthReport<'r> {
     file: &'r Path,
     /// The file that was written.
     written: PathBuf,
@@ -95,8 +95,8 @@ struct Report<'r> {
     synthesis: &'r Synthesis,
 }
 
-impl Report<'_> {
-    fn functions(&self) -> &[Recovered] {
+impl SynthReport<'_> {
+    fn functions(&self) -> &[FunctionCoverage] {
         &self.synthesis.functions
     }
 
@@ -104,31 +104,34 @@ impl Report<'_> {
         self.functions().iter().map(|f| f.instructions).sum()
     }
 
-    fn described(&self) -> usize {
-        self.functions().iter().map(|f| f.described).sum()
+    fn instructions_with_row(&self) -> usize {
+        self.functions()
+            .iter()
+            .map(|f| f.instructions_with_row)
+            .sum()
     }
 
-    fn lacking(&self) -> impl Iterator<Item = (&Recovered, &Missing)> {
+    fn lacking(&self) -> impl Iterator<Item = (&FunctionCoverage, &MissingReason)> {
         let lacking = self.functions().iter();
-        lacking.filter_map(|function| Some((function, &function.missing.as_ref()?.1)))
+        lacking.filter_map(|function| Some((function, &function.first_without_row.as_ref()?.1)))
     }
 
     fn text(&self, all: bool) -> anyhow::Result<()> {
         let mut out = output::text();
-        let share =
-            100.0 * as_f64(self.described() as u64) / as_f64(self.instructions().max(1) as u64);
+        let share = 100.0 * as_f64(self.instructions_with_row() as u64)
+            / as_f64(self.instructions().max(1) as u64);
         writeln!(
             out,
             "{}: {} functions without a table; {} of {} instructions get a row ({share:.2} %): {} rows, {} bytes",
             output::path(self.file),
             self.functions().len(),
-            self.described(),
+            self.instructions_with_row(),
             self.instructions(),
             self.synthesis.table.row_count(),
             self.bytes,
         )?;
         writeln!(out, "  {}", output::path(&self.written))?;
-        let mut by_reason: BTreeMap<String, Vec<&Recovered>> = BTreeMap::new();
+        let mut by_reason: BTreeMap<String, Vec<&FunctionCoverage>> = BTreeMap::new();
         for (function, missing) in self.lacking() {
             by_reason
                 .entry(reason(*missing))
@@ -141,16 +144,18 @@ impl Report<'_> {
                 "\n{} without a row for some or all of it: {reason}",
                 functions.len()
             )?;
-            let shown = if all { functions.len() } else { SHOWN };
+            let shown = if all { functions.len() } else { MAX_EXAMPLES };
             for function in functions.iter().take(shown) {
-                let missing = function.instructions - function.described;
-                let at = function.missing.map_or(function.start, |(at, _)| at);
+                let missing = function.instructions - function.instructions_with_row;
+                let at = function
+                    .first_without_row
+                    .map_or(function.start, |(at, _)| at);
                 writeln!(
                     out,
                     "  {}..{}  {}  {missing} of {} instructions, the first at {at}",
                     function.start,
                     function.end,
-                    Plain(&name(function)),
+                    EscapedText(&name(function)),
                     function.instructions,
                 )?;
             }
@@ -164,7 +169,7 @@ impl Report<'_> {
 
     fn json(&self) -> Value {
         let functions = self.functions().iter().map(|function| {
-            let missing = function.missing.map(|(at, missing)| {
+            let missing = function.first_without_row.map(|(at, missing)| {
                 json!({ "address": output::address(at.0), "why": missing.to_string() })
             });
             json!({
@@ -172,7 +177,7 @@ impl Report<'_> {
                 "start": output::address(function.start.0),
                 "end": output::address(function.end.0),
                 "instructions": function.instructions,
-                "described": function.described,
+                "described": function.instructions_with_row,
                 "missing": missing,
             })
         });
@@ -182,26 +187,26 @@ impl Report<'_> {
             "bytes": self.bytes,
             "rows": self.synthesis.table.row_count(),
             "instructions": self.instructions(),
-            "described": self.described(),
+            "described": self.instructions_with_row(),
             "functions": functions.collect::<Vec<_>>(),
         })
     }
 }
 
 /// Of the functions that lack rows for one reason, so many are shown.
-const SHOWN: usize = 5;
+const MAX_EXAMPLES: usize = 5;
 
 /// The reason without addresses, which differ.
-fn reason(missing: Missing) -> String {
+fn reason(missing: MissingReason) -> String {
     match missing {
-        Missing::NotBorneOut(_) => {
+        MissingReason::ContradictedByExit(_) => {
             "no symbol says that it is a function, and its exit is not like a function's".to_owned()
         }
         other => other.to_string(),
     }
 }
 
-fn name(function: &Recovered) -> String {
+fn name(function: &FunctionCoverage) -> String {
     match function.name.is_empty() {
         true => "??".to_owned(),
         false => demangle(&function.name).into_owned(),

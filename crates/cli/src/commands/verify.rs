@@ -10,22 +10,22 @@ use anyhow::{Context as _, bail};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use unspool_compact::{Comparison, Compiled, layout};
-use unspool_module::ElfFile;
-use unspool_tables::{self as tables, From};
+use unspool_compiled_table::{CompiledTable, SourceComparison, layout};
+use unspool_elf::ElfFile;
+use unspool_table_store::{self as tables, TableSource};
 
 mod native;
 
 use super::compile::as_f64;
 use super::elf_files;
 use crate::args::{Format, VerifiedForm, VerifyArgs};
-use crate::output::{self, Failure};
+use crate::output::{self, ExitCodes};
 
 /// One file's proof.
-struct Proof {
+struct TableVerification {
     path: PathBuf,
     build_id: Option<String>,
-    comparison: Comparison,
+    comparison: SourceComparison,
     bad_entries: usize,
     /// Whether the table is the one that the file holds of itself.
     is_embedded: bool,
@@ -55,13 +55,13 @@ impl Hashes {
 }
 
 /// What became of a file.
-struct Outcome {
+struct VerifyOutcome {
     path: PathBuf,
-    proof: anyhow::Result<Proof>,
+    proof: anyhow::Result<TableVerification>,
 }
 
 /// A table that was given, to be compared with a file's rows.
-struct Given<'a> {
+struct GivenTable<'a> {
     path: &'a Path,
     bytes: Vec<u8>,
 }
@@ -87,22 +87,22 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     report(&outcomes, started, args.format)
 }
 
-fn prove_table(file: &Path, table: &Path, format: Format) -> Outcome {
-    let given = read_table(table).map(|bytes| Given { path: table, bytes });
-    Outcome {
+fn prove_table(file: &Path, table: &Path, format: Format) -> VerifyOutcome {
+    let given = read_table(table).map(|bytes| GivenTable { path: table, bytes });
+    VerifyOutcome {
         path: file.to_path_buf(),
         proof: given.and_then(|given| prove(file, Some(&given), format)),
     }
 }
 
-fn prove_all(paths: &[PathBuf], format: Format) -> Vec<Outcome> {
+fn prove_all(paths: &[PathBuf], format: Format) -> Vec<VerifyOutcome> {
     let (files, unreadable) = elf_files::find(paths);
-    let unreadable = unreadable.into_iter().map(|(path, error)| Outcome {
+    let unreadable = unreadable.into_iter().map(|(path, error)| VerifyOutcome {
         path,
         proof: Err(error),
     });
-    let mut outcomes: Vec<Outcome> = unreadable.collect();
-    let prove_one = |path: PathBuf| Outcome {
+    let mut outcomes: Vec<VerifyOutcome> = unreadable.collect();
+    let prove_one = |path: PathBuf| VerifyOutcome {
         proof: prove(&path, None, format),
         path,
     };
@@ -131,7 +131,11 @@ fn read_table(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 /// Compares a file's rows with a compiled table: the one given, or the one that the file holds of
 /// itself, or one that is made in memory.
-fn prove(path: &Path, given: Option<&Given<'_>>, format: Format) -> anyhow::Result<Proof> {
+fn prove(
+    path: &Path,
+    given: Option<&GivenTable<'_>>,
+    format: Format,
+) -> anyhow::Result<TableVerification> {
     let file = ElfFile::open(path)?;
     let embedded = match given {
         Some(_) => None,
@@ -140,18 +144,21 @@ fn prove(path: &Path, given: Option<&Given<'_>>, format: Format) -> anyhow::Resu
     let (reading, table) = match (given, embedded) {
         (Some(given), _) => {
             given.check(&file)?;
-            let reading = tables::read(&file, From::Auto)?;
+            let reading = tables::read(&file, TableSource::Auto)?;
             (reading, Cow::Borrowed(given.bytes.as_slice()))
         }
-        (None, Some(embedded)) => (tables::read(&file, From::Auto)?, Cow::Borrowed(embedded)),
+        (None, Some(embedded)) => (
+            tables::read(&file, TableSource::Auto)?,
+            Cow::Borrowed(embedded),
+        ),
         (None, None) => {
-            let made = tables::compile(&file, From::Auto)?;
-            (made.reading, Cow::Owned(made.encoded.bytes))
+            let made = tables::compile(&file, TableSource::Auto)?;
+            (made.source, Cow::Owned(made.encoded.bytes))
         }
     };
     let checked = given.map_or(path, |given| given.path);
     let comparison = tables::verify(&file, &reading.table, &table);
-    Ok(Proof {
+    Ok(TableVerification {
         path: path.to_path_buf(),
         build_id: file.build_id().map(|id| id.to_string()),
         comparison: comparison.with_context(|| checked.display().to_string())?,
@@ -161,10 +168,11 @@ fn prove(path: &Path, given: Option<&Given<'_>>, format: Format) -> anyhow::Resu
     })
 }
 
-impl Given<'_> {
+impl GivenTable<'_> {
     /// Refuses what is no table, or that of another file.
     fn check(&self, file: &ElfFile) -> anyhow::Result<()> {
-        let table = Compiled::open(&self.bytes).with_context(|| self.path.display().to_string())?;
+        let table =
+            CompiledTable::open(&self.bytes).with_context(|| self.path.display().to_string())?;
         if !tables::is_table_of(&table, file) {
             bail!(
                 "{}: the table of another module than {}, whose key is {}",
@@ -177,8 +185,12 @@ impl Given<'_> {
     }
 }
 
-fn report(outcomes: &[Outcome], started: Instant, format: Format) -> anyhow::Result<ExitCode> {
-    let mut total = Comparison::default();
+fn report(
+    outcomes: &[VerifyOutcome],
+    started: Instant,
+    format: Format,
+) -> anyhow::Result<ExitCode> {
+    let mut total = SourceComparison::default();
     let mut status = 0;
     for outcome in outcomes {
         match &outcome.proof {
@@ -186,12 +198,12 @@ fn report(outcomes: &[Outcome], started: Instant, format: Format) -> anyhow::Res
                 total.distinct_rows += proof.comparison.distinct_rows;
                 total.add(proof.comparison.clone());
                 if !proof.is_clean() {
-                    status = status.max(Failure::FINDINGS);
+                    status = status.max(ExitCodes::FINDINGS);
                 }
             }
             Err(error) => {
                 output::error(&format_args!("{error:#}"));
-                status = Failure::COULD_NOT_RUN;
+                status = ExitCodes::COULD_NOT_RUN;
             }
         }
     }
@@ -203,17 +215,21 @@ fn report(outcomes: &[Outcome], started: Instant, format: Format) -> anyhow::Res
     Ok(ExitCode::from(status))
 }
 
-impl Proof {
+impl TableVerification {
     fn is_clean(&self) -> bool {
         self.comparison.is_equal() && self.bad_entries == 0
     }
 }
 
 /// Of several files those that are clean are counted only.
-fn print_text(outcomes: &[Outcome], total: &Comparison, seconds: f64) -> anyhow::Result<()> {
+fn print_text(
+    outcomes: &[VerifyOutcome],
+    total: &SourceComparison,
+    seconds: f64,
+) -> anyhow::Result<()> {
     let mut out = output::text();
-    let proofs: Vec<&Proof> = outcomes.iter().flat_map(|o| &o.proof).collect();
-    let is_shown = |proof: &&&Proof| outcomes.len() == 1 || !proof.is_clean();
+    let proofs: Vec<&TableVerification> = outcomes.iter().flat_map(|o| &o.proof).collect();
+    let is_shown = |proof: &&&TableVerification| outcomes.len() == 1 || !proof.is_clean();
     for proof in proofs.iter().filter(is_shown) {
         let c = &proof.comparison;
         let of = match proof.is_embedded {
@@ -246,17 +262,21 @@ fn print_text(outcomes: &[Outcome], total: &Comparison, seconds: f64) -> anyhow:
     Ok(())
 }
 
-fn counts(c: &Comparison) -> String {
+fn counts(c: &SourceComparison) -> String {
     format!(
         "{} rows compared, {} distinct, {} holes, {} call sites ({} left to the rows); {} differences",
         c.rows, c.distinct_rows, c.holes, c.call_sites, c.call_sites_asked, c.mismatch_count,
     )
 }
 
-fn print_json(outcomes: &[Outcome], total: &Comparison, seconds: f64) -> anyhow::Result<()> {
-    let file = |outcome: &Outcome| match &outcome.proof {
+fn print_json(
+    outcomes: &[VerifyOutcome],
+    total: &SourceComparison,
+    seconds: f64,
+) -> anyhow::Result<()> {
+    let file = |outcome: &VerifyOutcome| match &outcome.proof {
         Ok(proof) => as_json(proof),
-        Err(error) => super::failed(&outcome.path, error),
+        Err(error) => super::error_object(&outcome.path, error),
     };
     let body = json!({
         "unspool": env!("CARGO_PKG_VERSION"),
@@ -267,7 +287,7 @@ fn print_json(outcomes: &[Outcome], total: &Comparison, seconds: f64) -> anyhow:
     Ok(output::document("verify", &body)?)
 }
 
-fn as_json(proof: &Proof) -> Value {
+fn as_json(proof: &TableVerification) -> Value {
     let mismatches = proof.comparison.mismatches.iter();
     let mismatches: Vec<Value> = mismatches
         .map(|m| json!({ "address": output::address(m.at.0), "what": m.what.to_string() }))
@@ -288,7 +308,7 @@ fn as_json(proof: &Proof) -> Value {
     })
 }
 
-fn numbers(c: &Comparison) -> Value {
+fn numbers(c: &SourceComparison) -> Value {
     json!({
         "rows": c.rows,
         "distinct_rows": c.distinct_rows,

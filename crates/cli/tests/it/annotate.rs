@@ -8,11 +8,11 @@ use std::process::Output;
 use std::sync::Mutex;
 use std::thread;
 
-use unspool_ir::Arch;
+use unspool_rows::Arch;
 use unspool_testing::tool;
 use xtask::corpus::pair::{self, Pair};
-use xtask::corpus::program::{Program, Variant};
-use xtask::readelf::{Form, Header, Item, Readelf};
+use xtask::corpus::program::{PairProgram, Variant};
+use xtask::readelf::{DumpHeader, DumpItem, Readelf, ReadelfForm};
 
 use crate::harness;
 
@@ -33,10 +33,12 @@ fn stripped(text: &str) -> String {
 /// What readelf says of each address where a row starts, and of the ends of entries.
 fn rows(path: &Path) -> BTreeMap<u64, String> {
     let mut rows = BTreeMap::new();
-    let mut readelf = Readelf::start(path, Form::Rows, Arch::X86_64).unwrap();
+    let mut readelf = Readelf::start(path, ReadelfForm::Rows, Arch::X86_64).unwrap();
     while let Some(item) = readelf.next_item().unwrap() {
-        let Item::Entry(entry) = item else { continue };
-        if let Header::Fde { end, .. } = entry.header {
+        let DumpItem::Entry(entry) = item else {
+            continue;
+        };
+        if let DumpHeader::Fde { end, .. } = entry.header {
             rows.entry(end).or_default();
             for row in entry.rows {
                 let cfa = row
@@ -64,7 +66,7 @@ fn is_equal(a: &BTreeMap<u64, String>, b: &BTreeMap<u64, String>) -> bool {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+enum AnnotateOutcome {
     /// The table that was there.
     Equal,
     /// Another one, which a run shows to be true.
@@ -75,7 +77,7 @@ enum Outcome {
     Refused(String),
 }
 
-fn outcome(pair: &Pair, folder: &Path) -> Outcome {
+fn outcome(pair: &Pair, folder: &Path) -> AnnotateOutcome {
     let name = &pair.name;
     let text = stripped(&fs::read_to_string(&pair.path).unwrap());
     let source = folder.join(format!("{name}.s"));
@@ -90,7 +92,7 @@ fn outcome(pair: &Pair, folder: &Path) -> Outcome {
             first.contains(&format!("{name}.s:")),
             "{name} names no line: {said}"
         );
-        return Outcome::Refused(first.to_owned());
+        return AnnotateOutcome::Refused(first.to_owned());
     }
     let annotated = fs::read_to_string(&written).unwrap();
     let is_old = |line: &&str| !line.trim_start().starts_with(".cfi_");
@@ -111,20 +113,20 @@ fn outcome(pair: &Pair, folder: &Path) -> Outcome {
             path,
             ..pair.clone()
         };
-        Program::build(&pair, Variant::Right, folder, &["/usr/bin/as"]).unwrap()
+        PairProgram::build(&pair, Variant::Right, folder, &["/usr/bin/as"]).unwrap()
     };
     let (right, ours) = (build(pair.path.clone()), build(written));
     assert_eq!(right.code, ours.code, "{name}");
     if is_equal(&rows(&right.path), &rows(&ours.path)) {
-        return Outcome::Equal;
+        return AnnotateOutcome::Equal;
     }
     let run = match ours.step(pair) {
         Ok(run) => run,
-        Err(error) => return Outcome::False(error.to_string()),
+        Err(error) => return AnnotateOutcome::False(error.to_string()),
     };
     assert_eq!(run.exit, "0", "{name}");
     if let Some((address, difference)) = run.differences.iter().next() {
-        return Outcome::False(format!("{address:#x}: {difference}"));
+        return AnnotateOutcome::False(format!("{address:#x}: {difference}"));
     }
     let is_covered = |address: &u64| ours.entries.iter().any(|entry| entry.contains(address));
     assert!(
@@ -132,7 +134,7 @@ fn outcome(pair: &Pair, folder: &Path) -> Outcome {
         "{name}: code without entry was executed"
     );
     assert!(run.executed.len() > 2, "{name}: nothing was stepped");
-    Outcome::True
+    AnnotateOutcome::True
 }
 
 /// No table is written that is false; and so many are written.
@@ -157,12 +159,13 @@ fn tables_of_the_corpus_are_written_anew() {
             .for_each(|thread| thread.join().unwrap());
     });
     let outcomes = outcomes.into_inner().unwrap();
-    let count =
-        |wanted: &dyn Fn(&Outcome) -> bool| outcomes.values().filter(|one| wanted(one)).count();
-    let equal = count(&|one| *one == Outcome::Equal);
-    let true_ones = count(&|one| *one == Outcome::True);
+    let count = |wanted: &dyn Fn(&AnnotateOutcome) -> bool| {
+        outcomes.values().filter(|one| wanted(one)).count()
+    };
+    let equal = count(&|one| *one == AnnotateOutcome::Equal);
+    let true_ones = count(&|one| *one == AnnotateOutcome::True);
     for (name, outcome) in &outcomes {
-        if *outcome != Outcome::Equal {
+        if *outcome != AnnotateOutcome::Equal {
             println!("{name}: {outcome:?}");
         }
     }
@@ -171,7 +174,7 @@ fn tables_of_the_corpus_are_written_anew() {
         outcomes.len()
     );
     assert_eq!(outcomes.len(), pairs.len());
-    assert_eq!(count(&|one| matches!(one, Outcome::False(_))), 0);
+    assert_eq!(count(&|one| matches!(one, AnnotateOutcome::False(_))), 0);
     assert!(equal >= 54, "{equal}");
     assert!(equal + true_ones >= 106, "{equal} + {true_ones}");
 }

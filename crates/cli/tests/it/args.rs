@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use unspool_module::ElfFile;
+use unspool_elf::ElfFile;
 use unspool_testing::tool;
 
 use crate::harness;
@@ -53,7 +53,7 @@ fn build(program: &str, options: &[&str], folder: &Path) {
         gcc.arg("-gctf");
     }
     gcc.args(["-c", "-o", "program.o"]);
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../c/include");
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../c-api/include");
     gcc.arg("-I")
         .arg(include)
         .args(options)

@@ -16,11 +16,11 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use unspool_testing::{
-    Finish as _, Folder, Running, TextOutput, await_state, command, run_tool, tool,
+    Finish as _, Folder, RunningProgram, TextOutput, await_state, command, run_tool, tool,
 };
 
 use crate::harness;
-use crate::stack::build::Program;
+use crate::stack::build::BuiltProgram;
 use crate::stack::run::ready;
 
 /// The user `nobody`, and the user `daemon`: two that are neither root nor each other.
@@ -28,11 +28,11 @@ const NOBODY: u32 = 65534;
 const DAEMON: u32 = 1;
 
 /// A program that waits in a function called `small`, `large` or `variable`.
-fn program() -> Program {
-    Program::build("recursion.c", &["-O1"])
+fn program() -> BuiltProgram {
+    BuiltProgram::build("recursion.c", &["-O1"])
 }
 
-fn wait(program: &Program) -> Running {
+fn wait(program: &BuiltProgram) -> RunningProgram {
     ready(program, &["10"])
 }
 
@@ -100,7 +100,7 @@ impl Printed {
 impl Printed {
     /// Asserts that there is one notice for all modules, by their names, and that it tells what
     /// can be done.
-    fn assert_one_notice(&self, program: &Program) {
+    fn assert_one_notice(&self, program: &BuiltProgram) {
         assert_eq!(self.err.lines().count(), 1, "{self:?}");
         let names = [program.path(), "/libc.so.6"].map(|path| path.rsplit('/').next().unwrap());
         for text in names.into_iter().chain(["XDG_CACHE_HOME", "--no-cache"]) {
@@ -110,7 +110,7 @@ impl Printed {
     }
 }
 
-fn stack(running: &Running, mut unspool: Command) -> Printed {
+fn stack(running: &RunningProgram, mut unspool: Command) -> Printed {
     printed(unspool.arg("stack").arg(running.pid().to_string()))
 }
 
@@ -222,8 +222,8 @@ fn missing_tables_are_made_once_and_then_used() {
 #[test]
 fn a_program_with_the_build_id_of_another_has_tables_of_its_own() {
     let id = "-Wl,--build-id=0xc0ffee01c0ffee01c0ffee01c0ffee01c0ffee01";
-    let honest = Program::build("recursion.c", &["-O1", id]);
-    let other = Program::build("recursion.c", &["-O0", id]);
+    let honest = BuiltProgram::build("recursion.c", &["-O1", id]);
+    let other = BuiltProgram::build("recursion.c", &["-O0", id]);
     let (own, others) = (wait(&honest), wait(&other));
     let directory = Folder::new();
     // The other one comes first, and both again.
@@ -233,7 +233,7 @@ fn a_program_with_the_build_id_of_another_has_tables_of_its_own() {
         assert_eq!(printed.err, "");
     }
     let tables = contents(&cache(&directory));
-    let table = |program: &Program| &tables[&format!("{}.unspool", key(program.path()))];
+    let table = |program: &BuiltProgram| &tables[&format!("{}.unspool", key(program.path()))];
     assert_ne!(table(&honest), table(&other));
 }
 
@@ -289,7 +289,7 @@ fn nobody_else_may_look_into_the_cache_whatever_the_umask_is() {
 fn several_processes_share_a_cache() {
     const COUNT: usize = 8;
     let program = program();
-    let running: Vec<Running> = (0..COUNT).map(|_| wait(&program)).collect();
+    let running: Vec<RunningProgram> = (0..COUNT).map(|_| wait(&program)).collect();
     let alone = Folder::new();
     assert_eq!(stack(&running[0], unspool(&alone)).err, "");
     let expected = contents(&cache(&alone));
@@ -366,7 +366,7 @@ fn a_table_that_is_being_written_is_not_seen() {
 /// A file has its own name in notices, not that of the kernel's link to it.
 #[test]
 fn a_stale_table_in_a_program_itself_is_named() {
-    let Program { directory, path } = program();
+    let BuiltProgram { directory, path } = program();
     let own = path.to_str().unwrap();
     printed(unspool(&directory).args(["compile", own, "--into", own])).quiet();
     let mut bytes = fs::read(&path).unwrap();
@@ -375,7 +375,7 @@ fn a_stale_table_in_a_program_itself_is_named() {
         .position(|start| start == b"unspool\0\x02\0");
     bytes[table.unwrap() + 8] = 77;
     fs::write(&path, bytes).unwrap();
-    let program = Program { directory, path };
+    let program = BuiltProgram { directory, path };
     let running = wait(&program);
     let printed = stack(&running, unspool(&program.directory));
     printed.assert_stack();
@@ -758,7 +758,7 @@ fn an_ordinary_user_trusts_root_and_nobody_else() {
         command.env("UNSPOOL_TABLE_PATH", at("tables"));
         command
     };
-    let mut running = Running::start(as_nobody("recursion").arg("10"));
+    let mut running = RunningProgram::start(as_nobody("recursion").arg("10"));
     assert_eq!(running.line(), "ready");
     await_state(running.pid(), 'S');
     let show = || stack(&running, as_nobody("unspool"));

@@ -935,7 +935,7 @@ f:
 }
 
 /// A function that is wrong, and all that is said of it.
-fn said(body: &str) -> String {
+fn printed(body: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
         "\t.globl\tf\n\t.type\tf, @function\nf:\n\t.cfi_startproc\n{body}\t.cfi_endproc\n\t.size\tf, . - f\n"
@@ -947,7 +947,7 @@ fn said(body: &str) -> String {
 #[test]
 fn expressions_are_told_as_formulas() {
     // The CFA is [rsp+8]+16, and rbx at rsp+8.
-    let out = said(
+    let out = printed(
         "\tpush\t%rbx\n\t.cfi_escape 0x0f, 0x05, 0x77, 0x08, 0x06, 0x23, 0x10\n\t.cfi_escape 0x10, 0x03, 0x02, 0x77, 0x08\n\
         \tmov\t%edi, %ebx\n\tcall\tg\n\tpop\t%rbx\n\t.cfi_def_cfa %rsp, 8\n\t.cfi_restore %rbx\n\tret\n",
     );
@@ -959,7 +959,7 @@ fn expressions_are_told_as_formulas() {
         assert!(out.contains(words), "`{words}` is not in:\n{out}");
     }
     // What has no formula is told by its operations.
-    let out = said(
+    let out = printed(
         "\t.cfi_escape 0x0f, 0x03, 0x77, 0x08, 0x96\n\t.cfi_escape 0x0f, 0x03, 0x77, 0x08, 0xf0\n\tret\n",
     );
     assert!(!out.contains("an expression"), "{out}");
@@ -968,7 +968,7 @@ fn expressions_are_told_as_formulas() {
 /// Both the stack pointer and %rbp tell where the CFA is; on another stack only %rbp does.
 #[test]
 fn a_wrong_offset_is_told_of_the_register_that_is_declared() {
-    let told = said(
+    let told = printed(
         "push %rbp
         .cfi_def_cfa %rsp, 16
         .cfi_offset %rbp, -16
@@ -1001,7 +1001,7 @@ fn registers_by_the_numbers_of_i386_are_told() {
     };
     let hint = "    register number 5 is rdi on x86-64; ebp has it on i386: %rbp may be meant\n";
     for (number, register) in [("5", "%rbp"), ("%rbp", "5"), ("5", "5")] {
-        let out = said(&framed(number, register));
+        let out = printed(&framed(number, register));
         let findings = out.matches("f.s:10: ").count();
         assert!(
             out.matches(hint).count() >= findings && findings > 0,
@@ -1016,7 +1016,7 @@ fn registers_by_the_numbers_of_i386_are_told() {
         );
     }
     // Here 6 is rbp, and was to be rsi.
-    let out = said(
+    let out = printed(
         "\tpush\t%rsi\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset 6, -16\n\tmov\t%rdi, %rsi\n\tpop\t%rsi\n\t.cfi_restore 6\n\t.cfi_def_cfa_offset 8\n\tret\n",
     );
     assert!(
@@ -1024,7 +1024,7 @@ fn registers_by_the_numbers_of_i386_are_told() {
         "{out}"
     );
     // Another mistake is none of numbers.
-    let out = said(&framed("%rbx", "%rbp"));
+    let out = printed(&framed("%rbx", "%rbp"));
     assert!(!out.contains("i386"), "{out}");
 }
 
@@ -1039,11 +1039,11 @@ fn what_calls_do_not_preserve_is_told() {
         ),
         (counted_from_r10, "the CFA is rsp+32, and declared r10"),
     ] {
-        let out = said(body);
+        let out = printed(body);
         assert!(out.contains(message), "{out}");
         assert!(out.contains("    calls do not preserve r10\n"), "{out}");
         // Nothing is wrong but for the call.
-        let without = said(&body.replace("call\tg", "push\t%rax"));
+        let without = printed(&body.replace("call\tg", "push\t%rax"));
         assert!(!without.contains("calls do not"), "{without}");
     }
 }
@@ -1072,7 +1072,7 @@ fn the_summary_counts_what_is_listed() {
 
 #[test]
 fn a_return_address_that_is_declared_nowhere() {
-    let out = said("\t.cfi_same_value %rip\n\tret\n");
+    let out = printed("\t.cfi_same_value %rip\n\tret\n");
     assert!(
         out.contains("the return address is [cfa-8], and declared unchanged: "),
         "{out}"

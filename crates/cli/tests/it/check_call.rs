@@ -12,7 +12,7 @@ use crate::harness;
 
 /// Sources that the tests of the crate `step` use.
 fn source(name: &str) -> String {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../step/tests/programs");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../single-step/tests/programs");
     sources.join(name).to_str().unwrap().to_owned()
 }
 

@@ -13,7 +13,7 @@ use crate::harness;
 
 /// The programs that the tests of the crate `step` run.
 fn build() -> PathBuf {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../step/tests/programs");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../single-step/tests/programs");
     let mut compiler = tool("gcc");
     compiler.args(["-O1", "-g", "-pthread"]);
     let assembly = sources.join("asm.s").to_string_lossy().into_owned();
@@ -57,7 +57,7 @@ fn what_is_wrong_is_told_beside_the_code() {
     // The source line is that behind the push.
     let source = fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../step/tests/programs/asm.s"
+        "/../single-step/tests/programs/asm.s"
     ));
     let source = source.unwrap();
     let lines = source.lines().enumerate();

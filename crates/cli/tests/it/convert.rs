@@ -123,7 +123,7 @@ fn sframe_of_the_assembler_is_read_as_readelf_reads_it() {
 }
 
 /// The rows of functions, with what only .eh_frame says taken away, by address.
-fn told(folder: &Path, file: &str, from: &str) -> Vec<(u64, String)> {
+fn printed(folder: &Path, file: &str, from: &str) -> Vec<(u64, String)> {
     let shown = unspool(&["show", "--from", from, "--format", "json", file], folder);
     assert!(shown.status.success(), "{}", text(&shown));
     let document: Value = serde_json::from_slice(&shown.stdout).unwrap();
@@ -205,8 +205,8 @@ fn a_program_gets_a_section_that_readelf_knows_and_goes_back() {
                 .filter(|(_, row)| !row.contains('{'))
                 .collect::<BTreeSet<_>>()
         };
-        let own = without_plt(told(path, "with", "eh_frame"));
-        let sframe = without_plt(told(path, "with", "sframe"));
+        let own = without_plt(printed(path, "with", "eh_frame"));
+        let sframe = without_plt(printed(path, "with", "sframe"));
         // Nothing but _start, whose caller nobody knows, and .plt differ.
         let missing: Vec<_> = own.difference(&sframe).collect();
         assert!(

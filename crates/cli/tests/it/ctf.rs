@@ -39,7 +39,7 @@ fn printed(output: Output, what: &str) -> String {
 }
 
 fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../ctf/tests/c/{name}.c"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../c-types/tests/c/{name}.c"))
 }
 
 fn check_lines(folder: &Folder, file: &str) {

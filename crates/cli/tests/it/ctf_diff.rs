@@ -11,14 +11,14 @@ const SOURCE: &str = include_str!("../ctf_diff/lib.c");
 const EDITS: &str = include_str!("../ctf_diff/edits.txt");
 
 /// An edit, and what is expected of it.
-struct Edit<'t> {
+struct SourceEdit<'t> {
     name: &'t str,
     ours: &'t str,
     abidiff: &'t str,
     edited: String,
 }
 
-fn edits() -> Vec<Edit<'static>> {
+fn edits() -> Vec<SourceEdit<'static>> {
     let blocks = EDITS.split("\n\n").map(str::trim_start);
     blocks
         .filter(|block| !block.starts_with('#'))
@@ -26,7 +26,7 @@ fn edits() -> Vec<Edit<'static>> {
         .collect()
 }
 
-fn edit(block: &'static str) -> Edit<'static> {
+fn edit(block: &'static str) -> SourceEdit<'static> {
     let (head, lines) = block.split_once('\n').unwrap();
     let (name, verdicts) = head.split_once(": ").unwrap();
     let (ours, abidiff) = verdicts
@@ -45,7 +45,7 @@ fn edit(block: &'static str) -> Edit<'static> {
         assert!(edited.contains(gone), "{name}: {gone}");
         edited = edited.replacen(gone, come, 1);
     }
-    Edit {
+    SourceEdit {
         name,
         ours,
         abidiff,

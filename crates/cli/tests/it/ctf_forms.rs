@@ -5,27 +5,27 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use unspool_ctf::{
-    Agreement, BtfReading, BtfWriter, ElfContext, Endian, Enumerator, Gcc, Graph, Kind,
-    LinkOptions, LinkUnit, Member, Number, Parameter, Section, Share, Symbol, Tag, Type, Writer,
-    link,
+use unspool_c_types::{
+    Agreement, BtfReading, BtfWriter, CtfSection, CtfWriter, ElfContext, Endian, Enumerator, Gcc,
+    Graph, LinkOptions, LinkUnit, Member, Number, Parameter, Share, Tag, Type, TypeKind,
+    TypedSymbol, link,
 };
 use unspool_testing::{command, packages};
 
 use crate::harness::{self, Folder};
 
-/// The sources of the tests of `unspool-ctf`.
+/// The sources of the tests of `unspool-c-types`.
 fn source(name: &str) -> String {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ctf/tests/c");
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../c-types/tests/c");
     tests.join(format!("{name}.c")).display().to_string()
 }
 
-fn open(bytes: &[u8]) -> Section<'_> {
+fn open(bytes: &[u8]) -> CtfSection<'_> {
     let elf = ElfContext {
         is_64: true,
         ..ElfContext::default()
     };
-    Section::open(bytes, elf).unwrap()
+    CtfSection::open(bytes, elf).unwrap()
 }
 
 /// Each named type, function and variable of the one is the same in the other. Yields how many there are.
@@ -97,9 +97,9 @@ fn dwarf_says_what_gcc_says_in_ctf() {
                 .find_map(|line| line.split_once("GCC: "))
                 .unwrap()
                 .1;
-            let gcc = Gcc::of_comment(&format!("GCC: {}", gcc.trim())).unwrap();
+            let gcc = Gcc::from_comment(&format!("GCC: {}", gcc.trim())).unwrap();
             let theirs = match gcc.quirk() {
-                Some(_) => theirs[0].reading.graph.with_arrays_turned(),
+                Some(_) => theirs[0].reading.graph.with_reversed_arrays(),
                 None => Graph::clone(&theirs[0].reading.graph),
             };
             let count = assert_same(&ours[0].reading.graph, &theirs, &format!("{flags} {name}"));
@@ -312,13 +312,13 @@ impl Folder {
         let code = code.replace(&format!(" {version} -"), &format!(" {release} -"));
         self.write(&format!("{name}.s"), code);
         self.tool("gcc", &format!("-c {name}.s -o {name}.o"));
-        let quirk = |line: &str| Gcc::of_comment(line).unwrap().quirk();
+        let quirk = |line: &str| Gcc::from_comment(line).unwrap().quirk();
         if flags.contains("-gctf") && quirk(&own) != quirk(&other) {
             self.tool("objcopy", &format!("--dump-section .ctf=ctf {name}.o"));
             let ctf = self.bytes("ctf");
             let ctf = open(&ctf);
-            let graph = ctf.parents()[0].reading.graph.with_arrays_turned();
-            self.write("ctf", Writer::default().dict(&graph));
+            let graph = ctf.parents()[0].reading.graph.with_reversed_arrays();
+            self.write("ctf", CtfWriter::default().dict(&graph));
             self.tool("objcopy", &format!("--update-section .ctf=ctf {name}.o"));
         }
     }
@@ -526,8 +526,8 @@ fn btf_is_what_pahole_makes() {
         theirs.len()
     );
     let (ours, theirs) = (
-        BtfReading::of(&ours, 8).unwrap(),
-        BtfReading::of(&theirs, 8).unwrap(),
+        BtfReading::parse(&ours, 8).unwrap(),
+        BtfReading::parse(&theirs, 8).unwrap(),
     );
     assert_eq!((ours.problems, theirs.problems), (vec![], vec![]));
     assert!(assert_same(&ours.graph, &theirs.graph, "BTF") > 10);
@@ -542,17 +542,18 @@ fn btf_is_what_pahole_makes() {
 
 /// How many types of the main kinds there are.
 fn counts(graph: &Graph<'_>) -> [usize; 4] {
-    let count = |is: fn(&Kind<'_>) -> bool| graph.types().filter(|(_, ty)| is(&ty.kind)).count();
+    let count =
+        |is: fn(&TypeKind<'_>) -> bool| graph.types().filter(|(_, ty)| is(&ty.kind)).count();
     [
-        count(|kind| matches!(kind, Kind::Record { .. })),
+        count(|kind| matches!(kind, TypeKind::Record { .. })),
         count(|kind| {
             matches!(
                 kind,
-                Kind::Typedef(_) | Kind::Enum { .. } | Kind::Forward(_)
+                TypeKind::Typedef(_) | TypeKind::Enum { .. } | TypeKind::Forward(_)
             )
         }),
-        count(|kind| matches!(kind, Kind::Pointer(_) | Kind::Qualified(..))),
-        count(|kind| matches!(kind, Kind::Function { .. } | Kind::Array { .. })),
+        count(|kind| matches!(kind, TypeKind::Pointer(_) | TypeKind::Qualified(..))),
+        count(|kind| matches!(kind, TypeKind::Function { .. } | TypeKind::Array { .. })),
     ]
 }
 
@@ -572,7 +573,7 @@ fn as_many_types_are_left_as_libbpf_leaves() {
     });
     folder.tool("gcc", "-shared one.o two.o -o both.so");
     let whole = pahole("both.so");
-    let read = |bytes: &'static [u8]| BtfReading::of(bytes, 8).unwrap().graph;
+    let read = |bytes: &'static [u8]| BtfReading::parse(bytes, 8).unwrap().graph;
     let [one, two] = parts.map(|bytes| read(Vec::leak(bytes)));
     let whole = read(Vec::leak(whole));
     let before = one.last() + two.last();
@@ -663,7 +664,7 @@ fn what_btf_cannot_say_is_told() {
 fn named(folder: &Folder, file: &str, sign: &str) {
     let unit = |count: i64| {
         let mut graph = Graph::new(8);
-        let int = Kind::Integer(Number::of_bytes(4, Number::SIGNED));
+        let int = TypeKind::Integer(Number::with_size(4, Number::SIGNED));
         let int = graph.add(Type::named(format!("int{sign}"), int));
         let member = Member {
             name: format!("member{sign}").into(),
@@ -673,7 +674,7 @@ fn named(folder: &Folder, file: &str, sign: &str) {
         };
         let record = graph.add(Type::named(
             format!("record{sign}"),
-            Kind::Record {
+            TypeKind::Record {
                 tag: Tag::Struct,
                 size: 4,
                 members: vec![member],
@@ -685,13 +686,16 @@ fn named(folder: &Folder, file: &str, sign: &str) {
         };
         graph.add(Type::named(
             format!("list{sign}"),
-            Kind::Enum {
+            TypeKind::Enum {
                 size: 4,
                 enumerators: vec![one],
             },
         ));
-        graph.add(Type::named(format!("name{sign}"), Kind::Typedef(record)));
-        let function = graph.add(Type::unnamed(Kind::Function {
+        graph.add(Type::named(
+            format!("name{sign}"),
+            TypeKind::Typedef(record),
+        ));
+        let function = graph.add(Type::unnamed(TypeKind::Function {
             returns: record,
             parameters: vec![Parameter {
                 name: format!("from{sign}").into(),
@@ -699,7 +703,7 @@ fn named(folder: &Folder, file: &str, sign: &str) {
             }],
             is_variadic: false,
         }));
-        let symbol = |name: &str, ty| Symbol {
+        let symbol = |name: &str, ty| TypedSymbol {
             name: format!("{name}{sign}").into(),
             ty,
         };
@@ -708,14 +712,14 @@ fn named(folder: &Folder, file: &str, sign: &str) {
         graph.unit = Some(format!("unit{count}{sign}").into());
         Arc::new(graph)
     };
-    let units = [LinkUnit::of(unit(1)), LinkUnit::of(unit(2))];
+    let units = [LinkUnit::new(unit(1)), LinkUnit::new(unit(2))];
     let options = LinkOptions {
         share: Share::Unconflicted,
         threads: 1,
     };
-    let writer = Writer {
+    let writer = CtfWriter {
         label: &format!("label{sign}"),
-        ..Writer::default()
+        ..CtfWriter::default()
     };
     let path = folder.join(file);
     fs::write(

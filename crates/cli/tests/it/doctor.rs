@@ -81,8 +81,8 @@ impl User {
     }
 
     /// What it says, as the user sees it.
-    fn doctor(&self) -> Report {
-        Report::of(&self.unspool(&["doctor", "--format", "json"]))
+    fn doctor(&self) -> DoctorReport {
+        DoctorReport::of(&self.unspool(&["doctor", "--format", "json"]))
     }
 }
 
@@ -92,16 +92,16 @@ impl Drop for User {
     }
 }
 
-struct Report(Value);
+struct DoctorReport(Value);
 
-impl Report {
-    fn of(output: &Output) -> Report {
+impl DoctorReport {
+    fn of(output: &Output) -> DoctorReport {
         assert_eq!(text(&output.stderr), "");
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(report["schema"], "unspool.doctor");
         let status = if report["record_works"] == true { 0 } else { 1 };
         assert_eq!(output.status.code(), Some(status), "{report}");
-        Report(report)
+        DoctorReport(report)
     }
 
     fn checks(&self) -> &[Value] {
@@ -316,7 +316,7 @@ fn what_keeps_record_from_working() {
         command.arg("--nofile=8:8").arg(&user.unspool);
         output(command.args(arguments), "util-linux")
     };
-    let report = Report::of(&limited(&["doctor", "--format", "json"]));
+    let report = DoctorReport::of(&limited(&["doctor", "--format", "json"]));
     assert_eq!(report.0["record_works"], false);
     let check = report.check("record");
     assert_eq!(check["state"], "failed");
@@ -363,7 +363,7 @@ fn a_container_is_one() {
         .arg(&user.unspool)
         .args(["doctor", "--format", "json"]);
     command.env("HOME", &user.folder);
-    let report = Report::of(&output(&mut command, "util-linux"));
+    let report = DoctorReport::of(&output(&mut command, "util-linux"));
     let value = report.check("container")["value"].as_str().unwrap();
     assert!(
         value.starts_with("yes: users of its own, processes of its own"),

@@ -11,7 +11,7 @@ use std::thread;
 use serde_json::Value;
 use unspool_testing::{Finish as _, tool};
 use xtask::corpus::pair::{self, Pair};
-use xtask::corpus::program::{Program, Variant};
+use xtask::corpus::program::{PairProgram, Variant};
 use xtask::corpus::proof;
 
 use crate::harness;
@@ -37,7 +37,7 @@ fn findings(folder: &Path, name: &str) -> BTreeSet<String> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+enum FixOutcome {
     /// Nothing was found in the first place.
     NotFound,
     /// It is right now, by `check` and by single steps.
@@ -48,7 +48,7 @@ enum Outcome {
     Left(String),
 }
 
-fn outcome(pair: &Pair, folder: &Path) -> Outcome {
+fn outcome(pair: &Pair, folder: &Path) -> FixOutcome {
     let name = format!("{}.s", pair.name);
     let path = folder.join(&name);
     let text = pair::plain(&fs::read_to_string(&pair.path).unwrap(), Variant::Wrong);
@@ -92,11 +92,11 @@ fn outcome(pair: &Pair, folder: &Path) -> Outcome {
         "{name}: not idempotent"
     );
     match status {
-        0 if before.is_empty() => return Outcome::NotFound,
+        0 if before.is_empty() => return FixOutcome::NotFound,
         0 => {}
         _ => {
             assert_eq!(status, 1, "{name}: {said}");
-            return Outcome::Left(said.lines().next().unwrap_or_default().to_owned());
+            return FixOutcome::Left(said.lines().next().unwrap_or_default().to_owned());
         }
     }
     let build = |path: &Path, variant| {
@@ -104,7 +104,7 @@ fn outcome(pair: &Pair, folder: &Path) -> Outcome {
             path: path.to_owned(),
             ..pair.clone()
         };
-        Program::build(&pair, variant, folder, &["/usr/bin/as"]).unwrap()
+        PairProgram::build(&pair, variant, folder, &["/usr/bin/as"]).unwrap()
     };
     let wrong = build(&pair.path, Variant::Wrong);
     let ours = build(&path, Variant::Right);
@@ -113,17 +113,17 @@ fn outcome(pair: &Pair, folder: &Path) -> Outcome {
 }
 
 /// What gdb finds by the table that was mended.
-fn stepped(pair: &Pair, ours: &Program) -> Outcome {
+fn stepped(pair: &Pair, ours: &PairProgram) -> FixOutcome {
     let name = &pair.name;
     let run = match ours.step(pair) {
         Ok(run) => run,
-        Err(error) => return Outcome::Wrong(error.to_string()),
+        Err(error) => return FixOutcome::Wrong(error.to_string()),
     };
     assert_eq!(run.exit, "0", "{name}");
     assert!(run.executed.len() > 2, "{name}: nothing was stepped");
     match proof::falsehoods(ours, &run).into_iter().next() {
-        Some((address, text)) => Outcome::Wrong(format!("{}: {text}", ours.name(address))),
-        None => Outcome::Right,
+        Some((address, text)) => FixOutcome::Wrong(format!("{}: {text}", ours.name(address))),
+        None => FixOutcome::Right,
     }
 }
 
@@ -141,7 +141,7 @@ fn patched(folder: &Path, name: &str, text: &str, diff: &str) -> String {
 }
 
 /// What became of all pairs of the corpus, of which so many must be right and none wrong.
-fn mends_the_corpus(outcome: impl Fn(&Pair, &Path) -> Outcome + Sync, least: usize) {
+fn mends_the_corpus(outcome: impl Fn(&Pair, &Path) -> FixOutcome + Sync, least: usize) {
     let folder = tempfile::tempdir().unwrap();
     let pairs = pair::all().unwrap();
     let (next, outcomes) = (Mutex::new(pairs.iter()), Mutex::new(BTreeMap::new()));
@@ -162,10 +162,10 @@ fn mends_the_corpus(outcome: impl Fn(&Pair, &Path) -> Outcome + Sync, least: usi
     let outcomes = outcomes.into_inner().unwrap();
     assert_eq!(outcomes.len(), pairs.len());
     let count =
-        |wanted: &dyn Fn(&Outcome) -> bool| outcomes.values().filter(|one| wanted(one)).count();
-    let wrong = count(&|one| matches!(one, Outcome::Wrong(_)));
+        |wanted: &dyn Fn(&FixOutcome) -> bool| outcomes.values().filter(|one| wanted(one)).count();
+    let wrong = count(&|one| matches!(one, FixOutcome::Wrong(_)));
     assert_eq!(wrong, 0, "{outcomes:#?}");
-    let right = count(&|one| *one == Outcome::Right);
+    let right = count(&|one| *one == FixOutcome::Right);
     assert!(right >= least, "{right}: {outcomes:#?}");
 }
 
@@ -182,19 +182,20 @@ fn wrong_tables_of_the_corpus_are_mended_in_objects() {
     symlink(env!("CARGO_BIN_EXE_unspool"), &assembler).unwrap();
     let assembler = assembler.to_str().unwrap();
     let outcome = |pair: &Pair, folder: &Path| {
-        let build = |assembler| Program::build(pair, Variant::Wrong, folder, &[assembler]).unwrap();
-        let is_clean = |program: &Program| {
+        let build =
+            |assembler| PairProgram::build(pair, Variant::Wrong, folder, &[assembler]).unwrap();
+        let is_clean = |program: &PairProgram| {
             let object = program.path.with_extension("o");
             check(folder, &[object.to_str().unwrap()]).0 == 0
         };
         let wrong = build("/usr/bin/as");
         if is_clean(&wrong) {
-            return Outcome::NotFound;
+            return FixOutcome::NotFound;
         }
         let ours = build(assembler);
         assert_eq!(wrong.code, ours.code, "{}", pair.name);
         if !is_clean(&ours) {
-            return Outcome::Left(pair.wrong.clone());
+            return FixOutcome::Left(pair.wrong.clone());
         }
         stepped(pair, &ours)
     };

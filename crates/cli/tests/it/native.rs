@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::Output;
 
 use sha2::{Digest as _, Sha256};
-use unspool_module::ElfFile;
-use unspool_native::{Key, Object, Outline};
-use unspool_tables::{self as tables, From};
+use unspool_elf::ElfFile;
+use unspool_native_table::{ModuleKey, ObjectView, Outline};
+use unspool_table_store::{self as tables, TableSource};
 use unspool_testing::{Finish as _, command, tool};
-use unspool_unwind::native::{Checked, RunError, run_apart};
+use unspool_unwind::native::{RunError, RunReport, run_apart};
 
 use crate::harness;
 
@@ -262,12 +262,12 @@ fn a_run_is_fenced_or_there_is_none() {
 }
 
 /// What running the code of an object finds, whatever reading it would; `None` if it is stopped.
-fn run_alone(folder: &Path, file: &str, object: &str) -> Option<Checked> {
+fn run_alone(folder: &Path, file: &str, object: &str) -> Option<RunReport> {
     let file = ElfFile::open(Path::new(file)).unwrap();
-    let reading = tables::read(&file, From::Auto).unwrap();
-    let outline = Outline::of(&reading.table).unwrap();
+    let reading = tables::read(&file, TableSource::Auto).unwrap();
+    let outline = Outline::from_table(&reading.table).unwrap();
     let bytes = std::fs::read(folder.join(object)).unwrap();
-    match run_apart(&Object::parse(&bytes).unwrap(), &outline) {
+    match run_apart(&ObjectView::parse(&bytes).unwrap(), &outline) {
         Ok(checked) => Some(checked),
         Err(RunError::Stopped(_)) => None,
         Err(error) => panic!("{error}"),
@@ -279,17 +279,17 @@ fn run_alone(folder: &Path, file: &str, object: &str) -> Option<Checked> {
 fn a_rule_may_lead_to_the_last_addresses() {
     let row = "cfa={lit1; neg; deref}  ra=[cfa-8]";
     let text = format!("arch x86-64 little\nfn 0x1000..0x1001\n  0x1000  {row}\n");
-    let table = unspool_ir::text::parse(&text).unwrap();
-    let outline = Outline::of(&table).unwrap();
-    let bytes = unspool_native::object(
+    let table = unspool_rows::text::parse(&text).unwrap();
+    let outline = Outline::from_table(&table).unwrap();
+    let bytes = unspool_native_table::object(
         &outline,
-        Key {
+        ModuleKey {
             build_id: &[1],
             content: &[0; 20],
         },
     )
     .unwrap();
-    let checked = run_apart(&Object::parse(&bytes).unwrap(), &outline).unwrap();
+    let checked = run_apart(&ObjectView::parse(&bytes).unwrap(), &outline).unwrap();
     assert!(checked.steps > 0 && checked.differences == 0);
 }
 
@@ -326,7 +326,7 @@ fn folders_are_proven() {
     let files = [LOADER, LIBC].map(|file| unspool_testing::packages::path(file).unwrap());
     let rows = files.iter().map(|file| {
         let file = ElfFile::open(file).unwrap();
-        let table = tables::read(&file, From::Auto).unwrap().table;
+        let table = tables::read(&file, TableSource::Auto).unwrap().table;
         table.spans().count()
     });
     let rows: usize = rows.sum();

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use serde_json::Value;
-use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
-use unspool_module::ElfFile;
+use unspool_elf::ElfFile;
 use unspool_profile::{
-    End, Event, Evidence, Meta, Module, ModuleKind, Place, Process, Rate, RawFrame, Sample, State,
-    Thread, Time, Unit, Writer,
+    CodeLocation, CpuState, FrameEvidence, Meta, ModuleKind, ProfileModule, ProfileProcess,
+    ProfileSample, ProfileThread, ProfileWriter, Rate, RawFrame, SampledEvent, StackEnd, Time,
+    WeightUnit,
 };
+use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
 use unspool_testing::{Finish as _, tool};
 
 use crate::harness;
@@ -59,30 +60,30 @@ fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
         kernel: "6.1".into(),
         arch: "x86_64".into(),
         tool: "a test".into(),
-        event: Event {
+        event: SampledEvent {
             name: "cpu-clock".into(),
             rate: Rate::Frequency(999),
-            unit: Unit::Nanoseconds,
+            unit: WeightUnit::Nanoseconds,
         },
         started: 1_700_000_000_000_000_000,
         clock: Time(0),
     };
-    let mut writer = Writer::new(fs::File::create(path).unwrap(), &meta).unwrap();
-    let process = writer.process(&Process {
+    let mut writer = ProfileWriter::new(fs::File::create(path).unwrap(), &meta).unwrap();
+    let process = writer.process(&ProfileProcess {
         pid: 7,
         parent_pid: 1,
         start: Time(0),
         end: None,
         name: "profiled".into(),
     });
-    let thread = writer.thread(&Thread {
+    let thread = writer.thread(&ProfileThread {
         process,
         tid: 7,
         start: Time(0),
         end: None,
         name: "profiled".into(),
     });
-    let module = Module {
+    let module = ProfileModule {
         kind: ModuleKind::File,
         path: program.into(),
         content: ElfFile::open(program).unwrap().content_key(),
@@ -94,9 +95,9 @@ fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
             let function = name.trim_end_matches("_[s]");
             let at = RuntimeAddr(symbol(program, function).0 + 8);
             match n {
-                0 => (CodeAddr::Instruction(at), Evidence::Registers),
-                _ if function == *name => (CodeAddr::Return(at), Evidence::Cfi),
-                _ => (CodeAddr::Return(at), Evidence::Spliced),
+                0 => (CodeAddr::Instruction(at), FrameEvidence::Registers),
+                _ if function == *name => (CodeAddr::Return(at), FrameEvidence::Cfi),
+                _ => (CodeAddr::Return(at), FrameEvidence::Spliced),
             }
         };
         let frames = functions.iter().enumerate().map(frame);
@@ -107,16 +108,16 @@ fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
         });
         let frames: Vec<_> = frames.collect();
         let stack = writer.stack(thread, &frames, |modules, at| {
-            Place::Module(modules.id(&module), Vaddr(at.0))
+            CodeLocation::Module(modules.id(&module), Vaddr(at.0))
         });
-        let sample = Sample {
+        let sample = ProfileSample {
             time: Time(time * 1_000_000),
             thread,
             cpu: 0,
             stack,
             weight: *weight,
-            state: State::OnCpu,
-            end: End::EntryPoint,
+            state: CpuState::OnCpu,
+            end: StackEnd::EntryPoint,
         };
         writer.sample(&sample).unwrap();
     }
@@ -308,8 +309,8 @@ fn names_and_lines_are_those_of_addr2line() {
     let (start, size) = symbol(&program, "leaf");
     let (profile, out) = (folder.join("leaf.prof"), folder.join("speedscope.json"));
     let meta = Meta::default();
-    let mut writer = Writer::new(fs::File::create(&profile).unwrap(), &meta).unwrap();
-    let process = Process {
+    let mut writer = ProfileWriter::new(fs::File::create(&profile).unwrap(), &meta).unwrap();
+    let process = ProfileProcess {
         pid: 1,
         parent_pid: 0,
         start: Time(0),
@@ -317,7 +318,7 @@ fn names_and_lines_are_those_of_addr2line() {
         name: "p".into(),
     };
     let process = writer.process(&process);
-    let thread = Thread {
+    let thread = ProfileThread {
         process,
         tid: 1,
         start: Time(0),
@@ -325,7 +326,7 @@ fn names_and_lines_are_those_of_addr2line() {
         name: "p".into(),
     };
     let thread = writer.thread(&thread);
-    let module = Module {
+    let module = ProfileModule {
         kind: ModuleKind::File,
         path: program.clone(),
         content: None,
@@ -336,16 +337,16 @@ fn names_and_lines_are_those_of_addr2line() {
         let code = CodeAddr::Instruction(RuntimeAddr(address));
         let frame = RawFrame {
             code,
-            evidence: Evidence::Registers,
+            evidence: FrameEvidence::Registers,
             arguments: None,
         };
-        let place = |modules: &mut unspool_profile::Modules, at: RuntimeAddr| {
-            Place::Module(modules.id(&module), Vaddr(at.0))
+        let place = |modules: &mut unspool_profile::ModuleInterner, at: RuntimeAddr| {
+            CodeLocation::Module(modules.id(&module), Vaddr(at.0))
         };
         let stack = writer.stack(thread, &[frame], place);
-        let (time, state, end) = (Time(address), State::OnCpu, End::Outermost);
+        let (time, state, end) = (Time(address), CpuState::OnCpu, StackEnd::Outermost);
         writer
-            .sample(&Sample {
+            .sample(&ProfileSample {
                 time,
                 thread,
                 cpu: 0,

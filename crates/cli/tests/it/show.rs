@@ -94,11 +94,11 @@ fn addresses_are_hexadecimal_with_and_without_a_prefix() {
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
 /// The names of the instructions of each CIE and FDE, by its offset in `.eh_frame`.
-type Names = BTreeMap<u64, Vec<String>>;
+type NamesByAddress = BTreeMap<u64, Vec<String>>;
 
-fn names_by_readelf() -> Names {
+fn names_by_readelf() -> NamesByAddress {
     let text = readelf(&["-wNf", LIBC]);
-    let mut names = Names::new();
+    let mut names = NamesByAddress::new();
     let mut entry = 0;
     for line in text.lines() {
         if let Some(instruction) = line.strip_prefix("  DW_CFA_") {
@@ -136,7 +136,7 @@ fn every_instruction_is_shown() {
         });
         repeated.collect()
     };
-    let mut shown = Names::new();
+    let mut shown = NamesByAddress::new();
     for entry in report["entries"].as_array().unwrap() {
         let rows = entry["rows"].as_array().unwrap().iter();
         let mut all: Vec<_> = rows.flat_map(|row| names(&row["instructions"])).collect();
@@ -146,7 +146,8 @@ fn every_instruction_is_shown() {
         let offset = cie["section_offset"].as_u64().unwrap();
         shown.insert(offset, names(&cie["instructions"]));
     }
-    let padding_counts = |names: &Names| names.values().flatten().filter(|n| *n == "nop").count();
+    let padding_counts =
+        |names: &NamesByAddress| names.values().flatten().filter(|n| *n == "nop").count();
     assert!(padding_counts(&shown) > 1000);
     for (offset, expected) in &by_readelf {
         assert_eq!(shown.get(offset), Some(expected), "entry at {offset:#x}");
@@ -155,10 +156,10 @@ fn every_instruction_is_shown() {
 }
 
 /// What the text shows of each FDE, its CIE's instructions first.
-fn names_in_text() -> Names {
+fn names_in_text() -> NamesByAddress {
     let output = show_file(LIBC, &["--instructions"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    let mut names = Names::new();
+    let mut names = NamesByAddress::new();
     let mut entry = 0;
     for line in text.lines() {
         if let Some((_, rest)) = line.split_once("# FDE at 0x") {
@@ -176,7 +177,7 @@ fn names_in_text() -> Names {
     names
 }
 
-fn of_entries_with_their_cie(report: &Value, names: &Names) -> Names {
+fn of_entries_with_their_cie(report: &Value, names: &NamesByAddress) -> NamesByAddress {
     let entries = report["entries"].as_array().unwrap().iter();
     let with_cie = entries.map(|entry| {
         let offset = |entry: &Value| entry["section_offset"].as_u64().unwrap();

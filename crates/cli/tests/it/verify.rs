@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use unspool_testing::{Finish as _, Folder, command, run_tool};
 
 use crate::harness;
-use crate::stack::build::Program;
+use crate::stack::build::BuiltProgram;
 
 fn unspool(directory: &Folder, arguments: &[&str]) -> Command {
     harness::unspool_in(directory, arguments)
@@ -35,7 +35,7 @@ fn refused(directory: &Folder, arguments: &[&str], words: &[&str]) {
 
 #[test]
 fn a_table_is_proven_against_its_own_file_only() {
-    let Program { directory, path } = Program::build("recursion.c", &["-O2"]);
+    let BuiltProgram { directory, path } = BuiltProgram::build("recursion.c", &["-O2"]);
     let program = path.to_str().unwrap();
     run(&directory, &["compile", "-o", "table", program], 0);
     let (out, _) = run(&directory, &["verify", program, "table"], 0);
@@ -170,7 +170,7 @@ fn a_certificate_names_file_and_table_by_hash() {
 /// A table in the file itself is the one that is proven, and not one made anew.
 #[test]
 fn a_table_in_the_file_is_the_one_that_is_proven() {
-    let Program { directory, path } = Program::build("recursion.c", &["-O2"]);
+    let BuiltProgram { directory, path } = BuiltProgram::build("recursion.c", &["-O2"]);
     let own = path.to_str().unwrap();
     run(&directory, &["compile", own, "--into", own], 0);
     let (out, _) = run(&directory, &["verify", own], 0);

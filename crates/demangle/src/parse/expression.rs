@@ -1,16 +1,16 @@
 //! Expressions (Itanium C++ ABI §5.1.6).
 
 use super::Parser;
-use crate::node::{Id, LiteralForm, Node};
+use crate::node::{LiteralForm, NameNode, NameNodeId};
 use crate::operators::{Operands, operator};
 
 impl<'a> Parser<'a> {
     /// `<expression>`.
-    pub(super) fn expression(&mut self) -> Option<Id> {
+    pub(super) fn expression(&mut self) -> Option<NameNodeId> {
         self.nested(Self::one_expression)
     }
 
-    fn one_expression(&mut self) -> Option<Id> {
+    fn one_expression(&mut self) -> Option<NameNodeId> {
         let code = self.rest().as_bytes().get(..2)?;
         let digit_follows = || {
             self.rest()
@@ -28,12 +28,12 @@ impl<'a> Parser<'a> {
             b"sp" => {
                 self.at += 2;
                 let pattern = self.expression()?;
-                Some(self.add(Node::PackExpansion(pattern)))
+                Some(self.add(NameNode::PackExpansion(pattern)))
             }
             b"gs" => {
                 self.at += 2;
                 let name = self.expression()?;
-                Some(self.add(Node::Global(name)))
+                Some(self.add(NameNode::Global(name)))
             }
             b"il" | b"tl" => {
                 self.at += 2;
@@ -42,7 +42,7 @@ impl<'a> Parser<'a> {
                     _ => None,
                 };
                 let list = self.until_end(Self::expression)?;
-                Some(self.add(Node::Braced(type_, list)))
+                Some(self.add(NameNode::Braced(type_, list)))
             }
             b"di" | b"dx" | b"dX" => self.designated(),
             b"dn" => {
@@ -51,81 +51,83 @@ impl<'a> Parser<'a> {
                     b'0'..=b'9' => self.simple_name()?,
                     _ => self.type_()?,
                 };
-                Some(self.add(Node::Prefix("~", name)))
+                Some(self.add(NameNode::Prefix("~", name)))
             }
             b"on" | [b'0'..=b'9', _] => self.simple_name(),
             [b'u', b'0'..=b'9'] => {
                 self.at += 1;
                 let name = self.source_name()?;
                 let arguments = self.until_end(Self::template_argument)?;
-                let arguments = self.add(Node::List(arguments));
-                Some(self.add(Node::Call(name, arguments)))
+                let arguments = self.add(NameNode::List(arguments));
+                Some(self.add(NameNode::Call(name, arguments)))
             }
             _ => self.operation(),
         }
     }
 
-    fn operation(&mut self) -> Option<Id> {
+    fn operation(&mut self) -> Option<NameNodeId> {
         if self.take("cv") {
             return self.cast();
         }
         let (code, text, operands) = *operator(self.rest().get(..2)?)?;
         self.at += 2;
         let node = match operands {
-            Operands::Prefix => Node::Prefix(text, self.expression()?),
-            Operands::OfType => Node::Prefix(text, self.type_()?),
+            Operands::Prefix => NameNode::Prefix(text, self.expression()?),
+            Operands::OfType => NameNode::Prefix(text, self.type_()?),
             Operands::Step => match self.take("_") {
-                true => Node::Prefix(text, self.expression()?),
-                false => Node::Suffix(self.expression()?, text),
+                true => NameNode::Prefix(text, self.expression()?),
+                false => NameNode::Suffix(self.expression()?, text),
             },
-            Operands::Binary => Node::Binary(text, self.expression()?, self.expression()?),
-            Operands::NamedCast => Node::NamedCast(text, self.type_()?, self.expression()?),
+            Operands::Binary => NameNode::Binary(text, self.expression()?, self.expression()?),
+            Operands::NamedCast => NameNode::NamedCast(text, self.type_()?, self.expression()?),
             Operands::Special => self.special_operation(code, text)?,
         };
         Some(self.add(node))
     }
 
-    fn special_operation(&mut self, code: &str, text: &'static str) -> Option<Node<'a>> {
+    fn special_operation(&mut self, code: &str, text: &'static str) -> Option<NameNode<'a>> {
         Some(match code {
             "cl" => {
                 let function = self.expression()?;
                 let arguments = self.until_end(Self::expression)?;
-                Node::Call(function, self.add(Node::List(arguments)))
+                NameNode::Call(function, self.add(NameNode::List(arguments)))
             }
-            "ix" => Node::Subscript(self.expression()?, self.expression()?),
+            "ix" => NameNode::Subscript(self.expression()?, self.expression()?),
             "dt" | "pt" => {
                 let object = self.expression()?;
                 let member = match self.rest().starts_with("sr") {
                     true => self.unresolved()?,
                     false => self.simple_name()?,
                 };
-                Node::Binary(text, object, member)
+                NameNode::Binary(text, object, member)
             }
-            "qu" => Node::Conditional(self.expression()?, self.expression()?, self.expression()?),
+            "qu" => {
+                NameNode::Conditional(self.expression()?, self.expression()?, self.expression()?)
+            }
             "nw" | "na" => return self.new_expression(),
-            "sZ" => Node::SizeofPack(match self.peek()? {
+            "sZ" => NameNode::SizeofPack(match self.peek()? {
                 b'T' => self.template_parameter()?,
                 _ => self.function_parameter()?,
             }),
-            "sP" => Node::SizeofArguments(self.until_end(Self::template_argument)?),
-            "tr" => Node::Name(text),
+            "sP" => NameNode::SizeofArguments(self.until_end(Self::template_argument)?),
+            "tr" => NameNode::Name(text),
             _ => return None,
         })
     }
 
-    fn cast(&mut self) -> Option<Id> {
+    fn cast(&mut self) -> Option<NameNodeId> {
         let type_ = self.type_()?;
         let operand = match self.take("_") {
             true => {
                 let arguments = self.until_end(Self::expression)?;
-                self.add(Node::List(arguments))
+                self.add(NameNode::List(arguments))
             }
             false => self.expression()?,
         };
-        Some(self.add(Node::Cast(type_, operand)))
+        Some(self.add(NameNode::Cast(type_, operand)))
     }
 
-    fn new_expression(&mut self) -> Option<Node<'a>> {
+    fn new_expression(&mut self) -> Option<NameNode<'a>> {
         let mut placement = Vec::new();
         while !self.take("_") {
             placement.push(self.expression()?);
@@ -135,32 +137,36 @@ impl<'a> Parser<'a> {
             None
         } else if self.take("pi") {
             let arguments = self.until_end(Self::expression)?;
-            Some(self.add(Node::List(arguments)))
+            Some(self.add(NameNode::List(arguments)))
         } else {
             Some(self.expression()?)
         };
-        Some(Node::New {
+        Some(NameNode::New {
             placement,
             type_,
             initializer,
         })
     }
 
-    fn designated(&mut self) -> Option<Id> {
+    fn designated(&mut self) -> Option<NameNodeId> {
         let code = self.rest().as_bytes().get(1).copied()?;
         self.at += 2;
         let node = match code {
             b'i' => {
                 let name = self.source_name()?;
-                Node::Designated(name, self.expression()?)
+                NameNode::Designated(name, self.expression()?)
             }
-            b'x' => Node::DesignatedIndex(self.expression()?, self.expression()?),
-            _ => Node::DesignatedRange(self.expression()?, self.expression()?, self.expression()?),
+            b'x' => NameNode::DesignatedIndex(self.expression()?, self.expression()?),
+            _ => NameNode::DesignatedRange(
+                self.expression()?,
+                self.expression()?,
+                self.expression()?,
+            ),
         };
         Some(self.add(node))
     }
 
-    fn fold(&mut self) -> Option<Id> {
+    fn fold(&mut self) -> Option<NameNodeId> {
         let kind = self.rest().as_bytes().get(1).copied()?;
         self.at += 2;
         let (_, operator, _) = *operator(self.rest().get(..2)?)?;
@@ -171,7 +177,7 @@ impl<'a> Parser<'a> {
             _ => None,
         };
         let is_left = kind == b'l';
-        Some(self.add(Node::Fold {
+        Some(self.add(NameNode::Fold {
             operator,
             first,
             second,
@@ -180,9 +186,9 @@ impl<'a> Parser<'a> {
     }
 
     /// `<function-param>`: 0 is `this`.
-    fn function_parameter(&mut self) -> Option<Id> {
+    fn function_parameter(&mut self) -> Option<NameNodeId> {
         if self.take("fpT") {
-            return Some(self.add(Node::FunctionParameter(0)));
+            return Some(self.add(NameNode::FunctionParameter(0)));
         }
         if !self.take("fp") {
             self.expect("fL")?;
@@ -191,11 +197,11 @@ impl<'a> Parser<'a> {
         }
         self.cv_qualifiers();
         let number = self.index()?.checked_add(1)?;
-        Some(self.add(Node::FunctionParameter(number)))
+        Some(self.add(NameNode::FunctionParameter(number)))
     }
 
     /// `<expr-primary>`: a literal, or an entity.
-    pub(super) fn primary(&mut self) -> Option<Id> {
+    pub(super) fn primary(&mut self) -> Option<NameNodeId> {
         self.nested(|parser| {
             parser.expect("L")?;
             if parser.take("_Z") || parser.take("Z") {
@@ -205,18 +211,18 @@ impl<'a> Parser<'a> {
             }
             let type_ = parser.type_()?;
             let form = match parser.tree.get(type_) {
-                Some(Node::Builtin("decltype(nullptr)")) if parser.peek() == Some(b'E') => {
+                Some(NameNode::Builtin("decltype(nullptr)")) if parser.peek() == Some(b'E') => {
                     parser.at += 1;
                     return Some(type_);
                 }
-                Some(Node::Builtin(name)) => literal_form(name),
+                Some(NameNode::Builtin(name)) => literal_form(name),
                 _ => LiteralForm::Cast,
             };
             let is_negative = parser.take("n");
             let value = parser.rest();
             let value = value.get(..value.find('E')?)?;
             parser.at += value.len() + 1;
-            Some(parser.add(Node::Literal {
+            Some(parser.add(NameNode::Literal {
                 type_,
                 form,
                 value,
@@ -226,17 +232,17 @@ impl<'a> Parser<'a> {
     }
 
     /// `<unresolved-name>` from its `sr` on.
-    fn unresolved(&mut self) -> Option<Id> {
+    fn unresolved(&mut self) -> Option<NameNodeId> {
         self.expect("sr")?;
         // The ABI has the names of namespaces and classes up to an `E` here. gcc writes a type.
         let of_levels = |parser: &mut Self| {
             let mut scope = parser.simple_name()?;
             while !parser.take("E") {
                 let level = parser.simple_name()?;
-                scope = parser.add(Node::Qualified(scope, level));
+                scope = parser.add(NameNode::Qualified(scope, level));
             }
             let name = parser.unqualified_name(None)?.0;
-            let name = parser.add(Node::Qualified(scope, name));
+            let name = parser.add(NameNode::Qualified(scope, name));
             parser.with_arguments(name)
         };
         if matches!(self.peek(), Some(b'0'..=b'9'))
@@ -248,19 +254,19 @@ impl<'a> Parser<'a> {
         self.member_of(scope)
     }
 
-    fn member_of(&mut self, scope: Id) -> Option<Id> {
+    fn member_of(&mut self, scope: NameNodeId) -> Option<NameNodeId> {
         let name = match self.take("dn") {
             true => {
                 let name = self.simple_name()?;
-                self.add(Node::Prefix("~", name))
+                self.add(NameNode::Prefix("~", name))
             }
             false => self.simple_name()?,
         };
-        Some(self.add(Node::Qualified(scope, name)))
+        Some(self.add(NameNode::Qualified(scope, name)))
     }
 
     /// A name or an operator, perhaps with template arguments.
-    fn simple_name(&mut self) -> Option<Id> {
+    fn simple_name(&mut self) -> Option<NameNodeId> {
         self.nested(|parser| {
             parser.take("on");
             let (name, _) = parser.unqualified_name(None)?;
@@ -268,12 +274,12 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn with_arguments(&mut self, name: Id) -> Option<Id> {
+    fn with_arguments(&mut self, name: NameNodeId) -> Option<NameNodeId> {
         if self.peek() != Some(b'I') {
             return Some(name);
         }
         let arguments = self.template_arguments(false)?;
-        Some(self.add(Node::Template(name, arguments)))
+        Some(self.add(NameNode::Template(name, arguments)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Names (Itanium C++ ABI §5.1.3, §5.1.5, §5.1.7, §5.1.8).
 
-use super::{MAX_DEPTH, ParsedName, Parser};
-use crate::node::{Context, Id, LambdaParameter, Node, Qualifiers, Reference};
+use super::{MAX_PARSE_DEPTH, ParsedName, Parser};
+use crate::node::{LambdaParameter, NameNode, NameNodeId, Qualifiers, Reference, TemplateContext};
 use crate::operators::operator;
 
 impl<'a> Parser<'a> {
@@ -20,7 +20,7 @@ impl<'a> Parser<'a> {
             true => (self.substitution(false)?, false),
             false => {
                 let scope = self.take("St").then_some("std");
-                let scope = scope.map(|name| self.add(Node::Name(name)));
+                let scope = scope.map(|name| self.add(NameNode::Name(name)));
                 self.unqualified_name(scope)?
             }
         };
@@ -28,10 +28,10 @@ impl<'a> Parser<'a> {
             return Some(ParsedName::plain(id));
         }
         if !is_substitution {
-            self.remember(id);
+            self.add_substitution(id);
         }
         let arguments = self.template_arguments(true)?;
-        let template = self.add(Node::Template(id, arguments));
+        let template = self.add(NameNode::Template(id, arguments));
         Some(ParsedName {
             has_return_type: is_plain || is_substitution,
             ..ParsedName::plain(template)
@@ -53,8 +53,8 @@ impl<'a> Parser<'a> {
     }
 
     /// A nested name up to its `E`, and whether it is that of a function that has its return type.
-    fn prefix(&mut self) -> Option<(Id, bool)> {
-        let mut scope: Option<Id> = None;
+    fn prefix(&mut self) -> Option<(NameNodeId, bool)> {
+        let mut scope: Option<NameNodeId> = None;
         let mut has_return_type = false;
         let mut is_plain = true;
         loop {
@@ -71,12 +71,12 @@ impl<'a> Parser<'a> {
                 (b'I', Some(name)) => {
                     let arguments = self.template_arguments(true)?;
                     has_return_type = is_plain;
-                    self.add(Node::Template(name, arguments))
+                    self.add(NameNode::Template(name, arguments))
                 }
                 (b'S', None) => {
                     is_known = true;
                     match self.take("St") {
-                        true => self.add(Node::Name("std")),
+                        true => self.add(NameNode::Name("std")),
                         false => self.substitution(true)?,
                     }
                 }
@@ -93,7 +93,7 @@ impl<'a> Parser<'a> {
             };
             scope = Some(id);
             if !is_known && self.peek() != Some(b'E') {
-                self.remember(id);
+                self.add_substitution(id);
             }
         }
     }
@@ -104,13 +104,13 @@ impl<'a> Parser<'a> {
         let function = self.encoding()?;
         self.expect("E")?;
         // A function that encloses others has no return type.
-        if let Some(Node::Function(function)) = self.tree.get_mut(function) {
+        if let Some(NameNode::Function(function)) = self.tree.get_mut(function) {
             function.returns = None;
         }
         if self.take("s") {
             self.discriminator();
-            let entity = self.add(Node::Name("string literal"));
-            let id = self.add(Node::Local(function, entity));
+            let entity = self.add(NameNode::Name("string literal"));
+            let id = self.add(NameNode::Local(function, entity));
             return Some(ParsedName::plain(id));
         }
         let argument = match self.take("d") {
@@ -120,15 +120,15 @@ impl<'a> Parser<'a> {
         let entity = self.name()?;
         if !matches!(
             self.tree.get(entity.id),
-            Some(Node::Lambda(..) | Node::UnnamedType(_))
+            Some(NameNode::Lambda(..) | NameNode::UnnamedType(_))
         ) {
             self.discriminator();
         }
         let id = match argument {
-            Some(number) => self.add(Node::DefaultArgument(number, entity.id)),
+            Some(number) => self.add(NameNode::DefaultArgument(number, entity.id)),
             None => entity.id,
         };
-        let id = self.add(Node::Local(function, id));
+        let id = self.add(NameNode::Local(function, id));
         Some(ParsedName { id, ..entity })
     }
 
@@ -149,22 +149,25 @@ impl<'a> Parser<'a> {
     }
 
     /// `<unqualified-name>` in a scope, and whether templates of that name have their return type.
-    pub(super) fn unqualified_name(&mut self, scope: Option<Id>) -> Option<(Id, bool)> {
+    pub(super) fn unqualified_name(
+        &mut self,
+        scope: Option<NameNodeId>,
+    ) -> Option<(NameNodeId, bool)> {
         let module = self.module_scope()?;
         self.take("F"); // a friend
         let (mut name, is_plain) = self.untagged_name(scope)?;
         if let Some(module) = module {
-            name = self.add(Node::InModule(name, module));
+            name = self.add(NameNode::InModule(name, module));
         }
         let name = self.tags(name)?;
         let name = match scope {
-            Some(scope) => self.add(Node::Qualified(scope, name)),
+            Some(scope) => self.add(NameNode::Qualified(scope, name)),
             None => name,
         };
         Some((name, is_plain))
     }
 
-    fn untagged_name(&mut self, scope: Option<Id>) -> Option<(Id, bool)> {
+    fn untagged_name(&mut self, scope: Option<NameNodeId>) -> Option<(NameNodeId, bool)> {
         let rest = self.rest();
         Some(match self.peek()? {
             b'0'..=b'9' => (self.source_name()?, true),
@@ -178,13 +181,13 @@ impl<'a> Parser<'a> {
             b'U' if rest.starts_with("Ut") => {
                 self.at += 2;
                 let number = self.index()?.checked_add(1)?;
-                let id = self.add(Node::UnnamedType(number));
+                let id = self.add(NameNode::UnnamedType(number));
                 (id, true)
             }
             b'D' if rest.starts_with("DC") => {
                 self.at += 2;
                 let names = self.until_end(Self::source_name)?;
-                (self.add(Node::StructuredBinding(names)), true)
+                (self.add(NameNode::StructuredBinding(names)), true)
             }
             b'C' | b'D' => {
                 scope?;
@@ -195,7 +198,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn constructor(&mut self) -> Option<Id> {
+    fn constructor(&mut self) -> Option<NameNodeId> {
         let class = self.state.class;
         let is_destructor = self.next()? == b'D';
         let is_inherited = !is_destructor && self.take("I");
@@ -210,41 +213,41 @@ impl<'a> Parser<'a> {
             self.type_()?;
         }
         Some(self.add(match is_destructor {
-            true => Node::Destructor(class),
-            false => Node::Constructor(class),
+            true => NameNode::Destructor(class),
+            false => NameNode::Constructor(class),
         }))
     }
 
     /// `<operator-name>`, and whether templates of it have their return type: conversions do not.
-    pub(super) fn operator_name(&mut self) -> Option<(Id, bool)> {
+    pub(super) fn operator_name(&mut self) -> Option<(NameNodeId, bool)> {
         if self.take("cv") {
-            let outer = self.state.context.replace(Context::LATER);
+            let outer = self.state.context.replace(TemplateContext::FORWARD);
             self.state.is_conversion = true;
             let type_ = self.type_()?;
             self.state.is_conversion = false;
             self.state.context = outer;
-            let id = self.add(Node::Conversion(type_));
+            let id = self.add(NameNode::Conversion(type_));
             return Some((id, false));
         }
         if self.take("li") {
             let name = self.identifier()?;
-            return Some((self.add(Node::LiteralOperator(name)), true));
+            return Some((self.add(NameNode::LiteralOperator(name)), true));
         }
         if let [b'v', b'0'..=b'9', ..] = self.rest().as_bytes() {
             self.at += 2;
             let name = self.identifier()?;
-            return Some((self.add(Node::VendorOperator(name)), true));
+            return Some((self.add(NameNode::VendorOperator(name)), true));
         }
         let (_, text, _) = operator(self.rest().get(..2)?)?;
         self.at += 2;
-        Some((self.add(Node::Operator(text.trim_end())), true))
+        Some((self.add(NameNode::Operator(text.trim_end())), true))
     }
 
     /// `<source-name>`, which constructors are named after.
-    pub(super) fn source_name(&mut self) -> Option<Id> {
+    pub(super) fn source_name(&mut self) -> Option<NameNodeId> {
         let name = self.identifier()?;
         self.state.class = name;
-        Some(self.add(Node::Name(name)))
+        Some(self.add(NameNode::Name(name)))
     }
 
     fn identifier(&mut self) -> Option<&'a str> {
@@ -275,39 +278,39 @@ impl<'a> Parser<'a> {
     }
 
     /// ABI tags.
-    fn tags(&mut self, mut name: Id) -> Option<Id> {
+    fn tags(&mut self, mut name: NameNodeId) -> Option<NameNodeId> {
         while self.take("B") {
             let class = self.state.class;
             let tag = self.identifier()?;
             self.state.class = class;
-            name = self.add(Node::Tagged(name, tag));
+            name = self.add(NameNode::Tagged(name, tag));
         }
         Some(name)
     }
 
     /// `W` and the parts of a module's name (C++20), each a candidate for substitutions.
-    fn module_scope(&mut self) -> Option<Option<Id>> {
+    fn module_scope(&mut self) -> Option<Option<NameNodeId>> {
         if self.peek() != Some(b'W') {
             return Some(None);
         }
         self.module_name().map(Some)
     }
 
-    pub(super) fn module_name(&mut self) -> Option<Id> {
+    pub(super) fn module_name(&mut self) -> Option<NameNodeId> {
         let mut module = None;
         while self.take("W") {
             let separator = if self.take("P") { ":" } else { "." };
-            let part = Node::Module(module, separator, self.identifier()?);
+            let part = NameNode::Module(module, separator, self.identifier()?);
             let part = self.add(part);
-            module = Some(self.remember(part));
+            module = Some(self.add_substitution(part));
         }
         module
     }
 
     /// `<closure-type-name>`.
-    fn lambda(&mut self) -> Option<Id> {
+    fn lambda(&mut self) -> Option<NameNodeId> {
         self.expect("Ul")?;
-        let outer = self.state.context.replace(Context::LAMBDA);
+        let outer = self.state.context.replace(TemplateContext::LAMBDA);
         let mut declared = Vec::new();
         while let Some(parameter) = self.lambda_parameter()? {
             declared.push(parameter);
@@ -316,7 +319,7 @@ impl<'a> Parser<'a> {
         self.state.context = outer;
         self.expect("E")?;
         let number = self.index()?.checked_add(1)?;
-        Some(self.add(Node::Lambda(declared, parameters, number)))
+        Some(self.add(NameNode::Lambda(declared, parameters, number)))
     }
 
     /// `<template-param-decl>`; no parameter if none is declared here.
@@ -357,13 +360,13 @@ impl<'a> Parser<'a> {
     }
 
     /// `<substitution>`. As a prefix, one of the standard ones before a constructor is written out.
-    pub(super) fn substitution(&mut self, is_prefix: bool) -> Option<Id> {
+    pub(super) fn substitution(&mut self, is_prefix: bool) -> Option<NameNodeId> {
         self.expect("S")?;
         let (short, whole, class) = match self.peek()? {
             b'_' | b'0'..=b'9' | b'A'..=b'Z' => {
                 let number = usize::try_from(self.sequence()?).ok()?;
                 let (id, context) = *self.substitutions.get(number)?;
-                if matches!(self.tree.get(id), Some(Node::Module(..))) {
+                if matches!(self.tree.get(id), Some(NameNode::Module(..))) {
                     return None; // of another name in the module
                 }
                 self.state.class = self.class_of(id).unwrap_or(self.state.class);
@@ -385,41 +388,41 @@ impl<'a> Parser<'a> {
         self.at += 1;
         self.state.class = class;
         let is_whole = is_prefix && matches!(self.peek(), Some(b'C' | b'D'));
-        let name = self.add(Node::Standard(if is_whole { whole } else { short }));
+        let name = self.add(NameNode::Standard(if is_whole { whole } else { short }));
         let tagged = self.tags(name)?;
         Some(match tagged == name {
             true => name,
-            false => self.remember(tagged),
+            false => self.add_substitution(tagged),
         })
     }
 
     /// What is written as a substitution means the same text in another place.
-    fn in_context(&mut self, id: Id, context: Context) -> Id {
+    fn in_context(&mut self, id: NameNodeId, context: TemplateContext) -> NameNodeId {
         match self.tree.get(id) {
-            Some(Node::Parameter(index, _)) if context == Context::LATER => {
-                let parameter = Node::Parameter(*index, context);
+            Some(NameNode::Parameter(index, _)) if context == TemplateContext::FORWARD => {
+                let parameter = NameNode::Parameter(*index, context);
                 let id = self.tree.add_foreign(parameter);
-                self.forward.push(id);
+                self.forward_references.push(id);
                 id
             }
-            Some(Node::Parameter(index, _)) => {
-                let parameter = Node::Parameter(*index, context);
+            Some(NameNode::Parameter(index, _)) => {
+                let parameter = NameNode::Parameter(*index, context);
                 self.tree.add_foreign(parameter)
             }
-            _ if context == Context::LATER => id,
-            _ => self.tree.add_foreign(Node::InContext(id, context)),
+            _ if context == TemplateContext::FORWARD => id,
+            _ => self.tree.add_foreign(NameNode::InContext(id, context)),
         }
     }
 
     /// What the constructors of a class are called.
-    fn class_of(&self, mut id: Id) -> Option<&'a str> {
-        for _ in 0..MAX_DEPTH {
+    fn class_of(&self, mut id: NameNodeId) -> Option<&'a str> {
+        for _ in 0..MAX_PARSE_DEPTH {
             id = match self.tree.get(id)? {
-                Node::Name(name) => return Some(name),
-                Node::Qualified(_, name)
-                | Node::Local(_, name)
-                | Node::Template(name, _)
-                | Node::Tagged(name, _) => *name,
+                NameNode::Name(name) => return Some(name),
+                NameNode::Qualified(_, name)
+                | NameNode::Local(_, name)
+                | NameNode::Template(name, _)
+                | NameNode::Tagged(name, _) => *name,
                 _ => return None,
             };
         }
@@ -427,7 +430,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `<template-args>`; those of names are what parameters stand for from then on.
-    pub(super) fn template_arguments(&mut self, is_of_name: bool) -> Option<Vec<Id>> {
+    pub(super) fn template_arguments(&mut self, is_of_name: bool) -> Option<Vec<NameNodeId>> {
         self.nested(|parser| {
             parser.expect("I")?;
             let class = parser.state.class;
@@ -436,7 +439,7 @@ impl<'a> Parser<'a> {
             parser.state.is_conversion = is_conversion;
             parser.state.class = class;
             if is_of_name {
-                parser.state.context = Some(Context(parser.tree.contexts.len()));
+                parser.state.context = Some(TemplateContext(parser.tree.contexts.len()));
                 parser.tree.contexts.push(arguments.clone());
             }
             Some(arguments)
@@ -444,7 +447,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `<template-arg>`.
-    pub(super) fn template_argument(&mut self) -> Option<Id> {
+    pub(super) fn template_argument(&mut self) -> Option<NameNodeId> {
         self.nested(|parser| match parser.peek()? {
             b'X' => {
                 parser.at += 1;
@@ -456,7 +459,7 @@ impl<'a> Parser<'a> {
             b'J' | b'I' => {
                 parser.at += 1;
                 let arguments = parser.until_end(Self::template_argument)?;
-                Some(parser.add(Node::ArgumentPack(arguments)))
+                Some(parser.add(NameNode::ArgumentPack(arguments)))
             }
             b'T' if parser.lambda_parameter()?.is_some() => parser.template_argument(),
             _ => parser.type_(),

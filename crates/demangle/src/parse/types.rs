@@ -1,15 +1,15 @@
 //! Types (Itanium C++ ABI §5.1.5).
 
 use super::Parser;
-use crate::node::{Context, Exceptions, FunctionType, Id, Node, Reference};
+use crate::node::{ExceptionSpec, FunctionType, NameNode, NameNodeId, Reference, TemplateContext};
 
 impl<'a> Parser<'a> {
     /// `<type>`.
-    pub(super) fn type_(&mut self) -> Option<Id> {
+    pub(super) fn type_(&mut self) -> Option<NameNodeId> {
         self.nested(Self::one_type)
     }
 
-    fn one_type(&mut self) -> Option<Id> {
+    fn one_type(&mut self) -> Option<NameNodeId> {
         let first = self.peek()?;
         let type_ = match first {
             b'r' | b'V' | b'K' => {
@@ -20,17 +20,17 @@ impl<'a> Parser<'a> {
                     [b'D', b'o' | b'O' | b'w' | b'x', ..] => self.d_type()?.0,
                     _ => self.type_()?,
                 };
-                self.add(Node::Cv(type_, qualifiers))
+                self.add(NameNode::Cv(type_, qualifiers))
             }
             b'P' | b'R' | b'O' | b'C' | b'G' => {
                 self.at += 1;
                 let type_ = self.type_()?;
                 self.add(match first {
-                    b'P' => Node::Pointer(type_),
-                    b'R' => Node::Reference(Reference::LValue, type_),
-                    b'O' => Node::Reference(Reference::RValue, type_),
-                    b'C' => Node::Postfixed(type_, " _Complex"),
-                    _ => Node::Postfixed(type_, " _Imaginary"),
+                    b'P' => NameNode::Pointer(type_),
+                    b'R' => NameNode::Reference(Reference::LValue, type_),
+                    b'O' => NameNode::Reference(Reference::RValue, type_),
+                    b'C' => NameNode::Postfixed(type_, " _Complex"),
+                    _ => NameNode::Postfixed(type_, " _Imaginary"),
                 })
             }
             b'F' => self.function_type(None, false)?,
@@ -39,7 +39,7 @@ impl<'a> Parser<'a> {
                 self.at += 1;
                 let class = self.type_()?;
                 let member = self.type_()?;
-                self.add(Node::MemberPointer(class, member))
+                self.add(NameNode::MemberPointer(class, member))
             }
             b'T' => return self.parameter_or_elaborated(),
             b'S' if !self.rest().starts_with("St") => {
@@ -48,7 +48,7 @@ impl<'a> Parser<'a> {
                     return Some(known);
                 }
                 let arguments = self.template_arguments(false)?;
-                self.add(Node::Template(known, arguments))
+                self.add(NameNode::Template(known, arguments))
             }
             b'U' if self.rest().starts_with("Ul") || self.rest().starts_with("Ut") => {
                 self.class_type()?
@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
                 match self.peek() {
                     Some(b'I') => {
                         let arguments = self.template_arguments(false)?;
-                        self.add(Node::Template(name, arguments))
+                        self.add(NameNode::Template(name, arguments))
                     }
                     _ => name,
                 }
@@ -72,59 +72,59 @@ impl<'a> Parser<'a> {
             b'a'..=b'z' => {
                 let builtin = builtin(first)?;
                 self.at += 1;
-                return Some(self.add(Node::Builtin(builtin)));
+                return Some(self.add(NameNode::Builtin(builtin)));
             }
             _ => self.class_type()?,
         };
-        Some(self.remember(type_))
+        Some(self.add_substitution(type_))
     }
 
     /// A class or an enumeration. Its template arguments are nobody's parameters.
-    fn class_type(&mut self) -> Option<Id> {
+    fn class_type(&mut self) -> Option<NameNodeId> {
         let context = self.state.context;
         let name = self.name()?;
         self.state.context = context;
         Some(name.id)
     }
 
-    fn vendor_qualified(&mut self) -> Option<Id> {
+    fn vendor_qualified(&mut self) -> Option<NameNodeId> {
         self.expect("U")?;
         let mut name = self.source_name()?;
         if self.peek() == Some(b'I') {
             let arguments = self.template_arguments(false)?;
-            name = self.add(Node::Template(name, arguments));
+            name = self.add(NameNode::Template(name, arguments));
         }
         let type_ = self.type_()?;
-        Some(self.add(Node::VendorQualified(type_, name)))
+        Some(self.add(NameNode::VendorQualified(type_, name)))
     }
 
     /// `<array-type>`.
-    fn array(&mut self) -> Option<Id> {
+    fn array(&mut self) -> Option<NameNodeId> {
         self.expect("A")?;
         let digits = self.digits();
         let bound = match (digits, self.peek()?) {
             ("", b'_') => None,
             ("", _) => Some(self.expression()?),
-            (digits, _) => Some(self.add(Node::Name(digits))),
+            (digits, _) => Some(self.add(NameNode::Name(digits))),
         };
         self.expect("_")?;
         let element = self.type_()?;
-        Some(self.add(Node::Array(element, bound)))
+        Some(self.add(NameNode::Array(element, bound)))
     }
 
     /// `<function-type>`, from its `F` on.
     fn function_type(
         &mut self,
-        exceptions: Option<Exceptions>,
+        exceptions: Option<ExceptionSpec>,
         is_transaction_safe: bool,
-    ) -> Option<Id> {
+    ) -> Option<NameNodeId> {
         self.expect("F")?;
         self.take("Y"); // extern "C"
         let returns = self.type_()?;
         let parameters = self.parameters()?;
         let reference = self.reference_qualifier();
         self.expect("E")?;
-        Some(self.add(Node::FunctionType(Box::new(FunctionType {
+        Some(self.add(NameNode::FunctionType(Box::new(FunctionType {
             returns,
             parameters,
             reference,
@@ -134,20 +134,20 @@ impl<'a> Parser<'a> {
     }
 
     /// A template parameter, with arguments if it is a template; or a class with its keyword.
-    fn parameter_or_elaborated(&mut self) -> Option<Id> {
+    fn parameter_or_elaborated(&mut self) -> Option<NameNodeId> {
         if let [_, b's' | b'u' | b'e', ..] = self.rest().as_bytes() {
             self.at += 2;
             let class = self.class_type()?;
-            return Some(self.remember(class));
+            return Some(self.add_substitution(class));
         }
         let parameter = self.template_parameter()?;
-        self.remember(parameter);
+        self.add_substitution(parameter);
         if self.peek() != Some(b'I') || self.is_forward_conversion() {
             return Some(parameter);
         }
         let arguments = self.template_arguments(false)?;
-        let template = self.add(Node::Template(parameter, arguments));
-        Some(self.remember(template))
+        let template = self.add(NameNode::Template(parameter, arguments));
+        Some(self.add_substitution(template))
     }
 
     /// Whether template arguments that follow are those of the conversion operator whose type is read.
@@ -158,15 +158,15 @@ impl<'a> Parser<'a> {
                 parser.template_arguments(false)?;
                 (parser.peek() == Some(b'I')).then_some(())
             };
-            let mark = self.mark();
+            let mark = self.checkpoint();
             let has_both = both(self).is_some();
-            self.go_back(&mark);
+            self.rewind(&mark);
             !has_both
         }
     }
 
     /// `<template-param>`.
-    pub(super) fn template_parameter(&mut self) -> Option<Id> {
+    pub(super) fn template_parameter(&mut self) -> Option<NameNodeId> {
         self.expect("T")?;
         if self.take("L") {
             self.index()?;
@@ -174,14 +174,14 @@ impl<'a> Parser<'a> {
         let index = self.index()?;
         let parameter = self.parameter(index)?;
         let id = self.add(parameter);
-        if self.state.context == Some(Context::LATER) {
-            self.forward.push(id);
+        if self.state.context == Some(TemplateContext::FORWARD) {
+            self.forward_references.push(id);
         }
         Some(id)
     }
 
     /// A type that begins with `D`, and whether it is a candidate for substitutions.
-    fn d_type(&mut self) -> Option<(Id, bool)> {
+    fn d_type(&mut self) -> Option<(NameNodeId, bool)> {
         let second = *self.rest().as_bytes().get(1)?;
         let simple = match second {
             b'f' => Some("decimal32"),
@@ -198,7 +198,7 @@ impl<'a> Parser<'a> {
         };
         if let Some(name) = simple {
             self.at += 2;
-            return Some((self.add(Node::Builtin(name)), false));
+            return Some((self.add(NameNode::Builtin(name)), false));
         }
         Some(match second {
             b'F' => (self.float_type()?, false),
@@ -206,7 +206,7 @@ impl<'a> Parser<'a> {
             b'p' => {
                 self.at += 2;
                 let type_ = self.type_()?;
-                (self.add(Node::PackExpansion(type_)), true)
+                (self.add(NameNode::PackExpansion(type_)), true)
             }
             b'v' => (self.vector()?, true),
             b'B' | b'U' => {
@@ -214,10 +214,10 @@ impl<'a> Parser<'a> {
                 let digits = self.digits();
                 let width = match digits {
                     "" => self.expression()?,
-                    digits => self.add(Node::Name(digits)),
+                    digits => self.add(NameNode::Name(digits)),
                 };
                 self.expect("_")?;
-                (self.add(Node::BitInt(second == b'U', width)), false)
+                (self.add(NameNode::BitInt(second == b'U', width)), false)
             }
             b'o' | b'O' | b'w' | b'x' => {
                 let exceptions = self.exceptions()?;
@@ -228,21 +228,21 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn exceptions(&mut self) -> Option<Option<Exceptions>> {
+    fn exceptions(&mut self) -> Option<Option<ExceptionSpec>> {
         Some(if self.take("Do") {
-            Some(Exceptions::Noexcept(None))
+            Some(ExceptionSpec::Noexcept(None))
         } else if self.take("DO") {
             let condition = self.expression()?;
             self.expect("E")?;
-            Some(Exceptions::Noexcept(Some(condition)))
+            Some(ExceptionSpec::Noexcept(Some(condition)))
         } else if self.take("Dw") {
-            Some(Exceptions::Throw(self.until_end(Self::type_)?))
+            Some(ExceptionSpec::Throw(self.until_end(Self::type_)?))
         } else {
             None
         })
     }
 
-    fn float_type(&mut self) -> Option<Id> {
+    fn float_type(&mut self) -> Option<NameNodeId> {
         const FORMATS: [(&str, &str); 8] = [
             ("DF16_", "_Float16"),
             ("DF16b", "std::bfloat16_t"),
@@ -254,10 +254,10 @@ impl<'a> Parser<'a> {
             ("DF128x", "_Float128x"),
         ];
         let (_, name) = FORMATS.iter().find(|(code, _)| self.take(code))?;
-        Some(self.add(Node::Builtin(name)))
+        Some(self.add(NameNode::Builtin(name)))
     }
 
-    fn vector(&mut self) -> Option<Id> {
+    fn vector(&mut self) -> Option<NameNodeId> {
         self.expect("Dv")?;
         let digits = self.digits();
         let size = match digits {
@@ -265,19 +265,19 @@ impl<'a> Parser<'a> {
                 self.expect("_")?;
                 self.expression()?
             }
-            digits => self.add(Node::Name(digits)),
+            digits => self.add(NameNode::Name(digits)),
         };
         self.expect("_")?;
         let element = self.type_()?;
-        Some(self.add(Node::Vector(element, size)))
+        Some(self.add(NameNode::Vector(element, size)))
     }
 
-    pub(super) fn decltype(&mut self) -> Option<Id> {
+    pub(super) fn decltype(&mut self) -> Option<NameNodeId> {
         self.expect("D")?;
         self.at += 1;
         let expression = self.expression()?;
         self.expect("E")?;
-        Some(self.add(Node::Decltype(expression)))
+        Some(self.add(NameNode::Decltype(expression)))
     }
 }
 

@@ -1,157 +1,157 @@
 //! Expressions, and types that are none of a declarator's parts.
 
-use super::{Printer, Scope};
-use crate::node::{Id, LiteralForm, Node, Qualifiers};
+use super::{ParameterScope, Printer};
+use crate::node::{LiteralForm, NameNode, NameNodeId, Qualifiers};
 
 impl<'t> Printer<'t> {
     /// Writes an expression, or a type that a name is not declared within.
-    pub(super) fn expression(&mut self, node: &'t Node<'t>) -> Option<()> {
+    pub(super) fn expression(&mut self, node: &'t NameNode<'t>) -> Option<()> {
         match node {
-            Node::BitInt(is_unsigned, width) => {
+            NameNode::BitInt(is_unsigned, width) => {
                 self.put(if *is_unsigned {
                     "unsigned _BitInt("
                 } else {
                     "_BitInt("
                 })?;
-                self.all(*width)?;
+                self.print_node(*width)?;
                 self.put(")")
             }
-            Node::Decltype(expression) => {
+            NameNode::Decltype(expression) => {
                 self.put("decltype (")?;
-                self.all(*expression)?;
+                self.print_node(*expression)?;
                 self.put(")")
             }
-            Node::PackExpansion(pattern) => self.expansion(*pattern),
-            Node::ArgumentPack(list) | Node::List(list) => self.list(list),
-            Node::Literal {
+            NameNode::PackExpansion(pattern) => self.expansion(*pattern),
+            NameNode::ArgumentPack(list) | NameNode::List(list) => self.list(list),
+            NameNode::Literal {
                 type_,
                 form,
                 value,
                 is_negative,
             } => self.literal(*type_, *form, value, *is_negative),
-            Node::FunctionParameter(0) => self.put("this"),
-            Node::FunctionParameter(number) => self.numbered("{parm#", *number),
-            Node::Prefix(operator, operand) => self.prefix(operator, *operand),
-            Node::Suffix(operand, operator) => {
+            NameNode::FunctionParameter(0) => self.put("this"),
+            NameNode::FunctionParameter(number) => self.numbered("{parm#", *number),
+            NameNode::Prefix(operator, operand) => self.prefix(operator, *operand),
+            NameNode::Suffix(operand, operator) => {
                 self.operand(*operand)?;
                 self.put(operator)
             }
-            Node::Binary(operator, a, b) => self.binary(operator, *a, *b),
-            Node::Conditional(condition, a, b) => {
+            NameNode::Binary(operator, a, b) => self.binary(operator, *a, *b),
+            NameNode::Conditional(condition, a, b) => {
                 self.operand(*condition)?;
                 self.put("?")?;
                 self.operand(*a)?;
                 self.put(" : ")?;
                 self.operand(*b)
             }
-            Node::Cast(type_, operand) => {
+            NameNode::Cast(type_, operand) => {
                 self.put("(")?;
-                self.all(*type_)?;
+                self.print_node(*type_)?;
                 self.put(")")?;
                 self.operand(*operand)
             }
-            Node::NamedCast(operator, type_, operand) => {
+            NameNode::NamedCast(operator, type_, operand) => {
                 self.put(operator)?;
                 self.put("<")?;
-                self.all(*type_)?;
+                self.print_node(*type_)?;
                 self.put(">(")?;
-                self.all(*operand)?;
+                self.print_node(*operand)?;
                 self.put(")")
             }
-            Node::Call(function, arguments) => {
+            NameNode::Call(function, arguments) => {
                 // Without the types of the parameters.
                 let callee = match self.node(*function)? {
-                    Node::Function(function) => function.name,
+                    NameNode::Function(function) => function.name,
                     _ => *function,
                 };
                 self.operand(callee)?;
                 self.operand(*arguments)
             }
-            Node::Subscript(array, index) => {
+            NameNode::Subscript(array, index) => {
                 self.operand(*array)?;
                 self.put("[")?;
-                self.all(*index)?;
+                self.print_node(*index)?;
                 self.put("]")
             }
-            Node::Braced(type_, list) => {
+            NameNode::Braced(type_, list) => {
                 if let Some(type_) = type_ {
-                    self.all(*type_)?;
+                    self.print_node(*type_)?;
                 }
                 self.enclosed("{", list, "}")
             }
-            Node::New {
+            NameNode::New {
                 placement,
                 type_,
                 initializer,
             } => self.new_expression(placement, *type_, *initializer),
-            Node::SizeofPack(pack) => {
+            NameNode::SizeofPack(pack) => {
                 let length = self.pack_length(*pack);
                 self.put_number(u64::try_from(length.unwrap_or(0)).unwrap_or(u64::MAX))
             }
-            Node::SizeofArguments(list) => {
+            NameNode::SizeofArguments(list) => {
                 let mut count = 0;
                 for argument in list {
                     count += match self.node(*argument)? {
-                        Node::PackExpansion(pattern) => self.pack_length(*pattern)?,
+                        NameNode::PackExpansion(pattern) => self.pack_length(*pattern)?,
                         _ => 1,
                     };
                 }
                 self.put_number(u64::try_from(count).ok()?)
             }
-            Node::Designated(name, value) => {
+            NameNode::Designated(name, value) => {
                 self.put(".")?;
-                self.all(*name)?;
+                self.print_node(*name)?;
                 self.designated(*value)
             }
-            Node::DesignatedIndex(index, value) => {
+            NameNode::DesignatedIndex(index, value) => {
                 self.put("[")?;
-                self.all(*index)?;
+                self.print_node(*index)?;
                 self.put("]")?;
                 self.designated(*value)
             }
-            Node::DesignatedRange(from, to, value) => {
+            NameNode::DesignatedRange(from, to, value) => {
                 self.put("[")?;
-                self.all(*from)?;
+                self.print_node(*from)?;
                 self.put(" ... ")?;
-                self.all(*to)?;
+                self.print_node(*to)?;
                 self.put("]")?;
                 self.designated(*value)
             }
-            Node::Fold {
+            NameNode::Fold {
                 operator,
                 first,
                 second,
                 is_left,
             } => self.fold(operator, *first, *second, *is_left),
-            Node::Global(name) => {
+            NameNode::Global(name) => {
                 self.put("::")?;
-                self.all(*name)
+                self.print_node(*name)
             }
             _ => None,
         }
     }
 
     /// Writes an operand: in parentheses, unless it is a name or a list in braces.
-    fn operand(&mut self, id: Id) -> Option<()> {
+    fn operand(&mut self, id: NameNodeId) -> Option<()> {
         let is_simple = matches!(
             self.node(id)?,
-            Node::Name(_)
-                | Node::Qualified(..)
-                | Node::Standard(_)
-                | Node::Braced(..)
-                | Node::FunctionParameter(_)
+            NameNode::Name(_)
+                | NameNode::Qualified(..)
+                | NameNode::Standard(_)
+                | NameNode::Braced(..)
+                | NameNode::FunctionParameter(_)
         );
         if is_simple {
-            return self.all(id);
+            return self.print_node(id);
         }
         self.put("(")?;
-        self.all(id)?;
+        self.print_node(id)?;
         self.put(")")
     }
 
     fn literal(
         &mut self,
-        type_: Id,
+        type_: NameNodeId,
         form: LiteralForm,
         value: &str,
         is_negative: bool,
@@ -167,7 +167,7 @@ impl<'t> Printer<'t> {
             }
             _ => {
                 self.put("(")?;
-                self.all(type_)?;
+                self.print_node(type_)?;
                 self.put(")")?;
                 self.put(sign)?;
                 let is_float = form == LiteralForm::Float;
@@ -178,26 +178,26 @@ impl<'t> Printer<'t> {
         }
     }
 
-    fn prefix(&mut self, operator: &str, operand: Id) -> Option<()> {
+    fn prefix(&mut self, operator: &str, operand: NameNodeId) -> Option<()> {
         self.put(operator)?;
         match (operator, self.node(operand)?) {
             // Of the address of a member function, its name.
-            ("&", Node::Function(function))
+            ("&", NameNode::Function(function))
                 if function.qualifiers == Qualifiers::default()
-                    && matches!(self.node(function.name)?, Node::Qualified(..)) =>
+                    && matches!(self.node(function.name)?, NameNode::Qualified(..)) =>
             {
-                self.all(function.name)
+                self.print_node(function.name)
             }
             ("sizeof " | "noexcept" | "typeid " | "alignof ", _) => {
                 self.put("(")?;
-                self.all(operand)?;
+                self.print_node(operand)?;
                 self.put(")")
             }
             _ => self.operand(operand),
         }
     }
 
-    fn binary(&mut self, operator: &str, a: Id, b: Id) -> Option<()> {
+    fn binary(&mut self, operator: &str, a: NameNodeId, b: NameNodeId) -> Option<()> {
         // Not the end of template arguments.
         let is_greater = operator == ">";
         self.put(if is_greater { "(" } else { "" })?;
@@ -209,26 +209,26 @@ impl<'t> Printer<'t> {
 
     fn new_expression(
         &mut self,
-        placement: &[Id],
-        type_: Id,
-        initializer: Option<Id>,
+        placement: &[NameNodeId],
+        type_: NameNodeId,
+        initializer: Option<NameNodeId>,
     ) -> Option<()> {
         self.put("new ")?;
         if !placement.is_empty() {
             self.enclosed("(", placement, ") ")?;
         }
-        self.all(type_)?;
+        self.print_node(type_)?;
         match initializer {
             Some(initializer) => self.operand(initializer),
             None => Some(()),
         }
     }
 
-    fn designated(&mut self, value: Id) -> Option<()> {
+    fn designated(&mut self, value: NameNodeId) -> Option<()> {
         match self.node(value)? {
-            Node::Designated(..) | Node::DesignatedIndex(..) | Node::DesignatedRange(..) => {
-                self.all(value)
-            }
+            NameNode::Designated(..)
+            | NameNode::DesignatedIndex(..)
+            | NameNode::DesignatedRange(..) => self.print_node(value),
             _ => {
                 self.put("=")?;
                 self.operand(value)
@@ -237,7 +237,13 @@ impl<'t> Printer<'t> {
     }
 
     /// Writes a fold, whose packs are whole.
-    fn fold(&mut self, operator: &str, first: Id, second: Option<Id>, is_left: bool) -> Option<()> {
+    fn fold(
+        &mut self,
+        operator: &str,
+        first: NameNodeId,
+        second: Option<NameNodeId>,
+        is_left: bool,
+    ) -> Option<()> {
         let index = self.scope.pack_index.take();
         self.put("(")?;
         if is_left {
@@ -258,7 +264,7 @@ impl<'t> Printer<'t> {
     }
 
     /// Writes a pattern for each argument of its pack.
-    fn expansion(&mut self, pattern: Id) -> Option<()> {
+    fn expansion(&mut self, pattern: NameNodeId) -> Option<()> {
         let Some(length) = self.pack_length(pattern) else {
             self.operand(pattern)?;
             return self.put("...");
@@ -269,15 +275,15 @@ impl<'t> Printer<'t> {
                 self.put(", ")?;
             }
             self.scope.pack_index = Some(index);
-            self.all(pattern)?;
+            self.print_node(pattern)?;
         }
         self.scope.pack_index = outer;
         Some(())
     }
 
     /// How many arguments the first pack in a pattern has.
-    fn pack_length(&self, pattern: Id) -> Option<usize> {
-        let scope = Scope {
+    fn pack_length(&self, pattern: NameNodeId) -> Option<usize> {
+        let scope = ParameterScope {
             pack_index: None,
             ..self.scope
         };
@@ -286,18 +292,18 @@ impl<'t> Printer<'t> {
         while let Some((id, scope)) = open.pop() {
             self.step()?;
             match self.node(id)? {
-                Node::Parameter(..) => {
+                NameNode::Parameter(..) => {
                     let (argument, _) = self.resolve(id, scope)?;
-                    if let Node::ArgumentPack(arguments) = self.node(argument)? {
+                    if let NameNode::ArgumentPack(arguments) = self.node(argument)? {
                         return Some(arguments.len());
                     }
                 }
-                Node::InContext(id, context) => {
+                NameNode::InContext(id, context) => {
                     let context = Some(*context);
-                    open.push((*id, Scope { context, ..scope }));
+                    open.push((*id, ParameterScope { context, ..scope }));
                 }
                 // They have packs of their own.
-                Node::Function(_) | Node::PackExpansion(_) => {}
+                NameNode::Function(_) | NameNode::PackExpansion(_) => {}
                 node => {
                     node.parts(&mut parts);
                     open.extend(parts.drain(..).rev().map(|part| (part, scope)));

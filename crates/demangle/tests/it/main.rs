@@ -1,11 +1,11 @@
 //! Readable names against those of `c++filt`.
 #![cfg(test)]
 
-use unspool_demangle::{MAX_NAME_BYTES, Signature, cxx, demangle};
+use unspool_demangle::{MAX_NAME_BYTES, SignatureDetail, cxx, demangle};
 use unspool_testing::{Folder, filter, tool};
 
 /// What `c++filt -i` makes of names.
-fn by_cxxfilt(names: &[String]) -> Vec<String> {
+fn cxxfilt(names: &[String]) -> Vec<String> {
     let text = filter(
         tool("c++filt").arg("-i"),
         (names.join("\n") + "\n").as_bytes(),
@@ -15,7 +15,7 @@ fn by_cxxfilt(names: &[String]) -> Vec<String> {
 }
 
 fn check(names: &[String]) {
-    for (name, expected) in names.iter().zip(by_cxxfilt(names)) {
+    for (name, expected) in names.iter().zip(cxxfilt(names)) {
         assert_eq!(demangle(name), expected, "{name}");
     }
 }
@@ -84,9 +84,9 @@ fn names_that_are_wrong_elsewhere() {
 fn less_of_the_signature() {
     let name = "_ZNK1A3getIiEET_v";
     for (signature, expected) in [
-        (Signature::Whole, "int A::get<int>() const"),
-        (Signature::WithoutReturnType, "A::get<int>() const"),
-        (Signature::NameOnly, "A::get<int>"),
+        (SignatureDetail::Whole, "int A::get<int>() const"),
+        (SignatureDetail::WithoutReturnType, "A::get<int>() const"),
+        (SignatureDetail::NameOnly, "A::get<int>"),
     ] {
         assert_eq!(signature.demangle(name), expected);
     }
@@ -106,7 +106,7 @@ fn damaged_names() {
             let mut bytes = name.clone().into_bytes();
             bytes[at] = name.as_bytes()[(seed >> 8) as usize % name.len()];
             let damaged = String::from_utf8(bytes).unwrap();
-            let readable = cxx(&damaged, Signature::Whole);
+            let readable = cxx(&damaged, SignatureDetail::Whole);
             assert!(readable.is_none_or(|readable| readable.len() <= MAX_NAME_BYTES));
         }
     }
@@ -148,7 +148,7 @@ fn names_that_explode() {
         format!("_Z1fIJ{}EEvDpT_", "i".repeat(60_000)),
         format!("_Z1fIJ{0}EJ{0}EEvDpFT_DpT0_E", "i".repeat(10_000)),
     ] {
-        let readable = cxx(&name, Signature::Whole);
+        let readable = cxx(&name, SignatureDetail::Whole);
         assert!(readable.is_none_or(|readable| readable.len() <= MAX_NAME_BYTES));
     }
 }
@@ -168,7 +168,7 @@ fn names_without_signatures() {
         ("_Z3maxIiET_S0_S0_", "max<int>"),
         ("_ZNK1A3getEv", "A::get"),
     ] {
-        assert_eq!(Signature::NameOnly.demangle(name), readable);
+        assert_eq!(SignatureDetail::NameOnly.demangle(name), readable);
     }
 }
 

@@ -11,15 +11,15 @@ use std::thread;
 
 use tempfile::{TempDir, tempdir};
 use unspool_files::output::{append, check_writable, create, replace};
-use unspool_files::{Map, guard, open};
+use unspool_files::{FileMap, guard, open};
 use unspool_testing::command;
 
 const SIZE: usize = 1 << 20;
 
-fn mapped(folder: &TempDir, name: &str) -> (File, Map) {
+fn mapped(folder: &TempDir, name: &str) -> (File, FileMap) {
     let path = folder.path().join(name);
     fs::write(&path, vec![7; SIZE]).unwrap();
-    let map = Map::new(&open(&path).unwrap()).unwrap();
+    let map = FileMap::new(&open(&path).unwrap()).unwrap();
     (File::options().write(true).open(&path).unwrap(), map)
 }
 
@@ -36,14 +36,17 @@ fn a_file_that_is_truncated_is_an_error() {
     let (_other, whole) = mapped(&folder, "whole");
     assert_eq!(sum(&map), 7 * SIZE);
     file.set_len(0x3000).unwrap();
-    assert!(map.check().is_ok(), "nothing that is lost was read yet");
+    assert!(
+        map.check_intact().is_ok(),
+        "nothing that is lost was read yet"
+    );
     assert_eq!(sum(&map[..0x3000]), 7 * 0x3000);
     assert_eq!(map[SIZE - 1], 0);
-    let said = map.check().unwrap_err().to_string();
+    let said = map.check_intact().unwrap_err().to_string();
     assert!(said.contains("truncated while it was read"), "{said}");
     assert_eq!(sum(&map), 7 * 0x3000);
     assert_eq!(sum(&whole), 7 * SIZE);
-    whole.check().unwrap();
+    whole.check_intact().unwrap();
 }
 
 /// Many threads, in pages that are lost and others; and maps that come and go meanwhile.
@@ -62,11 +65,11 @@ fn threads_fault_at_once() {
             );
             thread::spawn(move || {
                 fs::write(&folder, vec![1; SIZE]).unwrap();
-                let own = Map::new(&open(&folder).unwrap()).unwrap();
+                let own = FileMap::new(&open(&folder).unwrap()).unwrap();
                 assert_eq!(sum(&map), 7 * 0x5000);
-                map.check().unwrap_err();
+                map.check_intact().unwrap_err();
                 assert_eq!(sum(&own), SIZE);
-                own.check().unwrap();
+                own.check_intact().unwrap();
             })
         });
         readers
@@ -84,11 +87,11 @@ fn a_loss_is_of_one_map() {
         let (file, map) = mapped(&folder, &format!("lost{round}"));
         file.set_len(0).unwrap();
         assert_eq!(sum(&map), 0);
-        map.check().unwrap_err();
+        map.check_intact().unwrap_err();
         drop(map);
         let (_file, map) = mapped(&folder, &format!("kept{round}"));
         assert_eq!(sum(&map), 7 * SIZE);
-        map.check().unwrap();
+        map.check_intact().unwrap();
     }
 }
 
@@ -204,7 +207,7 @@ fn an_old_file_is_moved_and_only_the_owner_reads_the_new() {
     for (round, moved) in [(1, false), (2, true), (3, true)] {
         let (mut file, created) = create(&path).unwrap();
         write!(file, "{round}").unwrap();
-        assert_eq!(created.moved_to(), moved.then_some(&*old));
+        assert_eq!(created.backup_path(), moved.then_some(&*old));
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o600);
         assert_eq!(fs::read_to_string(&path).unwrap(), round.to_string());
@@ -218,12 +221,12 @@ fn an_old_file_is_moved_and_only_the_owner_reads_the_new() {
 fn what_came_to_nothing_is_taken_back() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("unspool.prof");
-    create(&path).unwrap().1.take_back().unwrap();
+    create(&path).unwrap().1.undo().unwrap();
     assert!(!path.exists());
     fs::write(&path, "good").unwrap();
     let (mut file, created) = create(&path).unwrap();
     write!(file, "nothing").unwrap();
-    created.take_back().unwrap();
+    created.undo().unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "good");
     assert!(!path.with_file_name("unspool.prof.old").exists());
 }
@@ -234,8 +237,8 @@ fn a_device_stays_where_it_is() {
     let link = folder.path().join("null");
     symlink("/dev/null", &link).unwrap();
     let (_, created) = create(&link).unwrap();
-    assert!(created.moved_to().is_none());
-    created.take_back().unwrap();
+    assert!(created.backup_path().is_none());
+    created.undo().unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(create(folder.path()).is_err(), "a folder is no file");
 }
@@ -257,6 +260,6 @@ fn a_dangling_link_is_moved() {
     let folder = tempdir().unwrap();
     let link = folder.path().join("link");
     symlink(folder.path().join("nowhere"), &link).unwrap();
-    assert!(create(&link).unwrap().1.moved_to().is_some());
+    assert!(create(&link).unwrap().1.backup_path().is_some());
     assert!(!folder.path().join("nowhere").exists());
 }

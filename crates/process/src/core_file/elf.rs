@@ -1,11 +1,11 @@
 //! The ELF header and the program headers of a core file (gABI, "ELF Header", "Program
 //! Header").
 
-use unspool_ir::Arch;
-use unspool_ir::arch::Word;
+use unspool_rows::Arch;
+use unspool_rows::arch::AddressSize;
 
 use super::{CoreError, CoreProblem};
-use crate::little::{u16_at, u32_at, u64_at};
+use crate::little_endian::{u16_at, u32_at, u64_at};
 use crate::registers;
 
 const HEADER_SIZE: u64 = 64;
@@ -19,7 +19,7 @@ pub(super) const PT_NOTE: u32 = 4;
 
 /// One program header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(super) struct ProgramHeader {
     pub(super) kind: u32,
     pub(super) flags: u32,
     pub(super) offset: u64,
@@ -30,21 +30,21 @@ pub(super) struct Segment {
 
 /// What the headers say.
 #[derive(Debug)]
-pub(super) struct Headers {
+pub(super) struct CoreHeaders {
     pub(super) arch: Arch,
-    pub(super) segments: Vec<Segment>,
+    pub(super) segments: Vec<ProgramHeader>,
     pub(super) problem: Option<CoreProblem>,
 }
 
 /// Reads the ELF header and as many program headers as are there.
-pub(super) fn read(bytes: &[u8]) -> Result<Headers, CoreError> {
+pub(super) fn read(bytes: &[u8]) -> Result<CoreHeaders, CoreError> {
     check_ident(bytes)?;
     let too_short = CoreError::TooShort {
         length: length(bytes),
         needed: HEADER_SIZE,
     };
     let header: &[u8; 64] = bytes.first_chunk().ok_or(too_short)?;
-    let fields = Fields::read(header).ok_or(CoreError::NotElf)?;
+    let fields = ElfHeaderFields::read(header).ok_or(CoreError::NotElf)?;
     let arch = fields.check()?;
     let (declared, problem) = fields.count(bytes);
     let segments = read_segments(bytes, fields.table, declared);
@@ -57,7 +57,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Headers, CoreError> {
     }
     let present = u32::try_from(segments.len()).unwrap_or(u32::MAX);
     let cut = (present < declared).then_some(CoreProblem::ProgramHeaders { declared, present });
-    Ok(Headers {
+    Ok(CoreHeaders {
         arch,
         segments,
         problem: problem.or(cut),
@@ -66,7 +66,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Headers, CoreError> {
 
 /// The fields of the ELF header that a core file needs.
 #[derive(Debug, Clone, Copy)]
-struct Fields {
+struct ElfHeaderFields {
     kind: u16,
     machine: u16,
     table: u64,
@@ -75,9 +75,9 @@ struct Fields {
     count: u16,
 }
 
-impl Fields {
-    fn read(header: &[u8]) -> Option<Fields> {
-        Some(Fields {
+impl ElfHeaderFields {
+    fn read(header: &[u8]) -> Option<ElfHeaderFields> {
+        Some(ElfHeaderFields {
             kind: u16_at(header, 16)?,
             machine: u16_at(header, 18)?,
             table: u64_at(header, 32)?,
@@ -91,7 +91,7 @@ impl Fields {
         if self.kind != ET_CORE {
             return Err(CoreError::NotCore { found: self.kind });
         }
-        let arch = Arch::from_elf(self.machine, Word::W64);
+        let arch = Arch::from_elf(self.machine, AddressSize::W64);
         if registers::layout(arch).is_none() {
             return Err(CoreError::Machine {
                 machine: self.machine,
@@ -151,7 +151,7 @@ fn check_ident(bytes: &[u8]) -> Result<(), CoreError> {
 }
 
 /// At most `declared` program headers: those that the file has, so a wild number costs nothing.
-fn read_segments(bytes: &[u8], table: u64, declared: u32) -> Vec<Segment> {
+fn read_segments(bytes: &[u8], table: u64, declared: u32) -> Vec<ProgramHeader> {
     let table = usize::try_from(table)
         .ok()
         .and_then(|table| bytes.get(table..))
@@ -161,8 +161,8 @@ fn read_segments(bytes: &[u8], table: u64, declared: u32) -> Vec<Segment> {
     entries.take(declared).map_while(segment).collect()
 }
 
-fn segment(entry: &[u8]) -> Option<Segment> {
-    Some(Segment {
+fn segment(entry: &[u8]) -> Option<ProgramHeader> {
+    Some(ProgramHeader {
         kind: u32_at(entry, 0)?,
         flags: u32_at(entry, 4)?,
         offset: u64_at(entry, 8)?,

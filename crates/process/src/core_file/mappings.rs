@@ -6,10 +6,10 @@
 
 use std::ffi::OsString;
 
-use unspool_ir::RuntimeAddr;
+use unspool_rows::RuntimeAddr;
 
-use super::memory::Load;
-use super::notes::FileEntry;
+use super::memory::LoadSegment;
+use super::notes::MappedFileNote;
 use crate::AuxVector;
 use crate::maps::{Device, Mapping, Mappings, Permissions, parse_name};
 
@@ -18,7 +18,7 @@ const PF_W: u32 = 2;
 const PF_R: u32 = 4;
 
 /// Builds the mappings: every file entry, and what the segments have beside them.
-pub(super) fn build(files: &[FileEntry], loads: &[Load], auxv: &AuxVector) -> Mappings {
+pub(super) fn build(files: &[MappedFileNote], loads: &[LoadSegment], auxv: &AuxVector) -> Mappings {
     let files = Mappings::from_list(
         files
             .iter()
@@ -32,7 +32,7 @@ pub(super) fn build(files: &[FileEntry], loads: &[Load], auxv: &AuxVector) -> Ma
     Mappings::from_list(list)
 }
 
-fn of_file(file: &FileEntry, loads: &[Load]) -> Option<Mapping> {
+fn of_file(file: &MappedFileNote, loads: &[LoadSegment]) -> Option<Mapping> {
     let (name, deleted) = parse_name(&file.name);
     let after = loads.partition_point(|load| load.end <= file.start);
     let load = loads.get(after).filter(|load| load.start <= file.start);
@@ -49,7 +49,7 @@ fn of_file(file: &FileEntry, loads: &[Load]) -> Option<Mapping> {
 }
 
 /// Adds the parts of a segment that no file covers.
-fn add_gaps(load: &Load, files: &Mappings, auxv: &AuxVector, list: &mut Vec<Mapping>) {
+fn add_gaps(load: &LoadSegment, files: &Mappings, auxv: &AuxVector, list: &mut Vec<Mapping>) {
     let after = files
         .as_slice()
         .partition_point(|file| file.end.0 <= load.start);
@@ -64,7 +64,7 @@ fn add_gaps(load: &Load, files: &Mappings, auxv: &AuxVector, list: &mut Vec<Mapp
     list.extend(without_file(at, load.end, load, auxv));
 }
 
-fn without_file(start: u64, end: u64, load: &Load, auxv: &AuxVector) -> Option<Mapping> {
+fn without_file(start: u64, end: u64, load: &LoadSegment, auxv: &AuxVector) -> Option<Mapping> {
     let inside = |addr: RuntimeAddr| start <= addr.0 && addr.0 < end;
     let name = if auxv.sysinfo_ehdr().is_some_and(inside) {
         Some(OsString::from("[vdso]"))

@@ -1,11 +1,11 @@
 //! The memory that a core file recorded.
 
-use unspool_files::Map;
-use unspool_ir::memory::UnreadableReason;
-use unspool_ir::{Memory, RuntimeAddr, Unreadable};
+use unspool_files::FileMap;
+use unspool_rows::memory::UnreadableReason;
+use unspool_rows::{Memory, RuntimeAddr, Unreadable};
 
 use super::CoreProblem;
-use super::elf::{PT_LOAD, Segment};
+use super::elf::{PT_LOAD, ProgramHeader};
 
 /// The memory of a core file: see [`Core::memory`](super::Core::memory).
 ///
@@ -14,13 +14,13 @@ use super::elf::{PT_LOAD, Segment};
 /// text, by default), and with [`UnreadableReason::Truncated`] where the file ends too early.
 #[derive(Debug)]
 pub struct CoreMemory {
-    contents: Map,
-    loads: Vec<Load>,
+    contents: FileMap,
+    loads: Vec<LoadSegment>,
 }
 
 /// A range of addresses and where its first bytes lie in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Load {
+pub(super) struct LoadSegment {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) flags: u32,
@@ -30,7 +30,7 @@ pub(super) struct Load {
 }
 
 impl CoreMemory {
-    pub(super) fn new(contents: Map, loads: Vec<Load>) -> CoreMemory {
+    pub(super) fn new(contents: FileMap, loads: Vec<LoadSegment>) -> CoreMemory {
         CoreMemory { contents, loads }
     }
 
@@ -88,16 +88,18 @@ impl Memory for CoreMemory {
         })?;
         // Else the file had these bytes.
         let why = UnreadableReason::Truncated;
-        self.contents.check().map_err(|_| Unreadable { addr, why })
+        self.contents
+            .check_intact()
+            .map_err(|_| Unreadable { addr, why })
     }
 }
 
 /// The `PT_LOAD` segments in ascending order, without overlap.
 pub(super) fn loads(
-    segments: &[Segment],
+    segments: &[ProgramHeader],
     length: u64,
     problems: &mut Vec<CoreProblem>,
-) -> Vec<Load> {
+) -> Vec<LoadSegment> {
     let mut loads = Vec::new();
     for segment in segments.iter().filter(|segment| segment.kind == PT_LOAD) {
         match load(segment) {
@@ -108,7 +110,7 @@ pub(super) fn loads(
         }
     }
     report_truncation(&loads, length, problems);
-    loads.sort_by_key(|load: &Load| load.start);
+    loads.sort_by_key(|load: &LoadSegment| load.start);
     let mut end = 0;
     loads.retain_mut(|load| {
         if load.start < end {
@@ -121,11 +123,11 @@ pub(super) fn loads(
     loads
 }
 
-fn load(segment: &Segment) -> Option<Load> {
+fn load(segment: &ProgramHeader) -> Option<LoadSegment> {
     let end = segment.vaddr.checked_add(segment.memory_size)?;
     let recorded = segment.file_size.min(segment.memory_size);
     segment.offset.checked_add(recorded)?;
-    Some(Load {
+    Some(LoadSegment {
         start: segment.vaddr,
         end,
         flags: segment.flags,
@@ -134,7 +136,7 @@ fn load(segment: &Segment) -> Option<Load> {
     })
 }
 
-fn report_truncation(loads: &[Load], length: u64, problems: &mut Vec<CoreProblem>) {
+fn report_truncation(loads: &[LoadSegment], length: u64, problems: &mut Vec<CoreProblem>) {
     let ends = loads.iter().filter(|load| load.recorded > 0);
     let ends = ends.map(|load| load.offset.saturating_add(load.recorded));
     let cut: Vec<u64> = ends.filter(|end| *end > length).collect();
@@ -147,7 +149,7 @@ fn report_truncation(loads: &[Load], length: u64, problems: &mut Vec<CoreProblem
     }
 }
 
-impl Load {
+impl LoadSegment {
     /// Leaves out what lies below `floor`.
     fn clip(&mut self, floor: u64) {
         let floor = floor.min(self.end);

@@ -1,11 +1,11 @@
 //! The notes of a core file: threads, the signal, the mapped files (core(5), `elfcore.h`).
 
-use unspool_ir::Arch;
+use unspool_rows::Arch;
 
 use super::{CoreProblem, ProcessInfo};
-use crate::little::{i32_at, u16_at, u32_at, u64_at};
-use crate::note::{CutNote, Note, Notes};
-use crate::registers::{self, Layout};
+use crate::little_endian::{i32_at, u16_at, u32_at, u64_at};
+use crate::note::{ElfNote, ElfNotes, TruncatedNote};
+use crate::registers::{self, RegisterLayout};
 use crate::{AuxVector, NoRegisters, Signal, Thread, ThreadState};
 
 const NT_PRSTATUS: u32 = 1;
@@ -30,14 +30,14 @@ const PRPSINFO_NAME: usize = 40;
 const PRPSINFO_ARGUMENTS: usize = 56;
 
 /// The least part of a `siginfo_t` that tells something.
-const SIGINFO_LEAST: usize = 24;
+const MIN_SIGINFO_BYTES: usize = 24;
 
 /// More problems than this are not kept: a hostile file could have millions.
 const MAX_PROBLEMS: usize = 1000;
 
 /// A mapped file by the `NT_FILE` note.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FileEntry {
+pub(super) struct MappedFileNote {
     pub(super) start: u64,
     pub(super) end: u64,
     /// In bytes.
@@ -47,26 +47,26 @@ pub(super) struct FileEntry {
 
 /// What all notes together say.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct CoreNotes {
     pub(super) threads: Vec<Thread>,
     pub(super) signal: Option<Signal>,
     pub(super) process: Option<ProcessInfo>,
     pub(super) auxv: AuxVector,
-    pub(super) files: Vec<FileEntry>,
+    pub(super) files: Vec<MappedFileNote>,
     pub(super) pac_mask: u64,
     pub(super) problems: Vec<CoreProblem>,
 }
 
-impl Facts {
+impl CoreNotes {
     /// Reads the notes of one segment, which begins at file offset `base`.
     pub(super) fn read(&mut self, arch: Arch, base: u64, bytes: &[u8]) {
         let Some(layout) = registers::layout(arch) else {
             return;
         };
-        for note in Notes::new(bytes, 4) {
+        for note in ElfNotes::new(bytes, 4) {
             let problem = match note {
                 Ok(note) => self.take(layout, base, &note).err(),
-                Err(CutNote { offset, size, .. }) => Some(CoreProblem::CutNote {
+                Err(TruncatedNote { offset, size, .. }) => Some(CoreProblem::CutNote {
                     offset: base.saturating_add(offset),
                     size,
                 }),
@@ -76,7 +76,12 @@ impl Facts {
         }
     }
 
-    fn take(&mut self, layout: &Layout, base: u64, note: &Note<'_>) -> Result<(), CoreProblem> {
+    fn take(
+        &mut self,
+        layout: &RegisterLayout,
+        base: u64,
+        note: &ElfNote<'_>,
+    ) -> Result<(), CoreProblem> {
         let bad = |kind, expected| CoreProblem::BadNote {
             offset: base.saturating_add(note.offset),
             kind,
@@ -106,7 +111,7 @@ impl Facts {
             }
             (b"CORE", NT_SIGINFO) => self
                 .take_siginfo(note.desc)
-                .ok_or(bad("NT_SIGINFO", SIGINFO_LEAST)),
+                .ok_or(bad("NT_SIGINFO", MIN_SIGINFO_BYTES)),
             (b"CORE", NT_AUXV) => {
                 self.auxv = AuxVector::parse(note.desc);
                 Ok(())
@@ -125,7 +130,7 @@ impl Facts {
     }
 
     /// Adds a thread if its id can be read; `None` if the note has not the size it should.
-    fn take_thread(&mut self, layout: &Layout, expected: usize, desc: &[u8]) -> Option<()> {
+    fn take_thread(&mut self, layout: &RegisterLayout, expected: usize, desc: &[u8]) -> Option<()> {
         let tid = u32_at(desc, PRSTATUS_PID)?;
         let registers_end = PRSTATUS_REGISTERS.checked_add(layout.size)?;
         let block = desc
@@ -211,7 +216,7 @@ fn text(bytes: &[u8]) -> String {
 /// The entries of `NT_FILE`: a count, the page size, then start, end and offset in pages of
 /// each, then the names, each ended by a zero. Where the note is too short for its count, the
 /// complete entries are returned with the size in bytes that it should at least have.
-fn files(desc: &[u8]) -> (Vec<FileEntry>, Option<usize>) {
+fn files(desc: &[u8]) -> (Vec<MappedFileNote>, Option<usize>) {
     let (Some(count), Some(page_size)) = (u64_at(desc, 0), u64_at(desc, 8)) else {
         return (Vec::new(), Some(16));
     };
@@ -222,7 +227,7 @@ fn files(desc: &[u8]) -> (Vec<FileEntry>, Option<usize>) {
         return (Vec::new(), Some(needed));
     };
     let entries = entries.get(16..).unwrap_or(&[]).chunks_exact(24);
-    let files: Vec<FileEntry> = entries
+    let files: Vec<MappedFileNote> = entries
         .zip(names.split_inclusive(|byte| *byte == 0))
         .map_while(|(entry, name)| file(entry, page_size, name))
         .collect();
@@ -230,8 +235,8 @@ fn files(desc: &[u8]) -> (Vec<FileEntry>, Option<usize>) {
     (files, missing)
 }
 
-fn file(entry: &[u8], page_size: u64, name: &[u8]) -> Option<FileEntry> {
-    Some(FileEntry {
+fn file(entry: &[u8], page_size: u64, name: &[u8]) -> Option<MappedFileNote> {
+    Some(MappedFileNote {
         start: u64_at(entry, 0)?,
         end: u64_at(entry, 8)?,
         offset: u64_at(entry, 16)?.saturating_mul(page_size),

@@ -6,27 +6,27 @@ use crate::sys;
 
 /// Ranges of memory. They may lie in one buffer or in several.
 #[derive(Debug, Default)]
-pub(super) struct Copies {
+pub(super) struct CopiedRanges {
     buffers: Vec<Vec<u8>>,
     /// By their first address.
-    ranges: BTreeMap<u64, Place>,
+    ranges: BTreeMap<u64, CopiedRange>,
 }
 
 /// Where a range is.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct CopiedRange {
     buffer: usize,
     offset: usize,
     size: usize,
 }
 
-impl Copies {
+impl CopiedRanges {
     /// Keeps a buffer with room for each of the ranges, one after another; of each the first
     /// `taken` bytes were read.
-    pub(super) fn add(&mut self, bytes: Vec<u8>, ranges: &[sys::Range], taken: &[usize]) {
+    pub(super) fn add(&mut self, bytes: Vec<u8>, ranges: &[sys::RemoteRange], taken: &[usize]) {
         let mut offset = 0_usize;
         for ((start, size), taken) in ranges.iter().zip(taken) {
-            let place = Place {
+            let place = CopiedRange {
                 buffer: self.buffers.len(),
                 offset,
                 size: *taken,
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_bytes_from_an_address_to_the_end_of_what_was_taken() {
-        let mut copies = Copies::default();
+        let mut copies = CopiedRanges::default();
         copies.add((0..20).collect(), &[(100, 10), (200, 10)], &[10, 4]);
         copies.add(vec![50, 51], &[(110, 2)], &[2]);
         assert_eq!(copies.from(99), None);

@@ -5,28 +5,28 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Weak};
 
-use unspool_ir::memory::UnreadableReason;
-use unspool_ir::{Memory, RuntimeAddr, Unreadable};
+use unspool_rows::memory::UnreadableReason;
+use unspool_rows::{Memory, RuntimeAddr, Unreadable};
 
-use super::copies::{Copies, fair_share};
-use super::pages::{PAGE, PAGE_BYTES, Pages};
+use super::copies::{CopiedRanges, fair_share};
+use super::pages::{PAGE, PAGE_BYTES, PageCache};
 use super::sys::peek;
 use super::tracer::Tracer;
 use crate::maps::{Mapping, Mappings};
 use crate::{procfs, sys};
 
 /// How much a read in the stack of a thread fetches at once, in bytes.
-pub const STACK_WINDOW: u64 = 64 << 10;
+pub const STACK_WINDOW_BYTES: u64 = 64 << 10;
 /// How much any other read fetches at once, in bytes.
 const LINE: u64 = 16 << 10;
 /// How many pages are kept beside what was prefetched: 8 MiB.
-const CAPACITY: usize = 2048;
+const MAX_CACHED_PAGES: usize = 2048;
 /// How much is prefetched of all stacks together, in bytes.
-const GREATEST_COPY: u64 = 512 << 20;
+const MAX_COPY_BYTES: u64 = 512 << 20;
 /// How many stacks are read in one system call.
 const STACKS_PER_CALL: usize = 64;
 /// Reads of at least this size, in bytes, are not kept.
-const UNCACHED: usize = 64 << 10;
+const MIN_UNCACHED_BYTES: usize = 64 << 10;
 
 /// The memory of a process: see [`Process::memory`](crate::Process::memory).
 ///
@@ -44,21 +44,21 @@ pub struct ProcessMemory {
     /// Gone when the process has been let go: from then on only what cannot change is read.
     tracer: Weak<Tracer>,
     tracee: Option<i32>,
-    state: RefCell<State>,
+    state: RefCell<ReadState>,
 }
 
 #[derive(Debug)]
-struct State {
-    copies: Copies,
-    pages: Pages,
+struct ReadState {
+    copies: CopiedRanges,
+    pages: PageCache,
     buffer: Vec<u8>,
-    direct: Way<()>,
-    file: Way<File>,
+    direct: ReadMethod<()>,
+    file: ReadMethod<File>,
 }
 
 /// Whether one way of reading is open.
 #[derive(Debug)]
-enum Way<T> {
+enum ReadMethod<T> {
     Untried,
     Open(T),
     Closed,
@@ -79,12 +79,12 @@ impl ProcessMemory {
             stack_pointers,
             tracer: Arc::downgrade(tracer),
             tracee,
-            state: RefCell::new(State {
-                copies: Copies::default(),
-                pages: Pages::new(CAPACITY),
+            state: RefCell::new(ReadState {
+                copies: CopiedRanges::default(),
+                pages: PageCache::new(MAX_CACHED_PAGES),
                 buffer: Vec::new(),
-                direct: Way::Untried,
-                file: Way::Untried,
+                direct: ReadMethod::Untried,
+                file: ReadMethod::Untried,
             }),
         }
     }
@@ -94,15 +94,15 @@ impl ProcessMemory {
     /// call read. Returns how many bytes it read.
     pub(super) fn prefetch(&self, bytes: u64, others: &[RuntimeAddr]) -> usize {
         let mut state = self.state.borrow_mut();
-        state.copies = Copies::default();
+        state.copies = CopiedRanges::default();
         let ranges = self.ranges_above(bytes, others);
         let batches = ranges.chunks(STACKS_PER_CALL);
         batches.map(|batch| self.copy(&mut state, batch)).sum()
     }
 
     /// The whole pages from the stack pointers and the other addresses upwards: ascending,
-    /// without overlap, each within its mapping, all together no more than [`GREATEST_COPY`].
-    fn ranges_above(&self, bytes: u64, others: &[RuntimeAddr]) -> Vec<sys::Range> {
+    /// without overlap, each within its mapping, all together no more than [`MAX_COPY_BYTES`].
+    fn ranges_above(&self, bytes: u64, others: &[RuntimeAddr]) -> Vec<sys::RemoteRange> {
         let others = others.iter().map(|addr| addr.0);
         let mut starts: Vec<u64> = self.stack_pointers.iter().copied().chain(others).collect();
         starts.sort_unstable();
@@ -116,7 +116,7 @@ impl ProcessMemory {
         };
         let ranges: Vec<(u64, u64)> = starts.into_iter().filter_map(range).collect();
         let sizes = ranges.iter().map(|(_, size)| *size).collect();
-        let share = fair_share(sizes, GREATEST_COPY) / PAGE * PAGE;
+        let share = fair_share(sizes, MAX_COPY_BYTES) / PAGE * PAGE;
         let as_usize = |n: u64| usize::try_from(n).ok();
         ranges
             .into_iter()
@@ -126,9 +126,9 @@ impl ProcessMemory {
 
     /// Copies ranges of whole pages: in one system call, unless something unreadable is in its
     /// way.
-    fn copy(&self, state: &mut State, ranges: &[sys::Range]) -> usize {
+    fn copy(&self, state: &mut ReadState, ranges: &[sys::RemoteRange]) -> usize {
         let mut bytes = vec![0; ranges.iter().map(|(_, size)| size).sum()];
-        let mut at_once = state.by_system_call(self.pid, ranges, &mut bytes);
+        let mut at_once = state.read_by_syscall(self.pid, ranges, &mut bytes);
         let mut rest = bytes.as_mut_slice();
         let mut taken = Vec::with_capacity(ranges.len());
         for (start, size) in ranges {
@@ -194,7 +194,7 @@ impl ProcessMemory {
             .get(first_above)
             .is_some_and(|sp| sp / PAGE * PAGE <= addr.0 && *sp < mapping.end.0);
         let (start, size) = if in_stack {
-            (page, STACK_WINDOW)
+            (page, STACK_WINDOW_BYTES)
         } else {
             (addr.0 / LINE * LINE, LINE)
         };
@@ -221,22 +221,22 @@ impl ProcessMemory {
     }
 
     /// Fills as much of `into` as can be read, by the first way that works; returns its size.
-    fn read_directly(&self, state: &mut State, start: u64, into: &mut [u8]) -> usize {
+    fn read_directly(&self, state: &mut ReadState, start: u64, into: &mut [u8]) -> usize {
         if let Ok(start) = usize::try_from(start) {
-            let first = state.by_system_call(self.pid, &[(start, into.len())], into);
+            let first = state.read_by_syscall(self.pid, &[(start, into.len())], into);
             if first > 0 {
                 return first;
             }
         }
-        let second = state.by_file(self.pid, start, into);
+        let second = state.read_by_proc_mem(self.pid, start, into);
         if second > 0 {
             return second;
         }
-        self.by_peeking(start, into)
+        self.read_by_ptrace(start, into)
     }
 
     /// Asks the tracing thread for words; the last resort.
-    fn by_peeking(&self, start: u64, into: &mut [u8]) -> usize {
+    fn read_by_ptrace(&self, start: u64, into: &mut [u8]) -> usize {
         let (Some(tracer), Some(tracee)) = (self.tracer.upgrade(), self.tracee) else {
             return 0;
         };
@@ -297,7 +297,7 @@ impl Memory for ProcessMemory {
             return Ok(());
         };
         let last = advance(addr, last)?;
-        if into.len() >= UNCACHED {
+        if into.len() >= MIN_UNCACHED_BYTES {
             return self.read_uncached(addr, into);
         }
         for number in addr.0 / PAGE..=last.0 / PAGE {
@@ -332,7 +332,7 @@ fn peek_words(tid: i32, start: u64, size: usize) -> Vec<u8> {
         .collect()
 }
 
-impl State {
+impl ReadState {
     /// What is kept from `addr` on, up to the end of the page at least.
     fn kept(&mut self, addr: u64) -> Option<&[u8]> {
         if let Some(bytes) = self.copies.from(addr) {
@@ -343,8 +343,8 @@ impl State {
     }
 
     /// Reads ranges one after another into `into`, up to the first byte that is unreadable.
-    fn by_system_call(&mut self, pid: i32, ranges: &[sys::Range], into: &mut [u8]) -> usize {
-        let (Way::Untried | Way::Open(())) = self.direct else {
+    fn read_by_syscall(&mut self, pid: i32, ranges: &[sys::RemoteRange], into: &mut [u8]) -> usize {
+        let (ReadMethod::Untried | ReadMethod::Open(())) = self.direct else {
             return 0;
         };
         match sys::read_memory(pid, into, ranges) {
@@ -352,20 +352,20 @@ impl State {
             Err(error) => {
                 // `EFAULT` concerns this page only; a refusal concerns all.
                 if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) {
-                    self.direct = Way::Closed;
+                    self.direct = ReadMethod::Closed;
                 }
                 0
             }
         }
     }
 
-    fn by_file(&mut self, pid: i32, start: u64, into: &mut [u8]) -> usize {
-        if let Way::Untried = self.file {
+    fn read_by_proc_mem(&mut self, pid: i32, start: u64, into: &mut [u8]) -> usize {
+        if let ReadMethod::Untried = self.file {
             let file = File::open(procfs::path(pid, "mem"));
-            self.file = file.map_or(Way::Closed, Way::Open);
+            self.file = file.map_or(ReadMethod::Closed, ReadMethod::Open);
         }
         match &self.file {
-            Way::Open(file) => file.read_at(into, start).unwrap_or(0),
+            ReadMethod::Open(file) => file.read_at(into, start).unwrap_or(0),
             _ => 0,
         }
     }

@@ -11,7 +11,7 @@ type Page = [u8; PAGE_BYTES];
 
 /// At most `capacity` pages; a full cache forgets the page that it has held longest.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(super) struct PageCache {
     slots: Vec<(u64, Box<Page>)>,
     by_number: HashMap<u64, usize>,
     capacity: usize,
@@ -20,9 +20,9 @@ pub(super) struct Pages {
     last: Option<(u64, usize)>,
 }
 
-impl Pages {
-    pub(super) fn new(capacity: usize) -> Pages {
-        Pages {
+impl PageCache {
+    pub(super) fn new(capacity: usize) -> PageCache {
+        PageCache {
             slots: Vec::new(),
             by_number: HashMap::new(),
             capacity: capacity.max(1),
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_oldest_page_makes_room() {
-        let mut pages = Pages::new(2);
+        let mut pages = PageCache::new(2);
         pages.insert_run(1, &page(1));
         pages.insert_run(2, &page(2));
         pages.insert_run(3, &page(3));
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_run_leaves_out_its_cut_last_page_and_renews_known_ones() {
-        let mut pages = Pages::new(8);
+        let mut pages = PageCache::new(8);
         pages.insert_run(5, &[page(5), page(6), vec![7; 100]].concat());
         assert!(pages.get(6).is_some() && pages.get(7).is_none());
         pages.insert_run(6, &page(60));

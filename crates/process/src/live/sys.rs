@@ -29,7 +29,7 @@ pub(crate) const NT_ARM_PAC_MASK: c_int = 0x406;
 
 /// What waiting for a thread told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
+pub(crate) enum WaitStatus {
     /// It stopped; `event` is the `PTRACE_EVENT_…` or 0, `signal` the one that it stopped with.
     Stopped { signal: c_int, event: c_int },
     /// It is gone; the raw status of wait(2) says how.
@@ -137,20 +137,20 @@ pub(crate) fn peek(tid: pid_t, addr: usize) -> io::Result<[u8; size_of::<usize>(
 }
 
 /// Looks, without waiting, whether the traced thread `tid` stopped or ended.
-pub(crate) fn poll(tid: pid_t) -> io::Result<Option<Status>> {
+pub(crate) fn poll(tid: pid_t) -> io::Result<Option<WaitStatus>> {
     let found = look(libc::P_PID, id_of(tid), libc::WEXITED | libc::WNOHANG)?;
     Ok(found.map(|(_, status)| status))
 }
 
 /// Looks, without waiting, whether the traced thread `tid` stopped; its end is left to others.
-pub(crate) fn poll_stop(tid: pid_t) -> io::Result<Option<Status>> {
+pub(crate) fn poll_stop(tid: pid_t) -> io::Result<Option<WaitStatus>> {
     let found = look(libc::P_PID, id_of(tid), libc::WSTOPPED | libc::WNOHANG)?;
     Ok(found.map(|(_, status)| status))
 }
 
 /// Waits for the next stop or end of any thread that the calling thread traces or started;
 /// children of other threads of this process are left alone.
-pub(crate) fn wait_any() -> io::Result<(pid_t, Status)> {
+pub(crate) fn wait_any() -> io::Result<(pid_t, WaitStatus)> {
     loop {
         // Nothing is found when a thread is killed between two looks at its stop.
         if let Some(found) = look(libc::P_ALL, 0, libc::WEXITED | libc::__WNOTHREAD)? {
@@ -169,19 +169,23 @@ fn id_of(tid: pid_t) -> libc::id_t {
 ///
 /// Other stops hold no signal and must be collected: before that, the kernel takes no request
 /// for a thread that called exec and was not the first of its process.
-fn look(kind: libc::idtype_t, id: libc::id_t, flags: c_int) -> io::Result<Option<(pid_t, Status)>> {
+fn look(
+    kind: libc::idtype_t,
+    id: libc::id_t,
+    flags: c_int,
+) -> io::Result<Option<(pid_t, WaitStatus)>> {
     Ok(match wait_id(kind, id, flags | libc::WNOWAIT)? {
-        Some((tid, Status::Stopped { event: 1.., .. })) => collect_stop(tid)?,
-        Some((tid, Status::Gone { .. })) => {
+        Some((tid, WaitStatus::Stopped { event: 1.., .. })) => collect_stop(tid)?,
+        Some((tid, WaitStatus::Gone { .. })) => {
             let raw = collect(tid)?;
-            Some((tid, Status::Gone { raw }))
+            Some((tid, WaitStatus::Gone { raw }))
         }
         found => found,
     })
 }
 
 /// Collects the stop of the traced thread `tid`, if it still stands still; never its end.
-pub(crate) fn collect_stop(tid: pid_t) -> io::Result<Option<(pid_t, Status)>> {
+pub(crate) fn collect_stop(tid: pid_t) -> io::Result<Option<(pid_t, WaitStatus)>> {
     wait_id(libc::P_PID, id_of(tid), libc::WSTOPPED | libc::WNOHANG)
 }
 
@@ -190,7 +194,7 @@ fn wait_id(
     kind: libc::idtype_t,
     id: libc::id_t,
     flags: c_int,
-) -> io::Result<Option<(pid_t, Status)>> {
+) -> io::Result<Option<(pid_t, WaitStatus)>> {
     // SAFETY: `siginfo_t` consists of numbers, for which all zeros is a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     uninterrupted(|| {
@@ -206,9 +210,9 @@ fn wait_id(
         (0, _) => None,
         (_, libc::CLD_TRAPPED | libc::CLD_STOPPED) => {
             let (signal, event) = (status & 0x7f, status >> 8);
-            Some((tid, Status::Stopped { signal, event }))
+            Some((tid, WaitStatus::Stopped { signal, event }))
         }
-        _ => Some((tid, Status::Gone { raw: status })),
+        _ => Some((tid, WaitStatus::Gone { raw: status })),
     })
 }
 

@@ -23,8 +23,8 @@ const SCANS_BEFORE_STOP: u32 = 3;
 
 /// The first looks whether a thread has stopped come without a pause; then pauses grow to
 /// this.
-const LONGEST_PAUSE: Duration = Duration::from_millis(1);
-const LOOKS_WITHOUT_PAUSE: u32 = 64;
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1);
+const MAX_BUSY_POLLS: u32 = 64;
 
 /// The threads of one process that this thread traces.
 #[derive(Debug)]
@@ -38,12 +38,12 @@ pub(super) struct Tracees {
 #[derive(Debug)]
 struct Tracee {
     name: Option<String>,
-    stage: Stage,
+    stage: TraceeState,
 }
 
 /// How far stopping a thread has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum TraceeState {
     /// Attached to and not yet asked to stop.
     Seized,
     /// Asked to stop.
@@ -74,12 +74,12 @@ impl Tracees {
         let (signalled, signal) = signalled;
         for tid in tids {
             let stage = if tid == signalled {
-                Stage::Stopped {
+                TraceeState::Stopped {
                     signal,
                     by_job_control: false,
                 }
             } else {
-                Stage::Seized
+                TraceeState::Seized
             };
             self.add(tid, stage);
         }
@@ -107,7 +107,10 @@ impl Tracees {
             }
             quiet = if self.seize_new()? { 0 } else { quiet + 1 };
         }
-        let found = self.list.values().any(|tracee| tracee.stage != Stage::Gone);
+        let found = self
+            .list
+            .values()
+            .any(|tracee| tracee.stage != TraceeState::Gone);
         let pid = self.pid.unsigned_abs();
         if found {
             Ok(since)
@@ -132,7 +135,7 @@ impl Tracees {
         for tid in tasks {
             let known = self.list.get(&tid).map(|tracee| tracee.stage);
             // The id of a thread that is gone may be another's now.
-            if known.is_none_or(|stage| stage == Stage::Gone) {
+            if known.is_none_or(|stage| stage == TraceeState::Gone) {
                 let stage = self.seize(tid)?;
                 self.add(tid, stage);
                 any |= known != Some(stage);
@@ -141,14 +144,14 @@ impl Tracees {
         Ok(any)
     }
 
-    fn seize(&self, tid: i32) -> Result<Stage, ProcessError> {
+    fn seize(&self, tid: i32) -> Result<TraceeState, ProcessError> {
         match sys::seize(tid, 0) {
-            Ok(()) => Ok(Stage::Seized),
+            Ok(()) => Ok(TraceeState::Seized),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                 self.explain_refusal(tid, error)
             }
             // It ended between the look at the directory and now.
-            Err(error) if procfs::is_gone(&error) => Ok(Stage::Gone),
+            Err(error) if procfs::is_gone(&error) => Ok(TraceeState::Gone),
             Err(error) => Err(ProcessError::from_ptrace(
                 self.pid,
                 tid,
@@ -160,19 +163,22 @@ impl Tracees {
 
     /// A thread cannot be seized when it has ended, or is traced: perhaps by this very thread,
     /// which the kernel attaches to threads that a traced command starts.
-    fn explain_refusal(&self, tid: i32, error: io::Error) -> Result<Stage, ProcessError> {
-        let Ok(status) = procfs::Status::read(self.pid, tid) else {
-            return Ok(Stage::Gone);
+    fn explain_refusal(&self, tid: i32, error: io::Error) -> Result<TraceeState, ProcessError> {
+        let Ok(status) = procfs::TaskStatus::read(self.pid, tid) else {
+            return Ok(TraceeState::Gone);
         };
         if status.tracer == sys::own_tid() {
-            return Ok(Stage::Seized);
+            return Ok(TraceeState::Seized);
         }
-        let alone = self.list.values().all(|tracee| tracee.stage == Stage::Gone);
+        let alone = self
+            .list
+            .values()
+            .all(|tracee| tracee.stage == TraceeState::Gone);
         if status.has_ended() && !(alone && self.thread_count() == 1) {
             return Ok(if tid == self.pid {
-                Stage::Zombie
+                TraceeState::Zombie
             } else {
-                Stage::Gone
+                TraceeState::Gone
             });
         }
         Err(ProcessError::from_ptrace(
@@ -187,9 +193,9 @@ impl Tracees {
         procfs::tasks(self.pid).map_or(0, |tasks| tasks.len())
     }
 
-    fn add(&mut self, tid: i32, stage: Stage) {
+    fn add(&mut self, tid: i32, stage: TraceeState) {
         let name = match stage {
-            Stage::Gone => None,
+            TraceeState::Gone => None,
             _ => procfs::name(self.pid, tid),
         };
         self.list.insert(tid, Tracee { name, stage });
@@ -202,10 +208,10 @@ impl Tracees {
 
     fn interrupt_seized(&mut self) {
         for (tid, tracee) in &mut self.list {
-            if tracee.stage == Stage::Seized {
+            if tracee.stage == TraceeState::Seized {
                 // It fails for a thread that has just ended, which waiting finds out.
                 let _ = sys::interrupt(*tid);
-                tracee.stage = Stage::Interrupted;
+                tracee.stage = TraceeState::Interrupted;
             }
         }
     }
@@ -218,7 +224,7 @@ impl Tracees {
                 self.give_up();
                 return;
             }
-            pause(looks);
+            sleep_between_polls(looks);
             looks += 1;
         }
     }
@@ -227,49 +233,50 @@ impl Tracees {
     fn poll_all(&mut self, looks: u32) -> bool {
         let mut done = true;
         for (tid, tracee) in &mut self.list {
-            if tracee.stage == Stage::Interrupted {
-                tracee.stage = poll(*tid).unwrap_or(Stage::Interrupted);
+            if tracee.stage == TraceeState::Interrupted {
+                tracee.stage = poll(*tid).unwrap_or(TraceeState::Interrupted);
             }
             // The end of a first thread is not reported while others live.
-            let look_closer = looks >= LOOKS_WITHOUT_PAUSE && *tid == self.pid;
-            if look_closer && tracee.stage == Stage::Interrupted && has_ended(self.pid, *tid) {
-                tracee.stage = Stage::Zombie;
+            let look_closer = looks >= MAX_BUSY_POLLS && *tid == self.pid;
+            if look_closer && tracee.stage == TraceeState::Interrupted && has_ended(self.pid, *tid)
+            {
+                tracee.stage = TraceeState::Zombie;
             }
-            done &= tracee.stage != Stage::Interrupted;
+            done &= tracee.stage != TraceeState::Interrupted;
         }
         done
     }
 
     fn give_up(&mut self) {
         for (tid, tracee) in &mut self.list {
-            if tracee.stage == Stage::Interrupted {
-                let status = procfs::Status::read(self.pid, *tid);
+            if tracee.stage == TraceeState::Interrupted {
+                let status = procfs::TaskStatus::read(self.pid, *tid);
                 tracee.stage = match status {
-                    Ok(status) if status.has_ended() => Stage::Zombie,
-                    Ok(status) => Stage::Stuck {
+                    Ok(status) if status.has_ended() => TraceeState::Zombie,
+                    Ok(status) => TraceeState::Stuck {
                         state: status.state,
                     },
-                    Err(_) => Stage::Gone,
+                    Err(_) => TraceeState::Gone,
                 };
             }
         }
     }
 
     /// The threads with their registers.
-    pub(super) fn threads(&self, layout: &registers::Layout) -> Vec<Thread> {
+    pub(super) fn threads(&self, layout: &registers::RegisterLayout) -> Vec<Thread> {
         let listed = self
             .list
             .iter()
-            .filter(|(_, tracee)| tracee.stage != Stage::Gone);
+            .filter(|(_, tracee)| tracee.stage != TraceeState::Gone);
         listed
             .map(|(tid, tracee)| self.thread(*tid, tracee, layout))
             .collect()
     }
 
-    fn thread(&self, tid: i32, tracee: &Tracee, layout: &registers::Layout) -> Thread {
+    fn thread(&self, tid: i32, tracee: &Tracee, layout: &registers::RegisterLayout) -> Thread {
         let decoded = match tracee.stage {
-            Stage::Stopped { .. } => read_registers(tid, layout),
-            Stage::Stuck { state } => Err(NoRegisters::NotStopped {
+            TraceeState::Stopped { .. } => read_registers(tid, layout),
+            TraceeState::Stuck { state } => Err(NoRegisters::NotStopped {
                 waited: self.timeout,
                 state,
             }),
@@ -307,7 +314,7 @@ impl Tracees {
     pub(super) fn release(&mut self) -> Duration {
         for signalled in [false, true] {
             for (tid, tracee) in &mut self.list {
-                if matches!(tracee.stage, Stage::Stopped { signal, .. } if (signal != 0) == signalled)
+                if matches!(tracee.stage, TraceeState::Stopped { signal, .. } if (signal != 0) == signalled)
                 {
                     tracee.release(*tid);
                 }
@@ -324,7 +331,7 @@ impl Tracees {
     fn release_stuck(&mut self) {
         for (tid, tracee) in &mut self.list {
             if tracee.stage.may_still_stop()
-                && let Some(stage @ Stage::Stopped { .. }) = poll(*tid)
+                && let Some(stage @ TraceeState::Stopped { .. }) = poll(*tid)
             {
                 tracee.stage = stage;
                 tracee.release(*tid);
@@ -341,38 +348,38 @@ impl Drop for Tracees {
 
 impl Tracee {
     fn release(&mut self, tid: i32) {
-        if let Stage::Stopped { signal, .. } = self.stage {
+        if let TraceeState::Stopped { signal, .. } = self.stage {
             if sys::detach(tid, signal).is_err() {
                 // It was killed meanwhile; its status must be collected, or the end of the
                 // process would never be reported to its parent.
                 let _ = sys::poll(tid);
             }
-            self.stage = Stage::Gone;
+            self.stage = TraceeState::Gone;
         }
     }
 }
 
-impl Stage {
+impl TraceeState {
     fn is_stopped(self) -> bool {
-        matches!(self, Stage::Stopped { .. })
+        matches!(self, TraceeState::Stopped { .. })
     }
 
     fn may_still_stop(self) -> bool {
         matches!(
             self,
-            Stage::Stuck { .. } | Stage::Seized | Stage::Interrupted
+            TraceeState::Stuck { .. } | TraceeState::Seized | TraceeState::Interrupted
         )
     }
 
     fn state(self) -> ThreadState {
         match self {
-            Stage::Stopped {
+            TraceeState::Stopped {
                 by_job_control: true,
                 ..
             } => ThreadState::JobStopped,
-            Stage::Stopped { signal: 0, .. } => ThreadState::Stopped,
-            Stage::Stopped { signal, .. } => ThreadState::Signalled(signal),
-            Stage::Stuck { state } => ThreadState::NotStopped(state),
+            TraceeState::Stopped { signal: 0, .. } => ThreadState::Stopped,
+            TraceeState::Stopped { signal, .. } => ThreadState::Signalled(signal),
+            TraceeState::Stuck { state } => ThreadState::NotStopped(state),
             _ => ThreadState::Exited,
         }
     }
@@ -380,17 +387,17 @@ impl Stage {
     /// What a stop means. The kernel reports an interrupt as `EVENT_STOP` with `SIGTRAP`, a
     /// stop by job control as `EVENT_STOP` with the signal that caused it, other events with
     /// `SIGTRAP`, and a signal that is about to be delivered without event.
-    fn of_stop(signal: i32, event: i32) -> Stage {
+    fn from_stop(signal: i32, event: i32) -> TraceeState {
         match event {
-            0 => Stage::Stopped {
+            0 => TraceeState::Stopped {
                 signal,
                 by_job_control: false,
             },
-            sys::EVENT_STOP if signal::stops_by_default(signal) => Stage::Stopped {
+            sys::EVENT_STOP if signal::stops_by_default(signal) => TraceeState::Stopped {
                 signal: 0,
                 by_job_control: true,
             },
-            _ => Stage::Stopped {
+            _ => TraceeState::Stopped {
                 signal: 0,
                 by_job_control: false,
             },
@@ -399,30 +406,35 @@ impl Stage {
 }
 
 /// Looks whether a thread has stopped; `None` if it still runs.
-fn poll(tid: i32) -> Option<Stage> {
+fn poll(tid: i32) -> Option<TraceeState> {
     match sys::poll(tid) {
         Ok(None) => None,
-        Ok(Some(sys::Status::Stopped { signal, event })) => Some(Stage::of_stop(signal, event)),
+        Ok(Some(sys::WaitStatus::Stopped { signal, event })) => {
+            Some(TraceeState::from_stop(signal, event))
+        }
         // An error means that there is nothing to wait for any more.
-        Ok(Some(sys::Status::Gone { .. })) | Err(_) => Some(Stage::Gone),
+        Ok(Some(sys::WaitStatus::Gone { .. })) | Err(_) => Some(TraceeState::Gone),
     }
 }
 
 fn has_ended(pid: i32, tid: i32) -> bool {
-    procfs::Status::read(pid, tid).is_ok_and(|status| status.has_ended())
+    procfs::TaskStatus::read(pid, tid).is_ok_and(|status| status.has_ended())
 }
 
 /// Waits a little, longer the more often one has looked in vain.
-pub(super) fn pause(looks: u32) {
-    if looks < LOOKS_WITHOUT_PAUSE {
+pub(super) fn sleep_between_polls(looks: u32) {
+    if looks < MAX_BUSY_POLLS {
         thread::yield_now();
     } else {
-        let steps = looks - LOOKS_WITHOUT_PAUSE + 1;
-        thread::sleep(LONGEST_PAUSE.min(Duration::from_micros(20) * steps));
+        let steps = looks - MAX_BUSY_POLLS + 1;
+        thread::sleep(MAX_POLL_INTERVAL.min(Duration::from_micros(20) * steps));
     }
 }
 
-fn read_registers(tid: i32, layout: &registers::Layout) -> Result<registers::Decoded, NoRegisters> {
+fn read_registers(
+    tid: i32,
+    layout: &registers::RegisterLayout,
+) -> Result<registers::DecodedRegisters, NoRegisters> {
     let mut block = [0_u8; 1024];
     let size = sys::register_set(tid, sys::NT_PRSTATUS, &mut block).map_err(|error| {
         NoRegisters::Refused {

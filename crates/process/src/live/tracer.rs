@@ -13,22 +13,22 @@ use std::thread;
 use super::tracees::Tracees;
 use crate::ProcessError;
 
-type Job = Box<dyn FnOnce(&mut State) + Send>;
+type TracerJob = Box<dyn FnOnce(&mut TracerState) + Send>;
 
 /// What the thread keeps between two jobs. It is dropped by the thread, never by another.
-pub(super) type State = Option<Tracees>;
+pub(super) type TracerState = Option<Tracees>;
 
 /// A thread that runs jobs one after the other until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Tracer {
-    jobs: Option<mpsc::Sender<Job>>,
+    jobs: Option<mpsc::Sender<TracerJob>>,
     handle: Option<thread::JoinHandle<()>>,
 }
 
 impl Tracer {
     /// Starts the thread.
     pub(super) fn start() -> Result<Tracer, ProcessError> {
-        let (jobs, incoming) = mpsc::channel::<Job>();
+        let (jobs, incoming) = mpsc::channel::<TracerJob>();
         let handle = thread::Builder::new()
             .name("unspool-tracer".to_string())
             .spawn(move || {
@@ -45,10 +45,10 @@ impl Tracer {
     /// Runs `job` on the thread and waits for its result.
     pub(super) fn run<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut State) -> T + Send + 'static,
+        job: impl FnOnce(&mut TracerState) -> T + Send + 'static,
     ) -> Result<T, ProcessError> {
         let (answer, result) = mpsc::sync_channel(1);
-        let job: Job = Box::new(move |state| {
+        let job: TracerJob = Box::new(move |state| {
             // The receiver waits below, so this cannot fail.
             let _ = answer.send(job(state));
         });

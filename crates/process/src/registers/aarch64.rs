@@ -5,9 +5,9 @@
 //! Return addresses may be signed (PAuth); `NT_ARM_PAC_MASK` tells which bits are signature.
 //! The number of the current system call is not in this block.
 
-use super::{Layout, Vectors};
+use super::{RegisterLayout, VectorLayout};
 
-pub(super) static LAYOUT: Layout = Layout {
+pub(super) static LAYOUT: RegisterLayout = RegisterLayout {
     size: 34 * 8,
     words: &[
         (0, 0),
@@ -45,7 +45,7 @@ pub(super) static LAYOUT: Layout = Layout {
         (32, 32),
     ],
     syscall_word: None,
-    vectors: Vectors {
+    vectors: VectorLayout {
         offset: 0,
         first: 64,
         count: 32,

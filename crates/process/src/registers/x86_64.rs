@@ -4,9 +4,9 @@
 //! it is in none. Segment registers are left out: they take no part in unwinding, but the
 //! bases of `fs` and `gs` do appear in expressions of thread-local storage.
 
-use super::{Layout, Vectors};
+use super::{RegisterLayout, VectorLayout};
 
-pub(super) static LAYOUT: Layout = Layout {
+pub(super) static LAYOUT: RegisterLayout = RegisterLayout {
     size: 27 * 8,
     words: &[
         (0, 15),
@@ -31,7 +31,7 @@ pub(super) static LAYOUT: Layout = Layout {
         (22, 59),
     ],
     syscall_word: Some(15),
-    vectors: Vectors {
+    vectors: VectorLayout {
         offset: 160,
         first: 17,
         count: 16,

@@ -6,7 +6,7 @@ use std::path::Path;
 use unspool_testing::command;
 
 /// A file, with the offsets of what is damaged in it.
-pub(super) struct Tables<'b> {
+pub(super) struct DamagedFile<'b> {
     bytes: &'b mut [u8],
     /// The program header of the search table.
     header: usize,
@@ -18,7 +18,7 @@ fn number(bytes: &[u8], at: usize) -> usize {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
 }
 
-impl<'b> Tables<'b> {
+impl<'b> DamagedFile<'b> {
     fn of(bytes: &'b mut [u8]) -> Self {
         const PT_GNU_EH_FRAME: usize = 0x6474_e550;
         let (first, count) = (number(bytes, 32), usize::from(bytes[56]));
@@ -28,7 +28,7 @@ impl<'b> Tables<'b> {
         let hdr = number(bytes, header + 8);
         // Relative to itself, in the same segment.
         let eh_frame = (hdr + 4 + number(bytes, hdr + 4)) % (1 << 32);
-        Tables {
+        DamagedFile {
             bytes,
             header,
             hdr,
@@ -52,7 +52,7 @@ impl<'b> Tables<'b> {
 }
 
 /// What can be wrong with the tables of a file.
-type Damage = fn(&mut Tables<'_>);
+type Damage = fn(&mut DamagedFile<'_>);
 
 const DAMAGES: [(&str, Damage); 15] = [
     ("version of the search table", |t| t.bytes[t.hdr] = 9),
@@ -113,7 +113,7 @@ pub(super) fn damaged(path: &Path) -> impl Iterator<Item = (&'static str, std::p
         .enumerate()
         .map(move |(number, (name, damage))| {
             let mut bytes = bytes.clone();
-            damage(&mut Tables::of(&mut bytes));
+            damage(&mut DamagedFile::of(&mut bytes));
             let draft = folder.join(format!("draft-{number}"));
             fs::write(&draft, bytes).unwrap();
             let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);

@@ -19,7 +19,7 @@ mod others;
 mod own;
 
 use unspool_testing::scratch;
-use xtask::bad_frames::{self, Program, cases, cases::Case};
+use xtask::bad_frames::{self, BadFramesProgram, cases, cases::Case};
 
 fn directory() -> PathBuf {
     let path = scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), "bad-frames");
@@ -35,19 +35,19 @@ fn library() -> PathBuf {
 }
 
 /// The program for others.
-fn program() -> Program {
-    Program::build(directory().join("scenes")).unwrap()
+fn program() -> BadFramesProgram {
+    BadFramesProgram::build(directory().join("scenes")).unwrap()
 }
 
 /// What a walk found: where its frames stand, and why it ended.
 #[derive(Debug)]
-struct Found {
+struct WalkOutput {
     addresses: Vec<u64>,
     end: String,
 }
 
 /// What is wrong with what was found, where the symbols have these addresses.
-fn complaint(case: &Case, found: &Found, symbol: impl Fn(&str) -> u64) -> Option<String> {
+fn complaint(case: &Case, found: &WalkOutput, symbol: impl Fn(&str) -> u64) -> Option<String> {
     let sound: Vec<u64> = case.sound().map(&symbol).collect();
     let mut windows = found.addresses.windows(sound.len());
     let mut problems = String::new();

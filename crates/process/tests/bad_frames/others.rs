@@ -3,30 +3,30 @@
 use std::ffi::OsString;
 
 use unspool_process::core_file::Core;
-use unspool_process::files::{CoreFiles, Files};
-use unspool_process::space::{Keep, Space};
+use unspool_process::file_provider::{CoreFiles, FileProvider};
+use unspool_process::snapshot_unwinder::{SnapshotUnwinder, WalkDetail};
 use unspool_process::{Process, Snapshot};
-use unspool_tables::{self as tables, From, Store};
-use unspool_testing::{Running, command, kernel_core, limitless};
+use unspool_table_store::{self as tables, Store, TableSource};
+use unspool_testing::{RunningProgram, command, kernel_core, limitless};
 
 use super::*;
 
 /// A program at its innermost frame, killed at the end.
-struct Standing(Running);
+struct Standing(RunningProgram);
 
 impl Standing {
     fn new(program: &Path, scene: &str) -> Standing {
-        let mut running = Running::start(command(program).args([scene, "wait"]));
+        let mut running = RunningProgram::start(command(program).args([scene, "wait"]));
         assert_eq!(running.line(), "ready", "{scene}");
         Standing(running)
     }
 }
 
-fn walk(snapshot: &dyn Snapshot, files: &dyn Files, store: &Store) -> Found {
-    let space = Space::new(snapshot, files, store);
-    let stack = space.walk(&snapshot.threads()[0], usize::MAX, Keep::Frames);
+fn walk(snapshot: &dyn Snapshot, files: &dyn FileProvider, store: &Store) -> WalkOutput {
+    let space = SnapshotUnwinder::new(snapshot, files, store);
+    let stack = space.walk(&snapshot.threads()[0], usize::MAX, WalkDetail::Frames);
     let stack = stack.unwrap();
-    Found {
+    WalkOutput {
         addresses: stack
             .frames
             .iter()
@@ -40,8 +40,8 @@ fn walk(snapshot: &dyn Snapshot, files: &dyn Files, store: &Store) -> Found {
 fn stores(program: &Path) -> [Store; 2] {
     let cache = OsString::from(directory().join("cache"));
     let compiled = Store::new(None, Some(cache), None);
-    let file = unspool_module::ElfFile::open(program).unwrap();
-    let made = tables::compile(&file, From::Auto).unwrap();
+    let file = unspool_elf::ElfFile::open(program).unwrap();
+    let made = tables::compile(&file, TableSource::Auto).unwrap();
     compiled
         .keep(&compiled.stable(&file), &made.encoded.bytes)
         .unwrap();

@@ -4,16 +4,16 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use unspool_compact::Compiled;
-use unspool_ir::{Memory, Registers, RuntimeAddr, Unreadable};
-use unspool_module::ElfFile;
-use unspool_tables::{self as tables, From};
-use unspool_unwind::local::{self, Interrupted, OwnCursor, OwnThread};
-use unspool_unwind::{Cursor, End, RowRules, Step, Top as _, Walk};
+use unspool_compiled_table::CompiledTable;
+use unspool_elf::ElfFile;
+use unspool_rows::{Memory, Registers, RuntimeAddr, Unreadable};
+use unspool_table_store::{self as tables, TableSource};
+use unspool_unwind::local::{self, OwnCursor, OwnThread, SignalRegisters};
+use unspool_unwind::{Cursor, End, InnermostFrame as _, RowRules, Step, WalkResult};
 
 use super::*;
 
-const MOST: usize = 4000;
+const MAX_FRAMES: usize = 4000;
 
 /// The ways to walk: by an [`OwnThread`], once and again, and without its memory; by what the thread keeps;
 /// by a cursor. And from what was interrupted: by what the thread keeps, once and again; by a
@@ -21,36 +21,36 @@ const MOST: usize = 4000;
 const WAYS: usize = 9;
 
 /// What a child process found. It lies in memory that both share.
-struct Report {
-    ways: [Way; WAYS],
+struct WalkReport {
+    ways: [WalkMethod; WAYS],
     errno: Option<c_int>,
 }
 
-struct Way {
-    addresses: [RuntimeAddr; MOST],
+struct WalkMethod {
+    addresses: [RuntimeAddr; MAX_FRAMES],
     /// Nothing, if it was not tried.
     end: Option<(usize, End)>,
 }
 
-impl Way {
-    const NONE: Way = Way {
-        addresses: [RuntimeAddr(0); MOST],
+impl WalkMethod {
+    const NONE: WalkMethod = WalkMethod {
+        addresses: [RuntimeAddr(0); MAX_FRAMES],
         end: None,
     };
 
-    fn put(&mut self, walk: impl FnOnce(&mut [RuntimeAddr]) -> Walk) {
+    fn put(&mut self, walk: impl FnOnce(&mut [RuntimeAddr]) -> WalkResult) {
         let walk = walk(&mut self.addresses);
         self.end = Some((walk.frames, walk.end));
     }
 }
 
 /// What a child process works with, made before there is one: it allocates nothing.
-struct Tools {
+struct WalkTools {
     thread: OwnThread,
-    report: &'static mut Report,
+    report: &'static mut WalkReport,
 }
 
-static TOOLS: AtomicPtr<Tools> = AtomicPtr::new(std::ptr::null_mut());
+static TOOLS: AtomicPtr<WalkTools> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The own memory as the kernel copies it, or does not.
 struct ByKernel;
@@ -96,8 +96,8 @@ extern "C" fn stand(context: *mut c_void) {
     tools.report.errno = std::io::Error::last_os_error().raw_os_error();
 }
 
-fn from_context(context: &libc::ucontext_t, ways: &mut [Way; 4]) {
-    let interrupted = Interrupted::from(context);
+fn from_context(context: &libc::ucontext_t, ways: &mut [WalkMethod; 4]) {
+    let interrupted = SignalRegisters::from(context);
     let [first, again, by_cursor, by_kernel] = ways;
     for way in [first, again] {
         way.put(|addresses| local::walk_from(&interrupted, addresses));
@@ -210,21 +210,21 @@ fn in_child(body: impl FnOnce()) -> c_int {
     status
 }
 
-fn tools() -> &'static mut Tools {
+fn tools() -> &'static mut WalkTools {
     local::prepare_thread().unwrap();
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    let size = size_of::<Report>();
+    let size = size_of::<WalkReport>();
     // SAFETY: a new mapping, anywhere.
     let report = unsafe { libc::mmap(std::ptr::null_mut(), size, access, flags, -1, 0) };
     assert_ne!(report, libc::MAP_FAILED);
-    let report = report.cast::<MaybeUninit<Report>>();
+    let report = report.cast::<MaybeUninit<WalkReport>>();
     // SAFETY: just mapped for it: zeros.
     let report = unsafe { &mut *report };
-    let tools = Box::leak(Box::new(Tools {
+    let tools = Box::leak(Box::new(WalkTools {
         thread: OwnThread::new(),
-        report: report.write(Report {
-            ways: [const { Way::NONE }; WAYS],
+        report: report.write(WalkReport {
+            ways: [const { WalkMethod::NONE }; WAYS],
             errno: None,
         }),
     }));
@@ -233,7 +233,7 @@ fn tools() -> &'static mut Tools {
 }
 
 /// Nothing was tried yet.
-fn clear(report: &mut Report) {
+fn clear(report: &mut WalkReport) {
     report.ways.iter_mut().for_each(|way| way.end = None);
 }
 
@@ -242,7 +242,7 @@ fn named(end: End) -> String {
 }
 
 /// Runs all cases, and appends what is wrong with what is found.
-fn check_all(scenes: Scenes, tools: &mut Tools, tables: &str, complaints: &mut Vec<String>) {
+fn check_all(scenes: Scenes, tools: &mut WalkTools, tables: &str, complaints: &mut Vec<String>) {
     for (place, where_) in ["called", "in a handler", "on another stack"]
         .iter()
         .enumerate()
@@ -259,8 +259,8 @@ fn check_all(scenes: Scenes, tools: &mut Tools, tables: &str, complaints: &mut V
                 let Some((count, end)) = way.end else {
                     continue;
                 };
-                let addresses = &way.addresses[..count.min(MOST)];
-                let found = Found {
+                let addresses = &way.addresses[..count.min(MAX_FRAMES)];
+                let found = WalkOutput {
                     addresses: addresses.iter().map(|address| address.0).collect(),
                     end: named(end),
                 };
@@ -279,8 +279,8 @@ fn own_stacks() {
     let mut complaints = Vec::new();
     check_all(scenes, tools, "as linked", &mut complaints);
     let file = ElfFile::open(&path).unwrap();
-    let made = tables::compile(&file, From::Auto).unwrap();
-    let table = Compiled::open(made.encoded.bytes.leak()).unwrap();
+    let made = tables::compile(&file, TableSource::Auto).unwrap();
+    let table = CompiledTable::open(made.encoded.bytes.leak()).unwrap();
     let rules = RowRules::make(&table, vec![0; table.distinct_rows()].leak());
     assert!(local::modules().attach(Box::leak(Box::new(table)), rules));
     check_all(scenes, tools, "compiled", &mut complaints);
@@ -296,7 +296,9 @@ fn own_stacks() {
                 unsafe { libc::_exit(c_int::from(status != 0)) };
             });
             let walked = tools.report.ways.iter().filter_map(|way| way.end);
-            let is_bounded = walked.clone().all(|(count, _)| (1..MOST).contains(&count));
+            let is_bounded = walked
+                .clone()
+                .all(|(count, _)| (1..MAX_FRAMES).contains(&count));
             if status != 0 || !is_bounded || walked.count() < WAYS {
                 complaints.push(format!("{name}, {scene}: {status:#x}"));
             }

@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 
-use unspool_ir::memory::UnreadableReason;
-use unspool_ir::{Memory, Registers, RuntimeAddr, Unreadable};
 use unspool_process::core_file::{Core, CoreError, CoreProblem};
 use unspool_process::{NoBuildId, Snapshot, ThreadState};
-use unspool_testing::{Running, limitless, run_tool};
+use unspool_rows::memory::UnreadableReason;
+use unspool_rows::{Memory, Registers, RuntimeAddr, Unreadable};
+use unspool_testing::{RunningProgram, limitless, run_tool};
 
 use crate::programs::{compare_registers, compile, directory, gdb_registers, start};
 
@@ -23,7 +23,7 @@ fn kernel_core(program: &Path, arguments: &[&str]) -> PathBuf {
 }
 
 /// Lets gdb write a core of a running process.
-fn gdb_core(running: &Running) -> PathBuf {
+fn gdb_core(running: &RunningProgram) -> PathBuf {
     let prefix = directory().join("core");
     let pid = running.pid().to_string();
     let output = run_tool("gcore", &["-o", prefix.to_str().unwrap(), &pid]);

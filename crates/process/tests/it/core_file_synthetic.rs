@@ -1,9 +1,9 @@
 //! Core files that no kernel here writes: AArch64, very many segments, overlaps, bad notes.
 
-use unspool_ir::memory::UnreadableReason;
-use unspool_ir::{Arch, Memory, Register, RuntimeAddr};
 use unspool_process::core_file::{Core, CoreError, CoreProblem};
 use unspool_process::{NoRegisters, Snapshot};
+use unspool_rows::memory::UnreadableReason;
+use unspool_rows::{Arch, Memory, Register, RuntimeAddr};
 
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
@@ -11,15 +11,15 @@ const X86_64: u16 = 62;
 const AARCH64: u16 = 183;
 
 /// A segment: type, flags, address, memory size, contents.
-struct Segment {
+struct TestSegment {
     kind: u32,
     vaddr: u64,
     memory_size: u64,
     contents: Vec<u8>,
 }
 
-fn load(vaddr: u64, memory_size: u64, contents: &[u8]) -> Segment {
-    Segment {
+fn load(vaddr: u64, memory_size: u64, contents: &[u8]) -> TestSegment {
+    TestSegment {
         kind: PT_LOAD,
         vaddr,
         memory_size,
@@ -27,8 +27,8 @@ fn load(vaddr: u64, memory_size: u64, contents: &[u8]) -> Segment {
     }
 }
 
-fn notes(notes: &[Vec<u8>]) -> Segment {
-    Segment {
+fn notes(notes: &[Vec<u8>]) -> TestSegment {
+    TestSegment {
         kind: PT_NOTE,
         vaddr: 0,
         memory_size: 0,
@@ -54,7 +54,7 @@ fn note(name: &str, kind: u32, desc: &[u8]) -> Vec<u8> {
 }
 
 /// An ELF64 core. With `extended`, `e_phnum` is `PN_XNUM` and section header 0 has the number.
-fn core(machine: u16, segments: &[Segment], extended: bool) -> Vec<u8> {
+fn core(machine: u16, segments: &[TestSegment], extended: bool) -> Vec<u8> {
     let count = size(&vec![0; segments.len()]);
     let sections = 64 + 56 * count;
     let mut header = Vec::new();

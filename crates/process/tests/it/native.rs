@@ -1,15 +1,15 @@
 //! Walks that run on machine code of tables.
 
-use unspool_ir::{Registers, RuntimeAddr};
-use unspool_process::space::{Keep, Space};
+use unspool_process::snapshot_unwinder::{SnapshotUnwinder, WalkDetail};
 use unspool_process::{Process, Snapshot};
-use unspool_tables::{Form, Store};
+use unspool_rows::{Registers, RuntimeAddr};
+use unspool_table_store::{Store, TableForm};
 use unspool_unwind::{Cursor, End, Evidence, Module, Modules, Step};
 
 use crate::programs::{compile, start};
 
 /// A space without any table but machine code.
-struct CodeOnly<'s>(&'s Space<'s>);
+struct CodeOnly<'s>(&'s SnapshotUnwinder<'s>);
 
 impl Modules for CodeOnly<'_> {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
@@ -17,7 +17,7 @@ impl Modules for CodeOnly<'_> {
             compiled: None,
             cfi: None,
             sframe: None,
-            found: None,
+            entry_cache: None,
             synthesized: None,
             ..self.0.module(addr)?
         })
@@ -29,9 +29,9 @@ impl Modules for CodeOnly<'_> {
 }
 
 /// The addresses of the frames that are found so, and how the walk ends.
-fn walk(process: &Process, registers: &Registers, form: Form) -> (Vec<u64>, End) {
+fn walk(process: &Process, registers: &Registers, form: TableForm) -> (Vec<u64>, End) {
     let store = Store::new(None, None, None).with_form(form);
-    let space = Space::new(process, process, &store);
+    let space = SnapshotUnwinder::new(process, process, &store);
     let mut cursor = Cursor::new(process.abi(), *registers).unwrap();
     let mut addresses = Vec::new();
     loop {
@@ -58,18 +58,18 @@ fn every_frame_is_left_by_the_code() {
         let process = Process::attach(running.pid()).unwrap();
         let thread = &process.threads()[0];
         let store = Store::new(None, None, None);
-        let space = Space::new(&process, &process, &store);
-        let expected = space.walk(thread, 1 << 20, Keep::Frames).unwrap();
+        let space = SnapshotUnwinder::new(&process, &process, &store);
+        let expected = space.walk(thread, 1 << 20, WalkDetail::Frames).unwrap();
         assert_eq!(expected.end, End::Outermost);
         let frames = expected.frames.iter();
         let expected: Vec<u64> = frames.map(|frame| frame.code.address().0).collect();
         assert!(expected.len() > 200);
 
         let registers = thread.registers.as_ref().unwrap();
-        let (addresses, _) = walk(&process, registers, Form::Native);
+        let (addresses, _) = walk(&process, registers, TableForm::Native);
         assert_eq!(addresses, expected, "{options:?}");
         // Nothing else leads from frame to frame.
-        let (addresses, end) = walk(&process, registers, Form::Compact);
+        let (addresses, end) = walk(&process, registers, TableForm::Compact);
         assert_eq!(addresses.len(), 1, "{options:?}: {end}");
     }
 }

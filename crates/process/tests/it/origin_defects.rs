@@ -6,14 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use unspool_compact::{Code, Compiled, Key, encode};
-use unspool_ir::{
+use unspool_compiled_table::{CompiledTable, ExecutableCode, ModuleKey, encode};
+use unspool_elf::ElfFile;
+use unspool_process::Process;
+use unspool_rows::{
     Abi, Arch, CodeAddr, Endian, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Table,
     Unreadable, Vaddr, text,
 };
-use unspool_module::ElfFile;
-use unspool_process::Process;
-use unspool_tables::{self as tables, From, Store};
+use unspool_table_store::{self as tables, Store, TableSource};
 use unspool_testing::{command, tool};
 use unspool_unwind::{Cursor, End, Evidence, Module, Modules, NoRow, RowRules, Step};
 
@@ -28,11 +28,11 @@ fn table(rows: &str) -> Table {
 fn compiled(table: &Table) -> Vec<u8> {
     encode(
         table,
-        Key {
+        ModuleKey {
             build_id: &[1; 20],
             content: &[0; 20],
         },
-        &Code::default(),
+        &ExecutableCode::default(),
         &[],
     )
     .unwrap()
@@ -40,7 +40,7 @@ fn compiled(table: &Table) -> Vec<u8> {
 }
 
 fn row_at<'t>(bytes: &'t [u8], pc: u64) -> Option<Row<'t>> {
-    let compiled: Compiled<'t> = Compiled::open(bytes).unwrap();
+    let compiled: CompiledTable<'t> = CompiledTable::open(bytes).unwrap();
     compiled
         .lookup(Vaddr(pc))
         .unwrap()
@@ -48,14 +48,14 @@ fn row_at<'t>(bytes: &'t [u8], pc: u64) -> Option<Row<'t>> {
 }
 
 /// A stack of words at [`STACK`], and one module per table, loaded where it is linked.
-struct World {
+struct StackFixture {
     stack: Vec<u64>,
     modules: Vec<(u64, u64, Option<Vec<u8>>)>,
 }
 
 const STACK: u64 = 0x7000;
 
-impl Memory for World {
+impl Memory for StackFixture {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         let bytes: Vec<u8> = self
             .stack
@@ -73,17 +73,17 @@ impl Memory for World {
 }
 
 /// Opens a table for as long as the test runs.
-fn opened(bytes: &[u8]) -> &'static Compiled<'static> {
+fn opened(bytes: &[u8]) -> &'static CompiledTable<'static> {
     let bytes = bytes.to_vec().leak();
-    Box::leak(Box::new(Compiled::open(bytes).unwrap()))
+    Box::leak(Box::new(CompiledTable::open(bytes).unwrap()))
 }
 
-impl Modules for World {
+impl Modules for StackFixture {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
         let inside = |(start, end, _): &&(u64, u64, _)| (*start..*end).contains(&addr.0);
         let (_, _, table) = self.modules.iter().find(inside)?;
         Some(Module {
-            place: None,
+            slot: None,
             bias: LoadBias(0),
             entry: None,
             compiled: table.as_deref().map(opened),
@@ -91,7 +91,7 @@ impl Modules for World {
             code: None,
             cfi: None,
             sframe: None,
-            found: None,
+            entry_cache: None,
             synthesized: None,
             native: None,
         })
@@ -124,7 +124,7 @@ fn entries_out_of_order_are_found() {
          fn 0x2000..0x2010\n 0x2000 cfa=rsp+16\n",
     ));
     for (pc, offset) in [(0x1008, 8), (0x2008, 16), (0x3008, 24)] {
-        let expected = unspool_ir::CfaRule::RegisterOffset {
+        let expected = unspool_rows::CfaRule::RegisterOffset {
             register: RSP,
             offset,
         };
@@ -158,7 +158,7 @@ fn expressions_have_values() {
     // The PLT row of a linker that pushes at another place than the built-in one does.
     let plt = "fn 0x1000..0x1020\n 0x1000 cfa={breg7 8; breg16 0; lit15; and; lit9; ge; lit3; \
                shl; plus} ra=[cfa-8]\n";
-    let world = World {
+    let world = StackFixture {
         stack: vec![0, 0x1111, 0x2222],
         modules: vec![(0x1000, 0x2000, Some(compiled(&table(plt))))],
     };
@@ -176,7 +176,7 @@ fn a_return_address_belongs_to_the_function_that_called() {
     let rows = "fn 0x1000..0x1010\n 0x1000 cfa=rsp+32 ra=[cfa-8]\n\
                 fn 0x1010..0x1020\n 0x1010 cfa=rsp+8 ra=[cfa-8]\n\
                 fn 0x1100..0x1110\n 0x1100 cfa=rsp+8 ra=[cfa-8]\n";
-    let world = World {
+    let world = StackFixture {
         stack: vec![0x1010, 1, 2, 3, 0x1105],
         modules: vec![(0x1000, 0x2000, Some(compiled(&table(rows))))],
     };
@@ -217,7 +217,7 @@ fn looking_often_leaves_nothing_open() {
 #[test]
 fn a_module_without_a_table_spoils_no_other() {
     let rows = "fn 0x1000..0x1010\n 0x1000 cfa=rsp+8 ra=[cfa-8]\n";
-    let world = World {
+    let world = StackFixture {
         stack: vec![0x5005, 7],
         modules: vec![
             (0x5000, 0x6000, None),
@@ -257,7 +257,7 @@ fn a_table_is_found_by_build_id_not_by_name() {
     };
     let first = ElfFile::open(build("one", &"11".repeat(20))).unwrap();
     let second = ElfFile::open(build("two", &"22".repeat(20))).unwrap();
-    let made = tables::compile(&first, From::Auto).unwrap();
+    let made = tables::compile(&first, TableSource::Auto).unwrap();
     store
         .keep(&store.stable(&first), &made.encoded.bytes)
         .unwrap();
@@ -273,7 +273,7 @@ fn a_table_is_found_by_build_id_not_by_name() {
 fn an_interrupted_frame_stands_at_its_instruction() {
     let rows = "fn 0x1000..0x1010\n 0x1000 cfa=rsp+16 signal ra=[cfa-16] rbx=[cfa+4096]\n\
                 fn 0x1020..0x1030\n 0x1020 cfa=rsp+8 ra=[cfa-8]\n";
-    let world = World {
+    let world = StackFixture {
         stack: vec![0x1020, 0, 0x4444],
         modules: vec![(0x1000, 0x2000, Some(compiled(&table(rows))))],
     };

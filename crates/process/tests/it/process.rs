@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use unspool_ir::memory::UnreadableReason;
-use unspool_ir::{Memory, Registers, RuntimeAddr};
 use unspool_process::{
-    AttachOptions, Identity, NoRegisters, Process, ProcessError, Route, STACK_WINDOW, Snapshot,
-    Thread, ThreadState,
+    AttachOptions, FileIdentity, FileRoute, NoRegisters, Process, ProcessError, STACK_WINDOW_BYTES,
+    Snapshot, Thread, ThreadState,
 };
+use unspool_rows::memory::UnreadableReason;
+use unspool_rows::{Memory, Registers, RuntimeAddr};
 use unspool_testing::{Finish as _, await_that, command, run_tool, states, this_test};
 
 use crate::programs::{compare_registers, compile, gdb_registers, ready, start};
@@ -79,7 +79,7 @@ fn stacks_hold_what_each_thread_wrote() {
     let running = ready("threads.c", &["4", "200000"]);
     running.await_state('S');
     let process = Process::attach(running.pid()).unwrap();
-    process.prefetch_stacks(STACK_WINDOW);
+    process.prefetch_stacks(STACK_WINDOW_BYTES);
     for kept in [false, true] {
         let mut patterns = BTreeSet::new();
         for thread in process.threads() {
@@ -497,7 +497,7 @@ fn mapped_files_are_found_even_when_replaced() {
         .unwrap()
         .clone();
     let opened = process.open_mapped_file(&text).unwrap();
-    assert_eq!(opened.identity, Identity::Same);
+    assert_eq!(opened.identity, FileIdentity::Same);
     let stack = process
         .mappings()
         .iter()
@@ -517,6 +517,9 @@ fn mapped_files_are_found_even_when_replaced() {
     assert_eq!(text.path(), Some(program.as_path()));
     let opened = process.open_mapped_file(text).unwrap();
     // Not by its path, where another file is.
-    assert!(matches!(opened.route, Route::MapFiles | Route::Executable));
-    assert_eq!(opened.identity, Identity::Same);
+    assert!(matches!(
+        opened.route,
+        FileRoute::MapFiles | FileRoute::Executable
+    ));
+    assert_eq!(opened.identity, FileIdentity::Same);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-use unspool_process::{Event, Traced};
+use unspool_process::{CommandEvent, TracedCommand};
 use unspool_testing::{alone, await_that, command};
 
 /// Sends a signal to a command while it looks for its program in very many folders; returns how
@@ -14,7 +14,7 @@ fn end_of_one_signalled_before_exec(signal: &str) -> Option<ExitStatus> {
     let mut script = command("true");
     script.env("PATH", "/x:".repeat(40_000) + "/usr/bin:/bin");
     let before = children();
-    let spawning = std::thread::spawn(move || end(&mut Traced::spawn(script).unwrap()));
+    let spawning = std::thread::spawn(move || end(&mut TracedCommand::spawn(script).unwrap()));
     let is_held = |pid: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         status.starts_with("Name:\tunspool") && !status.contains("TracerPid:\t0\n")
@@ -33,9 +33,9 @@ fn end_of_one_signalled_before_exec(signal: &str) -> Option<ExitStatus> {
 }
 
 /// How a command ends, whether a signal was seen before or not.
-fn end(traced: &mut Traced) -> ExitStatus {
+fn end(traced: &mut TracedCommand) -> ExitStatus {
     loop {
-        if let Event::Exited(status) = traced.run_until_fatal_signal().unwrap() {
+        if let CommandEvent::Exited(status) = traced.run_until_fatal_signal().unwrap() {
             return status;
         }
     }

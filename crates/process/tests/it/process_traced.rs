@@ -4,8 +4,10 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
-use unspool_ir::{Memory as _, RuntimeAddr};
-use unspool_process::{Event, Process, ProcessError, Signal, Snapshot as _, ThreadState, Traced};
+use unspool_process::{
+    CommandEvent, Process, ProcessError, Signal, Snapshot as _, ThreadState, TracedCommand,
+};
+use unspool_rows::{Memory as _, RuntimeAddr};
 use unspool_testing::{await_that, command, send_signal, states};
 
 use crate::programs::{compile, directory};
@@ -20,16 +22,16 @@ fn started(program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn exit(traced: &mut Traced) -> ExitStatus {
+fn exit(traced: &mut TracedCommand) -> ExitStatus {
     match traced.run_until_fatal_signal().unwrap() {
-        Event::Exited(status) => status,
+        CommandEvent::Exited(status) => status,
         event => panic!("no end: {event:?}"),
     }
 }
 
-fn fatal(traced: &mut Traced) -> Box<Process> {
+fn fatal(traced: &mut TracedCommand) -> Box<Process> {
     match traced.run_until_fatal_signal().unwrap() {
-        Event::Fatal(process) => process,
+        CommandEvent::Fatal(process) => process,
         event => panic!("not seen: {event:?}"),
     }
 }
@@ -37,7 +39,7 @@ fn fatal(traced: &mut Traced) -> Box<Process> {
 /// Runs `crash HOW THREADS`, and lets it die; returns the signal and how it ended.
 fn crash(how: &str, threads: usize) -> (Signal, ExitStatus) {
     let program = compile("crash.c", &[]);
-    let mut traced = Traced::spawn(started(&program, &[how, &threads.to_string()])).unwrap();
+    let mut traced = TracedCommand::spawn(started(&program, &[how, &threads.to_string()])).unwrap();
     let process = fatal(&mut traced);
     let signal = *process.signal().unwrap();
     assert_eq!(process.threads().len(), threads);
@@ -78,7 +80,7 @@ fn a_status_is_passed_on() {
     ] {
         let mut shell = command("sh");
         shell.args(["-c", script]);
-        let mut traced = Traced::spawn(shell).unwrap();
+        let mut traced = TracedCommand::spawn(shell).unwrap();
         assert_eq!(exit(&mut traced).code(), Some(code), "{script}");
     }
 }
@@ -121,7 +123,7 @@ fn harmless_signals_and_other_processes_are_not_reported() {
         ("child", 6),
         ("vfork-child", 8),
     ] {
-        let mut traced = Traced::spawn(started(&program, &[how])).unwrap();
+        let mut traced = TracedCommand::spawn(started(&program, &[how])).unwrap();
         assert_eq!(exit(&mut traced).code(), Some(code), "{how}");
     }
 }
@@ -130,7 +132,7 @@ fn harmless_signals_and_other_processes_are_not_reported() {
 fn a_crash_is_seen_after_exec_from_another_program() {
     let program = compile("crash.c", &[]);
     let script = format!("exec {} segv 3", program.display());
-    let mut traced = Traced::spawn(started(Path::new("/bin/sh"), &["-c", &script])).unwrap();
+    let mut traced = TracedCommand::spawn(started(Path::new("/bin/sh"), &["-c", &script])).unwrap();
     let process = fatal(&mut traced);
     assert_eq!(process.executable(), Some(program.as_path()));
     assert_eq!(process.threads().len(), 3);
@@ -138,12 +140,12 @@ fn a_crash_is_seen_after_exec_from_another_program() {
 
 #[test]
 fn a_program_that_does_not_exist_is_named() {
-    let error = Traced::spawn(Command::new("/no/such/program")).unwrap_err();
+    let error = TracedCommand::spawn(Command::new("/no/such/program")).unwrap_err();
     assert_eq!(error.to_string(), "cannot run `/no/such/program`");
     let file = directory().join("file");
     std::fs::write(&file, "text").unwrap();
     assert!(matches!(
-        Traced::spawn(Command::new(&file)),
+        TracedCommand::spawn(Command::new(&file)),
         Err(ProcessError::Spawn { .. })
     ));
 }
@@ -153,7 +155,7 @@ fn a_program_that_does_not_exist_is_named() {
 #[test]
 fn a_program_that_another_thread_executes_is_seen() {
     let program = compile("crash.c", &[]);
-    let mut traced = Traced::spawn(started(&program, &["exec", "6"])).unwrap();
+    let mut traced = TracedCommand::spawn(started(&program, &["exec", "6"])).unwrap();
     let pid = traced.pid();
     let waiting = std::thread::spawn(move || {
         let process = fatal(&mut traced);
@@ -175,9 +177,9 @@ fn a_program_that_another_thread_executes_is_seen() {
 #[cfg(target_arch = "x86_64")]
 fn a_fatal_signal_that_cannot_be_looked_at_is_delivered() {
     let program = compile("pause32.S", &["-m32", "-nostdlib", "-static", "-no-pie"]);
-    let mut traced = Traced::spawn(started(&program, &["crash"])).unwrap();
+    let mut traced = TracedCommand::spawn(started(&program, &["crash"])).unwrap();
     let event = traced.run_until_fatal_signal().unwrap();
-    let Event::Unseen { signal, error } = event else {
+    let CommandEvent::Unobserved { signal, error } = event else {
         panic!("{event:?}");
     };
     assert_eq!((signal.tid, signal.name()), (traced.pid(), Some("SIGILL")));
@@ -192,7 +194,7 @@ fn a_fatal_signal_that_cannot_be_looked_at_is_delivered() {
 fn job_control_works() {
     let mut shell = command("sh");
     shell.args(["-c", "kill -STOP $$; exit 3"]);
-    let mut traced = Traced::spawn(shell).unwrap();
+    let mut traced = TracedCommand::spawn(shell).unwrap();
     let pid = traced.pid();
     let waiting = std::thread::spawn(move || exit(&mut traced));
     // Under a tracer a stop by job control is shown as a tracing stop.
@@ -222,7 +224,7 @@ fn a_dropped_command_runs_on() {
     shell
         .args(["-c", "sleep 0.2; echo done > done"])
         .current_dir(&directory);
-    let traced = Traced::spawn(shell).unwrap();
+    let traced = TracedCommand::spawn(shell).unwrap();
     let pid = traced.pid();
     drop(traced);
     await_that("the command's end", || {
@@ -234,7 +236,7 @@ fn a_dropped_command_runs_on() {
 #[test]
 fn threads_that_come_and_go_are_no_obstacle() {
     let program = compile("churn.c", &[]);
-    let mut traced = Traced::spawn(started(&program, &[])).unwrap();
+    let mut traced = TracedCommand::spawn(started(&program, &[])).unwrap();
     let pid = traced.pid();
     let waiting = std::thread::spawn(move || {
         let signal = *fatal(&mut traced).signal().unwrap();
@@ -252,7 +254,7 @@ fn other_children_of_this_process_are_left_alone() {
     let mut other = command("sh").args(["-c", "exit 4"]).spawn().unwrap();
     let mut shell = command("sh");
     shell.args(["-c", "exit 5"]);
-    let mut traced = Traced::spawn(shell).unwrap();
+    let mut traced = TracedCommand::spawn(shell).unwrap();
     await_that("the other child", || {
         states(other.id()).iter().any(|(_, state)| *state == 'Z')
     });

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use unspool_ir::Arch;
 use unspool_process::Thread;
-use unspool_testing::{Finish as _, Running, command, scratch, tool};
+use unspool_rows::Arch;
+use unspool_testing::{Finish as _, RunningProgram, command, scratch, tool};
 
 /// A new directory of its own for one test.
 pub(crate) fn directory() -> PathBuf {
@@ -26,12 +26,12 @@ pub(crate) fn compile(source: &str, options: &[&str]) -> PathBuf {
 }
 
 /// Starts a program.
-pub(crate) fn start(program: &Path, arguments: &[&str]) -> Running {
-    Running::start(command(program).args(arguments))
+pub(crate) fn start(program: &Path, arguments: &[&str]) -> RunningProgram {
+    RunningProgram::start(command(program).args(arguments))
 }
 
 /// Compiles, starts, and waits for the first line of output.
-pub(crate) fn ready(source: &str, arguments: &[&str]) -> Running {
+pub(crate) fn ready(source: &str, arguments: &[&str]) -> RunningProgram {
     let mut running = start(&compile(source, &[]), arguments);
     assert_eq!(running.line(), "ready");
     running

@@ -5,24 +5,24 @@ use std::path::PathBuf;
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Lookup, Section, SectionKind};
-use unspool_ir::{
+use unspool_elf::ElfFile;
+use unspool_process::file_provider::{FileProblem, FileProvider};
+use unspool_process::maps::{Device, Mapping, Mappings, Permissions};
+use unspool_process::snapshot_unwinder::{CallStack, SnapshotUnwinder, WalkDetail};
+use unspool_process::{AuxVector, Process, Signal, Snapshot, Thread};
+use unspool_rows::{
     Abi, Arch, CodeAddr, Endian, LoadBias, Memory, Register, Row, RuntimeAddr, Unreadable, Vaddr,
 };
-use unspool_module::ElfFile;
-use unspool_process::files::{FileProblem, Files};
-use unspool_process::maps::{Device, Mapping, Mappings, Permissions};
-use unspool_process::space::{Keep, Space, Stack};
-use unspool_process::{AuxVector, Process, Signal, Snapshot, Thread};
-use unspool_tables::{self as tables, From, Store};
-use unspool_testing::Running;
-use unspool_unwind::{End, Evidence, FoundEntries, Module, RowRules};
+use unspool_table_store::{self as tables, Store, TableSource};
+use unspool_testing::RunningProgram;
+use unspool_unwind::{End, EntryCache, Evidence, Module, RowRules};
 
 use crate::programs::{compile, start};
 
 const ALL: usize = 1_000_000;
 
 /// Starts `deep.c`, 5,000 calls deep in frames of 100 bytes and more.
-fn deep(options: &[&str]) -> Running {
+fn deep(options: &[&str]) -> RunningProgram {
     let mut running = start(&compile("deep.c", options), &["5000"]);
     assert_eq!(running.line(), "ready");
     running.await_state('S');
@@ -30,30 +30,35 @@ fn deep(options: &[&str]) -> Running {
 }
 
 /// Walks what was copied, after the process was let go.
-fn walk(running: &Running, bytes: u64, others: &[RuntimeAddr], keep: Keep) -> Stack {
+fn walk(
+    running: &RunningProgram,
+    bytes: u64,
+    others: &[RuntimeAddr],
+    keep: WalkDetail,
+) -> CallStack {
     let process = Process::attach(running.pid()).unwrap();
     process.prefetch_stacks_and(bytes, others);
     process.resume();
     let store = Store::new(None, None, None);
-    let space = Space::new(&process, &process, &store);
+    let space = SnapshotUnwinder::new(&process, &process, &store);
     space.walk(&process.threads()[0], ALL, keep).unwrap()
 }
 
 #[test]
 fn a_copy_that_is_too_short_says_so() {
     let running = deep(&[]);
-    let short = walk(&running, 100_000, &[], Keep::Frames);
+    let short = walk(&running, 100_000, &[], WalkDetail::Frames);
     assert_eq!(short.end.name(), "not-copied", "{}", short.end);
     assert!(matches!(short.end, End::Step(_)), "{}", short.end);
     let missing = short.missing.unwrap();
     assert!(short.frames.len() < 1000);
 
-    let long = walk(&running, 64 << 20, &[], Keep::Frames);
+    let long = walk(&running, 64 << 20, &[], WalkDetail::Frames);
     assert_eq!((long.end, long.missing), (End::Outermost, None));
     assert!(long.frames.len() > 5000);
 
     // Together with what lies where the short one ended.
-    let both = walk(&running, 100_000, &[missing], Keep::Frames);
+    let both = walk(&running, 100_000, &[missing], WalkDetail::Frames);
     assert!(both.frames.len() > short.frames.len());
 }
 
@@ -65,7 +70,7 @@ fn a_guess_says_that_its_memory_was_not_copied() {
         "-DOPAQUE",
     ];
     let running = deep(&options);
-    let short = walk(&running, 100_000, &[], Keep::Frames);
+    let short = walk(&running, 100_000, &[], WalkDetail::Frames);
     assert_eq!(short.end.name(), "not-copied", "{}", short.end);
     assert!(matches!(short.end, End::Guess { .. }), "{}", short.end);
     assert!(short.missing.is_some());
@@ -76,12 +81,12 @@ fn a_guess_says_that_its_memory_was_not_copied() {
             .ends_with("is unreadable: mapped, but not copied")
     );
 
-    let long = walk(&running, 64 << 20, &[], Keep::Frames);
+    let long = walk(&running, 64 << 20, &[], WalkDetail::Frames);
     assert_eq!((long.end, long.missing), (End::Outermost, None));
     let guessed = |evidence| {
         let frames = long.frames.iter();
         frames
-            .filter(|frame| frame.found.is_some_and(|found| found.evidence == evidence))
+            .filter(|frame| frame.step.is_some_and(|found| found.evidence == evidence))
             .count()
     };
     assert!(guessed(Evidence::FramePointer) > 5000);
@@ -93,14 +98,14 @@ fn a_register_that_was_not_copied() {
     let mut running = start(&compile("far_register.c", &[]), &[]);
     assert_eq!(running.line(), "ready");
     running.await_state('S');
-    let frames = walk(&running, 8 << 10, &[], Keep::Frames);
+    let frames = walk(&running, 8 << 10, &[], WalkDetail::Frames);
     assert_eq!((frames.end, frames.missing), (End::Outermost, None));
-    let short = walk(&running, 8 << 10, &[], Keep::Registers);
+    let short = walk(&running, 8 << 10, &[], WalkDetail::Registers);
     assert_eq!(short.end, End::Outermost);
     let missing = short.missing.unwrap();
-    let all = walk(&running, 8 << 10, &[missing], Keep::Registers);
+    let all = walk(&running, 8 << 10, &[missing], WalkDetail::Registers);
     assert_eq!((all.end, all.missing), (End::Outermost, None));
-    let rbx = |stack: &Stack| {
+    let rbx = |stack: &CallStack| {
         let frame = &stack.frames[stack.frames.len() - 4];
         frame.registers.as_ref().unwrap().get(Register(3))
     };
@@ -123,9 +128,9 @@ fn entries_that_were_found_before() {
         abi: file.abi(),
     };
     let lookup = Lookup::new(section, None, HdrTrust::Suspect);
-    let found = FoundEntries::new();
+    let found = EntryCache::new();
     let module = |found| Module {
-        place: None,
+        slot: None,
         bias: LoadBias(0),
         entry: None,
         compiled: None,
@@ -133,11 +138,11 @@ fn entries_that_were_found_before() {
         code: None,
         cfi: Some(&lookup),
         sframe: None,
-        found,
+        entry_cache: found,
         synthesized: None,
         native: None,
     };
-    let table = tables::read(&file, From::EhFrame).unwrap().table;
+    let table = tables::read(&file, TableSource::EhFrame).unwrap().table;
     let edges = table.fdes().iter().step_by(5);
     let addresses = edges.flat_map(|fde| [fde.start.0, fde.start.0 + 4, fde.end.0 - 1, fde.end.0]);
     let mut addresses: Vec<Vaddr> = addresses.map(Vaddr).collect();
@@ -203,7 +208,7 @@ impl Memory for LargePages {
     }
 }
 
-impl Files for LargePages {
+impl FileProvider for LargePages {
     fn file(&self, _mapping: &Mapping) -> Result<ElfFile, FileProblem> {
         Ok(ElfFile::open(&self.file)?)
     }
@@ -238,7 +243,7 @@ fn a_mapping_begins_at_a_page_of_the_process() {
             file: file.clone(),
         };
         let store = Store::new(None, None, None);
-        let space = Space::new(&process, &process, &store);
+        let space = SnapshotUnwinder::new(&process, &process, &store);
         let at = CodeAddr::Instruction(RuntimeAddr(start.0 + entry.0));
         let located = space.locate(at).map(|found| found.address);
         assert_eq!(located, is_found.then_some(entry), "{page_size:#x}");

@@ -10,7 +10,7 @@ use crate::error::FileError;
 /// The length of a block's header in bytes.
 pub(crate) const BLOCK_HEADER: usize = 16;
 /// The most bytes that a block's content may have.
-pub(crate) const MAX_RAW: usize = 1 << 20;
+pub(crate) const MAX_CONTENT_BYTES: usize = 1 << 20;
 /// The content of a block has at most so many times the bytes that are stored of it: a file needs no
 /// more memory than its size tells.
 pub(crate) const MAX_RATIO: usize = 64;
@@ -19,22 +19,22 @@ const STORED: u8 = 0;
 const ZSTD: u8 = 1;
 
 /// Makes blocks of contents.
-pub(crate) struct Sealer {
+pub(crate) struct BlockWriter {
     compressor: Compressor<'static>,
     compressed: Vec<u8>,
     /// The blocks that were made.
     pub(crate) blocks: Vec<u8>,
 }
 
-impl std::fmt::Debug for Sealer {
+impl std::fmt::Debug for BlockWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sealer").finish_non_exhaustive()
     }
 }
 
-impl Sealer {
-    pub(crate) fn new() -> io::Result<Sealer> {
-        Ok(Sealer {
+impl BlockWriter {
+    pub(crate) fn new() -> io::Result<BlockWriter> {
+        Ok(BlockWriter {
             compressor: Compressor::new(1)?,
             compressed: Vec::new(),
             blocks: Vec::new(),
@@ -42,7 +42,7 @@ impl Sealer {
     }
 
     /// Appends a block.
-    pub(crate) fn seal(&mut self, kind: u16, content: &[u8]) -> io::Result<()> {
+    pub(crate) fn write_block(&mut self, kind: u16, content: &[u8]) -> io::Result<()> {
         let room = zstd_safe::compress_bound(content.len());
         self.compressed.clear();
         self.compressed.reserve(room);
@@ -89,7 +89,7 @@ pub(crate) struct Block {
 }
 
 /// What comes next in a file.
-pub(crate) enum Next {
+pub(crate) enum NextBlock {
     Block(Block),
     End,
     /// What follows, from this offset on, is no whole block, and why.
@@ -97,17 +97,17 @@ pub(crate) enum Next {
 }
 
 /// Reads blocks.
-pub(crate) struct Blocks<R> {
+pub(crate) struct BlockReader<R> {
     from: R,
     offset: u64,
     stored: Vec<u8>,
     decompressor: Decompressor<'static>,
 }
 
-impl<R: Read> Blocks<R> {
+impl<R: Read> BlockReader<R> {
     /// The blocks of what follows; `offset` is how much of the file came before.
-    pub(crate) fn new(from: R, offset: u64) -> io::Result<Blocks<R>> {
-        Ok(Blocks {
+    pub(crate) fn new(from: R, offset: u64) -> io::Result<BlockReader<R>> {
+        Ok(BlockReader {
             from,
             offset,
             stored: Vec::new(),
@@ -125,37 +125,37 @@ impl<R: Read> Blocks<R> {
     /// # Errors
     ///
     /// The file cannot be read, or the block is whole and yet not as a writer makes it.
-    pub(crate) fn next(&mut self) -> Result<Next, FileError> {
+    pub(crate) fn next(&mut self) -> Result<NextBlock, FileError> {
         let offset = self.offset;
         let mut bytes = [0; BLOCK_HEADER];
         match read_up_to(&mut self.from, &mut bytes)? {
-            0 => return Ok(Next::End),
+            0 => return Ok(NextBlock::End),
             BLOCK_HEADER => {}
-            _ => return Ok(Next::Cut(offset, "the file ends within its header")),
+            _ => return Ok(NextBlock::Cut(offset, "the file ends within its header")),
         }
         let (head, tail) = bytes.split_at(BLOCK_HEADER - 4);
-        let head_fields = Header::new(head).zip(little_u32(tail));
+        let head_fields = BlockHeader::new(head).zip(little_u32(tail));
         let Some((header, expected)) = head_fields else {
-            return Ok(Next::Cut(offset, "its header is impossible"));
+            return Ok(NextBlock::Cut(offset, "its header is impossible"));
         };
         self.stored.resize(header.stored, 0);
         if read_up_to(&mut self.from, &mut self.stored)? < header.stored {
-            return Ok(Next::Cut(offset, "the file ends within it"));
+            return Ok(NextBlock::Cut(offset, "the file ends within it"));
         }
         if checksum(head, &self.stored) != expected {
-            return Ok(Next::Cut(offset, "its checksum is wrong"));
+            return Ok(NextBlock::Cut(offset, "its checksum is wrong"));
         }
         self.offset += (BLOCK_HEADER + header.stored) as u64;
         let content = self.content(header);
         let content = content.map_err(|what| FileError::Block { offset, what })?;
-        Ok(Next::Block(Block {
+        Ok(NextBlock::Block(Block {
             offset,
             kind: header.kind,
             content,
         }))
     }
 
-    fn content(&mut self, header: Header) -> Result<Vec<u8>, &'static str> {
+    fn content(&mut self, header: BlockHeader) -> Result<Vec<u8>, &'static str> {
         match header.compression {
             STORED if header.raw == header.stored => Ok(self.stored.clone()),
             STORED => Err("it is not compressed and has two lengths"),
@@ -177,25 +177,25 @@ impl<R: Read> Blocks<R> {
 
 /// The header of a block, before the checksum.
 #[derive(Clone, Copy)]
-struct Header {
+struct BlockHeader {
     kind: u16,
     compression: u8,
     stored: usize,
     raw: usize,
 }
 
-impl Header {
+impl BlockHeader {
     /// `None` if no writer writes it.
-    fn new(bytes: &[u8]) -> Option<Header> {
+    fn new(bytes: &[u8]) -> Option<BlockHeader> {
         let [k0, k1, compression, 0, lengths @ ..] = bytes else {
             return None;
         };
         let (stored, raw) = lengths.split_at_checked(4)?;
         let length = |bytes| {
             let length = little_u32(bytes)? as usize;
-            (1..=MAX_RAW).contains(&length).then_some(length)
+            (1..=MAX_CONTENT_BYTES).contains(&length).then_some(length)
         };
-        Some(Header {
+        Some(BlockHeader {
             kind: u16::from_le_bytes([*k0, *k1]),
             compression: *compression,
             stored: length(stored)?,

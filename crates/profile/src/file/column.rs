@@ -1,18 +1,18 @@
 //! Columns: numbers and strings that are alike, one after the other.
 
-use unspool_ir::leb128;
+use unspool_rows::leb128;
 
 /// A column that is written.
 #[derive(Debug, Default)]
-pub(crate) struct Column {
+pub(crate) struct ColumnWriter {
     bytes: Vec<u8>,
     last: u64,
 }
 
 /// The most bytes of a string. What is longer is cut when it is written.
-pub(crate) const MAX_STRING: usize = 1 << 16;
+pub(crate) const MAX_STRING_BYTES: usize = 1 << 16;
 
-impl Column {
+impl ColumnWriter {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -37,7 +37,7 @@ impl Column {
 
     /// Bytes, after their number.
     pub(crate) fn string(&mut self, bytes: &[u8]) {
-        let bytes = bytes.get(..MAX_STRING).unwrap_or(bytes);
+        let bytes = bytes.get(..MAX_STRING_BYTES).unwrap_or(bytes);
         self.number(bytes.len() as u64);
         self.bytes.extend_from_slice(bytes);
     }
@@ -45,14 +45,14 @@ impl Column {
 
 /// A column that is read.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Cells<'a> {
+pub(crate) struct ColumnReader<'a> {
     bytes: &'a [u8],
     last: u64,
 }
 
-impl<'a> Cells<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Cells<'a> {
-        Cells { bytes, last: 0 }
+impl<'a> ColumnReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> ColumnReader<'a> {
+        ColumnReader { bytes, last: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -4,15 +4,16 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use unspool_ir::{RuntimeAddr, Vaddr};
-use unspool_module::{BuildId, ContentKey};
+use unspool_elf::{BuildId, ContentKey};
+use unspool_rows::{RuntimeAddr, Vaddr};
 
-use super::column::{Cells, Column};
-use super::table::Row;
-use crate::arguments::{Argument, ArgumentsId, Known};
+use super::column::{ColumnReader, ColumnWriter};
+use super::table::TableRow;
+use crate::arguments::{Argument, ArgumentCertainty, ArgumentsId};
 use crate::model::{
-    Change, End, Evidence, Frame, FrameId, Lost, LostBy, Module, ModuleId, ModuleKind, Place,
-    Process, ProcessId, Sample, Segment, State, Symbol, Thread, ThreadId, Time,
+    CodeLocation, CodeSegment, CpuState, FrameEvidence, FrameId, LossOrigin, LostSamples, ModuleId,
+    ModuleKind, ProcessId, ProfileFrame, ProfileModule, ProfileProcess, ProfileSample,
+    ProfileThread, ProfileUpdate, RecordedSymbol, StackEnd, ThreadId, Time,
 };
 use crate::stacks::StackId;
 
@@ -35,33 +36,33 @@ pub(crate) mod kind {
 
 /// One fact about the recording.
 #[derive(Debug)]
-pub(crate) struct Fact {
+pub(crate) struct MetaEntry {
     pub(crate) key: String,
     pub(crate) value: String,
 }
 
-impl Row<2> for Fact {
+impl TableRow<2> for MetaEntry {
     const NAME: &'static str = "META";
     const KIND: u16 = kind::META;
 
-    fn put(&self, [key, value]: &mut [Column; 2]) {
+    fn put(&self, [key, value]: &mut [ColumnWriter; 2]) {
         key.string(self.key.as_bytes());
         value.string(self.value.as_bytes());
     }
 
-    fn take([key, value]: &mut [Cells<'_>; 2]) -> Option<Self> {
-        Some(Fact {
+    fn take([key, value]: &mut [ColumnReader<'_>; 2]) -> Option<Self> {
+        Some(MetaEntry {
             key: key.text()?,
             value: value.text()?,
         })
     }
 }
 
-impl Row<7> for Module {
+impl TableRow<7> for ProfileModule {
     const NAME: &'static str = "MODULES";
     const KIND: u16 = kind::MODULES;
 
-    fn put(&self, [kind, path, build_id, address, offset, size, hash]: &mut [Column; 7]) {
+    fn put(&self, [kind, path, build_id, address, offset, size, hash]: &mut [ColumnWriter; 7]) {
         kind.number(2 * code_of(&MODULE_KINDS, &self.kind) + u64::from(self.is_deleted));
         path.string(self.path.as_os_str().as_bytes());
         match &self.content {
@@ -80,7 +81,7 @@ impl Row<7> for Module {
     }
 
     fn take(
-        [kind, path, build_id, address, offset, size, hash]: &mut [Cells<'_>; 7],
+        [kind, path, build_id, address, offset, size, hash]: &mut [ColumnReader<'_>; 7],
     ) -> Option<Self> {
         let kind = kind.number()?;
         let content = match (build_id.string()?, hash.string()?) {
@@ -88,12 +89,12 @@ impl Row<7> for Module {
             ([], bytes) => Some(ContentKey::Hash(bytes.try_into().ok()?)),
             (bytes, _) => Some(ContentKey::BuildId(BuildId::new(bytes)?)),
         };
-        let code = Segment {
+        let code = CodeSegment {
             address: Vaddr(address.number()?),
             offset: offset.number()?,
             size: size.number()?,
         };
-        Some(Module {
+        Some(ProfileModule {
             kind: with_code(&MODULE_KINDS, kind / 2)?,
             is_deleted: kind % 2 == 1,
             path: PathBuf::from(OsStr::from_bytes(path.string()?)),
@@ -103,19 +104,19 @@ impl Row<7> for Module {
     }
 }
 
-impl Row<4> for Process {
+impl TableRow<4> for ProfileProcess {
     const NAME: &'static str = "PROCESSES";
     const KIND: u16 = kind::PROCESSES;
 
-    fn put(&self, [pid, parent_pid, start, name]: &mut [Column; 4]) {
+    fn put(&self, [pid, parent_pid, start, name]: &mut [ColumnWriter; 4]) {
         pid.number(self.pid);
         parent_pid.number(self.parent_pid);
         start.delta(self.start.0);
         name.string(self.name.as_bytes());
     }
 
-    fn take([pid, parent_pid, start, name]: &mut [Cells<'_>; 4]) -> Option<Self> {
-        Some(Process {
+    fn take([pid, parent_pid, start, name]: &mut [ColumnReader<'_>; 4]) -> Option<Self> {
+        Some(ProfileProcess {
             pid: pid.small()?,
             parent_pid: parent_pid.small()?,
             start: Time(start.delta()?),
@@ -125,19 +126,19 @@ impl Row<4> for Process {
     }
 }
 
-impl Row<4> for Thread {
+impl TableRow<4> for ProfileThread {
     const NAME: &'static str = "THREADS";
     const KIND: u16 = kind::THREADS;
 
-    fn put(&self, [process, tid, start, name]: &mut [Column; 4]) {
+    fn put(&self, [process, tid, start, name]: &mut [ColumnWriter; 4]) {
         process.number(self.process.0);
         tid.number(self.tid);
         start.delta(self.start.0);
         name.string(self.name.as_bytes());
     }
 
-    fn take([process, tid, start, name]: &mut [Cells<'_>; 4]) -> Option<Self> {
-        Some(Thread {
+    fn take([process, tid, start, name]: &mut [ColumnReader<'_>; 4]) -> Option<Self> {
+        Some(ProfileThread {
             process: ProcessId(process.small()?),
             tid: tid.small()?,
             start: Time(start.delta()?),
@@ -147,18 +148,18 @@ impl Row<4> for Thread {
     }
 }
 
-impl Row<4> for Change {
+impl TableRow<4> for ProfileUpdate {
     const NAME: &'static str = "CHANGES";
     const KIND: u16 = kind::CHANGES;
 
-    fn put(&self, [what, id, time, name]: &mut [Column; 4]) {
+    fn put(&self, [what, id, time, name]: &mut [ColumnWriter; 4]) {
         let hash;
         let (code, number, at, called) = match self {
-            Change::ProcessEnd(process, at) => (0_u64, process.0, *at, ""),
-            Change::ThreadEnd(thread, at) => (1, thread.0, *at, ""),
-            Change::ProcessName(process, name) => (2, process.0, Time(0), name.as_str()),
-            Change::ThreadName(thread, name) => (3, thread.0, Time(0), name.as_str()),
-            Change::ModuleHash(module, bytes) => {
+            ProfileUpdate::ProcessEnd(process, at) => (0_u64, process.0, *at, ""),
+            ProfileUpdate::ThreadEnd(thread, at) => (1, thread.0, *at, ""),
+            ProfileUpdate::ProcessName(process, name) => (2, process.0, Time(0), name.as_str()),
+            ProfileUpdate::ThreadName(thread, name) => (3, thread.0, Time(0), name.as_str()),
+            ProfileUpdate::ModuleHash(module, bytes) => {
                 hash = ContentKey::Hash(*bytes).to_string();
                 (4, module.0, Time(0), hash.as_str())
             }
@@ -169,17 +170,17 @@ impl Row<4> for Change {
         name.string(called.as_bytes());
     }
 
-    fn take([what, id, time, name]: &mut [Cells<'_>; 4]) -> Option<Self> {
+    fn take([what, id, time, name]: &mut [ColumnReader<'_>; 4]) -> Option<Self> {
         let id = id.small()?;
         let time = Time(time.delta()?);
         let name = name.text()?;
         match what.number()? {
-            0 => Some(Change::ProcessEnd(ProcessId(id), time)),
-            1 => Some(Change::ThreadEnd(ThreadId(id), time)),
-            2 => Some(Change::ProcessName(ProcessId(id), name)),
-            3 => Some(Change::ThreadName(ThreadId(id), name)),
+            0 => Some(ProfileUpdate::ProcessEnd(ProcessId(id), time)),
+            1 => Some(ProfileUpdate::ThreadEnd(ThreadId(id), time)),
+            2 => Some(ProfileUpdate::ProcessName(ProcessId(id), name)),
+            3 => Some(ProfileUpdate::ThreadName(ThreadId(id), name)),
             4 => match ContentKey::hash_from_text(&name)? {
-                ContentKey::Hash(bytes) => Some(Change::ModuleHash(ModuleId(id), bytes)),
+                ContentKey::Hash(bytes) => Some(ProfileUpdate::ModuleHash(ModuleId(id), bytes)),
                 ContentKey::BuildId(_) => None,
             },
             _ => None,
@@ -187,48 +188,48 @@ impl Row<4> for Change {
     }
 }
 
-impl Row<3> for Frame {
+impl TableRow<3> for ProfileFrame {
     const NAME: &'static str = "FRAMES";
     const KIND: u16 = kind::FRAMES;
 
-    fn put(&self, [space, address, how]: &mut [Column; 3]) {
-        put_place(self.lookup, space, address);
-        how.number(2 * code_of(&Evidence::ALL, &self.evidence) + u64::from(self.is_return));
+    fn put(&self, [space, address, how]: &mut [ColumnWriter; 3]) {
+        put_location(self.lookup, space, address);
+        how.number(2 * code_of(&FrameEvidence::ALL, &self.evidence) + u64::from(self.is_return));
     }
 
-    fn take([space, address, how]: &mut [Cells<'_>; 3]) -> Option<Self> {
+    fn take([space, address, how]: &mut [ColumnReader<'_>; 3]) -> Option<Self> {
         let how = how.number()?;
-        Some(Frame {
-            lookup: take_place(space, address)?,
+        Some(ProfileFrame {
+            lookup: take_location(space, address)?,
             is_return: how % 2 == 1,
-            evidence: with_code(&Evidence::ALL, how / 2)?,
+            evidence: with_code(&FrameEvidence::ALL, how / 2)?,
             arguments: None,
         })
     }
 }
 
 /// What a function was called with: at least one argument.
-impl Row<5> for Vec<Argument> {
+impl TableRow<5> for Vec<Argument> {
     const NAME: &'static str = "ARGUMENTS";
     const KIND: u16 = kind::ARGUMENTS;
 
-    fn put(&self, [count, name, type_name, value, known]: &mut [Column; 5]) {
+    fn put(&self, [count, name, type_name, value, known]: &mut [ColumnWriter; 5]) {
         count.number(self.len() as u64);
         for argument in self {
             name.string(argument.name.as_bytes());
             type_name.string(argument.type_name.as_bytes());
             value.string(argument.value.as_bytes());
-            known.number(code_of(&Known::ALL, &argument.known));
+            known.number(code_of(&ArgumentCertainty::ALL, &argument.certainty));
         }
     }
 
-    fn take([count, name, type_name, value, known]: &mut [Cells<'_>; 5]) -> Option<Self> {
+    fn take([count, name, type_name, value, known]: &mut [ColumnReader<'_>; 5]) -> Option<Self> {
         let argument = |_| {
             Some(Argument {
                 name: name.text()?,
                 type_name: type_name.text()?,
                 value: value.text()?,
-                known: with_code(&Known::ALL, known.number()?)?,
+                certainty: with_code(&ArgumentCertainty::ALL, known.number()?)?,
             })
         };
         (0..count.number()?).map(argument).collect()
@@ -237,42 +238,42 @@ impl Row<5> for Vec<Argument> {
 
 /// That the function of a frame was called with something.
 #[derive(Debug)]
-pub(crate) struct CalledWith {
+pub(crate) struct FrameArguments {
     pub(crate) frame: FrameId,
     pub(crate) arguments: ArgumentsId,
 }
 
-impl Row<2> for CalledWith {
+impl TableRow<2> for FrameArguments {
     const NAME: &'static str = "CALLED_WITH";
     const KIND: u16 = kind::CALLED_WITH;
 
-    fn put(&self, [frame, arguments]: &mut [Column; 2]) {
+    fn put(&self, [frame, arguments]: &mut [ColumnWriter; 2]) {
         frame.number(self.frame.0);
         arguments.number(self.arguments.index());
     }
 
-    fn take([frame, arguments]: &mut [Cells<'_>; 2]) -> Option<Self> {
-        Some(CalledWith {
+    fn take([frame, arguments]: &mut [ColumnReader<'_>; 2]) -> Option<Self> {
+        Some(FrameArguments {
             frame: FrameId(frame.small()?),
-            arguments: ArgumentsId::after(arguments.small::<u32>()? as usize),
+            arguments: ArgumentsId::from_index(arguments.small::<u32>()? as usize),
         })
     }
 }
 
-impl Row<5> for Symbol {
+impl TableRow<5> for RecordedSymbol {
     const NAME: &'static str = "SYMBOLS";
     const KIND: u16 = kind::SYMBOLS;
 
-    fn put(&self, [space, address, size, name, module]: &mut [Column; 5]) {
-        put_place(self.start, space, address);
+    fn put(&self, [space, address, size, name, module]: &mut [ColumnWriter; 5]) {
+        put_location(self.start, space, address);
         size.number(self.size);
         name.string(self.name.as_bytes());
         module.string(self.module.as_bytes());
     }
 
-    fn take([space, address, size, name, module]: &mut [Cells<'_>; 5]) -> Option<Self> {
-        Some(Symbol {
-            start: take_place(space, address)?,
+    fn take([space, address, size, name, module]: &mut [ColumnReader<'_>; 5]) -> Option<Self> {
+        Some(RecordedSymbol {
+            start: take_location(space, address)?,
             size: size.number()?,
             name: name.text()?,
             module: module.text()?,
@@ -282,18 +283,18 @@ impl Row<5> for Symbol {
 
 /// New stacks, each the one before and one frame more.
 #[derive(Debug, Default)]
-pub(crate) struct Chain {
+pub(crate) struct StackRun {
     /// What the first comes from.
     pub(crate) parent: StackId,
     /// The frames, from the outermost on.
     pub(crate) frames: Vec<FrameId>,
 }
 
-impl Row<3> for Chain {
+impl TableRow<3> for StackRun {
     const NAME: &'static str = "STACKS";
     const KIND: u16 = kind::STACKS;
 
-    fn put(&self, [parent, count, frames]: &mut [Column; 3]) {
+    fn put(&self, [parent, count, frames]: &mut [ColumnWriter; 3]) {
         parent.delta(self.parent.0);
         count.number(self.frames.len() as u64);
         for frame in &self.frames {
@@ -301,8 +302,8 @@ impl Row<3> for Chain {
         }
     }
 
-    fn take([parent, count, frames]: &mut [Cells<'_>; 3]) -> Option<Self> {
-        Some(Chain {
+    fn take([parent, count, frames]: &mut [ColumnReader<'_>; 3]) -> Option<Self> {
+        Some(StackRun {
             parent: StackId(parent.small_delta()?),
             frames: (0..count.number()?)
                 .map(|_| frames.small().map(FrameId))
@@ -311,72 +312,74 @@ impl Row<3> for Chain {
     }
 }
 
-impl Row<7> for Sample {
+impl TableRow<7> for ProfileSample {
     const NAME: &'static str = "SAMPLES";
     const KIND: u16 = kind::SAMPLES;
 
-    fn put(&self, [time, thread, cpu, stack, weight, state, end]: &mut [Column; 7]) {
+    fn put(&self, [time, thread, cpu, stack, weight, state, end]: &mut [ColumnWriter; 7]) {
         time.delta(self.time.0);
         thread.number(self.thread.0);
         cpu.number(self.cpu);
         stack.delta(self.stack.0);
         weight.delta(self.weight);
         state.number(code_of(&STATES, &self.state));
-        end.number(code_of(&End::ALL, &self.end));
+        end.number(code_of(&StackEnd::ALL, &self.end));
     }
 
-    fn take([time, thread, cpu, stack, weight, state, end]: &mut [Cells<'_>; 7]) -> Option<Self> {
-        Some(Sample {
+    fn take(
+        [time, thread, cpu, stack, weight, state, end]: &mut [ColumnReader<'_>; 7],
+    ) -> Option<Self> {
+        Some(ProfileSample {
             time: Time(time.delta()?),
             thread: ThreadId(thread.small()?),
             cpu: cpu.small()?,
             stack: StackId(stack.small_delta()?),
             weight: weight.delta()?,
             state: with_code(&STATES, state.number()?)?,
-            end: with_code(&End::ALL, end.number()?)?,
+            end: with_code(&StackEnd::ALL, end.number()?)?,
         })
     }
 }
 
-impl Row<4> for Lost {
+impl TableRow<4> for LostSamples {
     const NAME: &'static str = "LOST";
     const KIND: u16 = kind::LOST;
 
-    fn put(&self, [time, cpu, count, by]: &mut [Column; 4]) {
+    fn put(&self, [time, cpu, count, by]: &mut [ColumnWriter; 4]) {
         time.delta(self.time.0);
         cpu.number(self.cpu);
         count.number(self.count);
-        by.number(code_of(&LOSERS, &self.by));
+        by.number(code_of(&LOSS_ORIGINS, &self.by));
     }
 
-    fn take([time, cpu, count, by]: &mut [Cells<'_>; 4]) -> Option<Self> {
-        Some(Lost {
+    fn take([time, cpu, count, by]: &mut [ColumnReader<'_>; 4]) -> Option<Self> {
+        Some(LostSamples {
             time: Time(time.delta()?),
             cpu: cpu.small()?,
             count: count.number()?,
-            by: with_code(&LOSERS, by.number()?)?,
+            by: with_code(&LOSS_ORIGINS, by.number()?)?,
         })
     }
 }
 
 /// That a recording ended properly, and what it had.
 #[derive(Debug)]
-pub(crate) struct Totals {
+pub(crate) struct EndRecord {
     pub(crate) time: Time,
     pub(crate) samples: u64,
 }
 
-impl Row<2> for Totals {
+impl TableRow<2> for EndRecord {
     const NAME: &'static str = "END";
     const KIND: u16 = kind::END;
 
-    fn put(&self, [time, samples]: &mut [Column; 2]) {
+    fn put(&self, [time, samples]: &mut [ColumnWriter; 2]) {
         time.number(self.time.0);
         samples.number(self.samples);
     }
 
-    fn take([time, samples]: &mut [Cells<'_>; 2]) -> Option<Self> {
-        Some(Totals {
+    fn take([time, samples]: &mut [ColumnReader<'_>; 2]) -> Option<Self> {
+        Some(EndRecord {
             time: Time(time.number()?),
             samples: samples.number()?,
         })
@@ -385,28 +388,31 @@ impl Row<2> for Totals {
 
 /// A place: 0 for the kernel, or the number of a module or process, doubled and 1 or 2 more; and the
 /// address.
-fn put_place(place: Place, space: &mut Column, address: &mut Column) {
+fn put_location(place: CodeLocation, space: &mut ColumnWriter, address: &mut ColumnWriter) {
     space.number(match place {
-        Place::Kernel(_) => 0,
-        Place::Module(module, _) => 1 + 2 * u64::from(module.0),
-        Place::Process(process, _) => 2 + 2 * u64::from(process.0),
+        CodeLocation::Kernel(_) => 0,
+        CodeLocation::Module(module, _) => 1 + 2 * u64::from(module.0),
+        CodeLocation::Process(process, _) => 2 + 2 * u64::from(process.0),
     });
     address.delta(place.address());
 }
 
-fn take_place(space: &mut Cells<'_>, address: &mut Cells<'_>) -> Option<Place> {
+fn take_location(
+    space: &mut ColumnReader<'_>,
+    address: &mut ColumnReader<'_>,
+) -> Option<CodeLocation> {
     let address = address.delta()?;
     let Some(owner) = space.number()?.checked_sub(1) else {
-        return Some(Place::Kernel(RuntimeAddr(address)));
+        return Some(CodeLocation::Kernel(RuntimeAddr(address)));
     };
     let number = u32::try_from(owner / 2).ok()?;
     Some(match owner % 2 {
-        0 => Place::Module(ModuleId(number), Vaddr(address)),
-        _ => Place::Process(ProcessId(number), RuntimeAddr(address)),
+        0 => CodeLocation::Module(ModuleId(number), Vaddr(address)),
+        _ => CodeLocation::Process(ProcessId(number), RuntimeAddr(address)),
     })
 }
 
-// A value is stored as its place in these lists and in `Evidence::ALL`, `End::ALL` and `Known::ALL`: new ones are
+// A value is stored as its place in these lists and in `FrameEvidence::ALL`, `StackEnd::ALL` and `ArgumentCertainty::ALL`: new ones are
 // added at the end.
 const MODULE_KINDS: [ModuleKind; 5] = [
     ModuleKind::File,
@@ -415,8 +421,8 @@ const MODULE_KINDS: [ModuleKind; 5] = [
     ModuleKind::KernelModule,
     ModuleKind::Jit,
 ];
-const STATES: [State; 2] = [State::OnCpu, State::OffCpu];
-const LOSERS: [LostBy; 2] = [LostBy::Kernel, LostBy::Recorder];
+const STATES: [CpuState; 2] = [CpuState::OnCpu, CpuState::OffCpu];
+const LOSS_ORIGINS: [LossOrigin; 2] = [LossOrigin::Kernel, LossOrigin::Recorder];
 
 fn code_of<T: PartialEq>(all: &[T], value: &T) -> u64 {
     all.iter().take_while(|other| *other != value).count() as u64

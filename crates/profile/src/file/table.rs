@@ -2,31 +2,31 @@
 
 use std::marker::PhantomData;
 
-use unspool_ir::leb128;
+use unspool_rows::leb128;
 
-use super::block::{MAX_RAW, Sealer};
-use super::column::{Cells, Column};
+use super::block::{BlockWriter, MAX_CONTENT_BYTES};
+use super::column::{ColumnReader, ColumnWriter};
 
 /// Something that is stored as a row of `N` columns.
-pub(crate) trait Row<const N: usize>: Sized {
+pub(crate) trait TableRow<const N: usize>: Sized {
     /// What it is called in messages.
     const NAME: &'static str;
     /// The number of its kind of block.
     const KIND: u16;
 
-    fn put(&self, columns: &mut [Column; N]);
+    fn put(&self, columns: &mut [ColumnWriter; N]);
 
     /// `None` if the columns have no such row.
-    fn take(columns: &mut [Cells<'_>; N]) -> Option<Self>;
+    fn take(columns: &mut [ColumnReader<'_>; N]) -> Option<Self>;
 }
 
 /// A block is full when its columns have so many bytes.
-pub(crate) const FULL: usize = 1 << 16;
+pub(crate) const FULL_BLOCK_BYTES: usize = 1 << 16;
 
 /// Rows that wait to be written.
 #[derive(Debug)]
-pub(crate) struct Table<R, const N: usize> {
-    columns: [Column; N],
+pub(crate) struct TableWriter<R, const N: usize> {
+    columns: [ColumnWriter; N],
     rows: u64,
     /// The contents of full blocks, one after the other, and where each ends.
     full: Vec<u8>,
@@ -34,10 +34,10 @@ pub(crate) struct Table<R, const N: usize> {
     row: PhantomData<R>,
 }
 
-impl<R: Row<N>, const N: usize> Default for Table<R, N> {
+impl<R: TableRow<N>, const N: usize> Default for TableWriter<R, N> {
     fn default() -> Self {
-        Table {
-            columns: std::array::from_fn(|_| Column::default()),
+        TableWriter {
+            columns: std::array::from_fn(|_| ColumnWriter::default()),
             rows: 0,
             full: Vec::new(),
             ends: Vec::new(),
@@ -46,11 +46,11 @@ impl<R: Row<N>, const N: usize> Default for Table<R, N> {
     }
 }
 
-impl<R: Row<N>, const N: usize> Table<R, N> {
+impl<R: TableRow<N>, const N: usize> TableWriter<R, N> {
     pub(crate) fn push(&mut self, row: &R) {
         row.put(&mut self.columns);
         self.rows += 1;
-        if self.size() >= FULL {
+        if self.size() >= FULL_BLOCK_BYTES {
             self.cut();
         }
     }
@@ -83,12 +83,12 @@ impl<R: Row<N>, const N: usize> Table<R, N> {
     }
 
     /// Writes all rows as blocks.
-    pub(crate) fn seal(&mut self, sealer: &mut Sealer) -> std::io::Result<()> {
+    pub(crate) fn write_blocks(&mut self, sealer: &mut BlockWriter) -> std::io::Result<()> {
         self.cut();
         let mut start = 0;
         for end in self.ends.drain(..) {
             let content = self.full.get(start..end).unwrap_or_default();
-            sealer.seal(R::KIND, content)?;
+            sealer.write_block(R::KIND, content)?;
             start = end;
         }
         self.full.clear();
@@ -97,37 +97,41 @@ impl<R: Row<N>, const N: usize> Table<R, N> {
 }
 
 /// The rows of a block.
-pub(crate) struct Rows<'a, const N: usize> {
+pub(crate) struct TableReader<'a, const N: usize> {
     left: u64,
-    columns: [Cells<'a>; N],
+    columns: [ColumnReader<'a>; N],
 }
 
-impl<'a, const N: usize> Rows<'a, N> {
+impl<'a, const N: usize> TableReader<'a, N> {
     /// The rows of a block's content. Columns past those that are known are of a later version, and
     /// are not looked at.
-    pub(crate) fn new(mut content: &'a [u8]) -> Result<Rows<'a, N>, &'static str> {
+    pub(crate) fn new(mut content: &'a [u8]) -> Result<TableReader<'a, N>, &'static str> {
         let mut number = || leb128::unsigned(&mut content);
         let left = number().ok_or("it does not say how many rows it has")?;
         let stored = number().ok_or("it does not say how many columns it has")?;
         // A length has at least one byte.
-        let lengths: Option<Vec<u64>> = (0..stored.min(MAX_RAW as u64)).map(|_| number()).collect();
+        let lengths: Option<Vec<u64>> = (0..stored.min(MAX_CONTENT_BYTES as u64))
+            .map(|_| number())
+            .collect();
         let lengths = lengths.ok_or("it does not say how long its columns are")?;
         let mut column = |length: &u64| {
             let length = usize::try_from(*length).ok()?;
-            leb128::take(&mut content, length).map(Cells::new)
+            leb128::take(&mut content, length).map(ColumnReader::new)
         };
-        let columns: Option<Vec<Cells<'a>>> = lengths.iter().take(N).map(&mut column).collect();
+        let columns: Option<Vec<ColumnReader<'a>>> =
+            lengths.iter().take(N).map(&mut column).collect();
         let columns = columns.ok_or("a column runs past its end")?;
-        let columns: [Cells<'a>; N] = columns.try_into().map_err(|_| "columns are missing")?;
+        let columns: [ColumnReader<'a>; N] =
+            columns.try_into().map_err(|_| "columns are missing")?;
         // A row has at least one byte in each column.
         if columns.iter().any(|column| (column.len() as u64) < left) {
             return Err("it has more rows than bytes");
         }
-        Ok(Rows { left, columns })
+        Ok(TableReader { left, columns })
     }
 
     /// The next row; `None` behind the last.
-    pub(crate) fn next<R: Row<N>>(&mut self) -> Option<Result<R, &'static str>> {
+    pub(crate) fn next<R: TableRow<N>>(&mut self) -> Option<Result<R, &'static str>> {
         self.left = self.left.checked_sub(1)?;
         Some(R::take(&mut self.columns).ok_or("a row cannot be read"))
     }

@@ -8,9 +8,9 @@ use std::ops::Range;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Strings, View};
-use crate::model::{FrameId, Place, Rate, Sample, State, ThreadId, Time};
-use crate::names::{Line, Mark};
+use super::{StringInterner, View};
+use crate::model::{CodeLocation, CpuState, FrameId, ProfileSample, Rate, ThreadId, Time};
+use crate::names::{FrameLine, Mark};
 use crate::stacks::{StackId, Stacks};
 
 /// The version whose tables these are. The profiler upgrades older ones.
@@ -22,12 +22,12 @@ const VERSION: u32 = 55;
 ///
 /// They cannot be written.
 pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
-    let mut by_thread: BTreeMap<ThreadId, Vec<&Sample>> = BTreeMap::new();
+    let mut by_thread: BTreeMap<ThreadId, Vec<&ProfileSample>> = BTreeMap::new();
     for sample in &view.samples {
         by_thread.entry(sample.thread).or_default().push(sample);
     }
     let mut rows = StackRows::new(view.named.profile.stacks());
-    let threads: Vec<Thread<'_>> = (by_thread.into_iter())
+    let threads: Vec<FirefoxThread<'_>> = (by_thread.into_iter())
         .filter_map(|(id, samples)| thread(view, id, samples, &mut rows))
         .collect();
     drop(rows);
@@ -41,7 +41,7 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
                     "arch": view.named.profile.meta().arch })
         })
         .collect();
-    let file = File {
+    let file = FirefoxFile {
         meta: meta(view),
         libs,
         threads,
@@ -67,10 +67,10 @@ fn breakpad_id(build_id: Option<&str>) -> String {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct File<'v> {
+struct FirefoxFile<'v> {
     meta: Value,
     libs: Vec<Value>,
-    threads: Vec<Thread<'v>>,
+    threads: Vec<FirefoxThread<'v>>,
     pages: [(); 0],
     profiler_overhead: [(); 0],
     counters: [(); 0],
@@ -78,7 +78,7 @@ struct File<'v> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Thread<'v> {
+struct FirefoxThread<'v> {
     name: &'v str,
     is_main_thread: bool,
     process_type: &'static str,
@@ -91,7 +91,7 @@ struct Thread<'v> {
     tid: String,
     paused_ranges: [(); 0],
     markers: Value,
-    samples: Samples,
+    samples: FirefoxSamples,
     frame_table: FrameTable,
     func_table: FuncTable,
     resource_table: ResourceTable,
@@ -102,7 +102,7 @@ struct Thread<'v> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Samples {
+struct FirefoxSamples {
     length: usize,
     weight_type: &'static str,
     stack: Vec<Option<u32>>,
@@ -220,18 +220,18 @@ fn millis_of(nanoseconds: u64) -> f64 {
 fn thread<'v>(
     view: &View<'v>,
     id: ThreadId,
-    mut samples: Vec<&Sample>,
+    mut samples: Vec<&ProfileSample>,
     rows: &mut StackRows,
-) -> Option<Thread<'v>> {
+) -> Option<FirefoxThread<'v>> {
     let profile = view.named.profile;
     let thread = profile.thread(id)?;
     let process = profile.process(thread.process)?;
     let start = profile.meta().clock;
     let since_start = |time: Time| millis_of(time.0.saturating_sub(start.0));
     samples.sort_by_key(|sample| start_of(sample));
-    let mut tables = Tables::default();
+    let mut tables = ThreadTables::default();
     let stacks: Vec<StackId> = samples.iter().map(|sample| sample.stack).collect();
-    let samples = Samples {
+    let samples = FirefoxSamples {
         length: samples.len(),
         weight_type: match view.is_time() {
             true => "tracing-ms",
@@ -252,7 +252,7 @@ fn thread<'v>(
     for stack in stacks {
         rows.forget(view.named.profile.stacks(), stack);
     }
-    Some(Thread {
+    Some(FirefoxThread {
         name: &thread.name,
         is_main_thread: thread.tid == process.pid,
         process_type: "default",
@@ -308,25 +308,25 @@ impl StackRows {
 
 /// When a sample's stack begins to hold, as far as the profiler shows: until the next one does. A thread that
 /// waits has had its stack for as long as it waits.
-fn start_of(sample: &Sample) -> Time {
+fn start_of(sample: &ProfileSample) -> Time {
     match sample.state {
-        State::OnCpu => sample.time,
-        State::OffCpu => Time(sample.time.0.saturating_sub(sample.weight)),
+        CpuState::OnCpu => sample.time,
+        CpuState::OffCpu => Time(sample.time.0.saturating_sub(sample.weight)),
     }
 }
 
 /// How long the thread ran since the sample before, in nanoseconds: what shows where it did not. `None` if the
 /// weights do not tell.
-fn cpu_deltas(view: &View<'_>, samples: &[&Sample]) -> Option<Vec<u64>> {
+fn cpu_deltas(view: &View<'_>, samples: &[&ProfileSample]) -> Option<Vec<u64>> {
     let mut states = samples.iter().map(|sample| sample.state);
-    let is_told = view.is_time() && states.all(|state| state == State::OnCpu);
+    let is_told = view.is_time() && states.all(|state| state == CpuState::OnCpu);
     is_told.then(|| samples.iter().map(|sample| sample.weight).collect())
 }
 
 /// The tables of a thread, by columns.
 #[derive(Default)]
-struct Tables {
-    strings: Strings,
+struct ThreadTables {
+    strings: StringInterner,
     resources: ResourceTable,
     resource_ids: HashMap<(Option<u32>, u32), u32>,
     functions: FuncTable,
@@ -345,7 +345,7 @@ struct Func {
     file: Option<u32>,
 }
 
-impl Tables {
+impl ThreadTables {
     /// A stack; `None` for one without frames.
     fn stack(&mut self, view: &View<'_>, rows: &mut StackRows, mut stack: StackId) -> Option<u32> {
         let mut prefix = None;
@@ -380,11 +380,11 @@ impl Tables {
         rows
     }
 
-    fn row(&mut self, view: &View<'_>, id: FrameId, line: &Line, depth: usize) {
+    fn row(&mut self, view: &View<'_>, id: FrameId, line: &FrameLine, depth: usize) {
         let Some(frame) = view.named.profile.frame(id) else {
             return;
         };
-        let mark = Mark::of(frame.evidence);
+        let mark = Mark::from_evidence(frame.evidence);
         let name = view.named.function_name(line.function).to_owned() + mark.suffix();
         let function = Func {
             name: self.strings.id(&name),
@@ -395,13 +395,13 @@ impl Tables {
         let function = *(self.function_ids.entry(function))
             .or_insert_with_key(|function| functions.push(*function));
         let category = match (mark, frame.evidence) {
-            (Mark::Sure, crate::Evidence::Kernel) => KERNEL,
+            (Mark::Sure, crate::FrameEvidence::Kernel) => KERNEL,
             (Mark::Sure, _) => USER,
             _ => GUESSED,
         };
         let frames = &mut self.frames;
         frames.address.push(match frame.lookup {
-            Place::Module(_, address) => i64::try_from(address.0).unwrap_or(-1),
+            CodeLocation::Module(_, address) => i64::try_from(address.0).unwrap_or(-1),
             _ => -1,
         });
         frames.inline_depth.push(depth);
@@ -415,9 +415,9 @@ impl Tables {
         frames.length += 1;
     }
 
-    fn resource(&mut self, name: &str, place: Place) -> u32 {
+    fn resource(&mut self, name: &str, place: CodeLocation) -> u32 {
         let lib = match place {
-            Place::Module(module, _) => Some(module.0),
+            CodeLocation::Module(module, _) => Some(module.0),
             _ => None,
         };
         let new = (lib, self.strings.id(name));

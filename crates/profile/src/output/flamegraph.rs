@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
 
 use inferno::flamegraph::{self, Options, TextTruncateDirection, from_lines};
-use unspool_files::Plain;
+use unspool_files::EscapedText;
 
 use super::View;
-use super::folded::{Folded, without_end};
+use super::folded::{FoldedStacks, without_end};
 use crate::aggregate::{self, Direction};
 use crate::completeness::Completeness;
-use crate::paths::{Path, Paths, add};
+use crate::paths::{PathTree, WeightedPath, add};
 
 /// How a flame graph is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Graph {
+pub struct FlameGraph {
     /// What stands at the root: the threads below their outermost functions, at the bottom; or the innermost
     /// functions, at the top.
     pub direction: Direction,
@@ -23,9 +23,9 @@ pub struct Graph {
     pub max_height: usize,
 }
 
-impl Default for Graph {
-    fn default() -> Graph {
-        Graph {
+impl Default for FlameGraph {
+    fn default() -> FlameGraph {
+        FlameGraph {
             direction: Direction::Callees,
             max_height: 2000,
         }
@@ -37,7 +37,7 @@ const PADDING: usize = 98;
 /// The height of a frame.
 const FRAME_HEIGHT: usize = 16;
 
-impl Graph {
+impl FlameGraph {
     /// How many labels fit above one another. One row is inferno's, for all.
     fn rows(self) -> usize {
         let rows = self.max_height.saturating_sub(PADDING) / FRAME_HEIGHT;
@@ -63,7 +63,7 @@ impl Graph {
 /// # Errors
 ///
 /// It cannot be written.
-pub fn write(out: &mut dyn Write, view: &View<'_>, graph: Graph) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, view: &View<'_>, graph: FlameGraph) -> io::Result<()> {
     let drawn = drawn([view], graph);
     let lines = drawn.lines.iter();
     let lines = lines.map(|(line, [weight])| format!("{line} {weight}"));
@@ -82,7 +82,7 @@ pub fn write_difference(
     out: &mut dyn Write,
     before: &View<'_>,
     after: &View<'_>,
-    graph: Graph,
+    graph: FlameGraph,
 ) -> io::Result<()> {
     let drawn = drawn([before, after], graph);
     let sum = |view: &View<'_>| -> u128 {
@@ -106,19 +106,19 @@ pub fn write_difference(
 
 /// Frames with a lesser share of the width are left out, and count for their callers: they are narrower than a
 /// pixel.
-const MOST_FRAMES_OF_A_ROW: u64 = 1200;
+const MAX_FRAMES_PER_ROW: u64 = 1200;
 
 /// So are the lightest if there are more than these: a browser takes two seconds for as many, and most of a minute
 /// for the hundred thousand that two thousand deep stacks come to.
-const MOST_FRAMES: usize = 10_000;
+const MAX_FRAMES: usize = 10_000;
 
 /// The least weight of a frame that is wide enough.
 fn least(view: &View<'_>) -> u64 {
-    aggregate::total(&view.samples) / MOST_FRAMES_OF_A_ROW
+    aggregate::total(&view.samples) / MAX_FRAMES_PER_ROW
 }
 
 /// What is drawn: lines without their weights.
-struct Drawn<const N: usize> {
+struct FlameLines<const N: usize> {
     lines: BTreeMap<String, [u64; N]>,
     /// How many frames a graph of the lines has.
     frames: usize,
@@ -128,14 +128,14 @@ struct Drawn<const N: usize> {
 }
 
 /// The lines that fit: with recursion if that fits, too.
-fn drawn<const N: usize>(views: [&View<'_>; N], graph: Graph) -> Drawn<N> {
-    let Folded { labels, mut paths } = Folded::new(views);
+fn drawn<const N: usize>(views: [&View<'_>; N], graph: FlameGraph) -> FlameLines<N> {
+    let FoldedStacks { labels, mut paths } = FoldedStacks::new(views);
     let least = views.map(least);
-    let fitted = |paths: Vec<Path<u32, N>>| {
+    let fitted = |paths: Vec<WeightedPath<u32, N>>| {
         let paths = paths
             .into_iter()
             .map(|path| directed(path, graph.direction));
-        let tree = Paths::new(paths.collect());
+        let tree = PathTree::new(paths.collect());
         lines_of_at_least(&labels, &tree, least, graph.rows())
     };
     let whole = fitted(paths.clone());
@@ -143,14 +143,17 @@ fn drawn<const N: usize>(views: [&View<'_>; N], graph: Graph) -> Drawn<N> {
         return whole;
     }
     paths.iter_mut().for_each(collapse);
-    Drawn {
+    FlameLines {
         is_collapsed: true,
         ..fitted(paths)
     }
 }
 
 /// A path from the root of the graph on.
-fn directed<const N: usize>(mut path: Path<u32, N>, direction: Direction) -> Path<u32, N> {
+fn directed<const N: usize>(
+    mut path: WeightedPath<u32, N>,
+    direction: Direction,
+) -> WeightedPath<u32, N> {
     if direction == Direction::Callers {
         path.steps.reverse();
     }
@@ -158,7 +161,7 @@ fn directed<const N: usize>(mut path: Path<u32, N>, direction: Direction) -> Pat
 }
 
 /// Leaves each function once on a path, where it is called first.
-fn collapse<const N: usize>(path: &mut Path<u32, N>) {
+fn collapse<const N: usize>(path: &mut WeightedPath<u32, N>) {
     let mut seen = HashSet::new();
     let mut steps = path.steps.iter().copied();
     // A function may be called as its thread is.
@@ -169,18 +172,18 @@ fn collapse<const N: usize>(path: &mut Path<u32, N>) {
 
 /// The lines where functions with less than some weight in each view are not told
 /// from their callers: with less than `least`, or than twice as much, and so on, until a graph of the lines has
-/// no more than [`MOST_FRAMES`].
+/// no more than [`MAX_FRAMES`].
 fn lines_of_at_least<const N: usize>(
     labels: &[String],
-    tree: &Paths<u32, N>,
+    tree: &PathTree<u32, N>,
     mut least: [u64; N],
     rows: usize,
-) -> Drawn<N> {
+) -> FlameLines<N> {
     loop {
         let drawn = lines(labels, tree, least, rows);
         // The first of a line is told in any case.
         let are_all = least.iter().all(|least| *least == u64::MAX);
-        if drawn.frames <= MOST_FRAMES || are_all {
+        if drawn.frames <= MAX_FRAMES || are_all {
             return drawn;
         }
         least = least.map(|least| least.max(1).saturating_mul(2));
@@ -190,12 +193,12 @@ fn lines_of_at_least<const N: usize>(
 /// The lines of functions with some weight at least in one of the views.
 fn lines<const N: usize>(
     labels: &[String],
-    tree: &Paths<u32, N>,
+    tree: &PathTree<u32, N>,
     least: [u64; N],
     rows: usize,
-) -> Drawn<N> {
+) -> FlameLines<N> {
     let label = |number: &u32| labels.get(*number as usize).map(String::as_str);
-    let mut drawn = Drawn {
+    let mut drawn = FlameLines {
         lines: BTreeMap::new(),
         frames: 0,
         is_cut: false,
@@ -235,11 +238,11 @@ fn lines<const N: usize>(
 }
 
 /// What fits above a graph of 1200 pixels.
-const LONGEST_TITLE: usize = 90;
+const MAX_TITLE_CHARS: usize = 90;
 
 fn title(view: &View<'_>) -> String {
-    let title = Plain(&view.title()).to_string();
-    match title.char_indices().nth(LONGEST_TITLE) {
+    let title = EscapedText(&view.title()).to_string();
+    match title.char_indices().nth(MAX_TITLE_CHARS) {
         Some((end, _)) => format!("{}…", title.get(..end).unwrap_or_default()),
         None => title,
     }

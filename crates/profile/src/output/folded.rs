@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use super::{Strings, View};
-use unspool_files::Plain;
+use super::{StringInterner, View};
+use unspool_files::EscapedText;
 
-use crate::names::{Named, Step};
-use crate::paths::{Path, Paths};
+use crate::names::{NamedProfile, StackFunction};
+use crate::paths::{PathTree, WeightedPath};
 use crate::stacks::StackId;
 
 /// Writes folded stacks, in the order of the lines' bytes.
@@ -18,7 +18,7 @@ use crate::stacks::StackId;
 ///
 /// They cannot be written.
 pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
-    let Folded { labels, mut paths } = Folded::new([view]);
+    let FoldedStacks { labels, mut paths } = FoldedStacks::new([view]);
     // At a line's end a label has no semicolon, and so another place among the labels.
     let mut parts: Vec<&str> = labels
         .iter()
@@ -38,7 +38,7 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
         }
     }
     let mut line = String::new();
-    for (path, [weight]) in Paths::new(paths).each() {
+    for (path, [weight]) in PathTree::new(paths).each() {
         line.clear();
         line.extend(
             path.iter()
@@ -51,19 +51,19 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
 }
 
 /// The stacks of `N` views, as paths of labels: a thread's name and its functions, by their numbers.
-pub(super) struct Folded<const N: usize> {
+pub(super) struct FoldedStacks<const N: usize> {
     /// Each with the semicolon that follows.
     pub(super) labels: Vec<String>,
-    pub(super) paths: Vec<Path<u32, N>>,
+    pub(super) paths: Vec<WeightedPath<u32, N>>,
 }
 
-impl<const N: usize> Folded<N> {
-    pub(super) fn new(views: [&View<'_>; N]) -> Folded<N> {
-        let mut labels = Strings::default();
+impl<const N: usize> FoldedStacks<N> {
+    pub(super) fn new(views: [&View<'_>; N]) -> FoldedStacks<N> {
+        let mut labels = StringInterner::default();
         let (mut path, mut paths) = (Vec::new(), Vec::new());
         for (number, view) in views.into_iter().enumerate() {
             let weights = |weight| std::array::from_fn(|n| if n == number { weight } else { 0 });
-            let mut functions = Functions {
+            let mut functions = FunctionLabels {
                 named: view.named,
                 labels: hashbrown::HashMap::new(),
             };
@@ -73,13 +73,13 @@ impl<const N: usize> Folded<N> {
                 path.extend(steps.map(|step| functions.label(step, &mut labels)));
                 path.push(thread);
                 path.reverse();
-                paths.push(Path {
+                paths.push(WeightedPath {
                     steps: path.as_slice().into(),
                     weights: weights(weight),
                 });
             }
         }
-        Folded {
+        FoldedStacks {
             labels: labels.all,
             paths,
         }
@@ -87,7 +87,7 @@ impl<const N: usize> Folded<N> {
 }
 
 /// The weight of each stack of threads with one name, which is given by its label.
-fn by_thread(view: &View<'_>, labels: &mut Strings) -> HashMap<(u32, StackId), u64> {
+fn by_thread(view: &View<'_>, labels: &mut StringInterner) -> HashMap<(u32, StackId), u64> {
     let mut sums = HashMap::new();
     for sample in &view.samples {
         let thread = view.named.profile.thread(sample.thread);
@@ -99,13 +99,13 @@ fn by_thread(view: &View<'_>, labels: &mut Strings) -> HashMap<(u32, StackId), u
 }
 
 /// The labels of a view's functions.
-struct Functions<'v> {
-    named: &'v Named<'v>,
-    labels: hashbrown::HashMap<Step, u32>,
+struct FunctionLabels<'v> {
+    named: &'v NamedProfile<'v>,
+    labels: hashbrown::HashMap<StackFunction, u32>,
 }
 
-impl Functions<'_> {
-    fn label(&mut self, step: Step, labels: &mut Strings) -> u32 {
+impl FunctionLabels<'_> {
+    fn label(&mut self, step: StackFunction, labels: &mut StringInterner) -> u32 {
         let name = || plain(self.named.function_name(step.function));
         let new = || labels.id(&(name() + step.mark.suffix() + ";"));
         *self.labels.entry(step).or_insert_with(new)
@@ -114,7 +114,7 @@ impl Functions<'_> {
 
 /// A name without what separates names and lines.
 fn plain(name: &str) -> String {
-    Plain(name).to_string().replace(';', ":")
+    EscapedText(name).to_string().replace(';', ":")
 }
 
 /// A label, or a line of them, at the end of a line.

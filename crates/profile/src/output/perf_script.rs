@@ -7,10 +7,10 @@
 use std::io::{self, Write};
 
 use super::View;
-use unspool_files::Plain;
+use unspool_files::EscapedText;
 
-use crate::model::{Frame, FrameId, Place, Sample, State};
-use crate::names::Named;
+use crate::model::{CodeLocation, CpuState, FrameId, ProfileFrame, ProfileSample};
+use crate::names::NamedProfile;
 
 /// Writes the samples, by time.
 ///
@@ -30,14 +30,14 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn header(out: &mut dyn Write, named: &Named<'_>, sample: &Sample) -> io::Result<()> {
+fn header(out: &mut dyn Write, named: &NamedProfile<'_>, sample: &ProfileSample) -> io::Result<()> {
     let thread = named.profile.thread(sample.thread);
     let tid = thread.map_or(0, |thread| thread.tid);
     let name = comm(thread.map_or("", |thread| &thread.name), tid);
     let micros = sample.time.0 / 1000;
     let event = match sample.state {
-        State::OnCpu => named.profile.meta().event.name.as_str(),
-        State::OffCpu => "off-cpu",
+        CpuState::OnCpu => named.profile.meta().event.name.as_str(),
+        CpuState::OffCpu => "off-cpu",
     };
     writeln!(
         out,
@@ -53,36 +53,36 @@ fn header(out: &mut dyn Write, named: &Named<'_>, sample: &Sample) -> io::Result
 fn comm(name: &str, tid: u32) -> String {
     match name {
         "" => format!(":{tid}"),
-        name => Plain(name).to_string(),
+        name => EscapedText(name).to_string(),
     }
 }
 
 fn print_frame(
     out: &mut dyn Write,
-    named: &Named<'_>,
+    named: &NamedProfile<'_>,
     id: FrameId,
-    frame: &Frame,
+    frame: &ProfileFrame,
 ) -> io::Result<()> {
-    let address = frame.place().address();
+    let address = frame.location().address();
     let module = match frame.lookup {
-        Place::Module(module, _) => named.profile.module(module),
+        CodeLocation::Module(module, _) => named.profile.module(module),
         _ => None,
     };
     let dso = match module {
         Some(module) => module.path.to_string_lossy(),
         None => named.module_of(id).into(),
     };
-    let is_known = named.is_known(id);
+    let is_known = named.has_name(id);
     for line in named.lines_of(id) {
         let name = match is_known || named.offset(id).is_some() {
             true => named.function_name(line.function),
             false => "[unknown]",
         };
-        write!(out, "\t{address:16x} {}", Plain(name))?;
+        write!(out, "\t{address:16x} {}", EscapedText(name))?;
         match (line.is_inlined, named.offset(id)) {
             (true, _) => writeln!(out, " (inlined)")?,
-            (false, Some(offset)) => writeln!(out, "+{offset:#x} ({})", Plain(&dso))?,
-            (false, None) => writeln!(out, " ({})", Plain(&dso))?,
+            (false, Some(offset)) => writeln!(out, "+{offset:#x} ({})", EscapedText(&dso))?,
+            (false, None) => writeln!(out, " ({})", EscapedText(&dso))?,
         }
     }
     Ok(())

@@ -9,12 +9,14 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use libdeflater::{CompressionLvl, Compressor};
-use unspool_ir::leb128;
+use unspool_rows::leb128;
 
-use super::{Strings, View};
+use super::{StringInterner, View};
 use crate::aggregate;
-use crate::model::{Frame, FrameId, Module, Place, Rate, Segment, ThreadId};
-use crate::names::{Function, Line, Mark};
+use crate::model::{
+    CodeLocation, CodeSegment, FrameId, ProfileFrame, ProfileModule, Rate, ThreadId,
+};
+use crate::names::{FrameLine, Mark, ProfileFunction};
 use crate::stacks::StackId;
 
 /// Writes the samples. Those of one thread with the same stack are one.
@@ -84,7 +86,7 @@ mod field {
 fn encode(view: &View<'_>) -> Vec<u8> {
     use field::profile;
 
-    let mut strings = Strings::default();
+    let mut strings = StringInterner::default();
     // The format wants it first.
     strings.id("");
     let mut message = Message::default();
@@ -132,7 +134,7 @@ fn times(message: &mut Message, view: &View<'_>) {
     message.number(field::profile::DURATION_NANOS, last.saturating_sub(first));
 }
 
-fn period(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
+fn period(message: &mut Message, view: &View<'_>, strings: &mut StringInterner) {
     let event = &view.named.profile.meta().event;
     let (name, unit) = (
         strings.id(&event.name),
@@ -155,7 +157,7 @@ fn period(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
     message.number(field::profile::PERIOD, period);
 }
 
-fn samples(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
+fn samples(message: &mut Message, view: &View<'_>, strings: &mut StringInterner) {
     let mut sums: HashMap<(ThreadId, StackId), (u64, u64)> = HashMap::new();
     for sample in &view.samples {
         let (count, weight) = sums.entry((sample.thread, sample.stack)).or_default();
@@ -204,7 +206,7 @@ fn base(module: u32) -> u64 {
 
 /// The first mapping is taken for that of the program: the one that the command names, or, where that is a link, a
 /// script or nothing, the one with the greatest weight.
-fn mappings(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
+fn mappings(message: &mut Message, view: &View<'_>, strings: &mut StringInterner) {
     let profile = view.named.profile;
     let command = profile.meta().command.first().map(Path::new);
     let command = command.and_then(Path::file_name);
@@ -213,7 +215,7 @@ fn mappings(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
         .filter(|module| !module.key.starts_with('[') && !module.key.contains(".so"))
         .max_by_key(|module| module.total)
         .map(|module| OsStr::new(module.key));
-    let mut modules: Vec<(u32, &Module)> = (0..).zip(profile.modules()).collect();
+    let mut modules: Vec<(u32, &ProfileModule)> = (0..).zip(profile.modules()).collect();
     modules.sort_by_key(|(_, module)| {
         let name = module.path.file_name();
         [command, heaviest].map(|program| program.is_none() || name != program)
@@ -223,7 +225,12 @@ fn mappings(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
     }
 }
 
-fn mapping(message: &mut Message, number: u32, module: &Module, strings: &mut Strings) {
+fn mapping(
+    message: &mut Message,
+    number: u32,
+    module: &ProfileModule,
+    strings: &mut StringInterner,
+) {
     let path = strings.id(&module.path.to_string_lossy());
     let build_id = module.build_id().map(|id| id.to_string());
     let build_id = strings.id(&build_id.unwrap_or_default());
@@ -245,7 +252,7 @@ fn mapping(message: &mut Message, number: u32, module: &Module, strings: &mut St
 
 /// What a loader maps of a segment: the first address, the one behind the last, and where the first is in the file.
 /// pprof looks for the segment that fits whole pages.
-fn pages(code: Segment) -> (u64, u64, u64) {
+fn pages(code: CodeSegment) -> (u64, u64, u64) {
     const PAGE: u64 = 4096;
     let before = code.address.0 % PAGE;
     let end = code.address.0.saturating_add(code.size);
@@ -261,11 +268,11 @@ fn locations(message: &mut Message, view: &View<'_>) {
         let id = FrameId(number);
         message.message(field::profile::LOCATION, |it| {
             it.number(1, location_id(id));
-            if let Place::Module(module, _) = frame.lookup {
+            if let CodeLocation::Module(module, _) = frame.lookup {
                 it.number(2, u64::from(module.0) + 1);
             }
             it.number(3, address(frame));
-            let mark = Mark::of(frame.evidence);
+            let mark = Mark::from_evidence(frame.evidence);
             for line in view.named.lines_of(id) {
                 it.message(4, |it| {
                     it.number(1, function_id(line, mark));
@@ -277,9 +284,9 @@ fn locations(message: &mut Message, view: &View<'_>) {
 }
 
 /// The address of the call, or the instruction; in a module, of the profile's address space.
-fn address(frame: &Frame) -> u64 {
+fn address(frame: &ProfileFrame) -> u64 {
     match frame.lookup {
-        Place::Module(module, address) => base(module.0).wrapping_add(address.0),
+        CodeLocation::Module(module, address) => base(module.0).wrapping_add(address.0),
         place => place.address(),
     }
 }
@@ -287,15 +294,15 @@ fn address(frame: &Frame) -> u64 {
 const MARKS: [Mark; 3] = [Mark::Sure, Mark::Guessed, Mark::Spliced];
 
 /// A function is one for each mark that its frames have.
-fn function_id(line: &Line, mark: Mark) -> u64 {
+fn function_id(line: &FrameLine, mark: Mark) -> u64 {
     let mark = MARKS.iter().take_while(|other| **other != mark).count() as u64;
     u64::from(line.function.0) * MARKS.len() as u64 + mark + 1
 }
 
-fn functions(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
-    let mut used: HashMap<u64, (&Line, Mark)> = HashMap::new();
+fn functions(message: &mut Message, view: &View<'_>, strings: &mut StringInterner) {
+    let mut used: HashMap<u64, (&FrameLine, Mark)> = HashMap::new();
     for (number, frame) in (0..).zip(view.named.profile.frames()) {
-        let mark = Mark::of(frame.evidence);
+        let mark = Mark::from_evidence(frame.evidence);
         for line in view.named.lines_of(FrameId(number)) {
             used.entry(function_id(line, mark)).or_insert((line, mark));
         }
@@ -303,7 +310,8 @@ fn functions(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
     let mut used: Vec<_> = used.into_iter().collect();
     used.sort_unstable_by_key(|(id, _)| *id);
     for (id, (line, mark)) in used {
-        let function: Option<&Function> = view.named.functions().get(line.function.0 as usize);
+        let function: Option<&ProfileFunction> =
+            view.named.functions().get(line.function.0 as usize);
         let name = function.map_or("", |function| &function.name).to_owned() + mark.suffix();
         let name = strings.id(&name);
         let file = strings.id(line.file.as_deref().unwrap_or(""));

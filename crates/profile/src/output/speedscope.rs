@@ -7,29 +7,29 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::View;
-use crate::model::{Sample, ThreadId};
-use crate::names::Step;
+use crate::model::{ProfileSample, ThreadId};
+use crate::names::StackFunction;
 
 #[derive(Serialize)]
-struct File<'a> {
+struct SpeedscopeFile<'a> {
     #[serde(rename = "$schema")]
     schema: &'static str,
     name: String,
     exporter: &'a str,
-    shared: Shared<'a>,
-    profiles: Vec<Profile>,
+    shared: SpeedscopeShared<'a>,
+    profiles: Vec<SpeedscopeProfile>,
     /// The one that is shown at first.
     #[serde(rename = "activeProfileIndex", skip_serializing_if = "Option::is_none")]
     active_profile: Option<usize>,
 }
 
 #[derive(Serialize)]
-struct Shared<'a> {
-    frames: Vec<Frame<'a>>,
+struct SpeedscopeShared<'a> {
+    frames: Vec<SpeedscopeFrame<'a>>,
 }
 
 #[derive(Serialize)]
-struct Frame<'a> {
+struct SpeedscopeFrame<'a> {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<&'a str>,
@@ -37,7 +37,7 @@ struct Frame<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Profile {
+struct SpeedscopeProfile {
     #[serde(rename = "type")]
     kind: &'static str,
     name: String,
@@ -55,23 +55,23 @@ struct Profile {
 ///
 /// They cannot be written.
 pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
-    let mut threads: BTreeMap<ThreadId, Vec<&Sample>> = BTreeMap::new();
+    let mut threads: BTreeMap<ThreadId, Vec<&ProfileSample>> = BTreeMap::new();
     for sample in &view.samples {
         threads.entry(sample.thread).or_default().push(sample);
     }
-    let mut frames = Frames::default();
+    let mut frames = SpeedscopeFrames::default();
     let profiles = threads.into_values();
     let profiles = profiles.map(|samples| profile(view, samples, &mut frames));
-    let profiles: Vec<Profile> = profiles.collect();
+    let profiles: Vec<SpeedscopeProfile> = profiles.collect();
     let heaviest = (0..profiles.len()).max_by_key(|n| profiles.get(*n).map(|it| it.end_value));
     let files = files(view);
-    let file = File {
+    let file = SpeedscopeFile {
         schema: "https://www.speedscope.app/file-format-schema.json",
         name: view.title(),
         exporter: &view.named.profile.meta().tool,
-        shared: Shared {
+        shared: SpeedscopeShared {
             frames: (frames.steps.iter())
-                .map(|step| Frame {
+                .map(|step| SpeedscopeFrame {
                     name: view.named.function_name(step.function).to_owned() + step.mark.suffix(),
                     file: files.get(step.function.0 as usize).copied().flatten(),
                 })
@@ -99,13 +99,13 @@ fn files<'a>(view: &View<'a>) -> Vec<Option<&'a str>> {
 
 /// The frames that samples have, each once.
 #[derive(Default)]
-struct Frames {
-    ids: BTreeMap<Step, usize>,
-    steps: Vec<Step>,
+struct SpeedscopeFrames {
+    ids: BTreeMap<StackFunction, usize>,
+    steps: Vec<StackFunction>,
 }
 
-impl Frames {
-    fn id(&mut self, step: Step) -> usize {
+impl SpeedscopeFrames {
+    fn id(&mut self, step: StackFunction) -> usize {
         let next = self.steps.len();
         *self.ids.entry(step).or_insert_with(|| {
             self.steps.push(step);
@@ -114,9 +114,13 @@ impl Frames {
     }
 }
 
-fn profile(view: &View<'_>, mut samples: Vec<&Sample>, frames: &mut Frames) -> Profile {
+fn profile(
+    view: &View<'_>,
+    mut samples: Vec<&ProfileSample>,
+    frames: &mut SpeedscopeFrames,
+) -> SpeedscopeProfile {
     samples.sort_by_key(|sample| sample.time);
-    let stack = |sample: &&Sample| {
+    let stack = |sample: &&ProfileSample| {
         let mut stack: Vec<usize> = (view.named.steps(sample.stack))
             .map(|step| frames.id(step))
             .collect();
@@ -124,7 +128,7 @@ fn profile(view: &View<'_>, mut samples: Vec<&Sample>, frames: &mut Frames) -> P
         stack
     };
     let weights: Vec<u64> = samples.iter().map(|sample| sample.weight).collect();
-    Profile {
+    SpeedscopeProfile {
         kind: "sampled",
         name: samples
             .first()

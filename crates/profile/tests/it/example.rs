@@ -1,37 +1,38 @@
 //! The example of `docs/formats.md` is what is written, and is read as it says.
 
-use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
-use unspool_module::{BuildId, ContentKey};
+use unspool_elf::{BuildId, ContentKey};
 use unspool_profile::{
-    End, Event, Evidence, Meta, Module, ModuleKind, Place, Process, Profile, RawFrame, Sample,
-    State, Thread, Time, Writer,
+    CodeLocation, CpuState, FrameEvidence, Meta, ModuleKind, Profile, ProfileModule,
+    ProfileProcess, ProfileSample, ProfileThread, ProfileWriter, RawFrame, SampledEvent, StackEnd,
+    Time,
 };
+use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
 
 fn written() -> Vec<u8> {
-    let event = Event {
+    let event = SampledEvent {
         name: "cycles".into(),
-        ..Event::default()
+        ..SampledEvent::default()
     };
     let meta = Meta {
         event,
         ..Meta::default()
     };
-    let mut writer = Writer::new(Vec::new(), &meta).unwrap();
-    let process = writer.process(&Process {
+    let mut writer = ProfileWriter::new(Vec::new(), &meta).unwrap();
+    let process = writer.process(&ProfileProcess {
         pid: 300,
         parent_pid: 1,
         start: Time(1000),
         end: None,
         name: "app".into(),
     });
-    let thread = writer.thread(&Thread {
+    let thread = writer.thread(&ProfileThread {
         process,
         tid: 301,
         start: Time(1000),
         end: None,
         name: "w".into(),
     });
-    let app = Module {
+    let app = ProfileModule {
         kind: ModuleKind::File,
         path: "/app".into(),
         content: BuildId::new(&[0xab, 0xcd]).map(ContentKey::BuildId),
@@ -41,9 +42,9 @@ fn written() -> Vec<u8> {
     let frames = [
         (
             CodeAddr::Instruction(RuntimeAddr(0x1140)),
-            Evidence::Registers,
+            FrameEvidence::Registers,
         ),
-        (CodeAddr::Return(RuntimeAddr(0x1105)), Evidence::Cfi),
+        (CodeAddr::Return(RuntimeAddr(0x1105)), FrameEvidence::Cfi),
     ];
     let frames = frames.map(|(code, evidence)| RawFrame {
         code,
@@ -52,16 +53,16 @@ fn written() -> Vec<u8> {
     });
     for time in [2000, 3000] {
         let stack = writer.stack(thread, &frames, |modules, address| {
-            Place::Module(modules.id(&app), Vaddr(address.0))
+            CodeLocation::Module(modules.id(&app), Vaddr(address.0))
         });
-        let sample = Sample {
+        let sample = ProfileSample {
             time: Time(time),
             thread,
             cpu: 2,
             stack,
             weight: 5,
-            state: State::OnCpu,
-            end: End::EntryPoint,
+            state: CpuState::OnCpu,
+            end: StackEnd::EntryPoint,
         };
         writer.sample(&sample).unwrap();
     }

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use unspool_module::ContentKey;
+use unspool_elf::ContentKey;
 use unspool_profile::{
-    Change, Completeness, Ending, FileError, Module, ModuleKind, Profile, Reader, Time, Writer,
+    Completeness, FileEnding, FileError, ModuleKind, Profile, ProfileModule, ProfileReader,
+    ProfileUpdate, ProfileWriter, Time,
 };
 
 use crate::model::{Recorder, Step, Taken, meta, plain, steps};
@@ -43,7 +44,7 @@ fn churn(samples: usize, depth: usize, inner: usize) -> Vec<Step> {
 }
 
 fn is_proper(profile: &Profile) -> bool {
-    matches!(profile.ending(), Ending::Proper { .. })
+    matches!(profile.ending(), FileEnding::Proper { .. })
 }
 
 proptest! {
@@ -78,12 +79,12 @@ proptest! {
         ends.push(bytes.len());
         ends.sort_unstable();
         let mut at = ends[0];
-        let mut reader = Reader::new(VecDeque::from(bytes[..at].to_vec())).unwrap();
+        let mut reader = ProfileReader::new(VecDeque::from(bytes[..at].to_vec())).unwrap();
         let mut samples = Vec::new();
         for end in ends {
             reader.source().extend(&bytes[at..end]);
             at = end;
-            reader.read_on().unwrap();
+            reader.read_more().unwrap();
             samples.extend(reader.take_samples());
             prop_assert!(reader.profile().samples().is_empty());
         }
@@ -137,7 +138,7 @@ proptest! {
         prop_assert!(written.samples.starts_with(&samples));
         let promised = flushed.range(..=at).next_back().map_or(0, |(_, samples)| *samples);
         prop_assert!(samples.len() >= promised);
-        let is_cut = matches!(profile.ending(), Ending::Cut { offset, .. } if *offset <= at as u64);
+        let is_cut = matches!(profile.ending(), FileEnding::Cut { offset, .. } if *offset <= at as u64);
         prop_assert!(is_cut, "{:?}", profile.ending());
     }
 }
@@ -213,7 +214,7 @@ fn what_is_no_profile_is_told() {
 /// Files that look alike until their contents are known are not taken for one.
 #[test]
 fn which_file_it_is_may_be_told_later() {
-    let module = Module {
+    let module = ProfileModule {
         kind: ModuleKind::File,
         path: "/app".into(),
         content: None,
@@ -221,12 +222,12 @@ fn which_file_it_is_may_be_told_later() {
         code: None,
     };
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes, &meta()).unwrap();
+    let mut writer = ProfileWriter::new(&mut bytes, &meta()).unwrap();
     let first = writer.modules().add(&module);
     writer.flush().unwrap();
     let second = writer.modules().add(&module);
-    writer.change(&Change::ModuleHash(first, [0xa7; 20]));
-    writer.change(&Change::ModuleHash(second, [0x01; 20]));
+    writer.change(&ProfileUpdate::ModuleHash(first, [0xa7; 20]));
+    writer.change(&ProfileUpdate::ModuleHash(second, [0x01; 20]));
     writer.finish(Time(1)).unwrap();
     let profile = Profile::read(&bytes[..]).unwrap();
     assert!(is_proper(&profile));
@@ -236,8 +237,8 @@ fn which_file_it_is_may_be_told_later() {
 
     // Of a module that nobody told of there is no news.
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes, &meta()).unwrap();
-    writer.change(&Change::ModuleHash(first, [0; 20]));
+    let mut writer = ProfileWriter::new(&mut bytes, &meta()).unwrap();
+    writer.change(&ProfileUpdate::ModuleHash(first, [0; 20]));
     writer.finish(Time(1)).unwrap();
     let refused = Profile::read(&bytes[..]).unwrap_err();
     assert!(
@@ -264,8 +265,8 @@ fn nothing_follows_a_failed_write() {
         }
     }
     let mut disk = Full(Vec::new(), usize::MAX);
-    let mut writer = unspool_profile::Writer::new(&mut disk, &meta()).unwrap();
-    let process = unspool_profile::Process {
+    let mut writer = unspool_profile::ProfileWriter::new(&mut disk, &meta()).unwrap();
+    let process = unspool_profile::ProfileProcess {
         pid: 1,
         parent_pid: 0,
         start: unspool_profile::Time(0),
@@ -278,7 +279,7 @@ fn nothing_follows_a_failed_write() {
     let length = disk.0.len();
 
     let mut disk = Full(Vec::new(), length + 5);
-    let mut writer = unspool_profile::Writer::new(&mut disk, &meta()).unwrap();
+    let mut writer = unspool_profile::ProfileWriter::new(&mut disk, &meta()).unwrap();
     writer.process(&process);
     writer.flush().unwrap();
     writer.process(&process);
@@ -289,7 +290,7 @@ fn nothing_follows_a_failed_write() {
     assert_eq!(disk.0.len(), length + 5);
     let profile = Profile::read(&disk.0[..]).unwrap();
     assert_eq!(profile.processes().len(), 1);
-    let end = Ending::Cut {
+    let end = FileEnding::Cut {
         offset: length as u64,
         why: "the file ends within its header",
     };

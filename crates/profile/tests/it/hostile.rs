@@ -166,7 +166,7 @@ fn zeros_end_a_file() {
     bytes.extend([0; 5000]);
     let profile = Profile::read(&bytes[..]).unwrap();
     assert_eq!(profile.processes().len(), 1);
-    let end = unspool_profile::Ending::Cut {
+    let end = unspool_profile::FileEnding::Cut {
         offset: length,
         why: "its header is impossible",
     };

@@ -1,12 +1,14 @@
 //! A profile with everything in it, whose samples are also a plain list: two processes, three threads,
 //! recursion, inlined functions, guessed and spliced frames, the kernel, incomplete stacks.
 
-use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
-use unspool_module::{BuildId, ContentKey};
+use unspool_elf::{BuildId, ContentKey};
 use unspool_profile::{
-    Called, End, Event, Evidence, Lost, LostBy, Meta, Module, ModuleKind, Name, Names, Place,
-    Process, Profile, Rate, RawFrame, Sample, Segment, State, Symbol, Thread, Time, Unit, Writer,
+    CodeLocation, CodeSegment, CpuState, FrameEvidence, LocationName, LossOrigin, LostSamples,
+    Meta, ModuleKind, NameResolver, Profile, ProfileModule, ProfileProcess, ProfileSample,
+    ProfileThread, ProfileWriter, Rate, RawFrame, RecordedSymbol, SampledEvent, SourceFrame,
+    StackEnd, Time, WeightUnit,
 };
+use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
 
 /// The functions, by the number that names them in stacks; the last two are one frame, in which
 /// `inlined` was inlined.
@@ -49,10 +51,10 @@ pub(crate) fn called(n: usize) -> (&'static [&'static str], &'static str) {
 #[derive(Debug, Clone)]
 pub(crate) struct Taken {
     pub(crate) thread: usize,
-    pub(crate) stack: Vec<(usize, Evidence)>,
+    pub(crate) stack: Vec<(usize, FrameEvidence)>,
     pub(crate) weight: u64,
-    pub(crate) state: State,
-    pub(crate) end: End,
+    pub(crate) state: CpuState,
+    pub(crate) end: StackEnd,
     pub(crate) time: u64,
 }
 
@@ -62,11 +64,11 @@ pub(crate) const THREADS: [(&str, u32, usize); 3] =
 /// The processes: name and pid.
 pub(crate) const PROCESSES: [(&str, u32); 2] = [("app", 100), ("child", 200)];
 
-fn taken(thread: usize, stack: &[usize], weight: u64, end: End) -> Taken {
+fn taken(thread: usize, stack: &[usize], weight: u64, end: StackEnd) -> Taken {
     let evidence = |n: usize, function: usize| match (function, n) {
-        (KERNEL, _) => Evidence::Kernel,
-        (_, 0) => Evidence::Registers,
-        _ => Evidence::Cfi,
+        (KERNEL, _) => FrameEvidence::Kernel,
+        (_, 0) => FrameEvidence::Registers,
+        _ => FrameEvidence::Cfi,
     };
     let stack = stack.iter().enumerate();
     Taken {
@@ -75,7 +77,7 @@ fn taken(thread: usize, stack: &[usize], weight: u64, end: End) -> Taken {
             .map(|(n, function)| (*function, evidence(n, *function)))
             .collect(),
         weight,
-        state: State::OnCpu,
+        state: CpuState::OnCpu,
         end,
         time: 0,
     }
@@ -84,32 +86,37 @@ fn taken(thread: usize, stack: &[usize], weight: u64, end: End) -> Taken {
 /// The samples.
 pub(crate) fn samples() -> Vec<Taken> {
     let mut samples = vec![
-        taken(0, &[LEAF, WORK, MAIN], 1000, End::Outermost),
+        taken(0, &[LEAF, WORK, MAIN], 1000, StackEnd::Outermost),
         taken(
             0,
             &[LEAF, RECURSE, RECURSE, RECURSE, MAIN],
             500,
-            End::Outermost,
+            StackEnd::Outermost,
         ),
-        taken(0, &[RECURSE, WORK, RECURSE, MAIN], 250, End::EntryPoint),
-        taken(1, &[OUTER, WORK, MAIN], 2000, End::Outermost),
-        taken(1, &[KERNEL, OUTER, MAIN], 300, End::Outermost),
-        taken(2, &[JIT, MAIN], 70, End::Outermost),
-        taken(2, &[NAMELESS, MAIN], 40, End::Outermost),
-        taken(1, &[LEAF, NAMELESS], 30, End::NoTable),
-        taken(0, &[LEAF, NAMELESS], 35, End::NoTable),
-        taken(0, &[LEAF, WORK], 20, End::NotCopied),
-        taken(2, &[KERNEL], 15, End::NoUserRegisters),
-        taken(2, &[], 5, End::NotUnwound),
-        taken(0, &[LEAF, WORK, MAIN], 1000, End::Outermost),
+        taken(
+            0,
+            &[RECURSE, WORK, RECURSE, MAIN],
+            250,
+            StackEnd::EntryPoint,
+        ),
+        taken(1, &[OUTER, WORK, MAIN], 2000, StackEnd::Outermost),
+        taken(1, &[KERNEL, OUTER, MAIN], 300, StackEnd::Outermost),
+        taken(2, &[JIT, MAIN], 70, StackEnd::Outermost),
+        taken(2, &[NAMELESS, MAIN], 40, StackEnd::Outermost),
+        taken(1, &[LEAF, NAMELESS], 30, StackEnd::NoTable),
+        taken(0, &[LEAF, NAMELESS], 35, StackEnd::NoTable),
+        taken(0, &[LEAF, WORK], 20, StackEnd::NotCopied),
+        taken(2, &[KERNEL], 15, StackEnd::NoUserRegisters),
+        taken(2, &[], 5, StackEnd::NotUnwound),
+        taken(0, &[LEAF, WORK, MAIN], 1000, StackEnd::Outermost),
     ];
-    samples[3].stack[1].1 = Evidence::FramePointer;
-    samples[6].stack[1].1 = Evidence::Spliced;
+    samples[3].stack[1].1 = FrameEvidence::FramePointer;
+    samples[6].stack[1].1 = FrameEvidence::Spliced;
     for (n, sample) in (0..).zip(&mut samples) {
         sample.time = 1_000_000_000 + n * 1_000_000;
     }
-    let mut off = taken(1, &[KERNEL, WORK, MAIN], 9_000_000, End::Outermost);
-    off.state = State::OffCpu;
+    let mut off = taken(1, &[KERNEL, WORK, MAIN], 9_000_000, StackEnd::Outermost);
+    off.state = CpuState::OffCpu;
     off.time = 1_020_000_000;
     samples.push(off);
     samples
@@ -136,10 +143,10 @@ pub(crate) fn meta() -> Meta {
         kernel: "6.1.0".into(),
         arch: "x86_64".into(),
         tool: "unspool 0.1.0".into(),
-        event: Event {
+        event: SampledEvent {
             name: "cpu-clock".into(),
             rate: Rate::Frequency(1000),
-            unit: Unit::Nanoseconds,
+            unit: WeightUnit::Nanoseconds,
         },
         started: 1_700_000_000_000_000_000,
         clock: Time(1_000_000_000),
@@ -147,10 +154,10 @@ pub(crate) fn meta() -> Meta {
 }
 
 fn file(meta: &Meta, samples: &[Taken]) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new(), meta).unwrap();
+    let mut writer = ProfileWriter::new(Vec::new(), meta).unwrap();
     let start = Time(1_000_000_000);
     let processes = PROCESSES.map(|(name, pid)| {
-        writer.process(&Process {
+        writer.process(&ProfileProcess {
             pid,
             parent_pid: 1,
             start,
@@ -159,7 +166,7 @@ fn file(meta: &Meta, samples: &[Taken]) -> Vec<u8> {
         })
     });
     let threads = THREADS.map(|(name, tid, process)| {
-        writer.thread(&Thread {
+        writer.thread(&ProfileThread {
             process: processes[process],
             tid,
             start,
@@ -168,28 +175,28 @@ fn file(meta: &Meta, samples: &[Taken]) -> Vec<u8> {
         })
     });
     let modules = [module("/opt/app", 0xaa), module("/lib/libplain.so", 0xbb)];
-    let kernel = Place::Kernel(RuntimeAddr(STARTS[KERNEL]));
+    let kernel = CodeLocation::Kernel(RuntimeAddr(STARTS[KERNEL]));
     symbol(&mut writer, kernel, "do_syscall_64", "[kernel.kallsyms]");
-    let jit = Place::Process(processes[1], RuntimeAddr(STARTS[JIT]));
+    let jit = CodeLocation::Process(processes[1], RuntimeAddr(STARTS[JIT]));
     symbol(&mut writer, jit, "LazyCompile:~f", "");
-    writer.lost(&Lost {
+    writer.lost(&LostSamples {
         time: start,
         cpu: 0,
         count: 3,
-        by: LostBy::Kernel,
+        by: LossOrigin::Kernel,
     });
     for sample in samples {
         let thread = threads[sample.thread];
         let process = processes[THREADS[sample.thread].2];
         let frames: Vec<_> = sample.stack.iter().map(|(n, how)| raw(*n, *how)).collect();
         let stack = writer.stack(thread, &frames, |all, address| match address.0 {
-            a if a >= STARTS[KERNEL] => Place::Kernel(address),
-            a if a >= STARTS[JIT] => Place::Process(process, address),
-            a if a >= STARTS[NAMELESS] => Place::Module(all.id(&modules[1]), Vaddr(a)),
-            a => Place::Module(all.id(&modules[0]), Vaddr(a)),
+            a if a >= STARTS[KERNEL] => CodeLocation::Kernel(address),
+            a if a >= STARTS[JIT] => CodeLocation::Process(process, address),
+            a if a >= STARTS[NAMELESS] => CodeLocation::Module(all.id(&modules[1]), Vaddr(a)),
+            a => CodeLocation::Module(all.id(&modules[0]), Vaddr(a)),
         });
         let (weight, state, end) = (sample.weight, sample.state, sample.end);
-        let sample = Sample {
+        let sample = ProfileSample {
             time: Time(sample.time),
             thread,
             cpu: 1,
@@ -203,13 +210,13 @@ fn file(meta: &Meta, samples: &[Taken]) -> Vec<u8> {
     writer.finish(Time(2_000_000_000)).unwrap()
 }
 
-fn module(path: &str, id: u8) -> Module {
-    Module {
+fn module(path: &str, id: u8) -> ProfileModule {
+    ProfileModule {
         kind: ModuleKind::File,
         path: path.into(),
         content: BuildId::new(&[id; 20]).map(ContentKey::BuildId),
         is_deleted: false,
-        code: Some(Segment {
+        code: Some(CodeSegment {
             address: Vaddr(0xfc0),
             offset: 0x4fc0,
             size: 0x8000,
@@ -217,8 +224,8 @@ fn module(path: &str, id: u8) -> Module {
     }
 }
 
-fn symbol(writer: &mut Writer<Vec<u8>>, start: Place, name: &str, module: &str) {
-    writer.symbol(&Symbol {
+fn symbol(writer: &mut ProfileWriter<Vec<u8>>, start: CodeLocation, name: &str, module: &str) {
+    writer.symbol(&RecordedSymbol {
         start,
         size: 0x100,
         name: name.into(),
@@ -226,10 +233,10 @@ fn symbol(writer: &mut Writer<Vec<u8>>, start: Place, name: &str, module: &str) 
     });
 }
 
-fn raw(function: usize, evidence: Evidence) -> RawFrame {
+fn raw(function: usize, evidence: FrameEvidence) -> RawFrame {
     let address = RuntimeAddr(STARTS[function] + offset(function));
     let code = match evidence {
-        Evidence::Registers | Evidence::Kernel => CodeAddr::Instruction(address),
+        FrameEvidence::Registers | FrameEvidence::Kernel => CodeAddr::Instruction(address),
         _ => CodeAddr::Return(address),
     };
     RawFrame {
@@ -242,21 +249,21 @@ fn raw(function: usize, evidence: Evidence) -> RawFrame {
 /// Names of the functions of `app`, with lines.
 pub(crate) struct AppNames;
 
-impl Names for AppNames {
-    fn name(&self, place: Place) -> Name {
-        let Place::Module(_, Vaddr(address)) = place else {
-            return Name::default();
+impl NameResolver for AppNames {
+    fn name(&self, place: CodeLocation) -> LocationName {
+        let CodeLocation::Module(_, Vaddr(address)) = place else {
+            return LocationName::default();
         };
         let in_app = |n: &usize| *n != NAMELESS && STARTS[*n] == address & !0xff;
         let Some(n) = (0..STARTS.len()).find(in_app) else {
-            return Name::default();
+            return LocationName::default();
         };
         let (functions, _) = called(n);
         let functions = functions.iter().zip(10..);
-        Name {
+        LocationName {
             symbol_hash: None,
             functions: functions
-                .map(|(name, line)| Called {
+                .map(|(name, line)| SourceFrame {
                     function: (*name).into(),
                     file: Some(format!("/src/{n}.c")),
                     line: Some(line),
@@ -269,7 +276,7 @@ impl Names for AppNames {
 
 /// The functions of a sample's stack by name, the innermost first, each with its module and how its
 /// frame was found.
-pub(crate) fn functions(sample: &Taken) -> Vec<(&'static str, &'static str, Evidence)> {
+pub(crate) fn functions(sample: &Taken) -> Vec<(&'static str, &'static str, FrameEvidence)> {
     let frames = sample.stack.iter();
     let functions = frames.flat_map(|(n, how)| {
         let (names, module) = called(*n);

@@ -7,19 +7,20 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use proptest::prelude::*;
-use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
-use unspool_module::{BuildId, ContentKey};
+use unspool_elf::{BuildId, ContentKey};
 use unspool_profile::{
-    Argument, Change, Completeness, End, Event, Evidence, Known, Lost, LostBy, Meta, Module,
-    ModuleKind, Modules, Place, Process, ProcessId, Profile, Rate, RawFrame, Sample, Segment,
-    StackId, State, Symbol, Thread, ThreadId, Time, Unit, Writer,
+    Argument, ArgumentCertainty, CodeLocation, CodeSegment, Completeness, CpuState, FrameEvidence,
+    LossOrigin, LostSamples, Meta, ModuleInterner, ModuleKind, ProcessId, Profile, ProfileModule,
+    ProfileProcess, ProfileSample, ProfileThread, ProfileUpdate, ProfileWriter, Rate, RawFrame,
+    RecordedSymbol, SampledEvent, StackEnd, StackId, ThreadId, Time, WeightUnit,
 };
+use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
 
 /// A sample whose frames are all there, from the innermost on. Modules are named by their paths.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plain {
-    pub(crate) sample: Sample,
-    pub(crate) frames: Vec<(String, bool, Evidence, Vec<Argument>)>,
+    pub(crate) sample: ProfileSample,
+    pub(crate) frames: Vec<(String, bool, FrameEvidence, Vec<Argument>)>,
 }
 
 /// What a recorder is to do. Numbers that name what is not there are taken modulo what is.
@@ -54,10 +55,10 @@ pub(crate) struct Taken {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Written {
     pub(crate) samples: Vec<Plain>,
-    pub(crate) processes: Vec<Process>,
-    pub(crate) threads: Vec<Thread>,
+    pub(crate) processes: Vec<ProfileProcess>,
+    pub(crate) threads: Vec<ProfileThread>,
     pub(crate) symbols: Vec<(String, u64, String)>,
-    pub(crate) lost: Vec<Lost>,
+    pub(crate) lost: Vec<LostSamples>,
     /// As the writer counted.
     pub(crate) completeness: Completeness,
 }
@@ -78,7 +79,7 @@ impl io::Write for Shared {
 
 /// A recorder for tests.
 pub(crate) struct Recorder {
-    writer: Writer<Shared>,
+    writer: ProfileWriter<Shared>,
     bytes: Shared,
     time: Time,
     /// How often the mappings of each process changed.
@@ -96,19 +97,19 @@ pub(crate) fn meta() -> Meta {
         kernel: "6.1.0".into(),
         arch: "x86_64".into(),
         tool: "unspool 0.1.0".into(),
-        event: Event {
+        event: SampledEvent {
             name: "cpu-clock".into(),
             rate: Rate::Frequency(999),
-            unit: Unit::Nanoseconds,
+            unit: WeightUnit::Nanoseconds,
         },
         started: 1_700_000_000_000_000_000,
         clock: Time(5_000_000_000),
     }
 }
 
-fn module(n: u64) -> Module {
+fn module(n: u64) -> ProfileModule {
     let kinds = [ModuleKind::File, ModuleKind::Vdso, ModuleKind::Jit];
-    Module {
+    ProfileModule {
         kind: kinds[(n % 3) as usize],
         path: PathBuf::from(format!("/usr/lib/lib{n}.so")),
         content: match n % 4 {
@@ -117,7 +118,7 @@ fn module(n: u64) -> Module {
             _ => None,
         },
         is_deleted: n.is_multiple_of(5),
-        code: (!n.is_multiple_of(4)).then_some(Segment {
+        code: (!n.is_multiple_of(4)).then_some(CodeSegment {
             address: Vaddr(0x1000),
             offset: 0x1000 * n,
             size: 0x9000,
@@ -126,11 +127,16 @@ fn module(n: u64) -> Module {
 }
 
 /// Where an address is: its highest byte says in what, and that changes when mappings do.
-fn resolve(modules: &mut Modules, owner: ProcessId, at: RuntimeAddr, remaps: u64) -> Place {
+fn resolve(
+    modules: &mut ModuleInterner,
+    owner: ProcessId,
+    at: RuntimeAddr,
+    remaps: u64,
+) -> CodeLocation {
     match at.0 >> 56 {
-        0xff => Place::Kernel(at),
-        0 => Place::Process(owner, at),
-        n => Place::Module(
+        0xff => CodeLocation::Kernel(at),
+        0 => CodeLocation::Process(owner, at),
+        n => CodeLocation::Module(
             modules.id(&module(n % 8 + 8 * remaps)),
             Vaddr(at.0 & 0xffff),
         ),
@@ -146,11 +152,11 @@ fn resolved(owner: ProcessId, at: RuntimeAddr, remaps: u64) -> String {
     }
 }
 
-fn as_text(profile: &Profile, place: Place) -> String {
+fn as_text(profile: &Profile, place: CodeLocation) -> String {
     match place {
-        Place::Kernel(at) => format!("kernel {at}"),
-        Place::Process(process, at) => format!("process {} {at}", process.0),
-        Place::Module(module, at) => format!("{:?} {at}", profile.module(module).unwrap()),
+        CodeLocation::Kernel(at) => format!("kernel {at}"),
+        CodeLocation::Process(process, at) => format!("process {} {at}", process.0),
+        CodeLocation::Module(module, at) => format!("{:?} {at}", profile.module(module).unwrap()),
     }
 }
 
@@ -162,7 +168,7 @@ fn raw(code: (u64, bool, usize)) -> RawFrame {
             true => CodeAddr::Return(address),
             false => CodeAddr::Instruction(address),
         },
-        evidence: Evidence::ALL[evidence % Evidence::ALL.len()],
+        evidence: FrameEvidence::ALL[evidence % FrameEvidence::ALL.len()],
         arguments: None,
     }
 }
@@ -173,7 +179,7 @@ fn called_with(at: RuntimeAddr) -> Vec<Argument> {
         name: format!("#{n}"),
         type_name: "const char *".into(),
         value: "\"é\"".repeat(n as usize),
-        known: Known::ALL[(at.0 % 4) as usize],
+        certainty: ArgumentCertainty::ALL[(at.0 % 4) as usize],
     };
     (1..=at.0 / 16 % 3).map(argument).collect()
 }
@@ -182,7 +188,7 @@ impl Recorder {
     pub(crate) fn new() -> Recorder {
         let bytes = Shared::default();
         Recorder {
-            writer: Writer::new(bytes.clone(), &meta()).unwrap(),
+            writer: ProfileWriter::new(bytes.clone(), &meta()).unwrap(),
             bytes,
             time: Time(7_000_000_000),
             remaps: Vec::new(),
@@ -241,7 +247,7 @@ impl Recorder {
     }
 
     fn process(&mut self, name: &str) {
-        let process = Process {
+        let process = ProfileProcess {
             pid: 1000 + self.remaps.len() as u32,
             parent_pid: 1,
             start: self.time,
@@ -255,7 +261,7 @@ impl Recorder {
     }
 
     fn thread(&mut self, process: usize) {
-        let thread = Thread {
+        let thread = ProfileThread {
             process: ProcessId(process as u32),
             tid: 2000 + self.last.len() as u32,
             start: self.time,
@@ -283,18 +289,18 @@ impl Recorder {
         let stack = self.writer.stack(id, &frames, |modules, at| {
             resolve(modules, owner, at, remaps)
         });
-        let sample = Sample {
+        let sample = ProfileSample {
             time: self.time,
             thread: id,
             cpu: (thread % 4) as u32,
             stack,
             weight: taken.weight,
             state: if taken.off {
-                State::OffCpu
+                CpuState::OffCpu
             } else {
-                State::OnCpu
+                CpuState::OnCpu
             },
-            end: End::ALL[taken.end % End::ALL.len()],
+            end: StackEnd::ALL[taken.end % StackEnd::ALL.len()],
         };
         self.writer.sample(&sample).unwrap();
         let plain = |frame: &RawFrame| {
@@ -317,36 +323,36 @@ impl Recorder {
     }
 
     fn rename_thread(&mut self, n: usize, name: &str) {
-        let change = Change::ThreadName(ThreadId(n as u32), name.into());
+        let change = ProfileUpdate::ThreadName(ThreadId(n as u32), name.into());
         self.writer.change(&change);
         self.written.threads[n].name = name.into();
     }
 
     fn rename_process(&mut self, n: usize, name: &str) {
-        let change = Change::ProcessName(ProcessId(n as u32), name.into());
+        let change = ProfileUpdate::ProcessName(ProcessId(n as u32), name.into());
         self.writer.change(&change);
         self.written.processes[n].name = name.into();
     }
 
     fn end_thread(&mut self, n: usize) {
-        let change = Change::ThreadEnd(ThreadId(n as u32), self.time);
+        let change = ProfileUpdate::ThreadEnd(ThreadId(n as u32), self.time);
         self.writer.change(&change);
         self.written.threads[n].end = Some(self.time);
     }
 
     fn end_process(&mut self, n: usize) {
-        let change = Change::ProcessEnd(ProcessId(n as u32), self.time);
+        let change = ProfileUpdate::ProcessEnd(ProcessId(n as u32), self.time);
         self.writer.change(&change);
         self.written.processes[n].end = Some(self.time);
     }
 
     fn symbol(&mut self, address: u64, name: &str) {
-        let start = Place::Kernel(RuntimeAddr(address));
+        let start = CodeLocation::Kernel(RuntimeAddr(address));
         let (size, name, module) = (address % 100, name.to_owned(), "[module]".to_owned());
         self.written
             .symbols
             .push((format!("{start:?}"), size, name.clone()));
-        self.writer.symbol(&Symbol {
+        self.writer.symbol(&RecordedSymbol {
             start,
             size,
             name,
@@ -355,13 +361,13 @@ impl Recorder {
     }
 
     fn lost(&mut self, count: u64) {
-        let lost = Lost {
+        let lost = LostSamples {
             time: self.time,
             cpu: 3,
             count,
             by: match count % 2 {
-                0 => LostBy::Kernel,
-                _ => LostBy::Recorder,
+                0 => LossOrigin::Kernel,
+                _ => LossOrigin::Recorder,
             },
         };
         self.writer.lost(&lost);

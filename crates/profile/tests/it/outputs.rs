@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use unspool_profile::output::{View, firefox, folded, perf_script, pprof, speedscope};
-use unspool_profile::{Called, Evidence, Meta, Name, Named, Names, Place, Profile};
+use unspool_profile::{
+    CodeLocation, FrameEvidence, LocationName, Meta, NameResolver, NamedProfile, Profile,
+    SourceFrame,
+};
 use unspool_testing::{filter, tool};
 
 use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
@@ -14,7 +17,7 @@ fn written(
     profile: &Profile,
     write: impl FnOnce(&mut dyn std::io::Write, &View<'_>) -> std::io::Result<()>,
 ) -> Vec<u8> {
-    let named = Named::new(profile, &AppNames);
+    let named = NamedProfile::new(profile, &AppNames);
     let view = View {
         named: &named,
         samples: profile.samples().iter().collect(),
@@ -28,8 +31,8 @@ fn written(
 fn path(sample: &Taken) -> Vec<String> {
     let marked = functions(sample).into_iter().rev();
     let marked = marked.map(|(name, _, how)| match how {
-        Evidence::FramePointer => format!("{name}_[g]"),
-        Evidence::Spliced => format!("{name}_[s]"),
+        FrameEvidence::FramePointer => format!("{name}_[g]"),
+        FrameEvidence::Spliced => format!("{name}_[s]"),
         _ => name.to_owned(),
     });
     marked.collect()
@@ -56,16 +59,16 @@ fn folded_stacks() {
 /// Functions `f` and `f.cold`, and two that are told alike; the others have no names.
 struct Alike;
 
-impl Names for Alike {
-    fn name(&self, place: Place) -> Name {
+impl NameResolver for Alike {
+    fn name(&self, place: CodeLocation) -> LocationName {
         let names = ["f", "f.cold", "a;b", "a:b"];
         let start = place.address() & !0xff;
         let at = made::STARTS.iter().position(|other| *other == start);
-        let function = |name: &&str| Called {
+        let function = |name: &&str| SourceFrame {
             function: (*name).into(),
-            ..Called::default()
+            ..SourceFrame::default()
         };
-        Name {
+        LocationName {
             symbol_hash: None,
             functions: at
                 .and_then(|n| names.get(n))
@@ -91,13 +94,13 @@ fn folded_stacks_are_sorted_lines() {
     ];
     let samples: Vec<Taken> = (stacks.into_iter().zip(1..))
         .map(|(stack, weight)| Taken {
-            stack: stack.into_iter().map(|n| (n, Evidence::Cfi)).collect(),
+            stack: stack.into_iter().map(|n| (n, FrameEvidence::Cfi)).collect(),
             weight,
             ..made::samples().swap_remove(0)
         })
         .collect();
     let profile = made::profile(&samples);
-    let named = Named::new(&profile, &Alike);
+    let named = NamedProfile::new(&profile, &Alike);
     let view = View {
         named: &named,
         samples: profile.samples().iter().collect(),
@@ -144,7 +147,7 @@ fn the_text_of_perf_script_as_inferno_reads_it() {
     use inferno::collapse::{Collapse as _, perf};
     let mut samples = made::samples();
     // It folds the samples of one event.
-    samples.retain(|sample| sample.state == unspool_profile::State::OnCpu);
+    samples.retain(|sample| sample.state == unspool_profile::CpuState::OnCpu);
     samples.retain(|sample| !sample.stack.is_empty());
     let text = written(&made::profile(&samples), perf_script::write);
     let mut folded = Vec::new();
@@ -240,7 +243,7 @@ fn pprof_as_protoc_reads_it() {
 
     // The address of a location less its mapping's start is one of the file's, behind its offset.
     for (location, frame) in (1..).zip(profile.frames()) {
-        let unspool_profile::Place::Module(module, address) = frame.lookup else {
+        let unspool_profile::CodeLocation::Module(module, address) = frame.lookup else {
             continue;
         };
         let location = locations[&location];
@@ -307,7 +310,7 @@ fn speedscope_by_its_specification() {
 /// The facts of the processed profile format: columns of one length, indices into other tables.
 #[test]
 fn firefox_by_its_format() {
-    use unspool_profile::State;
+    use unspool_profile::CpuState;
     let samples = made::samples();
     let text = written(&made::profile(&samples), firefox::write);
     let file: Value = serde_json::from_slice(&text).unwrap();
@@ -343,7 +346,9 @@ fn firefox_by_its_format() {
         // What a thread ran between samples, where it does nothing but run.
         let weights: Value = expected.iter().map(|sample| sample.weight).collect();
         let deltas = thread["samples"].get("threadCPUDelta");
-        let is_running = expected.iter().all(|sample| sample.state == State::OnCpu);
+        let is_running = expected
+            .iter()
+            .all(|sample| sample.state == CpuState::OnCpu);
         assert_eq!(deltas, is_running.then_some(&weights));
         for (row, sample) in expected.into_iter().enumerate() {
             let mut names = Vec::new();
@@ -366,8 +371,8 @@ fn firefox_by_its_format() {
             assert!((weight * 1e6 - sample.weight as f64).abs() < 1e-3);
             let time = table("samples", "time", row).as_f64().unwrap();
             let begun = match sample.state {
-                State::OnCpu => sample.time,
-                State::OffCpu => sample.time - sample.weight,
+                CpuState::OnCpu => sample.time,
+                CpuState::OffCpu => sample.time - sample.weight,
             };
             assert!((time * 1e6 - (begun - 1_000_000_000) as f64).abs() < 1e-3);
         }
@@ -376,8 +381,8 @@ fn firefox_by_its_format() {
 
 #[cfg(feature = "flamegraph")]
 fn draw(out: &mut dyn std::io::Write, view: &View<'_>) -> std::io::Result<()> {
-    use unspool_profile::output::flamegraph::{self, Graph};
-    flamegraph::write(out, view, Graph::default())
+    use unspool_profile::output::flamegraph::{self, FlameGraph};
+    flamegraph::write(out, view, FlameGraph::default())
 }
 
 /// Stacks that do not fit have each function once; if that does not suffice, they are cut. The graph of callers has
@@ -386,20 +391,20 @@ fn draw(out: &mut dyn std::io::Write, view: &View<'_>) -> std::io::Result<()> {
 #[test]
 fn a_flame_graph_is_no_higher_than_asked_for() {
     use unspool_profile::aggregate::Direction;
-    use unspool_profile::output::flamegraph::{self, Graph};
+    use unspool_profile::output::flamegraph::{self, FlameGraph};
     let one = made::samples().remove(0);
     let recursive = |depth: u32| Taken {
         stack: (0..depth)
             .map(|n| [made::LEAF, made::RECURSE][n as usize % 2])
             .chain([made::MAIN])
-            .map(|function| (function, Evidence::Cfi))
+            .map(|function| (function, FrameEvidence::Cfi))
             .collect(),
         ..one.clone()
     };
     let samples: Vec<_> = [1000, 1002, 30].map(recursive).into();
     let total = 3 * one.weight;
     let drawn = |direction, max_height| {
-        let graph = Graph {
+        let graph = FlameGraph {
             direction,
             max_height,
         };
@@ -437,7 +442,7 @@ fn a_flame_graph_is_no_higher_than_asked_for() {
 fn a_flame_graph_has_all_functions() {
     let mut samples = made::samples();
     // Beside the time off the CPU all others are too narrow to be drawn.
-    samples.retain(|sample| sample.state == unspool_profile::State::OnCpu);
+    samples.retain(|sample| sample.state == unspool_profile::CpuState::OnCpu);
     let svg = written(&made::profile(&samples), draw);
     let text = ["--xpath", "//*[local-name()='text']/text()", "-"];
     let text = piped("xmllint", &text, &svg);
@@ -469,7 +474,7 @@ fn a_flame_graph_is_no_more_than_a_browser_can_take() {
     let samples = (0..1000_usize).map(|n| Taken {
         stack: (0..100_u32)
             .map(|depth| functions[(n >> (2 * depth.min(4))) % 4])
-            .map(|function| (function, Evidence::Cfi))
+            .map(|function| (function, FrameEvidence::Cfi))
             .rev()
             .collect(),
         ..one.clone()
@@ -509,7 +514,7 @@ fn what_is_too_narrow_counts_for_its_caller() {
 #[cfg(feature = "flamegraph")]
 #[test]
 fn what_is_too_narrow_in_a_difference_counts_for_its_caller() {
-    use unspool_profile::output::flamegraph::{self, Graph};
+    use unspool_profile::output::flamegraph::{self, FlameGraph};
     let after = made::samples();
     let mut before = after.clone();
     // In `main` of `worker`, from what is narrow to what is wide.
@@ -517,13 +522,13 @@ fn what_is_too_narrow_in_a_difference_counts_for_its_caller() {
     before.last_mut().unwrap().weight -= 2000;
     let svg = written(&made::profile(&after), |out, after| {
         let before = made::profile(&before);
-        let named = Named::new(&before, &AppNames);
+        let named = NamedProfile::new(&before, &AppNames);
         let samples = before.samples().iter().collect();
         let before = View {
             named: &named,
             samples,
         };
-        flamegraph::write_difference(out, &before, after, Graph::default())
+        flamegraph::write_difference(out, &before, after, FlameGraph::default())
     });
     let plain = written(&made::profile(&after), draw);
     assert_eq!(frames_of_graph(&svg), frames_of_graph(&plain));

@@ -1,21 +1,26 @@
 //! Names that were written while recording.
 
-use unspool_ir::{CodeAddr, RuntimeAddr};
 use unspool_profile::{
-    ANONYMOUS, Called, Evidence, Meta, Name, Named, Names, NoNames, Place, Process, ProcessId,
-    Profile, RawFrame, Symbol, Thread, Time, Writer,
+    ANONYMOUS, CodeLocation, FrameEvidence, LocationName, Meta, NameResolver, NamedProfile,
+    NoNameResolver, ProcessId, Profile, ProfileProcess, ProfileThread, ProfileWriter, RawFrame,
+    RecordedSymbol, SourceFrame, Time,
 };
+use unspool_rows::{CodeAddr, RuntimeAddr};
 
 /// The names of code at these addresses, after symbols of these starts, sizes and names were written.
 fn names(symbols: &[(u64, u64, &str)], addresses: &[u64]) -> Vec<String> {
-    names_with(symbols, addresses, &NoNames)
+    names_with(symbols, addresses, &NoNameResolver)
 }
 
 /// The same where `known` has names, too.
-fn names_with(symbols: &[(u64, u64, &str)], addresses: &[u64], known: &impl Names) -> Vec<String> {
-    let mut writer = Writer::new(Vec::new(), &Meta::default()).unwrap();
+fn names_with(
+    symbols: &[(u64, u64, &str)],
+    addresses: &[u64],
+    known: &impl NameResolver,
+) -> Vec<String> {
+    let mut writer = ProfileWriter::new(Vec::new(), &Meta::default()).unwrap();
     let (start, end, name) = (Time(0), None, String::new());
-    let process = writer.process(&Process {
+    let process = writer.process(&ProfileProcess {
         pid: 1,
         parent_pid: 0,
         start,
@@ -23,14 +28,14 @@ fn names_with(symbols: &[(u64, u64, &str)], addresses: &[u64], known: &impl Name
         name: name.clone(),
     });
     // A process has its own code, and other addresses say nothing of it.
-    let other = writer.process(&Process {
+    let other = writer.process(&ProfileProcess {
         pid: 2,
         parent_pid: 0,
         start,
         end,
         name: name.clone(),
     });
-    let thread = writer.thread(&Thread {
+    let thread = writer.thread(&ProfileThread {
         process,
         tid: 1,
         start,
@@ -38,8 +43,8 @@ fn names_with(symbols: &[(u64, u64, &str)], addresses: &[u64], known: &impl Name
         name,
     });
     let mut symbol = |owner: ProcessId, (start, size, name): (u64, u64, &str)| {
-        writer.symbol(&Symbol {
-            start: Place::Process(owner, RuntimeAddr(start)),
+        writer.symbol(&RecordedSymbol {
+            start: CodeLocation::Process(owner, RuntimeAddr(start)),
             size,
             name: name.into(),
             module: if name.is_empty() { ANONYMOUS } else { "" }.into(),
@@ -51,14 +56,14 @@ fn names_with(symbols: &[(u64, u64, &str)], addresses: &[u64], known: &impl Name
     let frames: Vec<RawFrame> = (addresses.iter())
         .map(|address| RawFrame {
             code: CodeAddr::Instruction(RuntimeAddr(*address)),
-            evidence: Evidence::Registers,
+            evidence: FrameEvidence::Registers,
             arguments: None,
         })
         .collect();
-    let stack = writer.stack(thread, &frames, |_, at| Place::Process(process, at));
+    let stack = writer.stack(thread, &frames, |_, at| CodeLocation::Process(process, at));
     let bytes = writer.finish(Time(0)).unwrap();
     let profile = Profile::read(&bytes[..]).unwrap();
-    let named = Named::new(&profile, known);
+    let named = NamedProfile::new(&profile, known);
     let steps = named.steps(stack);
     let names = steps.map(|step| named.function_name(step.function).to_owned());
     names.collect()
@@ -110,8 +115,8 @@ fn regions_name_what_has_no_name() {
 /// Functions of some files: two of one symbol, two of one readable name, and one without a name.
 struct Alike;
 
-impl Names for Alike {
-    fn name(&self, place: Place) -> Name {
+impl NameResolver for Alike {
+    fn name(&self, place: CodeLocation) -> LocationName {
         let start = place.address() & !0xff;
         let (function, symbol_hash) = match start {
             0x100 | 0x200 => ("init", 7),
@@ -119,11 +124,11 @@ impl Names for Alike {
             0x400 => ("T::get()", 9),
             _ => ("", 0),
         };
-        let called = Called {
+        let called = SourceFrame {
             function: function.into(),
-            ..Called::default()
+            ..SourceFrame::default()
         };
-        Name {
+        LocationName {
             functions: Vec::from_iter((!function.is_empty()).then_some(called)),
             start: Some(start),
             symbol_hash: Some(symbol_hash),

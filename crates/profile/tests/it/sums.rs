@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use unspool_profile::aggregate::{self, CallTree, Direction};
 use unspool_profile::{
-    Completeness, End, FunctionId, Grouped, Module, Named, Rate, Sample, Selection, State, Step,
-    Time,
+    Completeness, CpuState, FunctionId, GroupedDigits, NamedProfile, ProfileModule, ProfileSample,
+    Rate, Selection, StackEnd, StackFunction, Time,
 };
 
 use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
@@ -39,7 +39,7 @@ fn modules(sample: &Taken) -> Vec<String> {
         .collect()
 }
 
-fn id_of(named: &Named<'_>, name: &str) -> FunctionId {
+fn id_of(named: &NamedProfile<'_>, name: &str) -> FunctionId {
     let at = named
         .functions()
         .iter()
@@ -51,8 +51,8 @@ fn id_of(named: &Named<'_>, name: &str) -> FunctionId {
 fn lists_have_the_weights_of_the_samples() {
     let samples = made::samples();
     let profile = made::profile(&samples);
-    let named = Named::new(&profile, &AppNames);
-    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let named = NamedProfile::new(&profile, &AppNames);
+    let all: Vec<&ProfileSample> = profile.samples().iter().collect();
     let listed = aggregate::functions(&named, &all);
     assert!(listed.is_sorted_by_key(|w| std::cmp::Reverse(w.own)));
     let as_map = |(name, own, total): (&str, u64, u64)| (name.to_owned(), (own, total));
@@ -79,8 +79,8 @@ fn lists_have_the_weights_of_the_samples() {
 fn a_function_is_guessed_where_all_its_frames_are() {
     let samples = made::samples();
     let profile = made::profile(&samples);
-    let named = Named::new(&profile, &AppNames);
-    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let named = NamedProfile::new(&profile, &AppNames);
+    let all: Vec<&ProfileSample> = profile.samples().iter().collect();
     let listed = aggregate::functions(&named, &all);
     let guessed = listed.iter().filter(|w| w.guessed > 0);
     let guessed: Vec<_> = guessed
@@ -92,7 +92,7 @@ fn a_function_is_guessed_where_all_its_frames_are() {
 }
 
 /// The paths of a tree, with own and total weights.
-fn paths(named: &Named<'_>, tree: &CallTree) -> BTreeMap<Vec<String>, (u64, u64)> {
+fn paths(named: &NamedProfile<'_>, tree: &CallTree) -> BTreeMap<Vec<String>, (u64, u64)> {
     let mut paths = BTreeMap::new();
     let mut next = vec![(tree.root(), Vec::new())];
     while let Some((node, mut path)) = next.pop() {
@@ -100,7 +100,7 @@ fn paths(named: &Named<'_>, tree: &CallTree) -> BTreeMap<Vec<String>, (u64, u64)
             let old = paths.insert(path.to_vec(), (own, node.total));
             assert_eq!(old, None, "a path is there once");
         };
-        for Step { function, mark } in node.steps {
+        for StackFunction { function, mark } in node.functions {
             path.push(named.function_name(*function).to_owned() + mark.suffix());
             add(&path, 0);
         }
@@ -131,7 +131,7 @@ fn naive_paths(
 }
 
 fn marked(sample: &Taken) -> Vec<String> {
-    use unspool_profile::Evidence::{FramePointer, Spliced};
+    use unspool_profile::FrameEvidence::{FramePointer, Spliced};
     let marked = functions(sample)
         .into_iter()
         .map(|(name, _, how)| match how {
@@ -146,8 +146,8 @@ fn marked(sample: &Taken) -> Vec<String> {
 fn trees_have_the_weights_of_the_samples() {
     let samples = made::samples();
     let profile = made::profile(&samples);
-    let named = Named::new(&profile, &AppNames);
-    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let named = NamedProfile::new(&profile, &AppNames);
+    let all: Vec<&ProfileSample> = profile.samples().iter().collect();
     let callers = CallTree::new(&named, &all, Direction::Callers);
     assert_eq!(paths(&named, &callers), naive_paths(&samples, marked));
     let callees = CallTree::new(&named, &all, Direction::Callees);
@@ -162,8 +162,8 @@ fn trees_have_the_weights_of_the_samples() {
 fn around_a_recursive_function() {
     let samples = made::samples();
     let profile = made::profile(&samples);
-    let named = Named::new(&profile, &AppNames);
-    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let named = NamedProfile::new(&profile, &AppNames);
+    let all: Vec<&ProfileSample> = profile.samples().iter().collect();
     let recurse = id_of(&named, "recurse");
     let path = |path: &[&str]| {
         path.iter()
@@ -190,7 +190,7 @@ fn around_a_recursive_function() {
 fn filters_leave_the_samples_that_pass_all_of_them() {
     let samples = made::samples();
     let profile = made::profile(&samples);
-    let named = Named::new(&profile, &AppNames);
+    let named = NamedProfile::new(&profile, &AppNames);
     let check = |selection: Selection<'_>, is_meant: &dyn Fn(&Taken) -> bool| {
         let ours: Vec<u64> = selection.samples(&named).iter().map(|s| s.time.0).collect();
         let expected = samples.iter().filter(|sample| is_meant(sample));
@@ -233,16 +233,17 @@ fn filters_leave_the_samples_that_pass_all_of_them() {
         },
         &|s| (1_002_000_000..1_005_000_000).contains(&s.time),
     );
-    let state = Some(State::OffCpu);
+    let state = Some(CpuState::OffCpu);
     check(
         Selection {
             state,
             ..Selection::default()
         },
-        &|s| s.state == State::OffCpu,
+        &|s| s.state == CpuState::OffCpu,
     );
-    let function =
-        || -> Option<unspool_profile::Test<'_>> { Some(Box::new(|f| f.contains("recur"))) };
+    let function = || -> Option<unspool_profile::NamePredicate<'_>> {
+        Some(Box::new(|f| f.contains("recur")))
+    };
     check(
         Selection {
             function: function(),
@@ -250,7 +251,8 @@ fn filters_leave_the_samples_that_pass_all_of_them() {
         },
         &|s| has(s, "recur"),
     );
-    let module = || -> Option<unspool_profile::Test<'_>> { Some(Box::new(|m| m == "libplain.so")) };
+    let module =
+        || -> Option<unspool_profile::NamePredicate<'_>> { Some(Box::new(|m| m == "libplain.so")) };
     check(
         Selection {
             module: module(),
@@ -273,7 +275,7 @@ fn filters_leave_the_samples_that_pass_all_of_them() {
 fn completeness_is_told_in_one_line() {
     let samples = made::samples();
     let profile = made::profile(&samples);
-    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let all: Vec<&ProfileSample> = profile.samples().iter().collect();
     let completeness = Completeness::new(&profile, &all);
     // 14 samples: 1 has no user stack, 4 do not reach a root, 1 does by a spliced frame.
     assert_eq!(completeness.stacks(), 13);
@@ -296,11 +298,11 @@ fn completeness_is_told_in_one_line() {
 #[test]
 fn advice_names_the_option_that_was_given() {
     let behind = made::Taken {
-        end: End::NotUnwound,
+        end: StackEnd::NotUnwound,
         ..made::samples().remove(0)
     };
     let profile = made::profile(&[behind]);
-    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let all: Vec<&ProfileSample> = profile.samples().iter().collect();
     let mut completeness = Completeness::new(&profile, &all);
     for (rate, option) in [(Rate::Frequency(999), "-F"), (Rate::Period(10), "-c")] {
         completeness.rate = rate;
@@ -318,12 +320,12 @@ fn a_reason_is_told_once_where_its_place_tells_nothing() {
     let all = made::samples();
     let [no_table, not_copied] = [&all[7], &all[9]];
     let in_other_module = made::Taken {
-        end: End::NotCopied,
+        end: StackEnd::NotCopied,
         ..no_table.clone()
     };
     let samples = [not_copied, no_table, &in_other_module, &in_other_module].map(Clone::clone);
     let profile = made::profile(&samples);
-    let samples: Vec<&Sample> = profile.samples().iter().collect();
+    let samples: Vec<&ProfileSample> = profile.samples().iter().collect();
     let completeness = Completeness::new(&profile, &samples);
     assert_eq!(completeness.incomplete.len(), 3);
     let line = completeness.summary().to_string();
@@ -340,8 +342,9 @@ fn shares_are_not_rounded_up() {
         sample.time += n;
     }
     let profile = made::profile(&samples);
-    let line = |samples: &[&Sample]| Completeness::new(&profile, samples).summary().to_string();
-    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let line =
+        |samples: &[&ProfileSample]| Completeness::new(&profile, samples).summary().to_string();
+    let all: Vec<&ProfileSample> = profile.samples().iter().collect();
     let lost = "; 3 lost";
     assert_eq!(
         line(&all),
@@ -352,16 +355,16 @@ fn shares_are_not_rounded_up() {
         format!("100 % of 1 stack reaches a root{lost}")
     );
     assert_eq!(line(&[]), format!("no stacks of programs{lost}"));
-    samples[7].end = unspool_profile::End::Limit;
+    samples[7].end = unspool_profile::StackEnd::Limit;
     let profile = made::profile(&samples);
-    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let all: Vec<&ProfileSample> = profile.samples().iter().collect();
     let line = Completeness::new(&profile, &all).summary().to_string();
     assert!(line.starts_with("99.99 % of 19,999 stacks"), "{line}");
     for sample in &mut samples[1..] {
-        sample.end = unspool_profile::End::Limit;
+        sample.end = unspool_profile::StackEnd::Limit;
     }
     let profile = made::profile(&samples);
-    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let all: Vec<&ProfileSample> = profile.samples().iter().collect();
     let line = Completeness::new(&profile, &all).summary().to_string();
     assert!(
         line.starts_with("less than 0.01 % of 19,999 stacks"),
@@ -377,7 +380,7 @@ fn thousands_are_separated() {
         (1000, "1,000"),
         (1_234_567, "1,234,567"),
     ] {
-        assert_eq!(Grouped(number).to_string(), text);
+        assert_eq!(GroupedDigits(number).to_string(), text);
     }
 }
 
@@ -386,15 +389,15 @@ fn thousands_are_separated() {
 fn advice_is_for_low_figures() {
     let all = made::samples();
     let [complete, no_table, not_copied] = [&all[0], &all[7], &all[9]];
-    let advice = |counts: [usize; 3]| -> Vec<(End, u64, Option<String>, String)> {
+    let advice = |counts: [usize; 3]| -> Vec<(StackEnd, u64, Option<String>, String)> {
         let samples = [complete, no_table, not_copied].into_iter().zip(counts);
         let samples =
             samples.flat_map(|(sample, count)| std::iter::repeat_n(sample.clone(), count));
         let profile = made::profile(&samples.collect::<Vec<_>>());
-        let samples: Vec<&Sample> = profile.samples().iter().collect();
+        let samples: Vec<&ProfileSample> = profile.samples().iter().collect();
         let all = Completeness::new(&profile, &samples);
         let advice = all.advice().into_iter();
-        let module = |module: &Module| module.path.to_string_lossy().into_owned();
+        let module = |module: &ProfileModule| module.path.to_string_lossy().into_owned();
         let parts = advice.map(|advice| {
             let text = advice.to_string();
             (
@@ -413,7 +416,7 @@ fn advice_is_for_low_figures() {
         .iter()
         .map(|(end, samples, ..)| (*end, *samples))
         .collect();
-    assert_eq!(ends, [(End::NoTable, 10), (End::NotCopied, 1)]);
+    assert_eq!(ends, [(StackEnd::NoTable, 10), (StackEnd::NotCopied, 1)]);
     let (_, module) = made::called(made::NAMELESS);
     assert!(given[0].2.as_ref().unwrap().ends_with(module), "{given:?}");
     assert!(

@@ -1,14 +1,14 @@
 use super::*;
 
 /// Writes a jitdump in some byte order.
-struct Writer {
+struct JitDumpWriter {
     bytes: Vec<u8>,
     little: bool,
 }
 
-impl Writer {
-    fn new(little: bool) -> Writer {
-        let mut writer = Writer {
+impl JitDumpWriter {
+    fn new(little: bool) -> JitDumpWriter {
+        let mut writer = JitDumpWriter {
             bytes: Vec::new(),
             little,
         };
@@ -37,7 +37,7 @@ impl Writer {
     }
 
     fn record(&mut self, kind: u32, time: u64, numbers: &[u64], rest: &[u8]) {
-        let size = PREFIX + numbers.len() * 8 + rest.len();
+        let size = RECORD_HEADER_BYTES + numbers.len() * 8 + rest.len();
         self.u32(kind);
         self.u32(u32::try_from(size).unwrap());
         self.u64(time);
@@ -62,7 +62,7 @@ impl Writer {
     }
 
     fn lines(&mut self, address: u64, entries: &[(u64, u32, &[u8])]) {
-        let mut inner = Writer {
+        let mut inner = JitDumpWriter {
             bytes: Vec::new(),
             little: self.little,
         };
@@ -90,7 +90,7 @@ impl Writer {
 
 /// All of one record of each kind, twice.
 fn sample(little: bool) -> Vec<u8> {
-    let mut writer = Writer::new(little);
+    let mut writer = JitDumpWriter::new(little);
     writer.unwinding(b"frame", b"hdr");
     writer.lines(
         0x1000,
@@ -176,7 +176,7 @@ fn either_byte_order() {
 
 #[test]
 fn the_entries_that_v8_shifts() {
-    let mut writer = Writer::new(true);
+    let mut writer = JitDumpWriter::new(true);
     writer.lines(0x1000, &[(0x1040, 3, b"a.js"), (0x1044, 5, b"a.js")]);
     writer.load(1, 0x1000, 1, "JS:f", &[0; 8]);
     let (codes, _) = read(&writer.bytes);
@@ -206,7 +206,7 @@ fn what_was_there_at_a_time() {
 
 #[test]
 fn a_bad_record_does_not_lose_the_others() {
-    let mut writer = Writer::new(true);
+    let mut writer = JitDumpWriter::new(true);
     writer.load(1, 0x1000, 1, "before", &[0; 8]);
     writer.record(0, 2, &[0, 0, 0, 100, 0], b"no room\0code");
     writer.record(0, 2, &[0, 0, 0, 0, 0], b"no end");
@@ -226,7 +226,7 @@ fn a_bad_record_does_not_lose_the_others() {
     assert_eq!(names, ["before", "after"]);
     assert_eq!(codes[1].line(RuntimeAddr(0x2007)), Some(("a", 1)));
     assert_eq!(errors.len(), 5, "{errors:?}");
-    let second = 48 + PREFIX + 40 + 7 + 8;
+    let second = 48 + RECORD_HEADER_BYTES + 40 + 7 + 8;
     let expected = format!("record 0 at offset {second:#x}: its code does not fit into it");
     assert!(errors[0].ends_with(&expected), "{errors:?}");
 }
@@ -248,7 +248,7 @@ fn a_file_that_is_cut_anywhere_says_less_and_nothing_wrong() {
 
 #[test]
 fn sizes_that_no_record_can_have_end_the_file() {
-    for size in [0_u32, 15, MOST_RECORD + 1, u32::MAX] {
+    for size in [0_u32, 15, MAX_RECORD_BYTES + 1, u32::MAX] {
         let mut bytes = sample(true);
         let at = bytes.len();
         bytes.extend([0; 4]);
@@ -265,11 +265,11 @@ fn sizes_that_no_record_can_have_end_the_file() {
     // A great size that is possible costs no memory before the bytes are there.
     let mut bytes = sample(true);
     bytes.extend([0; 4]);
-    bytes.extend(MOST_RECORD.to_le_bytes());
+    bytes.extend(MAX_RECORD_BYTES.to_le_bytes());
     bytes.extend([0; 100]);
     let mut dump = JitDump::new(bytes.as_slice()).unwrap();
     while dump.next().unwrap().is_some() {}
-    assert!(dump.buffer.capacity() < 4 * CHUNK);
+    assert!(dump.buffer.capacity() < 4 * READ_CHUNK_BYTES);
 }
 
 #[test]

@@ -10,11 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{compile, directory, strip};
-use unspool_ir::Vaddr;
-use unspool_module::{BuildId, ContentKey, ElfFile, SearchRoots};
+use unspool_elf::{BuildId, ContentKey, ElfFile, SearchRoots};
+use unspool_rows::Vaddr;
 use unspool_symbols::{
-    Artifact, Debuginfod, DebuginfodOptions, Detail, DownloadError, Event, Fetch as _, Finder,
-    Identity, Module, ModuleNames, Problem, Request, Symbolizer,
+    Artifact, Debuginfod, DebuginfodOptions, DownloadError, Fetch as _, LookupEvent, ModuleFinder,
+    ModuleIdentity, ModuleNames, ModuleSource, NameDetail, SymbolProblem, SymbolRequest,
+    Symbolizer,
 };
 
 /// What a server does with a request, of which it is told the path.
@@ -117,22 +118,22 @@ impl Program {
     }
 
     fn look_up(&self, path: &Path, client: Option<Debuginfod>) -> ModuleNames {
-        let mut finder = Finder::new(SearchRoots {
+        let mut finder = ModuleFinder::new(SearchRoots {
             roots: Vec::new(),
             ..SearchRoots::default()
         });
         if let Some(client) = client {
             finder = finder.with_fetch(Arc::new(client));
         }
-        let request = Request {
-            module: Module::Named(Identity {
+        let request = SymbolRequest {
+            module: ModuleSource::Identity(ModuleIdentity {
                 path: path.to_path_buf(),
                 content: Some(ContentKey::BuildId(self.id)),
                 root: None,
             }),
             addresses: vec![self.local],
         };
-        let names = Symbolizer::new(finder, Detail::Lines).look_up(vec![request]);
+        let names = Symbolizer::new(finder, NameDetail::Lines).look_up(vec![request]);
         names.into_modules().pop().unwrap()
     }
 
@@ -252,7 +253,7 @@ fn what_no_server_has_is_not_asked_for_again_soon() {
     // The empty file is no debug file of anybody's.
     let names = program.look_up(&program.stripped, Some(Debuginfod::new(options())));
     assert!(
-        matches!(names.problems(), [Problem::Stripped { .. }]),
+        matches!(names.problems(), [SymbolProblem::Stripped { .. }]),
         "{:?}",
         names.problems()
     );
@@ -431,8 +432,8 @@ fn the_next_server_is_asked_where_one_fails() {
     let names = program.look_up(&program.stripped, Some(Debuginfod::new(options.clone())));
     let problems = names.problems();
     let [
-        Problem::Download(DownloadError::Server { url, .. }),
-        Problem::Stripped { .. },
+        SymbolProblem::Download(DownloadError::Server { url, .. }),
+        SymbolProblem::Stripped { .. },
     ] = problems
     else {
         panic!("{problems:?}");
@@ -459,7 +460,7 @@ fn downloads_tell_how_far_they_are() {
     let told = Mutex::new(Vec::new());
     let client = Debuginfod::new(program.options(&[&server]));
     let path = client.get(program.id, Artifact::DebugInfo, &|event| {
-        let Event::Download { bytes, all, .. } = event else {
+        let LookupEvent::Download { bytes, all, .. } = event else {
             panic!("{event:?}");
         };
         told.lock().unwrap().push((bytes, all));

@@ -142,7 +142,7 @@ fn a_perf_map_names_what_a_live_process_made() {
     let folder = directory("perf_map");
     let child = node(&folder, &["--perf-basic-prof"]);
     let path = PathBuf::from(format!("/tmp/perf-{}.map", child.id()));
-    let map = PerfMap::of_process(child.id()).unwrap();
+    let map = PerfMap::from_process(child.id()).unwrap();
     end(child);
     let text = fs::read_to_string(&path).unwrap();
     fs::remove_file(&path).unwrap();
@@ -155,7 +155,7 @@ fn a_perf_map_names_what_a_live_process_made() {
         panic!("{words:?}");
     };
     let start = hex(start);
-    let symbol = map.get(unspool_ir::RuntimeAddr(start + 1)).unwrap();
+    let symbol = map.get(unspool_rows::RuntimeAddr(start + 1)).unwrap();
     assert_eq!(
         (symbol.name, symbol.address.0, symbol.size),
         (name, start, hex(size))
@@ -164,7 +164,7 @@ fn a_perf_map_names_what_a_live_process_made() {
 
 #[test]
 fn most_processes_have_no_perf_map() {
-    let Err(PerfMapError::Io { error, .. }) = PerfMap::of_process(std::process::id()) else {
+    let Err(PerfMapError::Io { error, .. }) = PerfMap::from_process(std::process::id()) else {
         panic!("this process has one");
     };
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);

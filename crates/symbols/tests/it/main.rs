@@ -1,7 +1,7 @@
 //! Names of addresses against other tools' names, and the files that they come from.
 #![cfg(test)]
 
-#[path = "../../../module/tests/it/common.rs"]
+#[path = "../../../elf/tests/it/common.rs"]
 mod common;
 mod debuginfod;
 mod jit;

@@ -7,33 +7,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{PROGRAM, binutils, compile, compile_cxx, directory};
-use unspool_ir::Vaddr;
-use unspool_module::{BuildId, ContentKey, ElfFile, SearchRoots, demangle};
+use unspool_elf::{BuildId, ContentKey, ElfFile, SearchRoots, demangle};
+use unspool_rows::Vaddr;
 use unspool_symbols::{
-    Detail, Event, Finder, Frame, Identity, Module, ModuleNames, Name, NameCache, Names, Problem,
-    Request, Symbolizer,
+    AddressName, AddressNames, InlineFrameRef, LookupEvent, ModuleFinder, ModuleIdentity,
+    ModuleNames, ModuleSource, NameCache, NameDetail, SymbolProblem, SymbolRequest, Symbolizer,
 };
 use unspool_testing::hex;
 
 /// Nothing but what a test puts there.
-fn finder(root: &Path) -> Finder {
-    Finder::new(SearchRoots {
+fn finder(root: &Path) -> ModuleFinder {
+    ModuleFinder::new(SearchRoots {
         roots: vec![root.to_path_buf()],
         debuginfod_cache: Some(root.join("downloads")),
         perf_cache: Some(root.join("perf")),
     })
 }
 
-fn identity(path: &Path, build_id: Option<BuildId>) -> Identity {
-    Identity {
+fn identity(path: &Path, build_id: Option<BuildId>) -> ModuleIdentity {
+    ModuleIdentity {
         path: path.to_path_buf(),
         content: build_id.map(ContentKey::BuildId),
         root: None,
     }
 }
 
-fn look_up(symbolizer: &Symbolizer, module: Module, addresses: &[u64]) -> Names {
-    symbolizer.look_up(vec![Request {
+fn look_up(symbolizer: &Symbolizer, module: ModuleSource, addresses: &[u64]) -> AddressNames {
+    symbolizer.look_up(vec![SymbolRequest {
         module,
         addresses: addresses.iter().copied().map(Vaddr).collect(),
     }])
@@ -80,13 +80,13 @@ fn addr2line(path: &Path, addresses: &[u64]) -> Vec<Vec<(String, String)>> {
     found
 }
 
-fn printed(frame: Frame<'_>) -> (String, String) {
+fn printed(frame: InlineFrameRef<'_>) -> (String, String) {
     let line = frame.line.map_or("?".into(), |line| line.to_string());
     let place = format!("{}:{line}", frame.file.unwrap_or("??"));
     (frame.function.unwrap_or("??").to_owned(), place)
 }
 
-fn frames(name: Name<'_>) -> Vec<(String, String)> {
+fn frames(name: AddressName<'_>) -> Vec<(String, String)> {
     name.frames().map(printed).collect()
 }
 
@@ -129,8 +129,8 @@ fn all_addresses_of_a_big_module_in_parts() {
     let addresses = all_addresses(&path);
     assert!(addresses.len() > 5000, "{} are one part", addresses.len());
     let expected = addr2line(&path, &addresses);
-    let module = || Module::Named(identity(&path, None));
-    let symbolizer = Symbolizer::new(finder(&directory), Detail::Lines);
+    let module = || ModuleSource::Identity(identity(&path, None));
+    let symbolizer = Symbolizer::new(finder(&directory), NameDetail::Lines);
     let names = look_up(&symbolizer.clone().with_threads(4), module(), &addresses);
     let module_names = names.module(0).unwrap();
     assert!(
@@ -164,8 +164,8 @@ fn symbols_where_there_is_no_debug_information() {
     let path = compile(&directory, "program", PROGRAM, &["-O1"]);
     let listed = binutils("nm", ["-S", path.to_str().unwrap()]);
     let names = look_up(
-        &Symbolizer::new(finder(&directory), Detail::Lines),
-        Module::Named(identity(&path, None)),
+        &Symbolizer::new(finder(&directory), NameDetail::Lines),
+        ModuleSource::Identity(identity(&path, None)),
         &all_addresses(&path),
     );
     for function in ["outer", "local", "main"] {
@@ -191,10 +191,10 @@ fn only_functions_if_no_more_is_asked_for() {
     let directory = directory("functions");
     let path = compile(&directory, "program", PROGRAM, &["-O1", "-g"]);
     let addresses = all_addresses(&path);
-    let symbolizer = Symbolizer::new(finder(&directory), Detail::Functions);
+    let symbolizer = Symbolizer::new(finder(&directory), NameDetail::Functions);
     let names = look_up(
         &symbolizer,
-        Module::Named(identity(&path, None)),
+        ModuleSource::Identity(identity(&path, None)),
         &addresses,
     );
     let names = names.module(0).unwrap();
@@ -238,10 +238,10 @@ fn is_whole(names: &ModuleNames, stripped: &Stripped) -> bool {
     name.is_some_and(|name| frames(name) == addr2line(&stripped.whole, &[stripped.local])[0])
 }
 
-fn find(stripped: &Stripped, root: &Path, module: Identity) -> ModuleNames {
-    let symbolizer = Symbolizer::new(finder(root), Detail::Lines);
-    let request = Request {
-        module: Module::Named(module),
+fn find(stripped: &Stripped, root: &Path, module: ModuleIdentity) -> ModuleNames {
+    let symbolizer = Symbolizer::new(finder(root), NameDetail::Lines);
+    let request = SymbolRequest {
+        module: ModuleSource::Identity(module),
         addresses: vec![Vaddr(stripped.local)],
     };
     let names = symbolizer.look_up(vec![request]);
@@ -287,7 +287,7 @@ fn the_file_is_found_where_a_build_id_tells() {
         // Without a build ID nothing says that this is it.
         let names = find(&program, &root, identity(&gone, None));
         assert!(names.get(Vaddr(program.local)).is_none());
-        assert!(matches!(names.problems(), [Problem::NotFound { .. }]));
+        assert!(matches!(names.problems(), [SymbolProblem::NotFound { .. }]));
         // A stripped file is there: what is missing is found beside it.
         if file == &program.debug {
             let names = find(&program, &root, identity(&program.stripped, None));
@@ -305,7 +305,7 @@ fn under_another_root_and_where_a_deleted_file_was() {
     let program = strip("other_root");
     let root = program.directory.join("container");
     put(&program.whole, &root.join("opt/program"));
-    let inside = |path: &str, build_id: Option<BuildId>| Identity {
+    let inside = |path: &str, build_id: Option<BuildId>| ModuleIdentity {
         path: PathBuf::from(path),
         content: build_id.map(ContentKey::BuildId),
         root: Some(root.clone()),
@@ -354,8 +354,8 @@ fn a_file_of_another_build_is_never_used() {
         identity(&other, Some(program.id)),
     );
     let [
-        Problem::OtherBuild { file, expected, .. },
-        Problem::NotFound { .. },
+        SymbolProblem::OtherBuild { file, expected, .. },
+        SymbolProblem::NotFound { .. },
     ] = names.problems()
     else {
         panic!("{:?}", names.problems());
@@ -374,7 +374,7 @@ fn a_file_of_another_build_is_never_used() {
         &program.directory,
         identity(&without, Some(program.id)),
     );
-    let [Problem::OtherBuild { found: None, .. }, _] = names.problems() else {
+    let [SymbolProblem::OtherBuild { found: None, .. }, _] = names.problems() else {
         panic!("{:?}", names.problems());
     };
 }
@@ -383,11 +383,11 @@ fn a_file_of_another_build_is_never_used() {
 fn what_is_in_the_way_is_said_once() {
     let program = strip("problems");
     let addresses: Vec<u64> = (program.local..program.local + 40).collect();
-    let symbolizer = Symbolizer::new(finder(&program.directory), Detail::Lines);
-    let stripped = Module::Named(identity(&program.stripped, None));
+    let symbolizer = Symbolizer::new(finder(&program.directory), NameDetail::Lines);
+    let stripped = ModuleSource::Identity(identity(&program.stripped, None));
     let names = look_up(&symbolizer, stripped, &addresses);
     let [
-        Problem::Stripped {
+        SymbolProblem::Stripped {
             unnamed: 40,
             addresses: 40,
             ..
@@ -415,11 +415,11 @@ fn what_is_in_the_way_is_said_once() {
     fs::write(&broken, bytes).unwrap();
     let names = look_up(
         &symbolizer,
-        Module::Named(identity(&broken, None)),
+        ModuleSource::Identity(identity(&broken, None)),
         &addresses,
     );
     let problems = names.modules()[0].problems();
-    let [Problem::DebugInfo { addresses: 40, .. }] = problems else {
+    let [SymbolProblem::DebugInfo { addresses: 40, .. }] = problems else {
         panic!("{problems:?}");
     };
     // The symbols are as good as ever.
@@ -431,16 +431,20 @@ fn what_is_in_the_way_is_said_once() {
 fn the_vdso_has_names() {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     assert!(maps.contains("[vdso]"));
-    let symbolizer = Symbolizer::new(Finder::default(), Detail::Functions);
+    let symbolizer = Symbolizer::new(ModuleFinder::default(), NameDetail::Functions);
     let names = look_up(
         &symbolizer,
-        Module::Named(identity(Path::new("[vdso]"), None)),
+        ModuleSource::Identity(identity(Path::new("[vdso]"), None)),
         &[],
     );
     let file = Arc::clone(names.module(0).unwrap().file().unwrap());
     let symbol = file.symbols().named("__vdso_clock_gettime").next();
     let address = symbol.unwrap().address;
-    let names = look_up(&symbolizer, Module::Open { file, root: None }, &[address.0]);
+    let names = look_up(
+        &symbolizer,
+        ModuleSource::Open { file, root: None },
+        &[address.0],
+    );
     let name = names.get(0, address).unwrap().function.unwrap();
     assert!(name.name.ends_with("clock_gettime"), "{}", name.name);
 }
@@ -448,19 +452,19 @@ fn the_vdso_has_names() {
 #[test]
 fn progress_ends_when_all_is_done() {
     let program = strip("progress");
-    let request = |path: &str| Request {
-        module: Module::Named(identity(Path::new(path), None)),
+    let request = |path: &str| SymbolRequest {
+        module: ModuleSource::Identity(identity(Path::new(path), None)),
         // One of them twice.
         addresses: (0..1000).chain([5]).map(Vaddr).collect(),
     };
     let (calls, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let symbolizer = Symbolizer::new(finder(&program.directory), Detail::Lines);
+    let symbolizer = Symbolizer::new(finder(&program.directory), NameDetail::Lines);
     let requests = vec![
         request("/nowhere"),
         request(program.whole.to_str().unwrap()),
     ];
     let names = symbolizer.look_up_with(requests, &|event| {
-        let Event::Addresses { done, all } = event else {
+        let LookupEvent::Addresses { done, all } = event else {
             panic!("{event:?}");
         };
         assert_eq!(all, 2002);
@@ -498,13 +502,18 @@ fn forge(cache: &Path, from: &str, to: &str) {
 fn names_are_kept_for_as_long_as_the_files_are_the_same() {
     let program = strip("kept");
     let cache = program.directory.join("cache");
-    let symbolizer = Symbolizer::new(finder(&program.directory), Detail::Lines)
+    let symbolizer = Symbolizer::new(finder(&program.directory), NameDetail::Lines)
         .with_cache(Some(NameCache::new(cache.clone())));
     let path = program.directory.join("copy");
     fs::copy(&program.whole, &path).unwrap();
-    let look_up_at =
-        |addresses: &[u64]| look_up(&symbolizer, Module::Named(identity(&path, None)), addresses);
-    let local = |names: &Names| {
+    let look_up_at = |addresses: &[u64]| {
+        look_up(
+            &symbolizer,
+            ModuleSource::Identity(identity(&path, None)),
+            addresses,
+        )
+    };
+    let local = |names: &AddressNames| {
         let name = names.get(0, Vaddr(program.local)).unwrap();
         name.function.unwrap().name.to_owned()
     };
@@ -539,13 +548,13 @@ fn names_are_kept_for_as_long_as_the_files_are_the_same() {
 fn nothing_is_kept_of_a_module_with_a_problem() {
     let program = strip("not_kept");
     let cache = program.directory.join("cache");
-    let symbolizer = Symbolizer::new(finder(&program.directory), Detail::Lines)
+    let symbolizer = Symbolizer::new(finder(&program.directory), NameDetail::Lines)
         .with_cache(Some(NameCache::new(cache.clone())));
-    let stripped = || Module::Named(identity(&program.stripped, None));
+    let stripped = || ModuleSource::Identity(identity(&program.stripped, None));
     let names = look_up(&symbolizer, stripped(), &[program.local]);
     assert!(matches!(
         names.modules()[0].problems(),
-        [Problem::Stripped { .. }]
+        [SymbolProblem::Stripped { .. }]
     ));
     assert!(!cache.exists());
     // Its debug file is installed later.

@@ -1,6 +1,6 @@
 //! x86-64: registers, and the kernel's record of a signal.
 
-use unspool_ir::{CfaRule, Expression, Register, RegisterRule};
+use unspool_rows::{CfaRule, Expression, Register, RegisterRule};
 
 pub(crate) const RBP: Register = Register(6);
 pub(crate) const RSP: Register = Register(7);

@@ -4,7 +4,7 @@
 //! pointer it is there. `x29` points to the frame record: the caller's `x29`, then the return
 //! address (AAPCS64 §6.4.6).
 
-use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
+use unspool_rows::{CodeAddr, Memory, Register, RuntimeAddr};
 
 use super::{Guess, NoGuess, frame_record};
 use crate::arch::aarch64::FP;

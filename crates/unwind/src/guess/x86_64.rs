@@ -5,8 +5,8 @@
 //! through a bad pointer leaves the return address on top of the stack. A function that keeps a
 //! frame pointer has its caller's in `[rbp]` and the return address above it.
 
-use unspool_ir::memory::read_uint;
-use unspool_ir::{CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr, Unreadable};
+use unspool_rows::memory::read_uint;
+use unspool_rows::{CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr, Unreadable};
 
 use super::{Guess, NoGuess, frame_record};
 use crate::arch::x86_64::{IN_CONTEXT, RBP, RIP, RIP_IN_CONTEXT, RSP, TRAMPOLINE};

@@ -6,49 +6,50 @@
 //!
 //! Async-signal-safe.
 
-use unspool_ir::interpret::{self, Frame};
-use unspool_ir::memory::read_uint;
-use unspool_ir::{CodeAddr, Register, Registers, Row, RuntimeAddr};
+use unspool_rows::interpret::{self, FrameContext};
+use unspool_rows::memory::read_uint;
+use unspool_rows::{CodeAddr, Register, Registers, Row, RuntimeAddr};
 
 use super::memory::OwnMemory;
-use super::sys::Captured;
-use super::thread::{Interrupted, with_memory};
+use super::sys::CapturedRegisters;
+use super::thread::{SignalRegisters, with_memory};
 use super::{ABI, MODULES};
 use crate::arch::x86_64::{RBP, RIP, RSP};
-use crate::cursor::{Cursor, Found, Located, Step, Trail};
+use crate::cursor::{Cursor, LoopGuard, RowLookup, Step, StepInfo};
 use crate::evidence::{End, Evidence};
 use crate::modules::Modules;
 use crate::steps::{
-    self, Arrival, At, Base, Cache, Hit, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT, Rule, Simple,
+    self, Arrival, CachedRule, CfaBase, PackedRow, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT,
+    StepAddress, StepCache, StepRule,
 };
 
 /// The rules that all cursors of the process share.
-static CACHE: Cache = Cache::empty();
+static CACHE: StepCache = StepCache::empty();
 
 /// Where a register of a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum RegisterLocation {
     /// Nowhere: its value is not known.
-    Lost,
+    Unrecoverable,
     /// At this address.
     Memory(RuntimeAddr),
     /// In the register itself: no function further in has saved it.
-    Register,
+    SameRegister,
     /// Nowhere: its value was computed.
     Value,
 }
 
 /// The places of all registers, by number.
-pub type Places = [Place; REGISTERS as usize];
+pub type RegisterLocationArray = [RegisterLocation; REGISTERS as usize];
 
 /// A frame of the own stack. Of use as long as the frame has not returned.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnCursor {
     code: CodeAddr,
-    places: steps::Places,
+    places: steps::RegisterLocations,
     /// What the registers of the innermost frame hold.
     innermost: [u64; REGISTERS as usize],
-    trail: Trail,
+    trail: LoopGuard,
     /// Where the last frame on the way here stood that was left at an instruction, not by a call.
     interrupted: Option<RuntimeAddr>,
     evidence: Option<Evidence>,
@@ -61,13 +62,15 @@ const UNKNOWN: u64 = u64::MAX;
 impl OwnCursor {
     /// The frame that a walk begins with, and where its registers are, by number.
     #[must_use]
-    pub fn new(cursor: Cursor, places: Places) -> OwnCursor {
+    pub fn new(cursor: Cursor, places: RegisterLocationArray) -> OwnCursor {
         let value = |number| cursor.registers().get(Register(number));
         let place = |number: u16| match (places.get(usize::from(number)), value(number)) {
-            (Some(Place::Memory(addr)), _) => steps::Place::Memory(addr.0),
-            (Some(Place::Register), Some(_)) => steps::Place::Register(number),
-            (Some(Place::Value), Some(value)) => steps::Place::Value(value),
-            _ => steps::Place::Lost,
+            (Some(RegisterLocation::Memory(addr)), _) => steps::RegisterLocation::Memory(addr.0),
+            (Some(RegisterLocation::SameRegister), Some(_)) => {
+                steps::RegisterLocation::Register(number)
+            }
+            (Some(RegisterLocation::Value), Some(value)) => steps::RegisterLocation::Value(value),
+            _ => steps::RegisterLocation::Unrecoverable,
         };
         let mut innermost = [0; REGISTERS as usize];
         for (number, slot) in (0..).zip(&mut innermost) {
@@ -75,7 +78,7 @@ impl OwnCursor {
         }
         OwnCursor {
             code: cursor.code(),
-            places: steps::Places::new(value(RSP.0).unwrap_or(UNKNOWN), place),
+            places: steps::RegisterLocations::new(value(RSP.0).unwrap_or(UNKNOWN), place),
             innermost,
             trail: cursor.trail,
             interrupted: None,
@@ -126,21 +129,21 @@ impl OwnCursor {
     }
 
     /// What a rule is kept for: nothing, without a stack pointer.
-    fn at(&self) -> Option<At> {
+    fn at(&self) -> Option<StepAddress> {
         let arrival = match self.code {
             CodeAddr::Return(_) => Arrival::Called,
             CodeAddr::Instruction(_) => Arrival::Interrupted,
         };
-        let at = At::new(self.code.address().0, self.stack_pointer()?, arrival);
+        let at = StepAddress::new(self.code.address().0, self.stack_pointer()?, arrival);
         at.is_kept().then_some(at)
     }
 
     /// The rule that is kept, of a module that is there.
-    fn kept(&self) -> Option<Simple> {
-        let Hit::Simple(simple) = CACHE.get(self.at()?)? else {
+    fn kept(&self) -> Option<PackedRow> {
+        let CachedRule::Simple(simple) = CACHE.get(self.at()?)? else {
             return None;
         };
-        MODULES.is_there(simple.own_place()?).then_some(simple)
+        MODULES.is_there(simple.module_slot()?).then_some(simple)
     }
 
     /// Steps up the stack by the rule that is kept: whether there is a caller. `None` where no rule is
@@ -150,10 +153,10 @@ impl OwnCursor {
         let simple = self.kept()?;
         let stack_pointer = self.stack_pointer()?;
         let base = match simple.base() {
-            Base::StackPointer => stack_pointer,
-            Base::FramePointer => self.value(RBP.0, memory)?,
-            Base::Signal => return self.step_from_signal_frame(stack_pointer, memory),
-            Base::Outermost => {
+            CfaBase::StackPointer => stack_pointer,
+            CfaBase::FramePointer => self.value(RBP.0, memory)?,
+            CfaBase::Signal => return self.step_from_signal_frame(stack_pointer, memory),
+            CfaBase::Outermost => {
                 self.end = Some(End::Outermost);
                 return Some(false);
             }
@@ -175,7 +178,7 @@ impl OwnCursor {
         if stack_pointer <= record.checked_add(RIP_IN_CONTEXT)? {
             return None;
         }
-        self.places = steps::Places::interrupted(stack_pointer, record);
+        self.places = steps::RegisterLocations::interrupted(stack_pointer, record);
         Some(self.arrive(CodeAddr::Instruction(RuntimeAddr(code))))
     }
 
@@ -193,7 +196,7 @@ impl OwnCursor {
                 registers.set(Register(number), value);
             }
         }
-        let mut cursor = Cursor::at(ABI, self.code, registers);
+        let mut cursor = Cursor::with_code(ABI, self.code, registers);
         cursor.trail = self.trail;
         cursor
     }
@@ -208,7 +211,7 @@ impl OwnCursor {
         let step = cursor.step_by(&located, &MODULES, memory);
         self.trail = cursor.trail;
         if let (Some(at), Some(simple)) = (self.at(), simple(&step, &located)) {
-            CACHE.put(at, Rule::Simple(simple), now);
+            CACHE.put(at, StepRule::Simple(simple), now);
         }
         let found = match step {
             Step::Caller(found) => found,
@@ -229,30 +232,35 @@ impl OwnCursor {
     fn places_after(
         &self,
         before: &Cursor,
-        located: &Located<'_, '_>,
-        found: &Found,
+        located: &RowLookup<'_, '_>,
+        found: &StepInfo,
         memory: &OwnMemory,
-    ) -> steps::Places {
-        let below = |bytes| steps::Place::Memory(found.cfa.0.wrapping_sub(bytes));
+    ) -> steps::RegisterLocations {
+        let below = |bytes| steps::RegisterLocation::Memory(found.cfa.0.wrapping_sub(bytes));
         match found.evidence {
             Evidence::Cfi | Evidence::Synthesized => {
                 self.places_by_row(before, located, found, memory)
             }
             Evidence::FramePointer => {
-                steps::Places::new(UNKNOWN, |number| match Register(number) {
+                steps::RegisterLocations::new(UNKNOWN, |number| match Register(number) {
                     RBP => below(16),
                     RIP => below(8),
-                    _ => steps::Place::Lost,
+                    _ => steps::RegisterLocation::Unrecoverable,
                 })
             }
-            Evidence::BadCall => steps::Places::new(UNKNOWN, |number| match Register(number) {
-                RIP => below(8),
-                RSP => steps::Place::Value(found.cfa.0),
-                _ => self.places.get(number).unwrap_or(steps::Place::Lost),
-            }),
+            Evidence::BadCall => {
+                steps::RegisterLocations::new(UNKNOWN, |number| match Register(number) {
+                    RIP => below(8),
+                    RSP => steps::RegisterLocation::Value(found.cfa.0),
+                    _ => self
+                        .places
+                        .get(number)
+                        .unwrap_or(steps::RegisterLocation::Unrecoverable),
+                })
+            }
             Evidence::SignalTrampoline => {
                 let record = before.stack_pointer().unwrap_or_default().0;
-                steps::Places::interrupted(UNKNOWN, record)
+                steps::RegisterLocations::interrupted(UNKNOWN, record)
             }
         }
     }
@@ -260,14 +268,16 @@ impl OwnCursor {
     fn places_by_row(
         &self,
         before: &Cursor,
-        located: &Located<'_, '_>,
-        found: &Found,
+        located: &RowLookup<'_, '_>,
+        found: &StepInfo,
         memory: &OwnMemory,
-    ) -> steps::Places {
+    ) -> steps::RegisterLocations {
         let (Some(module), Ok(row)) = (&located.module, &located.row) else {
-            return steps::Places::new(UNKNOWN, |_| steps::Place::Lost);
+            return steps::RegisterLocations::new(UNKNOWN, |_| {
+                steps::RegisterLocation::Unrecoverable
+            });
         };
-        let frame = Frame {
+        let frame = FrameContext {
             abi: ABI,
             registers: before.registers(),
             memory,
@@ -276,19 +286,27 @@ impl OwnCursor {
         };
         let recover = |register| interpret::recover(row.row, &frame, found.cfa, register);
         let column = row.row.return_address;
-        self.places.of_caller(UNKNOWN, column, recover)
+        self.places.caller(UNKNOWN, column, recover)
     }
 
     /// Where a register is.
     #[must_use]
-    pub fn place(&self, register: u16) -> Place {
+    pub fn register_location(&self, register: u16) -> RegisterLocation {
         match (self.places.get(register), Register(register)) {
-            (Some(steps::Place::Memory(addr)), _) => Place::Memory(RuntimeAddr(addr)),
-            (Some(steps::Place::Register(_)), _) => Place::Register,
-            (Some(steps::Place::Value(_)), _) => Place::Value,
+            (Some(steps::RegisterLocation::Memory(addr)), _) => {
+                RegisterLocation::Memory(RuntimeAddr(addr))
+            }
+            (Some(steps::RegisterLocation::Register(_)), _) => RegisterLocation::SameRegister,
+            (Some(steps::RegisterLocation::Value(_)), _) => RegisterLocation::Value,
             // It is followed apart from the others.
-            (Some(steps::Place::Lost), RSP) if self.stack_pointer().is_some() => Place::Value,
-            (Some(steps::Place::Lost) | None, _) => Place::Lost,
+            (Some(steps::RegisterLocation::Unrecoverable), RSP)
+                if self.stack_pointer().is_some() =>
+            {
+                RegisterLocation::Value
+            }
+            (Some(steps::RegisterLocation::Unrecoverable) | None, _) => {
+                RegisterLocation::Unrecoverable
+            }
         }
     }
 
@@ -305,10 +323,12 @@ impl OwnCursor {
             _ => {}
         }
         match self.places.get(register)? {
-            steps::Place::Memory(addr) => word(memory, addr),
-            steps::Place::Register(number) => self.innermost.get(usize::from(number)).copied(),
-            steps::Place::Value(value) => Some(value),
-            steps::Place::Lost => None,
+            steps::RegisterLocation::Memory(addr) => word(memory, addr),
+            steps::RegisterLocation::Register(number) => {
+                self.innermost.get(usize::from(number)).copied()
+            }
+            steps::RegisterLocation::Value(value) => Some(value),
+            steps::RegisterLocation::Unrecoverable => None,
         }
     }
 
@@ -325,13 +345,16 @@ impl OwnCursor {
             _ => {}
         }
         match self.places.get(register) {
-            Some(steps::Place::Register(number)) => {
+            Some(steps::RegisterLocation::Register(number)) => {
                 if let Some(slot) = self.innermost.get_mut(usize::from(number)) {
                     *slot = value;
                 }
             }
-            Some(steps::Place::Value(_)) => self.places.set(register, steps::Place::Value(value)),
-            Some(steps::Place::Memory(_) | steps::Place::Lost) | None => {}
+            Some(steps::RegisterLocation::Value(_)) => self
+                .places
+                .set(register, steps::RegisterLocation::Value(value)),
+            Some(steps::RegisterLocation::Memory(_) | steps::RegisterLocation::Unrecoverable)
+            | None => {}
         }
     }
 
@@ -345,7 +368,7 @@ impl OwnCursor {
     #[must_use]
     pub fn is_signal_frame(&self) -> bool {
         if let Some(simple) = self.kept() {
-            return simple.base() == Base::Signal;
+            return simple.base() == CfaBase::Signal;
         }
         let step = with_memory(|memory| self.cursor(memory).step(&MODULES, memory));
         matches!(step, Step::Caller(found) if found.signal_frame)
@@ -357,7 +380,7 @@ fn word(memory: &OwnMemory, addr: u64) -> Option<u64> {
 }
 
 /// The rule of a row, if a step went by the row, it fits into a word, and its module may be told again.
-fn simple(step: &Step, located: &Located<'_, '_>) -> Option<Simple> {
+fn simple(step: &Step, located: &RowLookup<'_, '_>) -> Option<PackedRow> {
     let by_row = match step {
         Step::Caller(found) => found.evidence == Evidence::Cfi,
         Step::End(end) => *end == End::Outermost,
@@ -365,18 +388,19 @@ fn simple(step: &Step, located: &Located<'_, '_>) -> Option<Simple> {
     if !by_row {
         return None;
     }
-    let place = located.module.as_ref()?.place?;
+    let place = located.module.as_ref()?.slot?;
     let row = located.row.as_ref().ok()?;
-    Simple::from_row(row.row)?.of_own(place)
+    PackedRow::from_row(row.row)?.with_module_slot(place)
 }
 
 /// The places of registers that the kernel has stored, as `gregs` of a context.
-fn places_from(stored: u64) -> Places {
-    let place = |at| Place::Memory(RuntimeAddr(stored.wrapping_add_signed(8 * i64::from(at))));
-    Interrupted::IN_CONTEXT.map(place)
+fn places_from(stored: u64) -> RegisterLocationArray {
+    let place =
+        |at| RegisterLocation::Memory(RuntimeAddr(stored.wrapping_add_signed(8 * i64::from(at))));
+    SignalRegisters::IN_CONTEXT.map(place)
 }
 
-fn set(places: &mut Places, register: Register, place: Place) {
+fn set(places: &mut RegisterLocationArray, register: Register, place: RegisterLocation) {
     if let Some(slot) = places.get_mut(usize::from(register.0)) {
         *slot = place;
     }
@@ -385,20 +409,20 @@ fn set(places: &mut Places, register: Register, place: Place) {
 /// Calls `body` with a cursor at the function that calls this one.
 #[inline(never)]
 pub fn with_cursor<R>(body: impl FnOnce(&mut OwnCursor) -> R) -> R {
-    let mut here = Captured::EMPTY;
+    let mut here = CapturedRegisters::EMPTY;
     here.fill();
     let mut registers = Registers::new();
-    let mut places = [Place::Lost; REGISTERS as usize];
-    for (register, value) in Captured::OTHERS.into_iter().zip(here.others) {
+    let mut places = [RegisterLocation::Unrecoverable; REGISTERS as usize];
+    for (register, value) in CapturedRegisters::OTHERS.into_iter().zip(here.others) {
         registers.set(register, value);
-        set(&mut places, register, Place::Register);
+        set(&mut places, register, RegisterLocation::SameRegister);
     }
     for (register, value) in [(RBP, here.frame_pointer), (RSP, here.stack_pointer)] {
         registers.set(register, value);
-        set(&mut places, register, Place::Register);
+        set(&mut places, register, RegisterLocation::SameRegister);
     }
     let code = CodeAddr::Return(RuntimeAddr(here.code));
-    let mut cursor = OwnCursor::new(Cursor::at(ABI, code, registers), places);
+    let mut cursor = OwnCursor::new(Cursor::with_code(ABI, code, registers), places);
     cursor.step();
     cursor.evidence = None;
     body(&mut cursor)
@@ -408,13 +432,13 @@ pub fn with_cursor<R>(body: impl FnOnce(&mut OwnCursor) -> R) -> R {
 /// of a handler (`SA_SIGINFO`) that has not returned.
 impl From<&libc::ucontext_t> for OwnCursor {
     fn from(context: &libc::ucontext_t) -> Self {
-        let interrupted = Interrupted::from(context);
+        let interrupted = SignalRegisters::from(context);
         let mut registers = Registers::new();
         for (number, value) in (0..).zip(interrupted.0) {
             registers.set(Register(number), value);
         }
         let code = CodeAddr::Instruction(RuntimeAddr(interrupted.0[16]));
         let stored = core::ptr::from_ref(&context.uc_mcontext.gregs).addr() as u64;
-        OwnCursor::new(Cursor::at(ABI, code, registers), places_from(stored))
+        OwnCursor::new(Cursor::with_code(ABI, code, registers), places_from(stored))
     }
 }

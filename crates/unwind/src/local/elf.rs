@@ -1,32 +1,32 @@
 //! What the program headers of a loaded object say, read where they are mapped.
 
-use unspool_ir::{LoadBias, Vaddr};
+use unspool_rows::{LoadBias, Vaddr};
 
 /// A loaded object, as far as walks need to know it. Addresses are link-time addresses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Image {
+pub(super) struct ObjectImage {
     pub(super) bias: LoadBias,
     pub(super) entry: Vaddr,
     /// The first executable segment.
-    pub(super) code: Segment,
+    pub(super) code: VaddrRange,
     /// `.eh_frame_hdr`.
-    pub(super) hdr: Segment,
+    pub(super) hdr: VaddrRange,
     /// `.sframe`.
-    pub(super) sframe: Segment,
+    pub(super) sframe: VaddrRange,
     /// What can be read.
-    readable: [Segment; Image::SEGMENTS],
+    readable: [VaddrRange; ObjectImage::SEGMENTS],
     /// The GNU build ID: its offset in the first page, and its length.
     pub(super) build_id: (usize, usize),
 }
 
 /// Addresses from `start` on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(super) struct VaddrRange {
     pub(super) start: u64,
     pub(super) length: u64,
 }
 
-impl Segment {
+impl VaddrRange {
     /// How much of it is behind an address, if that is inside.
     pub(super) fn from(&self, addr: u64) -> Option<u64> {
         let offset = addr.wrapping_sub(self.start);
@@ -34,8 +34,8 @@ impl Segment {
     }
 
     /// What a program header is of.
-    fn of(header: &[u8]) -> Option<Segment> {
-        Some(Segment {
+    fn from_header(header: &[u8]) -> Option<VaddrRange> {
+        Some(VaddrRange {
             start: u64_at(header, 16)?,
             length: u64_at(header, 40)?,
         })
@@ -91,24 +91,24 @@ fn program_headers(page: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     Some(headers.chunks_exact(size))
 }
 
-impl Image {
+impl ObjectImage {
     const SEGMENTS: usize = 8;
 
     /// Reads the headers of a 64-bit little-endian object that is mapped from `start` on, of which
     /// `page` is the first page. `None` if they are not all in it, or are none.
-    pub(super) fn parse(page: &[u8], start: u64) -> Option<Image> {
+    pub(super) fn parse(page: &[u8], start: u64) -> Option<ObjectImage> {
         let headers = || program_headers(page);
         let first = headers()?.find(|header| u32_at(header, 0) == Some(PT_LOAD))?;
         let first = u64_at(first, 16)? & !(PAGE - 1);
-        let mut image = Image {
+        let mut image = ObjectImage {
             bias: LoadBias(start.wrapping_sub(first)),
             entry: Vaddr(u64_at(page, 24)?),
-            ..Image::default()
+            ..ObjectImage::default()
         };
         let mut readable = 0;
         for header in headers()? {
             let (kind, flags) = (u32_at(header, 0)?, u32_at(header, 4)?);
-            let segment = Segment::of(header)?;
+            let segment = VaddrRange::from_header(header)?;
             match kind {
                 PT_GNU_EH_FRAME => image.hdr = segment,
                 PT_GNU_SFRAME => image.sframe = segment,
@@ -137,17 +137,17 @@ impl Image {
     }
 
     /// The segments that are neither code nor written to, of an object of which `page` is the first page.
-    pub(super) fn constants(page: &[u8]) -> impl Iterator<Item = Segment> {
+    pub(super) fn constants(page: &[u8]) -> impl Iterator<Item = VaddrRange> {
         let headers = program_headers(page).into_iter().flatten();
         headers.filter_map(|header| {
             let is_constant = u32_at(header, 0)? == PT_LOAD && u32_at(header, 4)? == PF_R;
-            is_constant.then_some(Segment::of(header)?)
+            is_constant.then_some(VaddrRange::from_header(header)?)
         })
     }
 
     /// Where it ends in memory, as far as it can be read.
     pub(super) fn end(&self) -> u64 {
-        let ends = self.readable.iter().map(Segment::end);
+        let ends = self.readable.iter().map(VaddrRange::end);
         let end = ends.max().unwrap_or(0);
         self.bias.to_runtime(Vaddr(end)).0
     }

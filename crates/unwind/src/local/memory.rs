@@ -2,42 +2,42 @@
 
 use core::ops::Range;
 
-use unspool_ir::{Ascending, Memory, RuntimeAddr, Unreadable};
+use unspool_rows::{AscendingAddresses, Memory, RuntimeAddr, Unreadable};
 
-use super::sys::{Captured, Pages, Window};
+use super::sys::{CapturedRegisters, ReadablePages, StackWindow};
 
 /// The own memory during one walk: the known stack, where a comparison decides, and all else,
 /// where the kernel is asked once for each page.
 #[derive(Debug)]
 pub struct OwnMemory {
-    window: Window,
-    pages: Pages,
+    window: StackWindow,
+    pages: ReadablePages,
 }
 
 impl OwnMemory {
     #[inline]
-    pub(super) fn new(captured: &Captured, stack: &Range<u64>) -> Self {
+    pub(super) fn new(captured: &CapturedRegisters, stack: &Range<u64>) -> Self {
         OwnMemory {
-            window: Window::new(captured, stack),
-            pages: Pages::new(),
+            window: StackWindow::new(captured, stack),
+            pages: ReadablePages::new(),
         }
     }
 
     /// All memory is unknown: for each page the kernel is asked, in modules, too.
     #[must_use]
-    pub const fn unknown() -> Self {
+    pub const fn without_stack() -> Self {
         OwnMemory {
-            window: Window::EMPTY,
-            pages: Pages::without_trust(),
+            window: StackWindow::EMPTY,
+            pages: ReadablePages::without_program_headers(),
         }
     }
 
     /// The same but for modules, of which program headers say what can be read.
     #[must_use]
-    pub const fn of_modules() -> Self {
+    pub const fn with_modules() -> Self {
         OwnMemory {
-            window: Window::EMPTY,
-            pages: Pages::new(),
+            window: StackWindow::EMPTY,
+            pages: ReadablePages::new(),
         }
     }
 
@@ -47,10 +47,10 @@ impl OwnMemory {
     /// While the function that it is made in has not returned.
     #[inline(always)]
     #[must_use]
-    pub fn here() -> Self {
+    pub fn with_own_stack() -> Self {
         OwnMemory {
-            window: Window::here(),
-            pages: Pages::new(),
+            window: StackWindow::here(),
+            pages: ReadablePages::new(),
         }
     }
 }
@@ -78,7 +78,7 @@ impl Memory for OwnMemory {
     }
 
     #[inline]
-    fn all_near_are(&self, ends: Ascending<'_>, words: &[u64]) -> bool {
+    fn all_near_are(&self, ends: AscendingAddresses<'_>, words: &[u64]) -> bool {
         self.window.all_below_are(ends, words)
     }
 }

@@ -11,50 +11,50 @@ use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering, fence};
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Hdr, Lookup, Section, SectionKind, sframe};
-use unspool_compact::Compiled;
-use unspool_compact::layout::MAGIC;
-use unspool_ir::{LoadBias, RuntimeAddr, Vaddr};
+use unspool_compiled_table::CompiledTable;
+use unspool_compiled_table::layout::MAGIC;
+use unspool_rows::{LoadBias, RuntimeAddr, Vaddr};
 
 use super::ABI;
-use super::elf::{Image, Segment};
-use super::sys::{self, Object, SetOnce};
-use crate::modules::{Module, Modules, Place};
+use super::elf::{ObjectImage, VaddrRange};
+use super::sys::{self, LoadedObject, SetOnce};
+use crate::modules::{Module, ModuleSlot, Modules};
 use crate::rule::RowRules;
 
 /// The modules of the own process.
 pub struct OwnModules {
     /// In the order in which they were met, by which they are numbered.
-    known: [SetOnce<Known>; OwnModules::MOST],
+    known: [SetOnce<OwnModule>; OwnModules::MAX_MODULES],
     /// How many numbers were given.
     count: AtomicU16,
     /// Numbers of modules by their first address: an open hash table, 0 where it is empty.
     index: [AtomicU16; OwnModules::INDEX],
     /// The places below 64 of those that stay, as bits.
     staying: AtomicU64,
-    tables: [SetOnce<Table>; OwnModules::MOST],
+    tables: [SetOnce<AttachedTable>; OwnModules::MAX_MODULES],
 }
 
 /// A compiled table, and the rules that its rows come to.
 #[derive(Debug, Clone, Copy)]
-struct Table {
-    compiled: &'static Compiled<'static>,
+struct AttachedTable {
+    compiled: &'static CompiledTable<'static>,
     rules: RowRules<'static>,
 }
 
 /// A module that has been met.
-struct Known {
-    object: Object,
-    image: Image,
-    place: Place,
-    build_id: BuildId,
+struct OwnModule {
+    object: LoadedObject,
+    image: ObjectImage,
+    slot: ModuleSlot,
+    build_id: InlineBuildId,
     /// Where its code was linked, and the code.
     code: Option<(Vaddr, &'static [u8])>,
     /// What was read to find its unwind table, and that.
     head: [u8; HEAD],
     cfi: Option<Lookup<'static>>,
     /// Of its SFrame nothing but the place is kept.
-    sframe: Option<sframe::Lookup<'static>>,
-    table: SetOnce<Table>,
+    sframe: Option<sframe::SframeLookup<'static>>,
+    table: SetOnce<AttachedTable>,
     arguments: SetOnce<&'static [u8]>,
     /// Whether it stays as long as the process does.
     stays: AtomicBool,
@@ -62,16 +62,16 @@ struct Known {
 
 /// A build ID of up to 32 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct BuildId {
+struct InlineBuildId {
     bytes: [u8; 32],
     length: usize,
 }
 
-impl BuildId {
-    fn of(page: &[u8], (at, length): (usize, usize)) -> Option<BuildId> {
-        let mut id = BuildId {
+impl InlineBuildId {
+    fn from_page(page: &[u8], (at, length): (usize, usize)) -> Option<InlineBuildId> {
+        let mut id = InlineBuildId {
             length,
-            ..BuildId::default()
+            ..InlineBuildId::default()
         };
         let bytes = page.get(at..)?.get(..length)?;
         id.bytes.get_mut(..length)?.copy_from_slice(bytes);
@@ -85,7 +85,7 @@ impl BuildId {
 
 /// An object that was met.
 #[derive(Debug, Clone, Copy)]
-pub struct Loaded<'m> {
+pub struct LoadedModule<'m> {
     /// Its first address.
     pub start: RuntimeAddr,
     /// One past its last address.
@@ -104,35 +104,35 @@ pub struct Loaded<'m> {
 
 /// Bytes of a module, where the loader has mapped them.
 #[derive(Debug, Clone, Copy)]
-pub enum Embedded<'t> {
+pub enum ModuleBytes<'t> {
     /// The module stays as long as the process does.
-    ForGood(&'static [u8]),
+    Permanent(&'static [u8]),
     /// The module may be unloaded.
-    Meanwhile(&'t [u8]),
+    Borrowed(&'t [u8]),
 }
 
 impl OwnModules {
     /// The object that is loaded at an address now. Async-signal-safe.
     #[must_use]
-    pub fn loaded(&self, addr: RuntimeAddr) -> Option<Loaded<'_>> {
+    pub fn loaded(&self, addr: RuntimeAddr) -> Option<LoadedModule<'_>> {
         let object = sys::find_object(addr.0)?;
         let link_map = RuntimeAddr(object.link_map);
         let loaded = self.at(addr)?.loaded();
-        Some(Loaded { link_map, ..loaded })
+        Some(LoadedModule { link_map, ..loaded })
     }
 
     /// All objects that were met so far, those that were unloaded since included.
-    pub fn met(&self) -> impl Iterator<Item = Loaded<'_>> {
+    pub fn discovered(&self) -> impl Iterator<Item = LoadedModule<'_>> {
         self.known
             .iter()
             .filter_map(SetOnce::get)
-            .map(Known::loaded)
+            .map(OwnModule::loaded)
     }
 
     /// Meets all objects that are loaded now.
     ///
     /// Not async-signal-safe: takes the loader's lock.
-    pub fn meet_all(&self) {
+    pub fn discover_all(&self) {
         sys::for_each_object(|object| {
             self.at(RuntimeAddr(object.addr));
             true
@@ -143,15 +143,15 @@ impl OwnModules {
     /// (`unspool compile --into`), with what may be one: bytes that begin as one does.
     ///
     /// Not async-signal-safe: takes the loader's lock, until the last was visited.
-    pub fn for_each_embedded(&self, mut visit: impl FnMut(Loaded<'_>, Embedded<'_>)) {
+    pub fn for_each_embedded(&self, mut visit: impl FnMut(LoadedModule<'_>, ModuleBytes<'_>)) {
         sys::for_each_object(|object| {
             if let Some(known) = self.at(RuntimeAddr(object.addr))
                 && let Some(bytes) = known.embedded()
             {
                 let stays = known.stays.load(Ordering::Relaxed);
                 let embedded = match stays {
-                    true => Embedded::ForGood(bytes),
-                    false => Embedded::Meanwhile(bytes),
+                    true => ModuleBytes::Permanent(bytes),
+                    false => ModuleBytes::Borrowed(bytes),
                 };
                 visit(known.loaded(), embedded);
             }
@@ -161,26 +161,30 @@ impl OwnModules {
 
     /// The most modules that are kept in mind, those that were unloaded included. Later ones are not found:
     /// walks end at their frames, or guess.
-    pub const MOST: usize = 1024;
+    pub const MAX_MODULES: usize = 1024;
 
-    const INDEX: usize = 2 * OwnModules::MOST;
+    const INDEX: usize = 2 * OwnModules::MAX_MODULES;
     /// How many places of the index may have to be looked at.
     const PROBES: usize = 32;
 
     pub(super) const fn new() -> Self {
         OwnModules {
-            known: [const { SetOnce::new() }; OwnModules::MOST],
+            known: [const { SetOnce::new() }; OwnModules::MAX_MODULES],
             count: AtomicU16::new(0),
             index: [const { AtomicU16::new(0) }; OwnModules::INDEX],
             staying: AtomicU64::new(0),
-            tables: [const { SetOnce::new() }; OwnModules::MOST],
+            tables: [const { SetOnce::new() }; OwnModules::MAX_MODULES],
         }
     }
 
     /// Uses a compiled table for the module with its build ID, when it comes or if it is there, and
     /// the rules that its rows come to. Async-signal-safe. `false` if there is no room.
-    pub fn attach(&self, compiled: &'static Compiled<'static>, rules: RowRules<'static>) -> bool {
-        let table = Table { compiled, rules };
+    pub fn attach(
+        &self,
+        compiled: &'static CompiledTable<'static>,
+        rules: RowRules<'static>,
+    ) -> bool {
+        let table = AttachedTable { compiled, rules };
         let is_kept = self.tables.iter().any(|slot| slot.set(table).is_some());
         fence(Ordering::SeqCst);
         for known in self.known.iter().filter_map(SetOnce::get) {
@@ -204,7 +208,7 @@ impl OwnModules {
         self.table(build_id).is_some()
     }
 
-    fn table(&self, build_id: &[u8]) -> Option<Table> {
+    fn table(&self, build_id: &[u8]) -> Option<AttachedTable> {
         let mut tables = self.tables.iter().filter_map(SetOnce::get).copied();
         tables.find(|table| !build_id.is_empty() && table.compiled.key().build_id == build_id)
     }
@@ -220,8 +224,8 @@ impl OwnModules {
         sys::for_each_object(|object| {
             if let Some(known) = self.at(RuntimeAddr(object.addr)) {
                 known.stays.store(true, Ordering::Relaxed);
-                if known.place.0 < 64 {
-                    self.staying.fetch_or(1 << known.place.0, Ordering::Relaxed);
+                if known.slot.0 < 64 {
+                    self.staying.fetch_or(1 << known.slot.0, Ordering::Relaxed);
                 }
             }
             !object.is_loader
@@ -230,7 +234,7 @@ impl OwnModules {
 
     /// What is known of the object that is loaded at an address now; it is looked at where that is
     /// nothing.
-    fn at(&self, addr: RuntimeAddr) -> Option<&Known> {
+    fn at(&self, addr: RuntimeAddr) -> Option<&OwnModule> {
         let object = sys::find_object(addr.0)?;
         let hash = (object.start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53;
         let first = usize::try_from(hash).unwrap_or(0);
@@ -238,7 +242,7 @@ impl OwnModules {
             let number = self.index.get(at % Self::INDEX)?;
             match number.load(Ordering::Acquire) {
                 0 => return self.add(object, number),
-                known => match self.known(Place(known)) {
+                known => match self.known(ModuleSlot(known)) {
                     Some(known) if known.is(&object) => return Some(known),
                     _ => {}
                 },
@@ -255,7 +259,7 @@ impl OwnModules {
         })
     }
 
-    fn known(&self, place: Place) -> Option<&Known> {
+    fn known(&self, place: ModuleSlot) -> Option<&OwnModule> {
         let at = usize::from(place.0).checked_sub(1)?;
         self.known.get(at)?.get()
     }
@@ -266,14 +270,14 @@ impl OwnModules {
     // What it needs of the stack is not for those who do not come here.
     #[cold]
     #[inline(never)]
-    fn add(&self, object: Object, number: &AtomicU16) -> Option<&Known> {
+    fn add(&self, object: LoadedObject, number: &AtomicU16) -> Option<&OwnModule> {
         // So that the count stays near the number of slots.
         self.known
             .get(usize::from(self.count.load(Ordering::Relaxed)))?;
         let mut known = Self::look_at(object)?;
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         let (slot, next) = (self.known.get(usize::from(before))?, before + 1);
-        known.place = Place(next);
+        known.slot = ModuleSlot(next);
         let known = slot.set(known)?;
         // Either this sees a table that was attached meanwhile, or who attaches it sees the module.
         fence(Ordering::SeqCst);
@@ -285,13 +289,13 @@ impl OwnModules {
     }
 
     /// What is known of an object that has no number yet.
-    fn look_at(object: Object) -> Option<Known> {
+    fn look_at(object: LoadedObject) -> Option<OwnModule> {
         let page = object.first_page();
-        let image = Image::parse(page, object.start)?;
-        let build_id = BuildId::of(page, image.build_id)?;
-        Some(Known {
+        let image = ObjectImage::parse(page, object.start)?;
+        let build_id = InlineBuildId::from_page(page, image.build_id)?;
+        Some(OwnModule {
             object,
-            place: Place(0),
+            slot: ModuleSlot(0),
             build_id,
             code: code(&object, &image),
             head: head(&object, &image),
@@ -305,17 +309,17 @@ impl OwnModules {
     }
 }
 
-fn code(object: &Object, image: &Image) -> Option<(Vaddr, &'static [u8])> {
+fn code(object: &LoadedObject, image: &ObjectImage) -> Option<(Vaddr, &'static [u8])> {
     let bytes = object.bytes(image, image.code)?;
     Some((Vaddr(image.code.start), bytes))
 }
 
 /// The unwind table that it was linked with.
-fn lookup(object: &Object, image: &Image) -> Option<Lookup<'static>> {
+fn lookup(object: &LoadedObject, image: &ObjectImage) -> Option<Lookup<'static>> {
     let bytes = object.bytes(image, image.hdr)?;
     let hdr = Hdr::parse(bytes, Vaddr(image.hdr.start), ABI).ok()?;
     // To the end of its segment: nothing says where it ends.
-    let eh_frame = Segment {
+    let eh_frame = VaddrRange {
         start: hdr.eh_frame.0,
         length: image.readable_from(hdr.eh_frame)?,
     };
@@ -331,16 +335,19 @@ fn lookup(object: &Object, image: &Image) -> Option<Lookup<'static>> {
 }
 
 /// The SFrame that it was linked with.
-fn sframe_lookup(object: &Object, image: &Image) -> Option<sframe::Lookup<'static>> {
+fn sframe_lookup(
+    object: &LoadedObject,
+    image: &ObjectImage,
+) -> Option<sframe::SframeLookup<'static>> {
     let is_there = image.sframe.length > 0;
     let bytes = object.bytes(image, image.sframe).filter(|_| is_there)?;
-    let machine = sframe::Machine::of(ABI)?;
+    let machine = sframe::SframeAbi::from_abi(ABI)?;
     let address = Vaddr(image.sframe.start);
-    Some(sframe::Lookup::new(bytes, address, machine))
+    Some(sframe::SframeLookup::new(bytes, address, machine))
 }
 
 /// What [`lookup`] reads: version, encodings, pointer and count in the header of the search table.
-fn head(object: &Object, image: &Image) -> [u8; HEAD] {
+fn head(object: &LoadedObject, image: &ObjectImage) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     let bytes = object.bytes(image, image.hdr).unwrap_or_default();
     head.iter_mut()
@@ -351,9 +358,9 @@ fn head(object: &Object, image: &Image) -> [u8; HEAD] {
 
 const HEAD: usize = 4 + 8 + 8;
 
-impl Known {
-    fn loaded(&self) -> Loaded<'_> {
-        Loaded {
+impl OwnModule {
+    fn loaded(&self) -> LoadedModule<'_> {
+        LoadedModule {
             start: RuntimeAddr(self.object.start),
             end: RuntimeAddr(self.object.end),
             bias: self.image.bias,
@@ -366,13 +373,13 @@ impl Known {
 
     /// The segment that begins as a compiled table does. Not to be kept if the module goes.
     fn embedded(&self) -> Option<&'static [u8]> {
-        let segments = Image::constants(self.object.first_page());
+        let segments = ObjectImage::constants(self.object.first_page());
         let mut bytes = segments.filter_map(|segment| self.object.bytes(&self.image, segment));
         bytes.find(|bytes| bytes.starts_with(&MAGIC))
     }
 
     /// Whether this is what the loader found.
-    fn is(&self, object: &Object) -> bool {
+    fn is(&self, object: &LoadedObject) -> bool {
         if !self.object.is_where(object) {
             return false;
         }
@@ -382,7 +389,7 @@ impl Known {
         let page = object.first_page();
         match self.build_id.length {
             0 => {
-                let image = Image::parse(page, object.start);
+                let image = ObjectImage::parse(page, object.start);
                 image == Some(self.image) && head(object, &self.image) == self.head
             }
             length => {
@@ -396,7 +403,7 @@ impl Known {
     fn module(&self) -> Module<'_> {
         let table = self.table.get();
         Module {
-            place: self.place(),
+            slot: self.place(),
             bias: self.image.bias,
             entry: Some(self.image.entry).filter(|entry| entry.0 != 0),
             compiled: table.map(|table| table.compiled),
@@ -404,7 +411,7 @@ impl Known {
             code: self.code,
             cfi: self.cfi.as_ref(),
             sframe: self.sframe.as_ref(),
-            found: None,
+            entry_cache: None,
             synthesized: None,
             native: None,
         }
@@ -416,18 +423,18 @@ impl Known {
 
     /// Its place. Without a build ID another version that is laid out alike looks the same, so that
     /// nothing may be kept of one that may go.
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<ModuleSlot> {
         let is_unique = self.has_build_id() || self.stays.load(Ordering::Relaxed);
-        is_unique.then_some(self.place)
+        is_unique.then_some(self.slot)
     }
 }
 
 impl Modules for OwnModules {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
-        self.at(addr).map(Known::module)
+        self.at(addr).map(OwnModule::module)
     }
 
-    fn module_at(&self, place: Place, addr: RuntimeAddr) -> Option<Module<'_>> {
+    fn module_at(&self, place: ModuleSlot, addr: RuntimeAddr) -> Option<Module<'_>> {
         let known = self.known(place)?;
         let is_inside = (known.object.start..known.object.end).contains(&addr.0);
         // Between the segments of a program may be code that is not its own.
@@ -439,7 +446,7 @@ impl Modules for OwnModules {
         self.staying.load(Ordering::Relaxed)
     }
 
-    fn is_there(&self, place: Place) -> bool {
+    fn is_there(&self, place: ModuleSlot) -> bool {
         let Some(known) = self.known(place) else {
             return false;
         };
@@ -447,7 +454,7 @@ impl Modules for OwnModules {
             || sys::find_object(known.object.start).is_some_and(|object| known.is(&object))
     }
 
-    fn was_in(&self, place: Place, addr: RuntimeAddr) -> bool {
+    fn was_in(&self, place: ModuleSlot, addr: RuntimeAddr) -> bool {
         let known = self.known(place);
         known.is_some_and(|known| (known.object.start..=known.object.end).contains(&addr.0))
     }

@@ -2,7 +2,7 @@
 //! program ([`resize`]) nor the environment says anything else.
 //!
 //! `UNSPOOL_RULES` is for programs that say nothing: `512K`, `4M`, or a number of bytes. What is no
-//! [`RulesSize`] is ignored, and so is all of it in a setuid program.
+//! [`RuleCacheSize`] is ignored, and so is all of it in a setuid program.
 //!
 //! More memory is of use to a program whose walks meet the calls of more than 1,024 pages of code
 //! (4 MiB): pages whose numbers are the same modulo that take turns. `UNSPOOL_STATS=1` ([`super::stats`])
@@ -11,31 +11,31 @@
 //! Memory that walks have used stays, since they do not say when they have ended; a size that is asked for a
 //! second time has the memory that it had.
 
-use super::sys::{self, Kept};
-use crate::walk::{MappedRules, NoMemory, Rules, RulesMemory, RulesSize};
+use super::sys::{self, RuleCacheCell};
+use crate::walk::{MappedRuleCache, OutOfMemory, RuleCache, RuleCacheMemory, RuleCacheSize};
 
 /// Not mapped: a walk uses it at any time, without preparation.
-static MEMORY: RulesMemory = RulesMemory::new();
-static DEFAULT: Rules<'static> = MEMORY.rules();
+static MEMORY: RuleCacheMemory = RuleCacheMemory::new();
+static DEFAULT: RuleCache<'static> = MEMORY.rules();
 
 /// Those that somebody has chosen.
-static CHOSEN: Kept = Kept::none();
+static CHOSEN: RuleCacheCell = RuleCacheCell::none();
 
 /// Those of each size that somebody has ever chosen, the smallest first.
-static MAPPED: [Kept; SIZES] = [const { Kept::none() }; SIZES];
+static MAPPED: [RuleCacheCell; SIZES] = [const { RuleCacheCell::none() }; SIZES];
 
 /// How many sizes there are.
-const SIZES: usize = number(RulesSize::LARGEST) + 1;
+const SIZES: usize = number(RuleCacheSize::MAX) + 1;
 
 /// The number of a size.
-const fn number(size: RulesSize) -> usize {
-    (size.bytes() / RulesSize::SMALLEST.bytes()).trailing_zeros() as usize
+const fn number(size: RuleCacheSize) -> usize {
+    (size.bytes() / RuleCacheSize::MIN.bytes()).trailing_zeros() as usize
 }
 
 /// The rules that walks share now, for a [`Walker`](crate::Walker) of one's own. Async-signal-safe.
 #[inline]
 #[must_use]
-pub fn current() -> &'static Rules<'static> {
+pub fn current() -> &'static RuleCache<'static> {
     CHOSEN.get().unwrap_or(&DEFAULT)
 }
 
@@ -47,9 +47,9 @@ pub fn current() -> &'static Rules<'static> {
 ///
 /// # Errors
 ///
-/// [`NoMemory`]; nothing has changed.
-pub fn resize(size: RulesSize) -> Result<(), NoMemory> {
-    CHOSEN.set(of(size)?);
+/// [`OutOfMemory`]; nothing has changed.
+pub fn resize(size: RuleCacheSize) -> Result<(), OutOfMemory> {
+    CHOSEN.set(mapped_for(size)?);
     Ok(())
 }
 
@@ -59,19 +59,19 @@ pub fn resize(size: RulesSize) -> Result<(), NoMemory> {
 pub fn begin() {
     let size =
         sys::variable(c"UNSPOOL_RULES").and_then(|size| str::from_utf8(size).ok()?.parse().ok());
-    if let Some(Ok(rules)) = size.map(of) {
+    if let Some(Ok(rules)) = size.map(mapped_for) {
         CHOSEN.set_first(rules);
     }
 }
 
 /// The rules of a size.
-fn of(size: RulesSize) -> Result<&'static Rules<'static>, NoMemory> {
+fn mapped_for(size: RuleCacheSize) -> Result<&'static RuleCache<'static>, OutOfMemory> {
     let Some(kept) = MAPPED.get(number(size)).filter(|_| size != DEFAULT.size()) else {
         return Ok(&DEFAULT);
     };
     match kept.get() {
         Some(rules) => Ok(rules),
         // Of two threads that come here at once, one has mapped in vain.
-        None => Ok(kept.set_first(MappedRules::new(size)?.keep())),
+        None => Ok(kept.set_first(MappedRuleCache::new(size)?.keep())),
     }
 }

@@ -10,19 +10,19 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{rules, sys};
-use crate::walk::Walk;
+use crate::walk::WalkResult;
 
-static COUNTS: Counts = Counts {
+static COUNTS: WalkCounters = WalkCounters {
     is_on: AtomicBool::new(false),
-    sums: [const { AtomicU64::new(0) }; Counts::NAMES.len()],
+    sums: [const { AtomicU64::new(0) }; WalkCounters::NAMES.len()],
 };
 
-struct Counts {
+struct WalkCounters {
     is_on: AtomicBool,
-    sums: [AtomicU64; Counts::NAMES.len()],
+    sums: [AtomicU64; WalkCounters::NAMES.len()],
 }
 
-impl Counts {
+impl WalkCounters {
     const NAMES: [&'static str; 9] = [
         "walks",
         "frames",
@@ -44,7 +44,7 @@ pub fn begin() -> bool {
 
 /// Walks, and counts the walk if anybody counts. Async-signal-safe as far as `walk` is.
 #[inline(always)]
-pub fn counted(walk: impl FnOnce() -> Walk) -> Walk {
+pub fn counted(walk: impl FnOnce() -> WalkResult) -> WalkResult {
     let started = COUNTS.is_on.load(Ordering::Relaxed).then(sys::nanoseconds);
     let walk = walk();
     if let Some(started) = started {
@@ -54,8 +54,8 @@ pub fn counted(walk: impl FnOnce() -> Walk) -> Walk {
 }
 
 #[cold]
-fn count(walk: &Walk, started: u64) {
-    let work = &walk.work;
+fn count(walk: &WalkResult, started: u64) {
+    let work = &walk.stats;
     let numbers = [
         1,
         walk.frames as u64,
@@ -77,7 +77,7 @@ pub fn print() {
     if !COUNTS.is_on.load(Ordering::Relaxed) {
         return;
     }
-    let mut text = Text {
+    let mut text = LineBuffer {
         bytes: [0; 512],
         length: 0,
     };
@@ -87,15 +87,15 @@ pub fn print() {
 }
 
 /// A line, in memory of its own.
-struct Text {
+struct LineBuffer {
     bytes: [u8; 512],
     length: usize,
 }
 
-impl Text {
+impl LineBuffer {
     fn write_counts(&mut self) -> fmt::Result {
         self.write_str("unspool")?;
-        let counts = Counts::NAMES.iter().zip(&COUNTS.sums);
+        let counts = WalkCounters::NAMES.iter().zip(&COUNTS.sums);
         for (number, (name, sum)) in counts.enumerate() {
             let separator = if number == 0 { ':' } else { ',' };
             write!(self, "{separator} {} {name}", sum.load(Ordering::Relaxed))?;
@@ -105,7 +105,7 @@ impl Text {
     }
 }
 
-impl Write for Text {
+impl Write for LineBuffer {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let end = self.length.checked_add(text.len()).ok_or(fmt::Error)?;
         let room = self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?;

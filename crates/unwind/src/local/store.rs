@@ -1,4 +1,4 @@
-//! Where the files of modules are found that tables are kept in: what `unspool_tables::Store` does, without an
+//! Where the files of modules are found that tables are kept in: what `unspool_table_store::Store` does, without an
 //! allocator, for modules that have a build ID.
 //!
 //! In order: the folders of `UNSPOOL_TABLE_PATH`; the user's cache (`$XDG_CACHE_HOME/unspool`, else
@@ -12,28 +12,28 @@
 use core::ffi::CStr;
 use core::fmt;
 
-pub use super::sys::files::Mapping;
-use super::sys::files::{self, About, File};
+pub use super::sys::files::FileMapping;
+use super::sys::files::{self, FileStatus, RawFile};
 pub use super::sys::variable;
 
 /// The folder of packaged tables.
 const SYSTEM: &CStr = c"/usr/lib/unspool/tables";
 
 /// How exactly it is noted when a table was used last, in seconds.
-const USE_NOTED: i64 = 24 * 60 * 60;
+const USE_RESOLUTION_SECONDS: i64 = 24 * 60 * 60;
 
 /// The folders, as the environment names them, each with a zero byte behind it.
 #[derive(Debug)]
-pub struct Folders {
+pub struct TableFolders {
     /// Those of `UNSPOOL_TABLE_PATH`.
-    path: Path,
+    path: FixedPath,
     /// The cache, or nothing.
-    cache: Path,
+    cache: FixedPath,
 }
 
 /// A file that nobody but the user or root could have written, in a folder to which that applies, too.
 pub struct TrustedFile {
-    file: File,
+    file: RawFile,
     size: usize,
 }
 
@@ -43,13 +43,13 @@ impl fmt::Debug for TrustedFile {
     }
 }
 
-impl Folders {
+impl TableFolders {
     /// Those that the environment names now, of `UNSPOOL_TABLE_PATH` up to 4 KiB. Not async-signal-safe.
     #[must_use]
-    pub fn of_environment() -> Folders {
+    pub fn from_environment() -> TableFolders {
         let variable = |name| variable(name).unwrap_or_default();
         let cache = cache(variable(c"XDG_CACHE_HOME"), variable(c"HOME"));
-        Folders {
+        TableFolders {
             // More than that counts for nothing.
             path: each_ended(variable(c"UNSPOOL_TABLE_PATH")).unwrap_or_default(),
             cache: cache.unwrap_or_default(),
@@ -89,16 +89,16 @@ impl Folders {
 }
 
 /// The name of a module's file; `None` without a build ID.
-fn name(build_id: &[u8], ending: &[u8]) -> Option<Name> {
-    let mut name = Name::new();
+fn name(build_id: &[u8], ending: &[u8]) -> Option<FixedName> {
+    let mut name = FixedName::new();
     name.push_hex(build_id)?;
     name.push(ending)?;
     (!build_id.is_empty()).then_some(name)
 }
 
 /// The parts between colons, each with a zero byte behind it.
-fn each_ended(path: &[u8]) -> Option<Path> {
-    let mut ended = Path::new();
+fn each_ended(path: &[u8]) -> Option<FixedPath> {
+    let mut ended = FixedPath::new();
     let folders = path.split(|byte| *byte == b':');
     for folder in folders.filter(|folder| !folder.is_empty()) {
         ended.push(folder)?;
@@ -108,13 +108,13 @@ fn each_ended(path: &[u8]) -> Option<Path> {
 }
 
 /// The path of the cache.
-fn cache(cache_home: &[u8], home: &[u8]) -> Option<Path> {
+fn cache(cache_home: &[u8], home: &[u8]) -> Option<FixedPath> {
     let [folder, below] = match (cache_home, home) {
         ([b'/', ..], _) => [cache_home, b"/unspool\0"],
         (_, [b'/', ..]) => [home, b"/.cache/unspool\0"],
         _ => return None,
     };
-    let mut cache = Path::new();
+    let mut cache = FixedPath::new();
     cache.push(folder)?;
     cache.push(below)?;
     Some(cache)
@@ -124,33 +124,32 @@ impl TrustedFile {
     fn open(folder: &CStr, name: &CStr) -> Option<TrustedFile> {
         // Both are asked about when they are open, so that it is this folder that the file is in, and this file that is
         // read, whatever becomes of their names.
-        let folder = File::open_folder(folder)?;
-        folder.about().filter(is_trusted)?;
+        let folder = RawFile::open_folder(folder)?;
+        folder.status().filter(is_trusted)?;
         let file = folder.open_in(name)?;
-        let about = file.about()?;
+        let about = file.status()?;
         let size = about.size;
         (about.is_regular && is_trusted(&about)).then_some(TrustedFile { file, size })
     }
 
     /// The file, mapped.
     #[must_use]
-    pub fn map(&self) -> Option<Mapping> {
+    pub fn map(&self) -> Option<FileMapping> {
         self.file.map(self.size)
     }
 
     /// The file, read into memory: who changes it later changes nothing there.
     #[must_use]
-    pub fn copy(&self) -> Option<Mapping> {
+    pub fn copy(&self) -> Option<FileMapping> {
         self.file.copy(self.size)
     }
 
     /// Notes that a table was used, in the time of its last modification: by it the cache decides which
     /// tables to remove.
     fn note_use(&self) {
-        let is_recent = self
-            .file
-            .about()
-            .is_some_and(|about| files::now().saturating_sub(about.modified) < USE_NOTED);
+        let is_recent = self.file.status().is_some_and(|about| {
+            files::now().saturating_sub(about.modified) < USE_RESOLUTION_SECONDS
+        });
         if !is_recent {
             self.file.touch();
         }
@@ -158,32 +157,32 @@ impl TrustedFile {
 }
 
 /// Whether nobody else could have written it.
-fn is_trusted(about: &About) -> bool {
+fn is_trusted(about: &FileStatus) -> bool {
     (about.owner == 0 || about.owner == files::effective_user()) && about.mode & 0o022 == 0
 }
 
 /// Text in memory of fixed size.
 #[derive(Debug, Clone, Copy)]
-pub struct Text<const ROOM: usize> {
-    bytes: [u8; ROOM],
+pub struct FixedText<const BYTES: usize> {
+    bytes: [u8; BYTES],
     length: usize,
 }
 
 /// A path. The kernel takes no longer one (`PATH_MAX`), the zero byte included.
-pub type Path = Text<4096>;
+pub type FixedPath = FixedText<4096>;
 
 /// The name of a module's file: up to 32 bytes of its build ID, and an ending.
-type Name = Text<96>;
+type FixedName = FixedText<96>;
 
-impl<const ROOM: usize> Text<ROOM> {
+impl<const BYTES: usize> FixedText<BYTES> {
     /// The most bytes.
-    pub const MOST: usize = ROOM;
+    pub const MAX_BYTES: usize = BYTES;
 
     /// None.
     #[must_use]
     pub const fn new() -> Self {
-        Text {
-            bytes: [0; ROOM],
+        FixedText {
+            bytes: [0; BYTES],
             length: 0,
         }
     }
@@ -217,8 +216,8 @@ impl<const ROOM: usize> Text<ROOM> {
     }
 }
 
-impl<const ROOM: usize> Default for Text<ROOM> {
+impl<const BYTES: usize> Default for FixedText<BYTES> {
     fn default() -> Self {
-        Text::new()
+        FixedText::new()
     }
 }

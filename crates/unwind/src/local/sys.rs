@@ -12,19 +12,19 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use core::{ptr, slice};
 
-use unspool_ir::{Ascending, Register, RuntimeAddr, Vaddr};
+use unspool_rows::{AscendingAddresses, Register, RuntimeAddr, Vaddr};
 
-use super::elf::{Image, Segment};
-use crate::walk::Rules;
+use super::elf::{ObjectImage, VaddrRange};
+use crate::walk::RuleCache;
 
 pub(super) mod files;
-mod known_stack;
+mod readable_memory;
 
-pub use known_stack::Known;
+pub use readable_memory::ReadableMemory;
 
 /// The registers of a function, where it is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Captured {
+pub(super) struct CapturedRegisters {
     /// The address of an instruction of the function, behind another: rows that hold there hold at
     /// the byte before it, too.
     pub(super) code: u64,
@@ -34,7 +34,7 @@ pub(super) struct Captured {
     pub(super) others: [u64; 5],
 }
 
-impl Captured {
+impl CapturedRegisters {
     /// The DWARF numbers of `others`.
     pub(super) const OTHERS: [Register; 5] = [
         Register(3),
@@ -45,7 +45,7 @@ impl Captured {
     ];
 
     /// Nothing yet.
-    pub(super) const EMPTY: Self = Captured {
+    pub(super) const EMPTY: Self = CapturedRegisters {
         code: 0,
         stack_pointer: 0,
         frame_pointer: 0,
@@ -83,16 +83,16 @@ impl Captured {
 /// Memory of the own stack that is certainly there: from the stack pointer of a function that
 /// has not returned to the end of the thread's stack.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Window {
+pub(super) struct StackWindow {
     /// The end of the first word.
     first: u64,
     /// How many addresses from there on are the ends of words.
     count: u64,
 }
 
-impl Window {
+impl StackWindow {
     /// No memory.
-    pub(super) const EMPTY: Window = Window { first: 0, count: 0 };
+    pub(super) const EMPTY: StackWindow = StackWindow { first: 0, count: 0 };
 
     /// The bytes below the stack pointer that a function may use.
     const RED_ZONE: u64 = 128;
@@ -100,11 +100,11 @@ impl Window {
     /// Above the frame of a function that waits, if that is on this thread's `stack`: on others, of
     /// signal handlers and coroutines, all is asked for.
     #[inline]
-    pub(super) fn new(captured: &Captured, stack: &Range<u64>) -> Self {
+    pub(super) fn new(captured: &CapturedRegisters, stack: &Range<u64>) -> Self {
         let low = captured.stack_pointer;
         match stack.contains(&low) {
-            true => Window::between(low, stack.end),
-            false => Window::EMPTY,
+            true => StackWindow::between(low, stack.end),
+            false => StackWindow::EMPTY,
         }
     }
 
@@ -113,15 +113,15 @@ impl Window {
     #[inline(always)]
     pub(super) fn here() -> Self {
         let low = stack_pointer();
-        match Known::above(low).end_around(low) {
-            Some(end) => Window::between(low, end),
-            None => Window::EMPTY,
+        match ReadableMemory::above(low).end_around(low) {
+            Some(end) => StackWindow::between(low, end),
+            None => StackWindow::EMPTY,
         }
     }
 
     #[inline]
     fn between(low: u64, end: u64) -> Self {
-        Window {
+        StackWindow {
             first: low.wrapping_add(8),
             count: end.saturating_sub(low).saturating_sub(7),
         }
@@ -141,7 +141,7 @@ impl Window {
     /// The word that ends at an address, and the one that ends so many bytes lower.
     #[inline(always)]
     pub(super) fn pair_below(self, end: u64, below: u64) -> Option<[[u8; 8]; 2]> {
-        if below >= Window::RED_ZONE || !self.has_word_below(end) {
+        if below >= StackWindow::RED_ZONE || !self.has_word_below(end) {
             return None;
         }
         // SAFETY: as in `word_below`.
@@ -155,7 +155,7 @@ impl Window {
     /// Whether all words that end at these addresses are these. One without the other does not
     /// count.
     #[inline]
-    pub(super) fn all_below_are(self, ends: Ascending<'_>, words: &[u64]) -> bool {
+    pub(super) fn all_below_are(self, ends: AscendingAddresses<'_>, words: &[u64]) -> bool {
         let Some((lowest, highest)) = ends.bounds() else {
             return true;
         };
@@ -221,7 +221,7 @@ fn stack_pointer() -> u64 {
 
 /// Whether the page of an address is readable: of a loaded module, its program headers say so, and of all else the kernel.
 fn is_readable(addr: u64) -> bool {
-    super::modules().is_readable(RuntimeAddr(addr)) || is_mapped(addr & !(Pages::SIZE - 1))
+    super::modules().is_readable(RuntimeAddr(addr)) || is_mapped(addr & !(ReadablePages::SIZE - 1))
 }
 
 /// Whether the kernel can read eight bytes at an address.
@@ -254,14 +254,14 @@ fn is_mapped(addr: u64) -> bool {
 /// Between the question and the read another thread may unmap them: only the kernel could do both at
 /// once. No memory that a stack leads to in earnest comes and goes like that.
 #[derive(Debug)]
-pub(super) struct Pages {
-    known: [Cell<u64>; Pages::COUNT],
+pub(super) struct ReadablePages {
+    known: [Cell<u64>; ReadablePages::COUNT],
     next: Cell<usize>,
     /// Whether what program headers say of loaded modules is enough.
     trusts_modules: bool,
 }
 
-impl Pages {
+impl ReadablePages {
     const COUNT: usize = 8;
     const SIZE: u64 = 4096;
     /// The number of no page.
@@ -269,18 +269,18 @@ impl Pages {
 
     #[inline]
     pub(super) const fn new() -> Self {
-        Pages {
-            known: [const { Cell::new(Pages::NONE) }; Pages::COUNT],
+        ReadablePages {
+            known: [const { Cell::new(ReadablePages::NONE) }; ReadablePages::COUNT],
             next: Cell::new(0),
             trusts_modules: true,
         }
     }
 
     /// The same where modules may not be what they were.
-    pub(super) const fn without_trust() -> Self {
-        Pages {
+    pub(super) const fn without_program_headers() -> Self {
+        ReadablePages {
             trusts_modules: false,
-            ..Pages::new()
+            ..ReadablePages::new()
         }
     }
 
@@ -290,8 +290,8 @@ impl Pages {
             return Ok(());
         };
         let end = addr.checked_add(last).ok_or(addr)?;
-        for page in addr / Pages::SIZE..=end / Pages::SIZE {
-            let first = addr.max(page * Pages::SIZE);
+        for page in addr / ReadablePages::SIZE..=end / ReadablePages::SIZE {
+            let first = addr.max(page * ReadablePages::SIZE);
             if !self.is_known(page, first) {
                 return Err(first);
             }
@@ -309,14 +309,14 @@ impl Pages {
         }
         let is_readable = match self.trusts_modules {
             true => is_readable(addr),
-            false => is_mapped(page * Pages::SIZE),
+            false => is_mapped(page * ReadablePages::SIZE),
         };
         let at = self.next.get();
         if let Some(slot) = self.known.get(at)
             && is_readable
         {
             slot.set(page);
-            self.next.set((at + 1) % Pages::COUNT);
+            self.next.set((at + 1) % ReadablePages::COUNT);
         }
         is_readable
     }
@@ -344,29 +344,32 @@ pub fn variable(name: &CStr) -> Option<&'static [u8]> {
 
 /// A place for rules that stay.
 #[derive(Debug)]
-pub(super) struct Kept(AtomicPtr<Rules<'static>>);
+pub(super) struct RuleCacheCell(AtomicPtr<RuleCache<'static>>);
 
-impl Kept {
+impl RuleCacheCell {
     /// Has none yet.
-    pub(super) const fn none() -> Kept {
-        Kept(AtomicPtr::new(ptr::null_mut()))
+    pub(super) const fn none() -> RuleCacheCell {
+        RuleCacheCell(AtomicPtr::new(ptr::null_mut()))
     }
 
     /// Async-signal-safe.
     #[inline]
-    pub(super) fn get(&self) -> Option<&'static Rules<'static>> {
+    pub(super) fn get(&self) -> Option<&'static RuleCache<'static>> {
         let rules = self.0.load(Ordering::Acquire);
         // SAFETY: null, or a reference that is good for ever and was made before it was stored.
         unsafe { rules.as_ref() }
     }
 
-    pub(super) fn set(&self, rules: &'static Rules<'static>) {
+    pub(super) fn set(&self, rules: &'static RuleCache<'static>) {
         let rules = ptr::from_ref(rules).cast_mut();
         self.0.store(rules, Ordering::Release);
     }
 
     /// Does so unless there are some; yields those that are there then.
-    pub(super) fn set_first(&self, rules: &'static Rules<'static>) -> &'static Rules<'static> {
+    pub(super) fn set_first(
+        &self,
+        rules: &'static RuleCache<'static>,
+    ) -> &'static RuleCache<'static> {
         let new = ptr::from_ref(rules).cast_mut();
         let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
         let set = self
@@ -444,7 +447,7 @@ fn addr_of(addr: u64) -> usize {
 /// The most that is taken for a stack, in bytes. Where the main thread's has no limit, the C library lets
 /// it begin at the heap, which grows. The kernel keeps everything else this far away from it
 /// (`MIN_GAP`, arch/x86/mm/mmap.c).
-const LONGEST_STACK: u64 = 128 << 20;
+const MAX_STACK_BYTES: u64 = 128 << 20;
 
 /// Where the stack of this thread may be: of one that is longer, the outermost part. Not
 /// async-signal-safe.
@@ -467,12 +470,12 @@ pub(super) fn stack() -> Option<Range<u64>> {
     unsafe { libc::pthread_attr_destroy(&raw mut attributes) };
     let (low, length) = (low.addr() as u64, length as u64);
     let end = low.checked_add(length).filter(|_| failed == 0)?;
-    Some(low.max(end.saturating_sub(LONGEST_STACK))..end)
+    Some(low.max(end.saturating_sub(MAX_STACK_BYTES))..end)
 }
 
 /// A loaded object, by `_dl_find_object`.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Object {
+pub(super) struct LoadedObject {
     pub(super) start: u64,
     pub(super) end: u64,
     /// What the loader knows of it (link.h), or zero.
@@ -483,7 +486,7 @@ pub(super) struct Object {
 
 /// `struct dl_find_object` of glibc 2.35 (dlfcn.h).
 #[repr(C)]
-struct FoundObject {
+struct DlFindObject {
     flags: u64,
     map_start: *const c_void,
     map_end: *const c_void,
@@ -495,7 +498,7 @@ struct FoundObject {
 // Weak: C libraries without it have none, and older glibcs.
 global_asm!(".weak _dl_find_object");
 
-type FindObject = unsafe extern "C" fn(*const c_void, *mut FoundObject) -> c_int;
+type FindObject = unsafe extern "C" fn(*const c_void, *mut DlFindObject) -> c_int;
 
 fn find_object_function() -> Option<FindObject> {
     let address: usize;
@@ -513,8 +516,8 @@ fn find_object_function() -> Option<FindObject> {
 
 /// The loaded object at an address. Async-signal-safe with glibc 2.35 and later, which promises that of its
 /// function. Before, the loader's list is searched, under its lock.
-pub(super) fn find_object(addr: u64) -> Option<Object> {
-    let Program {
+pub(super) fn find_object(addr: u64) -> Option<LoadedObject> {
+    let MainProgram {
         object: program,
         is_static,
     } = program();
@@ -530,20 +533,20 @@ pub(super) fn find_object(addr: u64) -> Option<Object> {
         true => (program.start, program.end),
         false => (found.start, found.end),
     };
-    Some(Object {
+    Some(LoadedObject {
         start,
         end,
         ..found
     })
 }
 
-fn found_by(find: FindObject, addr: u64) -> Option<Object> {
+fn found_by(find: FindObject, addr: u64) -> Option<LoadedObject> {
     // SAFETY: plain numbers and pointers that are not followed.
-    let mut found: FoundObject = unsafe { mem::zeroed() };
+    let mut found: DlFindObject = unsafe { mem::zeroed() };
     let address = ptr::without_provenance(addr_of(addr));
     // SAFETY: any address may be asked for; the result is written to this function's object.
     let failed = unsafe { find(address, &raw mut found) };
-    (failed == 0).then(|| Object {
+    (failed == 0).then(|| LoadedObject {
         start: found.map_start.addr() as u64,
         end: found.map_end.addr() as u64,
         link_map: found.link_map.addr() as u64,
@@ -551,9 +554,9 @@ fn found_by(find: FindObject, addr: u64) -> Option<Object> {
     })
 }
 
-fn listed_at(addr: u64) -> Option<Object> {
+fn listed_at(addr: u64) -> Option<LoadedObject> {
     let mut found = None;
-    for_each_object(|Listed { object, .. }| {
+    for_each_object(|ListedObject { object, .. }| {
         let is_here = object.start <= addr && addr < object.end;
         found = is_here.then_some(object);
         !is_here
@@ -568,14 +571,14 @@ fn listed_at(addr: u64) -> Option<Object> {
 /// a few bytes of a page's end and another of greater alignment, it says of each segment that it is
 /// the object (`_dlfo_process_initial`, elf/dl-find_object.c).
 #[derive(Debug, Clone, Copy, Default)]
-struct Program {
-    object: Object,
+struct MainProgram {
+    object: LoadedObject,
     /// Whether no loader has loaded it.
     is_static: bool,
 }
 
-fn program() -> Program {
-    static PROGRAM: SetOnce<Program> = SetOnce::new();
+fn program() -> MainProgram {
+    static PROGRAM: SetOnce<MainProgram> = SetOnce::new();
     if let Some(known) = PROGRAM.get() {
         return *known;
     }
@@ -584,7 +587,7 @@ fn program() -> Program {
     program
 }
 
-fn find_program() -> Option<Program> {
+fn find_program() -> Option<MainProgram> {
     // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
     let loader = unsafe { libc::getauxval(libc::AT_BASE) };
     // SAFETY: as above.
@@ -592,39 +595,39 @@ fn find_program() -> Option<Program> {
     if headers == 0 {
         return None;
     }
-    let start = headers & !(Pages::SIZE - 1);
+    let start = headers & !(ReadablePages::SIZE - 1);
     // SAFETY: the kernel has mapped the program headers, and with them all of their page.
-    let page = unsafe { bytes(start, Pages::SIZE) };
+    let page = unsafe { bytes(start, ReadablePages::SIZE) };
     // The page begins with the header only if that is not further away.
-    let image = Image::parse(page, start)?;
-    Some(Program {
-        object: Object {
+    let image = ObjectImage::parse(page, start)?;
+    Some(MainProgram {
+        object: LoadedObject {
             start,
             end: image.end(),
-            ..Object::default()
+            ..LoadedObject::default()
         },
         is_static: loader == 0,
     })
 }
 
-impl Object {
+impl LoadedObject {
     /// What the loader lists.
-    fn of(listed: &libc::dl_phdr_info) -> Object {
+    fn of(listed: &libc::dl_phdr_info) -> LoadedObject {
         if listed.dlpi_phdr.is_null() {
-            return Object::default();
+            return LoadedObject::default();
         }
         // SAFETY: the loader passes its object's headers, as many as it says.
         let headers = unsafe { slice::from_raw_parts(listed.dlpi_phdr, listed.dlpi_phnum.into()) };
         let at = |vaddr: u64| listed.dlpi_addr.wrapping_add(vaddr);
-        let mut object = Object {
+        let mut object = LoadedObject {
             start: u64::MAX,
-            ..Object::default()
+            ..LoadedObject::default()
         };
         for header in headers {
             let start = at(header.p_vaddr);
             match header.p_type {
                 libc::PT_LOAD => {
-                    object.start = object.start.min(start & !(Pages::SIZE - 1));
+                    object.start = object.start.min(start & !(ReadablePages::SIZE - 1));
                     object.end = object.end.max(start.wrapping_add(header.p_memsz));
                 }
                 libc::PT_GNU_EH_FRAME => object.hdr = start,
@@ -635,7 +638,7 @@ impl Object {
     }
 
     /// Whether both are at the same place. The loader may have made another note of it since.
-    pub(super) fn is_where(&self, other: &Object) -> bool {
+    pub(super) fn is_where(&self, other: &LoadedObject) -> bool {
         (self.start, self.end, self.hdr) == (other.start, other.end, other.hdr)
     }
 
@@ -643,11 +646,11 @@ impl Object {
     pub(super) fn first_page(&self) -> &'static [u8] {
         // SAFETY: the loader has mapped the object from here on, its header first, and nobody
         // writes there. That the first segment is readable is assumed of every object.
-        unsafe { bytes(self.start, Pages::SIZE) }
+        unsafe { bytes(self.start, ReadablePages::SIZE) }
     }
 
     /// Bytes of the object, if its program headers, of which `image` was made, call them readable.
-    pub(super) fn bytes(&self, image: &Image, of: Segment) -> Option<&'static [u8]> {
+    pub(super) fn bytes(&self, image: &ObjectImage, of: VaddrRange) -> Option<&'static [u8]> {
         let start = Vaddr(of.start);
         let is_readable = image
             .readable_from(start)
@@ -673,7 +676,7 @@ unsafe fn bytes(addr: u64, length: u64) -> &'static [u8] {
 
 /// Has the kernel provide the memory of rules now, and not page by page when it is first used: that
 /// takes ten times as long. Where the kernel cannot (before Linux 5.14), nothing is lost.
-pub(super) fn populate(rules: &'static Rules<'static>) {
+pub(super) fn populate(rules: &'static RuleCache<'static>) {
     for part in rules.memory() {
         let part = part.start.addr() as u64..part.end.addr() as u64;
         // SAFETY: it changes no byte of what is on these pages.
@@ -696,7 +699,7 @@ pub(super) fn populate_bytes(bytes: &'static [u8]) {
 ///
 /// The advice must be one that changes nothing for whoever uses the pages.
 unsafe fn advise(memory: Range<u64>, advice: c_int) {
-    let first = memory.start & !(Pages::SIZE - 1);
+    let first = memory.start & !(ReadablePages::SIZE - 1);
     let pages = ptr::with_exposed_provenance_mut(addr_of(first));
     // SAFETY: as the caller promises.
     unsafe { libc::madvise(pages, addr_of(memory.end - first), advice) };
@@ -704,7 +707,7 @@ unsafe fn advise(memory: Range<u64>, advice: c_int) {
 
 /// An object, as the loader lists it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Listed<'n> {
+pub(super) struct ListedObject<'n> {
     /// The path that it was loaded from; empty for the program.
     #[cfg_attr(
         not(feature = "std"),
@@ -714,19 +717,19 @@ pub(super) struct Listed<'n> {
     /// An address in it.
     pub(super) addr: u64,
     /// Where it is, by its program headers.
-    object: Object,
+    object: LoadedObject,
     /// Whether it is the loader itself or, of a static program, all that there is.
     pub(super) is_loader: bool,
 }
 
 /// Visits the objects in the order in which they were loaded, until `visit` yields `false`. Not
 /// async-signal-safe: takes the loader's lock.
-pub(super) fn for_each_object<V: FnMut(Listed<'_>) -> bool>(visit: V) {
+pub(super) fn for_each_object<V: FnMut(ListedObject<'_>) -> bool>(visit: V) {
     struct Visitor<V> {
         visit: V,
         loader: u64,
     }
-    unsafe extern "C" fn next<V: FnMut(Listed<'_>) -> bool>(
+    unsafe extern "C" fn next<V: FnMut(ListedObject<'_>) -> bool>(
         object: *mut libc::dl_phdr_info,
         _: usize,
         data: *mut c_void,
@@ -741,10 +744,10 @@ pub(super) fn for_each_object<V: FnMut(Listed<'_>) -> bool>(visit: V) {
             // SAFETY: the loader keeps the name as long as the object.
             unsafe { CStr::from_ptr(object.dlpi_name) }
         };
-        let listed = Listed {
+        let listed = ListedObject {
             name: name.to_bytes(),
             addr: object.dlpi_phdr.addr() as u64,
-            object: Object::of(object),
+            object: LoadedObject::of(object),
             is_loader: visitor.loader == 0 || object.dlpi_addr == visitor.loader,
         };
         c_int::from(!(visitor.visit)(listed))

@@ -24,12 +24,12 @@
 use core::ffi::c_int;
 use core::ops::Range;
 
-use unspool_ir::{CodeAddr, Register, RuntimeAddr};
+use unspool_rows::{CodeAddr, Register, RuntimeAddr};
 
 use super::memory::OwnMemory;
-use super::sys::Captured;
+use super::sys::CapturedRegisters;
 use super::{ABI, MODULES, prepare, rules, stats};
-use crate::walk::{Memo, Top, Walk, Walker};
+use crate::walk::{InnermostFrame, Memo, WalkResult, Walker};
 
 mod sys;
 
@@ -38,7 +38,7 @@ mod sys;
 /// glibc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no memory for a thread's data (error {0})")]
-pub struct NoRoom(pub c_int);
+pub struct PrepareError(pub c_int);
 
 /// Gives this thread what makes its walks fast: where its stack is, and a memory of the last walk,
 /// 60 KiB, until the thread ends. A second time does nothing.
@@ -50,8 +50,8 @@ pub struct NoRoom(pub c_int);
 ///
 /// # Errors
 ///
-/// [`NoRoom`]; the thread walks without.
-pub fn prepare_thread() -> Result<(), NoRoom> {
+/// [`PrepareError`]; the thread walks without.
+pub fn prepare_thread() -> Result<(), PrepareError> {
     prepare();
     sys::prepare_thread()?;
     // The first walk waits for its code and its memory: not the one that is asked for.
@@ -64,20 +64,20 @@ pub fn prepare_thread() -> Result<(), NoRoom> {
 /// Async-signal-safe. Any thread may walk; one that was not [prepared](prepare_thread) asks the
 /// kernel about each page of its stack.
 #[inline(never)]
-pub fn walk(addresses: &mut [RuntimeAddr]) -> Walk {
-    let mut here = Captured::EMPTY;
+pub fn walk(addresses: &mut [RuntimeAddr]) -> WalkResult {
+    let mut here = CapturedRegisters::EMPTY;
     here.fill();
     run(&here, &here, addresses)
 }
 
 /// Walks the stack of this thread from any of its frames: one that a signal has interrupted
-/// ([`Interrupted`]), or whose registers somebody has captured.
+/// ([`SignalRegisters`]), or whose registers somebody has captured.
 ///
 /// Async-signal-safe, as [`walk`]. In a handler that runs on a stack of its own, the kernel is asked
 /// about each page of the interrupted one, whatever its stack pointer was.
 #[inline(never)]
-pub fn walk_from(top: &impl Top, addresses: &mut [RuntimeAddr]) -> Walk {
-    let mut here = Captured::EMPTY;
+pub fn walk_from(top: &impl InnermostFrame, addresses: &mut [RuntimeAddr]) -> WalkResult {
+    let mut here = CapturedRegisters::EMPTY;
     here.fill();
     run(top, &here, addresses)
 }
@@ -88,7 +88,7 @@ pub fn walk_from(top: &impl Top, addresses: &mut [RuntimeAddr]) -> Walk {
 /// Async-signal-safe as far as `body` is.
 #[inline(never)]
 pub fn with_memory<R>(body: impl FnOnce(&OwnMemory) -> R) -> R {
-    let mut here = Captured::EMPTY;
+    let mut here = CapturedRegisters::EMPTY;
     here.fill();
     let stack = sys::own().map_or(0..0, |own| own.stack.clone());
     body(&OwnMemory::new(&here, &stack))
@@ -96,12 +96,20 @@ pub fn with_memory<R>(body: impl FnOnce(&OwnMemory) -> R) -> R {
 
 /// Walks from a frame; `here` are the registers of a function that has not returned.
 #[inline(always)]
-fn run(top: &impl Top, here: &Captured, addresses: &mut [RuntimeAddr]) -> Walk {
+fn run(
+    top: &impl InnermostFrame,
+    here: &CapturedRegisters,
+    addresses: &mut [RuntimeAddr],
+) -> WalkResult {
     stats::counted(|| run_uncounted(top, here, addresses))
 }
 
 #[inline(always)]
-fn run_uncounted(top: &impl Top, here: &Captured, addresses: &mut [RuntimeAddr]) -> Walk {
+fn run_uncounted(
+    top: &impl InnermostFrame,
+    here: &CapturedRegisters,
+    addresses: &mut [RuntimeAddr],
+) -> WalkResult {
     let walker = Walker::new(ABI, rules::current());
     let Some(own) = sys::own() else {
         let memory = OwnMemory::new(here, &(0..0));
@@ -115,16 +123,16 @@ fn run_uncounted(top: &impl Top, here: &Captured, addresses: &mut [RuntimeAddr])
 }
 
 /// What a thread keeps.
-struct Own {
+struct ThreadWalkState {
     stack: Range<u64>,
-    memo: sys::Shared<Memo>,
+    memo: sys::ReentrantCell<Memo>,
 }
 
 /// The registers that a signal has interrupted, by their DWARF numbers: `rax` to `r15`, and `rip`.
 #[derive(Debug, Clone, Copy)]
-pub struct Interrupted(pub [u64; 17]);
+pub struct SignalRegisters(pub [u64; 17]);
 
-impl Interrupted {
+impl SignalRegisters {
     /// Where `uc_mcontext.gregs` has them.
     pub const IN_CONTEXT: [c_int; 17] = [
         libc::REG_RAX,
@@ -152,17 +160,17 @@ impl Interrupted {
 }
 
 /// The third argument of a signal handler (`SA_SIGINFO`).
-impl From<&libc::ucontext_t> for Interrupted {
+impl From<&libc::ucontext_t> for SignalRegisters {
     fn from(context: &libc::ucontext_t) -> Self {
         let registers = &context.uc_mcontext.gregs;
-        Interrupted(Self::IN_CONTEXT.map(|at| {
+        SignalRegisters(Self::IN_CONTEXT.map(|at| {
             let value = usize::try_from(at).ok().and_then(|at| registers.get(at));
             value.copied().unwrap_or(0).cast_unsigned()
         }))
     }
 }
 
-impl Top for Interrupted {
+impl InnermostFrame for SignalRegisters {
     fn code(&self) -> CodeAddr {
         CodeAddr::Instruction(RuntimeAddr(self.get(16)))
     }

@@ -2,10 +2,10 @@
 
 use core::fmt;
 
-use unspool_ir::{LoadBias, Registers, Vaddr};
-use unspool_native::{Object, Status};
+use unspool_native_table::{ObjectView, StepStatus};
+use unspool_rows::{LoadBias, Registers, Vaddr};
 #[cfg(feature = "std")]
-use unspool_tables::NativeObject;
+use unspool_table_store::NativeObject;
 
 use super::sys;
 
@@ -27,7 +27,7 @@ impl NativeFrame {
 
     /// A frame with the registers that the code knows of.
     #[must_use]
-    pub fn of(registers: &Registers) -> NativeFrame {
+    pub fn from_registers(registers: &Registers) -> NativeFrame {
         let (values, known) = registers.first();
         NativeFrame {
             values,
@@ -57,7 +57,7 @@ pub struct NativeMemory<'m, R> {
 ///
 /// No page is ever writable and executable, and none is the file's: what was looked at is what runs.
 pub struct NativeCode {
-    map: sys::Map,
+    map: sys::CodeMap,
     entry: u64,
 }
 
@@ -69,9 +69,9 @@ impl fmt::Debug for NativeCode {
 
 impl NativeCode {
     /// Maps the code of an object; `None` if the system refuses, which says why as after its other calls.
-    pub(crate) fn map(object: &Object<'_>) -> Option<NativeCode> {
+    pub(crate) fn map(object: &ObjectView<'_>) -> Option<NativeCode> {
         Some(NativeCode {
-            map: sys::Map::new(&object.mapped())?,
+            map: sys::CodeMap::new(&object.mapped())?,
             entry: object.entry(),
         })
     }
@@ -93,8 +93,8 @@ impl NativeCode {
         address: Vaddr,
         bias: LoadBias,
         memory: &mut NativeMemory<'_, R>,
-    ) -> Option<Status> {
+    ) -> Option<StepStatus> {
         let status = self.map.step(self.entry, frame, address.0, bias.0, memory);
-        Status::numbered(status)
+        StepStatus::from_number(status)
     }
 }

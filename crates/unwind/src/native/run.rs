@@ -3,38 +3,38 @@
 use std::io;
 use std::process::ExitStatus;
 
-use unspool_ir::interpret::{self, Frame};
-use unspool_ir::memory::UnreadableReason;
-use unspool_ir::{LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable, Vaddr};
-use unspool_native::{Object, Outline, Start, Status};
+use unspool_native_table::{ObjectView, Outline, OutlineStart, StepStatus};
+use unspool_rows::interpret::{self, FrameContext};
+use unspool_rows::memory::UnreadableReason;
+use unspool_rows::{LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable, Vaddr};
 
 use super::sys::fence;
 use super::{NativeCode, NativeFrame, NativeMemory};
 
 /// What a run of code against the rows of its source found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct RunReport {
     /// The steps that were compared.
     pub steps: u64,
     /// Those that differ.
     pub differences: u64,
     /// The first addresses where they do, 0 behind the last.
-    pub first: [u64; Checked::SHOWN],
+    pub first: [u64; RunReport::MAX_SHOWN],
 }
 
-impl Checked {
+impl RunReport {
     /// How many differences are told of.
-    pub const SHOWN: usize = 16;
+    pub const MAX_SHOWN: usize = 16;
 
     /// What was [`written`](Checked::written); `None` if it is not all of it.
-    fn read(bytes: &[u8]) -> Option<Checked> {
+    fn read(bytes: &[u8]) -> Option<RunReport> {
         let mut words = bytes
             .chunks_exact(8)
             .map(|word| word.try_into().map_or(0, u64::from_le_bytes));
-        let mut checked = Checked {
+        let mut checked = RunReport {
             steps: words.next()?,
             differences: words.next()?,
-            ..Checked::default()
+            ..RunReport::default()
         };
         for slot in &mut checked.first {
             *slot = words.next()?;
@@ -42,8 +42,8 @@ impl Checked {
         Some(checked)
     }
 
-    fn written(&self) -> [u8; 8 * (2 + Checked::SHOWN)] {
-        let mut bytes = [0; 8 * (2 + Checked::SHOWN)];
+    fn written(&self) -> [u8; 8 * (2 + RunReport::MAX_SHOWN)] {
+        let mut bytes = [0; 8 * (2 + RunReport::MAX_SHOWN)];
         let words = [self.steps, self.differences].into_iter().chain(self.first);
         for (slot, word) in bytes.chunks_exact_mut(8).zip(words) {
             slot.copy_from_slice(&word.to_le_bytes());
@@ -76,33 +76,33 @@ const FAR: u64 = 0x70_0000_0000;
 const FAR_BYTES: u64 = 1 << 16;
 
 /// Frames and memory that are made up, and what the plain interpreter makes of them.
-struct Check<'o> {
+struct CodeCheck<'o> {
     outline: &'o Outline<'o>,
-    starts: Vec<Start>,
+    starts: Vec<OutlineStart>,
     stack: Vec<u64>,
     /// As the interpreter has them, and as the code does.
     frames: Vec<(Registers, NativeFrame)>,
     /// For each row the results in the first [`STATES`] states.
-    expected: Vec<[Result; STATES]>,
-    holes: [Result; STATES],
+    expected: Vec<[StepOutcome; STATES]>,
+    holes: [StepOutcome; STATES],
     /// For each row an address where it holds.
     samples: Vec<u64>,
 }
 
 /// What became of a frame: what `unspool_step` returns, and the frame.
 #[derive(Debug, Clone, Copy)]
-struct Result {
-    status: Status,
+struct StepOutcome {
+    status: StepStatus,
     frame: NativeFrame,
 }
 
-impl Result {
-    fn is_same(&self, status: Option<Status>, frame: &NativeFrame) -> bool {
+impl StepOutcome {
+    fn is_same(&self, status: Option<StepStatus>, frame: &NativeFrame) -> bool {
         let mut registers =
             (0..Outline::REGISTERS).map(|register| (self.frame.get(register), frame.get(register)));
         let has_cfa = matches!(
             status,
-            Some(Status::Caller | Status::Interrupted | Status::Outermost)
+            Some(StepStatus::Caller | StepStatus::Interrupted | StepStatus::Outermost)
         );
         status == Some(self.status)
             && self.frame.known == frame.known
@@ -111,10 +111,10 @@ impl Result {
     }
 }
 
-impl<'o> Check<'o> {
+impl<'o> CodeCheck<'o> {
     /// Prepares all that takes memory.
-    fn new(outline: &'o Outline<'o>) -> Check<'o> {
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    fn new(outline: &'o Outline<'o>) -> CodeCheck<'o> {
+        let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
         let mut stack = vec![0; STACK_WORDS];
         let from = stack.as_ptr().addr() as u64;
         for word in &mut stack {
@@ -122,7 +122,7 @@ impl<'o> Check<'o> {
         }
         let first = (0..STATES).map(|_| random.known(from)).collect::<Vec<_>>();
         let more = (0..ROW_STATES).map(|_| random.some(from));
-        let starts: Vec<Start> = outline.starts().collect();
+        let starts: Vec<OutlineStart> = outline.starts().collect();
         let mut samples = vec![0; outline.rows().len()];
         for start in &starts {
             let row = start.row.and_then(|row| samples.get_mut(row.0 as usize));
@@ -130,13 +130,13 @@ impl<'o> Check<'o> {
                 *sample = start.address;
             }
         }
-        let nothing = Result {
-            status: Status::NoRow,
-            frame: NativeFrame::of(&Registers::new()),
+        let nothing = StepOutcome {
+            status: StepStatus::NoRow,
+            frame: NativeFrame::from_registers(&Registers::new()),
         };
         let frames = first.into_iter().chain(more);
-        let frames = frames.map(|registers| (registers, NativeFrame::of(&registers)));
-        let mut check = Check {
+        let frames = frames.map(|registers| (registers, NativeFrame::from_registers(&registers)));
+        let mut check = CodeCheck {
             outline,
             starts,
             frames: frames.collect(),
@@ -160,16 +160,16 @@ impl<'o> Check<'o> {
     }
 
     /// What the plain interpreter makes of a frame.
-    fn interpreted(&self, row: Option<&Row<'_>>, registers: &Registers) -> Result {
-        let unchanged = |status: Status| Result {
+    fn interpreted(&self, row: Option<&Row<'_>>, registers: &Registers) -> StepOutcome {
+        let unchanged = |status: StepStatus| StepOutcome {
             status,
-            frame: NativeFrame::of(registers),
+            frame: NativeFrame::from_registers(registers),
         };
         let Some(row) = row else {
-            return unchanged(Status::NoRow);
+            return unchanged(StepStatus::NoRow);
         };
-        let memory = Made { stack: &self.stack };
-        let frame = Frame {
+        let memory = SyntheticMemory { stack: &self.stack };
+        let frame = FrameContext {
             abi: self.outline.abi(),
             registers,
             memory: &memory,
@@ -179,24 +179,24 @@ impl<'o> Check<'o> {
         match interpret::step(row, &frame) {
             Ok(caller) => {
                 let (status, registers) = match caller.return_address {
-                    Some(_) if row.signal_frame => (Status::Interrupted, &caller.registers),
-                    Some(_) => (Status::Caller, &caller.registers),
-                    None => (Status::Outermost, registers),
+                    Some(_) if row.signal_frame => (StepStatus::Interrupted, &caller.registers),
+                    Some(_) => (StepStatus::Caller, &caller.registers),
+                    None => (StepStatus::Outermost, registers),
                 };
                 let frame = NativeFrame {
                     cfa: caller.cfa.0,
-                    ..NativeFrame::of(registers)
+                    ..NativeFrame::from_registers(registers)
                 };
-                Result { status, frame }
+                StepOutcome { status, frame }
             }
-            Err(error) => unchanged(Status::of(&error)),
+            Err(error) => unchanged(StepStatus::from_step_error(&error)),
         }
     }
 
     /// Steps with the code at both ends of each range, and for each distinct row in many states. Allocates nothing,
     /// and makes no system call.
-    fn run(&self, code: &NativeCode) -> Checked {
-        let mut checked = Checked::default();
+    fn run(&self, code: &NativeCode) -> RunReport {
+        let mut checked = RunReport::default();
         let mut memory = NativeMemory {
             stack: &self.stack,
             read: far,
@@ -243,11 +243,11 @@ fn far(address: u64, size: u64) -> Option<u64> {
 }
 
 /// The same memory for the interpreter.
-struct Made<'s> {
+struct SyntheticMemory<'s> {
     stack: &'s [u64],
 }
 
-impl Memory for Made<'_> {
+impl Memory for SyntheticMemory<'_> {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> core::result::Result<(), Unreadable> {
         let unreadable = Unreadable {
             addr,
@@ -269,9 +269,9 @@ impl Memory for Made<'_> {
 }
 
 /// Numbers that look random, the same in each run.
-struct Random(u64);
+struct Xorshift(u64);
 
-impl Random {
+impl Xorshift {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -327,13 +327,13 @@ impl Random {
 ///
 /// [`RunError`].
 pub fn run_apart(
-    object: &Object<'_>,
+    object: &ObjectView<'_>,
     outline: &Outline<'_>,
-) -> core::result::Result<Checked, RunError> {
-    let check = Check::new(outline);
+) -> core::result::Result<RunReport, RunError> {
+    let check = CodeCheck::new(outline);
     let code = NativeCode::map(object).ok_or_else(io::Error::last_os_error)?;
     let (output, ended) = fence::apart(|| check.run(&code).written())?;
-    let checked = Checked::read(&output).filter(|_| ended.success());
+    let checked = RunReport::read(&output).filter(|_| ended.success());
     checked.ok_or(RunError::Stopped(ended))
 }
 

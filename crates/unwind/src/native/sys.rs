@@ -9,7 +9,7 @@ use core::mem;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
 
-use unspool_native::{Mapped, Object};
+use unspool_native_table::{ObjectSegment, ObjectView};
 
 use super::{NativeCode, NativeFrame, NativeMemory};
 
@@ -17,28 +17,28 @@ const PAGE: usize = 0x1000;
 
 /// Some pages.
 #[derive(Debug)]
-pub(super) struct Map {
+pub(super) struct CodeMap {
     start: NonNull<u8>,
     length: usize,
 }
 
 // SAFETY: the pages are this value's, and mapped from wherever it is dropped.
-unsafe impl Send for Map {}
+unsafe impl Send for CodeMap {}
 // SAFETY: nothing is written to the pages once there is a value, and the code keeps no state.
-unsafe impl Sync for Map {}
+unsafe impl Sync for CodeMap {}
 
-type Read = unsafe extern "C" fn(*mut c_void, u64, u64, *mut u64) -> c_int;
+type ReadFn = unsafe extern "C" fn(*mut c_void, u64, u64, *mut u64) -> c_int;
 
 /// `struct unspool_memory`
 #[repr(C)]
 struct RawMemory {
     stack: u64,
     stack_end: u64,
-    read: Option<Read>,
+    read: Option<ReadFn>,
     argument: *mut c_void,
 }
 
-type Step = unsafe extern "C" fn(*mut NativeFrame, u64, u64, *const RawMemory) -> c_int;
+type StepFn = unsafe extern "C" fn(*mut NativeFrame, u64, u64, *const RawMemory) -> c_int;
 
 /// Answers the code's question for memory.
 ///
@@ -63,10 +63,10 @@ unsafe extern "C" fn read<R: FnMut(u64, u64) -> Option<u64>>(
     }
 }
 
-impl Map {
+impl CodeMap {
     /// Maps parts; `None` if the system refuses.
-    pub(super) fn new(parts: &[Mapped<'_>]) -> Option<Map> {
-        let end_of = |part: &Mapped<'_>| place(part.address)?.checked_add(part.bytes.len());
+    pub(super) fn new(parts: &[ObjectSegment<'_>]) -> Option<CodeMap> {
+        let end_of = |part: &ObjectSegment<'_>| place(part.address)?.checked_add(part.bytes.len());
         let mut length = 0;
         for part in parts {
             length = length.max(end_of(part)?);
@@ -84,7 +84,7 @@ impl Map {
             )
         };
         let start = NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED)?;
-        let map = Map { start, length };
+        let map = CodeMap { start, length };
         for part in parts {
             map.fill(part);
         }
@@ -97,7 +97,7 @@ impl Map {
         Some(map)
     }
 
-    fn fill(&self, part: &Mapped<'_>) {
+    fn fill(&self, part: &ObjectSegment<'_>) {
         let at = place(part.address).unwrap_or(self.length);
         if at
             .checked_add(part.bytes.len())
@@ -140,16 +140,16 @@ impl Map {
         // SAFETY: inside the mapping.
         let code = unsafe { self.start.add(entry) };
         // SAFETY: a function pointer is an address; whether it may be called is said below.
-        let step = unsafe { mem::transmute::<NonNull<u8>, Step>(code) };
+        let step = unsafe { mem::transmute::<NonNull<u8>, StepFn>(code) };
         // SAFETY: the frame and the memory are as the function's contract wants them, and live. That the code
-        // keeps to its side, who mapped it knows from who wrote it: `unspool_native`, for this process or for its
+        // keeps to its side, who mapped it knows from who wrote it: `unspool_native_table`, for this process or for its
         // user. For `run_apart` it is what is to be found out: that process is behind the fence, does nothing
         // afterwards but say what it found, and nobody believes it if it was killed.
         unsafe { step(frame, address, bias, &raw) }
     }
 }
 
-impl Drop for Map {
+impl Drop for CodeMap {
     fn drop(&mut self) {
         // SAFETY: mapped with this length, and nothing in it is used any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
@@ -165,10 +165,10 @@ impl NativeCode {
     ///
     /// # Safety
     ///
-    /// Its code does what `unspool_native.h` says, and no more: it is an object that `unspool_native` has made for
+    /// Its code does what `unspool_native.h` says, and no more: it is an object that `unspool_native_table` has made for
     /// this user or root, and that nobody else could have written.
     #[must_use]
-    pub unsafe fn trusted(object: &Object<'_>) -> Option<NativeCode> {
+    pub unsafe fn map_trusted(object: &ObjectView<'_>) -> Option<NativeCode> {
         NativeCode::map(object)
     }
 }

@@ -4,15 +4,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use self_cell::self_cell;
-use unspool_compact::Code;
-use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vaddr};
-use unspool_module::ElfFile;
-use unspool_native::Status;
-use unspool_tables as tables;
+use unspool_compiled_table::ExecutableCode;
+use unspool_elf::ElfFile;
+use unspool_native_table::StepStatus;
+use unspool_rows::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vaddr};
+use unspool_table_store as tables;
 
 use super::{NativeCode, NativeFrame, NativeMemory};
 use crate::arch;
-use crate::modules::{Module, Native, NativeStep, NativeTarget, ReadNumber};
+use crate::modules::{Module, NativeStep, NativeTarget, NativeUnwinder, ReadNumber};
 
 /// The machine code of a file's table, and what a walk must know of the file beside.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ self_cell!(
     struct ModuleCode {
         owner: Arc<ElfFile>,
         #[covariant]
-        dependent: Code,
+        dependent: ExecutableCode,
     }
 
     impl {Debug}
@@ -73,7 +73,7 @@ impl NativeTable {
     }
 }
 
-impl Native for NativeTable {
+impl NativeUnwinder for NativeTable {
     fn step(
         &self,
         code: CodeAddr,
@@ -88,12 +88,12 @@ impl Native for NativeTable {
             stack: &[],
             read: |address, size| read(RuntimeAddr(address), u8::try_from(size).ok()?),
         };
-        let mut frame = NativeFrame::of(registers);
+        let mut frame = NativeFrame::from_registers(registers);
         let address = bias.to_vaddr(code.lookup());
         let to = match self.code.step(&mut frame, address, bias, &mut memory)? {
-            Status::Caller => NativeTarget::Caller,
-            Status::Interrupted => NativeTarget::Interrupted,
-            Status::Outermost => NativeTarget::Outermost,
+            StepStatus::Caller => NativeTarget::Caller,
+            StepStatus::Interrupted => NativeTarget::Interrupted,
+            StepStatus::Outermost => NativeTarget::Outermost,
             _ => return None,
         };
         Some(NativeStep {

@@ -31,13 +31,13 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
-use unspool_ir::{CodeAddr, RuntimeAddr};
+use unspool_rows::{CodeAddr, RuntimeAddr};
 
-use super::Simple;
+use super::PackedRow;
 
 /// A code address and how it is known: what a rule is kept for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct At {
+pub struct StepAddress {
     ip: u64,
     key: u64,
 }
@@ -63,10 +63,10 @@ const GENERATION: u64 = 1 << 52;
 /// Rules have lower numbers.
 const NUMBERS_END: u64 = 1 << 14;
 
-impl At {
+impl StepAddress {
     /// The address of a frame with this stack pointer.
     #[must_use]
-    pub fn new(ip: u64, stack_pointer: u64, arrival: Arrival) -> At {
+    pub fn new(ip: u64, stack_pointer: u64, arrival: Arrival) -> StepAddress {
         let arrival = match arrival {
             Arrival::Called => 0,
             Arrival::Innermost => 1 << ARRIVAL_SHIFT,
@@ -74,7 +74,7 @@ impl At {
         };
         let is_kept = CODE.contains(&ip) && stack_pointer.is_multiple_of(8);
         let address = if is_kept { ip } else { NOT_KEPT };
-        At {
+        StepAddress {
             ip,
             key: address | arrival,
         }
@@ -83,8 +83,8 @@ impl At {
     /// A return address, for which a rule is kept. `None` for what is none of code.
     #[inline(always)]
     #[must_use]
-    pub fn returned(ip: u64) -> Option<At> {
-        CODE.contains(&ip).then_some(At { ip, key: ip })
+    pub fn returned(ip: u64) -> Option<StepAddress> {
+        CODE.contains(&ip).then_some(StepAddress { ip, key: ip })
     }
 
     /// Whether a rule is kept for it: the stack pointer is a multiple of 8, then.
@@ -130,30 +130,30 @@ impl At {
     /// The number of its own slot. Its neighbour is the other one that it may be in.
     #[inline(always)]
     fn slot(self) -> usize {
-        usize::try_from(self.key).unwrap_or(0) % Cache::SLOTS
+        usize::try_from(self.key).unwrap_or(0) % StepCache::SLOTS
     }
 }
 
 /// The rules of the addresses that were asked for last. All zero, it is empty.
 #[derive(Debug)]
-pub struct Cache {
+pub struct StepCache {
     /// A multiple of [`GENERATION`].
     generation: AtomicU64,
-    slots: [AtomicU64; Cache::SLOTS],
+    slots: [AtomicU64; StepCache::SLOTS],
     /// The rules by their numbers, as words.
     rules: [AtomicU64; NUMBERS],
-    others: [Other; OTHERS],
+    others: [UnnumberedRule; OTHERS],
 }
 
 const NUMBERS: usize = 1 << NUMBERS_END.trailing_zeros();
 const OTHERS: usize = 256;
 
 /// How far from its first choice a rule may get its number.
-const TRIES: usize = 16;
+const MAX_PROBES: usize = 16;
 
 /// A rule that has no number.
 #[derive(Debug)]
-struct Other {
+struct UnnumberedRule {
     version: AtomicU64,
     /// The key, with the generation; zero where there is nothing.
     key: AtomicU64,
@@ -169,34 +169,34 @@ const ROW_BYTES: usize = 8 * ROW_WORDS;
 
 /// A stretch of time between two flushes.
 #[derive(Debug, Clone, Copy)]
-pub struct Now(u64);
+pub struct Generation(u64);
 
 /// How a frame is left, as it is given to be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule<'r> {
+pub enum StepRule<'r> {
     /// By a rule in a word.
-    Simple(Simple),
-    /// By another row, as [`unspool_ir::encoding`] has it.
+    Simple(PackedRow),
+    /// By another row, as [`unspool_rows::encoding`] has it.
     Encoded(&'r [u8]),
 }
 
 /// What was found.
 #[derive(Debug, Clone, Copy)]
-pub enum Hit {
+pub enum CachedRule {
     /// A rule in a word.
-    Simple(Simple),
+    Simple(PackedRow),
     /// Another row.
-    Encoded(Short),
+    Encoded(EncodedRowBuffer),
 }
 
 /// An encoded row that is short enough to be kept.
 #[derive(Debug, Clone, Copy)]
-pub struct Short {
+pub struct EncodedRowBuffer {
     bytes: [u8; ROW_BYTES],
     len: usize,
 }
 
-impl Short {
+impl EncodedRowBuffer {
     /// The row.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -204,18 +204,18 @@ impl Short {
     }
 }
 
-impl Cache {
+impl StepCache {
     /// How many addresses there is room for, beside a few with unusual rows.
     pub const SLOTS: usize = 1 << 16;
 
     /// A cache with nothing in it: all zero.
     #[must_use]
-    pub const fn empty() -> Cache {
-        Cache {
+    pub const fn empty() -> StepCache {
+        StepCache {
             generation: AtomicU64::new(0),
-            slots: [const { AtomicU64::new(0) }; Cache::SLOTS],
+            slots: [const { AtomicU64::new(0) }; StepCache::SLOTS],
             rules: [const { AtomicU64::new(0) }; NUMBERS],
-            others: [const { Other::empty() }; OTHERS],
+            others: [const { UnnumberedRule::empty() }; OTHERS],
         }
     }
 
@@ -246,54 +246,54 @@ impl Cache {
     /// every step finds. It may be [`Simple::NONE`].
     #[inline(always)]
     #[must_use]
-    pub fn simple(&self, at: At) -> Option<Simple> {
+    pub fn simple(&self, at: StepAddress) -> Option<PackedRow> {
         let generation = self.generation.load(Ordering::Relaxed);
         self.numbered(at.slot(), at.key ^ generation)
     }
 
     /// What a slot has for a tag.
     #[inline(always)]
-    fn numbered(&self, slot: usize, tag: u64) -> Option<Simple> {
+    fn numbered(&self, slot: usize, tag: u64) -> Option<PackedRow> {
         // Acquire: the rule was there before its number.
         let word = self.slots.get(slot)?.load(Ordering::Acquire);
         let number = usize::try_from(word ^ tag).ok()?;
         // What is no number is the word of another tag.
         let rule = self.rules.get(number)?.load(Ordering::Relaxed);
-        Some(Simple::from_word(rule))
+        Some(PackedRow::from_word(rule))
     }
 
     /// The rule of an address, if it is known.
     #[must_use]
-    pub fn get(&self, at: At) -> Option<Hit> {
+    pub fn get(&self, at: StepAddress) -> Option<CachedRule> {
         let tag = at.key ^ self.generation.load(Ordering::Relaxed);
         let own = self.numbered(at.slot(), tag);
         let simple = own.or_else(|| self.numbered(at.slot() ^ 1, tag ^ BESIDE));
-        match simple.filter(|simple| *simple != Simple::NONE) {
-            Some(simple) => Some(Hit::Simple(simple)),
+        match simple.filter(|simple| *simple != PackedRow::NONE) {
+            Some(simple) => Some(CachedRule::Simple(simple)),
             None => self.other(at)?.get(tag),
         }
     }
 
-    fn other(&self, at: At) -> Option<&Other> {
+    fn other(&self, at: StepAddress) -> Option<&UnnumberedRule> {
         self.others.get(at.slot() % OTHERS)
     }
 
-    /// What is to be asked for before a rule is found out that [`Cache::put`] is to keep.
+    /// What is to be asked for before a rule is found out that [`StepCache::put`] is to keep.
     #[must_use]
-    pub fn now(&self) -> Now {
-        Now(self.generation.load(Ordering::Relaxed))
+    pub fn now(&self) -> Generation {
+        Generation(self.generation.load(Ordering::Relaxed))
     }
 
     /// Keeps the rule of an address, if it is short enough and the cache was not flushed since
     /// `now`.
-    pub fn put(&self, at: At, rule: Rule<'_>, now: Now) {
+    pub fn put(&self, at: StepAddress, rule: StepRule<'_>, now: Generation) {
         if !at.is_kept() {
             return;
         }
         let tag = at.key ^ now.0;
         let number = match rule {
-            Rule::Simple(simple) => self.number(simple),
-            Rule::Encoded(_) => None,
+            StepRule::Simple(simple) => self.number(simple),
+            StepRule::Encoded(_) => None,
         };
         match number {
             Some(number) => self.put_number(at, tag, number, now),
@@ -305,7 +305,13 @@ impl Cache {
         }
     }
 
-    fn put_number(&self, at: At, tag: u64, number: u64, Now(generation): Now) {
+    fn put_number(
+        &self,
+        at: StepAddress,
+        tag: u64,
+        number: u64,
+        Generation(generation): Generation,
+    ) {
         let own = at.slot();
         let (Some(first), Some(second)) = (self.slots.get(own), self.slots.get(own ^ 1)) else {
             return;
@@ -320,11 +326,11 @@ impl Cache {
     }
 
     /// The number of a rule, a new one if need be; `None` if there are too many.
-    fn number(&self, rule: Simple) -> Option<u64> {
+    fn number(&self, rule: PackedRow) -> Option<u64> {
         let word = rule.word();
         let choice = word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let choice = usize::try_from(choice).ok()?;
-        let mut tries = (choice..choice + TRIES).map(|number| number % NUMBERS);
+        let mut tries = (choice..choice + MAX_PROBES).map(|number| number % NUMBERS);
         let number = tries.find(|number| match self.rules.get(*number) {
             // The first that nobody has, or its own.
             Some(rule) if *number != 0 => {
@@ -337,15 +343,15 @@ impl Cache {
     }
 }
 
-impl Default for Cache {
+impl Default for StepCache {
     fn default() -> Self {
-        Cache::empty()
+        StepCache::empty()
     }
 }
 
-impl Other {
+impl UnnumberedRule {
     const fn empty() -> Self {
-        Other {
+        UnnumberedRule {
             version: AtomicU64::new(0),
             key: AtomicU64::new(0),
             len: AtomicU64::new(0),
@@ -353,7 +359,7 @@ impl Other {
         }
     }
 
-    fn get(&self, key: u64) -> Option<Hit> {
+    fn get(&self, key: u64) -> Option<CachedRule> {
         let version = self.version.load(Ordering::Acquire);
         let is_it = version.is_multiple_of(2) && self.key.load(Ordering::Relaxed) == key;
         let len = self.len.load(Ordering::Relaxed);
@@ -367,7 +373,7 @@ impl Other {
         (is_it && is_whole && key != 0).then(|| unpacked(len, words))?
     }
 
-    fn put(&self, key: u64, rule: Rule<'_>) {
+    fn put(&self, key: u64, rule: StepRule<'_>) {
         let Some((len, words)) = packed(rule) else {
             return;
         };
@@ -391,14 +397,14 @@ impl Other {
 }
 
 /// A rule's length and words; `None` for an encoded row that is too long.
-fn packed(rule: Rule<'_>) -> Option<(u64, [u64; ROW_WORDS])> {
+fn packed(rule: StepRule<'_>) -> Option<(u64, [u64; ROW_WORDS])> {
     let mut words = [0; ROW_WORDS];
     match rule {
-        Rule::Simple(simple) => {
+        StepRule::Simple(simple) => {
             words = [simple.word(); ROW_WORDS];
             Some((0, words))
         }
-        Rule::Encoded(row) => {
+        StepRule::Encoded(row) => {
             let mut bytes = [0; ROW_BYTES];
             bytes.get_mut(..row.len())?.copy_from_slice(row);
             for (to, from) in words.iter_mut().zip(bytes.chunks_exact(8)) {
@@ -409,17 +415,17 @@ fn packed(rule: Rule<'_>) -> Option<(u64, [u64; ROW_WORDS])> {
     }
 }
 
-fn unpacked(len: u64, words: [u64; ROW_WORDS]) -> Option<Hit> {
+fn unpacked(len: u64, words: [u64; ROW_WORDS]) -> Option<CachedRule> {
     if len == 0 {
         let [word, ..] = words;
-        return Some(Hit::Simple(Simple::from_word(word)));
+        return Some(CachedRule::Simple(PackedRow::from_word(word)));
     }
     let mut bytes = [0; ROW_BYTES];
     for (to, from) in bytes.chunks_exact_mut(8).zip(words) {
         to.copy_from_slice(&from.to_le_bytes());
     }
     let len = usize::try_from(len).ok()?;
-    Some(Hit::Encoded(Short { bytes, len }))
+    Some(CachedRule::Encoded(EncodedRowBuffer { bytes, len }))
 }
 
 #[cfg(test)]

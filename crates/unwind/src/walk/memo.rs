@@ -16,26 +16,26 @@
 //! CFA is based on one of them. Where code keeps no frame pointers they hold whatever the program put
 //! there, and may change as they like.
 //!
-//! Only steps by a [`Rule`](crate::rule::Rule) from a return address are remembered, up to the outermost frame. A
+//! Only steps by a [`PackedRule`](crate::rule::Rule) from a return address are remembered, up to the outermost frame. A
 //! signal frame and what it interrupted, or any step that takes more than two registers, are walked every
 //! time, and so is what lies inside of them.
 
 use core::cmp::Reverse;
 
-use unspool_ir::{Descent, Memory};
+use unspool_rows::{AddressStack, Memory};
 
-use super::{Frames, Last, Places, Record, Resumed, Seen, State};
+use super::{FastFrame, FrameSink, LiveModules, MemoResult, ModuleSlotSet, RuleEnd, WalkRecorder};
 use crate::modules::Modules;
-use crate::rule::{Leave, Realigned};
+use crate::rule::{FrameStep, RealignedFrame};
 
 /// The most frames that are remembered: the outermost ones of a stack that is deeper.
-const MOST: usize = 640;
+const MAX_FRAMES: usize = 640;
 
 /// Where the outermost of them is.
-const OUTERMOST: usize = MOST - 1;
+const OUTERMOST: usize = MAX_FRAMES - 1;
 
 /// The most frame pointers, and CFAs in memory, that are remembered.
-const MOST_SAVED: usize = NO_SAVED as usize;
+const MAX_SAVED_WORDS: usize = NO_SAVED as usize;
 
 /// As the index of the first of them: there is none.
 const NO_SAVED: u32 = 384;
@@ -53,8 +53,8 @@ const STEPS: usize = 1 << 10;
 
 /// A step that a walk took by a rule.
 #[derive(Debug, Clone, Copy)]
-struct Taken {
-    from: State,
+struct RecordedStep {
+    from: FastFrame,
     /// What led to the caller.
     ///
     /// ```text
@@ -65,36 +65,36 @@ struct Taken {
     way: u64,
 }
 
-/// [`Taken::way`], as far as it matters to what is remembered.
-enum Remembered {
+/// [`RecordedStep::way`], as far as it matters to what is remembered.
+enum RecordedKind {
     Left {
         by_frame_pointer: bool,
         saved_below: u64,
     },
-    Realigned(Realigned),
+    Realigned(RealignedFrame),
 }
 
-impl Taken {
+impl RecordedStep {
     const REALIGNED: u64 = 2;
 
-    fn left(from: State, leave: Leave) -> Taken {
-        Taken {
+    fn left(from: FastFrame, leave: FrameStep) -> RecordedStep {
+        RecordedStep {
             from,
             way: leave.saved_below << 2 | u64::from(leave.by_frame_pointer),
         }
     }
 
-    fn realigned(from: State, frames: Realigned) -> Option<Taken> {
-        Some(Taken {
+    fn realigned(from: FastFrame, frames: RealignedFrame) -> Option<RecordedStep> {
+        Some(RecordedStep {
             from,
-            way: frames.packed()? | Taken::REALIGNED,
+            way: frames.packed()? | RecordedStep::REALIGNED,
         })
     }
 
-    fn way(&self) -> Remembered {
+    fn way(&self) -> RecordedKind {
         match self.way & 3 {
-            Taken::REALIGNED => Remembered::Realigned(Realigned::unpacked(self.way)),
-            base => Remembered::Left {
+            RecordedStep::REALIGNED => RecordedKind::Realigned(RealignedFrame::unpacked(self.way)),
+            base => RecordedKind::Left {
                 by_frame_pointer: base == 1,
                 saved_below: self.way >> 2,
             },
@@ -104,7 +104,7 @@ impl Taken {
 
 /// What is remembered of one frame, beside its return address.
 #[derive(Debug, Clone, Copy)]
-struct Detail {
+struct FrameDetail {
     frame_pointer: u64,
     /// The index of the first of `saved` that is to be compared from here on.
     saved: u32,
@@ -119,22 +119,22 @@ struct Detail {
 #[derive(Debug)]
 pub struct Memo {
     /// Return addresses.
-    codes: [u64; MOST],
+    codes: [u64; MAX_FRAMES],
     /// Where they end: the stack pointers of the same frames.
-    stack_pointers: Descent<MOST>,
+    stack_pointers: AddressStack<MAX_FRAMES>,
     /// Where frames are in these arrays, by stack pointer: the last that was noted there. To compare
     /// a walk's stack pointers with the remembered ones in turn takes a branch on each that no processor
     /// can guess.
     index: [u16; INDEX],
-    details: [Detail; MOST],
+    details: [FrameDetail; MAX_FRAMES],
     /// Frame pointers that matter and CFAs in memory, and where they end.
-    saved: [u64; MOST_SAVED],
-    saved_ends: Descent<MOST_SAVED>,
+    saved: [u64; MAX_SAVED_WORDS],
+    saved_ends: AddressStack<MAX_SAVED_WORDS>,
     /// The modules that it went through, or that other walks since did.
-    places: Places,
-    end: Last,
+    slots: ModuleSlotSet,
+    end: RuleEnd,
     /// The steps of the walk under way, a ring.
-    taken: [Taken; STEPS],
+    taken: [RecordedStep; STEPS],
     /// How many steps there were since the last that cannot be remembered.
     steps: usize,
     /// How often in a row remembering was of little use.
@@ -145,37 +145,37 @@ pub struct Memo {
 
 /// A frame that is remembered.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Joint(usize);
+pub(super) struct RecordedFrame(usize);
 
 impl Memo {
     /// So many walks in a row of which little was remembered are remembered all the same.
-    const PATIENCE: u8 = 2;
+    const MAX_USELESS_WALKS: u8 = 2;
     /// And of those behind them one in so many.
-    const PAUSE: u8 = 8;
+    const SKIPPED_WALKS: u8 = 8;
 
     /// Remembers nothing.
     #[must_use]
     pub const fn new() -> Self {
-        const FRAME: State = State {
+        const FRAME: FastFrame = FastFrame {
             code: 0,
             stack_pointer: 0,
             frame_pointer: 0,
         };
-        const DETAIL: Detail = Detail {
+        const DETAIL: FrameDetail = FrameDetail {
             frame_pointer: 0,
             saved: 0,
             needs_frame_pointer: false,
         };
         Memo {
-            codes: [0; MOST],
-            stack_pointers: Descent::new(),
+            codes: [0; MAX_FRAMES],
+            stack_pointers: AddressStack::new(),
             index: [0; INDEX],
-            details: [DETAIL; MOST],
-            saved: [0; MOST_SAVED],
-            saved_ends: Descent::new(),
-            places: Places::NONE,
-            end: Last::Outermost,
-            taken: [Taken {
+            details: [DETAIL; MAX_FRAMES],
+            saved: [0; MAX_SAVED_WORDS],
+            saved_ends: AddressStack::new(),
+            slots: ModuleSlotSet::NONE,
+            end: RuleEnd::Outermost,
+            taken: [RecordedStep {
                 from: FRAME,
                 way: 0,
             }; STEPS],
@@ -199,30 +199,30 @@ impl Memo {
     fn note_use(&mut self, walked: usize, remembered: usize) {
         if walked <= remembered {
             self.useless = 0;
-        } else if self.useless < Memo::PATIENCE {
+        } else if self.useless < Memo::MAX_USELESS_WALKS {
             self.useless += 1;
         } else {
-            self.idle = Memo::PAUSE;
+            self.idle = Memo::SKIPPED_WALKS;
         }
     }
 
     /// Forgets the walk that is remembered.
     fn forget(&mut self) {
-        self.keep_from(MOST);
-        self.places = Places::NONE;
+        self.keep_from(MAX_FRAMES);
+        self.slots = ModuleSlotSet::NONE;
     }
 
     /// Forgets the frames before one of those that are remembered.
     fn keep_from(&mut self, at: usize) {
         self.stack_pointers.keep_from(at);
         let detail = self.details.get(at);
-        let saved = detail.map_or(MOST_SAVED, |detail| detail.saved as usize);
+        let saved = detail.map_or(MAX_SAVED_WORDS, |detail| detail.saved as usize);
         self.saved_ends.keep_from(saved);
     }
 
     /// The last frame that is remembered, if the walk went no further for want of room.
-    fn unfinished(&self) -> Option<State> {
-        (self.end == Last::Limit).then_some(State {
+    fn unfinished(&self) -> Option<FastFrame> {
+        (self.end == RuleEnd::Limit).then_some(FastFrame {
             code: *self.codes.last()?,
             stack_pointer: self.stack_pointers.get(OUTERMOST)?,
             frame_pointer: self.details.last()?.frame_pointer,
@@ -233,10 +233,10 @@ impl Memo {
     #[inline]
     fn holds<S: Modules + ?Sized, M: Memory + ?Sized>(
         &self,
-        Joint(at): Joint,
+        RecordedFrame(at): RecordedFrame,
         memory: &M,
         modules: &S,
-        seen: &mut Seen,
+        seen: &mut LiveModules,
     ) -> bool {
         let codes = self.codes.get(at + 1..).unwrap_or_default();
         let saved = self
@@ -248,11 +248,11 @@ impl Memo {
         let from_here = self.codes.get(at..).unwrap_or_default();
         memory.all_near_are(self.stack_pointers.from(at + 1), codes)
             && memory.all_near_are(saved_ends, saved)
-            && seen.have_all(&self.places, from_here, modules)
+            && seen.have_all(&self.slots, from_here, modules)
     }
 
     #[inline]
-    fn note(&mut self, taken: Taken) {
+    fn note(&mut self, taken: RecordedStep) {
         if let Some(slot) = self.taken.get_mut(self.steps % STEPS) {
             *slot = taken;
         }
@@ -260,13 +260,13 @@ impl Memo {
     }
 
     /// Puts the steps that were taken before the frames that are remembered, as many as fit.
-    fn prepend(&mut self, seen: &Seen) {
+    fn prepend(&mut self, seen: &LiveModules) {
         let steps = core::mem::take(&mut self.steps);
-        self.places.add_all(&seen.0);
-        if self.places.is_overfull {
+        self.slots.add_all(&seen.0);
+        if self.slots.is_overfull {
             return self.forget();
         }
-        for back in 1..=steps.min(MOST) {
+        for back in 1..=steps.min(MAX_FRAMES) {
             let taken = self.taken.get((steps - back) % STEPS).copied();
             if taken.and_then(|taken| self.remember(&taken)).is_none() {
                 break;
@@ -275,13 +275,13 @@ impl Memo {
     }
 
     /// `None` where there is no more room.
-    fn remember(&mut self, taken: &Taken) -> Option<()> {
+    fn remember(&mut self, taken: &RecordedStep) -> Option<()> {
         let outer = self.stack_pointers.first();
         let cfa = self.stack_pointers.get(outer)?;
         let outer = *self.details.get(outer)?;
         let mut saved = outer.saved;
         let needs_frame_pointer = match taken.way() {
-            Remembered::Left {
+            RecordedKind::Left {
                 by_frame_pointer,
                 saved_below,
             } => {
@@ -292,7 +292,7 @@ impl Memo {
                 }
                 by_frame_pointer || keeps && outer.needs_frame_pointer
             }
-            Remembered::Realigned(frames) => {
+            RecordedKind::Realigned(frames) => {
                 let [cfa_at, saved_at] = frames.places(&taken.from);
                 let mut words = [(cfa_at, cfa), (saved_at, outer.frame_pointer)];
                 words.sort_unstable_by_key(|(at, _)| Reverse(*at));
@@ -304,7 +304,7 @@ impl Memo {
                 true
             }
         };
-        let detail = Detail {
+        let detail = FrameDetail {
             frame_pointer: taken.from.frame_pointer,
             saved,
             needs_frame_pointer,
@@ -322,7 +322,7 @@ impl Memo {
     }
 
     /// Adds a frame before those that are remembered; `None` where there is no room.
-    fn add(&mut self, frame: &State, detail: Detail) -> Option<()> {
+    fn add(&mut self, frame: &FastFrame, detail: FrameDetail) -> Option<()> {
         self.stack_pointers.push(frame.stack_pointer)?;
         let at = self.stack_pointers.first();
         *self.codes.get_mut(at)? = frame.code;
@@ -332,31 +332,31 @@ impl Memo {
     }
 }
 
-impl Record for Memo {
-    type Joint = Joint;
+impl WalkRecorder for Memo {
+    type RecordedFrame = RecordedFrame;
 
     #[inline]
-    fn find(&mut self, frame: &State) -> Option<Joint> {
+    fn find(&mut self, frame: &FastFrame) -> Option<RecordedFrame> {
         let at = usize::from(*self.index.get(slot(frame.stack_pointer))?);
         if self.stack_pointers.get(at) != Some(frame.stack_pointer) {
             return None;
         }
         let detail = self.details.get(at)?;
         let fits = !detail.needs_frame_pointer || detail.frame_pointer == frame.frame_pointer;
-        (*self.codes.get(at)? == frame.code && fits).then_some(Joint(at))
+        (*self.codes.get(at)? == frame.code && fits).then_some(RecordedFrame(at))
     }
 
     fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
         &mut self,
-        joint: Joint,
+        joint: RecordedFrame,
         memory: &M,
         modules: &S,
-        seen: &mut Seen,
-        frames: &mut Frames<'_>,
-    ) -> Resumed {
+        seen: &mut LiveModules,
+        frames: &mut FrameSink<'_>,
+    ) -> MemoResult {
         if !self.holds(joint, memory, modules, seen) {
             self.forget();
-            return Resumed::Not;
+            return MemoResult::Not;
         }
         self.note_use(frames.count, OUTERMOST - joint.0);
         let callers = self.codes.get(joint.0 + 1..).unwrap_or_default();
@@ -368,23 +368,23 @@ impl Record for Memo {
             // The next walk remembers more. What was walked so far does not lead on from here.
             self.forget();
             self.interrupt();
-            return Resumed::On(last);
+            return MemoResult::On(last);
         }
-        let end = all.map_or(Last::Limit, |()| self.end);
+        let end = all.map_or(RuleEnd::Limit, |()| self.end);
         self.keep_from(joint.0);
         if self.steps != 0 {
             self.prepend(seen);
         }
-        Resumed::End(end)
+        MemoResult::End(end)
     }
 
     #[inline]
-    fn take(&mut self, frame: &State, leave: Leave) {
-        self.note(Taken::left(*frame, leave));
+    fn take(&mut self, frame: &FastFrame, leave: FrameStep) {
+        self.note(RecordedStep::left(*frame, leave));
     }
 
-    fn take_realigned(&mut self, frame: &State, frames: Realigned) {
-        match Taken::realigned(*frame, frames) {
+    fn take_realigned(&mut self, frame: &FastFrame, frames: RealignedFrame) {
+        match RecordedStep::realigned(*frame, frames) {
             Some(taken) => self.note(taken),
             None => self.interrupt(),
         }
@@ -394,18 +394,18 @@ impl Record for Memo {
         self.steps = 0;
     }
 
-    fn finish(&mut self, frame: State, end: Last, seen: &Seen) {
+    fn finish(&mut self, frame: FastFrame, end: RuleEnd, seen: &LiveModules) {
         self.note_use(self.steps, 0);
         self.forget();
-        if end == Last::ZeroReturnAddress {
+        if end == RuleEnd::ZeroReturnAddress {
             return;
         }
         self.end = end;
-        let detail = Detail {
+        let detail = FrameDetail {
             frame_pointer: frame.frame_pointer,
             saved: NO_SAVED,
             // Nobody knows what lies further out.
-            needs_frame_pointer: end == Last::Limit,
+            needs_frame_pointer: end == RuleEnd::Limit,
         };
         if self.add(&frame, detail).is_some() {
             self.prepend(seen);

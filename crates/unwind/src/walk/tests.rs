@@ -1,49 +1,53 @@
-use unspool_ir::interpret::{self, Frame};
-use unspool_ir::{
+use unspool_rows::interpret::{self, FrameContext};
+use unspool_rows::{
     Abi, Arch, CfaRule, CodeAddr, Endian, Expression, LoadBias, Memory, RaState, Register,
     RegisterRule, Registers, Row, RuntimeAddr, Unreadable, encoding,
 };
 
-use super::State;
-use super::rules::{Known, Rules, RulesMemory, RulesSize};
+use super::FastFrame;
+use super::rule_cache::{ModuleRule, RuleCache, RuleCacheMemory, RuleCacheSize};
 use crate::arch;
-use crate::modules::Place;
-use crate::rule::{Rule, Way};
+use crate::modules::ModuleSlot;
+use crate::rule::{PackedRule, UsualRule};
 
 /// A rule with these bits, whatever they mean.
-fn known(bits: u32, place: u16) -> Known {
-    Known {
-        rule: Rule::in_entry(bits),
-        place: Place(place),
+fn known(bits: u32, place: u16) -> ModuleRule {
+    ModuleRule {
+        rule: PackedRule::in_entry(bits),
+        slot: ModuleSlot(place),
     }
 }
 
-fn get(rules: &Rules<'_>, address: u64) -> Option<(u32, u16)> {
+fn get(rules: &RuleCache<'_>, address: u64) -> Option<(u32, u16)> {
     let known = rules.get(CodeAddr::Return(RuntimeAddr(address)))?;
-    Some((known.rule.bits(), known.place.0))
+    Some((known.rule.bits(), known.slot.0))
 }
 
 /// Checks rules in memory of several sizes.
-fn for_each_size(check: impl Fn(&Rules<'_>)) {
-    check(&Box::<RulesMemory<64>>::default().rules());
-    check(&Box::<RulesMemory>::default().rules());
+fn for_each_size(check: impl Fn(&RuleCache<'_>)) {
+    check(&Box::<RuleCacheMemory<64>>::default().rules());
+    check(&Box::<RuleCacheMemory>::default().rules());
     #[cfg(feature = "local")]
-    for size in [RulesSize::SMALLEST, RulesSize::DEFAULT, RulesSize::LARGEST] {
-        let mapped = super::MappedRules::new(size).unwrap();
+    for size in [
+        RuleCacheSize::MIN,
+        RuleCacheSize::DEFAULT,
+        RuleCacheSize::MAX,
+    ] {
+        let mapped = super::MappedRuleCache::new(size).unwrap();
         assert_eq!(mapped.rules().size(), size);
         check(mapped.rules());
     }
 }
 
 /// The distance of two pages that have one block.
-fn distance(rules: &Rules<'_>) -> u64 {
+fn distance(rules: &RuleCache<'_>) -> u64 {
     4 * rules.size().bytes() as u64
 }
 
 #[test]
 fn memory_has_the_size_that_is_asked_for() {
-    let default = Box::<RulesMemory>::default();
-    assert_eq!(default.rules().size(), RulesSize::DEFAULT);
+    let default = Box::<RuleCacheMemory>::default();
+    assert_eq!(default.rules().size(), RuleCacheSize::DEFAULT);
     for_each_size(|rules| {
         let lengths = rules
             .memory()
@@ -185,7 +189,7 @@ fn pages_of_different_blocks_keep_their_rules() {
 /// Two threads write, and read what both have written, while pages of one block drive each other out.
 #[test]
 fn threads_read_nothing_that_is_half_written() {
-    let memory = Box::<RulesMemory<64>>::default();
+    let memory = Box::<RuleCacheMemory<64>>::default();
     let rules = memory.rules();
     // Rules tell of which page they are, and of which address in there.
     let run = |seed: u64| {
@@ -199,7 +203,7 @@ fn threads_read_nothing_that_is_half_written() {
             rules.put(CodeAddr::Return(address), known(bits, place));
             let known = rules.near(address);
             found += u32::from(known.is_some());
-            assert!(known.is_none_or(|known| (known.rule.bits(), known.place.0) == (bits, place)));
+            assert!(known.is_none_or(|known| (known.rule.bits(), known.slot.0) == (bits, place)));
         }
         found
     };
@@ -216,9 +220,9 @@ const ABI: Abi = Abi {
 };
 
 /// Words that say where they are.
-struct Words;
+struct AddressMemory;
 
-impl Memory for Words {
+impl Memory for AddressMemory {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         into.copy_from_slice(&word_at(addr.0).to_le_bytes()[..into.len()]);
         Ok(())
@@ -229,7 +233,7 @@ fn word_at(addr: u64) -> u64 {
     addr.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-const FRAME: State = State {
+const FRAME: FastFrame = FastFrame {
     code: 0x40_1005,
     stack_pointer: 0x7ffc_0000_1000,
     frame_pointer: 0x7ffc_0000_1800,
@@ -243,10 +247,10 @@ fn interpreted(row: &Row<'_>) -> [Option<u64>; 3] {
     registers.set(spec.stack_pointer, FRAME.stack_pointer);
     registers.set(frame_pointer, FRAME.frame_pointer);
     registers.set(spec.pc, FRAME.code);
-    let frame = Frame {
+    let frame = FrameContext {
         abi: ABI,
         registers: &registers,
-        memory: &Words,
+        memory: &AddressMemory,
         bias: LoadBias(0),
         pac_mask: 0,
     };
@@ -269,12 +273,12 @@ fn row_of(base: u16, cfa: i64, frame_pointer: Option<RegisterRule<'static>>) -> 
 }
 
 /// The rule of a row; that of its encoding is the same.
-fn rule_of(row: &Row<'_>) -> Option<Rule> {
+fn rule_of(row: &Row<'_>) -> Option<PackedRule> {
     let mut encoded = Vec::new();
     encoding::encode(row, &mut encoded);
-    let way = Way::of(row, ABI);
-    assert_eq!(Way::of_encoded(&encoded, ABI), way, "{row:?}");
-    way.and_then(Rule::of)
+    let way = UsualRule::from_row(row, ABI);
+    assert_eq!(UsualRule::from_encoded(&encoded, ABI), way, "{row:?}");
+    way.and_then(PackedRule::pack)
 }
 
 /// Every rule that there is for a row leads where the row leads, through the entry of a map, too.
@@ -290,8 +294,8 @@ fn a_rule_says_what_its_row_says() {
                 let Some(rule) = rule_of(&row) else {
                     continue;
                 };
-                let leave = Rule::in_entry(rule.bits()).leave().unwrap();
-                let is_small = rule.bits() & Rule::KIND == 0;
+                let leave = PackedRule::in_entry(rule.bits()).leave().unwrap();
+                let is_small = rule.bits() & PackedRule::KIND == 0;
                 assert!(!is_small || rule.leave_small() == leave);
                 let caller = leave.caller(FRAME, |end, below| {
                     let words = [end.0 - 8, end.0 - 8 - below].map(word_at);
@@ -369,5 +373,5 @@ fn rows_with_and_without_a_rule() {
     assert!(odd(|row| set(row, 7, Some(RegisterRule::ValOffset(-8)))));
     let mut row = row_of(7, 16, None);
     set(&mut row, 16, Some(RegisterRule::Undefined));
-    assert_eq!(rule_of(&row), Some(Rule::OUTERMOST));
+    assert_eq!(rule_of(&row), Some(PackedRule::OUTERMOST));
 }

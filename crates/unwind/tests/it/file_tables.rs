@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
-use unspool_ir::{LoadBias, Register, Row, Vaddr};
-use unspool_module::ElfFile;
-use unspool_tables::{self as tables, From, NativeObject, Store, TableBytes};
+use unspool_elf::ElfFile;
+use unspool_rows::{LoadBias, Register, Row, Vaddr};
+use unspool_table_store::{self as tables, NativeObject, Store, TableBytes, TableSource};
 use unspool_testing::Folder;
 use unspool_unwind::FileTables;
 
@@ -37,13 +37,13 @@ fn walks_wait_for_the_table_where_the_search_table_has_gaps() {
     let file = Arc::new(ElfFile::open(&path).unwrap());
     let has_row = |tables: &FileTables| {
         let mut row = Row::new(Register(0));
-        let module = tables.at(LoadBias(0), None, None);
+        let module = tables.module(LoadBias(0), None, None);
         module.row(Vaddr(answer), &mut row).is_ok()
     };
     assert!(has_row(&FileTables::new(Arc::clone(&file))));
     let for_walks = FileTables::new(Arc::clone(&file)).for_walks();
     assert!(!has_row(&for_walks));
-    let made = tables::compile(&file, From::Auto).unwrap();
+    let made = tables::compile(&file, TableSource::Auto).unwrap();
     assert!(for_walks.attach(TableBytes::Memory(made.encoded.bytes)));
     assert!(has_row(&for_walks));
 }
@@ -60,7 +60,7 @@ fn walks_run_no_machine_code_of_another_module() {
         Some("/nowhere".into()),
     );
     let keep = |file: &ElfFile| {
-        let object = NativeObject::make(file, &tables::own_key(file)).unwrap();
+        let object = NativeObject::from_file(file, &tables::own_key(file)).unwrap();
         let path = store.keep_native(file, &object).unwrap();
         (path, object.bytes().to_vec())
     };
@@ -71,9 +71,9 @@ fn walks_run_no_machine_code_of_another_module() {
 
     let tables = FileTables::new(Arc::clone(&file));
     let mut notices = Vec::new();
-    assert!(tables.at(LoadBias(0), None, None).native.is_none());
+    assert!(tables.module(LoadBias(0), None, None).native.is_none());
     tables.run_native(&store, file.path(), &mut notices);
-    assert!(tables.at(LoadBias(0), None, None).native.is_some());
+    assert!(tables.module(LoadBias(0), None, None).native.is_some());
     let notice = format!("{}: the table of another module", path.display());
     let notices: Vec<String> = notices.iter().map(ToString::to_string).collect();
     assert_eq!(notices, [notice]);

@@ -5,13 +5,15 @@ use std::cell::Cell;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use unspool_compact::Compiled;
-use unspool_ir::{CodeAddr, Memory, Register, Registers, RuntimeAddr, Unreadable};
-use unspool_unwind::{Cursor, End, MappedRules, Memo, RulesSize, Step, Top, Walker};
+use unspool_compiled_table::CompiledTable;
+use unspool_rows::{CodeAddr, Memory, Register, Registers, RuntimeAddr, Unreadable};
+use unspool_unwind::{
+    Cursor, End, InnermostFrame, MappedRuleCache, Memo, RuleCacheSize, Step, Walker,
+};
 
 pub(crate) mod world;
 
-use world::{ABI, MODULES, STACK, Set, Stack, VERSIONS, Value};
+use world::{ABI, MODULES, ModuleSet, RandomStack, RandomWord, STACK, VERSIONS};
 
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
@@ -30,7 +32,7 @@ struct Inner {
     is_shown: bool,
 }
 
-impl Top for Inner {
+impl InnermostFrame for Inner {
     fn code(&self) -> CodeAddr {
         self.code
     }
@@ -54,14 +56,19 @@ impl Top for Inner {
 
 /// What a walk finds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Outcome {
+struct WalkOutcome {
     addresses: Vec<u64>,
     guesses: usize,
     end: End,
 }
 
 /// Step by step, with all registers; and whether a signal frame leads further down the stack.
-fn by_cursor(top: &Inner, modules: &Set<'_>, stack: &Stack, room: usize) -> (Outcome, bool) {
+fn by_cursor(
+    top: &Inner,
+    modules: &ModuleSet<'_>,
+    stack: &RandomStack,
+    room: usize,
+) -> (WalkOutcome, bool) {
     let mut registers = Registers::new();
     for (register, value) in &top.others {
         registers.set(*register, *value);
@@ -69,8 +76,8 @@ fn by_cursor(top: &Inner, modules: &Set<'_>, stack: &Stack, room: usize) -> (Out
     registers.set(RSP, top.stack_pointer);
     registers.set(RBP, top.frame_pointer);
     registers.set(RIP, top.code.address().0);
-    let mut cursor = Cursor::at(ABI, top.code, registers);
-    let mut found = Outcome {
+    let mut cursor = Cursor::with_code(ABI, top.code, registers);
+    let mut found = WalkOutcome {
         addresses: Vec::new(),
         guesses: 0,
         end: End::Limit,
@@ -104,12 +111,12 @@ fn by_cursor(top: &Inner, modules: &Set<'_>, stack: &Stack, room: usize) -> (Out
 
 /// What is different at the next walk.
 #[derive(Debug, Clone)]
-enum Change {
+enum Mutation {
     Nothing,
     /// A word that was read.
-    Word(prop::sample::Index, Value, u64),
+    Word(prop::sample::Index, RandomWord, u64),
     /// Two of them at once.
-    Words([(prop::sample::Index, Value, u64); 2]),
+    Words([(prop::sample::Index, RandomWord, u64); 2]),
     /// All words less than so far above the stack pointer.
     Inner(u64, u64),
     FramePointer(u64),
@@ -122,21 +129,21 @@ enum Change {
     Room(usize),
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = Mutation> {
     let word = || (any::<prop::sample::Index>(), world::value(), any::<u64>());
     prop_oneof![
-        1 => Just(Change::Nothing),
-        3 => word().prop_map(|(at, value, random)| Change::Word(at, value, random)),
-        1 => [word(), word()].prop_map(Change::Words),
-        3 => (0..2000_u64, any::<u64>()).prop_map(|(size, seed)| Change::Inner(size, seed)),
-        2 => (0..40_u64).prop_map(|n| Change::FramePointer(16 * n)),
-        2 => (0..40_u64).prop_map(|n| Change::StackPointer(16 * n)),
-        1 => any::<u64>().prop_map(Change::Code),
-        1 => Just(Change::Arrival),
+        1 => Just(Mutation::Nothing),
+        3 => word().prop_map(|(at, value, random)| Mutation::Word(at, value, random)),
+        1 => [word(), word()].prop_map(Mutation::Words),
+        3 => (0..2000_u64, any::<u64>()).prop_map(|(size, seed)| Mutation::Inner(size, seed)),
+        2 => (0..40_u64).prop_map(|n| Mutation::FramePointer(16 * n)),
+        2 => (0..40_u64).prop_map(|n| Mutation::StackPointer(16 * n)),
+        1 => any::<u64>().prop_map(Mutation::Code),
+        1 => Just(Mutation::Arrival),
         3 => (1..MODULES, proptest::option::of(0..VERSIONS)).prop_map(|(module, version)| {
-            Change::Module(usize::try_from(module).unwrap(), version)
+            Mutation::Module(usize::try_from(module).unwrap(), version)
         }),
-        2 => room().prop_map(Change::Room),
+        2 => room().prop_map(Mutation::Room),
     ]
 }
 
@@ -148,7 +155,7 @@ fn room() -> impl Strategy<Value = usize> {
 struct Case {
     rows: Vec<Vec<String>>,
     place: (u16, u16),
-    rules: RulesSize,
+    rules: RuleCacheSize,
     says_staying: bool,
     has_entry: bool,
     keeps_all: bool,
@@ -159,14 +166,18 @@ struct Case {
     is_shown: bool,
     is_interrupted: bool,
     room: usize,
-    changes: Vec<Change>,
+    changes: Vec<Mutation>,
 }
 
 fn case() -> impl Strategy<Value = Case> {
     let versions = usize::try_from(MODULES * VERSIONS).unwrap();
     // Places among the first 64, in different slots of a set, and in one.
     let place = prop::sample::select(&[(1, 1), (50, 3), (100, 1), (96, 16)][..]);
-    let rules = [RulesSize::SMALLEST, RulesSize::DEFAULT, RulesSize::LARGEST];
+    let rules = [
+        RuleCacheSize::MIN,
+        RuleCacheSize::DEFAULT,
+        RuleCacheSize::MAX,
+    ];
     let place = (place, prop::sample::select(rules.to_vec()));
     let size = prop::sample::select(&[768_u64, 4096, 16_384, 65_536][..]);
     let odd = prop::sample::select(&[0_u64, 3, 30, 200][..]);
@@ -199,8 +210,12 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 fn inner(case: &Case) -> Inner {
-    let code = RuntimeAddr(Value::Return.word(0, case.seed).unwrap());
-    let above = |n| Value::Above.word(STACK, case.seed.rotate_left(n)).unwrap();
+    let code = RuntimeAddr(RandomWord::Return.word(0, case.seed).unwrap());
+    let above = |n| {
+        RandomWord::Above
+            .word(STACK, case.seed.rotate_left(n))
+            .unwrap()
+    };
     Inner {
         code: match case.is_interrupted {
             true => CodeAddr::Instruction(code),
@@ -214,43 +229,51 @@ fn inner(case: &Case) -> Inner {
 }
 
 /// Makes a change, after a walk.
-fn apply(change: &Change, top: &mut Inner, set: &mut Set<'_>, stack: &mut Stack, room: &mut usize) {
+fn apply(
+    change: &Mutation,
+    top: &mut Inner,
+    set: &mut ModuleSet<'_>,
+    stack: &mut RandomStack,
+    room: &mut usize,
+) {
     let read = stack.read.take();
-    let mut set_word = |(at, value, random): &(prop::sample::Index, Value, u64)| {
+    let mut set_word = |(at, value, random): &(prop::sample::Index, RandomWord, u64)| {
         if !read.is_empty() {
             stack.change(*at.get(&read), *value, *random);
         }
     };
     match change {
-        Change::Nothing => {}
-        Change::Word(at, value, random) => set_word(&(*at, *value, *random)),
-        Change::Words(words) => words.iter().for_each(set_word),
-        Change::Inner(size, seed) => stack.inner = (top.stack_pointer + size, *seed),
-        Change::FramePointer(above) => top.frame_pointer = top.stack_pointer + above,
-        Change::StackPointer(above) => top.stack_pointer = STACK + above,
-        Change::Code(random) => {
-            let code = RuntimeAddr(Value::Return.word(0, *random).unwrap());
+        Mutation::Nothing => {}
+        Mutation::Word(at, value, random) => set_word(&(*at, *value, *random)),
+        Mutation::Words(words) => words.iter().for_each(set_word),
+        Mutation::Inner(size, seed) => stack.inner = (top.stack_pointer + size, *seed),
+        Mutation::FramePointer(above) => top.frame_pointer = top.stack_pointer + above,
+        Mutation::StackPointer(above) => top.stack_pointer = STACK + above,
+        Mutation::Code(random) => {
+            let code = RuntimeAddr(RandomWord::Return.word(0, *random).unwrap());
             top.code = match top.code {
                 CodeAddr::Return(_) => CodeAddr::Return(code),
                 CodeAddr::Instruction(_) => CodeAddr::Instruction(code),
             };
         }
-        Change::Arrival => {
+        Mutation::Arrival => {
             top.code = match top.code {
                 CodeAddr::Return(code) => CodeAddr::Instruction(code),
                 CodeAddr::Instruction(code) => CodeAddr::Return(code),
             };
         }
-        Change::Module(module, version) => set.versions[*module] = *version,
-        Change::Room(new) => *room = *new,
+        Mutation::Module(module, version) => set.versions[*module] = *version,
+        Mutation::Room(new) => *room = *new,
     }
 }
 
 fn check(case: &Case) -> Result<(), TestCaseError> {
     let bytes: Vec<Vec<u8>> = case.rows.iter().map(|rows| world::compile(rows)).collect();
-    let tables = bytes.iter().map(|bytes| Compiled::open(bytes).unwrap());
-    let tables: Vec<Compiled<'_>> = tables.collect();
-    let mut set = Set {
+    let tables = bytes
+        .iter()
+        .map(|bytes| CompiledTable::open(bytes).unwrap());
+    let tables: Vec<CompiledTable<'_>> = tables.collect();
+    let mut set = ModuleSet {
         tables: &tables,
         versions: [Some(0); 4],
         first_place: case.place.0,
@@ -260,13 +283,13 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
         keeps_all: case.keeps_all,
         asked: Cell::default(),
     };
-    let mut stack = Stack::new(case.size, case.seed, case.odd, case.near);
-    let rules = MappedRules::new(case.rules).unwrap();
+    let mut stack = RandomStack::new(case.size, case.seed, case.odd, case.near);
+    let rules = MappedRuleCache::new(case.rules).unwrap();
     let walker = Walker::new(ABI, rules.rules());
     let mut memo = Box::new(Memo::new());
     let mut top = inner(case);
     let mut room = case.room;
-    let changes = std::iter::once(&Change::Nothing).chain(&case.changes);
+    let changes = std::iter::once(&Mutation::Nothing).chain(&case.changes);
     for change in changes {
         apply(change, &mut top, &mut set, &mut stack, &mut room);
         let (expected, falls) = by_cursor(&top, &set, &stack, room);
@@ -279,12 +302,12 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
                 "afresh" => walker.walk(&top, &set, &stack, &mut addresses),
                 _ => walker.walk_again(&mut memo, &top, &set, &stack, &mut addresses),
             };
-            if walk.work.by_cursor == 0 {
+            if walk.stats.by_cursor == 0 {
                 // Once for each module, and for what is in none.
                 prop_assert!(set.asked.get() <= MODULES + 1, "{:?}", set.asked);
             }
             let addresses = &addresses[..walk.frames];
-            let found = Outcome {
+            let found = WalkOutcome {
                 addresses: addresses.iter().map(|address| address.0).collect(),
                 guesses: walk.guesses,
                 end: walk.end,
@@ -318,7 +341,7 @@ impl Memory for Circle {
         let word = match addr.0.wrapping_sub(STACK) {
             120 => 0,
             160 => STACK,
-            168 => Value::Return.word(0, 0).unwrap(),
+            168 => RandomWord::Return.word(0, 0).unwrap(),
             _ => return Err(Unreadable::unmapped(addr)),
         };
         into.copy_from_slice(&word.to_le_bytes());
@@ -327,8 +350,8 @@ impl Memory for Circle {
 }
 
 /// Modules that stay, and have one table each.
-fn staying<'t>(tables: &'t [Compiled<'t>; 12]) -> Set<'t> {
-    Set {
+fn staying<'t>(tables: &'t [CompiledTable<'t>; 12]) -> ModuleSet<'t> {
+    ModuleSet {
         tables,
         versions: [Some(0); 4],
         first_place: 1,
@@ -345,12 +368,12 @@ fn a_circle_of_signal_frames_is_seen() {
     let row =
         "cfa={breg7 160; deref}  ra=[{breg7 168}]  rbp=[{breg7 120}]  rsp=[{breg7 160}]  signal";
     let bytes = world::compile(&[const { String::new() }; 22].map(|_| row.to_owned()));
-    let table = Compiled::open(&bytes).unwrap();
+    let table = CompiledTable::open(&bytes).unwrap();
     let tables = [table; 12];
     let set = staying(&tables);
-    let rules = MappedRules::new(RulesSize::DEFAULT).unwrap();
+    let rules = MappedRuleCache::new(RuleCacheSize::DEFAULT).unwrap();
     let top = Inner {
-        code: CodeAddr::Return(RuntimeAddr(Value::Return.word(0, 0).unwrap())),
+        code: CodeAddr::Return(RuntimeAddr(RandomWord::Return.word(0, 0).unwrap())),
         stack_pointer: STACK,
         frame_pointer: 0,
         others: Vec::new(),
@@ -379,27 +402,27 @@ fn no_word_of_a_remembered_walk_changes_unseen() {
         .collect();
     rows.push("cfa=rsp+16  ra=undefined".to_owned());
     let bytes = world::compile(&rows);
-    let table = Compiled::open(&bytes).unwrap();
+    let table = CompiledTable::open(&bytes).unwrap();
     let tables = [table; 12];
     let set = staying(&tables);
-    let rules = MappedRules::new(RulesSize::DEFAULT).unwrap();
+    let rules = MappedRuleCache::new(RuleCacheSize::DEFAULT).unwrap();
     let walker = Walker::new(ABI, rules.rules());
     let mut addresses = vec![RuntimeAddr(0); MOST];
     let mut changes = 0;
     for seed in 0..60 {
         let top = Inner {
-            code: CodeAddr::Return(RuntimeAddr(Value::Return.word(0, seed).unwrap())),
+            code: CodeAddr::Return(RuntimeAddr(RandomWord::Return.word(0, seed).unwrap())),
             stack_pointer: STACK,
             frame_pointer: STACK + 64,
             others: Vec::new(),
             is_shown: true,
         };
-        let stack = Stack::new(4096, seed, 0, 0);
+        let stack = RandomStack::new(4096, seed, 0, 0);
         by_cursor(&top, &set, &stack, MOST);
         let read = stack.read.take();
         for (at, value) in read
             .iter()
-            .flat_map(|at| [(*at, Value::Above), (*at, Value::Return)])
+            .flat_map(|at| [(*at, RandomWord::Above), (*at, RandomWord::Return)])
         {
             let mut memo = Box::new(Memo::new());
             for _ in 0..2 {

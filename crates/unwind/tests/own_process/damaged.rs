@@ -76,7 +76,7 @@ fn a_cfa_that_is_none() {
             for _ in 0..2 {
                 walk(&lies, function, &mut watcher, value);
             }
-            assert!(watcher.found.len() < MOST, "{function} {value:#x}");
+            assert!(watcher.found.len() < MAX_FRAMES, "{function} {value:#x}");
         }
     }
 }
@@ -192,20 +192,20 @@ fn on_main_thread(handler: extern "C" fn(c_int)) {
 
 /// On a stack of 64 pages, a CFA that is elsewhere.
 fn leads_to_from(cfa: usize, stack: usize, watcher: &mut Watcher) {
-    struct Job<'w> {
+    struct DamagedWalk<'w> {
         lies: Library,
         watcher: &'w mut Watcher,
         value: usize,
     }
     extern "C" fn body(job: *mut Watcher) {
         // SAFETY: this is what is passed below.
-        let job = unsafe { &mut *job.cast::<Job<'_>>() };
+        let job = unsafe { &mut *job.cast::<DamagedWalk<'_>>() };
         walk(&job.lies, "by_frame_pointer", job.watcher, job.value);
     }
     watcher.asks_glibc = false;
     let helpers = Library::of("helpers.c");
     let stack = std::ptr::with_exposed_provenance_mut(stack);
-    let mut job = Job {
+    let mut job = DamagedWalk {
         lies: Library::of("lies.S"),
         watcher,
         value: cfa,

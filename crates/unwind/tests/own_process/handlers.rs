@@ -35,7 +35,7 @@ impl Fresh {
     fn new() -> Self {
         Fresh {
             thread: OwnThread::new(),
-            room: vec![RuntimeAddr(0); MOST],
+            room: vec![RuntimeAddr(0); MAX_FRAMES],
         }
     }
 

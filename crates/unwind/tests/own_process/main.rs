@@ -11,10 +11,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use unspool_ir::{Memory, Register, Registers, RuntimeAddr};
+use unspool_rows::{Memory, Register, Registers, RuntimeAddr};
 use unspool_testing::{Finish as _, alone, alone_by, scratch, this_test, tool};
-use unspool_unwind::local::{self, OwnCursor, OwnMemory, OwnThread, Place};
-use unspool_unwind::{Cursor, End, Step, Walk};
+use unspool_unwind::local::{self, OwnCursor, OwnMemory, OwnThread, RegisterLocation};
+use unspool_unwind::{Cursor, End, Step, WalkResult};
 
 mod damaged;
 mod frames;
@@ -62,7 +62,7 @@ unsafe extern "C" {
     fn backtrace(addresses: *mut *mut c_void, size: c_int) -> c_int;
 }
 
-const MOST: usize = 6000;
+const MAX_FRAMES: usize = 6000;
 
 /// `rax` to `r15`, and `rip`.
 const REGISTERS: u16 = 17;
@@ -71,7 +71,7 @@ const REGISTERS: u16 = 17;
 type Body = extern "C" fn(*mut Watcher);
 
 /// A function of the helpers.
-type Call<A> = unsafe extern "C" fn(Body, *mut Watcher, A) -> c_int;
+type CallFn<A> = unsafe extern "C" fn(Body, *mut Watcher, A) -> c_int;
 
 /// Walks the stack of its thread when it is called.
 struct Watcher {
@@ -81,7 +81,7 @@ struct Watcher {
     expected: Vec<u64>,
     found: Vec<u64>,
     again: Vec<u64>,
-    walk: Option<Walk>,
+    walk: Option<WalkResult>,
     errno: c_int,
     /// How many frames a cursor came to, each with the same registers as by the interpreter alone.
     by_cursor: usize,
@@ -94,13 +94,13 @@ impl Watcher {
         let mut watcher = Watcher {
             thread: OwnThread::new(),
             asks_glibc: true,
-            expected: Vec::with_capacity(MOST),
-            found: Vec::with_capacity(MOST),
-            again: Vec::with_capacity(MOST),
+            expected: Vec::with_capacity(MAX_FRAMES),
+            found: Vec::with_capacity(MAX_FRAMES),
+            again: Vec::with_capacity(MAX_FRAMES),
             walk: None,
             errno: 0,
             by_cursor: 0,
-            room: vec![RuntimeAddr(0); MOST],
+            room: vec![RuntimeAddr(0); MAX_FRAMES],
         };
         // The first call loads a library.
         watcher.ask_glibc();
@@ -110,7 +110,7 @@ impl Watcher {
     /// Return addresses: the first in here.
     #[inline(never)]
     fn ask_glibc(&mut self) {
-        let mut addresses = [std::ptr::null_mut(); MOST];
+        let mut addresses = [std::ptr::null_mut(); MAX_FRAMES];
         // SAFETY: the buffer has room for so many.
         let count = unsafe { backtrace(addresses.as_mut_ptr(), 6000) };
         let found = addresses.iter().take(usize::try_from(count).unwrap());
@@ -139,7 +139,7 @@ impl Watcher {
     /// Frame by frame, with all registers.
     #[inline(never)]
     fn ask_cursor(&mut self) {
-        let memory = OwnMemory::here();
+        let memory = OwnMemory::with_own_stack();
         self.by_cursor = local::with_cursor(|cursor| {
             let mut registers = Registers::new();
             for number in 0..REGISTERS {
@@ -147,7 +147,7 @@ impl Watcher {
                     registers.set(Register(number), value);
                 }
             }
-            let mut reference = Cursor::at(local::ABI, cursor.code(), registers);
+            let mut reference = Cursor::with_code(local::ABI, cursor.code(), registers);
             (0..)
                 .take_while(|_| {
                     let step = reference.step(local::modules(), &memory);
@@ -204,14 +204,14 @@ fn is_same(cursor: &OwnCursor, reference: &Cursor) -> bool {
     cursor.code() == reference.code()
         && (0..REGISTERS).all(|number| {
             let value = reference.registers().get(Register(number));
-            let stored = match cursor.place(number) {
-                Place::Memory(addr) => {
+            let stored = match cursor.register_location(number) {
+                RegisterLocation::Memory(addr) => {
                     let mut word = [0; 8];
-                    let read = OwnMemory::here().read(addr, &mut word);
+                    let read = OwnMemory::with_own_stack().read(addr, &mut word);
                     read.ok().map(|()| u64::from_le_bytes(word))
                 }
-                Place::Register | Place::Value => value,
-                Place::Lost => None,
+                RegisterLocation::SameRegister | RegisterLocation::Value => value,
+                RegisterLocation::Unrecoverable => None,
             };
             value == cursor.register(number) && value == stored
         })
@@ -267,7 +267,7 @@ impl Library {
     fn call<A>(&self, name: &str, watcher: &mut Watcher, argument: A) -> c_int {
         let symbol = self.symbol(name);
         // SAFETY: the functions of the helpers are of this type, or take fewer arguments.
-        let call = unsafe { std::mem::transmute::<*mut c_void, Call<A>>(symbol) };
+        let call = unsafe { std::mem::transmute::<*mut c_void, CallFn<A>>(symbol) };
         // SAFETY: the watcher outlives the call.
         unsafe { call(Watcher::watch, watcher, argument) }
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use unspool_unwind::RulesSize;
+use unspool_unwind::RuleCacheSize;
 use unspool_unwind::local::rules;
 
 use super::frames::below;
@@ -74,11 +74,11 @@ fn the_program_says_how_much_at_any_time() {
     if std::env::var_os(INNER).is_none() {
         return with_environment("8M", "");
     }
-    let four = RulesSize::from_bytes(4 << 20).unwrap();
-    rules::resize(RulesSize::DEFAULT).unwrap();
+    let four = RuleCacheSize::from_bytes(4 << 20).unwrap();
+    rules::resize(RuleCacheSize::DEFAULT).unwrap();
     // Prepares, and would have asked the environment.
     let mut watcher = Watcher::new();
-    assert_eq!(rules::current().size(), RulesSize::DEFAULT);
+    assert_eq!(rules::current().size(), RuleCacheSize::DEFAULT);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         // Another walks all the time.
@@ -94,10 +94,10 @@ fn the_program_says_how_much_at_any_time() {
         let mut at = Vec::new();
         for _ in 0..20 {
             for size in [
-                RulesSize::SMALLEST,
+                RuleCacheSize::MIN,
                 four,
-                RulesSize::DEFAULT,
-                RulesSize::LARGEST,
+                RuleCacheSize::DEFAULT,
+                RuleCacheSize::MAX,
             ] {
                 rules::resize(size).unwrap();
                 assert_eq!(rules::current().size(), size);

@@ -2,18 +2,18 @@
 
 use std::path::Path;
 
-use unspool_compact::Compiled;
-use unspool_ir::RuntimeAddr;
-use unspool_module::ElfFile;
-use unspool_tables::{self as tables, From};
+use unspool_compiled_table::CompiledTable;
+use unspool_elf::ElfFile;
+use unspool_rows::RuntimeAddr;
+use unspool_table_store::{self as tables, TableSource};
 use unspool_testing::alone;
 use unspool_unwind::local::{self, OwnThread};
-use unspool_unwind::{End, RowRules, Walk};
+use unspool_unwind::{End, RowRules, WalkResult};
 
 use crate::frames::{below, by_glibc};
 
 #[inline(never)]
-fn by_us(thread: &mut OwnThread) -> (Vec<u64>, Walk) {
+fn by_us(thread: &mut OwnThread) -> (Vec<u64>, WalkResult) {
     let mut addresses = [RuntimeAddr(0); 600];
     let walk = thread.walk(&mut addresses);
     let found = &addresses[..walk.frames];
@@ -57,9 +57,9 @@ fn equals_glibcs_backtrace() {
             let Ok(file) = ElfFile::open(Path::new(path)) else {
                 continue;
             };
-            let made = tables::compile(&file, From::Auto).unwrap();
+            let made = tables::compile(&file, TableSource::Auto).unwrap();
             let bytes: &'static [u8] = made.encoded.bytes.leak();
-            let table = Box::leak(Box::new(Compiled::open(bytes).unwrap()));
+            let table = Box::leak(Box::new(CompiledTable::open(bytes).unwrap()));
             let rules = RowRules::make(table, vec![0; table.distinct_rows()].leak());
             assert!(local::modules().attach(table, rules));
         }

@@ -7,10 +7,10 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use unspool_ir::{CodeAddr, Register, Registers, RuntimeAddr};
+use unspool_rows::{CodeAddr, Register, Registers, RuntimeAddr};
 use unspool_testing::alone;
-use unspool_unwind::local::{self, Interrupted, OwnCursor, Place};
-use unspool_unwind::{Cursor, End, Evidence, Walk};
+use unspool_unwind::local::{self, OwnCursor, RegisterLocation, SignalRegisters};
+use unspool_unwind::{Cursor, End, Evidence, WalkResult};
 
 use crate::MAY_NOT_ALLOCATE;
 use crate::frames::{below, by_glibc};
@@ -57,7 +57,7 @@ fn frame_by_frame() {
             loop {
                 found.push(cursor.code().address().0);
                 for register in [3, 6, 12, 13, 14, 15] {
-                    let Place::Memory(at) = cursor.place(register) else {
+                    let RegisterLocation::Memory(at) = cursor.register_location(register) else {
                         continue;
                     };
                     let at = usize::try_from(at.0).unwrap();
@@ -109,14 +109,14 @@ fn an_address_that_is_returned_to_and_interrupted() {
     let mut registers = Registers::new();
     let top = black_box(&stack).as_ptr().expose_provenance();
     registers.set(Register(7), top as u64);
-    let mut places = [Place::Lost; 17];
-    places[7] = Place::Register;
+    let mut places = [RegisterLocation::Unrecoverable; 17];
+    places[7] = RegisterLocation::SameRegister;
     for _ in 0..3 {
         for (code, caller) in [
             (CodeAddr::Return(RuntimeAddr(address)), 0x2222),
             (CodeAddr::Instruction(RuntimeAddr(address)), 0x1111),
         ] {
-            let mut cursor = OwnCursor::new(Cursor::at(local::ABI, code, registers), places);
+            let mut cursor = OwnCursor::new(Cursor::with_code(local::ABI, code, registers), places);
             assert!(cursor.step());
             assert_eq!(cursor.code(), CodeAddr::Return(RuntimeAddr(caller)));
         }
@@ -124,14 +124,14 @@ fn an_address_that_is_returned_to_and_interrupted() {
 }
 
 /// What a handler found, in room that was there before.
-struct Found {
+struct HandlerWalk {
     addresses: [RuntimeAddr; MOST],
-    walk: Option<Walk>,
+    walk: Option<WalkResult>,
 }
 
 thread_local! {
-    static FOUND: RefCell<Found> = const {
-        RefCell::new(Found { addresses: [RuntimeAddr(0); MOST], walk: None })
+    static FOUND: RefCell<HandlerWalk> = const {
+        RefCell::new(HandlerWalk { addresses: [RuntimeAddr(0); MOST], walk: None })
     };
 }
 
@@ -150,7 +150,7 @@ extern "C" fn walk_what_was_interrupted(_: c_int, _: *mut c_void, context: *mut 
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     FOUND.with_borrow_mut(|found| {
         found.walk = Some(local::walk_from(
-            &Interrupted::from(context),
+            &SignalRegisters::from(context),
             &mut found.addresses,
         ));
     });
@@ -214,7 +214,7 @@ static OUTER: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 static WRONG: AtomicU64 = AtomicU64::new(0);
 
-fn is_right(addresses: &[RuntimeAddr], walk: Walk) -> bool {
+fn is_right(addresses: &[RuntimeAddr], walk: WalkResult) -> bool {
     let outer = OUTER.iter().map(|a| a.load(Ordering::Relaxed));
     let outer = outer.take_while(|address| *address != 0);
     let mut pairs = addresses[..walk.frames].iter().rev().zip(outer);
@@ -307,7 +307,7 @@ fn a_thread_is_not_prepared_at_its_end() {
     unsafe extern "C" fn prepare_again(_: *mut c_void) {
         let answer = match local::prepare_thread() {
             Ok(()) => 1,
-            Err(local::NoRoom(libc::ESRCH)) => 2,
+            Err(local::PrepareError(libc::ESRCH)) => 2,
             Err(_) => 3,
         };
         ANSWER.store(answer, Ordering::Relaxed);

@@ -62,7 +62,7 @@ fn in_a_handler_of_a_raised_signal() {
         in_handler(&helpers, &mut watcher, alternate, 0);
         watcher.assert_same(&format!("alternate {alternate}"));
         // The signal frame and what was interrupted are left by rules, from the first walk on.
-        assert_eq!(watcher.walk.unwrap().work.by_cursor, 0);
+        assert_eq!(watcher.walk.unwrap().stats.by_cursor, 0);
     }
 }
 
@@ -83,7 +83,7 @@ fn realigned_frames_are_remembered() {
     }
     watcher.assert_same("aligned_with_alloca");
     let walk = watcher.walk.unwrap();
-    let remembered = usize::try_from(walk.work.remembered).unwrap();
+    let remembered = usize::try_from(walk.stats.remembered).unwrap();
     assert!(remembered + 2 >= walk.frames, "{walk:?}");
 }
 

@@ -1,8 +1,8 @@
 //! Libraries that have `.sframe` and no `.eh_frame`, against themselves with `.eh_frame`.
 
-use unspool_cfi::sframe::{Machine, Version, Written, functions};
-use unspool_module::{ElfFile, embed_sframe};
-use unspool_tables::{self as tables, From};
+use unspool_cfi::sframe::{SframeAbi, SframeImage, SframeVersion, functions};
+use unspool_elf::{ElfFile, embed_sframe};
+use unspool_table_store::{self as tables, TableSource};
 use unspool_testing::{command, tool, without_eh_frame};
 
 use super::*;
@@ -53,17 +53,17 @@ fn converted() {
     let script = without_eh_frame(&folder);
     build(SOURCE, &without, &[&script]);
     let file = ElfFile::open(&with).unwrap();
-    let table = tables::read(&file, From::EhFrame).unwrap().table;
+    let table = tables::read(&file, TableSource::EhFrame).unwrap().table;
     let file = ElfFile::open(&without).unwrap();
     for (version, kinds) in [
-        (Version::V2, &[false][..]),
+        (SframeVersion::V2, &[false][..]),
         // Only this one has a row for the function whose CFA is on the stack.
-        (Version::V3, &[false, true]),
+        (SframeVersion::V3, &[false, true]),
     ] {
-        let functions = functions(&table, Machine::Amd64, version).functions;
-        let written = Written::of(&functions, Machine::Amd64, version).unwrap();
+        let functions = functions(&table, SframeAbi::Amd64, version).functions;
+        let written = SframeImage::new(&functions, SframeAbi::Amd64, version).unwrap();
         let size = written.len() as u64;
-        let bytes = embed_sframe(&file, size, &|at| written.at(at).unwrap()).unwrap();
+        let bytes = embed_sframe(&file, size, &|at| written.bytes_at(at).unwrap()).unwrap();
         let made = folder.join("made");
         fs::write(&made, bytes).unwrap();
         let only = folder.join(format!("version{}.so", version.number()));

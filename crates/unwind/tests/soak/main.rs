@@ -20,16 +20,16 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use unspool_ir::RuntimeAddr;
+use unspool_rows::RuntimeAddr;
 use unspool_testing::{Finish as _, scratch, tool};
-use unspool_unwind::Walk;
+use unspool_unwind::WalkResult;
 use unspool_unwind::local::{OwnThread, modules};
 
 /// How many samples are taken, if the environment does not say.
 const SAMPLES: u64 = 20_000;
 
 /// Depths are at most 60 calls of `go_on`, each with a function or two between.
-const MOST: usize = 1000;
+const MAX_FRAMES: usize = 1000;
 
 /// What a thread keeps account of: see `workload.cc`.
 #[repr(C)]
@@ -41,15 +41,15 @@ struct Shadow {
 }
 
 /// A sampled thread. Its own, and its handler's.
-struct Sampled {
+struct SampledThread {
     thread: OwnThread,
     shadow: *mut Shadow,
     timer: libc::timer_t,
     random: u64,
     installers: [u64; INSTALLERS.len()],
-    addresses: [RuntimeAddr; MOST],
+    addresses: [RuntimeAddr; MAX_FRAMES],
     tally: Tally,
-    failures: [Failure; 8],
+    failures: [SampleFailure; 8],
     noted: usize,
 }
 
@@ -69,8 +69,8 @@ struct Tally {
 
 /// A sample that was not as it should be.
 #[derive(Clone, Copy)]
-struct Failure {
-    walk: Option<Walk>,
+struct SampleFailure {
+    walk: Option<WalkResult>,
     found: [u64; SHOWN],
     expected: [u64; SHOWN],
 }
@@ -82,7 +82,7 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 static WANTED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    static SAMPLED: Cell<*mut Sampled> = const { Cell::new(ptr::null_mut()) };
+    static SAMPLED: Cell<*mut SampledThread> = const { Cell::new(ptr::null_mut()) };
 }
 
 extern "C" fn is_over() -> c_int {
@@ -102,7 +102,7 @@ extern "C" fn handle(_: c_int) {
     sampled.set_timer();
 }
 
-impl Sampled {
+impl SampledThread {
     fn choose(&mut self, of: u64) -> u64 {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005);
         self.random = self.random.wrapping_add(1_442_695_040_888_963_407);
@@ -173,15 +173,15 @@ const INSTALLERS: [&str; 4] = [
     "_Unwind_ForcedUnwind",
 ];
 
-impl Failure {
-    const NONE: Failure = Failure {
+impl SampleFailure {
+    const NONE: SampleFailure = SampleFailure {
         walk: None,
         found: [0; SHOWN],
         expected: [0; SHOWN],
     };
 
     /// In memory that is there: a handler allocates nothing.
-    fn note(&mut self, walk: Walk, found: &[RuntimeAddr], expected: &[u64]) {
+    fn note(&mut self, walk: WalkResult, found: &[RuntimeAddr], expected: &[u64]) {
         self.walk = Some(walk);
         for (slot, address) in self.found.iter_mut().zip(found) {
             *slot = address.0;
@@ -219,34 +219,34 @@ fn build(compiler: &str, name: &str, source: &str, options: &[&str]) -> PathBuf 
     to
 }
 
-type Run = unsafe extern "C" fn(*mut Shadow, u64, extern "C" fn() -> c_int, *const *const c_char);
+type RunFn = unsafe extern "C" fn(*mut Shadow, u64, extern "C" fn() -> c_int, *const *const c_char);
 
 /// One thread: what it runs, which libraries it loads, and where its handler runs.
 #[derive(Clone, Copy)]
-struct Kind {
-    run: Run,
+struct ThreadKind {
+    run: RunFn,
     seed: u64,
     loads: bool,
     on_alternate_stack: bool,
 }
 
-fn run(kind: Kind, plugins: &[CString; 2]) -> Box<Sampled> {
+fn run(kind: ThreadKind, plugins: &[CString; 2]) -> Box<SampledThread> {
     let shadow = Box::leak(Box::new(Shadow {
         depth: 0,
         base: 0,
         is_valid: 0,
         addresses: [0; 4096],
     }));
-    let mut sampled = Box::new(Sampled {
+    let mut sampled = Box::new(SampledThread {
         thread: OwnThread::new(),
         shadow,
         timer: new_timer(),
         random: kind.seed,
         installers: INSTALLERS
             .map(|name| function(Path::new("libgcc_s.so.1"), name).expose_provenance() as u64),
-        addresses: [RuntimeAddr(0); MOST],
+        addresses: [RuntimeAddr(0); MAX_FRAMES],
         tally: Tally::default(),
-        failures: [Failure::NONE; 8],
+        failures: [SampleFailure::NONE; 8],
         noted: 0,
     });
     // The one that the standard library has set is small: it is for messages only.
@@ -307,7 +307,7 @@ fn every_sample_is_complete() {
             &[option],
         );
         // SAFETY: the function is of this type.
-        unsafe { mem::transmute::<*mut c_void, Run>(function(&path, "run")) }
+        unsafe { mem::transmute::<*mut c_void, RunFn>(function(&path, "run")) }
     });
     let plugins = ["200", "1000"].map(|size| {
         let size = format!("-DSIZE={size}");
@@ -335,7 +335,7 @@ fn every_sample_is_complete() {
     ];
     let tally = thread::scope(|scope| {
         let threads = kinds.map(|(variant, loads, on_alternate_stack)| {
-            let kind = Kind {
+            let kind = ThreadKind {
                 run: runs[variant],
                 seed: 1 + variant as u64 + 2 * u64::from(loads),
                 loads,
@@ -361,13 +361,13 @@ fn every_sample_is_complete() {
     }
 }
 
-fn report(kind: Kind, sampled: &Sampled) {
+fn report(kind: ThreadKind, sampled: &SampledThread) {
     println!(
         "loads {}, alternate stack {}: {:?}",
         kind.loads, kind.on_alternate_stack, sampled.tally
     );
     for failure in &sampled.failures[..sampled.noted] {
-        let Failure {
+        let SampleFailure {
             walk,
             found,
             expected,
@@ -377,7 +377,7 @@ fn report(kind: Kind, sampled: &Sampled) {
     if sampled.noted > 0 {
         let own = RuntimeAddr(report as *const () as u64);
         println!("this program: {:x?}", modules().loaded(own));
-        for module in modules().met() {
+        for module in modules().discovered() {
             println!("met {module:x?}");
         }
     }

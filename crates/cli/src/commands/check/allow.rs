@@ -6,25 +6,25 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use unspool_annotate::Source;
-use unspool_check::Code;
+use unspool_assembly::AssemblySource;
+use unspool_check::FindingCode;
 
 /// Larger files are nobody's source.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_SOURCE_BYTES: u64 = 64 << 20;
 
 /// A comment that allows findings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Allow {
+pub(super) struct AllowComment {
     /// Its line, counted from 1.
     pub(super) line: u32,
-    codes: Vec<Code>,
+    codes: Vec<FindingCode>,
     /// Why they are allowed; empty if the author does not say, which allows nothing.
     pub(super) reason: String,
 }
 
-impl Allow {
+impl AllowComment {
     /// Reads the comment of a line.
-    fn of(line: u32, text: &str) -> Option<Allow> {
+    fn parse(line: u32, text: &str) -> Option<AllowComment> {
         let (before, words) = text.split_once("unspool: allow")?;
         let is_comment = before.trim_end().ends_with(['#', '/', '*', ';', '@', '!']);
         let words = words.split("*/").next().unwrap_or_default();
@@ -33,13 +33,13 @@ impl Allow {
         loop {
             let end = rest.find([' ', '\t', ',']).unwrap_or(rest.len());
             let (word, behind) = rest.split_at(end);
-            let Some(code) = Code::named(word) else {
+            let Some(code) = FindingCode::from_name(word) else {
                 break;
             };
             codes.push(code);
             rest = behind.trim_start_matches([' ', '\t', ',']);
         }
-        is_comment.then(|| Allow {
+        is_comment.then(|| AllowComment {
             line,
             codes,
             reason: rest.trim().to_owned(),
@@ -58,57 +58,62 @@ impl Allow {
 
 /// The comments of a text.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Allows {
-    pub(super) all: Vec<Allow>,
+pub(super) struct AllowComments {
+    pub(super) all: Vec<AllowComment>,
 }
 
-impl Allows {
-    pub(super) fn of(source: &Source) -> Allows {
-        let lines = source.texts();
-        let all = lines.filter_map(|(line, text)| Allow::of(line, text));
-        Allows { all: all.collect() }
+impl AllowComments {
+    pub(super) fn parse(source: &AssemblySource) -> AllowComments {
+        let lines = source.numbered_lines();
+        let all = lines.filter_map(|(line, text)| AllowComment::parse(line, text));
+        AllowComments { all: all.collect() }
     }
 
     /// The comment that allows a finding on a line of the text.
-    pub(super) fn covering(&self, source: &Source, line: u32, code: Code) -> Option<usize> {
+    pub(super) fn covering(
+        &self,
+        source: &AssemblySource,
+        line: u32,
+        code: FindingCode,
+    ) -> Option<usize> {
         if self.all.is_empty() {
             return None;
         }
         let above = source.gap_before(line).lines;
         self.all.iter().position(|allow| {
             let is_near =
-                allow.line == line || above.contains(&allow.line) && source.is_bare(allow.line);
+                allow.line == line || above.contains(&allow.line) && source.is_blank(allow.line);
             is_near && allow.problem().is_none() && allow.codes.contains(&code)
         })
     }
 }
 
 /// A text with its comments.
-struct Known {
-    source: Source,
-    allows: Allows,
+struct SourceText {
+    source: AssemblySource,
+    allows: AllowComments,
     /// Those that have allowed something.
     used: Vec<bool>,
 }
 
 /// The source files that findings are in, as far as they can be read.
 #[derive(Default)]
-pub(super) struct Sources {
-    files: HashMap<PathBuf, Option<Known>>,
+pub(super) struct SourceTexts {
+    files: HashMap<PathBuf, Option<SourceText>>,
 }
 
-impl Sources {
-    fn known(&mut self, path: &Path) -> Option<&mut Known> {
+impl SourceTexts {
+    fn source_text(&mut self, path: &Path) -> Option<&mut SourceText> {
         let path = fs::canonicalize(path).ok()?;
         let known = self.files.entry(path).or_insert_with_key(|path| {
             let metadata = fs::metadata(path).ok()?;
-            let is_text = metadata.is_file() && metadata.len() <= MOST_BYTES;
+            let is_text = metadata.is_file() && metadata.len() <= MAX_SOURCE_BYTES;
             let text = is_text
                 .then(|| fs::read_to_string(path))
                 .and_then(Result::ok)?;
             let source = super::source::parsed(path, &text);
-            let allows = Allows::of(&source);
-            Some(Known {
+            let allows = AllowComments::parse(&source);
+            Some(SourceText {
                 used: vec![false; allows.all.len()],
                 source,
                 allows,
@@ -118,8 +123,8 @@ impl Sources {
     }
 
     /// The reason for which a finding on a line is allowed.
-    pub(super) fn reason(&mut self, path: &Path, line: u32, code: Code) -> Option<String> {
-        let known = self.known(path)?;
+    pub(super) fn reason(&mut self, path: &Path, line: u32, code: FindingCode) -> Option<String> {
+        let known = self.source_text(path)?;
         let number = known.allows.covering(&known.source, line, code)?;
         *known.used.get_mut(number)? = true;
         Some(known.allows.all.get(number)?.reason.clone())
@@ -127,14 +132,14 @@ impl Sources {
 
     /// The line of assembly source behind which a directive stands that is to hold from an instruction's line on.
     pub(super) fn line_before(&mut self, path: &Path, line: u32) -> Option<u32> {
-        let source = &self.known(path)?.source;
-        let place = source.places_before(line).first().copied();
+        let source = &self.source_text(path)?.source;
+        let place = source.insertion_points_before(line).first().copied();
         place.filter(|_| !source.is_repeated(line))?.checked_sub(1)
     }
 
     /// The comments of a file, and whether they have allowed something.
-    pub(super) fn comments(&mut self, path: &Path) -> Vec<(Allow, bool)> {
-        let known = self.known(path);
+    pub(super) fn comments(&mut self, path: &Path) -> Vec<(AllowComment, bool)> {
+        let known = self.source_text(path);
         known.map_or_else(Vec::new, |known| {
             let used = known.used.iter().copied();
             known.allows.all.iter().cloned().zip(used).collect()

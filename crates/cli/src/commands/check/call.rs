@@ -10,20 +10,22 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use unspool_module::{DebugFiles, ElfFile, ElfKind, SearchRoots, Symbols, demangle};
-use unspool_step::{Argument, CallReport, CallRequest, Called, End, Lost, Spot};
+use unspool_elf::{DebugFiles, ElfFile, ElfKind, SearchRoots, Symbols, demangle};
+use unspool_single_step::{
+    ArgumentInput, CallEnd, CallReport, CallRequest, CallResult, ClobberedRegister, StopLocation,
+};
 
-use super::run::{self, Module};
+use super::run::{self, ModuleRun};
 use super::source;
 use crate::args::{CallArgument, CheckArgs, Format};
 use crate::commands;
-use crate::output::{self, Failure, Layout, Plain};
+use crate::output::{self, EscapedText, ExitCodes, JsonLayout};
 
 /// The registers that have arguments.
 const ARGUMENTS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
 
 /// Who has the function's file mapped.
-struct Host {
+struct HostProgram {
     program: OsString,
     environment: Vec<(OsString, OsString)>,
     /// The file, as the kernel names it.
@@ -33,14 +35,14 @@ struct Host {
 }
 
 /// What is to be told.
-struct Told<'r> {
+struct CallSummary<'r> {
     path: &'r Path,
     function: &'r str,
     seed: u64,
-    calls: &'r [Called],
+    calls: &'r [CallResult],
     /// How many calls were not made.
     missing: usize,
-    modules: Vec<Module<'r>>,
+    modules: Vec<ModuleRun<'r>>,
     /// Names for where calls ended.
     symbols: Option<Symbols>,
 }
@@ -51,24 +53,24 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
     };
     let host = host(path, function)?;
     let limit = args
-        .stepped
+        .step_args
         .time_limit
         .map_or(10, |limit| limit.get().into());
-    let arguments = args.called.arg.iter().map(|argument| match *argument {
-        CallArgument::Pointer => Argument::Pointer,
-        CallArgument::Between(least, most) => Argument::Between(least, most),
+    let arguments = args.call_args.arg.iter().map(|argument| match *argument {
+        CallArgument::Pointer => ArgumentInput::Pointer,
+        CallArgument::Range(least, most) => ArgumentInput::Between(least, most),
     });
-    let rows = args.stepped.from.of_a_run();
-    let report = unspool_step::call(&CallRequest {
+    let rows = args.step_args.from.to_step();
+    let report = unspool_single_step::call(&CallRequest {
         command: vec![host.program.clone()],
         environment: host.environment.clone(),
         file: host.file.clone(),
         function: function.to_owned(),
         arguments: arguments.collect(),
-        calls: args.called.calls.get(),
-        seed: args.called.seed,
+        calls: args.call_args.calls.get(),
+        seed: args.call_args.seed,
         rows,
-        visits: args.stepped.visits.get(),
+        visits: args.step_args.visits.get(),
         time_limit: Duration::from_secs(limit),
     });
     // What was made of the file has a name that says nothing to anybody.
@@ -81,12 +83,12 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
     for module in &mut modules {
         module.path = path;
     }
-    let told = Told {
+    let told = CallSummary {
         path,
         function,
-        seed: args.called.seed,
+        seed: args.call_args.seed,
         calls: &report.calls,
-        missing: usize::try_from(args.called.calls.get())
+        missing: usize::try_from(args.call_args.calls.get())
             .map_or(0, |calls| calls.saturating_sub(report.calls.len())),
         modules,
         symbols: symbols(&host.file, &report),
@@ -96,21 +98,21 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
         Format::Text => print_text(&mut out, &told)?,
         Format::Json => print_json(&mut out, &told)?,
     }
-    match &args.stepped.output {
+    match &args.step_args.output {
         Some(path) => commands::write(path, &out, None)?,
         None => output::print(&out)?,
     }
     let has_returned =
-        |called: &Called| matches!(&called.end, End::Returned(lost) if lost.is_empty());
+        |called: &CallResult| matches!(&called.end, CallEnd::Returned(lost) if lost.is_empty());
     let is_clean = report.calls.iter().all(has_returned) && !run::has_findings(&report.report);
     Ok(ExitCode::from(match is_clean {
         true => 0,
-        false => Failure::FINDINGS,
+        false => ExitCodes::FINDINGS,
     }))
 }
 
 /// Finds or makes a program that has a file mapped.
-fn host(path: &Path, function: &str) -> anyhow::Result<Host> {
+fn host(path: &Path, function: &str) -> anyhow::Result<HostProgram> {
     if source::is_assembly(path) {
         return linked(path, function);
     }
@@ -120,8 +122,10 @@ fn host(path: &Path, function: &str) -> anyhow::Result<Host> {
         .with_context(|| path.display().to_string())?;
     match file.kind() {
         ElfKind::Relocatable => linked(path, function),
-        ElfKind::Executable => Ok(Host::itself(absolute)),
-        ElfKind::Dynamic if file.program_interpreter().is_some() => Ok(Host::itself(absolute)),
+        ElfKind::Executable => Ok(HostProgram::itself(absolute)),
+        ElfKind::Dynamic if file.program_interpreter().is_some() => {
+            Ok(HostProgram::itself(absolute))
+        }
         ElfKind::Dynamic => preloaded(absolute),
         _ => {
             bail!(
@@ -132,9 +136,9 @@ fn host(path: &Path, function: &str) -> anyhow::Result<Host> {
     }
 }
 
-impl Host {
-    fn itself(file: PathBuf) -> Host {
-        Host {
+impl HostProgram {
+    fn itself(file: PathBuf) -> HostProgram {
+        HostProgram {
             program: file.clone().into(),
             environment: Vec::new(),
             file,
@@ -144,7 +148,7 @@ impl Host {
 }
 
 /// A shell that is made to load a shared object.
-fn preloaded(file: PathBuf) -> anyhow::Result<Host> {
+fn preloaded(file: PathBuf) -> anyhow::Result<HostProgram> {
     // The dynamic linker takes names apart there.
     let is_plain = |byte: &u8| !matches!(byte, b' ' | b':');
     if !file.as_os_str().as_encoded_bytes().iter().all(is_plain) {
@@ -157,7 +161,7 @@ fn preloaded(file: PathBuf) -> anyhow::Result<Host> {
         ("LD_PRELOAD".into(), file.clone().into()),
         ("LD_BIND_NOW".into(), "1".into()),
     ];
-    Ok(Host {
+    Ok(HostProgram {
         program: "/bin/sh".into(),
         environment: load.into(),
         file,
@@ -167,7 +171,7 @@ fn preloaded(file: PathBuf) -> anyhow::Result<Host> {
 
 /// A program that consists of an object file, or assembly source. It begins with the function, but what begins does
 /// not matter.
-fn linked(path: &Path, function: &str) -> anyhow::Result<Host> {
+fn linked(path: &Path, function: &str) -> anyhow::Result<HostProgram> {
     let folder = tempfile::tempdir().context("no folder to link in")?;
     let folder_path = folder.path().canonicalize()?;
     let program = folder_path.join("linked");
@@ -186,16 +190,16 @@ fn linked(path: &Path, function: &str) -> anyhow::Result<Host> {
         program.as_os_str(),
     ]);
     source::compile(path, "link", &options)?;
-    Ok(Host {
+    Ok(HostProgram {
         _made: Some(folder),
-        ..Host::itself(program)
+        ..HostProgram::itself(program)
     })
 }
 
 /// The symbols around where calls ended in the file.
 fn symbols(file: &Path, report: &CallReport) -> Option<Symbols> {
     let spots = report.calls.iter().filter_map(|called| match &called.end {
-        End::Signal(_, spot) | End::Late(Some(spot)) => spot.vaddr,
+        CallEnd::Signal(_, spot) | CallEnd::TimedOut(Some(spot)) => spot.vaddr,
         _ => None,
     });
     let addresses: Vec<_> = spots.collect();
@@ -204,21 +208,25 @@ fn symbols(file: &Path, report: &CallReport) -> Option<Symbols> {
     }
     let file = ElfFile::open(file).ok()?;
     let debug = DebugFiles::locate(&file, &SearchRoots::from_environment());
-    Some(Symbols::near(&file, debug.debug.as_deref(), &addresses))
+    Some(Symbols::for_addresses(
+        &file,
+        debug.debug.as_deref(),
+        &addresses,
+    ))
 }
 
-impl Told<'_> {
+impl CallSummary<'_> {
     /// The function that has an address in the file, and the distance from its start.
-    fn place(&self, spot: &Spot) -> Option<(String, u64)> {
+    fn symbol_at(&self, spot: &StopLocation) -> Option<(String, u64)> {
         let at = spot.vaddr?;
         let symbol = self.symbols.as_ref()?.lookup(at)?;
         let distance = at.0.saturating_sub(symbol.address.0);
         Some((demangle(&symbol.name).into_owned(), distance))
     }
 
-    fn in_words(&self, spot: &Spot) -> String {
+    fn describe(&self, spot: &StopLocation) -> String {
         let file = spot.file.as_deref();
-        match (self.place(spot), spot.vaddr, file) {
+        match (self.symbol_at(spot), spot.vaddr, file) {
             (Some((name, distance)), ..) => format!("{name}+{distance:#x}"),
             (None, Some(at), _) => at.to_string(),
             (None, None, Some(file)) => format!("{:#x} in {}", spot.address, file.display()),
@@ -227,33 +235,33 @@ impl Told<'_> {
     }
 
     /// How a call ended that did not return as it must.
-    fn failure(&self, end: &End) -> Option<String> {
+    fn failure(&self, end: &CallEnd) -> Option<String> {
         match end {
-            End::Returned(lost) if lost.is_empty() => None,
-            End::Returned(lost) => {
-                let lost: Vec<String> = lost.iter().map(lost_in_words).collect();
+            CallEnd::Returned(lost) if lost.is_empty() => None,
+            CallEnd::Returned(lost) => {
+                let lost: Vec<String> = lost.iter().map(describe_clobbered).collect();
                 Some(format!("returned, but {}", lost.join(", ")))
             }
-            End::Signal(signal, spot) => Some(format!(
+            CallEnd::Signal(signal, spot) => Some(format!(
                 "ended by {} at {}",
                 signal_name(*signal),
-                self.in_words(spot)
+                self.describe(spot)
             )),
-            End::Late(Some(spot)) => Some(format!(
+            CallEnd::TimedOut(Some(spot)) => Some(format!(
                 "had not returned in time (--time-limit), and was at {}",
-                self.in_words(spot)
+                self.describe(spot)
             )),
-            End::Late(None) => Some("had not returned in time (--time-limit)".to_owned()),
-            End::Ended(status) => Some(format!(
+            CallEnd::TimedOut(None) => Some("had not returned in time (--time-limit)".to_owned()),
+            CallEnd::Ended(status) => Some(format!(
                 "did not return: the process ended, {}",
-                run::in_words(*status)
+                run::describe(*status)
             )),
         }
     }
 }
 
-fn lost_in_words(lost: &Lost) -> String {
-    let Lost {
+fn describe_clobbered(lost: &ClobberedRegister) -> String {
+    let ClobberedRegister {
         register,
         expected,
         found,
@@ -273,16 +281,16 @@ fn signal_name(signal: i32) -> Cow<'static, str> {
     })
 }
 
-fn print_text(out: &mut impl Write, told: &Told<'_>) -> io::Result<()> {
+fn print_text(out: &mut impl Write, told: &CallSummary<'_>) -> io::Result<()> {
     run::print_text(out, &told.modules)?;
     for function in told.modules.iter().flat_map(|module| &module.functions) {
-        let never = &function.rows.never;
+        let never = &function.rows.not_executed;
         if !never.is_empty() {
             let distances = never.iter().map(|at| at.0.saturating_sub(function.start.0));
             let places: Vec<String> = distances
                 .map(|distance| format!("+{distance:#x}"))
                 .collect();
-            let name = Plain(function.name.as_deref().unwrap_or_default());
+            let name = EscapedText(function.name.as_deref().unwrap_or_default());
             writeln!(
                 out,
                 "{name}: never executed: the rows at {}",
@@ -322,7 +330,7 @@ fn print_text(out: &mut impl Write, told: &Told<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn print_json(out: &mut impl Write, told: &Told<'_>) -> io::Result<()> {
+fn print_json(out: &mut impl Write, told: &CallSummary<'_>) -> io::Result<()> {
     let body = json!({
         "unspool": env!("CARGO_PKG_VERSION"),
         "function": told.function,
@@ -331,16 +339,16 @@ fn print_json(out: &mut impl Write, told: &Told<'_>) -> io::Result<()> {
         "calls": told.calls.iter().map(|called| as_json(told, called)).collect::<Vec<_>>(),
         "files": told.modules.iter().map(run::as_json).collect::<Vec<_>>(),
     });
-    output::write_document(out, Layout::Pretty, "check-call", &body)
+    output::write_document(out, JsonLayout::Pretty, "check-call", &body)
 }
 
-fn as_json(told: &Told<'_>, called: &Called) -> Value {
+fn as_json(told: &CallSummary<'_>, called: &CallResult) -> Value {
     let values = ARGUMENTS.iter().zip(called.arguments);
     let arguments: serde_json::Map<String, Value> = values
         .map(|(name, value)| ((*name).to_owned(), json!(output::address(value))))
         .collect();
-    let spot = |spot: &Spot| {
-        let place = told.place(spot);
+    let spot = |spot: &StopLocation| {
+        let place = told.symbol_at(spot);
         // What was made of the file is gone afterwards.
         let file = match spot.vaddr {
             Some(_) => Some(told.path),
@@ -354,17 +362,17 @@ fn as_json(told: &Told<'_>, called: &Called) -> Value {
         })
     };
     let (end, signal, at) = match &called.end {
-        End::Returned(_) => ("returned", None, None),
-        End::Signal(signal, at) => ("signal", Some(signal_name(*signal)), Some(spot(at))),
-        End::Late(at) => ("late", None, at.as_ref().map(spot)),
-        End::Ended(_) => ("ended", None, None),
+        CallEnd::Returned(_) => ("returned", None, None),
+        CallEnd::Signal(signal, at) => ("signal", Some(signal_name(*signal)), Some(spot(at))),
+        CallEnd::TimedOut(at) => ("late", None, at.as_ref().map(spot)),
+        CallEnd::Ended(_) => ("ended", None, None),
     };
     let lost: Vec<Value> = match &called.end {
-        End::Returned(lost) => lost.iter().map(lost_as_json).collect(),
+        CallEnd::Returned(lost) => lost.iter().map(clobbered_as_json).collect(),
         _ => Vec::new(),
     };
     let status = match &called.end {
-        End::Ended(status) => Some(run::in_words(*status)),
+        CallEnd::Ended(status) => Some(run::describe(*status)),
         _ => None,
     };
     json!({
@@ -377,7 +385,7 @@ fn as_json(told: &Told<'_>, called: &Called) -> Value {
     })
 }
 
-fn lost_as_json(lost: &Lost) -> Value {
+fn clobbered_as_json(lost: &ClobberedRegister) -> Value {
     json!({
         "register": lost.register,
         "expected": output::address(lost.expected),

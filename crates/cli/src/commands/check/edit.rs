@@ -3,37 +3,40 @@
 use core::fmt;
 
 use serde_json::{Value, json};
-use unspool_annotate::Source;
+use unspool_assembly::AssemblySource;
 
 /// One thing that is done to a text. Lines are counted from 1, before the edit that it is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum LineEdit {
     /// A directive is put in before a line.
-    Write { before: u32, directive: String },
+    Insert { before: u32, directive: String },
     /// A line is taken out.
-    TakeOut { line: u32 },
+    Remove { line: u32 },
     /// A line becomes another directive.
-    Replace { line: u32, by: String },
+    Replace { line: u32, replacement: String },
     /// The directive of a line goes before another one.
     Move { line: u32, before: u32 },
 }
 
-impl Change {
+impl LineEdit {
     fn line(&self) -> u32 {
         match *self {
-            Change::Write { before, .. } => before,
-            Change::TakeOut { line } | Change::Replace { line, .. } | Change::Move { line, .. } => {
-                line
-            }
+            LineEdit::Insert { before, .. } => before,
+            LineEdit::Remove { line }
+            | LineEdit::Replace { line, .. }
+            | LineEdit::Move { line, .. } => line,
         }
     }
 
-    fn apply(&self, source: &mut Source) {
+    fn apply(&self, source: &mut AssemblySource) {
         match self {
-            Change::Write { before, directive } => source.insert(*before, [directive.as_str()]),
-            Change::TakeOut { line } => source.remove(*line),
-            Change::Replace { line, by } => source.replace(*line, by),
-            Change::Move { line, before } => {
+            LineEdit::Insert { before, directive } => source.insert(*before, [directive.as_str()]),
+            LineEdit::Remove { line } => source.remove(*line),
+            LineEdit::Replace {
+                line,
+                replacement: by,
+            } => source.replace(*line, by),
+            LineEdit::Move { line, before } => {
                 let directive = source.directive(*line).to_owned();
                 // The one further down comes first: it moves no line of the other.
                 if line < before {
@@ -48,31 +51,34 @@ impl Change {
     }
 
     /// The same by the lines of the file that a text was made of; `None` if they are not its lines any more.
-    fn step(&self, source: &Source) -> Option<Step> {
-        let after = |before: u32| source.original_above(before);
+    fn step(&self, source: &AssemblySource) -> Option<EditStep> {
+        let after = |before: u32| source.original_line_above(before);
         let own = |line: u32| Some((source.original(line)?, source.directive(line).to_owned()));
         Some(match self {
-            Change::Write { before, directive } => Step::Write {
+            LineEdit::Insert { before, directive } => EditStep::Insert {
                 after: after(*before),
                 directive: directive.clone(),
             },
-            Change::TakeOut { line } => {
+            LineEdit::Remove { line } => {
                 let (line, directive) = own(*line)?;
-                Step::TakeOut { line, directive }
+                EditStep::Remove { line, directive }
             }
-            Change::Replace { line, by } => {
+            LineEdit::Replace {
+                line,
+                replacement: by,
+            } => {
                 let (line, directive) = own(*line)?;
                 let by = by.clone();
-                Step::Replace {
+                EditStep::Replace {
                     line,
                     directive,
-                    by,
+                    replacement: by,
                 }
             }
-            Change::Move { line, before } => {
+            LineEdit::Move { line, before } => {
                 let (line, directive) = own(*line)?;
                 let after = after(*before);
-                Step::Move {
+                EditStep::Move {
                     line,
                     directive,
                     after,
@@ -84,13 +90,13 @@ impl Change {
 
 /// Changes that are made at once, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Edit(pub(super) Vec<Change>);
+pub(super) struct Edit(pub(super) Vec<LineEdit>);
 
 impl Edit {
     /// The text with the changes.
-    pub(super) fn applied(&self, source: &Source) -> Source {
+    pub(super) fn applied(&self, source: &AssemblySource) -> AssemblySource {
         let mut changed = source.clone();
-        let mut changes: Vec<&Change> = self.0.iter().collect();
+        let mut changes: Vec<&LineEdit> = self.0.iter().collect();
         changes.sort_by_key(|change| change.line());
         for change in changes.into_iter().rev() {
             change.apply(&mut changed);
@@ -101,17 +107,19 @@ impl Edit {
     /// Whether it writes a directive that says a distance from the CFA, or all of the CFA's.
     pub(super) fn is_counted_from_cfa(&self) -> bool {
         let mut written = self.0.iter().filter_map(|change| match change {
-            Change::Write { directive, .. } | Change::Replace { by: directive, .. } => {
-                split(directive)
-            }
-            Change::TakeOut { .. } | Change::Move { .. } => None,
+            LineEdit::Insert { directive, .. }
+            | LineEdit::Replace {
+                replacement: directive,
+                ..
+            } => split(directive),
+            LineEdit::Remove { .. } | LineEdit::Move { .. } => None,
         });
         let counted = [".cfi_offset", ".cfi_def_cfa", ".cfi_def_cfa_offset"];
         written.any(|(name, _)| counted.contains(&name))
     }
 
     /// What it does to the file that the text was made of.
-    pub(super) fn advice(&self, source: &Source) -> Option<Advice> {
+    pub(super) fn advice(&self, source: &AssemblySource) -> Option<Advice> {
         let steps = self.0.iter().map(|change| change.step(source));
         steps.collect::<Option<_>>().map(Advice::Steps)
     }
@@ -119,19 +127,19 @@ impl Edit {
 
 /// A change, by the lines of a file. What is `after` line 0 is at its begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
-    Write {
+pub(super) enum EditStep {
+    Insert {
         after: u32,
         directive: String,
     },
-    TakeOut {
+    Remove {
         line: u32,
         directive: String,
     },
     Replace {
         line: u32,
         directive: String,
-        by: String,
+        replacement: String,
     },
     Move {
         line: u32,
@@ -140,21 +148,21 @@ pub(super) enum Step {
     },
 }
 
-impl Step {
+impl EditStep {
     fn as_json(&self) -> Value {
         match self {
-            Step::Write { after, directive } => {
+            EditStep::Insert { after, directive } => {
                 json!({ "do": "write", "directive": directive, "after_line": after })
             }
-            Step::TakeOut { line, directive } => {
+            EditStep::Remove { line, directive } => {
                 json!({ "do": "remove", "directive": directive, "line": line })
             }
-            Step::Replace {
+            EditStep::Replace {
                 line,
                 directive,
-                by,
+                replacement: by,
             } => json!({ "do": "replace", "directive": directive, "line": line, "by": by }),
-            Step::Move {
+            EditStep::Move {
                 line,
                 directive,
                 after,
@@ -165,17 +173,19 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for EditStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Step::Write { after, directive } => write!(f, "write after line {after}: {directive}"),
-            Step::TakeOut { line, directive } => write!(f, "remove line {line}: {directive}"),
-            Step::Replace {
+            EditStep::Insert { after, directive } => {
+                write!(f, "write after line {after}: {directive}")
+            }
+            EditStep::Remove { line, directive } => write!(f, "remove line {line}: {directive}"),
+            EditStep::Replace {
                 line,
                 directive,
-                by,
+                replacement: by,
             } => write!(f, "write in line {line}: {by}, in place of {directive}"),
-            Step::Move {
+            EditStep::Move {
                 line,
                 directive,
                 after,
@@ -188,16 +198,16 @@ impl fmt::Display for Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Advice {
     /// It changes lines.
-    Steps(Vec<Step>),
+    Steps(Vec<EditStep>),
     /// It takes the function's directives out, and writes all that it needs.
-    Anew,
+    Annotate,
 }
 
 impl Advice {
     pub(super) fn as_json(&self) -> Value {
         match self {
-            Advice::Steps(steps) => steps.iter().map(Step::as_json).collect(),
-            Advice::Anew => json!([{ "do": "annotate" }]),
+            Advice::Steps(steps) => steps.iter().map(EditStep::as_json).collect(),
+            Advice::Annotate => json!([{ "do": "annotate" }]),
         }
     }
 }
@@ -206,16 +216,16 @@ impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Advice::Steps(steps) => {
-                let steps: Vec<String> = steps.iter().map(Step::to_string).collect();
+                let steps: Vec<String> = steps.iter().map(EditStep::to_string).collect();
                 f.write_str(&steps.join("; "))
             }
-            Advice::Anew => f.write_str("--fix writes all directives of the function"),
+            Advice::Annotate => f.write_str("--fix writes all directives of the function"),
         }
     }
 }
 
 /// A directive changed to what another one would mend, if both are about the same.
-pub(super) fn corrected(directive: &str, fix: &str) -> Option<String> {
+pub(super) fn correct(directive: &str, fix: &str) -> Option<String> {
     let (name, operands) = split(directive)?;
     let (fix_name, fix_operands) = split(fix)?;
     let number = operands.last().and_then(|number| parse(number));

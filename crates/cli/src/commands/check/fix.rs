@@ -13,21 +13,23 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use unspool_annotate::{Plan, Source, Syntax};
-use unspool_check::{Code, Finding, Hint, Maker, Report, Severity, Subject, of_i386};
-use unspool_ir::{Arch, Register, Vaddr};
-use unspool_module::ElfFile;
-use unspool_synth::{Analyzer, Machine};
-use unspool_tables as tables;
+use unspool_assembly::{AssemblySource, DirectivePlan, RegisterSyntax};
+use unspool_check::{
+    CheckReport, CheckSubject, CodeOrigin, Finding, FindingCode, Hint, Severity, i386_register,
+};
+use unspool_code_analysis::{Analyzer, Lifter};
+use unspool_elf::ElfFile;
+use unspool_rows::{Arch, Register, Vaddr};
+use unspool_table_store as tables;
 
-use super::allow::Allows;
-use super::edit::{Advice, Change, Edit, corrected, with_names};
+use super::allow::AllowComments;
+use super::context::LocatedFinding;
+use super::edit::{Advice, Edit, LineEdit, correct, with_names};
 use super::source;
-use super::told::Told;
 
 use crate::args::CheckArgs;
 use crate::commands::annotate::line_of;
-use crate::output::{self, Failure};
+use crate::output::{self, ExitCodes};
 
 /// Prints what `--fix` would change, and changes nothing.
 pub(super) fn print_diffs(args: &CheckArgs) -> anyhow::Result<ExitCode> {
@@ -37,11 +39,11 @@ pub(super) fn print_diffs(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             Ok(diff) if diff.is_empty() => {}
             Ok(diff) => {
                 output::print(diff.as_bytes())?;
-                status = status.max(Failure::FINDINGS);
+                status = status.max(ExitCodes::FINDINGS);
             }
             Err(error) => {
                 output::error(&format_args!("{error:#}"));
-                status = Failure::COULD_NOT_RUN;
+                status = ExitCodes::COULD_NOT_RUN;
             }
         }
     }
@@ -57,14 +59,14 @@ pub(super) fn edit(path: &Path, args: &CheckArgs) -> anyhow::Result<String> {
         );
     }
     let text = super::super::read_text(path)?;
-    let least = super::least(args, Maker::People).max(Severity::Unproven);
+    let least = super::minimum_severity(args, CodeOrigin::HandWritten).max(Severity::Unproven);
     let fixed = fix(path, &text, least, usize::MAX)?;
     for (line, refusal) in &fixed.refused {
         let line = line.map_or_else(String::new, |line| format!(":{line}"));
         output::notice(&format_args!("{}{line}: {refusal}", path.display()));
     }
-    if fixed.gone > 0 || !fixed.refused.is_empty() {
-        let (gone, stay) = (fixed.gone, fixed.refused.len());
+    if fixed.fixed > 0 || !fixed.refused.is_empty() {
+        let (gone, stay) = (fixed.fixed, fixed.refused.len());
         let (fixed, stay) = match args.fix {
             true => ("fixed", format!("{stay} stay")),
             false => ("would be fixed", format!("{stay} would stay")),
@@ -86,38 +88,38 @@ pub(super) fn advise(
     path: &Path,
     args: &CheckArgs,
     file: &ElfFile,
-    findings: &mut [Told],
+    findings: &mut [LocatedFinding],
 ) -> anyhow::Result<()> {
     /// Each is a run of the assembler.
-    const TRIALS: usize = 100;
+    const MAX_ASSEMBLER_RUNS: usize = 100;
     let mut standing = findings.iter().filter(|told| told.suppression.is_none());
     if standing.next().is_none() {
         return Ok(());
     }
     let text = super::super::read_text(path)?;
-    let least = super::least(args, Maker::People).max(Severity::Unproven);
-    let fixed = fix(path, &text, least, TRIALS)?;
+    let least = super::minimum_severity(args, CodeOrigin::HandWritten).max(Severity::Unproven);
+    let fixed = fix(path, &text, least, MAX_ASSEMBLER_RUNS)?;
     for told in findings {
-        let key = Key::of(file, &told.finding);
+        let key = FindingKey::new(file, &told.finding);
         told.advice = key.and_then(|key| fixed.advice.get(&key).cloned());
     }
     Ok(())
 }
 
 /// What became of a file.
-struct Fixed {
-    source: Source,
+struct FixResult {
+    source: AssemblySource,
     /// What was done about findings of the text as it was, if it can be told.
-    advice: BTreeMap<Key, Advice>,
+    advice: BTreeMap<FindingKey, Advice>,
     /// How many findings are gone.
-    gone: usize,
+    fixed: usize,
     /// The findings that stay: their lines, and why.
     refused: Vec<(Option<u32>, String)>,
 }
 
 /// Why nothing is written for a finding.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum FixRefusal {
     #[error(
         "no line of the file makes this instruction: it is from an included file, or a compiler marked it as a line of another (# 12 \"file.c\"); --fix also takes the object file"
     )]
@@ -148,19 +150,19 @@ enum Refused {
 
 /// What a finding is of, whatever directives are written.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct FindingKey {
     section: String,
     offset: u64,
-    code: Code,
+    code: FindingCode,
     subject: String,
 }
 
-impl Key {
-    fn of(file: &ElfFile, finding: &Finding) -> Option<Key> {
-        let (section, start) = file.section_of(finding.at)?;
-        Some(Key {
+impl FindingKey {
+    fn new(file: &ElfFile, finding: &Finding) -> Option<FindingKey> {
+        let (section, start) = file.section_of(finding.address)?;
+        Some(FindingKey {
             section: section.into_owned(),
-            offset: finding.at.0 - start.0,
+            offset: finding.address.0 - start.0,
             code: finding.code,
             subject: finding.subject.clone(),
         })
@@ -169,8 +171,8 @@ impl Key {
 
 /// A finding of a draft.
 #[derive(Debug, Clone)]
-struct Problem {
-    key: Key,
+struct DraftFinding {
+    key: FindingKey,
     /// Where the entry begins that it is in, or it itself if it is in none.
     entry: u64,
     line: Option<u32>,
@@ -186,16 +188,16 @@ struct Problem {
     hint: Option<Hint>,
 }
 
-impl Problem {
+impl DraftFinding {
     fn is_in(&self, section: &str, entry: u64) -> bool {
         self.key.section == section && self.entry == entry
     }
 
     /// Why no edit can be right, whatever becomes of the finding.
-    fn refusal(&self) -> Option<Refused> {
+    fn refusal(&self) -> Option<FixRefusal> {
         match self.key.code {
-            _ if self.is_below_return => Some(Refused::NoFunction),
-            Code::PrivateConvention if self.fix.is_none() => Some(Refused::Agreement),
+            _ if self.is_below_return => Some(FixRefusal::NoFunction),
+            FindingCode::PrivateConvention if self.fix.is_none() => Some(FixRefusal::Agreement),
             _ => None,
         }
     }
@@ -203,8 +205,8 @@ impl Problem {
     /// Whether directives about rows may help.
     fn is_of_rows(&self) -> bool {
         match self.key.code {
-            Code::NoEntry | Code::SignalFrame | Code::Unreached => false,
-            Code::HeightsDiffer => self.fix.is_some(),
+            FindingCode::NoEntry | FindingCode::SignalFrame | FindingCode::Unreached => false,
+            FindingCode::HeightsDiffer => self.fix.is_some(),
             _ => true,
         }
     }
@@ -216,28 +218,28 @@ impl Problem {
 
 /// A text with what is found of it.
 #[derive(Debug, Clone)]
-struct Draft {
-    source: Source,
-    problems: Vec<Problem>,
+struct SourceDraft {
+    source: AssemblySource,
+    problems: Vec<DraftFinding>,
     /// What was done on the way to it about which findings.
-    done: Vec<(Key, Advice)>,
+    applied: Vec<(FindingKey, Advice)>,
 }
 
-impl Draft {
-    fn keys(&self) -> BTreeSet<&Key> {
+impl SourceDraft {
+    fn keys(&self) -> BTreeSet<&FindingKey> {
         self.problems.iter().map(|problem| &problem.key).collect()
     }
 
     /// Notes what has led here from another draft, about what is gone.
-    fn follow(&mut self, before: &Draft, advice: Option<&Advice>) {
+    fn follow(&mut self, before: &SourceDraft, advice: Option<&Advice>) {
         let keys = self.keys();
         let gone = before.keys().into_iter().filter(|key| !keys.contains(key));
         let gone = gone.filter_map(|key| Some((key.clone(), advice?.clone())));
-        self.done = before.done.iter().cloned().chain(gone).collect();
+        self.applied = before.applied.iter().cloned().chain(gone).collect();
     }
 
     /// Whether a register's slot is in question where the CFA is wrong: a directive that counts from that finds it elsewhere.
-    fn is_cfa_wrong_at(&self, problem: &Problem) -> bool {
+    fn is_cfa_wrong_at(&self, problem: &DraftFinding) -> bool {
         let mut others = self.problems.iter();
         match problem.cfa {
             Some(is_wrong) => is_wrong && !problem.is_of_cfa(),
@@ -253,18 +255,18 @@ impl Draft {
     }
 
     /// Whether less is wrong than before, and nothing else.
-    fn improves(&self, before: &Draft) -> bool {
+    fn improves(&self, before: &SourceDraft) -> bool {
         self.problems.len() < before.problems.len() && self.keys().is_subset(&before.keys())
     }
 
     /// The same as far as an entry up to a finding, and other entries, are concerned: what is wrong further on may only
     /// show now.
-    fn improves_up_to(&self, before: &Draft, problem: &Problem) -> bool {
-        let is_further = |other: &&Problem| {
+    fn improves_up_to(&self, before: &SourceDraft, problem: &DraftFinding) -> bool {
+        let is_further = |other: &&DraftFinding| {
             other.is_in(&problem.key.section, problem.entry)
                 && other.key.offset > problem.key.offset
         };
-        let keys = |draft: &Draft| -> BTreeSet<Key> {
+        let keys = |draft: &SourceDraft| -> BTreeSet<FindingKey> {
             let counted = draft.problems.iter().filter(|other| !is_further(other));
             counted.map(|problem| problem.key.clone()).collect()
         };
@@ -274,43 +276,43 @@ impl Draft {
 }
 
 /// Writes into the text of a file what mends its findings of a severity and worse, by so many trials at most.
-fn fix(path: &Path, text: &str, least: Severity, trials: usize) -> anyhow::Result<Fixed> {
+fn fix(path: &Path, text: &str, least: Severity, trials: usize) -> anyhow::Result<FixResult> {
     let fixer = Fixer {
         path,
-        syntax: Syntax::of(text),
+        syntax: RegisterSyntax::detect(text),
         least,
         trials: Cell::new(trials),
     };
     let mut draft = fixer.examine(fixer.read(text)?)?;
     let found = draft.problems.len();
-    for reach in [Reach::Whole, Reach::Part] {
+    for reach in [FixScope::Whole, FixScope::Part] {
         draft = fixer.all(draft, reach);
     }
-    let refusal = |problem: &Problem| {
-        let reason = fixer.edits(&draft.source, problem, Reach::Part).err();
+    let refusal = |problem: &DraftFinding| {
+        let reason = fixer.edits(&draft.source, problem, FixScope::Part).err();
         let condition = || {
             let line = draft.source.condition_around(problem.line?)?;
-            draft.source.original(line).map(Refused::Conditional)
+            draft.source.original(line).map(FixRefusal::Conditional)
         };
-        let cfa = || draft.is_cfa_wrong_at(problem).then_some(Refused::Cfa);
+        let cfa = || draft.is_cfa_wrong_at(problem).then_some(FixRefusal::Cfa);
         let reason = reason.or_else(condition).or_else(cfa);
-        let reason = reason.unwrap_or(Refused::NothingFound);
+        let reason = reason.unwrap_or(FixRefusal::NothingFound);
         (
             problem.line,
             format!("{} stays: {reason}", problem.key.code.id()),
         )
     };
-    Ok(Fixed {
-        gone: found - draft.problems.len(),
+    Ok(FixResult {
+        fixed: found - draft.problems.len(),
         refused: draft.problems.iter().map(refusal).collect(),
-        advice: draft.done.into_iter().rev().collect(),
+        advice: draft.applied.into_iter().rev().collect(),
         source: draft.source,
     })
 }
 
 /// How far an entry must be mended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum FixScope {
     /// Nothing is found of it any more.
     Whole,
     /// Less is found. No directive is taken away then: what it says may be right, and may only not be seen to be.
@@ -320,7 +322,7 @@ enum Reach {
 /// What does not change from draft to draft.
 struct Fixer<'p> {
     path: &'p Path,
-    syntax: Syntax,
+    syntax: RegisterSyntax,
     least: Severity,
     /// How many drafts may still be examined.
     trials: Cell<usize>,
@@ -328,7 +330,7 @@ struct Fixer<'p> {
 
 impl Fixer<'_> {
     /// The text of the file, with what is known of its lines by the code that it makes.
-    fn read(&self, text: &str) -> anyhow::Result<Source> {
+    fn read(&self, text: &str) -> anyhow::Result<AssemblySource> {
         let source = source::parsed(self.path, text);
         let object = source::assemble_text(text, self.path)?;
         let file = Arc::new(ElfFile::from_bytes(self.path, object)?);
@@ -342,37 +344,39 @@ impl Fixer<'_> {
     }
 
     /// Assembles and checks a draft.
-    fn examine(&self, source: Source) -> anyhow::Result<Draft> {
+    fn examine(&self, source: AssemblySource) -> anyhow::Result<SourceDraft> {
         let left = self.trials.get().checked_sub(1);
         self.trials.set(left.context("there were too many trials")?);
         let object = source::assemble_text(&source.to_string(), self.path)?;
         let file = Arc::new(ElfFile::from_bytes(self.path, object)?);
         let declarations = super::declarations_of_source(&file)?;
         let lines = source::lines(&file);
-        let subject = Subject::new(&file, &declarations, Maker::People)?;
+        let subject = CheckSubject::new(&file, &declarations, CodeOrigin::HandWritten)?;
         let mut subject = subject.with_lines(&lines);
-        let findings = Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {}).findings;
-        let machine = Machine::of(file.abi()).context("no machine")?;
+        let findings =
+            CheckReport::from_subject(&mut subject, NonZeroUsize::MIN, |_, _| {}).findings;
+        let machine = Lifter::new(file.abi()).context("no machine")?;
         let mut analyzer = Analyzer::new(machine);
         let line = |at| line_of(&lines, self.path, at);
         let problem = |finding: Finding| {
-            let key = Key::of(&file, &finding)?;
-            let extent = subject.program().extent_at(finding.at.0);
-            let listing = subject.listing(&mut analyzer, finding.at, 1, 1);
-            let (before, here): (Vec<_>, Vec<_>) =
-                listing.into_iter().partition(|insn| insn.at < finding.at);
+            let key = FindingKey::new(&file, &finding)?;
+            let extent = subject.program().extent_at(finding.address.0);
+            let listing = subject.listing(&mut analyzer, finding.address, 1, 1);
+            let (before, here): (Vec<_>, Vec<_>) = listing
+                .into_iter()
+                .partition(|insn| insn.address < finding.address);
             let is_return = here
                 .first()
                 .is_some_and(|insn| insn.text.starts_with("ret"));
-            let own = line(finding.at);
-            let into_entry = extent.map_or(0, |extent| finding.at.0 - extent.start);
-            Some(Problem {
+            let own = line(finding.address);
+            let into_entry = extent.map_or(0, |extent| finding.address.0 - extent.start);
+            Some(DraftFinding {
                 entry: key.offset - into_entry,
                 line: own,
                 shares_line: own.is_some()
-                    && before.first().is_some_and(|insn| line(insn.at) == own),
+                    && before.first().is_some_and(|insn| line(insn.address) == own),
                 is_below_return: is_return
-                    && finding.code == Code::CfaOffset
+                    && finding.code == FindingCode::CfaOffset
                     && finding.computed == "rsp",
                 is_behind_exit: before.first().is_some_and(|insn| is_exit(&insn.text)),
                 cfa: here.first().and_then(|insn| insn.is_elsewhere),
@@ -381,11 +385,11 @@ impl Fixer<'_> {
                 key,
             })
         };
-        let allows = Allows::of(&source);
+        let allows = AllowComments::parse(&source);
         let told = findings
             .into_iter()
             .filter(|finding| finding.severity >= self.least);
-        let is_allowed = |problem: &Problem| {
+        let is_allowed = |problem: &DraftFinding| {
             let comment = problem
                 .line
                 .and_then(|line| allows.covering(&source, line, problem.key.code));
@@ -395,23 +399,23 @@ impl Fixer<'_> {
             .filter_map(problem)
             .filter(|problem| !is_allowed(problem))
             .collect();
-        Ok(Draft {
+        Ok(SourceDraft {
             source,
             problems,
-            done: Vec::new(),
+            applied: Vec::new(),
         })
     }
 
     /// A directive in the file's syntax.
     fn written(&self, directive: &str) -> String {
         match self.syntax {
-            Syntax::Prefixed => directive.to_owned(),
-            Syntax::Plain => directive.replace('%', ""),
+            RegisterSyntax::Prefixed => directive.to_owned(),
+            RegisterSyntax::Unprefixed => directive.replace('%', ""),
         }
     }
 
     /// Mends all entries; what mends one may show that nothing is wrong with another.
-    fn all(&self, mut draft: Draft, reach: Reach) -> Draft {
+    fn all(&self, mut draft: SourceDraft, reach: FixScope) -> SourceDraft {
         loop {
             let before = draft.problems.len();
             let places = draft
@@ -429,7 +433,13 @@ impl Fixer<'_> {
     }
 
     /// Mends an entry.
-    fn entry(&self, draft: &Draft, section: &str, entry: u64, reach: Reach) -> Option<Draft> {
+    fn entry(
+        &self,
+        draft: &SourceDraft,
+        section: &str,
+        entry: u64,
+        reach: FixScope,
+    ) -> Option<SourceDraft> {
         let mut own = draft
             .problems
             .iter()
@@ -437,31 +447,37 @@ impl Fixer<'_> {
         if own.any(|problem| problem.refusal().is_some()) {
             return None;
         }
-        let is_wanted = |after: &Draft| {
+        let is_wanted = |after: &SourceDraft| {
             let mut own = after
                 .problems
                 .iter()
                 .filter(|problem| problem.is_in(section, entry));
-            after.improves(draft) && (reach == Reach::Part || own.next().is_none())
+            after.improves(draft) && (reach == FixScope::Part || own.next().is_none())
         };
         let edited = self.step_by_step(draft.clone(), section, entry, reach);
         match reach {
             _ if is_wanted(&edited) => Some(edited),
-            Reach::Whole => {
-                let mut anew = self.anew(draft, section, entry).find(is_wanted)?;
-                anew.follow(draft, Some(&Advice::Anew));
+            FixScope::Whole => {
+                let mut anew = self.rewrite_entry(draft, section, entry).find(is_wanted)?;
+                anew.follow(draft, Some(&Advice::Annotate));
                 Some(anew)
             }
-            Reach::Part => None,
+            FixScope::Part => None,
         }
     }
 
     /// Mends an entry's findings in the order of the code, as far as that goes.
-    fn step_by_step(&self, mut draft: Draft, section: &str, entry: u64, reach: Reach) -> Draft {
+    fn step_by_step(
+        &self,
+        mut draft: SourceDraft,
+        section: &str,
+        entry: u64,
+        reach: FixScope,
+    ) -> SourceDraft {
         /// Each costs some runs of the assembler.
-        const MOST: usize = 200;
-        let mut given_up: BTreeSet<Key> = BTreeSet::new();
-        for _ in 0..MOST {
+        const MAX_STEPS: usize = 200;
+        let mut given_up: BTreeSet<FindingKey> = BTreeSet::new();
+        for _ in 0..MAX_STEPS {
             let mut problems = draft.problems.iter();
             let next = problems.find(|problem| {
                 problem.is_in(section, entry)
@@ -480,8 +496,13 @@ impl Fixer<'_> {
     }
 
     /// The edit after which least is wrong, if one mends a finding.
-    fn step(&self, draft: &Draft, problem: &Problem, reach: Reach) -> Option<Draft> {
-        let mut best: Option<Draft> = None;
+    fn step(
+        &self,
+        draft: &SourceDraft,
+        problem: &DraftFinding,
+        reach: FixScope,
+    ) -> Option<SourceDraft> {
+        let mut best: Option<SourceDraft> = None;
         let is_cfa_wrong = draft.is_cfa_wrong_at(problem);
         for edit in self.edits(&draft.source, problem, reach).ok()? {
             if is_cfa_wrong && edit.is_counted_from_cfa() {
@@ -513,96 +534,104 @@ impl Fixer<'_> {
     /// much, says something else than it should, or is missing.
     fn edits(
         &self,
-        source: &Source,
-        problem: &Problem,
-        reach: Reach,
-    ) -> Result<Vec<Edit>, Refused> {
+        source: &AssemblySource,
+        problem: &DraftFinding,
+        reach: FixScope,
+    ) -> Result<Vec<Edit>, FixRefusal> {
         if let Some(refusal) = problem.refusal() {
             return Err(refusal);
         }
-        let line = problem.line.ok_or(Refused::NoLine)?;
+        let line = problem.line.ok_or(FixRefusal::NoLine)?;
         if problem.shares_line {
-            return Err(Refused::OneLine);
+            return Err(FixRefusal::OneLine);
         }
         if source.is_repeated(line) {
-            return Err(Refused::Repeated);
+            return Err(FixRefusal::Repeated);
         }
-        if problem.key.code == Code::EntryTooShort {
-            return Ok(longer(source, line));
+        if problem.key.code == FindingCode::EntryTooShort {
+            return Ok(extend_entry(source, line));
         }
         let mut edits = Vec::new();
-        let places = source.places_before(line);
+        let places = source.insertion_points_before(line);
         let above = source.gap_before(line).directives;
         let (removable, below) = match reach {
-            Reach::Whole => (above.as_slice(), source.gap_behind(line).directives),
-            Reach::Part => (&[][..], Vec::new()),
+            FixScope::Whole => (above.as_slice(), source.gap_after(line).directives),
+            FixScope::Part => (&[][..], Vec::new()),
         };
-        if let (Some(Hint::Numbering { arch, .. }), Reach::Whole) = (problem.hint, reach) {
-            edits.extend(self.with_names_of_i386(source, line, arch));
+        if let (Some(Hint::I386Numbering { arch, .. }), FixScope::Whole) = (problem.hint, reach) {
+            edits.extend(self.with_i386_registers(source, line, arch));
         }
         let moved = |from: u32, before: u32| {
-            let is_alike = source.is_as_conditional(from, before);
-            is_alike.then(|| Edit(vec![Change::Move { line: from, before }]))
+            let is_alike = source.has_same_conditions(from, before);
+            is_alike.then(|| Edit(vec![LineEdit::Move { line: from, before }]))
         };
         let behind = removable.iter().rev();
         edits.extend(behind.filter_map(|directive| moved(*directive, line + 1)));
         let first = places.first().copied().unwrap_or(line);
         edits.extend(below.iter().filter_map(|below| moved(*below, first)));
-        let take_out = |line: &u32| Edit(vec![Change::TakeOut { line: *line }]);
+        let take_out = |line: &u32| Edit(vec![LineEdit::Remove { line: *line }]);
         edits.extend(removable.iter().rev().map(take_out));
         edits.extend(above.iter().rev().filter_map(|line| {
-            let by = corrected(source.directive(*line), problem.fix.as_ref()?)?;
-            Some(Edit(vec![Change::Replace { line: *line, by }]))
+            let replacement = correct(source.directive(*line), problem.fix.as_ref()?)?;
+            Some(Edit(vec![LineEdit::Replace {
+                line: *line,
+                replacement,
+            }]))
         }));
         if problem.is_behind_exit {
-            edits.extend(remembering(source, line));
+            edits.extend(remember_state(source, line));
         }
         // What no instruction before brings about is no more there if that one is left out.
         let places = places.into_iter();
-        let places = places.filter(|_| !problem.is_behind_exit || source.is_continuous(line));
+        let places =
+            places.filter(|_| !problem.is_behind_exit || source.has_unconditional_gap(line));
         edits.extend(places.filter_map(|before| {
             let directive = problem.fix.clone()?;
-            Some(Edit(vec![Change::Write { before, directive }]))
+            Some(Edit(vec![LineEdit::Insert { before, directive }]))
         }));
         // What is counted from the CFA would be right only as long as nothing is left out.
-        if source.is_shifted(line) {
+        if source.has_conditional_cfa_shift(line) {
             edits.retain(|edit| !edit.is_counted_from_cfa());
         }
         Ok(edits)
     }
 
     /// The entry around a line with the names that i386 has for the numbers of registers.
-    fn with_names_of_i386(&self, source: &Source, line: u32, arch: Arch) -> Option<Edit> {
+    fn with_i386_registers(&self, source: &AssemblySource, line: u32, arch: Arch) -> Option<Edit> {
         let name = |number: u16| {
             let number = Register(number);
-            let meant = of_i386(number, arch).unwrap_or(number);
+            let meant = i386_register(number, arch).unwrap_or(number);
             let name = arch.assembler_name(meant)?;
             Some(self.written(&format!("%{name}")))
         };
         let changes = source.entry_around(line)?.filter_map(|line| {
             let by = with_names(source.directive(line), name)?;
-            Some(Change::Replace { line, by })
+            Some(LineEdit::Replace {
+                line,
+                replacement: by,
+            })
         });
         Some(Edit(changes.collect()))
     }
 
     /// Takes directives away, and has all be written that the code of an entry needs: with those of the entry itself, of
     /// the one before and the one behind, or of none, so that what is cut in two becomes one.
-    fn anew<'s>(
+    fn rewrite_entry<'s>(
         &'s self,
-        draft: &'s Draft,
+        draft: &'s SourceDraft,
         section: &'s str,
         entry: u64,
-    ) -> impl Iterator<Item = Draft> + 's {
+    ) -> impl Iterator<Item = SourceDraft> + 's {
         let mut own = draft
             .problems
             .iter()
             .filter(move |problem| problem.is_in(section, entry));
-        let is_known =
-            |problem: &&Problem| problem.is_of_rows() || problem.key.code == Code::NoEntry;
+        let is_known = |problem: &&DraftFinding| {
+            problem.is_of_rows() || problem.key.code == FindingCode::NoEntry
+        };
         let problem = own.find(is_known);
         let strips = problem
-            .map(|problem| strips(&draft.source, problem))
+            .map(|problem| entries_to_remove(&draft.source, problem))
             .unwrap_or_default();
         strips.into_iter().filter_map(move |entries| {
             let mut bare = draft.source.clone();
@@ -613,15 +642,20 @@ impl Fixer<'_> {
     }
 
     /// A text with all directives of the function that has an offset, which has none.
-    fn annotated(&self, bare: Source, section: &str, offset: u64) -> anyhow::Result<Option<Draft>> {
-        let assemble = |source: &Source| -> anyhow::Result<Arc<ElfFile>> {
+    fn annotated(
+        &self,
+        bare: AssemblySource,
+        section: &str,
+        offset: u64,
+    ) -> anyhow::Result<Option<SourceDraft>> {
+        let assemble = |source: &AssemblySource| -> anyhow::Result<Arc<ElfFile>> {
             let object = source::assemble_text(&source.to_string(), self.path)?;
             Ok(Arc::new(ElfFile::from_bytes(self.path, object)?))
         };
         let file = assemble(&bare)?;
         let lines = source::lines(&file);
         let line = |at: Vaddr| line_of(&lines, self.path, at);
-        let mut plan = Plan::of(
+        let mut plan = DirectivePlan::new(
             &file,
             &tables::read_if_any(&file)?,
             &bare,
@@ -631,24 +665,24 @@ impl Fixer<'_> {
         plan.retain_around(section, offset);
         let mut source = bare;
         plan.write_into(&mut source);
-        source.keep_what_was_said();
+        source.restore_unchanged_lines();
         let written = assemble(&source)?;
-        let holds = plan.annotated() > 0
+        let holds = plan.annotated_count() > 0
             && plan
-                .holds(&written, &tables::read_if_any(&written)?)
+                .verify(&written, &tables::read_if_any(&written)?)
                 .is_ok();
         holds.then(|| self.examine(source)).transpose()
     }
 }
 
 /// The entries that may be taken away to write one anew.
-fn strips(source: &Source, problem: &Problem) -> Vec<Vec<Range<u32>>> {
+fn entries_to_remove(source: &AssemblySource, problem: &DraftFinding) -> Vec<Vec<Range<u32>>> {
     let Some(line) = problem.line else {
         return Vec::new();
     };
     let around = source.entry_around(line);
     let before = source.entry_before(line);
-    let behind = source.entry_behind(line);
+    let behind = source.entry_after(line);
     let sets = match around {
         Some(around) => vec![vec![Some(around.clone())], vec![Some(around), behind]],
         None => vec![
@@ -662,7 +696,7 @@ fn strips(source: &Source, problem: &Problem) -> Vec<Vec<Range<u32>>> {
     // What begins otherwise than a function after a call is no function, or its author knows more.
     let begins = |set: &Vec<Range<u32>>| {
         set.first()
-            .is_none_or(|entry| source.begins_as_called(entry))
+            .is_none_or(|entry| source.begins_like_function(entry))
     };
     whole.filter(begins).collect()
 }
@@ -675,18 +709,18 @@ fn is_exit(text: &str) -> bool {
 }
 
 /// Has the entry around a line end further on: behind each of the lines that follow it.
-fn longer(source: &Source, line: u32) -> Vec<Edit> {
+fn extend_entry(source: &AssemblySource, line: u32) -> Vec<Edit> {
     /// So many lines further, each of which is a run of the assembler.
-    const MOST: usize = 20;
+    const MAX_LINES: usize = 20;
     let Some(entry) = source.entry_around(line) else {
         return Vec::new();
     };
     let end = entry.end - 1;
-    let next = source.entry_behind(end);
-    let lines = (entry.end..next.map_or(u32::MAX, |next| next.start)).take(MOST);
-    let lines = lines.take_while(|line| source.texts().any(|(number, _)| number == *line));
+    let next = source.entry_after(end);
+    let lines = (entry.end..next.map_or(u32::MAX, |next| next.start)).take(MAX_LINES);
+    let lines = lines.take_while(|line| source.numbered_lines().any(|(number, _)| number == *line));
     let longer = |behind: u32| {
-        Edit(vec![Change::Move {
+        Edit(vec![LineEdit::Move {
             line: end,
             before: behind + 1,
         }])
@@ -696,28 +730,28 @@ fn longer(source: &Source, line: u32) -> Vec<Edit> {
 
 /// Has the rows from before the end of a frame be remembered there, and be restored behind the exit before a line: for each instruction
 /// before which that end may begin, the last first.
-fn remembering(source: &Source, line: u32) -> Vec<Edit> {
+fn remember_state(source: &AssemblySource, line: u32) -> Vec<Edit> {
     /// The instructions with directives that the end of a frame has.
-    const MOST: usize = 10;
+    const MAX_INSTRUCTIONS: usize = 10;
     let mut edits = Vec::new();
     let behind_exit = source.gap_before(line).lines.start;
     let Some(entry) = source.entry_around(line) else {
         return edits;
     };
     let mut here = behind_exit.saturating_sub(1);
-    while here > entry.start && edits.len() < MOST {
+    while here > entry.start && edits.len() < MAX_INSTRUCTIONS {
         let gap = source.gap_before(here);
         here = gap.lines.start.saturating_sub(1);
         if gap.directives.is_empty() || here <= entry.start {
             continue;
         }
-        let before = source.places_before(here).last().copied();
-        let write = |before: u32, directive: &str| Change::Write {
+        let before = source.insertion_points_before(here).last().copied();
+        let write = |before: u32, directive: &str| LineEdit::Insert {
             before,
             directive: directive.to_owned(),
         };
         let before = before.unwrap_or(here);
-        if !source.is_as_conditional(before, behind_exit) {
+        if !source.has_same_conditions(before, behind_exit) {
             continue;
         }
         edits.push(Edit(vec![

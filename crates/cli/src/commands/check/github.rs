@@ -2,15 +2,15 @@
 
 use std::io::Write as _;
 
-use unspool_check::{Code, Severity};
+use unspool_check::{FindingCode, Severity};
 
-use super::Checked;
+use super::FileReport;
 use crate::output;
 
-pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
+pub(super) fn print(checked: &[FileReport]) -> anyhow::Result<()> {
     let mut out = output::text();
     for file in checked {
-        for told in file.standing() {
+        for told in file.unsuppressed() {
             let (path, line) = told.place(file);
             let level = level(told.finding.severity);
             write!(out, "::{level} file={}", escaped(&path, &[':', ',']))?;
@@ -22,7 +22,7 @@ pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
         }
         for remark in &file.remarks {
             let (level, path) = (level(remark.severity), escaped(&remark.path, &[':', ',']));
-            let title = format!("{} {}", Code::Allow.id(), Code::Allow.name());
+            let title = format!("{} {}", FindingCode::Allow.id(), FindingCode::Allow.name());
             writeln!(
                 out,
                 "::{level} file={path},line={},title={title}::{}",

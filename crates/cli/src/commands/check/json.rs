@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::dismiss::Remark;
 use super::edit::Advice;
-use super::{Checked, Told};
+use super::suppress::Remark;
+use super::{FileReport, LocatedFinding};
 use crate::output;
 
-pub(super) fn print(checked: &[Checked], failed: Vec<Value>) -> anyhow::Result<()> {
+pub(super) fn print(checked: &[FileReport], failed: Vec<Value>) -> anyhow::Result<()> {
     let files: Vec<Value> = checked.iter().map(file_as_json).chain(failed).collect();
     let body = json!({
         "unspool": env!("CARGO_PKG_VERSION"),
@@ -16,7 +16,7 @@ pub(super) fn print(checked: &[Checked], failed: Vec<Value>) -> anyhow::Result<(
     Ok(output::document("check", &body)?)
 }
 
-fn file_as_json(file: &Checked) -> Value {
+fn file_as_json(file: &FileReport) -> Value {
     let totals = &file.totals;
     let findings: Vec<Value> = file.findings.iter().map(finding_as_json).collect();
     json!({
@@ -33,12 +33,12 @@ fn file_as_json(file: &Checked) -> Value {
         "assuming_bounds": file.assuming_bounds.iter().map(|at| output::address(at.0)).collect::<Vec<_>>(),
         "findings": findings,
         "remarks": file.remarks.iter().map(Remark::as_json).collect::<Vec<_>>(),
-        "not_told": file.untold,
+        "not_told": file.below_severity,
     })
 }
 
 /// One finding.
-pub(super) fn finding_as_json(told: &Told) -> Value {
+pub(super) fn finding_as_json(told: &LocatedFinding) -> Value {
     let finding = &told.finding;
     json!({
         "code": finding.code.id(),
@@ -48,11 +48,11 @@ pub(super) fn finding_as_json(told: &Told) -> Value {
         "line": told.source.as_ref().map(|(_, line)| line),
         "function": told.function.as_ref().map(|(name, _)| name),
         "offset": told.function.as_ref().map(|(_, offset)| offset),
-        "address": output::address(finding.at.0),
+        "address": output::address(finding.address.0),
         "subject": finding.subject,
         "declared": finding.declared,
         "computed": finding.computed,
-        "places": finding.places,
+        "places": finding.occurrences,
         "related": finding.related.iter().map(|at| output::address(at.0)).collect::<Vec<_>>(),
         "path": told.path.iter().map(|jump| jump.map(|(at, _)| output::address(at.0))).collect::<Vec<_>>(),
         "fix": finding.fix,

@@ -8,24 +8,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use unspool_check::{Declarations, Finding, Maker, Severity, Subject};
-use unspool_module::{ElfFile, demangle};
-use unspool_step::{FunctionRun, Report, Request, RowsFrom};
+use unspool_check::{CheckSubject, CodeOrigin, DeclaredTable, Finding, Severity};
+use unspool_elf::{ElfFile, demangle};
+use unspool_single_step::{FunctionRun, RowSource, StepReport, StepRequest};
 
+use super::context::{FindingLocator, LocatedFinding};
 use super::json::finding_as_json;
-use super::text::tell;
-use super::told::{Surroundings, Told};
+use super::text::report;
 use crate::args::{Format, StepArgs};
 use crate::commands;
-use crate::output::{self, Failure, Layout, Plain};
+use crate::output::{self, EscapedText, ExitCodes, JsonLayout};
 
 /// What was seen of one module.
-pub(super) struct Module<'r> {
+pub(super) struct ModuleRun<'r> {
     pub(super) path: &'r Path,
     pub(super) functions: Vec<&'r FunctionRun>,
     /// How many others there are, which compilers made.
-    left_out: usize,
-    findings: Vec<Told>,
+    functions_skipped: usize,
+    findings: Vec<LocatedFinding>,
     /// How often each finding was seen.
     times: Vec<u64>,
 }
@@ -35,8 +35,8 @@ pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
         commands::check_writable(path)?;
     }
     let limit = args.time_limit.map_or(600, |limit| limit.get().into());
-    let rows = args.from.of_a_run();
-    let report = unspool_step::run(&Request {
+    let rows = args.from.to_step();
+    let report = unspool_single_step::run(&StepRequest {
         command: args.cmd.clone(),
         functions: args.function.clone(),
         modules: args.module.clone(),
@@ -58,22 +58,22 @@ pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
         // The command may write results of its own to standard output.
         None => io::stderr().write_all(&out)?,
     }
-    give_notice(&report, limit);
-    let is_failure = has_findings(&report) || report.is_late || is_without_calls(&report);
+    report_limits(&report, limit);
+    let is_failure = has_findings(&report) || report.timed_out || is_without_calls(&report);
     Ok(ExitCode::from(match is_failure {
-        true => Failure::FINDINGS,
+        true => ExitCodes::FINDINGS,
         false => 0,
     }))
 }
 
 /// Whether there is more to tell than notes.
-pub(super) fn has_findings(report: &Report) -> bool {
+pub(super) fn has_findings(report: &StepReport) -> bool {
     let mut findings = report.findings.iter();
     findings.any(|found| found.finding.severity != Severity::Note)
 }
 
 /// Has the program be named as it is in the command.
-fn show_as_given<'r>(modules: &mut [Module<'r>], args: &'r StepArgs) {
+fn show_as_given<'r>(modules: &mut [ModuleRun<'r>], args: &'r StepArgs) {
     let given = args.cmd.first().map(Path::new);
     let Some((given, Ok(program))) = given.map(|given| (given, given.canonicalize())) else {
         return;
@@ -85,19 +85,19 @@ fn show_as_given<'r>(modules: &mut [Module<'r>], args: &'r StepArgs) {
 }
 
 /// Whether nothing in scope was called: what was asked for was not done.
-fn is_without_calls(report: &Report) -> bool {
+fn is_without_calls(report: &StepReport) -> bool {
     let mut functions = report.functions.iter();
     functions.all(|function| function.entered == 0)
 }
 
 /// Says what makes less of the result than it seems.
-fn give_notice(report: &Report, limit: u64) {
-    if report.is_late {
+fn report_limits(report: &StepReport, limit: u64) {
+    if report.timed_out {
         output::notice(&format_args!(
             "the command had not ended after {limit} seconds and was killed: --time-limit"
         ));
     } else if let Some(status) = report.status.filter(|status| !status.success()) {
-        output::notice(&format_args!("the command failed: {}", in_words(status)));
+        output::notice(&format_args!("the command failed: {}", describe(status)));
     }
     if is_without_calls(report) {
         let count = report.functions.len();
@@ -113,12 +113,12 @@ fn give_notice(report: &Report, limit: u64) {
     }
 }
 
-pub(super) fn in_words(status: ExitStatus) -> String {
+pub(super) fn describe(status: ExitStatus) -> String {
     status.to_string()
 }
 
 /// What was seen, module by module, with what stands around findings.
-pub(super) fn modules(report: &Report, rows: RowsFrom) -> anyhow::Result<Vec<Module<'_>>> {
+pub(super) fn modules(report: &StepReport, rows: RowSource) -> anyhow::Result<Vec<ModuleRun<'_>>> {
     let mut modules: BTreeMap<&PathBuf, Vec<&FunctionRun>> = BTreeMap::new();
     for function in &report.functions {
         modules.entry(&function.module).or_default().push(function);
@@ -129,9 +129,9 @@ pub(super) fn modules(report: &Report, rows: RowsFrom) -> anyhow::Result<Vec<Mod
         let (findings, times) = found
             .map(|found| (found.finding.clone(), found.times))
             .unzip();
-        all.push(Module {
-            left_out: report.left_out.get(path).copied().unwrap_or_default(),
-            findings: told(path, rows, findings)?,
+        all.push(ModuleRun {
+            functions_skipped: report.left_out.get(path).copied().unwrap_or_default(),
+            findings: locate_findings(path, rows, findings)?,
             path,
             functions,
             times,
@@ -140,34 +140,40 @@ pub(super) fn modules(report: &Report, rows: RowsFrom) -> anyhow::Result<Vec<Mod
     Ok(all)
 }
 
-fn told(path: &Path, rows: RowsFrom, findings: Vec<Finding>) -> anyhow::Result<Vec<Told>> {
+fn locate_findings(
+    path: &Path,
+    rows: RowSource,
+    findings: Vec<Finding>,
+) -> anyhow::Result<Vec<LocatedFinding>> {
     if findings.is_empty() {
         return Ok(Vec::new());
     }
     let file = Arc::new(ElfFile::open(path)?);
-    let declarations = Declarations::of(rows.read(&file));
-    let subject = Subject::new(&file, &declarations, Maker::of(&file))?;
-    let Some(mut surroundings) = Surroundings::of(&file, &subject, &findings) else {
+    let declarations = DeclaredTable::from_table(rows.read(&file));
+    let subject = CheckSubject::new(&file, &declarations, CodeOrigin::from_file(&file))?;
+    let Some(mut surroundings) = FindingLocator::new(&file, &subject, &findings) else {
         return Ok(Vec::new());
     };
     let findings = findings.into_iter().enumerate();
     let told = findings.map(|(number, finding)| {
-        let source = surroundings.source(finding.at);
-        surroundings.tell(finding, source, number)
+        let source = surroundings.source(finding.address);
+        surroundings.locate(finding, source, number)
     });
     Ok(told.collect())
 }
 
-pub(super) fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Result<()> {
+pub(super) fn print_text(out: &mut impl Write, modules: &[ModuleRun<'_>]) -> io::Result<()> {
     for module in modules {
         for told in &module.findings {
-            tell(out, module.path, told)?;
+            report(out, module.path, told)?;
         }
         let count = module.functions.len();
         let functions = || module.functions.iter();
         let entered = functions().filter(|function| function.entered > 0).count();
         let executed: usize = functions().map(|function| function.rows.executed).sum();
-        let never: usize = functions().map(|function| function.rows.never.len()).sum();
+        let never: usize = functions()
+            .map(|function| function.rows.not_executed.len())
+            .sum();
         writeln!(
             out,
             "{}: {entered} of {count} functions called, {executed} of {} rows executed: {} findings",
@@ -175,22 +181,22 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Re
             executed + never,
             module.findings.len(),
         )?;
-        if module.left_out > 0 {
+        if module.functions_skipped > 0 {
             writeln!(
                 out,
                 "  functions from compilers, left out: {} (--function NAME takes one, --module NAME all of a file)",
-                module.left_out
+                module.functions_skipped
             )?;
         }
         let let_be: Vec<&str> = functions()
-            .filter(|function| function.was_let_be)
+            .filter(|function| function.was_retired)
             .filter_map(|function| function.name.as_deref())
             .collect();
         if !let_be.is_empty() {
             writeln!(
                 out,
                 "  retired after long showing nothing new, so not all their paths were compared (--visits K compares more): {}",
-                Plain(&let_be.join(", "))
+                EscapedText(&let_be.join(", "))
             )?;
         }
         let missing: usize = functions().map(|function| function.rows.missing).sum();
@@ -201,24 +207,28 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Re
     Ok(())
 }
 
-fn print_json(out: &mut impl Write, report: &Report, modules: &[Module<'_>]) -> io::Result<()> {
+fn print_json(
+    out: &mut impl Write,
+    report: &StepReport,
+    modules: &[ModuleRun<'_>],
+) -> io::Result<()> {
     let files: Vec<Value> = modules.iter().map(as_json).collect();
     let body = json!({
         "unspool": env!("CARGO_PKG_VERSION"),
         "command": {
-            "status": report.status.map(in_words),
-            "killed": report.is_late,
+            "status": report.status.map(describe),
+            "killed": report.timed_out,
         },
         "steps": report.steps,
         "checked": report.checked,
         "uncertain": report.uncertain,
         "files": files,
     });
-    output::write_document(out, Layout::Pretty, "check-run", &body)
+    output::write_document(out, JsonLayout::Pretty, "check-run", &body)
 }
 
-pub(super) fn as_json(module: &Module<'_>) -> Value {
-    let finding = |(told, times): (&Told, &u64)| {
+pub(super) fn as_json(module: &ModuleRun<'_>) -> Value {
+    let finding = |(told, times): (&LocatedFinding, &u64)| {
         let mut finding = finding_as_json(told);
         if let Some(fields) = finding.as_object_mut() {
             fields.insert("times".to_owned(), json!(times));
@@ -232,7 +242,7 @@ pub(super) fn as_json(module: &Module<'_>) -> Value {
         .map(finding)
         .collect();
     let function = |function: &&FunctionRun| {
-        let never = function.rows.never.iter();
+        let never = function.rows.not_executed.iter();
         json!({
             "name": function.name.as_deref().map(demangle),
             "address": output::address(function.start.0),
@@ -240,13 +250,13 @@ pub(super) fn as_json(module: &Module<'_>) -> Value {
             "rows_executed": function.rows.executed,
             "rows_never_executed": never.map(|at| output::address(at.0)).collect::<Vec<_>>(),
             "executed_without_row": function.rows.missing,
-            "let_be": function.was_let_be,
+            "let_be": function.was_retired,
         })
     };
     json!({
         "file": module.path.to_string_lossy(),
         "functions": module.functions.iter().map(function).collect::<Vec<_>>(),
-        "functions_left_out": module.left_out,
+        "functions_left_out": module.functions_skipped,
         "findings": findings,
     })
 }

@@ -3,14 +3,14 @@
 use std::io::Write as _;
 
 use serde_json::{Value, json};
-use unspool_check::{Code, Severity};
+use unspool_check::{FindingCode, Severity};
 use unspool_files::PlainJson;
 
-use super::suppressions::{By, Identity, Suppression};
-use super::{Checked, Remark, Told, dismiss};
+use super::suppressions::{FindingIdentity, Suppression, SuppressionKind};
+use super::{FileReport, LocatedFinding, Remark, suppress};
 use crate::output;
 
-pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
+pub(super) fn print(checked: &[FileReport]) -> anyhow::Result<()> {
     let results = checked.iter().flat_map(|file| {
         let findings = file.findings.iter().map(|told| result(file, told));
         findings
@@ -24,7 +24,7 @@ pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
             "tool": { "driver": {
                 "name": "unspool",
                 "version": env!("CARGO_PKG_VERSION"),
-                "rules": Code::all().map(rule).collect::<Vec<_>>(),
+                "rules": FindingCode::all().map(rule).collect::<Vec<_>>(),
             }},
             "results": results.collect::<Vec<_>>(),
         }],
@@ -36,7 +36,7 @@ pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn rule(code: Code) -> Value {
+fn rule(code: FindingCode) -> Value {
     json!({
         "id": code.id(),
         "name": code.name(),
@@ -45,7 +45,7 @@ fn rule(code: Code) -> Value {
     })
 }
 
-fn result(file: &Checked, told: &Told) -> Value {
+fn result(file: &FileReport, told: &LocatedFinding) -> Value {
     let finding = &told.finding;
     let (path, line) = told.place(file);
     let artifact = json!({ "uri": uri(&path) });
@@ -56,7 +56,7 @@ fn result(file: &Checked, told: &Told) -> Value {
         }
         _ => json!({
             "artifactLocation": artifact,
-            "address": { "absoluteAddress": finding.at.0 },
+            "address": { "absoluteAddress": finding.address.0 },
         }),
     };
     json!({
@@ -72,7 +72,7 @@ fn result(file: &Checked, told: &Told) -> Value {
 /// What is to be said of a comment.
 fn remark(remark: &Remark) -> Value {
     json!({
-        "ruleId": Code::Allow.id(),
+        "ruleId": FindingCode::Allow.id(),
         "level": level(remark.severity),
         "message": { "text": remark.text },
         "locations": [{ "physicalLocation": {
@@ -92,13 +92,13 @@ fn level(severity: Severity) -> &'static str {
 }
 
 /// What a finding is known by in other runs, whatever its address and line.
-fn fingerprint(file: &Checked, told: &Told) -> String {
-    let Identity {
+fn fingerprint(file: &FileReport, told: &LocatedFinding) -> String {
+    let FindingIdentity {
         code,
         file,
         function,
         subject,
-    } = dismiss::identity(&file.path, told);
+    } = suppress::identity(&file.path, told);
     format!("{code}:{file}:{function}:{subject}")
 }
 
@@ -106,8 +106,8 @@ fn fingerprint(file: &Checked, told: &Told) -> String {
 fn suppression(suppression: &Suppression) -> Value {
     json!({
         "kind": match suppression.by {
-            By::Comment => "inSource",
-            By::File | By::Baseline => "external",
+            SuppressionKind::Comment => "inSource",
+            SuppressionKind::File | SuppressionKind::Baseline => "external",
         },
         "justification": suppression.reason,
     })

@@ -10,10 +10,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use unspool_annotate::Source;
-use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots};
+use unspool_assembly::AssemblySource;
+use unspool_elf::{DebugFiles, ElfFile, Lines, SearchRoots};
 
-use crate::commands::words::words;
+use crate::commands::response_file::split_words;
 
 /// The object file that a file of assembly source makes; `None` of anything else.
 ///
@@ -41,11 +41,11 @@ pub(crate) fn is_assembly(path: &Path) -> bool {
 }
 
 /// A text of assembly source as lines, some of which a preprocessor reads if its file's name says so.
-pub(crate) fn parsed(path: &Path, text: &str) -> Source {
+pub(crate) fn parsed(path: &Path, text: &str) -> AssemblySource {
     let extension = path.extension().and_then(|extension| extension.to_str());
     match extension {
-        Some("S" | "sx") => Source::preprocessed(text),
-        _ => Source::new(text),
+        Some("S" | "sx") => AssemblySource::preprocessed(text),
+        _ => AssemblySource::new(text),
     }
 }
 
@@ -104,7 +104,7 @@ pub(super) fn compile(file: &Path, what: &str, options: &[&OsStr]) -> anyhow::Re
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let said = options
             .iter()
-            .fold(said, |said, option| named_as_given(&said, option, file));
+            .fold(said, |said, option| with_given_path(&said, option, file));
         let said: Vec<&str> = said.lines().collect();
         let said = match said.is_empty() {
             true => String::new(),
@@ -121,7 +121,7 @@ pub(super) fn compile(file: &Path, what: &str, options: &[&OsStr]) -> anyhow::Re
 }
 
 /// What a compiler said, with a file by its own name that was made in the place of it.
-fn named_as_given(said: &str, option: &OsStr, file: &Path) -> String {
+fn with_given_path(said: &str, option: &OsStr, file: &Path) -> String {
     let path = Path::new(option);
     let is_made = path.starts_with(env::temp_dir()) && path.file_name() == file.file_name();
     match option.to_str().filter(|_| is_made) {
@@ -148,5 +148,5 @@ fn compiler() -> (OsString, Vec<OsString>) {
 /// The words of a variable of the environment.
 fn of_variable(name: &str) -> Vec<OsString> {
     let value = env::var_os(name).unwrap_or_default();
-    words(value.as_bytes())
+    split_words(value.as_bytes())
 }

@@ -5,18 +5,18 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
-use unspool_check::Code;
+use unspool_check::FindingCode;
 
 /// Why a finding does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Suppression {
-    pub(super) by: By,
+    pub(super) by: SuppressionKind,
     pub(super) reason: String,
 }
 
 /// What says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum SuppressionKind {
     /// A comment in the source.
     Comment,
     /// A line of a file of suppressions.
@@ -25,20 +25,20 @@ pub(super) enum By {
     Baseline,
 }
 
-impl By {
+impl SuppressionKind {
     /// As it is printed.
     pub(super) fn name(self) -> &'static str {
         match self {
-            By::Comment => "comment",
-            By::File => "file",
-            By::Baseline => "baseline",
+            SuppressionKind::Comment => "comment",
+            SuppressionKind::File => "file",
+            SuppressionKind::Baseline => "baseline",
         }
     }
 }
 
 /// What a finding is known by whatever its address is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Identity {
+pub(super) struct FindingIdentity {
     pub(super) code: String,
     /// The name of the file, without its folders.
     pub(super) file: String,
@@ -49,9 +49,9 @@ pub(super) struct Identity {
 
 /// A line of a file of suppressions: `CFI010 libcrypto.so*:bn_* REASON`.
 #[derive(Debug)]
-struct Rule {
+struct SuppressionRule {
     line: usize,
-    code: Option<Code>,
+    code: Option<FindingCode>,
     file: String,
     function: String,
     reason: String,
@@ -61,7 +61,7 @@ struct Rule {
 /// A file of suppressions.
 #[derive(Debug)]
 pub(super) struct Suppressions {
-    rules: Vec<Rule>,
+    rules: Vec<SuppressionRule>,
 }
 
 impl Suppressions {
@@ -80,8 +80,13 @@ impl Suppressions {
     }
 
     /// The reason for which a finding does not count.
-    pub(super) fn reason(&mut self, code: Code, files: &[&str], function: &str) -> Option<String> {
-        let is_it = |rule: &&mut Rule| {
+    pub(super) fn reason(
+        &mut self,
+        code: FindingCode,
+        files: &[&str],
+        function: &str,
+    ) -> Option<String> {
+        let is_it = |rule: &&mut SuppressionRule| {
             let mut files = files.iter();
             rule.code.is_none_or(|wanted| wanted == code)
                 && files.any(|file| matches(&rule.file, file))
@@ -101,11 +106,11 @@ impl Suppressions {
     }
 }
 
-fn rule(line: usize, text: &str) -> anyhow::Result<Rule> {
+fn rule(line: usize, text: &str) -> anyhow::Result<SuppressionRule> {
     let mut words = text.split_whitespace();
     let code = match words.next().unwrap_or_default() {
         "*" => None,
-        word => match Code::named(word) {
+        word => match FindingCode::from_name(word) {
             Some(code) => Some(code),
             None => {
                 bail!("`{word}` is not a kind of finding: a line is `CFI010 FILE:FUNCTION REASON`")
@@ -122,7 +127,7 @@ fn rule(line: usize, text: &str) -> anyhow::Result<Rule> {
     if reason.is_empty() {
         bail!("the reason is missing: a line is `CFI010 FILE:FUNCTION REASON`");
     }
-    Ok(Rule {
+    Ok(SuppressionRule {
         line,
         code,
         file: file.to_owned(),
@@ -154,21 +159,21 @@ fn matches(pattern: &str, text: &str) -> bool {
 /// How many findings of each identity are known.
 #[derive(Debug, Default)]
 pub(super) struct Baseline {
-    known: BTreeMap<Identity, usize>,
+    known: BTreeMap<FindingIdentity, usize>,
 }
 
 /// The file of a baseline.
 #[derive(Debug, Serialize, Deserialize)]
-struct Document {
+struct BaselineDocument {
     schema: String,
     version: u32,
-    findings: Vec<Entry>,
+    findings: Vec<BaselineEntry>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Entry {
+struct BaselineEntry {
     #[serde(flatten)]
-    identity: Identity,
+    identity: FindingIdentity,
     count: usize,
 }
 
@@ -178,7 +183,7 @@ impl Baseline {
     /// Reads a file that [`Baseline::write`] wrote.
     pub(super) fn read(path: &Path) -> anyhow::Result<Baseline> {
         let text = crate::commands::read_text(path)?;
-        let document: Document =
+        let document: BaselineDocument =
             serde_json::from_str(&text).with_context(|| path.display().to_string())?;
         if (document.schema.as_str(), document.version) != (SCHEMA, 1) {
             bail!(
@@ -193,12 +198,12 @@ impl Baseline {
     }
 
     /// One of so many.
-    pub(super) fn add(&mut self, identity: Identity) {
+    pub(super) fn add(&mut self, identity: FindingIdentity) {
         *self.known.entry(identity).or_default() += 1;
     }
 
     /// Whether a finding is one of those that are known; each is taken once.
-    pub(super) fn take(&mut self, identity: &Identity) -> bool {
+    pub(super) fn take(&mut self, identity: &FindingIdentity) -> bool {
         match self.known.get_mut(identity) {
             Some(count) if *count > 0 => {
                 *count -= 1;
@@ -220,8 +225,8 @@ impl Baseline {
         let findings = self
             .known
             .into_iter()
-            .map(|(identity, count)| Entry { identity, count });
-        let document = Document {
+            .map(|(identity, count)| BaselineEntry { identity, count });
+        let document = BaselineDocument {
             schema: SCHEMA.to_owned(),
             version: 1,
             findings: findings.collect(),

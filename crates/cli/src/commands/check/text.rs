@@ -3,34 +3,34 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use unspool_check::{Line, Severity, Totals};
-use unspool_ir::Vaddr;
+use unspool_check::{ListingLine, RowTotals, Severity};
+use unspool_rows::Vaddr;
 
-use super::{Checked, Told};
-use crate::output::{self, Plain};
+use super::{FileReport, LocatedFinding};
+use crate::output::{self, EscapedText};
 
-pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
+pub(super) fn print(checked: &[FileReport]) -> anyhow::Result<()> {
     let mut out = output::text();
-    let is_one = |a: &Checked, b: &Checked| a.archive.is_some() && a.archive == b.archive;
+    let is_one = |a: &FileReport, b: &FileReport| a.archive.is_some() && a.archive == b.archive;
     for files in checked.chunk_by(is_one) {
-        let mut totals = Totals::default();
+        let mut totals = RowTotals::default();
         let mut suppressed = 0;
         let mut listed = [Severity::Refuted, Severity::Unproven, Severity::Note].map(|it| (it, 0));
         for file in files {
-            for told in file.standing() {
-                tell(&mut out, &file.path, told)?;
+            for told in file.unsuppressed() {
+                report(&mut out, &file.path, told)?;
             }
             for remark in &file.remarks {
                 writeln!(out, "{remark}")?;
             }
-            let findings = file.standing().map(|told| told.finding.severity);
+            let findings = file.unsuppressed().map(|told| told.finding.severity);
             let remarks = file.remarks.iter().map(|remark| remark.severity);
             for severity in findings.chain(remarks) {
                 let counts = listed.iter_mut().filter(|(it, _)| *it == severity);
                 counts.for_each(|(_, count)| *count += 1);
             }
             totals.add(&file.totals);
-            suppressed += file.findings.len() - file.standing().count();
+            suppressed += file.findings.len() - file.unsuppressed().count();
         }
         let name = files
             .first()
@@ -73,14 +73,14 @@ fn is_same_file(source: &str, given: &Path) -> bool {
 }
 
 /// One finding.
-pub(super) fn tell(out: &mut impl Write, file: &Path, told: &Told) -> io::Result<()> {
+pub(super) fn report(out: &mut impl Write, file: &Path, told: &LocatedFinding) -> io::Result<()> {
     let finding = &told.finding;
     let place = match &told.source {
         Some((source, line)) if is_same_file(source, file) => {
             format!("{}:{line}", output::path(file))
         }
-        Some((source, line)) => format!("{}:{line}", Plain(source)),
-        None => format!("{}:{}", output::path(file), finding.at),
+        Some((source, line)) => format!("{}:{line}", EscapedText(source)),
+        None => format!("{}:{}", output::path(file), finding.address),
     };
     write!(
         out,
@@ -90,10 +90,10 @@ pub(super) fn tell(out: &mut impl Write, file: &Path, told: &Told) -> io::Result
         finding.message(),
     )?;
     match &told.function {
-        Some((name, distance)) => writeln!(out, "in {}+{distance:#x}", Plain(name))?,
-        None => writeln!(out, "at {}", finding.at)?,
+        Some((name, distance)) => writeln!(out, "in {}+{distance:#x}", EscapedText(name))?,
+        None => writeln!(out, "at {}", finding.address)?,
     }
-    let width = |text: fn(&Line) -> &str| {
+    let width = |text: fn(&ListingLine) -> &str| {
         let widths = told.lines.iter().map(|line| text(line).len());
         widths.max().unwrap_or(0)
     };
@@ -102,11 +102,15 @@ pub(super) fn tell(out: &mut impl Write, file: &Path, told: &Told) -> io::Result
         width(|line| &line.declared).max(10),
     );
     for line in &told.lines {
-        let mark = if line.at == finding.at { '>' } else { ' ' };
+        let mark = if line.address == finding.address {
+            '>'
+        } else {
+            ' '
+        };
         write!(
             out,
             "  {mark} {:>8x}  {:width$}  declared {:<column$}",
-            line.at.0, line.text, line.declared
+            line.address.0, line.text, line.declared
         )?;
         match line.computed.as_str() {
             "" => writeln!(out, "  not known")?,

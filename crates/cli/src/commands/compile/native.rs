@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
-use unspool_module::ElfFile;
-use unspool_native::Outline;
-use unspool_tables::{self as tables, NativeObject, Store, native_key};
+use unspool_elf::ElfFile;
+use unspool_native_table::Outline;
+use unspool_table_store::{self as tables, NativeObject, Store, native_key};
 
 use crate::args::{CompileArgs, CompiledForm, Format};
-use crate::output::{self, Failure};
+use crate::output::{self, ExitCodes};
 
 pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
     let [path] = args.files.as_slice() else {
@@ -24,12 +24,12 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let (opened, store) = (super::super::open(path)?, Store::from_environment());
     let file = &*store.stable(&opened);
-    let reading = tables::read(file, args.from.lower())?;
+    let reading = tables::read(file, args.from.to_library())?;
     super::super::report_problems(file, &reading);
     let name = || path.display().to_string();
-    let outline = Outline::of(&reading.table).with_context(name)?;
+    let outline = Outline::from_table(&reading.table).with_context(name)?;
     let say = |output: &Path, bytes: &[u8], is_verified| {
-        let report = Report {
+        let report = NativeReport {
             path,
             output,
             bytes: bytes.len(),
@@ -47,14 +47,15 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
             put(output.as_deref(), &text, |output| say(output, &text, false))?;
         }
         (_, Some(output)) if args.no_verify => {
-            let object = unspool_native::object(&outline, native_key(&key)).with_context(name)?;
+            let object =
+                unspool_native_table::object(&outline, native_key(&key)).with_context(name)?;
             put(Some(output), &object, |output| say(output, &object, false))?;
         }
         (_, None) if args.no_verify => bail!(
             "code in the cache is run, so it must be proven: leave out --no-verify, or write it to a file with --output"
         ),
         (_, output) => {
-            let object = NativeObject::of(&reading.table, &key).with_context(name)?;
+            let object = NativeObject::from_table(&reading.table, &key).with_context(name)?;
             match output {
                 Some(output) => put(Some(output), object.bytes(), |output| {
                     say(output, object.bytes(), true)
@@ -69,7 +70,7 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
     }
     Ok(match reading.problems.is_empty() {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(Failure::FINDINGS),
+        false => ExitCode::from(ExitCodes::FINDINGS),
     })
 }
 
@@ -98,22 +99,22 @@ fn c(file: &ElfFile, outline: &Outline<'_>) -> anyhow::Result<Vec<u8>> {
         None => format!("Unwind table of {}", file.path().display()),
     };
     let mut text = String::new();
-    unspool_native::c::source(outline, &about, &mut text)?;
+    unspool_native_table::c::source(outline, &about, &mut text)?;
     Ok(text.into_bytes())
 }
 
 /// What was made.
-struct Report<'r> {
+struct NativeReport<'r> {
     path: &'r Path,
     output: &'r Path,
     bytes: usize,
     is_verified: bool,
     outline: &'r Outline<'r>,
-    reading: &'r tables::Reading,
+    reading: &'r tables::SourceTable,
     started: Instant,
 }
 
-impl Report<'_> {
+impl NativeReport<'_> {
     fn print(&self, format: Format) -> anyhow::Result<()> {
         match format {
             Format::Text => self.print_text(),
@@ -125,7 +126,7 @@ impl Report<'_> {
     }
 
     fn source(&self) -> u64 {
-        self.reading.origins.iter().map(|origin| origin.size).sum()
+        self.reading.sections.iter().map(|origin| origin.size).sum()
     }
 
     fn print_text(&self) -> anyhow::Result<()> {

@@ -6,20 +6,23 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use unspool_ctf::{Change, Effect, Graph, Interface, Symbol, diff};
-use unspool_module::ElfFile;
-use unspool_types::elf_context;
+use unspool_c_types::{Compatibility, Graph, Interface, InterfaceChange, TypedSymbol, diff};
+use unspool_dwarf_types::elf_context;
+use unspool_elf::ElfFile;
 
 use super::input::SymbolNames;
-use super::loaded::{self, Loaded};
+use super::loaded::{self, LoadedTypes};
 use crate::args::Format;
 use crate::args::ctf::CtfDiffArgs;
-use crate::output::{self, Failure, Plain};
+use crate::output::{self, EscapedText, ExitCodes};
 
 pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
     let (changes, is_clean) = loaded::with_types(&args.old, |old| {
         loaded::with_types(&args.new, |new| {
-            let (before, after) = (Version::of(old, &args.old)?, Version::of(new, &args.new)?);
+            let (before, after) = (
+                InterfaceVersion::new(old, &args.old)?,
+                InterfaceVersion::new(new, &args.new)?,
+            );
             let exports = [before.exports(&after), after.exports(&before)];
             let [one, two] = &exports;
             let changes = diff(before.interface(one), after.interface(two));
@@ -34,21 +37,23 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
         }
         Format::Json => json(&changes)?,
     }
-    Ok(match is_clean && count(&changes, Effect::Breaks) == 0 {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(Failure::FINDINGS),
-    })
+    Ok(
+        match is_clean && count(&changes, Compatibility::Breaking) == 0 {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::from(ExitCodes::FINDINGS),
+        },
+    )
 }
 
 /// One of the two versions.
-struct Version<'d> {
+struct InterfaceVersion<'d> {
     graph: Graph<'d>,
     /// What it exports; `None` if nothing tells, as in a file that is nothing but CTF or BTF.
     exports: Option<SymbolNames>,
 }
 
-impl<'d> Version<'d> {
-    fn of(loaded: &Loaded<'d>, path: &Path) -> anyhow::Result<Version<'d>> {
+impl<'d> InterfaceVersion<'d> {
+    fn new(loaded: &LoadedTypes<'d>, path: &Path) -> anyhow::Result<InterfaceVersion<'d>> {
         let exports = exports(&loaded.files)?;
         if exports.as_ref().is_some_and(SymbolNames::is_empty) {
             output::notice(&format_args!(
@@ -56,7 +61,7 @@ impl<'d> Version<'d> {
                 path.display()
             ));
         }
-        Ok(Version {
+        Ok(InterfaceVersion {
             graph: with_aliases(loaded),
             exports,
         })
@@ -64,7 +69,7 @@ impl<'d> Version<'d> {
 
     /// The names that have types.
     fn typed(&self) -> SymbolNames {
-        let names = |symbols: &[Symbol<'_>]| {
+        let names = |symbols: &[TypedSymbol<'_>]| {
             let names = symbols.iter().map(|one| one.name.to_string());
             names.collect::<BTreeSet<_>>()
         };
@@ -79,7 +84,7 @@ impl<'d> Version<'d> {
 
     /// The names that are compared. Where only one version tells what it exports, these are of both the ones that have types; where none does, all that have
     /// types.
-    fn exports(&self, other: &Version<'_>) -> SymbolNames {
+    fn exports(&self, other: &InterfaceVersion<'_>) -> SymbolNames {
         match (&self.exports, &other.exports) {
             (Some(own), Some(_)) => own.clone(),
             (Some(own), None) => own.common(&self.typed()),
@@ -99,11 +104,11 @@ impl<'d> Version<'d> {
 }
 
 /// All types of a file as one graph, in which names that symbols have beside others are there, too.
-fn with_aliases<'d>(loaded: &Loaded<'d>) -> Graph<'d> {
+fn with_aliases<'d>(loaded: &LoadedTypes<'d>) -> Graph<'d> {
     let mut graph = loaded.one_graph();
     let mut aliases = loaded.aliases.clone();
-    aliases.forget_known(std::iter::once(&graph));
-    aliases.name_in(&mut graph);
+    aliases.remove_typed(std::iter::once(&graph));
+    aliases.apply_to(&mut graph);
     graph
 }
 
@@ -121,36 +126,42 @@ fn exports(files: &[&ElfFile]) -> anyhow::Result<Option<SymbolNames>> {
     Ok((!files.is_empty()).then_some(exports))
 }
 
-fn count(changes: &[Change], effect: Effect) -> usize {
+fn count(changes: &[InterfaceChange], effect: Compatibility) -> usize {
     changes
         .iter()
         .filter(|change| change.effect == effect)
         .count()
 }
 
-fn word(effect: Effect) -> &'static str {
+fn word(effect: Compatibility) -> &'static str {
     match effect {
-        Effect::Breaks => "breaks",
-        Effect::Compatible => "compatible",
+        Compatibility::Breaking => "breaks",
+        Compatibility::Compatible => "compatible",
     }
 }
 
-fn text(out: &mut dyn Write, changes: &[Change]) -> anyhow::Result<()> {
+fn text(out: &mut dyn Write, changes: &[InterfaceChange]) -> anyhow::Result<()> {
     for change in changes {
-        let Change {
+        let InterfaceChange {
             effect,
             subject,
-            what,
+            message: what,
             path,
         } = change;
-        writeln!(out, "{}: {} {}", word(*effect), Plain(subject), Plain(what))?;
+        writeln!(
+            out,
+            "{}: {} {}",
+            word(*effect),
+            EscapedText(subject),
+            EscapedText(what)
+        )?;
         if !path.is_empty() && path != subject {
-            writeln!(out, "    by {}", Plain(path))?;
+            writeln!(out, "    by {}", EscapedText(path))?;
         }
     }
     let (breaks, compatible) = (
-        count(changes, Effect::Breaks),
-        count(changes, Effect::Compatible),
+        count(changes, Compatibility::Breaking),
+        count(changes, Compatibility::Compatible),
     );
     writeln!(
         out,
@@ -159,17 +170,17 @@ fn text(out: &mut dyn Write, changes: &[Change]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn json(changes: &[Change]) -> anyhow::Result<()> {
+fn json(changes: &[InterfaceChange]) -> anyhow::Result<()> {
     let all = changes.iter().map(|change| {
         json!({
             "effect": word(change.effect),
             "subject": change.subject,
-            "what": change.what,
+            "what": change.message,
             "path": if change.path.is_empty() { serde_json::Value::Null } else { json!(change.path) },
         })
     });
     let body = json!({
-        "breaks": count(changes, Effect::Breaks) > 0,
+        "breaks": count(changes, Compatibility::Breaking) > 0,
         "changes": all.collect::<Vec<_>>(),
     });
     Ok(output::document("ctf-diff", &body)?)

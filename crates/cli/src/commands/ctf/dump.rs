@@ -5,18 +5,18 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use serde_json::json;
-use unspool_ctf::{Dump, Graph, Kind, SHARED, Symbol};
+use unspool_c_types::{Graph, ObjdumpText, SHARED, TypeKind, TypedSymbol};
 
 use super::input::Input;
-use super::{Arrays, each_file, json};
+use super::{ArrayView, each_file, json};
 use crate::args::ctf::{CtfDumpArgs, DumpForm};
-use crate::output::{self, Failure, Layout, Plain};
+use crate::output::{self, EscapedText, ExitCodes, JsonLayout};
 
 pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
     let mut out = output::text();
     let arrays = match args.form {
-        DumpForm::Objdump => Arrays::AsStored,
-        DumpForm::C | DumpForm::Json => Arrays::AsMeant,
+        DumpForm::Objdump => ArrayView::AsStored,
+        DumpForm::C | DumpForm::Json => ArrayView::AsDeclared,
     };
     let mut files = Vec::new();
     let inputs = Input::open(&args.source.file)?;
@@ -30,10 +30,10 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
             match (args.form, &dictionary.ctf) {
                 (DumpForm::Objdump, Some(unit)) => {
                     if unit.name != SHARED || nth != 0 {
-                        writeln!(out, "\nCTF archive member: {}:", Plain(unit.name))?;
+                        writeln!(out, "\nCTF archive member: {}:", EscapedText(unit.name))?;
                     }
                     let (dict, reading) = (unit.dict, &unit.reading);
-                    write!(out, "{}", Dump { dict, reading })?;
+                    write!(out, "{}", ObjdumpText { dict, reading })?;
                 }
                 (DumpForm::Objdump, None) => bail!(
                     "{} has BTF: `objdump --ctf` has no form for it",
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
                 ),
                 _ => {
                     if shown.is_archive {
-                        writeln!(out, "/* {} */\n", Plain(dictionary.name))?;
+                        writeln!(out, "/* {} */\n", EscapedText(dictionary.name))?;
                     }
                     print_c(&mut out, &dictionary.graph)?;
                 }
@@ -51,22 +51,22 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
     })?;
     if args.form == DumpForm::Json {
         let body = json!({ "files": files });
-        output::write_document(&mut output::results(), Layout::Rows, "ctf-dump", &body)?;
+        output::write_document(&mut output::results(), JsonLayout::Rows, "ctf-dump", &body)?;
     }
     out.flush()?;
     Ok(match is_clean {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(Failure::FINDINGS),
+        false => ExitCode::from(ExitCodes::FINDINGS),
     })
 }
 
 /// The types with names, then what has types.
 pub(super) fn print_c(out: &mut dyn Write, graph: &Graph<'_>) -> std::io::Result<()> {
-    let graph = graph.with_plain_names();
+    let graph = graph.with_escaped_names();
     for (id, ty) in graph.types() {
         let is_defined = matches!(
             ty.kind,
-            Kind::Record { .. } | Kind::Enum { .. } | Kind::Typedef(_)
+            TypeKind::Record { .. } | TypeKind::Enum { .. } | TypeKind::Typedef(_)
         );
         if is_defined && !ty.name.is_empty() {
             writeln!(out, "{}", graph.define(id))?;
@@ -81,7 +81,7 @@ pub(super) fn print_c(out: &mut dyn Write, graph: &Graph<'_>) -> std::io::Result
         if !symbols.is_empty() {
             writeln!(out, "/* {what} */")?;
         }
-        for Symbol { name, ty } in symbols {
+        for TypedSymbol { name, ty } in symbols {
             writeln!(out, "{};", graph.declare(*ty, name))?;
         }
     }

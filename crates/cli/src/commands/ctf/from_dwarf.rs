@@ -7,14 +7,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::bail;
-use unspool_ctf::{ARRAYS_IN_ORDER, Aliases, Enumerator, Kind, LinkUnit, Linked, link};
-use unspool_module::{DebugFiles, ElfFile, SearchRoots};
-use unspool_types::{Program, SplitFiles, TypesError, elf_context};
+use unspool_c_types::{ARRAYS_IN_ORDER, Aliases, Enumerator, LinkOutput, LinkUnit, TypeKind, link};
+use unspool_dwarf_types::{ProgramTypes, SplitFiles, TypesError, elf_context};
+use unspool_elf::{DebugFiles, ElfFile, SearchRoots};
 
 use super::{dump, target};
 use crate::args::ctf::CtfFromDwarfArgs;
 use crate::commands;
-use crate::output::{self, Failure, Plain};
+use crate::output::{self, EscapedText, ExitCodes};
 
 pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
     let file = commands::open(&args.file)?;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
     let is_read = program.problems.is_empty();
     let aliases = aliases(&file, &debug)?;
     let linked = linked(program, aliases, args);
-    let lost = lost(&linked);
+    let lost = unrepresentable(&linked);
     for lost in &lost {
         output::notice(&format_args!("{}: {lost}", args.file.display()));
     }
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
         let mut out = output::text();
         for (name, graph) in dictionaries(&linked) {
             if !linked.children.is_empty() {
-                writeln!(out, "/* {} */\n", Plain(name))?;
+                writeln!(out, "/* {} */\n", EscapedText(name))?;
             }
             dump::print_c(&mut out, graph)?;
         }
@@ -53,14 +53,18 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
     )?;
     Ok(match is_read && lost.is_empty() {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(Failure::FINDINGS),
+        false => ExitCode::from(ExitCodes::FINDINGS),
     })
 }
 
-fn linked<'a>(program: Program<'a>, aliases: Aliases, args: &CtfFromDwarfArgs) -> Linked<'a> {
+fn linked<'a>(
+    program: ProgramTypes<'a>,
+    aliases: Aliases,
+    args: &CtfFromDwarfArgs,
+) -> LinkOutput<'a> {
     let mut units = units(program, aliases, |_| true);
     for unit in &mut units {
-        Arc::make_mut(&mut unit.graph).forget_parameter_names();
+        Arc::make_mut(&mut unit.graph).remove_parameter_names();
     }
     link(&units, target::options(args.share, target::threads()))
 }
@@ -68,7 +72,7 @@ fn linked<'a>(program: Program<'a>, aliases: Aliases, args: &CtfFromDwarfArgs) -
 /// The types of units, with the functions that they have code of: what others declare is said better there. Of functions that no unit has code of,
 /// what is declared is kept of those that are wanted. Aliases have the types of what they name.
 pub(super) fn units<'a>(
-    program: Program<'a>,
+    program: ProgramTypes<'a>,
     aliases: Aliases,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Vec<LinkUnit<'a>> {
@@ -81,7 +85,7 @@ pub(super) fn units<'a>(
             let name = &*symbol.name;
             own.contains(name) || (!defined.contains(name) && is_wanted(name))
         });
-        LinkUnit::of(Arc::new(graph))
+        LinkUnit::new(Arc::new(graph))
     });
     let mut units: Vec<_> = units.collect();
     target::name_aliases(&mut units, aliases);
@@ -89,19 +93,19 @@ pub(super) fn units<'a>(
 }
 
 fn dictionaries<'l, 'a>(
-    linked: &'l Linked<'a>,
-) -> impl Iterator<Item = (&'l str, &'l unspool_ctf::Graph<'a>)> {
+    linked: &'l LinkOutput<'a>,
+) -> impl Iterator<Item = (&'l str, &'l unspool_c_types::Graph<'a>)> {
     let children = linked.children.iter();
     let children = children.map(|(name, graph)| (&**name, graph));
-    std::iter::once((unspool_ctf::SHARED, &*linked.shared)).chain(children)
+    std::iter::once((unspool_c_types::SHARED, &*linked.shared)).chain(children)
 }
 
 /// What CTF cannot say of types.
-fn lost(linked: &Linked<'_>) -> Vec<String> {
+fn unrepresentable(linked: &LinkOutput<'_>) -> Vec<String> {
     let mut lost = Vec::new();
     for (_, graph) in dictionaries(linked) {
         for (id, ty) in graph.types() {
-            let Kind::Enum { enumerators, .. } = &ty.kind else {
+            let TypeKind::Enum { enumerators, .. } = &ty.kind else {
                 continue;
             };
             let is_lost = |one: &&Enumerator<'_>| i32::try_from(one.value).is_err();
@@ -140,8 +144,8 @@ pub(super) fn read<'f>(
     file: &'f ElfFile,
     debug: &'f DebugFiles,
     splits: &'f SplitFiles,
-) -> anyhow::Result<Program<'f>> {
-    let program = unspool_types::read(file, debug, splits)?;
+) -> anyhow::Result<ProgramTypes<'f>> {
+    let program = unspool_dwarf_types::read_types(file, debug, splits)?;
     let source = debug.debug.as_deref().unwrap_or(file);
     report(source, &program);
     let mut problems = program.problems.iter();
@@ -156,10 +160,10 @@ pub(super) fn read<'f>(
 }
 
 /// Says what is wrong with the debug information, and what of it is left out.
-fn report(file: &ElfFile, program: &Program<'_>) {
+fn report(file: &ElfFile, program: &ProgramTypes<'_>) {
     let path = file.path().display();
     let mut languages: BTreeMap<&str, usize> = BTreeMap::new();
-    for unit in &program.left_out {
+    for unit in &program.skipped_units {
         *languages.entry(&unit.language).or_default() += 1;
     }
     for (language, count) in languages {

@@ -5,16 +5,16 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use unspool_ctf::{
-    ARCHIVE_MAGIC, BTF_MAGIC, ElfContext, ElfSymbol, MAGIC, SymbolKind, Unit, turn_arrays,
+use unspool_c_types::{
+    ARCHIVE_MAGIC, BTF_MAGIC, CtfUnit, ElfContext, ElfSymbol, MAGIC, SymbolKind, reverse_arrays,
 };
+use unspool_dwarf_types::{ArrayOrder, Producers, elf_context};
+use unspool_elf::{Container, ElfFile};
 use unspool_files::{Input as Opened, open_input};
-use unspool_ir::arch::Word;
-use unspool_module::{Container, ElfFile};
-use unspool_types::{Order, Producers, elf_context};
+use unspool_rows::arch::AddressSize;
 
 use super::from_dwarf;
-use crate::commands::MOST_SAID;
+use crate::commands::MAX_PROBLEMS_PRINTED;
 use crate::output;
 
 /// The section that has CTF.
@@ -24,7 +24,7 @@ pub(super) const SECTION: &str = ".ctf";
 pub(super) const BTF_SECTION: &str = ".BTF";
 
 /// Types as they are stored.
-pub(super) enum Stored<'i> {
+pub(super) enum StoredTypes<'i> {
     /// CTF, and what it needs of the file that it is in.
     Ctf(&'i [u8], ElfContext<'i>),
     /// BTF, of a machine with pointers of so many bytes.
@@ -33,7 +33,7 @@ pub(super) enum Stored<'i> {
 
 /// What is known of how a file's arrays of arrays are stored.
 #[derive(Default)]
-pub(super) struct ArraysOf {
+pub(super) struct ArrayOrderInfo {
     /// The gcc that stored some the wrong way round.
     pub(super) reversed_by: Option<String>,
     /// The dictionaries of which it is not known, whose arrays stay as they are stored.
@@ -42,13 +42,16 @@ pub(super) struct ArraysOf {
     pub(super) is_unknown: bool,
 }
 
-impl ArraysOf {
+impl ArrayOrderInfo {
     /// Says of a file what is not known.
-    pub(super) fn tell_unknown(&self, path: &Path) {
+    pub(super) fn report_unknown(&self, path: &Path) {
         if self.unknown.is_empty() {
             return;
         }
-        let shown = self.unknown.get(..MOST_SAID).unwrap_or(&self.unknown);
+        let shown = self
+            .unknown
+            .get(..MAX_PROBLEMS_PRINTED)
+            .unwrap_or(&self.unknown);
         let rest = if shown.len() < self.unknown.len() {
             " and others"
         } else {
@@ -130,31 +133,37 @@ impl Input {
     }
 
     /// The types, which are CTF if there is any; `None` if there are none.
-    pub(super) fn types(&self) -> anyhow::Result<Option<Stored<'_>>> {
+    pub(super) fn types(&self) -> anyhow::Result<Option<StoredTypes<'_>>> {
         match self {
-            Input::Bare { bytes, .. } if is_btf(bytes) => Ok(Some(Stored::Btf(bytes, 8))),
+            Input::Bare { bytes, .. } if is_btf(bytes) => Ok(Some(StoredTypes::Btf(bytes, 8))),
             Input::Elf(file) if file.section_named(SECTION)?.is_none() => {
                 let section = file.section_named(BTF_SECTION)?;
-                let pointer_size = if file.word() == Word::W64 { 8 } else { 4 };
-                Ok(section.map(|section| Stored::Btf(section.data, pointer_size)))
+                let pointer_size = if file.word() == AddressSize::W64 {
+                    8
+                } else {
+                    4
+                };
+                Ok(section.map(|section| StoredTypes::Btf(section.data, pointer_size)))
             }
-            _ => Ok(self.section()?.map(|(bytes, elf)| Stored::Ctf(bytes, elf))),
+            _ => Ok(self
+                .section()?
+                .map(|(bytes, elf)| StoredTypes::Ctf(bytes, elf))),
         }
     }
 
     /// The gccs that made the file: by its `.comment`, else by its DWARF.
     fn producers(&self) -> Producers {
         match self {
-            Input::Elf(file) => Producers::of_comment(file)
-                .unwrap_or_else(|| Producers::of_dwarf(file, &from_dwarf::debug_files(file))),
-            Input::Bare { .. } => Producers::Alike(Order::Unknown),
+            Input::Elf(file) => Producers::from_comment(file)
+                .unwrap_or_else(|| Producers::from_dwarf(file, &from_dwarf::debug_files(file))),
+            Input::Bare { .. } => Producers::Uniform(ArrayOrder::Unknown),
         }
     }
 
     /// Turns the arrays of arrays of its dictionaries as the source has them, as far as that is known.
-    pub(super) fn turn_arrays(&self, units: &mut [Unit<'_>]) -> ArraysOf {
-        let has_arrays = |unit: &Unit<'_>| unit.reading.graph.has_arrays_of_arrays();
-        let mut arrays = ArraysOf::default();
+    pub(super) fn reverse_arrays(&self, units: &mut [CtfUnit<'_>]) -> ArrayOrderInfo {
+        let has_arrays = |unit: &CtfUnit<'_>| unit.reading.graph.has_arrays_of_arrays();
+        let mut arrays = ArrayOrderInfo::default();
         if !units.iter().any(has_arrays) {
             return arrays;
         }
@@ -163,17 +172,19 @@ impl Input {
         // Those without may cite their parent's.
         for unit in &*units {
             match producers.order(unit) {
-                Order::Source => arrays.is_unknown = false,
-                Order::Reversed(by) => {
+                ArrayOrder::Source => arrays.is_unknown = false,
+                ArrayOrder::Reversed(by) => {
                     arrays.is_unknown = false;
                     arrays.reversed_by = Some(by);
                 }
-                Order::Unknown if has_arrays(unit) => arrays.unknown.push(unit.name.to_owned()),
-                Order::Unknown => {}
+                ArrayOrder::Unknown if has_arrays(unit) => {
+                    arrays.unknown.push(unit.name.to_owned());
+                }
+                ArrayOrder::Unknown => {}
             }
         }
-        turn_arrays(units, |unit| {
-            matches!(producers.order(unit), Order::Reversed(_))
+        reverse_arrays(units, |unit| {
+            matches!(producers.order(unit), ArrayOrder::Reversed(_))
         });
         arrays
     }

@@ -1,7 +1,7 @@
 //! Types as JSON (docs/json.md).
 
 use serde_json::{Value, json};
-use unspool_ctf::{Graph, Kind, RecordLayout, Symbol, TypeId};
+use unspool_c_types::{Graph, RecordLayout, TypeId, TypeKind, TypedSymbol};
 
 use super::Dictionary;
 
@@ -21,7 +21,7 @@ pub(super) fn dictionary(dictionary: &Dictionary<'_>) -> Value {
     })
 }
 
-fn symbols(graph: &Graph<'_>, symbols: &[Symbol<'_>]) -> Vec<Value> {
+fn symbols(graph: &Graph<'_>, symbols: &[TypedSymbol<'_>]) -> Vec<Value> {
     symbols
         .iter()
         .map(|symbol| self::symbol(graph, symbol))
@@ -29,7 +29,7 @@ fn symbols(graph: &Graph<'_>, symbols: &[Symbol<'_>]) -> Vec<Value> {
 }
 
 /// A name and its type.
-pub(super) fn symbol(graph: &Graph<'_>, symbol: &Symbol<'_>) -> Value {
+pub(super) fn symbol(graph: &Graph<'_>, symbol: &TypedSymbol<'_>) -> Value {
     json!({
         "name": symbol.name,
         "type": symbol.ty.0,
@@ -52,7 +52,7 @@ pub(super) fn definition(graph: &Graph<'_>, id: TypeId) -> Value {
     });
     let mut references = Vec::new();
     let layout = match &ty.kind {
-        Kind::Record { .. } => graph.layout(id),
+        TypeKind::Record { .. } => graph.layout(id),
         _ => {
             ty.each_reference(|id| references.push(id.0));
             None
@@ -69,18 +69,18 @@ pub(super) fn definition(graph: &Graph<'_>, id: TypeId) -> Value {
         object.insert("holes".to_owned(), holes(&layout));
     }
     match &ty.kind {
-        Kind::Enum { enumerators, .. } => {
+        TypeKind::Enum { enumerators, .. } => {
             let all = enumerators.iter();
             let all = all.map(|one| json!({ "name": one.name, "value": one.value }));
             object.insert("enumerators".to_owned(), all.collect());
         }
-        Kind::Array { count, .. } => {
+        TypeKind::Array { count, .. } => {
             object.insert("count".to_owned(), json!(count));
         }
-        Kind::Function { is_variadic, .. } => {
+        TypeKind::Function { is_variadic, .. } => {
             object.insert("variadic".to_owned(), json!(is_variadic));
         }
-        Kind::Slice { offset, bits, .. } => {
+        TypeKind::Slice { offset, bits, .. } => {
             object.insert("bit_offset".to_owned(), json!(offset));
             object.insert("bits".to_owned(), json!(bits));
         }
@@ -90,7 +90,7 @@ pub(super) fn definition(graph: &Graph<'_>, id: TypeId) -> Value {
 }
 
 fn members(graph: &Graph<'_>, layout: &RecordLayout<'_>) -> Value {
-    let member = |member: &unspool_ctf::Placed<'_>| {
+    let member = |member: &unspool_c_types::MemberLayout<'_>| {
         json!({
             "name": if member.name.is_empty() { Value::Null } else { json!(member.name) },
             "type": member.ty.0,
@@ -104,23 +104,23 @@ fn members(graph: &Graph<'_>, layout: &RecordLayout<'_>) -> Value {
 }
 
 fn holes(layout: &RecordLayout<'_>) -> Value {
-    let hole = |hole: &unspool_ctf::Hole| json!({ "bit_offset": hole.offset, "bits": hole.bits, "padding": hole.is_padding });
+    let hole = |hole: &unspool_c_types::Hole| json!({ "bit_offset": hole.offset, "bits": hole.bits, "padding": hole.is_padding });
     layout.holes.iter().map(hole).collect()
 }
 
-fn kind(kind: &Kind<'_>) -> &'static str {
+fn kind(kind: &TypeKind<'_>) -> &'static str {
     match kind {
-        Kind::Unknown => "unknown",
-        Kind::Integer(_) => "integer",
-        Kind::Float(_) => "float",
-        Kind::Pointer(_) => "pointer",
-        Kind::Array { .. } => "array",
-        Kind::Function { .. } => "function",
-        Kind::Record { tag, .. } => tag.word(),
-        Kind::Enum { .. } => "enum",
-        Kind::Forward(_) => "forward",
-        Kind::Typedef(_) => "typedef",
-        Kind::Qualified(qualifier, _) => qualifier.word(),
-        Kind::Slice { .. } => "slice",
+        TypeKind::Unknown => "unknown",
+        TypeKind::Integer(_) => "integer",
+        TypeKind::Float(_) => "float",
+        TypeKind::Pointer(_) => "pointer",
+        TypeKind::Array { .. } => "array",
+        TypeKind::Function { .. } => "function",
+        TypeKind::Record { tag, .. } => tag.keyword(),
+        TypeKind::Enum { .. } => "enum",
+        TypeKind::Forward(_) => "forward",
+        TypeKind::Typedef(_) => "typedef",
+        TypeKind::Qualified(qualifier, _) => qualifier.keyword(),
+        TypeKind::Slice { .. } => "slice",
     }
 }

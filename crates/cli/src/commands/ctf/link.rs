@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use rayon::prelude::*;
-use unspool_ctf::{ARRAYS_IN_ORDER, Aliases, CtfError, LinkUnit, Section, link};
-use unspool_types::elf_context;
+use unspool_c_types::{ARRAYS_IN_ORDER, Aliases, CtfError, CtfSection, LinkUnit, link};
+use unspool_dwarf_types::elf_context;
 
 use super::input::{self, Input};
 use super::target::{self, Effort};
 use crate::args::ctf::CtfLinkArgs;
 use crate::commands;
-use crate::output::Failure;
+use crate::output::ExitCodes;
 
 pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
     if args.target.is_missing() {
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
     Ok(if is_clean {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(Failure::FINDINGS)
+        ExitCode::from(ExitCodes::FINDINGS)
     })
 }
 
@@ -86,11 +86,11 @@ fn each<'i, T: Sync, R: Send>(
 }
 
 /// The types of an input, and in how many bytes they are stored, if it has any.
-fn open(input: &Input) -> anyhow::Result<Option<(Section<'_>, usize)>> {
+fn open(input: &Input) -> anyhow::Result<Option<(CtfSection<'_>, usize)>> {
     let Some((bytes, elf)) = input.section()? else {
         return Ok(None);
     };
-    let section = Section::open(bytes, elf);
+    let section = CtfSection::open(bytes, elf);
     section
         .map(|section| Some((section, bytes.len())))
         .with_context(|| input.path().display().to_string())
@@ -99,13 +99,13 @@ fn open(input: &Input) -> anyhow::Result<Option<(Section<'_>, usize)>> {
 /// The units of all inputs, under the names that they are to have, with arrays as the source has them; and whether it is known of any how they were stored.
 fn units<'d>(
     args: &CtfLinkArgs,
-    sections: &'d [(&Input, Section<'d>)],
+    sections: &'d [(&Input, CtfSection<'d>)],
     threads: usize,
     is_clean: &mut bool,
 ) -> anyhow::Result<(Vec<LinkUnit<'d>>, bool)> {
     let read = each(threads, sections, |(input, section)| {
         let mut units = section.units()?;
-        let arrays = input.turn_arrays(&mut units);
+        let arrays = input.reverse_arrays(&mut units);
         Ok((units, arrays))
     });
     let mut units = Vec::new();
@@ -113,7 +113,7 @@ fn units<'d>(
     for ((input, _), read) in sections.iter().zip(read) {
         let read: Result<_, CtfError> = read;
         let (read, arrays) = read.with_context(|| input.path().display().to_string())?;
-        arrays.tell_unknown(input.path());
+        arrays.report_unknown(input.path());
         is_order_known |= !arrays.is_unknown;
         for unit in read {
             *is_clean &= unit.reading.problems.is_empty();

@@ -4,16 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use unspool_ctf::{Aliases, BtfReading, Graph, LinkUnit, Section, link};
-use unspool_module::ElfFile;
-use unspool_types::{SplitFiles, elf_context};
+use unspool_c_types::{Aliases, BtfReading, CtfSection, Graph, LinkUnit, link};
+use unspool_dwarf_types::{SplitFiles, elf_context};
+use unspool_elf::ElfFile;
 
-use super::input::{Input, Stored, SymbolNames};
-use super::{Arrays, from_dwarf, read, report, target};
+use super::input::{Input, StoredTypes, SymbolNames};
+use super::{ArrayView, from_dwarf, read, report, target};
 use crate::args::ctf::ShareTypes;
 
 /// The types of a file.
-pub(super) struct Loaded<'d> {
+pub(super) struct LoadedTypes<'d> {
     /// Those of its units, or of its dictionaries. Children have their parents, which are here, too.
     pub(super) graphs: Vec<Arc<Graph<'d>>>,
     /// The ELF files that they are of: more than one of an archive.
@@ -24,7 +24,7 @@ pub(super) struct Loaded<'d> {
     pub(super) is_clean: bool,
 }
 
-impl<'d> Loaded<'d> {
+impl<'d> LoadedTypes<'d> {
     /// The file, if it is one ELF file.
     pub(super) fn elf(&self) -> Option<&'d ElfFile> {
         match *self.files {
@@ -35,7 +35,7 @@ impl<'d> Loaded<'d> {
 
     /// All types as one graph: the linker makes them few, and what it leaves to single units stands beside what is shared.
     pub(super) fn one_graph(&self) -> Graph<'d> {
-        let units = self.graphs.iter().cloned().map(LinkUnit::of);
+        let units = self.graphs.iter().cloned().map(LinkUnit::new);
         let options = target::options(ShareTypes::Unconflicted, target::threads());
         let linked = link(&units.collect::<Vec<_>>(), options);
         let children = linked.children.iter().map(|(_, graph)| graph);
@@ -43,10 +43,10 @@ impl<'d> Loaded<'d> {
         Graph::merged(&all)
     }
 
-    fn handed_to<R>(
+    fn run_on<R>(
         &self,
         path: &Path,
-        work: impl FnOnce(&Loaded<'_>) -> anyhow::Result<R>,
+        work: impl FnOnce(&LoadedTypes<'_>) -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
         if self.graphs.is_empty() {
             bail!(
@@ -61,7 +61,7 @@ impl<'d> Loaded<'d> {
 /// Has a function work on the types of a file: its CTF, else its BTF, else its DWARF. That it has none of them is an error.
 pub(super) fn with_types<R>(
     path: &Path,
-    work: impl FnOnce(&Loaded<'_>) -> anyhow::Result<R>,
+    work: impl FnOnce(&LoadedTypes<'_>) -> anyhow::Result<R>,
 ) -> anyhow::Result<R> {
     let inputs = Input::open(path)?;
     let context = || path.display().to_string();
@@ -70,12 +70,12 @@ pub(super) fn with_types<R>(
     let mut is_clean = true;
     for input in &inputs {
         match input.types()? {
-            Some(Stored::Ctf(bytes, elf)) => {
-                let section = Section::open(bytes, elf).with_context(context)?;
+            Some(StoredTypes::Ctf(bytes, elf)) => {
+                let section = CtfSection::open(bytes, elf).with_context(context)?;
                 sections.push((input, section));
             }
-            Some(Stored::Btf(bytes, pointer_size)) => {
-                let reading = BtfReading::of(bytes, pointer_size).with_context(context)?;
+            Some(StoredTypes::Btf(bytes, pointer_size)) => {
+                let reading = BtfReading::parse(bytes, pointer_size).with_context(context)?;
                 report(path, reading.problems.iter());
                 is_clean &= reading.problems.is_empty();
                 btf.push(Arc::new(reading.graph));
@@ -85,7 +85,7 @@ pub(super) fn with_types<R>(
     }
     let shown: Vec<_> = sections
         .iter()
-        .map(|(input, section)| read(input, section, Arrays::AsMeant))
+        .map(|(input, section)| read(input, section, ArrayView::AsDeclared))
         .collect();
     is_clean &= shown.iter().all(|shown| shown.is_clean);
     let dictionaries = || shown.iter().flat_map(|shown| &shown.dictionaries);
@@ -106,23 +106,23 @@ pub(super) fn with_types<R>(
         }
         let is_there = |name: &str| names.functions.contains(name);
         let units = from_dwarf::units(program, aliases, is_there);
-        return Loaded {
+        return LoadedTypes {
             graphs: units.into_iter().map(|unit| unit.graph).collect(),
             files,
             aliases: Aliases::default(),
             is_clean,
         }
-        .handed_to(path, work);
+        .run_on(path, work);
     }
     let mut aliases = Aliases::default();
     for file in &files {
         aliases.add(&[elf_context(file)?]);
     }
-    Loaded {
+    LoadedTypes {
         files,
         aliases,
         is_clean,
         graphs,
     }
-    .handed_to(path, work)
+    .run_on(path, work)
 }

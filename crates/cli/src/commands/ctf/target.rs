@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context as _, bail};
-use unspool_ctf::{
-    Aliases, Compress, ElfContext, Endian, LinkOptions, LinkUnit, Linked, Share, SymbolForm, Writer,
+use unspool_c_types::{
+    Aliases, Compress, CtfWriter, ElfContext, Endian, LinkOptions, LinkOutput, LinkUnit, Share,
+    SymbolForm,
 };
-use unspool_ir::arch::Word;
-use unspool_module::{ElfFile, embed_unmapped};
-use unspool_types::{elf_context, endian};
+use unspool_dwarf_types::{elf_context, endian};
+use unspool_elf::{ElfFile, embed_unmapped};
+use unspool_rows::arch::AddressSize;
 
 use super::input;
 use crate::args::ctf::{CtfTarget, LinkSymbols, ShareTypes};
@@ -85,7 +86,11 @@ pub(super) fn refuse_another_machine(one: &ElfFile, other: &ElfFile) -> anyhow::
         return Ok(());
     }
     let said = |file: &ElfFile| {
-        let bits = if file.word() == Word::W64 { 64 } else { 32 };
+        let bits = if file.word() == AddressSize::W64 {
+            64
+        } else {
+            32
+        };
         let order = match endian(file) {
             Endian::Little => "little",
             Endian::Big => "big",
@@ -103,21 +108,24 @@ pub(super) fn refuse_another_machine(one: &ElfFile, other: &ElfFile) -> anyhow::
 
 /// Gives the names that symbols have beside others the types of these, where no unit says what they are.
 pub(super) fn name_aliases(units: &mut [LinkUnit<'_>], mut aliases: Aliases) {
-    aliases.forget_known(units.iter().map(|unit| &*unit.graph));
-    for unit in units.iter_mut().filter(|unit| aliases.are_in(&unit.graph)) {
-        aliases.name_in(Arc::make_mut(&mut unit.graph));
+    aliases.remove_typed(units.iter().map(|unit| &*unit.graph));
+    for unit in units
+        .iter_mut()
+        .filter(|unit| aliases.apply_any(&unit.graph))
+    {
+        aliases.apply_to(Arc::make_mut(&mut unit.graph));
     }
 }
 
 /// Writes what was linked, of files for the machine of one of them if any is an ELF file, under a label or none.
 pub(super) fn write(
     target: &CtfTarget,
-    linked: &Linked<'_>,
+    linked: &LinkOutput<'_>,
     of: Option<&ElfFile>,
     label: &str,
     effort: Effort,
 ) -> anyhow::Result<()> {
-    let writer = |symbols, elf| Writer {
+    let writer = |symbols, elf| CtfWriter {
         compress: match target.uncompressed {
             true => Compress::No,
             false => Compress::SmallestUpTo(effort.searched),
@@ -126,7 +134,7 @@ pub(super) fn write(
         elf,
         label,
         threads: effort.threads,
-        ..Writer::default()
+        ..CtfWriter::default()
     };
     match (&target.into, &target.output) {
         (Some(path), _) => {
@@ -144,7 +152,7 @@ pub(super) fn write(
                 bail!("the order of symbols needs an ELF file: use --into, or --symbols names");
             }
             let elf = ElfContext {
-                is_64: of.is_none_or(|file| file.word() == Word::W64),
+                is_64: of.is_none_or(|file| file.word() == AddressSize::W64),
                 ..ElfContext::default()
             };
             commands::write(path, &writer(form, elf).write(linked), None)?;

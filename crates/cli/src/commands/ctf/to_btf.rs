@@ -2,19 +2,19 @@
 
 use std::process::ExitCode;
 
-use unspool_ctf::{BtfWriter, Endian, Graph};
-use unspool_module::ElfFile;
-use unspool_types::{elf_context, endian};
+use unspool_c_types::{BtfWriter, Endian, Graph};
+use unspool_dwarf_types::{elf_context, endian};
+use unspool_elf::ElfFile;
 
 use super::input::SymbolNames;
-use super::loaded::{self, Loaded};
+use super::loaded::{self, LoadedTypes};
 use crate::args::ctf::CtfToBtfArgs;
 use crate::commands;
-use crate::output::{self, Failure};
+use crate::output::{self, ExitCodes};
 
 pub(crate) fn run(args: &CtfToBtfArgs) -> anyhow::Result<ExitCode> {
     let mut is_clean = true;
-    let bytes = loaded::with_types(&args.file, |loaded: &Loaded<'_>| {
+    let bytes = loaded::with_types(&args.file, |loaded: &LoadedTypes<'_>| {
         is_clean = loaded.is_clean;
         let mut graph = loaded.one_graph();
         if let Some(elf) = loaded.elf() {
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &CtfToBtfArgs) -> anyhow::Result<ExitCode> {
     }
     Ok(match is_clean {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(Failure::FINDINGS),
+        false => ExitCode::from(ExitCodes::FINDINGS),
     })
 }
 

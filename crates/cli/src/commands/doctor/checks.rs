@@ -4,20 +4,20 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use unspool_machine::{Capability, Limits, Remedy, Rights, Surroundings};
-use unspool_perf::Event;
-use unspool_process::{ProcessError, Refusal};
-use unspool_profile::Grouped;
+use unspool_host::{Capability, ContainerInfo, KernelSettings, Privileges, Remedy};
+use unspool_perf_events::PerfEvent;
+use unspool_process::{AttachRefusal, ProcessError};
+use unspool_profile::GroupedDigits;
 use unspool_symbols::{Debuginfod, DebuginfodOptions, KernelSymbols};
-use unspool_tables::Store;
+use unspool_table_store::Store;
 
-use super::trials::{Opened, Trials, Use};
-use super::{Check, Cure, State};
+use super::trials::{OpenedEvent, Trials, Use};
+use super::{CheckState, HostCheck, RemedyText};
 use crate::output;
 
 /// Everything that is looked at, the most important first.
-pub(super) fn all(trials: &Trials) -> Vec<Check> {
-    let (limits, rights) = (Limits::read(), Rights::read());
+pub(super) fn all(trials: &Trials) -> Vec<HostCheck> {
+    let (limits, rights) = (KernelSettings::read(), Privileges::read());
     let mut checks = vec![recording(trials)];
     checks.extend(events(trials));
     checks.extend([
@@ -41,8 +41,8 @@ pub(super) fn all(trials: &Trials) -> Vec<Check> {
     checks
 }
 
-fn recording(trials: &Trials) -> Check {
-    let check = |value: &str| Check::ok("record", "record CMD", value);
+fn recording(trials: &Trials) -> HostCheck {
+    let check = |value: &str| HostCheck::ok("record", "record CMD", value);
     match &trials.recording {
         Ok(recorded) => check("works").meaning(format!(
             "samples by {}, {}",
@@ -52,8 +52,8 @@ fn recording(trials: &Trials) -> Check {
                 false => "without the kernel's frames",
             }
         )),
-        Err(error) => Check {
-            state: State::Failed,
+        Err(error) => HostCheck {
+            state: CheckState::Failed,
             ..check("does not work")
                 .meaning(output::with_causes(error))
                 .limited(error.remedy())
@@ -61,9 +61,9 @@ fn recording(trials: &Trials) -> Check {
     }
 }
 
-fn events(trials: &Trials) -> impl Iterator<Item = Check> {
+fn events(trials: &Trials) -> impl Iterator<Item = HostCheck> {
     trials.events.iter().map(|tried| {
-        let check = |value: &str| Check::ok("event", tried.name, value);
+        let check = |value: &str| HostCheck::ok("event", tried.name, value);
         let used_for = match tried.used_for {
             Use::Samples => {
                 "record: the first of cycles, cpu-clock, task-clock is what it samples by"
@@ -72,8 +72,8 @@ fn events(trials: &Trials) -> impl Iterator<Item = Check> {
             Use::OnRequest => "record -e",
         };
         match &tried.outcome {
-            Ok(Opened { has_kernel: true }) => check("can be opened").meaning(used_for),
-            Ok(Opened { has_kernel: false }) if tried.used_for == Use::OffCpu => {
+            Ok(OpenedEvent { has_kernel: true }) => check("can be opened").meaning(used_for),
+            Ok(OpenedEvent { has_kernel: false }) if tried.used_for == Use::OffCpu => {
                 check("can be opened, without the kernel's work")
                     .meaning("record --off-cpu does not work: it needs that, too")
                     .limited(Some(Remedy::Paranoid { needed: 1 }))
@@ -86,8 +86,8 @@ fn events(trials: &Trials) -> impl Iterator<Item = Check> {
     })
 }
 
-fn everything(trials: &Trials) -> Check {
-    let check = |value: &str| Check::ok("all", "record --all", value);
+fn everything(trials: &Trials) -> HostCheck {
+    let check = |value: &str| HostCheck::ok("all", "record --all", value);
     match &trials.everything {
         Ok(()) => check("works"),
         Err(error) => check("does not work")
@@ -96,9 +96,9 @@ fn everything(trials: &Trials) -> Check {
     }
 }
 
-fn paranoid(limits: &Limits, trials: &Trials) -> Check {
+fn paranoid(limits: &KernelSettings, trials: &Trials) -> HostCheck {
     let name = "kernel.perf_event_paranoid";
-    let check = Check::ok("paranoid", name, shown(limits.paranoid));
+    let check = HostCheck::ok("paranoid", name, shown(limits.paranoid));
     match (trials.has_kernel(), &trials.everything) {
         (true, Ok(())) => check.meaning("does not restrict this user"),
         (true, Err(_)) => check
@@ -111,15 +111,15 @@ fn paranoid(limits: &Limits, trials: &Trials) -> Check {
 }
 
 /// How much memory there is for rings, and what became of it.
-fn rings(limits: &Limits, rights: Rights, trials: &Trials) -> Check {
+fn rings(limits: &KernelSettings, rights: Privileges, trials: &Trials) -> HostCheck {
     let locked = rights
-        .locked_memory
+        .memlock_limit
         .map_or("?".to_owned(), |amount| amount.to_string());
     let value = format!(
         "kernel.perf_event_mlock_kb {} for each processor, ulimit -l {locked}",
-        shown(limits.locked_kib)
+        shown(limits.mlock_kib)
     );
-    let check = Check::ok("ring-memory", "ring buffers", value);
+    let check = HostCheck::ok("ring-memory", "ring buffers", value);
     let Ok(recorded) = &trials.recording else {
         return check;
     };
@@ -128,7 +128,7 @@ fn rings(limits: &Limits, rights: Rights, trials: &Trials) -> Check {
     check
         .meaning(format!(
             "record: {count} rings of {} KiB, {} samples with their stacks each at least",
-            Grouped(kib as u64),
+            GroupedDigits(kib as u64),
             kib / LARGEST_SAMPLE_KIB
         ))
         .limited_unless(kib >= GOOD_RING_KIB, Remedy::RingMemory)
@@ -140,22 +140,22 @@ const LARGEST_SAMPLE_KIB: usize = 64;
 /// A ring that is full after a tenth of a second at 999 Hz, at the earliest.
 const GOOD_RING_KIB: usize = 100 * LARGEST_SAMPLE_KIB;
 
-fn rate(limits: &Limits) -> Check {
+fn rate(limits: &KernelSettings) -> HostCheck {
     let name = "kernel.perf_event_max_sample_rate";
-    let check = Check::ok("sample-rate", name, shown(limits.most_samples));
+    let check = HostCheck::ok("sample-rate", name, shown(limits.max_sample_rate));
     let check =
         check.meaning("record --freq can be as high; the kernel lowers it on a busy machine");
-    let is_well = limits.most_samples.is_none_or(|most| most >= USUAL_RATE);
+    let is_well = limits.max_sample_rate.is_none_or(|most| most >= USUAL_RATE);
     check.limited_unless(is_well, Remedy::SampleRate { wanted: USUAL_RATE })
 }
 
 /// Rates up to this are often asked for, in samples a second.
 const USUAL_RATE: u64 = 10_000;
 
-fn time(limits: &Limits) -> Check {
+fn time(limits: &KernelSettings) -> HostCheck {
     let name = "kernel.perf_cpu_time_max_percent";
-    let check = Check::ok("sampling-time", name, shown(limits.most_time));
-    check.meaning(match limits.most_time {
+    let check = HostCheck::ok("sampling-time", name, shown(limits.max_cpu_percent));
+    check.meaning(match limits.max_cpu_percent {
         Some(1..=99) => {
             "record: where sampling takes more of a processor, the kernel lowers the rate"
         }
@@ -163,16 +163,16 @@ fn time(limits: &Limits) -> Check {
     })
 }
 
-fn depth(limits: &Limits) -> Check {
+fn depth(limits: &KernelSettings) -> HostCheck {
     let name = "kernel.perf_event_max_stack";
-    let check = Check::ok("kernel-stack", name, shown(limits.most_frames));
+    let check = HostCheck::ok("kernel-stack", name, shown(limits.max_stack_frames));
     check.meaning("record: so many of the kernel's frames; those of programs have no limit")
 }
 
-fn kernel_names(limits: &Limits) -> Check {
+fn kernel_names(limits: &KernelSettings) -> HostCheck {
     let name = "kernel.kptr_restrict";
-    let check = Check::ok("kernel-names", name, shown(limits.hidden_addresses));
-    match KernelSymbols::of_running_kernel() {
+    let check = HostCheck::ok("kernel-names", name, shown(limits.kptr_restrict));
+    match KernelSymbols::from_running_kernel() {
         Ok(_) => check.meaning("record, report: the kernel's functions have names"),
         Err(hidden) => check
             .meaning(format!(
@@ -182,8 +182,8 @@ fn kernel_names(limits: &Limits) -> Check {
     }
 }
 
-fn tracing(trials: &Trials) -> Check {
-    let check = |value: &str| Check::ok("stack", "stack -- CMD", value);
+fn tracing(trials: &Trials) -> HostCheck {
+    let check = |value: &str| HostCheck::ok("stack", "stack -- CMD", value);
     match &trials.tracing {
         Ok(()) => check("works"),
         Err(error) => {
@@ -198,9 +198,9 @@ fn tracing(trials: &Trials) -> Check {
     }
 }
 
-fn ptrace_scope(limits: &Limits, rights: Rights) -> Check {
+fn ptrace_scope(limits: &KernelSettings, rights: Privileges) -> HostCheck {
     let name = "kernel.yama.ptrace_scope";
-    let check = |value: String| Check::ok("ptrace-scope", name, value);
+    let check = |value: String| HostCheck::ok("ptrace-scope", name, value);
     let Some(scope) = limits.ptrace_scope else {
         return check("not there".to_owned()).meaning("stack PID: any process of this user");
     };
@@ -209,7 +209,7 @@ fn ptrace_scope(limits: &Limits, rights: Rights) -> Check {
         (0, _) => check.meaning("stack PID: any process of this user"),
         (1 | 2, true) => check.meaning("stack PID: any process, by CAP_SYS_PTRACE"),
         _ => {
-            let why = Refusal::Yama { scope };
+            let why = AttachRefusal::Yama { scope };
             check
                 .meaning(format!("stack PID: {why}"))
                 .limited(Some(why.remedy()))
@@ -217,9 +217,9 @@ fn ptrace_scope(limits: &Limits, rights: Rights) -> Check {
     }
 }
 
-fn tracefs() -> Check {
-    let check = |value: &str| Check::ok("tracefs", "/sys/kernel/tracing", value);
-    match "sched:sched_switch".parse::<Event>() {
+fn tracefs() -> HostCheck {
+    let check = |value: &str| HostCheck::ok("tracefs", "/sys/kernel/tracing", value);
+    match "sched:sched_switch".parse::<PerfEvent>() {
         Ok(_) => check("can be read").meaning("record -e: tracepoints by their names"),
         Err(error) => check("cannot be read")
             .meaning(format!("record -e: no tracepoints: {error}"))
@@ -228,9 +228,9 @@ fn tracefs() -> Check {
 }
 
 /// Where programs that make code at run time write its names to.
-fn perf_maps() -> Check {
+fn perf_maps() -> HostCheck {
     let folder = Path::new("/tmp");
-    let check = |value: &str| Check::ok("perf-maps", "/tmp", value);
+    let check = |value: &str| HostCheck::ok("perf-maps", "/tmp", value);
     match try_to_write(folder) {
         Ok(()) => check("can be written").meaning(
             "programs that make code can name it in /tmp/perf-PID.map, where they are asked to",
@@ -247,9 +247,9 @@ fn try_to_write(folder: &Path) -> io::Result<()> {
     fs::remove_file(&path)
 }
 
-fn cache() -> Check {
+fn cache() -> HostCheck {
     let store = Store::from_environment();
-    let check = |value: String| Check::ok("cache", "cache", value);
+    let check = |value: String| HostCheck::ok("cache", "cache", value);
     match store.check_cache() {
         Ok(folder) => check(folder.display().to_string())
             .meaning("stack, record, compile: tables are kept; report: names are"),
@@ -261,8 +261,8 @@ fn cache() -> Check {
     }
 }
 
-fn debug_files() -> Check {
-    let check = |value: String| Check::ok("debuginfod", "DEBUGINFOD_URLS", value);
+fn debug_files() -> HostCheck {
+    let check = |value: String| HostCheck::ok("debuginfod", "DEBUGINFOD_URLS", value);
     match DebuginfodOptions::from_environment() {
         Some(_) if !Debuginfod::can_download() => check("curl is not installed".to_owned())
             .meaning("report, diff: debug files that are missing cannot be downloaded")
@@ -277,7 +277,7 @@ fn debug_files() -> Check {
     }
 }
 
-fn capabilities(rights: Rights) -> Check {
+fn capabilities(rights: Privileges) -> HostCheck {
     let wanted = [
         Capability::Perfmon,
         Capability::SysPtrace,
@@ -292,15 +292,15 @@ fn capabilities(rights: Rights) -> Check {
         true => "none".to_owned(),
         false => held.join(" "),
     };
-    Check::ok("capabilities", "capabilities", value).meaning(
+    HostCheck::ok("capabilities", "capabilities", value).meaning(
         "CAP_PERFMON: all of record; CAP_SYS_PTRACE: stack PID of any process; CAP_IPC_LOCK: large ring buffers; \
          CAP_BPF: used by no command",
     )
 }
 
-fn btf() -> Check {
+fn btf() -> HostCheck {
     let path = "/sys/kernel/btf/vmlinux";
-    let check = |value: &str| Check::ok("btf", path, value);
+    let check = |value: &str| HostCheck::ok("btf", path, value);
     let check = match File::open(path) {
         Ok(_) => check("can be read"),
         Err(_) => check("cannot be read"),
@@ -308,37 +308,37 @@ fn btf() -> Check {
     check.meaning("used by no command")
 }
 
-fn surroundings() -> Check {
-    let around = Surroundings::look();
-    let check = |value: &str| Check::ok("container", "container", value);
+fn surroundings() -> HostCheck {
+    let around = ContainerInfo::read();
+    let check = |value: &str| HostCheck::ok("container", "container", value);
     if !around.is_container() {
         return check("no");
     }
     let parts = [
-        (around.has_own_users, "users of its own"),
-        (around.has_own_processes, "processes of its own"),
+        (around.has_user_namespace, "users of its own"),
+        (around.has_pid_namespace, "processes of its own"),
         (around.runtime.is_some(), "files of a container"),
     ];
     let parts = parts.iter().filter(|(is_so, _)| *is_so);
     let parts: Vec<&str> = parts.map(|(_, what)| *what).collect();
     let check = check(&format!("yes: {}", parts.join(", ")));
     match around {
-        Surroundings {
-            has_own_users: true,
+        ContainerInfo {
+            has_user_namespace: true,
             ..
         } => check.meaning(
             "record, stack: root here is not root of the machine, and may no more than its user",
         ),
-        Surroundings {
-            has_own_processes: true,
+        ContainerInfo {
+            has_pid_namespace: true,
             ..
         } => check.meaning("record --all: processes outside have no numbers and no files here"),
         _ => check,
     }
 }
 
-fn command(text: &str) -> Cure {
-    Cure {
+fn command(text: &str) -> RemedyText {
+    RemedyText {
         text: format!("`{text}`"),
         command: Some(text.to_owned()),
     }

@@ -4,15 +4,16 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, io, process};
 
-use unspool_ir::Arch;
-use unspool_machine::Remedy;
-use unspool_perf::{
-    Counter, Event, OpenError, Rate, Refusal, Setup, UnknownEvent, Whom, user_mask,
+use unspool_host::Remedy;
+use unspool_perf_events::{
+    Counter, EventAttr, EventTarget, OpenError, OpenRefusal, PerfEvent, Rate, UnknownEvent,
+    user_mask,
 };
-use unspool_process::{ProcessError, Traced};
+use unspool_process::{ProcessError, TracedCommand};
 use unspool_profile::Meta;
-use unspool_sampling::{Notice, Options, RecordError, Recording, Target};
-use unspool_tables::Store;
+use unspool_rows::Arch;
+use unspool_sampler::{RecordError, RecordNotice, RecordOptions, RecordTarget, Recording};
+use unspool_table_store::Store;
 
 /// The events that are tried, and what each is wanted for.
 const EVENTS: [(&str, Use); 7] = [
@@ -37,18 +38,18 @@ pub(super) enum Use {
 }
 
 /// An event that was tried.
-pub(super) struct Tried {
+pub(super) struct EventTrial {
     pub(super) name: &'static str,
     pub(super) used_for: Use,
-    pub(super) outcome: Result<Opened, Refused>,
+    pub(super) outcome: Result<OpenedEvent, EventRefusal>,
 }
 
 /// What came of trying.
 pub(super) struct Trials {
     /// A short command, recorded as `unspool record` would.
-    pub(super) recording: Result<Recorded, RecordError>,
+    pub(super) recording: Result<RecordTrial, RecordError>,
     /// Events of this process.
-    pub(super) events: Vec<Tried>,
+    pub(super) events: Vec<EventTrial>,
     /// An event of all that runs.
     pub(super) everything: Result<(), OpenError>,
     /// Whether a child can be traced.
@@ -56,8 +57,8 @@ pub(super) struct Trials {
 }
 
 /// How a recording was made.
-pub(super) struct Recorded {
-    pub(super) event: Event,
+pub(super) struct RecordTrial {
+    pub(super) event: PerfEvent,
     pub(super) has_kernel: bool,
     /// The sizes of its rings in bytes.
     pub(super) rings: Vec<usize>,
@@ -65,24 +66,24 @@ pub(super) struct Recorded {
 
 /// An event that could be opened.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Opened {
+pub(super) struct OpenedEvent {
     pub(super) has_kernel: bool,
 }
 
 /// An event that could not.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum EventRefusal {
     #[error(transparent)]
     Unknown(#[from] UnknownEvent),
     #[error("{}", .0.why)]
     Open(#[from] OpenError),
 }
 
-impl Refused {
+impl EventRefusal {
     pub(super) fn why(&self) -> String {
         match self {
-            Refused::Open(OpenError {
-                why: Refusal::NotCounted,
+            EventRefusal::Open(OpenError {
+                why: OpenRefusal::NotCounted,
                 ..
             }) => "this machine does not count it, as most virtual ones".to_owned(),
             refused => refused.to_string(),
@@ -91,15 +92,15 @@ impl Refused {
 
     pub(super) fn remedy(&self) -> Option<Remedy> {
         match self {
-            Refused::Unknown(error) => error.remedy(),
-            Refused::Open(error) => error.why.remedy(),
+            EventRefusal::Unknown(error) => error.remedy(),
+            EventRefusal::Open(error) => error.why.remedy(),
         }
     }
 }
 
 impl Trials {
     pub(super) fn run() -> Trials {
-        let event = |(name, used_for)| Tried {
+        let event = |(name, used_for)| EventTrial {
             name,
             used_for,
             outcome: open(name),
@@ -107,8 +108,12 @@ impl Trials {
         Trials {
             recording: record(),
             events: EVENTS.into_iter().map(event).collect(),
-            everything: Counter::open(&setup(Event::cpu_clock(), true), Whom::Everyone, 0)
-                .map(drop),
+            everything: Counter::open(
+                &setup(PerfEvent::cpu_clock(), true),
+                EventTarget::Everyone,
+                0,
+            )
+            .map(drop),
             tracing: trace(),
         }
     }
@@ -129,20 +134,20 @@ fn command() -> io::Result<Command> {
     Ok(command)
 }
 
-fn record() -> Result<Recorded, RecordError> {
-    let options = Options {
+fn record() -> Result<RecordTrial, RecordError> {
+    let options = RecordOptions {
         event: None,
         rate: Rate::Frequency(FREQUENCY),
         inherits: true,
         off_cpu: false,
-        duration: Some(LONGEST),
+        duration: Some(TRIAL_TIMEOUT),
         arguments: None,
     };
     let command = command().map_err(RecordError::Launch)?;
-    let recording = Recording::prepare(Target::Command(command), options)?;
-    let recorded = Recorded {
+    let recording = Recording::prepare(RecordTarget::Command(command), options)?;
+    let recorded = RecordTrial {
         event: recording.event().clone(),
-        has_kernel: !recording.notices.contains(&Notice::WithoutKernel),
+        has_kernel: !recording.notices.contains(&RecordNotice::WithoutKernel),
         rings: recording.ring_sizes().collect(),
     };
     let store = Store::from_environment().without_cache();
@@ -154,11 +159,11 @@ fn record() -> Result<Recorded, RecordError> {
 const FREQUENCY: u64 = 999;
 
 /// How long the trial's command may run.
-const LONGEST: Duration = Duration::from_secs(10);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What `record` asks for of an event.
-fn setup(event: Event, with_kernel: bool) -> Setup {
-    Setup {
+fn setup(event: PerfEvent, with_kernel: bool) -> EventAttr {
+    EventAttr {
         event,
         rate: Rate::Period(1_000_000),
         user_registers: user_mask(Arch::X86_64).unwrap_or_default(),
@@ -174,16 +179,16 @@ fn setup(event: Event, with_kernel: bool) -> Setup {
 }
 
 /// Opens an event of this process without counting it; with the kernel's work if that may be.
-fn open(name: &str) -> Result<Opened, Refused> {
-    let event: Event = name.parse()?;
-    let own = Whom::Thread(process::id());
+fn open(name: &str) -> Result<OpenedEvent, EventRefusal> {
+    let event: PerfEvent = name.parse()?;
+    let own = EventTarget::Thread(process::id());
     let open = |has_kernel| {
         let counter = Counter::open(&setup(event.clone(), has_kernel), own, 0);
-        counter.map(|_| Opened { has_kernel })
+        counter.map(|_| OpenedEvent { has_kernel })
     };
     let opened = match open(true) {
         Err(OpenError {
-            why: Refusal::Paranoid { needed: 1, .. },
+            why: OpenRefusal::Paranoid { needed: 1, .. },
             ..
         }) => open(false),
         opened => opened,
@@ -197,5 +202,7 @@ fn trace() -> Result<(), ProcessError> {
         program: "unspool".to_owned(),
         source,
     })?;
-    Traced::spawn(command)?.run_until_fatal_signal().map(drop)
+    TracedCommand::spawn(command)?
+        .run_until_fatal_signal()
+        .map(drop)
 }

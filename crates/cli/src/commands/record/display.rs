@@ -10,37 +10,37 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anstream::{AutoStream, ColorChoice};
-use unspool_profile::Grouped;
-use unspool_sampling::Progress;
+use unspool_profile::GroupedDigits;
+use unspool_sampler::RecordProgress;
 
-use super::live::Top;
-use super::told::complete;
-use crate::output::Plain;
+use super::live::LiveTop;
+use super::report::complete;
+use crate::output::EscapedText;
 
 /// What is to be shown.
 #[derive(Default)]
-struct State {
-    progress: Option<Progress>,
-    top: Option<Arc<Top>>,
+struct DisplayState {
+    progress: Option<RecordProgress>,
+    top: Option<Arc<LiveTop>>,
     is_over: bool,
 }
 
 /// What those who record and those who draw share.
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedState {
+    state: Mutex<DisplayState>,
     changed: Condvar,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedState {
+    fn state(&self) -> MutexGuard<'_, DisplayState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// How much is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Size {
+pub(super) enum DisplayMode {
     /// One line.
     Line,
     /// A list that fills the terminal.
@@ -49,16 +49,16 @@ pub(super) enum Size {
 
 /// A terminal on standard error that shows how far a recording is.
 pub(super) struct Display {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What is to be shown, for other threads to say.
 #[derive(Clone)]
-pub(super) struct Board(Arc<Shared>);
+pub(super) struct DisplayHandle(Arc<SharedState>);
 
-impl Board {
-    pub(super) fn show(&self, top: Top) {
+impl DisplayHandle {
+    pub(super) fn show(&self, top: LiveTop) {
         self.0.state().top = Some(Arc::new(top));
     }
 }
@@ -70,13 +70,13 @@ impl Display {
     }
 
     /// Begins to draw, each time that there is progress.
-    pub(super) fn begin(size: Size) -> io::Result<Display> {
-        let shared = Arc::new(Shared::default());
+    pub(super) fn begin(size: DisplayMode) -> io::Result<Display> {
+        let shared = Arc::new(SharedState::default());
         let drawn = Arc::clone(&shared);
         let thread = thread::Builder::new().name("display".into());
         let thread = thread.spawn(move || match size {
-            Size::Line => draw(&drawn, &mut Line::default()),
-            Size::Screen => draw(&drawn, &mut Screen::begin()),
+            DisplayMode::Line => draw(&drawn, &mut LineDisplay::default()),
+            DisplayMode::Screen => draw(&drawn, &mut ScreenDisplay::begin()),
         })?;
         Ok(Display {
             shared,
@@ -85,12 +85,12 @@ impl Display {
     }
 
     /// Where the list comes from.
-    pub(super) fn board(&self) -> Board {
-        Board(Arc::clone(&self.shared))
+    pub(super) fn handle(&self) -> DisplayHandle {
+        DisplayHandle(Arc::clone(&self.shared))
     }
 
     /// Says how far the recording is. Does not wait.
-    pub(super) fn progress(&self, progress: Progress) {
+    pub(super) fn progress(&self, progress: RecordProgress) {
         self.shared.state().progress = Some(progress);
         self.shared.changed.notify_one();
     }
@@ -110,10 +110,10 @@ impl Drop for Display {
 
 /// A way to draw; what it has drawn is gone when it is dropped.
 trait Draw {
-    fn draw(&mut self, status: &str, top: Option<&Top>);
+    fn draw(&mut self, status: &str, top: Option<&LiveTop>);
 }
 
-fn draw(shared: &Shared, by: &mut impl Draw) {
+fn draw(shared: &SharedState, by: &mut impl Draw) {
     let mut last = None;
     loop {
         let mut state = shared.state();
@@ -134,7 +134,7 @@ fn draw(shared: &Shared, by: &mut impl Draw) {
 }
 
 /// One line: for how long, how many samples, how fast, what is missing.
-fn status(now: &Progress, last: Option<&Progress>) -> String {
+fn status(now: &RecordProgress, last: Option<&RecordProgress>) -> String {
     let (before, since) = last.map_or((0, Duration::ZERO), |last| {
         (last.completeness.samples(), last.elapsed)
     });
@@ -145,9 +145,9 @@ fn status(now: &Progress, last: Option<&Progress>) -> String {
     format!(
         "{} s: {} samples ({}/s), {} lost, {} complete",
         now.elapsed.as_secs(),
-        Grouped(samples),
-        Grouped(u64::try_from(rate).unwrap_or(u64::MAX)),
-        Grouped(now.completeness.lost),
+        GroupedDigits(samples),
+        GroupedDigits(u64::try_from(rate).unwrap_or(u64::MAX)),
+        GroupedDigits(now.completeness.lost),
         complete(&now.completeness)
     )
 }
@@ -166,7 +166,7 @@ fn write(text: &str) {
 
 /// What fits into a line.
 fn cut(text: &str, width: usize) -> String {
-    let text = Plain(text).to_string();
+    let text = EscapedText(text).to_string();
     match text.chars().count() > width {
         false => text,
         true => {
@@ -178,14 +178,14 @@ fn cut(text: &str, width: usize) -> String {
 
 /// A line that is drawn again and again.
 #[derive(Default)]
-struct Line {
+struct LineDisplay {
     turn: usize,
 }
 
 const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
 
-impl Draw for Line {
-    fn draw(&mut self, status: &str, _: Option<&Top>) {
+impl Draw for LineDisplay {
+    fn draw(&mut self, status: &str, _: Option<&LiveTop>) {
         let spinner = SPINNER.iter().cycle().nth(self.turn % SPINNER.len());
         self.turn += 1;
         let line = format!("{} {status}", spinner.unwrap_or(&' '));
@@ -195,7 +195,7 @@ impl Draw for Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for LineDisplay {
     fn drop(&mut self) {
         if self.turn > 0 {
             write("\r\x1b[K");
@@ -204,27 +204,27 @@ impl Drop for Line {
 }
 
 /// The terminal's second screen, which leaves the first one as it is.
-struct Screen {
+struct ScreenDisplay {
     is_bold: bool,
 }
 
-impl Screen {
-    fn begin() -> Screen {
+impl ScreenDisplay {
+    fn begin() -> ScreenDisplay {
         write("\x1b[?1049h");
-        Screen {
+        ScreenDisplay {
             is_bold: AutoStream::choice(&io::stderr()) != ColorChoice::Never,
         }
     }
 }
 
-impl Drop for Screen {
+impl Drop for ScreenDisplay {
     fn drop(&mut self) {
         write("\x1b[?1049l");
     }
 }
 
-impl Draw for Screen {
-    fn draw(&mut self, status: &str, top: Option<&Top>) {
+impl Draw for ScreenDisplay {
+    fn draw(&mut self, status: &str, top: Option<&LiveTop>) {
         let (width, height) = size();
         let mut lines = vec![format!("unspool record, {status}; Ctrl-C ends it")];
         match top {

@@ -10,28 +10,28 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use unspool_profile::{
-    Called, Frame, FunctionId, Name, Named, Names, Place, Profile, Reader, Sample, StackId, State,
-    ThreadId, aggregate,
+    CodeLocation, CpuState, FunctionId, LocationName, NameResolver, NamedProfile, Profile,
+    ProfileFrame, ProfileReader, ProfileSample, SourceFrame, StackId, ThreadId, aggregate,
 };
-use unspool_symbols::{Detail, Finder, KernelSymbols, NameCache, Symbolizer};
+use unspool_symbols::{KernelSymbols, ModuleFinder, NameCache, NameDetail, Symbolizer};
 
-use super::display::Board;
+use super::display::DisplayHandle;
 use crate::commands::report::{FileNames, percent, with_module};
-use crate::output::{self, Plain};
+use crate::output::{self, EscapedText};
 
 /// Writes a profile to its file, and hands what was written to whoever reads along.
-pub(super) struct Copied {
+pub(super) struct TeeWriter {
     file: File,
     copies: Option<Sender<Vec<u8>>>,
 }
 
-impl Copied {
-    pub(super) fn new(file: File) -> Copied {
-        Copied { file, copies: None }
+impl TeeWriter {
+    pub(super) fn new(file: File) -> TeeWriter {
+        TeeWriter { file, copies: None }
     }
 
     /// Begins to read along: what is shown goes to the board.
-    pub(super) fn read_along(&mut self, board: Board) -> io::Result<Follower> {
+    pub(super) fn read_along(&mut self, board: DisplayHandle) -> io::Result<Follower> {
         let (sender, receiver) = mpsc::channel();
         let thread = thread::Builder::new().name("live".into());
         let thread = thread.spawn(move || follow(&receiver, &board))?;
@@ -42,7 +42,7 @@ impl Copied {
     }
 }
 
-impl Write for Copied {
+impl Write for TeeWriter {
     /// Writes all of it: whoever reads along wants whole blocks.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Err(error) = self.file.write_all(bytes) {
@@ -78,22 +78,22 @@ impl Drop for Follower {
 
 /// The list is made anew after this time at the earliest, and after so many times what it took to make:
 /// the target needs the processors.
-const PAUSE: Duration = Duration::from_millis(400);
-const SHARE: u32 = 10;
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(400);
+const REFRESH_COST_FACTOR: u32 = 10;
 
-fn follow(copies: &Receiver<Vec<u8>>, board: &Board) {
+fn follow(copies: &Receiver<Vec<u8>>, board: &DisplayHandle) {
     let Ok(first) = copies.recv() else { return };
-    let Ok(mut reader) = Reader::new(VecDeque::from(first)) else {
+    let Ok(mut reader) = ProfileReader::new(VecDeque::from(first)) else {
         return;
     };
-    let mut seen = Seen::default();
+    let mut seen = LiveProfile::default();
     let mut next = Instant::now();
     while let Ok(bytes) = copies.recv() {
         reader.source().extend(bytes);
         for more in copies.try_iter() {
             reader.source().extend(more);
         }
-        if reader.read_on().is_err() {
+        if reader.read_more().is_err() {
             return;
         }
         seen.add(&reader.take_samples());
@@ -101,16 +101,16 @@ fn follow(copies: &Receiver<Vec<u8>>, board: &Board) {
         if begun >= next {
             seen.look_up(reader.profile());
             board.show(seen.top(reader.profile()));
-            next = Instant::now() + PAUSE.max(begun.elapsed() * SHARE);
+            next = Instant::now() + MIN_REFRESH_INTERVAL.max(begun.elapsed() * REFRESH_COST_FACTOR);
         }
     }
 }
 
 /// What was seen so far.
 #[derive(Default)]
-struct Seen {
+struct LiveProfile {
     /// One sample for each stack of each thread, which has the weight of all.
-    samples: HashMap<(StackId, ThreadId), Sample>,
+    samples: HashMap<(StackId, ThreadId), ProfileSample>,
     names: LiveNames,
     /// How many frames were looked up.
     frames: usize,
@@ -119,18 +119,20 @@ struct Seen {
 /// The names that were found so far.
 #[derive(Default)]
 struct LiveNames {
-    known: HashMap<Place, Name>,
+    known: HashMap<CodeLocation, LocationName>,
 }
 
-impl Names for LiveNames {
-    fn name(&self, place: Place) -> Name {
+impl NameResolver for LiveNames {
+    fn name(&self, place: CodeLocation) -> LocationName {
         self.known.get(&place).cloned().unwrap_or_default()
     }
 }
 
-impl Seen {
-    fn add(&mut self, samples: &[Sample]) {
-        let on_cpu = samples.iter().filter(|sample| sample.state == State::OnCpu);
+impl LiveProfile {
+    fn add(&mut self, samples: &[ProfileSample]) {
+        let on_cpu = samples
+            .iter()
+            .filter(|sample| sample.state == CpuState::OnCpu);
         for sample in on_cpu {
             let sum = self.samples.entry((sample.stack, sample.thread));
             sum.and_modify(|sum| sum.weight = sum.weight.saturating_add(sample.weight))
@@ -145,7 +147,7 @@ impl Seen {
         if new.is_empty() {
             return;
         }
-        let symbolizer = Symbolizer::new(Finder::from_environment(), Detail::Functions);
+        let symbolizer = Symbolizer::new(ModuleFinder::from_environment(), NameDetail::Functions);
         let names = FileNames::of_frames(profile, new, &symbolizer.with_threads(1));
         let known = new
             .iter()
@@ -154,9 +156,9 @@ impl Seen {
         self.look_up_kernel(new);
     }
 
-    fn look_up_kernel(&mut self, new: &[Frame]) {
+    fn look_up_kernel(&mut self, new: &[ProfileFrame]) {
         let addresses = new.iter().filter_map(|frame| match frame.lookup {
-            Place::Kernel(address) => Some(address),
+            CodeLocation::Kernel(address) => Some(address),
             _ => None,
         });
         let addresses: Vec<_> = addresses.collect();
@@ -169,28 +171,28 @@ impl Seen {
         };
         for address in addresses {
             if let Some(symbol) = symbols.get(address) {
-                let function = Called {
+                let function = SourceFrame {
                     function: symbol.name.to_owned(),
-                    ..Called::default()
+                    ..SourceFrame::default()
                 };
-                let name = Name {
+                let name = LocationName {
                     functions: vec![function],
                     start: Some(symbol.address.0),
                     symbol_hash: Some(0),
                 };
-                self.names.known.insert(Place::Kernel(address), name);
+                self.names.known.insert(CodeLocation::Kernel(address), name);
             }
         }
     }
 
-    fn top(&self, profile: &Profile) -> Top {
-        let named = Named::new(profile, &self.names);
-        let samples: Vec<&Sample> = self.samples.values().collect();
+    fn top(&self, profile: &Profile) -> LiveTop {
+        let named = NamedProfile::new(profile, &self.names);
+        let samples: Vec<&ProfileSample> = self.samples.values().collect();
         let all = aggregate::total(&samples);
         let functions = aggregate::functions(&named, &samples);
         let function = |weight: aggregate::Weight<FunctionId>| {
             let function = named.functions().get(weight.key.0 as usize);
-            Row {
+            LiveRow {
                 own: percent(weight.own, all),
                 total: percent(weight.total, all),
                 name: function.map_or_else(String::new, with_module),
@@ -201,9 +203,9 @@ impl Seen {
             let name = thread.map_or_else(String::new, |t| format!("{} ({})", t.name, t.tid));
             (percent(weight.own, all), name)
         };
-        Top {
-            functions: functions.into_iter().take(MOST).map(function).collect(),
-            threads: (aggregate::threads(&samples).into_iter().take(MOST))
+        LiveTop {
+            functions: functions.into_iter().take(MAX_ROWS).map(function).collect(),
+            threads: (aggregate::threads(&samples).into_iter().take(MAX_ROWS))
                 .map(thread)
                 .collect(),
         }
@@ -213,25 +215,25 @@ impl Seen {
 /// A line of the list that fits.
 fn row_of(width: usize, shares: String, name: &str) -> String {
     let room = width.saturating_sub(shares.len());
-    shares + &output::fit(&Plain(name).to_string(), room)
+    shares + &output::fit(&EscapedText(name).to_string(), room)
 }
 
 /// How many functions, and how many threads, are listed at most.
-const MOST: usize = 200;
+const MAX_ROWS: usize = 200;
 
 /// The heaviest functions and threads.
-pub(super) struct Top {
-    functions: Vec<Row>,
+pub(super) struct LiveTop {
+    functions: Vec<LiveRow>,
     threads: Vec<(f64, String)>,
 }
 
-struct Row {
+struct LiveRow {
     own: f64,
     total: f64,
     name: String,
 }
 
-impl Top {
+impl LiveTop {
     /// So many lines at most, of so many columns: functions, and below them threads.
     pub(super) fn lines(&self, width: usize, height: usize) -> Vec<String> {
         let threads = self.threads.len().min(height / 4);
@@ -239,7 +241,7 @@ impl Top {
         let functions = height.saturating_sub(threads + titles);
         let mut lines = vec![String::new(), "     own    total  function".to_owned()];
         lines.extend(self.functions.iter().take(functions).map(|row| {
-            let Row { own, total, name } = row;
+            let LiveRow { own, total, name } = row;
             row_of(width, format!("{own:6.2} % {total:6.2} %  "), name)
         }));
         lines.extend([String::new(), "   share  thread".to_owned()]);

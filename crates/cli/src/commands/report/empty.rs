@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use unspool_profile::{Named, Profile, Sample, State};
+use unspool_profile::{CpuState, NamedProfile, Profile, ProfileSample};
 
 use super::selection;
 use crate::args::{Filters, OnOff};
@@ -11,7 +11,7 @@ use crate::args::{Filters, OnOff};
 const MAX_NAMES: usize = 5;
 
 /// Why no sample passes, and what does.
-pub(super) fn why(named: &Named<'_>, filters: &Filters) -> anyhow::Result<String> {
+pub(super) fn why(named: &NamedProfile<'_>, filters: &Filters) -> anyhow::Result<String> {
     let profile = named.profile;
     if profile.samples().is_empty() {
         return Ok(
@@ -19,7 +19,7 @@ pub(super) fn why(named: &Named<'_>, filters: &Filters) -> anyhow::Result<String
                 .to_owned(),
         );
     }
-    let is_off = |sample: &Sample| sample.state == State::OffCpu;
+    let is_off = |sample: &ProfileSample| sample.state == CpuState::OffCpu;
     if filters.state == OnOff::Off && !profile.samples().iter().any(is_off) {
         return Ok("no sample is off a CPU: `unspool record --off-cpu` records them".to_owned());
     }
@@ -43,7 +43,7 @@ pub(super) fn why(named: &Named<'_>, filters: &Filters) -> anyhow::Result<String
     ))
 }
 
-fn passes(named: &Named<'_>, filters: &Filters, state: OnOff) -> anyhow::Result<bool> {
+fn passes(named: &NamedProfile<'_>, filters: &Filters, state: OnOff) -> anyhow::Result<bool> {
     let filters = Filters {
         state,
         ..filters.clone()
@@ -61,7 +61,7 @@ fn each(profile: &Profile, filters: &Filters) -> Vec<(String, Filters, String)> 
             thread: filters.thread.clone(),
             ..Filters::default()
         };
-        each.push((option("thread", &filters.thread), filter, there_are(names)));
+        each.push((option("thread", &filters.thread), filter, list_names(names)));
     }
     if !filters.process.is_empty() {
         let names = profile.processes().iter().map(|p| (&*p.name, p.pid));
@@ -72,7 +72,7 @@ fn each(profile: &Profile, filters: &Filters) -> Vec<(String, Filters, String)> 
         each.push((
             option("process", &filters.process),
             filter,
-            there_are(names),
+            list_names(names),
         ));
     }
     if filters.since.is_some() || filters.until.is_some() {
@@ -101,7 +101,7 @@ fn each(profile: &Profile, filters: &Filters) -> Vec<(String, Filters, String)> 
     each
 }
 
-fn there_are<'n>(names: impl Iterator<Item = (&'n str, u32)>) -> String {
+fn list_names<'n>(names: impl Iterator<Item = (&'n str, u32)>) -> String {
     let names: BTreeSet<_> = names.collect();
     let more = names.len().saturating_sub(MAX_NAMES);
     let names = names.iter().take(MAX_NAMES);

@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
 use unspool_profile::output::View;
 use unspool_profile::{
-    Argument, Completeness, Ending, Evidence, Function, FunctionId, Incomplete, Module, Place,
-    Profile, Rate, Step,
+    Argument, CodeLocation, Completeness, FileEnding, FrameEvidence, FunctionId, IncompleteStacks,
+    Profile, ProfileFunction, ProfileModule, Rate, StackFunction,
 };
 
 use super::total;
-use crate::output::{self, Layout, Streamed, address};
+use crate::output::{self, JsonLayout, Streamed, address};
 
 #[derive(Serialize)]
-struct Report<'a, T> {
+struct ReportDocument<'a, T> {
     recording: Value,
     samples: usize,
     weight: u64,
@@ -33,7 +33,7 @@ pub(super) fn print(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     let weights = aggregate::functions(view.named, &view.samples);
     let places = places(view, &weights);
     let tree = CallTree::new(view.named, &view.samples, Direction::Callees);
-    let report = Report {
+    let report = ReportDocument {
         recording: recording(profile),
         samples: view.samples.len(),
         weight: total(view),
@@ -47,7 +47,7 @@ pub(super) fn print(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
         threads: threads(view),
         tree: Streamed(|| nodes(&tree, &places)),
     };
-    output::write_document(out, Layout::Rows, "report", &report)
+    output::write_document(out, JsonLayout::Rows, "report", &report)
 }
 
 fn recording(profile: &Profile) -> Value {
@@ -67,18 +67,19 @@ fn recording(profile: &Profile) -> Value {
         "frequency_hz": frequency,
         "period": period,
         "started_ns": meta.started,
-        "ended": matches!(profile.ending(), Ending::Proper { .. }),
+        "ended": matches!(profile.ending(), FileEnding::Proper { .. }),
     })
 }
 
 pub(in crate::commands) fn complete(all: &Completeness) -> Value {
-    let path =
-        |module: Option<&Module>| module.map(|module| module.path.to_string_lossy().into_owned());
-    let place = |why: &Incomplete| {
-        let at = why.place.map(Place::address);
+    let path = |module: Option<&ProfileModule>| {
+        module.map(|module| module.path.to_string_lossy().into_owned())
+    };
+    let place = |why: &IncompleteStacks| {
+        let at = why.location.map(CodeLocation::address);
         at.map(|at| json!({ "module": path(why.module.as_ref()), "address": address(at) }))
     };
-    let frames: serde_json::Map<String, Value> = (Evidence::ALL.iter())
+    let frames: serde_json::Map<String, Value> = (FrameEvidence::ALL.iter())
         .map(|how| {
             let count = all.frames.get(how).copied().unwrap_or(0);
             (how.name().to_owned(), json!(count))
@@ -124,7 +125,7 @@ fn functions(view: &View<'_>, weights: Vec<Weight<FunctionId>>) -> Vec<Value> {
     list(weights, |id| {
         let function = view.named.functions().get(id.0 as usize);
         let arguments = function.and_then(|function| function.arguments);
-        let mut value = json!({ "function": function.map(Function::plain_name), "module": function.map(|f| &f.module) });
+        let mut value = json!({ "function": function.map(ProfileFunction::plain_name), "module": function.map(|f| &f.module) });
         let start = function.and_then(|function| function.start);
         if let (Some(start), Value::Object(value)) = (start, &mut value) {
             value.insert("start".into(), json!(output::address(start)));
@@ -140,7 +141,7 @@ fn functions(view: &View<'_>, weights: Vec<Weight<FunctionId>>) -> Vec<Value> {
 fn argument(argument: &Argument) -> Value {
     json!({ "name": argument.name, "type": argument.type_name,
             "value": Some(&argument.value).filter(|value| !value.is_empty()),
-            "certainty": argument.known.name() })
+            "certainty": argument.certainty.name() })
 }
 
 /// The place of each function in the list of them.
@@ -165,7 +166,7 @@ fn threads(view: &View<'_>) -> Vec<Value> {
 
 /// Functions of the call tree that lead from one to the next without a branch.
 #[derive(Serialize)]
-struct Node {
+struct TreeNode {
     parent: Option<usize>,
     functions: Vec<usize>,
     mark: Option<&'static str>,
@@ -174,7 +175,7 @@ struct Node {
 }
 
 /// The call tree as a list: a tree of objects would nest as deeply as the stacks do.
-fn nodes<'t>(tree: &'t CallTree, places: &'t [usize]) -> impl Iterator<Item = Node> + use<'t> {
+fn nodes<'t>(tree: &'t CallTree, places: &'t [usize]) -> impl Iterator<Item = TreeNode> + use<'t> {
     let mut count = 0;
     let mut waiting = vec![(tree.root(), None)];
     let of_next = move || {
@@ -194,14 +195,15 @@ fn with_one_mark(
     parent: Option<usize>,
     next: usize,
     places: &[usize],
-) -> Vec<Node> {
-    let mut parts: Vec<&[Step]> = node.steps.chunk_by(|a, b| a.mark == b.mark).collect();
+) -> Vec<TreeNode> {
+    let mut parts: Vec<&[StackFunction]> =
+        node.functions.chunk_by(|a, b| a.mark == b.mark).collect();
     if parts.is_empty() {
         parts.push(&[]);
     }
     let last = parts.len() - 1;
-    let place = |step: &Step| places.get(step.function.0 as usize).copied();
-    let part = |(n, steps): (usize, &[Step])| Node {
+    let place = |step: &StackFunction| places.get(step.function.0 as usize).copied();
+    let part = |(n, steps): (usize, &[StackFunction])| TreeNode {
         parent: if n == 0 { parent } else { Some(next + n - 1) },
         functions: steps.iter().filter_map(place).collect(),
         mark: steps.first().map(|step| step.mark.name()),

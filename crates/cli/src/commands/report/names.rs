@@ -4,10 +4,13 @@ use std::collections::HashSet;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 
-use unspool_ir::Vaddr;
-use unspool_profile::{Called, Frame, ModuleKind, Name, Names, Place, Profile};
+use unspool_profile::{
+    CodeLocation, LocationName, ModuleKind, NameResolver, Profile, ProfileFrame, SourceFrame,
+};
+use unspool_rows::Vaddr;
 use unspool_symbols::{
-    Debuginfod, Detail, Event, Finder, Identity, Module, NameCache, Request, Symbolizer,
+    Debuginfod, LookupEvent, ModuleFinder, ModuleIdentity, ModuleSource, NameCache, NameDetail,
+    SymbolRequest, Symbolizer,
 };
 
 use crate::output;
@@ -15,14 +18,14 @@ use crate::output;
 /// The names of all places in files that a profile has.
 pub(in crate::commands) struct FileNames {
     /// Of the modules by their numbers.
-    names: unspool_symbols::Names,
+    names: unspool_symbols::AddressNames,
 }
 
 impl FileNames {
     /// Finds the files and looks all places up.
-    pub(in crate::commands) fn look_up(profile: &Profile, detail: Detail) -> FileNames {
+    pub(in crate::commands) fn look_up(profile: &Profile, detail: NameDetail) -> FileNames {
         let found = FileNames::of_frames(profile, profile.frames(), &symbolizer(detail));
-        let kept = kept_names(profile);
+        let kept = modules_with_names(profile);
         let modules = found.names.modules().iter().zip(profile.modules());
         for (number, (named, module)) in modules.enumerate() {
             let has_file = matches!(module.kind, ModuleKind::File | ModuleKind::Vdso);
@@ -42,25 +45,25 @@ impl FileNames {
     /// Looks up the places of some of its frames.
     pub(in crate::commands) fn of_frames(
         profile: &Profile,
-        frames: &[Frame],
+        frames: &[ProfileFrame],
         symbolizer: &Symbolizer,
     ) -> FileNames {
         let mut requests: Vec<_> = profile.modules().iter().map(request).collect();
         for frame in frames {
-            if let Place::Module(module, address) = frame.lookup
+            if let CodeLocation::Module(module, address) = frame.lookup
                 && let Some(request) = requests.get_mut(module.0 as usize)
             {
                 request.addresses.push(address);
             }
         }
         FileNames {
-            names: symbolizer.look_up_with(requests, &tell_of_download),
+            names: symbolizer.look_up_with(requests, &report_download),
         }
     }
 
-    fn known(&self, place: Place) -> Option<unspool_symbols::Name<'_>> {
+    fn known(&self, place: CodeLocation) -> Option<unspool_symbols::AddressName<'_>> {
         match place {
-            Place::Module(module, Vaddr(address)) => {
+            CodeLocation::Module(module, Vaddr(address)) => {
                 self.names.get(module.0 as usize, Vaddr(address))
             }
             _ => None,
@@ -69,8 +72,8 @@ impl FileNames {
 }
 
 /// Names are kept for the next time, and debug files are downloaded if the user has named servers.
-fn symbolizer(detail: Detail) -> Symbolizer {
-    let finder = Finder::from_environment();
+fn symbolizer(detail: NameDetail) -> Symbolizer {
+    let finder = ModuleFinder::from_environment();
     let finder = match Debuginfod::from_environment() {
         Some(servers) => finder.with_fetch(Arc::new(servers)),
         None => finder,
@@ -79,10 +82,10 @@ fn symbolizer(detail: Detail) -> Symbolizer {
 }
 
 /// Names a file that is being downloaded, once: where somebody watches or asked for it.
-fn tell_of_download(event: Event<'_>) {
+fn report_download(event: LookupEvent<'_>) {
     let is_wanted =
         || std::io::stderr().is_terminal() || std::env::var_os("DEBUGINFOD_PROGRESS").is_some();
-    if let Event::Download { url, all, .. } = event
+    if let LookupEvent::Download { url, all, .. } = event
         && is_wanted()
     {
         let size = all.map_or(String::new(), |bytes| format!(" ({bytes} bytes)"));
@@ -91,18 +94,18 @@ fn tell_of_download(event: Event<'_>) {
 }
 
 /// The modules that names were kept of while recording, by their numbers.
-fn kept_names(profile: &Profile) -> HashSet<usize> {
+fn modules_with_names(profile: &Profile) -> HashSet<usize> {
     let symbols = profile.symbols().iter();
     let modules = symbols.filter_map(|symbol| match symbol.start {
-        Place::Module(module, _) => Some(module.0 as usize),
+        CodeLocation::Module(module, _) => Some(module.0 as usize),
         _ => None,
     });
     modules.collect()
 }
 
-fn request(module: &unspool_profile::Module) -> Request {
-    Request {
-        module: Module::Named(Identity {
+fn request(module: &unspool_profile::ProfileModule) -> SymbolRequest {
+    SymbolRequest {
+        module: ModuleSource::Identity(ModuleIdentity {
             path: module.path.clone(),
             content: module.content,
             root: None,
@@ -111,17 +114,17 @@ fn request(module: &unspool_profile::Module) -> Request {
     }
 }
 
-impl Names for FileNames {
-    fn name(&self, place: Place) -> Name {
+impl NameResolver for FileNames {
+    fn name(&self, place: CodeLocation) -> LocationName {
         let Some(known) = self.known(place) else {
-            return Name::default();
+            return LocationName::default();
         };
-        let functions = known.frames().map(|frame| Called {
+        let functions = known.frames().map(|frame| SourceFrame {
             function: frame.function.unwrap_or("??").to_owned(),
             file: frame.file.map(str::to_owned),
             line: frame.line,
         });
-        Name {
+        LocationName {
             functions: functions.collect(),
             start: known.begin.map(|begin| begin.0),
             symbol_hash: known.function.map(|function| function.symbol_hash),

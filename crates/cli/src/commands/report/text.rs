@@ -6,16 +6,18 @@ use std::path::Path;
 
 use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
 use unspool_profile::output::View;
-use unspool_profile::{Completeness, Function, FunctionId, Grouped, Rate, Step};
+use unspool_profile::{
+    Completeness, FunctionId, GroupedDigits, ProfileFunction, Rate, StackFunction,
+};
 
 use super::{percent, total};
-use crate::args::{By, ReportArgs, Sort, TreeKind};
-use crate::output::{self, Plain};
+use crate::args::{ReportArgs, ReportGroup, Sort, TreeKind};
+use crate::output::{self, EscapedText};
 
 /// How many lines the list has at most.
-const LISTED: usize = 40;
+const MAX_LIST_ROWS: usize = 40;
 /// How wide the longest bar is.
-const BAR: usize = 12;
+const MAX_BAR_WIDTH: usize = 12;
 
 pub(super) fn print(
     out: &mut dyn Write,
@@ -29,7 +31,7 @@ pub(super) fn print(
         total: total(view),
         least: args.min_percent,
         sort: args.sort,
-        width: width(&args.shown.output),
+        width: width(&args.output_args.output),
     };
     page.header()?;
     if let Some(functions) = around {
@@ -39,10 +41,10 @@ pub(super) fn print(
         return Ok(());
     }
     match args.by {
-        By::Function => page.functions()?,
-        By::Module => page.modules()?,
-        By::Thread => page.threads()?,
-        By::Process => page.processes()?,
+        ReportGroup::Function => page.functions()?,
+        ReportGroup::Module => page.modules()?,
+        ReportGroup::Thread => page.threads()?,
+        ReportGroup::Process => page.processes()?,
     }
     match args.tree {
         TreeKind::None => Ok(()),
@@ -76,25 +78,25 @@ impl Page<'_> {
         let rate = match meta.event.rate {
             Rate::Unknown => String::new(),
             Rate::Frequency(hertz) => format!(" at {hertz} Hz"),
-            Rate::Period(events) => format!(" every {}", Grouped(events)),
+            Rate::Period(events) => format!(" every {}", GroupedDigits(events)),
         };
         let title = self.view.title();
         writeln!(
             self.out,
             "{}: {}{rate}, on {} (Linux {} {})",
-            Plain(&title),
-            Plain(&meta.event.name),
-            Plain(&meta.host),
-            Plain(&meta.kernel),
-            Plain(&meta.arch)
+            EscapedText(&title),
+            EscapedText(&meta.event.name),
+            EscapedText(&meta.host),
+            EscapedText(&meta.kernel),
+            EscapedText(&meta.arch)
         )?;
-        let samples = Grouped(self.view.samples.len() as u64);
+        let samples = GroupedDigits(self.view.samples.len() as u64);
         writeln!(self.out, "{samples} samples, {}", self.weight(self.total))?;
         let completeness = Completeness::new(profile, &self.view.samples);
         let summary = completeness.summary().to_string();
-        writeln!(self.out, "{}", Plain(&summary))?;
+        writeln!(self.out, "{}", EscapedText(&summary))?;
         for advice in completeness.advice() {
-            writeln!(self.out, "  {}", Plain(&advice.to_string()))?;
+            writeln!(self.out, "  {}", EscapedText(&advice.to_string()))?;
         }
         Ok(())
     }
@@ -104,9 +106,9 @@ impl Page<'_> {
         match self.view.is_time() {
             true => {
                 let millis = weight / 1_000_000;
-                format!("{}.{:03} s", Grouped(millis / 1000), millis % 1000)
+                format!("{}.{:03} s", GroupedDigits(millis / 1000), millis % 1000)
             }
-            false => format!("{} {}", Grouped(weight), self.view.unit()),
+            false => format!("{} {}", GroupedDigits(weight), self.view.unit()),
         }
     }
 
@@ -115,7 +117,7 @@ impl Page<'_> {
         let weights = aggregate::functions(named, &self.view.samples);
         self.list("function", weights, |id| {
             let function = named.functions().get(id.0 as usize);
-            Listed {
+            ListItem {
                 name: function.map_or_else(String::new, with_module),
                 module: function.map_or("", |function| &function.module),
             }
@@ -124,7 +126,7 @@ impl Page<'_> {
 
     fn modules(&mut self) -> io::Result<()> {
         let weights = aggregate::modules(self.view.named, &self.view.samples);
-        self.list("module", weights, |module| Listed {
+        self.list("module", weights, |module| ListItem {
             name: module.to_owned(),
             module,
         })
@@ -135,7 +137,7 @@ impl Page<'_> {
         let weights = aggregate::threads(&self.view.samples);
         self.list("thread", weights, |id| {
             let thread = profile.thread(id);
-            Listed::task(thread.map(|thread| (&*thread.name, thread.tid)))
+            ListItem::task(thread.map(|thread| (&*thread.name, thread.tid)))
         })
     }
 
@@ -144,7 +146,7 @@ impl Page<'_> {
         let weights = aggregate::processes(profile, &self.view.samples);
         self.list("process", weights, |id| {
             let process = profile.process(id);
-            Listed::task(process.map(|process| (&*process.name, process.pid)))
+            ListItem::task(process.map(|process| (&*process.name, process.pid)))
         })
     }
 
@@ -153,15 +155,19 @@ impl Page<'_> {
         &mut self,
         what: &str,
         mut weights: Vec<Weight<K>>,
-        listed: impl Fn(K) -> Listed<'n>,
+        listed: impl Fn(K) -> ListItem<'n>,
     ) -> io::Result<()> {
-        writeln!(self.out, "\n     own    total  {:BAR$}  {what}", "")?;
+        writeln!(
+            self.out,
+            "\n     own    total  {:MAX_BAR_WIDTH$}  {what}",
+            ""
+        )?;
         if self.sort == Sort::Total {
             weights.sort_by_key(|weight| Reverse((weight.total, weight.own)));
         }
         let all = weights.len();
         weights.retain(|weight| self.percent(weight.own.max(weight.total)) >= self.least);
-        weights.truncate(LISTED);
+        weights.truncate(MAX_LIST_ROWS);
         let hidden = all - weights.len();
         let mut rows: Vec<_> = weights.into_iter().map(|w| (listed(w.key), w)).collect();
         match self.sort {
@@ -198,7 +204,11 @@ impl Page<'_> {
             ("callees", Direction::Callees),
         ] {
             let tree = CallTree::around(self.view.named, &self.view.samples, function, direction);
-            writeln!(self.out, "\n   total      own  {title} of {}", Plain(&name))?;
+            writeln!(
+                self.out,
+                "\n   total      own  {title} of {}",
+                EscapedText(&name)
+            )?;
             self.branches(&tree)?;
         }
         Ok(())
@@ -227,7 +237,7 @@ impl Page<'_> {
     }
 
     fn branch(&mut self, node: &CallNode<'_>, depth: usize) -> io::Result<()> {
-        let [through @ .., last] = node.steps else {
+        let [through @ .., last] = node.functions else {
             return Ok(());
         };
         for step in through {
@@ -236,7 +246,7 @@ impl Page<'_> {
         self.step(last, node.own, node.total, depth)
     }
 
-    fn step(&mut self, step: &Step, own: u64, total: u64, depth: usize) -> io::Result<()> {
+    fn step(&mut self, step: &StackFunction, own: u64, total: u64, depth: usize) -> io::Result<()> {
         let function = self.view.named.functions().get(step.function.0 as usize);
         let name =
             function.map_or_else(String::new, |function| marked(function, step.mark.suffix()));
@@ -251,16 +261,16 @@ impl Page<'_> {
 }
 
 /// What a line of a list is of.
-struct Listed<'n> {
+struct ListItem<'n> {
     name: String,
     /// What it is sorted by then; empty if it is of no module.
     module: &'n str,
 }
 
-impl Listed<'_> {
+impl ListItem<'_> {
     /// A thread or a process.
-    fn task(task: Option<(&str, u32)>) -> Listed<'static> {
-        Listed {
+    fn task(task: Option<(&str, u32)>) -> ListItem<'static> {
+        ListItem {
             name: task.map_or_else(String::new, |(name, id)| format!("{name} ({id})")),
             module: "",
         }
@@ -271,12 +281,12 @@ impl Listed<'_> {
 const MAX_INDENT: usize = 40;
 
 /// A function's name, and its module's.
-pub(in crate::commands) fn with_module(function: &Function) -> String {
+pub(in crate::commands) fn with_module(function: &ProfileFunction) -> String {
     marked(function, "")
 }
 
-fn marked(function: &Function, mark: &str) -> String {
-    let Function { name, module, .. } = function;
+fn marked(function: &ProfileFunction, mark: &str) -> String {
+    let ProfileFunction { name, module, .. } = function;
     match name.starts_with('[') {
         true => format!("{name}{mark}"),
         false => format!("{name}{mark}  [{}]", module.trim_matches(['[', ']'])),
@@ -291,6 +301,6 @@ fn marked(function: &Function, mark: &str) -> String {
     reason = "a percentage is small"
 )]
 fn bar(percent: f64) -> String {
-    let length = (percent / 100.0 * BAR as f64).round() as usize;
-    format!("{:BAR$}", "█".repeat(length.min(BAR)))
+    let length = (percent / 100.0 * MAX_BAR_WIDTH as f64).round() as usize;
+    format!("{:MAX_BAR_WIDTH$}", "█".repeat(length.min(MAX_BAR_WIDTH)))
 }

@@ -7,17 +7,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use unspool_files::plain_bytes;
-use unspool_ir::{RuntimeAddr, Vaddr};
-use unspool_module::{ElfFile, Preference, Signature};
-use unspool_sampling::Space;
+use unspool_elf::{ElfFile, Preference, SignatureDetail};
+use unspool_files::escape_bytes;
+use unspool_rows::{RuntimeAddr, Vaddr};
+use unspool_sampler::ProcessSpace;
 use unspool_symbols::{
-    Detail, Finder, KernelSymbols, Module, ModuleNames, NameCache, Names, PerfMap, Request,
-    Symbolizer,
+    AddressNames, KernelSymbols, ModuleFinder, ModuleNames, ModuleSource, NameCache, NameDetail,
+    PerfMap, SymbolRequest, Symbolizer,
 };
 
 use super::digits::hexadecimal;
-use super::text::Fields;
+use super::text::ScriptFields;
 use crate::output;
 
 /// Where the kernel's addresses begin.
@@ -28,7 +28,7 @@ pub(super) const KALLSYMS: &[u8] = b"[kernel.kallsyms]";
 
 /// Which address is shown for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum AddressKind {
     /// That whose name is looked up, within its file: of a stack that was unwound.
     Lookup,
     /// A return address within its file, though the name is that of the call before it: of frames that the
@@ -38,18 +38,18 @@ pub(super) enum Shown {
     Runtime,
 }
 
-impl Shown {
+impl AddressKind {
     pub(super) const COUNT: usize = 3;
 
     /// How far it is behind the address whose name is looked up.
-    fn behind(self) -> u64 {
-        u64::from(self == Shown::Return)
+    fn lookup_offset(self) -> u64 {
+        u64::from(self == AddressKind::Return)
     }
 }
 
 /// What names a frame.
 #[derive(Debug, Clone, Copy)]
-enum Named {
+enum FrameName {
     /// A file, by its place among the requests, and the address as linked.
     File(usize, Vaddr),
     Kernel(RuntimeAddr),
@@ -61,17 +61,17 @@ enum Named {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Frame {
-    shown: Shown,
+struct ScriptFrame {
+    shown: AddressKind,
     address: u64,
-    named: Named,
+    named: FrameName,
     dso: usize,
 }
 
 /// The frames of all samples.
 #[derive(Default)]
-pub(super) struct Frames {
-    frames: Vec<Frame>,
+pub(super) struct FrameSet {
+    frames: Vec<ScriptFrame>,
     files: Vec<Arc<ElfFile>>,
     /// The places of files by their numbers.
     by_number: HashMap<u32, usize>,
@@ -85,49 +85,49 @@ pub(super) struct Frames {
     pub(super) problems: BTreeMap<Vec<u8>, String>,
 }
 
-impl Frames {
+impl FrameSet {
     /// Adds what is at an address of a process; yields its number.
     pub(super) fn add(
         &mut self,
-        space: &Space,
+        space: &ProcessSpace,
         pid: u32,
         address: RuntimeAddr,
-        shown: Shown,
+        shown: AddressKind,
     ) -> u32 {
-        let code = RuntimeAddr(address.0.wrapping_sub(shown.behind()));
+        let code = RuntimeAddr(address.0.wrapping_sub(shown.lookup_offset()));
         let (named, dso, in_file) = match space.mapped(code) {
             // What is no return address on a stack without frame pointers may be any number.
-            _ if code.0 >= KERNEL && shown != Shown::Return => {
-                (Named::Kernel(code), KALLSYMS, address.0)
+            _ if code.0 >= KERNEL && shown != AddressKind::Return => {
+                (FrameName::Kernel(code), KALLSYMS, address.0)
             }
             Some((Some(name), _)) if name.starts_with(b"[") && name != b"[vdso]" => {
-                (Named::Nothing, name, address.0)
+                (FrameName::Nothing, name, address.0)
             }
             Some((Some(name), offset)) => {
                 let named = match space.locate(code) {
                     Some((file, vaddr)) => {
-                        Named::File(self.file(file.number, file.tables.file()), vaddr)
+                        FrameName::File(self.file(file.number, file.tables.file()), vaddr)
                     }
                     None => {
                         if let Some(problem) = space.problem(code) {
                             let known = self.problems.entry(name.to_vec());
                             known.or_insert_with(|| output::with_causes(problem));
                         }
-                        Named::Nothing
+                        FrameName::Nothing
                     }
                 };
-                (named, name, offset.wrapping_add(shown.behind()))
+                (named, name, offset.wrapping_add(shown.lookup_offset()))
             }
             Some((None, _)) => {
                 let map = format!("/tmp/perf-{pid}.map");
                 let dso = self.dso(map.as_bytes());
-                return self.push(shown, address.0, Named::Jit(pid, code), dso);
+                return self.push(shown, address.0, FrameName::Jit(pid, code), dso);
             }
-            None => (Named::Nothing, &b"[unknown]"[..], address.0),
+            None => (FrameName::Nothing, &b"[unknown]"[..], address.0),
         };
         let dso = self.dso(dso);
         let address = match shown {
-            Shown::Runtime => address.0,
+            AddressKind::Runtime => address.0,
             _ => in_file,
         };
         self.push(shown, address, named, dso)
@@ -151,11 +151,11 @@ impl Frames {
     ) -> u32 {
         let dso = self.dso(name);
         let Some((number, file)) = file else {
-            return self.push(Shown::Lookup, address.0, Named::Nothing, dso);
+            return self.push(AddressKind::Lookup, address.0, FrameName::Nothing, dso);
         };
         let shown = file.offset_of_vaddr(address).unwrap_or(address.0);
-        let named = Named::File(self.file(number, file), address);
-        self.push(Shown::Lookup, shown, named, dso)
+        let named = FrameName::File(self.file(number, file), address);
+        self.push(AddressKind::Lookup, shown, named, dso)
     }
 
     /// Adds an address whose name was recorded.
@@ -168,20 +168,20 @@ impl Frames {
     ) -> u32 {
         let dso = self.dso(name);
         self.names.push(symbol);
-        let named = Named::Recorded(self.names.len() - 1, offset);
-        self.push(Shown::Lookup, address, named, dso)
+        let named = FrameName::Recorded(self.names.len() - 1, offset);
+        self.push(AddressKind::Lookup, address, named, dso)
     }
 
     /// Adds an address in the kernel, or in memory of a process without a file.
     pub(super) fn add_unnamed(&mut self, address: RuntimeAddr, pid: Option<u32>) -> u32 {
         let (named, dso) = match pid {
             Some(pid) => (
-                Named::Jit(pid, address),
+                FrameName::Jit(pid, address),
                 self.dso(format!("/tmp/perf-{pid}.map").as_bytes()),
             ),
-            None => (Named::Nothing, self.dso(KALLSYMS)),
+            None => (FrameName::Nothing, self.dso(KALLSYMS)),
         };
-        self.push(Shown::Lookup, address.0, named, dso)
+        self.push(AddressKind::Lookup, address.0, named, dso)
     }
 
     /// Adds what the function of a frame was called with.
@@ -189,9 +189,9 @@ impl Frames {
         self.arguments.insert(frame, lines);
     }
 
-    fn push(&mut self, shown: Shown, address: u64, named: Named, dso: usize) -> u32 {
+    fn push(&mut self, shown: AddressKind, address: u64, named: FrameName, dso: usize) -> u32 {
         let number = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
-        self.frames.push(Frame {
+        self.frames.push(ScriptFrame {
             shown,
             address,
             named,
@@ -210,9 +210,9 @@ impl Frames {
     }
 
     /// Looks up all names, and yields the frames as text.
-    pub(super) fn look_up(&self, detail: Detail, fields: Fields) -> FrameTexts {
+    pub(super) fn look_up(&self, detail: NameDetail, fields: ScriptFields) -> FrameTexts {
         let mut texts = FrameTexts::default();
-        let sources = Sources::new(self, detail, fields);
+        let sources = NameSources::new(self, detail, fields);
         for (number, frame) in (0..).zip(&self.frames) {
             sources.write(&mut texts.text, frame);
             if let Some(lines) = self.arguments.get(&number).filter(|_| fields.args) {
@@ -245,16 +245,16 @@ impl FrameTexts {
 }
 
 /// Where names are from.
-struct Sources<'f> {
-    frames: &'f Frames,
-    fields: Fields,
-    files: Names,
+struct NameSources<'f> {
+    frames: &'f FrameSet,
+    fields: ScriptFields,
+    files: AddressNames,
     kernel: Option<KernelSymbols>,
     jit: HashMap<u32, PerfMap>,
 }
 
-impl<'f> Sources<'f> {
-    fn new(frames: &'f Frames, detail: Detail, fields: Fields) -> Self {
+impl<'f> NameSources<'f> {
+    fn new(frames: &'f FrameSet, detail: NameDetail, fields: ScriptFields) -> Self {
         let files = frames.files.iter().filter(|_| fields.symbol);
         let mut requests: Vec<_> = files.map(request).collect();
         let mut jit = HashMap::new();
@@ -262,21 +262,21 @@ impl<'f> Sources<'f> {
         let asked = frames.frames.iter().filter(|_| fields.symbol);
         for frame in asked {
             match frame.named {
-                Named::File(file, address) => {
+                FrameName::File(file, address) => {
                     if let Some(request) = requests.get_mut(file) {
                         request.addresses.push(address);
                     }
                 }
-                Named::Kernel(address) => kernel.push(address),
-                Named::Jit(pid, _) => {
+                FrameName::Kernel(address) => kernel.push(address),
+                FrameName::Jit(pid, _) => {
                     // A process that wrote none made no code that anybody knows.
                     jit.entry(pid).or_insert_with(|| perf_map(pid));
                 }
-                Named::Recorded(..) | Named::Nothing => {}
+                FrameName::Recorded(..) | FrameName::Nothing => {}
             }
         }
-        let files = Symbolizer::new(Finder::from_environment(), detail)
-            .with_signature(Signature::NameOnly)
+        let files = Symbolizer::new(ModuleFinder::from_environment(), detail)
+            .with_signature(SignatureDetail::NameOnly)
             .with_preference(Preference::Perf)
             .look_up(requests);
         let problems = files.modules().iter().flat_map(ModuleNames::problems);
@@ -287,7 +287,7 @@ impl<'f> Sources<'f> {
             output::notice(&hidden);
             None
         });
-        Sources {
+        NameSources {
             frames,
             fields,
             files,
@@ -300,20 +300,20 @@ impl<'f> Sources<'f> {
     }
 
     /// Writes a frame, and before it the functions that are inlined in it.
-    fn write(&self, out: &mut Vec<u8>, frame: &Frame) {
+    fn write(&self, out: &mut Vec<u8>, frame: &ScriptFrame) {
         let dso = self
             .frames
             .dsos
             .get(frame.dso)
             .map_or(&b""[..], Vec::as_slice);
         match frame.named {
-            Named::File(file, address) => {
+            FrameName::File(file, address) => {
                 let name = self.files.get(file, address);
                 let function = name.and_then(|name| name.function);
                 let offset = function.map(|function| address.0.wrapping_sub(function.address.0));
                 let all = name.map(|name| name.debug_frames());
                 let inlined = all.map_or(0, |all| all.len().saturating_sub(1));
-                if frame.shown != Shown::Runtime {
+                if frame.shown != AddressKind::Runtime {
                     let all = name.into_iter().flat_map(|name| name.debug_frames());
                     for called in all.take(inlined) {
                         let symbol = called.function.unwrap_or(UNKNOWN);
@@ -325,7 +325,7 @@ impl<'f> Sources<'f> {
                 let symbol = function.map(|function| function.name).or(outer);
                 self.line(out, frame, symbol, offset, Some(dso));
             }
-            Named::Kernel(address) => {
+            FrameName::Kernel(address) => {
                 let symbol = self.kernel.as_ref().and_then(|kernel| kernel.get(address));
                 let offset = symbol.map(|symbol| address.0 - symbol.address.0);
                 let module = symbol.and_then(|symbol| symbol.module);
@@ -334,17 +334,17 @@ impl<'f> Sources<'f> {
                 let symbol = symbol.map(|symbol| symbol.name);
                 self.line(out, frame, symbol, offset, Some(dso));
             }
-            Named::Jit(pid, address) => {
+            FrameName::Jit(pid, address) => {
                 let symbol = self.jit.get(&pid).and_then(|map| map.get(address));
                 let offset = symbol.as_ref().map(|symbol| address.0 - symbol.address.0);
                 let symbol = symbol.as_ref().map(|symbol| symbol.name);
                 self.line(out, frame, symbol, offset, Some(dso));
             }
-            Named::Recorded(name, offset) => {
+            FrameName::Recorded(name, offset) => {
                 let symbol = self.frames.names.get(name).map(String::as_str);
                 self.line(out, frame, symbol, Some(offset), Some(dso));
             }
-            Named::Nothing => self.line(out, frame, None, None, Some(dso)),
+            FrameName::Nothing => self.line(out, frame, None, None, Some(dso)),
         }
     }
 
@@ -352,7 +352,7 @@ impl<'f> Sources<'f> {
     fn line(
         &self,
         out: &mut Vec<u8>,
-        frame: &Frame,
+        frame: &ScriptFrame,
         symbol: Option<&str>,
         offset: Option<u64>,
         dso: Option<&[u8]>,
@@ -360,16 +360,16 @@ impl<'f> Sources<'f> {
         hexadecimal(out, frame.address, 16);
         if self.fields.symbol {
             out.push(b' ');
-            out.extend_from_slice(&plain_bytes(symbol.unwrap_or(UNKNOWN).as_bytes()));
+            out.extend_from_slice(&escape_bytes(symbol.unwrap_or(UNKNOWN).as_bytes()));
             if let (true, Some(_), Some(offset)) = (self.fields.offset, symbol, offset) {
                 out.extend(b"+0x");
-                hexadecimal(out, offset.wrapping_add(frame.shown.behind()), 0);
+                hexadecimal(out, offset.wrapping_add(frame.shown.lookup_offset()), 0);
             }
         }
         match dso {
             Some(dso) if self.fields.dso => {
                 out.extend(b" (");
-                out.extend_from_slice(&plain_bytes(dso));
+                out.extend_from_slice(&escape_bytes(dso));
                 out.push(b')');
             }
             Some(_) => {}
@@ -385,15 +385,15 @@ fn perf_map(pid: u32) -> Option<PerfMap> {
         let user = fs::metadata("/proc/self").ok()?.uid();
         PerfMap::open(Path::new(&format!("/tmp/perf-{pid}.map")), user).ok()
     };
-    PerfMap::of_process(pid).ok().or_else(left)
+    PerfMap::from_process(pid).ok().or_else(left)
 }
 
 /// What is shown where nothing has a name.
 const UNKNOWN: &str = "[unknown]";
 
-fn request(file: &Arc<ElfFile>) -> Request {
-    Request {
-        module: Module::Open {
+fn request(file: &Arc<ElfFile>) -> SymbolRequest {
+    SymbolRequest {
+        module: ModuleSource::Open {
             file: Arc::clone(file),
             root: None,
         },

@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 use std::ops::Range;
 
-use unspool_perf::DataFile;
+use unspool_perf_events::DataFile;
 use unspool_profile::Profile;
 
-use crate::output::Plain;
+use crate::output::EscapedText;
 
 /// What is known of a recording.
-pub(super) struct Header<'r> {
+pub(super) struct RecordingHeader<'r> {
     host: &'r str,
     kernel: &'r str,
     /// What recorded, as perf has it: its version.
@@ -22,10 +22,10 @@ pub(super) struct Header<'r> {
     times: Option<Range<u64>>,
 }
 
-impl<'r> From<&'r DataFile> for Header<'r> {
+impl<'r> From<&'r DataFile> for RecordingHeader<'r> {
     fn from(file: &'r DataFile) -> Self {
-        let about = file.about();
-        Header {
+        let about = file.info();
+        RecordingHeader {
             host: &about.host,
             kernel: &about.kernel,
             tool: &about.tool,
@@ -38,11 +38,11 @@ impl<'r> From<&'r DataFile> for Header<'r> {
     }
 }
 
-impl<'r> From<&'r Profile> for Header<'r> {
+impl<'r> From<&'r Profile> for RecordingHeader<'r> {
     fn from(profile: &'r Profile) -> Self {
         let meta = profile.meta();
         let times = || profile.samples().iter().map(|sample| sample.time.0);
-        Header {
+        RecordingHeader {
             host: &meta.host,
             kernel: &meta.kernel,
             tool: &meta.tool,
@@ -58,7 +58,7 @@ impl<'r> From<&'r Profile> for Header<'r> {
     }
 }
 
-impl Header<'_> {
+impl RecordingHeader<'_> {
     /// Prints it.
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let command: String = self.command.iter().map(|word| format!("{word} ")).collect();
@@ -74,10 +74,10 @@ impl Header<'_> {
         lines.retain(|(_, value)| !value.is_empty());
         writeln!(out, "# ========")?;
         for (name, value) in lines {
-            writeln!(out, "# {name} : {}", Plain(value))?;
+            writeln!(out, "# {name} : {}", EscapedText(value))?;
         }
         for event in &self.events {
-            writeln!(out, "# event : name = {}", Plain(event))?;
+            writeln!(out, "# event : name = {}", EscapedText(event))?;
         }
         if let Some(times) = &self.times {
             let [first, last] = [times.start, times.end].map(seconds);

@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use unspool_perf::DataFile;
-use unspool_profile::Grouped;
-use unspool_sampling::Injected;
-use unspool_symbols::Finder;
-use unspool_tables::Store;
+use unspool_perf_events::DataFile;
+use unspool_profile::GroupedDigits;
+use unspool_sampler::InjectSummary;
+use unspool_symbols::ModuleFinder;
+use unspool_table_store::Store;
 
 use crate::commands;
-use crate::commands::recording::{is_whole, say, status};
+use crate::commands::recording::{is_complete, report_problems, status};
 use crate::output;
 
 pub(super) fn run(
@@ -38,14 +38,14 @@ pub(super) fn run(
     let permissions = Permissions::from_mode(0o600);
     let (injected, reading) = commands::write_by(path, Some(permissions), |out| {
         let out = BufWriter::new(out.try_clone()?);
-        let injected = unspool_sampling::inject(file, out, Finder::from_environment(), store);
+        let injected = unspool_sampler::inject(file, out, ModuleFinder::from_environment(), store);
         let (out, injected, reading) = injected.with_context(|| recording.display().to_string())?;
         out.into_inner()?;
         Ok((injected, reading))
     })?;
-    say(recording, file, &reading);
-    tell(path, &injected);
-    Ok(status(is_whole(file, &reading)))
+    report_problems(recording, file, &reading);
+    report(path, &injected);
+    Ok(status(is_complete(file, &reading)))
 }
 
 /// Whether both are names of one file.
@@ -57,7 +57,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
-fn tell(path: &Path, injected: &Injected) {
+fn report(path: &Path, injected: &InjectSummary) {
     let path = path.display();
     let stacks = injected.stacks - injected.without_stack;
     if injected.stacks == 0 {
@@ -68,13 +68,13 @@ fn tell(path: &Path, injected: &Injected) {
     }
     output::notice(&format_args!(
         "{path}: {} of {} stacks reach a root",
-        Grouped(injected.complete),
-        Grouped(stacks)
+        GroupedDigits(injected.complete),
+        GroupedDigits(stacks)
     ));
     if injected.cut > 0 {
         output::notice(&format_args!(
             "{} stacks have more frames than a record of perf can hold, and are without the outermost",
-            Grouped(injected.cut)
+            GroupedDigits(injected.cut)
         ));
     }
 }

@@ -5,20 +5,21 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use unspool_ir::RuntimeAddr;
-use unspool_module::ElfFile;
+use unspool_elf::ElfFile;
 use unspool_profile::{
-    Argument, Frame, FrameId, Known, Module, ModuleId, Named, NoNames, Place, Profile, State,
+    Argument, ArgumentCertainty, CodeLocation, CpuState, FrameId, ModuleId, NamedProfile,
+    NoNameResolver, Profile, ProfileFrame, ProfileModule,
 };
-use unspool_symbols::{Detail, Finder, Identity};
+use unspool_rows::RuntimeAddr;
+use unspool_symbols::{ModuleFinder, ModuleIdentity, NameDetail};
 
-use super::frames::{Frames, KALLSYMS};
-use super::header::Header;
+use super::frames::{FrameSet, KALLSYMS};
+use super::header::RecordingHeader;
 use super::say_problems;
-use super::text::{Event, Fields, Printer, Sample};
+use super::text::{Printer, SampleLine, ScriptEvent, ScriptFields};
 use crate::args::ScriptArgs;
 use crate::commands::recording::status;
-use crate::output::{self, Plain};
+use crate::output::{self, EscapedText};
 
 /// The event of time off a processor.
 const OFF_CPU: &str = "off-cpu";
@@ -26,8 +27,8 @@ const OFF_CPU: &str = "off-cpu";
 pub(super) fn run(
     args: &ScriptArgs,
     profile: &Profile,
-    detail: Detail,
-    fields: Fields,
+    detail: NameDetail,
+    fields: ScriptFields,
 ) -> anyhow::Result<ExitCode> {
     let frames = frames(profile);
     say_problems(&frames);
@@ -35,7 +36,7 @@ pub(super) fn run(
     let most = args.max_frames.map_or(usize::MAX, NonZero::get);
     let mut out = output::Results::new();
     if args.header {
-        Header::from(profile).print(&mut out)?;
+        RecordingHeader::from(profile).print(&mut out)?;
     }
     let mut printer = Printer::new(events(profile), fields, args.ns, out);
     let mut samples: Vec<_> = profile.samples().iter().collect();
@@ -48,8 +49,8 @@ pub(super) fn run(
         stack.clear();
         let numbers = profile.stacks().frames(sample.stack);
         stack.extend(numbers.take(most).map(|FrameId(number)| number));
-        let sample = Sample {
-            event: usize::from(sample.state == State::OffCpu),
+        let sample = SampleLine {
+            event: usize::from(sample.state == CpuState::OffCpu),
             pid: process.map_or(0, |process| process.pid),
             tid: thread.map_or(0, |thread| thread.tid),
             cpu: sample.cpu,
@@ -63,12 +64,12 @@ pub(super) fn run(
     Ok(status(!profile.ending().is_cut()))
 }
 
-fn events(profile: &Profile) -> Vec<Event<'_>> {
-    let is_off = |sample: &unspool_profile::Sample| sample.state == State::OffCpu;
+fn events(profile: &Profile) -> Vec<ScriptEvent<'_>> {
+    let is_off = |sample: &unspool_profile::ProfileSample| sample.state == CpuState::OffCpu;
     let has_off = profile.samples().iter().any(is_off);
     let names = [profile.meta().event.name.as_str(), OFF_CPU];
     let names = names.into_iter().take(1 + usize::from(has_off));
-    let event = |name| Event {
+    let event = |name| ScriptEvent {
         name,
         has_cpu: true,
         has_time: true,
@@ -78,10 +79,10 @@ fn events(profile: &Profile) -> Vec<Event<'_>> {
 }
 
 /// The frames of a profile, by the same numbers.
-fn frames(profile: &Profile) -> Frames {
-    let mut frames = Frames::default();
-    let finder = Finder::from_environment();
-    let recorded = Named::new(profile, &NoNames);
+fn frames(profile: &Profile) -> FrameSet {
+    let mut frames = FrameSet::default();
+    let finder = ModuleFinder::from_environment();
+    let recorded = NamedProfile::new(profile, &NoNameResolver);
     let files: Vec<_> = profile
         .modules()
         .iter()
@@ -103,24 +104,28 @@ fn line(argument: &Argument) -> String {
         name,
         type_name,
         value,
-        known,
+        certainty: known,
     } = argument;
     let value = match known {
-        Known::Exact => format!(" = {value}"),
-        Known::Likely => format!(" = {value}  <likely>"),
-        Known::Lost | Known::Omitted => format!("  <{}>", known.name()),
+        ArgumentCertainty::Exact => format!(" = {value}"),
+        ArgumentCertainty::Likely => format!(" = {value}  <likely>"),
+        ArgumentCertainty::Lost | ArgumentCertainty::Omitted => format!("  <{}>", known.name()),
     };
     format!(
         "\t{:17}{}: {}{}\n",
         "",
-        Plain(name),
-        Plain(type_name),
-        Plain(&value)
+        EscapedText(name),
+        EscapedText(type_name),
+        EscapedText(&value)
     )
 }
 
-fn open(finder: &Finder, module: &Module, frames: &mut Frames) -> Option<Arc<ElfFile>> {
-    let identity = Identity {
+fn open(
+    finder: &ModuleFinder,
+    module: &ProfileModule,
+    frames: &mut FrameSet,
+) -> Option<Arc<ElfFile>> {
+    let identity = ModuleIdentity {
         path: module.path.clone(),
         content: module.content,
         root: None,
@@ -137,15 +142,15 @@ fn open(finder: &Finder, module: &Module, frames: &mut Frames) -> Option<Arc<Elf
 }
 
 fn add(
-    frames: &mut Frames,
-    recorded: &Named<'_>,
+    frames: &mut FrameSet,
+    recorded: &NamedProfile<'_>,
     files: &[Option<Arc<ElfFile>>],
     number: FrameId,
-    frame: &Frame,
+    frame: &ProfileFrame,
 ) {
     let profile = recorded.profile;
     if let (true, [.., line], Some(offset)) = (
-        recorded.is_known(number),
+        recorded.has_name(number),
         recorded.lines_of(number),
         recorded.offset(number),
     ) {
@@ -159,16 +164,16 @@ fn add(
         return;
     }
     match frame.lookup {
-        Place::Module(module @ ModuleId(number), address) => {
+        CodeLocation::Module(module @ ModuleId(number), address) => {
             let file = files.get(number as usize).and_then(Option::as_ref);
             let name = profile.module(module).map(|module| module.path.as_os_str());
             let name = name.map_or(&b""[..], |name| name.as_bytes());
             frames.add_in_file(address, file.map(|file| (number, file)), name);
         }
-        Place::Kernel(RuntimeAddr(address)) => {
+        CodeLocation::Kernel(RuntimeAddr(address)) => {
             frames.add_unnamed(RuntimeAddr(address), None);
         }
-        Place::Process(process, address) => {
+        CodeLocation::Process(process, address) => {
             let pid = profile.process(process).map_or(0, |process| process.pid);
             frames.add_unnamed(address, Some(pid));
         }

@@ -4,19 +4,19 @@ use std::num::NonZero;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use unspool_ir::{CodeAddr, RuntimeAddr};
-use unspool_perf::{DataFile, Item, Record};
-use unspool_profile::Evidence;
-use unspool_sampling::{Replay, Space};
-use unspool_unwind::NoMemory;
+use unspool_perf_events::{DataFile, FileRecord, Record};
+use unspool_profile::FrameEvidence;
+use unspool_rows::{CodeAddr, RuntimeAddr};
+use unspool_sampler::{ProcessSpace, Replay};
+use unspool_unwind::OutOfMemory;
 
-use super::frames::{Frames, Shown};
-use super::text::Sample;
+use super::frames::{AddressKind, FrameSet};
+use super::text::SampleLine;
 
 /// A sample of some thread.
 #[derive(Debug, Clone, Copy)]
-struct Taken {
-    sample: Sample,
+struct StoredSample {
+    sample: SampleLine,
     /// The name of the thread.
     name: usize,
     /// Where its frames end in the list of all.
@@ -24,29 +24,29 @@ struct Taken {
 }
 
 /// A process, as long as it has the same mapped.
-struct Process {
-    space: Arc<Space>,
+struct ProcessFrames {
+    space: Arc<ProcessSpace>,
     /// The frames at its addresses, by how they are shown.
-    known: [HashMap<u64, u32>; Shown::COUNT],
+    known: [HashMap<u64, u32>; AddressKind::COUNT],
 }
 
 /// All samples.
-pub(super) struct Samples {
+pub(super) struct UnwoundSamples {
     replay: Replay,
     most_frames: usize,
-    processes: HashMap<u32, Process>,
+    processes: HashMap<u32, ProcessFrames>,
     /// The names of threads, by their numbers.
     threads: HashMap<u32, usize>,
     names: Vec<Vec<u8>>,
     numbers: HashMap<Vec<u8>, usize>,
-    samples: Vec<Taken>,
+    samples: Vec<StoredSample>,
     stacks: Vec<u32>,
-    pub(super) frames: Frames,
+    pub(super) frames: FrameSet,
 }
 
-impl Samples {
-    pub(super) fn new(replay: Replay, most_frames: Option<NonZero<usize>>) -> Samples {
-        Samples {
+impl UnwoundSamples {
+    pub(super) fn new(replay: Replay, most_frames: Option<NonZero<usize>>) -> UnwoundSamples {
+        UnwoundSamples {
             replay,
             most_frames: most_frames.map_or(usize::MAX, NonZero::get),
             processes: HashMap::new(),
@@ -55,18 +55,22 @@ impl Samples {
             numbers: HashMap::new(),
             samples: Vec::new(),
             stacks: Vec::new(),
-            frames: Frames::default(),
+            frames: FrameSet::default(),
         }
     }
 
     /// Takes a record.
-    pub(super) fn take(&mut self, file: &DataFile, item: &Item<'_>) -> Result<(), NoMemory> {
+    pub(super) fn take(
+        &mut self,
+        file: &DataFile,
+        item: &FileRecord<'_>,
+    ) -> Result<(), OutOfMemory> {
         match &item.record {
             Record::Sample(sample) => {
                 self.sample(file, item, sample);
                 return Ok(());
             }
-            Record::Named(named) => {
+            Record::Comm(named) => {
                 let name = self.number(named.name);
                 self.threads.insert(named.tid, name);
             }
@@ -78,8 +82,8 @@ impl Samples {
         }
         if self.replay.note(&item.record)? {
             let pid = match &item.record {
-                Record::Mapped(mapped) => mapped.pid,
-                Record::Named(named) => named.pid,
+                Record::Mmap(mapped) => mapped.pid,
+                Record::Comm(named) => named.pid,
                 Record::Fork(task) | Record::Exit(task) => task.pid,
                 _ => return Ok(()),
             };
@@ -113,36 +117,44 @@ impl Samples {
         name
     }
 
-    fn sample(&mut self, file: &DataFile, item: &Item<'_>, sample: &unspool_perf::Sample<'_>) {
+    fn sample(
+        &mut self,
+        file: &DataFile,
+        item: &FileRecord<'_>,
+        sample: &unspool_perf_events::SampleRecord<'_>,
+    ) {
         let origin = item.origin;
         let name = self.name_of(origin.tid);
         let event = file.events().get(item.event);
         let has_stack = event.is_some_and(|event| event.layout.has_chain());
-        let process = self.processes.entry(origin.pid).or_insert_with(|| Process {
-            space: self.replay.processes.space(origin.pid),
-            known: Default::default(),
-        });
+        let process = self
+            .processes
+            .entry(origin.pid)
+            .or_insert_with(|| ProcessFrames {
+                space: self.replay.processes.space(origin.pid),
+                known: Default::default(),
+            });
         let pid = origin.pid;
         if has_stack {
             let unwound = self.replay.unwind(&process.space, origin.tid, sample);
             for frame in unwound.frames.iter().take(self.most_frames) {
                 let (address, shown) = match (frame.code, frame.evidence) {
-                    (CodeAddr::Return(address), Evidence::FramePointer)
-                        if sample.stack.asked == 0 =>
+                    (CodeAddr::Return(address), FrameEvidence::FramePointer)
+                        if sample.stack.requested_bytes == 0 =>
                     {
-                        (address, Shown::Return)
+                        (address, AddressKind::Return)
                     }
-                    (code, _) => (code.lookup(), Shown::Lookup),
+                    (code, _) => (code.lookup(), AddressKind::Lookup),
                 };
                 let number = process.frame(&mut self.frames, pid, address, shown);
                 self.stacks.push(number);
             }
         } else {
             let address = RuntimeAddr(sample.ip);
-            let number = process.frame(&mut self.frames, pid, address, Shown::Runtime);
+            let number = process.frame(&mut self.frames, pid, address, AddressKind::Runtime);
             self.stacks.push(number);
         }
-        let sample = Sample {
+        let sample = SampleLine {
             event: item.event,
             pid,
             tid: origin.tid,
@@ -151,7 +163,7 @@ impl Samples {
             period: sample.period,
             has_stack,
         };
-        self.samples.push(Taken {
+        self.samples.push(StoredSample {
             sample,
             name,
             end: self.stacks.len(),
@@ -159,7 +171,7 @@ impl Samples {
     }
 
     /// The samples, each with the name of its thread and the numbers of its frames.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Sample, &[u8], &[u32])> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&SampleLine, &[u8], &[u32])> {
         let mut start = 0;
         self.samples.iter().map(move |taken| {
             let stack = self.stacks.get(start..taken.end).unwrap_or_default();
@@ -170,14 +182,20 @@ impl Samples {
     }
 }
 
-impl Process {
+impl ProcessFrames {
     #[inline]
-    fn frame(&mut self, frames: &mut Frames, pid: u32, address: RuntimeAddr, shown: Shown) -> u32 {
+    fn frame(
+        &mut self,
+        frames: &mut FrameSet,
+        pid: u32,
+        address: RuntimeAddr,
+        shown: AddressKind,
+    ) -> u32 {
         let [lookup, of_return, runtime] = &mut self.known;
         let known = match shown {
-            Shown::Lookup => lookup,
-            Shown::Return => of_return,
-            Shown::Runtime => runtime,
+            AddressKind::Lookup => lookup,
+            AddressKind::Return => of_return,
+            AddressKind::Runtime => runtime,
         };
         if let Some(number) = known.get(&address.0) {
             return *number;

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use unspool_files::plain_bytes;
-use unspool_perf::FileEvent;
+use unspool_files::escape_bytes;
+use unspool_perf_events::FileEvent;
 
 use super::digits::{decimal, task, zeros};
 use super::frames::FrameTexts;
@@ -14,7 +14,7 @@ use super::frames::FrameTexts;
     clippy::struct_excessive_bools,
     reason = "each is a field that is printed or not"
 )]
-pub(super) struct Fields {
+pub(super) struct ScriptFields {
     pub(super) comm: bool,
     pub(super) pid: bool,
     pub(super) tid: bool,
@@ -29,9 +29,9 @@ pub(super) struct Fields {
     pub(super) args: bool,
 }
 
-impl Fields {
+impl ScriptFields {
     /// What is printed if nothing else is asked for.
-    pub(super) const USUAL: Fields = Fields {
+    pub(super) const DEFAULT: ScriptFields = ScriptFields {
         comm: true,
         pid: false,
         tid: true,
@@ -48,16 +48,16 @@ impl Fields {
 }
 
 /// An event, as far as it matters for what is printed.
-pub(super) struct Event<'f> {
+pub(super) struct ScriptEvent<'f> {
     pub(super) name: &'f str,
     pub(super) has_cpu: bool,
     pub(super) has_time: bool,
     pub(super) has_period: bool,
 }
 
-impl<'f> From<&'f FileEvent> for Event<'f> {
+impl<'f> From<&'f FileEvent> for ScriptEvent<'f> {
     fn from(event: &'f FileEvent) -> Self {
-        Event {
+        ScriptEvent {
             name: &event.name,
             has_cpu: event.layout.has_cpu(),
             has_time: event.layout.has_time(),
@@ -68,7 +68,7 @@ impl<'f> From<&'f FileEvent> for Event<'f> {
 
 /// A sample, without its frames.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sample {
+pub(super) struct SampleLine {
     /// The event, by its place among all.
     pub(super) event: usize,
     pub(super) pid: u32,
@@ -85,10 +85,10 @@ const CHUNK: usize = 256 << 10;
 
 /// Prints samples.
 pub(super) struct Printer<'f, W: Write> {
-    events: Vec<Event<'f>>,
+    events: Vec<ScriptEvent<'f>>,
     /// How wide names of events are.
     width: usize,
-    fields: Fields,
+    fields: ScriptFields,
     in_nanoseconds: bool,
     buffer: Vec<u8>,
     out: W,
@@ -96,8 +96,8 @@ pub(super) struct Printer<'f, W: Write> {
 
 impl<'f, W: Write> Printer<'f, W> {
     pub(super) fn new(
-        events: Vec<Event<'f>>,
-        fields: Fields,
+        events: Vec<ScriptEvent<'f>>,
+        fields: ScriptFields,
         in_nanoseconds: bool,
         out: W,
     ) -> Self {
@@ -122,7 +122,7 @@ impl<'f, W: Write> Printer<'f, W> {
     /// Prints a sample of a thread of some name, with its frames.
     pub(super) fn print(
         &mut self,
-        sample: &Sample,
+        sample: &SampleLine,
         name: &[u8],
         stack: &[u32],
         frames: &FrameTexts,
@@ -150,13 +150,13 @@ impl<'f, W: Write> Printer<'f, W> {
         }
     }
 
-    fn head(&mut self, sample: &Sample, name: &[u8]) {
+    fn head(&mut self, sample: &SampleLine, name: &[u8]) {
         let Some(event) = self.events.get(sample.event) else {
             return;
         };
         let (fields, out) = (self.fields, &mut self.buffer);
         if fields.comm {
-            let name = plain_bytes(name);
+            let name = escape_bytes(name);
             let width = match fields.ip && sample.has_stack {
                 true => 0,
                 false => 16_usize,
@@ -208,7 +208,7 @@ impl<'f, W: Write> Printer<'f, W> {
                 out.len() + self.width.saturating_sub(event.name.len()),
                 b' ',
             );
-            out.extend_from_slice(&plain_bytes(event.name.as_bytes()));
+            out.extend_from_slice(&escape_bytes(event.name.as_bytes()));
             out.extend(b": ");
         }
     }

@@ -8,9 +8,9 @@ use std::iter;
 use serde_json::{Value, json};
 use unspool_cfi::evaluate::Evaluator;
 use unspool_cfi::instruction::{Instruction, InstructionText, Instructions};
-use unspool_cfi::{CfiError, Cie, FdeEntry, Section};
-use unspool_ir::text::RowText;
-use unspool_ir::{Fde, Table, Vaddr};
+use unspool_cfi::{CfiError, Cie, ParsedFde, Section};
+use unspool_rows::text::RowText;
+use unspool_rows::{Fde, Table, Vaddr};
 
 use crate::output;
 
@@ -22,22 +22,22 @@ pub(super) struct Listing {
     augmentation: String,
     code_alignment: u64,
     data_alignment: i64,
-    initial: Vec<Line>,
-    rows: Vec<Row>,
+    initial: Vec<ListedInstruction>,
+    rows: Vec<ListedRow>,
     /// What would make rows at or past the entry's end.
-    past_end: Vec<Line>,
+    past_end: Vec<ListedInstruction>,
 }
 
 /// An instruction and its offset in the section; padding is one, with how often it follows itself.
-struct Line {
+struct ListedInstruction {
     offset: u64,
     text: String,
-    times: usize,
+    count: usize,
 }
 
 /// A row and the instructions that make it from the row before: the first says where it begins.
-struct Row {
-    instructions: Vec<Line>,
+struct ListedRow {
+    instructions: Vec<ListedInstruction>,
     start: Vaddr,
     text: String,
 }
@@ -70,22 +70,26 @@ pub(super) fn for_each<'t>(
     Ok(())
 }
 
-type Headers<'a> = (Cie<'a>, FdeEntry<'a>);
+type CieAndFde<'a> = (Cie<'a>, ParsedFde<'a>);
 
 fn headers<'a>(
     section: &Section<'a>,
-    entry: unspool_cfi::Entry<'a>,
-) -> Result<Option<Headers<'a>>, CfiError> {
+    entry: unspool_cfi::CfiEntry<'a>,
+) -> Result<Option<CieAndFde<'a>>, CfiError> {
     let Some(offset) = entry.cie else {
         return Ok(None);
     };
-    let cie = Cie::at(section, offset)?;
-    let fde = FdeEntry::parse(section, &cie, entry)?;
+    let cie = Cie::parse_at(section, offset)?;
+    let fde = ParsedFde::parse(section, &cie, entry)?;
     Ok(Some((cie, fde)))
 }
 
 impl Listing {
-    fn new<'a>(section: &Section<'a>, cie: &Cie<'a>, fde: &FdeEntry<'a>) -> Result<Self, CfiError> {
+    fn new<'a>(
+        section: &Section<'a>,
+        cie: &Cie<'a>,
+        fde: &ParsedFde<'a>,
+    ) -> Result<Self, CfiError> {
         let list = |offset, bytes: &[u8]| {
             let all = Instructions::new(section, cie, offset, bytes.len());
             lines(section, all)
@@ -98,7 +102,7 @@ impl Listing {
         let mut rows = Vec::new();
         while let Some(range) = evaluated.advance()? {
             let end = range.instructions_offset + range.instructions.len() as u64;
-            rows.push(Row {
+            rows.push(ListedRow {
                 instructions: iter::from_fn(|| left.next_if(|line| line.offset < end)).collect(),
                 start: range.start,
                 text: RowText(evaluated.row(), section.abi).to_string(),
@@ -140,7 +144,7 @@ impl Listing {
 
     /// The CIE, for each row the instructions that make it, and those past the entry's end.
     pub(super) fn json(&self) -> (Value, Vec<Value>, Vec<Value>) {
-        let all = |lines: &[Line]| lines.iter().map(line_json).collect::<Vec<_>>();
+        let all = |lines: &[ListedInstruction]| lines.iter().map(line_json).collect::<Vec<_>>();
         let cie = json!({
             "section_offset": self.cie,
             "version": self.version,
@@ -161,36 +165,39 @@ impl Listing {
 }
 
 /// All instructions, padding gathered.
-fn lines(section: &Section<'_>, instructions: Instructions<'_, '_>) -> Result<Vec<Line>, CfiError> {
-    let mut lines: Vec<Line> = Vec::new();
+fn lines(
+    section: &Section<'_>,
+    instructions: Instructions<'_, '_>,
+) -> Result<Vec<ListedInstruction>, CfiError> {
+    let mut lines: Vec<ListedInstruction> = Vec::new();
     let mut is_padding = false;
     for instruction in instructions {
         let (offset, instruction) = instruction?;
         let was_padding = is_padding;
         is_padding = instruction == Instruction::Nop;
         match lines.last_mut() {
-            Some(padding) if was_padding && is_padding => padding.times += 1,
-            _ => lines.push(Line {
+            Some(padding) if was_padding && is_padding => padding.count += 1,
+            _ => lines.push(ListedInstruction {
                 offset,
                 text: format!("DW_CFA_{}", InstructionText(instruction, section.abi)),
-                times: 1,
+                count: 1,
             }),
         }
     }
     Ok(lines)
 }
 
-fn print_lines(out: &mut impl Write, lines: &[Line]) -> std::io::Result<()> {
+fn print_lines(out: &mut impl Write, lines: &[ListedInstruction]) -> std::io::Result<()> {
     for line in lines {
         write!(out, "  # {:#6x}  {}", line.offset, line.text)?;
-        if line.times > 1 {
-            write!(out, " ×{}", line.times)?;
+        if line.count > 1 {
+            write!(out, " ×{}", line.count)?;
         }
         writeln!(out)?;
     }
     Ok(())
 }
 
-fn line_json(line: &Line) -> Value {
-    json!({ "section_offset": line.offset, "instruction": line.text, "times": line.times })
+fn line_json(line: &ListedInstruction) -> Value {
+    json!({ "section_offset": line.offset, "instruction": line.text, "times": line.count })
 }

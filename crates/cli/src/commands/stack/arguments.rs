@@ -1,8 +1,8 @@
 //! The tables of arguments of the modules of a report.
 
-use unspool_args_make::{TableError, table_of};
-use unspool_module::{DebugFiles, ElfFile, SearchRoots};
-use unspool_tables::{ArgumentTable, Store};
+use unspool_arg_table_builder::{BuildError, build_table};
+use unspool_elf::{DebugFiles, ElfFile, SearchRoots};
+use unspool_table_store::{ArgumentTable, Store};
 
 use crate::commands::report;
 use crate::output;
@@ -18,10 +18,10 @@ pub(in crate::commands) fn table(file: &ElfFile, store: &Store) -> Option<Argume
     if found.is_some() {
         return found;
     }
-    let (made, missing) = match table_of(file, &debug) {
+    let (made, missing) = match build_table(file, &debug) {
         Ok(made) => (Some(made.bytes), made.missing),
         // As its frames say.
-        Err(TableError::NoTypes { missing, .. }) => (None, missing),
+        Err(BuildError::NoTypes { missing, .. }) => (None, missing),
         Err(error) => {
             output::notice(&error);
             (None, Vec::new())
@@ -36,5 +36,5 @@ pub(in crate::commands) fn table(file: &ElfFile, store: &Store) -> Option<Argume
     {
         output::notice(&error);
     }
-    made.map(ArgumentTable::made)
+    made.map(ArgumentTable::from_bytes)
 }

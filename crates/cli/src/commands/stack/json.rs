@@ -4,32 +4,36 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
-use unspool_ir::{Arch, CodeAddr};
-use unspool_process::space::{KnownRegisters, Located, Stack, WalkedFrame};
+use unspool_display_values::{FrameArgument, FrameValues, FunctionValues, VariableText};
+use unspool_process::snapshot_unwinder::{CallStack, FrameLocation, SparseRegisters, StackFrame};
 use unspool_process::{Signal, ThreadState};
-use unspool_symbols::{Frame, Name};
-use unspool_values::{Argument, Level, Values, Variable};
+use unspool_rows::{Arch, CodeAddr};
+use unspool_symbols::{AddressName, InlineFrameRef};
 
-use super::{Report, Subject, ThreadStack};
-use crate::output::{self, Layout, Streamed, address};
+use super::{StackReport, StackSubject, ThreadStack};
+use crate::output::{self, JsonLayout, Streamed, address};
 
-pub(super) fn print(out: &mut dyn Write, report: &Report<'_>, layout: Layout) -> io::Result<()> {
+pub(super) fn print(
+    out: &mut dyn Write,
+    report: &StackReport<'_>,
+    layout: JsonLayout,
+) -> io::Result<()> {
     output::write_document(
         out,
         layout,
         "stack",
-        &Document {
-            subject: subject(&report.seen.subject),
+        &StackDocument {
+            subject: subject(&report.stacks.subject),
             stopped_ms: report.stopped.map(|stopped| stopped.as_secs_f64() * 1e3),
-            signal: report.seen.snapshot.signal().map(SignalObject::new),
-            reliable: report.seen.is_reliable(),
-            threads: Streamed(|| report.seen.threads.iter().map(|one| thread(report, one))),
+            signal: report.stacks.snapshot.signal().map(SignalObject::new),
+            reliable: report.stacks.is_reliable(),
+            threads: Streamed(|| report.stacks.threads.iter().map(|one| thread(report, one))),
         },
     )
 }
 
 #[derive(Serialize)]
-struct Document<'a, T> {
+struct StackDocument<'a, T> {
     subject: SubjectObject<'a>,
     stopped_ms: Option<f64>,
     signal: Option<SignalObject>,
@@ -52,14 +56,14 @@ enum SubjectObject<'a> {
     },
 }
 
-fn subject<'a>(subject: &Subject<'a>) -> SubjectObject<'a> {
+fn subject<'a>(subject: &StackSubject<'a>) -> SubjectObject<'a> {
     match *subject {
-        Subject::Process(pid) => SubjectObject::Process { pid },
-        Subject::Command(command, pid) => SubjectObject::Command {
+        StackSubject::Process(pid) => SubjectObject::Process { pid },
+        StackSubject::Command(command, pid) => SubjectObject::Command {
             pid,
             command: command.iter().map(|word| word.to_string_lossy()).collect(),
         },
-        Subject::Core(path) => SubjectObject::Core {
+        StackSubject::Core(path) => SubjectObject::Core {
             path: path.to_string_lossy(),
         },
     }
@@ -110,7 +114,7 @@ struct EndObject {
 }
 
 fn thread<'a, 'r>(
-    report: &'a Report<'r>,
+    report: &'a StackReport<'r>,
     ThreadStack { thread, stack }: &'a ThreadStack<'_>,
 ) -> impl Serialize + use<'a, 'r> {
     let state = match thread.state {
@@ -128,7 +132,7 @@ fn thread<'a, 'r>(
         state,
         syscall: thread.syscall,
         error: thread.registers.as_ref().err().map(ToString::to_string),
-        reliable: stack.is_some_and(Stack::is_reliable),
+        reliable: stack.is_some_and(CallStack::is_reliable),
         end: stack.map(|stack| EndObject {
             code: stack.end.name(),
             message: stack.end.to_string(),
@@ -159,9 +163,9 @@ struct FrameObject<'a> {
     guess_reason: Option<String>,
     interrupted: bool,
     #[serde(flatten)]
-    place: Option<PlaceObject<'a>>,
+    place: Option<ModuleObject<'a>>,
     #[serde(flatten)]
-    unusable: Option<UnusableObject<'a>>,
+    unusable: Option<UnusableModuleObject<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     registers: Option<RegistersObject<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -179,11 +183,11 @@ struct ArgumentObject {
     value: Option<String>,
     certainty: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    from_caller: Option<usize>,
+    caller_depth: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    now: Option<String>,
+    current: Option<String>,
 }
 
 /// What a variable is, or a parameter of a function that is inlined.
@@ -202,8 +206,8 @@ struct VariableObject {
 }
 
 impl VariableObject {
-    fn new(variable: Variable, inlined: Option<(usize, &str)>, parameter: bool) -> Self {
-        let (value, reason) = match variable.now {
+    fn new(variable: VariableText, inlined: Option<(usize, &str)>, parameter: bool) -> Self {
+        let (value, reason) = match variable.current {
             Ok(now) => (Some(now.text), None),
             Err(absent) => (None, Some(absent.to_string())),
         };
@@ -219,7 +223,7 @@ impl VariableObject {
     }
 
     /// Those of a frame, with the parameters of inlined functions.
-    fn of(inlined: Vec<Level>, locals: Vec<Variable>) -> Vec<VariableObject> {
+    fn from_values(inlined: Vec<FunctionValues>, locals: Vec<VariableText>) -> Vec<VariableObject> {
         let mut all = Vec::new();
         for (nth, level) in inlined.into_iter().enumerate() {
             let of = Some((nth, level.function.as_str()));
@@ -235,11 +239,11 @@ impl VariableObject {
 }
 
 impl ArgumentObject {
-    fn new(argument: Argument) -> Self {
+    fn new(argument: FrameArgument) -> Self {
         let (value, certainty, from_caller, reason) = match argument.value {
             Ok(found) => {
                 let label = found.label.name();
-                (Some(found.text), label, Some(found.by_caller), None)
+                (Some(found.text), label, Some(found.caller_depth), None)
             }
             Err(lost) => (None, "lost", None, Some(lost.to_string())),
         };
@@ -248,23 +252,23 @@ impl ArgumentObject {
             type_name: argument.type_name,
             value,
             certainty,
-            from_caller,
+            caller_depth: from_caller,
             reason,
-            now: argument.now.and_then(Result::ok).map(|now| now.text),
+            current: argument.current.and_then(Result::ok).map(|now| now.text),
         }
     }
 }
 
 fn frame<'a>(
-    report: &'a Report<'_>,
+    report: &'a StackReport<'_>,
     index: usize,
-    frame: &'a WalkedFrame,
-    values: Values,
+    frame: &'a StackFrame,
+    values: FrameValues,
 ) -> FrameObject<'a> {
     let place = report.locate(frame);
     let unusable = match place {
         Some(_) => None,
-        None => report.seen.space.unusable(frame.code.lookup()),
+        None => report.stacks.space.unusable(frame.code.lookup()),
     };
     FrameObject {
         index,
@@ -273,14 +277,14 @@ fn frame<'a>(
         sp: frame.stack_pointer.map(|sp| address(sp.0)),
         cfa: frame.cfa.map(|cfa| address(cfa.0)),
         cfa_is_guess: frame.cfa_is_guess,
-        evidence: frame.found.map(|found| found.evidence.name()),
+        evidence: frame.step.map(|found| found.evidence.name()),
         guess_reason: frame
-            .found
+            .step
             .and_then(|found| found.instead_of)
             .map(|reason| reason.to_string()),
-        interrupted: frame.found.is_some_and(|found| found.signal_frame),
-        place: place.map(|(at, name)| PlaceObject::new(&at, name)),
-        unusable: unusable.map(|file| UnusableObject {
+        interrupted: frame.step.is_some_and(|found| found.signal_frame),
+        place: place.map(|(at, name)| ModuleObject::new(&at, name)),
+        unusable: unusable.map(|file| UnusableModuleObject {
             module: file.name.to_string_lossy(),
             module_offset: address(file.offset),
             module_problem: output::with_causes(file.problem),
@@ -290,13 +294,13 @@ fn frame<'a>(
             .as_ref()
             .filter(|_| report.with_registers)
             .map(|registers| RegistersObject {
-                arch: report.seen.snapshot.abi().arch,
+                arch: report.stacks.snapshot.abi().arch,
                 registers,
             }),
         arguments: values
             .arguments
             .map(|all| all.into_iter().map(ArgumentObject::new).collect()),
-        variables: VariableObject::of(values.inlined, values.locals),
+        variables: VariableObject::from_values(values.inlined, values.locals),
     }
 }
 
@@ -307,7 +311,7 @@ fn is_false(value: &bool) -> bool {
 
 /// The file of the module that a frame stands in, where that cannot be used.
 #[derive(Serialize)]
-struct UnusableObject<'a> {
+struct UnusableModuleObject<'a> {
     module: Cow<'a, str>,
     module_offset: String,
     module_problem: String,
@@ -315,7 +319,7 @@ struct UnusableObject<'a> {
 
 /// Where a frame stands in its module.
 #[derive(Serialize)]
-struct PlaceObject<'a> {
+struct ModuleObject<'a> {
     module: String,
     build_id: Option<String>,
     module_address: String,
@@ -340,9 +344,9 @@ struct FunctionObject<'a> {
     column: Option<u32>,
 }
 
-impl<'a> PlaceObject<'a> {
-    fn new(at: &Located, name: Name<'a>) -> Self {
-        PlaceObject {
+impl<'a> ModuleObject<'a> {
+    fn new(at: &FrameLocation, name: AddressName<'a>) -> Self {
+        ModuleObject {
             module: at.module.name.to_string_lossy().into_owned(),
             build_id: at.module.file.build_id().map(|id| id.to_string()),
             module_address: address(at.address.0),
@@ -357,7 +361,7 @@ impl<'a> PlaceObject<'a> {
 }
 
 impl<'a> FunctionObject<'a> {
-    fn new(frame: Frame<'a>) -> Self {
+    fn new(frame: InlineFrameRef<'a>) -> Self {
         FunctionObject {
             function: frame.function,
             file: frame.file,
@@ -370,7 +374,7 @@ impl<'a> FunctionObject<'a> {
 /// The registers that are shown, by name; null for an unknown one.
 struct RegistersObject<'a> {
     arch: Arch,
-    registers: &'a KnownRegisters,
+    registers: &'a SparseRegisters,
 }
 
 impl Serialize for RegistersObject<'_> {

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use unspool_module::ElfFile;
-use unspool_process::space::Space;
-use unspool_tables::{From, Store, StoreError};
+use unspool_elf::ElfFile;
+use unspool_process::snapshot_unwinder::SnapshotUnwinder;
+use unspool_table_store::{Store, StoreError, TableSource};
 
 use crate::commands::{compile, is_missing};
 use crate::output::{self, short_name};
 
 /// Compiles the tables of the modules that have none, into the cache. What fails is a notice: one
 /// for each reason, with the modules that it holds for.
-pub(super) fn compile_missing(space: &Space<'_>, store: &Store) {
+pub(super) fn compile_missing(space: &SnapshotUnwinder<'_>, store: &Store) {
     let mut failed: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for module in space.uncompiled() {
         if module.file.path().as_os_str() == "[vdso]" {
@@ -30,7 +30,7 @@ pub(super) fn compile_missing(space: &Space<'_>, store: &Store) {
 
 fn keep(store: &Store, file: &ElfFile) -> Result<(), String> {
     let file = &*store.stable(file);
-    let made = match compile::make(file, From::Auto) {
+    let made = match compile::make(file, TableSource::Auto) {
         Ok((made, _)) => made,
         Err(error) if is_missing(&error) => return Ok(()), // as its frames say
         Err(error) => return Err(without_path(file, &error)),

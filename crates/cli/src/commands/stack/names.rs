@@ -4,14 +4,16 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use unspool_ir::Vaddr;
-use unspool_module::ElfFile;
-use unspool_symbols::{Detail, Finder, Module, Name, Names, Request, Symbolizer};
+use unspool_elf::ElfFile;
+use unspool_rows::Vaddr;
+use unspool_symbols::{
+    AddressName, AddressNames, ModuleFinder, ModuleSource, NameDetail, SymbolRequest, Symbolizer,
+};
 
 /// The names of some addresses of open files.
 #[derive(Debug, Default)]
 pub(super) struct FileNames {
-    names: Names,
+    names: AddressNames,
     /// Which request a file had. `names` keeps the files open, so that none has the address of
     /// another.
     requests: HashMap<*const ElfFile, usize>,
@@ -21,16 +23,16 @@ impl FileNames {
     /// Looks the addresses up, those of a process with debug files from its `root` first.
     pub(super) fn look_up<'a>(
         addresses: impl Iterator<Item = (&'a Arc<ElfFile>, Vaddr)>,
-        detail: Detail,
+        detail: NameDetail,
         root: Option<&PathBuf>,
     ) -> FileNames {
         let mut numbers = HashMap::new();
-        let mut requests: Vec<Request> = Vec::new();
+        let mut requests: Vec<SymbolRequest> = Vec::new();
         for (file, address) in addresses {
             let number = *numbers.entry(Arc::as_ptr(file)).or_insert(requests.len());
             if number == requests.len() {
-                requests.push(Request {
-                    module: Module::Open {
+                requests.push(SymbolRequest {
+                    module: ModuleSource::Open {
                         file: Arc::clone(file),
                         root: root.cloned(),
                     },
@@ -42,13 +44,13 @@ impl FileNames {
             }
         }
         FileNames {
-            names: Symbolizer::new(Finder::from_environment(), detail).look_up(requests),
+            names: Symbolizer::new(ModuleFinder::from_environment(), detail).look_up(requests),
             requests: numbers,
         }
     }
 
     /// The name of an address that was looked up.
-    pub(super) fn get(&self, file: &Arc<ElfFile>, address: Vaddr) -> Option<Name<'_>> {
+    pub(super) fn get(&self, file: &Arc<ElfFile>, address: Vaddr) -> Option<AddressName<'_>> {
         self.names
             .get(*self.requests.get(&Arc::as_ptr(file))?, address)
     }

@@ -12,30 +12,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 
-use super::sys::{self, Received, SignalSet};
+use super::sys::{self, ReceivedSignal, SignalSet};
 use super::text;
 use crate::output;
 
 /// The signals that ask a program to end.
-const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+const TERMINATION_SIGNALS: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
 /// Signals that neither end us nor are lost: they wait until it is known whom to pass them to.
-pub(super) struct Held {
+pub(super) struct BlockedSignals {
     signals: SignalSet,
     before: SignalSet,
     ignored_children: bool,
 }
 
-impl Held {
+impl BlockedSignals {
     /// Holds signals back from this thread and from those that it starts from now on. A signal
     /// that we were started to ignore (`nohup`) stays ignored, by the command too.
-    pub(super) fn new() -> io::Result<Held> {
-        let heeded = ENDING
+    pub(super) fn new() -> io::Result<BlockedSignals> {
+        let heeded = TERMINATION_SIGNALS
             .into_iter()
             .filter(|signal| !sys::is_ignored(*signal));
-        let signals = SignalSet::of(heeded);
+        let signals = SignalSet::from_signals(heeded);
         let before = signals.block()?;
-        Ok(Held {
+        Ok(BlockedSignals {
             signals,
             before,
             // Where `SIGCHLD` is ignored, the kernel forgets how a command ended.
@@ -44,7 +44,7 @@ impl Held {
     }
 
     /// Lets the command get signals as if it were started without us.
-    pub(super) fn spare(&self, command: &mut Command) {
+    pub(super) fn restore_mask_in(&self, command: &mut Command) {
         sys::start_with_mask(command, self.before);
         if self.ignored_children {
             sys::start_ignoring(command, libc::SIGCHLD);
@@ -53,9 +53,9 @@ impl Held {
 
     /// Passes the signals on to the process `pid`, from now until our end. That comes right
     /// after the end of `pid`, so its number is not in other use meanwhile.
-    pub(super) fn pass_on_to(self, pid: u32) -> io::Result<PassedOn> {
+    pub(super) fn forward_to(self, pid: u32) -> io::Result<ForwardedSignals> {
         let dying_of = Arc::new(AtomicI32::new(0));
-        let passed_on = PassedOn(Arc::clone(&dying_of));
+        let passed_on = ForwardedSignals(Arc::clone(&dying_of));
         let pass_on = move || {
             loop {
                 if let Some(signal) = self.signals.wait() {
@@ -71,33 +71,33 @@ impl Held {
 }
 
 /// Signals that are passed on to the command; the value is the one that it dies of, or 0.
-pub(super) struct PassedOn(Arc<AtomicI32>);
+pub(super) struct ForwardedSignals(Arc<AtomicI32>);
 
-impl PassedOn {
+impl ForwardedSignals {
     /// From now on signals are for us again: the command stands still before the signal `number`,
     /// which the kernel delivers when we end.
-    pub(super) fn are_ours(&self, number: i32) {
+    pub(super) fn stop_forwarding(&self, number: i32) {
         self.0.store(number, Ordering::Relaxed);
     }
 }
 
 /// Ends us by a signal, or passes it on to the process `pid` unless that is dying.
-fn take_or_send(signal: Received, pid: u32, dying_of: &AtomicI32) {
+fn take_or_send(signal: ReceivedSignal, pid: u32, dying_of: &AtomicI32) {
     match dying_of.load(Ordering::Relaxed) {
         0 if is_for_all(signal) => {}
         0 => sys::send(pid, signal.number),
         // What was sent to both of us may come to us later than to the command.
-        same if same == signal.number => dying_of.store(OF_ANY, Ordering::Relaxed),
+        same if same == signal.number => dying_of.store(ANY_SIGNAL, Ordering::Relaxed),
         _ => sys::take(signal.number),
     }
 }
 
 /// No signal has this number.
-const OF_ANY: i32 = -1;
+const ANY_SIGNAL: i32 = -1;
 
 /// Says which signal killed a command that could not be stopped before: the kernel does not ask
 /// a tracer about `SIGKILL`, nor when a limit or seccomp kills.
-pub(super) fn tell_of_end(status: ExitStatus) {
+pub(super) fn report_exit(status: ExitStatus) {
     if let Some(signal) = status.signal() {
         let name = text::name_or_number(signal);
         output::notice(&format_args!(
@@ -109,13 +109,13 @@ pub(super) fn tell_of_end(status: ExitStatus) {
 /// Ends us by the `SIGINT` that ended the command: after Ctrl-C a shell ends its loop, or goes on
 /// to the next command, by how its child died. An exit status alone would mean that the command
 /// took care of it.
-pub(super) fn die_of_the_same(status: ExitStatus) {
+pub(super) fn die_by_sigint(status: ExitStatus) {
     if status.signal() == Some(libc::SIGINT) {
         sys::take(libc::SIGINT);
     }
 }
 
 /// Whether the terminal sent it, to all processes in the foreground.
-fn is_for_all(signal: Received) -> bool {
+fn is_for_all(signal: ReceivedSignal) -> bool {
     signal.by_kernel && [libc::SIGINT, libc::SIGQUIT].contains(&signal.number)
 }

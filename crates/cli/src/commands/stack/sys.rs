@@ -15,7 +15,7 @@ pub(super) struct SignalSet(libc::sigset_t);
 
 /// A signal that came.
 #[derive(Clone, Copy)]
-pub(super) struct Received {
+pub(super) struct ReceivedSignal {
     pub(super) number: c_int,
     /// It comes from the kernel (the terminal, for one), not from a program.
     pub(super) by_kernel: bool,
@@ -30,7 +30,7 @@ impl SignalSet {
         SignalSet(unsafe { set.assume_init() })
     }
 
-    pub(super) fn of(signals: impl IntoIterator<Item = c_int>) -> SignalSet {
+    pub(super) fn from_signals(signals: impl IntoIterator<Item = c_int>) -> SignalSet {
         let mut set = SignalSet::empty();
         for signal in signals {
             let set: *mut libc::sigset_t = &raw mut set.0;
@@ -46,7 +46,7 @@ impl SignalSet {
     }
 
     /// Waits for one of the signals, which all threads block; `None` if something else came.
-    pub(super) fn wait(&self) -> Option<Received> {
+    pub(super) fn wait(&self) -> Option<ReceivedSignal> {
         // `SI_KERNEL` of sigaction(2).
         const SI_KERNEL: c_int = 0x80;
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -54,7 +54,7 @@ impl SignalSet {
         let number = unsafe { libc::sigwaitinfo(&raw const self.0, info.as_mut_ptr()) };
         // SAFETY: the structure consists of numbers, for which all zeros is a value.
         let info = unsafe { info.assume_init() };
-        (number > 0).then_some(Received {
+        (number > 0).then_some(ReceivedSignal {
             number,
             by_kernel: info.si_code == SI_KERNEL,
         })
@@ -108,7 +108,7 @@ pub(super) fn take(signal: c_int) {
     // SAFETY: raise touches no memory; no handler of this process runs.
     unsafe { libc::raise(signal) };
     // It fails for no valid set.
-    let _ = set_mask(libc::SIG_UNBLOCK, &SignalSet::of([signal]));
+    let _ = set_mask(libc::SIG_UNBLOCK, &SignalSet::from_signals([signal]));
 }
 
 /// Whether this process ignores a signal.

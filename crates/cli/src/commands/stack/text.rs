@@ -2,22 +2,24 @@
 
 use std::io::{self, Write};
 
-use unspool_module::name_of_unnamed;
-use unspool_process::space::{KnownRegisters, Stack, WalkedFrame};
+use unspool_display_values::{
+    FrameArgument, FrameValues, FunctionValues, ValueCertainty, VariableText,
+};
+use unspool_elf::fallback_name;
+use unspool_process::snapshot_unwinder::{CallStack, SparseRegisters, StackFrame};
 use unspool_process::{Signal, Thread, ThreadState, signal_name};
-use unspool_symbols::Frame;
-use unspool_values::{Argument, Label, Level, Values, Variable};
+use unspool_symbols::InlineFrameRef;
 
-use super::{Report, Subject, ThreadStack, display};
-use crate::output::{self, Plain, short_name};
+use super::{StackReport, StackSubject, ThreadStack, display};
+use crate::output::{self, EscapedText, short_name};
 
-pub(super) fn print(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
+pub(super) fn print(out: &mut dyn Write, report: &StackReport<'_>) -> io::Result<()> {
     header(out, report)?;
-    for thread in &report.seen.threads {
+    for thread in &report.stacks.threads {
         writeln!(out)?;
         print_thread(out, report, thread)?;
     }
-    let space = &report.seen.space;
+    let space = &report.stacks.space;
     let unusable = space.problems().into_iter();
     let unusable = unusable.map(|problem| output::with_causes(problem));
     let changed = space.changed_files().into_iter();
@@ -27,37 +29,37 @@ pub(super) fn print(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> 
         writeln!(out, "\nfiles that cannot be used:")?;
     }
     for problem in problems {
-        writeln!(out, "  {}", Plain(&problem))?;
+        writeln!(out, "  {}", EscapedText(&problem))?;
     }
     Ok(())
 }
 
-fn header(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
-    let count = report.seen.threads.len();
+fn header(out: &mut dyn Write, report: &StackReport<'_>) -> io::Result<()> {
+    let count = report.stacks.threads.len();
     let threads = if count == 1 {
         "1 thread".into()
     } else {
         format!("{count} threads")
     };
-    match &report.seen.subject {
-        Subject::Process(pid) => write!(out, "process {pid}: {threads}")?,
-        Subject::Command(command, pid) => {
+    match &report.stacks.subject {
+        StackSubject::Process(pid) => write!(out, "process {pid}: {threads}")?,
+        StackSubject::Command(command, pid) => {
             write!(
                 out,
                 "process {pid} ({}): {threads}",
-                Plain(&display(command))
+                EscapedText(&display(command))
             )?;
         }
-        Subject::Core(path) => {
+        StackSubject::Core(path) => {
             let path = path.to_string_lossy();
-            write!(out, "core {}: {threads}", Plain(&path))?;
+            write!(out, "core {}: {threads}", EscapedText(&path))?;
         }
     }
     if let Some(stopped) = report.stopped {
         write!(out, ", stopped for {:.2} ms", stopped.as_secs_f64() * 1e3)?;
     }
     writeln!(out)?;
-    match report.seen.snapshot.signal() {
+    match report.stacks.snapshot.signal() {
         Some(signal) => writeln!(out, "{}", signal_text(signal)),
         None => Ok(()),
     }
@@ -84,13 +86,13 @@ pub(super) fn name_or_number(signal: i32) -> String {
 
 fn print_thread(
     out: &mut dyn Write,
-    report: &Report<'_>,
+    report: &StackReport<'_>,
     thread: &ThreadStack<'_>,
 ) -> io::Result<()> {
     let ThreadStack { thread, stack } = thread;
     write!(out, "thread {}", thread.tid)?;
     if let Some(name) = &thread.name {
-        write!(out, " \"{}\"", Plain(name))?;
+        write!(out, " \"{}\"", EscapedText(name))?;
     }
     writeln!(out, "{}", state_text(thread))?;
     let Some(stack) = stack else {
@@ -120,7 +122,7 @@ fn state_text(thread: &Thread) -> String {
     }
 }
 
-fn end_text(stack: &Stack) -> String {
+fn end_text(stack: &CallStack) -> String {
     match (stack.end.is_root(), stack.is_reliable()) {
         (true, true) => format!("complete: {}", stack.end),
         (true, false) => format!("not reliable: {}, but frames were guessed", stack.end),
@@ -130,10 +132,10 @@ fn end_text(stack: &Stack) -> String {
 
 fn print_frame(
     out: &mut dyn Write,
-    report: &Report<'_>,
+    report: &StackReport<'_>,
     number: usize,
-    frame: &WalkedFrame,
-    values: &Values,
+    frame: &StackFrame,
+    values: &FrameValues,
 ) -> io::Result<()> {
     let located = report.locate(frame);
     let name = located.as_ref().map(|(_, name)| *name);
@@ -142,7 +144,7 @@ fn print_frame(
     // Without lines, or if symbols say otherwise, they are shown below the frame.
     let has_lines = inlined.len() == values.inlined.len();
     for (nth, inline) in inlined.iter().enumerate() {
-        let function = Plain(inline.function.unwrap_or("??"));
+        let function = EscapedText(inline.function.unwrap_or("??"));
         let place = place(*inline);
         writeln!(out, "  {number:>3}  {:18}  {function} (inlined){place}", "")?;
         if let Some(level) = values.inlined.get(nth).filter(|_| has_lines) {
@@ -153,10 +155,10 @@ fn print_frame(
     let begin = name.and_then(|name| name.begin);
     let function = outer.and_then(|outer| outer.function);
     match (function, &located, begin) {
-        (Some(function), ..) => write!(out, "{}", Plain(function))?,
+        (Some(function), ..) => write!(out, "{}", EscapedText(function))?,
         (None, Some((at, _)), Some(begin)) => {
             let module = short_name(&at.module.name);
-            write!(out, "{}", Plain(&name_of_unnamed(&module, begin.0)))?;
+            write!(out, "{}", EscapedText(&fallback_name(&module, begin.0)))?;
         }
         _ => write!(out, "??")?,
     }
@@ -170,15 +172,15 @@ fn print_frame(
         write!(
             out,
             "  [{}+{:#x}]",
-            Plain(&short_name(&at.module.name)),
+            EscapedText(&short_name(&at.module.name)),
             at.address.0
         )?;
     }
     if located.is_none()
-        && let Some(file) = report.seen.space.unusable(frame.code.lookup())
+        && let Some(file) = report.stacks.space.unusable(frame.code.lookup())
     {
         let name = short_name(file.name);
-        write!(out, "  [{}, offset {:#x}]", Plain(&name), file.offset)?;
+        write!(out, "  [{}, offset {:#x}]", EscapedText(&name), file.offset)?;
     }
     write!(out, "{}", how(frame))?;
     writeln!(out)?;
@@ -198,7 +200,7 @@ fn print_frame(
 }
 
 /// Shows what is known of a function that is inlined.
-fn print_level(out: &mut dyn Write, level: &Level, function: &str) -> io::Result<()> {
+fn print_level(out: &mut dyn Write, level: &FunctionValues, function: &str) -> io::Result<()> {
     for parameter in &level.parameters {
         print_variable(out, parameter, "", function)?;
     }
@@ -210,33 +212,40 @@ fn print_level(out: &mut dyn Write, level: &Level, function: &str) -> io::Result
 
 fn print_variable(
     out: &mut dyn Write,
-    variable: &Variable,
+    variable: &VariableText,
     kind: &str,
     function: &str,
 ) -> io::Result<()> {
-    let (name, type_name) = (Plain(&variable.name), Plain(&variable.type_name));
+    let (name, type_name) = (
+        EscapedText(&variable.name),
+        EscapedText(&variable.type_name),
+    );
     write!(out, "{INDENT}")?;
     if !function.is_empty() {
-        write!(out, "{}, inlined: ", Plain(function))?;
+        write!(out, "{}, inlined: ", EscapedText(function))?;
     }
-    match &variable.now {
-        Ok(now) => writeln!(out, "{kind}{name}: {type_name} = {}", Plain(&now.text)),
+    match &variable.current {
+        Ok(now) => writeln!(
+            out,
+            "{kind}{name}: {type_name} = {}",
+            EscapedText(&now.text)
+        ),
         Err(absent) => writeln!(out, "{kind}{name}: {type_name} <lost: {absent}>"),
     }
 }
 
 /// Where a frame is in the source.
-fn place(frame: Frame<'_>) -> String {
+fn place(frame: InlineFrameRef<'_>) -> String {
     match (frame.file, frame.line) {
-        (Some(file), Some(line)) => format!(" at {}:{line}", Plain(file)),
-        (Some(file), None) => format!(" at {}", Plain(file)),
+        (Some(file), Some(line)) => format!(" at {}:{line}", EscapedText(file)),
+        (Some(file), None) => format!(" at {}", EscapedText(file)),
         _ => String::new(),
     }
 }
 
 /// What is unusual about how a frame was found.
-fn how(frame: &WalkedFrame) -> String {
-    let Some(found) = frame.found else {
+fn how(frame: &StackFrame) -> String {
+    let Some(found) = frame.step else {
         return String::new();
     };
     let mut text = String::new();
@@ -255,31 +264,36 @@ fn how(frame: &WalkedFrame) -> String {
 
 const INDENT: &str = "                           ";
 
-fn print_argument(out: &mut dyn Write, argument: &Argument) -> io::Result<()> {
-    let (name, type_name) = (Plain(&argument.name), Plain(&argument.type_name));
+fn print_argument(out: &mut dyn Write, argument: &FrameArgument) -> io::Result<()> {
+    let (name, type_name) = (
+        EscapedText(&argument.name),
+        EscapedText(&argument.type_name),
+    );
     write!(out, "{INDENT}{name}: {type_name}")?;
-    let now = argument.now.as_ref().and_then(|now| now.as_ref().ok());
+    let now = argument.current.as_ref().and_then(|now| now.as_ref().ok());
     match (&argument.value, now.map(|now| now.text.as_str())) {
         (Ok(found), now) => {
-            write!(out, " = {}", Plain(&found.text))?;
-            match (found.label, found.by_caller) {
-                (Label::Exact, 0) => {}
-                (Label::Exact, _) => write!(out, "  <from the caller>")?,
-                (Label::Described, _) => write!(out, "  <from the caller, by debug information>")?,
-                (Label::Likely, 0) => write!(out, "  <likely>")?,
-                (Label::Likely, _) => write!(out, "  <likely, from the caller>")?,
+            write!(out, " = {}", EscapedText(&found.text))?;
+            match (found.label, found.caller_depth) {
+                (ValueCertainty::Exact, 0) => {}
+                (ValueCertainty::Exact, _) => write!(out, "  <from the caller>")?,
+                (ValueCertainty::FromDebugInfo, _) => {
+                    write!(out, "  <from the caller, by debug information>")?;
+                }
+                (ValueCertainty::Likely, 0) => write!(out, "  <likely>")?,
+                (ValueCertainty::Likely, _) => write!(out, "  <likely, from the caller>")?,
             }
             match now {
                 Some(now) if now != found.text => {
-                    write!(out, "  <now {}, by debug information>", Plain(now))?;
+                    write!(out, "  <now {}, by debug information>", EscapedText(now))?;
                 }
-                Some(_) if found.label == Label::Likely => {
+                Some(_) if found.label == ValueCertainty::Likely => {
                     write!(out, "  <now, too, by debug information>")?;
                 }
                 _ => {}
             }
         }
-        (Err(_), Some(now)) => write!(out, " = {}  <now, by debug information>", Plain(now))?,
+        (Err(_), Some(now)) => write!(out, " = {}  <now, by debug information>", EscapedText(now))?,
         (Err(lost), None) => write!(out, "  <lost: {lost}>")?,
     }
     writeln!(out)
@@ -287,11 +301,11 @@ fn print_argument(out: &mut dyn Write, argument: &Argument) -> io::Result<()> {
 
 fn print_registers(
     out: &mut dyn Write,
-    report: &Report<'_>,
-    frame: &WalkedFrame,
-    registers: &KnownRegisters,
+    report: &StackReport<'_>,
+    frame: &StackFrame,
+    registers: &SparseRegisters,
 ) -> io::Result<()> {
-    let arch = report.seen.snapshot.abi().arch;
+    let arch = report.stacks.snapshot.abi().arch;
     match frame.cfa {
         Some(cfa) if frame.cfa_is_guess => {
             writeln!(out, "{INDENT}cfa    {:#018x} <guess>", cfa.0)?;

@@ -9,16 +9,16 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use unspool_ir::Vaddr;
-use unspool_module::ElfFile;
-use unspool_native::{Object, Outline, OutlineError, proof};
-use unspool_tables::{self as tables, From, native_key};
-use unspool_unwind::native::{self, Checked};
+use unspool_elf::ElfFile;
+use unspool_native_table::{ObjectView, Outline, OutlineError, proof};
+use unspool_rows::Vaddr;
+use unspool_table_store::{self as tables, TableSource, native_key};
+use unspool_unwind::native::{self, RunReport};
 
 use super::super::compile::as_f64;
 use super::super::elf_files;
 use crate::args::Format;
-use crate::output::{self, Failure};
+use crate::output::{self, ExitCodes};
 
 /// Whether a file is an object of ours, whole or not.
 pub(crate) fn is_object(path: &Path) -> bool {
@@ -27,17 +27,17 @@ pub(crate) fn is_object(path: &Path) -> bool {
 }
 
 /// What was found.
-struct Proof {
+struct ObjectVerification {
     /// By reading the code.
-    read: proof::Proof,
+    read: proof::ObjectProof,
     /// By running it, if reading has found nothing.
-    run: Option<Checked>,
+    run: Option<RunReport>,
     bad_entries: usize,
 }
 
 /// What was found of files, together.
 #[derive(Default)]
-struct Total {
+struct ObjectTotals {
     rows: usize,
     pairs: usize,
     steps: u64,
@@ -45,7 +45,7 @@ struct Total {
 }
 
 /// So many places are told.
-const SHOWN: usize = 16;
+const MAX_EXAMPLES: usize = 16;
 
 /// Holds an object against its file.
 pub(crate) fn run(file: &Path, object: &Path, format: Format) -> anyhow::Result<ExitCode> {
@@ -74,7 +74,7 @@ pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitC
     let started = Instant::now();
     let (files, unreadable) = elf_files::find(paths);
     let proven = files.into_par_iter().map(|file| {
-        let proof = prove_made(&file);
+        let proof = prove_compiled(&file);
         (file, proof)
     });
     let mut outcomes: Vec<_> = proven.collect();
@@ -90,7 +90,7 @@ pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitC
     if outcomes.is_empty() {
         bail!("no ELF file with an unwind table that code can be made of in the folders given");
     }
-    let mut total = Total::default();
+    let mut total = ObjectTotals::default();
     let mut status = 0;
     for (_, proof) in &outcomes {
         match proof {
@@ -100,7 +100,7 @@ pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitC
             }
             Err(error) => {
                 output::error(&format_args!("{error:#}"));
-                status = Failure::COULD_NOT_RUN;
+                status = ExitCodes::COULD_NOT_RUN;
             }
         }
     }
@@ -110,7 +110,7 @@ pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitC
         Format::Json => {
             let files = outcomes.iter().map(|(file, proof)| match proof {
                 Ok(proof) => proof.as_json(file),
-                Err(error) => super::super::failed(file, error),
+                Err(error) => super::super::error_object(file, error),
             });
             let body = json!({
                 "unspool": env!("CARGO_PKG_VERSION"),
@@ -126,8 +126,8 @@ pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitC
 
 /// Of several files those that are clean are counted only.
 fn print_all(
-    outcomes: &[(PathBuf, anyhow::Result<Proof>)],
-    total: &Total,
+    outcomes: &[(PathBuf, anyhow::Result<ObjectVerification>)],
+    total: &ObjectTotals,
     seconds: f64,
 ) -> anyhow::Result<()> {
     let mut out = output::text();
@@ -151,8 +151,8 @@ fn print_all(
     Ok(out.flush()?)
 }
 
-fn print(out: &mut impl Write, path: &Path, proof: &Proof) -> anyhow::Result<()> {
-    let mut total = Total::default();
+fn print(out: &mut impl Write, path: &Path, proof: &ObjectVerification) -> anyhow::Result<()> {
+    let mut total = ObjectTotals::default();
     total.add(proof);
     writeln!(out, "{}: {total}", path.display())?;
     if proof.bad_entries > 0 {
@@ -168,8 +168,8 @@ fn print(out: &mut impl Write, path: &Path, proof: &Proof) -> anyhow::Result<()>
     Ok(out.flush()?)
 }
 
-impl Total {
-    fn add(&mut self, proof: &Proof) {
+impl ObjectTotals {
+    fn add(&mut self, proof: &ObjectVerification) {
         self.rows += proof.read.rows;
         self.pairs += proof.read.pairs;
         self.steps += proof.run.as_ref().map_or(0, |run| run.steps);
@@ -186,9 +186,9 @@ impl Total {
     }
 }
 
-impl core::fmt::Display for Total {
+impl core::fmt::Display for ObjectTotals {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Total {
+        let ObjectTotals {
             rows,
             pairs,
             steps,
@@ -206,7 +206,7 @@ impl core::fmt::Display for Total {
     }
 }
 
-impl Proof {
+impl ObjectVerification {
     fn differences(&self) -> u64 {
         let in_run = self.run.as_ref().map_or(0, |run| run.differences);
         self.read.unproven.len() as u64 + in_run
@@ -216,13 +216,13 @@ impl Proof {
     fn status(&self) -> u8 {
         match self.differences() == 0 && self.bad_entries == 0 {
             true => 0,
-            false => Failure::FINDINGS,
+            false => ExitCodes::FINDINGS,
         }
     }
 
     /// Where there are differences, and what they are.
     fn mismatches(&self) -> impl Iterator<Item = (u64, String)> {
-        let unproven = self.read.unproven.iter().take(SHOWN);
+        let unproven = self.read.unproven.iter().take(MAX_EXAMPLES);
         let unproven = unproven.map(|(at, why)| (at.0, format!("not proven: {why}")));
         let first = self.run.iter().flat_map(|run| run.first);
         let first = first.take_while(|at| *at != 0);
@@ -255,10 +255,10 @@ fn has_no_code(error: &anyhow::Error) -> bool {
 }
 
 /// Proves the object of a file that is given.
-fn prove_given(path: &Path, object_path: &Path) -> anyhow::Result<Proof> {
+fn prove_given(path: &Path, object_path: &Path) -> anyhow::Result<ObjectVerification> {
     let name = || object_path.display().to_string();
     let bytes = super::read_table(object_path)?;
-    let object = Object::parse(&bytes).with_context(name)?;
+    let object = ObjectView::parse(&bytes).with_context(name)?;
     let file = ElfFile::open(path)?;
     let key = tables::own_key(&file);
     if object.key() != Some(native_key(&key)) {
@@ -268,35 +268,36 @@ fn prove_given(path: &Path, object_path: &Path) -> anyhow::Result<Proof> {
             path.display(),
         );
     }
-    let reading = tables::read(&file, From::Auto)?;
-    let outline = Outline::of(&reading.table).with_context(|| path.display().to_string())?;
+    let reading = tables::read(&file, TableSource::Auto)?;
+    let outline =
+        Outline::from_table(&reading.table).with_context(|| path.display().to_string())?;
     prove(&object, &outline, &reading).with_context(name)
 }
 
 /// Proves the object of a file that is made in memory.
-fn prove_made(path: &Path) -> anyhow::Result<Proof> {
+fn prove_compiled(path: &Path) -> anyhow::Result<ObjectVerification> {
     let name = || path.display().to_string();
     let file = ElfFile::open(path)?;
-    let reading = tables::read(&file, From::Auto)?;
-    let outline = Outline::of(&reading.table).with_context(name)?;
-    let bytes = unspool_native::object(&outline, native_key(&tables::own_key(&file)));
+    let reading = tables::read(&file, TableSource::Auto)?;
+    let outline = Outline::from_table(&reading.table).with_context(name)?;
+    let bytes = unspool_native_table::object(&outline, native_key(&tables::own_key(&file)));
     let bytes = bytes.with_context(name)?;
-    let object = Object::parse(&bytes).with_context(name)?;
+    let object = ObjectView::parse(&bytes).with_context(name)?;
     prove(&object, &outline, &reading).with_context(name)
 }
 
 fn prove(
-    object: &Object<'_>,
+    object: &ObjectView<'_>,
     outline: &Outline<'_>,
-    reading: &tables::Reading,
-) -> anyhow::Result<Proof> {
+    reading: &tables::SourceTable,
+) -> anyhow::Result<ObjectVerification> {
     let read = proof::prove(object, &reading.table)?;
     // What is not proven is not run.
     let run = match read.unproven.is_empty() {
         true => Some(native::run_apart(object, outline)?),
         false => None,
     };
-    Ok(Proof {
+    Ok(ObjectVerification {
         read,
         run,
         bad_entries: reading.problems.len(),

@@ -7,24 +7,24 @@ use unspool_testing::{Finish as _, Folder, tool};
 use crate::harness;
 
 /// A built program in a directory of its own.
-pub(crate) struct Program {
+pub(crate) struct BuiltProgram {
     pub(crate) directory: Folder,
     pub(crate) path: PathBuf,
 }
 
-impl Program {
+impl BuiltProgram {
     /// Compiles `source` of the folder `programs`; the compiler follows from its extension.
-    pub(crate) fn build(source: &str, options: &[&str]) -> Program {
+    pub(crate) fn build(source: &str, options: &[&str]) -> BuiltProgram {
         let directory = Folder::new();
         let path = compile(&directory, source, options);
-        Program { directory, path }
+        BuiltProgram { directory, path }
     }
 
     /// Compiles with another compiler of the C language.
-    pub(crate) fn build_with(compiler: Compiler, source: &str, options: &[&str]) -> Program {
+    pub(crate) fn build_with(compiler: Compiler, source: &str, options: &[&str]) -> BuiltProgram {
         let directory = Folder::new();
         let path = compiler.run(&directory, source, options);
-        Program { directory, path }
+        BuiltProgram { directory, path }
     }
 
     pub(crate) fn path(&self) -> &str {

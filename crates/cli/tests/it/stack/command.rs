@@ -3,20 +3,20 @@
 use unspool_testing::kernel_core;
 
 use crate::harness;
-use crate::stack::build::Program;
+use crate::stack::build::BuiltProgram;
 use crate::stack::compare::{compare, has_functions};
 use crate::stack::debugger::gdb_core;
-use crate::stack::unspool::{Printed, Report, Stack, parse, printed, stack};
+use crate::stack::unspool::{Printed, PrintedReport, PrintedStack, parse, printed, stack};
 
 /// What `crash` writes itself.
 const OWN_OUTPUT: &str = "from the program\n";
 
-fn crash() -> Program {
-    Program::build("crash.c", &["-O2", "-fno-stack-protector"])
+fn crash() -> BuiltProgram {
+    BuiltProgram::build("crash.c", &["-O2", "-fno-stack-protector"])
 }
 
 /// Runs `crash HOW` under `unspool stack`, in its own directory.
-fn run(program: &Program, options: &[&str], how: &str) -> Printed {
+fn run(program: &BuiltProgram, options: &[&str], how: &str) -> Printed {
     let mut arguments = options.to_vec();
     arguments.extend(["--", program.path(), how]);
     stack(&program.directory, &arguments)
@@ -25,7 +25,7 @@ fn run(program: &Program, options: &[&str], how: &str) -> Printed {
 /// Runs `crash HOW` with small stacks and so that it dumps core, compares what was reported of
 /// the thread that crashed with what gdb finds in the core, and returns it. The other threads
 /// went on with their system calls in between.
-fn check(program: &Program, how: &str, status: i32) -> Report {
+fn check(program: &BuiltProgram, how: &str, status: i32) -> PrintedReport {
     let limits = "ulimit -c unlimited; ulimit -s 1024; exec \"$0\" \"$@\"";
     let mut command = harness::unspool_by(&["sh", "-c", limits], &program.directory);
     command
@@ -51,13 +51,13 @@ fn check(program: &Program, how: &str, status: i32) -> Report {
 }
 
 /// The thread that the signal was for.
-fn signalled_tid(report: &Report) -> u32 {
+fn signalled_tid(report: &PrintedReport) -> u32 {
     let tid = report.json["signal"]["tid"].as_u64().unwrap();
     assert_eq!(report.json["threads"][0]["tid"], tid, "it comes first");
     u32::try_from(tid).unwrap()
 }
 
-fn signalled(report: &Report) -> &Stack {
+fn signalled(report: &PrintedReport) -> &PrintedStack {
     &report.threads[&signalled_tid(report)]
 }
 

@@ -12,19 +12,19 @@
 //!   program starts; we have none.
 //! - Inlined functions and tail calls, which gdb makes up frames for, are no frames here.
 //! - Where no table covers an address, gdb and eu-stack go on by guessing, each in its own
-//!   way. Such an end is expected by the test ([`Expected::ends`]), and what they print past
+//!   way. Such an end is expected by the test ([`ExpectedStack::ends`]), and what they print past
 //!   it is not compared. Neither is what they print past entry code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use unspool_testing::{Running, await_state};
+use unspool_testing::{RunningProgram, await_state};
 
-use crate::stack::build::Program;
+use crate::stack::build::BuiltProgram;
 use crate::stack::debugger::{self, Threads, eu_stack, gdb_core, gdb_process};
 use crate::stack::run::ready;
-use crate::stack::unspool::{Report, Stack, report};
+use crate::stack::unspool::{PrintedReport, PrintedStack, report};
 
 /// The registers that are compared, beside the program counter.
 pub(crate) const REGISTERS: [&str; 7] = ["rbx", "rbp", "rsp", "r12", "r13", "r14", "r15"];
@@ -34,7 +34,7 @@ const RENAMED: [(&str, &str); 1] = [("rust_begin_unwind", "panic_handler")];
 
 /// One frame, as gdb or we see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Frame {
+pub(crate) struct ComparedFrame {
     pub(crate) pc: u64,
     pub(crate) cfa: Option<u64>,
     pub(crate) registers: [Option<u64>; REGISTERS.len()],
@@ -59,7 +59,7 @@ pub(crate) const ALL: [How; 3] = [How::Live, How::GdbCore, How::KernelCore];
 
 /// What a test expects of a program beside that all agree.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Expected<'a> {
+pub(crate) struct ExpectedStack<'a> {
     /// Each must be found in some thread: names of functions, innermost first, not necessarily
     /// of neighbours.
     pub(crate) stacks: &'a [&'a [&'a str]],
@@ -70,17 +70,22 @@ pub(crate) struct Expected<'a> {
 }
 
 /// Starts a program, and compares what it looks like in each of the ways.
-pub(crate) fn check(program: &Program, arguments: &[&str], how: &[How], expected: Expected<'_>) {
+pub(crate) fn check(
+    program: &BuiltProgram,
+    arguments: &[&str],
+    how: &[How],
+    expected: ExpectedStack<'_>,
+) {
     let running = ready(program, arguments);
     check_running(program, running, how, expected);
 }
 
 /// The same for a program that runs and is blocked; it is killed.
 pub(crate) fn check_running(
-    program: &Program,
-    running: Running,
+    program: &BuiltProgram,
+    running: RunningProgram,
     how: &[How],
-    expected: Expected<'_>,
+    expected: ExpectedStack<'_>,
 ) {
     let core = program.directory.path().join("gdb.core");
     let live = check_live(program, running.pid(), &core, expected);
@@ -100,11 +105,11 @@ pub(crate) fn check_running(
 /// Whoever looks at a process lets its threads begin their system calls anew, so each waits
 /// until they did.
 pub(crate) fn check_live(
-    program: &Program,
+    program: &BuiltProgram,
     pid: u32,
     core: &Path,
-    expected: Expected<'_>,
-) -> Report {
+    expected: ExpectedStack<'_>,
+) -> PrintedReport {
     let id = pid.to_string();
     // The first run finds no compiled tables and leaves them to the second.
     let cold = report(&program.directory, &[&id]);
@@ -129,7 +134,12 @@ pub(crate) fn check_live(
     warm
 }
 
-fn check_core(program: &Program, core: &Path, how: How, expected: Expected<'_>) -> Report {
+fn check_core(
+    program: &BuiltProgram,
+    core: &Path,
+    how: How,
+    expected: ExpectedStack<'_>,
+) -> PrintedReport {
     let arguments = ["--core", core.to_str().unwrap(), "--exe", program.path()];
     let ours = report(&program.directory, &arguments);
     let native = [&["--tables", "native"], &arguments[..]].concat();
@@ -143,8 +153,8 @@ fn check_core(program: &Program, core: &Path, how: How, expected: Expected<'_>) 
 }
 
 /// The frames of a core file are those of the process that it was made of.
-pub(crate) fn assert_same_frames(live: &Report, recorded: &Report) {
-    let frames = |report: &Report| -> BTreeMap<u32, Vec<Frame>> {
+pub(crate) fn assert_same_frames(live: &PrintedReport, recorded: &PrintedReport) {
+    let frames = |report: &PrintedReport| -> BTreeMap<u32, Vec<ComparedFrame>> {
         let stacks = report.threads.iter();
         stacks
             .map(|(tid, stack)| (*tid, stack.frames.clone()))
@@ -154,7 +164,7 @@ pub(crate) fn assert_same_frames(live: &Report, recorded: &Report) {
 }
 
 /// Frames, how they were found, and why there are no more.
-fn assert_same_stacks(ours: &Report, native: &Report) {
+fn assert_same_stacks(ours: &PrintedReport, native: &PrintedReport) {
     assert_same_frames(ours, native);
     for (tid, stack) in &ours.threads {
         let other = &native.threads[tid];
@@ -164,7 +174,7 @@ fn assert_same_stacks(ours: &Report, native: &Report) {
 }
 
 /// Compares a report with what gdb says.
-pub(crate) fn compare(ours: &Report, gdb: &Threads, title: &str) {
+pub(crate) fn compare(ours: &PrintedReport, gdb: &Threads, title: &str) {
     assert!(
         ours.threads.keys().eq(gdb.keys()),
         "{title}: threads {:?}, gdb's {:?}",
@@ -181,7 +191,7 @@ pub(crate) fn compare(ours: &Report, gdb: &Threads, title: &str) {
     assert!(differences.is_empty(), "{title}: {differences}");
 }
 
-fn compare_stack(ours: &Stack, gdb: &[Frame]) -> String {
+fn compare_stack(ours: &PrintedStack, gdb: &[ComparedFrame]) -> String {
     let mut text = String::new();
     for (number, (a, b)) in ours.frames.iter().zip(gdb).enumerate() {
         let is_last = number + 1 == ours.frames.len();
@@ -203,12 +213,12 @@ fn compare_stack(ours: &Stack, gdb: &[Frame]) -> String {
 
 /// Whether our stack ends where no table says so: where it has no row, and in entry code, which
 /// is described as if it had a caller.
-fn gdb_may_go_on(ours: &Stack) -> bool {
+fn gdb_may_go_on(ours: &PrintedStack) -> bool {
     !ours.is_root || ours.end == "entry-point"
 }
 
 /// What differs between two frames; where gdb may go on and we do not, the last has no CFA.
-fn difference(ours: &Frame, gdb: &Frame, is_cut: bool) -> String {
+fn difference(ours: &ComparedFrame, gdb: &ComparedFrame, is_cut: bool) -> String {
     let mut found = Vec::new();
     if ours.pc != gdb.pc {
         found.push("pc");
@@ -227,7 +237,7 @@ fn difference(ours: &Frame, gdb: &Frame, is_cut: bool) -> String {
     found.join(", ")
 }
 
-fn is_same_function(ours: &Frame, gdb: &Frame) -> bool {
+fn is_same_function(ours: &ComparedFrame, gdb: &ComparedFrame) -> bool {
     let is_made_up = |name: &&String| name.starts_with("*ABS*");
     let Some(theirs) = gdb.names.first().filter(|name| !is_made_up(name)) else {
         return ours.names.is_empty();
@@ -299,14 +309,14 @@ pub(crate) fn base(name: &str) -> String {
 
 /// Compares the addresses of a report with those that eu-stack prints. It stops where it knows
 /// no module.
-pub(crate) fn compare_addresses(ours: &Report, eu: &BTreeMap<u32, Vec<u64>>, title: &str) {
+pub(crate) fn compare_addresses(ours: &PrintedReport, eu: &BTreeMap<u32, Vec<u64>>, title: &str) {
     let known = known_addresses(ours);
     assert_eq!(&known, eu, "{title}: eu-stack's addresses are on the right");
 }
 
 /// The addresses of each stack up to the first that lies in no module.
-pub(crate) fn known_addresses(ours: &Report) -> BTreeMap<u32, Vec<u64>> {
-    let addresses = |stack: &Stack| {
+pub(crate) fn known_addresses(ours: &PrintedReport) -> BTreeMap<u32, Vec<u64>> {
+    let addresses = |stack: &PrintedStack| {
         let known = stack
             .frames
             .iter()
@@ -319,7 +329,7 @@ pub(crate) fn known_addresses(ours: &Report) -> BTreeMap<u32, Vec<u64>> {
         .collect()
 }
 
-fn assert_expected(report: &Report, expected: Expected<'_>, title: &str) {
+fn assert_expected(report: &PrintedReport, expected: ExpectedStack<'_>, title: &str) {
     let (mut ends, mut guesses) = (Vec::new(), Vec::new());
     for stack in report.threads.values() {
         ends.extend((!stack.is_root).then_some(stack.end.as_str()));
@@ -339,13 +349,13 @@ fn assert_expected(report: &Report, expected: Expected<'_>, title: &str) {
     }
 }
 
-fn names(stack: &Stack) -> String {
-    let name = |frame: &Frame| frame.names.first().map_or("??".into(), |name| base(name));
+fn names(stack: &PrintedStack) -> String {
+    let name = |frame: &ComparedFrame| frame.names.first().map_or("??".into(), |name| base(name));
     stack.frames.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether a stack has these functions in this order, others between them or not.
-pub(crate) fn has_functions(stack: &Stack, functions: &[&str]) -> bool {
+pub(crate) fn has_functions(stack: &PrintedStack, functions: &[&str]) -> bool {
     let mut frames = stack.frames.iter();
     let is_found = |function: &&str| {
         frames.any(|frame| frame.names.iter().any(|name| base(name) == *function))

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use unspool_testing::{Folder, Running, run_tool, tool};
+use unspool_testing::{Folder, RunningProgram, run_tool, tool};
 
-use crate::stack::build::{Program, compile};
+use crate::stack::build::{BuiltProgram, compile};
 use crate::stack::compare::{compare, has_functions};
 use crate::stack::debugger::gdb_process;
 use crate::stack::unspool::report;
@@ -39,14 +39,14 @@ fn debug_path(program: &Path) -> String {
 }
 
 /// Starts a program so; it is ready.
-fn start(directory: &Folder, program: &Path, debug: &str, link: &str) -> Running {
+fn start(directory: &Folder, program: &Path, debug: &str, link: &str) -> RunningProgram {
     let root = directory.path().join("root");
     fs::create_dir(&root).unwrap();
     let mut command = tool("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-c", START, "start"]);
     let [inside, program] = [&root, program].map(|path| path.to_str().unwrap());
     command.args([inside, program, debug, link]);
-    let mut running = Running::start(&mut command);
+    let mut running = RunningProgram::start(&mut command);
     running.await_ready();
     assert!(
         !root.join("bin/contained").exists(),
@@ -87,7 +87,7 @@ fn a_process_with_a_file_system_of_its_own() {
     let debug = debug_path(&path);
     assert!(!Path::new(&debug).exists());
     let running = start(&directory, &path, &debug, "");
-    let program = Program { directory, path };
+    let program = BuiltProgram { directory, path };
     let pid = running.pid();
     let gdb = gdb_process(pid, &program.directory.path().join("gdb.core"));
     for _ in ["no compiled tables", "compiled tables"] {

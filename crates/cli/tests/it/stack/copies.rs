@@ -1,29 +1,29 @@
 //! Stacks that are larger than what is copied at first, and that lie in more than one place.
 
-use unspool_testing::{Folder, Running};
+use unspool_testing::{Folder, RunningProgram};
 
 use crate::harness;
-use crate::stack::build::Program;
+use crate::stack::build::BuiltProgram;
 use crate::stack::compare::has_functions;
 use crate::stack::run::ready;
-use crate::stack::unspool::{Stack, printed, report};
+use crate::stack::unspool::{PrintedStack, printed, report};
 
 /// So many frames of `recursion.c`, which calls itself by threes, take 4 MiB.
 const DEPTH: usize = 3 * 7_000;
 
-fn waiting(options: &[&str]) -> (Program, Running) {
-    let program = Program::build("recursion.c", options);
+fn waiting(options: &[&str]) -> (BuiltProgram, RunningProgram) {
+    let program = BuiltProgram::build("recursion.c", options);
     let running = ready(&program, &[&DEPTH.to_string()]);
     (program, running)
 }
 
-fn only_stack(directory: &Folder, running: &Running) -> Stack {
+fn only_stack(directory: &Folder, running: &RunningProgram) -> PrintedStack {
     let mut threads = report(directory, &[&running.pid().to_string()]).threads;
     threads.remove(&running.pid()).unwrap()
 }
 
 /// How many frames are those of the recursion.
-fn descents(stack: &Stack, functions: &[&str]) -> usize {
+fn descents(stack: &PrintedStack, functions: &[&str]) -> usize {
     let is_one = |name: &String| functions.contains(&name.as_str());
     let frames = stack.frames.iter();
     frames
@@ -60,7 +60,7 @@ fn a_long_stack_without_tables() {
 /// on another. The handler returns to behind a function whose rows are none for the trampoline.
 #[test]
 fn a_handler_on_a_stack_of_its_own() {
-    let program = Program::build("handled.c", &["-O2"]);
+    let program = BuiltProgram::build("handled.c", &["-O2"]);
     let running = ready(&program, &[&DEPTH.to_string()]);
     let found = only_stack(&program.directory, &running);
     assert!(found.is_root, "{}", found.end);

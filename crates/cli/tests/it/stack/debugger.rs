@@ -5,10 +5,10 @@ use std::path::Path;
 
 use unspool_testing::run_tool;
 
-use crate::stack::compare::{Frame, REGISTERS};
+use crate::stack::compare::{ComparedFrame, REGISTERS};
 
 /// The frames of each thread by its id.
-pub(crate) type Threads = BTreeMap<u32, Vec<Frame>>;
+pub(crate) type Threads = BTreeMap<u32, Vec<ComparedFrame>>;
 
 /// Runs gdb with the command `frames` at hand.
 pub(crate) fn gdb(arguments: &[&str]) -> String {
@@ -60,7 +60,7 @@ pub(crate) fn parse_gdb(text: &str) -> Threads {
     threads
 }
 
-fn parse_frame(line: &str) -> Frame {
+fn parse_frame(line: &str) -> ComparedFrame {
     let mut words = line.splitn(4 + REGISTERS.len(), ' ');
     let mut next = || words.next().unwrap();
     let is_trampoline = next() == "signal";
@@ -73,7 +73,7 @@ fn parse_frame(line: &str) -> Frame {
         number(value)
     });
     let name = next();
-    Frame {
+    ComparedFrame {
         pc,
         cfa,
         registers,

@@ -6,22 +6,24 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use unspool_testing::{Finish as _, Folder, Running, await_state, command, run_tool};
+use unspool_testing::{Finish as _, Folder, RunningProgram, await_state, command, run_tool};
 
 use crate::harness;
-use crate::stack::build::{Program, compile};
-use crate::stack::compare::{Expected, assert_same_frames, check_live, compare, has_functions};
+use crate::stack::build::{BuiltProgram, compile};
+use crate::stack::compare::{
+    ExpectedStack, assert_same_frames, check_live, compare, has_functions,
+};
 use crate::stack::debugger::gdb_process;
 use crate::stack::run::ready;
 use crate::stack::unspool::{Printed, printed, report, report_core, stack};
 
 /// A program in a directory of its own, with its library.
-fn with_library() -> (Program, PathBuf) {
+fn with_library() -> (BuiltProgram, PathBuf) {
     let directory = Folder::below(&std::env::temp_dir());
     let library = build_library(&directory, 1);
     let options = ["-O2", "-Wl,-rpath,$ORIGIN", library.to_str().unwrap()];
     let path = compile(&directory, "uses_library.c", &options);
-    (Program { directory, path }, library)
+    (BuiltProgram { directory, path }, library)
 }
 
 fn build_library(directory: &Folder, build: u32) -> PathBuf {
@@ -50,11 +52,11 @@ fn build_id(file: &Path) -> String {
 /// gdb finds the files of a process by their paths only, so it is asked before.
 #[test]
 fn a_deleted_executable() {
-    let program = Program::build("recursion.c", &["-O2"]);
+    let program = BuiltProgram::build("recursion.c", &["-O2"]);
     let running = ready(&program, &["5"]);
-    let expected = Expected {
+    let expected = ExpectedStack {
         stacks: &[&["small", "large", "small", "main", "_start"]],
-        ..Expected::default()
+        ..ExpectedStack::default()
     };
     let core = program.directory.path().join("gdb.core");
     let before = check_live(&program, running.pid(), &core, expected);
@@ -73,7 +75,7 @@ fn unprivileged(command: &mut Command) -> &mut Command {
 }
 
 /// Runs `unspool stack PID` as a user without privileges.
-fn unprivileged_stack(program: &Program, pid: u32) -> Printed {
+fn unprivileged_stack(program: &BuiltProgram, pid: u32) -> Printed {
     // A copy, since not every user may reach the place where it was built.
     let copy = program.directory.path().join("unspool");
     if !copy.exists() {
@@ -86,14 +88,14 @@ fn unprivileged_stack(program: &Program, pid: u32) -> Printed {
     printed(unprivileged(&mut command))
 }
 
-fn start_unprivileged(program: &Program) -> Running {
+fn start_unprivileged(program: &BuiltProgram) -> RunningProgram {
     let directory = program.directory.path();
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
     let owner = fs::metadata("/proc/self").unwrap().uid();
     if owner == 0 {
         chown(directory, Some(65534), Some(65534)).unwrap();
     }
-    let mut running = Running::start(unprivileged(&mut command(&program.path)));
+    let mut running = RunningProgram::start(unprivileged(&mut command(&program.path)));
     running.await_ready();
     running
 }
@@ -144,7 +146,7 @@ fn a_core_file_and_other_files() {
     let core = ready(&program, &[]).dump_core(&program.directory);
     let path = core.to_str().unwrap();
     let ours = report_core(&program.directory, &core, program.path());
-    let stack_of = |report: &crate::stack::unspool::Report, functions: &[&str]| {
+    let stack_of = |report: &crate::stack::unspool::PrintedReport, functions: &[&str]| {
         has_functions(report.threads.values().next().unwrap(), functions)
     };
     assert!(stack_of(&ours, &["waits", "main", "_start"]));
@@ -169,7 +171,7 @@ fn a_core_file_and_other_files() {
     assert!(stack_of(&ours, &["waits", "main", "_start"]));
 
     // Another program, by its build ID.
-    let other = Program::build("recursion.c", &["-O2", "-Wl,--build-id"]);
+    let other = BuiltProgram::build("recursion.c", &["-O2", "-Wl,--build-id"]);
     let printed = stack(&program.directory, &["--core", path, "--exe", other.path()]);
     let refusal = format!(
         "unspool: error: {}: it is not the program of this core: build ID {} is mapped, {} is on \
@@ -190,7 +192,7 @@ fn a_core_file_and_other_files() {
     assert!(printed.out.contains(&ids), "{}", printed.out);
 }
 
-fn build_through(program: &Program, name: &str, frame: u32) -> PathBuf {
+fn build_through(program: &BuiltProgram, name: &str, frame: u32) -> PathBuf {
     let frame = format!("-DFRAME={frame}");
     let options = [
         "-O2",
@@ -209,7 +211,7 @@ fn build_through(program: &Program, name: &str, frame: u32) -> PathBuf {
 /// One file, loaded three times and mapped as data beside that.
 #[test]
 fn copies_of_a_library() {
-    let program = Program::build("copies.c", &["-O2"]);
+    let program = BuiltProgram::build("copies.c", &["-O2"]);
     let library = build_through(&program, "libthrough.so", 4);
     let running = ready(&program, &[library.to_str().unwrap()]);
     let core = program.directory.path().join("gdb.core");
@@ -228,7 +230,7 @@ fn copies_of_a_library() {
 /// Two files of one name, of which the one on disk is not that of the first copy.
 #[test]
 fn a_library_that_was_replaced_between_two_copies() {
-    let program = Program::build("copies.c", &["-O2"]);
+    let program = BuiltProgram::build("copies.c", &["-O2"]);
     let library = build_through(&program, "libthrough.so", 4);
     let other = build_through(&program, "libother.so", 90);
     let (before, after) = (build_id(&library), build_id(&other));

@@ -2,8 +2,8 @@
 
 use unspool_testing::await_state;
 
-use crate::stack::build::{Program, compile};
-use crate::stack::compare::{ALL, Expected, check, check_live};
+use crate::stack::build::{BuiltProgram, compile};
+use crate::stack::compare::{ALL, ExpectedStack, check, check_live};
 use crate::stack::run::start;
 
 #[test]
@@ -17,9 +17,9 @@ fn cpp_threads() {
         &["on_terminate", "__cxa_throw", "nobody_catches"],
         &["_M_futex_wait_until", "_M_run"],
     ];
-    let expected = Expected {
+    let expected = ExpectedStack {
         stacks: &stacks,
-        ..Expected::default()
+        ..ExpectedStack::default()
     };
     let options: [&[&str]; 6] = [
         &["-O2"],
@@ -30,7 +30,12 @@ fn cpp_threads() {
         &["-O3", "-flto", "-fomit-frame-pointer"],
     ];
     for options in options {
-        check(&Program::build("threads.cc", options), &[], &ALL, expected);
+        check(
+            &BuiltProgram::build("threads.cc", options),
+            &[],
+            &ALL,
+            expected,
+        );
     }
 }
 
@@ -49,14 +54,19 @@ fn signal_handlers() {
         &["on_signal", "null_call"],
         &["on_signal", "__vdso_clock_gettime", "in_vdso"],
     ];
-    let expected = Expected {
+    let expected = ExpectedStack {
         stacks: &stacks,
         // The call through a null pointer.
         guesses: &["bad-call"],
-        ..Expected::default()
+        ..ExpectedStack::default()
     };
     for options in [&["-O2"] as &[&str], &["-O1", "-static"], &["-O0"]] {
-        check(&Program::build("signals.c", options), &[], &ALL, expected);
+        check(
+            &BuiltProgram::build("signals.c", options),
+            &[],
+            &ALL,
+            expected,
+        );
     }
 }
 
@@ -70,22 +80,27 @@ fn rust_threads() {
         &["sleep", "drop", "panics"],
         &["park", "panic_fmt"],
     ];
-    let expected = Expected {
+    let expected = ExpectedStack {
         stacks: &stacks,
-        ..Expected::default()
+        ..ExpectedStack::default()
     };
     for options in [
         &["-O"],
         &["-Copt-level=0"],
         &["-Csymbol-mangling-version=v0"],
     ] {
-        check(&Program::build("threads.rs", options), &[], &ALL, expected);
+        check(
+            &BuiltProgram::build("threads.rs", options),
+            &[],
+            &ALL,
+            expected,
+        );
     }
 }
 
 #[test]
 fn blocked_in_system_calls() {
-    let expected = Expected {
+    let expected = ExpectedStack {
         stacks: &[
             &[
                 "block", "keeps", "keeps", "keeps", "keeps", "keeps", "keeps", "run",
@@ -93,7 +108,7 @@ fn blocked_in_system_calls() {
             &["epoll_wait", "block", "keeps", "run"],
             &["main", "_start"],
         ],
-        ..Expected::default()
+        ..ExpectedStack::default()
     };
     for options in [
         &["-O2"] as &[&str],
@@ -101,28 +116,33 @@ fn blocked_in_system_calls() {
         &["-O1", "-static"],
         &["-O2", "-static-pie"],
     ] {
-        check(&Program::build("blocked.c", options), &[], &ALL, expected);
+        check(
+            &BuiltProgram::build("blocked.c", options),
+            &[],
+            &ALL,
+            expected,
+        );
     }
 }
 
 /// No symbols, so no names to expect.
 #[test]
 fn stripped() {
-    let program = Program::build("blocked.c", &["-O2", "-s"]);
-    check(&program, &[], &ALL, Expected::default());
-    let program = Program::build("threads.cc", &["-O2", "-s", "-static-pie"]);
-    check(&program, &[], &ALL, Expected::default());
+    let program = BuiltProgram::build("blocked.c", &["-O2", "-s"]);
+    check(&program, &[], &ALL, ExpectedStack::default());
+    let program = BuiltProgram::build("threads.cc", &["-O2", "-s", "-static-pie"]);
+    check(&program, &[], &ALL, ExpectedStack::default());
 }
 
 #[test]
 fn below_library_code() {
-    let program = Program::build("places.c", &["-O2", "-rdynamic"]);
+    let program = BuiltProgram::build("places.c", &["-O2", "-rdynamic"]);
     let library = compile(
         &program.directory,
         "constructor.c",
         &["-O2", "-shared", "-fPIC"],
     );
-    let expected = Expected {
+    let expected = ExpectedStack {
         stacks: &[
             &["compare", "in_qsort"],
             &["construct", "dlopen", "in_constructor"],
@@ -131,14 +151,14 @@ fn below_library_code() {
             &["destroy"],
             &["at_exit", "exit", "_start"],
         ],
-        ..Expected::default()
+        ..ExpectedStack::default()
     };
     check(&program, &[library.to_str().unwrap()], &ALL, expected);
 }
 
 #[test]
 fn after_fork_and_exec() {
-    let program = Program::build("family.c", &["-O2"]);
+    let program = BuiltProgram::build("family.c", &["-O2"]);
     let mut running = start(&program, &[]);
     let mut ids = Vec::new();
     // Each of the three writes a line, in any order.
@@ -154,25 +174,25 @@ fn after_fork_and_exec() {
         (ids[1], &["after_fork", "after_fork", "main"]),
     ] {
         await_state(pid, 'S');
-        let expected = Expected {
+        let expected = ExpectedStack {
             stacks: &[functions],
-            ..Expected::default()
+            ..ExpectedStack::default()
         };
         check_live(&program, pid, &core("child.core"), expected);
     }
-    let expected = Expected {
+    let expected = ExpectedStack {
         stacks: &[&["main", "_start"]],
-        ..Expected::default()
+        ..ExpectedStack::default()
     };
     check_live(&program, running.pid(), &core("parent.core"), expected);
 }
 
 #[test]
 fn deep_recursion() {
-    let program = Program::build("recursion.c", &["-O2"]);
-    let expected = Expected {
+    let program = BuiltProgram::build("recursion.c", &["-O2"]);
+    let expected = ExpectedStack {
         stacks: &[&["small", "variable", "large", "small", "main", "_start"]],
-        ..Expected::default()
+        ..ExpectedStack::default()
     };
     check(&program, &["200"], &ALL, expected);
     check(&program, &["5000"], &ALL, expected);
@@ -187,28 +207,33 @@ fn realigned_stacks() {
         "variadic",
         "main",
     ];
-    let expected = Expected {
+    let expected = ExpectedStack {
         stacks: &[&functions],
-        ..Expected::default()
+        ..ExpectedStack::default()
     };
     for options in [
         &["-O2"] as &[&str],
         &["-O0"],
         &["-O2", "-mstackrealign", "-mpreferred-stack-boundary=6"],
     ] {
-        check(&Program::build("realigned.c", options), &[], &ALL, expected);
+        check(
+            &BuiltProgram::build("realigned.c", options),
+            &[],
+            &ALL,
+            expected,
+        );
     }
 }
 
 #[test]
 fn parts_that_are_cold() {
-    let program = Program::build("cold.c", &["-O2", "-freorder-blocks-and-partition"]);
-    let expected = Expected {
+    let program = BuiltProgram::build("cold.c", &["-O2", "-freorder-blocks-and-partition"]);
+    let expected = ExpectedStack {
         stacks: &[
             &["rare", "parted.cold", "main"],
             &["rare", "parted.cold", "main"],
         ],
-        ..Expected::default()
+        ..ExpectedStack::default()
     };
     check(&program, &[], &ALL, expected);
 }

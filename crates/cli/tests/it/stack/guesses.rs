@@ -1,13 +1,13 @@
 //! Code without a table: what is guessed says so.
 
-use crate::stack::build::{MUSL, Program};
-use crate::stack::compare::{Frame, REGISTERS, has_functions};
+use crate::stack::build::{BuiltProgram, MUSL};
+use crate::stack::compare::{ComparedFrame, REGISTERS, has_functions};
 use crate::stack::debugger::{eu_stack, gdb, gdb_process, parse_gdb};
 use crate::stack::run::ready;
-use crate::stack::unspool::{Stack, report, report_core, stack};
+use crate::stack::unspool::{PrintedStack, report, report_core, stack};
 
 /// The only thread of a process, which is the program's first.
-fn only_stack(program: &Program, pid: u32) -> Stack {
+fn only_stack(program: &BuiltProgram, pid: u32) -> PrintedStack {
     let mut threads = report(&program.directory, &[&pid.to_string()]).threads;
     threads.remove(&pid).unwrap()
 }
@@ -16,7 +16,7 @@ fn only_stack(program: &Program, pid: u32) -> Stack {
 /// do; gdb loses its way.
 #[test]
 fn code_in_anonymous_memory() {
-    let program = Program::build("jit.c", &["-O2"]);
+    let program = BuiltProgram::build("jit.c", &["-O2"]);
     let running = ready(&program, &[]);
     let pid = running.pid().to_string();
     let found = only_stack(&program, running.pid());
@@ -40,7 +40,7 @@ fn code_in_anonymous_memory() {
 /// too, but counts the CFA of such frames in a way of its own; eu-stack does not.
 #[test]
 fn a_trampoline_without_a_table() {
-    let program = Program::build_with(MUSL, "trampoline.c", &["-O2"]);
+    let program = BuiltProgram::build_with(MUSL, "trampoline.c", &["-O2"]);
     let running = ready(&program, &[]);
     let found = only_stack(&program, running.pid());
     let functions = ["on_signal", "__restore_rt", "faults", "main"];
@@ -50,7 +50,7 @@ fn a_trampoline_without_a_table() {
 
     let core = program.directory.path().join("gdb.core");
     let gdb = &gdb_process(running.pid(), &core)[&running.pid()];
-    let facts = |frame: &Frame| (frame.pc, frame.registers, frame.is_trampoline);
+    let facts = |frame: &ComparedFrame| (frame.pc, frame.registers, frame.is_trampoline);
     for (number, (ours, theirs)) in found
         .frames
         .iter()
@@ -77,7 +77,7 @@ fn a_trampoline_without_a_table() {
 /// In the kernel's `rt_sigreturn`: behind the trampoline's last instruction, where no entry is.
 #[test]
 fn in_the_call_that_ends_a_signal_handler() {
-    let program = Program::build("handler.c", &["-O2"]);
+    let program = BuiltProgram::build("handler.c", &["-O2"]);
     let core = program.directory.path().join("returning.core");
     let write_core = format!("gcore {}", core.display());
     let mut arguments = vec![program.path()];
@@ -100,7 +100,7 @@ fn in_the_call_that_ends_a_signal_handler() {
     assert_eq!(found.guesses(), ["signal-trampoline"]);
     assert!(found.is_root);
     assert_eq!(found.frames[0].pc, gdb[0].pc);
-    let facts = |frame: &Frame| (frame.pc, frame.cfa, frame.registers);
+    let facts = |frame: &ComparedFrame| (frame.pc, frame.cfa, frame.registers);
     let ours: Vec<_> = found.frames[1..].iter().map(facts).collect();
     let theirs: Vec<_> = gdb[1..].iter().map(facts).collect();
     assert_eq!(ours, theirs);
@@ -108,7 +108,7 @@ fn in_the_call_that_ends_a_signal_handler() {
 
 #[test]
 fn a_reliable_stack() {
-    let program = Program::build("recursion.c", &["-O2"]);
+    let program = BuiltProgram::build("recursion.c", &["-O2"]);
     let running = ready(&program, &["3"]);
     let printed = stack(
         &program.directory,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::stack::build::Program;
+use crate::stack::build::BuiltProgram;
 use crate::stack::compare::{base, compare, known_addresses};
 use crate::stack::debugger::{eu_stack, gdb, parse_gdb};
 use crate::stack::unspool::report_core;
@@ -18,7 +18,7 @@ struct Stops<'a> {
     functions: &'a [&'a str],
 }
 
-fn check(program: &Program, stops: &Stops<'_>) {
+fn check(program: &BuiltProgram, stops: &Stops<'_>) {
     let prefix = program.directory.path().join("step.core");
     let prefix = prefix.to_str().unwrap();
     let steps = format!("steps {} {} {prefix}", stops.count, stops.stride);
@@ -72,7 +72,7 @@ fn stubs_of_the_procedure_linkage_table() {
         &["-O2", "-Wl,-z,lazy", "-fcf-protection", "-Wl,-z,ibtplt"],
         &["-O2", "-Wl,-z,now"],
     ] {
-        let program = Program::build("plt.c", options);
+        let program = BuiltProgram::build("plt.c", options);
         let stops = Stops {
             commands: &["break *calls", "run"],
             count: 24,
@@ -85,7 +85,7 @@ fn stubs_of_the_procedure_linkage_table() {
 
 #[test]
 fn in_the_vdso() {
-    let program = Program::build("clock.c", &["-O2"]);
+    let program = BuiltProgram::build("clock.c", &["-O2"]);
     let commands = [
         "break main",
         "run",
@@ -104,7 +104,7 @@ fn in_the_vdso() {
 /// From the handler's first instruction into the trampoline and back.
 #[test]
 fn a_signal_handler_and_its_return() {
-    let program = Program::build("handler.c", &["-O2"]);
+    let program = BuiltProgram::build("handler.c", &["-O2"]);
     let stops = Stops {
         commands: &[
             "handle SIGUSR1 nostop noprint pass",
@@ -120,7 +120,7 @@ fn a_signal_handler_and_its_return() {
 
 #[test]
 fn prologues_and_epilogues() {
-    let program = Program::build("recursion.c", &["-O2"]);
+    let program = BuiltProgram::build("recursion.c", &["-O2"]);
     let stops = Stops {
         commands: &["break *small", "run 3 return"],
         count: 100,
@@ -129,7 +129,7 @@ fn prologues_and_epilogues() {
     };
     check(&program, &stops);
     for options in [&["-O2", "-Wl,-z,now"], &["-O0", "-Wl,-z,now"]] {
-        let program = Program::build("realigned.c", options);
+        let program = BuiltProgram::build("realigned.c", options);
         for (commands, functions) in [
             (["break *variadic", "run return"], ["variadic"]),
             (["break *aligned", "run return"], ["aligned"]),
@@ -143,7 +143,7 @@ fn prologues_and_epilogues() {
             check(&program, &stops);
         }
     }
-    let program = Program::build("cold.c", &["-O2"]);
+    let program = BuiltProgram::build("cold.c", &["-O2"]);
     let stops = Stops {
         commands: &["break *'parted.cold'", "run"],
         count: 8,
@@ -162,7 +162,7 @@ fn from_the_first_instruction() {
         (&["-O2", "-static"], &["_start"]),
         (&["-O2", "-static-pie"], &["_start"]),
     ] {
-        let program = Program::build("plt.c", options);
+        let program = BuiltProgram::build("plt.c", options);
         for stride in [1, 1009] {
             let stops = Stops {
                 commands: &["starti"],
@@ -178,7 +178,7 @@ fn from_the_first_instruction() {
 /// Wherever the C library happens to be.
 #[test]
 fn anywhere() {
-    let program = Program::build("busy.c", &["-O2", "-lm"]);
+    let program = BuiltProgram::build("busy.c", &["-O2", "-lm"]);
     let stops = Stops {
         commands: &["break main", "run"],
         count: 60,

@@ -5,15 +5,15 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use serde_json::Value;
-use unspool_testing::{Running, await_state, send_signal};
+use unspool_testing::{RunningProgram, await_state, send_signal};
 
-use crate::stack::build::Program;
+use crate::stack::build::BuiltProgram;
 use crate::stack::compare::has_functions;
 use crate::stack::run::ready;
 use crate::stack::unspool::{parse, report, stack, unspool};
 
-fn waiting(depth: &str) -> (Program, Running, String) {
-    let program = Program::build("recursion.c", &["-O2"]);
+fn waiting(depth: &str) -> (BuiltProgram, RunningProgram, String) {
+    let program = BuiltProgram::build("recursion.c", &["-O2"]);
     let running = ready(&program, &[depth]);
     let pid = running.pid().to_string();
     (program, running, pid)
@@ -183,10 +183,10 @@ fn a_full_disk() {
 /// What a program is called must not steer the terminal of whoever looks.
 #[test]
 fn names_are_shown_as_plain_text() {
-    let Program { directory, path } = Program::build("recursion.c", &["-O2"]);
+    let BuiltProgram { directory, path } = BuiltProgram::build("recursion.c", &["-O2"]);
     let steering = directory.path().join("\u{1b}[31mred\n\u{7}x");
     std::fs::rename(path, &steering).unwrap();
-    let program = Program {
+    let program = BuiltProgram {
         directory,
         path: steering,
     };

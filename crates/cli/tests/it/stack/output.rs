@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 
-use unspool_testing::{Folder, Running, await_state, await_that, run_tool, send_signal};
+use unspool_testing::{Folder, RunningProgram, await_state, await_that, run_tool, send_signal};
 
-use crate::stack::build::Program;
+use crate::stack::build::BuiltProgram;
 use crate::stack::run::ready;
 use crate::stack::unspool::{Printed, parse, stack, unspool};
 
@@ -25,7 +25,7 @@ fn check_silent(directory: &Folder, file: &Path, arguments: &[&str], status: i32
 
 #[test]
 fn reports_of_processes_cores_and_commands_go_to_a_file() {
-    let program = Program::build("recursion.c", &["-O2"]);
+    let program = BuiltProgram::build("recursion.c", &["-O2"]);
     let directory = &program.directory;
     let file = directory.path().join("stacks");
     let first = ready(&program, &["2"]);
@@ -106,14 +106,14 @@ fn a_symbolic_link_stays_one() {
 
 /// Starts a command that a signal is about to kill, which nobody reads the report of: it stands
 /// still until unspool ends.
-fn stuck(directory: &Folder) -> Running {
+fn stuck(directory: &Folder) -> RunningProgram {
     let pipe = directory.path().join("pipe");
     let pipe = pipe.to_str().unwrap();
     assert!(run_tool("mkfifo", &[pipe]).status.success());
     let script = "echo $$; kill -SEGV $$; echo survived";
     let mut command = unspool(directory);
     command.args(["stack", "-o", pipe, "--", "sh", "-c", script]);
-    let mut running = Running::start(&mut command);
+    let mut running = RunningProgram::start(&mut command);
     await_state(running.line().parse().unwrap(), 't');
     running
 }

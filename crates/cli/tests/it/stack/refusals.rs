@@ -4,7 +4,7 @@ use std::fs;
 
 use unspool_testing::{Folder, await_that, command};
 
-use crate::stack::build::Program;
+use crate::stack::build::BuiltProgram;
 use crate::stack::run::ready;
 use crate::stack::unspool::{Printed, stack};
 
@@ -73,7 +73,7 @@ fn a_process_that_has_ended() {
 #[test]
 fn a_32_bit_process() {
     // Needs no 32-bit library.
-    let program = Program::build("wait32.S", &["-m32", "-nostdlib", "-static", "-no-pie"]);
+    let program = BuiltProgram::build("wait32.S", &["-m32", "-nostdlib", "-static", "-no-pie"]);
     let running = ready(&program, &[]);
     let pid = running.pid().to_string();
     check(
@@ -92,7 +92,7 @@ fn a_32_bit_process() {
 
 #[test]
 fn files_that_are_no_cores() {
-    let program = Program::build("recursion.c", &["-O2"]);
+    let program = BuiltProgram::build("recursion.c", &["-O2"]);
     let file = |name: &str, contents: &[u8]| {
         let path = program.directory.path().join(name);
         fs::write(&path, contents).unwrap();
@@ -121,7 +121,7 @@ fn files_that_are_no_cores() {
 /// missing is said.
 #[test]
 fn a_truncated_core() {
-    let program = Program::build("recursion.c", &["-O2"]);
+    let program = BuiltProgram::build("recursion.c", &["-O2"]);
     let core = ready(&program, &["50"]).dump_core(&program.directory);
     let whole = fs::read(&core).unwrap();
     let path = core.to_str().unwrap();

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 
-use unspool_testing::{Finish as _, Folder, Running, command, send_signal, tool};
+use unspool_testing::{Finish as _, Folder, RunningProgram, command, send_signal, tool};
 
 use crate::harness::{self, UNSPOOL};
 use crate::stack::unspool::{printed, unspool};
@@ -21,7 +21,7 @@ fn a_signal_from_a_program_is_passed_on() {
     let directory = Folder::new();
     for name in ["HUP", "INT", "QUIT", "TERM"] {
         let script = format!("trap 'echo caught; exit 7' {name}; echo ready; read line; exit 1");
-        let mut running = Running::start(&mut shell(&directory, &script));
+        let mut running = RunningProgram::start(&mut shell(&directory, &script));
         assert_eq!(running.line(), "ready");
         send_signal(running.pid(), name);
         assert_eq!(running.line(), "caught", "{name}");
@@ -91,7 +91,7 @@ fn control_c_is_for_the_command() {
     terminal
         .args(["-qec", &line, "/dev/null"])
         .env("SHELL", "/bin/sh");
-    let mut running = Running::start(&mut terminal);
+    let mut running = RunningProgram::start(&mut terminal);
     assert_eq!(running.line(), "ready");
     running.send("\x03");
     assert_eq!(running.line(), "^Ccaught");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use unspool_testing::{Finish as _, Folder, TextOutput};
 
 use crate::harness;
-use crate::stack::compare::{Frame, REGISTERS};
+use crate::stack::compare::{ComparedFrame, REGISTERS};
 
 /// The command with a cache of its own below `directory`.
 pub(crate) fn unspool(directory: &Folder) -> Command {
@@ -41,23 +41,23 @@ pub(crate) fn printed(command: &mut Command) -> Printed {
 }
 
 /// A report with `--format json`.
-pub(crate) struct Report {
+pub(crate) struct PrintedReport {
     pub(crate) json: Value,
-    pub(crate) threads: BTreeMap<u32, Stack>,
+    pub(crate) threads: BTreeMap<u32, PrintedStack>,
 }
 
 /// One thread's stack.
 #[derive(Debug)]
-pub(crate) struct Stack {
+pub(crate) struct PrintedStack {
     /// Why the walk ended.
     pub(crate) end: String,
     pub(crate) is_root: bool,
-    pub(crate) frames: Vec<Frame>,
+    pub(crate) frames: Vec<ComparedFrame>,
     /// How each frame was found; the innermost was not.
     pub(crate) evidence: Vec<Option<String>>,
 }
 
-impl Stack {
+impl PrintedStack {
     /// How the frames were found that no table led to.
     pub(crate) fn guesses(&self) -> Vec<&str> {
         let evidence = self.evidence.iter().flatten().map(String::as_str);
@@ -66,7 +66,7 @@ impl Stack {
 }
 
 /// Runs `unspool stack --format json --registers` with these arguments, which must succeed.
-pub(crate) fn report(directory: &Folder, arguments: &[&str]) -> Report {
+pub(crate) fn report(directory: &Folder, arguments: &[&str]) -> PrintedReport {
     let mut all = vec!["--format", "json", "--registers"];
     all.extend(arguments);
     let printed = stack(directory, &all);
@@ -75,14 +75,14 @@ pub(crate) fn report(directory: &Folder, arguments: &[&str]) -> Report {
 }
 
 /// A report of a core file.
-pub(crate) fn report_core(directory: &Folder, core: &Path, program: &str) -> Report {
+pub(crate) fn report_core(directory: &Folder, core: &Path, program: &str) -> PrintedReport {
     report(
         directory,
         &["--core", core.to_str().unwrap(), "--exe", program],
     )
 }
 
-pub(crate) fn parse(text: &str) -> Report {
+pub(crate) fn parse(text: &str) -> PrintedReport {
     let json: Value = serde_json::from_str(text).unwrap();
     assert_eq!(json["schema"], "unspool.stack");
     assert_eq!(json["version"], 1);
@@ -91,21 +91,21 @@ pub(crate) fn parse(text: &str) -> Report {
         let tid = u32::try_from(thread["tid"].as_u64().unwrap()).unwrap();
         (tid, parse_stack(thread))
     };
-    Report {
+    PrintedReport {
         threads: threads.iter().map(with_tid).collect(),
         json,
     }
 }
 
-fn parse_stack(thread: &Value) -> Stack {
+fn parse_stack(thread: &Value) -> PrintedStack {
     let frames = thread["frames"].as_array().unwrap();
     let evidence = |frame: &Value| frame["evidence"].as_str().map(str::to_owned);
-    let mut parsed: Vec<Frame> = frames.iter().map(parse_frame).collect();
+    let mut parsed: Vec<ComparedFrame> = frames.iter().map(parse_frame).collect();
     // The frame below an interrupted one is the trampoline's.
     for at in 1..parsed.len() {
         parsed[at - 1].is_trampoline = frames[at]["interrupted"] == true;
     }
-    Stack {
+    PrintedStack {
         end: thread["end"]["code"].as_str().unwrap().to_owned(),
         is_root: thread["end"]["root"].as_bool().unwrap(),
         frames: parsed,
@@ -113,13 +113,13 @@ fn parse_stack(thread: &Value) -> Stack {
     }
 }
 
-fn parse_frame(frame: &Value) -> Frame {
+fn parse_frame(frame: &Value) -> ComparedFrame {
     let function = frame["functions"]
         .as_array()
         .and_then(|functions| functions.last()?["function"].as_str());
     let names = [function, frame["symbol"].as_str()];
     let registers = REGISTERS.map(|name| address(&frame["registers"][name]));
-    Frame {
+    ComparedFrame {
         pc: address(&frame["pc"]).unwrap(),
         cfa: address(&frame["cfa"]),
         registers,

@@ -51,24 +51,24 @@ fn each_way_of_reading_is_tried() {
     let bytes = pattern(9000);
     let tracer = Arc::new(Tracer::start().unwrap());
     let memory = own_memory(Vec::new(), &tracer);
-    memory.state.borrow_mut().direct = Way::Closed;
+    memory.state.borrow_mut().direct = ReadMethod::Closed;
     let mut into = vec![0; 9000];
     memory.read(address_of(&bytes), &mut into).unwrap();
     assert!(into == bytes);
-    let _file = memory.state.replace(State {
-        copies: Copies::default(),
-        pages: Pages::new(8),
+    let _file = memory.state.replace(ReadState {
+        copies: CopiedRanges::default(),
+        pages: PageCache::new(8),
         buffer: Vec::new(),
-        direct: Way::Closed,
-        file: Way::Closed,
+        direct: ReadMethod::Closed,
+        file: ReadMethod::Closed,
     });
     let error = memory.read(address_of(&bytes), &mut into[..8]).unwrap_err();
     assert_eq!(error.why, UnreadableReason::Refused);
 }
 
-struct Killed(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -77,7 +77,7 @@ impl Drop for Killed {
 
 #[test]
 fn peeking_reads_what_the_system_call_reads() {
-    let child = Killed(Command::new("sleep").arg("1000").spawn().unwrap());
+    let child = KilledOnDrop(Command::new("sleep").arg("1000").spawn().unwrap());
     let pid = child.0.id().cast_signed();
     let tracer = Arc::new(Tracer::start().unwrap());
     tracer
@@ -96,12 +96,12 @@ fn peeking_reads_what_the_system_call_reads() {
     let memory = ProcessMemory::new(pid, mappings, Vec::new(), &tracer, Some(pid));
     let mut direct = [0; 100];
     memory.read(start, &mut direct).unwrap();
-    let _direct = memory.state.replace(State {
-        copies: Copies::default(),
-        pages: Pages::new(8),
+    let _direct = memory.state.replace(ReadState {
+        copies: CopiedRanges::default(),
+        pages: PageCache::new(8),
         buffer: Vec::new(),
-        direct: Way::Closed,
-        file: Way::Closed,
+        direct: ReadMethod::Closed,
+        file: ReadMethod::Closed,
     });
     let mut peeked = [0; 100];
     memory.read(start, &mut peeked).unwrap();

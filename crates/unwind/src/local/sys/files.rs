@@ -5,10 +5,10 @@ use core::ffi::{CStr, c_int, c_long, c_void};
 use core::{mem, ptr};
 
 /// A file or folder that is open.
-pub(in crate::local) struct File(c_int);
+pub(in crate::local) struct RawFile(c_int);
 
 /// What the kernel says of a file.
-pub(in crate::local) struct About {
+pub(in crate::local) struct FileStatus {
     pub(in crate::local) owner: u32,
     pub(in crate::local) mode: u32,
     pub(in crate::local) is_regular: bool,
@@ -18,9 +18,9 @@ pub(in crate::local) struct About {
     pub(in crate::local) modified: i64,
 }
 
-impl From<&libc::stat> for About {
+impl From<&libc::stat> for FileStatus {
     fn from(stat: &libc::stat) -> Self {
-        About {
+        FileStatus {
             owner: stat.st_uid,
             mode: stat.st_mode & 0o777,
             is_regular: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
@@ -30,43 +30,43 @@ impl From<&libc::stat> for About {
     }
 }
 
-impl File {
+impl RawFile {
     /// A folder, to ask about it and to open what is in it.
-    pub(in crate::local) fn open_folder(path: &CStr) -> Option<File> {
-        File::open(libc::AT_FDCWD, path, libc::O_PATH | libc::O_DIRECTORY)
+    pub(in crate::local) fn open_folder(path: &CStr) -> Option<RawFile> {
+        RawFile::open(libc::AT_FDCWD, path, libc::O_PATH | libc::O_DIRECTORY)
     }
 
     /// What has this name in this folder, for reading.
-    pub(in crate::local) fn open_in(&self, name: &CStr) -> Option<File> {
+    pub(in crate::local) fn open_in(&self, name: &CStr) -> Option<RawFile> {
         // A pipe would have us wait for its writer.
-        File::open(self.0, name, libc::O_RDONLY | libc::O_NONBLOCK)
+        RawFile::open(self.0, name, libc::O_RDONLY | libc::O_NONBLOCK)
     }
 
-    fn open(folder: c_int, path: &CStr, flags: c_int) -> Option<File> {
+    fn open(folder: c_int, path: &CStr, flags: c_int) -> Option<RawFile> {
         let (folder, flags) = (c_long::from(folder), c_long::from(flags | libc::O_CLOEXEC));
         // SAFETY: the path ends with a zero byte.
         let file = unsafe { libc::syscall(libc::SYS_openat, folder, path.as_ptr(), flags) };
         let file = c_int::try_from(file).ok()?;
-        (file >= 0).then_some(File(file))
+        (file >= 0).then_some(RawFile(file))
     }
 
-    pub(in crate::local) fn about(&self) -> Option<About> {
+    pub(in crate::local) fn status(&self) -> Option<FileStatus> {
         // SAFETY: plain numbers.
         let mut stat: libc::stat = unsafe { mem::zeroed() };
         // SAFETY: `stat` is this function's.
         let failed = unsafe { libc::fstat(self.0, &raw mut stat) };
-        (failed == 0).then(|| About::from(&stat))
+        (failed == 0).then(|| FileStatus::from(&stat))
     }
 
     /// Its first bytes, mapped.
-    pub(in crate::local) fn map(&self, length: usize) -> Option<Mapping> {
-        Mapping::new(length, libc::PROT_READ, 0, self.0)
+    pub(in crate::local) fn map(&self, length: usize) -> Option<FileMapping> {
+        FileMapping::new(length, libc::PROT_READ, 0, self.0)
     }
 
     /// Its first bytes, in memory that is not the file's.
-    pub(in crate::local) fn copy(&self, length: usize) -> Option<Mapping> {
+    pub(in crate::local) fn copy(&self, length: usize) -> Option<FileMapping> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let copy = Mapping::new(length, protection, libc::MAP_ANONYMOUS, -1)?;
+        let copy = FileMapping::new(length, protection, libc::MAP_ANONYMOUS, -1)?;
         let mut read = 0;
         while read < length {
             // SAFETY: inside of the mapping.
@@ -89,7 +89,7 @@ impl File {
     }
 }
 
-impl Drop for File {
+impl Drop for RawFile {
     fn drop(&mut self) {
         // SAFETY: it is open, and nobody else has it.
         unsafe { libc::syscall(libc::SYS_close, c_long::from(self.0)) };
@@ -101,18 +101,18 @@ impl Drop for File {
 /// Whoever truncates a file in place that is mapped ends the process (`SIGBUS`): of tables only their owner can, who
 /// is the user or root. They are replaced by renaming.
 #[derive(Debug)]
-pub struct Mapping {
+pub struct FileMapping {
     at: *mut c_void,
     length: usize,
 }
 
-impl Mapping {
-    fn new(length: usize, protection: c_int, flags: c_int, file: c_int) -> Option<Mapping> {
+impl FileMapping {
+    fn new(length: usize, protection: c_int, flags: c_int, file: c_int) -> Option<FileMapping> {
         let anywhere = ptr::null_mut();
         let flags = flags | libc::MAP_PRIVATE;
         // SAFETY: a new mapping, at no particular place.
         let at = unsafe { libc::mmap(anywhere, length, protection, flags, file, 0) };
-        (at != libc::MAP_FAILED).then_some(Mapping { at, length })
+        (at != libc::MAP_FAILED).then_some(FileMapping { at, length })
     }
 
     /// The bytes.
@@ -132,7 +132,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for FileMapping {
     fn drop(&mut self) {
         // SAFETY: mapped with this length, and nobody has a reference any more.
         unsafe { libc::munmap(self.at, self.length) };

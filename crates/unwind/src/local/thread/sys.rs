@@ -11,19 +11,19 @@ use core::mem;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
-use super::{NoRoom, Own};
+use super::{PrepareError, ThreadWalkState};
 use crate::local::sys::stack;
 use crate::walk::Memo;
 
 /// A value for one thread, and for signal handlers in it one at a time.
-pub(super) struct Shared<T> {
+pub(super) struct ReentrantCell<T> {
     value: UnsafeCell<T>,
     is_in_use: AtomicBool,
 }
 
-impl<T> Shared<T> {
+impl<T> ReentrantCell<T> {
     const fn new(value: T) -> Self {
-        Shared {
+        ReentrantCell {
             value: UnsafeCell::new(value),
             is_in_use: AtomicBool::new(false),
         }
@@ -63,8 +63,8 @@ global_asm!(
 
 /// The word of this thread.
 #[inline(always)]
-fn word() -> *const Own {
-    let value: *const Own;
+fn word() -> *const ThreadWalkState {
+    let value: *const ThreadWalkState;
     // SAFETY: loads the word, which every thread has, by its offset from the thread pointer, which
     // the loader has put into the global offset table (initial exec).
     unsafe {
@@ -78,7 +78,7 @@ fn word() -> *const Own {
     value
 }
 
-fn set_word(value: *const Own) {
+fn set_word(value: *const ThreadWalkState) {
     // SAFETY: as in `word`; nobody else writes it.
     unsafe {
         asm!(
@@ -92,11 +92,11 @@ fn set_word(value: *const Own) {
 }
 
 /// The word of a thread that has given back what it kept: nobody would be told of its end again.
-const ENDED: *const Own = ptr::without_provenance(1);
+const ENDED: *const ThreadWalkState = ptr::without_provenance(1);
 
 /// What this thread keeps. Async-signal-safe. Not to be kept: it is gone when the thread ends.
 #[inline(always)]
-pub(super) fn own<'a>() -> Option<&'a Own> {
+pub(super) fn own<'a>() -> Option<&'a ThreadWalkState> {
     let word = word();
     if word.addr() <= ENDED.addr() {
         return None;
@@ -107,19 +107,19 @@ pub(super) fn own<'a>() -> Option<&'a Own> {
 }
 
 /// Maps what a thread keeps, and sets the word. Not async-signal-safe.
-pub(super) fn prepare_thread() -> Result<(), NoRoom> {
+pub(super) fn prepare_thread() -> Result<(), PrepareError> {
     if own().is_some() {
         return Ok(());
     }
     if word() == ENDED {
-        return Err(NoRoom(libc::ESRCH));
+        return Err(PrepareError(libc::ESRCH));
     }
     let own = map()?;
-    let fresh = Own {
+    let fresh = ThreadWalkState {
         stack: stack().unwrap_or_default(),
-        memo: Shared::new(Memo::new()),
+        memo: ReentrantCell::new(Memo::new()),
     };
-    // SAFETY: fresh memory for an `Own`, aligned to a page.
+    // SAFETY: fresh memory for an `ThreadWalkState`, aligned to a page.
     unsafe { own.write(fresh) };
     if let Err(none) = at_thread_exit(release, own.cast()) {
         unmap(own);
@@ -131,12 +131,12 @@ pub(super) fn prepare_thread() -> Result<(), NoRoom> {
     Ok(())
 }
 
-fn map() -> Result<*mut Own, NoRoom> {
+fn map() -> Result<*mut ThreadWalkState, PrepareError> {
     // SAFETY: a new mapping, at no particular place.
     let at = unsafe {
         libc::mmap(
             ptr::null_mut(),
-            mem::size_of::<Own>(),
+            mem::size_of::<ThreadWalkState>(),
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
             -1,
@@ -144,14 +144,14 @@ fn map() -> Result<*mut Own, NoRoom> {
         )
     };
     match at {
-        libc::MAP_FAILED => Err(NoRoom(libc::ENOMEM)),
+        libc::MAP_FAILED => Err(PrepareError(libc::ENOMEM)),
         at => Ok(at.cast()),
     }
 }
 
-fn unmap(own: *mut Own) {
+fn unmap(own: *mut ThreadWalkState) {
     // SAFETY: it was mapped by `map` with this length, and nobody can have a reference any more.
-    unsafe { libc::munmap(own.cast(), mem::size_of::<Own>()) };
+    unsafe { libc::munmap(own.cast(), mem::size_of::<ThreadWalkState>()) };
 }
 
 /// The end of a thread.
@@ -167,7 +167,7 @@ type AtExit = unsafe extern "C" fn(*mut c_void);
 /// is closed meanwhile is unloaded later. (The destructor of a key, as `pthread_key_create` makes it, would
 /// be called where it has been.)
 #[cfg(target_env = "gnu")]
-fn at_thread_exit(function: AtExit, argument: *mut c_void) -> Result<(), NoRoom> {
+fn at_thread_exit(function: AtExit, argument: *mut c_void) -> Result<(), PrepareError> {
     unsafe extern "C" {
         /// What compilers call for C++'s thread-local variables.
         fn __cxa_thread_atexit_impl(
@@ -180,14 +180,14 @@ fn at_thread_exit(function: AtExit, argument: *mut c_void) -> Result<(), NoRoom>
     // SAFETY: the function takes the argument, and is in the library that it is in.
     match unsafe { __cxa_thread_atexit_impl(function, argument, in_library) } {
         0 => Ok(()),
-        _ => Err(NoRoom(libc::ENOMEM)),
+        _ => Err(PrepareError(libc::ENOMEM)),
     }
 }
 
 /// Others have no such function.
 #[cfg(not(target_env = "gnu"))]
-fn at_thread_exit(_: AtExit, _: *mut c_void) -> Result<(), NoRoom> {
-    Err(NoRoom(libc::ENOSYS))
+fn at_thread_exit(_: AtExit, _: *mut c_void) -> Result<(), PrepareError> {
+    Err(PrepareError(libc::ENOSYS))
 }
 
 #[cfg(test)]
@@ -197,7 +197,7 @@ mod tests {
     /// What a handler sees that interrupts a user.
     #[test]
     fn a_value_in_use_is_not_shared() {
-        let shared = Shared::new(1);
+        let shared = ReentrantCell::new(1);
         for _ in 0..2 {
             shared.with(|outer| {
                 let outer = outer.unwrap();

@@ -4,66 +4,66 @@ use super::*;
 
 /// A rule that is given to be kept, and one that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Owned {
-    Simple(Simple),
+enum OwnedRule {
+    Simple(PackedRow),
     Encoded(Vec<u8>),
 }
 
-impl Owned {
-    fn kept(&self) -> Rule<'_> {
+impl OwnedRule {
+    fn kept(&self) -> StepRule<'_> {
         match self {
-            Owned::Simple(simple) => Rule::Simple(*simple),
-            Owned::Encoded(bytes) => Rule::Encoded(bytes),
+            OwnedRule::Simple(simple) => StepRule::Simple(*simple),
+            OwnedRule::Encoded(bytes) => StepRule::Encoded(bytes),
         }
     }
 }
 
 /// One of many rules.
-fn simple(n: u64) -> Owned {
-    Owned::Simple(Simple::from_word((n + 1).wrapping_mul(0x1_0000_4001)))
+fn simple(n: u64) -> OwnedRule {
+    OwnedRule::Simple(PackedRow::from_word((n + 1).wrapping_mul(0x1_0000_4001)))
 }
 
 /// The return address that is so many bytes into code.
-fn at(bytes: u64) -> At {
-    At::new(CODE.start + bytes, 0, Arrival::Called)
+fn at(bytes: u64) -> StepAddress {
+    StepAddress::new(CODE.start + bytes, 0, Arrival::Called)
 }
 
 /// What is found, in the form in which it was put in.
-fn found(cache: &Cache, at: At) -> Option<Owned> {
+fn found(cache: &StepCache, at: StepAddress) -> Option<OwnedRule> {
     cache.get(at).map(|hit| match hit {
-        Hit::Simple(simple) => Owned::Simple(simple),
-        Hit::Encoded(short) => Owned::Encoded(short.bytes().to_vec()),
+        CachedRule::Simple(simple) => OwnedRule::Simple(simple),
+        CachedRule::Encoded(short) => OwnedRule::Encoded(short.bytes().to_vec()),
     })
 }
 
 #[test]
 fn every_kind_is_kept_until_the_cache_is_flushed() {
-    let cache = Box::new(Cache::empty());
+    let cache = Box::new(StepCache::empty());
     let bytes: Vec<u8> = (1..).take(ROW_BYTES).collect();
     for rule in [
         simple(7),
-        Owned::Simple(Simple::OUTERMOST),
-        Owned::Encoded(bytes.clone()),
-        Owned::Encoded(bytes[..1].to_vec()),
+        OwnedRule::Simple(PackedRow::OUTERMOST),
+        OwnedRule::Encoded(bytes.clone()),
+        OwnedRule::Encoded(bytes[..1].to_vec()),
     ] {
         assert_eq!(found(&cache, at(0x1000)), None);
         cache.put(at(0x1000), rule.kept(), cache.now());
         assert_eq!(found(&cache, at(0x1000)), Some(rule));
         for arrival in [Arrival::Innermost, Arrival::Interrupted] {
             for ip in [at(0x1000).ip(), at(0xfff).ip()] {
-                assert_eq!(found(&cache, At::new(ip, 0, arrival)), None);
+                assert_eq!(found(&cache, StepAddress::new(ip, 0, arrival)), None);
             }
         }
         cache.flush();
     }
-    let long = Owned::Encoded([bytes, [0].to_vec()].concat());
+    let long = OwnedRule::Encoded([bytes, [0].to_vec()].concat());
     cache.put(at(0x1000), long.kept(), cache.now());
     assert_eq!(found(&cache, at(0x1000)), None);
 }
 
 #[test]
 fn what_was_found_out_before_a_flush_is_not_kept() {
-    let cache = Box::new(Cache::empty());
+    let cache = Box::new(StepCache::empty());
     let before = cache.now();
     cache.flush();
     cache.put(at(1), simple(1).kept(), before);
@@ -75,13 +75,16 @@ fn what_was_found_out_before_a_flush_is_not_kept() {
 #[test]
 fn a_full_cache_forgets_and_never_mixes_up() {
     let rule = |ip: u64| simple(ip % 1000);
-    let cache = Box::new(Cache::empty());
-    let more = u64::try_from(Cache::SLOTS * 5 / 4).unwrap();
+    let cache = Box::new(StepCache::empty());
+    let more = u64::try_from(StepCache::SLOTS * 5 / 4).unwrap();
     let addresses: Vec<u64> = (0..more).map(|n| n * 7 + 0x7f00_0000_0000).collect();
     for ip in &addresses {
         cache.put(at(*ip), rule(*ip).kept(), cache.now());
         assert_eq!(found(&cache, at(*ip)), Some(rule(*ip)));
-        assert_eq!(cache.simple(at(*ip)).map(Owned::Simple), Some(rule(*ip)));
+        assert_eq!(
+            cache.simple(at(*ip)).map(OwnedRule::Simple),
+            Some(rule(*ip))
+        );
     }
     let hits = addresses.iter().filter(|ip| match found(&cache, at(**ip)) {
         Some(found) => {
@@ -91,13 +94,16 @@ fn a_full_cache_forgets_and_never_mixes_up() {
         None => false,
     });
     let hits = hits.count();
-    assert!((Cache::SLOTS / 2..=Cache::SLOTS).contains(&hits), "{hits}");
+    assert!(
+        (StepCache::SLOTS / 2..=StepCache::SLOTS).contains(&hits),
+        "{hits}"
+    );
 }
 
 /// What displaces an address leaves it in the slot beside.
 #[test]
 fn two_addresses_with_one_slot_are_both_found() {
-    let cache = Box::new(Cache::empty());
+    let cache = Box::new(StepCache::empty());
     for ip in [0x1_0000, 0x2_0000] {
         cache.put(at(ip), simple(ip).kept(), cache.now());
     }
@@ -111,7 +117,7 @@ fn two_addresses_with_one_slot_are_both_found() {
 /// More different rules than there are numbers for.
 #[test]
 fn a_rule_without_a_number_is_kept_all_the_same() {
-    let cache = Box::new(Cache::empty());
+    let cache = Box::new(StepCache::empty());
     for n in 0..20_000_u64 {
         cache.put(at(n * 3), simple(n).kept(), cache.now());
         assert_eq!(found(&cache, at(n * 3)), Some(simple(n)));
@@ -121,8 +127,8 @@ fn a_rule_without_a_number_is_kept_all_the_same() {
 /// The number of generations is bounded.
 #[test]
 fn what_was_kept_stays_forgotten_however_often_the_cache_is_flushed() {
-    let cache = Box::new(Cache::empty());
-    let long = Owned::Encoded([1, 2, 3].to_vec());
+    let cache = Box::new(StepCache::empty());
+    let long = OwnedRule::Encoded([1, 2, 3].to_vec());
     cache.put(at(5), simple(1).kept(), cache.now());
     cache.put(at(6), long.kept(), cache.now());
     for _ in 0..10_000 {
@@ -135,10 +141,10 @@ fn what_was_kept_stays_forgotten_however_often_the_cache_is_flushed() {
 /// An empty slot is nobody's.
 #[test]
 fn nothing_is_found_in_an_empty_cache() {
-    let cache = Box::new(Cache::empty());
+    let cache = Box::new(StepCache::empty());
     for ip in (0..0x5000).chain([u64::MAX, 1 << 47, 1 << 50, 1 << 52]) {
         for arrival in [Arrival::Called, Arrival::Innermost, Arrival::Interrupted] {
-            assert_eq!(found(&cache, At::new(ip, 0, arrival)), None);
+            assert_eq!(found(&cache, StepAddress::new(ip, 0, arrival)), None);
         }
     }
 }
@@ -146,29 +152,29 @@ fn nothing_is_found_in_an_empty_cache() {
 /// What is kept for an address is never found for one of the first, which are those of an empty slot.
 #[test]
 fn nothing_is_kept_where_no_code_can_be() {
-    let cache = Box::new(Cache::empty());
+    let cache = Box::new(StepCache::empty());
     for ip in [0, 5, CODE.start - 1, CODE.end, u64::MAX] {
-        let at = At::new(ip, 0, Arrival::Called);
+        let at = StepAddress::new(ip, 0, Arrival::Called);
         cache.put(at, simple(1).kept(), cache.now());
         assert_eq!((found(&cache, at), at.ip()), (None, ip));
-        assert_eq!(At::returned(ip), None);
+        assert_eq!(StepAddress::returned(ip), None);
     }
     for ip in [CODE.start, CODE.end - 1] {
-        let at = At::new(ip, 0, Arrival::Called);
+        let at = StepAddress::new(ip, 0, Arrival::Called);
         cache.put(at, simple(1).kept(), cache.now());
         assert_eq!(found(&cache, at), Some(simple(1)));
-        assert_eq!(At::returned(ip), Some(at));
+        assert_eq!(StepAddress::returned(ip), Some(at));
     }
 }
 
 /// Readers see a rule whole or not at all while writers change it.
 #[test]
 fn threads_never_see_half_a_rule() {
-    let cache = Box::new(Cache::empty());
+    let cache = Box::new(StepCache::empty());
     // All in one slot; some have a number.
     let rule = |n: u64| match n % 2 {
         0 => simple(n),
-        _ => Owned::Encoded(std::vec![u8::try_from(n).unwrap(); ROW_BYTES]),
+        _ => OwnedRule::Encoded(std::vec![u8::try_from(n).unwrap(); ROW_BYTES]),
     };
     std::thread::scope(|scope| {
         let writers = [0, 1].map(|thread| {

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use unspool_compact::{Code, Compiled, Key, encode};
-use unspool_ir::{Abi, Arch, Endian, LoadBias, Memory, RuntimeAddr, Unreadable, Vaddr, text};
-use unspool_unwind::{Module, Modules, Place, RowRules};
+use unspool_compiled_table::{CompiledTable, ExecutableCode, ModuleKey, encode};
+use unspool_rows::{Abi, Arch, Endian, LoadBias, Memory, RuntimeAddr, Unreadable, Vaddr, text};
+use unspool_unwind::{Module, ModuleSlot, Modules, RowRules};
 
 pub(crate) const ABI: Abi = Abi {
     arch: Arch::X86_64,
@@ -187,19 +187,19 @@ pub(crate) fn compile(rows: &[String]) -> Vec<u8> {
     let table = text::parse(&lines).unwrap();
     let made = encode(
         &table,
-        Key {
+        ModuleKey {
             build_id: &[1; 20],
             content: &[0; 20],
         },
-        &Code::default(),
+        &ExecutableCode::default(),
         &[],
     );
     made.unwrap().bytes
 }
 
 /// The modules of a random address space: of each of them one version, or none.
-pub(crate) struct Set<'t> {
-    pub(crate) tables: &'t [Compiled<'t>],
+pub(crate) struct ModuleSet<'t> {
+    pub(crate) tables: &'t [CompiledTable<'t>],
     /// Which version of each module is there.
     pub(crate) versions: [Option<u64>; 4],
     /// How places are numbered.
@@ -214,17 +214,17 @@ pub(crate) struct Set<'t> {
     pub(crate) asked: Cell<u64>,
 }
 
-impl Set<'_> {
-    fn place(&self, module: u64, version: u64) -> Place {
+impl ModuleSet<'_> {
+    fn place(&self, module: u64, version: u64) -> ModuleSlot {
         let number = u16::try_from(module + version * MODULES).unwrap();
-        Place(self.first_place + self.place_step * number)
+        ModuleSlot(self.first_place + self.place_step * number)
     }
 
     fn found(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
         let (module, version) = self.there(addr.0)?;
         let table = usize::try_from(module * VERSIONS + version).unwrap();
         Some(Module {
-            place: (module != 3 || self.keeps_all).then(|| self.place(module, version)),
+            slot: (module != 3 || self.keeps_all).then(|| self.place(module, version)),
             bias: LoadBias(base(module) - FIRST),
             entry: (self.has_entry && module == 2).then_some(Vaddr(FIRST + 7 * FUNCTION)),
             compiled: Some(&self.tables[table]),
@@ -232,7 +232,7 @@ impl Set<'_> {
             code: None,
             cfi: None,
             sframe: None,
-            found: None,
+            entry_cache: None,
             synthesized: None,
             native: None,
         })
@@ -246,19 +246,18 @@ impl Set<'_> {
     }
 }
 
-impl Modules for Set<'_> {
+impl Modules for ModuleSet<'_> {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
         self.asked.set(self.asked.get() + 1);
         self.found(addr)
     }
 
-    fn module_at(&self, place: Place, addr: RuntimeAddr) -> Option<Module<'_>> {
-        if place == Place(0) {
+    fn module_at(&self, place: ModuleSlot, addr: RuntimeAddr) -> Option<Module<'_>> {
+        if place == ModuleSlot(0) {
             return None;
         }
         assert!(self.is_there(place), "{place:?} was not seen in this walk");
-        self.found(addr)
-            .filter(|module| module.place == Some(place))
+        self.found(addr).filter(|module| module.slot == Some(place))
     }
 
     fn staying(&self) -> u64 {
@@ -266,7 +265,7 @@ impl Modules for Set<'_> {
         u64::from(self.says_staying && place < 64) << (place % 64)
     }
 
-    fn is_there(&self, place: Place) -> bool {
+    fn is_there(&self, place: ModuleSlot) -> bool {
         let mut modules = (0..MODULES).zip(self.versions);
         modules.any(|(module, version)| {
             version.is_some_and(|version| self.place(module, version) == place)
@@ -280,7 +279,7 @@ impl Modules for Set<'_> {
 
 /// What a word may hold.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Value {
+pub(crate) enum RandomWord {
     Return,
     Outermost,
     Zero,
@@ -299,23 +298,23 @@ pub(crate) enum Value {
     Unreadable,
 }
 
-const ODD: [Value; 13] = [
-    Value::Return,
-    Value::Outermost,
-    Value::Zero,
-    Value::OutOfReach,
-    Value::NoModule,
-    Value::EndOfModule,
-    Value::EndOfFunction,
-    Value::Trampoline,
-    Value::Hole,
-    Value::Above,
-    Value::Below,
-    Value::Junk,
-    Value::Unreadable,
+const ODD: [RandomWord; 13] = [
+    RandomWord::Return,
+    RandomWord::Outermost,
+    RandomWord::Zero,
+    RandomWord::OutOfReach,
+    RandomWord::NoModule,
+    RandomWord::EndOfModule,
+    RandomWord::EndOfFunction,
+    RandomWord::Trampoline,
+    RandomWord::Hole,
+    RandomWord::Above,
+    RandomWord::Below,
+    RandomWord::Junk,
+    RandomWord::Unreadable,
 ];
 
-pub(crate) fn value() -> impl Strategy<Value = Value> {
+pub(crate) fn value() -> impl Strategy<Value = RandomWord> {
     proptest::sample::select(&ODD[..])
 }
 
@@ -327,33 +326,33 @@ fn mix(number: u64) -> u64 {
     z ^ z >> 31
 }
 
-impl Value {
+impl RandomWord {
     /// A word of this kind at an address.
     pub(crate) fn word(self, addr: u64, random: u64) -> Option<u64> {
         let module = base(random % MODULES);
         let function = module + (random >> 8) % OUTERMOST * FUNCTION;
         let distance = 16 * (1 + (random >> 16) % 20);
         Some(match self {
-            Value::Return => function + FIRST_CALL + (random >> 24) % 2 * 3,
-            Value::Outermost => module + OUTERMOST * FUNCTION + FIRST_CALL,
-            Value::Zero => 0,
-            Value::OutOfReach => (function + FIRST_CALL) | (1 << (47 + random % 17)),
-            Value::NoModule => module + DISTANCE / 2,
-            Value::EndOfModule => module + FUNCTIONS * FUNCTION,
-            Value::EndOfFunction => function + FUNCTION,
-            Value::Trampoline => base(1) + (BEFORE_TRAMPOLINE + 1) * FUNCTION,
-            Value::Hole => module + (FUNCTIONS - 1) * FUNCTION + FIRST_CALL,
-            Value::Above => (addr & !15).wrapping_add(distance),
-            Value::Below => (addr & !15).wrapping_sub(distance),
-            Value::Junk => random,
-            Value::Unreadable => return None,
+            RandomWord::Return => function + FIRST_CALL + (random >> 24) % 2 * 3,
+            RandomWord::Outermost => module + OUTERMOST * FUNCTION + FIRST_CALL,
+            RandomWord::Zero => 0,
+            RandomWord::OutOfReach => (function + FIRST_CALL) | (1 << (47 + random % 17)),
+            RandomWord::NoModule => module + DISTANCE / 2,
+            RandomWord::EndOfModule => module + FUNCTIONS * FUNCTION,
+            RandomWord::EndOfFunction => function + FUNCTION,
+            RandomWord::Trampoline => base(1) + (BEFORE_TRAMPOLINE + 1) * FUNCTION,
+            RandomWord::Hole => module + (FUNCTIONS - 1) * FUNCTION + FIRST_CALL,
+            RandomWord::Above => (addr & !15).wrapping_add(distance),
+            RandomWord::Below => (addr & !15).wrapping_sub(distance),
+            RandomWord::Junk => random,
+            RandomWord::Unreadable => return None,
         })
     }
 }
 
 /// The memory of a thread.
 #[derive(Debug, Clone)]
-pub(crate) struct Stack {
+pub(crate) struct RandomStack {
     /// Where it ends.
     end: u64,
     seed: u64,
@@ -369,9 +368,9 @@ pub(crate) struct Stack {
     pub(crate) read: RefCell<Vec<u64>>,
 }
 
-impl Stack {
+impl RandomStack {
     pub(crate) fn new(size: u64, seed: u64, odd: u64, near: u64) -> Self {
-        Stack {
+        RandomStack {
             end: STACK + size,
             seed,
             inner: (0, 0),
@@ -392,9 +391,9 @@ impl Stack {
         let (limit, inner) = self.inner;
         let random = mix(addr ^ mix(if addr < limit { inner } else { self.seed }));
         let usual = match addr % 16 {
-            8 if self.end - addr <= STACK_ROOT => Value::Outermost,
-            8 => Value::Return,
-            _ => Value::Above,
+            8 if self.end - addr <= STACK_ROOT => RandomWord::Outermost,
+            8 => RandomWord::Return,
+            _ => RandomWord::Above,
         };
         let odd = mix(random);
         let value = match odd % 1000 < self.odd {
@@ -405,18 +404,18 @@ impl Stack {
     }
 
     /// Changes a word that was read.
-    pub(crate) fn change(&mut self, addr: u64, value: Value, random: u64) {
+    pub(crate) fn change(&mut self, addr: u64, value: RandomWord, random: u64) {
         let before = self.word(addr);
         let now = match (value, before) {
             // Of an address that is known.
-            (Value::OutOfReach, Some(before)) => Some(before | (1 << (47 + random % 17))),
+            (RandomWord::OutOfReach, Some(before)) => Some(before | (1 << (47 + random % 17))),
             _ => value.word(addr, random),
         };
         self.changed.insert(addr, now);
     }
 
     fn byte(&self, addr: u64) -> Option<u8> {
-        let start = Value::Trampoline.word(0, 0)?;
+        let start = RandomWord::Trampoline.word(0, 0)?;
         if let Some(byte) = TRAMPOLINE.get(usize::try_from(addr.wrapping_sub(start)).ok()?) {
             return Some(*byte);
         }
@@ -425,7 +424,7 @@ impl Stack {
     }
 }
 
-impl Memory for Stack {
+impl Memory for RandomStack {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         self.read.borrow_mut().push(addr.0 & !7);
         for (at, byte) in (addr.0..).zip(into) {

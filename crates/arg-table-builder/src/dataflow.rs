@@ -1,0 +1,330 @@
+//! Where what a function was called with still is, and what it calls others with.
+//!
+//! The analysis knows where registers that calls preserve are. Arguments need more: values of 4 bytes, copies in slots that
+//! a program may have the address of, and for calls which registers hold the same. So this is an analysis of its own, along
+//! the ways that [`Analysis`] found: forward, and what two ways do not agree about is not known. Where the stack pointer is at each
+//! instruction is taken from there.
+//!
+//! What is in a register is certain. What is in a slot is certain until others may have the address of something in the frame: whoever
+//! has one may write next to it, at any time.
+
+mod effect;
+mod state;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use unspool_arg_table::{ArgSource, CallSiteValue};
+use unspool_code_analysis::op::Flow;
+use unspool_code_analysis::{Analysis, InsnId, SideEffect};
+
+use effect::{ArgEffect, OpContext, number_of};
+pub(crate) use state::ArgState;
+
+/// A call, and what it is given.
+#[derive(Debug, Clone)]
+pub(crate) struct CallEffect {
+    /// The instruction.
+    pub at: InsnId,
+    /// The function called, if the code says.
+    pub target: Option<u64>,
+    /// What is in the registers that arguments are passed in, as far as it is known.
+    pub arguments: Vec<(u8, CallSiteValue)>,
+}
+
+/// Something that the program keeps in memory on purpose, from an instruction on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeptSlot {
+    pub(crate) source: ArgSource,
+    /// How many of its bytes.
+    pub(crate) bytes: u8,
+    /// Where: at a register plus so many bytes.
+    pub(crate) base: u8,
+    pub(crate) offset: i32,
+}
+
+/// What is known beside the code.
+pub(crate) trait CodeContext {
+    /// Whether a function is passed anything in memory, as far as that is known.
+    fn takes_stack(&self, entry: u64) -> Option<bool>;
+
+    /// What is kept on purpose from the instruction at an address on.
+    fn kept_slots(&self, address: u64) -> Vec<KeptSlot>;
+
+    /// Whether a function may return again, when what it returned to has gone on: `setjmp`.
+    fn returns_twice(&self, entry: u64) -> bool;
+
+    /// What the instruction at some addresses does beside its operations.
+    fn details(&self, insn: Range<u64>) -> Vec<SideEffect>;
+
+    /// The number in so many bytes of memory that nobody writes.
+    fn constant(&self, address: u64, bytes: u8) -> Option<u64>;
+}
+
+/// Where the arguments of a unit's functions are.
+pub(crate) struct ArgDataflow<'a> {
+    analysis: &'a Analysis<'a>,
+    context: &'a dyn CodeContext,
+    steps: Vec<ArgEffect>,
+    /// Where the steps of an instruction end.
+    ends: BTreeMap<InsnId, (usize, usize)>,
+    /// Whether all ways are known.
+    is_whole: bool,
+    block_states: BTreeMap<InsnId, ArgState>,
+    /// Those that may be stopped when they have done a part of what they do.
+    stopping_midway: BTreeSet<InsnId>,
+}
+
+/// Blocks are done so many times on average before a unit is given up.
+const MAX_VISITS_PER_BLOCK: usize = 64;
+
+impl<'a> ArgDataflow<'a> {
+    /// Follows them through a unit, which must have been analyzed [with edges](unspool_code_analysis::Analyzer::with_edges).
+    #[must_use]
+    pub(crate) fn solve(analysis: &'a Analysis<'a>, beside: &'a dyn CodeContext) -> Self {
+        let mut arguments = ArgDataflow {
+            analysis,
+            context: beside,
+            steps: Vec::new(),
+            ends: BTreeMap::new(),
+            is_whole: analysis.unresolved().is_empty(),
+            block_states: BTreeMap::new(),
+            stopping_midway: BTreeSet::new(),
+        };
+        arguments.lower_instructions();
+        arguments.run_worklist();
+        arguments
+    }
+
+    /// Notes what instructions do.
+    fn lower_instructions(&mut self) {
+        let facts = self.analysis.abi_info();
+        let code = self.analysis.code();
+        let mut ends: BTreeMap<InsnId, (usize, usize)> = BTreeMap::new();
+        let mut steps = Vec::new();
+        let mut stopping_midway = BTreeSet::new();
+        // The details of the last instruction come behind its operations.
+        let mut last: Option<(InsnId, Vec<ArgEffect>)> = None;
+        self.analysis.visit_ops(|insn, op, state| {
+            let frame = OpContext { facts, state };
+            if last.as_ref().is_none_or(|(last, _)| *last != insn) {
+                finish(last.take(), &mut steps, &mut ends);
+                let mut own = Vec::new();
+                for detail in self.context.details(code.range(insn)) {
+                    let constant = |address, bytes| self.context.constant(address, bytes);
+                    frame.push_detail_effects(detail, constant, &mut own);
+                    if detail == SideEffect::Interruptible {
+                        stopping_midway.insert(insn);
+                    }
+                }
+                last = Some((insn, own));
+            }
+            let range = ends.entry(insn).or_insert_with(|| {
+                let start = steps.len();
+                let kept = self.context.kept_slots(code.range(insn).start);
+                steps.extend(kept.iter().filter_map(|kept| frame.keep(kept)));
+                (start, steps.len())
+            });
+            match op {
+                Some(op) => frame.push_effects(op, &mut steps),
+                None => {
+                    let target = match code.flow(insn) {
+                        Some(Flow::Call(target)) => Some(Some(target)),
+                        Some(Flow::IndirectCall) => Some(None),
+                        _ => None,
+                    };
+                    if let Some(target) = target {
+                        let sp = frame.distance(state.get(facts.stack_pointer));
+                        steps.push(ArgEffect::Call { sp, target });
+                    }
+                }
+            }
+            range.1 = steps.len();
+        });
+        finish(last, &mut steps, &mut ends);
+        (self.steps, self.ends) = (steps, ends);
+        self.stopping_midway = stopping_midway;
+    }
+
+    /// Does what an instruction does.
+    fn apply(&self, insn: InsnId, kept: &mut ArgState) {
+        let facts = self.analysis.abi_info();
+        let (start, end) = self.ends.get(&insn).copied().unwrap_or_default();
+        for step in self.steps.get(start..end).unwrap_or_default() {
+            kept.step(*step, self.takes_none(*step), facts);
+            if self.returns_twice(*step) {
+                kept.forget_written(&self.steps);
+            }
+        }
+    }
+
+    /// Whether a step calls a function that may return again.
+    fn returns_twice(&self, step: ArgEffect) -> bool {
+        match step {
+            ArgEffect::Call {
+                target: Some(target),
+                ..
+            } => self.context.returns_twice(target),
+            _ => false,
+        }
+    }
+
+    /// Whether a step calls a function that is known to be passed nothing in memory.
+    fn takes_none(&self, step: ArgEffect) -> bool {
+        match step {
+            ArgEffect::Call {
+                target: Some(target),
+                ..
+            } => self.context.takes_stack(target) == Some(false),
+            _ => false,
+        }
+    }
+
+    /// Follows all ways until nothing changes.
+    fn run_worklist(&mut self) {
+        let facts = self.analysis.abi_info();
+        let edges = self.analysis.edges();
+        let mut targets: BTreeMap<InsnId, Vec<InsnId>> = BTreeMap::new();
+        let mut open = BTreeSet::new();
+        for edge in edges {
+            if let Some(from) = edge.from {
+                targets.entry(from).or_default().push(edge.to);
+                continue;
+            }
+            let known = match self.analysis.is_entry(edge.to) {
+                true => ArgState::entry(facts),
+                false => ArgState::unknown(u64::MAX),
+            };
+            self.flow_into(edge.to, &known, &mut open);
+        }
+        let blocks: BTreeMap<u32, u32> = self
+            .analysis
+            .extended_blocks()
+            .map(|block| (block.start, block.end))
+            .collect();
+        let mut budget = blocks
+            .len()
+            .saturating_mul(MAX_VISITS_PER_BLOCK)
+            .max(1 << 12);
+        while let Some(begin) = open.pop_first() {
+            let Some(remaining) = budget.checked_sub(1) else {
+                self.block_states.clear();
+                return;
+            };
+            budget = remaining;
+            let (Some(mut kept), Some(end)) =
+                (self.block_states.get(&begin).cloned(), blocks.get(&begin.0))
+            else {
+                continue;
+            };
+            for insn in (begin.0..*end).map(InsnId) {
+                self.apply(insn, &mut kept);
+                for to in targets.get(&insn).into_iter().flatten() {
+                    self.flow_into(*to, &kept, &mut open);
+                }
+            }
+        }
+    }
+
+    fn flow_into(&mut self, at: InsnId, kept: &ArgState, open: &mut BTreeSet<InsnId>) {
+        let changed = match self.block_states.get_mut(&at) {
+            Some(known) => known.join(kept),
+            None => {
+                self.block_states.insert(at, kept.clone());
+                true
+            }
+        };
+        if changed {
+            open.insert(at);
+        }
+    }
+
+    /// Whether all ways through the unit are known. If not, nothing is certain.
+    #[must_use]
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_whole
+    }
+
+    /// Tells of each instruction that something leads to what is known before it, and of each call what is known while its
+    /// callee runs.
+    pub(crate) fn visit(
+        &self,
+        mut before: impl FnMut(InsnId, &ArgState),
+        mut during: impl FnMut(CallEffect, &ArgState),
+    ) {
+        for block in self.analysis.extended_blocks() {
+            let Some(mut kept) = self.block_states.get(&InsnId(block.start)).cloned() else {
+                continue;
+            };
+            for insn in block.map(InsnId) {
+                if self.stopping_midway.contains(&insn) {
+                    let mut midway = kept.clone();
+                    self.apply(insn, &mut midway);
+                    midway.join(&kept);
+                    before(insn, &midway);
+                } else {
+                    before(insn, &kept);
+                }
+                let call = self.call(insn, &kept);
+                self.apply(insn, &mut kept);
+                if let Some(mut call) = call {
+                    for (_, passed) in &mut call.arguments {
+                        // It is asked for while the callee runs.
+                        if let CallSiteValue::Slot { at, is_certain, .. } = passed {
+                            *is_certain &= kept.is_private(*at);
+                        }
+                    }
+                    during(call, &kept);
+                }
+            }
+        }
+    }
+
+    /// The call that an instruction is, and what is in the registers that arguments are passed in.
+    fn call(&self, insn: InsnId, kept: &ArgState) -> Option<CallEffect> {
+        let (start, end) = self.ends.get(&insn).copied()?;
+        let mut steps = self.steps.get(start..end)?.iter();
+        let (step, sp, target) = steps.find_map(|step| match *step {
+            ArgEffect::Call { sp, target } => Some((*step, sp, target)),
+            _ => None,
+        })?;
+        let own_from = kept.own_from(sp, self.takes_none(step));
+        let passed = self
+            .analysis
+            .abi_info()
+            .arguments
+            .iter()
+            .copied()
+            .chain(self.analysis.abi_info().vector_arguments.clone())
+            .filter_map(|register| {
+                let number = number_of(self.analysis.abi_info(), register);
+                let own = kept.entry_value(number).map(CallSiteValue::EntryValue);
+                let copy = kept.copy(number);
+                // What a callee is given in memory it may change.
+                let copy = copy.filter(|copy| match copy {
+                    CallSiteValue::Slot { at, .. } => *at >= own_from,
+                    _ => true,
+                });
+                Some((register, own.or(copy)?))
+            });
+        Some(CallEffect {
+            at: insn,
+            target,
+            arguments: passed.collect(),
+        })
+    }
+}
+
+/// Notes the details of an instruction behind its other steps.
+fn finish(
+    last: Option<(InsnId, Vec<ArgEffect>)>,
+    steps: &mut Vec<ArgEffect>,
+    ends: &mut BTreeMap<InsnId, (usize, usize)>,
+) {
+    if let Some((insn, own)) = last
+        && let Some((_, end)) = ends.get_mut(&insn)
+    {
+        steps.extend(own);
+        *end = steps.len();
+    }
+}

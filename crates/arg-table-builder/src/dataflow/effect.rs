@@ -1,0 +1,436 @@
+//! What instructions do to arguments: the operations of the analysis, with addresses of the frame as distances from the CFA.
+
+use unspool_arg_table::ArgSource;
+use unspool_code_analysis::arch::AbiInfo;
+use unspool_code_analysis::op::Op;
+use unspool_code_analysis::state::REGISTERS;
+use unspool_code_analysis::{AbstractState, AbstractValue, SideEffect, ValueFact};
+
+use super::KeptSlot;
+
+/// What an instruction does to what is kept, with addresses of the frame as distances from the CFA.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ArgEffect {
+    Copy {
+        to: u8,
+        from: u8,
+        addend: i32,
+    },
+    /// The low bits are those of the other register.
+    Truncate {
+        to: u8,
+        from: u8,
+        bits: u8,
+        /// Whether those above them are zero.
+        is_rest_zero: bool,
+    },
+    Constant {
+        to: u8,
+        value: u64,
+    },
+    Address {
+        to: u8,
+        value: u64,
+    },
+    Cfa {
+        to: u8,
+        at: i32,
+    },
+    Kill {
+        registers: u64,
+    },
+    Load {
+        to: u8,
+        at: i32,
+        bytes: u8,
+    },
+    Store {
+        at: i32,
+        from: u8,
+        bytes: u8,
+    },
+    Overwrite {
+        at: i32,
+        bytes: u32,
+    },
+    /// An address at that distance from the CFA is where others may get it.
+    Expose {
+        at: i32,
+    },
+    /// The program keeps something there on purpose.
+    Keep {
+        at: i32,
+        source: ArgSource,
+        bytes: u8,
+    },
+    /// Something is written that is not known to be in the frame.
+    StoreUnknown,
+    /// The stack pointer is not known to be anywhere: what it is written to may be anything.
+    StackPointerUnknown,
+    Call {
+        sp: Option<i32>,
+        target: Option<u64>,
+    },
+}
+
+/// The frame before an operation.
+pub(super) struct OpContext<'s> {
+    pub(super) facts: &'static AbiInfo,
+    pub(super) state: &'s AbstractState,
+}
+
+impl OpContext<'_> {
+    /// How far an address is above the CFA.
+    pub(super) fn distance(&self, address: AbstractValue) -> Option<i32> {
+        match address.fact() {
+            ValueFact::EntryValue(register, offset)
+                if register.0 == self.facts.stack_pointer.into() =>
+            {
+                offset.checked_sub(self.facts.call_pushes)
+            }
+            _ => None,
+        }
+    }
+
+    fn place(&self, base: u8, offset: i32) -> Option<i32> {
+        self.distance(self.state.get(base).plus(offset.into()))
+    }
+
+    /// Whether one of these registers has an address of the frame.
+    fn has_frame<const COUNT: usize>(&self, registers: [u8; COUNT]) -> bool {
+        let mut registers = registers.into_iter();
+        registers.any(|register| self.place(register, 0).is_some())
+    }
+
+    /// Notes what an operation does.
+    pub(super) fn push_effects(&self, op: Op, steps: &mut Vec<ArgEffect>) {
+        let kill = |to: u8| ArgEffect::Kill {
+            registers: 1 << (to & 63),
+        };
+        steps.extend(
+            self.exposed(op)
+                .into_iter()
+                .flatten()
+                .map(|at| ArgEffect::Expose { at }),
+        );
+        let step = match op {
+            Op::Add { to, from, bytes } => match self.place(from, bytes) {
+                Some(at) => ArgEffect::Cfa { to, at },
+                None => ArgEffect::Copy {
+                    to,
+                    from,
+                    addend: bytes,
+                },
+            },
+            Op::Constant { to, value } => ArgEffect::Constant { to, value },
+            Op::Address { to, value } => ArgEffect::Address { to, value },
+            Op::Sum { to, .. }
+            | Op::AddUnknown { to, .. }
+            | Op::Difference { to, .. }
+            | Op::Unknown { to }
+            | Op::Invert { to }
+            | Op::LoadSum { to, .. }
+            | Op::LoadIndexed { to, .. } => kill(to),
+            Op::SignExtend { to, from, bits } => ArgEffect::Truncate {
+                to,
+                from,
+                bits,
+                is_rest_zero: false,
+            },
+            Op::Bound { to, from, limit } => {
+                let bits = match limit {
+                    u32::MAX | 0x7fff_ffff => Some(32),
+                    0xffff => Some(16),
+                    0xff => Some(8),
+                    _ => None,
+                };
+                bits.map_or(kill(to), |bits| ArgEffect::Truncate {
+                    to,
+                    from,
+                    bits,
+                    is_rest_zero: limit != 0x7fff_ffff,
+                })
+            }
+            Op::AssumeStackPointer { .. } => {
+                steps.push(ArgEffect::StackPointerUnknown);
+                ArgEffect::Kill {
+                    registers: u64::MAX,
+                }
+            }
+            Op::Align { .. } => kill(self.facts.stack_pointer),
+            Op::SystemCall { number } => {
+                steps.push(ArgEffect::StoreUnknown);
+                number.map_or(ArgEffect::Kill { registers: 0 }, kill)
+            }
+            // What these do is told in detail.
+            Op::Halt
+            | Op::Direction { .. }
+            | Op::Escape { .. }
+            | Op::EscapeMemory { .. }
+            | Op::Fill { .. } => ArgEffect::Kill { registers: 0 },
+            Op::Clobber { registers } => ArgEffect::Kill { registers },
+            Op::Load { to, base, offset } => self.load(to, base, offset, 8),
+            Op::LoadLow {
+                to,
+                base,
+                offset,
+                size,
+            } => self.load(to, base, offset, size),
+            Op::Store { base, offset, from } => self.write(base, offset, steps, |at| {
+                ArgEffect::Store { at, from, bytes: 8 }
+            }),
+            Op::StoreLow {
+                base,
+                offset,
+                from,
+                size: bytes,
+            } => self.write(base, offset, steps, |at| ArgEffect::Store {
+                at,
+                from,
+                bytes,
+            }),
+            Op::Overwrite { base, offset, size }
+            | Op::WeakOverwrite { base, offset, size }
+            | Op::StoreUntracked { base, offset, size } => self.write(base, offset, steps, |at| {
+                let bytes = size.into();
+                ArgEffect::Overwrite { at, bytes }
+            }),
+            Op::InvertMemory { base, offset } => self.write(base, offset, steps, |at| {
+                ArgEffect::Overwrite { at, bytes: 8 }
+            }),
+            Op::OverwriteIndexed { .. } | Op::StoreIndexed { .. } => ArgEffect::StoreUnknown,
+            // No more is known than where it begins.
+            Op::OverwriteTileRows { base, .. }
+            | Op::OverwriteUnbounded { base }
+            | Op::SaveState { base, .. } => {
+                steps.push(ArgEffect::StoreUnknown);
+                match self.place(base, 0) {
+                    Some(_) => ArgEffect::Overwrite {
+                        at: i32::MIN,
+                        bytes: u32::MAX,
+                    },
+                    None => ArgEffect::StoreUnknown,
+                }
+            }
+        };
+        steps.push(step);
+    }
+
+    /// The addresses that an operation makes in the frame or above it, other than those that the frame is kept by.
+    fn exposed(&self, op: Op) -> [Option<i32>; 2] {
+        let AbiInfo {
+            stack_pointer,
+            frame_pointer,
+            ..
+        } = *self.facts;
+        match op {
+            Op::Add { to, from, bytes } => {
+                let at = self.place(from, bytes);
+                let is_frame = to == frame_pointer && at == Some(-2 * self.facts.call_pushes);
+                [at.filter(|_| to != stack_pointer && !is_frame), None]
+            }
+            // Anywhere, below or above the CFA.
+            Op::Sum { to, a, b } if to != stack_pointer && self.has_frame([a, b]) => ANYWHERE,
+            Op::Difference { to, a, .. } if to != stack_pointer && self.has_frame([a]) => ANYWHERE,
+            Op::AddUnknown { base, .. }
+            | Op::OverwriteIndexed { base, .. }
+            | Op::OverwriteTileRows { base, .. }
+            | Op::StoreIndexed { base, .. }
+                if self.has_frame([base]) =>
+            {
+                ANYWHERE
+            }
+            Op::Store { from, .. } => [self.place(from, 0), None],
+            _ => [None, None],
+        }
+    }
+
+    /// Notes a detail of what an instruction does, behind its operations. `constant` tells what is in memory that nobody
+    /// writes.
+    pub(super) fn push_detail_effects(
+        &self,
+        detail: SideEffect,
+        constant: impl Fn(u64, u8) -> Option<u64>,
+        steps: &mut Vec<ArgEffect>,
+    ) {
+        let number = |register: u8| number_of(self.facts, register);
+        let kill = |to: u8| ArgEffect::Kill {
+            registers: 1 << (number(to) & 63),
+        };
+        let step = match detail {
+            SideEffect::Copy { to, from, bits: 64 } => Some(ArgEffect::Copy {
+                to: number(to),
+                from: number(from),
+                addend: 0,
+            }),
+            SideEffect::Copy { to, from, bits } => Some(ArgEffect::Truncate {
+                to: number(to),
+                from: number(from),
+                bits,
+                is_rest_zero: true,
+            }),
+            SideEffect::Insert { to, from } => Some(ArgEffect::Truncate {
+                to: number(to),
+                from: number(from),
+                bits: 32,
+                is_rest_zero: false,
+            }),
+            SideEffect::Zero { to } => Some(ArgEffect::Constant {
+                to: number(to),
+                value: 0,
+            }),
+            SideEffect::Load {
+                to,
+                base,
+                offset,
+                bytes,
+            } => Some(match self.place(base, offset) {
+                Some(at) => ArgEffect::Load {
+                    to: number(to),
+                    at,
+                    bytes,
+                },
+                None => kill(to),
+            }),
+            SideEffect::LoadConstant { to, address, bytes } => {
+                Some(match constant(address, bytes) {
+                    Some(value) => ArgEffect::Constant {
+                        to: number(to),
+                        value,
+                    },
+                    None => kill(to),
+                })
+            }
+            // That memory is something else was noted.
+            SideEffect::Store {
+                base,
+                offset,
+                from,
+                bytes,
+            } => self.place(base, offset).map(|at| ArgEffect::Store {
+                at,
+                from: number(from),
+                bytes,
+            }),
+            SideEffect::Clobber { registers } => Some(ArgEffect::Kill {
+                registers: members(registers)
+                    .fold(0, |all, register| all | 1 << (number(register) & 63)),
+            }),
+            SideEffect::StoreString { base, bytes, count } => {
+                steps.push(ArgEffect::StoreUnknown);
+                let bytes = self.product(bytes, count);
+                let at = self.place(base, 0);
+                at.map(|at| ArgEffect::Overwrite { at, bytes })
+            }
+            SideEffect::StoreUnbounded { base } => {
+                steps.push(ArgEffect::StoreUnknown);
+                self.place(base, 0).map(|_| ArgEffect::Overwrite {
+                    at: i32::MIN,
+                    bytes: u32::MAX,
+                })
+            }
+            SideEffect::StoreElsewhere => Some(ArgEffect::StoreUnknown),
+            SideEffect::Escape { registers } => {
+                if members(registers).any(|register| self.has_frame([register])) {
+                    let anywhere = ANYWHERE.into_iter().flatten();
+                    steps.extend(anywhere.map(|at| ArgEffect::Expose { at }));
+                }
+                None
+            }
+            SideEffect::Interruptible => None,
+        };
+        steps.extend(step);
+    }
+
+    /// So many bytes so many times; all there are if nobody knows how often.
+    fn product(&self, bytes: u8, count: Option<u8>) -> u32 {
+        let times = match count.map(|count| self.state.get(count).fact()) {
+            None => Some(1),
+            Some(ValueFact::Constant(times)) => u32::try_from(times).ok(),
+            Some(_) => None,
+        };
+        let product = times.and_then(|times| times.checked_mul(bytes.into()));
+        product.unwrap_or(u32::MAX)
+    }
+
+    /// Notes what is kept on purpose.
+    pub(super) fn keep(&self, kept: &KeptSlot) -> Option<ArgEffect> {
+        Some(ArgEffect::Keep {
+            at: self.place(kept.base, kept.offset)?,
+            source: kept.source,
+            bytes: kept.bytes,
+        })
+    }
+
+    fn load(&self, to: u8, base: u8, offset: i32, bytes: u8) -> ArgEffect {
+        match self.place(base, offset) {
+            Some(at) => ArgEffect::Load { to, at, bytes },
+            None => ArgEffect::Kill {
+                registers: 1 << (to & 63),
+            },
+        }
+    }
+
+    /// Something is written: in the frame if it is known where, else elsewhere. By the stack pointer, that may be anywhere in
+    /// the frame. By any other register than those that the frame is kept by it may be more than one instruction shows (`rep stos`).
+    fn write(
+        &self,
+        base: u8,
+        offset: i32,
+        steps: &mut Vec<ArgEffect>,
+        step: impl FnOnce(i32) -> ArgEffect,
+    ) -> ArgEffect {
+        let is_stack_pointer = base == self.facts.stack_pointer;
+        match self.place(base, offset) {
+            Some(at) => {
+                if !is_stack_pointer && base != self.facts.frame_pointer {
+                    steps.push(ArgEffect::StoreUnknown);
+                }
+                step(at)
+            }
+            None if is_stack_pointer
+                && !matches!(self.state.get(base).fact(), ValueFact::SymbolicBase(..)) =>
+            {
+                ArgEffect::StackPointerUnknown
+            }
+            None => ArgEffect::StoreUnknown,
+        }
+    }
+}
+
+/// How many registers are followed: those of the analysis, and behind them vector registers.
+pub(super) const COUNT: usize = REGISTERS + 16;
+
+/// The number that a register has here: of vector registers it is another than DWARF's, which the analysis has for a register that
+/// is none of the machine.
+pub(super) fn number_of(facts: &AbiInfo, register: u8) -> u8 {
+    match register.checked_sub(facts.vector_registers.start) {
+        Some(index) if facts.vector_registers.contains(&register) => FIRST_VECTOR + index,
+        _ => register,
+    }
+}
+
+/// The number of the first vector register.
+#[expect(clippy::cast_possible_truncation, reason = "it is a small number")]
+const FIRST_VECTOR: u8 = REGISTERS as u8;
+
+/// Whether it is a vector register.
+pub(super) fn is_vector(number: u8) -> bool {
+    number >= FIRST_VECTOR
+}
+
+/// All vector registers, as a set.
+pub(super) fn vectors(facts: &AbiInfo) -> u64 {
+    let all = facts.vector_registers.clone();
+    all.fold(0, |all, register| {
+        all | 1 << (number_of(facts, register) & 63)
+    })
+}
+
+/// The registers of a set.
+pub(super) fn members(registers: u64) -> impl Iterator<Item = u8> {
+    (0..64_u8).filter(move |register| registers >> register & 1 != 0)
+}
+
+/// Addresses below the CFA and above it.
+const ANYWHERE: [Option<i32>; 2] = [Some(-1), Some(0)];

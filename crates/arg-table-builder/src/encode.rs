@@ -1,0 +1,421 @@
+//! A table of arguments written.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use unspool_c_types::{Passing, PassingLocation};
+use unspool_elf::{BuildId, TableKey};
+use unspool_rows::leb128::{put_signed, put_unsigned};
+
+use crate::functions::{ArgRow, CallSite, FileAnalysis, FunctionAnalysis};
+use crate::prototype::{OwnedDisplayKind, OwnedParameter, Prototype};
+use unspool_arg_table::format::{
+    BY_REFERENCE, BY_VALUE, FLOAT_OR_DOUBLE, HAS_PROTOTYPE, HEADER_BYTES, IS_CERTAIN, IS_JUMPED_TO,
+    IS_REENTERED, MAGIC, MAX_BUILD_ID_BYTES, SECTIONS, VERSION, call_site_value, display_kind,
+    source_number,
+};
+use unspool_arg_table::{ArgLocation, ArgSource, CallSiteValue, PieceLocation};
+
+/// The functions are too far from each other for a table: more than 4 GiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the code is larger than 4 GiB, the limit of a table of arguments")]
+pub struct CodeTooLarge;
+
+/// A section of things that are written once, each at its place.
+struct Pool {
+    bytes: Vec<u8>,
+    offsets: HashMap<Vec<u8>, u64>,
+}
+
+impl Pool {
+    /// Puts the things that are wanted most first, where places are small numbers.
+    fn new(things: impl Iterator<Item = Vec<u8>>) -> Pool {
+        let mut counts: HashMap<Vec<u8>, usize> = HashMap::new();
+        for thing in things {
+            *counts.entry(thing).or_default() += 1;
+        }
+        let mut order: Vec<_> = counts.into_iter().collect();
+        order.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let mut pool = Pool {
+            bytes: Vec::new(),
+            offsets: HashMap::new(),
+        };
+        for (thing, _) in order {
+            let at = pool.bytes.len() as u64;
+            pool.bytes.extend_from_slice(&thing);
+            pool.offsets.insert(thing, at);
+        }
+        pool
+    }
+
+    fn offset(&self, thing: &[u8]) -> u64 {
+        self.offsets.get(thing).copied().unwrap_or_default()
+    }
+}
+
+/// Writes a table of what was found in the module with this key.
+///
+/// # Errors
+///
+/// They are too far from each other.
+pub fn encode(followed: &FileAnalysis, key: &TableKey) -> Result<Vec<u8>, CodeTooLarge> {
+    let functions = followed.functions.iter();
+    let kept: Vec<&FunctionAnalysis> = functions.filter(|own| !own.is_empty()).collect();
+    let first = kept.first().map(|function| function.start);
+    let first_doubt = followed.doubts.first().map(|doubt| doubt.start);
+    let base = first.into_iter().chain(first_doubt).min().unwrap_or(0);
+    let index: HashMap<u64, usize> = (0..).zip(&kept).map(|(at, own)| (own.start, at)).collect();
+    let texts = kept.iter().filter_map(|own| own.prototype.as_deref());
+    let names = Pool::new(texts.flat_map(names_of).map(|name| name_bytes(&name)));
+    let name = |text: &str| names.offset(&name_bytes(text));
+    let mut written: HashMap<*const Prototype, Vec<u8>> = HashMap::new();
+    for prototype in kept.iter().filter_map(|own| own.prototype.as_ref()) {
+        let known = written.entry(Rc::as_ptr(prototype));
+        known.or_insert_with(|| prototype_bytes(prototype, &name));
+    }
+    let prototype_of = |own: &FunctionAnalysis| {
+        let own = own.prototype.as_ref()?;
+        written.get(&Rc::as_ptr(own)).cloned()
+    };
+    let prototypes = Pool::new(kept.iter().filter_map(|own| prototype_of(own)));
+    let rows = kept.iter().flat_map(|own| &own.rows);
+    let places = Pool::new(rows.map(row_bytes));
+    let calls = kept.iter().flat_map(|own| &own.calls);
+    let given = Pool::new(calls.map(call_site_bytes));
+
+    let (mut starts, mut records, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+    for own in &kept {
+        let start = u32::try_from(own.start - base).map_err(|_| CodeTooLarge)?;
+        starts.extend_from_slice(&start.to_le_bytes());
+        let at = u32::try_from(bytes.len()).map_err(|_| CodeTooLarge)?;
+        records.extend_from_slice(&at.to_le_bytes());
+        put_unsigned(&mut bytes, own.end - own.start);
+        put_signed(&mut bytes, own.entry.wrapping_sub(own.start).cast_signed());
+        let prototype = prototype_of(own);
+        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+        let flags = flag(own.is_certain && own.is_given_all, IS_CERTAIN)
+            | flag(own.is_reentered, IS_REENTERED)
+            | flag(own.is_jumped_to, IS_JUMPED_TO)
+            | flag(prototype.is_some(), HAS_PROTOTYPE);
+        put_unsigned(&mut bytes, flags);
+        if let Some(prototype) = prototype {
+            put_unsigned(&mut bytes, prototypes.offset(&prototype));
+        }
+        put_unsigned(&mut bytes, own.rows.len() as u64);
+        let mut at = own.start;
+        for row in &own.rows {
+            put_unsigned(&mut bytes, row.start.saturating_sub(at));
+            at = row.start;
+            put_unsigned(&mut bytes, places.offset(&row_bytes(row)));
+        }
+        put_unsigned(&mut bytes, own.calls.len() as u64);
+        let mut at = own.start;
+        for call in &own.calls {
+            put_unsigned(&mut bytes, call.returns_to.saturating_sub(at));
+            at = call.returns_to;
+            let target = call.target.and_then(|target| index.get(&target));
+            put_unsigned(&mut bytes, target.map_or(0, |index| *index as u64 + 1));
+            put_unsigned(&mut bytes, given.offset(&call_site_bytes(call)));
+        }
+    }
+    let mut doubts = Vec::new();
+    for doubt in &followed.doubts {
+        for number in [doubt.start - base, doubt.end - doubt.start] {
+            let number = u32::try_from(number).map_err(|_| CodeTooLarge)?;
+            doubts.extend_from_slice(&number.to_le_bytes());
+        }
+        doubts.extend_from_slice(&doubt.rules.bits().to_le_bytes());
+    }
+    let sections: [&[u8]; SECTIONS] = [
+        &starts,
+        &records,
+        &bytes,
+        &places.bytes,
+        &given.bytes,
+        &prototypes.bytes,
+        &names.bytes,
+        &doubts,
+    ];
+    write_sections(key, base, &sections)
+}
+
+/// Puts the header before the sections.
+fn write_sections(
+    key: &TableKey,
+    base: u64,
+    sections: &[&[u8]; SECTIONS],
+) -> Result<Vec<u8>, CodeTooLarge> {
+    let id = key
+        .build_id
+        .as_ref()
+        .map(BuildId::as_bytes)
+        .unwrap_or_default();
+    let id = id.get(..MAX_BUILD_ID_BYTES).unwrap_or(id);
+    let count = sections.first().map_or(0, |starts| starts.len() / 4);
+    let number = |number: usize| u32::try_from(number).map_err(|_| CodeTooLarge);
+    let mut out = Vec::new();
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.push(u8::try_from(id.len()).unwrap_or(0));
+    out.push(0);
+    out.extend_from_slice(&number(count)?.to_le_bytes());
+    out.extend_from_slice(id);
+    out.resize(48, 0);
+    out.extend_from_slice(&key.content);
+    out.resize(72, 0);
+    out.extend_from_slice(&base.to_le_bytes());
+    let mut at = HEADER_BYTES;
+    for section in sections {
+        out.extend_from_slice(&number(at)?.to_le_bytes());
+        out.extend_from_slice(&number(section.len())?.to_le_bytes());
+        at += section.len();
+    }
+    for section in sections {
+        out.extend_from_slice(section);
+    }
+    Ok(out)
+}
+
+impl FunctionAnalysis {
+    /// Whether nothing can be learned from it.
+    fn is_empty(&self) -> bool {
+        self.prototype.is_none() && self.calls.is_empty()
+    }
+}
+
+fn name_bytes(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_unsigned(&mut bytes, name.len() as u64);
+    bytes.extend_from_slice(name.as_bytes());
+    bytes
+}
+
+/// All names of a prototype.
+fn names_of(prototype: &Prototype) -> Vec<String> {
+    let mut names = Vec::new();
+    for parameter in &prototype.parameters {
+        names.extend([parameter.name.clone(), parameter.type_name.clone()]);
+        names_of_shape(&parameter.shape, &mut names);
+    }
+    names
+}
+
+fn names_of_shape(shape: &OwnedDisplayKind, names: &mut Vec<String>) {
+    match shape {
+        OwnedDisplayKind::Enum(constants) => {
+            names.extend(constants.iter().map(|(_, name)| name.clone()));
+        }
+        OwnedDisplayKind::Record(members) => {
+            for member in members {
+                names.push(member.name.clone());
+                names_of_shape(&member.shape, names);
+            }
+        }
+        OwnedDisplayKind::Array(_, _, inner) | OwnedDisplayKind::Bits(_, _, inner) => {
+            names_of_shape(inner, names);
+        }
+        _ => {}
+    }
+}
+
+fn prototype_bytes(prototype: &Prototype, name: &dyn Fn(&str) -> u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_unsigned(&mut bytes, prototype.parameters.len() as u64);
+    for parameter in &prototype.parameters {
+        put_parameter(parameter, name, &mut bytes);
+    }
+    bytes
+}
+
+fn put_parameter(parameter: &OwnedParameter, name: &dyn Fn(&str) -> u64, bytes: &mut Vec<u8>) {
+    put_unsigned(bytes, name(&parameter.name));
+    put_unsigned(bytes, name(&parameter.type_name));
+    put_unsigned(bytes, parameter.bytes.into());
+    put_display_kind(&parameter.shape, name, bytes);
+    let Some(passing) = &parameter.passing else {
+        put_unsigned(bytes, 0);
+        return;
+    };
+    let how = match (passing.is_by_reference, parameter.is_float_or_double) {
+        (true, _) => BY_REFERENCE,
+        (_, true) => FLOAT_OR_DOUBLE,
+        _ => BY_VALUE,
+    };
+    put_unsigned(bytes, how);
+    let pieces = eightbytes(passing);
+    put_unsigned(bytes, pieces.len() as u64);
+    for (offset, size, source) in pieces {
+        put_unsigned(bytes, offset.into());
+        bytes.push(size);
+        put_unsigned(bytes, source_number(source));
+    }
+}
+
+/// The vector registers that are followed: xmm0 to xmm7. Those of AArch64 are not.
+const TRACKED_VECTORS: Range<u8> = 17..25;
+
+/// What is passed, eight bytes at most at a time: where in the argument they are, how many, and where they are at entry.
+pub(super) fn eightbytes(passing: &Passing) -> Vec<(u32, u8, Option<ArgSource>)> {
+    let mut found = Vec::new();
+    for piece in &passing.pieces {
+        for word in 0..piece.bytes.div_ceil(8) {
+            let offset = piece.offset + word * 8;
+            let size = u8::try_from((piece.bytes - word * 8).min(8)).unwrap_or(8);
+            let source = match piece.location {
+                PassingLocation::Register(register) => Some(ArgSource::Register(register)),
+                PassingLocation::Stack(at) => {
+                    u8::try_from(at / 8 + word).ok().map(ArgSource::Stack)
+                }
+                PassingLocation::Vector(register) => {
+                    let is_followed = word == 0 && TRACKED_VECTORS.contains(&register);
+                    is_followed.then_some(ArgSource::Register(register))
+                }
+            };
+            found.push((offset, size, source));
+        }
+    }
+    found
+}
+
+fn put_display_kind(own: &OwnedDisplayKind, name: &dyn Fn(&str) -> u64, bytes: &mut Vec<u8>) {
+    bytes.push(match own {
+        OwnedDisplayKind::Signed => display_kind::SIGNED,
+        OwnedDisplayKind::Unsigned => display_kind::UNSIGNED,
+        OwnedDisplayKind::Bool => display_kind::BOOL,
+        OwnedDisplayKind::Char => display_kind::CHAR,
+        OwnedDisplayKind::UnsignedChar => display_kind::UNSIGNED_CHAR,
+        OwnedDisplayKind::Pointer => display_kind::POINTER,
+        OwnedDisplayKind::CharPointer => display_kind::TEXT,
+        OwnedDisplayKind::Float => display_kind::FLOAT,
+        OwnedDisplayKind::Bytes => display_kind::BYTES,
+        OwnedDisplayKind::Enum(_) => display_kind::ENUM,
+        OwnedDisplayKind::Record(_) => display_kind::RECORD,
+        OwnedDisplayKind::Array(..) => display_kind::ARRAY,
+        OwnedDisplayKind::Bits(..) => display_kind::BITS,
+    });
+    match own {
+        OwnedDisplayKind::Enum(constants) => {
+            put_unsigned(bytes, constants.len() as u64);
+            for (value, text) in constants {
+                put_signed(bytes, *value);
+                put_unsigned(bytes, name(text));
+            }
+        }
+        OwnedDisplayKind::Record(members) => {
+            put_unsigned(bytes, members.len() as u64);
+            for member in members {
+                put_unsigned(bytes, name(&member.name));
+                put_unsigned(bytes, member.offset.into());
+                put_unsigned(bytes, member.bytes.into());
+                put_display_kind(&member.shape, name, bytes);
+            }
+        }
+        OwnedDisplayKind::Array(count, size, element) => {
+            put_unsigned(bytes, *count);
+            put_unsigned(bytes, (*size).into());
+            put_display_kind(element, name, bytes);
+        }
+        OwnedDisplayKind::Bits(first, count, number) => {
+            bytes.extend([*first, *count]);
+            put_display_kind(number, name, bytes);
+        }
+        _ => {}
+    }
+}
+
+fn row_bytes(row: &ArgRow) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for piece in &row.pieces {
+        let Some(PieceLocation {
+            location: place,
+            addend: add,
+            is_certain,
+        }) = piece
+        else {
+            put_unsigned(&mut bytes, 0);
+            continue;
+        };
+        let (value, in_memory) = match place {
+            ArgLocation::Register(register) => (u64::from(*register), 0),
+            ArgLocation::Slot(at) => (zigzag(*at), 1),
+        };
+        let flags = in_memory | u64::from(*is_certain) << 1 | u64::from(*add != 0) << 2;
+        put_unsigned(&mut bytes, (value << 3 | flags) + 1);
+        if *add != 0 {
+            put_signed(&mut bytes, (*add).into());
+        }
+    }
+    bytes
+}
+
+/// A number with its sign in the lowest bit.
+fn zigzag(value: i32) -> u64 {
+    let value = i64::from(value);
+    (value << 1 ^ value >> 63).cast_unsigned()
+}
+
+fn call_site_bytes(call: &CallSite) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_unsigned(&mut bytes, call.arguments.len() as u64);
+    for (register, given) in &call.arguments {
+        bytes.push(register << call_site_value::KIND_BITS | kind_of(given));
+        put_call_site_value(*given, &mut bytes);
+    }
+    bytes
+}
+
+fn kind_of(given: &CallSiteValue) -> u8 {
+    match given {
+        CallSiteValue::Number(_) => call_site_value::NUMBER,
+        CallSiteValue::Address(_) => call_site_value::ADDRESS,
+        CallSiteValue::Cfa(_) => call_site_value::CFA,
+        CallSiteValue::Register { .. } => call_site_value::REGISTER,
+        CallSiteValue::Slot { is_certain, .. } => call_site_value::SLOT + u8::from(*is_certain),
+        CallSiteValue::EntryValue(held) => call_site_value::ENTRY_VALUE + u8::from(held.is_certain),
+    }
+}
+
+fn put_call_site_value(given: CallSiteValue, bytes: &mut Vec<u8>) {
+    match given {
+        CallSiteValue::Number(number) => put_signed(bytes, number.cast_signed()),
+        CallSiteValue::Address(address) => put_unsigned(bytes, address),
+        CallSiteValue::Cfa(at) => put_signed(bytes, at.into()),
+        CallSiteValue::Register {
+            register,
+            addend: add,
+            bits,
+        } => put_with_addend(register.into(), add, bits, bytes),
+        CallSiteValue::Slot {
+            at, bytes: size, ..
+        } => match (size, at % 8, at % 4) {
+            (8, 0, _) => put_unsigned(bytes, zigzag(at / 8) << 2 | call_site_value::WHOLE),
+            (4, _, 0) => put_unsigned(bytes, zigzag(at / 4) << 2 | call_site_value::HALF),
+            _ => {
+                put_unsigned(bytes, zigzag(at) << 2 | call_site_value::EXPLICIT);
+                bytes.push(size);
+            }
+        },
+        CallSiteValue::EntryValue(held) => {
+            let source = source_number(Some(held.source));
+            put_with_addend(source, held.addend, held.bits, bytes);
+        }
+    }
+}
+
+/// Something, what is added to it, and how many bits of it count.
+fn put_with_addend(number: u64, add: i32, bits: u8, bytes: &mut Vec<u8>) {
+    match (bits, add) {
+        (64, 0) => put_unsigned(bytes, number << 2 | call_site_value::WHOLE),
+        (32, 0) => put_unsigned(bytes, number << 2 | call_site_value::HALF),
+        (64, _) => {
+            put_unsigned(bytes, number << 2 | call_site_value::WITH_ADDEND);
+            put_signed(bytes, add.into());
+        }
+        _ => {
+            put_unsigned(bytes, number << 2 | call_site_value::EXPLICIT);
+            bytes.push(bits);
+            put_signed(bytes, add.into());
+        }
+    }
+}

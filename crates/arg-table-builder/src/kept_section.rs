@@ -1,0 +1,95 @@
+//! Arguments that a program keeps on its stack on purpose (`unspool_keep.h`).
+//!
+//! The section `.unspool.kept` has for each an address of the code from which on it is there (8 bytes), the parameter's number from 1 on and its size in bytes (a byte
+//! each), and where it is, as assembly has it: `-24(%rbp)`, with a zero byte behind; all of that at a multiple of 8.
+
+use std::collections::BTreeMap;
+
+use unspool_elf::ElfFile;
+use unspool_rows::{Abi, Arch};
+
+/// The section's name.
+const SECTION: &str = ".unspool.kept";
+
+/// An argument that is kept in memory, from an address on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeptArgument {
+    /// The parameter's number, from 0 on.
+    pub(crate) parameter: usize,
+    /// Its size in bytes.
+    pub(crate) bytes: u8,
+    /// The register that it is found from, by its DWARF number.
+    pub(crate) base: u8,
+    /// What is added to that.
+    pub(crate) offset: i32,
+}
+
+/// What a file's program keeps, by the addresses from which on it does. What cannot be read is not kept.
+pub(crate) fn read_kept_section(file: &ElfFile) -> BTreeMap<u64, Vec<KeptArgument>> {
+    let mut found: BTreeMap<u64, Vec<KeptArgument>> = BTreeMap::new();
+    let Ok(Some(section)) = file.section_named(SECTION) else {
+        return found;
+    };
+    let mut rest = section.data;
+    while let Some((address, saved, length)) = first(rest, file.abi()) {
+        if let Some(saved) = saved {
+            found.entry(address).or_default().push(saved);
+        }
+        rest = rest.get(length.next_multiple_of(8)..).unwrap_or_default();
+    }
+    found
+}
+
+/// The first one, and how many bytes it has; `None` of it if it is not understood.
+fn first(bytes: &[u8], abi: Abi) -> Option<(u64, Option<KeptArgument>, usize)> {
+    let (address, rest) = bytes.split_first_chunk()?;
+    let [number, size, rest @ ..] = rest else {
+        return None;
+    };
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    let text = core::str::from_utf8(rest.get(..end)?).ok();
+    let place = text.and_then(|text| place(text, abi));
+    let saved = place.and_then(|(base, offset)| {
+        Some(KeptArgument {
+            parameter: usize::from(number.checked_sub(1)?),
+            bytes: *size,
+            base,
+            offset,
+        })
+    });
+    Some((u64::from_le_bytes(*address), saved, 8 + 2 + end + 1))
+}
+
+/// The register and the offset of an operand of assembly: `-24(%rbp)`, `(%rsp)`.
+fn place(text: &str, abi: Abi) -> Option<(u8, i32)> {
+    let (offset, register) = text.strip_suffix(')')?.split_once("(%")?;
+    let offset = match offset {
+        "" => 0,
+        offset => offset.parse().ok()?,
+    };
+    let base = match (abi.arch, register) {
+        (Arch::X86_64, "rbp") => 6,
+        (Arch::X86_64, "rsp") => 7,
+        _ => return None,
+    };
+    Some((base, offset))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operands_are_read() {
+        let abi = Abi {
+            arch: Arch::X86_64,
+            endian: unspool_rows::Endian::Little,
+        };
+        assert_eq!(place("-24(%rbp)", abi), Some((6, -24)));
+        assert_eq!(place("(%rsp)", abi), Some((7, 0)));
+        assert_eq!(place("8(%rsp)", abi), Some((7, 8)));
+        for other in ["", "8", "8(%rax)", "8(%rsp,%rax)", "x(%rsp)", "foo(%rip)"] {
+            assert_eq!(place(other, abi), None, "{other}");
+        }
+    }
+}

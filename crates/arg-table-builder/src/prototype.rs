@@ -1,0 +1,299 @@
+//! What functions take: their parameters, with where the calling convention puts them, and how their values are shown.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use unspool_c_types::{Convention, Graph, Number, Passing, TypeId, TypeKind};
+
+/// A function's parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prototype {
+    /// The parameters, in their order.
+    pub parameters: Vec<OwnedParameter>,
+    /// Whether any is passed in memory, as far as that is known.
+    pub takes_stack: Option<bool>,
+}
+
+/// A parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedParameter {
+    /// Its name; empty if it is not known.
+    pub name: String,
+    /// Its type, as C has it.
+    pub type_name: String,
+    /// How its value is shown.
+    pub shape: OwnedDisplayKind,
+    /// Its size in bytes.
+    pub bytes: u32,
+    /// Where its bytes are at entry; `None` if that is not known.
+    pub passing: Option<Passing>,
+    /// Whether it is a `float` for which a `double` may be passed: CTF does not tell definitions without a prototype.
+    pub is_float_or_double: bool,
+}
+
+/// How a value is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum OwnedDisplayKind {
+    /// A number that can be negative.
+    Signed,
+    /// A number.
+    Unsigned,
+    /// True or false.
+    Bool,
+    /// A character.
+    Char,
+    /// A character that is no negative number.
+    UnsignedChar,
+    /// An address.
+    Pointer,
+    /// The address of characters that end with a zero.
+    CharPointer,
+    /// A floating-point number.
+    Float,
+    /// One of some constants, or several of them together.
+    Enum(Vec<(i64, String)>),
+    /// Members, each with its name, its offset and its size in bytes.
+    Record(Vec<OwnedMember>),
+    /// So many elements, of so many bytes each.
+    Array(u64, u32, Box<OwnedDisplayKind>),
+    /// A bit-field: its first bit, how many bits it has, and how the number is shown that it is.
+    Bits(u8, u8, Box<OwnedDisplayKind>),
+    /// Bytes.
+    Bytes,
+}
+
+/// A member of a structure.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct OwnedMember {
+    /// Its name.
+    pub name: String,
+    /// Where it begins, in bytes.
+    pub offset: u32,
+    /// Its size in bytes.
+    pub bytes: u32,
+    /// How it is shown.
+    pub shape: OwnedDisplayKind,
+}
+
+/// Members of members are shown so deep.
+const MAX_NESTING: u32 = 7;
+
+/// The most members of a structure, or constants of an enumeration, that are kept.
+const MAX_MEMBERS: usize = 256;
+
+impl Prototype {
+    /// The prototype that a function type is.
+    #[must_use]
+    pub fn from_type(
+        graph: &Graph<'_>,
+        function: TypeId,
+        convention: Convention,
+    ) -> Option<Prototype> {
+        let signature = graph.signature(function, convention)?;
+        let TypeKind::Function { parameters, .. } = &graph.get(graph.resolve(function)?)?.kind
+        else {
+            return None;
+        };
+        let parameters = parameters.iter().zip(signature.parameters);
+        let parameters = parameters.map(|(parameter, passing)| {
+            OwnedParameter::from_type(graph, &parameter.name, parameter.ty, passing)
+        });
+        Some(Prototype {
+            parameters: parameters.collect(),
+            takes_stack: signature.takes_stack,
+        })
+    }
+}
+
+impl Prototype {
+    /// Has those that are `float` be `double` perhaps.
+    fn mark_float_or_double(&mut self, graph: &Graph<'_>, function: TypeId) {
+        let function = graph.resolve(function).and_then(|ty| graph.get(ty));
+        if let Some(TypeKind::Function { parameters, .. }) = function.map(|ty| &ty.kind) {
+            for (own, parameter) in self.parameters.iter_mut().zip(parameters) {
+                own.is_float_or_double = graph.is_float(parameter.ty);
+            }
+        }
+    }
+}
+
+impl OwnedParameter {
+    /// One with a name and a type, which is passed so.
+    pub(crate) fn from_type(
+        graph: &Graph<'_>,
+        name: &str,
+        ty: TypeId,
+        passing: Option<Passing>,
+    ) -> OwnedParameter {
+        OwnedParameter {
+            name: name.to_owned(),
+            type_name: graph.declare(ty, "").trim_end().to_owned(),
+            shape: shape(graph, ty, MAX_NESTING),
+            bytes: size(graph, ty),
+            passing,
+            is_float_or_double: false,
+        }
+    }
+}
+
+fn size(graph: &Graph<'_>, ty: TypeId) -> u32 {
+    let size = graph.size(ty).and_then(|size| u32::try_from(size).ok());
+    size.unwrap_or(0)
+}
+
+fn shape(graph: &Graph<'_>, ty: TypeId, depth: u32) -> OwnedDisplayKind {
+    let resolved = graph.resolve(ty).and_then(|id| graph.get(id));
+    match resolved.map(|ty| &ty.kind) {
+        Some(TypeKind::Integer(number)) => number_shape(*number),
+        // A complex number is two.
+        Some(TypeKind::Float(number)) if matches!(number.format, 3..=5) => OwnedDisplayKind::Bytes,
+        Some(TypeKind::Float(_)) => OwnedDisplayKind::Float,
+        Some(TypeKind::Pointer(to)) => {
+            let target = graph.resolve(*to).and_then(|id| graph.get(id));
+            match target.map(|ty| &ty.kind) {
+                Some(TypeKind::Integer(number)) if number.format & Number::CHAR != 0 => {
+                    OwnedDisplayKind::CharPointer
+                }
+                _ => OwnedDisplayKind::Pointer,
+            }
+        }
+        Some(TypeKind::Enum { enumerators, .. }) => {
+            // The negative ones first: where there are more than are kept, they tell that values have a sign.
+            let of_sign = |is_negative| {
+                let all = enumerators.iter();
+                all.filter(move |constant| (constant.value < 0) == is_negative)
+            };
+            let constants = of_sign(true).chain(of_sign(false)).take(MAX_MEMBERS);
+            OwnedDisplayKind::Enum(
+                constants
+                    .map(|constant| (constant.value, constant.name.clone().into_owned()))
+                    .collect(),
+            )
+        }
+        Some(TypeKind::Slice { of, .. }) => match depth.checked_sub(1) {
+            Some(depth) => shape(graph, *of, depth),
+            None => OwnedDisplayKind::Bytes,
+        },
+        Some(TypeKind::Record { .. }) => record(graph, ty, depth),
+        Some(TypeKind::Array { element, count, .. }) => match depth.checked_sub(1) {
+            Some(depth) => {
+                let element = (size(graph, *element), shape(graph, *element, depth));
+                OwnedDisplayKind::Array(*count, element.0, Box::new(element.1))
+            }
+            None => OwnedDisplayKind::Bytes,
+        },
+        _ => OwnedDisplayKind::Bytes,
+    }
+}
+
+fn number_shape(number: Number) -> OwnedDisplayKind {
+    match number.format {
+        format if format & Number::BOOL != 0 => OwnedDisplayKind::Bool,
+        format if format & Number::CHAR != 0 => match format & Number::SIGNED {
+            0 => OwnedDisplayKind::UnsignedChar,
+            _ => OwnedDisplayKind::Char,
+        },
+        format if format & Number::SIGNED != 0 => OwnedDisplayKind::Signed,
+        _ => OwnedDisplayKind::Unsigned,
+    }
+}
+
+/// The shape of a structure; bytes if it has too many members or none that are known, or is too deep inside others.
+fn record(graph: &Graph<'_>, ty: TypeId, depth: u32) -> OwnedDisplayKind {
+    let layout = graph.layout(ty);
+    let layout = layout.filter(|layout| (1..=MAX_MEMBERS).contains(&layout.members.len()));
+    let (Some(depth), Some(layout)) = (depth.checked_sub(1), layout) else {
+        return OwnedDisplayKind::Bytes;
+    };
+    let members = layout.members.iter().map(|member| {
+        let shape = shape(graph, member.ty, depth);
+        let (bytes, shape) = match member.bits {
+            Some(bits) if member.is_bit_field => bit_field(member.offset % 8, bits, shape),
+            _ => (size(graph, member.ty), shape),
+        };
+        OwnedMember {
+            name: member.name.clone().into_owned(),
+            offset: u32::try_from(member.offset / 8).unwrap_or(u32::MAX),
+            bytes,
+            shape,
+        }
+    });
+    OwnedDisplayKind::Record(members.collect())
+}
+
+/// The bytes that a bit-field has a part of, and its shape.
+fn bit_field(first: u64, bits: u64, of: OwnedDisplayKind) -> (u32, OwnedDisplayKind) {
+    let bytes = u32::try_from(first.saturating_add(bits).div_ceil(8)).unwrap_or(0);
+    match (u8::try_from(first), u8::try_from(bits)) {
+        (Ok(first), Ok(bits)) if bytes <= 8 => {
+            (bytes, OwnedDisplayKind::Bits(first, bits, Box::new(of)))
+        }
+        _ => (bytes, OwnedDisplayKind::Bytes),
+    }
+}
+
+/// What functions of a name take.
+#[derive(Debug)]
+struct NamedPrototype {
+    /// `None` if they take different things.
+    prototype: Option<Rc<Prototype>>,
+    /// How many of them have types.
+    functions: usize,
+}
+
+/// The prototypes of a file's functions.
+#[derive(Debug, Default)]
+pub struct Prototypes {
+    /// By the functions' names.
+    by_name: HashMap<String, NamedPrototype>,
+    /// By the addresses of functions.
+    by_address: HashMap<u64, Rc<Prototype>>,
+}
+
+impl Prototypes {
+    /// Takes in the functions of a graph that does not tell which of them have no prototype.
+    pub fn add(&mut self, graph: &Graph<'_>, convention: Convention) {
+        for function in &graph.functions {
+            let Some(mut prototype) = Prototype::from_type(graph, function.ty, convention) else {
+                continue;
+            };
+            prototype.mark_float_or_double(graph, function.ty);
+            let known = self.by_name.entry(function.name.clone().into_owned());
+            let known = known.or_insert_with(|| NamedPrototype {
+                prototype: Some(Rc::new(prototype.clone())),
+                functions: 0,
+            });
+            known.functions += 1;
+            if known.prototype.as_deref() != Some(&prototype) {
+                known.prototype = None;
+            }
+        }
+    }
+
+    /// Takes in the function at an address.
+    pub fn add_at(&mut self, address: u64, prototype: Prototype) {
+        self.by_address.insert(address, Rc::new(prototype));
+    }
+
+    /// The prototype of the function at an address, or of that name.
+    #[must_use]
+    pub fn get(&self, address: u64, name: &str) -> Option<&Rc<Prototype>> {
+        let known = self.by_address.get(&address);
+        known.or_else(|| self.by_name.get(name)?.prototype.as_ref())
+    }
+
+    /// Whether that is certain of the function at an address, if so many functions are called by its name: one of them might have
+    /// no type.
+    #[must_use]
+    pub fn is_certain(&self, address: u64, name: &str, functions: usize) -> bool {
+        let named = self.by_name.get(name);
+        self.by_address.contains_key(&address)
+            || named.is_some_and(|named| named.functions >= functions)
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty() && self.by_address.is_empty()
+    }
+}

@@ -1,0 +1,50 @@
+//! Where the unwind table does not hold: what was kept in registers is not to be had of frames that are found by such rows.
+
+use unspool_arg_table::UnprovenRules;
+use unspool_check::{Aspect, CheckSubject, RowVerdict, UnitChecker, Verdict};
+
+/// A range of code whose unwind row the code does not bear out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnprovenRange {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// What of the row.
+    pub rules: UnprovenRules,
+}
+
+/// The doubts about a unit's rows.
+pub(crate) fn unit_ranges(
+    subject: &CheckSubject<'_>,
+    prover: &mut UnitChecker,
+    unit: usize,
+) -> Vec<UnprovenRange> {
+    let rows = subject.check_unit(prover, unit).rows;
+    let nexts = rows.iter().skip(1).map(|row| row.start.0);
+    let ends = nexts.chain([u64::MAX]);
+    let doubt = |(row, next): (&RowVerdict, u64)| {
+        let doubts = of_row(subject, row);
+        let extent = subject.program().extent_at(row.start.0)?;
+        (!doubts.is_none()).then_some(UnprovenRange {
+            start: row.start.0,
+            end: next.min(extent.end),
+            rules: doubts,
+        })
+    };
+    rows.iter().zip(ends).filter_map(doubt).collect()
+}
+
+fn of_row(subject: &CheckSubject<'_>, row: &RowVerdict) -> UnprovenRules {
+    // Nothing leads there, and a frame stands there nevertheless.
+    let Some(judgement) = &row.judgement else {
+        return UnprovenRules::ALL;
+    };
+    let aspects = judgement.aspects(subject.abi_info());
+    let doubted = aspects.filter(|(_, verdict)| *verdict != Verdict::Proven);
+    let doubts = doubted.map(|(aspect, _)| match aspect {
+        Aspect::Register(register) => UnprovenRules::from_register(register),
+        Aspect::Cfa | Aspect::ReturnAddress => UnprovenRules::ALL,
+    });
+    doubts.fold(UnprovenRules::NONE, UnprovenRules::union)
+}

@@ -1,0 +1,712 @@
+//! A table of arguments: read in place, without memory of its own. [`crate::format`] says what its bytes are.
+
+use unspool_rows::leb128::{byte, signed, take, unsigned};
+
+use crate::format::{
+    ArgTableKey, BY_REFERENCE, FLOAT_OR_DOUBLE, HAS_PROTOTYPE, HEADER_BYTES, IS_CERTAIN,
+    IS_JUMPED_TO, IS_REENTERED, MAGIC, MAX_BUILD_ID_BYTES, SECTIONS, UNPROVEN_RANGE_BYTES, VERSION,
+    call_site_value, display_kind, source,
+};
+use crate::location::{
+    ArgLocation, ArgSource, CallSiteValue, EntryValue, PieceLocation, UnprovenRules,
+};
+
+/// Members of members are read so deep.
+const MAX_NESTING: u32 = 10;
+
+/// Why bytes are no table of arguments, or none of this module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArgTableError {
+    /// They begin in another way.
+    #[error("not a table of arguments: it does not start with \"unspargs\"")]
+    Magic,
+    /// Another version.
+    #[error("version {0} of tables of arguments is not supported; {VERSION} is")]
+    Version(u16),
+    /// They end too early.
+    #[error("the table ends at byte {0}, inside section {1}")]
+    Truncated(usize, usize),
+}
+
+/// A table of arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct ArgTable<'t> {
+    key: ArgTableKey<'t>,
+    base: u64,
+    starts: &'t [u8],
+    records: &'t [u8],
+    bytes: &'t [u8],
+    locations: &'t [u8],
+    passed: &'t [u8],
+    prototypes: &'t [u8],
+    names: &'t [u8],
+    doubts: &'t [u8],
+}
+
+fn u32_at(bytes: &[u8], index: usize) -> Option<u32> {
+    let start = index.checked_mul(4)?;
+    let bytes = bytes.get(start..start.checked_add(4)?)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn from(bytes: &[u8], at: u64) -> Option<&[u8]> {
+    bytes.get(usize::try_from(at).ok()?..)
+}
+
+impl<'t> ArgTable<'t> {
+    /// A table out of bytes; checks its header only.
+    ///
+    /// # Errors
+    ///
+    /// They are no table that is known here.
+    pub fn open(bytes: &'t [u8]) -> Result<ArgTable<'t>, ArgTableError> {
+        let short = |section| ArgTableError::Truncated(bytes.len(), section);
+        let head: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(short(0))?;
+        if !head.starts_with(&MAGIC) {
+            return Err(ArgTableError::Magic);
+        }
+        let version = u16::from_le_bytes([head[8], head[9]]);
+        if version != VERSION {
+            return Err(ArgTableError::Version(version));
+        }
+        let mut sections = [&[][..]; SECTIONS];
+        for (index, section) in sections.iter_mut().enumerate() {
+            let number = |word| u32_at(bytes, word).and_then(|number| usize::try_from(number).ok());
+            let start = number(20 + 2 * index).ok_or(short(index + 1))?;
+            let length = number(21 + 2 * index).ok_or(short(index + 1))?;
+            let end = start.checked_add(length);
+            let data = end.and_then(|end| bytes.get(start..end));
+            *section = data.ok_or(short(index + 1))?;
+        }
+        let [
+            starts,
+            records,
+            code,
+            places,
+            passed,
+            prototypes,
+            names,
+            doubts,
+        ] = sections;
+        let length = usize::from(head[10]).min(MAX_BUILD_ID_BYTES);
+        let build_id = bytes.get(16..16 + length).unwrap_or_default();
+        let content = bytes.get(48..).and_then(|rest| rest.first_chunk());
+        let content = content.ok_or(short(0))?;
+        let base = bytes.get(72..80).and_then(|base| base.try_into().ok());
+        Ok(ArgTable {
+            key: ArgTableKey { build_id, content },
+            base: base.map_or(0, u64::from_le_bytes),
+            starts,
+            records,
+            bytes: code,
+            locations: places,
+            passed,
+            prototypes,
+            names,
+            doubts,
+        })
+    }
+
+    /// Whether it is of the module with this build ID.
+    #[must_use]
+    pub fn is_of_build(&self, id: &[u8]) -> bool {
+        !id.is_empty() && self.key.build_id == id.get(..MAX_BUILD_ID_BYTES).unwrap_or(id)
+    }
+
+    /// What it was made of; of a build ID, 32 bytes at most.
+    #[must_use]
+    pub fn key(&self) -> ArgTableKey<'t> {
+        self.key
+    }
+
+    /// The number of ranges of code.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.starts.len() / 4
+    }
+
+    /// Whether it says nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn start(&self, index: usize) -> Option<u64> {
+        let start = u32_at(self.starts, index)?;
+        Some(self.base.wrapping_add(u64::from(start)))
+    }
+
+    /// A range by its number.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<CodeRange<'t>> {
+        let start = self.start(index)?;
+        let mut bytes = from(self.bytes, u32_at(self.records, index)?.into())?;
+        let end = start.checked_add(unsigned(&mut bytes)?)?;
+        let entry = start.checked_add_signed(signed(&mut bytes)?)?;
+        let flags = unsigned(&mut bytes)?;
+        let prototype = match flags & HAS_PROTOTYPE {
+            0 => None,
+            _ => from(self.prototypes, unsigned(&mut bytes)?),
+        };
+        Some(CodeRange {
+            table: *self,
+            start,
+            end,
+            entry,
+            is_certain: flags & IS_CERTAIN != 0,
+            is_reentered: flags & IS_REENTERED != 0,
+            is_jumped_to: flags & IS_JUMPED_TO != 0,
+            prototype,
+            rest: bytes,
+        })
+    }
+
+    /// The range of code that an address, as linked, is in.
+    #[must_use]
+    pub fn function(&self, pc: u64) -> Option<CodeRange<'t>> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.start(middle)? <= pc {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        self.get(low.checked_sub(1)?)
+            .filter(|function| pc < function.end)
+    }
+
+    /// What the unwind row of an address, as linked, says that the code does not bear out.
+    #[must_use]
+    pub fn unproven_rules(&self, pc: u64) -> UnprovenRules {
+        let doubt = |index: usize| {
+            let word = |word| u32_at(self.doubts, index * (UNPROVEN_RANGE_BYTES / 4) + word);
+            let start = self.base.wrapping_add(word(0)?.into());
+            Some((start, start.wrapping_add(word(1)?.into()), word(2)?))
+        };
+        let (mut low, mut high) = (0, self.doubts.len() / UNPROVEN_RANGE_BYTES);
+        while low < high {
+            let middle = low.midpoint(high);
+            match doubt(middle).is_some_and(|(start, ..)| start <= pc) {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        let found = low.checked_sub(1).and_then(doubt);
+        let found = found.filter(|(_, end, _)| pc < *end);
+        found.map_or(UnprovenRules::NONE, |(.., bits)| {
+            UnprovenRules::from_bits(bits)
+        })
+    }
+
+    fn name(&self, at: u64) -> Option<&'t str> {
+        let mut bytes = from(self.names, at)?;
+        let length = usize::try_from(unsigned(&mut bytes)?).ok()?;
+        core::str::from_utf8(take(&mut bytes, length)?).ok()
+    }
+}
+
+/// A range of code: a function, or a part of one.
+#[derive(Debug, Clone, Copy)]
+pub struct CodeRange<'t> {
+    table: ArgTable<'t>,
+    /// First address, as linked.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// The first address of the function, which of a part out of the way is in another range.
+    pub entry: u64,
+    /// Whether its callers give it for certain what its prototype says.
+    pub is_certain: bool,
+    /// Whether jumps may lead from it back to its entry.
+    pub is_reentered: bool,
+    /// Whether other functions of the module jump to its entry.
+    pub is_jumped_to: bool,
+    prototype: Option<&'t [u8]>,
+    /// Its rows and calls.
+    rest: &'t [u8],
+}
+
+impl<'t> CodeRange<'t> {
+    /// Its parameters; `None` if nothing is known of them.
+    #[must_use]
+    pub fn parameters(&self) -> Option<Parameters<'t>> {
+        let mut bytes = self.prototype?;
+        Some(Parameters {
+            table: self.table,
+            left: unsigned(&mut bytes)?,
+            bytes,
+        })
+    }
+
+    /// Where the pieces of its arguments are at an address: one place for each piece, in their order, that is not passed in a vector
+    /// register. The address of a call's last byte has what holds while the callee runs.
+    #[must_use]
+    pub fn row(&self, pc: u64) -> Option<PieceLocations<'t>> {
+        let mut bytes = self.rest;
+        let mut at = self.start;
+        let mut found = None;
+        for _ in 0..unsigned(&mut bytes)? {
+            at = at.checked_add(unsigned(&mut bytes)?)?;
+            let places = unsigned(&mut bytes)?;
+            if at > pc {
+                break;
+            }
+            found = Some(places);
+        }
+        from(self.table.locations, found?).map(|bytes| PieceLocations { bytes })
+    }
+
+    /// The call that returns to an address.
+    #[must_use]
+    pub fn call(&self, returns_to: u64) -> Option<CallRecord<'t>> {
+        let mut bytes = self.rest;
+        for _ in 0..unsigned(&mut bytes)? {
+            unsigned(&mut bytes)?;
+            unsigned(&mut bytes)?;
+        }
+        let mut at = self.start;
+        for _ in 0..unsigned(&mut bytes)? {
+            at = at.checked_add(unsigned(&mut bytes)?)?;
+            let target = unsigned(&mut bytes)?;
+            let given = unsigned(&mut bytes)?;
+            if at >= returns_to {
+                let target = target.checked_sub(1);
+                let target = target.and_then(|index| usize::try_from(index).ok());
+                return (at == returns_to).then_some(CallRecord {
+                    target: target.and_then(|index| self.table.start(index)),
+                    bytes: from(self.table.passed, given)?,
+                });
+            }
+        }
+        None
+    }
+}
+
+/// The parameters of a function.
+#[derive(Debug, Clone)]
+pub struct Parameters<'t> {
+    table: ArgTable<'t>,
+    left: u64,
+    bytes: &'t [u8],
+}
+
+/// A parameter.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameter<'t> {
+    /// Its name; empty if it is not known.
+    pub name: &'t str,
+    /// Its type, as C has it.
+    pub type_name: &'t str,
+    /// Its size in bytes.
+    pub bytes: u32,
+    /// How it is shown.
+    pub shape: DisplayKind<'t>,
+    /// Whether it is known where it is passed.
+    pub is_known: bool,
+    /// Whether its address is passed.
+    pub is_by_reference: bool,
+    /// Whether it is a `float` for which a `double` may be passed.
+    pub is_float_or_double: bool,
+    /// The number of its pieces.
+    left: u64,
+    pieces: &'t [u8],
+}
+
+impl<'t> Iterator for Parameters<'t> {
+    type Item = Parameter<'t>;
+
+    fn next(&mut self) -> Option<Parameter<'t>> {
+        self.left = self.left.checked_sub(1)?;
+        let bytes = &mut self.bytes;
+        let name = self.table.name(unsigned(bytes)?)?;
+        let type_name = self.table.name(unsigned(bytes)?)?;
+        let size = u32::try_from(unsigned(bytes)?).ok()?;
+        let shape = DisplayKind::read(self.table, bytes, MAX_NESTING)?;
+        let passing = unsigned(bytes)?;
+        let left = match passing {
+            0 => 0,
+            _ => unsigned(bytes)?,
+        };
+        let pieces = *bytes;
+        for _ in 0..left {
+            ParameterPiece::read(bytes)?;
+        }
+        Some(Parameter {
+            name,
+            type_name,
+            bytes: size,
+            shape,
+            is_known: passing != 0,
+            is_by_reference: passing == BY_REFERENCE,
+            is_float_or_double: passing == FLOAT_OR_DOUBLE,
+            left,
+            pieces,
+        })
+    }
+}
+
+/// Some bytes of an argument: no more than eight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParameterPiece {
+    /// Where in the argument they begin.
+    pub offset: u32,
+    /// How many they are.
+    pub bytes: u8,
+    /// Where they are at entry; `None` in a vector register that is not followed.
+    pub source: Option<ArgSource>,
+}
+
+impl ParameterPiece {
+    fn read(bytes: &mut &[u8]) -> Option<ParameterPiece> {
+        let offset = u32::try_from(unsigned(bytes)?).ok()?;
+        let count = byte(bytes)?.min(8);
+        let source = source(unsigned(bytes)?);
+        Some(ParameterPiece {
+            offset,
+            bytes: count,
+            source,
+        })
+    }
+}
+
+impl<'t> Parameter<'t> {
+    /// Its pieces.
+    pub fn pieces(&self) -> impl Iterator<Item = ParameterPiece> + use<'t> {
+        let (mut left, mut bytes) = (self.left, self.pieces);
+        core::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            ParameterPiece::read(&mut bytes)
+        })
+    }
+}
+
+/// How a value is shown.
+#[derive(Debug, Clone, Copy)]
+pub enum DisplayKind<'t> {
+    /// A number that can be negative.
+    Signed,
+    /// A number.
+    Unsigned,
+    /// True or false.
+    Bool,
+    /// A character.
+    Char,
+    /// A character that is no negative number.
+    UnsignedChar,
+    /// An address.
+    Pointer,
+    /// The address of characters that end with a zero.
+    CharPointer,
+    /// A floating-point number.
+    Float,
+    /// Bytes.
+    Bytes,
+    /// One of some constants, or several of them together.
+    Enum(Enumerators<'t>),
+    /// Members.
+    Record(Members<'t>),
+    /// Elements.
+    Array(Array<'t>),
+    /// A bit-field.
+    Bits(BitField<'t>),
+}
+
+/// The elements of an array, each behind the one before it.
+#[derive(Debug, Clone, Copy)]
+pub struct Array<'t> {
+    /// How many they are.
+    pub count: u64,
+    /// The size in bytes of one.
+    pub bytes: u32,
+    inner: NestedKind<'t>,
+}
+
+/// Where in some bytes a bit-field is. The lowest bit of the first byte is the first of all.
+#[derive(Debug, Clone, Copy)]
+pub struct BitField<'t> {
+    /// Its first bit.
+    pub first: u8,
+    /// How many bits it has.
+    pub count: u8,
+    inner: NestedKind<'t>,
+}
+
+/// A shape within another.
+#[derive(Debug, Clone, Copy)]
+struct NestedKind<'t> {
+    table: ArgTable<'t>,
+    bytes: &'t [u8],
+    depth: u32,
+}
+
+impl<'t> NestedKind<'t> {
+    fn shape(mut self) -> Option<DisplayKind<'t>> {
+        DisplayKind::read(self.table, &mut self.bytes, self.depth)
+    }
+}
+
+impl<'t> Array<'t> {
+    /// How an element is shown.
+    #[must_use]
+    pub fn element(&self) -> Option<DisplayKind<'t>> {
+        self.inner.shape()
+    }
+}
+
+impl<'t> BitField<'t> {
+    /// How the number is shown that it is.
+    #[must_use]
+    pub fn number(&self) -> Option<DisplayKind<'t>> {
+        self.inner.shape()
+    }
+}
+
+/// The constants of an enumeration: their values and names.
+#[derive(Debug, Clone, Copy)]
+pub struct Enumerators<'t> {
+    table: ArgTable<'t>,
+    left: u64,
+    bytes: &'t [u8],
+}
+
+impl<'t> Iterator for Enumerators<'t> {
+    type Item = (i64, &'t str);
+
+    fn next(&mut self) -> Option<(i64, &'t str)> {
+        self.left = self.left.checked_sub(1)?;
+        let value = signed(&mut self.bytes)?;
+        Some((value, self.table.name(unsigned(&mut self.bytes)?)?))
+    }
+}
+
+/// The members of a structure.
+#[derive(Debug, Clone, Copy)]
+pub struct Members<'t> {
+    table: ArgTable<'t>,
+    left: u64,
+    bytes: &'t [u8],
+    depth: u32,
+}
+
+/// A member of a structure.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordMember<'t> {
+    /// Its name.
+    pub name: &'t str,
+    /// Where it begins, in bytes.
+    pub offset: u32,
+    /// Its size in bytes.
+    pub bytes: u32,
+    /// How it is shown.
+    pub shape: DisplayKind<'t>,
+}
+
+impl<'t> Iterator for Members<'t> {
+    type Item = RecordMember<'t>;
+
+    fn next(&mut self) -> Option<RecordMember<'t>> {
+        self.left = self.left.checked_sub(1)?;
+        let name = self.table.name(unsigned(&mut self.bytes)?)?;
+        let offset = u32::try_from(unsigned(&mut self.bytes)?).ok()?;
+        let bytes = u32::try_from(unsigned(&mut self.bytes)?).ok()?;
+        let shape = DisplayKind::read(self.table, &mut self.bytes, self.depth)?;
+        Some(RecordMember {
+            name,
+            offset,
+            bytes,
+            shape,
+        })
+    }
+}
+
+impl<'t> DisplayKind<'t> {
+    fn read(table: ArgTable<'t>, bytes: &mut &'t [u8], depth: u32) -> Option<DisplayKind<'t>> {
+        let depth = depth.checked_sub(1)?;
+        Some(match byte(bytes)? {
+            display_kind::SIGNED => DisplayKind::Signed,
+            display_kind::UNSIGNED => DisplayKind::Unsigned,
+            display_kind::BOOL => DisplayKind::Bool,
+            display_kind::CHAR => DisplayKind::Char,
+            display_kind::UNSIGNED_CHAR => DisplayKind::UnsignedChar,
+            display_kind::POINTER => DisplayKind::Pointer,
+            display_kind::TEXT => DisplayKind::CharPointer,
+            display_kind::FLOAT => DisplayKind::Float,
+            display_kind::BYTES => DisplayKind::Bytes,
+            display_kind::ENUM => {
+                let left = unsigned(bytes)?;
+                let constants = Enumerators { table, left, bytes };
+                for _ in 0..left {
+                    signed(bytes)?;
+                    unsigned(bytes)?;
+                }
+                DisplayKind::Enum(constants)
+            }
+            display_kind::RECORD => {
+                let left = unsigned(bytes)?;
+                let mut members = Members {
+                    table,
+                    left,
+                    bytes,
+                    depth,
+                };
+                let whole = members;
+                for _ in 0..left {
+                    members.next()?;
+                }
+                *bytes = members.bytes;
+                DisplayKind::Record(whole)
+            }
+            display_kind::ARRAY => {
+                let count = unsigned(bytes)?;
+                let size = u32::try_from(unsigned(bytes)?).ok()?;
+                DisplayKind::Array(Array {
+                    count,
+                    bytes: size,
+                    inner: DisplayKind::pass(table, bytes, depth)?,
+                })
+            }
+            display_kind::BITS => {
+                let (first, count) = (byte(bytes)?, byte(bytes)?);
+                DisplayKind::Bits(BitField {
+                    first,
+                    count,
+                    inner: DisplayKind::pass(table, bytes, depth)?,
+                })
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl<'t> DisplayKind<'t> {
+    /// Passes over a shape within another, which is read when it is asked for.
+    fn pass(table: ArgTable<'t>, bytes: &mut &'t [u8], depth: u32) -> Option<NestedKind<'t>> {
+        let inner = NestedKind {
+            table,
+            bytes,
+            depth,
+        };
+        DisplayKind::read(table, bytes, depth)?;
+        Some(inner)
+    }
+}
+
+/// Where the pieces of a function's arguments are, one after another.
+///
+/// Each is a number: 0 if it is nowhere; else, less 1, from the lowest bit on: whether it is in memory, whether that is certain, whether
+/// something was added to it, and the register or, with its sign in the lowest bit, the distance from the CFA. What was added follows
+/// as a signed number.
+#[derive(Debug, Clone, Copy)]
+pub struct PieceLocations<'t> {
+    bytes: &'t [u8],
+}
+
+impl Iterator for PieceLocations<'_> {
+    type Item = Option<PieceLocation>;
+
+    fn next(&mut self) -> Option<Option<PieceLocation>> {
+        let Some(number) = unsigned(&mut self.bytes)?.checked_sub(1) else {
+            return Some(None);
+        };
+        let value = number >> 3;
+        let place = match number & 1 {
+            0 => ArgLocation::Register(u8::try_from(value).ok()?),
+            _ => ArgLocation::Slot(zigzag(value)?),
+        };
+        let add = match number & 4 {
+            0 => 0,
+            _ => i32::try_from(signed(&mut self.bytes)?).ok()?,
+        };
+        Some(Some(PieceLocation {
+            location: place,
+            addend: add,
+            is_certain: number & 2 != 0,
+        }))
+    }
+}
+
+/// A number with its sign in the lowest bit.
+fn zigzag(value: u64) -> Option<i32> {
+    let half = i64::try_from(value >> 1).ok()?;
+    i32::try_from(if value & 1 == 0 { half } else { !half }).ok()
+}
+
+/// A call.
+#[derive(Debug, Clone, Copy)]
+pub struct CallRecord<'t> {
+    /// The entry of the function called, if the code says.
+    pub target: Option<u64>,
+    bytes: &'t [u8],
+}
+
+impl<'t> CallRecord<'t> {
+    /// What it gives its callee in registers.
+    pub fn passed(&self) -> impl Iterator<Item = (u8, CallSiteValue)> + use<'t> {
+        let mut bytes = self.bytes;
+        let mut left = unsigned(&mut bytes).unwrap_or(0);
+        core::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            let head = byte(&mut bytes)?;
+            let kind = head & ((1 << call_site_value::KIND_BITS) - 1);
+            Some((
+                head >> call_site_value::KIND_BITS,
+                read_passed(kind, &mut bytes)?,
+            ))
+        })
+    }
+}
+
+fn read_passed(kind: u8, bytes: &mut &[u8]) -> Option<CallSiteValue> {
+    Some(match kind {
+        call_site_value::NUMBER => CallSiteValue::Number(signed(bytes)?.cast_unsigned()),
+        call_site_value::ADDRESS => CallSiteValue::Address(unsigned(bytes)?),
+        call_site_value::CFA => CallSiteValue::Cfa(i32::try_from(signed(bytes)?).ok()?),
+        call_site_value::REGISTER => {
+            let (register, add, bits) = read_parts(bytes)?;
+            CallSiteValue::Register {
+                register: u8::try_from(register).ok()?,
+                addend: add,
+                bits,
+            }
+        }
+        call_site_value::SLOT | call_site_value::CERTAIN_SLOT => {
+            let number = unsigned(bytes)?;
+            let at = zigzag(number >> 2)?;
+            let (at, size) = match number & 3 {
+                call_site_value::WHOLE => (at.checked_mul(8)?, 8),
+                call_site_value::HALF => (at.checked_mul(4)?, 4),
+                _ => (at, byte(bytes)?.min(8)),
+            };
+            CallSiteValue::Slot {
+                at,
+                bytes: size,
+                is_certain: kind == call_site_value::CERTAIN_SLOT,
+            }
+        }
+        call_site_value::ENTRY_VALUE | call_site_value::CERTAIN_ENTRY_VALUE => {
+            let (number, add, bits) = read_parts(bytes)?;
+            CallSiteValue::EntryValue(EntryValue {
+                source: source(number)?,
+                addend: add,
+                bits,
+                is_certain: kind == call_site_value::CERTAIN_ENTRY_VALUE,
+            })
+        }
+        _ => return None,
+    })
+}
+
+/// Something, what is added to it, and how many bits of it count.
+fn read_parts(bytes: &mut &[u8]) -> Option<(u64, i32, u8)> {
+    let number = unsigned(bytes)?;
+    let sum = |bytes: &mut &[u8]| i32::try_from(signed(bytes)?).ok();
+    let (bits, add) = match number & 3 {
+        call_site_value::WHOLE => (64, 0),
+        call_site_value::HALF => (32, 0),
+        call_site_value::WITH_ADDEND => (64, sum(bytes)?),
+        _ => (byte(bytes)?, sum(bytes)?),
+    };
+    Some((number >> 2, add, bits))
+}

@@ -1,0 +1,342 @@
+//! Values as C would have them.
+
+use core::fmt;
+
+use crate::enum_text::write_enum;
+use crate::table::{DisplayKind, Parameter};
+
+/// Reads a byte of memory; `None` if it is not there.
+pub type ByteAt<'a> = &'a dyn Fn(u64) -> Option<u8>;
+
+/// A value, shown as C would have it.
+#[derive(Clone, Copy)]
+pub struct ValueDisplay<'a> {
+    bytes: PartialBytes<'a>,
+    shape: DisplayKind<'a>,
+    is_by_reference: bool,
+    memory: Option<ByteAt<'a>>,
+}
+
+impl<'a> ValueDisplay<'a> {
+    /// An argument whose bytes were found ([`whole`](crate::whole)).
+    #[must_use]
+    pub fn new(parameter: &Parameter<'a>, bytes: &'a [u8]) -> ValueDisplay<'a> {
+        ValueDisplay {
+            bytes: PartialBytes { bytes, known: None },
+            shape: parameter.shape,
+            is_by_reference: parameter.is_by_reference,
+            memory: None,
+        }
+    }
+
+    /// A number, a character, an address or a constant of this shape.
+    #[must_use]
+    pub fn from_kind(shape: DisplayKind<'a>, bytes: &'a [u8]) -> ValueDisplay<'a> {
+        ValueDisplay {
+            bytes: PartialBytes { bytes, known: None },
+            shape,
+            is_by_reference: false,
+            memory: None,
+        }
+    }
+
+    /// The same if not all is known: which bits of each byte are.
+    #[must_use]
+    pub fn with_known(self, known: &'a [u8]) -> ValueDisplay<'a> {
+        let bytes = PartialBytes {
+            known: Some(known),
+            ..self.bytes
+        };
+        ValueDisplay { bytes, ..self }
+    }
+
+    /// The same with the characters that a pointer to characters leads to.
+    #[must_use]
+    pub fn with_text(self, memory: ByteAt<'a>) -> ValueDisplay<'a> {
+        ValueDisplay {
+            memory: Some(memory),
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for ValueDisplay<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_by_reference {
+            true => write!(f, "at {:#x}", unsigned(self.bytes.bytes)),
+            false => show(f, self.bytes, self.shape, self.memory),
+        }
+    }
+}
+
+impl fmt::Debug for ValueDisplay<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The number that the first eight of some bytes are.
+#[must_use]
+pub fn unsigned(bytes: &[u8]) -> u64 {
+    let bytes = bytes.iter().take(8).rev();
+    bytes.fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// The number that sixteen bytes are.
+fn wide(bytes: &[u8]) -> Option<u128> {
+    bytes.try_into().ok().map(u128::from_le_bytes)
+}
+
+/// How many bits a number of these bytes has, up to 64.
+#[must_use]
+pub fn bits_of(bytes: &[u8]) -> u32 {
+    8 * u32::try_from(bytes.len().clamp(1, 8)).unwrap_or(8)
+}
+
+fn signed(bytes: &[u8]) -> i64 {
+    let unused = 64 - bits_of(bytes);
+    unsigned(bytes).cast_signed() << unused >> unused
+}
+
+/// Some bytes of a value, and which of them are known.
+#[derive(Clone, Copy)]
+struct PartialBytes<'a> {
+    bytes: &'a [u8],
+    /// All if it is not said.
+    known: Option<&'a [u8]>,
+}
+
+impl<'a> PartialBytes<'a> {
+    /// A part of it; `None` if it has not so many bytes.
+    fn get(&self, start: u64, size: u32) -> Option<PartialBytes<'a>> {
+        let start = usize::try_from(start).ok()?;
+        let end = start.checked_add(usize::try_from(size).ok()?)?;
+        Some(PartialBytes {
+            bytes: self.bytes.get(start..end)?,
+            known: match self.known {
+                Some(known) => Some(known.get(start..end)?),
+                None => None,
+            },
+        })
+    }
+
+    /// Whether nothing of it is known.
+    fn is_lost(&self) -> bool {
+        self.known
+            .is_some_and(|known| known.iter().all(|known| *known == 0))
+    }
+
+    fn is_known(&self) -> bool {
+        self.known
+            .is_none_or(|known| known.iter().all(|known| *known == 0xff))
+    }
+}
+
+/// The most elements of an array that are shown.
+const MAX_ELEMENTS: u64 = 32;
+
+fn show(
+    f: &mut fmt::Formatter<'_>,
+    part: PartialBytes<'_>,
+    shape: DisplayKind<'_>,
+    memory: Option<ByteAt<'_>>,
+) -> fmt::Result {
+    let bytes = part.bytes;
+    match shape {
+        _ if bytes.is_empty() => f.write_str("{}"),
+        _ if part.is_lost() => f.write_str("<lost>"),
+        DisplayKind::Record(members) => {
+            f.write_str("{")?;
+            for (index, member) in members.enumerate() {
+                let separator = if index == 0 { "" } else { ", " };
+                f.write_str(separator)?;
+                // What is in a member without a name is the structure's own.
+                if !member.name.is_empty() {
+                    write!(f, ".{} = ", member.name)?;
+                }
+                match part.get(member.offset.into(), member.bytes) {
+                    Some(own) => show(f, own, member.shape, memory)?,
+                    None => f.write_str("...")?,
+                }
+            }
+            f.write_str("}")
+        }
+        DisplayKind::Array(array) => match array.element() {
+            Some(DisplayKind::Char) if array.bytes == 1 && part.is_known() => {
+                let text = TextPreview::from_array(bytes, array.count);
+                write!(f, "{text}")
+            }
+            Some(element) => {
+                f.write_str("{")?;
+                for index in 0..array.count {
+                    let separator = if index == 0 { "" } else { ", " };
+                    f.write_str(separator)?;
+                    let own = part.get(index.saturating_mul(array.bytes.into()), array.bytes);
+                    match own.filter(|_| index < MAX_ELEMENTS) {
+                        Some(own) => show(f, own, element, memory)?,
+                        None => {
+                            f.write_str("...")?;
+                            break;
+                        }
+                    }
+                }
+                f.write_str("}")
+            }
+            None => Ok(()),
+        },
+        DisplayKind::Bits(field) => {
+            let unused = 64 - u32::from(field.count.clamp(1, 64));
+            let own = |bytes| unsigned(bytes) >> field.first.min(63) << unused >> unused;
+            let all = u64::MAX << unused >> unused;
+            if part.known.is_some_and(|known| own(known) != all) {
+                return f.write_str("<lost>");
+            }
+            let number = own(bytes);
+            let inner = field.number().unwrap_or(DisplayKind::Unsigned);
+            let number = match inner {
+                DisplayKind::Enum(constants) => {
+                    return write_enum(f, constants, number, 64 - unused);
+                }
+                DisplayKind::Signed | DisplayKind::Char => {
+                    (number.cast_signed() << unused >> unused).cast_unsigned()
+                }
+                _ => number,
+            };
+            show_number(f, &number.to_le_bytes(), inner, memory)
+        }
+        _ if !part.is_known() => f.write_str("<lost>"),
+        _ => show_number(f, bytes, shape, memory),
+    }
+}
+
+/// Whether a number is written without an exponent.
+fn is_short(number: f64) -> bool {
+    number == 0.0 || !number.is_finite() || (1e-5..1e16).contains(&number.abs())
+}
+
+/// Shows what has no parts.
+fn show_number(
+    f: &mut fmt::Formatter<'_>,
+    bytes: &[u8],
+    shape: DisplayKind<'_>,
+    memory: Option<ByteAt<'_>>,
+) -> fmt::Result {
+    let number = unsigned(bytes);
+    match (shape, wide(bytes)) {
+        (DisplayKind::Signed, Some(wide)) => return write!(f, "{}", wide.cast_signed()),
+        (DisplayKind::Unsigned, Some(wide)) => return write!(f, "{wide}"),
+        _ => {}
+    }
+    match shape {
+        DisplayKind::Signed if bytes.len() <= 8 => write!(f, "{}", signed(bytes)),
+        DisplayKind::Unsigned if bytes.len() <= 8 => write!(f, "{number}"),
+        DisplayKind::Bool => match number {
+            0 => f.write_str("false"),
+            1 => f.write_str("true"),
+            other => write!(f, "{other}"),
+        },
+        DisplayKind::Char | DisplayKind::UnsignedChar => {
+            match shape {
+                DisplayKind::Char => write!(f, "{}", signed(bytes))?,
+                _ => write!(f, "{number}")?,
+            }
+            match u8::try_from(number) {
+                Ok(byte) if byte.is_ascii_graphic() || byte == b' ' => {
+                    write!(f, " '{}'", char::from(byte))
+                }
+                _ => Ok(()),
+            }
+        }
+        DisplayKind::Pointer => write!(f, "{number:#x}"),
+        DisplayKind::CharPointer => {
+            write!(f, "{number:#x}")?;
+            match memory.and_then(|memory| TextPreview::read(number, memory)) {
+                Some(text) => write!(f, " {text}"),
+                None => Ok(()),
+            }
+        }
+        DisplayKind::Float if bytes.len() == 4 => {
+            let bits = u32::try_from(number).unwrap_or_default();
+            let number = f32::from_bits(bits);
+            match is_short(number.into()) {
+                true => write!(f, "{number}"),
+                false => write!(f, "{number:e}"),
+            }
+        }
+        DisplayKind::Float if bytes.len() == 8 => {
+            let number = f64::from_bits(number);
+            match is_short(number) {
+                true => write!(f, "{number}"),
+                false => write!(f, "{number:e}"),
+            }
+        }
+        DisplayKind::Enum(constants) => write_enum(f, constants, number, bits_of(bytes)),
+        _ => {
+            f.write_str("bytes")?;
+            bytes.iter().try_for_each(|byte| write!(f, " {byte:02x}"))
+        }
+    }
+}
+
+/// Characters up to a zero, or the first 80.
+#[derive(Debug, Clone, Copy)]
+pub struct TextPreview {
+    bytes: [u8; TextPreview::MAX_TEXT_BYTES],
+    length: usize,
+    is_whole: bool,
+}
+
+impl TextPreview {
+    /// The most characters.
+    pub const MAX_TEXT_BYTES: usize = 80;
+
+    /// What is at an address; `None` if some of it cannot be read.
+    #[must_use]
+    pub fn read(at: u64, memory: ByteAt<'_>) -> Option<TextPreview> {
+        let mut text = TextPreview {
+            bytes: [0; TextPreview::MAX_TEXT_BYTES],
+            length: 0,
+            is_whole: false,
+        };
+        for (offset, place) in (0..).zip(&mut text.bytes) {
+            let byte = memory(at.checked_add(offset)?)?;
+            if byte == 0 {
+                text.is_whole = true;
+                break;
+            }
+            *place = byte;
+            text.length += 1;
+        }
+        Some(text)
+    }
+
+    /// The characters of an array of so many, the first of which are there.
+    fn from_array(bytes: &[u8], count: u64) -> TextPreview {
+        let end = bytes.iter().position(|byte| *byte == 0);
+        let length = end.unwrap_or(bytes.len());
+        let mut text = TextPreview {
+            bytes: [0; TextPreview::MAX_TEXT_BYTES],
+            length: length.min(TextPreview::MAX_TEXT_BYTES),
+            is_whole: length <= TextPreview::MAX_TEXT_BYTES
+                && (end.is_some() || length as u64 == count),
+        };
+        for (place, byte) in text.bytes.iter_mut().zip(bytes.iter().take(length)) {
+            *place = *byte;
+        }
+        text
+    }
+
+    /// The characters.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+/// In quotes, and with dots behind them if there are more characters.
+impl fmt::Display for TextPreview {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rest = if self.is_whole { "" } else { "..." };
+        write!(f, "\"{}\"{rest}", self.bytes().escape_ascii())
+    }
+}

@@ -1,0 +1,354 @@
+//! Which directives make the rows of a function, and behind which lines they stand.
+
+use core::ops::Range;
+use std::collections::{HashMap, HashSet};
+
+use unspool_code_analysis::{CfaLocation, CodeImage, LiftedCode, Lifter, ProvenRules};
+use unspool_elf::ElfFile;
+use unspool_rows::Vaddr;
+use unspool_synthesis::{ElfCodeImage, FunctionExtent};
+
+use crate::conditions::BranchId;
+use crate::directives::DirectiveWriter;
+use crate::function_rows::{FunctionPlanner, PlannedInsn};
+use crate::refusal::RefusalReason;
+
+/// Directives with the line that they stand behind.
+pub(crate) type PlacedDirectives = Vec<(u32, Vec<String>)>;
+
+/// Lines that make instructions in more than one place.
+pub(crate) fn repeated(
+    file: &ElfFile,
+    functions: &[FunctionExtent],
+    line_of: impl Fn(Vaddr) -> Option<u32>,
+    writer: DirectiveWriter,
+) -> HashSet<u32> {
+    let mut stretches: HashMap<u32, u32> = HashMap::new();
+    for function in functions {
+        let Some(mut machine) = Lifter::new(writer.abi) else {
+            break;
+        };
+        let mut code = LiftedCode::default();
+        let range = function.extent.start..function.extent.end;
+        let image = ElfCodeImage(file);
+        machine.lift(
+            image.bytes(range).unwrap_or_default(),
+            function.extent.start,
+            &mut code,
+        );
+        let mut last = None;
+        for id in code.ids() {
+            let line = line_of(Vaddr(code.range(id).start));
+            if let Some(line) = line.filter(|_| line != last) {
+                *stretches.entry(line).or_default() += 1;
+            }
+            last = line;
+        }
+    }
+    let repeated = stretches.into_iter().filter(|(_, count)| *count > 1);
+    repeated.map(|(line, _)| line).collect()
+}
+
+impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
+    /// The directives of a function, by the line that they stand behind.
+    pub(crate) fn directives(
+        &self,
+        name: &str,
+        insns: &[PlannedInsn],
+        repeated: &HashSet<u32>,
+    ) -> Result<PlacedDirectives, (u32, RefusalReason)> {
+        let (Some(first), Some(last)) = (insns.first(), insns.last()) else {
+            return Ok(Vec::new());
+        };
+        check(first.line, repeated)?;
+        let is_label = |line| self.source.has_label(line, name);
+        let is_size = |line| {
+            let text = self.source.directive(line);
+            let size = text.strip_prefix(".size").map(str::trim_start);
+            size.is_some_and(|size| size.split(',').next().map(str::trim) == Some(name))
+        };
+        let entry = self
+            .source
+            .layout()
+            .entry(first.line, last.line, is_label, is_size);
+        let (start, end) = entry.ok_or_else(|| self.conditional(first.line))?;
+        let mut starts = vec![".cfi_startproc".to_owned()];
+        let at_entry = ProvenRules::function_entry(self.writer.facts);
+        starts.extend(self.writer.directives_between(&at_entry, &first.rules));
+        let mut all = vec![DirectiveGroup::new(start, starts, first.rules)];
+        let remembered = self.remember_ranges(insns, start..end);
+        for (place, pair) in insns.windows(2).enumerate() {
+            let [before, after] = pair else { continue };
+            let place = place + 1;
+            let mut directives = Vec::new();
+            let begins = remembered.iter().filter(|range| range.start == place);
+            directives.extend(begins.map(|_| ".cfi_remember_state".to_owned()));
+            let is_restored = remembered.iter().any(|range| range.end == place);
+            match is_restored {
+                true => directives.push(".cfi_restore_state".to_owned()),
+                false => {
+                    directives.extend(self.writer.directives_between(&before.rules, &after.rules));
+                }
+            }
+            if directives.is_empty() {
+                continue;
+            }
+            let rest = insns.get(place..).unwrap_or_default();
+            let is_same_line = before.line == after.line;
+            if is_same_line && !self.is_padding_to_line_end(rest, before.line) {
+                return Err((before.line, RefusalReason::SeveralInsnsOnLine));
+            }
+            check(before.line, repeated)?;
+            let behind = match before.falls_through || is_restored {
+                true => before.line,
+                false => self.insertion_point(before.line, after.line)?,
+            };
+            all.push(DirectiveGroup {
+                is_restated: !before.falls_through && !is_restored,
+                ..DirectiveGroup::new(behind, directives, after.rules)
+            });
+        }
+        check(last.line, repeated)?;
+        self.check_conditions(&mut all, start..last.line)?;
+        all.push(DirectiveGroup::new(
+            end,
+            vec![".cfi_endproc".to_owned()],
+            last.rules,
+        ));
+        let all = all.into_iter();
+        Ok(all
+            .map(|placed| (placed.after_line, placed.texts))
+            .collect())
+    }
+
+    fn conditional(&self, line: u32) -> (u32, RefusalReason) {
+        let layout = self.source.layout();
+        let own = layout.branch(layout.branch_after(line));
+        let inside = own.map(|branch| branch.condition);
+        // A function that is not in a condition has one within, or is cut off by one.
+        let mut below = layout.branches().map(|(_, branch)| branch.condition);
+        let condition = inside.filter(|condition| *condition > 0);
+        let condition = condition.or_else(|| below.find(|condition| *condition > line));
+        (
+            line,
+            RefusalReason::ConditionalAssembly(condition.unwrap_or(line)),
+        )
+    }
+
+    /// The line behind which a row is said anew that control does not come to from the instruction before.
+    fn insertion_point(&self, before: u32, after: u32) -> Result<u32, (u32, RefusalReason)> {
+        let layout = self.source.layout();
+        let place = match layout.branch_after(before) == layout.branch_after(after) {
+            true => Some(before),
+            false => layout.first_insertion_point(before, after, layout.branch_after(after)),
+        };
+        place.ok_or_else(|| self.conditional(after))
+    }
+
+    /// Where a row is remembered and restored.
+    fn remember_ranges(&self, insns: &[PlannedInsn], entry: Range<u32>) -> Vec<Range<usize>> {
+        let mut branches = self.source.layout().branches();
+        // What is remembered is right whatever was left out before.
+        let least = match branches.any(|(_, branch)| entry.contains(&branch.condition)) {
+            true => 1,
+            false => 2,
+        };
+        let line = |place: usize| insns.get(place).map_or(0, |insn| insn.line);
+        remember_ranges(insns, self.writer, least, |range| {
+            let before = |place: usize| {
+                self.source
+                    .layout()
+                    .branch_after(line(place.saturating_sub(1)))
+            };
+            before(range.start) == before(range.end)
+        })
+    }
+
+    /// Whether directives are right whatever is left out of the branches of conditions inside a function; those that
+    /// count from the CFA are written so that they are.
+    fn check_conditions(
+        &self,
+        all: &mut [DirectiveGroup],
+        entry: Range<u32>,
+    ) -> Result<(), (u32, RefusalReason)> {
+        let layout = self.source.layout();
+        let frame = layout.branch_after(entry.start);
+        let own = layout
+            .branches()
+            .filter(|(id, branch)| // What is in the last one is over where that ends.
+            entry.contains(&branch.start) && entry.contains(&branch.end) && layout.encloses(frame, *id));
+        let mut shifts: Vec<CfaShift> = Vec::new();
+        for (id, branch) in own {
+            let at = |line: u32| all.iter().rfind(|placed| placed.after_line < line);
+            let (Some(before), Some(after)) = (at(branch.start), at(branch.end)) else {
+                continue;
+            };
+            if before.rules == after.rules {
+                continue;
+            }
+            let refusal = (
+                after.after_line,
+                RefusalReason::ConditionalAssembly(branch.condition),
+            );
+            let (CfaLocation::Register(old, from), CfaLocation::Register(new, to)) =
+                (before.rules.cfa, after.rules.cfa)
+            else {
+                return Err(refusal);
+            };
+            if old != new || layout.has_alternative(id) {
+                return Err(refusal);
+            }
+            shifts.push(CfaShift {
+                branch: id,
+                parent: branch.parent,
+                condition: branch.condition,
+                end: branch.end,
+                bytes: to - from,
+            });
+        }
+        for placed in all {
+            let here = layout.branch_after(placed.after_line);
+            let before = |shift: &&CfaShift| shift.end <= placed.after_line;
+            if let Some(shift) = shifts.iter().find(before).filter(|_| placed.is_restated) {
+                return Err((
+                    placed.after_line,
+                    RefusalReason::ConditionalAssembly(shift.condition),
+                ));
+            }
+            let counted = shifts.iter().filter(|shift| {
+                before(shift)
+                    && layout.encloses(shift.parent, here)
+                    && !layout.encloses(shift.branch, here)
+            });
+            let counted: Vec<&CfaShift> = counted.collect();
+            let bytes: i64 = counted.iter().map(|shift| shift.bytes).sum();
+            if let Some(shift) = counted.last().filter(|_| bytes != 0)
+                && !placed.make_relative()
+            {
+                return Err((
+                    placed.after_line,
+                    RefusalReason::ConditionalAssembly(shift.condition),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the assembler has put in all the instructions that follow on a line, to align the next.
+    fn is_padding_to_line_end(&self, rest: &[PlannedInsn], line: u32) -> bool {
+        let own = rest.iter().take_while(|insn| insn.line == line);
+        own.clone().all(|insn| {
+            let bytes = self
+                .file
+                .bytes_at(Vaddr(insn.range.start), insn.range.end - insn.range.start);
+            bytes.is_some_and(is_nop)
+        })
+    }
+}
+
+/// Directives at a place.
+struct DirectiveGroup {
+    /// The line that they stand behind.
+    after_line: u32,
+    texts: Vec<String>,
+    /// The row behind them.
+    rules: ProvenRules,
+    /// Whether they say a row that control brings from elsewhere.
+    is_restated: bool,
+}
+
+impl DirectiveGroup {
+    fn new(behind: u32, texts: Vec<String>, rules: ProvenRules) -> DirectiveGroup {
+        DirectiveGroup {
+            after_line: behind,
+            texts,
+            rules,
+            is_restated: false,
+        }
+    }
+
+    /// Has nothing be counted from the CFA, but from the register that the CFA is counted from. Whether that can be.
+    fn make_relative(&mut self) -> bool {
+        let CfaLocation::Register(_, distance) = self.rules.cfa else {
+            return false;
+        };
+        for text in &mut self.texts {
+            let Some((name, operands)) = text.split_once(' ') else {
+                continue;
+            };
+            match (name, operands.split_once(", ")) {
+                (".cfi_offset", Some((register, offset))) => {
+                    let Ok(offset) = offset.parse::<i64>() else {
+                        return false;
+                    };
+                    let offset = offset + distance;
+                    *text = format!(".cfi_rel_offset {register}, {offset}");
+                }
+                (".cfi_def_cfa" | ".cfi_escape" | ".cfi_offset", _) => return false,
+                _ => {}
+            }
+        }
+        true
+    }
+}
+
+/// What a branch of a condition does to the distance of the CFA, in bytes.
+struct CfaShift {
+    branch: BranchId,
+    parent: BranchId,
+    condition: u32,
+    end: u32,
+    bytes: i64,
+}
+
+fn check(line: u32, repeated: &HashSet<u32>) -> Result<(), (u32, RefusalReason)> {
+    match repeated.contains(&line) {
+        true => Err((line, RefusalReason::RepeatedLine)),
+        false => Ok(()),
+    }
+}
+
+/// The encodings that assemblers align with: `nop` with any prefixes and operands, `xchg %ax, %ax`.
+fn is_nop(bytes: &[u8]) -> bool {
+    let is_prefix = |byte: &u8| matches!(byte, 0x66 | 0x2e);
+    let opcode = bytes.iter().position(|byte| !is_prefix(byte));
+    let rest = opcode
+        .and_then(|opcode| bytes.get(opcode..))
+        .unwrap_or_default();
+    matches!(rest, [0x90] | [0x0f, 0x1f, ..])
+}
+
+/// Where a row is remembered (before the instruction with the number of the start) and restored (the end).
+///
+/// That is done where control comes from elsewhere with a row that was left behind, for an epilogue in between, and
+/// saying the row anew takes so many directives at least. One stretch is inside another, or outside.
+fn remember_ranges(
+    insns: &[PlannedInsn],
+    writer: DirectiveWriter,
+    least: usize,
+    is_possible: impl Fn(&Range<usize>) -> bool,
+) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for (place, pair) in insns.windows(2).enumerate() {
+        let [before, after] = pair else { continue };
+        let place = place + 1;
+        if before.falls_through
+            || writer.directives_between(&before.rules, &after.rules).len() < least
+        {
+            continue;
+        }
+        let earlier = insns.get(..place).unwrap_or_default();
+        let left = earlier.iter().rposition(|insn| insn.rules == after.rules);
+        let Some(left) = left else { continue };
+        let range = left + 1..place;
+        let crosses = |other: &Range<usize>| {
+            let is_apart = other.end < range.start || range.end <= other.start;
+            let is_inside = range.start < other.start && other.end < range.end;
+            !(is_apart || is_inside)
+        };
+        if !found.iter().any(crosses) && is_possible(&range) {
+            found.push(range);
+        }
+    }
+    found
+}

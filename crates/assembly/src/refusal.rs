@@ -1,0 +1,76 @@
+//! Why a function gets no directives.
+
+use unspool_code_analysis::MissingRow;
+use unspool_rows::Arch;
+
+/// Why a function gets no directives.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RefusalReason {
+    /// There is no row that is known to be true.
+    #[error(transparent)]
+    NoRow(#[from] MissingRow),
+    /// Paths meet with different stack heights.
+    #[error("paths meet here that disagree about the stack pointer")]
+    StackHeightConflict,
+    /// An indirect jump leads somewhere.
+    #[error("the target of this jump is not known")]
+    UnknownJumpTarget,
+    /// It jumps to another function with something on the stack.
+    #[error("it jumps to another function, whose caller's frame is not as after a call")]
+    UnbalancedTailCall,
+    /// It returns, and a register that calls preserve may have another value.
+    #[error("it is not known to restore the registers that calls preserve before it returns")]
+    UnrestoredRegisters,
+    /// It calls a function that does not come back as others do.
+    #[error(
+        "the function called does not leave the stack pointer and the preserved registers as calls do"
+    )]
+    NonstandardCallee,
+    /// Control goes on behind its last instruction.
+    #[error(
+        "control continues past the end of the function: if it never does, write `ud2` after this"
+    )]
+    FallsThrough,
+    /// Nobody calls the program's entry.
+    #[error(
+        "nobody calls the program's entry: write `.cfi_startproc` and `.cfi_undefined %rip` before it, `.cfi_endproc` after it"
+    )]
+    ProgramEntry,
+    /// The row changes between instructions that one line makes.
+    #[error(
+        "the line makes several instructions, and the row changes between them: write them on lines of their own"
+    )]
+    SeveralInsnsOnLine,
+    /// A line is assembled more than once, and a directive would have to stand behind it.
+    #[error(
+        "the line is assembled more than once, and the row changes after it: write the line out, or write the directives by hand"
+    )]
+    RepeatedLine,
+    /// A branch of a condition has directives that are not right if it is left out.
+    #[error(
+        "the row depends on the condition in line {0}: write the directives of this function by hand, or have all branches do the same to the stack and the saved registers"
+    )]
+    ConditionalAssembly(u32),
+    /// An instruction is not from a line of the file.
+    #[error("no line of the file makes this instruction (it may be from an included file)")]
+    NoLine,
+    /// What was written does not have the effect that it should have.
+    #[error("no position of directives gives this instruction its row: write them by hand")]
+    NotAsPlanned,
+    /// The machine's instructions are not known.
+    #[error("{} code is not supported; x86-64 code is", .0.spec().name)]
+    Arch(Arch),
+}
+
+/// A function that gets no directives.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{function}: {why}")]
+pub struct AnnotateRefusal {
+    /// The function.
+    pub function: String,
+    /// The line in the file, counted from 1, if one is known.
+    pub line: Option<u32>,
+    /// Why.
+    pub why: RefusalReason,
+}

@@ -1,0 +1,136 @@
+//! The function of `unspool_variables.h`, where it is documented.
+
+use core::ffi::{c_char, c_int, c_void};
+use std::ffi::CString;
+use std::fmt::Display;
+use std::ops::ControlFlow;
+
+use unspool_display_values::ValueCertainty;
+
+use super::cursor::{self, CCursor};
+use crate::report::{ReportCallbacks, ReportStatus, VariableQuery, VariableReport, report};
+
+/// `unspool_variable`.
+#[repr(C)]
+pub struct CVariable {
+    frame: usize,
+    address: *const c_void,
+    function: *const c_char,
+    inlined: usize,
+    is_parameter: c_int,
+    block: usize,
+    name: *const c_char,
+    type_name: *const c_char,
+    value: *const c_char,
+    lost: *const c_char,
+    bytes: *const u8,
+    known: *const u8,
+    size: usize,
+    entry: *const c_char,
+    certainty: c_int,
+    callers: usize,
+}
+
+/// `unspool_variables_asked`.
+#[repr(C)]
+pub struct CQuery {
+    first: usize,
+    frames: usize,
+    strings: c_int,
+    variable: Option<unsafe extern "C" fn(*const CVariable, *mut c_void) -> c_int>,
+    problem: Option<unsafe extern "C" fn(*const c_char, *mut c_void)>,
+    data: *mut c_void,
+}
+
+/// `unspool_variables`.
+///
+/// # Safety
+///
+/// The cursor was filled in by the calling thread, and its frame has not returned; what is asked for, and what that names, can be used.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_variables(cursor: *const CCursor, asked: *const CQuery) -> c_int {
+    // SAFETY: the caller's promise.
+    let frame = unsafe { cursor::frame(cursor) };
+    // SAFETY: the caller's promise.
+    let asked = unsafe { &*asked };
+    let wanted = VariableQuery {
+        first: asked.first,
+        frames: asked.frames,
+        with_strings: asked.strings != 0,
+    };
+    match report(&frame, wanted, &mut CCallbacks { asked }) {
+        ReportStatus::Complete => 0,
+        ReportStatus::Stopped => 1,
+        ReportStatus::Failed => -1,
+    }
+}
+
+/// Who has asked, and can be called back.
+struct CCallbacks<'c> {
+    asked: &'c CQuery,
+}
+
+impl ReportCallbacks for CCallbacks<'_> {
+    fn variable(&mut self, told: &VariableReport<'_>) -> ControlFlow<()> {
+        let Some(variable) = self.asked.variable else {
+            return ControlFlow::Continue(());
+        };
+        let (function, name, type_name) =
+            (text(told.function), text(told.name), text(told.type_name));
+        let value = told.current.as_ref().ok().map(|known| text(&known.text));
+        let lost = told.current.as_ref().err().map(|lost| text(lost));
+        let bytes = told.current.as_ref().ok().map(|known| &known.value);
+        let entry = told.entry.map(|found| text(&found.text));
+        let shown = CVariable {
+            frame: told.frame,
+            address: std::ptr::without_provenance(usize::try_from(told.address).unwrap_or(0)),
+            function: function.as_ptr(),
+            inlined: told.inlined,
+            is_parameter: c_int::from(told.is_parameter),
+            block: told.block,
+            name: name.as_ptr(),
+            type_name: type_name.as_ptr(),
+            value: pointer(value.as_ref()),
+            lost: pointer(lost.as_ref()),
+            bytes: bytes.map_or(std::ptr::null(), |value| value.bytes.as_ptr()),
+            known: bytes.map_or(std::ptr::null(), |value| value.known.as_ptr()),
+            size: bytes.map_or(0, |value| value.bytes.len()),
+            entry: pointer(entry.as_ref()),
+            certainty: certainty(told.entry.map(|found| found.label)),
+            callers: told.entry.map_or(0, |found| found.caller_depth),
+        };
+        // SAFETY: the caller's promise; all that it is shown lives until it returns.
+        match unsafe { variable(&raw const shown, self.asked.data) } {
+            0 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    }
+
+    fn problem(&mut self, problem: &dyn Display) {
+        if let Some(take) = self.asked.problem {
+            let problem = text(&problem.to_string());
+            // SAFETY: the caller's promise; the text lives until it returns.
+            unsafe { take(problem.as_ptr(), self.asked.data) };
+        }
+    }
+}
+
+/// Text as C has it. A zero in it, which a file may have in a name, is left out.
+fn text(text: &str) -> CString {
+    let bytes = text.bytes().filter(|byte| *byte != 0).collect::<Vec<_>>();
+    CString::new(bytes).unwrap_or_default()
+}
+
+fn pointer(text: Option<&CString>) -> *const c_char {
+    text.map_or(std::ptr::null(), |text| text.as_ptr())
+}
+
+/// `UNSPOOL_ARGUMENT_…`.
+fn certainty(label: Option<ValueCertainty>) -> c_int {
+    match label {
+        None => 0,
+        Some(ValueCertainty::Likely) => 1,
+        Some(ValueCertainty::Exact) => 2,
+        Some(ValueCertainty::FromDebugInfo) => 3,
+    }
+}

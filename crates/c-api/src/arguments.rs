@@ -1,0 +1,226 @@
+//! What the functions on the own stack were called with.
+//!
+//! A frame is asked, and its callers, which are found by stepping a copy of the cursor. Async-signal-safe.
+
+use core::cell::Cell;
+
+use unspool_arg_table::{
+    ArgFrame, ArgStack, ArgTable, Certainty, Parameter, UnprovenRules, argument,
+};
+use unspool_rows::{CodeAddr, Memory, RuntimeAddr};
+use unspool_unwind::local::{self, OwnCursor};
+use unspool_unwind::{Cursor, Modules, Step};
+
+/// A frame that can be left for its caller's.
+pub trait FrameCursor: Copy {
+    /// Goes on to the caller; whether there is one, and it is no guess.
+    fn step(&mut self) -> bool;
+    /// Where the frame stands.
+    fn code(&self) -> CodeAddr;
+    /// A register.
+    fn register(&self, number: u8) -> Option<u64>;
+    /// The CFA.
+    fn cfa(&self) -> Option<u64>;
+    /// Fills in what is in memory; whether it is there.
+    fn read(&self, address: u64, into: &mut [u8]) -> bool;
+}
+
+impl FrameCursor for OwnCursor {
+    fn step(&mut self) -> bool {
+        OwnCursor::step(self) && self.evidence().is_some_and(|evidence| !evidence.is_guess())
+    }
+
+    fn code(&self) -> CodeAddr {
+        OwnCursor::code(self)
+    }
+
+    fn register(&self, number: u8) -> Option<u64> {
+        OwnCursor::register(self, number.into())
+    }
+
+    fn cfa(&self) -> Option<u64> {
+        Some(OwnCursor::cfa(self)?.0)
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let memory = local::OwnMemory::without_stack();
+        memory.read(RuntimeAddr(address), into).is_ok()
+    }
+}
+
+/// A cursor that steps with these modules and this memory.
+pub struct ModuleCursor<'w, S, M> {
+    /// The cursor.
+    pub cursor: Cursor,
+    /// The modules.
+    pub modules: &'w S,
+    /// The memory.
+    pub memory: &'w M,
+}
+
+impl<S, M> Clone for ModuleCursor<'_, S, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S, M> Copy for ModuleCursor<'_, S, M> {}
+
+impl<S: Modules, M: Memory> FrameCursor for ModuleCursor<'_, S, M> {
+    fn step(&mut self) -> bool {
+        match self.cursor.step(self.modules, self.memory) {
+            Step::Caller(found) => !found.evidence.is_guess(),
+            Step::End(_) => false,
+        }
+    }
+
+    fn code(&self) -> CodeAddr {
+        self.cursor.code()
+    }
+
+    fn register(&self, number: u8) -> Option<u64> {
+        let register = unspool_rows::Register(number.into());
+        self.cursor.registers().get(register)
+    }
+
+    fn cfa(&self) -> Option<u64> {
+        Some(self.cursor.cfa(self.modules, self.memory)?.0)
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        self.memory.read(RuntimeAddr(address), into).is_ok()
+    }
+}
+
+/// A frame and its callers.
+struct Callers<C> {
+    first: C,
+    /// What led to it and is doubted.
+    doubts: UnprovenRules,
+    /// The frame that was asked for last, its number, and what led there and is doubted.
+    last: Cell<(usize, C, UnprovenRules)>,
+}
+
+impl<C: FrameCursor> Callers<C> {
+    fn new(first: C, doubts: UnprovenRules) -> Callers<C> {
+        Callers {
+            first,
+            doubts,
+            last: Cell::new((0, first, doubts)),
+        }
+    }
+
+    fn caller(&self, number: usize) -> Option<(C, UnprovenRules)> {
+        let (mut at, mut cursor, mut doubts) = self.last.get();
+        if number < at {
+            (at, cursor, doubts) = (0, self.first, self.doubts);
+        }
+        while at < number {
+            doubts = doubts.union(unproven_rules_at(cursor.code()));
+            if !cursor.step() {
+                return None;
+            }
+            at += 1;
+        }
+        self.last.set((at, cursor, doubts));
+        Some((cursor, doubts))
+    }
+}
+
+impl<C: FrameCursor> ArgStack for Callers<C> {
+    fn frame(&self, number: usize) -> Option<ArgFrame<'_>> {
+        frame(self.caller(number)?.0.code())
+    }
+
+    fn register(&self, number: usize, register: u8) -> Option<u64> {
+        self.caller(number)?.0.register(register)
+    }
+
+    fn cfa(&self, number: usize) -> Option<u64> {
+        self.caller(number)?.0.cfa()
+    }
+
+    /// Guesses are not come to.
+    fn is_certain(&self, _: usize) -> bool {
+        true
+    }
+
+    fn unproven_rules(&self, number: usize) -> UnprovenRules {
+        self.caller(number)
+            .map_or(UnprovenRules::ALL, |(_, doubts)| doubts)
+    }
+
+    fn read(&self, address: u64, bytes: u8) -> Option<u64> {
+        let mut number = [0; 8];
+        let wanted = number.get_mut(..usize::from(bytes))?;
+        let is_read = self.first.read(address, wanted);
+        is_read.then(|| u64::from_le_bytes(number))
+    }
+}
+
+/// What a frame is in, if its module has a table of arguments.
+fn frame(code: CodeAddr) -> Option<ArgFrame<'static>> {
+    let module = local::modules().loaded(code.lookup())?;
+    Some(ArgFrame {
+        table: ArgTable::open(module.arguments?).ok()?,
+        address: module.bias.to_vaddr(code.address()).0,
+        is_return: matches!(code, CodeAddr::Return(_)),
+        bias: module.bias.0,
+    })
+}
+
+/// What the unwind row of a frame says that the code does not bear out, as far as that is known.
+pub fn unproven_rules_at(code: CodeAddr) -> UnprovenRules {
+    frame(code).map_or(UnprovenRules::NONE, |frame| frame.unproven_rules())
+}
+
+/// What led to the frame of a cursor and is doubted: rows of interrupted instructions. At calls those of compilers hold.
+pub fn unproven_rules_within(cursor: &OwnCursor) -> UnprovenRules {
+    let interrupted = cursor.interrupted().map(CodeAddr::Instruction);
+    interrupted.map_or(UnprovenRules::NONE, unproven_rules_at)
+}
+
+/// An argument, as far as it was found.
+#[derive(Debug, Clone, Copy)]
+pub struct ArgumentResult {
+    /// The parameter.
+    pub parameter: Parameter<'static>,
+    /// The first eight bytes of its value.
+    pub value: u64,
+    /// How certain that is; `None` if it was not found.
+    pub certainty: Option<Certainty>,
+    /// How many frames further out it was found.
+    pub caller_depth: usize,
+}
+
+/// An argument of a frame's function, by its place; `None` if there are no more, or nothing is known of the function.
+/// `doubts` led to the frame.
+pub fn argument_at(
+    cursor: &impl FrameCursor,
+    doubts: UnprovenRules,
+    index: usize,
+) -> Option<ArgumentResult> {
+    let function = frame(cursor.code())?.function()?;
+    let parameter = function.parameters()?.nth(index)?;
+    Some(find(&Callers::new(*cursor, doubts), parameter))
+}
+
+fn find(stack: &dyn ArgStack, parameter: Parameter<'static>) -> ArgumentResult {
+    let mut found = ArgumentResult {
+        parameter,
+        value: 0,
+        certainty: None,
+        caller_depth: 0,
+    };
+    let mut pieces = parameter.pieces();
+    let first = pieces.next().filter(|piece| piece.offset == 0);
+    let Some((source, bytes)) = first.and_then(|piece| Some((piece.source?, piece.bytes))) else {
+        return found;
+    };
+    if let Some(value) = argument(stack, 0, source, bytes.saturating_mul(8)) {
+        found.value = value.number;
+        found.certainty = Some(value.certainty);
+        found.caller_depth = value.caller_depth;
+    }
+    found
+}

@@ -1,0 +1,245 @@
+//! The crash handler: signals, stacks for their handlers, and what the kernel is asked.
+//!
+//! [`unspool_crash_load`] runs when the library is loaded, [`stacks::pthread_create`] gives each thread a
+//! stack for handlers. `on_signal` and all that it calls is async-signal-safe.
+
+use core::ffi::{c_int, c_void};
+use core::mem;
+use core::ptr;
+
+use unspool_unwind::local::{self, SignalRegisters};
+
+use crate::crash::reporter_lock::{LockAttempt, ReporterLock};
+use crate::crash::signals::{HANDLED_SIGNALS, Signal};
+use crate::crash::text::TextBuffer;
+use crate::crash::{self, CrashSignal};
+use crate::store;
+use crate::sys::{context, files};
+
+use output::{Output, OutputTargets};
+
+pub(crate) mod guard;
+pub(crate) mod maps;
+mod output;
+pub mod stacks;
+
+/// What is found out when the library is loaded, and only read from then on.
+struct LoadState {
+    program: [u8; 256],
+    outputs: OutputTargets,
+}
+
+struct LoadStateCell(core::cell::UnsafeCell<LoadState>);
+
+// SAFETY: written by `unspool_crash_load` only, before the program's own code runs.
+unsafe impl Sync for LoadStateCell {}
+
+static LOAD_STATE: LoadStateCell = LoadStateCell(core::cell::UnsafeCell::new(LoadState {
+    program: [0; 256],
+    outputs: OutputTargets::NONE,
+}));
+
+fn load_state() -> &'static LoadState {
+    // SAFETY: nobody writes it any more; see `LoadStateCell`.
+    unsafe { &*LOAD_STATE.0.get() }
+}
+
+/// The path of the program, with zero bytes behind it.
+pub(crate) fn program_path() -> &'static [u8] {
+    &load_state().program
+}
+
+/// Installs the handlers. The linker makes it the library's initializer.
+///
+/// # Safety
+///
+/// To be called once, before there are other threads.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_crash_load() {
+    stacks::find_pthread_create();
+    // A report has registers, arguments and addresses. Who has started a setuid program reads them, and may not know them.
+    if local::is_privileged() {
+        return;
+    }
+    // SAFETY: the caller's promise: nobody reads it yet.
+    let at_load = unsafe { &mut *LOAD_STATE.0.get() };
+    let [room @ .., _] = &mut at_load.program;
+    let link = c"/proc/self/exe".as_ptr();
+    // SAFETY: the path ends with a zero byte; the room is as long as that, and was zero.
+    unsafe { libc::readlink(link, room.as_mut_ptr().cast(), room.len()) };
+    at_load.outputs = OutputTargets::find();
+    stacks::install_for_thread();
+    stacks::make_reserve();
+    store::find_argument_tables();
+    for (signal, _) in HANDLED_SIGNALS {
+        install(signal);
+    }
+}
+
+/// What ends a process that reports, unless it has handlers of its own for them.
+const TERMINATION_SIGNALS: [c_int; 2] = [libc::SIGTERM, libc::SIGINT];
+
+/// Whether nobody has said what a signal is to do.
+fn has_default_action(signal: c_int) -> bool {
+    // SAFETY: plain data.
+    let mut now: libc::sigaction = unsafe { mem::zeroed() };
+    // SAFETY: asks only; `now` is this function's.
+    let failed = unsafe { libc::sigaction(signal, ptr::null(), &raw mut now) };
+    failed == 0 && now.sa_sigaction == libc::SIG_DFL
+}
+
+/// Catches a signal, unless somebody has already said what it is to do.
+fn install(signal: c_int) {
+    if !has_default_action(signal) {
+        return;
+    }
+    // SAFETY: plain data.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_signal;
+    action.sa_sigaction = handler as usize;
+    // A fault of the handler itself is to be caught, too.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+    // SAFETY: the mask is the action's.
+    unsafe { libc::sigfillset(&raw mut action.sa_mask) };
+    // And whoever has no time to wait for the report may end the process.
+    let wanted = HANDLED_SIGNALS.map(|(signal, _)| signal);
+    for wanted in wanted.into_iter().chain(TERMINATION_SIGNALS) {
+        // SAFETY: as above.
+        unsafe { libc::sigdelset(&raw mut action.sa_mask, wanted) };
+    }
+    // SAFETY: the handler takes what such handlers are given.
+    unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
+}
+
+static REPORTER: ReporterLock = ReporterLock::new();
+
+extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let signal = signal(number, info);
+    // A handler of the program's own might jump out of the report.
+    for wanted in TERMINATION_SIGNALS {
+        if !has_default_action(wanted) {
+            block(wanted);
+        }
+    }
+    match REPORTER.try_acquire(process_id(), thread_id()) {
+        LockAttempt::Acquired => {
+            guard::reset();
+            let mut fault = fault(signal, context);
+            // SAFETY: a handler's, which has not returned.
+            let own = unsafe { &context::context(context).uc_stack };
+            // SAFETY: `report` takes a fault.
+            unsafe { stacks::call_with_room(own, report, (&raw mut fault).cast()) };
+        }
+        // The report goes on, and the process ends behind it in any case.
+        LockAttempt::Reentered if signal.is_sent() => return,
+        LockAttempt::Reentered => guard::resume_after_fault(),
+        LockAttempt::HeldByOther => wait_for_the_end(),
+    }
+    // Pending until this returns: the process then ends where it was, and a core file shows that.
+    block(number);
+    end(number, info);
+}
+
+unsafe extern "C" fn report(fault: *mut c_void) {
+    // SAFETY: `on_signal` passes one.
+    let fault = unsafe { &*fault.cast::<CrashSignal>() };
+    let output = load_state().outputs.open();
+    let mut text = TextBuffer::new(&output);
+    if guard::catch_fault(|| crash::report(fault, &mut text)).is_none() {
+        text.put(b"\nunspool: the report ends here: a fault of its own\n");
+        text.flush();
+    }
+}
+
+fn signal(number: c_int, info: *const libc::siginfo_t) -> Signal {
+    // SAFETY: the kernel's, as long as the handler runs.
+    let info = unsafe { &*info };
+    // SAFETY: of a signal that was sent, it is not meaningful, and `Signal` does not take it so.
+    let address = unsafe { info.si_addr() };
+    // SAFETY: the same of a fault.
+    let process = unsafe { info.si_pid() };
+    // SAFETY: as above.
+    let user = unsafe { info.si_uid() };
+    Signal {
+        number,
+        code: info.si_code,
+        address: address.addr() as u64,
+        sender: (process, user),
+    }
+}
+
+fn fault(signal: Signal, context: *const c_void) -> CrashSignal {
+    // SAFETY: a handler's, which has not returned.
+    let context = unsafe { context::context(context) };
+    let mut name = [0; 16];
+    // SAFETY: the kernel writes 16 bytes at most.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    CrashSignal {
+        signal,
+        registers: SignalRegisters::from(context).0,
+        process: process_id(),
+        thread: thread_id(),
+        name,
+    }
+}
+
+fn process_id() -> i32 {
+    // SAFETY: takes nothing, cannot fail.
+    unsafe { libc::getpid() }
+}
+
+/// By the system call: glibc has a function for it since 2.30.
+fn thread_id() -> i32 {
+    // SAFETY: takes nothing, cannot fail.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    i32::try_from(thread).unwrap_or_default()
+}
+
+/// Another thread reports, and ends the process. Should it be unable to, this one does.
+fn wait_for_the_end() {
+    let until = files::nanoseconds().saturating_add(2 * Output::WRITE_TIMEOUT_NS);
+    loop {
+        let left = until.saturating_sub(files::nanoseconds());
+        if left == 0 {
+            return;
+        }
+        let time = c_int::try_from(left.div_ceil(1_000_000)).unwrap_or(c_int::MAX);
+        // SAFETY: waits for nothing but the time.
+        unsafe { libc::poll(ptr::null_mut(), 0, time) };
+    }
+}
+
+fn block(signal: c_int) {
+    // SAFETY: plain data.
+    let mut set: libc::sigset_t = unsafe { mem::zeroed() };
+    // SAFETY: the set is this function's.
+    unsafe { libc::sigaddset(&raw mut set, signal) };
+    // SAFETY: as above.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
+}
+
+/// The first process of a system, or of a container, does not end by signals that processes send.
+const FIRST_PROCESS: c_int = 1;
+
+/// Gives the signal its default action and sends it again, to this thread, with all that the kernel
+/// said of it.
+fn end(signal: c_int, info: *const libc::siginfo_t) {
+    // SAFETY: plain data.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    action.sa_sigaction = libc::SIG_DFL;
+    // SAFETY: the default action takes nothing.
+    unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
+    let process = process_id();
+    if process == FIRST_PROCESS {
+        // SAFETY: takes a number.
+        unsafe { libc::_exit(128 + signal) };
+    }
+    let number = libc::SYS_rt_tgsigqueueinfo;
+    // SAFETY: `info` is the kernel's own, as long as the handler runs.
+    let failed = unsafe { libc::syscall(number, process, thread_id(), signal, info) };
+    if failed != 0 {
+        // A filter may forbid the one and not the other.
+        // SAFETY: takes numbers.
+        unsafe { libc::syscall(libc::SYS_tgkill, process, thread_id(), signal) };
+    }
+}

@@ -1,0 +1,48 @@
+//! What the kernel says is mapped. Async-signal-safe.
+
+use unspool_rows::RuntimeAddr;
+use unspool_unwind::maps_text::MapsLine;
+
+use crate::crash::modules::BoundedName;
+use crate::sys::files::{DeviceInode, ReadOnlyFile};
+
+/// What is mapped at an address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MappedPath {
+    pub(crate) file: DeviceInode,
+    /// Its path, or the kernel's own name for memory that is no file's.
+    pub(crate) path: BoundedName,
+}
+
+/// Room for the longest line: what comes before the path, and a path (`PATH_MAX`).
+const MAX_LINE_BYTES: usize = 128 + 4096;
+
+/// Reads `/proc/self/maps` up to an address.
+pub(crate) fn mapping_at(at: RuntimeAddr) -> Option<MappedPath> {
+    let maps = ReadOnlyFile::open(c"/proc/self/maps")?;
+    let mut room = [0; MAX_LINE_BYTES];
+    let mut used = 0;
+    loop {
+        let length = maps
+            .read_next(room.get_mut(used..)?)
+            .filter(|length| *length > 0)?;
+        used += length;
+        let text = room.get(..used)?;
+        let whole = text
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |end| end + 1);
+        let lines = text.get(..whole)?.split(|byte| *byte == b'\n');
+        if let Some(line) = lines
+            .filter_map(MapsLine::parse)
+            .find(|line| line.contains(at))
+        {
+            return Some(MappedPath {
+                file: DeviceInode::numbered(line.device.major, line.device.minor, line.inode),
+                path: BoundedName::from_bytes(line.name),
+            });
+        }
+        room.copy_within(whole..used, 0);
+        used -= whole;
+    }
+}

@@ -1,0 +1,94 @@
+//! Compiling and running programs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use unspool_testing::{Finish as _, command, tool};
+use xtask::{programs, shared_objects};
+
+/// The folder of our shared objects, which are built once.
+pub(crate) fn shared_objects() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(SCRATCH).join("unspool");
+        shared_objects::build_unspool(&folder).unwrap();
+        folder
+    })
+}
+
+/// What `pkg-config` says of the library.
+pub(crate) fn pkg_config() -> Vec<String> {
+    pkg_config_of("unspool")
+}
+
+/// What it says of a library.
+pub(crate) fn pkg_config_of(library: &str) -> Vec<String> {
+    let mut command = tool("pkg-config");
+    command
+        .env("PKG_CONFIG_PATH", shared_objects().join("pkgconfig"))
+        .args(["--cflags", "--libs", library]);
+    let text = stdout(&mut command);
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The folder of our shared objects, with that for variables, which is built once, too.
+pub(crate) fn with_variables() -> &'static Path {
+    static FOLDER: OnceLock<&Path> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = shared_objects();
+        shared_objects::build_variables(folder).unwrap();
+        folder
+    })
+}
+
+/// The option that leads a compiler to our header.
+pub(crate) fn include() -> String {
+    format!("-I{}", shared_objects().join("include").display())
+}
+
+/// A C compiler with all warnings.
+pub(crate) fn cc() -> Command {
+    let mut command = tool("gcc");
+    command.args(["-Wall", "-Wextra", "-Werror", "-pthread"]);
+    command
+}
+
+/// The same for C++.
+pub(crate) fn cxx() -> Command {
+    let mut command = tool("g++");
+    command.args(["-Wall", "-Wextra", "-Werror", "-pthread"]);
+    command
+}
+
+/// A program of this folder.
+pub(crate) fn compile(source: &str, options: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    let mut command = cc();
+    command.args(options);
+    build(command, &folder.join(source), &[])
+}
+
+/// Compiles and links a source with `libraries` behind it.
+pub(crate) fn build(compiler: Command, source: &Path, libraries: &[String]) -> PathBuf {
+    programs::build(compiler, source, libraries, SCRATCH.as_ref()).unwrap()
+}
+
+const SCRATCH: &str = env!("CARGO_TARGET_TMPDIR");
+
+/// A path that nobody else uses.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    unspool_testing::scratch(SCRATCH.as_ref(), name)
+}
+
+/// A command that runs a program with our library.
+pub(crate) fn with_library(program: &Path) -> Command {
+    let mut command = command(program);
+    command.env("LD_LIBRARY_PATH", shared_objects());
+    command
+}
+
+/// What a command prints; it must succeed.
+pub(crate) fn stdout(command: &mut Command) -> String {
+    command.succeed()
+}

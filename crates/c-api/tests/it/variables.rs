@@ -1,0 +1,312 @@
+//! Variables of the own stack: never fewer values than gdb has of the same process at the same place, and the same.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use unspool_arg_table_builder::build_table;
+use unspool_elf::{DebugFiles, SearchRoots};
+use unspool_table_store::Store;
+use unspool_testing::tool;
+use xtask::gdb_variables::{PrintedVariables, VariableCounts, VariableKey, compare};
+
+use crate::programs::{self, stdout, with_library, with_variables};
+
+fn cli_test_file(name: &str) -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests");
+    tests.join(name)
+}
+
+/// A line of what a program tells of its own variables.
+#[derive(Debug)]
+struct PrintedVariable {
+    frame: usize,
+    named: VariableKey,
+    inlined: usize,
+    block: usize,
+    type_name: String,
+    value: Option<String>,
+    lost: Option<String>,
+    entry: Option<String>,
+    certainty: u32,
+}
+
+impl PrintedVariable {
+    fn parse(line: &str) -> Option<PrintedVariable> {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let [
+            frame,
+            address,
+            function,
+            inlined,
+            is_parameter,
+            block,
+            name,
+            type_name,
+            value,
+            lost,
+            entry,
+            certainty,
+        ] = fields[..]
+        else {
+            return None;
+        };
+        Some(PrintedVariable {
+            frame: frame.parse().unwrap(),
+            named: VariableKey {
+                pc: u64::from_str_radix(address.strip_prefix("0x")?, 16).unwrap(),
+                function: function.to_owned(),
+                name: name.to_owned(),
+                is_parameter: is_parameter == "1",
+            },
+            inlined: inlined.parse().unwrap(),
+            block: block.parse().unwrap(),
+            type_name: type_name.to_owned(),
+            value: some(value),
+            lost: some(lost),
+            entry: some(entry),
+            certainty: certainty.parse().unwrap(),
+        })
+    }
+}
+
+/// What a program tells, the problems and how it ended last.
+struct PrintedOutput(Vec<PrintedVariable>, Vec<String>);
+
+impl PrintedOutput {
+    fn read(path: &Path) -> PrintedOutput {
+        let text = fs::read_to_string(path).unwrap();
+        let mut others = Vec::new();
+        let lines = text.lines().filter_map(|line| {
+            let parsed = PrintedVariable::parse(line);
+            others.extend(parsed.is_none().then(|| line.to_owned()));
+            parsed
+        });
+        PrintedOutput(lines.collect(), others)
+    }
+
+    fn told(&self) -> PrintedVariables {
+        let mut told: PrintedVariables = HashMap::new();
+        for line in &self.0 {
+            let known = told.entry(line.named.clone()).or_default();
+            known.0.extend(line.value.clone());
+            if line.named.is_parameter && line.inlined == 0 {
+                known.1.clone_from(&line.entry);
+            }
+        }
+        told
+    }
+
+    fn named<'l>(
+        &'l self,
+        function: &'l str,
+        name: &'l str,
+    ) -> impl Iterator<Item = &'l PrintedVariable> {
+        let is_named = move |line: &&PrintedVariable| {
+            line.named.function == function && line.named.name == name
+        };
+        self.0.iter().filter(is_named)
+    }
+}
+
+/// A program of the command's tests that tells of its variables where it would end there.
+fn telling(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
+    let folder = with_variables();
+    let flags = programs::pkg_config_of("unspool-variables");
+    let mut cc = programs::cc();
+    cc.args(["-c", "-O1"]).args(&flags[..1]);
+    let teller = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/tells.c");
+    let teller = programs::build(cc, &teller, &[]);
+    let mut compile = tool(compiler);
+    compile.args(options).args(["-Dabort=tell", "-pthread"]);
+    compile.arg(format!("-Wl,-rpath,{}", folder.display()));
+    let behind: Vec<String> = std::iter::once(teller.to_str().unwrap().to_owned())
+        .chain(flags)
+        .collect();
+    programs::build(
+        compile,
+        &cli_test_file(&format!("programs/{source}")),
+        &behind,
+    )
+}
+
+/// What a program tells, and what gdb knows when it has come to `stop`.
+fn told_with_gdb(program: &Path, stop: &str) -> (PrintedOutput, Value) {
+    let told = programs::scratch("told");
+    let known = programs::scratch("gdb");
+    let mut gdb = tool("gdb");
+    gdb.args(["-nx", "-batch", "-x"]);
+    gdb.arg(cli_test_file("locals/variables.py")).arg(program);
+    gdb.env("STOP", stop).env("OUT", &known).env("TOLD", &told);
+    gdb.env("XDG_CACHE_HOME", "/dev/null");
+    let output = gdb.output().unwrap();
+    let known = fs::read(&known).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (
+        PrintedOutput::read(&told),
+        serde_json::from_slice(&known).unwrap(),
+    )
+}
+
+fn compared(
+    compiler: &str,
+    source: &str,
+    options: &[&str],
+    stop: &str,
+) -> (PrintedOutput, VariableCounts) {
+    let program = telling(compiler, source, options);
+    let (lines, gdb) = told_with_gdb(&program, stop);
+    let what = format!("{compiler} {source} {options:?}");
+    let count = lines.0.len();
+    assert_eq!(lines.1, [format!("ended 0 {count}")], "{what}");
+    let compared = compare(&lines.told(), &gdb);
+    (
+        lines,
+        compared.unwrap_or_else(|error| panic!("{what}: {error}")),
+    )
+}
+
+const HERE: &str = "unspool_cursor_here";
+
+#[test]
+fn all_that_gdb_knows_is_told() {
+    for compiler in ["/usr/bin/gcc", "/usr/bin/clang"] {
+        for optimization in ["-O0", "-O1", "-O2", "-O3"] {
+            for (source, least) in [("variables.c", 40), ("dynamic.c", 25)] {
+                let options = ["-g", optimization];
+                let (_, compared) = compared(compiler, source, &options, HERE);
+                let known = compared.known;
+                assert!(known >= least, "{compiler} {source} {options:?}: {known}");
+            }
+        }
+    }
+}
+
+#[test]
+fn flags_and_variables_of_each_thread_are_told() {
+    for compiler in ["/usr/bin/gcc", "/usr/bin/clang"] {
+        let (_, flags) = compared(compiler, "flags.c", &["-g", "-O0"], HERE);
+        assert!(flags.known >= 23, "{compiler}: {}", flags.known);
+        let (_, own) = compared(compiler, "thread_local.c", &["-g", "-O2"], HERE);
+        assert!(own.known >= 3, "{compiler}: {}", own.known);
+    }
+}
+
+/// The innermost frame is one that was interrupted: its callers' values in registers that it leaves alone are compared, too.
+#[test]
+fn all_that_gdb_knows_of_what_a_signal_interrupts_is_told() {
+    for optimization in ["-O0", "-O2"] {
+        let options = ["-g", optimization, "-DTOUCHES_NULL"];
+        let (lines, compared) = compared(
+            "/usr/bin/gcc",
+            "variables.c",
+            &options,
+            "unspool_cursor_from",
+        );
+        assert!(compared.known >= 40, "{options:?}: {}", compared.known);
+        assert!(lines.named("end", "why").all(|why| why.frame == 0));
+    }
+}
+
+#[test]
+fn where_variables_are_in_the_source_is_told() {
+    let (optimized, _) = compared("/usr/bin/gcc", "variables.c", &["-g", "-O2"], HERE);
+    let (plain, _) = compared("/usr/bin/gcc", "variables.c", &["-g", "-O0"], HERE);
+    let one = |lines: &PrintedOutput, function, name, is_parameter| {
+        let mut all = lines.named(function, name);
+        let own = all.find(|own| own.named.is_parameter == is_parameter);
+        let own = own.unwrap_or_else(|| panic!("{function} {name}"));
+        (own.inlined, own.block)
+    };
+    // As the source has it: `inner` has a block with another `given`, `main` a loop with a body, and a variable in that.
+    assert_eq!(one(&plain, "inner", "given", true), (0, 0));
+    assert_eq!(one(&plain, "inner", "sum", false), (0, 0));
+    assert_eq!(one(&plain, "inner", "given", false), (0, 1));
+    assert_eq!(one(&plain, "main", "before", false), (0, 2));
+    // `inner` is in `outer`, and that in `changes`.
+    assert_eq!(one(&optimized, "inner", "given", true), (2, 0));
+    assert_eq!(one(&optimized, "outer", "pair", true), (1, 0));
+    assert_eq!(one(&optimized, "changes", "colour", true), (0, 0));
+    let (inlined, block) = one(&optimized, "inner", "given", false);
+    assert_eq!(inlined, 2);
+    assert_eq!(block, one(&optimized, "inner", "sum", false).1 + 1);
+}
+
+#[test]
+fn what_is_known_and_what_not_is_told() {
+    let (lines, _) = compared("/usr/bin/gcc", "variables.c", &["-g", "-O2"], HERE);
+    let one = |function, name| lines.named(function, name).next().unwrap();
+    // As the source has it.
+    let colour = one("changes", "colour");
+    assert_eq!(colour.type_name, "enum colour");
+    assert_eq!(colour.value.as_deref(), Some("GREEN"));
+    // It was changed; what the caller's call site says of it is less than exact.
+    let number = one("changes", "number");
+    assert_eq!(
+        (number.value.as_deref(), number.entry.as_deref()),
+        (Some("116"), Some("16"))
+    );
+    assert_eq!(number.certainty, 3);
+    // Nobody needs it any more.
+    let result = one("changes", "result");
+    assert_eq!(
+        (&result.value, result.lost.as_deref()),
+        (&None, Some("optimized out here"))
+    );
+    // Frames are numbered from the cursor's on, which has no debug information here.
+    assert_eq!(one("end", "why").frame, 1);
+}
+
+/// With a table of arguments in the cache, what the code says is told, too.
+#[test]
+fn tables_of_arguments_are_used() {
+    let program = telling("/usr/bin/gcc", "variables.c", &["-g", "-O2"]);
+    let file = crate::arguments::settled(&program);
+    let debug = DebugFiles::locate(&file, &SearchRoots::default());
+    let table = build_table(&file, &debug).unwrap();
+    let home = programs::scratch("cache");
+    fs::create_dir(&home).unwrap();
+    let store = Store::new(None, Some(home.clone().into()), None);
+    store.keep_arguments(&file, &debug, &table.bytes).unwrap();
+    let told = programs::scratch("told");
+    let mut command = with_library(&program);
+    command.env("XDG_CACHE_HOME", &home).env("TOLD", &told);
+    stdout(&mut command);
+    let lines = PrintedOutput::read(&told);
+    // The code of the caller says what it gave.
+    let letter = lines.named("changes", "letter").next().unwrap();
+    assert_eq!(
+        (letter.entry.as_deref(), letter.certainty),
+        (Some("120 'x'"), 2)
+    );
+}
+
+/// What a program without a debugger tells.
+fn told_by(program: &Path) -> PrintedOutput {
+    let told = programs::scratch("told");
+    let mut command = with_library(program);
+    command.env("XDG_CACHE_HOME", "/dev/null");
+    stdout(command.env("TOLD", &told));
+    PrintedOutput::read(&told)
+}
+
+#[test]
+fn without_debug_information_nothing_is_told() {
+    let lines = told_by(&telling("/usr/bin/gcc", "variables.c", &["-O2"]));
+    let is_own = |line: &&PrintedVariable| ["end", "many", "main"].contains(&&*line.named.function);
+    assert_eq!(lines.0.iter().filter(is_own).count(), 0);
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let program = telling("/usr/bin/gcc", "variables.c", &["-g", "-gsplit-dwarf"]);
+    assert!(told_by(&program).named("many", "a").count() == 1);
+    // gcc puts it beside the program, under its name and the source's.
+    let rest = format!("{}-variables.dwo", program.display());
+    fs::remove_file(&rest).unwrap();
+    let lines = told_by(&program);
+    assert_eq!(lines.named("many", "a").count(), 0);
+    let said = |line: &&String| line.ends_with(&format!("{rest} is not there"));
+    assert_eq!(lines.1.iter().filter(said).count(), 1, "{:?}", lines.1);
+}

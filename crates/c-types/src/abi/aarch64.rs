@@ -1,0 +1,139 @@
+//! AAPCS64.
+
+use super::{Passing, PassingLocation, PassingPiece, ScalarClass, on_stack};
+use crate::graph::{Graph, TypeId};
+
+/// x0 to x7, and v0 to v7.
+const REGISTERS: u8 = 8;
+
+/// The DWARF number of v0.
+const FIRST_VECTOR_REGISTER: u8 = 64;
+
+/// The registers that are taken (the standard's NGRN and NSRN), and the memory (NSAA).
+#[derive(Debug, Default)]
+struct RegisterAllocation {
+    registers: u8,
+    vectors: u8,
+    stack: u32,
+}
+
+/// How parameters of these types are passed, and whether any is passed in memory.
+pub(super) fn pass(
+    graph: &Graph<'_>,
+    types: impl Iterator<Item = TypeId>,
+) -> (Vec<Option<Passing>>, bool) {
+    let mut taken = RegisterAllocation::default();
+    let mut is_known = true;
+    let mut passed = Vec::new();
+    for ty in types {
+        let one = match is_known {
+            true => pass_one(graph, ty, &mut taken),
+            false => None,
+        };
+        is_known = one.is_some();
+        passed.push(one);
+    }
+    (passed, taken.stack != 0)
+}
+
+fn pass_one(graph: &Graph<'_>, ty: TypeId, taken: &mut RegisterAllocation) -> Option<Passing> {
+    let bytes = graph.size(ty)?;
+    if bytes == 0 {
+        return Some(Passing::by_value(Vec::new()));
+    }
+    let is_aggregate = graph.is_aggregate(ty);
+    if is_aggregate && !is_known(graph, ty, bytes) {
+        return None;
+    }
+    if let Some(elements) = homogeneous(graph, ty) {
+        return in_vectors(graph, ty, bytes, elements, taken);
+    }
+    if is_aggregate && bytes > 16 {
+        // Rule B.4: the caller makes a copy and passes its address.
+        let passing = in_registers(8, 8, taken)?;
+        return Some(Passing {
+            is_by_reference: true,
+            ..passing
+        });
+    }
+    in_registers(bytes, graph.align(ty)?, taken)
+}
+
+/// Whether all of a structure, a union or an array is known that decides how it is passed. What fills holes between floating-point numbers
+/// does not: they are passed in general-purpose registers then, as what is there is. Of 16 bytes it may ask for their alignment.
+fn is_known(graph: &Graph<'_>, ty: TypeId, bytes: u64) -> bool {
+    match graph.scalars(ty) {
+        Some(leaves) if bytes == 16 => Graph::unknown_bytes(&leaves, bytes).is_empty(),
+        Some(leaves) => !leaves.is_empty(),
+        None => bytes > 16,
+    }
+}
+
+/// Rules C.1 to C.6.
+fn in_vectors(
+    graph: &Graph<'_>,
+    ty: TypeId,
+    bytes: u64,
+    elements: u8,
+    taken: &mut RegisterAllocation,
+) -> Option<Passing> {
+    if taken.vectors + elements > REGISTERS {
+        taken.vectors = REGISTERS;
+        let (passing, end) = on_stack(taken.stack, bytes, graph.align(ty)?.min(16))?;
+        taken.stack = end;
+        return Some(passing);
+    }
+    let size = u32::try_from(bytes).ok()? / u32::from(elements);
+    let pieces = (0..elements).map(|element| PassingPiece {
+        offset: u32::from(element) * size,
+        bytes: size,
+        location: PassingLocation::Vector(FIRST_VECTOR_REGISTER + taken.vectors + element),
+    });
+    let passing = Passing::by_value(pieces.collect());
+    taken.vectors += elements;
+    Some(passing)
+}
+
+/// Rules C.9 to C.17.
+fn in_registers(bytes: u64, align: u64, taken: &mut RegisterAllocation) -> Option<Passing> {
+    let needed = u8::try_from(bytes.div_ceil(8)).ok()?;
+    if align >= 16 {
+        taken.registers = taken.registers.next_multiple_of(2);
+    }
+    if taken.registers + needed > REGISTERS {
+        taken.registers = REGISTERS;
+        let (passing, end) = on_stack(taken.stack, bytes, align.min(16))?;
+        taken.stack = end;
+        return Some(passing);
+    }
+    let bytes = u32::try_from(bytes).ok()?;
+    let pieces = (0..needed).map(|register| {
+        let offset = u32::from(register) * 8;
+        PassingPiece {
+            offset,
+            bytes: (bytes - offset).min(8),
+            location: PassingLocation::Register(taken.registers + register),
+        }
+    });
+    let passing = Passing::by_value(pieces.collect());
+    taken.registers += needed;
+    Some(passing)
+}
+
+/// The number of elements of a value that is one to four floating-point numbers of the same size and nothing else (a number, or
+/// a homogeneous floating-point aggregate).
+fn homogeneous(graph: &Graph<'_>, ty: TypeId) -> Option<u8> {
+    let mut leaves = graph.scalars(ty)?;
+    // The members of a union are at the same places.
+    leaves.sort_by_key(|leaf| leaf.offset);
+    leaves.dedup_by_key(|leaf| (leaf.offset, leaf.bytes, leaf.class == ScalarClass::Integer));
+    let first = *leaves.first()?;
+    let count = u8::try_from(leaves.len())
+        .ok()
+        .filter(|count| *count <= 4)?;
+    let are_alike = leaves
+        .iter()
+        .all(|leaf| leaf.class == first.class && leaf.bytes == first.bytes);
+    let is_full = graph.size(ty)? == first.bytes * u64::from(count);
+    (first.class != ScalarClass::Integer && are_alike && is_full).then_some(count)
+}

@@ -1,0 +1,109 @@
+//! Names that symbols have beside the ones that types are known of: weak aliases, and what a library exports a function as.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use hashbrown::HashSet;
+
+use crate::elf::{ElfContext, SymbolExtent, SymbolKind};
+use crate::graph::{Graph, TypedSymbol};
+
+/// The names that share their place with another one, by that.
+type AliasSets = BTreeMap<String, BTreeSet<String>>;
+
+/// Which symbols name the same functions and data.
+#[derive(Debug, Clone, Default)]
+pub struct Aliases {
+    functions: AliasSets,
+    objects: AliasSets,
+}
+
+impl Aliases {
+    /// Adds those of a file, and of separate files of its symbols. Symbols are of the same function or data if their addresses and sizes are the same. Functions that are
+    /// chosen when the program starts are no aliases of the one that chooses, and copies that a compiler makes of a function (`.constprop.0`) take something else.
+    pub fn add(&mut self, files: &[ElfContext<'_>]) {
+        let mut places: BTreeMap<Cow<'_, str>, BTreeSet<(SymbolKind, SymbolExtent)>> =
+            BTreeMap::new();
+        let mut names: BTreeMap<(SymbolKind, SymbolExtent), BTreeSet<Cow<'_, str>>> =
+            BTreeMap::new();
+        for file in files {
+            let symbols = [true, false].map(|is_dynamic| file.symbols(is_dynamic));
+            for symbol in symbols.into_iter().flatten() {
+                let is_own = symbol.extent.size > 0 && !symbol.is_ifunc;
+                if is_own && !symbol.name.contains(['.', '@']) {
+                    let place = (symbol.kind, symbol.extent);
+                    places.entry(symbol.name.clone()).or_default().insert(place);
+                    names.entry(place).or_default().insert(symbol.name);
+                }
+            }
+        }
+        // Which of several a name stands for is not known.
+        let is_one = |name: &Cow<'_, str>| places.get(name).is_some_and(|all| all.len() == 1);
+        for ((kind, _), names) in names {
+            let names: Vec<_> = names.into_iter().filter(is_one).collect();
+            let list = match kind {
+                SymbolKind::Function => &mut self.functions,
+                SymbolKind::Object => &mut self.objects,
+            };
+            for name in names.iter().filter(|_| names.len() > 1) {
+                let others = names.iter().filter(|other| *other != name);
+                let known = list.entry(name.to_string()).or_default();
+                known.extend(others.map(ToString::to_string));
+            }
+        }
+    }
+
+    /// Leaves out the names that graphs have types of: what they are is said.
+    pub fn remove_typed<'g, 'a: 'g>(&mut self, graphs: impl Iterator<Item = &'g Graph<'a>>) {
+        let (mut functions, mut objects) = (HashSet::new(), HashSet::new());
+        for graph in graphs {
+            functions.extend(graph.functions.iter().map(|one| &*one.name));
+            let variables = graph.objects.iter().chain(&graph.variables);
+            objects.extend(variables.map(|one| &*one.name));
+        }
+        for (list, known) in [
+            (&mut self.functions, functions),
+            (&mut self.objects, objects),
+        ] {
+            list.values_mut()
+                .for_each(|names| names.retain(|name| !known.contains(&**name)));
+            list.retain(|_, names| !names.is_empty());
+        }
+    }
+
+    /// Whether a graph has types for some.
+    #[must_use]
+    pub fn apply_any(&self, graph: &Graph<'_>) -> bool {
+        let has = |list: &AliasSets, symbols: &[TypedSymbol<'_>]| {
+            symbols
+                .iter()
+                .any(|symbol| list.contains_key(&*symbol.name))
+        };
+        has(&self.functions, &graph.functions) || has(&self.objects, &graph.objects)
+    }
+
+    /// Gives them the types of those that a graph has, if it has none of them.
+    pub fn apply_to(&self, graph: &mut Graph<'_>) {
+        let lists = [
+            (&self.functions, &mut graph.functions),
+            (&self.objects, &mut graph.objects),
+        ];
+        for (list, symbols) in lists {
+            let known: BTreeSet<&str> = symbols.iter().map(|one| &*one.name).collect();
+            let mut named: BTreeMap<&str, _> = BTreeMap::new();
+            for symbol in symbols.iter() {
+                let others = list.get(&*symbol.name).into_iter().flatten();
+                for name in others.filter(|name| !known.contains(&***name)) {
+                    named.entry(name).or_insert(symbol.ty);
+                }
+            }
+            let named = named.into_iter().map(|(name, ty)| TypedSymbol {
+                name: Cow::Owned(name.to_owned()),
+                ty,
+            });
+            let named: Vec<_> = named.collect();
+            symbols.extend(named);
+            symbols.sort();
+        }
+    }
+}

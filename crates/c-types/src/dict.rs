@@ -1,0 +1,249 @@
+//! A dictionary: a header, and the parts that it leads to.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::bytes::{Endian, size, wide};
+use crate::elf::ElfStrings;
+use crate::error::CtfError;
+use crate::header::{DictHeader, Flags};
+use crate::record::Records;
+
+/// Deflate makes a byte of no more than so many (RFC 1951: a length of 258 takes two bits at least).
+const MAX_INFLATE_RATIO: u64 = 1032;
+
+/// What libctf shows for a name that cannot be found.
+pub const UNKNOWN_NAME: &str = "(?)";
+
+/// One dictionary. Its bytes stay where they are, unless they are compressed.
+#[derive(Debug, Clone)]
+pub struct Dict<'a> {
+    header: DictHeader,
+    /// Where the dictionary begins in the section.
+    base: u64,
+    /// What is behind the header.
+    body: Cow<'a, [u8]>,
+    external: &'a [u8],
+}
+
+/// A label: the types up to an id belong together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DictLabel<'a> {
+    /// Its name.
+    pub name: Cow<'a, str>,
+    /// The last type that it is of.
+    pub last: u32,
+}
+
+/// An entry of a table of names or symbols that has a type: what is read of it, not yet looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TypedName {
+    /// Where it is in the section.
+    pub(crate) offset: u64,
+    pub(crate) name: u32,
+    pub(crate) id: u32,
+}
+
+impl<'a> Dict<'a> {
+    /// Reads a dictionary's header, decompresses what is behind it if it must be, and checks that its parts are there. Allocates only for
+    /// what is decompressed. `base` is where `bytes` begin in their section; `strings` are those of the ELF file.
+    ///
+    /// # Errors
+    ///
+    /// It is no dictionary of a known version, its parts are not where the header says, or it cannot be decompressed.
+    pub fn parse(
+        bytes: &'a [u8],
+        base: u64,
+        strings: ElfStrings<'a>,
+    ) -> Result<Dict<'a>, CtfError> {
+        let header = DictHeader::parse(bytes, base)?;
+        let start = header.version.header_size();
+        let stored = bytes.get(start..).unwrap_or_default();
+        let offset = base.saturating_add(wide(start));
+        let body = match header.flags.has(Flags::COMPRESSED) {
+            true => Cow::Owned(decompressed(stored, header.body_size(), offset)?),
+            false => Cow::Borrowed(stored),
+        };
+        let dict = Dict {
+            external: match header.flags.has(Flags::DYNSTR) {
+                true => strings.dynstr,
+                false => strings.strtab,
+            },
+            header,
+            base,
+            body,
+        };
+        dict.check()?;
+        Ok(dict)
+    }
+
+    fn check(&self) -> Result<(), CtfError> {
+        let end = self.header.body_size();
+        if self.body.len() < end {
+            return Err(CtfError::Truncated {
+                what: "CTF dictionary",
+                offset: self.base,
+                needed: wide(end),
+                end: self.offset(self.body.len()),
+            });
+        }
+        Ok(())
+    }
+
+    /// What the header says.
+    #[must_use]
+    pub fn header(&self) -> &DictHeader {
+        &self.header
+    }
+
+    /// Where the dictionary begins in the section, in bytes.
+    #[must_use]
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The offset in the section of a place behind the header.
+    pub(crate) fn offset(&self, at: usize) -> u64 {
+        let header = wide(self.header.version.header_size());
+        self.base.saturating_add(header).saturating_add(wide(at))
+    }
+
+    /// The bytes of a part.
+    pub(crate) fn part(&self, part: &Range<u32>) -> &[u8] {
+        let range = size(u64::from(part.start))..size(u64::from(part.end));
+        self.body.get(range).unwrap_or_default()
+    }
+
+    pub(crate) fn endian(&self) -> Endian {
+        self.header.endian
+    }
+
+    /// The name of the source file.
+    #[must_use]
+    pub fn unit_name(&self) -> Option<Cow<'_, str>> {
+        self.header_name(self.header.unit_name)
+    }
+
+    /// The name of the parent, of a child.
+    #[must_use]
+    pub fn parent_name(&self) -> Option<Cow<'_, str>> {
+        self.header_name(self.header.parent_name)
+    }
+
+    /// The label of the parent that a child belongs to.
+    #[must_use]
+    pub fn parent_label(&self) -> Option<Cow<'_, str>> {
+        self.header_name(self.header.parent_label)
+    }
+
+    fn header_name(&self, name: u32) -> Option<Cow<'_, str>> {
+        (name != 0).then(|| {
+            self.name(name, "header", self.base)
+                .unwrap_or(UNKNOWN_NAME.into())
+        })
+    }
+
+    /// The name at a reference: bit 31 tells the string table. What is not UTF-8 in it is replaced.
+    pub(crate) fn name(
+        &self,
+        name: u32,
+        what: &'static str,
+        offset: u64,
+    ) -> Result<Cow<'_, str>, CtfError> {
+        const EXTERNAL: u32 = 1 << 31;
+        let (table, bytes) = match name & EXTERNAL {
+            0 => ("dictionary's", self.part(&self.header.strings)),
+            _ => ("ELF file's", self.external),
+        };
+        let at = name & !EXTERNAL;
+        let rest = bytes.get(size(u64::from(at))..);
+        // No name at all is the empty string, also where the table is empty.
+        let rest = if name == 0 { rest.or(Some(&[0])) } else { rest };
+        let end = rest.and_then(memchr);
+        match rest.zip(end).and_then(|(rest, end)| rest.get(..end)) {
+            Some(bytes) => Ok(String::from_utf8_lossy(bytes)),
+            None => Err(CtfError::Name {
+                what,
+                offset,
+                name: at,
+                table,
+                size: wide(bytes.len()),
+            }),
+        }
+    }
+
+    /// The types, in the order of their ids.
+    #[must_use]
+    pub fn records(&self) -> Records<'_> {
+        Records::new(self)
+    }
+
+    /// The labels. An error is of one label, and the others follow.
+    pub fn labels(&self) -> impl Iterator<Item = Result<DictLabel<'_>, CtfError>> {
+        self.pairs(&self.header.labels).map(|entry| {
+            Ok(DictLabel {
+                name: self.name(entry.name, "label", entry.offset)?,
+                last: entry.id,
+            })
+        })
+    }
+
+    /// The entries of a part that consists of names and ids.
+    pub(crate) fn pairs(&self, part: &Range<u32>) -> impl Iterator<Item = TypedName> {
+        let start = size(u64::from(part.start));
+        let endian = self.endian();
+        self.part(part)
+            .chunks_exact(8)
+            .enumerate()
+            .map(move |(index, bytes)| TypedName {
+                offset: self.offset(start.saturating_add(index.saturating_mul(8))),
+                name: endian.u32(bytes, 0).unwrap_or(0),
+                id: endian.u32(bytes, 4).unwrap_or(0),
+            })
+    }
+
+    /// All strings of the dictionary's own table, each with its offset there. Names may also begin in the middle of one.
+    pub fn strings(&self) -> impl Iterator<Item = (usize, Cow<'_, str>)> {
+        let table = self.part(&self.header.strings);
+        let table = table.strip_suffix(&[0]).unwrap_or(table);
+        let mut at = 0;
+        let is_empty = table.is_empty() && self.header.strings.is_empty();
+        table
+            .split(|byte| *byte == 0)
+            .filter(move |_| !is_empty)
+            .map(move |string| {
+                let start = at;
+                at += string.len() + 1;
+                (start, String::from_utf8_lossy(string))
+            })
+    }
+}
+
+/// Where the first zero is.
+fn memchr(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|byte| *byte == 0)
+}
+
+/// What is behind a header, decompressed: exactly the size that the header announces. No memory is taken for
+/// more than so few bytes can hold.
+fn decompressed(stored: &[u8], announced: usize, offset: u64) -> Result<Vec<u8>, CtfError> {
+    let most = wide(stored.len()).saturating_mul(MAX_INFLATE_RATIO);
+    if wide(announced) > most {
+        return Err(CtfError::Bomb {
+            offset,
+            compressed: wide(stored.len()),
+            announced: wide(announced),
+        });
+    }
+    let mut body = vec![0; announced];
+    let failed = |reason: String| CtfError::Compressed { offset, reason };
+    let written = libdeflater::Decompressor::new()
+        .zlib_decompress(stored, &mut body)
+        .map_err(|error| failed(error.to_string()))?;
+    match written == announced {
+        true => Ok(body),
+        false => Err(failed(format!(
+            "it holds {written} bytes, and the header announces {announced}"
+        ))),
+    }
+}

@@ -1,0 +1,723 @@
+//! The type graph: C types as values that refer to each other by ids.
+//!
+//! It knows no format. CTF is read into it and written from it; BTF and DWARF say the same things, and what only they
+//! say has its place here: names of parameters, members that are bit-fields themselves, enumerators of 64 bits.
+//!
+//! A type may refer to itself by way of others. So nothing here recurses without a bound, and a type that a
+//! broken file makes contain itself has no size.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+/// A type of a graph. 0 is no type: what the producer could not represent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct TypeId(pub u32);
+
+impl TypeId {
+    /// No type.
+    pub const NONE: TypeId = TypeId(0);
+}
+
+/// A type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Type<'a> {
+    /// Its name or tag; empty if it has none.
+    pub name: Cow<'a, str>,
+    /// Whether it is not found by its name, since another is.
+    pub is_hidden: bool,
+    /// What it is.
+    pub kind: TypeKind<'a>,
+}
+
+/// What a type is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TypeKind<'a> {
+    /// What the producer could not represent.
+    Unknown,
+    /// An integer, `char`, `_Bool`, and also `void`, whose size is 0.
+    Integer(Number),
+    /// A floating-point number, which can be complex.
+    Float(Number),
+    /// A pointer.
+    Pointer(TypeId),
+    /// An array.
+    Array {
+        /// What it consists of.
+        element: TypeId,
+        /// The type of its indexes.
+        index: TypeId,
+        /// How many elements there are; 0 also if that is not known.
+        count: u64,
+    },
+    /// A function.
+    Function {
+        /// What it returns.
+        returns: TypeId,
+        /// Its parameters.
+        parameters: Vec<Parameter<'a>>,
+        /// Whether it takes more than these (`...`).
+        is_variadic: bool,
+    },
+    /// A structure or a union.
+    Record {
+        /// Which of the two.
+        tag: Tag,
+        /// Its size in bytes.
+        size: u64,
+        /// Its members.
+        members: Vec<Member<'a>>,
+    },
+    /// An enumeration.
+    Enum {
+        /// Its size in bytes.
+        size: u64,
+        /// Its constants.
+        enumerators: Vec<Enumerator<'a>>,
+    },
+    /// A structure, union or enumeration of which only the tag is known.
+    Forward(Tag),
+    /// Another name for a type.
+    Typedef(TypeId),
+    /// A type with a qualifier.
+    Qualified(Qualifier, TypeId),
+    /// A part of an integer, which a bit-field is.
+    Slice {
+        /// The integer.
+        of: TypeId,
+        /// Its bytes as a part of a structure.
+        size: u64,
+        /// Where it begins, in bits.
+        offset: u16,
+        /// Its width in bits.
+        bits: u16,
+    },
+}
+
+/// How the bits of an integer or a floating-point number are to be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Number {
+    /// Its size in bytes.
+    pub size: u64,
+    /// Of integers, [`Number::SIGNED`] and others together; of floating-point numbers, one of CTF's twelve formats (1 is `float`, 2 `double`, 6 `long double`;
+    /// 3, 4 and 5 are these as complex numbers).
+    pub format: u8,
+    /// Where it begins, in bits.
+    pub offset: u8,
+    /// Its width in bits.
+    pub bits: u16,
+}
+
+impl Number {
+    /// An integer that can be negative.
+    pub const SIGNED: u8 = 1;
+    /// An integer that is shown as a character.
+    pub const CHAR: u8 = 2;
+    /// An integer that is shown as true or false.
+    pub const BOOL: u8 = 4;
+
+    /// A number that fills its bytes.
+    #[must_use]
+    pub fn with_size(size: u8, format: u8) -> Number {
+        Number {
+            size: u64::from(size),
+            format,
+            offset: 0,
+            bits: u16::from(size) * 8,
+        }
+    }
+}
+
+/// What a tag is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tag {
+    /// `struct`
+    Struct,
+    /// `union`
+    Union,
+    /// `enum`
+    Enum,
+}
+
+impl Tag {
+    /// C's word for it.
+    #[must_use]
+    pub fn keyword(self) -> &'static str {
+        match self {
+            Tag::Struct => "struct",
+            Tag::Union => "union",
+            Tag::Enum => "enum",
+        }
+    }
+}
+
+/// A qualifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Qualifier {
+    /// `const`
+    Const,
+    /// `volatile`
+    Volatile,
+    /// `restrict`
+    Restrict,
+}
+
+impl Qualifier {
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
+    /// C's word for it.
+    #[must_use]
+    pub fn keyword(self) -> &'static str {
+        match self {
+            Qualifier::Const => "const",
+            Qualifier::Volatile => "volatile",
+            Qualifier::Restrict => "restrict",
+        }
+    }
+}
+
+/// A parameter of a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter<'a> {
+    /// Its name; empty in CTF, which has none.
+    pub name: Cow<'a, str>,
+    /// Its type.
+    pub ty: TypeId,
+}
+
+/// A member of a structure or union.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member<'a> {
+    /// Its name; empty if its type has members that are found as if they were its own.
+    pub name: Cow<'a, str>,
+    /// Its type.
+    pub ty: TypeId,
+    /// Where it begins, in bits.
+    pub offset: u64,
+    /// Its width in bits, if it is a bit-field and the type does not say so.
+    pub bits: Option<u16>,
+}
+
+/// A constant of an enumeration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enumerator<'a> {
+    /// Its name.
+    pub name: Cow<'a, str>,
+    /// Its value.
+    pub value: i64,
+}
+
+/// A name that has a type: of a function, of data.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TypedSymbol<'a> {
+    /// The name.
+    pub name: Cow<'a, str>,
+    /// Its type.
+    pub ty: TypeId,
+}
+
+impl TypedSymbol<'_> {
+    fn into_owned(self) -> TypedSymbol<'static> {
+        TypedSymbol {
+            name: owned(self.name),
+            ty: self.ty,
+        }
+    }
+}
+
+fn owned(name: Cow<'_, str>) -> Cow<'static, str> {
+    Cow::Owned(name.into_owned())
+}
+
+/// C's name spaces: names of different ones are different, even if they are spelled alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NameSpace {
+    /// Type names: those of `typedef` and the basic types.
+    Ordinary,
+    /// Tags. C has one space for all three kinds; tools have one for each, since a type is asked for by its kind and tag.
+    Tags(Tag),
+}
+
+impl Type<'_> {
+    /// A type that has no name.
+    #[must_use]
+    pub fn unnamed(kind: TypeKind<'_>) -> Type<'_> {
+        Type::named("", kind)
+    }
+
+    /// A type with a name or tag.
+    #[must_use]
+    pub fn named<'a>(name: impl Into<Cow<'a, str>>, kind: TypeKind<'a>) -> Type<'a> {
+        Type {
+            name: name.into(),
+            is_hidden: false,
+            kind,
+        }
+    }
+
+    /// Where its name belongs; `None` if it has no name, or names play no part for its kind.
+    #[must_use]
+    pub fn name_space(&self) -> Option<NameSpace> {
+        let space = match self.kind {
+            TypeKind::Integer(_) | TypeKind::Float(_) | TypeKind::Typedef(_) => NameSpace::Ordinary,
+            _ => NameSpace::Tags(self.tag()?),
+        };
+        (!self.name.is_empty()).then_some(space)
+    }
+
+    /// What its tag would be of, also if it has none; `None` if types of its kind have no tags.
+    pub(crate) fn tag(&self) -> Option<Tag> {
+        match self.kind {
+            TypeKind::Record { tag, .. } | TypeKind::Forward(tag) => Some(tag),
+            TypeKind::Enum { .. } => Some(Tag::Enum),
+            _ => None,
+        }
+    }
+
+    /// Its name, if that is a part of the type. gcc gives function types the name of a function that has the type; that is not.
+    #[must_use]
+    pub fn own_name(&self) -> &str {
+        match self.kind {
+            TypeKind::Unknown => &self.name,
+            _ if self.name_space().is_some() => &self.name,
+            _ => "",
+        }
+    }
+
+    fn into_owned(self) -> Type<'static> {
+        let kind = match self.kind {
+            TypeKind::Unknown => TypeKind::Unknown,
+            TypeKind::Integer(number) => TypeKind::Integer(number),
+            TypeKind::Float(number) => TypeKind::Float(number),
+            TypeKind::Pointer(to) => TypeKind::Pointer(to),
+            TypeKind::Array {
+                element,
+                index,
+                count,
+            } => TypeKind::Array {
+                element,
+                index,
+                count,
+            },
+            TypeKind::Function {
+                returns,
+                parameters,
+                is_variadic,
+            } => TypeKind::Function {
+                returns,
+                is_variadic,
+                parameters: parameters
+                    .into_iter()
+                    .map(|one| Parameter {
+                        name: owned(one.name),
+                        ty: one.ty,
+                    })
+                    .collect(),
+            },
+            TypeKind::Record { tag, size, members } => TypeKind::Record {
+                tag,
+                size,
+                members: members
+                    .into_iter()
+                    .map(|one| Member {
+                        name: owned(one.name),
+                        ty: one.ty,
+                        offset: one.offset,
+                        bits: one.bits,
+                    })
+                    .collect(),
+            },
+            TypeKind::Enum { size, enumerators } => TypeKind::Enum {
+                size,
+                enumerators: enumerators
+                    .into_iter()
+                    .map(|one| Enumerator {
+                        name: owned(one.name),
+                        value: one.value,
+                    })
+                    .collect(),
+            },
+            TypeKind::Forward(tag) => TypeKind::Forward(tag),
+            TypeKind::Typedef(to) => TypeKind::Typedef(to),
+            TypeKind::Qualified(qualifier, to) => TypeKind::Qualified(qualifier, to),
+            TypeKind::Slice {
+                of,
+                size,
+                offset,
+                bits,
+            } => TypeKind::Slice {
+                of,
+                size,
+                offset,
+                bits,
+            },
+        };
+        Type {
+            name: owned(self.name),
+            is_hidden: self.is_hidden,
+            kind,
+        }
+    }
+
+    /// Calls a function with each type that this one refers to, in their order.
+    pub fn each_reference(&self, mut visit: impl FnMut(TypeId)) {
+        match &self.kind {
+            TypeKind::Unknown
+            | TypeKind::Integer(_)
+            | TypeKind::Float(_)
+            | TypeKind::Enum { .. }
+            | TypeKind::Forward(_) => {}
+            TypeKind::Pointer(to) | TypeKind::Typedef(to) | TypeKind::Qualified(_, to) => {
+                visit(*to);
+            }
+            TypeKind::Slice { of, .. } => visit(*of),
+            TypeKind::Array { element, index, .. } => {
+                visit(*element);
+                visit(*index);
+            }
+            TypeKind::Function {
+                returns,
+                parameters,
+                ..
+            } => {
+                visit(*returns);
+                parameters.iter().for_each(|parameter| visit(parameter.ty));
+            }
+            TypeKind::Record { members, .. } => members.iter().for_each(|member| visit(member.ty)),
+        }
+    }
+
+    /// The same type with other references.
+    #[must_use]
+    pub fn with_references(mut self, mut other: impl FnMut(TypeId) -> TypeId) -> Self {
+        match &mut self.kind {
+            TypeKind::Unknown
+            | TypeKind::Integer(_)
+            | TypeKind::Float(_)
+            | TypeKind::Enum { .. }
+            | TypeKind::Forward(_) => {}
+            TypeKind::Pointer(to) | TypeKind::Typedef(to) | TypeKind::Qualified(_, to) => {
+                *to = other(*to);
+            }
+            TypeKind::Slice { of, .. } => *of = other(*of),
+            TypeKind::Array { element, index, .. } => {
+                *element = other(*element);
+                *index = other(*index);
+            }
+            TypeKind::Function {
+                returns,
+                parameters,
+                ..
+            } => {
+                *returns = other(*returns);
+                for parameter in parameters {
+                    parameter.ty = other(parameter.ty);
+                }
+            }
+            TypeKind::Record { members, .. } => {
+                for member in members {
+                    member.ty = other(member.ty);
+                }
+            }
+        }
+        self
+    }
+}
+
+/// What is behind names and qualifiers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ResolvedType {
+    /// The type, if there is one with that id.
+    pub(crate) id: TypeId,
+    /// The bits of the qualifiers on the way to it.
+    pub(crate) qualifiers: u8,
+}
+
+impl ResolvedType {
+    fn new(id: TypeId) -> ResolvedType {
+        ResolvedType { id, qualifiers: 0 }
+    }
+
+    /// The qualifiers.
+    pub(crate) fn qualifiers(self) -> impl Iterator<Item = Qualifier> {
+        let all = [Qualifier::Const, Qualifier::Volatile, Qualifier::Restrict];
+        all.into_iter()
+            .filter(move |one| self.qualifiers & one.bit() != 0)
+    }
+}
+
+/// The types of a unit, of a program, or of what is left of it when its shared types are in a parent.
+///
+/// The ids of a child begin behind those of its parent, whose types it sees.
+#[derive(Debug, Clone, Default)]
+pub struct Graph<'a> {
+    parent: Option<Arc<Graph<'a>>>,
+    types: Vec<Type<'a>>,
+    /// What is behind each type, where ways are long; found out when it is asked for.
+    behind: OnceLock<Vec<Option<ResolvedType>>>,
+    /// The functions in C whose definitions have no prototype (K&R's), ascending: they are passed `double` for `float`. DWARF alone tells.
+    pub unprototyped: BTreeSet<TypeId>,
+    /// The source file that it is of.
+    pub unit: Option<Cow<'a, str>>,
+    /// The size of a pointer in bytes.
+    pub pointer_size: u64,
+    /// Functions. Their types are of the kind [`TypeKind::Function`].
+    pub functions: Vec<TypedSymbol<'a>>,
+    /// Data.
+    pub objects: Vec<TypedSymbol<'a>>,
+    /// Other names that have a type: those of data that is in no symbol table.
+    pub variables: Vec<TypedSymbol<'a>>,
+}
+
+impl<'a> Graph<'a> {
+    /// An empty graph for a machine with pointers of that size in bytes.
+    #[must_use]
+    pub fn new(pointer_size: u64) -> Graph<'a> {
+        Graph {
+            pointer_size,
+            ..Graph::default()
+        }
+    }
+
+    /// An empty graph that sees the types of another one.
+    #[must_use]
+    pub fn with_parent(parent: Arc<Graph<'a>>) -> Graph<'a> {
+        Graph {
+            pointer_size: parent.pointer_size,
+            parent: Some(parent),
+            ..Graph::default()
+        }
+    }
+
+    /// The graph whose types this one sees.
+    #[must_use]
+    pub fn parent(&self) -> Option<&Graph<'a>> {
+        self.parent.as_deref()
+    }
+
+    /// The highest id of the parent's types; 0 without a parent.
+    #[must_use]
+    pub fn base(&self) -> u32 {
+        self.parent.as_deref().map_or(0, Graph::last)
+    }
+
+    /// The highest id.
+    #[must_use]
+    pub fn last(&self) -> u32 {
+        let own = u32::try_from(self.types.len()).unwrap_or(u32::MAX);
+        self.base().saturating_add(own)
+    }
+
+    /// Makes room for as many more types.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.types.reserve_exact(count);
+    }
+
+    /// Adds a type, which may refer to types that come later.
+    pub fn add(&mut self, ty: Type<'a>) -> TypeId {
+        self.behind.take();
+        self.types.push(ty);
+        TypeId(self.last())
+    }
+
+    /// Takes the names of parameters away, which CTF cannot say: types of functions that differ in them alone are the same there.
+    pub fn remove_parameter_names(&mut self) {
+        for ty in &mut self.types {
+            if let TypeKind::Function { parameters, .. } = &mut ty.kind {
+                let names = parameters.iter_mut();
+                names.for_each(|parameter| parameter.name = Cow::Borrowed(""));
+            }
+        }
+    }
+
+    /// The same graph with names of its own, which outlives what it was read from.
+    #[must_use]
+    pub fn into_owned(self) -> Graph<'static> {
+        Graph {
+            parent: self
+                .parent
+                .map(|parent| Arc::new(Arc::unwrap_or_clone(parent).into_owned())),
+            types: self.types.into_iter().map(Type::into_owned).collect(),
+            behind: self.behind,
+            unprototyped: self.unprototyped,
+            unit: self.unit.map(owned),
+            pointer_size: self.pointer_size,
+            functions: self
+                .functions
+                .into_iter()
+                .map(TypedSymbol::into_owned)
+                .collect(),
+            objects: self
+                .objects
+                .into_iter()
+                .map(TypedSymbol::into_owned)
+                .collect(),
+            variables: self
+                .variables
+                .into_iter()
+                .map(TypedSymbol::into_owned)
+                .collect(),
+        }
+    }
+
+    /// Changes its parent, if it has one: to one with as many types.
+    pub(crate) fn change_parent(&mut self, change: impl FnOnce(Graph<'a>) -> Graph<'a>) {
+        let parent = self.parent.take().map(Arc::unwrap_or_clone);
+        self.parent = parent.map(|parent| Arc::new(change(parent)));
+    }
+
+    /// Its own types, whose names are to be changed.
+    pub(crate) fn types_mut(&mut self) -> impl Iterator<Item = &mut Type<'a>> {
+        self.types.iter_mut()
+    }
+
+    /// Replaces a type of its own; nothing happens if it has none with that id.
+    pub fn set(&mut self, id: TypeId, ty: Type<'a>) {
+        let index = id.0.checked_sub(self.base() + 1);
+        let place = index.and_then(|index| self.types.get_mut(usize::try_from(index).ok()?));
+        if let Some(place) = place {
+            *place = ty;
+            self.behind.take();
+        }
+    }
+
+    /// A type, its own or its parent's; `None` of [`TypeId::NONE`], and of an id that is not there.
+    #[must_use]
+    pub fn get(&self, id: TypeId) -> Option<&Type<'a>> {
+        match id.0.checked_sub(self.base().saturating_add(1)) {
+            Some(index) => self.types.get(usize::try_from(index).ok()?),
+            None => self.parent.as_deref()?.get(id),
+        }
+    }
+
+    /// Its own types, without its parent's, in the order of their ids.
+    pub fn types(&self) -> impl Iterator<Item = (TypeId, &Type<'a>)> {
+        let first = self.base().saturating_add(1);
+        (first..).map(TypeId).zip(&self.types)
+    }
+
+    /// The types that are found by a name: its own before its parent's. Empty for a name that nothing has.
+    pub fn named<'s>(&'s self, name: &'s str) -> impl Iterator<Item = (TypeId, &'s Type<'a>)> {
+        let parents = self
+            .parent
+            .as_deref()
+            .map(Graph::types)
+            .into_iter()
+            .flatten();
+        let all = self.types().chain(parents);
+        all.filter(move |(_, ty)| ty.name == name && !ty.is_hidden && !name.is_empty())
+    }
+
+    /// The type behind names and qualifiers; `None` if there is none, or if they lead in a circle.
+    #[must_use]
+    pub fn resolve(&self, id: TypeId) -> Option<TypeId> {
+        let behind = self.resolve_qualified(id)?.id;
+        let is_known = |ty: &Type<'_>| !matches!(ty.kind, TypeKind::Unknown);
+        self.get(behind).is_some_and(is_known).then_some(behind)
+    }
+
+    /// What is behind names and qualifiers, also if that is nothing; `None` if they lead in a circle.
+    pub(crate) fn resolve_qualified(&self, id: TypeId) -> Option<ResolvedType> {
+        /// So many are simply followed. Of longer ways, all are found out together.
+        const MAX_FOLLOWED: usize = 32;
+        let mut at = ResolvedType::new(id);
+        for _ in 0..MAX_FOLLOWED {
+            let Some((next, qualifier)) = self.qualified_target(at.id) else {
+                return Some(at);
+            };
+            at = ResolvedType {
+                id: next,
+                qualifiers: at.qualifiers | qualifier,
+            };
+        }
+        let rest = match self.own_index(at.id) {
+            Some(place) => *self.behind.get_or_init(|| self.resolve_all()).get(place)?,
+            None => self.parent.as_deref()?.resolve_qualified(at.id),
+        };
+        rest.map(|rest| ResolvedType {
+            qualifiers: at.qualifiers | rest.qualifiers,
+            ..rest
+        })
+    }
+
+    /// What a name or a qualifier is of, and the qualifier's bit.
+    fn qualified_target(&self, id: TypeId) -> Option<(TypeId, u8)> {
+        match self.get(id)?.kind {
+            TypeKind::Typedef(to) => Some((to, 0)),
+            TypeKind::Qualified(qualifier, to) => Some((to, qualifier.bit())),
+            _ => None,
+        }
+    }
+
+    /// The place of a type of its own among these.
+    fn own_index(&self, id: TypeId) -> Option<usize> {
+        let place = id.0.checked_sub(self.base().saturating_add(1))?;
+        let place = usize::try_from(place).ok()?;
+        (place < self.types.len()).then_some(place)
+    }
+
+    /// What is behind each of its own types, in their order.
+    fn resolve_all(&self) -> Vec<Option<ResolvedType>> {
+        // On the way from a type, it is nothing: that is what those have that lead to themselves.
+        let mut found: Vec<Option<Option<ResolvedType>>> = vec![None; self.types.len()];
+        let mut way = Vec::new();
+        for (id, _) in self.types() {
+            let mut at = id;
+            let mut behind = loop {
+                let Some(own) = self.own_index(at).and_then(|place| found.get_mut(place)) else {
+                    break match self.parent.as_deref() {
+                        Some(parent) if at.0 <= self.base() => parent.resolve_qualified(at),
+                        _ => Some(ResolvedType::new(at)),
+                    };
+                };
+                if let Some(known) = *own {
+                    break known;
+                }
+                *own = Some(None);
+                match self.qualified_target(at) {
+                    Some((next, qualifier)) => {
+                        way.push((at, qualifier));
+                        at = next;
+                    }
+                    None => {
+                        way.push((at, 0));
+                        break Some(ResolvedType::new(at));
+                    }
+                }
+            };
+            for (at, qualifier) in way.drain(..).rev() {
+                if let Some(behind) = &mut behind {
+                    behind.qualifiers |= qualifier;
+                }
+                if let Some(own) = self.own_index(at).and_then(|place| found.get_mut(place)) {
+                    *own = Some(behind);
+                }
+            }
+        }
+        found.into_iter().map(Option::flatten).collect()
+    }
+
+    /// Calls a function once with each type that can be come to from some, these included.
+    pub fn walk(&self, from: impl IntoIterator<Item = TypeId>, mut visit: impl FnMut(TypeId)) {
+        let last = usize::try_from(self.last()).unwrap_or(usize::MAX);
+        let mut seen = vec![false; last.saturating_add(1)];
+        let mut open: Vec<_> = from.into_iter().collect();
+        while let Some(id) = open.pop() {
+            let Some(ty) = self.get(id) else { continue };
+            let place = usize::try_from(id.0)
+                .ok()
+                .and_then(|index| seen.get_mut(index));
+            if place.is_none_or(|seen| std::mem::replace(seen, true)) {
+                continue;
+            }
+            visit(id);
+            let first = open.len();
+            ty.each_reference(|reference| open.push(reference));
+            if let Some(new) = open.get_mut(first..) {
+                new.reverse();
+            }
+        }
+    }
+}

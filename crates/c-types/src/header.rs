@@ -1,0 +1,262 @@
+//! The header of a dictionary.
+
+use std::ops::Range;
+
+use crate::bytes::{Endian, size, wide};
+use crate::error::CtfError;
+
+/// The first two bytes of every dictionary, as a number of the machine that wrote it.
+pub const MAGIC: u16 = 0xdff2;
+
+/// The form of a dictionary. The byte in the header is one more than the name from version 2 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CtfVersion {
+    /// Byte 1: types of 16 bits, up to 1023 members, no unit name and no symbol indexes.
+    V1,
+    /// Byte 2: version 3, with the boundary of version 1 between the ids of parents and children.
+    V1Upgraded,
+    /// Byte 3: version 3 without unit name and symbol indexes.
+    V2,
+    /// Byte 4: what GNU tools write.
+    V3,
+}
+
+impl CtfVersion {
+    /// The byte in the header.
+    #[must_use]
+    pub fn byte(self) -> u8 {
+        match self {
+            CtfVersion::V1 => 1,
+            CtfVersion::V1Upgraded => 2,
+            CtfVersion::V2 => 3,
+            CtfVersion::V3 => 4,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Option<CtfVersion> {
+        [
+            CtfVersion::V1,
+            CtfVersion::V1Upgraded,
+            CtfVersion::V2,
+            CtfVersion::V3,
+        ]
+        .into_iter()
+        .find(|version| version.byte() == byte)
+    }
+
+    /// Bytes of the header.
+    pub(crate) fn header_size(self) -> usize {
+        match self {
+            CtfVersion::V1 | CtfVersion::V2 => 40,
+            CtfVersion::V1Upgraded | CtfVersion::V3 => 52,
+        }
+    }
+
+    /// The bit of an id that says that a child has the type.
+    pub(crate) fn child_bit(self) -> u32 {
+        match self {
+            CtfVersion::V1 | CtfVersion::V1Upgraded => 0x8000,
+            CtfVersion::V2 | CtfVersion::V3 => 0x8000_0000,
+        }
+    }
+}
+
+/// The flags of a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// What is behind the header is one stream of zlib.
+    pub const COMPRESSED: Flags = Flags(1);
+    /// The function part holds a type for each symbol, as the object part does.
+    pub const NEW_FUNCTION_INFO: Flags = Flags(2);
+    /// The symbol indexes are sorted by name.
+    pub const INDEX_SORTED: Flags = Flags(4);
+    /// External strings are in `.dynstr`, and symbols those of `.dynsym`.
+    pub const DYNSTR: Flags = Flags(8);
+
+    /// Whether these are set.
+    #[must_use]
+    pub fn has(self, flags: Flags) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// These and others.
+    #[must_use]
+    pub fn with(self, flags: Flags) -> Flags {
+        Flags(self.0 | flags.0)
+    }
+}
+
+/// What a header says. Parts are ranges of bytes behind the header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DictHeader {
+    /// The form.
+    pub version: CtfVersion,
+    /// The order of bytes in numbers.
+    pub endian: Endian,
+    /// The flags.
+    pub flags: Flags,
+    /// The name of the parent's label that this belongs to.
+    pub parent_label: u32,
+    /// The parent's name, which a child has.
+    pub parent_name: u32,
+    /// The name of the unit (source file) that this is of.
+    pub unit_name: u32,
+    /// Names of groups of types.
+    pub labels: Range<u32>,
+    /// The types of data symbols.
+    pub objects: Range<u32>,
+    /// The types of function symbols.
+    pub functions: Range<u32>,
+    /// The names of the data symbols, if these are not in the order of the ELF file's symbols.
+    pub object_index: Range<u32>,
+    /// The names of the function symbols.
+    pub function_index: Range<u32>,
+    /// Other names that have a type.
+    pub variables: Range<u32>,
+    /// The types.
+    pub types: Range<u32>,
+    /// The names.
+    pub strings: Range<u32>,
+}
+
+impl DictHeader {
+    /// Reads a header. `base` is where `bytes` begin, for errors.
+    pub(crate) fn parse(bytes: &[u8], base: u64) -> Result<DictHeader, CtfError> {
+        let truncated = |needed: usize| CtfError::Truncated {
+            what: "CTF header",
+            offset: base,
+            needed: wide(needed),
+            end: base.saturating_add(wide(bytes.len())),
+        };
+        let [low, high, version, flags] = *bytes.first_chunk().ok_or_else(|| truncated(4))?;
+        let endian = match (
+            u16::from_le_bytes([low, high]),
+            u16::from_be_bytes([low, high]),
+        ) {
+            (MAGIC, _) => Endian::Little,
+            (_, MAGIC) => Endian::Big,
+            (found, _) => {
+                return Err(CtfError::Magic {
+                    offset: base,
+                    found,
+                });
+            }
+        };
+        let version = CtfVersion::from_byte(version).ok_or(CtfError::Version {
+            offset: base.saturating_add(2),
+            version,
+        })?;
+        let header_size = version.header_size();
+        let fields = bytes
+            .get(4..header_size)
+            .ok_or_else(|| truncated(header_size))?;
+        let field = |index: usize| endian.u32(fields, index * 4).unwrap_or(0);
+        let header = match header_size {
+            40 => DictHeader::from_fields(version, endian, Flags(flags), |index| match index {
+                0 | 1 => field(index),
+                2 => 0,
+                3..=5 => field(index - 1),
+                6 | 7 => field(5), // no indexes: they are empty, where variables begin
+                _ => field(index - 3),
+            }),
+            _ => DictHeader::from_fields(version, endian, Flags(flags), field),
+        };
+        header.check(base)?;
+        Ok(header)
+    }
+
+    /// From the twelve fields behind the preamble of version 3.
+    fn from_fields(
+        version: CtfVersion,
+        endian: Endian,
+        flags: Flags,
+        field: impl Fn(usize) -> u32,
+    ) -> DictHeader {
+        DictHeader {
+            version,
+            endian,
+            flags,
+            parent_label: field(0),
+            parent_name: field(1),
+            unit_name: field(2),
+            labels: field(3)..field(4),
+            objects: field(4)..field(5),
+            functions: field(5)..field(6),
+            object_index: field(6)..field(7),
+            function_index: field(7)..field(8),
+            variables: field(8)..field(9),
+            types: field(9)..field(10),
+            strings: field(10)..field(10).saturating_add(field(11)),
+        }
+    }
+
+    /// Whether the parts can be where they are said to be. Only their order is known here.
+    fn check(&self, base: u64) -> Result<(), CtfError> {
+        for (part, range, entry) in self.parts() {
+            let is_whole = range
+                .end
+                .checked_sub(range.start)
+                .is_some_and(|size| size % entry == 0);
+            if !is_whole {
+                return Err(CtfError::Part {
+                    offset: base,
+                    part,
+                    start: range.start,
+                    end: range.end,
+                });
+            }
+        }
+        let indexed = [
+            ("object index", &self.object_index, &self.objects),
+            ("function index", &self.function_index, &self.functions),
+        ];
+        for (part, index, table) in indexed {
+            if !index.is_empty() && index.len() != table.len() {
+                return Err(CtfError::Part {
+                    offset: base,
+                    part,
+                    start: index.start,
+                    end: index.end,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts in their order, each with its name and the size that its own is a multiple of.
+    pub fn parts(&self) -> [(&'static str, Range<u32>, u32); 8] {
+        let word = if self.has_symbol_types() { 4 } else { 1 };
+        let objects = if self.version == CtfVersion::V1 { 2 } else { 4 };
+        [
+            ("label section", self.labels.clone(), 8),
+            ("data object section", self.objects.clone(), objects),
+            ("function info section", self.functions.clone(), word),
+            ("object index section", self.object_index.clone(), 4),
+            ("function index section", self.function_index.clone(), 4),
+            ("variable section", self.variables.clone(), 8),
+            ("type section", self.types.clone(), 1),
+            ("string section", self.strings.clone(), 1),
+        ]
+    }
+
+    /// Whether the function part has the form that says no more than a type for each symbol. The older form
+    /// repeats the function's arguments, and nobody reads it.
+    #[must_use]
+    pub fn has_symbol_types(&self) -> bool {
+        self.version >= CtfVersion::V3 && self.flags.has(Flags::NEW_FUNCTION_INFO)
+    }
+
+    /// Whether this is the header of a child.
+    #[must_use]
+    pub fn is_child(&self) -> bool {
+        self.parent_name != 0
+    }
+
+    /// Bytes behind the header, when they are not compressed.
+    #[must_use]
+    pub fn body_size(&self) -> usize {
+        size(u64::from(self.strings.end))
+    }
+}

@@ -1,0 +1,188 @@
+//! Where things are in memory: sizes, alignments, members and the holes between them.
+
+use std::borrow::Cow;
+
+use hashbrown::HashSet;
+
+use crate::graph::{Graph, Tag, TypeId, TypeKind};
+
+/// No type is nested so deep; one that a broken file makes contain itself is.
+const MAX_NESTING: u32 = 256;
+
+/// How a structure or union lies in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordLayout<'g> {
+    /// Which of the two it is.
+    pub tag: Tag,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its alignment in bytes, as far as its members tell: attributes can ask for more.
+    pub align: u64,
+    /// Its members.
+    pub members: Vec<MemberLayout<'g>>,
+    /// Bits that belong to no member, of structures. The last one can be at the end.
+    pub holes: Vec<Hole>,
+}
+
+/// A member in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberLayout<'g> {
+    /// Its name; empty if it has none.
+    pub name: Cow<'g, str>,
+    /// Its type.
+    pub ty: TypeId,
+    /// Where it begins, in bits.
+    pub offset: u64,
+    /// How many bits it takes; `None` if its type has no known size.
+    pub bits: Option<u64>,
+    /// Whether it is a bit-field.
+    pub is_bit_field: bool,
+}
+
+/// A part of a structure that belongs to no member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hole {
+    /// Where it begins, in bits.
+    pub offset: u64,
+    /// How many bits it has.
+    pub bits: u64,
+    /// Whether it is behind all members.
+    pub is_padding: bool,
+}
+
+impl<'a> Graph<'a> {
+    /// The size of a type in bytes; `None` if it has none: functions, forwards, what is not represented. An
+    /// array without a number of elements has 0.
+    #[must_use]
+    pub fn size(&self, id: TypeId) -> Option<u64> {
+        self.size_within(id, MAX_NESTING)
+    }
+
+    fn size_within(&self, id: TypeId, depth: u32) -> Option<u64> {
+        let depth = depth.checked_sub(1)?;
+        match &self.get(self.resolve(id)?)?.kind {
+            TypeKind::Integer(number) | TypeKind::Float(number) => Some(number.size),
+            TypeKind::Pointer(_) => Some(self.pointer_size),
+            TypeKind::Array { element, count, .. } => {
+                self.size_within(*element, depth)?.checked_mul(*count)
+            }
+            TypeKind::Record { size, .. }
+            | TypeKind::Enum { size, .. }
+            | TypeKind::Slice { size, .. } => Some(*size),
+            _ => None,
+        }
+    }
+
+    /// The alignment of a type in bytes, by the rule that a type is aligned as what it consists of; `None` if it has none. Attributes
+    /// of the source are not known.
+    #[must_use]
+    pub fn align(&self, id: TypeId) -> Option<u64> {
+        let mut most = None;
+        let mut seen = HashSet::new();
+        // What a type consists of counts once, however often it is there.
+        let mut open = vec![id];
+        while let Some(id) = open.pop() {
+            let Some(id) = self.resolve(id).filter(|id| seen.insert(*id)) else {
+                continue;
+            };
+            let own = match &self.get(id)?.kind {
+                // A complex number is aligned as each of its two parts.
+                TypeKind::Float(number) if matches!(number.format, 3..=5) => number.size / 2,
+                TypeKind::Integer(number) | TypeKind::Float(number) => number.size,
+                TypeKind::Pointer(_) => self.pointer_size,
+                TypeKind::Enum { size, .. } => *size,
+                TypeKind::Array { element: of, .. } | TypeKind::Slice { of, .. } => {
+                    open.push(*of);
+                    continue;
+                }
+                TypeKind::Record { members, .. } => {
+                    open.extend(members.iter().map(|member| member.ty));
+                    1
+                }
+                _ => continue,
+            };
+            most = most.max(Some(own));
+        }
+        most
+    }
+
+    /// How a structure or union lies in memory; `None` of other types. A qualified type or another name for one is looked through.
+    #[must_use]
+    pub fn layout(&self, id: TypeId) -> Option<RecordLayout<'_>> {
+        let TypeKind::Record { tag, size, members } = &self.get(self.resolve(id)?)?.kind else {
+            return None;
+        };
+        let placed: Vec<_> = members
+            .iter()
+            .map(|member| {
+                let (shift, bits, is_bit_field) = self.extent(member.ty, member.bits);
+                MemberLayout {
+                    name: Cow::Borrowed(&*member.name),
+                    ty: member.ty,
+                    offset: member.offset.saturating_add(shift),
+                    bits,
+                    is_bit_field,
+                }
+            })
+            .collect();
+        let holes = match tag {
+            Tag::Struct => holes(&placed, size.saturating_mul(8)),
+            _ => Vec::new(),
+        };
+        Some(RecordLayout {
+            tag: *tag,
+            size: *size,
+            align: self.align(id)?,
+            members: placed,
+            holes,
+        })
+    }
+
+    /// How far behind its place a member of a type begins, in bits, how many it has, and whether it is a bit-field.
+    fn extent(&self, ty: TypeId, bits: Option<u16>) -> (u64, Option<u64>, bool) {
+        if let Some(bits) = bits {
+            return (0, Some(u64::from(bits)), true);
+        }
+        let resolved = self.resolve(ty).and_then(|id| self.get(id));
+        match resolved.map(|ty| &ty.kind) {
+            Some(TypeKind::Slice { offset, bits, .. }) => {
+                (u64::from(*offset), Some(u64::from(*bits)), true)
+            }
+            Some(TypeKind::Integer(number))
+                if u64::from(number.bits) < number.size.saturating_mul(8) && number.bits != 0 =>
+            {
+                (u64::from(number.offset), Some(u64::from(number.bits)), true)
+            }
+            _ => (0, self.size(ty).and_then(|size| size.checked_mul(8)), false),
+        }
+    }
+}
+
+/// The bits of a structure that no member has.
+fn holes(members: &[MemberLayout<'_>], size: u64) -> Vec<Hole> {
+    let mut ranges: Vec<_> = members
+        .iter()
+        .map(|member| {
+            let end = member.offset.saturating_add(member.bits.unwrap_or(0));
+            (member.offset, end)
+        })
+        .collect();
+    ranges.sort_unstable();
+    let mut holes = Vec::new();
+    let mut end = 0;
+    let mut hole = |from: u64, to: u64, is_padding| {
+        if from < to {
+            holes.push(Hole {
+                offset: from,
+                bits: to - from,
+                is_padding,
+            });
+        }
+    };
+    for (start, its_end) in ranges {
+        hole(end, start, false);
+        end = end.max(its_end);
+    }
+    hole(end, size, true);
+    holes
+}

@@ -1,0 +1,392 @@
+//! Classes: types of all units that say the same.
+//!
+//! Two types are of one class if they are equal but for the types that they cite, and those are of the same classes, one by one. A hash finds types that may
+//! be equal; that they are is found out by comparing them.
+
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+
+use crate::graph::{Graph, NameSpace, Tag, Type, TypeId, TypeKind};
+use crate::parallel;
+
+/// A class. 0 is that of no type, and of types that contain themselves other than by a tag.
+pub(super) type TypeClass = u32;
+
+pub(super) const NO_CLASS: TypeClass = 0;
+/// Of a type whose class is not known yet, and of one whose cited types are looked at.
+const UNKNOWN: TypeClass = u32::MAX;
+const OPEN: TypeClass = u32::MAX - 1;
+
+/// A type of a unit: the unit, and the type's id in it.
+pub(super) type UnitTypeId = (usize, TypeId);
+
+/// The types of all units, and their classes.
+pub(super) struct TypeClasses<'g, 'a> {
+    graphs: Vec<&'g Graph<'a>>,
+    units: Vec<UnitClasses>,
+    meanings: Vec<ClassMeaning<'g>>,
+}
+
+/// The classes of the types of one unit, by their ids.
+#[derive(Default)]
+struct UnitClasses {
+    /// Their own. A forward's is that of its tag.
+    own: Vec<TypeClass>,
+    /// Those that stand for them where they are cited: of tags, if they have one.
+    cited: Vec<TypeClass>,
+}
+
+impl UnitClasses {
+    /// Marks a type as open, and adds those that it cites whose classes must be found first; yields whether there are any.
+    fn open(&mut self, id: TypeId, ty: &Type<'_>, open: &mut Vec<TypeId>) -> bool {
+        if let Some(own) = self.own.get_mut(index(id.0)) {
+            *own = OPEN;
+        }
+        let before = open.len();
+        ty.each_reference(|cited| {
+            let is_unknown = class_of(&self.own, cited) == UNKNOWN;
+            if is_unknown && class_of(&self.cited, cited) == UNKNOWN {
+                open.push(cited);
+            }
+        });
+        let new = open.get_mut(before..).unwrap_or_default();
+        new.reverse();
+        !new.is_empty()
+    }
+
+    /// The class that stands for a type where it is cited, as far as it is known.
+    fn where_cited(&self, id: TypeId) -> TypeClass {
+        match class_of(&self.cited, id) {
+            UNKNOWN => NO_CLASS,
+            class => class,
+        }
+    }
+
+    /// Notes the class of a type.
+    fn set(&mut self, id: TypeId, class: TypeClass) {
+        if let Some(own) = self.own.get_mut(index(id.0)) {
+            *own = class;
+        }
+        if let Some(cited) = self.cited.get_mut(index(id.0))
+            && *cited == UNKNOWN
+        {
+            *cited = class;
+        }
+    }
+}
+
+/// What a class stands for.
+#[derive(Debug, Clone, Copy)]
+enum ClassMeaning<'g> {
+    /// No type.
+    Nothing,
+    /// A tag, and a forward of a unit that has one.
+    Tag((Tag, &'g str), Option<UnitTypeId>),
+    /// What this type says.
+    Type(UnitTypeId),
+}
+
+impl<'g, 'a> TypeClasses<'g, 'a> {
+    pub(super) fn new(graphs: Vec<&'g Graph<'a>>, threads: usize) -> TypeClasses<'g, 'a> {
+        let size = graphs.len().div_ceil(threads.max(1)).max(1);
+        let parts = graphs.chunks(size).collect();
+        let mut tables = parallel::map(parts, threads, ClassTable::new).into_iter();
+        let mut all = tables.next().unwrap_or_else(|| ClassTable::new(&[]));
+        for table in tables {
+            all.merge(table, &graphs);
+        }
+        TypeClasses {
+            graphs,
+            units: all.units,
+            meanings: all.meanings,
+        }
+    }
+
+    /// How many units there are.
+    pub(super) fn units(&self) -> usize {
+        self.graphs.len()
+    }
+
+    /// The types of all units.
+    pub(super) fn graphs(&self) -> impl Iterator<Item = &'g Graph<'a>> {
+        self.graphs.iter().copied()
+    }
+
+    /// The types of a unit.
+    pub(super) fn graph(&self, unit: usize) -> Option<&'g Graph<'a>> {
+        self.graphs.get(unit).copied()
+    }
+
+    /// A type of a unit.
+    pub(super) fn ty(&self, (unit, id): UnitTypeId) -> Option<&'g Type<'a>> {
+        self.graph(unit)?.get(id)
+    }
+
+    /// How many classes there are, [`NO_CLASS`] included.
+    pub(super) fn len(&self) -> usize {
+        self.meanings.len()
+    }
+
+    /// A type of a class, and of which unit it is; a tag's is a forward, if a unit has one.
+    pub(super) fn example(&self, class: TypeClass) -> Option<(UnitTypeId, &'g Type<'a>)> {
+        let at = match *self.meanings.get(index(class))? {
+            ClassMeaning::Nothing => None,
+            ClassMeaning::Tag(_, forward) => forward,
+            ClassMeaning::Type(at) => Some(at),
+        }?;
+        Some((at, self.ty(at)?))
+    }
+
+    /// The tag that a class stands for.
+    pub(super) fn tag(&self, class: TypeClass) -> Option<(Tag, &'g str)> {
+        match *self.meanings.get(index(class))? {
+            ClassMeaning::Tag(tag, _) => Some(tag),
+            _ => None,
+        }
+    }
+
+    /// The classes of all types of a unit, by their ids.
+    pub(super) fn of_unit(&self, unit: usize) -> &[TypeClass] {
+        self.units.get(unit).map_or(&[], |unit| &unit.own)
+    }
+
+    /// The class of a type.
+    pub(super) fn class(&self, (unit, id): UnitTypeId) -> TypeClass {
+        class_of(self.of_unit(unit), id)
+    }
+
+    /// The class that stands for a type where it is cited: of its tag, if it has one.
+    pub(super) fn cited(&self, (unit, id): UnitTypeId) -> TypeClass {
+        let unit = self.units.get(unit);
+        unit.map_or(NO_CLASS, |unit| class_of(&unit.cited, id))
+    }
+}
+
+/// A number as a place in a list.
+pub(super) fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// A size as a number of 32 bits, of which no list of ours has more.
+pub(super) fn narrow(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
+}
+
+/// The tag by which a type is cited, if it has one.
+pub(super) fn tag_of<'t>(ty: &'t Type<'_>) -> Option<(Tag, &'t str)> {
+    match ty.name_space()? {
+        NameSpace::Tags(tag) => Some((tag, &ty.name)),
+        NameSpace::Ordinary => None,
+    }
+}
+
+fn class_of(classes: &[TypeClass], id: TypeId) -> TypeClass {
+    classes.get(index(id.0)).copied().unwrap_or(NO_CLASS)
+}
+
+/// Classes of some units.
+#[derive(Default)]
+struct ClassTable<'g> {
+    hasher: DefaultHashBuilder,
+    tags: HashMap<(Tag, &'g str), TypeClass>,
+    types: HashTable<TypeClass>,
+    meanings: Vec<ClassMeaning<'g>>,
+    hashes: Vec<u64>,
+    /// The classes that the types of each class cite, one class behind another, and where each ends.
+    citations: Vec<TypeClass>,
+    ends: Vec<usize>,
+    units: Vec<UnitClasses>,
+}
+
+impl<'g> ClassTable<'g> {
+    fn new(graphs: &[&'g Graph<'_>]) -> ClassTable<'g> {
+        let mut table = ClassTable::default();
+        table.add(ClassMeaning::Nothing, 0, &[]);
+        for unit in 0..graphs.len() {
+            table.add_unit(graphs, unit);
+        }
+        table
+    }
+
+    /// A new class.
+    fn add(&mut self, meaning: ClassMeaning<'g>, hash: u64, citations: &[TypeClass]) -> TypeClass {
+        let class = narrow(self.meanings.len());
+        self.meanings.push(meaning);
+        self.hashes.push(hash);
+        self.citations.extend_from_slice(citations);
+        self.ends.push(self.citations.len());
+        class
+    }
+
+    /// The classes that the types of a class cite.
+    fn citations(&self, class: TypeClass) -> &[TypeClass] {
+        let at = index(class);
+        let end = |at: Option<usize>| at.and_then(|at| self.ends.get(at)).copied().unwrap_or(0);
+        let range = end(at.checked_sub(1))..end(Some(at));
+        self.citations.get(range).unwrap_or_default()
+    }
+
+    /// Finds the classes of all types of a unit: of those that one cites first, unless it cites them by a tag.
+    fn add_unit(&mut self, graphs: &[&'g Graph<'_>], unit: usize) {
+        let Some(graph) = graphs.get(unit) else {
+            return;
+        };
+        let mut classes = self.tags_of(graph, unit);
+        let mut open = Vec::new();
+        let mut citations = Vec::new();
+        for id in 1..=graph.last() {
+            open.push(TypeId(id));
+            while let Some(&id) = open.last() {
+                let Some(ty) = graph.get(id) else {
+                    open.pop();
+                    continue;
+                };
+                let own = class_of(&classes.own, id);
+                if own == UNKNOWN && classes.open(id, ty, &mut open) {
+                    continue; // once those that it cites are known
+                }
+                open.pop();
+                if own == UNKNOWN || own == OPEN {
+                    citations.clear();
+                    ty.each_reference(|id| citations.push(classes.where_cited(id)));
+                    let class = self.class(graphs, (unit, id), ty, &citations);
+                    classes.set(id, class);
+                }
+            }
+        }
+        self.units.push(classes);
+    }
+
+    /// The classes of the types of a unit as far as tags tell them: those of forwards, and those by which types with tags are cited.
+    fn tags_of(&mut self, graph: &'g Graph<'_>, unit: usize) -> UnitClasses {
+        let count = index(graph.last()).saturating_add(1);
+        let mut classes = UnitClasses {
+            own: Vec::with_capacity(count),
+            cited: Vec::with_capacity(count),
+        };
+        for id in (0..=graph.last()).map(TypeId) {
+            let ty = graph.get(id);
+            let tag = ty.and_then(|ty| Some((ty, tag_of(ty)?)));
+            let (own, cited) = match (ty, tag) {
+                (None, _) => (NO_CLASS, NO_CLASS),
+                (Some(_), None) => (UNKNOWN, UNKNOWN),
+                (_, Some((ty, tag))) => match ty.kind {
+                    TypeKind::Forward(_) => {
+                        let class = self.tag(tag, Some((unit, id)));
+                        (class, class)
+                    }
+                    _ => (UNKNOWN, self.tag(tag, None)),
+                },
+            };
+            classes.own.push(own);
+            classes.cited.push(cited);
+        }
+        classes
+    }
+
+    /// The class of a tag. One for which no unit had a forward gets this.
+    fn tag(&mut self, tag: (Tag, &'g str), forward: Option<UnitTypeId>) -> TypeClass {
+        if let Some(&class) = self.tags.get(&tag) {
+            if let Some(ClassMeaning::Tag(_, known)) = self.meanings.get_mut(index(class)) {
+                *known = known.or(forward);
+            }
+            return class;
+        }
+        let class = self.add(ClassMeaning::Tag(tag, forward), 0, &[]);
+        self.tags.insert(tag, class);
+        class
+    }
+
+    /// The class of a type that cites types of these classes; a new one if there is none yet.
+    fn class(
+        &mut self,
+        graphs: &[&'g Graph<'_>],
+        at: UnitTypeId,
+        ty: &Type<'_>,
+        citations: &[TypeClass],
+    ) -> TypeClass {
+        let hash = self.hash(ty, citations);
+        let is_it = |class: &TypeClass| {
+            let Some(ClassMeaning::Type((unit, id))) = self.meanings.get(index(*class)) else {
+                return false;
+            };
+            self.hashes.get(index(*class)) == Some(&hash)
+                && self.citations(*class) == citations
+                && graphs
+                    .get(*unit)
+                    .and_then(|graph| graph.get(*id))
+                    .is_some_and(|other| {
+                        ty.is_hidden == other.is_hidden && ty.equals_shallow(other)
+                    })
+        };
+        if let Some(&class) = self.types.find(hash, is_it) {
+            return class;
+        }
+        let class = self.add(ClassMeaning::Type(at), hash, citations);
+        let hashes = &self.hashes;
+        let hash_of = |class: &TypeClass| hashes.get(index(*class)).copied().unwrap_or(0);
+        self.types.insert_unique(hash, class, hash_of);
+        class
+    }
+
+    /// A hash of the most of what a type says: equal types have the same.
+    fn hash(&self, ty: &Type<'_>, citations: &[TypeClass]) -> u64 {
+        let mut state = self.hasher.build_hasher();
+        std::mem::discriminant(&ty.kind).hash(&mut state);
+        state.write(ty.own_name().as_bytes());
+        match &ty.kind {
+            TypeKind::Array { count, .. } => state.write_u64(*count),
+            TypeKind::Slice { bits, .. } => state.write_u16(*bits),
+            TypeKind::Record { members, .. } => {
+                for member in members {
+                    state.write(member.name.as_bytes());
+                }
+            }
+            TypeKind::Enum { enumerators, .. } => {
+                for enumerator in enumerators {
+                    state.write(enumerator.name.as_bytes());
+                }
+            }
+            _ => {}
+        }
+        for class in citations {
+            state.write_u32(*class);
+        }
+        state.finish()
+    }
+
+    /// Takes in the classes of the units behind these.
+    fn merge(&mut self, other: ClassTable<'g>, graphs: &[&'g Graph<'_>]) {
+        let first = self.units.len();
+        let mut ours: Vec<TypeClass> = Vec::with_capacity(other.meanings.len());
+        let map = |ours: &[TypeClass], class: &TypeClass| {
+            let class = ours.get(index(*class));
+            class.copied().unwrap_or(NO_CLASS)
+        };
+        // In the order of their numbers, which come behind those of what they cite.
+        for (meaning, theirs) in other.meanings.iter().zip(0..) {
+            let class = match *meaning {
+                ClassMeaning::Nothing => NO_CLASS,
+                ClassMeaning::Tag(tag, forward) => {
+                    self.tag(tag, forward.map(|(unit, id)| (unit + first, id)))
+                }
+                ClassMeaning::Type((unit, id)) => {
+                    let at = (unit + first, id);
+                    let citations = other.citations(theirs).iter();
+                    let citations: Vec<TypeClass> =
+                        citations.map(|class| map(&ours, class)).collect();
+                    let ty = graphs.get(at.0).and_then(|graph| graph.get(id));
+                    ty.map_or(NO_CLASS, |ty| self.class(graphs, at, ty, &citations))
+                }
+            };
+            ours.push(class);
+        }
+        for mut unit in other.units {
+            for class in unit.own.iter_mut().chain(&mut unit.cited) {
+                *class = map(&ours, class);
+            }
+            self.units.push(unit);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The graphs that a link yields.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+use super::classes::{TypeClasses, UnitTypeId, index};
+use super::layer::{Layer, LayerType};
+use super::names::{SharedNames, SymbolList};
+use super::sharing::{Choices, ShareStatus, differences};
+use super::{LinkOutput, LinkUnit, Share};
+use crate::graph::{Graph, NameSpace, TypeId, TypeKind, TypedSymbol};
+use crate::parallel;
+use crate::record::kind;
+
+/// Makes the graphs of what was found out about units.
+pub(super) struct Emitter<'l, 'g, 'a> {
+    pub(super) units: &'l [LinkUnit<'a>],
+    pub(super) classes: &'l TypeClasses<'g, 'a>,
+    pub(super) choices: &'l Choices,
+    /// What the types of each unit are; `None` if all are shared.
+    pub(super) statuses: &'l [Option<Vec<ShareStatus>>],
+}
+
+/// A child that is to be made.
+struct Child<'a> {
+    /// The source file that it is of.
+    file: Cow<'a, str>,
+    units: Vec<usize>,
+}
+
+impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
+    pub(super) fn link_output(&self, threads: usize) -> LinkOutput<'a> {
+        let pointer_size = self.classes.graph(0).map_or(8, |graph| graph.pointer_size);
+        let mut graph = Graph::new(pointer_size);
+        if let [only] = self.units {
+            graph.unit = Some(only.name.clone());
+        }
+        let shared = self.shared(&mut graph);
+        let id_of = |at| match self.is_shared(at) {
+            true => shared.id_of(at),
+            false => TypeId::NONE,
+        };
+        let names = SymbolList::ALL.map(|list| SharedNames::new(self.classes, list, id_of));
+        for (list, names) in SymbolList::ALL.into_iter().zip(&names) {
+            list.symbols_mut(&mut graph).clone_from(&names.shared);
+        }
+        let graph = Arc::new(graph);
+        let child = |(name, child): (Cow<'a, str>, Child<'a>)| {
+            let mut made = Graph::with_parent(Arc::clone(&graph));
+            made.unit = Some(child.file);
+            self.child(&mut made, &child.units, &shared, &names);
+            (name, made)
+        };
+        let children = self.children(&names).into_iter().collect();
+        LinkOutput {
+            children: parallel::map(children, threads, child),
+            shared: graph,
+        }
+    }
+
+    /// Makes the types that are shared.
+    fn shared(&self, graph: &mut Graph<'a>) -> Layer<'l, 'g, 'a> {
+        let mut shared = Layer::new(self.classes, self.choices, 0);
+        let mut is_known = vec![false; self.classes.len()];
+        let is_new = |at: &UnitTypeId| {
+            let known = is_known.get_mut(index(self.classes.class(*at)));
+            known.is_some_and(|known| !std::mem::replace(known, true))
+        };
+        let all = (0..self.units.len()).flat_map(|unit| self.types(unit));
+        let all = all.filter(|at| self.is_shared(*at)).filter(is_new);
+        for at in self.in_order(all) {
+            shared.id_in(at);
+        }
+        shared.fill(graph, HashSet::new(), |shared, _, at| shared.id_in(at));
+        shared
+    }
+
+    /// The children that there are to be, by their names: one for each unit that has types or names of its own, or for all units that want one together.
+    fn children(&self, names: &[SharedNames<'a>; 3]) -> BTreeMap<Cow<'a, str>, Child<'a>> {
+        let mut children: BTreeMap<Cow<'a, str>, Child<'a>> = BTreeMap::new();
+        let has_own = |at: usize| {
+            let has_types = self.statuses.get(at).is_some_and(Option::is_some);
+            let mut names = names.iter().filter_map(|names| names.own.get(at));
+            has_types || names.any(|own| !own.is_empty())
+        };
+        // Children that units have together keep their names. A unit without anything of its own belongs to one, too: it looks there first.
+        let mut units: Vec<_> = self.units.iter().enumerate().collect();
+        units.sort_by_key(|(_, unit)| unit.child.is_none());
+        for (at, unit) in units {
+            if unit.child.is_none() && !has_own(at) {
+                continue;
+            }
+            let name = match &unit.child {
+                Some(name) => name.clone(),
+                None => free_name(&unit.name, |name| children.contains_key(name)),
+            };
+            let file = unit.child.as_ref().unwrap_or(&unit.name);
+            let child = children.entry(name).or_insert_with(|| Child {
+                file: file.clone(),
+                units: Vec::new(),
+            });
+            child.units.push(at);
+        }
+        children.retain(|_, child| child.units.iter().any(|at| has_own(*at)));
+        children
+    }
+
+    /// The types of a unit.
+    fn types(&self, unit: usize) -> impl Iterator<Item = UnitTypeId> + use<> {
+        let last = self.classes.graph(unit).map_or(0, Graph::last);
+        (1..=last).map(move |id| (unit, TypeId(id)))
+    }
+
+    /// Types in the order in which they are written: those of one kind beside each other, since so they compress best.
+    fn in_order(&self, types: impl Iterator<Item = UnitTypeId>) -> Vec<UnitTypeId> {
+        let mut types: Vec<UnitTypeId> = types.collect();
+        types.sort_by_key(|at| self.classes.ty(*at).map(|ty| kind::number(&ty.kind)));
+        types
+    }
+
+    /// The names by which units that have a child together are to find what is shared: those for which the first that knows more than a forward has nothing
+    /// else.
+    fn names_of_shared(&self, units: &[usize]) -> HashSet<(NameSpace, Cow<'a, str>)> {
+        let mut names = HashSet::new();
+        if let [_] = units {
+            return names;
+        }
+        let mut known = HashSet::new();
+        for at in units.iter().flat_map(|&unit| self.types(unit)) {
+            if let Some(ty) = self.classes.ty(at)
+                && let Some(space) = ty.name_space()
+                && !ty.is_hidden
+                && !matches!(ty.kind, TypeKind::Forward(_))
+                && known.insert((space, &*ty.name))
+                && self.is_shared(at)
+            {
+                names.insert((space, ty.name.clone()));
+            }
+        }
+        names
+    }
+
+    fn is_shared(&self, at: UnitTypeId) -> bool {
+        status(self.statuses, at) == ShareStatus::Shared
+    }
+
+    /// Makes a child: what its units have beyond what is shared, once where they agree on it.
+    fn child(
+        &self,
+        graph: &mut Graph<'a>,
+        units: &[usize],
+        shared: &Layer<'_, '_, 'a>,
+        names: &[SharedNames<'a>; 3],
+    ) {
+        let only = Some(self.statuses);
+        let choices = Choices::new(self.classes, Share::Unconflicted, (units, only));
+        let mut inner = vec![None; self.units.len()];
+        for &unit in units {
+            if let Some(place) = inner.get_mut(unit) {
+                *place = differences(self.classes, &choices, (unit, only));
+            }
+        }
+        let mut layer = Layer::new(self.classes, &choices, graph.base());
+        // The id of a type where it is the unit's own, and where it is cited by what units agree on.
+        let own = |layer: &mut Layer<'_, '_, 'a>, at| match status(&inner, at) {
+            ShareStatus::Shared => None,
+            _ => Some(layer.own(at)),
+        };
+        let all = units.iter().flat_map(|&unit| self.types(unit));
+        for at in self.in_order(all.filter(|at| !self.is_shared(*at))) {
+            if own(&mut layer, at).is_none() {
+                layer.id_in(at);
+            }
+        }
+        let taken = self.names_of_shared(units);
+        layer.fill(graph, taken, |layer, item, at| match item {
+            _ if self.is_shared(at) => shared.id_of(at),
+            LayerType::Own(_) => own(layer, at).unwrap_or_else(|| layer.id_in(at)),
+            _ => layer.id_in(at),
+        });
+        for (list, names) in SymbolList::ALL.into_iter().zip(names) {
+            let list = list.symbols_mut(graph);
+            for &unit in units {
+                let all = names.own.get(unit).into_iter().flatten();
+                list.extend(all.map(|symbol| {
+                    let at = (unit, symbol.ty);
+                    let ty = match self.is_shared(at) {
+                        true => shared.id_of(at),
+                        false => layer.own_of(at).unwrap_or_else(|| layer.id_of(at)),
+                    };
+                    let name = symbol.name.clone();
+                    TypedSymbol { name, ty }
+                }));
+            }
+            list.sort();
+            list.dedup_by(|one, other| one.name == other.name);
+        }
+    }
+}
+
+/// What a type is, given what those of its unit are.
+fn status(statuses: &[Option<Vec<ShareStatus>>], (unit, id): UnitTypeId) -> ShareStatus {
+    let statuses = statuses.get(unit).and_then(Option::as_ref);
+    let status = statuses.and_then(|statuses| statuses.get(index(id.0)));
+    status.copied().unwrap_or(ShareStatus::Shared)
+}
+
+/// The name of a unit, or the first with a number that is free.
+fn free_name<'a>(name: &Cow<'a, str>, is_taken: impl Fn(&str) -> bool) -> Cow<'a, str> {
+    if !is_taken(name) {
+        return name.clone();
+    }
+    let numbered = (0..).map(|number| format!("{name}#{number}"));
+    numbered
+        .filter(|name| !is_taken(name))
+        .map(Cow::Owned)
+        .next()
+        .unwrap_or_default()
+}

@@ -1,0 +1,150 @@
+//! A graph that is being made: which types it gets, and the ids that they will have.
+
+use std::borrow::Cow;
+
+use hashbrown::{HashMap, HashSet};
+
+use super::classes::{TypeClass, TypeClasses, UnitTypeId, narrow};
+use super::sharing::{Choice, Choices};
+use crate::graph::{Graph, NameSpace, Type, TypeId, TypeKind};
+
+/// A type of a graph that is being made.
+#[derive(Clone, Copy)]
+pub(super) enum LayerType {
+    /// What is the same in some units, and a type of one of them.
+    Class(TypeClass, UnitTypeId),
+    /// The class of a tag of which no more is shared.
+    Forward(TypeClass),
+    /// A type of one unit.
+    Own(UnitTypeId),
+}
+
+/// The types of a graph that is being made.
+pub(super) struct Layer<'l, 'g, 'a> {
+    classes: &'l TypeClasses<'g, 'a>,
+    choices: &'l Choices,
+    /// The last id of the parent's types.
+    base: u32,
+    items: Vec<LayerType>,
+    of_class: HashMap<TypeClass, TypeId>,
+    of_own: HashMap<UnitTypeId, TypeId>,
+}
+
+impl<'l, 'g, 'a> Layer<'l, 'g, 'a> {
+    pub(super) fn new(
+        classes: &'l TypeClasses<'g, 'a>,
+        choices: &'l Choices,
+        base: u32,
+    ) -> Layer<'l, 'g, 'a> {
+        Layer {
+            classes,
+            choices,
+            base,
+            items: Vec::new(),
+            of_class: HashMap::new(),
+            of_own: HashMap::new(),
+        }
+    }
+
+    /// What stands for a unit's type here; `None` if nothing does.
+    fn item(&self, at: UnitTypeId) -> Option<LayerType> {
+        let class = self.classes.class(at);
+        let tag = self.classes.cited(at);
+        if self.classes.tag(tag).is_none() {
+            return Some(LayerType::Class(class, at));
+        }
+        match self.choices.of_class(tag)? {
+            // Whoever completes a forward has the type.
+            Choice::Class(class) if class != self.classes.class(at) => {
+                Some(LayerType::Class(class, self.classes.example(class)?.0))
+            }
+            Choice::Class(class) => Some(LayerType::Class(class, at)),
+            Choice::Forward => Some(LayerType::Forward(tag)),
+            Choice::Nothing => None,
+        }
+    }
+
+    /// The id of what stands for a unit's type here; a new one if it has none yet.
+    pub(super) fn id_in(&mut self, at: UnitTypeId) -> TypeId {
+        self.item(at).map_or(TypeId::NONE, |item| self.add(item))
+    }
+
+    /// The id of what stands for a unit's type here, if it has one.
+    pub(super) fn id_of(&self, at: UnitTypeId) -> TypeId {
+        let id = self.item(at).and_then(|item| match item {
+            LayerType::Class(class, _) | LayerType::Forward(class) => self.of_class.get(&class),
+            LayerType::Own(at) => self.of_own.get(&at),
+        });
+        id.copied().unwrap_or_default()
+    }
+
+    /// The id of a type that a unit has for itself; a new one if it has none yet.
+    pub(super) fn own(&mut self, at: UnitTypeId) -> TypeId {
+        self.add(LayerType::Own(at))
+    }
+
+    /// The same, if it has one.
+    pub(super) fn own_of(&self, at: UnitTypeId) -> Option<TypeId> {
+        self.of_own.get(&at).copied()
+    }
+
+    fn add(&mut self, item: LayerType) -> TypeId {
+        let count = narrow(self.items.len());
+        let next = TypeId(self.base.saturating_add(count).saturating_add(1));
+        let id = match item {
+            LayerType::Class(class, _) | LayerType::Forward(class) => {
+                *self.of_class.entry(class).or_insert(next)
+            }
+            LayerType::Own(at) => *self.of_own.entry(at).or_insert(next),
+        };
+        if id == next {
+            self.items.push(item);
+        }
+        id
+    }
+
+    /// Makes the types, each with the references that a function yields. What it adds is made, too. Types with names that are taken are hidden.
+    pub(super) fn fill(
+        &mut self,
+        graph: &mut Graph<'a>,
+        mut taken: HashSet<(NameSpace, Cow<'a, str>)>,
+        reference: impl Fn(&mut Self, LayerType, UnitTypeId) -> TypeId,
+    ) {
+        let mut next = 0;
+        while let Some(item) = self.items.get(next).copied() {
+            next += 1;
+            let mut ty = self.ty(item);
+            if let LayerType::Class(_, (unit, _)) | LayerType::Own((unit, _)) = item {
+                ty = ty.with_references(|id| reference(self, item, (unit, id)));
+            }
+            // Of types with one name in one graph the first is found by it.
+            if let Some(space) = ty.name_space()
+                && !ty.is_hidden
+            {
+                ty.is_hidden = !taken.insert((space, ty.name.clone()));
+            }
+            graph.add(ty);
+        }
+    }
+
+    /// The type that an item is of, with the references that it has in its unit.
+    fn ty(&self, item: LayerType) -> Type<'a> {
+        let at = match item {
+            LayerType::Class(_, at) | LayerType::Own(at) => at,
+            LayerType::Forward(class) => {
+                let tag = self.classes.tag(class);
+                return tag.map_or(Type::unnamed(TypeKind::Unknown), |(tag, name)| {
+                    Type::named(name.to_owned(), TypeKind::Forward(tag))
+                });
+            }
+        };
+        let Some(ty) = self.classes.ty(at) else {
+            return Type::unnamed(TypeKind::Unknown);
+        };
+        let mut ty = ty.clone();
+        if ty.own_name().is_empty() {
+            ty.name = Cow::Borrowed("");
+        }
+        ty
+    }
+}

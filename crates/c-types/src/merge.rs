@@ -1,0 +1,236 @@
+//! Graphs of many units as one without children: each type once, and types on which units disagree one beside another.
+//!
+//! BTF is such: it has no dictionaries. Two types are one if they say the same and what they lead to is one, in circles, too. That is found by refining: at
+//! first all types are one class, then types of a class are told apart by what they say and by the classes that they refer to, until nothing is told apart any more.
+
+use std::hash::{Hash, Hasher};
+
+use hashbrown::HashMap;
+
+use crate::graph::{Graph, Tag, Type, TypeId, TypeKind, TypedSymbol};
+
+/// No types of C are told apart only by what is so many references away. Types of a broken file can be.
+const MAX_ROUNDS: usize = 1 << 10;
+
+impl<'a> Graph<'a> {
+    /// All types of some graphs as one graph, each once. A forward is what it stands for, if there is one such type only.
+    #[must_use]
+    pub fn merged(units: &[&Graph<'a>]) -> Graph<'a> {
+        let mut all = Graph::concatenate(units);
+        loop {
+            let classes = all.classes();
+            let completed = all.complete(&classes);
+            if !completed {
+                return all.representatives(&classes);
+            }
+        }
+    }
+
+    /// One graph beside another.
+    fn concatenate(units: &[&Graph<'a>]) -> Graph<'a> {
+        let mut all = Graph::new(units.first().map_or(8, |graph| graph.pointer_size));
+        // A parent's types are there once, whichever of its children is met first.
+        let mut bases: HashMap<*const Graph<'a>, u32> = HashMap::new();
+        for graph in units {
+            let parent = graph.parent().map(|parent| {
+                let known = bases.get(&std::ptr::from_ref(parent)).copied();
+                known.unwrap_or_else(|| {
+                    let base = all.last();
+                    all.append(parent, base, None);
+                    bases.insert(parent, base);
+                    base
+                })
+            });
+            let base = match bases.get(&std::ptr::from_ref(*graph)) {
+                Some(base) => *base,
+                None => {
+                    let base = all.last();
+                    all.append(graph, base, parent);
+                    bases.insert(*graph, base);
+                    base
+                }
+            };
+            let id = |id: TypeId| graph.relocated_id(id, base, parent);
+            let moved = |symbol: &TypedSymbol<'a>| TypedSymbol {
+                name: symbol.name.clone(),
+                ty: id(symbol.ty),
+            };
+            all.functions.extend(graph.functions.iter().map(moved));
+            all.objects.extend(graph.objects.iter().map(moved));
+            all.variables.extend(graph.variables.iter().map(moved));
+        }
+        all
+    }
+
+    /// The id that a type has once the graph's own types come behind `base`, and its parent's behind `parent`.
+    fn relocated_id(&self, id: TypeId, base: u32, parent: Option<u32>) -> TypeId {
+        match id.0.checked_sub(self.base()) {
+            _ if id == TypeId::NONE => id,
+            Some(own) if own > 0 => TypeId(base.saturating_add(own)),
+            _ => TypeId(parent.unwrap_or(0).saturating_add(id.0)),
+        }
+    }
+
+    fn append(&mut self, graph: &Graph<'a>, base: u32, parent: Option<u32>) {
+        for (_, ty) in graph.types() {
+            let moved = ty.clone();
+            self.add(moved.with_references(|id| graph.relocated_id(id, base, parent)));
+        }
+    }
+
+    /// The class of each type, by its id; that of no type is 0.
+    fn classes(&self) -> Vec<u32> {
+        let (said, mut count) = self.partition(|_, ty| ShallowType(ty));
+        let mut classes = said.clone();
+        let class = |classes: &[u32], id: TypeId| classes.get(index(id.0)).copied().unwrap_or(0);
+        for _ in 0..MAX_ROUNDS {
+            let (next, more) = self.partition(|id, ty| {
+                let mut key = vec![class(&said, id)];
+                match &ty.kind {
+                    // As where types are compared: what an array's indexes are of makes no difference.
+                    TypeKind::Array { element, .. } => key.push(class(&classes, *element)),
+                    _ => ty.each_reference(|id| key.push(class(&classes, id))),
+                }
+                key
+            });
+            classes = next;
+            if more == count {
+                return classes;
+            }
+            count = more;
+        }
+        // Nothing is merged then.
+        (0..=self.last()).collect()
+    }
+
+    /// A class for each key that types have, and how many there are.
+    fn partition<'g, K: Hash + Eq>(
+        &'g self,
+        key: impl Fn(TypeId, &'g Type<'a>) -> K,
+    ) -> (Vec<u32>, usize) {
+        let mut found: HashMap<K, u32> = HashMap::new();
+        let mut classes = vec![0];
+        for (id, ty) in self.types() {
+            let next = u32::try_from(found.len())
+                .unwrap_or(u32::MAX)
+                .saturating_add(1);
+            classes.push(*found.entry(key(id, ty)).or_insert(next));
+        }
+        (classes, found.len())
+    }
+
+    /// Makes forwards what they stand for, where that is one type only. Yields whether there were any.
+    fn complete(&mut self, classes: &[u32]) -> bool {
+        let completed = self.definitions(classes);
+        for (id, definition) in &completed {
+            if let Some(ty) = self.get(*definition).cloned() {
+                self.set(*id, ty);
+            }
+        }
+        !completed.is_empty()
+    }
+
+    /// The forwards that stand for one type only, each with that.
+    fn definitions(&self, classes: &[u32]) -> Vec<(TypeId, TypeId)> {
+        let mut definitions: HashMap<(Tag, &str), HashMap<u32, TypeId>> = HashMap::new();
+        for (id, ty) in self.types() {
+            let tag = ty
+                .tag()
+                .filter(|_| !matches!(ty.kind, TypeKind::Forward(_)));
+            if let (Some(tag), Some(class), false) =
+                (tag, classes.get(index(id.0)), ty.name.is_empty())
+            {
+                let of_tag = definitions.entry((tag, &ty.name)).or_default();
+                of_tag.entry(*class).or_insert(id);
+            }
+        }
+        let mut completed = Vec::new();
+        for (id, ty) in self.types() {
+            if let TypeKind::Forward(tag) = ty.kind
+                && let Some(of_tag) = definitions.get(&(tag, &*ty.name))
+                && of_tag.len() == 1
+            {
+                completed.extend(of_tag.values().map(|definition| (id, *definition)));
+            }
+        }
+        completed
+    }
+
+    /// The first type of each class.
+    fn representatives(&self, classes: &[u32]) -> Graph<'a> {
+        let mut ids: HashMap<u32, TypeId> = HashMap::new();
+        let mut firsts = Vec::new();
+        for (id, ty) in self.types() {
+            let class = classes.get(index(id.0)).copied().unwrap_or(0);
+            let next = TypeId(
+                u32::try_from(ids.len())
+                    .unwrap_or(u32::MAX)
+                    .saturating_add(1),
+            );
+            if *ids.entry(class).or_insert(next) == next {
+                firsts.push(ty);
+            }
+        }
+        let id = |id: TypeId| {
+            let class = classes.get(index(id.0));
+            class
+                .and_then(|class| ids.get(class))
+                .copied()
+                .unwrap_or_default()
+        };
+        let mut merged = Graph::new(self.pointer_size);
+        for ty in firsts {
+            merged.add(ty.clone().with_references(id));
+        }
+        let symbols = |symbols: &[TypedSymbol<'a>]| {
+            let symbols = symbols.iter().map(|symbol| TypedSymbol {
+                name: symbol.name.clone(),
+                ty: id(symbol.ty),
+            });
+            let mut symbols: Vec<_> = symbols.collect();
+            symbols.sort();
+            symbols.dedup();
+            symbols
+        };
+        merged.functions = symbols(&self.functions);
+        merged.objects = symbols(&self.objects);
+        merged.variables = symbols(&self.variables);
+        merged
+    }
+}
+
+fn index(id: u32) -> usize {
+    usize::try_from(id).unwrap_or(usize::MAX)
+}
+
+/// What a type says, but for what it refers to.
+struct ShallowType<'t, 'a>(&'t Type<'a>);
+
+impl PartialEq for ShallowType<'_, '_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.equals_shallow(other.0)
+    }
+}
+
+impl Eq for ShallowType<'_, '_> {}
+
+impl Hash for ShallowType<'_, '_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.own_name().hash(state);
+        std::mem::discriminant(&self.0.kind).hash(state);
+        match &self.0.kind {
+            TypeKind::Record { size, members, .. } => {
+                size.hash(state);
+                members.iter().for_each(|member| member.name.hash(state));
+            }
+            TypeKind::Enum { enumerators, .. } => {
+                enumerators.iter().for_each(|one| one.name.hash(state));
+            }
+            TypeKind::Function { parameters, .. } => {
+                parameters.iter().for_each(|one| one.name.hash(state));
+            }
+            TypeKind::Array { count, .. } => count.hash(state),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A section `.ctf`: its dictionaries, each with its types.
+
+use std::borrow::Cow;
+
+use crate::archive::{SHARED, members};
+use crate::dict::Dict;
+use crate::elf::ElfContext;
+use crate::error::CtfError;
+use crate::read::CtfReading;
+
+/// The dictionaries of a section.
+#[derive(Debug)]
+pub struct CtfSection<'a> {
+    dicts: Vec<(Cow<'a, str>, Dict<'a>)>,
+    elf: ElfContext<'a>,
+    /// What is wrong with members that are no dictionaries.
+    pub problems: Vec<CtfError>,
+}
+
+/// A dictionary with its types.
+#[derive(Debug)]
+pub struct CtfUnit<'d> {
+    /// Its name in the archive.
+    pub name: &'d str,
+    /// The dictionary.
+    pub dict: &'d Dict<'d>,
+    /// Its types, and what is wrong with them.
+    pub reading: CtfReading<'d>,
+}
+
+impl<'a> CtfSection<'a> {
+    /// Finds the dictionaries of a section. Those that cannot be read are in [`CtfSection::problems`].
+    ///
+    /// # Errors
+    ///
+    /// No dictionary can be read: what is wrong with the section, or with its first dictionary.
+    pub fn open(bytes: &'a [u8], elf: ElfContext<'a>) -> Result<CtfSection<'a>, CtfError> {
+        let mut section = CtfSection {
+            dicts: Vec::new(),
+            elf,
+            problems: Vec::new(),
+        };
+        for member in members(bytes)? {
+            let read = member.and_then(|member| Ok((member.dict(elf.strings)?, member.name)));
+            match read {
+                Ok((dict, name)) => section.dicts.push((name, dict)),
+                Err(problem) => section.problems.push(problem),
+            }
+        }
+        match section.problems.first() {
+            Some(problem) if section.dicts.is_empty() => Err(problem.clone()),
+            _ => Ok(section),
+        }
+    }
+
+    /// The dictionaries with their names, in their order.
+    pub fn dicts(&self) -> impl Iterator<Item = (&str, &Dict<'a>)> {
+        self.dicts.iter().map(|(name, dict)| (&**name, dict))
+    }
+
+    /// Whether the section is an archive of more than one dictionary, or of one with another name than [`SHARED`].
+    #[must_use]
+    pub fn is_archive(&self) -> bool {
+        !matches!(&*self.dicts, [(name, _)] if name == SHARED)
+    }
+
+    /// The dictionaries that are nobody's children, read.
+    #[must_use]
+    pub fn parents(&self) -> Vec<CtfUnit<'_>> {
+        let all = self
+            .dicts
+            .iter()
+            .filter(|(_, dict)| !dict.header().is_child());
+        all.filter_map(|(name, dict)| unit(name, dict, None, self.elf).ok())
+            .collect()
+    }
+
+    /// All dictionaries, read: parents first.
+    ///
+    /// # Errors
+    ///
+    /// Of the first child without a parent.
+    pub fn units(&self) -> Result<Vec<CtfUnit<'_>>, CtfError> {
+        let mut units = self.parents();
+        let children = self.children(&units).collect::<Result<Vec<_>, _>>()?;
+        units.extend(children);
+        Ok(units)
+    }
+
+    /// The dictionaries that see the types of one of the parents ([`CtfSection::parents`]), read. An error is of one of them.
+    pub fn children<'d>(
+        &'d self,
+        parents: &[CtfUnit<'d>],
+    ) -> impl Iterator<Item = Result<CtfUnit<'d>, CtfError>> {
+        let all = self
+            .dicts
+            .iter()
+            .filter(|(_, dict)| dict.header().is_child());
+        all.map(move |(name, dict)| {
+            let wanted = dict.parent_name().unwrap_or_default();
+            let parent = parents.iter().find(|parent| parent.name == wanted);
+            unit(name, dict, parent, self.elf)
+        })
+    }
+}
+
+fn unit<'d>(
+    name: &'d str,
+    dict: &'d Dict<'d>,
+    parent: Option<&CtfUnit<'d>>,
+    elf: ElfContext<'d>,
+) -> Result<CtfUnit<'d>, CtfError> {
+    let parent = parent.map(|parent| &parent.reading.graph);
+    Ok(CtfUnit {
+        name,
+        dict,
+        reading: dict.graph(parent, elf)?,
+    })
+}

@@ -1,0 +1,266 @@
+//! What a row says of the few registers that a walk follows, without the row.
+//!
+//! A walk that comes to new code needs the CFA and three of the rules, once for each call site; the
+//! [evaluator](crate::evaluate) keeps them all, and takes four times as long. What compilers make
+//! for ordinary functions is followed here, byte by byte. Everything else, whatever may be wrong
+//! included, is left to the evaluator: a glance never says what that would not.
+
+use unspool_rows::{CfaRule, Expression, Register, RegisterRule, Vaddr, leb128};
+
+use crate::Section;
+use crate::byte_reader::number;
+use crate::entry::{Cie, ParsedFde};
+use crate::evaluate::{MAX_CHANGES, MAX_DISTANCE, MAX_EXPRESSION_BYTES};
+
+/// What the row of an address says of the CFA, of the return address, and of two more registers.
+/// It is no row of a signal frame, and its return address is not signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FastRow<'a> {
+    /// How the CFA is found.
+    pub cfa: CfaRule<'a>,
+    /// The rule of the return address.
+    pub return_address: Option<RegisterRule<'a>>,
+    /// The rules of the registers that were asked for.
+    pub watched: [Option<RegisterRule<'a>>; 2],
+    /// The entry's first address.
+    pub start: Vaddr,
+    /// One past the entry's last address.
+    pub end: Vaddr,
+}
+
+/// How many states may be remembered at a time.
+const MAX_SAVED_STATES: usize = 4;
+
+/// As many different registers as there may be rules in a row: with none beyond, no row is too full.
+const MAX_SET_RULES: u64 = unspool_rows::Row::MAX_RULES as u64;
+
+impl<'a> FastRow<'a> {
+    /// Looks at the row that `fde` has at `pc`, which it covers; no further than there. `None` if an
+    /// evaluator must find it, or what is wrong.
+    pub(crate) fn lookup(
+        section: &Section<'a>,
+        cie: &Cie<'a>,
+        fde: &ParsedFde<'a>,
+        pc: Vaddr,
+        watched: [Register; 2],
+    ) -> Option<Self> {
+        let [first, second] = watched;
+        let registers = [cie.return_address, first, second];
+        let are_distinct = registers
+            .iter()
+            .all(|kept| registers.iter().filter(|other| kept == *other).count() == 1);
+        if cie.signal_frame || !are_distinct {
+            return None;
+        }
+        let nothing = FastRowState {
+            cfa: CfaRule::Undefined,
+            rules: [None; 3],
+        };
+        let mut reader = FastRowReader {
+            section,
+            cie,
+            registers,
+            state: nothing,
+            initial: nothing,
+            remembered: [nothing; MAX_SAVED_STATES],
+            depth: 0,
+            changes: 0,
+            expressions: 0,
+        };
+        // A CIE has no addresses: advances have no effect there.
+        reader.follow(cie.instructions, fde.start, Vaddr(u64::MAX))?;
+        reader.initial = reader.state;
+        (reader.depth, reader.changes) = (0, 0);
+        reader.follow(fde.instructions, fde.start, pc)?;
+        let [return_address, first, second] = reader.state.rules;
+        Some(FastRow {
+            cfa: reader.state.cfa,
+            return_address,
+            watched: [first, second],
+            start: fde.start,
+            end: fde.end,
+        })
+    }
+}
+
+/// The row being built.
+#[derive(Clone, Copy)]
+struct FastRowState<'a> {
+    cfa: CfaRule<'a>,
+    rules: [Option<RegisterRule<'a>>; 3],
+}
+
+struct FastRowReader<'s, 'a> {
+    section: &'s Section<'a>,
+    cie: &'s Cie<'a>,
+    registers: [Register; 3],
+    state: FastRowState<'a>,
+    initial: FastRowState<'a>,
+    remembered: [FastRowState<'a>; MAX_SAVED_STATES],
+    depth: usize,
+    /// How many rules were set while a state was remembered: each is one to be undone at most.
+    changes: usize,
+    /// How long all expressions so far are, in bytes: longer than those of any row.
+    expressions: usize,
+}
+
+impl<'a> FastRowReader<'_, 'a> {
+    /// Follows instructions, the first of which is at `start`, up to the one that passes `pc`.
+    fn follow(&mut self, instructions: &'a [u8], start: Vaddr, pc: Vaddr) -> Option<()> {
+        let mut rest = instructions;
+        let mut at = start;
+        while let [opcode, behind @ ..] = rest {
+            rest = behind;
+            let delta = match opcode {
+                0x40..=0x7f => u64::from(opcode & 0x3f),
+                0x02 => self.delta(&mut rest, 1)?,
+                0x03 => self.delta(&mut rest, 2)?,
+                0x04 => self.delta(&mut rest, 4)?,
+                _ => {
+                    self.apply(*opcode, &mut rest)?;
+                    continue;
+                }
+            };
+            at = Vaddr(at.0.checked_add(delta.checked_mul(self.cie.code_alignment)?)?);
+            if at.0 - start.0 > MAX_DISTANCE {
+                return None;
+            }
+            if at > pc {
+                break;
+            }
+        }
+        Some(())
+    }
+
+    fn delta(&self, rest: &mut &'a [u8], size: usize) -> Option<u64> {
+        Some(number(leb128::take(rest, size)?, self.section.abi.endian))
+    }
+
+    /// Applies an instruction that stays in the row.
+    #[inline]
+    fn apply(&mut self, opcode: u8, rest: &mut &'a [u8]) -> Option<()> {
+        match opcode {
+            // DW_CFA_offset, DW_CFA_def_cfa_offset, DW_CFA_restore: nearly all.
+            0x80..=0xbf => self.offset(u64::from(opcode & 0x3f), rest),
+            0x0e => {
+                let to = i64::try_from(leb128::unsigned(rest)?).ok()?;
+                match &mut self.state.cfa {
+                    CfaRule::RegisterOffset { offset, .. } => *offset = to,
+                    CfaRule::Expression(_) | CfaRule::Undefined => return None,
+                }
+                Some(())
+            }
+            0xc0..=0xff => {
+                let register = u64::from(opcode & 0x3f);
+                let initial = self
+                    .slot(register)
+                    .and_then(|at| self.initial.rules.get(at));
+                self.set(register, initial.copied().flatten())
+            }
+            _ => self.apply_other(opcode, rest),
+        }
+    }
+
+    fn apply_other(&mut self, opcode: u8, rest: &mut &'a [u8]) -> Option<()> {
+        match opcode {
+            // DW_CFA_nop
+            0x00 => Some(()),
+            // DW_CFA_offset_extended
+            0x05 => {
+                let register = leb128::unsigned(rest)?;
+                self.offset(register, rest)
+            }
+            // DW_CFA_undefined
+            0x07 => self.set(leb128::unsigned(rest)?, Some(RegisterRule::Undefined)),
+            // DW_CFA_same_value
+            0x08 => self.set(leb128::unsigned(rest)?, Some(RegisterRule::SameValue)),
+            // DW_CFA_remember_state
+            0x0a => {
+                *self.remembered.get_mut(self.depth)? = self.state;
+                self.depth += 1;
+                Some(())
+            }
+            // DW_CFA_restore_state
+            0x0b => {
+                self.depth = self.depth.checked_sub(1)?;
+                self.state = *self.remembered.get(self.depth)?;
+                Some(())
+            }
+            // DW_CFA_def_cfa
+            0x0c => {
+                self.state.cfa = CfaRule::RegisterOffset {
+                    register: register(rest)?,
+                    offset: i64::try_from(leb128::unsigned(rest)?).ok()?,
+                };
+                Some(())
+            }
+            // DW_CFA_def_cfa_register
+            0x0d => {
+                let to = register(rest)?;
+                match &mut self.state.cfa {
+                    CfaRule::RegisterOffset { register, .. } => *register = to,
+                    CfaRule::Expression(_) | CfaRule::Undefined => return None,
+                }
+                Some(())
+            }
+            // DW_CFA_def_cfa_expression
+            0x0f => {
+                self.state.cfa = CfaRule::Expression(self.expression(rest)?);
+                Some(())
+            }
+            // DW_CFA_expression
+            0x10 => {
+                let register = leb128::unsigned(rest)?;
+                let expression = self.expression(rest)?;
+                self.set(register, Some(RegisterRule::Expression(expression)))
+            }
+            // DW_CFA_GNU_args_size
+            0x2e => leb128::unsigned(rest).map(|_| ()),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn offset(&mut self, register: u64, rest: &mut &'a [u8]) -> Option<()> {
+        let factored = i64::try_from(leb128::unsigned(rest)?).ok()?;
+        let offset = factored.checked_mul(self.cie.data_alignment)?;
+        self.set(register, Some(RegisterRule::Offset(offset)))
+    }
+
+    fn expression(&mut self, rest: &mut &'a [u8]) -> Option<Expression<'a>> {
+        let length = usize::try_from(leb128::unsigned(rest)?).ok()?;
+        let bytes = leb128::take(rest, length)?;
+        self.expressions = self.expressions.checked_add(length)?;
+        (self.expressions <= MAX_EXPRESSION_BYTES).then_some(Expression(bytes))
+    }
+
+    /// Where the rule of a register is kept, if it is.
+    #[inline]
+    fn slot(&self, register: u64) -> Option<usize> {
+        self.registers
+            .iter()
+            .position(|kept| u64::from(kept.0) == register)
+    }
+
+    #[inline]
+    fn set(&mut self, register: u64, rule: Option<RegisterRule<'a>>) -> Option<()> {
+        if register >= MAX_SET_RULES {
+            return None;
+        }
+        self.changes += usize::from(self.depth > 0);
+        if self.changes > MAX_CHANGES {
+            return None;
+        }
+        if let Some(slot) = self
+            .slot(register)
+            .and_then(|at| self.state.rules.get_mut(at))
+        {
+            *slot = rule;
+        }
+        Some(())
+    }
+}
+
+fn register(rest: &mut &[u8]) -> Option<Register> {
+    u16::try_from(leb128::unsigned(rest)?).ok().map(Register)
+}

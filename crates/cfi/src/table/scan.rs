@@ -1,0 +1,193 @@
+//! The rows of an entry without evaluating its instructions: from row to row, by steps that other
+//! entries took.
+//!
+//! Only what most entries are made of is followed; all else is left to the evaluator.
+
+use alloc::vec::Vec;
+
+use unspool_rows::table::RowStart;
+use unspool_rows::{RowId, Vaddr};
+
+use super::cache::{RowTransition, TransitionCache};
+use crate::Section;
+use crate::byte_reader::number;
+use crate::entry::{Cie, ParsedFde};
+use crate::evaluate::{MAX_CHANGES, MAX_DISTANCE, MAX_REMEMBERED};
+
+const NOP: u8 = 0x00;
+const REMEMBER_STATE: u8 = 0x0a;
+const RESTORE_STATE: u8 = 0x0b;
+
+/// A position in the instructions of an entry.
+pub(super) struct InstructionScan<'s, 'a> {
+    section: &'s Section<'a>,
+    cie: &'s Cie<'a>,
+    /// The instructions that are not passed yet.
+    rest: &'a [u8],
+    /// Where they end in the section.
+    until: u64,
+    at: Vaddr,
+    /// Where no row begins: the entry's end, or too far behind its start.
+    end: Vaddr,
+    /// The row before; `None` for the CIE's own.
+    row: Option<RowId>,
+    remembered: [Option<RowId>; MAX_REMEMBERED],
+    depth: usize,
+    /// How many bytes of instructions were left when the outermost state was remembered.
+    left: usize,
+}
+
+/// What was passed between two rows.
+#[derive(Clone, Copy)]
+pub(super) enum RowEffect {
+    /// Nothing that changes this row.
+    Unchanged(RowId),
+    /// Instructions that do.
+    Step(RowTransition),
+}
+
+impl RowEffect {
+    /// The row behind, if a walk came there before.
+    #[inline]
+    pub(super) fn row(&self, steps: &TransitionCache) -> Option<RowId> {
+        match self {
+            RowEffect::Unchanged(row) => Some(*row),
+            RowEffect::Step(step) => steps.find(step),
+        }
+    }
+}
+
+/// What follows the opcode of an instruction that a walk knows.
+enum OperandForm {
+    /// The instruction ends the row. A distance follows, if not in the opcode itself.
+    Advance,
+    /// So many LEB128 numbers.
+    Numbers(u8),
+}
+
+impl OperandForm {
+    #[inline]
+    fn from_opcode(opcode: u8) -> Option<Self> {
+        Some(match opcode {
+            0x02..=0x04 | 0x40..=0x7f => OperandForm::Advance,
+            0x00 | 0x2d | 0xc0.. => OperandForm::Numbers(0),
+            0x06..=0x08 | 0x0d | 0x0e | 0x13 | 0x80..=0xbf => OperandForm::Numbers(1),
+            0x05 | 0x09 | 0x0c | 0x11 | 0x12 => OperandForm::Numbers(2),
+            _ => return None,
+        })
+    }
+}
+
+impl<'s, 'a> InstructionScan<'s, 'a> {
+    pub(super) fn new(section: &'s Section<'a>, cie: &'s Cie<'a>, fde: &ParsedFde<'a>) -> Self {
+        InstructionScan {
+            section,
+            cie,
+            rest: fde.instructions,
+            until: fde.instructions_offset + fde.instructions.len() as u64,
+            at: fde.start,
+            end: fde
+                .end
+                .min(Vaddr(fde.start.0.saturating_add(MAX_DISTANCE + 1))),
+            row: None,
+            remembered: [None; MAX_REMEMBERED],
+            depth: 0,
+            left: 0,
+        }
+    }
+
+    /// Appends the rows of the entry. `None` if an evaluator must find them or what is wrong.
+    pub(super) fn rows(mut self, steps: &TransitionCache, rows: &mut Vec<RowStart>) -> Option<()> {
+        while self.at < self.end {
+            let start = self.at;
+            let row = self.pass()?.row(steps)?;
+            self.enter_row(row);
+            rows.push(RowStart { start, row });
+        }
+        self.rest.is_empty().then_some(())
+    }
+
+    /// Says which row the passed instructions make.
+    pub(super) fn enter_row(&mut self, row: RowId) {
+        self.row = Some(row);
+    }
+
+    /// Passes the instructions that make a row, and the one that ends it. `None` if the row depends
+    /// on more than them and the rows before, or another begins at the same address.
+    #[inline]
+    pub(super) fn pass(&mut self) -> Option<RowEffect> {
+        self.remember_and_restore()?;
+        let left = self.rest.len();
+        while let [opcode, rest @ ..] = self.rest
+            && let OperandForm::Numbers(count) = OperandForm::from_opcode(*opcode)?
+        {
+            self.rest = rest;
+            for _ in 0..count {
+                let last = self.rest.iter().position(|byte| byte & 0x80 == 0)?;
+                self.rest = self.rest.get(last + 1..)?;
+            }
+        }
+        // Each change that an evaluator must be able to undo takes a byte or more.
+        if self.depth > 0 && self.left - self.rest.len() > MAX_CHANGES {
+            return None;
+        }
+        let place = (self.until - left as u64, left - self.rest.len());
+        self.advance()?;
+        match (self.row, place) {
+            (Some(row), (_, 0)) => Some(RowEffect::Unchanged(row)),
+            (row, place) => {
+                RowTransition::new(self.section, self.cie.offset, row, place).map(RowEffect::Step)
+            }
+        }
+    }
+
+    /// Passes instructions that go back to whole rows, where they are the first of a row.
+    #[inline]
+    fn remember_and_restore(&mut self) -> Option<()> {
+        loop {
+            match self.rest {
+                [REMEMBER_STATE, rest @ ..] => {
+                    if self.depth == 0 {
+                        self.left = self.rest.len();
+                    }
+                    *self.remembered.get_mut(self.depth)? = self.row;
+                    self.depth += 1;
+                    self.rest = rest;
+                }
+                [RESTORE_STATE, rest @ ..] => {
+                    self.depth = self.depth.checked_sub(1)?;
+                    self.row = *self.remembered.get(self.depth)?;
+                    self.rest = rest;
+                }
+                [NOP, rest @ ..] => self.rest = rest,
+                _ => return Some(()),
+            }
+        }
+    }
+
+    /// Passes the instruction that ends a row. `None` where the next would not begin behind it,
+    /// within the entry.
+    #[inline]
+    fn advance(&mut self) -> Option<()> {
+        let [opcode, rest @ ..] = self.rest else {
+            self.at = self.end;
+            return Some(());
+        };
+        let operand = match opcode {
+            0x02 => 1,
+            0x03 => 2,
+            0x04 => 4,
+            _ => 0,
+        };
+        let (operand, rest) = rest.split_at_checked(operand)?;
+        let delta = match operand {
+            [] => u64::from(opcode & 0x3f),
+            operand => number(operand, self.section.abi.endian),
+        };
+        let bytes = delta.checked_mul(self.cie.code_alignment)?;
+        let next = Vaddr(self.at.0.checked_add(bytes)?);
+        let is_within = self.at < next && next < self.end;
+        (self.at, self.rest) = (next, rest);
+        is_within.then_some(())
+    }
+}

@@ -1,0 +1,151 @@
+//! A row of the table, in the form that is held against states.
+
+use unspool_code_analysis::arch::AbiInfo;
+use unspool_code_analysis::op::{MEMORY_BIT, NEW_SLOT_BIT};
+use unspool_rows::{CfaRule, Register, RegisterRule, Row};
+
+use crate::row_checker::Aspect;
+
+/// Where a row says that the CFA or a register of the caller is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleLocation {
+    /// Nowhere: it has no value that could be found.
+    Undefined,
+    /// What a register is, plus an offset.
+    Register(u8, i64),
+    /// In memory, at the CFA plus an offset.
+    CfaOffset(i64),
+    /// The CFA plus an offset.
+    CfaValue(i64),
+    /// What an expression says.
+    Expression,
+}
+
+impl RuleLocation {
+    /// Whether it is counted from a register.
+    pub(crate) fn is_relative_to(self, register: u8) -> bool {
+        matches!(self, RuleLocation::Register(own, _) if own == register)
+    }
+
+    /// What of a state is read to find the value, as [`unspool_code_analysis::State::take_written`] has it.
+    fn reads(self) -> u64 {
+        match self {
+            RuleLocation::Undefined | RuleLocation::CfaValue(_) => 0,
+            RuleLocation::Register(register, _) => 1 << (register & 63),
+            RuleLocation::CfaOffset(_) => MEMORY_BIT | NEW_SLOT_BIT,
+            RuleLocation::Expression => u64::MAX,
+        }
+    }
+}
+
+/// A row: where it says that things are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeclaredRow {
+    /// The CFA.
+    pub cfa: RuleLocation,
+    /// The return address.
+    pub return_address: RuleLocation,
+    /// The registers that calls preserve, in the order of [`AbiInfo::preserved`].
+    pub preserved: [RuleLocation; DeclaredRow::MAX_PRESERVED_REGISTERS],
+    /// The caller's stack pointer, if the row has a rule for it.
+    pub stack_pointer: Option<RuleLocation>,
+    /// What of a state it speaks of, as [`unspool_code_analysis::State::take_written`] has it.
+    pub reads: u64,
+    /// Whether a rule is an expression.
+    pub has_expression: bool,
+    /// Bytes of arguments that the unwinder takes off the stack before an exception lands.
+    pub args_size: u64,
+    /// Whether the frame was interrupted, not called from.
+    pub signal_frame: bool,
+}
+
+impl DeclaredRow {
+    /// The most registers that calls of a machine preserve.
+    pub const MAX_PRESERVED_REGISTERS: usize = 12;
+
+    /// What a row says.
+    #[must_use]
+    pub fn from_row(row: &Row<'_>, facts: &AbiInfo) -> DeclaredRow {
+        let cfa = match row.cfa {
+            CfaRule::Undefined => RuleLocation::Undefined,
+            CfaRule::RegisterOffset { register, offset } => match u8::try_from(register.0) {
+                Ok(register) => RuleLocation::Register(register, offset),
+                Err(_) => RuleLocation::Expression,
+            },
+            CfaRule::Expression(_) => RuleLocation::Expression,
+        };
+        let mut preserved = [RuleLocation::Undefined; DeclaredRow::MAX_PRESERVED_REGISTERS];
+        for (register, place) in facts.preserved.iter().zip(&mut preserved) {
+            *place = location_of(row, *register);
+        }
+        // An entry may say that another register stands for the return address.
+        let column = u8::try_from(row.return_address.0);
+        let return_address =
+            column.map_or(RuleLocation::Expression, |column| location_of(row, column));
+        let sp = Register(facts.stack_pointer.into());
+        let stack_pointer = row.rule(sp).map(|_| location_of(row, facts.stack_pointer));
+        let places = preserved.iter().take(facts.preserved.len());
+        let places = places.chain([&cfa, &return_address]).chain(&stack_pointer);
+        let has_expression = places
+            .clone()
+            .any(|place| *place == RuleLocation::Expression);
+        // Whether a slot is out of reach of signals depends on where the stack pointer is.
+        let reach = i64::from(facts.red_zone) + i64::from(facts.call_pushes);
+        let is_deep = |place: &&RuleLocation| matches!(place, RuleLocation::CfaOffset(offset) if *offset < -reach);
+        let of_depth = match places.clone().any(|place| is_deep(&place)) {
+            true => 1 << (facts.stack_pointer & 63),
+            false => 0,
+        };
+        let reads = places.fold(of_depth, |all, place| all | place.reads());
+        DeclaredRow {
+            cfa,
+            return_address,
+            preserved,
+            stack_pointer,
+            reads: if has_expression { u64::MAX } else { reads },
+            has_expression,
+            args_size: row.args_size,
+            signal_frame: row.signal_frame,
+        }
+    }
+
+    /// Whether all is where it is at the begin of a function, as a call leaves it.
+    #[must_use]
+    pub fn is_function_entry(&self, facts: &AbiInfo) -> bool {
+        let pushed = i64::from(facts.call_pushes);
+        let mut preserved = facts.preserved.iter().zip(self.preserved);
+        self.cfa == RuleLocation::Register(facts.stack_pointer, pushed)
+            && self.return_address == RuleLocation::CfaOffset(-pushed)
+            && preserved.all(|(register, place)| place == RuleLocation::Register(*register, 0))
+            && !self.signal_frame
+    }
+
+    /// What the row says of something.
+    pub(crate) fn rule_for(&self, of: Aspect, facts: &AbiInfo) -> RuleLocation {
+        match of {
+            Aspect::Cfa => self.cfa,
+            Aspect::ReturnAddress => self.return_address,
+            Aspect::Register(register) => {
+                let mut claims = facts.preserved.iter().zip(self.preserved);
+                let found = claims.find(|(number, _)| **number == register);
+                found.map_or(RuleLocation::Undefined, |(_, claim)| claim)
+            }
+        }
+    }
+}
+
+fn location_of(row: &Row<'_>, register: u8) -> RuleLocation {
+    match row.rule(Register(register.into())) {
+        None | Some(RegisterRule::SameValue) => RuleLocation::Register(register, 0),
+        Some(RegisterRule::Undefined) => RuleLocation::Undefined,
+        Some(RegisterRule::Offset(offset)) => RuleLocation::CfaOffset(offset),
+        Some(RegisterRule::ValOffset(offset)) => RuleLocation::CfaValue(offset),
+        Some(RegisterRule::Register(other)) => u8::try_from(other.0)
+            .map_or(RuleLocation::Expression, |other| {
+                RuleLocation::Register(other, 0)
+            }),
+        Some(RegisterRule::Expression(_) | RegisterRule::ValExpression(_)) => {
+            RuleLocation::Expression
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What expressions say, by example: the plain interpreter steps by the row in states made up at random
+//! that are as the analysis says, and must find the caller in all.
+//!
+//! A row's expressions add and mask what the state knows; that it is wrong and states of random numbers
+//! agree by chance is a matter of one in 2^40. The CFA is a multiple of 16 (psABI, "The Stack Frame"): of a larger power of 2 it is one
+//! in some of the states only.
+
+use unspool_code_analysis::arch::AbiInfo;
+use unspool_code_analysis::{AbstractState, AbstractValue, ValueFact};
+use unspool_rows::interpret::{self, FrameContext};
+use unspool_rows::memory::UnreadableReason;
+use unspool_rows::{
+    Abi, CfaRule, LoadBias, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr, Unreadable,
+};
+
+use crate::declared_row::{DeclaredRow, RuleLocation};
+use crate::row_checker::{Judgement, Verdict};
+
+/// A row that has expressions.
+#[derive(Debug)]
+pub(crate) struct ExpressionRow<'t> {
+    row: Row<'t>,
+    /// The registers that they read: bit n stands for register n.
+    reads: u64,
+}
+
+impl<'t> ExpressionRow<'t> {
+    pub(crate) fn new(row: Row<'t>, abi: Abi) -> ExpressionRow<'t> {
+        let cfa = match row.cfa {
+            CfaRule::Expression(expression) => Some(expression),
+            CfaRule::Undefined | CfaRule::RegisterOffset { .. } => None,
+        };
+        let rules = row.rules().filter_map(|(_, rule)| match rule {
+            RegisterRule::Expression(expression) | RegisterRule::ValExpression(expression) => {
+                Some(expression)
+            }
+            _ => None,
+        });
+        let operations = rules.chain(cfa).flat_map(|it| it.operations(abi));
+        let reads = operations.fold(0, |all, operation| match operation {
+            // There may be others where it leads.
+            Ok(operation) if operation.branches() => u64::MAX,
+            Ok(operation) => all | operation.register().map_or(0, bit),
+            // What follows is not evaluated either.
+            Err(_) => all,
+        });
+        ExpressionRow { row, reads }
+    }
+
+    /// The registers that its expressions read: bit n stands for register n.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads
+    }
+}
+
+/// Stands for a register in a set.
+fn bit(register: Register) -> u64 {
+    1_u64.checked_shl(register.0.into()).unwrap_or(0)
+}
+
+/// A row with expressions, before one instruction.
+pub(crate) struct ExpressionCheck<'a> {
+    pub(crate) facts: &'static AbiInfo,
+    pub(crate) abi: Abi,
+    pub(crate) row: &'a ExpressionRow<'a>,
+    pub(crate) declared: &'a DeclaredRow,
+    pub(crate) state: &'a AbstractState,
+    /// The address of the instruction.
+    pub(crate) pc: u64,
+}
+
+impl ExpressionCheck<'_> {
+    /// Judges what is an expression; the rest was judged plainly.
+    pub(crate) fn judge(&self, plainly: Judgement) -> Judgement {
+        // Where the stack pointer was aligned, each multiple of 16 below 64 that the CFA may be above one of 64.
+        let examples = if self.state.aligned().is_some() { 4 } else { 2 };
+        let judged = (0..examples).map(|number| self.judge_in(number, plainly));
+        let worst = judged.reduce(|worst, judgement| worst.join(&judgement));
+        worst.unwrap_or(plainly)
+    }
+
+    fn judge_in(&self, number: u64, plainly: Judgement) -> Judgement {
+        let example = ConcreteState {
+            number,
+            state: self.state,
+            facts: self.facts,
+        };
+        let mut registers = Registers::new();
+        self.put_registers(&example, &mut registers);
+        let frame = FrameContext {
+            abi: self.abi,
+            registers: &registers,
+            memory: &example,
+            bias: LoadBias(0),
+            pac_mask: 0,
+        };
+        let row = &self.row.row;
+        let mut judgement = plainly;
+        let Some(cfa) = example.cfa() else {
+            return judgement;
+        };
+        if self.declared.cfa == RuleLocation::Expression {
+            let found = interpret::cfa(row, &frame).ok();
+            judgement.cfa = verdict(found.map(|cfa| cfa.0), Some(cfa));
+        }
+        let judge = |register: u8| {
+            let at = Register(register.into());
+            let found = interpret::recover(row, &frame, RuntimeAddr(cfa), at);
+            verdict(found.value, example.entry(register))
+        };
+        if self.declared.return_address == RuleLocation::Expression {
+            judgement.return_address = judge(self.facts.return_address);
+        }
+        let claims = self.facts.preserved.iter().zip(&self.declared.preserved);
+        for ((register, place), verdict) in claims.zip(&mut judgement.preserved) {
+            if *place == RuleLocation::Expression {
+                *verdict = judge(*register);
+            }
+        }
+        judgement
+    }
+
+    /// The registers that expressions read, and where the instruction is.
+    fn put_registers(&self, example: &ConcreteState<'_>, registers: &mut Registers) {
+        for number in 0..self.facts.return_address {
+            let register = Register(number.into());
+            if self.row.reads & bit(register) != 0
+                && let Some(value) = example.number(self.state.get(number))
+            {
+                registers.set(register, value);
+            }
+        }
+        registers.set(self.abi.arch.spec().pc, self.pc);
+    }
+}
+
+fn verdict(found: Option<u64>, wanted: Option<u64>) -> Verdict {
+    match found {
+        None => Verdict::Unproven,
+        found if found == wanted => Verdict::Proven,
+        _ => Verdict::Refuted,
+    }
+}
+
+/// Numbers for what is only known at run time.
+struct ConcreteState<'s> {
+    /// Which one.
+    number: u64,
+    state: &'s AbstractState,
+    facts: &'s AbiInfo,
+}
+
+impl ConcreteState<'_> {
+    fn random(&self, of: u64) -> u64 {
+        // The finalizer of splitmix64.
+        let mut number = self
+            .number
+            .wrapping_add(0x5eed_0001)
+            .wrapping_add(of.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        number ^ (number >> 31)
+    }
+
+    /// An address of the stack, aligned as it is before a call, and as far as anything aligns it.
+    fn address(&self, of: u64) -> u64 {
+        (self.random(of) >> 20) & !63
+    }
+
+    /// The CFA: not aligned any further than the ABI says.
+    fn canonical(&self) -> u64 {
+        self.address(0).wrapping_add(16 * self.number)
+    }
+
+    /// The number that a value is here; `None` where it could be any.
+    fn number(&self, value: AbstractValue) -> Option<u64> {
+        let (origin, offset) = match value.fact() {
+            ValueFact::Constant(number) => return Some(number),
+            ValueFact::EntryValue(register, offset)
+                if register.0 == self.facts.stack_pointer.into() =>
+            {
+                let pushed = self.facts.call_pushes.unsigned_abs();
+                (self.canonical().wrapping_sub(pushed.into()), offset)
+            }
+            ValueFact::EntryValue(register, offset) => {
+                (self.random(1 + u64::from(register.0)), offset)
+            }
+            ValueFact::SymbolicBase(at, offset) => (self.base(at)?, offset),
+            _ => return None,
+        };
+        Some(origin.wrapping_add_signed(offset.into()))
+    }
+
+    /// An address that is only known at run time.
+    fn base(&self, at: u32) -> Option<u64> {
+        let own = AbstractValue::symbolic_base(at, 0);
+        if let Some(known) = self.state.aligned()
+            && let Some(above) = own.distance_from(known.aligned)
+        {
+            let multiple = u64::from(known.multiple);
+            let aligned = self.number(known.original)? & multiple.wrapping_neg();
+            return Some(aligned.wrapping_add_signed(above));
+        }
+        match self.state.indexed().filter(|slot| slot.address == own) {
+            Some(slot) => {
+                let index = self.number(slot.index)?;
+                Some(self.number(slot.base)?.wrapping_add(index.wrapping_mul(8)))
+            }
+            None => Some(self.address(0x1000 + u64::from(at))),
+        }
+    }
+
+    /// What a register held at entry.
+    fn entry(&self, register: u8) -> Option<u64> {
+        self.number(AbstractValue::entry_value(register))
+    }
+
+    /// Whether an address is in the function's own frame, where nothing is hidden.
+    fn is_in_frame(&self, address: u64) -> bool {
+        /// Frames are smaller.
+        const MAX_FRAME_BYTES: u64 = 1 << 20;
+        let is_near = |end: u64| address < end && end - address <= MAX_FRAME_BYTES;
+        let registers = (0..self.facts.return_address).map(|number| self.state.get(number));
+        // Above where the stack was moved to may be what was there before.
+        let mut moved = registers.filter_map(|value| match value.fact() {
+            ValueFact::SymbolicBase(at, _) => self.number(AbstractValue::symbolic_base(at, 0)),
+            _ => None,
+        });
+        let below_cfa = self.cfa().is_some_and(is_near);
+        let on_moved = moved.any(is_near);
+        !self.state.has_escaped() && (below_cfa || on_moved)
+    }
+
+    fn cfa(&self) -> Option<u64> {
+        let sp = self.entry(self.facts.stack_pointer)?;
+        Some(sp.wrapping_add_signed(self.facts.call_pushes.into()))
+    }
+}
+
+impl Memory for ConcreteState<'_> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let unreadable = Unreadable {
+            addr,
+            why: UnreadableReason::NotRecorded,
+        };
+        let slots = self.state.slots().iter();
+        let mut found = slots.filter(|slot| self.number(slot.address) == Some(addr.0));
+        let holds = match found.next() {
+            Some(slot) => self.number(slot.value),
+            // No entry value was stored there.
+            None => self.is_in_frame(addr.0).then(|| self.random(addr.0)),
+        };
+        let bytes = holds.ok_or(unreadable)?.to_le_bytes();
+        if into.len() != bytes.len() {
+            return Err(unreadable);
+        }
+        into.copy_from_slice(&bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,581 @@
+//! Is what a row says true in a state?
+
+use std::collections::HashMap;
+
+use unspool_code_analysis::arch::AbiInfo;
+use unspool_code_analysis::state::AbstractSlot;
+use unspool_code_analysis::verifier::state::{RegisterContents, VerifierState};
+use unspool_code_analysis::{AbstractState, AbstractValue, ValueFact};
+use unspool_rows::{Abi, Row, RowId, Table};
+
+use crate::declared_row::{DeclaredRow, RuleLocation};
+use crate::expressions::{ExpressionCheck, ExpressionRow};
+
+/// Whether something that a row says is true, whichever way control came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// It is.
+    Proven,
+    /// Neither can be shown.
+    Unproven,
+    /// It is not.
+    Refuted,
+}
+
+/// What of a row is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Aspect {
+    /// The CFA.
+    Cfa,
+    /// The return address.
+    ReturnAddress,
+    /// A register that calls preserve.
+    Register(u8),
+}
+
+/// What was found of a row before one instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judgement {
+    /// Of the CFA.
+    pub cfa: Verdict,
+    /// Of the return address.
+    pub return_address: Verdict,
+    /// Of the preserved registers, in the order of [`AbiInfo::preserved`].
+    pub preserved: [Verdict; DeclaredRow::MAX_PRESERVED_REGISTERS],
+}
+
+impl Judgement {
+    /// All is true.
+    pub const PROVEN: Judgement = Judgement {
+        cfa: Verdict::Proven,
+        return_address: Verdict::Proven,
+        preserved: [Verdict::Proven; DeclaredRow::MAX_PRESERVED_REGISTERS],
+    };
+
+    /// The worst of the return address and the preserved registers.
+    #[must_use]
+    pub fn registers(&self) -> Verdict {
+        let worst = self.preserved.iter().copied().max();
+        worst.unwrap_or(Verdict::Proven).max(self.return_address)
+    }
+
+    /// The worst of all.
+    #[must_use]
+    pub fn worst(&self) -> Verdict {
+        self.registers().max(self.cfa)
+    }
+
+    /// For each aspect the worse of two.
+    #[must_use]
+    pub fn join(mut self, other: &Judgement) -> Judgement {
+        self.cfa = self.cfa.max(other.cfa);
+        self.return_address = self.return_address.max(other.return_address);
+        for (mine, theirs) in self.preserved.iter_mut().zip(other.preserved) {
+            *mine = (*mine).max(theirs);
+        }
+        self
+    }
+
+    /// The same, with nothing worse than a verdict.
+    #[must_use]
+    pub(crate) fn capped_at(mut self, worst: Verdict) -> Judgement {
+        let own = [&mut self.cfa, &mut self.return_address];
+        for verdict in own.into_iter().chain(&mut self.preserved) {
+            *verdict = worst.min(*verdict);
+        }
+        self
+    }
+
+    /// The aspects and what was found of each.
+    pub fn aspects(&self, facts: &AbiInfo) -> impl Iterator<Item = (Aspect, Verdict)> + use<'_> {
+        let registers = facts.preserved.iter().copied().map(Aspect::Register);
+        let own = [
+            (Aspect::Cfa, self.cfa),
+            (Aspect::ReturnAddress, self.return_address),
+        ];
+        own.into_iter()
+            .chain(registers.zip(self.preserved.iter().copied()))
+    }
+}
+
+/// Judges the rows of one table.
+#[derive(Debug)]
+pub(crate) struct RowChecker<'t> {
+    pub(crate) facts: &'static AbiInfo,
+    table: &'t Table,
+    declared_rows: Vec<Option<DeclaredRow>>,
+    expected_states: Vec<Option<ExpectedState>>,
+    /// What rows say of frames, if they say no more; and the lowest slot in that.
+    annotations: Vec<Option<(VerifierState, i16)>>,
+    /// The rows that have expressions.
+    expressions: HashMap<RowId, ExpressionRow<'t>>,
+    /// The CFA, as the states have it.
+    cfa: AbstractValue,
+}
+
+impl<'t> RowChecker<'t> {
+    pub(crate) fn new(table: &'t Table, facts: &'static AbiInfo) -> RowChecker<'t> {
+        let ids = (0..u32::try_from(table.distinct_rows()).unwrap_or(u32::MAX)).map(RowId);
+        let declared: Vec<_> = ids
+            .map(|id| Some(DeclaredRow::from_row(&table.row(id)?, facts)))
+            .collect();
+        let cfa = AbstractValue::entry_value(facts.stack_pointer).plus(facts.call_pushes.into());
+        let proof = |declared: &Option<DeclaredRow>| {
+            ExpectedState::from_row(declared.as_ref()?, facts, cfa)
+        };
+        let expressions = (0..).map(RowId).zip(&declared);
+        let expressions = expressions.filter_map(|(id, declared)| {
+            declared.as_ref().filter(|row| row.has_expression)?;
+            Some((id, ExpressionRow::new(table.row(id)?, table.abi())))
+        });
+        RowChecker {
+            facts,
+            table,
+            expressions: expressions.collect(),
+            expected_states: declared.iter().map(proof).collect(),
+            annotations: declared
+                .iter()
+                .map(|row| {
+                    annotation(row.as_ref()?, facts).map(|frame| (frame, frame.lowest_saved_slot()))
+                })
+                .collect(),
+            declared_rows: declared,
+            cfa,
+        }
+    }
+
+    pub(crate) fn abi(&self) -> Abi {
+        self.table.abi()
+    }
+
+    /// A row of the table.
+    pub(crate) fn row(&self, id: RowId) -> Option<Row<'t>> {
+        self.table.row(id)
+    }
+
+    /// The CFA, as the states have it.
+    pub(crate) fn cfa_value(&self) -> AbstractValue {
+        self.cfa
+    }
+
+    /// The registers that the expressions of a row read: bit n stands for register n.
+    pub(crate) fn expressions_read(&self, id: RowId) -> u64 {
+        self.expressions.get(&id).map_or(0, ExpressionRow::reads)
+    }
+
+    /// What a row says.
+    pub(crate) fn declared(&self, row: RowId) -> Option<&DeclaredRow> {
+        self.declared_rows.get(row.0 as usize)?.as_ref()
+    }
+
+    /// Whether it shows at a glance that all is true that a row says, as it mostly is.
+    #[inline]
+    pub(crate) fn matches_expected_state(&self, id: RowId, state: &AbstractState) -> bool {
+        let proof = self
+            .expected_states
+            .get(id.0 as usize)
+            .and_then(Option::as_ref);
+        proof.is_some_and(|proof| {
+            // They are in the order downwards.
+            let lowest = proof.slots.last();
+            proof.matches(state)
+                && !lowest.is_some_and(|slot| self.is_below_red_zone(slot.address, state))
+        })
+    }
+
+    /// What a row says of frames, if it says no more.
+    #[inline]
+    pub(crate) fn annotation(&self, id: RowId) -> Option<(VerifierState, i16)> {
+        *self.annotations.get(id.0 as usize)?
+    }
+
+    /// Judges a row before the instruction at `pc`.
+    pub(crate) fn check(&self, id: RowId, state: &AbstractState, pc: u64) -> Judgement {
+        let Some(declared) = self.declared(id) else {
+            return Judgement::PROVEN;
+        };
+        if declared.return_address == RuleLocation::Undefined || declared.signal_frame {
+            // The outermost frame: nothing is claimed of a caller. What was interrupted did not call: the layout
+            // of such a frame is looked at elsewhere.
+            return Judgement::PROVEN;
+        }
+        let plainly = self.check_plain_rules(declared, state);
+        let judgement = match self.expressions.get(&id) {
+            Some(row) => ExpressionCheck {
+                facts: self.facts,
+                abi: self.abi(),
+                row,
+                declared,
+                state,
+                pc,
+            }
+            .judge(plainly),
+            None => plainly,
+        };
+        let is_elsewhere =
+            self.is_on_other_stack(declared, state) || self.describes_context(declared, state);
+        match is_elsewhere {
+            true => judgement.capped_at(Verdict::Unproven),
+            false => judgement,
+        }
+    }
+
+    /// Whether a row counts from the stack pointer of which nothing is known, as where another stack was taken: whose frame it
+    /// describes is not known either.
+    fn is_on_other_stack(&self, declared: &DeclaredRow, state: &AbstractState) -> bool {
+        let sp = self.facts.stack_pointer;
+        let value = state.get(sp);
+        declared.cfa.is_relative_to(sp)
+            && (value == AbstractValue::UNKNOWN || value.is_unconstrained())
+    }
+
+    /// Whether a row describes a context that control is about to go to, as those of `longjmp` do: it has a rule of its own
+    /// for the stack pointer, and its CFA is no address of this stack. What is in such a context is an agreement.
+    fn describes_context(&self, declared: &DeclaredRow, state: &AbstractState) -> bool {
+        let has_rule = !matches!(
+            declared.stack_pointer,
+            None | Some(RuleLocation::CfaValue(_))
+        );
+        let is_elsewhere = match declared.cfa {
+            RuleLocation::Register(register, _) => match state.get(register).fact() {
+                ValueFact::EntryValue(origin, _) => origin.0 != self.facts.stack_pointer.into(),
+                ValueFact::SymbolicBase(..) => false,
+                _ => true,
+            },
+            _ => false,
+        };
+        has_rule && is_elsewhere
+    }
+
+    /// Whether the kernel may write a signal's frame over a slot: it is below the red zone.
+    pub(crate) fn is_below_red_zone(&self, at: AbstractValue, state: &AbstractState) -> bool {
+        let above = at.distance_from(state.get(self.facts.stack_pointer));
+        above.is_some_and(|above| above < -i64::from(self.facts.red_zone))
+    }
+
+    /// Judges the CFA alone; what is an expression is unproven.
+    pub(crate) fn check_cfa(&self, declared: &DeclaredRow, state: &AbstractState) -> Verdict {
+        match declared.cfa {
+            RuleLocation::Register(register, offset) => {
+                let value = state.get(register);
+                let is_preserved = self.facts.preserved.contains(&register);
+                match value.is_read_at_fixed_address() && !is_preserved {
+                    true => Verdict::Unproven,
+                    false => compare_value(value.plus(offset), self.cfa_of(declared, state)),
+                }
+            }
+            _ => Verdict::Unproven,
+        }
+    }
+
+    /// What a row calls the CFA, from which it counts: where the caller's stack pointer is, or, if it has a rule for that which adds
+    /// something, what it takes for it, if that is as much less.
+    fn cfa_of(&self, declared: &DeclaredRow, state: &AbstractState) -> AbstractValue {
+        match (declared.cfa, declared.stack_pointer) {
+            (RuleLocation::Register(register, offset), Some(RuleLocation::CfaValue(added)))
+                if state.get(register).plus(offset).plus(added) == self.cfa =>
+            {
+                self.cfa.plus(added.saturating_neg())
+            }
+            _ => self.cfa,
+        }
+    }
+
+    /// Judges all that is no expression; what is, is unproven.
+    fn check_plain_rules(&self, declared: &DeclaredRow, state: &AbstractState) -> Judgement {
+        let mut judgement = Judgement::PROVEN;
+        judgement.cfa = self.check_cfa(declared, state);
+        let cfa = self.cfa_of(declared, state);
+        let column = self.facts.return_address;
+        let returns_to = self
+            .moved_return_address(declared.return_address, cfa, state)
+            .unwrap_or(AbstractValue::entry_value(column));
+        judgement.return_address =
+            self.check_location(declared.return_address, cfa, returns_to, state);
+        let claims = self.facts.preserved.iter().zip(&declared.preserved);
+        for ((register, place), verdict) in claims.zip(&mut judgement.preserved) {
+            *verdict =
+                self.check_location(*place, cfa, AbstractValue::entry_value(*register), state);
+        }
+        if let Some(place) = declared.stack_pointer {
+            let found = self.check_location(place, cfa, self.cfa, state);
+            judgement.cfa = judgement.cfa.max(found);
+        }
+        judgement
+    }
+
+    /// What is where a row says that the return address is, if code has moved that over data behind the call: it is where a return would
+    /// take it from, or there is none any more.
+    fn moved_return_address(
+        &self,
+        place: RuleLocation,
+        cfa: AbstractValue,
+        state: &AbstractState,
+    ) -> Option<AbstractValue> {
+        let (column, pushes) = (self.facts.return_address, i64::from(self.facts.call_pushes));
+        let own = self.cfa.plus(-pushes);
+        let above = own.distance_from(state.get(self.facts.stack_pointer));
+        let is_popped = above.is_some_and(|above| above < 0);
+        let found = match place {
+            RuleLocation::Register(register, offset) if is_popped => {
+                state.get(register).plus(offset)
+            }
+            RuleLocation::CfaOffset(offset) if cfa.plus(offset) == own => state.load(own)?,
+            _ => return None,
+        };
+        found.bytes_past_return_address(column).map(|_| found)
+    }
+
+    /// Takes back what was refuted of registers for which a row finds what another one of its entry says that they are by
+    /// agreement with callers.
+    pub(crate) fn excuse_agreements(
+        &self,
+        found: &mut Judgement,
+        row: &DeclaredRow,
+        state: &AbstractState,
+        of_entry: &[&DeclaredRow],
+    ) {
+        let claims = row.preserved.iter().zip(&mut found.preserved);
+        for (at, (place, verdict)) in claims.enumerate() {
+            let RuleLocation::Register(other, offset) = *place else {
+                continue;
+            };
+            let above = state.get(other).plus(offset).distance_from(self.cfa);
+            let is_agreed = |above| {
+                let says = |other: &DeclaredRow| {
+                    other.preserved.get(at) == Some(&RuleLocation::CfaValue(above))
+                };
+                of_entry.iter().copied().any(says)
+            };
+            if *verdict == Verdict::Refuted && above.is_some_and(is_agreed) {
+                *verdict = Verdict::Unproven;
+            }
+        }
+    }
+
+    /// Whether the value that is wanted is where a row says. Offsets are taken from what `cfa` really is: a wrong one is told
+    /// once.
+    fn check_location(
+        &self,
+        place: RuleLocation,
+        cfa: AbstractValue,
+        wanted: AbstractValue,
+        state: &AbstractState,
+    ) -> Verdict {
+        match place {
+            RuleLocation::Undefined => Verdict::Proven,
+            RuleLocation::Register(register, _) if is_pushed(register, self.facts) => {
+                Verdict::Refuted
+            }
+            RuleLocation::Register(register, offset) => {
+                compare_value(state.get(register).plus(offset), wanted)
+            }
+            RuleLocation::CfaOffset(offset) => {
+                let at = cfa.plus(offset);
+                let slot = state.load(at);
+                // What is above the return address is the caller's.
+                let is_own = at.distance_from(self.cfa).is_some_and(|above| above < 0);
+                let unknown = match is_own {
+                    true => AbstractValue::FRESH,
+                    false => AbstractValue::UNKNOWN,
+                };
+                let found = compare_value(slot.unwrap_or(unknown), wanted);
+                match self.is_below_red_zone(at, state) {
+                    true => found.max(Verdict::Unproven),
+                    false => found,
+                }
+            }
+            // By agreement with the callers it may be.
+            RuleLocation::CfaValue(offset) => match cfa.plus(offset) == wanted {
+                true => Verdict::Proven,
+                false => Verdict::Unproven,
+            },
+            RuleLocation::Expression => Verdict::Unproven,
+        }
+    }
+
+    /// The state at the start of code that only its row says how it is come into.
+    pub(crate) fn entry_state(&self, declared: &DeclaredRow) -> Option<AbstractState> {
+        let sp = self.facts.stack_pointer;
+        let RuleLocation::Register(register, offset) = declared.cfa else {
+            return None;
+        };
+        let mut state = AbstractState::new();
+        if register != sp {
+            return None;
+        }
+        state.set(sp, self.cfa.plus(offset.checked_neg()?));
+        let registers = self.facts.preserved.iter().zip(&declared.preserved);
+        let column = self.facts.return_address;
+        let own = [(&column, &declared.return_address)];
+        for (register, place) in registers.chain(own) {
+            let value = AbstractValue::entry_value(*register);
+            if let RuleLocation::CfaOffset(offset) = place {
+                state.set(*register, AbstractValue::UNKNOWN);
+                state.store(self.cfa.plus(*offset), value);
+            }
+        }
+        Some(state)
+    }
+
+    /// Where the CFA really is: a register and what must be added to it. If there are several, that of the claim is told, or else the
+    /// stack pointer.
+    pub(crate) fn actual_cfa(
+        &self,
+        claim: RuleLocation,
+        state: &AbstractState,
+    ) -> Option<(u8, i64)> {
+        let claimed = match claim {
+            RuleLocation::Register(register, _) => Some(register),
+            _ => None,
+        };
+        let first = claimed.into_iter().chain([self.facts.stack_pointer]);
+        // What calls change is of no use behind the next one.
+        let preserved = self.facts.preserved.iter().copied();
+        let registers = first.chain(preserved).chain(0..self.facts.return_address);
+        let mut found = registers.filter_map(|register| {
+            let distance = self.cfa.distance_from(state.get(register))?;
+            Some((register, distance))
+        });
+        found.next()
+    }
+
+    /// Where the value that a register had at entry really is. If it is in several places, the first is told, or a slot
+    /// if a slot is claimed.
+    pub(crate) fn actual_location(
+        &self,
+        register: u8,
+        claim: RuleLocation,
+        state: &AbstractState,
+    ) -> Option<RuleLocation> {
+        let wanted = AbstractValue::entry_value(register);
+        let slots = state.slots().iter();
+        let mut found = slots.filter(|slot| slot.value == wanted);
+        let slot = found.find_map(|slot| slot.address.distance_from(self.cfa));
+        let is_own = state.get(register) == wanted && register != self.facts.return_address;
+        match (slot, claim) {
+            (Some(offset), RuleLocation::CfaOffset(_)) => Some(RuleLocation::CfaOffset(offset)),
+            _ if is_own => Some(RuleLocation::Register(register, 0)),
+            (Some(offset), _) => Some(RuleLocation::CfaOffset(offset)),
+            (None, _) => {
+                let mut others = 0..self.facts.return_address;
+                let other = others.find(|other| state.get(*other) == wanted)?;
+                Some(RuleLocation::Register(other, 0))
+            }
+        }
+    }
+}
+
+/// What a row says of frames, if it says no more.
+fn annotation(declared: &DeclaredRow, facts: &AbiInfo) -> Option<VerifierState> {
+    let mut claim = VerifierState::UNKNOWN;
+    let RuleLocation::Register(register, offset) = declared.cfa else {
+        return None;
+    };
+    let distance = i16::try_from(offset).ok()?.checked_neg()?;
+    let pushed = i64::from(facts.call_pushes);
+    let is_plain = facts.points_at_frames(register)
+        && declared.return_address == RuleLocation::CfaOffset(-pushed)
+        && matches!(
+            declared.stack_pointer,
+            None | Some(RuleLocation::CfaValue(0))
+        )
+        && !declared.signal_frame;
+    if !is_plain || !claim.set_register(register, RegisterContents::StackAddress(distance)) {
+        return None;
+    }
+    for (register, place) in facts.preserved.iter().zip(&declared.preserved) {
+        let is_told = match *place {
+            RuleLocation::Undefined => true,
+            RuleLocation::Register(own, 0) if own == *register => {
+                claim.get(*register) == RegisterContents::Other
+                    && claim.set_register(*register, RegisterContents::EntryValue)
+            }
+            RuleLocation::CfaOffset(offset) => {
+                claim.set_saved_at(*register, i16::try_from(offset).ok()?)
+            }
+            _ => false,
+        };
+        if !is_told {
+            return None;
+        }
+    }
+    Some(claim)
+}
+
+/// What shows at a glance that all is true that a row says, as it mostly is.
+#[derive(Debug)]
+struct ExpectedState {
+    /// What registers hold.
+    registers: Vec<(u8, AbstractValue)>,
+    /// What slots hold, in the order in which they are mostly saved: downwards.
+    slots: Vec<AbstractSlot>,
+}
+
+impl ExpectedState {
+    /// The proof of a row; `None` if it takes more than looking at registers and slots.
+    fn from_row(
+        declared: &DeclaredRow,
+        facts: &AbiInfo,
+        cfa: AbstractValue,
+    ) -> Option<ExpectedState> {
+        let mut proof = ExpectedState {
+            registers: Vec::new(),
+            slots: Vec::new(),
+        };
+        let preserved = facts.preserved.iter().zip(&declared.preserved);
+        let registers = preserved.chain([(&facts.return_address, &declared.return_address)]);
+        let registers =
+            registers.map(|(register, place)| (AbstractValue::entry_value(*register), *place));
+        let own = [declared.cfa].into_iter().chain(declared.stack_pointer);
+        for (holds, place) in registers.chain(own.map(|place| (cfa, place))) {
+            match place {
+                RuleLocation::Register(register, _) if is_pushed(register, facts) => return None,
+                RuleLocation::Register(register, offset) => {
+                    let base = holds.plus(offset.checked_neg()?);
+                    if !base.is_address() {
+                        return None;
+                    }
+                    proof.registers.push((register, base));
+                }
+                RuleLocation::CfaOffset(offset) => {
+                    let at = cfa.plus(offset);
+                    proof.slots.push(AbstractSlot {
+                        address: at,
+                        value: holds,
+                    });
+                }
+                _ => return None,
+            }
+        }
+        let below_cfa = |slot: &AbstractSlot| cfa.distance_from(slot.address);
+        proof.slots.sort_by_key(below_cfa);
+        Some(proof)
+    }
+
+    fn matches(&self, state: &AbstractState) -> bool {
+        let mut registers = self.registers.iter();
+        let mut slots = state.slots().iter();
+        registers.all(|(register, value)| state.get(*register) == *value)
+            && self
+                .slots
+                .iter()
+                .all(|slot| slots.any(|known| known == slot))
+    }
+}
+
+/// Whether a column stands for a return address that calls push: no register has it.
+fn is_pushed(register: u8, facts: &AbiInfo) -> bool {
+    register == facts.return_address && facts.call_pushes != 0
+}
+
+fn compare_value(value: AbstractValue, wanted: AbstractValue) -> Verdict {
+    if value == wanted {
+        return Verdict::Proven;
+    }
+    match value.fact() {
+        ValueFact::Unknown => Verdict::Unproven,
+        ValueFact::SymbolicBase(..) if value.is_unconstrained() => Verdict::Unproven,
+        _ => Verdict::Refuted,
+    }
+}

@@ -1,0 +1,259 @@
+//! Most rows are true, and one look at each instruction shows it: what rows claim is handed on from each instruction to those that come behind
+//! it. What is not shown so is followed along all paths, with all that is known.
+
+use unspool_code_analysis::verifier::{Annotation, Annotations, Verifier};
+use unspool_code_analysis::{Analyzer, Lifter, ReturnBehavior};
+use unspool_rows::{Abi, Vaddr};
+use unspool_synthesis::ElfCodeImage;
+
+use crate::row_checker::{Judgement, RowChecker};
+use crate::subject::CheckSubject;
+use crate::unit::{RowVerdict, UnitReport};
+
+/// Finds whether rows hold; keeps its room from unit to unit.
+#[derive(Debug)]
+pub struct UnitChecker {
+    verifier: Verifier,
+    pub(crate) analyzer: Analyzer,
+}
+
+impl UnitChecker {
+    /// One for the machine of an ABI; `None` if its instructions are not known.
+    #[must_use]
+    pub fn new(abi: Abi) -> Option<UnitChecker> {
+        Some(UnitChecker {
+            verifier: Verifier::new(Lifter::new(abi)?),
+            analyzer: Analyzer::new(Lifter::new(abi)?),
+        })
+    }
+}
+
+impl CheckSubject<'_> {
+    /// Proves all rows of a unit in one look at each instruction. What is left of the report if there is more to tell is its rows.
+    pub(crate) fn verify_unit(
+        &self,
+        prover: &mut UnitChecker,
+        unit: usize,
+        rows: Vec<RowVerdict>,
+    ) -> Result<UnitReport, Vec<RowVerdict>> {
+        let mut report = UnitReport {
+            rows,
+            ..UnitReport::default()
+        };
+        let mut rows = RowAnnotations {
+            judge: &self.row_checker,
+            report: &mut report,
+            row: 0,
+        };
+        let (landings, image) = (self.landings(unit), ElfCodeImage(self.file()));
+        let sweeper = &mut prover.verifier;
+        let are_true = sweeper.verify(self.program(), &image, unit, &landings, &mut rows);
+        if are_true && report.rows.iter().all(|row| row.judgement.is_some()) {
+            return Ok(report);
+        }
+        for row in &mut report.rows {
+            row.judgement = None;
+        }
+        Err(report.rows)
+    }
+}
+
+/// The rows of a unit, in the order of a sweep.
+struct RowAnnotations<'w, 's> {
+    judge: &'w RowChecker<'s>,
+    report: &'w mut UnitReport,
+    /// The place of the one that the sweep is at.
+    row: usize,
+}
+
+impl Annotations for RowAnnotations<'_, '_> {
+    fn seek(&mut self, address: u64, end: u64) -> Option<Annotation> {
+        let rows = &self.report.rows;
+        let is_here = |row: &RowVerdict| row.start.0 == address;
+        self.row = match rows.get(self.row + 1).is_some_and(is_here) {
+            true => self.row + 1,
+            false => rows
+                .binary_search_by_key(&address, |row| row.start.0)
+                .ok()?,
+        };
+        let row = rows.get(self.row)?.row;
+        let (frame, lowest) = self.judge.annotation(row)?;
+        let args_size = self.judge.declared(row)?.args_size;
+        let next = rows.get(self.row + 1).map_or(u64::MAX, |next| next.start.0);
+        Some(Annotation {
+            frame,
+            lowest,
+            end: next.min(end),
+            args_size: i32::try_from(args_size).ok()?,
+        })
+    }
+
+    fn confirm(&mut self) {
+        if let Some(row) = self.report.rows.get_mut(self.row) {
+            row.judgement = Some(Judgement::PROVEN);
+        }
+    }
+
+    fn note_bounds_assumption(&mut self) {
+        self.report.assumes_bounds = true;
+    }
+
+    fn note_return(&mut self, from: u64, pops: u16) {
+        self.report
+            .exits
+            .push((Vaddr(from), ReturnBehavior::Pops(pops)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use unspool_code_analysis::verifier::state::RegisterContents;
+    use unspool_elf::ElfFile;
+
+    use super::*;
+    use crate::declared_row::RuleLocation;
+    use crate::origin::CodeOrigin;
+    use crate::subject::DeclaredTable;
+
+    /// Claims something else than a row does.
+    struct AlteredAnnotations<'w, 's> {
+        rows: RowAnnotations<'w, 's>,
+        /// The address of the row.
+        at: u64,
+        alter: &'w dyn Fn(&mut Annotation),
+    }
+
+    impl Annotations for AlteredAnnotations<'_, '_> {
+        fn seek(&mut self, address: u64, end: u64) -> Option<Annotation> {
+            let mut claim = self.rows.seek(address, end)?;
+            if address == self.at {
+                (self.alter)(&mut claim);
+            }
+            Some(claim)
+        }
+
+        fn confirm(&mut self) {
+            self.rows.confirm();
+        }
+
+        fn note_bounds_assumption(&mut self) {
+            self.rows.note_bounds_assumption();
+        }
+
+        fn note_return(&mut self, from: u64, pops: u16) {
+            self.rows.note_return(from, pops);
+        }
+    }
+
+    /// Whether a unit is proven with the row at an address altered.
+    fn is_proven_with(
+        subject: &CheckSubject<'_>,
+        prover: &mut UnitChecker,
+        unit: usize,
+        rows: &[RowVerdict],
+        at: u64,
+        alter: &dyn Fn(&mut Annotation),
+    ) -> bool {
+        let mut report = UnitReport {
+            rows: rows.to_vec(),
+            ..UnitReport::default()
+        };
+        let rows = RowAnnotations {
+            judge: &subject.row_checker,
+            report: &mut report,
+            row: 0,
+        };
+        let mut claims = AlteredAnnotations { rows, at, alter };
+        let (landings, image) = (subject.landings(unit), ElfCodeImage(subject.file()));
+        let (program, sweeper) = (subject.program(), &mut prover.verifier);
+        sweeper.verify(program, &image, unit, &landings, &mut claims)
+    }
+
+    /// Each row of what is proven, with the CFA elsewhere, and with each saved register elsewhere.
+    #[test]
+    fn no_row_is_proven_that_says_something_else() {
+        let path = Path::new("/lib/x86_64-linux-gnu/libc.so.6");
+        let file = ElfFile::open(path).expect("it is installed");
+        let declarations = DeclaredTable::read(&file).expect("it has a table");
+        let subject =
+            CheckSubject::new(&file, &declarations, CodeOrigin::from_file(&file)).expect("x86-64");
+        let mut prover = UnitChecker::new(declarations.table.abi()).expect("x86-64");
+        let facts = subject.abi_info();
+        let (mut cfas, mut slots) = (0, 0);
+        for unit in 0..subject.program().unit_count() {
+            let rows = subject.rows_of(unit);
+            let Ok(proven) = subject.verify_unit(&mut prover, unit, rows.clone()) else {
+                continue;
+            };
+            for row in &proven.rows {
+                let declared = subject.row_checker.declared(row.row).expect("it is proven");
+                let RuleLocation::Register(register, _) = declared.cfa else {
+                    panic!("the CFA is counted from a register in what is proven at one look");
+                };
+                let mut is_proven = |alter: &dyn Fn(&mut Annotation)| {
+                    is_proven_with(&subject, &mut prover, unit, &rows, row.start.0, alter)
+                };
+                let moved = |claim: &mut Annotation| {
+                    let RegisterContents::StackAddress(distance) = claim.frame.get(register) else {
+                        panic!("the CFA is counted from {register}");
+                    };
+                    assert!(
+                        claim
+                            .frame
+                            .set_register(register, RegisterContents::StackAddress(distance - 8))
+                    );
+                };
+                assert!(!is_proven(&moved), "{:#x}: CFA", row.start.0);
+                cfas += 1;
+                for (register, place) in facts.preserved.iter().zip(declared.preserved) {
+                    let RuleLocation::CfaOffset(offset) = place else {
+                        continue;
+                    };
+                    let lower = i16::try_from(offset - 8).expect("frames are small");
+                    let moved = |claim: &mut Annotation| {
+                        assert!(claim.frame.set_saved_at(*register, lower));
+                    };
+                    assert!(!is_proven(&moved), "{:#x}: {register}", row.start.0);
+                    slots += 1;
+                }
+            }
+        }
+        assert!(cfas > 10_000 && slots > 10_000, "{cfas} {slots}");
+    }
+
+    /// The full analysis is asked about each unit that is proven without it.
+    #[test]
+    fn what_is_proven_at_one_look_is_proven_by_all_that_is_known() {
+        for path in [
+            "/lib/x86_64-linux-gnu/libc.so.6",
+            "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+        ] {
+            let file = ElfFile::open(Path::new(path)).expect("it is installed");
+            let declarations = DeclaredTable::read(&file).expect("it has a table");
+            let subject = CheckSubject::new(&file, &declarations, CodeOrigin::from_file(&file))
+                .expect("x86-64");
+            let mut prover = UnitChecker::new(declarations.table.abi()).expect("x86-64");
+            let units = subject.program().unit_count();
+            let mut proven = 0;
+            for unit in 0..units {
+                let rows = subject.rows_of(unit);
+                let Ok(mut own) = subject.verify_unit(&mut prover, unit, rows.clone()) else {
+                    continue;
+                };
+                let mut full = subject.check_unit_by_dataflow(&mut prover.analyzer, unit, rows);
+                assert_eq!(own.rows, full.rows);
+                assert!(full.discrepancies.is_empty() && full.misaligned_rows.is_empty());
+                assert!(full.fall_through_ends.is_empty());
+                for report in [&mut own, &mut full] {
+                    report.exits.sort_unstable();
+                    report.exits.dedup();
+                }
+                assert_eq!(own.exits, full.exits);
+                proven += 1;
+            }
+            assert!(proven > units * 9 / 10, "{path}: {proven} of {units}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What rows say and what is true, in words, and the directives that say it: expressions as formulas, as `unspool expr` writes
+//! them.
+
+use unspool_rows::arch::RegisterName;
+use unspool_rows::formula::{ExpressionUse, Statement};
+use unspool_rows::text::{ExpressionText, RuleText};
+use unspool_rows::{Abi, CfaRule, Expression, Register, RegisterRule, Row};
+
+use crate::declared_row::RuleLocation;
+use crate::row_checker::Aspect;
+
+/// Of a register that holds what the caller left in it.
+pub const UNCHANGED: &str = "unchanged";
+
+/// What a row speaks of: `the CFA`, `the caller's rbx`.
+#[must_use]
+pub fn aspect(of: Aspect, abi: Abi) -> String {
+    match of {
+        Aspect::Cfa => "the CFA".to_owned(),
+        Aspect::ReturnAddress => "the return address".to_owned(),
+        Aspect::Register(register) => {
+            let name = RegisterName(Register(register.into()), abi.arch);
+            format!("the caller's {name}")
+        }
+    }
+}
+
+/// Where a row says that the CFA is: `rsp+16`, `*(rsp+8)+16`.
+#[must_use]
+pub fn cfa(row: &Row<'_>, abi: Abi) -> String {
+    match row.cfa {
+        CfaRule::Undefined => "undefined".to_owned(),
+        CfaRule::RegisterOffset { register, offset } => {
+            let register = RegisterName(register, abi.arch);
+            match offset {
+                0 => register.to_string(),
+                offset => format!("{register}{offset:+}"),
+            }
+        }
+        CfaRule::Expression(expression) => {
+            let formula = formula(ExpressionUse::Cfa, expression, abi);
+            formula.unwrap_or_else(|| ExpressionText(expression, abi).to_string())
+        }
+    }
+}
+
+/// Where a row says that a register of the caller is: `[cfa-16]`, `*(rbp-8)`, [`UNCHANGED`].
+#[must_use]
+pub fn register(row: &Row<'_>, register: Register, abi: Abi) -> String {
+    let rule = match row.rule(register) {
+        None | Some(RegisterRule::SameValue) => return UNCHANGED.to_owned(),
+        Some(RegisterRule::Register(own)) if own == register => return UNCHANGED.to_owned(),
+        Some(rule) => rule,
+    };
+    let formula = match rule {
+        RegisterRule::Expression(expression) => {
+            formula(ExpressionUse::Address(register), expression, abi)
+        }
+        RegisterRule::ValExpression(expression) => {
+            formula(ExpressionUse::Value(register), expression, abi)
+        }
+        _ => None,
+    };
+    formula.unwrap_or_else(|| RuleText(rule, abi).to_string())
+}
+
+/// Where something is: `rsp+16`, `[cfa-16]`, [`UNCHANGED`].
+#[must_use]
+pub fn place(place: RuleLocation, of: Aspect, abi: Abi) -> String {
+    let name = |register: u8| RegisterName(Register(register.into()), abi.arch).to_string();
+    match place {
+        RuleLocation::Undefined => "undefined".to_owned(),
+        RuleLocation::Register(own, 0) if of == Aspect::Register(own) => UNCHANGED.to_owned(),
+        RuleLocation::Register(register, 0) => name(register),
+        RuleLocation::Register(register, offset) => format!("{}{offset:+}", name(register)),
+        RuleLocation::CfaOffset(offset) => format!("[cfa{offset:+}]"),
+        RuleLocation::CfaValue(offset) => format!("cfa{offset:+}"),
+        RuleLocation::Expression => "an expression".to_owned(),
+    }
+}
+
+/// The directive that says where something is; `None` if none does. `column` is the return address's number.
+#[must_use]
+pub fn directive(of: Aspect, place: RuleLocation, column: u8, abi: Abi) -> Option<String> {
+    let register = match of {
+        Aspect::Cfa => {
+            let RuleLocation::Register(register, offset) = place else {
+                return None;
+            };
+            return Some(format!(".cfi_def_cfa {}, {offset}", operand(register, abi)));
+        }
+        Aspect::ReturnAddress => column,
+        Aspect::Register(register) => register,
+    };
+    let name = operand(register, abi);
+    match place {
+        RuleLocation::CfaOffset(offset) => Some(format!(".cfi_offset {name}, {offset}")),
+        RuleLocation::Register(own, 0) if own == register => {
+            (of != Aspect::ReturnAddress).then(|| format!(".cfi_restore {name}"))
+        }
+        RuleLocation::Register(other, 0) => {
+            Some(format!(".cfi_register {name}, {}", operand(other, abi)))
+        }
+        _ => None,
+    }
+}
+
+/// The name of a register in directives: `%rbx`.
+pub(crate) fn operand(register: u8, abi: Abi) -> String {
+    let name = abi.arch.assembler_name(Register(register.into()));
+    name.map_or_else(|| register.to_string(), |name| format!("%{name}"))
+}
+
+/// The right side of a statement; `None` if it has no formula.
+fn formula(purpose: ExpressionUse, expression: Expression<'_>, abi: Abi) -> Option<String> {
+    let expression = expression.0.to_vec();
+    let statement = Statement {
+        purpose,
+        expression,
+    };
+    Some(statement.formula(abi).ok()?.to_string())
+}

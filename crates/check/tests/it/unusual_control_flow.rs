@@ -1,0 +1,1121 @@
+//! Code that is come to on odd ways, and data between instructions: what is there is judged, and data is no code that nothing leads to.
+
+use crate::common::{check, report};
+use unspool_check::{Finding, FindingCode, Severity};
+
+/// A function that jumps over a table into the middle of what its bytes decode as: the table ends with a prefix and an opcode
+/// that has eight bytes behind it.
+fn source(jump: &str, adjust: &str) -> String {
+    format!(
+        "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        cmp $1, %edi
+        ja others
+        lea table(%rip), %rdx
+        mov %edi, %eax
+        movslq (%rdx,%rax,4), %rax
+        add %rdx, %rax
+        {jump}
+table:  .long first - table, others - table
+        .byte 0x48, 0xb8
+first:  sub $24, %rsp
+        {adjust} 24
+subtracted:
+        mov %edi, (%rsp)
+        add $24, %rsp
+        {adjust} -24
+        ret
+others: ret
+        .cfi_endproc
+        .size f, . - f
+"
+    )
+}
+
+#[test]
+fn code_behind_a_jump_table_is_judged() {
+    let (found, _) = check(&source("jmp *%rax", ".cfi_adjust_cfa_offset"), "subtracted");
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, subtracted) = check(&source("jmp *%rax", "#"), "subtracted");
+    assert!(
+        found
+            .iter()
+            .any(|it| it.code == FindingCode::CfaOffset && it.address.0 == subtracted),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn code_behind_data_that_is_jumped_over_is_judged() {
+    let (found, subtracted) = check(&source("jmp first", "#"), "subtracted");
+    assert!(
+        found
+            .iter()
+            .any(|it| it.code == FindingCode::CfaOffset && it.address.0 == subtracted),
+        "{found:#?}"
+    );
+}
+
+/// A string lies behind a call whose target takes the address of it off the stack.
+#[test]
+fn a_call_over_a_string_does_not_come_back() {
+    let source = |adjust: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        call 1f
+        .cfi_adjust_cfa_offset 8
+        .asciz \"inline string\"
+1:      pop %rax
+        {adjust}
+taken:  nop
+        ret
+        .cfi_endproc
+        .size f, . - f
+"
+        )
+    };
+    // Without lines nobody knows that it is a string: nothing leads there.
+    let (found, _) = check(&source(".cfi_adjust_cfa_offset -8"), "taken");
+    let codes: Vec<_> = found.iter().map(|it| it.code).collect();
+    assert_eq!(codes, [FindingCode::Unreached], "{found:#?}");
+    let (found, taken) = check(&source(""), "taken");
+    let is_there = |it: &Finding| it.code == FindingCode::CfaOffset && it.address.0 == taken;
+    assert!(found.iter().any(is_there), "{found:#?}");
+}
+
+/// The jump into the middle of an instruction leaves the way through all of it alone: glibc jumps over `lock`.
+#[test]
+fn a_jump_over_a_prefix_is_no_data() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        test %esi, %esi
+        je 1f
+        lock
+1:      incl (%rdi)
+        push %rbx
+wrong:  pop %rbx
+        ret
+        .cfi_endproc
+        .size f, . - f
+";
+    let (found, wrong) = check(source, "wrong");
+    let found: Vec<_> = found.iter().map(|it| (it.code, it.address.0)).collect();
+    assert_eq!(found, [(FindingCode::CfaOffset, wrong)]);
+}
+
+/// A call over the string whose address it asks for.
+#[test]
+fn code_behind_a_string_that_is_called_over_is_judged() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        call 1f
+        .string \"/bin/sh\"
+        .byte 0x48, 0xb8
+        .cfi_adjust_cfa_offset 8
+1:      pop %rcx
+popped: push %rcx
+        pop %rcx
+        add $1, %rcx
+        mov %rcx, %rax
+        ret
+        .cfi_endproc
+        .size f, . - f
+";
+    let (found, popped) = check(source, "popped");
+    let found: Vec<_> = found.iter().map(|it| (it.code, it.address.0)).collect();
+    assert!(
+        found.contains(&(FindingCode::CfaOffset, popped)),
+        "{found:x?}"
+    );
+}
+
+/// What a function's text decodes as, up to the code behind it, need not be followed: no call comes back to it.
+#[test]
+fn a_text_that_is_called_over_is_no_code() {
+    let source = |adjust: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        sub $24, %rsp
+        .cfi_adjust_cfa_offset 24
+        call 1f
+        .asciz \"hello, world\"
+1:      {adjust}
+pops:   pop %rdi
+        .cfi_def_cfa_offset 32
+        add $24, %rsp
+        .cfi_adjust_cfa_offset -24
+        ret
+        .cfi_endproc
+        .size f, . - f
+"
+        )
+    };
+    let found = |adjust: &str| {
+        let (found, pops) = check(&source(adjust), "pops");
+        let found: Vec<_> = found.iter().map(|it| (it.code, it.address.0)).collect();
+        (found, pops)
+    };
+    // Nothing leads to the text: without lines it may be code.
+    let (right, _) = found(".cfi_adjust_cfa_offset 8");
+    let codes: Vec<_> = right.iter().map(|(code, _)| *code).collect();
+    assert_eq!(codes, [FindingCode::Unreached], "{right:x?}");
+    let (wrong, pops) = found("");
+    assert!(
+        wrong.contains(&(FindingCode::CfaOffset, pops)),
+        "{wrong:x?}"
+    );
+}
+
+/// The codes and places of what is found of a function, its `.cfi_startproc` and `.cfi_endproc` beside; `label` is 0.
+fn codes(body: &str, label: &str) -> Vec<(FindingCode, i64)> {
+    let source = format!(
+        "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        {body}
+        .cfi_endproc
+        .size f, . - f
+        "
+    );
+    let (found, label) = check(&source, label);
+    let places = found.iter().map(|it| {
+        let behind = it.address.0.wrapping_sub(label);
+        (it.code, behind.cast_signed())
+    });
+    places.collect()
+}
+
+/// A callee whose caller has data behind the call returns behind that.
+#[test]
+fn a_return_address_may_be_moved() {
+    let behind = |body: &str| codes(&format!("{body}\nbehind: nop\n ret"), "behind");
+    assert_eq!(behind("addq $8, (%rsp)"), []);
+    let in_register = "pop %rcx
+        .cfi_adjust_cfa_offset -8
+        .cfi_register %rip, %rcx
+        lea 8(%rcx), %rcx
+        push %rcx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rip, -8";
+    assert_eq!(behind(in_register), []);
+    assert_eq!(
+        behind("movq $0, (%rsp)"),
+        [(FindingCode::ReturnAddress, 0)],
+        "it is another"
+    );
+    assert_eq!(
+        behind("subq $5, (%rsp)"),
+        [(FindingCode::ReturnAddress, 0)],
+        "before the call"
+    );
+    // The return takes the address that is on top.
+    let copied = "mov (%rsp), %rax
+        add $1000, %rax
+        push %rax
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rip, -16
+at:     nop
+        add $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        .cfi_offset %rip, -8
+        ret";
+    assert_eq!(codes(copied, "at"), [(FindingCode::ReturnAddress, 0)]);
+    // What is lost is lost.
+    let lost = "push %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rbx, -16
+        xor %ebx, %ebx
+        add $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        addq $8, (%rsp)
+last:   ret";
+    assert_eq!(codes(lost, "last"), [(FindingCode::PrivateConvention, 0)]);
+}
+
+/// Who calls such a function is followed to where it comes back.
+#[test]
+fn code_behind_data_behind_a_call_is_judged() {
+    let called = |skip: u32, adjust: &str| {
+        let body = format!(
+            "push %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rbx, -16
+        mov %rsp, %rbx
+        call skip
+        push %rax
+        {adjust}
+back:   nop
+        xor %eax, %eax
+        mov %rbx, %rsp
+        .cfi_def_cfa_offset 16
+        pop %rbx
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %rbx
+        ret
+        .cfi_endproc
+        .type skip, @function
+skip:   .cfi_startproc
+        addq ${skip}, (%rsp)
+        ret"
+        );
+        codes(&body, "back")
+    };
+    assert_eq!(called(0, ".cfi_adjust_cfa_offset 8"), []);
+    assert_eq!(called(0, ""), [(FindingCode::CfaOffset, 0)]);
+    // The push is a byte of data.
+    let found = called(1, ".cfi_adjust_cfa_offset 8");
+    assert!(found.contains(&(FindingCode::CfaOffset, 0)), "{found:?}");
+    let found = called(1, "");
+    assert!(!found.contains(&(FindingCode::CfaOffset, 0)), "{found:?}");
+}
+
+/// A retpoline: the loop behind its call is for what the processor runs ahead into.
+#[test]
+fn a_loop_for_speculation_alone_is_none() {
+    let source = |adjust: &str, last: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        call 1f
+        .cfi_adjust_cfa_offset 8
+2:      pause
+        lfence
+        {last}
+1:      {adjust}
+stores: mov %rax, (%rsp)
+        ret
+        .cfi_endproc
+        .size f, . - f
+        "
+        )
+    };
+    let codes = |adjust: &str, last: &str| {
+        let (found, stores) = check(&source(adjust, last), "stores");
+        let found: Vec<_> = found.iter().map(|it| (it.code, it.address.0)).collect();
+        (found, stores)
+    };
+    assert_eq!(codes("", "jmp 2b").0, []);
+    let (wrong, stores) = codes(".cfi_adjust_cfa_offset 8", "jmp 2b");
+    assert!(
+        wrong.contains(&(FindingCode::CfaOffset, stores)),
+        "{wrong:x?}"
+    );
+    // Where a call does not stand before it, it may be come to.
+    let parked = "lea park(%rip), %rax
+        mov %rax, resume(%rip)
+        ret
+park:   pause
+        jmp park";
+    assert_eq!(self::codes(parked, "park"), [(FindingCode::Unreached, 0)]);
+    // One that does something may be come to.
+    let (other, _) = codes("", "inc %eax\n jmp 2b");
+    assert_eq!(other.first().map(|it| it.0), Some(FindingCode::Unreached));
+}
+
+/// Functions go on in another one, as it is not called, and its first row does not say so: what is wrong further on in it is so for
+/// the same cause.
+#[test]
+fn a_shared_body_is_told_of_at_its_begin() {
+    let of = |adjust: &str, inner: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        push %rbx
+        .cfi_def_cfa_offset 16
+        .cfi_offset %rbx, -16
+        xor %ebx, %ebx
+        jmp body
+        .cfi_endproc
+        .size f, . - f
+        .globl g
+        .type g, @function
+g:      .cfi_startproc
+        push %rbx
+        .cfi_def_cfa_offset 16
+        .cfi_offset %rbx, -16
+        mov $1, %ebx
+        .cfi_endproc
+        .size g, . - g
+        .type body, @function
+body:   .cfi_startproc
+        {adjust}
+        .cfi_offset %rbx, -16
+        mov %rdi, %rax
+        add %rbx, %rax
+{inner} pop %rbx
+        .cfi_def_cfa_offset 8
+        .cfi_restore %rbx
+        ret
+        .cfi_endproc
+        .size body, . - body
+        "
+        )
+    };
+    let source = |adjust: &str| of(adjust, "");
+    let (right, _) = check(&source(".cfi_def_cfa_offset 16"), "body");
+    assert_eq!(right, []);
+    let (wrong, body) = check(&source(""), "body");
+    let found: Vec<_> = wrong.iter().map(|it| (it.code, it.address.0)).collect();
+    assert_eq!(found, [(FindingCode::CfaOffset, body)]);
+    // What is wrong by itself is told, too.
+    let inner = "        push %r12\ninner:  pop %r12\n";
+    let (wrong, inner) = check(&of("", inner), "inner");
+    let found: Vec<_> = wrong.iter().map(|it| (it.code, it.address.0)).collect();
+    let both = [body, inner].map(|at| (FindingCode::CfaOffset, at));
+    assert_eq!(found, both);
+}
+
+/// The stack pointer goes down in a loop, and with it the slot that the CFA is read from: paths meet on different heights, and the row is
+/// right.
+#[test]
+fn a_cfa_in_a_slot_that_goes_along_is_proven() {
+    let source = |moved: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        mov %rsp, %rax
+        .cfi_def_cfa_register %rax
+        push %rbx
+        .cfi_offset %rbx, -16
+        sub $24, %rsp
+        and $-64, %rsp
+        mov %rax, 8(%rsp)
+        .cfi_escape 0x0f,0x05,0x77,0x08,0x06,0x23,0x08
+        mov $4, %ecx
+head:   sub $64, %rsp
+        {moved}
+copies: mov 72(%rsp), %rax
+        mov %rax, 8(%rsp)
+        .cfi_escape 0x0f,0x05,0x77,0x08,0x06,0x23,0x08
+        xor %ebx, %ebx
+        dec %ecx
+        jnz head
+        mov 8(%rsp), %rsi
+        .cfi_def_cfa %rsi, 8
+        mov -8(%rsi), %rbx
+        .cfi_restore %rbx
+        mov %rsi, %rsp
+        .cfi_def_cfa_register %rsp
+        ret
+        .cfi_endproc
+        .size f, . - f
+        "
+        )
+    };
+    let escape = ".cfi_escape 0x0f,0x06,0x77,0xc8,0x00,0x06,0x23,0x08";
+    let (report, _) = report(&source(escape), "head");
+    assert_eq!((report.findings, report.totals.refuted), (Vec::new(), 0));
+    let (found, copies) = check(&source(""), "copies");
+    let found: Vec<_> = found.iter().map(|it| (it.code, it.address.0)).collect();
+    assert_eq!(found, [(FindingCode::Expression, copies)]);
+}
+
+/// Vector registers are not followed: that the register itself has the value still does not make the row doubtful in another way.
+#[test]
+fn what_is_kept_in_vector_registers_is_not_contradicted() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        movq %rbx, %xmm8
+        .cfi_register %rbx, %xmm8
+kept:   nop
+        xor %ebx, %ebx
+        movq %xmm8, %rbx
+        .cfi_restore %rbx
+        ret
+        .cfi_endproc
+        .size f, . - f
+        ";
+    let (found, kept) = check(source, "kept");
+    let first = found.first().expect("it cannot be proven");
+    assert_eq!(
+        (first.address.0, first.severity, &*first.message()),
+        (
+            kept,
+            Severity::Unproven,
+            "it cannot be shown that the caller's rbx is xmm8, as declared"
+        )
+    );
+}
+
+/// A jump behind the push of an address is a call that comes back there.
+#[test]
+fn code_behind_a_call_by_hand_is_judged() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        sub $8, %rsp
+        .cfi_adjust_cfa_offset 8
+        lea 1f(%rip), %rax
+        push %rax
+        .cfi_adjust_cfa_offset 8
+        jmp g
+1:      nop
+        add $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        ret
+        .cfi_endproc
+        .size f, . - f
+back = 1b
+";
+    let (found, back) = check(source, "back");
+    let found: Vec<_> = found.iter().map(|it| (it.code, it.address.0)).collect();
+    assert!(
+        found.contains(&(FindingCode::CfaOffset, back)),
+        "{found:x?}"
+    );
+    let right = source.replace("1:", ".cfi_adjust_cfa_offset -8\n1:");
+    let (found, _) = check(&right, "back");
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// The mark of the outermost frame says that nobody called.
+#[test]
+fn the_outermost_frame_does_not_return() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        .cfi_undefined %rip
+        lea 1(%rdi), %eax
+back:   ret
+        .cfi_endproc
+        .size f, . - f
+";
+    let (found, back) = check(source, "back");
+    let found: Vec<_> = found.iter().map(|it| (it.code, it.address.0)).collect();
+    assert_eq!(found, [(FindingCode::ReturnAddress, back)]);
+    let (found, _) = check(&source.replace("ret\n", "ud2\n"), "back");
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn an_entry_may_end_with_a_halt() {
+    let source = "
+        .globl start
+start:  .cfi_startproc
+        .cfi_undefined rip
+        xor %ebp, %ebp
+        pop %rsi
+        call *main@GOTPCREL(%rip)
+        hlt
+        .cfi_endproc
+";
+    let (found, _) = check(source, "start");
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, _) = check(&source.replace("hlt", "nop"), "start");
+    assert_eq!(
+        found.iter().map(|finding| finding.code).collect::<Vec<_>>(),
+        [FindingCode::EntryTooShort]
+    );
+}
+
+/// As OpenSSL's AES-CBC has it: the address of what was pushed is kept in a frame that begins elsewhere, across calls.
+#[test]
+fn the_address_of_saved_registers_is_kept_across_calls() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        cmp $3, %rdi
+        je out
+        push %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rbx, -16
+        lea -88(%rsp), %r10
+        and $-64, %r10
+        xchg %rsp, %r10
+        .cfi_def_cfa_register %r10
+        mov %r10, 16(%rsp)
+        .cfi_escape 0x0f, 0x05, 0x77, 0x10, 0x06, 0x23, 0x10
+        call g
+        mov 16(%rsp), %rsi
+loaded: .cfi_def_cfa %rsi, 16
+        mov (%rsi), %rbx
+        .cfi_restore %rbx
+        lea 8(%rsi), %rsp
+        .cfi_def_cfa %rsp, 8
+out:    ret
+        .cfi_endproc
+        .size f, . - f
+";
+    let (found, _) = check(source, "loaded");
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, loaded) = check(&source.replace("%rsi, 16", "%rsi, 24"), "loaded");
+    let found: Vec<_> = found
+        .iter()
+        .map(|finding| (finding.code, finding.address.0))
+        .collect();
+    assert_eq!(found, [(FindingCode::CfaOffset, loaded)]);
+}
+
+/// Where one path brings a stack pointer of which nothing is known, nobody can say that it is another.
+#[test]
+fn heights_differ_only_where_both_are_known() {
+    let source = |other: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        test %edi, %edi
+        je meet
+        {other}
+meet:   mov %eax, %ecx
+        ret
+        .cfi_endproc
+        .size f, . - f
+"
+        )
+    };
+    let (found, meet) = check(&source("push %rcx"), "meet");
+    let is_there = |finding: &&Finding| finding.code == FindingCode::HeightsDiffer;
+    let places: Vec<_> = found
+        .iter()
+        .filter(is_there)
+        .map(|found| found.address.0)
+        .collect();
+    assert_eq!(places, [meet]);
+    let (found, _) = check(
+        &source("mov (%rcx), %rsp\n mov (%rsp), %rdx\n call g"),
+        "meet",
+    );
+    assert!(!found.is_empty());
+    assert_eq!(found.iter().find(is_there), None);
+}
+
+/// As libgcc has them for machines that are not x86-64, and as outliners make them.
+#[test]
+fn an_outlined_prologue_leaves_what_it_pushes() {
+    let source = |back: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        call save
+behind: .cfi_def_cfa_offset 24
+        .cfi_offset %rbx, -16
+        .cfi_offset %r12, -24
+        mov %rdi, %rbx
+        mov %rsi, %r12
+        call g
+        add %r12, %rax
+        add %rbx, %rax
+        pop %r12
+        .cfi_def_cfa_offset 16
+        .cfi_restore %r12
+        pop %rbx
+        .cfi_def_cfa_offset 8
+        .cfi_restore %rbx
+        ret
+        .cfi_endproc
+        .size f, . - f
+        .type save, @function
+save:   .cfi_startproc
+        pop %r11
+        .cfi_def_cfa_offset 0
+        .cfi_register %rip, %r11
+        push %rbx
+        .cfi_def_cfa_offset 8
+        .cfi_offset %rbx, -8
+        push %r12
+        .cfi_def_cfa_offset 16
+        .cfi_offset %r12, -16
+        {back}
+        .cfi_endproc
+        .size save, . - save
+"
+        )
+    };
+    let by_return = "push %r11\n .cfi_def_cfa_offset 24\n .cfi_offset %rip, -24\n ret";
+    for back in ["jmp *%r11", by_return] {
+        let right = source(back);
+        let (found, behind) = check(&right, "behind");
+        assert!(found.is_empty(), "{found:#?}");
+        for (old, new, code) in [
+            (
+                "behind: .cfi_def_cfa_offset 24",
+                "behind:",
+                FindingCode::CfaOffset,
+            ),
+            (
+                "behind: .cfi_def_cfa_offset 24\n        .cfi_offset %rbx, -16",
+                "behind: .cfi_def_cfa_offset 24\n        .cfi_offset %rbx, -24",
+                FindingCode::SavedElsewhere,
+            ),
+        ] {
+            let wrong = right.replacen(old, new, 1);
+            let (found, _) = check(&wrong, "behind");
+            assert!(
+                found
+                    .iter()
+                    .any(|found| (found.code, found.address.0) == (code, behind)),
+                "{found:#?}"
+            );
+        }
+    }
+}
+
+/// A vector of LLVM's with room for no element points at its end, where what the function saved begins: that is no saved address.
+#[test]
+fn the_end_of_an_array_below_saved_registers_is_not_kept() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        push %rbx
+        .cfi_def_cfa_offset 16
+        .cfi_offset %rbx, -16
+        sub $16, %rsp
+        .cfi_def_cfa_offset 32
+        lea 16(%rsp), %rbx
+        mov %rbx, (%rsp)
+        mov %rsp, %rdi
+        call g
+        mov (%rsp), %rdi
+        cmp %rbx, %rdi
+        je done
+        .cfi_def_cfa_offset 40
+grown:  call free
+        .cfi_def_cfa_offset 32
+done:   add $16, %rsp
+        .cfi_def_cfa_offset 16
+        pop %rbx
+        .cfi_def_cfa_offset 8
+        ret
+        .cfi_endproc
+        .size f, . - f
+";
+    let (found, grown) = check(source, "grown");
+    let found: Vec<_> = found
+        .iter()
+        .map(|finding| (finding.code, finding.address.0))
+        .collect();
+    assert_eq!(found, [(FindingCode::CfaOffset, grown)]);
+}
+
+/// As the probes of stacks have it. The second way out does not keep it.
+#[test]
+fn what_a_function_of_the_file_keeps_is_known_to_its_callers() {
+    let source = |other: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        mov $0x2408, %eax
+        call probe
+behind: sub %rax, %rsp
+        .cfi_def_cfa_offset 0x2410
+        mov %rdi, (%rsp)
+        add $0x2408, %rsp
+        .cfi_def_cfa_offset 8
+        ret
+        .cfi_endproc
+        .size f, . - f
+        .type probe, @function
+probe:  .cfi_startproc
+        push %rax
+        .cfi_def_cfa_offset 16
+        mov %rsp, %r11
+more:   sub $0x1000, %rax
+        test %rsp, -8(%r11)
+        jbe done
+        lea -0x1000(%r11), %r11
+        jmp more
+done:   pop %rax
+        .cfi_def_cfa_offset 8
+        {other}
+        ret
+        .cfi_endproc
+        .size probe, . - probe
+"
+        )
+    };
+    let (found, _) = check(&source(""), "behind");
+    assert!(found.is_empty(), "{found:#?}");
+    for other in [
+        "xor %eax, %eax",
+        "test %edi, %edi\n je kept\n mov %edi, %eax\n ret\nkept:",
+        "test %edi, %edi\n je g",
+        "lea g(%rip), %r11\n test %edi, %edi\n je kept\n jmp *(%r11)\nkept:",
+    ] {
+        let (found, _) = check(&source(other), "behind");
+        assert!(!found.is_empty(), "{other}");
+    }
+}
+
+/// A way back from signals' handlers, whose rows are `rows` and, from the label on, `own`.
+fn trampoline(rows: &str, own: &str) -> String {
+    format!(
+        "
+        .cfi_startproc
+        {rows}
+        nop
+        .globl restore
+        .type restore, @function
+restore:
+        {own}
+        mov $15, %rax
+        syscall
+        .cfi_endproc
+        .size restore, . - restore
+"
+    )
+}
+
+/// The CFA and the registers, where the kernel puts them: `Linux arch/x86/include/uapi/asm/sigcontext.h`.
+const CONTEXT: &str = "
+        .cfi_escape 0xf, 4, 0x77, 0xa0, 1, 6
+        .cfi_escape 0x10, 12, 3, 0x77, 0xc8, 0
+        .cfi_escape 0x10, 13, 3, 0x77, 0xd0, 0
+        .cfi_escape 0x10, 14, 3, 0x77, 0xd8, 0
+        .cfi_escape 0x10, 15, 3, 0x77, 0xe0, 0
+        .cfi_escape 0x10, 6, 3, 0x77, 0xf8, 0
+        .cfi_escape 0x10, 3, 3, 0x77, 0x80, 1
+        .cfi_escape 0x10, 16, 3, 0x77, 0xa8, 1
+";
+
+#[test]
+fn signals_frames_are_declared_as_such() {
+    let (found, _) = check(
+        &trampoline(&format!(".cfi_signal_frame\n{CONTEXT}"), ""),
+        "restore",
+    );
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, restore) = check(&trampoline(CONTEXT, ""), "restore");
+    let [finding] = &found[..] else {
+        panic!("{found:#?}");
+    };
+    assert_eq!(finding.address.0, restore - 1);
+    assert_eq!(
+        finding.message(),
+        "the frame is a signal's, and declared a function's"
+    );
+    assert_eq!(finding.fix.as_deref(), Some(".cfi_signal_frame"));
+}
+
+#[test]
+fn the_row_of_a_signals_return_is_that_of_the_byte_before() {
+    let source = trampoline(".cfi_signal_frame\n.cfi_def_cfa %rsp, 0", CONTEXT);
+    let (found, restore) = check(&source, "restore");
+    assert!(!found.is_empty());
+    for finding in &found {
+        assert_eq!(finding.address.0, restore - 1, "{finding:#?}");
+        assert_eq!(finding.code, FindingCode::SignalFrame);
+    }
+}
+
+#[test]
+fn what_is_read_at_a_fixed_address_may_be_a_stack_pointer_that_was_kept() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        push %rbx
+        .cfi_def_cfa_offset 16
+        .cfi_offset %rbx, -16
+        mov %rsp, kept(%rip)
+        mov kept(%rip), %rcx
+        .cfi_def_cfa %rcx, 16
+        mov %edi, %eax
+        mov %rcx, %rsp
+        .cfi_def_cfa_register %rsp
+        pop %rbx
+        .cfi_def_cfa_offset 8
+        .cfi_restore %rbx
+last:   ret
+        .cfi_endproc
+        .size f, . - f
+        .local kept
+        .comm kept, 8, 8
+";
+    let (found, _) = check(source, "last");
+    assert!(!found.is_empty());
+    let worst = found.iter().map(|finding| finding.severity).max();
+    assert_eq!(worst, Some(Severity::Unproven), "{found:#?}");
+}
+
+/// A function that keeps its old stack pointer, in `%rax` until then, at an index, and takes it from there again, with
+/// something between.
+fn kept_at_an_index(index: &str, between: &str) -> String {
+    format!(
+        "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        mov %rsp, %rax
+        .cfi_def_cfa_register %rax
+        sub $512, %rsp
+        {index}
+        mov %rax, 8(%rsp,%r9,8)
+        .cfi_escape 0x0f, 0x0a, 0x77, 0x08, 0x79, 0x00, 0x38, 0x1e, 0x22, 0x06, 0x23, 0x08
+        xor %eax, %eax
+        {between}
+last:   mov 8(%rsp,%r9,8), %rsp
+        .cfi_def_cfa %rsp, 8
+        ret
+        .cfi_endproc
+        .size f, . - f
+"
+    )
+}
+
+#[test]
+fn what_is_kept_at_an_index_is_there_until_it_may_be_overwritten() {
+    const COMPUTED: &str = "lea 2(%rdi), %r9d";
+    let worst = |index, between| {
+        let (found, _) = check(&kept_at_an_index(index, between), "last");
+        found.iter().map(|finding| finding.severity).max()
+    };
+    for (index, between) in [
+        (COMPUTED, ""),
+        (COMPUTED, "mov %rcx, (%rsp)"),
+        (COMPUTED, "mov %rcx, (%rsp,%r9,8)"),
+        (COMPUTED, "mov %rcx, 8(%rsp,%rbx,8)"),
+        (COMPUTED, "mov $4, %edx; mov %rcx, 8(%rsp,%rdx,8)"),
+        (COMPUTED, "1: mov %rcx, (%rsp,%rdx,8)\n dec %rdx\n jnz 1b"),
+        ("mov $3, %r9d", "mov %rcx, 24(%rsp)"),
+    ] {
+        assert_eq!(worst(index, between), None, "{index}; {between}");
+    }
+    for (index, between) in [
+        (COMPUTED, "movq $0, 8(%rsp,%r9,8)"),
+        (COMPUTED, "mov %ecx, 8(%rsp,%r9,8)"),
+        (COMPUTED, "movups %xmm0, (%rsp,%r9,8)"),
+        (COMPUTED, "lock xadd %rcx, 8(%rsp,%r9,8)"),
+        (COMPUTED, "mov %rcx, 24(%rsp)"),
+        (COMPUTED, "call g"),
+        (COMPUTED, "inc %r9"),
+        (COMPUTED, "test %edi, %edi\n je 1f\n mov %rcx, %r9\n 1:"),
+    ] {
+        let worst = worst(index, between);
+        assert_eq!(worst, Some(Severity::Unproven), "{index}; {between}");
+    }
+    let overwritten = worst("mov $3, %r9d", "mov %rcx, 32(%rsp)");
+    assert_eq!(overwritten, Some(Severity::Refuted));
+}
+
+#[test]
+fn what_is_below_a_slot_at_an_index_is_not_known() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        push %rbx
+        .cfi_def_cfa_offset 16
+        .cfi_offset %rbx, -16
+        mov %rcx, %rbx
+        mov %rbp, 8(%rsp,%rdi,8)
+        mov (%rsp,%rdi,8), %rbx
+        .cfi_restore %rbx
+last:   add $8, %rsp
+        .cfi_def_cfa_offset 8
+        ret
+        .cfi_endproc
+        .size f, . - f
+";
+    let (found, _) = check(source, "last");
+    let worst = found.iter().map(|finding| finding.severity).max();
+    assert_eq!(worst, Some(Severity::Unproven), "{found:#?}");
+}
+
+#[test]
+fn a_word_that_was_saved_twice_has_two_names() {
+    let source = |between: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        push %rbp
+        .cfi_def_cfa_offset 16
+        .cfi_offset %rbp, -16
+        mov %rsp, %rbp
+        .cfi_def_cfa_register %rbp
+        mov %rsp, %rcx
+        push %rcx
+        push %rcx
+        and $-16, %rsp
+        {between}
+        .cfi_escape 0x0f, 5, 0x77, 8, 6, 0x23, 0x10
+last:   nop
+        .cfi_def_cfa %rbp, 16
+        leave
+        .cfi_def_cfa %rsp, 8
+        .cfi_restore %rbp
+        ret
+        .cfi_endproc
+        .size f, . - f
+"
+        )
+    };
+    let (found, _) = check(&source(""), "last");
+    assert!(found.is_empty(), "{found:#?}");
+    // The CFA is a multiple of 16, and so is what is 32 below: there nothing moves.
+    let (found, _) = check(&source("movq $0, -16(%rbp)"), "last");
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, last) = check(&source("movq $0, -8(%rbp)"), "last");
+    assert!(found.iter().any(|it| it.address.0 == last), "{found:#?}");
+}
+
+#[test]
+fn what_is_agreed_in_one_function_is_not_in_another() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        lea 16(%rsp), %rbp
+rebuilt:
+        ret
+        .cfi_endproc
+        .size f, . - f
+        .globl g
+        .type g, @function
+g:      .cfi_startproc
+        .cfi_val_offset %rbp, 8
+        ret
+        .cfi_endproc
+        .size g, . - g
+";
+    let (found, rebuilt) = check(source, "rebuilt");
+    let is_refuted = |it: &Finding| it.address.0 == rebuilt && it.severity == Severity::Refuted;
+    assert!(found.iter().any(is_refuted), "{found:#?}");
+}
+
+/// A function between its first directive and its size.
+fn function(body: &str) -> String {
+    format!(".globl f\n.type f, @function\nf: .cfi_startproc\n{body}.cfi_endproc\n.size f, . - f\n")
+}
+
+/// What is left in a slot below the stack pointer is of no use to a caller, whose register is another.
+#[test]
+fn a_return_without_a_saved_register_is_told() {
+    let source = |restore: &str| {
+        function(&format!(
+            "push %rbx\n.cfi_adjust_cfa_offset 8\n.cfi_offset %rbx, -16\nxor %ebx, %ebx\n{restore}\n.cfi_adjust_cfa_offset -8\nback: ret\n"
+        ))
+    };
+    let (found, _) = check(&source("pop %rbx"), "back");
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, back) = check(&source("add $8, %rsp"), "back");
+    let told: Vec<_> = found
+        .iter()
+        .map(|it| (it.code, it.severity, it.address.0, it.fix.clone()))
+        .collect();
+    let expected = (
+        FindingCode::PrivateConvention,
+        Severity::Refuted,
+        back,
+        None,
+    );
+    assert_eq!(told, [expected]);
+    // By agreement.
+    let agreed = source("add $8, %rsp").replace("back:", ".cfi_undefined %rbx\nback:");
+    let (found, _) = check(&agreed, "back");
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// The kernel writes a signal's frame below the red zone.
+#[test]
+fn what_is_saved_below_the_red_zone_is_not_proven() {
+    let source = |at: i32| {
+        let slot = at - 8;
+        function(&format!(
+            "mov %rbx, {at}(%rsp)\n.cfi_offset %rbx, {slot}\nsaved: xor %ebx, %ebx\nmov {at}(%rsp), %rbx\n.cfi_restore %rbx\nret\n"
+        ))
+    };
+    let (found, _) = check(&source(-128), "saved");
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, saved) = check(&source(-136), "saved");
+    let told: Vec<_> = found
+        .iter()
+        .map(|it| (it.code, it.severity, it.address.0))
+        .collect();
+    let expected = (FindingCode::SavedElsewhere, Severity::Unproven, saved);
+    assert_eq!(told, [expected], "{found:#?}");
+    assert!(
+        found[0]
+            .hint
+            .is_some_and(|hint| hint.to_string().contains("128 bytes")),
+        "{found:#?}"
+    );
+}
+
+/// Where it was restored, and the frame is gone, that is to be said.
+#[test]
+fn what_was_saved_below_the_red_zone_is_restored() {
+    let body = "sub $400, %rsp\n.cfi_adjust_cfa_offset 400\nmov %rbx, (%rsp)\n.cfi_offset %rbx, -408\nxor %ebx, %ebx\nmov (%rsp), %rbx\nadd $400, %rsp\n.cfi_adjust_cfa_offset -400\nback: ret\n";
+    let (found, back) = check(&function(body), "back");
+    let told: Vec<_> = found
+        .iter()
+        .map(|it| (it.address.0, it.fix.as_deref()))
+        .collect();
+    assert_eq!(told, [(back, Some(".cfi_restore %rbx"))], "{found:#?}");
+}
+
+/// A debugger goes on behind a breakpoint; what pads is no code.
+#[test]
+fn code_behind_a_breakpoint_is_judged() {
+    let source = |adjust: &str, padding: &str| {
+        function(&format!(
+            "push %rax\n{adjust}\nint3\nbehind: pop %rax\n.cfi_def_cfa_offset 8\nret\n{padding}"
+        ))
+    };
+    let right = ".cfi_adjust_cfa_offset 8";
+    let (found, _) = check(&source(right, "int3\nint3\n"), "behind");
+    assert!(found.is_empty(), "{found:#?}");
+    let late = source("", "").replace("behind:", ".cfi_adjust_cfa_offset 24\nbehind:");
+    let (found, behind) = check(&late, "behind");
+    let is_behind = |it: &Finding| it.code == FindingCode::CfaOffset && it.address.0 == behind;
+    assert!(found.iter().any(is_behind), "{found:#?}");
+}
+
+/// What is wrong may be the rule of the caller's stack pointer alone.
+#[test]
+fn a_rule_of_the_stack_pointer_is_told_as_that() {
+    let (found, _) = check(&function(".cfi_offset %rsp, -8\nat: ret\n"), "at");
+    let told: Vec<_> = found.iter().map(Finding::message).collect();
+    assert_eq!(told, ["the caller's rsp is cfa, and declared [cfa-8]"]);
+}
+
+/// Of who does not say that nothing called it all else follows from that.
+#[test]
+fn entry_points_that_do_not_say_so_are_told_once() {
+    let source = "
+        .globl _start
+        .type _start, @function
+_start: .cfi_startproc
+        mov %rsp, %rdi
+        and $-16, %rsp
+aligned: call f
+        hlt
+        .cfi_endproc
+        .size _start, . - _start
+";
+    let (found, _) = check(source, "aligned");
+    let told: Vec<_> = found.iter().map(|it| it.code).collect();
+    assert_eq!(told, [FindingCode::Outermost], "{found:#?}");
+}

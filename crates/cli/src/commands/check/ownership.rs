@@ -1,0 +1,74 @@
+//! Whose code it is: a crate's own, and what people wrote.
+
+use core::ops::Range;
+use std::path::Path;
+
+use unspool_check::{CodeOrigins, START_FILE_FUNCTIONS};
+use unspool_elf::{Binding, ElfFile, ElfKind, Lines, Symbol};
+use unspool_rows::Vaddr;
+
+use super::source;
+use crate::args::CheckArgs;
+
+/// Whose code that in a file is.
+pub(super) struct CodeOwnership<'a> {
+    own: Option<&'a Path>,
+    kind: ElfKind,
+    pub(super) has_lines: bool,
+}
+
+impl<'a> CodeOwnership<'a> {
+    pub(super) fn new(file: &ElfFile, args: &'a CheckArgs) -> CodeOwnership<'a> {
+        CodeOwnership {
+            own: args.own.as_deref(),
+            kind: file.kind(),
+            has_lines: file.sections().any(|section| section.name == ".debug_line"),
+        }
+    }
+
+    /// Whether it is asked for.
+    pub(super) fn is_own(&self, source: Option<&Path>) -> bool {
+        match (self.own, source) {
+            (Some(own), Some(source)) => source.starts_with(own),
+            // The objects of a crate's library are its own; programs have others' code in them.
+            (Some(_), None) => self.has_lines || self.kind == ElfKind::Relocatable,
+            (None, _) => true,
+        }
+    }
+
+    /// Whether people wrote it in assembly. rustc gives that of `global_asm!` and naked functions no line numbers.
+    pub(super) fn is_hand_written(&self, source: Option<&Path>) -> bool {
+        match source {
+            Some(source) => source::is_assembly(source),
+            None => self.own.is_some() && self.has_lines,
+        }
+    }
+
+    /// Who wrote which code of a file. What has no line numbers in a crate's file that else has some, people wrote, but for what
+    /// the C library begins programs with.
+    pub(super) fn authors(&self, file: &ElfFile, lines: &Lines) -> CodeOrigins {
+        let authors = CodeOrigins::from_file(file);
+        if self.own.is_none() || !self.has_lines {
+            return authors;
+        }
+        let code = file.executable_ranges();
+        let is_start = |symbol: &Symbol<'_>| START_FILE_FUNCTIONS.contains(&symbol.name.as_ref());
+        let is_stub = |at| {
+            let section = file.section_of(at);
+            section.is_some_and(|(name, _)| name.starts_with(".plt"))
+        };
+        let symbols = file.symbols().iter();
+        let bare = symbols.filter(|symbol| {
+            let is_function = symbol.is_function || symbol.binding != Binding::Local;
+            is_function
+                && code.iter().any(|range| range.contains(&symbol.address))
+                && !is_start(symbol)
+                && !is_stub(symbol.address)
+                && lines.line(symbol.address).is_none()
+        });
+        let range = |symbol: Symbol<'_>| -> Range<Vaddr> {
+            symbol.address..symbol.address.offset(symbol.size.max(1))
+        };
+        authors.with_hand_written(bare.map(range))
+    }
+}

@@ -1,0 +1,197 @@
+//! Which findings do not count, and why: comments in the source, files of suppressions, the baseline.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use unspool_check::{FindingCode, Severity};
+
+use super::allow::SourceTexts;
+use super::suppressions::{Baseline, FindingIdentity, Suppression, SuppressionKind, Suppressions};
+use super::{FileReport, LocatedFinding};
+use crate::args::CheckArgs;
+use crate::output::{self, EscapedText};
+
+/// All reasons that there are.
+pub(super) struct SuppressionSources {
+    sources: SourceTexts,
+    files: Vec<(PathBuf, Suppressions)>,
+    baseline: Baseline,
+}
+
+/// What is to be said of a comment that allows findings.
+#[derive(Debug, Clone)]
+pub(super) struct Remark {
+    pub(super) path: String,
+    pub(super) line: u32,
+    pub(super) severity: Severity,
+    pub(super) text: &'static str,
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Remark {
+            path,
+            line,
+            severity,
+            text,
+        } = self;
+        write!(
+            f,
+            "{}:{line}: {} {} {text}",
+            EscapedText(path),
+            severity.name(),
+            FindingCode::Allow.id()
+        )
+    }
+}
+
+impl Remark {
+    pub(super) fn as_json(&self) -> Value {
+        json!({
+            "code": FindingCode::Allow.id(),
+            "name": FindingCode::Allow.name(),
+            "verdict": self.severity.name(),
+            "file": self.path,
+            "line": self.line,
+            "message": self.text,
+        })
+    }
+}
+
+impl SuppressionSources {
+    /// Reads the files that the command line names.
+    pub(super) fn read(args: &CheckArgs) -> anyhow::Result<SuppressionSources> {
+        let files = args.suppressions.iter().map(|path| {
+            let suppressions = Suppressions::read(path)?;
+            Ok((path.clone(), suppressions))
+        });
+        let baseline = match &args.baseline {
+            Some(path) if !args.write_baseline => Baseline::read(path)?,
+            _ => Baseline::default(),
+        };
+        Ok(SuppressionSources {
+            sources: SourceTexts::default(),
+            files: files.collect::<anyhow::Result<_>>()?,
+            baseline,
+        })
+    }
+
+    /// Why a finding does not count.
+    pub(super) fn find(&mut self, path: &Path, told: &LocatedFinding) -> Option<Suppression> {
+        let suppression = |by, reason| Some(Suppression { by, reason });
+        if let Some(reason) = self.find_comment(told.source.as_ref(), told.finding.code) {
+            return suppression(SuppressionKind::Comment, reason);
+        }
+        let function = told.function_name();
+        let checked = path.to_string_lossy();
+        let source = told.source.as_ref().map(|(source, _)| source.as_str());
+        let paths = [Some(checked.as_ref()), source];
+        let paths: Vec<&str> = paths.into_iter().flatten().collect();
+        let names = paths.iter().map(|path| file_name(path));
+        let all: Vec<&str> = names.chain(paths.iter().copied()).collect();
+        for (_, file) in &mut self.files {
+            if let Some(reason) = file.reason(told.finding.code, &all, function) {
+                return suppression(SuppressionKind::File, reason);
+            }
+        }
+        let is_known = self.baseline.take(&identity(path, told));
+        is_known.then(|| Suppression {
+            by: SuppressionKind::Baseline,
+            reason: "it is in the baseline".to_owned(),
+        })
+    }
+
+    /// The reason in a comment at a line of the source.
+    pub(super) fn find_comment(
+        &mut self,
+        source: Option<&(String, u32)>,
+        code: FindingCode,
+    ) -> Option<String> {
+        let (source, line) = source?;
+        self.sources.reason(Path::new(source), *line, code)
+    }
+
+    /// The line of assembly source after which the directive stands that mends a finding.
+    pub(super) fn line_before(&mut self, told: &LocatedFinding) -> Option<u32> {
+        let (source, line) = told.source.as_ref()?;
+        let path = Path::new(source);
+        let is_certain = super::source::is_assembly(path) && !told.shares_line;
+        is_certain.then(|| self.sources.line_before(path, *line))?
+    }
+
+    /// What is to be said of the comments of a file of assembly source, all of which was checked.
+    pub(super) fn remarks(&mut self, path: &Path) -> Vec<Remark> {
+        let comments = self.sources.comments(path).into_iter();
+        let remarks = comments.filter_map(|(allow, is_used)| {
+            let (severity, text) = match allow.problem() {
+                Some(problem) => (Severity::Refuted, problem),
+                None if is_used => return None,
+                None => (Severity::Note, "this allows nothing that was found"),
+            };
+            Some(Remark {
+                path: path.to_string_lossy().into_owned(),
+                line: allow.line,
+                severity,
+                text,
+            })
+        });
+        remarks.collect()
+    }
+
+    /// Says what was of no use, and writes the baseline if that is asked for.
+    pub(super) fn end(self, args: &CheckArgs, checked: &[FileReport]) -> anyhow::Result<()> {
+        for (path, file) in &self.files {
+            for line in file.unused() {
+                let path = path.display();
+                output::notice(&format_args!("{path}:{line}: suppresses no finding"));
+            }
+        }
+        let Some(path) = &args.baseline else {
+            return Ok(());
+        };
+        if !args.write_baseline {
+            // Of files that were not checked nothing is known.
+            let is_checked = |name: &str| {
+                let mut checked = checked.iter();
+                checked.any(|file| file_name(&file.path.to_string_lossy()) == name)
+            };
+            match self.baseline.count(is_checked) {
+                0 => {}
+                gone => output::notice(&format_args!(
+                    "{}: {gone} findings are gone; --write-baseline writes it anew",
+                    path.display()
+                )),
+            }
+            return Ok(());
+        }
+        let mut baseline = Baseline::default();
+        for file in checked {
+            for told in file.unsuppressed() {
+                baseline.add(identity(&file.path, told));
+            }
+        }
+        let written = baseline.count(|_| true);
+        baseline.write(path)?;
+        output::notice(&format_args!(
+            "{}: {written} findings written",
+            path.display()
+        ));
+        Ok(())
+    }
+}
+
+/// What a finding of a file is known by.
+pub(super) fn identity(path: &Path, told: &LocatedFinding) -> FindingIdentity {
+    FindingIdentity {
+        code: told.finding.code.id(),
+        file: file_name(&path.to_string_lossy()).to_owned(),
+        function: told.function_name().to_owned(),
+        subject: told.finding.subject.clone(),
+    }
+}
+
+/// What is behind the last slash.
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

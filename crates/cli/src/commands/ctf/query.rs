@@ -1,0 +1,122 @@
+//! `unspool ctf type` and `unspool ctf symbol`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use unspool_c_types::{Graph, TypedSymbol};
+use unspool_dwarf_types::elf_context;
+
+use super::input::Input;
+use super::{ArrayView, each_file, json, named};
+use crate::args::Format;
+use crate::args::ctf::{CtfSource, CtfSymbolArgs, CtfTypeArgs};
+use crate::output::{self, EscapedText, ExitCodes};
+
+/// The kind of JSON that tells of functions and data.
+const SYMBOL: &str = "ctf-symbol";
+
+pub(crate) fn about_type(args: &CtfTypeArgs) -> anyhow::Result<ExitCode> {
+    let find = |graph: &Graph<'_>| {
+        let found = named(graph, &args.name).into_iter();
+        let own = found.filter(|id| id.0 > graph.base());
+        let plain = graph.with_escaped_names();
+        own.map(|id| (plain.define(id).to_string(), json::definition(graph, id)))
+            .collect()
+    };
+    answer(
+        &args.source,
+        args.format,
+        ("ctf-type", "types", &args.name),
+        find,
+    )
+}
+
+pub(crate) fn about_symbol(args: &CtfSymbolArgs) -> anyhow::Result<ExitCode> {
+    let find = |graph: &Graph<'_>| {
+        let plain = graph.with_escaped_names();
+        let lists = [&graph.functions, &graph.objects, &graph.variables];
+        let found = lists
+            .into_iter()
+            .flatten()
+            .filter(|symbol| symbol.name == args.name);
+        let mut told: Vec<_> = found
+            .map(|symbol| (line(&plain, symbol), json::symbol(graph, symbol)))
+            .collect();
+        told.dedup();
+        told
+    };
+    answer(
+        &args.source,
+        args.format,
+        (SYMBOL, "symbols", &args.name),
+        find,
+    )
+}
+
+/// Whether files have a function or data of that name.
+fn is_symbol_of(inputs: &[Input], name: &str) -> anyhow::Result<bool> {
+    for input in inputs {
+        let Input::Elf(file) = input else { continue };
+        let context = elf_context(file)?;
+        let mut symbols = context.symbols(false).chain(context.symbols(true));
+        if symbols.any(|symbol| symbol.name == name) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn line(graph: &Graph<'_>, symbol: &TypedSymbol<'_>) -> String {
+    let name = EscapedText(&symbol.name).to_string();
+    format!("{};\n", graph.declare(symbol.ty, &name))
+}
+
+/// Prints what a function finds in each dictionary, as text or as JSON.
+fn answer(
+    source: &CtfSource,
+    format: Format,
+    (schema, list, name): (&str, &str, &str),
+    find: impl Fn(&Graph<'_>) -> Vec<(String, Value)>,
+) -> anyhow::Result<ExitCode> {
+    let mut out = output::text();
+    let mut all = Vec::new();
+    let inputs = Input::open(&source.file)?;
+    let is_clean = each_file(&inputs, source, ArrayView::AsDeclared, |input, shown| {
+        for dictionary in &shown.dictionaries {
+            for (text, mut value) in find(&dictionary.graph) {
+                if format == Format::Text {
+                    if shown.is_archive {
+                        writeln!(out, "/* {} */", EscapedText(dictionary.name))?;
+                    }
+                    write!(out, "{text}")?;
+                }
+                if let Some(object) = value.as_object_mut() {
+                    object.insert("file".to_owned(), json!(input.path().to_string_lossy()));
+                    object.insert("dictionary".to_owned(), json!(dictionary.name));
+                }
+                all.push(value);
+            }
+        }
+        Ok(())
+    })?;
+    let is_found = !all.is_empty();
+    if format == Format::Json {
+        output::document(schema, &json!({ list: all }))?;
+    }
+    out.flush()?;
+    if !is_found {
+        let path = source.file.display();
+        match schema == SYMBOL && is_symbol_of(&inputs, name)? {
+            true => output::error(&format_args!(
+                "{path}: the symbol {name:?} has no type there. GNU ld keeps the types of exported symbols only; `unspool ctf link *.o --into {path}` \
+                 puts those of all into it, and `unspool ctf from-dwarf {path} --into {path}` does, if it was built with -g"
+            )),
+            false => output::error(&format_args!("{path}: nothing is named {name:?}")),
+        }
+    }
+    Ok(match is_found && is_clean {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(ExitCodes::FINDINGS),
+    })
+}

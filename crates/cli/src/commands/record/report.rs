@@ -1,0 +1,193 @@
+//! What is said of a recording, as it comes or as one document at the end.
+
+use std::fmt::Display;
+use std::io;
+
+use serde_json::json;
+use unspool_perf_events::PerfEvent;
+use unspool_profile::{Completeness, GroupedDigits, share};
+use unspool_sampler::{ChildProcess, RecordSummary};
+
+use crate::args::{Format, RecordArgs};
+use crate::commands::{exit_code, report};
+use crate::output::{self, JsonLayout};
+
+/// What `unspool report` shows where no file is named.
+const DEFAULT_PROFILE: &str = "unspool.prof";
+
+/// How many files are named that could not be used.
+const MAX_FILES_NAMED: usize = 10;
+
+/// How many processes are named that go on.
+const MAX_PROCESSES_NAMED: usize = 10;
+
+/// What was said so far.
+pub(super) struct RecordReport<'a> {
+    args: &'a RecordArgs,
+    /// Of the document, which is written at the end.
+    notices: Vec<String>,
+}
+
+impl<'a> RecordReport<'a> {
+    pub(super) fn new(args: &'a RecordArgs) -> RecordReport<'a> {
+        RecordReport {
+            args,
+            notices: Vec::new(),
+        }
+    }
+
+    /// Says something worth knowing.
+    pub(super) fn notice(&mut self, notice: &dyn Display) {
+        match self.args.format {
+            _ if self.args.quiet => {}
+            Format::Text => output::notice(notice),
+            Format::Json => self.notices.push(notice.to_string()),
+        }
+    }
+
+    /// Says that the profile cannot be written any more.
+    pub(super) fn cannot_write(&mut self, error: &io::Error, command_goes_on: bool) {
+        let path = self.args.output.display();
+        output::error(&format_args!(
+            "{path}: cannot write the profile; what it has so far can be read: {error}"
+        ));
+        if command_goes_on {
+            self.notice(&"the command continues, and is no longer recorded");
+        }
+    }
+
+    /// Says what the recording came to, and what the profile that was written lacks.
+    pub(super) fn end(mut self, summary: &RecordSummary, event: &PerfEvent) -> io::Result<()> {
+        if self.args.quiet {
+            return Ok(());
+        }
+        if self.args.format == Format::Text {
+            self.summary(summary);
+        }
+        for problem in summary.unusable.iter().take(MAX_FILES_NAMED) {
+            self.notice(&output::with_causes(&**problem));
+        }
+        for nothing in &summary.unmatched_arguments {
+            self.notice(nothing);
+        }
+        if !summary.still_running.is_empty() {
+            self.notice(&still_running(&summary.still_running));
+        }
+        if summary.completeness.lost > 0 {
+            self.notice(&format_args!(
+                "samples were lost: the machine was too busy: {}",
+                summary.completeness.rate.remedy()
+            ));
+        }
+        if summary.completeness.samples() == 0 {
+            self.notice(&self.why_empty());
+        }
+        match self.args.format {
+            Format::Text if summary.completeness.samples() == 0 => {}
+            Format::Text => self.notice(&format_args!("next: unspool report{}", self.profile())),
+            Format::Json => self.document(summary, event)?,
+        }
+        Ok(())
+    }
+
+    /// Why there is no sample, and what helps.
+    fn why_empty(&self) -> String {
+        let (what, remedy) = match (&self.args.event, self.args.off_cpu) {
+            (Some(event), false) => (format!("no {event} while it was recorded"), "another -e"),
+            (_, true) => (
+                "it neither ran nor woke up while it was recorded".to_owned(),
+                "`unspool stack PID` shows where it is now",
+            ),
+            (None, false) if !self.args.cmd.is_empty() => (
+                "the command ran too briefly".to_owned(),
+                "--off-cpu shows where it waits, -F max takes the most samples",
+            ),
+            (None, false) => (
+                "it did not run while it was recorded".to_owned(),
+                "--off-cpu shows where it waits, `unspool stack PID` where it is now",
+            ),
+        };
+        format!("no samples: {what}: {remedy}")
+    }
+
+    /// The profile as an argument of a command that would not find it by itself.
+    fn profile(&self) -> String {
+        let path = self.args.output.to_string_lossy();
+        let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
+        match &*path {
+            DEFAULT_PROFILE => String::new(),
+            path if path.chars().all(is_plain) => format!(" {path}"),
+            path => format!(" '{}'", path.replace('\'', r"'\''")),
+        }
+    }
+
+    fn summary(&mut self, summary: &RecordSummary) {
+        let completeness = &summary.completeness;
+        let lost = match completeness.lost {
+            0 => String::new(),
+            lost => format!(", {} lost", GroupedDigits(lost)),
+        };
+        self.notice(&format_args!(
+            "{}: {} samples in {:.1} s{lost}",
+            self.args.output.display(),
+            GroupedDigits(completeness.samples()),
+            summary.elapsed.as_secs_f64(),
+        ));
+        if completeness.samples() > 0 {
+            self.notice(&completeness.summary());
+        }
+        for advice in completeness.advice() {
+            self.notice(&advice);
+        }
+    }
+
+    /// Standard output is the command's if there is one; then it is the last line of standard error.
+    fn document(&self, summary: &RecordSummary, event: &PerfEvent) -> io::Result<()> {
+        let completeness = &summary.completeness;
+        let command = self.args.cmd.iter().map(|word| word.to_string_lossy());
+        let body = json!({
+            "profile": self.args.output.to_string_lossy(),
+            "command": command.collect::<Vec<_>>(),
+            "status": summary.status.and_then(exit_code),
+            "event": event.name(),
+            "seconds": summary.elapsed.as_secs_f64(),
+            "samples": completeness.samples(),
+            "lost": completeness.lost,
+            "damaged": summary.damaged,
+            "failure": summary.failure.as_ref().map(ToString::to_string),
+            "completeness": report::complete(completeness),
+            "notices": self.notices,
+        });
+        match self.args.cmd.is_empty() {
+            true => output::document("record", &body),
+            false => output::write_document(&mut io::stderr(), JsonLayout::Line, "record", &body),
+        }
+    }
+}
+
+/// How many of the stacks are complete.
+pub(super) fn complete(completeness: &Completeness) -> String {
+    match completeness.stacks() {
+        0 => "none".to_owned(),
+        stacks => share(completeness.complete, stacks),
+    }
+}
+
+/// Which processes go on, and how to record them.
+fn still_running(processes: &[ChildProcess]) -> String {
+    let shown = processes.iter().take(MAX_PROCESSES_NAMED);
+    let names: Vec<_> = (shown.clone())
+        .map(|process| format!("{} ({})", process.name, process.pid))
+        .collect();
+    let pids: Vec<_> = shown.map(|process| process.pid.to_string()).collect();
+    let others = match processes.len() - names.len() {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    let (what, them) = match processes.len() {
+        1 => ("a process that started meanwhile goes on, and is", "it"),
+        _ => ("processes that started meanwhile go on, and are", "them"),
+    };
+    let (names, pids) = (names.join(", "), pids.join(","));
+    format!("{what} not recorded any more: {names}{others}: record {them} with -p {pids}")
+}

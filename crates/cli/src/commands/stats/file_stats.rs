@@ -1,0 +1,391 @@
+//! What is counted.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use unspool_cfi::instruction::Instruction;
+use unspool_cfi::{CfiEntry, Cie, Instructions, ParsedFde, Section};
+use unspool_compiled_table::{EncodedTable, TablePart};
+use unspool_elf::{ElfFile, SectionInfo};
+use unspool_native_table::Outline;
+use unspool_rows::{CfaRule, RegisterRule, Table};
+use unspool_table_store::{self as tables, SourceError, SourceTable, native_key};
+
+use crate::commands::compile::as_f64;
+
+/// One file's figures, or the sum of several.
+#[derive(Debug, Clone)]
+pub(super) struct FileStats {
+    pub(super) file: String,
+    pub(super) files: u64,
+    pub(super) cies: u64,
+    pub(super) fdes: u64,
+    pub(super) empty_fdes: u64,
+    pub(super) bad_entries: u64,
+    pub(super) rows: u64,
+    pub(super) distinct_rows: u64,
+    /// Rows that the compiled form cannot hold.
+    pub(super) rows_not_represented: u64,
+    pub(super) entry_sizes: Distribution,
+    pub(super) rows_per_entry: Distribution,
+    /// Bytes of `.text` and `.rodata`.
+    pub(super) program_bytes: u64,
+    pub(super) section_bytes: u64,
+    pub(super) hdr_bytes: u64,
+    pub(super) parts: [(TablePart, u64); 4],
+    /// Bytes of the native object that are loaded, 0 if there is none.
+    pub(super) native_bytes: u64,
+    /// Bytes of the sections of files that have a native object.
+    pub(super) native_section_bytes: u64,
+    pub(super) instructions: KindCounts,
+    /// Instructions by the opcode that they are stored with.
+    pub(super) opcodes: KindCounts,
+    pub(super) rules: KindCounts,
+    /// Rules by the register that they are for.
+    pub(super) registers: KindCounts,
+    pub(super) cfa_rules: KindCounts,
+}
+
+impl FileStats {
+    /// Counts what was read, and what it was compiled to if it could be.
+    pub(super) fn of(
+        file: &ElfFile,
+        reading: &SourceTable,
+        encoded: Option<&EncodedTable>,
+    ) -> anyhow::Result<Self> {
+        let table = &reading.table;
+        let is_program = |s: &SectionInfo<'_>| s.executable || s.name.starts_with(".rodata");
+        let part = |part| (part, encoded.map_or(0, |encoded| encoded.part(part) as u64));
+        let section_bytes = reading.sections.iter().map(|origin| origin.size).sum();
+        let native_bytes = native_bytes(file, table)?;
+        let mut figures = FileStats {
+            file: file.path().display().to_string(),
+            files: 1,
+            cies: reading.summary.cies.into(),
+            fdes: reading.summary.fdes.into(),
+            empty_fdes: reading.summary.empty_fdes.into(),
+            bad_entries: reading.problems.len() as u64,
+            rows: table.row_count() as u64,
+            distinct_rows: table.distinct_rows() as u64,
+            rows_not_represented: match encoded {
+                Some(_) => 0,
+                None => table.row_count() as u64,
+            },
+            entry_sizes: table
+                .fdes()
+                .iter()
+                .map(|fde| fde.end.0 - fde.start.0)
+                .collect(),
+            rows_per_entry: table
+                .fdes()
+                .iter()
+                .map(|fde| table.rows(fde).len() as u64)
+                .collect(),
+            program_bytes: file.sections().filter(is_program).map(|s| s.size).sum(),
+            section_bytes,
+            hdr_bytes: reading.hdr_size,
+            parts: [
+                TablePart::Header,
+                TablePart::Rows,
+                TablePart::Entries,
+                TablePart::Calls,
+            ]
+            .map(part),
+            native_bytes: native_bytes.unwrap_or(0),
+            native_section_bytes: native_bytes.map_or(0, |_| section_bytes),
+            instructions: KindCounts::default(),
+            opcodes: KindCounts::default(),
+            rules: KindCounts::default(),
+            registers: KindCounts::default(),
+            cfa_rules: KindCounts::default(),
+        };
+        figures.count_rules(table);
+        match tables::sections(file, tables::TableSource::Auto) {
+            Ok(sections) => sections
+                .iter()
+                .for_each(|(section, _)| figures.count_instructions(section)),
+            Err(SourceError::Missing { .. }) => {} // SFrame has no instructions
+            Err(error) => return Err(error.into()),
+        }
+        Ok(figures)
+    }
+
+    /// Bytes of the sections that the table was read from, with their search table.
+    pub(super) fn source_bytes(&self) -> u64 {
+        self.section_bytes + self.hdr_bytes
+    }
+
+    /// Bytes of the compiled table.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.parts.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    fn count_rules(&mut self, table: &Table) {
+        let mut times = vec![0_u64; table.distinct_rows()];
+        let rows = table.fdes().iter().flat_map(|fde| table.rows(fde));
+        for start in rows {
+            if let Some(times) = times.get_mut(start.row.0 as usize) {
+                *times += 1;
+            }
+        }
+        for (id, times) in (0..).zip(times) {
+            let Some(row) = table.row(unspool_rows::RowId(id)) else {
+                continue;
+            };
+            self.cfa_rules.add(cfa_kind(&row.cfa), times);
+            for (register, rule) in row.rules() {
+                self.rules.add(rule_kind(&rule), times);
+                let name = table.abi().arch.register_name(register);
+                self.registers.add(name.unwrap_or("other"), times);
+            }
+        }
+    }
+
+    fn count_instructions(&mut self, section: &Section<'_>) {
+        for (_, entry) in section.entries() {
+            let Ok(entry) = entry else { continue };
+            // Entries that cannot be read are counted as bad elsewhere.
+            let Some((cie, offset, len)) = instructions_of(section, entry) else {
+                continue;
+            };
+            for (at, instruction) in Instructions::new(section, &cie, offset, len).flatten() {
+                self.instructions.add(instruction_kind(&instruction), 1);
+                let opcode = usize::try_from(at).ok().and_then(|at| section.data.get(at));
+                self.opcodes
+                    .add(opcode.map_or("other", |opcode| opcode_name(*opcode)), 1);
+            }
+        }
+    }
+
+    /// Adds another file's figures.
+    pub(super) fn add(&mut self, other: &FileStats) {
+        self.files += other.files;
+        self.cies += other.cies;
+        self.fdes += other.fdes;
+        self.empty_fdes += other.empty_fdes;
+        self.bad_entries += other.bad_entries;
+        self.rows += other.rows;
+        self.distinct_rows += other.distinct_rows;
+        self.rows_not_represented += other.rows_not_represented;
+        self.entry_sizes.add_all(&other.entry_sizes);
+        self.rows_per_entry.add_all(&other.rows_per_entry);
+        self.program_bytes += other.program_bytes;
+        self.section_bytes += other.section_bytes;
+        self.hdr_bytes += other.hdr_bytes;
+        for ((_, bytes), (_, more)) in self.parts.iter_mut().zip(other.parts) {
+            *bytes += more;
+        }
+        self.native_bytes += other.native_bytes;
+        self.native_section_bytes += other.native_section_bytes;
+        self.instructions.add_all(&other.instructions);
+        self.opcodes.add_all(&other.opcodes);
+        self.rules.add_all(&other.rules);
+        self.registers.add_all(&other.registers);
+        self.cfa_rules.add_all(&other.cfa_rules);
+    }
+}
+
+/// How many bytes of a table's native object are loaded; none if the table cannot be made into one.
+fn native_bytes(file: &ElfFile, table: &Table) -> anyhow::Result<Option<u64>> {
+    let Ok(outline) = Outline::from_table(table) else {
+        return Ok(None);
+    };
+    let key = tables::own_key(file);
+    let Ok(object) = unspool_native_table::object(&outline, native_key(&key)) else {
+        return Ok(None);
+    };
+    let object = ElfFile::from_bytes(file.path(), object)?;
+    let loaded = object.sections().filter(|s| s.address.is_some());
+    Ok(Some(loaded.map(|s| s.size).sum()))
+}
+
+/// The CIE that governs an entry's instructions, and where they are.
+fn instructions_of<'a>(
+    section: &Section<'a>,
+    entry: CfiEntry<'a>,
+) -> Option<(Cie<'a>, u64, usize)> {
+    match entry.cie {
+        None => {
+            let cie = Cie::parse(section, entry).ok()?;
+            let place = (cie.instructions_offset, cie.instructions.len());
+            Some((cie, place.0, place.1))
+        }
+        Some(offset) => {
+            let cie = Cie::parse_at(section, offset).ok()?;
+            let fde = ParsedFde::parse(section, &cie, entry).ok()?;
+            Some((cie, fde.instructions_offset, fde.instructions.len()))
+        }
+    }
+}
+
+fn cfa_kind(rule: &CfaRule<'_>) -> &'static str {
+    match rule {
+        CfaRule::Undefined => "undefined",
+        CfaRule::RegisterOffset { .. } => "register+offset",
+        CfaRule::Expression(_) => "expression",
+    }
+}
+
+fn rule_kind(rule: &RegisterRule<'_>) -> &'static str {
+    match rule {
+        RegisterRule::Undefined => "undefined",
+        RegisterRule::SameValue => "same_value",
+        RegisterRule::Offset(_) => "offset",
+        RegisterRule::ValOffset(_) => "val_offset",
+        RegisterRule::Register(_) => "register",
+        RegisterRule::Expression(_) => "expression",
+        RegisterRule::ValExpression(_) => "val_expression",
+    }
+}
+
+fn instruction_kind(instruction: &Instruction<'_>) -> &'static str {
+    match instruction {
+        Instruction::SetLoc(_) => "set_loc",
+        Instruction::AdvanceLoc(_) => "advance_loc",
+        Instruction::DefCfa(..) => "def_cfa",
+        Instruction::DefCfaRegister(_) => "def_cfa_register",
+        Instruction::DefCfaOffset(_) => "def_cfa_offset",
+        Instruction::DefCfaExpression(_) => "def_cfa_expression",
+        Instruction::Undefined(_) => "undefined",
+        Instruction::SameValue(_) => "same_value",
+        Instruction::Offset(..) => "offset",
+        Instruction::ValOffset(..) => "val_offset",
+        Instruction::Register(..) => "register",
+        Instruction::Expression(..) => "expression",
+        Instruction::ValExpression(..) => "val_expression",
+        Instruction::Restore(_) => "restore",
+        Instruction::RememberState => "remember_state",
+        Instruction::RestoreState => "restore_state",
+        Instruction::ArgsSize(_) => "GNU_args_size",
+        Instruction::NegateRaState => "AARCH64_negate_ra_state",
+        Instruction::NegateRaStateWithPc => "AARCH64_negate_ra_state_with_pc",
+        Instruction::SetRaState(..) => "AARCH64_set_ra_state",
+        Instruction::Nop => "nop",
+    }
+}
+
+/// The name of an opcode without `DW_CFA_` (DWARF 5 §7.24 and what GNU and Arm add).
+fn opcode_name(opcode: u8) -> &'static str {
+    match opcode {
+        0x40..=0x7f => "advance_loc",
+        0x80..=0xbf => "offset",
+        0xc0..=0xff => "restore",
+        0x00 => "nop",
+        0x01 => "set_loc",
+        0x02 => "advance_loc1",
+        0x03 => "advance_loc2",
+        0x04 => "advance_loc4",
+        0x05 => "offset_extended",
+        0x06 => "restore_extended",
+        0x07 => "undefined",
+        0x08 => "same_value",
+        0x09 => "register",
+        0x0a => "remember_state",
+        0x0b => "restore_state",
+        0x0c => "def_cfa",
+        0x0d => "def_cfa_register",
+        0x0e => "def_cfa_offset",
+        0x0f => "def_cfa_expression",
+        0x10 => "expression",
+        0x11 => "offset_extended_sf",
+        0x12 => "def_cfa_sf",
+        0x13 => "def_cfa_offset_sf",
+        0x14 => "val_offset",
+        0x15 => "val_offset_sf",
+        0x16 => "val_expression",
+        0x1d => "MIPS_advance_loc8",
+        0x2b => "AARCH64_set_ra_state",
+        0x2c => "AARCH64_negate_ra_state_with_pc",
+        0x2d => "AARCH64_negate_ra_state",
+        0x2e => "GNU_args_size",
+        0x2f => "GNU_negative_offset_extended",
+        _ => "other",
+    }
+}
+
+/// How often each kind of thing occurs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct KindCounts(BTreeMap<&'static str, u64>);
+
+impl KindCounts {
+    fn add(&mut self, kind: &'static str, times: u64) {
+        if times > 0 {
+            *self.0.entry(kind).or_default() += times;
+        }
+    }
+
+    fn add_all(&mut self, other: &KindCounts) {
+        other
+            .0
+            .iter()
+            .for_each(|(kind, times)| self.add(kind, *times));
+    }
+
+    pub(super) fn sum(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Kinds and counts, the most frequent first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let mut all: Vec<_> = self.0.iter().map(|(kind, count)| (*kind, *count)).collect();
+        all.sort_by_key(|(kind, count)| (std::cmp::Reverse(*count), *kind));
+        all.into_iter()
+    }
+}
+
+impl fmt::Display for KindCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sum = as_f64(self.sum().max(1));
+        for (n, (kind, count)) in self.iter().enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            write!(f, "{comma}{kind} {:.2} %", 100.0 * as_f64(count) / sum)?;
+        }
+        Ok(())
+    }
+}
+
+/// How a number is distributed: how often each value occurs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Distribution {
+    values: BTreeMap<u64, u64>,
+    pub(super) sum: u64,
+}
+
+impl Distribution {
+    fn add_all(&mut self, other: &Distribution) {
+        for (value, count) in &other.values {
+            *self.values.entry(*value).or_default() += count;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
+    /// The least value that so many per cent of all are not above.
+    pub(super) fn quantile(&self, percent: u64) -> u64 {
+        let count: u64 = self.values.values().sum();
+        let wanted = (count * percent).div_ceil(100);
+        let mut seen = 0;
+        let reached = self.values.iter().find(|(_, times)| {
+            seen += **times;
+            seen >= wanted
+        });
+        reached.map_or(0, |(value, _)| *value)
+    }
+}
+
+impl FromIterator<u64> for Distribution {
+    fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Self {
+        let mut distribution = Distribution::default();
+        for number in numbers {
+            *distribution.values.entry(number).or_default() += 1;
+            distribution.sum = distribution.sum.saturating_add(number);
+        }
+        distribution
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [p50, p90, p99, max] = [50, 90, 99, 100].map(|percent| self.quantile(percent));
+        write!(f, "median {p50}, 90 % {p90}, 99 % {p99}, greatest {max}")
+    }
+}

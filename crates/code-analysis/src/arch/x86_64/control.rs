@@ -1,0 +1,85 @@
+//! Where control goes after an instruction, and which addresses it takes.
+
+use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::flags::{LastComparison, branch_condition};
+use crate::op::{BranchCondition, Flow, ScanEvent};
+
+/// The number of 4 or 8 bytes that an instruction puts into a register or into memory.
+pub(super) fn value(insn: &Instruction) -> Option<u64> {
+    let last = insn.op_count().checked_sub(1)?;
+    let is_wide = matches!(
+        insn.op_kind(last),
+        OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+    );
+    let is_moved = matches!(insn.mnemonic(), Mnemonic::Mov | Mnemonic::Push);
+    insn.try_immediate(last)
+        .ok()
+        .filter(|_| is_wide && is_moved)
+}
+
+/// Tells which address an instruction takes, if it does.
+pub(super) fn scan_taken_address(insn: &Instruction, see: &mut impl FnMut(ScanEvent)) {
+    if let Some(value) = value(insn) {
+        see(ScanEvent::Immediate(value));
+        return;
+    }
+    if insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand() {
+        see(ScanEvent::AddressTaken(insn.ip_rel_memory_address()));
+        return;
+    }
+    let is_table = insn.memory_base() == Register::None && insn.memory_index_scale() >= 4;
+    if is_table && insn.memory_index() != Register::None {
+        see(ScanEvent::AddressTaken(insn.memory_displacement64()));
+    }
+}
+
+/// Where the processor goes after an instruction that is no indirect jump.
+pub(super) fn flow(
+    insn: &Instruction,
+    control: FlowControl,
+    compared: Option<LastComparison>,
+) -> Option<Flow> {
+    match control {
+        FlowControl::Next | FlowControl::IndirectBranch => None,
+        FlowControl::UnconditionalBranch => match insn.op0_kind() {
+            OpKind::NearBranch64 => Some(Flow::Jump(insn.near_branch_target())),
+            _ => Some(Flow::Trap),
+        },
+        FlowControl::ConditionalBranch => Some(Flow::Branch {
+            to: insn.near_branch_target(),
+            test: branch_condition(insn, compared),
+        }),
+        FlowControl::Call => match insn.op0_kind() {
+            OpKind::NearBranch64 => Some(Flow::Call(insn.near_branch_target())),
+            // `syscall` and `vmcall`: the kernel returns here.
+            _ => None,
+        },
+        FlowControl::IndirectCall => Some(Flow::IndirectCall),
+        FlowControl::Return => Some(returns(insn)),
+        FlowControl::Interrupt => (insn.code() == Opcode::Int3).then_some(Flow::Trap),
+        FlowControl::XbeginXabortXend => {
+            (insn.mnemonic() == Mnemonic::Xbegin).then(|| Flow::Branch {
+                to: insn.near_branch_target(),
+                test: BranchCondition::None,
+            })
+        }
+        FlowControl::Exception => Some(Flow::Trap),
+    }
+}
+
+pub(super) fn returns(insn: &Instruction) -> Flow {
+    // Behind the address: the code segment, and what an interrupt pushes (Intel SDM, volume 3, "64-Bit Mode Stack Frame").
+    let pushed = match insn.code() {
+        Opcode::Retfq | Opcode::Retfq_imm16 => 8,
+        Opcode::Iretq => 32,
+        _ => 0,
+    };
+    let arguments = match insn.op_count() {
+        0 => 0,
+        _ => insn.immediate16(),
+    };
+    Flow::Return {
+        pops: arguments.saturating_add(pushed),
+    }
+}

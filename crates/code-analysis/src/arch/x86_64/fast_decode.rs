@@ -1,0 +1,496 @@
+//! The lengths of the instructions that code mostly consists of. A first look at code needs no more of them, and
+//! decoding takes several times as long.
+//!
+//! What is told here is valid whatever its operands are. All else is left to the decoder's library: other opcodes,
+//! more than one prefix before REX, and memory that may be a table without a base register.
+
+use super::fast_transfer::preconditions_of;
+use crate::op::{BranchCondition, Flow, ScanEvent};
+use crate::state::SCRATCH;
+
+/// What follows an opcode, what may come before it, and what it does.
+mod form {
+    /// The bytes of a number behind it: none, 1 or 4.
+    pub(super) const NUMBER: u16 = 7;
+    /// It is one of these. Whatever else is said of an opcode, this is.
+    pub(super) const KNOWN: u16 = 8;
+    pub(super) const MODRM: u16 = 16;
+    /// 0x66 may come before: operands have two bytes, or are other vectors.
+    pub(super) const P66: u16 = 32;
+    pub(super) const PF2: u16 = 64;
+    pub(super) const PF3: u16 = 128;
+    /// It has ModRM, and is one of these with some operands only.
+    pub(super) const GROUP: u16 = 256;
+    /// The number is the distance to where it jumps.
+    pub(super) const JUMP: u16 = 512;
+    /// The number may be an address.
+    pub(super) const VALUE: u16 = 1024;
+    /// It takes an address, or goes where no number says.
+    pub(super) const CONTROL_OR_ADDRESS: u16 = 2048;
+}
+
+/// Of one byte.
+fn one_byte(opcode: u8) -> u16 {
+    use form::{CONTROL_OR_ADDRESS, GROUP, JUMP, KNOWN, MODRM, P66, PF2, PF3, VALUE};
+    match opcode {
+        0x00..=0x3f => match opcode & 7 {
+            0..=3 => MODRM | P66,
+            4 => KNOWN | 1,
+            5 => KNOWN | 4,
+            _ => 0,
+        },
+        0x50..=0x5f | 0xc9 => KNOWN,
+        0x63 | 0x84 | 0x86 | 0x88 | 0x8a => MODRM,
+        0x68 | 0xb8..=0xbf => VALUE | 4,
+        0xa9 => KNOWN | 4,
+        0x69 | 0x81 => MODRM | 4,
+        0x6b | 0x83 => MODRM | P66 | 1,
+        0x6a | 0xa8 | 0xb0..=0xb7 => KNOWN | 1,
+        0x70..=0x7f | 0xeb => JUMP | 1,
+        0x80 => MODRM | 1,
+        0x85 | 0x87 | 0x89 | 0x8b => MODRM | P66,
+        0x8d => GROUP | CONTROL_OR_ADDRESS | P66,
+        0x90 | 0x98 | 0x99 => P66,
+        0xc0 | 0xc1 | 0xc6 => GROUP | 1,
+        0xc7 => GROUP | VALUE | 4,
+        0xc3 => CONTROL_OR_ADDRESS | PF2 | PF3,
+        0xd0..=0xd3 | 0xf6 | 0xf7 | 0xfe => GROUP,
+        0xff => GROUP | CONTROL_OR_ADDRESS,
+        0xe8 | 0xe9 => JUMP | 4,
+        _ => 0,
+    }
+}
+
+/// Behind the byte 0x0f.
+fn two_bytes(opcode: u8) -> u16 {
+    use form::{GROUP, JUMP, MODRM, P66, PF2, PF3};
+    match opcode {
+        // Vectors: moved, computed with, compared.
+        0x10 | 0x11 | 0x2a | 0x51 | 0x58..=0x5a | 0x5c..=0x5f => MODRM | P66 | PF2 | PF3,
+        0x6f | 0x7f => MODRM | P66 | PF3,
+        0x70 => MODRM | P66 | PF2 | PF3 | 1,
+        0x14 | 0x15 | 0x28 | 0x29 | 0x2e | 0x2f | 0x54..=0x57 | 0x60..=0x6b | 0x6e
+        | 0x74..=0x76 | 0xd4 | 0xdb | 0xdf | 0xeb | 0xef | 0xfa..=0xfe
+        // `cmov`, `bt`, `imul`, `movzx`, `movsx`
+        | 0x40..=0x4f | 0xa3 | 0xaf | 0xb6 | 0xb7 | 0xbe | 0xbf => MODRM | P66,
+        0x13 | 0x16 | 0x17 | 0x1f => GROUP | P66,
+        0x80..=0x8f => JUMP | 4,
+        0x90..=0x9f => MODRM,
+        _ => 0,
+    }
+}
+
+/// A form with what follows from it.
+fn complete(form: u16) -> u16 {
+    let is_group = form & form::GROUP != 0;
+    let modrm = if is_group { form::MODRM } else { 0 };
+    let known = if form != 0 { form::KNOWN } else { 0 };
+    form | modrm | known
+}
+
+/// Whether an opcode of [`form::GROUP`] is one with these operands.
+fn is_known(opcode: u8, modrm: u8) -> bool {
+    let is_memory = modrm < 0xc0;
+    let digit = modrm >> 3 & 7;
+    match opcode {
+        0xc0 | 0xc1 | 0xd0..=0xd3 => digit != 6,
+        0xc6 | 0xc7 | 0x1f => digit == 0,
+        0xf6 | 0xf7 => digit > 1,
+        0xfe => digit < 2,
+        0xff => matches!(digit, 0 | 1 | 2 | 4 | 6),
+        // `lea`, and moves of halves of vectors.
+        _ => is_memory,
+    }
+}
+
+/// Stands beside the length of an operand that has no base register if SIB says so.
+const MAY_BE_TABLE: u8 = 0x80;
+
+/// The bytes of ModRM and of what belongs to it; SIB may say that there are more.
+fn operand_length(modrm: u8) -> u8 {
+    let sib = u8::from(modrm & 7 == 4);
+    match (modrm >> 6, modrm & 7) {
+        (0, 4) => 2 | MAY_BE_TABLE,
+        (0, 5) => 5,
+        (0, _) => 1 + sib,
+        (1, _) => 2 + sib,
+        (2, _) => 5 + sib,
+        _ => 1,
+    }
+}
+
+/// Tells lengths.
+#[derive(Debug)]
+pub(super) struct FastDecoder {
+    /// Of opcodes of one byte, and then of those behind 0x0f.
+    forms: [u16; 512],
+    /// What these need to leave a frame as it is.
+    preconditions: [u8; 512],
+    operands: [u8; 256],
+}
+
+impl Default for FastDecoder {
+    fn default() -> Self {
+        let byte = |place: usize| u8::try_from(place).unwrap_or_default();
+        FastDecoder {
+            forms: core::array::from_fn(|place| match place.checked_sub(256) {
+                None => complete(one_byte(byte(place))),
+                Some(place) => complete(two_bytes(byte(place))),
+            }),
+            preconditions: core::array::from_fn(preconditions_of),
+            operands: core::array::from_fn(|place| operand_length(byte(place))),
+        }
+    }
+}
+
+/// More than the longest instruction has.
+pub(super) const WINDOW_BYTES: usize = 16;
+
+impl FastDecoder {
+    /// Tells what the instructions tell that are at the beginning of `bytes`, which are at `address`, until one that is none
+    /// of these, or the last; how many bytes they have.
+    #[inline]
+    pub(super) fn skip(
+        &self,
+        bytes: &[u8],
+        address: u64,
+        mut see: impl FnMut(u64, ScanEvent),
+    ) -> usize {
+        let mut rest = bytes;
+        let mut at = address;
+        while let Some(told) = self.scan(rest, at) {
+            if let Some(seen) = told.event {
+                see(at, seen);
+            }
+            rest = rest.get(told.length..).unwrap_or_default();
+            at = at.wrapping_add(told.length as u64);
+        }
+        bytes.len() - rest.len()
+    }
+
+    /// What is told of the first instruction of `bytes`, which are at `address`; `None` if it is none of these, or the last.
+    #[inline]
+    pub(super) fn scan(&self, bytes: &[u8], address: u64) -> Option<FastScan> {
+        let padded;
+        let window: &[u8; WINDOW_BYTES] = match bytes.first_chunk() {
+            Some(window) => window,
+            None => {
+                padded = pad(bytes);
+                &padded
+            }
+        };
+        // The last one decides whether control goes on behind.
+        let glance = self
+            .fast_decode(window)
+            .filter(|glance| glance.length < bytes.len())?;
+        Some(FastScan {
+            length: glance.length,
+            event: glance.event(address),
+            is_nop: glance.is_nop(),
+        })
+    }
+
+    /// Looks at an instruction; `None` if it is none of these.
+    ///
+    /// Whether there is REX or an escape no processor foresees: nothing branches on that.
+    #[inline(always)]
+    pub(super) fn fast_decode<'b>(
+        &self,
+        window: &'b [u8; WINDOW_BYTES],
+    ) -> Option<X86FastInsn<'b>> {
+        // All that can come before a number or a distance, but for what was looked at.
+        let mut head = u64::from_le_bytes(*window.first_chunk()?);
+        let mut length = 1;
+        let mut prefix = 0;
+        let mut allowed = form::KNOWN;
+        if let byte @ (0x66 | 0xf2 | 0xf3) = first(head) {
+            allowed = match byte {
+                0x66 => form::P66,
+                0xf2 => form::PF2,
+                _ => form::PF3,
+            };
+            prefix = byte;
+            head >>= 8;
+            length += 1;
+        }
+        let has_rex = u8::from(first(head) & 0xf0 == 0x40);
+        let rex = first(head) & has_rex.wrapping_neg();
+        head >>= 8 * has_rex;
+        let is_long = u8::from(first(head) == 0x0f);
+        head >>= 8 * is_long;
+        length += usize::from(has_rex + is_long);
+        let (opcode, modrm) = (first(head), first(head >> 8));
+        let place = usize::from(is_long) << 8 | usize::from(opcode);
+        let (form, needs) = (*self.forms.get(place)?, *self.preconditions.get(place)?);
+        // With REX.W its number has 8 bytes.
+        let has_long_number = form & form::VALUE != 0 && rex & 8 != 0 && opcode & 0xf8 == 0xb8;
+        if form & allowed == 0 || has_long_number {
+            return None;
+        }
+        let operand_at = length;
+        if form & form::MODRM != 0 {
+            let operand = *self.operands.get(usize::from(modrm))?;
+            // Memory without a base register may be a table.
+            let is_table = operand & MAY_BE_TABLE != 0 && first(head >> 16) & 7 == 5;
+            if is_table || form & form::GROUP != 0 && !is_known(opcode, modrm) {
+                return None;
+            }
+            length += usize::from(operand & !MAY_BE_TABLE);
+        }
+        length += usize::from(form & form::NUMBER);
+        Some(X86FastInsn {
+            window,
+            length,
+            form,
+            preconditions: needs,
+            prefix,
+            rex,
+            is_two_byte: is_long != 0,
+            opcode,
+            modrm_offset: operand_at,
+        })
+    }
+}
+
+/// What is told of an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FastScan {
+    /// Its bytes.
+    pub(super) length: usize,
+    /// What it tells, if anything.
+    pub(super) event: Option<ScanEvent>,
+    /// Whether it does nothing.
+    pub(super) is_nop: bool,
+}
+
+/// What a glance at an instruction's bytes shows.
+#[derive(Debug, Clone, Copy)]
+pub struct X86FastInsn<'b> {
+    /// Its bytes, and others behind them.
+    pub(super) window: &'b [u8; WINDOW_BYTES],
+    /// How many it has.
+    pub(super) length: usize,
+    /// What is said of its opcode.
+    form: u16,
+    /// What its opcode needs to leave a frame as it is.
+    pub(super) preconditions: u8,
+    /// 0x66, 0xf2, 0xf3, or 0 for none.
+    pub(super) prefix: u8,
+    /// REX, or 0 for none.
+    pub(super) rex: u8,
+    /// Whether 0x0f comes before its opcode.
+    pub(super) is_two_byte: bool,
+    pub(super) opcode: u8,
+    /// Where ModRM is, if it has one.
+    pub(super) modrm_offset: usize,
+}
+
+impl X86FastInsn<'_> {
+    /// ModRM, if it has one.
+    #[inline]
+    pub(super) fn modrm(&self) -> u8 {
+        self.byte(self.modrm_offset)
+    }
+
+    #[inline]
+    pub(super) fn byte(&self, at: usize) -> u8 {
+        self.window.get(at).copied().unwrap_or(0)
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    #[inline(always)]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it takes an address that it says relative to its own.
+    #[must_use]
+    #[inline(always)]
+    pub fn takes_relative_address(&self) -> bool {
+        self.form & form::CONTROL_OR_ADDRESS != 0 && self.opcode == 0x8d && self.modrm() & 0xc7 == 5
+    }
+
+    /// What it tells, if anything, at an address.
+    #[inline]
+    pub(super) fn event(&self, address: u64) -> Option<ScanEvent> {
+        let kind = self.form & (form::JUMP | form::VALUE | form::CONTROL_OR_ADDRESS);
+        if kind == 0 {
+            return None;
+        }
+        let insn = self.window.get(..self.length)?;
+        match kind {
+            form::JUMP => Some(ScanEvent::Flow(jump(self.opcode, insn, address))),
+            form::VALUE => value(self.opcode, self.rex & 8 != 0, insn).map(ScanEvent::Immediate),
+            _ if self.opcode == 0x8d => taken_address(self.modrm(), insn, address),
+            _ => indirect_flow(self.opcode, self.modrm()).map(ScanEvent::Flow),
+        }
+    }
+
+    /// Where control goes from it, if it is at an address and control does not just go on: of a branch not what it tells, of an indirect jump
+    /// not by which register.
+    #[must_use]
+    #[inline(always)]
+    pub fn flow(&self, address: u64) -> Option<Flow> {
+        match self.form & (form::JUMP | form::CONTROL_OR_ADDRESS) {
+            form::JUMP => Some(jump(self.opcode, self.window.get(..self.length)?, address)),
+            form::CONTROL_OR_ADDRESS => indirect_flow(self.opcode, self.modrm()),
+            _ => None,
+        }
+    }
+}
+
+/// The first byte of what is left.
+#[inline]
+fn first(head: u64) -> u8 {
+    let [first, ..] = head.to_le_bytes();
+    first
+}
+
+/// The last bytes of code, and others behind them.
+fn pad(bytes: &[u8]) -> [u8; WINDOW_BYTES] {
+    let mut window = [0; WINDOW_BYTES];
+    for (place, byte) in window.iter_mut().zip(bytes) {
+        *place = *byte;
+    }
+    window
+}
+
+/// The number of 4 bytes that an instruction has, which may be told to work on 8.
+fn value(opcode: u8, is_wide: bool, insn: &[u8]) -> Option<u64> {
+    let value = i32::from_le_bytes(*insn.last_chunk()?);
+    // Where 8 bytes are written, its sign counts: by `push`, and with REX.W.
+    let is_signed = opcode == 0x68 || is_wide;
+    Some(match is_signed {
+        true => i64::from(value).cast_unsigned(),
+        false => value.cast_unsigned().into(),
+    })
+}
+
+/// What an instruction tells that takes an address.
+fn taken_address(modrm: u8, insn: &[u8], address: u64) -> Option<ScanEvent> {
+    (modrm & 0xc7 == 5).then(|| ScanEvent::AddressTaken(relative_target(insn, address)))
+}
+
+/// Where an instruction goes that goes where no number says.
+#[inline(always)]
+fn indirect_flow(opcode: u8, modrm: u8) -> Option<Flow> {
+    match (opcode, modrm >> 3 & 7) {
+        (0xc3, _) => Some(Flow::Return { pops: 0 }),
+        (0xff, 2) => Some(Flow::IndirectCall),
+        (0xff, 4) => Some(Flow::IndirectJump(SCRATCH)),
+        _ => None,
+    }
+}
+
+/// What is so far behind an instruction as the 4 bytes at its end say.
+fn relative_target(insn: &[u8], address: u64) -> u64 {
+    let distance = insn
+        .last_chunk()
+        .map_or(0, |word| i32::from_le_bytes(*word));
+    let next = address.wrapping_add(insn.len() as u64);
+    next.wrapping_add_signed(distance.into())
+}
+
+/// Where an instruction goes that jumps.
+#[inline(always)]
+fn jump(opcode: u8, insn: &[u8], address: u64) -> Flow {
+    let to = match opcode {
+        0x70..=0x7f | 0xeb => {
+            let distance = insn.last().map_or(0, |byte| byte.cast_signed());
+            let next = address.wrapping_add(insn.len() as u64);
+            next.wrapping_add_signed(distance.into())
+        }
+        _ => relative_target(insn, address),
+    };
+    match opcode {
+        0xe8 => Flow::Call(to),
+        0xe9 | 0xeb => Flow::Jump(to),
+        _ => Flow::Branch {
+            to,
+            test: BranchCondition::None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, Register};
+
+    use super::super::control;
+    use super::*;
+
+    const ADDRESS: u64 = 0x40_0000;
+
+    /// Whether the decoder's library says the same of the first instruction.
+    fn is_confirmed(bytes: &[u8], told: FastScan) -> bool {
+        let mut decoder = Decoder::with_ip(64, bytes, ADDRESS, DecoderOptions::NONE);
+        let insn = decoder.decode();
+        let to = insn.near_branch_target();
+        let expected = match insn.flow_control() {
+            FlowControl::Next => None,
+            FlowControl::ConditionalBranch => Some(Flow::Branch {
+                to,
+                test: BranchCondition::None,
+            }),
+            FlowControl::UnconditionalBranch => Some(Flow::Jump(to)),
+            FlowControl::Call => Some(Flow::Call(to)),
+            FlowControl::IndirectCall => Some(Flow::IndirectCall),
+            FlowControl::IndirectBranch => Some(Flow::IndirectJump(SCRATCH)),
+            FlowControl::Return => Some(Flow::Return { pops: 0 }),
+            _ => return false,
+        };
+        let takes_address = insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand();
+        let is_table =
+            insn.memory_base() == Register::None && insn.memory_index() != Register::None;
+        let taken = takes_address.then(|| ScanEvent::AddressTaken(insn.ip_rel_memory_address()));
+        let expected = expected
+            .map(ScanEvent::Flow)
+            .or_else(|| control::value(&insn).map(ScanEvent::Immediate))
+            .or(taken);
+        !insn.is_invalid()
+            && insn.len() == told.length
+            && told.event == expected
+            && told.is_nop == (insn.mnemonic() == Mnemonic::Nop)
+            && !is_table
+    }
+
+    #[test]
+    fn lengths_are_those_that_the_decoder_finds() {
+        let lengths = FastDecoder::default();
+        let prefixes: [&[u8]; 4] = [&[], &[0x66], &[0xf2], &[0xf3]];
+        let rexes: [&[u8]; 5] = [&[], &[0x40], &[0x48], &[0x45], &[0x4f]];
+        let escapes: [&[u8]; 2] = [&[], &[0x0f]];
+        let mut told = 0;
+        for (prefix, rex) in prefixes.iter().flat_map(|p| rexes.map(|rex| (p, rex))) {
+            for (escape, opcode) in escapes.iter().flat_map(|e| (0..=255).map(move |o| (e, o))) {
+                for (modrm, sib) in (0..=255).flat_map(|modrm| [(modrm, 0x9d), (modrm, 0x24)]) {
+                    let opcode: &[u8] = &[opcode, modrm, sib];
+                    let mut bytes = [*prefix, rex, escape, opcode].concat();
+                    bytes.extend([0x12, 0x34, 0x56, 0x7f, 0x81, 0x92, 0xa3, 0xb4]);
+                    bytes.resize(2 * WINDOW_BYTES, 0xc3);
+                    if let Some(told_of) = lengths.scan(&bytes, ADDRESS) {
+                        assert!(is_confirmed(&bytes, told_of), "{bytes:x?}: {told_of:?}");
+                        told += 1;
+                    }
+                }
+            }
+        }
+        assert!(told > 100_000, "{told}");
+    }
+
+    #[test]
+    fn the_last_instruction_is_left_to_the_decoder() {
+        let moves = [0xb8, 0x12, 0x34, 0x56, 0x78].repeat(WINDOW_BYTES);
+        let told = Some(FastScan {
+            length: 5,
+            event: Some(ScanEvent::Immediate(0x7856_3412)),
+            is_nop: false,
+        });
+        for bytes in 1..=moves.len() {
+            let bytes = moves.get(..bytes).expect("there are as many");
+            let expected = told.filter(|_| bytes.len() > 5);
+            assert_eq!(FastDecoder::default().scan(bytes, ADDRESS), expected);
+        }
+    }
+}

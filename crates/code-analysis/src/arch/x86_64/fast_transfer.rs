@@ -1,0 +1,577 @@
+//! What the instructions do that code mostly consists of, told by their bytes, as far as a [`VerifierState`] tells it.
+//!
+//! Most instructions change registers that no row speaks of, and decoding takes several times as long as seeing that. What is told here has
+//! the same effect on all frames as what `told_apart.rs` and `effects.rs` tell; a test compares them. All else is left to these.
+
+use super::fast_decode::X86FastInsn;
+use super::lift::move_stack_pointer;
+use super::{DWARF, RAX, RSP, bit};
+use crate::op::Op;
+use crate::verifier::state::{RegisterContents, VerifierState};
+
+/// What must be so for an instruction to leave a frame as it is, by its opcode.
+mod precondition {
+    /// It is told here at all.
+    pub(super) const KNOWN: u8 = 1;
+    /// The register beside the operand must hold nothing that is known.
+    pub(super) const REGISTER: u8 = 2;
+    /// The same of the operand, if that is a register.
+    pub(super) const OPERAND: u8 = 4;
+    /// The same of the register that the opcode has.
+    pub(super) const OPCODE: u8 = 8;
+    /// The operand must not be on the stack, if it is in memory.
+    pub(super) const MEMORY: u8 = 16;
+    /// The operand must not be on the stack, if the register beside it is one that calls preserve.
+    pub(super) const RESTORES: u8 = 32;
+    /// Registers have one byte.
+    pub(super) const BYTE: u8 = 64;
+}
+
+/// What an opcode needs of that, by its place among those of one byte and then those behind 0x0f.
+pub(super) fn preconditions_of(place: usize) -> u8 {
+    use precondition::{BYTE, KNOWN, MEMORY, OPCODE, OPERAND, REGISTER, RESTORES};
+    const OF_OPERAND: u8 = KNOWN | OPERAND | MEMORY;
+    let byte = if place & 1 == 0 { BYTE } else { 0 };
+    match place {
+        // Eight computations, of which the last only compares.
+        0x38..=0x3d | 0x84 | 0x85 | 0xa8 | 0xa9 => KNOWN,
+        0x00..=0x3f if place & 7 < 2 => OF_OPERAND | byte,
+        0x00..=0x3f if place & 7 < 4 => KNOWN | REGISTER | byte,
+        0x8a => KNOWN | REGISTER | BYTE,
+        0x8b => KNOWN | REGISTER | OPERAND | RESTORES,
+        0x8d => KNOWN | REGISTER | MEMORY,
+        0x89 => OF_OPERAND | REGISTER,
+        0x80..=0x83 | 0x88 | 0xc0 | 0xc1 | 0xc6 | 0xc7 | 0xd0..=0xd3 => OF_OPERAND | byte,
+        0xb0..=0xb7 => KNOWN | OPCODE | BYTE,
+        0xb8..=0xbf => KNOWN | OPCODE,
+        // `movsxd`, `imul`, `cmov`, `movzx`, `movsx`
+        0x63 | 0x69 | 0x6b | 0x140..=0x14f | 0x1af | 0x1b6 | 0x1b7 | 0x1be | 0x1bf => {
+            KNOWN | REGISTER
+        }
+        0x190..=0x19f => OF_OPERAND | BYTE,
+        // Vectors that are stored.
+        0x111 | 0x113 | 0x117 | 0x129 | 0x17f => KNOWN | MEMORY,
+        // Jumps, and what is not told here.
+        0x180..=0x18f | ..0x100 => 0,
+        // Vectors, and what only compares.
+        _ => KNOWN,
+    }
+}
+
+/// The digit of an opcode that ModRM has, or its register.
+fn digit(modrm: u8) -> u8 {
+    modrm >> 3 & 7
+}
+
+/// The registers that calls preserve, by their numbers in the machine's encoding: bit n stands for register n.
+const PRESERVED: u16 = 0b1111_0000_0010_1000;
+
+/// Where an operand in memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FastMemoryOperand {
+    /// A register plus a number.
+    Simple { base: u8, offset: i32 },
+    /// The same, and an index so many times.
+    Indexed {
+        base: u8,
+        index: u8,
+        scale: u8,
+        offset: i32,
+    },
+    /// Where the instruction is plus a number.
+    Relative,
+}
+
+/// A register with a number of the machine's encoding.
+fn register(number: u8) -> u8 {
+    DWARF.get(usize::from(number & 15)).copied().unwrap_or(RAX)
+}
+
+impl X86FastInsn<'_> {
+    fn is_wide(&self) -> bool {
+        self.rex & 8 != 0
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.modrm() < 0xc0
+    }
+
+    /// The register that ModRM has beside the operand.
+    fn reg(&self) -> u8 {
+        digit(self.modrm()) | (self.rex & 4) << 1
+    }
+
+    /// The register that is the operand, or that its address begins with; or that the opcode has.
+    fn rm(&self, low: u8) -> u8 {
+        low & 7 | (self.rex & 1) << 3
+    }
+
+    fn operand(&self) -> u8 {
+        self.rm(self.modrm())
+    }
+
+    /// The register that has a byte of this number: without REX, four are second ones.
+    fn of_byte(&self, number: u8) -> u8 {
+        match (self.rex, number) {
+            (0, 4..8) => number - 4,
+            _ => number,
+        }
+    }
+
+    fn memory(&self) -> FastMemoryOperand {
+        let modrm = self.modrm();
+        let (mode, low) = (modrm >> 6, modrm & 7);
+        if mode == 0 && low == 5 {
+            return FastMemoryOperand::Relative;
+        }
+        let mut at = self.modrm_offset + 1;
+        let mut base = self.rm(low);
+        let mut times = None;
+        if low == 4 {
+            let sib = self.byte(at);
+            times = self.index(sib).map(|index| (index, 1 << (sib >> 6)));
+            base = self.rm(sib);
+            at += 1;
+        }
+        let offset = match mode {
+            0 => 0,
+            1 => self.byte(at).cast_signed().into(),
+            _ => self.number_at(at),
+        };
+        let base = register(base);
+        match times {
+            None => FastMemoryOperand::Simple { base, offset },
+            Some((index, scale)) => FastMemoryOperand::Indexed {
+                base,
+                index,
+                scale,
+                offset,
+            },
+        }
+    }
+
+    /// The register that is the index, if SIB says that there is one.
+    #[inline]
+    fn index(&self, sib: u8) -> Option<u8> {
+        const NONE: u8 = 4;
+        let number = digit(sib) | (self.rex & 2) << 2;
+        (number != NONE).then(|| register(number))
+    }
+
+    fn number_at(&self, at: usize) -> i32 {
+        let bytes = self.window.get(at..).and_then(|bytes| bytes.first_chunk());
+        bytes.map_or(0, |bytes| i32::from_le_bytes(*bytes))
+    }
+
+    /// The number at its end, of 1 byte or of 4.
+    fn number(&self, size: usize) -> i32 {
+        let at = self.length - size;
+        match size {
+            1 => self.byte(at).cast_signed().into(),
+            _ => self.number_at(at),
+        }
+    }
+
+    /// Whether it is known to leave a frame as it is, and control goes on behind it.
+    #[must_use]
+    #[inline(always)]
+    pub fn preserves(&self, frame: &VerifierState) -> bool {
+        const COMPARE: u8 = 7;
+        let mut needs = self.preconditions;
+        let modrm = self.modrm();
+        if !self.is_two_byte && self.opcode & 0xfc == 0x80 && digit(modrm) == COMPARE {
+            needs = precondition::KNOWN;
+        }
+        let is = |what: u8| needs & what != 0;
+        let is_lost = |number: u8| {
+            let register = self.whole(number, is(precondition::BYTE));
+            register != RSP && frame.get(register) == RegisterContents::Other
+        };
+        let (reg, low) = (self.reg(), modrm & 7);
+        let mut leaves = is(precondition::KNOWN);
+        leaves &= !is(precondition::REGISTER) || is_lost(reg);
+        leaves &= !is(precondition::OPCODE) || is_lost(self.rm(self.opcode));
+        if needs & (precondition::OPERAND | precondition::MEMORY | precondition::RESTORES) == 0 {
+            return leaves;
+        }
+        if modrm >= 0xc0 {
+            return leaves && (!is(precondition::OPERAND) || is_lost(self.rm(low)));
+        }
+        let is_restored = is(precondition::RESTORES) && PRESERVED >> reg & 1 != 0;
+        if !is(precondition::MEMORY) && !is_restored {
+            return leaves;
+        }
+        let base = match low {
+            4 => {
+                let sib = self.byte(self.modrm_offset + 1);
+                // Where the stack pointer is not known it is on the stack.
+                let is_near =
+                    |index| frame.holds_stack_address(index) || register(self.rm(sib)) == RSP;
+                leaves &= !self.index(sib).is_some_and(is_near);
+                sib
+            }
+            // Relative to the instruction.
+            5 if modrm < 0x40 => return leaves,
+            _ => low,
+        };
+        leaves && !frame.holds_stack_address(register(self.rm(base)))
+    }
+
+    /// Whether it does nothing, as padding does.
+    #[must_use]
+    #[inline]
+    pub fn is_nop(&self) -> bool {
+        match self.is_two_byte {
+            false => self.opcode == 0x90 && self.rex & 1 == 0,
+            true => self.opcode == 0x1f,
+        }
+    }
+
+    /// Tells what it does to frames, which may be by other operations than [`super::X86Lifter::lift`] has; whether it did: otherwise it must be
+    /// decoded for that.
+    #[inline(always)]
+    pub fn emit_ops(&self, mut see: impl FnMut(Op)) -> bool {
+        self.emit(&mut see).is_some()
+    }
+
+    /// Tells what it does; `None`, and nothing, if that is not told here. Where control goes is [told elsewhere](Glance::flow).
+    #[inline]
+    fn emit(&self, see: &mut impl FnMut(Op)) -> Option<()> {
+        match self.is_two_byte {
+            false => self.emit_one_byte(see),
+            true => self.emit_two_byte(see),
+        }
+    }
+
+    fn emit_one_byte(&self, see: &mut impl FnMut(Op)) -> Option<()> {
+        let is_byte = self.opcode & 1 == 0;
+        match self.opcode {
+            // Eight computations, of which the last only compares; jumps.
+            0x38..=0x3d | 0x84 | 0x85 | 0xa8 | 0xa9 | 0x70..=0x7f | 0xeb | 0xe8 | 0xe9 | 0xc3 => {}
+            // With itself it may change nothing.
+            0x08..=0x0b | 0x20..=0x23 if self.is_with_itself() => return None,
+            0x00..=0x3f => match self.opcode & 7 {
+                0 | 1 => self.change_operand(is_byte, see)?,
+                2 | 3 => self.change_register(is_byte, see)?,
+                5 if self.is_wide() => return None,
+                _ => change(RAX, see)?,
+            },
+            0x50..=0x57 => {
+                let from = register(self.rm(self.opcode));
+                (from != RSP).then_some(())?;
+                see(move_stack_pointer(-8));
+                see(Op::Store {
+                    base: RSP,
+                    offset: 0,
+                    from,
+                });
+            }
+            0x58..=0x5f => {
+                let to = register(self.rm(self.opcode));
+                (to != RSP).then_some(())?;
+                see(Op::Load {
+                    to,
+                    base: RSP,
+                    offset: 0,
+                });
+                see(move_stack_pointer(8));
+            }
+            0x63 | 0x69 | 0x6b => self.change_register(false, see)?,
+            0x80 | 0x81 | 0x83 => self.compute_with_number(see)?,
+            0x88 => match self.is_in_memory() {
+                true => self.store(1, see),
+                false => self.change_operand(true, see)?,
+            },
+            0x89 => match self.is_in_memory() {
+                true => self.store_register(see)?,
+                false => self.copy(self.operand(), self.reg(), see)?,
+            },
+            0x8a => self.change_register(true, see)?,
+            0x8b => match self.is_in_memory() {
+                true => self.load(see)?,
+                false => self.copy(self.reg(), self.operand(), see)?,
+            },
+            0x8d => self.take_address(see)?,
+            0x90 if self.rex & 1 == 0 => {}
+            0x98 => change(RAX, see)?,
+            0x99 => change(DWARF[2], see)?,
+            0xb0..=0xb7 => change(register(self.of_byte(self.rm(self.opcode))), see)?,
+            0xb8..=0xbf => change(register(self.rm(self.opcode)), see)?,
+            0xc0 | 0xc1 | 0xd0..=0xd3 => self.change_operand(is_byte, see)?,
+            0xc6 | 0xc7 => match self.is_in_memory() {
+                true => self.store(if is_byte { 1 } else { self.size() }, see),
+                false => self.change_operand(is_byte, see)?,
+            },
+            0xf6 | 0xf7 => match digit(self.modrm()) {
+                2 | 3 => self.change_operand(is_byte, see)?,
+                _ => {
+                    change(RAX, see)?;
+                    if !is_byte {
+                        change(DWARF[2], see)?;
+                    }
+                }
+            },
+            0xff if matches!(digit(self.modrm()), 2 | 4) => {}
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn emit_two_byte(&self, see: &mut impl FnMut(Op)) -> Option<()> {
+        let vector = match (self.opcode, self.prefix) {
+            (0x11, 0xf3) => 4,
+            (0x11, 0xf2) | (0x13 | 0x17, _) | (0x7f, 0) => 8,
+            (0x11 | 0x29 | 0x7f, _) => 16,
+            _ => 0,
+        };
+        match self.opcode {
+            _ if vector != 0 && self.is_in_memory() => self.store(vector, see),
+            0x40..=0x4f | 0xaf | 0xb6 | 0xb7 | 0xbe | 0xbf => self.change_register(false, see)?,
+            0x90..=0x9f => self.change_operand(true, see)?,
+            // Vectors, jumps, what only compares, and what does nothing.
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn is_with_itself(&self) -> bool {
+        !self.is_in_memory() && self.reg() == self.operand()
+    }
+
+    /// How many bytes an operand has that is not one of a byte.
+    fn size(&self) -> u16 {
+        match (self.is_wide(), self.prefix) {
+            (true, _) => 8,
+            (false, 0x66) => 2,
+            (false, _) => 4,
+        }
+    }
+
+    fn change_register(&self, is_byte: bool, see: &mut impl FnMut(Op)) -> Option<()> {
+        change(self.whole(self.reg(), is_byte), see)
+    }
+
+    fn change_operand(&self, is_byte: bool, see: &mut impl FnMut(Op)) -> Option<()> {
+        (!self.is_in_memory()).then_some(())?;
+        change(self.whole(self.operand(), is_byte), see)
+    }
+
+    /// The register with a number, which may be that of a byte.
+    fn whole(&self, number: u8, is_byte: bool) -> u8 {
+        register(match is_byte {
+            true => self.of_byte(number),
+            false => number,
+        })
+    }
+
+    /// Notes one of eight computations with a number.
+    fn compute_with_number(&self, see: &mut impl FnMut(Op)) -> Option<()> {
+        const ADD: u8 = 0;
+        const SUBTRACT: u8 = 5;
+        const COMPARE: u8 = 7;
+        let digit = digit(self.modrm());
+        if digit == COMPARE {
+            return Some(());
+        }
+        let is_byte = self.opcode == 0x80;
+        let number = self.number(if self.opcode == 0x81 { 4 } else { 1 });
+        if is_byte || !self.is_wide() || !matches!(digit, ADD | SUBTRACT) {
+            // What changes no bits is left to the decoder.
+            let may_be_idle = matches!(number, 0 | -1);
+            (!may_be_idle).then_some(())?;
+            return self.change_operand(is_byte, see);
+        }
+        (!self.is_in_memory()).then_some(())?;
+        let bytes = match digit {
+            ADD => number,
+            _ => number.checked_neg()?,
+        };
+        let to = register(self.operand());
+        see(Op::Add {
+            to,
+            from: to,
+            bytes,
+        });
+        Some(())
+    }
+
+    fn copy(&self, to: u8, from: u8, see: &mut impl FnMut(Op)) -> Option<()> {
+        let (to, from) = (register(to), register(from));
+        match self.is_wide() {
+            true => see(Op::Add { to, from, bytes: 0 }),
+            false => change(to, see)?,
+        }
+        Some(())
+    }
+
+    fn load(&self, see: &mut impl FnMut(Op)) -> Option<()> {
+        let to = register(self.reg());
+        match self.memory() {
+            FastMemoryOperand::Simple { base, offset } if self.is_wide() => {
+                see(Op::Load { to, base, offset });
+            }
+            _ => change(to, see)?,
+        }
+        Some(())
+    }
+
+    fn take_address(&self, see: &mut impl FnMut(Op)) -> Option<()> {
+        let to = register(self.reg());
+        match self.memory() {
+            FastMemoryOperand::Simple { base, offset } if self.is_wide() => see(Op::Add {
+                to,
+                from: base,
+                bytes: offset,
+            }),
+            _ => change(to, see)?,
+        }
+        Some(())
+    }
+
+    fn store_register(&self, see: &mut impl FnMut(Op)) -> Option<()> {
+        match self.memory() {
+            FastMemoryOperand::Simple { base, offset } if self.is_wide() => {
+                let from = register(self.reg());
+                see(Op::Store { base, offset, from });
+            }
+            // Where a register is saved by an index.
+            FastMemoryOperand::Indexed { .. } if self.is_wide() => return None,
+            _ => self.store(self.size(), see),
+        }
+        Some(())
+    }
+
+    /// Notes that memory is something else.
+    fn store(&self, size: u16, see: &mut impl FnMut(Op)) {
+        match self.memory() {
+            FastMemoryOperand::Simple { base, offset } => see(Op::Overwrite { base, offset, size }),
+            FastMemoryOperand::Indexed {
+                base,
+                index,
+                scale,
+                offset,
+            } => {
+                let mut near = |base, index| {
+                    see(Op::OverwriteIndexed {
+                        base,
+                        index: Some(index),
+                        scale,
+                        offset,
+                        size,
+                    });
+                };
+                near(base, index);
+                if scale == 1 {
+                    near(index, base);
+                }
+            }
+            FastMemoryOperand::Relative => {}
+        }
+    }
+}
+
+/// Tells that a register is something else; how the stack pointer is moved is left to the decoder.
+fn change(register: u8, see: &mut impl FnMut(Op)) -> Option<()> {
+    (register != RSP).then_some(())?;
+    see(Op::Clobber {
+        registers: bit(register),
+    });
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fast_decode::FastDecoder;
+    use super::super::{SYSV_ABI, X86Lifter};
+    use super::*;
+    use crate::code::{InsnId, LiftedCode};
+
+    const ADDRESS: u64 = 0x40_0000;
+
+    /// Frames in which each register holds an address of the stack, or is saved somewhere.
+    fn frames() -> Vec<VerifierState> {
+        let mut frames = vec![VerifierState::entry(&SYSV_ABI)];
+        for shift in 0..3_i16 {
+            let mut frame = VerifierState::entry(&SYSV_ABI);
+            for register in 0..16_u8 {
+                if i16::from(register) % 3 == shift {
+                    let at = -0x1000 - 16 * i16::from(register);
+                    assert!(frame.set_register(register, RegisterContents::StackAddress(at)));
+                }
+            }
+            frames.push(frame);
+            for register in SYSV_ABI.preserved {
+                let at = -0x1000 - 16 * i16::from(*register) + 0x34;
+                assert!(frame.set_saved_at(*register, at));
+            }
+            frames.push(frame);
+        }
+        frames
+    }
+
+    /// What operations make of frames.
+    fn outcome(ops: &[Op], before: &[VerifierState]) -> Vec<Option<VerifierState>> {
+        let apply = |frame: &VerifierState| {
+            let mut frame = *frame;
+            let is_told = ops.iter().all(|op| frame.transfer(*op, &SYSV_ABI).is_ok());
+            is_told.then_some(frame)
+        };
+        before.iter().map(apply).collect()
+    }
+
+    #[test]
+    fn preserved_registers_are_those_of_the_abi() {
+        let preserved = (0..16).filter(|number| PRESERVED >> number & 1 != 0);
+        let preserved: Vec<u8> = preserved.map(register).collect();
+        assert_eq!(preserved, SYSV_ABI.preserved);
+    }
+
+    #[test]
+    fn what_is_seen_at_a_glance_is_what_the_decoder_says() {
+        let lengths = FastDecoder::default();
+        let frames = frames();
+        let mut lifter = X86Lifter::default();
+        let prefixes: [&[u8]; 4] = [&[], &[0x66], &[0xf2], &[0xf3]];
+        let rexes: [&[u8]; 7] = [&[], &[0x40], &[0x48], &[0x49], &[0x4c], &[0x45], &[0x4f]];
+        let escapes: [&[u8]; 2] = [&[], &[0x0f]];
+        let tails = [[0x34, 0, 0, 0, 0x10, 0, 0, 0], [0; 8], [0xff; 8]];
+        let (mut told, mut left) = (0, 0);
+        for (prefix, rex) in prefixes.iter().flat_map(|p| rexes.map(|rex| (p, rex))) {
+            for (escape, opcode) in escapes.iter().flat_map(|e| (0..=255).map(move |o| (e, o))) {
+                let sibs = [0x24, 0x25, 0x9d];
+                let operands = (0..=255).flat_map(|modrm| sibs.map(|sib| (modrm, sib)));
+                for ((modrm, sib), tail) in operands.flat_map(|o| tails.map(|tail| (o, tail))) {
+                    // Where there is no SIB, it is a distance.
+                    let opcode: &[u8] = &[opcode, modrm, sib];
+                    let mut bytes = [*prefix, rex, escape, opcode].concat();
+                    bytes.extend(tail);
+                    bytes.resize(32, 0xc3);
+                    let mut ops = Vec::new();
+                    let Some(glance) =
+                        lengths.fast_decode(bytes.first_chunk().expect("it is as long"))
+                    else {
+                        continue;
+                    };
+                    let mut code = LiftedCode::default();
+                    let insn = bytes.get(..glance.length).expect("it is there");
+                    lifter.lift(insn, ADDRESS, &mut code);
+                    let expected = outcome(code.ops_of(InsnId(0)), &frames);
+                    for (before, after) in frames.iter().zip(&expected) {
+                        if glance.preserves(before) {
+                            let is_so = *after == Some(*before);
+                            assert!(is_so && code.flow(InsnId(0)).is_none(), "{insn:x?}");
+                            left += 1;
+                        }
+                    }
+                    if glance.emit(&mut |op| ops.push(op)).is_none() {
+                        continue;
+                    }
+                    let is_so = outcome(&ops, &frames) == expected;
+                    assert!(is_so, "{insn:x?}: {ops:?}, {:?}", code.ops_of(InsnId(0)));
+                    told += 1;
+                }
+            }
+        }
+        assert!(told > 300_000 && left > 1_000_000, "{told} {left}");
+    }
+}

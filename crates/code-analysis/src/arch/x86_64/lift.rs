@@ -1,0 +1,798 @@
+//! What those mnemonics do that move addresses of the stack, saved registers or addresses of jump tables about.
+
+use std::sync::LazyLock;
+
+use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::operands::{
+    MemoryOperand, immediate, is_low, load, load_distance, memory, overwrite, overwrite_bits,
+    save_state, size, store, whole_destination, whole_source,
+};
+use super::{RAX, RBP, RCX, RDI, RSI, RSP, bit, number};
+use crate::op::Op;
+use crate::state::SCRATCH;
+
+/// How what an opcode does is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OpcodeClass {
+    /// By what it writes.
+    Generic,
+    /// By where control goes, and what it writes.
+    ControlFlow,
+    Move,
+    Push,
+    Pop,
+    LoadAddress,
+    AddSub,
+    And,
+    Xor,
+    Exchange,
+    Widen,
+    SignExtend,
+    VectorMove,
+    InvertibleUnary,
+    StringStore,
+    /// It stores where a register says, and no operand in memory.
+    PointerStore,
+    /// It stores where a register says, and no operand at all.
+    ImplicitStore,
+    /// It stores bits that a register says the place of, if they are in memory.
+    BitStore,
+    /// It stores the state of the processor, or what a mask chooses of it.
+    SaveState,
+    /// It stores rows of a matrix.
+    TileStore,
+    /// It sets which way strings are written.
+    Direction,
+    Leave,
+    Enter,
+    Compare,
+    /// It writes flags, or begins what is jumped to.
+    NoEffect,
+    /// It does nothing, between functions.
+    Nop,
+    /// It stands where nothing should come to, but in kernels.
+    Halt,
+}
+
+impl OpcodeClass {
+    pub(super) fn from_opcode(opcode: Opcode) -> OpcodeClass {
+        if opcode.flow_control() != FlowControl::Next {
+            return OpcodeClass::ControlFlow;
+        }
+        match opcode.mnemonic() {
+            Mnemonic::Mov => OpcodeClass::Move,
+            Mnemonic::Push => OpcodeClass::Push,
+            Mnemonic::Pop => OpcodeClass::Pop,
+            Mnemonic::Lea => OpcodeClass::LoadAddress,
+            Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec => OpcodeClass::AddSub,
+            Mnemonic::And => OpcodeClass::And,
+            Mnemonic::Xor => OpcodeClass::Xor,
+            Mnemonic::Xchg => OpcodeClass::Exchange,
+            Mnemonic::Movzx | Mnemonic::Movsxd | Mnemonic::Cdqe => OpcodeClass::Widen,
+            Mnemonic::Movsx => OpcodeClass::SignExtend,
+            Mnemonic::Movq
+            | Mnemonic::Vmovq
+            | Mnemonic::Pextrq
+            | Mnemonic::Vpextrq
+            | Mnemonic::Pinsrq
+            | Mnemonic::Vpinsrq
+            | Mnemonic::Kmovq => OpcodeClass::VectorMove,
+            Mnemonic::Not | Mnemonic::Neg | Mnemonic::Bswap => OpcodeClass::InvertibleUnary,
+            Mnemonic::Stosb
+            | Mnemonic::Stosw
+            | Mnemonic::Stosd
+            | Mnemonic::Stosq
+            | Mnemonic::Movsb
+            | Mnemonic::Movsw
+            | Mnemonic::Movsd
+            | Mnemonic::Movsq
+            | Mnemonic::Insb
+            | Mnemonic::Insw
+            | Mnemonic::Insd => OpcodeClass::StringStore,
+            Mnemonic::Movdir64b
+            | Mnemonic::Enqcmd
+            | Mnemonic::Enqcmds
+            | Mnemonic::Maskmovq
+            | Mnemonic::Maskmovdqu
+            | Mnemonic::Vmaskmovdqu
+            | Mnemonic::Clzero => OpcodeClass::PointerStore,
+            Mnemonic::Ccs_encrypt
+            | Mnemonic::Ccs_hash
+            | Mnemonic::Montmul
+            | Mnemonic::Rdmsrlist
+            | Mnemonic::Vmsave
+            | Mnemonic::Xcryptcbc
+            | Mnemonic::Xcryptcfb
+            | Mnemonic::Xcryptctr
+            | Mnemonic::Xcryptecb
+            | Mnemonic::Xcryptofb
+            | Mnemonic::Xsha1
+            | Mnemonic::Xsha256
+            | Mnemonic::Xsha512
+            | Mnemonic::Xsha512_alt
+            | Mnemonic::Xstore
+            | Mnemonic::Xstore_alt => OpcodeClass::ImplicitStore,
+            Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc => OpcodeClass::BitStore,
+            Mnemonic::Xsave
+            | Mnemonic::Xsave64
+            | Mnemonic::Xsaveopt
+            | Mnemonic::Xsaveopt64
+            | Mnemonic::Xsavec
+            | Mnemonic::Xsavec64
+            | Mnemonic::Xsaves
+            | Mnemonic::Xsaves64 => OpcodeClass::SaveState,
+            Mnemonic::Tilestored => OpcodeClass::TileStore,
+            Mnemonic::Std | Mnemonic::Cld => OpcodeClass::Direction,
+            Mnemonic::Leave => OpcodeClass::Leave,
+            Mnemonic::Enter => OpcodeClass::Enter,
+            Mnemonic::Cmp => OpcodeClass::Compare,
+            Mnemonic::Test | Mnemonic::Endbr64 => OpcodeClass::NoEffect,
+            Mnemonic::Nop => OpcodeClass::Nop,
+            Mnemonic::Hlt => OpcodeClass::Halt,
+            _ => OpcodeClass::Generic,
+        }
+    }
+}
+
+/// The kinds of all opcodes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OpcodeClasses(&'static [OpcodeClass]);
+
+impl Default for OpcodeClasses {
+    fn default() -> Self {
+        static ALL: LazyLock<Vec<OpcodeClass>> =
+            LazyLock::new(|| Opcode::values().map(OpcodeClass::from_opcode).collect());
+        OpcodeClasses(&ALL)
+    }
+}
+
+impl OpcodeClasses {
+    /// The kind of an instruction.
+    #[inline]
+    pub(super) fn class_of(self, insn: &Instruction) -> OpcodeClass {
+        let kind = self.0.get(insn.code() as usize);
+        kind.copied().unwrap_or(OpcodeClass::Generic)
+    }
+}
+
+/// Notes what an instruction of a kind does; whether that is all.
+#[inline]
+pub(super) fn lift_by_class(kind: OpcodeClass, insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    match kind {
+        OpcodeClass::Generic | OpcodeClass::ControlFlow => false,
+        OpcodeClass::Move => lift_move(insn, ops),
+        OpcodeClass::Push => lift_push(insn, ops),
+        OpcodeClass::Pop => lift_pop(insn, ops),
+        OpcodeClass::LoadAddress => lift_lea(insn, ops),
+        OpcodeClass::AddSub => lift_add_sub(insn, ops),
+        OpcodeClass::And => lift_and(insn, ops),
+        OpcodeClass::Xor => lift_xor(insn, ops),
+        OpcodeClass::Exchange => lift_exchange(insn, ops),
+        OpcodeClass::Widen => lift_widen(insn, ops),
+        OpcodeClass::SignExtend => lift_sign_extend(insn, ops),
+        OpcodeClass::VectorMove => lift_vector_move(insn, ops),
+        OpcodeClass::InvertibleUnary => lift_invertible_unary(insn, ops),
+        OpcodeClass::StringStore => lift_string_store(insn, ops),
+        OpcodeClass::PointerStore => lift_pointer_store(insn, ops),
+        OpcodeClass::ImplicitStore => lift_implicit_store(insn, ops),
+        OpcodeClass::BitStore => lift_bit_store(insn, ops),
+        OpcodeClass::SaveState => {
+            save_state(insn, ops);
+            true
+        }
+        OpcodeClass::TileStore => lift_tile_store(insn, ops),
+        OpcodeClass::Direction => {
+            let is_down = insn.mnemonic() == Mnemonic::Std;
+            ops.push(Op::Direction { is_down });
+            true
+        }
+        OpcodeClass::Leave => lift_leave(insn, ops),
+        OpcodeClass::Enter => lift_enter(insn, ops),
+        OpcodeClass::Halt => {
+            ops.push(Op::Halt);
+            true
+        }
+        OpcodeClass::Compare | OpcodeClass::NoEffect | OpcodeClass::Nop => true,
+    }
+}
+
+pub(super) fn lift_move(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    use OpKind::{Memory as Mem, Register as Reg};
+    match (insn.op0_kind(), insn.op1_kind()) {
+        (Reg, Reg) => {
+            let (Some(to), Some(from)) = (number(insn.op0_register()), number(insn.op1_register()))
+            else {
+                return false;
+            };
+            match insn.op0_register() {
+                register if register.is_gpr64() => ops.push(Op::Add { to, from, bytes: 0 }),
+                register if register.is_gpr32() => ops.push(Op::Bound {
+                    to,
+                    from,
+                    limit: u32::MAX,
+                }),
+                _ => return false,
+            }
+        }
+        (Reg, Mem) if insn.op0_register().is_gpr64() => {
+            let Some(to) = number(insn.op0_register()) else {
+                return false;
+            };
+            load(insn, to, ops);
+        }
+        (Reg, Mem) if insn.op0_register().is_gpr32() => {
+            let Some(to) = number(insn.op0_register()) else {
+                return false;
+            };
+            load_distance(insn, to, ops);
+        }
+        (Mem, Reg) => store(insn, ops),
+        (Mem, _) => overwrite(insn, ops),
+        (Reg, _) => {
+            let register = insn.op0_register();
+            let is_whole = register.is_gpr64() || register.is_gpr32();
+            let (Some(to), Some(value), true) = (number(register), immediate(insn, 1), is_whole)
+            else {
+                return false;
+            };
+            let mask = if register.is_gpr32() {
+                0xffff_ffff
+            } else {
+                u64::MAX
+            };
+            let value = value.cast_unsigned() & mask;
+            ops.push(Op::Constant { to, value });
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Moves the stack pointer.
+pub(super) fn move_stack_pointer(bytes: i32) -> Op {
+    Op::Add {
+        to: RSP,
+        from: RSP,
+        bytes,
+    }
+}
+
+/// Pushes or pops what is not told apart: the flags, a segment register, two bytes.
+pub(super) fn lift_other_push_pop(insn: &Instruction, before: usize, ops: &mut Vec<Op>) {
+    // The stack pointer was noted as written.
+    for op in ops.iter_mut().skip(before) {
+        if let Op::Clobber { registers } = op {
+            *registers &= !bit(RSP);
+        }
+    }
+    let size = insn.stack_pointer_increment();
+    match u16::try_from(-size) {
+        Ok(size @ 1..) => ops.extend([
+            move_stack_pointer(-i32::from(size)),
+            Op::Overwrite {
+                base: RSP,
+                offset: 0,
+                size,
+            },
+        ]),
+        // An address by the stack pointer is computed behind that (Intel SDM, POP).
+        _ => ops.insert(before, move_stack_pointer(size)),
+    }
+    let is_popped = insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::SP;
+    if is_popped && insn.mnemonic() == Mnemonic::Pop {
+        ops.push(Op::Unknown { to: RSP });
+    }
+}
+
+pub(super) fn lift_push(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if insn.stack_pointer_increment() != -8 {
+        return false;
+    }
+    let is_register = insn.op_count() > 0 && insn.op0_kind() == OpKind::Register;
+    let is_memory = insn.op_count() > 0 && insn.op0_kind() == OpKind::Memory;
+    let register = is_register.then(|| number(insn.op0_register())).flatten();
+    let from = match register {
+        // The value from before the push.
+        Some(RSP) => {
+            ops.push(Op::Add {
+                to: SCRATCH,
+                from: RSP,
+                bytes: 0,
+            });
+            Some(SCRATCH)
+        }
+        None if is_memory => {
+            load(insn, SCRATCH, ops);
+            Some(SCRATCH)
+        }
+        register => register,
+    };
+    ops.push(move_stack_pointer(-8));
+    ops.push(match from {
+        Some(from) => Op::Store {
+            base: RSP,
+            offset: 0,
+            from,
+        },
+        None => Op::Overwrite {
+            base: RSP,
+            offset: 0,
+            size: 8,
+        },
+    });
+    true
+}
+
+pub(super) fn lift_pop(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if insn.stack_pointer_increment() != 8 {
+        return false;
+    }
+    let register = match insn.op0_kind() {
+        OpKind::Register => number(insn.op0_register()),
+        _ => None,
+    };
+    match register {
+        Some(to) => {
+            ops.push(Op::Load {
+                to,
+                base: RSP,
+                offset: 0,
+            });
+            if to != RSP {
+                ops.push(move_stack_pointer(8));
+            }
+        }
+        None => {
+            ops.push(Op::Load {
+                to: SCRATCH,
+                base: RSP,
+                offset: 0,
+            });
+            ops.push(move_stack_pointer(8));
+            // An address by the stack pointer is computed behind that (Intel SDM, POP).
+            match memory(insn) {
+                _ if insn.op0_kind() != OpKind::Memory => {}
+                MemoryOperand::Simple { base, offset } => ops.push(Op::Store {
+                    base,
+                    offset,
+                    from: SCRATCH,
+                }),
+                _ => overwrite(insn, ops),
+            }
+        }
+    }
+    true
+}
+
+pub(super) fn lift_lea(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let Some(to) = whole_destination(insn) else {
+        return false;
+    };
+    if insn.is_ip_rel_memory_operand() {
+        ops.push(Op::Address {
+            to,
+            value: insn.ip_rel_memory_address(),
+        });
+        return true;
+    }
+    // Segments do not count here.
+    match memory(insn) {
+        MemoryOperand::Simple { base, offset } => ops.push(Op::Add {
+            to,
+            from: base,
+            bytes: offset,
+        }),
+        MemoryOperand::Entry {
+            base: Some(base),
+            index,
+            scale: 1,
+            offset,
+        } => {
+            ops.push(Op::Sum {
+                to,
+                a: base,
+                b: index,
+            });
+            if offset != 0 {
+                ops.push(Op::Add {
+                    to,
+                    from: to,
+                    bytes: offset,
+                });
+            }
+        }
+        MemoryOperand::Entry {
+            base: Some(base), ..
+        } => ops.push(Op::AddUnknown { to, base }),
+        _ if insn.memory_base() == Register::None && insn.memory_index() == Register::None => {
+            ops.push(Op::Constant {
+                to,
+                value: insn.memory_displacement64(),
+            });
+        }
+        _ => return false,
+    }
+    true
+}
+
+pub(super) fn lift_add_sub(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let Some(to) = whole_destination(insn) else {
+        return lift_add_to_memory(insn, ops);
+    };
+    if let Some(bytes) = added(insn) {
+        let Ok(bytes) = i32::try_from(bytes) else {
+            return false;
+        };
+        ops.push(Op::Add {
+            to,
+            from: to,
+            bytes,
+        });
+        return true;
+    }
+    let Some(from) = whole_source(insn) else {
+        return false;
+    };
+    ops.push(match insn.mnemonic() {
+        Mnemonic::Add => Op::Sum { to, a: to, b: from },
+        _ if from == to => Op::Constant { to, value: 0 },
+        _ => Op::Difference { to, a: to, b: from },
+    });
+    true
+}
+
+/// The number that an instruction adds.
+fn added(insn: &Instruction) -> Option<i64> {
+    match insn.mnemonic() {
+        Mnemonic::Inc => Some(1),
+        Mnemonic::Dec => Some(-1),
+        Mnemonic::Add => immediate(insn, 1),
+        _ => immediate(insn, 1).and_then(i64::checked_neg),
+    }
+}
+
+/// Adds a number to what the memory operand holds, if that may be an address.
+fn lift_add_to_memory(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if insn.op0_kind() != OpKind::Memory || insn.memory_size().size() != 8 {
+        return false;
+    }
+    let bytes = added(insn).and_then(|bytes| i32::try_from(bytes).ok());
+    let (Some(bytes), MemoryOperand::Simple { base, offset }) = (bytes, memory(insn)) else {
+        return false;
+    };
+    let (to, from) = (SCRATCH, SCRATCH);
+    ops.extend([
+        Op::Load { to, base, offset },
+        Op::Add { to, from, bytes },
+        Op::Store { base, offset, from },
+    ]);
+    true
+}
+
+pub(super) fn lift_and(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let Some(mask) = immediate(insn, 1) else {
+        return false;
+    };
+    let register = match insn.op0_kind() {
+        OpKind::Register => insn.op0_register(),
+        _ => return false,
+    };
+    let Some(to) = number(register) else {
+        return false;
+    };
+    let limit = match register {
+        register if register.is_gpr64() && to == RSP => {
+            let multiple = 1_u32.checked_shl(mask.trailing_zeros());
+            ops.push(Op::Align {
+                multiple: multiple.unwrap_or(0),
+            });
+            return true;
+        }
+        register if register.is_gpr64() => u32::try_from(mask),
+        register if register.is_gpr32() => u32::try_from(mask & 0xffff_ffff),
+        _ => return false,
+    };
+    let Ok(limit) = limit else {
+        return false;
+    };
+    ops.push(Op::Clobber { registers: bit(to) });
+    ops.push(Op::Bound {
+        to,
+        from: to,
+        limit,
+    });
+    true
+}
+
+pub(super) fn lift_xor(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let is_same = insn.op0_kind() == OpKind::Register
+        && insn.op1_kind() == OpKind::Register
+        && insn.op0_register() == insn.op1_register();
+    let register = insn.op0_register();
+    let is_whole = register.is_gpr64() || register.is_gpr32();
+    match number(register) {
+        Some(to) if is_same && is_whole => {
+            ops.push(Op::Constant { to, value: 0 });
+            true
+        }
+        _ => false,
+    }
+}
+
+pub(super) fn lift_exchange(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let copy = |to, from| Op::Add { to, from, bytes: 0 };
+    match (whole_destination(insn), whole_source(insn), memory(insn)) {
+        (Some(a), Some(b), _) => ops.extend([copy(SCRATCH, a), copy(a, b), copy(b, SCRATCH)]),
+        (None, Some(register), MemoryOperand::Simple { base, offset }) if base != register => {
+            ops.extend([
+                Op::Load {
+                    to: SCRATCH,
+                    base,
+                    offset,
+                },
+                Op::Store {
+                    base,
+                    offset,
+                    from: register,
+                },
+                copy(register, SCRATCH),
+            ]);
+        }
+        _ => return false,
+    }
+    true
+}
+
+pub(super) fn lift_widen(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if insn.mnemonic() == Mnemonic::Cdqe {
+        ops.push(Op::Bound {
+            to: RAX,
+            from: RAX,
+            limit: 0x7fff_ffff,
+        });
+        return true;
+    }
+    let register = insn.op0_register();
+    let Some(to) = number(register) else {
+        return false;
+    };
+    if register.is_gpr16() {
+        return false;
+    }
+    let is_signed = insn.mnemonic() == Mnemonic::Movsxd;
+    if insn.op1_kind() == OpKind::Memory && is_signed {
+        load_distance(insn, to, ops);
+        return true;
+    }
+    let source = match insn.op1_kind() {
+        OpKind::Register => insn.op1_register(),
+        _ => Register::None,
+    };
+    let size = match source {
+        Register::None => insn.memory_size().size(),
+        source => source.size(),
+    };
+    let limit = match size {
+        1 => 0xff,
+        2 => 0xffff,
+        _ => 0x7fff_ffff,
+    };
+    let from = match number(source) {
+        Some(from) if is_low(source) => from,
+        _ => {
+            ops.push(Op::Clobber { registers: bit(to) });
+            to
+        }
+    };
+    ops.push(Op::Bound { to, from, limit });
+    true
+}
+
+pub(super) fn lift_sign_extend(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let (register, source) = (insn.op0_register(), insn.op1_register());
+    let is_whole = register.is_gpr32() || register.is_gpr64();
+    match (number(register), number(source)) {
+        (Some(to), Some(from)) if is_whole && is_low(source) => {
+            let bits = u8::try_from(source.size() * 8).unwrap_or(u8::MAX);
+            ops.push(Op::SignExtend { to, from, bits });
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Vector registers are not followed: what comes back from them may have been kept there.
+pub(super) fn lift_vector_move(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if let Some(to) = whole_destination(insn) {
+        ops.push(Op::Unknown { to });
+        return true;
+    }
+    let operands = (1..insn.op_count()).map(|operand| insn.op_register(operand));
+    let mut whole = operands.filter(|register| register.is_gpr64());
+    let Some(from) = whole.next().and_then(number) else {
+        return false;
+    };
+    ops.push(Op::Escape { from });
+    false
+}
+
+/// What is done twice is as before.
+pub(super) fn lift_invertible_unary(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let Some(to) = whole_destination(insn) else {
+        return false;
+    };
+    ops.push(Op::Invert { to });
+    true
+}
+
+/// What a string instruction stores, unless the address has 32 bits: those are none of the stack. What else changes is told by what is written.
+pub(super) fn lift_string_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if insn.op0_kind() == OpKind::MemoryESRDI {
+        let is_repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
+        ops.push(Op::Fill {
+            base: RDI,
+            count: is_repeated.then_some(RCX),
+            size: u8::try_from(insn.memory_size().size()).unwrap_or(u8::MAX),
+        });
+    }
+    false
+}
+
+/// Where VIA's PadLock instructions (its Programming Guide), VMSAVE and RDMSRLIST store. What else changes is told by what is written.
+fn lift_implicit_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let perhaps = |base, size| Op::WeakOverwrite {
+        base,
+        offset: 0,
+        size,
+    };
+    let fill = |size| Op::Fill {
+        base: RDI,
+        count: Some(RCX),
+        size,
+    };
+    ops.push(match insn.mnemonic() {
+        Mnemonic::Vmsave => perhaps(RAX, 4096),
+        Mnemonic::Rdmsrlist => perhaps(RDI, 512),
+        // It has pointers where it points to.
+        Mnemonic::Montmul => Op::OverwriteUnbounded { base: RSI },
+        Mnemonic::Xsha1
+        | Mnemonic::Xsha256
+        | Mnemonic::Xsha512
+        | Mnemonic::Xsha512_alt
+        | Mnemonic::Ccs_hash => perhaps(RDI, 128),
+        Mnemonic::Xstore | Mnemonic::Xstore_alt if !insn.has_rep_prefix() => perhaps(RDI, 8),
+        Mnemonic::Xstore | Mnemonic::Xstore_alt => fill(1),
+        _ => fill(16),
+    });
+    false
+}
+
+/// Only flags are written beside.
+fn lift_bit_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let is_anywhere = insn.op0_kind() == OpKind::Memory && insn.op1_kind() == OpKind::Register;
+    if is_anywhere {
+        overwrite_bits(insn, ops);
+    }
+    is_anywhere
+}
+
+/// So many rows of so many bytes at most, an index apart (Intel SDM, TILESTORED).
+fn lift_tile_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    const BYTES: u16 = 64;
+    const ROWS: u8 = 16;
+    match memory(insn) {
+        MemoryOperand::Simple { base, offset } => ops.push(Op::WeakOverwrite {
+            base,
+            offset,
+            size: BYTES,
+        }),
+        MemoryOperand::Entry {
+            base: Some(base),
+            index,
+            scale,
+            offset,
+        } => ops.push(Op::OverwriteTileRows {
+            base,
+            index,
+            scale: u8::try_from(scale).unwrap_or(1),
+            offset,
+            size: BYTES,
+            count: ROWS,
+        }),
+        MemoryOperand::Entry { .. } | MemoryOperand::Scattered { .. } | MemoryOperand::Other => {}
+    }
+    true
+}
+
+/// 64 bytes where the first operand says, all or none of those of a cache line, or those of 8 or 16 that a mask chooses. Addresses of 32 bits are none
+/// of the stack.
+pub(super) fn lift_pointer_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    const LINE: u16 = 64;
+    let size = size(insn);
+    let is_flat = !matches!(insn.segment_prefix(), Register::FS | Register::GS);
+    ops.extend(match insn.mnemonic() {
+        Mnemonic::Movdir64b => whole_destination(insn).map(|base| Op::Overwrite {
+            base,
+            offset: 0,
+            size,
+        }),
+        // A device is there, and no memory, if all is well.
+        Mnemonic::Enqcmd | Mnemonic::Enqcmds => {
+            whole_destination(insn).map(|base| Op::WeakOverwrite {
+                base,
+                offset: 0,
+                size: LINE,
+            })
+        }
+        // Somewhere around, since the address is cut to a multiple.
+        Mnemonic::Clzero => Some(Op::WeakOverwrite {
+            base: RAX,
+            offset: 1 - i32::from(LINE),
+            size: 2 * LINE - 1,
+        }),
+        _ => (is_flat && insn.op0_kind() == OpKind::MemorySegRDI).then_some(Op::WeakOverwrite {
+            base: RDI,
+            offset: 0,
+            size,
+        }),
+    });
+    true
+}
+
+pub(super) fn lift_leave(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    ops.push(Op::Add {
+        to: RSP,
+        from: RBP,
+        bytes: 0,
+    });
+    ops.extend(match insn.code() {
+        Opcode::Leaveq => [
+            Op::Load {
+                to: RBP,
+                base: RSP,
+                offset: 0,
+            },
+            move_stack_pointer(8),
+        ],
+        _ => [
+            Op::Clobber {
+                registers: bit(RBP),
+            },
+            move_stack_pointer(2),
+        ],
+    });
+    true
+}
+
+pub(super) fn lift_enter(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if insn.code() != Opcode::Enterq_imm16_imm8 {
+        return false;
+    }
+    // The frame pointers of so many functions around this one are pushed, too: what they are was on the stack.
+    let level = insn.immediate8_2nd() & 31;
+    let pushed = 8 * u16::from(level);
+    let below = -i32::from(pushed);
+    ops.extend([
+        move_stack_pointer(-8),
+        Op::Store {
+            base: RSP,
+            offset: 0,
+            from: RBP,
+        },
+        Op::Add {
+            to: RBP,
+            from: RSP,
+            bytes: 0,
+        },
+    ]);
+    if level > 0 {
+        ops.push(Op::Overwrite {
+            base: RBP,
+            offset: below,
+            size: pushed,
+        });
+    }
+    ops.push(move_stack_pointer(below - i32::from(insn.immediate16())));
+    true
+}

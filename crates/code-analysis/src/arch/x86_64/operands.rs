@@ -1,0 +1,304 @@
+//! What operands are, and how memory is read and written by way of them.
+
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+use super::{RAX, RDX, bit, number};
+use crate::op::{Op, UNBOUNDED};
+use crate::state::SCRATCH;
+
+/// The register that an indirect jump's target is in.
+pub(super) fn target(insn: &Instruction, ops: &mut Vec<Op>) -> u8 {
+    if insn.op0_kind() == OpKind::Register {
+        return number(insn.op0_register()).unwrap_or(SCRATCH);
+    }
+    load(insn, SCRATCH, ops);
+    SCRATCH
+}
+
+/// What a memory operand addresses.
+pub(super) enum MemoryOperand {
+    /// A register plus a number.
+    Simple { base: u8, offset: i32 },
+    /// A table, with an index.
+    Entry {
+        base: Option<u8>,
+        index: u8,
+        scale: u32,
+        offset: i32,
+    },
+    /// A register plus numbers out of a vector register: so many bytes each time.
+    Scattered { base: u8 },
+    /// Something else.
+    Other,
+}
+
+pub(super) fn memory(insn: &Instruction) -> MemoryOperand {
+    let displacement = insn.memory_displacement64().cast_signed();
+    let (base, index) = (insn.memory_base(), insn.memory_index());
+    if insn.segment_prefix() == Register::FS || insn.segment_prefix() == Register::GS {
+        return MemoryOperand::Other;
+    }
+    let Ok(offset) = i32::try_from(displacement) else {
+        return MemoryOperand::Other;
+    };
+    let is_64 = |register: Register| register.is_gpr64();
+    match (base, index) {
+        (base, Register::None) if is_64(base) => {
+            number(base).map_or(MemoryOperand::Other, |base| MemoryOperand::Simple {
+                base,
+                offset,
+            })
+        }
+        (base, index) if is_64(index) && (is_64(base) || base == Register::None) => {
+            let Some(index) = number(index) else {
+                return MemoryOperand::Other;
+            };
+            MemoryOperand::Entry {
+                base: number(base),
+                index,
+                scale: insn.memory_index_scale(),
+                offset,
+            }
+        }
+        (base, index) if is_64(base) && index.is_vector_register() => number(base)
+            .map_or(MemoryOperand::Other, |base| MemoryOperand::Scattered {
+                base,
+            }),
+        _ => MemoryOperand::Other,
+    }
+}
+
+/// `to` is what the 8 bytes of the memory operand hold.
+pub(super) fn load(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
+    if insn.is_ip_rel_memory_operand() {
+        let value = insn.ip_rel_memory_address();
+        ops.extend([
+            Op::Address { to, value },
+            Op::Load {
+                to,
+                base: to,
+                offset: 0,
+            },
+        ]);
+        return;
+    }
+    ops.push(match memory(insn) {
+        MemoryOperand::Simple { base, offset } => Op::Load { to, base, offset },
+        MemoryOperand::Entry {
+            base,
+            index,
+            scale: 8,
+            offset,
+        } => Op::LoadIndexed {
+            to,
+            base,
+            index,
+            size: 8,
+            offset,
+        },
+        _ => Op::Clobber { registers: bit(to) },
+    });
+}
+
+/// `to` is what the 4 bytes of the memory operand hold, with their sign.
+pub(super) fn load_distance(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
+    ops.push(match memory(insn) {
+        MemoryOperand::Entry {
+            base,
+            index,
+            scale: 4,
+            offset,
+        } => Op::LoadIndexed {
+            to,
+            base,
+            index,
+            size: 4,
+            offset,
+        },
+        MemoryOperand::Entry {
+            base: Some(a),
+            index: b,
+            scale: 1,
+            offset,
+        } => Op::LoadSum { to, a, b, offset },
+        MemoryOperand::Simple { base, offset } => Op::LoadLow {
+            to,
+            base,
+            offset,
+            size: 4,
+        },
+        _ => Op::Clobber { registers: bit(to) },
+    });
+}
+
+/// How many bytes the memory operand has. What the decoder's library gives no size has as many as there may be.
+pub(super) fn size(insn: &Instruction) -> u16 {
+    match insn.memory_size().size() {
+        0 => UNBOUNDED,
+        size => u16::try_from(size).unwrap_or(UNBOUNDED),
+    }
+}
+
+/// The bytes of the memory operand, if it is a register plus a number that are known to be no more than these: these, and how many.
+fn simple(insn: &Instruction) -> Option<(u8, i32, u16)> {
+    let size = size(insn);
+    if size == UNBOUNDED {
+        return None;
+    }
+    match memory(insn) {
+        MemoryOperand::Simple { base, offset } => Some((base, offset, size)),
+        _ => None,
+    }
+}
+
+/// The memory operand's bytes are something else, or what they were.
+pub(super) fn overwrite_perhaps(insn: &Instruction, ops: &mut Vec<Op>) {
+    match simple(insn) {
+        Some((base, offset, size)) => ops.push(Op::WeakOverwrite { base, offset, size }),
+        None => overwrite(insn, ops),
+    }
+}
+
+/// The memory operand's bits are something else, or what they were: which, a register says, of as many as there may be.
+pub(super) fn overwrite_bits(insn: &Instruction, ops: &mut Vec<Op>) {
+    match memory(insn) {
+        MemoryOperand::Simple { base, .. } | MemoryOperand::Scattered { base } => {
+            ops.push(Op::OverwriteUnbounded { base });
+        }
+        MemoryOperand::Entry { base, index, .. } => {
+            let registers = base.into_iter().chain([index]);
+            ops.extend(registers.map(|base| Op::OverwriteUnbounded { base }));
+        }
+        MemoryOperand::Other => {}
+    }
+}
+
+/// The state of the processor is stored in the memory operand.
+pub(super) fn save_state(insn: &Instruction, ops: &mut Vec<Op>) {
+    match memory(insn) {
+        MemoryOperand::Simple { base, offset } => ops.push(Op::SaveState {
+            base,
+            offset,
+            chosen: [RAX, RDX],
+        }),
+        _ => overwrite(insn, ops),
+    }
+}
+
+/// The memory operand's bytes come out of a vector register.
+pub(super) fn store_vector(insn: &Instruction, ops: &mut Vec<Op>) {
+    match simple(insn) {
+        Some((base, offset, size)) => ops.push(Op::StoreUntracked { base, offset, size }),
+        None => overwrite(insn, ops),
+    }
+}
+
+/// The memory operand's bytes go into a vector register.
+pub(super) fn load_vector(insn: &Instruction, ops: &mut Vec<Op>) {
+    if let Some((base, offset, size)) = simple(insn) {
+        ops.push(Op::EscapeMemory { base, offset, size });
+    }
+}
+
+/// The memory operand's bytes are something else.
+pub(super) fn overwrite(insn: &Instruction, ops: &mut Vec<Op>) {
+    let size = size(insn);
+    match memory(insn) {
+        // The return address, mixed with a number against attackers, and mixed back again.
+        MemoryOperand::Simple { base, offset } if insn.mnemonic() == Mnemonic::Xor && size == 8 => {
+            ops.push(Op::InvertMemory { base, offset });
+        }
+        MemoryOperand::Simple { base, offset } => ops.push(match size {
+            UNBOUNDED => Op::WeakOverwrite { base, offset, size },
+            _ => Op::Overwrite { base, offset, size },
+        }),
+        MemoryOperand::Entry {
+            base,
+            index,
+            scale,
+            offset,
+        } => {
+            let scale = u8::try_from(scale).unwrap_or(1);
+            let near = |base, index| Op::OverwriteIndexed {
+                base,
+                index,
+                scale,
+                offset,
+                size,
+            };
+            ops.extend(base.map(|base| near(base, Some(index))));
+            // Which of the two has the address is not said.
+            if scale == 1 {
+                ops.push(near(index, base));
+            }
+        }
+        MemoryOperand::Scattered { base } => ops.push(Op::OverwriteIndexed {
+            base,
+            index: None,
+            scale: 1,
+            offset: 0,
+            size: UNBOUNDED,
+        }),
+        MemoryOperand::Other => {}
+    }
+}
+
+/// The memory operand's bytes are those of a register, or its low ones.
+pub(super) fn store(insn: &Instruction, ops: &mut Vec<Op>) {
+    let register = insn.op1_register();
+    match (number(register), memory(insn)) {
+        (Some(from), MemoryOperand::Simple { base, offset }) if register.is_gpr64() => {
+            ops.push(Op::Store { base, offset, from });
+        }
+        (
+            Some(from),
+            MemoryOperand::Entry {
+                base: Some(base),
+                index,
+                scale: 8,
+                offset,
+            },
+        ) if register.is_gpr64() => ops.push(Op::StoreIndexed {
+            base,
+            index,
+            offset,
+            from,
+        }),
+        (Some(from), MemoryOperand::Simple { base, offset }) if is_low(register) => {
+            let size = u8::try_from(register.size()).unwrap_or(u8::MAX);
+            ops.push(Op::StoreLow {
+                base,
+                offset,
+                from,
+                size,
+            });
+        }
+        _ => overwrite(insn, ops),
+    }
+}
+
+/// Whether a register is the low end of one of 64 bits. The second byte is not.
+pub(super) fn is_low(register: Register) -> bool {
+    let is_second = matches!(
+        register,
+        Register::AH | Register::BH | Register::CH | Register::DH
+    );
+    number(register).is_some() && !is_second
+}
+
+/// Whether the first operand is a register of 64 bits: its number.
+pub(super) fn whole_destination(insn: &Instruction) -> Option<u8> {
+    let is_whole = insn.op0_kind() == OpKind::Register && insn.op0_register().is_gpr64();
+    is_whole.then(|| number(insn.op0_register())).flatten()
+}
+
+/// The 64-bit register that operand 1 is.
+pub(super) fn whole_source(insn: &Instruction) -> Option<u8> {
+    let is_whole = insn.op1_kind() == OpKind::Register && insn.op1_register().is_gpr64();
+    is_whole.then(|| number(insn.op1_register())).flatten()
+}
+
+/// The number that an operand is, with its sign.
+pub(super) fn immediate(insn: &Instruction, operand: u32) -> Option<i64> {
+    insn.try_immediate(operand).ok().map(u64::cast_signed)
+}

@@ -1,0 +1,117 @@
+//! Data between instructions: jump tables, constants.
+//!
+//! A range is decoded from its start on, whatever lies there. Data decodes as instructions, too, and the last of these may
+//! reach into the code behind. So code that is jumped to in the middle of an instruction to which nothing leads begins
+//! where the jump says, and is decoded from there on: it is an anchor. (What does lead to an instruction may lead into
+//! it as well: a jump over a prefix.)
+
+use core::ops::Range;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Analysis, Analyzer, BranchTarget};
+use crate::code::InsnId;
+use crate::op::Flow;
+use crate::program::ProgramCode;
+use crate::state::AbstractState;
+use crate::value::JumpTable;
+
+/// What is known of data in a unit's ranges.
+#[derive(Debug, Default)]
+pub(super) struct InlineData {
+    /// Where decoding begins anew, ascending.
+    pub(super) anchors: Vec<u64>,
+    /// Jump tables, wherever they are.
+    pub(super) tables: Vec<Range<u64>>,
+    /// What jump tables that were jumped through lead to.
+    pub(super) resolved_tables: HashMap<JumpTable, JumpTableTargets>,
+    /// Where jump tables lead though no instruction begins there.
+    pub(super) misaligned_targets: Vec<u64>,
+}
+
+/// A jump table, read.
+#[derive(Debug)]
+pub(super) struct JumpTableTargets {
+    /// The instructions that it leads to, ascending.
+    pub(super) targets: Arc<[InsnId]>,
+    /// What every one of them has been told that holds, at least.
+    pub(super) propagated: Option<AbstractState>,
+}
+
+impl InlineData {
+    /// Forgets all but where to decode.
+    pub(super) fn clear(&mut self) {
+        self.tables.clear();
+        self.resolved_tables.clear();
+        self.misaligned_targets.clear();
+    }
+
+    /// A range, cut at the anchors.
+    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let Range { mut start, end } = range;
+        let inside = move |anchor: &&u64| start < **anchor && **anchor < end;
+        let cuts = self.anchors.iter().filter(inside).copied();
+        cuts.chain([end]).map(move |cut| {
+            let piece = start..cut;
+            start = cut;
+            piece
+        })
+    }
+
+    /// Whether a range reaches into a jump table.
+    pub(super) fn is_in_table(&self, range: &Range<u64>) -> bool {
+        let overlaps = |table: &Range<u64>| range.start < table.end && table.start < range.end;
+        self.tables.iter().any(overlaps)
+    }
+}
+
+impl Analyzer {
+    /// Finds where the unit is to be decoded anew; whether there is such a place that was not known.
+    pub(super) fn find_anchors(&mut self, program: &ProgramCode) -> bool {
+        /// Who hides code behind data behind code need not be followed for ever.
+        const MAX_ANCHORS: usize = 256;
+        if self.data.anchors.len() > MAX_ANCHORS {
+            return false;
+        }
+        let found = Analysis {
+            analyzer: self,
+            program,
+        }
+        .misaligned_targets();
+        let before = self.data.anchors.len();
+        self.data.anchors.extend(found);
+        self.data.anchors.sort_unstable();
+        self.data.anchors.dedup();
+        self.data.anchors.len() > before
+    }
+}
+
+impl Analysis<'_> {
+    /// Where code jumps to in the middle of instructions that nothing leads to.
+    fn misaligned_targets(&self) -> Vec<u64> {
+        let analyzer = self.analyzer;
+        let straddler = |to| analyzer.ranges.insn_across(to, &analyzer.code);
+        let jumps = analyzer.code.flows().iter().zip(&analyzer.targets);
+        let jumps = jumps.filter_map(|((insn, flow), target)| match (flow, target) {
+            (
+                Flow::Jump(to) | Flow::Branch { to, .. } | Flow::Call(to),
+                BranchTarget::Outside(_),
+            ) => Some((*insn, *to)),
+            _ => None,
+        });
+        let mut jumps: Vec<_> = jumps.filter(|(_, to)| straddler(*to).is_some()).collect();
+        let mut missed: Vec<u64> = analyzer.data.misaligned_targets.clone();
+        missed.retain(|to| straddler(*to).is_some());
+        if jumps.is_empty() && missed.is_empty() {
+            return missed;
+        }
+        let unreached: Vec<_> = self.unreached_insns().collect();
+        jumps.retain(|(insn, _)| unreached.binary_search(insn).is_err());
+        missed.extend(jumps.into_iter().map(|(_, to)| to));
+        missed.retain(|to| {
+            let hidden = straddler(*to);
+            hidden.is_some_and(|insn| unreached.binary_search(&insn).is_ok())
+        });
+        missed
+    }
+}

@@ -1,0 +1,456 @@
+//! The work on one unit: where control goes from each instruction, and with what.
+
+use core::cmp::Reverse;
+use core::ops::Range;
+use std::sync::Arc;
+
+use super::assumptions::{Assumptions, EdgeKind};
+use super::blocks::{BasicBlock, BranchTarget};
+use super::inline_data::JumpTableTargets;
+use super::ranges::LiftedRange;
+use super::{Analyzer, Landing};
+use crate::code::InsnId;
+use crate::op::{BranchEdge, Flow};
+use crate::program::{CodeImage, ExtentKind, ProgramCode, ReturnBehavior};
+use crate::state::AbstractState;
+use crate::transfer::BranchFact;
+use crate::value::{AbstractValue, JumpTable, ValueFact};
+
+/// An edge that is only followed where nothing else leads.
+#[derive(Debug)]
+pub(super) struct DeferredEdge {
+    pub(super) from: InsnId,
+    pub(super) to: InsnId,
+    pub(super) state: Box<AbstractState>,
+}
+
+/// The work on one unit.
+pub(super) struct Solver<'a, I: ?Sized, G> {
+    pub(super) analyzer: &'a mut Analyzer,
+    pub(super) program: &'a ProgramCode,
+    pub(super) image: &'a I,
+    pub(super) landings: &'a [Landing],
+    pub(super) guide: &'a G,
+    /// The ranges before this one are come into.
+    pub(super) next_range: usize,
+    /// The guesses before this one are followed.
+    pub(super) next_guess: usize,
+}
+
+/// Whether a call leads to no function that is known.
+fn is_unknown(target: BranchTarget) -> bool {
+    matches!(target, BranchTarget::Outside(None))
+}
+
+impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
+    pub(super) fn solve(&mut self) {
+        let mut state = AbstractState::new();
+        loop {
+            while let Some(Reverse(head)) = self.analyzer.worklist.pop() {
+                self.run_extended_block(head, &mut state);
+                if self.analyzer.budget == 0 {
+                    return;
+                }
+            }
+            // What nothing else leads to.
+            let Some(weak) = self.analyzer.deferred_edges.pop() else {
+                if self.enter_unreached_fragment() || self.enter_indirect_target() {
+                    continue;
+                }
+                return;
+            };
+            let place = self.analyzer.block_starting_at(weak.to);
+            let segment = place.and_then(|place| self.analyzer.blocks.get(place));
+            if segment.is_some_and(|segment| !segment.is_reached()) {
+                self.flow_into(weak.to, &weak.state, weak.from);
+            }
+        }
+    }
+
+    /// Comes into a fragment that nothing leads to, as its row says; whether there is one.
+    fn enter_unreached_fragment(&mut self) -> bool {
+        while let Some(lifted) = self.analyzer.ranges.get(self.next_range) {
+            let start = lifted.range.start;
+            self.next_range += 1;
+            let first = self.analyzer.insn_at(start);
+            let segment = first
+                .and_then(|first| self.analyzer.segment_at(first))
+                .and_then(|place| self.analyzer.blocks.get(place));
+            let is_reached = segment.is_none_or(|segment| {
+                // What begins with padding begins elsewhere.
+                let is_padding = self.analyzer.code.is_padding(segment.first);
+                segment.is_reached() || is_padding
+            });
+            if !is_reached && let Some(state) = self.guide.fragment_entry_state(start) {
+                self.analyzer.add_entry_state(start, &state);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Comes into code that nothing leads to by a jump of which it is not known where it leads; whether there is such code.
+    fn enter_indirect_target(&mut self) -> bool {
+        while let Some(address) = self.guide.indirect_targets().get(self.next_guess) {
+            self.next_guess += 1;
+            let Some(to) = self.analyzer.insn_at(*address) else {
+                continue;
+            };
+            let place = self.analyzer.block_starting_at(to);
+            let segment = place.and_then(|place| self.analyzer.blocks.get(place));
+            let is_reached = segment.is_none_or(BasicBlock::is_reached);
+            let jumps = &self.analyzer.unresolved_states;
+            let before = jumps.iter().rev().find(|(from, _)| *from < to);
+            let jump = before.or(jumps.first()).filter(|_| !is_reached);
+            if let Some((from, state)) = jump.cloned() {
+                self.flow_into(to, &state, from);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Lets a state arrive at an instruction by a jump.
+    fn flow_into(&mut self, to: InsnId, state: &AbstractState, from: InsnId) {
+        self.analyzer.flow_into(to, state, Some(from));
+    }
+
+    /// Does a segment that is jumped to, and those that are chained to it.
+    fn run_extended_block(&mut self, head: InsnId, state: &mut AbstractState) {
+        let Some(mut place) = self.analyzer.segment_at(head) else {
+            return;
+        };
+        let Some(segment) = self.analyzer.blocks.get_mut(place) else {
+            return;
+        };
+        segment.is_in_worklist = false;
+        let segment = *segment;
+        match self.analyzer.state_of(&segment) {
+            Some(known) => state.assign(known),
+            None => return,
+        }
+        state.mark_all_written();
+        while let Some(segment) = self.analyzer.blocks.get(place).copied() {
+            self.analyzer.transfer(segment.ops(), state);
+            self.analyzer.assumes_bounds |= state.assumes_bounds();
+            let cost = (segment.ops_end - segment.ops_start + 1) as usize;
+            self.analyzer.budget = self.analyzer.budget.saturating_sub(cost);
+            let goes_on = match segment.flow() {
+                Some(flow) => self.transfer_control(flow, state),
+                None => true,
+            };
+            let goes_on = goes_on && segment.has_adjacent_block;
+            if let Some(segment) = self.analyzer.blocks.get_mut(place) {
+                segment.falls_through = goes_on;
+            }
+            if !goes_on {
+                return;
+            }
+            let Some(next) = self.analyzer.segment_at(segment.end) else {
+                return;
+            };
+            let Some(behind) = self.analyzer.blocks.get_mut(next) else {
+                return;
+            };
+            if behind.is_jump_target || behind.state != 0 {
+                self.flow_into(segment.end, state, segment.last());
+                return;
+            }
+            behind.extends_previous = true;
+            place = next;
+        }
+    }
+
+    /// Follows the ways out of an instruction, by its place among [`LiftedCode::flows`], that are not the next; whether
+    /// the next is one, with what `state` is then.
+    fn transfer_control(&mut self, place: usize, state: &mut AbstractState) -> bool {
+        let Some((insn, flow, target)) = self.analyzer.flow(place) else {
+            return true;
+        };
+        let semantics = self.analyzer.transfer;
+        match flow {
+            Flow::Jump(_) => {
+                self.jump(insn, target, state);
+                false
+            }
+            Flow::Branch { test, .. } => {
+                match semantics.branch_fact(state, test, BranchEdge::Taken) {
+                    BranchFact::None => self.jump(insn, target, state),
+                    BranchFact::RegisterIs(register, value) => {
+                        let held = state.get(register);
+                        state.set(register, value);
+                        self.jump(insn, target, state);
+                        state.set(register, held);
+                    }
+                    BranchFact::Infeasible => {}
+                }
+                match semantics.branch_fact(state, test, BranchEdge::FallThrough) {
+                    BranchFact::None => true,
+                    BranchFact::RegisterIs(register, value) => {
+                        state.set(register, value);
+                        true
+                    }
+                    BranchFact::Infeasible => false,
+                }
+            }
+            // What lies between is no code.
+            Flow::Call(to) if is_unknown(target) && self.skips_over_target(insn, to) => false,
+            Flow::Call(_) | Flow::IndirectCall => match target {
+                BranchTarget::Inside(inside) => self.call_within_unit(insn, inside, state),
+                BranchTarget::Outside(returns) => self.call(insn, returns, state),
+            },
+            Flow::IndirectJump(register) => {
+                self.indirect(insn, state.get(register), state);
+                false
+            }
+            Flow::Return { pops } => {
+                self.returns(insn, pops, state);
+                false
+            }
+            Flow::Trap => self
+                .guide
+                .resumes_after_trap(self.analyzer.code.range(insn).start),
+        }
+    }
+
+    fn jump(&mut self, from: InsnId, target: BranchTarget, state: &AbstractState) {
+        let BranchTarget::Inside(target) = target else {
+            return self.return_to_pushed(from, state);
+        };
+        let Some(LiftedRange {
+            insns, kind: part, ..
+        }) = self.analyzer.ranges.range_of(target)
+        else {
+            return;
+        };
+        if insns.contains(&from.0) {
+            return self.flow_into(target, state, from);
+        }
+        let is_function = insns.start == target.0 && *part == ExtentKind::Function;
+        let to = self.analyzer.code.range(target).start;
+        if is_function || self.program.is_extra_entry(to) {
+            return self.return_to_pushed(from, state);
+        }
+        if self.guide.flows_in(EdgeKind::ExtentJump, to, state) {
+            self.flow_into(target, state, from);
+        } else {
+            self.defer_edge(from, target, state);
+        }
+    }
+
+    /// Follows the return from another function that was jumped to, if the address of code of this one was pushed for that.
+    fn return_to_pushed(&mut self, from: InsnId, state: &AbstractState) {
+        if let Some(to) = self.analyzer.pushed_return_target(state) {
+            let semantics = self.analyzer.transfer;
+            let mut back = state.clone();
+            semantics.pop_return(&mut back);
+            semantics.transfer_call(&mut back, None);
+            self.flow_into(to, &back, from);
+        }
+    }
+
+    /// Notes an edge that is only followed if nothing else leads there.
+    fn defer_edge(&mut self, from: InsnId, to: InsnId, state: &AbstractState) {
+        self.analyzer.deferred_edges.push(DeferredEdge {
+            from,
+            to,
+            state: Box::new(state.clone()),
+        });
+    }
+
+    /// Whether a call goes over what is behind it into what decodes as the middle of an instruction.
+    fn skips_over_target(&self, call: InsnId, to: u64) -> bool {
+        let analyzer = &self.analyzer;
+        let hides = analyzer.ranges.insn_across(to, &analyzer.code);
+        hides.is_some_and(|insn| call < insn)
+    }
+
+    /// Follows a call of code of the same function; it need not come back.
+    fn call_within_unit(&mut self, insn: InsnId, to: InsnId, state: &mut AbstractState) -> bool {
+        let semantics = self.analyzer.transfer;
+        let start = self.analyzer.code.range(to).start;
+        // A call of what comes next asks for an address.
+        if insn.next() != to && self.guide.is_nested_function(start) {
+            self.flow_into(to, &semantics.entry(), insn);
+            return self.call(insn, None, state);
+        }
+        let mut inside = state.clone();
+        semantics.push_return(&mut inside, self.analyzer.code.range(insn).end);
+        self.flow_into(to, &inside, insn);
+        semantics.transfer_call(state, None);
+        // Who takes the address off the stack does not come back: it may be that of a string.
+        let next = self.analyzer.code.range(insn).end;
+        let is_there = self.analyzer.code.is_adjacent_to_next(insn) && insn.next() != to;
+        if is_there
+            && !self.is_text(next..start)
+            && self.guide.flows_in(EdgeKind::CallReturn, next, state)
+        {
+            self.defer_edge(insn, insn.next(), state);
+        }
+        false
+    }
+
+    /// Whether bytes are characters, with a zero behind the last.
+    fn is_text(&self, range: Range<u64>) -> bool {
+        let is_character = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r' | 0);
+        let bytes = self.image.bytes(range).unwrap_or_default();
+        bytes.last() == Some(&0) && bytes.iter().all(is_character)
+    }
+
+    /// Follows a call; whether it comes back.
+    fn call(
+        &mut self,
+        insn: InsnId,
+        returns: Option<ReturnBehavior>,
+        state: &mut AbstractState,
+    ) -> bool {
+        let semantics = self.analyzer.transfer;
+        let Range { start, end } = self.analyzer.code.range(insn);
+        let sp = state.get(semantics.facts.stack_pointer);
+        semantics.transfer_call(state, returns);
+        let pad = Landing::pad_of(self.landings, start);
+        if let Some(pad) = pad.and_then(|pad| self.analyzer.insn_at(pad)) {
+            let mut landed = state.clone();
+            let popped = i64::try_from(self.guide.args_size(end - 1, sp)).unwrap_or(0);
+            landed.set(semantics.facts.stack_pointer, sp.plus(popped));
+            self.flow_into(pad, &landed, insn);
+        }
+        match returns {
+            Some(ReturnBehavior::Never) => return false,
+            Some(ReturnBehavior::SkipsData(bytes)) => {
+                let to = end.saturating_add(bytes.into());
+                match self.analyzer.insn_at(to) {
+                    Some(next) => self.flow_into(next, state, insn),
+                    None => self.analyzer.data.misaligned_targets.push(to),
+                }
+                return false;
+            }
+            _ => {}
+        }
+        if self.analyzer.code.is_adjacent_to_next(insn)
+            && !self.guide.flows_in(EdgeKind::CallReturn, end, state)
+        {
+            self.defer_edge(insn, insn.next(), state);
+            return false;
+        }
+        true
+    }
+
+    fn returns(&mut self, insn: InsnId, pops: u16, state: &mut AbstractState) {
+        // A return to what a call of this unit pushed.
+        if let Some(target) = self.analyzer.pushed_return_target(state) {
+            let sp = self.analyzer.transfer.facts.stack_pointer;
+            self.analyzer.transfer.pop_return(state);
+            state.set(sp, state.get(sp).plus(pops.into()));
+            self.flow_into(target, state, insn);
+        }
+    }
+
+    fn indirect(&mut self, insn: InsnId, target: AbstractValue, state: &AbstractState) {
+        match target.fact() {
+            ValueFact::TableTarget(table) => self.table_jump(insn, table, state),
+            ValueFact::Constant(to) => {
+                let target = self.analyzer.target(self.program, Flow::Jump(to));
+                self.jump(insn, target, state);
+            }
+            _ => self.unresolved_jump(insn, state),
+        }
+    }
+
+    /// Notes a jump that leads to no place of the unit that is known: it is a tail call if the stack is as at entry.
+    fn unresolved_jump(&mut self, insn: InsnId, state: &AbstractState) {
+        let semantics = self.analyzer.transfer;
+        let sp = state.get(semantics.facts.stack_pointer);
+        self.return_to_pushed(insn, state);
+        if !self.guide.indirect_targets().is_empty() {
+            self.analyzer.unresolved_states.push((insn, state.clone()));
+        }
+        let is_tail_call = sp == semantics.entry_sp();
+        if !is_tail_call && !self.analyzer.unresolved.contains(&insn) {
+            self.analyzer.unresolved.push(insn);
+        }
+    }
+
+    /// Follows a jump through a table. That is as much work as it has targets, unless all of them are known to be reached
+    /// with what holds now.
+    fn table_jump(&mut self, insn: InsnId, table: JumpTable, state: &AbstractState) {
+        let targets = self.targets(table);
+        if targets.is_empty() {
+            return self.unresolved_jump(insn, state);
+        }
+        // To note an edge is less work than to join states.
+        let cost = match (
+            self.analyzer.edges.is_some(),
+            self.is_new_information(table, state),
+        ) {
+            (true, _) => targets.len().div_ceil(8),
+            (false, true) => targets.len(),
+            (false, false) => return,
+        };
+        self.analyzer.budget = self.analyzer.budget.saturating_sub(cost);
+        if self.analyzer.budget == 0 {
+            return;
+        }
+        for to in targets.iter() {
+            self.flow_into(*to, state, insn);
+        }
+    }
+
+    /// Whether a state may tell the targets of a table something that others have not told them.
+    fn is_new_information(&mut self, table: JumpTable, state: &AbstractState) -> bool {
+        let semantics = self.analyzer.transfer;
+        // An address that only a run knows has another name at each target.
+        let sp = state.get(semantics.facts.stack_pointer);
+        let Some(read) = self.analyzer.data.resolved_tables.get_mut(&table) else {
+            return true;
+        };
+        match &mut read.propagated {
+            _ if sp.symbolic_base_id().is_some() => true,
+            Some(told) => told.join(state),
+            told => {
+                *told = Some(state.clone());
+                true
+            }
+        }
+    }
+
+    /// The instructions that a jump table leads to.
+    fn targets(&mut self, table: JumpTable) -> Arc<[InsnId]> {
+        if let Some(read) = self.analyzer.data.resolved_tables.get(&table) {
+            return Arc::clone(&read.targets);
+        }
+        let targets: Arc<[InsnId]> = self.read_targets(table).into();
+        let read = JumpTableTargets {
+            targets: Arc::clone(&targets),
+            propagated: None,
+        };
+        self.analyzer.data.resolved_tables.insert(table, read);
+        targets
+    }
+
+    fn read_targets(&mut self, table: JumpTable) -> Vec<InsnId> {
+        let size = table.entry_size();
+        let mut found = Vec::new();
+        let mut end = table.address;
+        for address in self.program.jump_table_targets(table, self.image) {
+            match self.analyzer.insn_at(address) {
+                Some(to) => found.push(to),
+                // What cannot be leads to the end of the function; what is no entry leads anywhere.
+                None if !self.analyzer.ranges.has_end(address) => {
+                    if table.max_index.is_some() {
+                        self.analyzer.data.misaligned_targets.push(address);
+                    }
+                    break;
+                }
+                None => {}
+            }
+            end += size as u64;
+        }
+        let read = usize::try_from(end - table.address).unwrap_or(usize::MAX) / size;
+        self.analyzer.budget = self.analyzer.budget.saturating_sub(read);
+        self.analyzer.data.tables.push(table.address..end);
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}

@@ -1,0 +1,436 @@
+//! Rows out of states: where the CFA and the caller's registers are before an instruction.
+//!
+//! A row is proven by how it is made: each place that it names holds the value that it is named for, whichever way
+//! control came. Where there is no such place, there is no row, but a reason ([`MissingRow`]).
+
+use unspool_rows::expression::operation;
+use unspool_rows::leb128::{put_signed, put_unsigned};
+use unspool_rows::row::TooManyRules;
+use unspool_rows::table::TableError;
+use unspool_rows::{CfaRule, Expression, Register, RegisterRule, Row, RowId, Table};
+
+use crate::arch::AbiInfo;
+use crate::code::InsnId;
+use crate::dataflow::{Analysis, VisitFilter};
+use crate::op::{Flow, MEMORY_BIT, NEW_SLOT_BIT};
+use crate::state::AbstractState;
+use crate::value::{AbstractValue, ValueFact};
+
+/// Where the CFA is. Registers are by their DWARF numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CfaLocation {
+    /// A register plus so many bytes.
+    Register(u8, i64),
+    /// What is in memory at a register plus `at`, plus `offset`.
+    Dereferenced {
+        /// The register.
+        register: u8,
+        /// What is added to it, in bytes.
+        at: i64,
+        /// What is added to the word there.
+        offset: i64,
+    },
+}
+
+/// Where the caller's value of a register is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SavedLocation {
+    /// In the register.
+    SameValue,
+    /// In memory, at the CFA plus so many bytes.
+    CfaOffset(i64),
+    /// In memory, at another register plus so many bytes.
+    RegisterOffset(u8, i64),
+    /// In another register.
+    Register(u8),
+    /// Nowhere: something else was written over it.
+    Undefined,
+}
+
+/// Why there is no row before an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MissingRow {
+    /// Nothing is known to lead there.
+    #[error("no known path leads here")]
+    Unreached,
+    /// The CFA is at no known distance from a register.
+    #[error("no register or stack slot is at a known distance from the CFA")]
+    Cfa,
+    /// The return address is not where it could be told.
+    #[error("the return address is at no known location")]
+    ReturnAddress,
+    /// A register may or may not hold what it held at entry.
+    #[error("the location of a register's caller value depends on the path that led here")]
+    Register(u8),
+}
+
+/// The most registers that calls of a machine preserve.
+const MAX_PRESERVED_REGISTERS: usize = 12;
+
+/// What a row says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProvenRules {
+    /// Where the CFA is.
+    pub cfa: CfaLocation,
+    /// Where the return address is.
+    pub return_address: SavedLocation,
+    preserved: [SavedLocation; MAX_PRESERVED_REGISTERS],
+}
+
+impl ProvenRules {
+    /// The row at the entry of a function.
+    #[must_use]
+    pub fn function_entry(facts: &AbiInfo) -> ProvenRules {
+        ProvenRules {
+            cfa: CfaLocation::Register(facts.stack_pointer, facts.call_pushes.into()),
+            return_address: match facts.call_pushes {
+                0 => SavedLocation::SameValue,
+                pushed => SavedLocation::CfaOffset(-i64::from(pushed)),
+            },
+            preserved: [SavedLocation::SameValue; MAX_PRESERVED_REGISTERS],
+        }
+    }
+
+    /// The row that the state before an instruction proves.
+    ///
+    /// The CFA is counted from a frame pointer while there is one, which points at its own saved value; else from the
+    /// stack pointer where that is at a known distance, else from another register, else from what a stack slot holds. A register is in its stack slot from the time that it is
+    /// saved there until the slot is given back.
+    ///
+    /// # Errors
+    ///
+    /// [`MissingRow`]: something that a row must name is at no known place.
+    pub fn from_state(state: &AbstractState, facts: &AbiInfo) -> Result<ProvenRules, MissingRow> {
+        ProvenRules::from_locations(&LocationFinder {
+            state,
+            facts,
+            clobbered: 0,
+            red_zone: facts.red_zone.into(),
+        })
+    }
+
+    /// The row that the state before a call proves. It holds until the call returns, since it is the one that is found
+    /// by the return address: the callee may change registers and what is below the stack pointer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ProvenRules::of`].
+    pub fn from_call_state(
+        state: &AbstractState,
+        facts: &AbiInfo,
+    ) -> Result<ProvenRules, MissingRow> {
+        ProvenRules::from_locations(&LocationFinder {
+            state,
+            facts,
+            clobbered: facts.clobbered,
+            red_zone: 0,
+        })
+    }
+
+    fn from_locations(places: &LocationFinder<'_>) -> Result<ProvenRules, MissingRow> {
+        let facts = places.facts;
+        let mut preserved = [SavedLocation::SameValue; MAX_PRESERVED_REGISTERS];
+        for (register, saved) in facts.preserved.iter().zip(&mut preserved) {
+            *saved = places.saved(*register)?;
+        }
+        Ok(ProvenRules {
+            cfa: places.cfa().ok_or(MissingRow::Cfa)?,
+            return_address: match places.saved(facts.return_address) {
+                Ok(SavedLocation::Undefined) | Err(_) => return Err(MissingRow::ReturnAddress),
+                Ok(saved) => saved,
+            },
+            preserved,
+        })
+    }
+
+    /// The registers that calls preserve, and where the caller's values are.
+    pub fn preserved(&self, facts: &AbiInfo) -> impl Iterator<Item = (u8, SavedLocation)> {
+        let registers = facts.preserved.iter().copied();
+        registers.zip(self.preserved)
+    }
+
+    /// Whether all is in its register still, or where the CFA says; across a call, the CFA cannot be counted from another
+    /// register than one that calls preserve.
+    fn is_plain(&self) -> bool {
+        let mut saved = self.preserved.iter().chain([&self.return_address]);
+        matches!(self.cfa, CfaLocation::Register(..))
+            && saved.all(|saved| {
+                matches!(
+                    saved,
+                    SavedLocation::SameValue | SavedLocation::CfaOffset(_)
+                )
+            })
+    }
+
+    /// Puts the row into a table, without the rules that hold where a row has none.
+    ///
+    /// # Errors
+    ///
+    /// The table is full.
+    pub fn intern(&self, table: &mut Table, facts: &AbiInfo) -> Result<RowId, TableError> {
+        let column = facts.return_address;
+        let all = self.preserved(facts).chain([(column, self.return_address)]);
+        let expressions: Vec<(u8, SavedLocation, Vec<u8>)> = all
+            .map(|(register, saved)| (register, saved, saved.address_expression()))
+            .collect();
+        let cfa = self.cfa.expression();
+        let mut row = Row::new(Register(column.into()));
+        row.cfa = match self.cfa {
+            CfaLocation::Register(register, offset) => CfaRule::RegisterOffset {
+                register: Register(register.into()),
+                offset,
+            },
+            CfaLocation::Dereferenced { .. } => CfaRule::Expression(Expression(&cfa)),
+        };
+        for (register, saved, address) in &expressions {
+            let rule = match *saved {
+                SavedLocation::SameValue => None,
+                SavedLocation::CfaOffset(offset) => Some(RegisterRule::Offset(offset)),
+                SavedLocation::RegisterOffset(..) => {
+                    Some(RegisterRule::Expression(Expression(address)))
+                }
+                SavedLocation::Register(other) => {
+                    Some(RegisterRule::Register(Register(other.into())))
+                }
+                SavedLocation::Undefined => Some(RegisterRule::Undefined),
+            };
+            // There are fewer registers than a row has room for.
+            let set: Result<_, TooManyRules> = row.set_rule(Register((*register).into()), rule);
+            debug_assert!(set.is_ok());
+        }
+        table.intern(&row)
+    }
+}
+
+impl CfaLocation {
+    /// The expression that yields it.
+    #[must_use]
+    pub fn expression(self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self {
+            CfaLocation::Register(register, offset) => put_register(&mut bytes, register, offset),
+            CfaLocation::Dereferenced {
+                register,
+                at,
+                offset,
+            } => {
+                put_register(&mut bytes, register, at);
+                bytes.push(operation::DW_OP_DEREF);
+                match u64::try_from(offset) {
+                    Ok(0) => {}
+                    Ok(offset) => {
+                        bytes.push(operation::DW_OP_PLUS_UCONST);
+                        put_unsigned(&mut bytes, offset);
+                    }
+                    Err(_) => {
+                        bytes.push(operation::DW_OP_CONSTS);
+                        put_signed(&mut bytes, offset);
+                        bytes.push(operation::DW_OP_PLUS);
+                    }
+                }
+            }
+        }
+        bytes
+    }
+}
+
+impl SavedLocation {
+    /// The expression that yields the address of [`SavedLocation::RegisterOffset`]; nothing for others.
+    #[must_use]
+    pub fn address_expression(self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let SavedLocation::RegisterOffset(register, offset) = self {
+            put_register(&mut bytes, register, offset);
+        }
+        bytes
+    }
+}
+
+/// `DW_OP_bregx` says any register, but one byte longer.
+fn put_register(bytes: &mut Vec<u8>, register: u8, offset: i64) {
+    const DW_OP_BREG0: u8 = 0x70;
+    match register {
+        0..=31 => bytes.push(DW_OP_BREG0 + register),
+        _ => {
+            bytes.push(operation::DW_OP_BREGX);
+            put_unsigned(bytes, register.into());
+        }
+    }
+    put_signed(bytes, offset);
+}
+
+/// Finds values in a state.
+struct LocationFinder<'s> {
+    state: &'s AbstractState,
+    facts: &'s AbiInfo,
+    /// Registers that no place is relative to: bit n stands for register n.
+    clobbered: u64,
+    /// How far below the stack pointer memory keeps its value, in bytes.
+    red_zone: i64,
+}
+
+impl LocationFinder<'_> {
+    fn cfa_value(&self) -> AbstractValue {
+        let sp = Register(self.facts.stack_pointer.into());
+        AbstractValue::entry_value_plus(sp, self.facts.call_pushes)
+    }
+
+    /// The stack pointer, the registers that calls preserve (the frame pointer is the second of x86-64), the others.
+    fn registers(&self) -> impl Iterator<Item = u8> {
+        let sp = self.facts.stack_pointer;
+        let preserved = self.facts.preserved.iter().copied();
+        [sp].into_iter()
+            .chain(preserved)
+            .chain(0..self.facts.return_address)
+            .filter(|register| self.clobbered >> register & 1 == 0)
+    }
+
+    /// A register at a known distance from an address, and how far below the address it is.
+    fn register_near(&self, address: AbstractValue) -> Option<(u8, i64)> {
+        self.registers().find_map(|register| {
+            let distance = address.distance_from(self.state.get(register))?;
+            Some((register, distance))
+        })
+    }
+
+    /// A register that points at its own saved value is a frame pointer: the CFA is counted from it as long as that
+    /// is so, as compilers do, whatever becomes of the stack pointer.
+    fn frame_pointer(&self, cfa: AbstractValue) -> Option<(u8, i64)> {
+        let mut preserved = self.facts.preserved.iter();
+        preserved.find_map(|register| {
+            let points_at = self.state.get(*register);
+            let own = AbstractValue::entry_value(*register);
+            let is_frame = points_at.is_address() && self.state.load(points_at) == Some(own);
+            let distance = cfa.distance_from(points_at).filter(|_| is_frame)?;
+            Some((*register, distance))
+        })
+    }
+
+    fn cfa(&self) -> Option<CfaLocation> {
+        let cfa = self.cfa_value();
+        if let Some((register, offset)) =
+            self.frame_pointer(cfa).or_else(|| self.register_near(cfa))
+        {
+            return Some(CfaLocation::Register(register, offset));
+        }
+        self.state.slots().iter().find_map(|slot| {
+            let offset = cfa.distance_from(slot.value)?;
+            let (register, at) = self
+                .register_near(slot.address)
+                .filter(|_| !self.is_below(slot.address, 0))?;
+            Some(CfaLocation::Dereferenced {
+                register,
+                at,
+                offset,
+            })
+        })
+    }
+
+    /// Whether an address is more than so many bytes below the stack pointer.
+    fn is_below(&self, address: AbstractValue, bytes: i64) -> bool {
+        let sp = self.state.get(self.facts.stack_pointer);
+        let distance = address.distance_from(sp);
+        distance.is_some_and(|distance| distance < -bytes)
+    }
+
+    /// The stack slot that holds a value, not more than so many bytes below the stack pointer.
+    fn slot(&self, wanted: AbstractValue, below: i64) -> Option<SavedLocation> {
+        let cfa = self.cfa_value();
+        let slots = self.state.slots().iter();
+        let mut holding =
+            slots.filter(|slot| slot.value == wanted && !self.is_below(slot.address, below));
+        let at_cfa = holding.clone();
+        // Of several, the one nearest to the CFA.
+        let offset = at_cfa
+            .filter_map(|slot| slot.address.distance_from(cfa))
+            .max();
+        if let Some(offset) = offset {
+            return Some(SavedLocation::CfaOffset(offset));
+        }
+        let (register, offset) = holding.find_map(|slot| self.register_near(slot.address))?;
+        Some(SavedLocation::RegisterOffset(register, offset))
+    }
+
+    /// Where what a register held at entry is.
+    fn saved(&self, register: u8) -> Result<SavedLocation, MissingRow> {
+        let wanted = AbstractValue::entry_value(register);
+        let held = self.state.get(register);
+        let mut slots = self.state.slots().iter();
+        let is_saved = slots.any(|slot| slot.value == wanted);
+        if is_saved && let Some(slot) = self.slot(wanted, 0) {
+            return Ok(slot);
+        }
+        let is_machine_register = register != self.facts.return_address;
+        if is_machine_register && held == wanted {
+            return Ok(SavedLocation::SameValue);
+        }
+        if is_saved && let Some(slot) = self.slot(wanted, self.red_zone) {
+            return Ok(slot);
+        }
+        let mut registers = self.registers();
+        if let Some(other) = registers.find(|other| self.state.get(*other) == wanted) {
+            return Ok(SavedLocation::Register(other));
+        }
+        match held.fact() {
+            ValueFact::Unknown => Err(MissingRow::Register(register)),
+            _ => Ok(SavedLocation::Undefined),
+        }
+    }
+}
+
+impl Analysis<'_> {
+    /// Tells of each instruction that something leads to, in the order of the unit's ranges, what holds before it, its
+    /// row, and whether that may be another one than the row told before.
+    pub fn visit_rows(
+        &self,
+        mut visit: impl FnMut(InsnId, &AbstractState, Result<ProvenRules, MissingRow>, bool),
+    ) {
+        let (facts, code) = (self.abi_info(), self.code());
+        let preserved = facts.preserved.iter().chain([&facts.stack_pointer]);
+        let telling = preserved.fold(MEMORY_BIT | NEW_SLOT_BIT, |all, register| {
+            all | 1 << (register & 63)
+        });
+        let mut last: Option<CachedRow> = None;
+        self.visit_filtered(|insn, state, written| {
+            let is_call = matches!(code.flow(insn), Some(Flow::Call(_) | Flow::IndirectCall));
+            let known = last.filter(|last| match last.is_plain {
+                true => written & telling == 0,
+                false => written == 0 && last.is_call == is_call,
+            });
+            let told = known.unwrap_or_else(|| CachedRow::new(state, facts, is_call));
+            last = Some(told);
+            visit(insn, state, told.rules, known.is_none());
+            VisitFilter::ALL
+        });
+    }
+}
+
+/// The row before an instruction.
+#[derive(Clone, Copy)]
+struct CachedRow {
+    rules: Result<ProvenRules, MissingRow>,
+    /// Whether it was asked for across a call.
+    is_call: bool,
+    /// Whether it holds both before the instruction and across a call, and whatever becomes of registers that calls do
+    /// not preserve.
+    is_plain: bool,
+}
+
+impl CachedRow {
+    fn new(state: &AbstractState, facts: &AbiInfo, is_call: bool) -> CachedRow {
+        let across = ProvenRules::from_call_state(state, facts);
+        // What is not at a distance from the CFA may be found from a register that calls do not preserve.
+        let cfa = AbstractValue::entry_value(facts.stack_pointer);
+        let mut slots = state.slots().iter();
+        let is_plain = across.is_ok_and(|rules| rules.is_plain())
+            && slots.all(|slot| slot.address.distance_from(cfa).is_some());
+        CachedRow {
+            rules: match is_call || is_plain {
+                true => across,
+                false => ProvenRules::from_state(state, facts),
+            },
+            is_call,
+            is_plain,
+        }
+    }
+}

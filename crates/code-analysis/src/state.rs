@@ -1,0 +1,829 @@
+//! What registers and stack slots hold at one place of the code.
+
+use crate::op::{MEMORY_BIT, NEW_SLOT_BIT, bits};
+use crate::value::{AbstractValue, INDEX_BASE_BIT, INDEXED_SLOT_BASE_BIT, UNCONSTRAINED_BASE_BITS};
+
+/// The most registers that an architecture can have here.
+pub const REGISTERS: usize = 18;
+
+/// The set of them: bit n stands for register n.
+const ALL_REGISTERS: u64 = (1 << REGISTERS) - 1;
+
+/// A register that no machine has: where operations keep what they still need.
+pub const SCRATCH: u8 = 17;
+
+/// How many slots are kept apart; what is saved beyond them is not known.
+const MAX_SLOTS: usize = 24;
+
+/// A slot of 8 bytes on the stack, and what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AbstractSlot {
+    /// Its address: relative to an entry value, or to a stack pointer of run time.
+    pub address: AbstractValue,
+    /// What it holds.
+    pub value: AbstractValue,
+}
+
+/// Where a slot is whose address is only known by what a register holds: so many bytes above a place of the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexedSlot {
+    /// The place.
+    pub base: AbstractValue,
+    /// What the register holds. The slot is 8 times as much above the place.
+    pub index: AbstractValue,
+    /// The slot's address: what it is called in [`AbstractSlot::at`].
+    pub address: AbstractValue,
+}
+
+impl IndexedSlot {
+    /// The address 8 times an index above a place, if it can be told from the slot's.
+    pub(crate) fn address(
+        self,
+        base: AbstractValue,
+        index: AbstractValue,
+    ) -> Option<AbstractValue> {
+        let distance = base.distance_from(self.base)?;
+        (index == self.index).then(|| self.address.plus(distance))
+    }
+
+    /// Whether an index is the slot's, from a place of the same stack.
+    pub(crate) fn is_found_by(self, base: AbstractValue, index: AbstractValue) -> bool {
+        base.distance_from(self.base).is_some() && index == self.index
+    }
+
+    /// Whether some of the bytes at an address may be the slot's. Indices are at least 0.
+    fn may_be_within(self, at: AbstractValue, size: i64) -> bool {
+        let above = at.distance_from(self.base);
+        above.is_some_and(|above| above + size > 0)
+    }
+}
+
+/// What an address of run time is, if the stack pointer was aligned there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StackAlignment {
+    /// The address.
+    pub aligned: AbstractValue,
+    /// What it is the next lower multiple of, or itself.
+    pub original: AbstractValue,
+    /// The number that it is a multiple of: a power of 2.
+    pub multiple: u32,
+}
+
+const EMPTY: AbstractSlot = AbstractSlot {
+    address: AbstractValue::UNKNOWN,
+    value: AbstractValue::UNKNOWN,
+};
+
+/// What registers and stack slots hold before an instruction, whichever path led there.
+#[derive(Debug, Clone)]
+pub struct AbstractState {
+    registers: [AbstractValue; REGISTERS],
+    /// The registers of which something may be known: bit n stands for register n. Of the others nothing is.
+    tracked_registers: u64,
+    slots: [AbstractSlot; MAX_SLOTS],
+    len: u8,
+    /// The first so many slots hold nothing that a call takes away, as [`AbstractState::invalidate_after_call`] found.
+    call_checked: u8,
+    /// Where slots may be: [`word_mask`] each, whatever its address is relative to.
+    occupied_words: u64,
+    /// What was written since [`AbstractState::take_written`].
+    written: u64,
+    /// Whether an entry value may be in a slot that is not among these: it was stored nobody knows where, or
+    /// there was no room.
+    has_escaped: bool,
+    /// The slot that is found by an index.
+    indexed: Option<IndexedSlot>,
+    /// Where the stack pointer was aligned last.
+    aligned: Option<StackAlignment>,
+    /// Whether strings may be written towards lower addresses.
+    is_down: bool,
+    /// Whether something was stored since [`AbstractState::assign`] of which it is assumed that it is inside its array.
+    assumes_bounds: bool,
+}
+
+impl AbstractState {
+    /// The state in which every register holds what it held at entry, and no slot is known.
+    #[must_use]
+    pub fn new() -> AbstractState {
+        let mut registers = [AbstractValue::UNKNOWN; REGISTERS];
+        for (number, value) in (0..).zip(&mut registers) {
+            *value = AbstractValue::entry_value(number);
+        }
+        AbstractState {
+            registers,
+            tracked_registers: ALL_REGISTERS,
+            slots: [EMPTY; MAX_SLOTS],
+            len: 0,
+            call_checked: 0,
+            occupied_words: 0,
+            written: 0,
+            has_escaped: false,
+            indexed: None,
+            aligned: None,
+            is_down: false,
+            assumes_bounds: false,
+        }
+    }
+
+    /// What a register holds.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, register: u8) -> AbstractValue {
+        let value = self.registers.get(usize::from(register));
+        value.copied().unwrap_or(AbstractValue::UNKNOWN)
+    }
+
+    /// Has a register hold something else.
+    #[inline]
+    pub fn set(&mut self, register: u8, value: AbstractValue) {
+        if let Some(old) = self.registers.get_mut(usize::from(register)) {
+            // Two that are unknown need not be the same.
+            let is_other = *old != value || value == AbstractValue::UNKNOWN;
+            self.written |= u64::from(is_other) << (register & 63);
+            self.tracked_registers |= 1 << (register & 63);
+            *old = value;
+        }
+    }
+
+    /// The slots of which something is known.
+    #[must_use]
+    #[inline]
+    pub fn slots(&self) -> &[AbstractSlot] {
+        self.slots.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    /// Whether a slot is below an address.
+    #[must_use]
+    #[inline]
+    pub fn has_below(&self, at: AbstractValue) -> bool {
+        // Looking at all is faster than stopping early: mostly there is none.
+        let below = self.slots().iter().map(|slot| slot.address.is_below(at));
+        at.is_address() && below.fold(false, |any, is_below| any | is_below)
+    }
+
+    /// What the 8 bytes at an address hold, if that is known; `None` if no entry value was stored there.
+    #[must_use]
+    #[inline]
+    pub fn load(&self, at: AbstractValue) -> Option<AbstractValue> {
+        let known = match self.occupied_words & word_mask(at, 1) {
+            0 => None,
+            _ => self.slots().iter().find(|slot| slot.address == at),
+        };
+        match known {
+            Some(slot) => Some(slot.value),
+            None => self.has_escaped.then_some(AbstractValue::UNKNOWN),
+        }
+    }
+
+    /// Has the 8 bytes at an address hold something.
+    #[inline]
+    pub fn store(&mut self, at: AbstractValue, holds: AbstractValue) {
+        self.invalidate_aliases(at, 8);
+        self.store_into_array(at, holds);
+    }
+
+    /// Has the 8 bytes at an address hold something that a program has stored into an array: what is saved is not there.
+    #[inline]
+    pub(crate) fn store_into_array(&mut self, at: AbstractValue, holds: AbstractValue) {
+        self.clear(at, 8);
+        // Wherever something is hidden, it is not here.
+        if holds != AbstractValue::FRESH || self.has_escaped {
+            self.push(AbstractSlot {
+                address: at,
+                value: holds,
+            });
+        }
+    }
+
+    fn push(&mut self, slot: AbstractSlot) {
+        match self.slots.get_mut(usize::from(self.len)) {
+            Some(place) => {
+                *place = slot;
+                self.len += 1;
+                self.occupied_words |= word_mask(slot.address, 8);
+                self.written |= NEW_SLOT_BIT;
+            }
+            None => self.has_escaped = true,
+        }
+    }
+
+    /// Whether an entry value may be in a slot that is not among [`AbstractState::slots`].
+    #[must_use]
+    pub fn has_escaped(&self) -> bool {
+        self.has_escaped
+    }
+
+    /// The slot whose address is only known by what a register holds. One is kept.
+    #[must_use]
+    #[inline]
+    pub fn indexed(&self) -> Option<IndexedSlot> {
+        self.indexed
+    }
+
+    /// What the address is that the stack pointer was aligned to last, if the paths agree on that.
+    #[must_use]
+    pub fn aligned(&self) -> Option<StackAlignment> {
+        self.aligned
+    }
+
+    /// Has a register hold the next lower multiple of a number, by instruction `at`.
+    pub(crate) fn align(&mut self, register: u8, multiple: u32, at: u32) {
+        let of = self.get(register);
+        self.set_symbolic_base(register, at);
+        let is_other = of.is_address() && of.symbolic_base_id() != Some(at);
+        self.aligned = is_other.then(|| StackAlignment {
+            aligned: self.get(register),
+            original: of,
+            multiple,
+        });
+    }
+
+    /// Has a register hold an address of which nothing is known, which has a name from then on, given by instruction `at`.
+    pub(crate) fn name_unconstrained_base(&mut self, register: u8, at: u32) {
+        if at < INDEX_BASE_BIT {
+            self.set_symbolic_base(register, at | UNCONSTRAINED_BASE_BITS);
+        }
+    }
+
+    /// Has the 8 bytes hold something that are 8 times what register `index` holds above `base`, by instruction `at`. A number
+    /// that was computed has a name from then on, by which the register is known to hold it still.
+    pub(crate) fn store_indexed(
+        &mut self,
+        base: AbstractValue,
+        index: u8,
+        holds: AbstractValue,
+        at: u32,
+    ) {
+        self.forget_indexed();
+        if at >= INDEX_BASE_BIT {
+            return self.escape();
+        }
+        if !self.get(index).is_address() {
+            self.set_symbolic_base(index, at | INDEX_BASE_BIT);
+        }
+        let slot = IndexedSlot {
+            base,
+            index: self.get(index),
+            address: AbstractValue::symbolic_base(at | INDEXED_SLOT_BASE_BIT, 0),
+        };
+        self.store(slot.address, holds);
+        self.indexed = Some(slot);
+    }
+
+    /// Forgets the slot that is found by an index.
+    #[inline]
+    pub(crate) fn forget_indexed(&mut self) {
+        if let Some(slot) = self.indexed.take()
+            && let Some(at) = slot.address.symbolic_base_id()
+        {
+            self.forget_base(at);
+        }
+    }
+
+    /// Whether strings may be written towards lower addresses.
+    pub(crate) fn is_down(&self) -> bool {
+        self.is_down
+    }
+
+    /// Has strings be written towards lower addresses, or not.
+    pub(crate) fn set_direction(&mut self, is_down: bool) {
+        self.is_down = is_down;
+    }
+
+    /// Notes that something is stored on the stack of which it is assumed that it is inside its array.
+    pub(crate) fn assume_bounds(&mut self) {
+        self.assumes_bounds = true;
+    }
+
+    /// Whether something was stored since [`AbstractState::assign`] of which that is assumed.
+    #[must_use]
+    pub fn assumes_bounds(&self) -> bool {
+        self.assumes_bounds
+    }
+
+    /// An entry value is stored, and nobody knows where.
+    pub fn escape(&mut self) {
+        self.has_escaped = true;
+    }
+
+    /// Has `size` bytes at an address hold something that is no entry value.
+    #[inline]
+    pub fn overwrite(&mut self, at: AbstractValue, size: i64) {
+        self.invalidate_aliases(at, size);
+        match size {
+            8 => self.store_into_array(at, AbstractValue::FRESH),
+            _ => self.clear(at, size),
+        }
+    }
+
+    /// Has what `size` bytes at an address are a part of hold nobody knows what: they are something else, or what they were.
+    #[inline(never)]
+    pub(crate) fn overwrite_weakly(&mut self, at: AbstractValue, size: i64) {
+        self.invalidate_aliases(at, size);
+        self.invalidate_where(|slot| slot.address.is_at_distance(at, 1 - 8..size));
+    }
+
+    /// The same where only a run knows how much of an array is written, or in which the place is known by a number that a register holds. On the other side of where
+    /// the stack pointer was aligned, an array is assumed not to reach.
+    #[inline(never)]
+    pub(crate) fn overwrite_in_array(&mut self, at: AbstractValue, size: i64) {
+        let across = self
+            .aligned
+            .and_then(|known| across_alignment(known, at, size));
+        self.assumes_bounds |= across.is_some_and(|(lowest, size)| {
+            let mut slots = self.slots().iter();
+            slots.any(|slot| slot.address.is_at_distance(lowest, 1 - 8..size))
+        });
+        self.invalidate_where(|slot| slot.address.is_at_distance(at, 1 - 8..size));
+    }
+
+    /// Has all that is known relative to what an address is relative to be something else, or what it was.
+    #[inline(never)]
+    pub(crate) fn overwrite_unbounded(&mut self, at: AbstractValue) {
+        if at.is_address() {
+            self.forget_indexed();
+            let is_near = |other: AbstractValue| other.shares_base_with(at);
+            let is_aligned = self
+                .aligned
+                .is_some_and(|it| is_near(it.aligned) || is_near(it.original));
+            self.invalidate_where(|slot| is_aligned || is_near(slot.address));
+        }
+    }
+
+    /// Has all slots below an address hold nobody knows what.
+    pub(crate) fn invalidate_below(&mut self, at: AbstractValue) {
+        self.invalidate_where(|slot| slot.address.is_below(at));
+    }
+
+    /// Has slots hold nobody knows what.
+    fn invalidate_where(&mut self, is_lost: impl Fn(&AbstractSlot) -> bool) {
+        let used = usize::from(self.len);
+        for slot in self.slots.iter_mut().take(used) {
+            if is_lost(slot) && slot.value != AbstractValue::UNKNOWN {
+                slot.value = AbstractValue::UNKNOWN;
+                self.written |= MEMORY_BIT;
+            }
+        }
+    }
+
+    /// Whether some of the `size` bytes at an address are of a slot whose contents pass.
+    #[inline]
+    pub(crate) fn has_within(
+        &self,
+        at: AbstractValue,
+        size: i64,
+        passes: impl Fn(AbstractValue) -> bool,
+    ) -> bool {
+        let is_there = |slot: &AbstractSlot| {
+            slot.address.is_at_distance(at, 1 - 8..size) && passes(slot.value)
+        };
+        at.is_address()
+            && self.occupied_words & word_mask(at, size) != 0
+            && self.slots().iter().any(is_there)
+    }
+
+    /// Forgets what may be where `size` bytes at an address are and has another name: the slot that is found by an index, and those on the
+    /// other side of where the stack pointer was aligned.
+    #[inline]
+    fn invalidate_aliases(&mut self, at: AbstractValue, size: i64) {
+        self.invalidate_indexed(at, size);
+        if let Some(known) = self.aligned
+            && let Some((lowest, size)) = across_alignment(known, at, size)
+        {
+            self.invalidate_where(|slot| slot.address.is_at_distance(lowest, 1 - 8..size));
+        }
+    }
+
+    /// Forgets the slot that is found by an index, if it may be where `size` bytes at an address are.
+    #[inline]
+    pub(crate) fn invalidate_indexed(&mut self, at: AbstractValue, size: i64) {
+        if let Some(slot) = self.indexed
+            && slot.may_be_within(at, size)
+        {
+            self.forget_indexed();
+        }
+    }
+
+    /// Forgets what `size` bytes at an address held.
+    #[inline]
+    fn clear(&mut self, at: AbstractValue, size: i64) {
+        if self.occupied_words & word_mask(at, size) != 0 {
+            let is_gone = |slot: &AbstractSlot| slot.address.is_at_distance(at, 1 - 8..size);
+            // What was saved twice may have a name that counts from where the stack pointer was aligned, too.
+            let saved = (self.slots().iter()).find(|slot| is_gone(slot) && slot.value.is_address());
+            let twin = saved.map(|slot| slot.value);
+            self.retain(|slot| {
+                let is_twin = || {
+                    Some(slot.value) == twin
+                        && slot.address.is_symbolic_base()
+                        && !at.is_symbolic_base()
+                };
+                !is_gone(slot) && !is_twin()
+            });
+        }
+    }
+
+    /// Has slots whose contents pass `is_taken` hold nobody knows what, as calls do: what passes must be an address. It is
+    /// asked once of each.
+    #[inline]
+    pub(crate) fn invalidate_after_call(
+        &mut self,
+        is_taken: impl Fn(&AbstractState, AbstractValue) -> bool,
+    ) {
+        if self.call_checked < self.len {
+            self.invalidate_from(self.call_checked, is_taken);
+            self.call_checked = self.len;
+        }
+    }
+
+    /// Has slots whose contents pass `is_lost` hold nobody knows what.
+    pub(crate) fn invalidate_all_matching(
+        &mut self,
+        is_lost: impl Fn(&AbstractState, AbstractValue) -> bool,
+    ) {
+        self.invalidate_from(0, is_lost);
+    }
+
+    /// Has slots from the one at place `first` on whose contents pass `is_lost` hold nobody knows what.
+    fn invalidate_from(
+        &mut self,
+        first: u8,
+        is_lost: impl Fn(&AbstractState, AbstractValue) -> bool,
+    ) {
+        for index in usize::from(first)..usize::from(self.len) {
+            let holds = (self.slots.get(index)).map_or(AbstractValue::UNKNOWN, |slot| slot.value);
+            if holds != AbstractValue::UNKNOWN
+                && is_lost(self, holds)
+                && let Some(slot) = self.slots.get_mut(index)
+            {
+                slot.value = AbstractValue::UNKNOWN;
+                self.written |= MEMORY_BIT;
+            }
+        }
+    }
+
+    /// Forgets what registers hold: bit n stands for register n.
+    pub(crate) fn forget(&mut self, registers: u64) {
+        self.written |= registers;
+        self.tracked_registers &= !registers;
+        for register in bits(registers) {
+            if let Some(value) = self.registers.get_mut(usize::from(register)) {
+                *value = AbstractValue::UNKNOWN;
+            }
+        }
+    }
+
+    /// Forgets all slots below an address: the callee of a call may overwrite them.
+    pub fn forget_below(&mut self, at: AbstractValue) {
+        if self.has_below(at) {
+            self.retain(|slot| !slot.address.is_below(at));
+        }
+    }
+
+    /// Has a register hold an address that is only known at run time, after instruction `at`.
+    #[inline(never)]
+    pub(crate) fn set_symbolic_base(&mut self, register: u8, at: u32) {
+        self.forget_base(at);
+        self.set(register, AbstractValue::symbolic_base(at, 0));
+    }
+
+    /// Forgets what is relative to the stack pointer after instruction `at`: it has another one now.
+    pub fn forget_base(&mut self, at: u32) {
+        let is_counted = |slot: IndexedSlot| {
+            let counted = [slot.base, slot.index].map(AbstractValue::symbolic_base_id);
+            counted.contains(&Some(at))
+        };
+        if self.indexed.is_some_and(is_counted) {
+            self.forget_indexed();
+        }
+        let is_aligned = |known: StackAlignment| {
+            [known.aligned, known.original]
+                .map(AbstractValue::symbolic_base_id)
+                .contains(&Some(at))
+        };
+        if self.aligned.is_some_and(is_aligned) {
+            self.aligned = None;
+        }
+        for value in &mut self.registers {
+            if value.symbolic_base_id() == Some(at) {
+                *value = AbstractValue::UNKNOWN;
+                self.written = u64::MAX;
+            }
+        }
+        let hidden = self
+            .slots()
+            .iter()
+            .any(|slot| slot.address.symbolic_base_id() == Some(at) && slot.value.is_address());
+        self.has_escaped |= hidden;
+        self.retain(|slot| slot.address.symbolic_base_id() != Some(at));
+        self.invalidate_from(0, |_, holds| holds.symbolic_base_id() == Some(at));
+    }
+
+    /// Has what is relative to the run-time address that a register holds be relative to another one, `base`,
+    /// which that register holds then: the same is said of some address, which has another name. The name may be that of an address so far away.
+    pub fn rename_base(&mut self, register: u8, base: u32) {
+        let old = self.get(register);
+        let Some(from) = old.symbolic_base_id() else {
+            return;
+        };
+        if from == base && old.offset() == 0 {
+            return;
+        }
+        if from != base {
+            self.forget_base(base);
+        }
+        let renamed = |value: AbstractValue| match value.distance_from(old) {
+            Some(distance) => AbstractValue::symbolic_base(base, 0).plus(distance),
+            None => value,
+        };
+        self.written = u64::MAX;
+        for value in &mut self.registers {
+            *value = renamed(*value);
+        }
+        if let Some(slot) = &mut self.indexed {
+            slot.base = renamed(slot.base);
+        }
+        if let Some(known) = &mut self.aligned {
+            known.aligned = renamed(known.aligned);
+            known.original = renamed(known.original);
+        }
+        let used = usize::from(self.len);
+        for slot in self.slots.iter_mut().take(used) {
+            slot.address = renamed(slot.address);
+            slot.value = renamed(slot.value);
+        }
+        self.find_words();
+    }
+
+    /// Forgets slots relative to a base that another state has not: they may be anything.
+    pub fn retain_slots_of(&mut self, base: u32, other: &AbstractState) {
+        let is_lost = |slot: &AbstractSlot| {
+            slot.address.symbolic_base_id() == Some(base)
+                && !other.slots().iter().any(|its| its.address == slot.address)
+        };
+        let mut lost = self.slots().iter().filter(|slot| is_lost(slot));
+        self.has_escaped |= lost.any(|slot| slot.value.is_address());
+        self.retain(|slot| !is_lost(slot));
+    }
+
+    /// Finds [`AbstractState::words`] anew, where slots have gone or moved.
+    fn find_words(&mut self) {
+        let words = self.slots().iter().map(|slot| word_mask(slot.address, 8));
+        self.occupied_words = words.fold(0, |all, words| all | words);
+    }
+
+    #[inline]
+    fn retain(&mut self, keep: impl Fn(&AbstractSlot) -> bool) {
+        let gone = self.slots().iter().position(|slot| !keep(slot));
+        let Some(first) = gone else {
+            return;
+        };
+        let mut kept = first;
+        let mut not_taken = self.call_checked;
+        if first < usize::from(self.call_checked) {
+            not_taken -= 1;
+        }
+        for index in first + 1..usize::from(self.len) {
+            let Some(slot) = self.slots.get(index).copied() else {
+                break;
+            };
+            if keep(&slot) {
+                if let Some(place) = self.slots.get_mut(kept) {
+                    *place = slot;
+                }
+                kept += 1;
+            } else if index < usize::from(self.call_checked) {
+                not_taken -= 1;
+            }
+        }
+        self.len = u8::try_from(kept).unwrap_or(self.len);
+        self.call_checked = not_taken;
+        self.find_words();
+        self.written |= MEMORY_BIT;
+    }
+
+    /// What was written since the last time that this was asked, as [`crate::op::Op::written`] has it; memory
+    /// only if a slot of which something was known is another, and [`NEW_SLOT_BIT`] if something is known of one of which nothing was.
+    #[inline]
+    pub fn take_written(&mut self) -> u64 {
+        core::mem::take(&mut self.written)
+    }
+
+    /// Whether one of these was written since, or all may be others.
+    #[inline]
+    pub(crate) fn is_written(&self, watched: u64) -> bool {
+        self.written & watched != 0
+    }
+
+    /// All may be others than before.
+    pub(crate) fn mark_all_written(&mut self) {
+        self.written = u64::MAX;
+    }
+
+    /// Takes in a state that holds at the same place on another path; whether that changed anything.
+    pub fn join(&mut self, other: &AbstractState) -> bool {
+        let mut changed = false;
+        for register in bits(self.tracked_registers) {
+            let theirs = other.get(register);
+            if let Some(mine) = self.registers.get_mut(usize::from(register)) {
+                changed |= mine.join_with(theirs);
+            }
+        }
+        if self.has_escaped != other.has_escaped {
+            changed |= !self.has_escaped;
+            self.has_escaped = true;
+        }
+        if (self.indexed.is_some() | other.indexed.is_some()) && self.indexed != other.indexed {
+            changed |= self.indexed.is_some();
+            self.forget_indexed();
+        }
+        changed |= other.is_down && !self.is_down;
+        self.is_down |= other.is_down;
+        if self.aligned.is_some() && self.aligned != other.aligned {
+            changed = true;
+            self.aligned = None;
+        }
+        self.join_slots(other) || changed
+    }
+
+    /// What is in a slot on one path only is in it perhaps.
+    fn join_slots(&mut self, other: &AbstractState) -> bool {
+        if self.has_slots_of(other) {
+            return false;
+        }
+        let both = self.slots().iter().zip(other.slots());
+        let same = both.take_while(|(mine, theirs)| mine == theirs).count();
+        let used = usize::from(self.len);
+        let others = other.slots().get(same..).unwrap_or_default();
+        let mut changed = false;
+        let elsewhere = match other.has_escaped {
+            true => AbstractValue::UNKNOWN,
+            false => AbstractValue::FRESH,
+        };
+        // Paths that meet mostly saved the same in the same order.
+        let mut ahead = others;
+        let mut met = 0;
+        for slot in self.slots.iter_mut().take(used).skip(same) {
+            let is_at = |theirs: &AbstractSlot| theirs.address == slot.address;
+            if !ahead.first().is_some_and(is_at) {
+                let place = others.iter().position(is_at);
+                ahead = place.map_or(ahead, |place| others.get(place..).unwrap_or_default());
+            }
+            let mut theirs = elsewhere;
+            if let Some((first, rest)) = ahead.split_first()
+                && is_at(first)
+            {
+                theirs = first.value;
+                ahead = rest;
+                met += 1;
+            }
+            changed |= slot.value.join_with(theirs);
+        }
+        // What is not among these is unknown already if it may be hidden.
+        let has_more = met != others.len() && !self.has_escaped;
+        changed | (has_more && self.join_others(same, others))
+    }
+
+    /// Whether all slots are those of another state, in the same order. They mostly are, and looking at all of both is faster
+    /// than stopping early.
+    fn has_slots_of(&self, other: &AbstractState) -> bool {
+        let both = self.slots().iter().zip(other.slots());
+        let differences = both.map(|(mine, theirs)| {
+            mine.address.difference(theirs.address) | mine.value.difference(theirs.value)
+        });
+        self.len == other.len && differences.fold(0, |all, difference| all | difference) == 0
+    }
+
+    /// Takes in those slots of another path that are none here, behind the first ones, which are the same.
+    fn join_others(&mut self, same: usize, others: &[AbstractSlot]) -> bool {
+        let before = (self.len, self.has_escaped);
+        for theirs in others {
+            let mut mine = self.slots().iter().skip(same);
+            if mine.all(|slot| slot.address != theirs.address) {
+                self.push(AbstractSlot {
+                    address: theirs.address,
+                    value: theirs.value.join(AbstractValue::FRESH),
+                });
+            }
+        }
+        before != (self.len, self.has_escaped)
+    }
+
+    /// Makes this state equal to another; copies only what there is.
+    #[inline]
+    pub fn assign(&mut self, other: &AbstractState) {
+        self.registers = other.registers;
+        self.tracked_registers = other.tracked_registers;
+        let used = usize::from(other.len);
+        if let (Some(mine), Some(theirs)) = (self.slots.get_mut(..used), other.slots.get(..used)) {
+            mine.copy_from_slice(theirs);
+        }
+        self.len = other.len;
+        self.call_checked = other.call_checked;
+        self.occupied_words = other.occupied_words;
+        self.written = 0;
+        self.has_escaped = other.has_escaped;
+        self.indexed = other.indexed;
+        self.aligned = other.aligned;
+        self.is_down = other.is_down;
+        self.assumes_bounds = false;
+    }
+}
+
+/// Where `size` bytes at an address may be, counted from the other side of an alignment; and how many bytes they are somewhere within.
+fn across_alignment(
+    known: StackAlignment,
+    at: AbstractValue,
+    size: i64,
+) -> Option<(AbstractValue, i64)> {
+    // What is so far above the aligned address is that far above the other one, or less.
+    let less = i64::from(known.multiple) - 1;
+    let lowest = match (
+        at.distance_from(known.aligned),
+        at.distance_from(known.original),
+    ) {
+        (Some(above), _) => known.original.plus(above - less),
+        (None, Some(above)) => known.aligned.plus(above),
+        (None, None) => return None,
+    };
+    Some((lowest, size + less))
+}
+
+/// Which of the words are written, counted modulo 64 and from whatever the address is relative to, if `size` bytes are:
+/// bit n stands for word n. What has none in common with something else of the same base does not overlap it.
+#[inline]
+fn word_mask(at: AbstractValue, size: i64) -> u64 {
+    let first = i64::from(at.offset()) >> 3;
+    let last = (i64::from(at.offset()) + size - 1) >> 3;
+    let others = u32::try_from(last - first).unwrap_or(0);
+    let words = match others {
+        0..63 => (2_u64 << others) - 1,
+        63.. => u64::MAX,
+    };
+    let turn = u32::try_from(first & 63).unwrap_or(0);
+    words.rotate_left(turn)
+}
+
+impl Default for AbstractState {
+    fn default() -> Self {
+        AbstractState::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_over_is_gone_and_nothing_else() {
+        let sp = AbstractValue::entry_value(7);
+        let holds = AbstractValue::entry_value(3);
+        for (slot, at) in (-20..20).flat_map(|slot| (-600..600).map(move |at| (slot, at))) {
+            for size in [1, 2, 4, 8, 16, 64, 520] {
+                let mut state = AbstractState::new();
+                state.store(sp.plus(slot), holds);
+                state.overwrite(sp.plus(at), size);
+                let has_common_bytes = slot < at + size && at < slot + 8;
+                let left = (!has_common_bytes).then_some(holds);
+                assert_eq!(
+                    state.load(sp.plus(slot)),
+                    left,
+                    "{slot}: {size} bytes at {at}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_stored_is_what_is_there() {
+        let at = AbstractValue::entry_value(7).plus(-16);
+        let mut state = AbstractState::new();
+        state.escape();
+        for holds in [
+            AbstractValue::entry_value(3),
+            AbstractValue::FRESH,
+            AbstractValue::entry_value(6),
+        ] {
+            state.store(at, holds);
+            assert_eq!(state.load(at), Some(holds));
+        }
+        state.overwrite(at, 8);
+        assert_eq!(state.load(at), Some(AbstractValue::FRESH));
+    }
+
+    #[test]
+    fn slots_are_taken_away_whenever_they_came() {
+        let sp = AbstractValue::entry_value(7);
+        let is_taken = |_: &AbstractState, holds: AbstractValue| holds == sp;
+        let mut state = AbstractState::new();
+        for (at, gone) in [(-8, -16), (-24, -8), (-32, -24)] {
+            state.store(sp.plus(at), sp);
+            state.invalidate_after_call(is_taken);
+            state.overwrite(sp.plus(gone), 8);
+            state.store(sp.plus(-40), sp);
+            state.invalidate_after_call(is_taken);
+            let mut slots = state.slots().iter();
+            assert!(slots.all(|slot| slot.value == AbstractValue::UNKNOWN));
+        }
+    }
+}

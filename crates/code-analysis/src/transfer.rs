@@ -1,0 +1,772 @@
+//! What operations do to a state.
+
+use crate::arch::AbiInfo;
+use crate::op::{BranchCondition, BranchEdge, Op, UNBOUNDED, bits};
+use crate::program::{PushedWords, ReturnBehavior};
+use crate::state::AbstractState;
+use crate::value::{AbstractValue, JumpTable, JumpTableEncoding, ValueFact};
+use unspool_rows::Register;
+
+impl AbstractState {
+    /// Does what an operation of instruction `at` does.
+    pub fn transfer(&mut self, op: Op, at: u32, facts: &'static AbiInfo) {
+        TransferFunction::new(facts).transfer(self, op, at);
+    }
+}
+
+/// Applies operations to states.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TransferFunction {
+    pub(crate) facts: &'static AbiInfo,
+    /// What is saved where it is needed to go on in the caller: the registers that calls preserve, the return
+    /// address. Bit n stands for register n.
+    saved_registers: u64,
+}
+
+impl TransferFunction {
+    pub(crate) fn new(facts: &'static AbiInfo) -> TransferFunction {
+        let saved = facts.preserved.iter().chain([&facts.return_address]);
+        TransferFunction {
+            facts,
+            saved_registers: saved.fold(0, |all, register| all | 1 << (register & 63)),
+        }
+    }
+
+    /// The state at the entry of a function.
+    pub(crate) fn entry(self) -> AbstractState {
+        let mut state = AbstractState::new();
+        if self.facts.call_pushes != 0 {
+            let sp = state.get(self.facts.stack_pointer);
+            state.store(sp, AbstractValue::entry_value(self.facts.return_address));
+        }
+        state
+    }
+
+    /// The stack pointer at entry.
+    pub(crate) fn entry_sp(self) -> AbstractValue {
+        AbstractValue::entry_value(self.facts.stack_pointer)
+    }
+
+    /// Whether an address is one of the stack, as far as it is known at all.
+    pub(crate) fn is_on_stack(self, at: AbstractValue) -> bool {
+        match at.fact() {
+            ValueFact::EntryValue(register, _) => register.0 == self.facts.stack_pointer.into(),
+            ValueFact::SymbolicBase(..) => true,
+            _ => false,
+        }
+    }
+
+    /// Has register `to` hold something after instruction `at`.
+    #[inline]
+    fn set(self, state: &mut AbstractState, to: u8, value: AbstractValue, at: u32) {
+        let is_lost = to == self.facts.stack_pointer
+            && !value.is_address()
+            && value != AbstractValue::UNKNOWN;
+        if is_lost && value.is_read_at_fixed_address() {
+            self.set_loaded(state, to, value);
+        } else if is_lost {
+            // Wherever it is: what lies at a distance from it can be told.
+            state.set_symbolic_base(to, at);
+        } else {
+            state.set(to, value);
+        }
+    }
+
+    /// Has register `to` hold what was in memory. A stack pointer from there is one that somebody kept: of this
+    /// stack or of another.
+    fn set_loaded(self, state: &mut AbstractState, to: u8, value: AbstractValue) {
+        let is_kept = to == self.facts.stack_pointer && !value.is_address();
+        state.set(
+            to,
+            if is_kept {
+                AbstractValue::UNKNOWN
+            } else {
+                value
+            },
+        );
+    }
+
+    /// Whether a value is what unwinding needs: what a register held at entry that calls preserve, the return
+    /// address, or the CFA or what is above.
+    fn is_saved(self, value: AbstractValue) -> bool {
+        match value.as_entry() {
+            Some((register, offset)) if register == self.facts.stack_pointer => offset >= 0,
+            Some((register, offset)) => {
+                offset == 0 && self.saved_registers >> (register & 63) & 1 != 0
+            }
+            None => false,
+        }
+    }
+
+    /// Whether a slot that holds a value is none that others change: it [is saved](Semantics::is_saved), or is a frame
+    /// pointer, the address of where the caller's is, or the address of where something is saved in a frame that the stack
+    /// pointer has left for elsewhere. In the frame it is in, that may be the end of an array below.
+    fn survives_call(self, state: &AbstractState, value: AbstractValue) -> bool {
+        let is_left = || {
+            let sp = state.get(self.facts.stack_pointer);
+            let is_elsewhere = sp.is_address() && !sp.is_unconstrained();
+            value.is_address() && is_elsewhere && value.distance_from(sp).is_none()
+        };
+        self.is_saved(value)
+            || state.load(value).is_some_and(|saved| {
+                let is_frame_pointer =
+                    saved == AbstractValue::entry_value(self.facts.frame_pointer);
+                is_frame_pointer || self.is_saved(saved) && is_left()
+            })
+    }
+
+    /// What a computation of values yields that nothing more is known of.
+    fn computed_value(self, to: u8, operands: [AbstractValue; 2]) -> AbstractValue {
+        let own = Register(to.into());
+        let may_be_own = operands.iter().any(|value| match value.fact() {
+            ValueFact::Unknown => true,
+            // The stack pointer less something is another one.
+            ValueFact::EntryValue(register, _) => register == own && to != self.facts.stack_pointer,
+            _ => false,
+        });
+        match may_be_own {
+            true => AbstractValue::UNKNOWN,
+            false => AbstractValue::FRESH,
+        }
+    }
+
+    /// Does what an operation of instruction `at` does.
+    #[inline(always)]
+    pub(crate) fn transfer(self, state: &mut AbstractState, op: Op, at: u32) {
+        match op {
+            Op::Add { to, from, bytes } => {
+                let old = state.get(from);
+                let is_kept = to == self.facts.stack_pointer && old.is_read_at_fixed_address();
+                let value = if is_kept { old } else { old.plus(bytes.into()) };
+                self.set(state, to, value, at);
+            }
+            Op::Clobber { registers } => {
+                for register in bits(registers) {
+                    self.set(state, register, AbstractValue::FRESH, at);
+                }
+            }
+            Op::Load { to, base, offset } => {
+                let value = self.load_value(state, state.get(base).plus(offset.into()));
+                self.set_loaded(state, to, value);
+            }
+            Op::Store { base, offset, from } => {
+                let place = state.get(base).plus(offset.into());
+                let value = state.get(from);
+                match place.is_address() {
+                    true => state.store(place, value),
+                    false if self.is_saved(value) => state.escape(),
+                    false => {}
+                }
+            }
+            Op::Overwrite { base, offset, size } => {
+                overwrite(state, base, offset, size.into());
+            }
+            Op::StoreLow {
+                base, offset, size, ..
+            } => overwrite(state, base, offset, size.into()),
+            Op::WeakOverwrite { base, offset, size } => {
+                let place = state.get(base).plus(offset.into());
+                if place.is_address() && size != UNBOUNDED {
+                    state.invalidate_indexed(place, size.into());
+                }
+                overwrite_perhaps(state, place, size);
+            }
+            Op::StoreUntracked { base, offset, size } => {
+                let place = state.get(base).plus(offset.into());
+                match place.is_address() && size == 8 && state.has_escaped() {
+                    true => state.store(place, AbstractValue::UNKNOWN),
+                    false => overwrite(state, base, offset, size.into()),
+                }
+            }
+            Op::EscapeMemory { base, offset, size } => {
+                let place = state.get(base).plus(offset.into());
+                if state.has_within(place, size.into(), |holds| self.is_saved(holds)) {
+                    state.escape();
+                }
+            }
+            Op::Escape { from } => {
+                if self.is_saved(state.get(from)) {
+                    state.escape();
+                }
+            }
+            Op::Fill { base, count, size } => self.fill(state, base, count, size),
+            Op::Invert { to } => {
+                let old = state.get(to);
+                let may_come_back = old == AbstractValue::UNKNOWN || self.is_saved(old);
+                let value = if may_come_back {
+                    AbstractValue::UNKNOWN
+                } else {
+                    AbstractValue::FRESH
+                };
+                self.set(state, to, value, at);
+            }
+            Op::StoreIndexed {
+                base,
+                index,
+                offset,
+                from,
+            } => {
+                self.store_entry(state, (base, index, offset), from, at);
+            }
+            Op::OverwriteIndexed { .. }
+            | Op::OverwriteTileRows { .. }
+            | Op::OverwriteUnbounded { .. }
+            | Op::SaveState { .. } => self.overwrite_array(state, op),
+            Op::Direction { is_down } => state.set_direction(is_down),
+            Op::Halt => {}
+            Op::LoadLow { to, .. } | Op::SignExtend { to, .. } => {
+                self.set(state, to, AbstractValue::FRESH, at);
+            }
+            Op::AddUnknown { to, .. } => {
+                let value = self.sum_with_unknown(to);
+                self.set(state, to, value, at);
+            }
+            Op::InvertMemory { base, offset } => {
+                let place = state.get(base).plus(offset.into());
+                match place.is_address() && state.load(place).is_some() {
+                    true => state.store(place, AbstractValue::UNKNOWN),
+                    // Half of two slots is nothing that can be mixed back.
+                    false => overwrite(state, base, offset, 8),
+                }
+            }
+            Op::Constant { to, value } | Op::Address { to, value } => {
+                self.set(state, to, AbstractValue::constant(value), at);
+            }
+            Op::Unknown { to } => state.set(to, AbstractValue::UNKNOWN),
+            Op::Bound { to, from, limit } => {
+                self.set(state, to, narrow(state.get(from), limit), at);
+            }
+            Op::SystemCall { number } => self.system_call(state, number),
+            Op::AssumeStackPointer { offset } => self.assume_stack_pointer(state, offset),
+            Op::Align { multiple } => self.align(state, multiple, at),
+            Op::Sum { to, a, b } => {
+                let value = self.sum(to, state.get(a), state.get(b));
+                self.set(state, to, value, at);
+            }
+            Op::Difference { to, a, b } => {
+                let value = self.difference(to, state.get(a), state.get(b));
+                self.set(state, to, value, at);
+            }
+            Op::LoadSum { to, a, b, offset } => {
+                let numbers = [state.get(a), state.get(b)].map(AbstractValue::as_constant);
+                let value = match numbers {
+                    [Some(table), None] | [None, Some(table)] => {
+                        // How great the other is, is counted in bytes.
+                        AbstractValue::relative_table_entry(
+                            table.wrapping_add_signed(offset.into()),
+                            None,
+                        )
+                    }
+                    _ => AbstractValue::FRESH,
+                };
+                self.set(state, to, value, at);
+            }
+            Op::LoadIndexed {
+                to,
+                base,
+                index,
+                size,
+                offset,
+            } => {
+                let base = base.map_or(AbstractValue::constant(0), |base| state.get(base));
+                let (place, index) = (base.plus(offset.into()), state.get(index));
+                let known = state.indexed().filter(|_| size == 8);
+                let value = match known.and_then(|slot| slot.address(place, index)) {
+                    Some(place) => self.load_value(state, place),
+                    None => self.table_entry(place, index, size),
+                };
+                self.set_loaded(state, to, value);
+            }
+        }
+    }
+
+    /// Has the 8 bytes hold something that are 8 times an index above a place of the stack. What is saved there is found by the
+    /// same index; all else is an array's.
+    #[inline(never)]
+    fn store_entry(
+        self,
+        state: &mut AbstractState,
+        (base, index, offset): (u8, u8, i32),
+        from: u8,
+        at: u32,
+    ) {
+        let value = state.get(from);
+        let is_lost = base == self.facts.stack_pointer && state.get(base) == AbstractValue::UNKNOWN;
+        if is_lost && self.is_saved(value) {
+            // Wherever it is: the slot is found from there.
+            state.name_unconstrained_base(base, at);
+        }
+        let place = state.get(base).plus(offset.into());
+        let number = state.get(index);
+        let known = match (state.indexed(), number.as_constant()) {
+            (_, Some(number)) => Some(place.plus(number.cast_signed().saturating_mul(8))),
+            (Some(slot), None) => slot.address(place, number),
+            (None, None) => None,
+        };
+        if let Some(place) = known.filter(|place| place.is_address()) {
+            state.store_into_array(place, value);
+        } else {
+            self.assume_bounds(state, place);
+        }
+        if known.is_none_or(|place| !place.is_address()) && self.is_saved(value) {
+            // Which number is in a register may only be known by its name if it is none from entry.
+            match self.is_on_stack(place) && number != AbstractValue::UNKNOWN {
+                true => state.store_indexed(place, index, value, at),
+                false => state.escape(),
+            }
+        }
+    }
+
+    /// Does what [`Op::Fill`] does. How much is filled that no number says is a program's array.
+    #[inline(never)]
+    fn fill(self, state: &mut AbstractState, base: u8, count: Option<u8>, size: u8) {
+        /// Frames are smaller.
+        const MAX_FILL_COUNT: u64 = 1 << 20;
+        let place = state.get(base);
+        let count = count.map_or(Some(1), |count| {
+            state
+                .get(count)
+                .as_constant()
+                .filter(|count| *count < MAX_FILL_COUNT)
+        });
+        let Some(count) = count else {
+            return self.assume_bounds(state, place);
+        };
+        let bytes = i64::try_from(count).unwrap_or(0) * i64::from(size);
+        if bytes == 0 || !place.is_address() {
+            return;
+        }
+        match state.is_down() {
+            // Or upwards.
+            true => {
+                let before = bytes - i64::from(size);
+                state.overwrite_weakly(place.plus(-before), before + bytes);
+            }
+            false => state.overwrite(place, bytes),
+        }
+    }
+
+    /// Notes that something is stored around an address, in an array that is assumed to be as long as it must be, if that is on the stack.
+    fn assume_bounds(self, state: &mut AbstractState, at: AbstractValue) {
+        if self.is_on_stack(at) {
+            state.assume_bounds();
+        }
+    }
+
+    /// Does what an operation does that writes several elements of an array, or one of which only a run knows which it is. What is
+    /// saved is in none of a program's arrays.
+    #[inline(never)]
+    fn overwrite_array(self, state: &mut AbstractState, op: Op) {
+        match op {
+            Op::OverwriteIndexed {
+                base,
+                index,
+                scale,
+                offset,
+                size,
+            } => {
+                let base = state.get(base);
+                if !base.is_address() {
+                    return;
+                }
+                let index = index.map(|index| state.get(index));
+                if let Some(number) = index.and_then(AbstractValue::as_constant) {
+                    let above = i64::from(scale).wrapping_mul(number.cast_signed());
+                    let place = base.plus(above.saturating_add(offset.into()));
+                    return overwrite_perhaps(state, place, size);
+                }
+                if let Some(slot) = state.indexed()
+                    && index.is_none_or(|index| slot.is_found_by(base, index))
+                {
+                    state.forget_indexed();
+                }
+                self.assume_bounds(state, base);
+            }
+            Op::OverwriteTileRows {
+                base,
+                index,
+                scale,
+                offset,
+                size,
+                count,
+            } => {
+                let base = state.get(base);
+                let stride = state.get(index).as_constant().map(u64::cast_signed);
+                let stride = stride.map(|stride| stride.saturating_mul(scale.into()));
+                match stride.filter(|stride| (0..i64::from(UNBOUNDED)).contains(stride)) {
+                    Some(stride) => {
+                        let bytes = stride * i64::from(count.saturating_sub(1)) + i64::from(size);
+                        let place = base.plus(offset.into());
+                        if place.is_address() {
+                            state.overwrite_weakly(place, bytes);
+                        }
+                    }
+                    None => state.overwrite_unbounded(base),
+                }
+            }
+            Op::OverwriteUnbounded { base } => state.overwrite_unbounded(state.get(base)),
+            Op::SaveState {
+                base,
+                offset,
+                chosen,
+            } => {
+                let chosen = chosen.map(|register| state.get(register).as_constant());
+                let place = state.get(base).plus(offset.into());
+                if place.is_address() {
+                    state.overwrite_weakly(place, most_bytes(self.facts.state_bytes(chosen)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Does what [`Op::SystemCall`] does: where a child runs on the same stack first, what is below the stack pointer may be the child's.
+    #[inline(never)]
+    fn system_call(self, state: &mut AbstractState, number: Option<u8>) {
+        let facts = self.facts;
+        let number = number.and_then(|number| state.get(number).as_constant());
+        let argument = |place: usize| {
+            let register = facts.arguments.get(place)?;
+            state.get(*register).as_constant()
+        };
+        let has_new_stack =
+            number.is_some_and(|number| facts.stack_switching_syscalls.contains(&number));
+        let is_shared = match number {
+            Some(number) if number == facts.clone_syscall => {
+                let has_own_memory =
+                    argument(0).is_some_and(|it| it & facts.share_memory_flag == 0);
+                let is_elsewhere = argument(1).is_some_and(|stack| stack != 0);
+                !has_own_memory && !is_elsewhere
+            }
+            Some(number) => has_new_stack || facts.stack_sharing_syscalls.contains(&number),
+            None => true,
+        };
+        if is_shared {
+            state.invalidate_below(state.get(facts.stack_pointer));
+        }
+        if has_new_stack {
+            state.set(facts.stack_pointer, AbstractValue::UNKNOWN);
+        }
+    }
+
+    /// What 8 bytes at a place hold.
+    fn load_value(self, state: &AbstractState, place: AbstractValue) -> AbstractValue {
+        match place.fact() {
+            ValueFact::Unknown => AbstractValue::UNKNOWN,
+            ValueFact::EntryValue(register, offset) => match state.load(place) {
+                Some(value) => value,
+                // What the caller keeps above the return address is its own.
+                None if register.0 == self.facts.stack_pointer.into() && offset > 0 => {
+                    AbstractValue::UNKNOWN
+                }
+                None => AbstractValue::FRESH,
+            },
+            // Above where the stack was moved to may be what was there before.
+            ValueFact::SymbolicBase(_, offset) => {
+                let unknown = match offset < 0 && place.is_relocated_stack() {
+                    true => AbstractValue::FRESH,
+                    false => AbstractValue::UNKNOWN,
+                };
+                state.load(place).unwrap_or(unknown)
+            }
+            // Perhaps a target, if somebody jumps there.
+            ValueFact::Constant(address) => AbstractValue::table_target(JumpTable {
+                address,
+                max_index: Some(0),
+                entries: JumpTableEncoding::Absolute64,
+            }),
+            _ => AbstractValue::FRESH,
+        }
+    }
+
+    #[inline(never)]
+    fn table_entry(self, table: AbstractValue, index: AbstractValue, size: u8) -> AbstractValue {
+        let last = match index.fact() {
+            ValueFact::AtMost(last) => Some(last),
+            ValueFact::Constant(last) => u16::try_from(last).ok(),
+            _ => None,
+        };
+        match (table.as_constant(), size) {
+            (Some(table), 4) => AbstractValue::relative_table_entry(table, last),
+            (Some(address), _) => AbstractValue::table_target(JumpTable {
+                address,
+                max_index: last,
+                entries: JumpTableEncoding::Absolute64,
+            }),
+            (None, _) if self.is_on_stack(table) || table == AbstractValue::UNKNOWN => {
+                AbstractValue::UNKNOWN
+            }
+            (None, _) => AbstractValue::FRESH,
+        }
+    }
+
+    #[inline(never)]
+    fn difference(self, to: u8, a: AbstractValue, b: AbstractValue) -> AbstractValue {
+        match b.as_constant() {
+            Some(bytes) => a.plus(bytes.cast_signed().wrapping_neg()),
+            None => self.computed_value(to, [a, b]),
+        }
+    }
+
+    #[inline(never)]
+    fn sum(self, to: u8, a: AbstractValue, b: AbstractValue) -> AbstractValue {
+        let distance = |distance: AbstractValue, address: AbstractValue| match (
+            distance.fact(),
+            address.as_constant(),
+        ) {
+            (
+                ValueFact::RelativeTableEntry {
+                    table,
+                    max_index: last,
+                },
+                Some(address),
+            ) if table == address => Some(AbstractValue::table_target(JumpTable {
+                address,
+                max_index: last,
+                entries: JumpTableEncoding::Relative32,
+            })),
+            _ => None,
+        };
+        if let Some(target) = distance(a, b).or_else(|| distance(b, a)) {
+            return target;
+        }
+        match (a.as_constant(), b.as_constant()) {
+            (_, Some(bytes)) => a.plus(bytes.cast_signed()),
+            (Some(bytes), _) => b.plus(bytes.cast_signed()),
+            _ if to == self.facts.stack_pointer => self.sum_with_unknown(to),
+            _ => self.computed_value(to, [a, b]),
+        }
+    }
+
+    /// What a register is to which something was added that nothing is known of. The stack pointer may be back where it was.
+    fn sum_with_unknown(self, to: u8) -> AbstractValue {
+        match to == self.facts.stack_pointer {
+            true => AbstractValue::UNKNOWN,
+            false => AbstractValue::FRESH,
+        }
+    }
+
+    /// Does what [`Op::Align`] does. What is saved in so many slots above the stack pointer that one of them is a slot above
+    /// the new one, however far that is below, is in that, too.
+    #[inline(never)]
+    fn align(self, state: &mut AbstractState, multiple: u32, at: u32) {
+        /// Who saves something so saves it twice, or four times.
+        const MAX_DUPLICATED_ALIGNMENT: u32 = 64;
+        const WORD: i64 = 8;
+        let sp = self.facts.stack_pointer;
+        let old = state.get(sp);
+        state.align(sp, multiple, at);
+        let ways = i64::from(multiple) / WORD;
+        if multiple > MAX_DUPLICATED_ALIGNMENT || !self.is_on_stack(old) {
+            return;
+        }
+        for above in ways - 1..2 * ways {
+            let slots = (0..ways).map(|way| state.load(old.plus((above - way) * WORD)));
+            let Some(Some(saved)) = same(slots) else {
+                continue;
+            };
+            if self.survives_call(state, saved) {
+                state.store_into_array(
+                    AbstractValue::symbolic_base(at, 0).plus(above * WORD),
+                    saved,
+                );
+            }
+        }
+    }
+
+    /// Does what [`Op::AssumeStackPointer`] does.
+    #[inline(never)]
+    pub(crate) fn assume_stack_pointer(self, state: &mut AbstractState, offset: i32) {
+        state.set(
+            self.facts.stack_pointer,
+            self.entry_sp().plus(offset.into()),
+        );
+        // What was saved is for another life: registers may hold the values of the one before.
+        let is_saved = |register: &&u8| {
+            let mut slots = state.slots().iter();
+            slots.any(|slot| slot.value == AbstractValue::entry_value(**register))
+        };
+        let saved = self.facts.preserved.iter().filter(is_saved);
+        let saved = saved.fold(0, |all, register| all | 1 << (register & 63));
+        state.forget(self.facts.clobbered | saved);
+        state.invalidate_all_matching(|state, holds| !self.survives_call(state, holds));
+    }
+
+    /// Whether a thread never comes back from an operation, by what holds before its instruction.
+    pub(crate) fn never_returns(self, op: &Op, state: &AbstractState) -> bool {
+        match *op {
+            Op::SystemCall { number } => {
+                let number = number.and_then(|number| state.get(number).as_constant());
+                number.is_some_and(|number| self.facts.noreturn_syscalls.contains(&number))
+            }
+            Op::Halt => true,
+            _ => false,
+        }
+    }
+
+    /// Whether something is known of what is below the stack pointer.
+    pub(crate) fn has_values_below(self, state: &AbstractState) -> bool {
+        state.has_below(state.get(self.facts.stack_pointer))
+    }
+
+    /// Does to registers and to what is below the stack pointer what the callee of a call may do.
+    pub(crate) fn transfer_callee(self, state: &mut AbstractState) {
+        self.transfer_callee_except(state, 0);
+    }
+
+    /// Does that, but for some registers.
+    fn transfer_callee_except(self, state: &mut AbstractState, kept: u64) {
+        state.forget_indexed();
+        state.forget_below(state.get(self.facts.stack_pointer));
+        // What a callee may change it need not: callers in the same file may rely on that.
+        state.forget(self.facts.clobbered & !kept);
+    }
+
+    /// Does what the callee of a call may do, and the return from it, which may pop arguments, or leave words.
+    pub(crate) fn transfer_call(self, state: &mut AbstractState, returns: Option<ReturnBehavior>) {
+        let kept = match returns {
+            Some(ReturnBehavior::PreservesExtra(registers)) => registers,
+            _ => 0,
+        };
+        self.transfer_callee_except(state, kept);
+        // Whoever has the address of something on the stack may change it; nobody has that of a saved
+        // register.
+        state.invalidate_after_call(|state, holds| {
+            holds.is_address() && !self.survives_call(state, holds)
+        });
+        let sp = state.get(self.facts.stack_pointer);
+        match returns {
+            Some(ReturnBehavior::Pops(pops @ 1..)) => {
+                state.set(self.facts.stack_pointer, sp.plus(pops.into()));
+            }
+            Some(ReturnBehavior::LeavesWords(words)) => self.push_left_words(state, sp, words),
+            _ => {}
+        }
+    }
+
+    /// Pushes what a callee leaves.
+    #[inline(never)]
+    fn push_left_words(self, state: &mut AbstractState, mut sp: AbstractValue, words: PushedWords) {
+        for word in words.iter() {
+            sp = sp.plus(-8);
+            if sp.is_address() {
+                let holds = word.map_or(AbstractValue::UNKNOWN, |register| state.get(register));
+                state.store(sp, holds);
+            }
+        }
+        state.set(self.facts.stack_pointer, sp);
+    }
+
+    /// Pushes the address behind a call of code of the same function.
+    pub(crate) fn push_return(self, state: &mut AbstractState, address: u64) {
+        let sp = state.get(self.facts.stack_pointer);
+        let sp = sp.plus(-i64::from(self.facts.call_pushes));
+        state.set(self.facts.stack_pointer, sp);
+        if sp.is_address() {
+            state.store(sp, AbstractValue::constant(address));
+        }
+    }
+
+    /// Takes off the address that a return goes to.
+    pub(crate) fn pop_return(self, state: &mut AbstractState) {
+        let sp = state.get(self.facts.stack_pointer);
+        let popped = sp.plus(self.facts.call_pushes.into());
+        state.set(self.facts.stack_pointer, popped);
+    }
+
+    /// Whether a register that calls preserve may still hold what it held at entry, which counts more than how
+    /// great it is.
+    fn holds_entry(self, state: &AbstractState, register: u8) -> bool {
+        self.facts.preserved.contains(&register) && state.get(register).is_address()
+    }
+
+    /// What it tells that a branch went a way.
+    pub(crate) fn branch_fact(
+        self,
+        state: &AbstractState,
+        test: BranchCondition,
+        way: BranchEdge,
+    ) -> BranchFact {
+        match test {
+            BranchCondition::Equal {
+                a,
+                b,
+                holds_on: when,
+            } => {
+                let (first, second) = (state.get(a), state.get(b));
+                if let Some(distance) = first.distance_from(second) {
+                    return match (distance == 0) == (when == way) {
+                        true => BranchFact::None,
+                        false => BranchFact::Infeasible,
+                    };
+                }
+                // Of two that are equal, what is known of one is known of the other.
+                match (first.is_address(), second.is_address()) {
+                    (true, false) if when == way => BranchFact::RegisterIs(b, first),
+                    (false, true) if when == way => BranchFact::RegisterIs(a, second),
+                    _ => BranchFact::None,
+                }
+            }
+            BranchCondition::AtMost {
+                register,
+                limit,
+                holds_on: when,
+            } if when == way && !self.holds_entry(state, register) => {
+                BranchFact::RegisterIs(register, narrow(state.get(register), limit.into()))
+            }
+            BranchCondition::None | BranchCondition::AtMost { .. } => BranchFact::None,
+        }
+    }
+}
+
+/// What a branch tells of the state.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum BranchFact {
+    /// Nothing.
+    None,
+    /// A register holds this.
+    RegisterIs(u8, AbstractValue),
+    /// It cannot go that way.
+    Infeasible,
+}
+
+/// What all are, if they are all the same.
+fn same<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
+    let first = all.next()?;
+    all.all(|other| other == first).then_some(first)
+}
+
+/// Has `size` bytes at a register plus `offset` hold something else.
+fn overwrite(state: &mut AbstractState, base: u8, offset: i32, size: i64) {
+    let place = state.get(base).plus(offset.into());
+    if place.is_address() {
+        state.overwrite(place, size);
+    }
+}
+
+/// Has `size` bytes at an address hold something else, or what they held.
+fn overwrite_perhaps(state: &mut AbstractState, place: AbstractValue, size: u16) {
+    match size {
+        _ if !place.is_address() => {}
+        UNBOUNDED => state.overwrite_weakly(place, most_bytes(size)),
+        size => state.overwrite_in_array(place, size.into()),
+    }
+}
+
+/// How many bytes an operation writes, at most.
+fn most_bytes(size: u16) -> i64 {
+    match size {
+        UNBOUNDED => u32::MAX.into(),
+        size => size.into(),
+    }
+}
+
+/// A value cut to what is at most `limit`.
+fn narrow(value: AbstractValue, limit: u32) -> AbstractValue {
+    match value.fact() {
+        ValueFact::AtMost(most) => AbstractValue::at_most(u64::from(limit.min(most.into()))),
+        ValueFact::Constant(number) if number <= limit.into() => value,
+        ValueFact::RelativeTableEntry { .. } if limit >= 0x7fff_ffff => value,
+        _ => AbstractValue::at_most(limit.into()),
+    }
+}

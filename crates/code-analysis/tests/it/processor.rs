@@ -1,0 +1,191 @@
+//! Each instruction that the decoder's library knows, in each form, executed by this processor on several states: what it changed is held against
+//! what the analysis says that it leaves as it was, at one look, too. `cargo xtask effects` has it print what was executed, and asks a second
+//! decoder about the rest.
+
+pub(crate) mod child;
+pub(crate) mod comparison;
+pub(crate) mod forms;
+#[allow(
+    clippy::match_same_arms,
+    reason = "what manuals say, in the order of manuals"
+)]
+pub(crate) mod second_decoder;
+pub(crate) mod sys;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{Code, FlowControl};
+use unspool_rows::{Abi, Arch, Endian};
+
+use child::{StepEnd, TraceeProcess};
+use comparison::{Checker, Executed};
+use forms::{InsnForm, InsnForms};
+
+/// So many states a form is executed from in a normal test, until it is executed.
+const STATES: u64 = 4;
+
+/// What became of the forms.
+#[derive(Default)]
+struct FormOutcomes {
+    executed: usize,
+    /// Opcodes of which some form was executed.
+    codes: BTreeSet<String>,
+    /// Those that no state was right for, and those that this processor does not know.
+    faulted: Vec<InsnForm>,
+    unknown: Vec<InsnForm>,
+    differences: BTreeMap<String, Vec<String>>,
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Executes all forms, each from one state of those that it can be executed from, or from all.
+fn execute(forms: Vec<InsnForm>, checker: &mut Checker, states: Option<u64>) -> FormOutcomes {
+    let mut traced = TraceeProcess::start().expect("this process can trace another");
+    let mut outcome = FormOutcomes::default();
+    let mut settings: Vec<_> = (0..states.unwrap_or(STATES))
+        .map(|kind| comparison::setting(kind, &traced.registers, &traced.extended, checker.facts))
+        .collect();
+    for form in forms {
+        let mut is_executed = false;
+        let mut is_unknown = true;
+        for before in &mut settings {
+            let rax = before.registers.rax;
+            // What is no system call.
+            if matches!(
+                form.insn.flow_control(),
+                FlowControl::Interrupt | FlowControl::Call
+            ) {
+                before.registers.rax = 0x7fff_fff0;
+            }
+            let ended = traced.execute(&form.bytes, before);
+            let (end, after) = match ended {
+                Ok(ended) => ended,
+                Err(error) => panic!(
+                    "{:?} {}: {error}",
+                    form.insn.code(),
+                    hexadecimal(&form.bytes)
+                ),
+            };
+            is_unknown &= end == StepEnd::Unknown;
+            if end == StepEnd::Done {
+                is_executed = true;
+                let bytes = &form.bytes;
+                let it = Executed {
+                    code: form.insn.code(),
+                    bytes,
+                    before,
+                    after: &after,
+                };
+                for difference in checker.differences(&it) {
+                    let said = format!("{}: {difference}", hexadecimal(bytes));
+                    outcome
+                        .differences
+                        .entry(format!("{:?}", form.insn.code()))
+                        .or_default()
+                        .push(said);
+                }
+            }
+            before.registers.rax = rax;
+            if is_executed && states.is_none() {
+                break;
+            }
+        }
+        match (is_executed, is_unknown) {
+            (true, _) => {
+                outcome.executed += 1;
+                outcome.codes.insert(format!("{:?}", form.insn.code()));
+            }
+            (false, true) => outcome.unknown.push(form),
+            (false, false) => outcome.faulted.push(form),
+        }
+    }
+    outcome
+}
+
+fn checker() -> Checker {
+    let abi = Abi {
+        arch: Arch::X86_64,
+        endian: Endian::Little,
+    };
+    Checker::new(unspool_code_analysis::Lifter::new(abi).expect("x86-64"))
+}
+
+/// Opcodes, each once, with what is said of them.
+fn codes<'f>(forms: impl Iterator<Item = &'f InsnForm>) -> BTreeSet<String> {
+    forms
+        .map(|form| format!("{:?}", form.insn.code()))
+        .collect()
+}
+
+#[test]
+fn no_instruction_changes_what_is_said_to_be_left() {
+    let states = std::env::var("UNSPOOL_EFFECTS_STATES").ok();
+    let states = states.map(|states| states.parse().expect("a number of states"));
+    let forms = match states {
+        Some(_) => InsnForms::all(),
+        None => InsnForms::some(),
+    };
+    let known: BTreeSet<Code> = forms.iter().map(|form| form.insn.code()).collect();
+    let missing = Code::values().filter(|code| {
+        let info = code.op_code();
+        info.mode64() && info.is_instruction() && !known.contains(code)
+    });
+    let missing: Vec<Code> = missing.collect();
+    let count = forms.len();
+    let mut checker = checker();
+    let outcome = execute(forms, &mut checker, states);
+    println!(
+        "{count} forms of {} opcodes: {} executed",
+        known.len(),
+        outcome.executed
+    );
+    println!("opcodes that the analysis does not have decoded: {missing:?}");
+    let mut differences = outcome.differences;
+    if states.is_some() {
+        let rest = || outcome.unknown.iter().chain(&outcome.faulted);
+        let mut without = Vec::new();
+        let [mut compared, mut by_manual] = [0, 0];
+        for (form, answer) in rest().zip(second_decoder::ask(rest())) {
+            let said = match (second_decoder::by_manual(&mut checker, form), answer) {
+                (Some(said), _) => {
+                    by_manual += 1;
+                    said
+                }
+                (None, Some(answer)) => {
+                    compared += 1;
+                    second_decoder::differences(&mut checker, form, &answer)
+                }
+                (None, None) => {
+                    without.push(form);
+                    continue;
+                }
+            };
+            for difference in said {
+                let said = format!("{}: {difference}", hexadecimal(&form.bytes));
+                let code = format!("{:?}", form.insn.code());
+                differences.entry(code).or_default().push(said);
+            }
+        }
+        println!("{compared} forms compared with a second decoder only, {by_manual} with manuals");
+        let is_executed = |code: &String| outcome.codes.contains(code);
+        for (why, mut codes) in [
+            ("unknown to this processor", codes(outcome.unknown.iter())),
+            ("no state was right", codes(outcome.faulted.iter())),
+            ("known to no other decoder", codes(without.into_iter())),
+        ] {
+            codes.retain(|code| !is_executed(code));
+            println!("{} opcodes not executed, {why}: {codes:?}", codes.len());
+        }
+    }
+    for (code, said) in &differences {
+        println!("{code}: {}", said.first().expect("there is one"));
+    }
+    assert!(outcome.executed > 5_000, "{}", outcome.executed);
+    assert!(
+        differences.is_empty(),
+        "{} opcodes do something else",
+        differences.len()
+    );
+}

@@ -1,0 +1,521 @@
+//! What the analysis says that an instruction leaves as it is, held against what happened.
+
+use unspool_code_analysis::arch::AbiInfo;
+use unspool_code_analysis::code::LiftedCode;
+use unspool_code_analysis::op::{BranchCondition, Flow, Op};
+use unspool_code_analysis::verifier::state::{RegisterContents, VerifierState};
+use unspool_code_analysis::{AbstractState, AbstractValue, InsnId, Lifter, ValueFact};
+
+use crate::processor::child::{CODE, ProcessorState, STACK, STACK_BYTES};
+use crate::processor::sys::UserRegs;
+
+/// The stack pointer at entry. The CFA, 8 above, is a multiple of 16.
+pub(crate) const ENTRY: u64 = STACK + 0x8008;
+
+/// The general registers by their DWARF numbers.
+pub(crate) fn numbered(registers: &UserRegs) -> [u64; 16] {
+    let it = registers;
+    [
+        it.rax, it.rdx, it.rcx, it.rbx, it.rsi, it.rdi, it.rbp, it.rsp, it.r8, it.r9, it.r10,
+        it.r11, it.r12, it.r13, it.r14, it.r15,
+    ]
+}
+
+/// A sequence of numbers that looks random (the constants are Knuth's, for MMIX).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005);
+        self.0 = self.0.wrapping_add(1_442_695_040_888_963_407);
+        self.0.rotate_left(29)
+    }
+}
+
+/// The direction flag.
+pub(crate) const DIRECTION: u64 = 1 << 10;
+
+/// A state of the processor to execute from, one of several kinds.
+pub(crate) fn setting(
+    kind: u64,
+    ready: &UserRegs,
+    extended: &[u8],
+    facts: &AbiInfo,
+) -> ProcessorState {
+    let mut random = Random(kind);
+    let mut registers = *ready;
+    registers.rip = CODE;
+    registers.orig_rax = u64::MAX;
+    registers.eflags = if kind % 4 == 1 {
+        0x202 | DIRECTION
+    } else {
+        0x202
+    };
+    registers.rsp = ENTRY - 0x108;
+    registers.rbp = STACK + 0x9000;
+    registers.rdi = STACK + 0x6000;
+    registers.rsi = STACK + 0xa000;
+    registers.rcx = 1 + kind % 4;
+    let others = [
+        0x6400, 0x6800, 0x6c00, 0x7000, 0x7400, 0x9400, 0x9800, 0x9c00,
+    ];
+    let mut others = others.map(|at| STACK + at + 64 * (random.next() & 3));
+    if kind % 4 == 2 {
+        others = [(); 8].map(|()| random.next());
+    }
+    [
+        registers.r8,
+        registers.r9,
+        registers.r10,
+        registers.r11,
+        registers.r12,
+        registers.r13,
+        registers.r14,
+        registers.r15,
+    ] = others;
+    [registers.rax, registers.rbx, registers.rdx] = match kind % 4 {
+        0 => [STACK + 0x5000, STACK + 0x5400, STACK + 0x5800],
+        1 => [random.next() & 0xff, 0x1d, 0],
+        2 => [random.next(), random.next(), 0],
+        _ => [7, STACK + 0x5400, 0],
+    };
+    if kind % 4 == 3 {
+        // Where `iretq` and others find what they take: a segment, flags, a stack. No selector is what is on top.
+        registers.rcx = 0;
+        registers.rbx = registers.ss;
+        registers.r12 = 0;
+        registers.r13 = registers.cs;
+        registers.r14 = 0x202;
+        registers.r15 = registers.rsp + 40;
+    }
+    let saved = facts
+        .preserved
+        .iter()
+        .map(|register| numbered(&registers)[usize::from(*register)]);
+    let saved: Vec<u64> = saved.collect();
+    let words = saved.iter().cycle().take(STACK_BYTES / 8);
+    let stack = words.flat_map(|word| word.to_le_bytes()).collect();
+    let mut extended = extended.to_vec();
+    fill(&mut extended, kind, &mut random);
+    ProcessorState {
+        registers,
+        stack,
+        extended,
+    }
+}
+
+/// Fills vector and mask registers: with small multiples of 8, mostly, which scatter to where memory is.
+fn fill(extended: &mut [u8], kind: u64, random: &mut Random) {
+    // The legacy region, then those of AVX, of masks and of AVX-512 (Intel SDM, volume 1, "XSAVE-Managed State").
+    const FEATURES: u64 = 0xe7;
+    let supported = u64::from_le_bytes(*extended[464..].first_chunk().expect("XSAVE's area"));
+    let used = u64::from_le_bytes(*extended[512..].first_chunk().expect("XSAVE's area"));
+    let filled = used | FEATURES & supported;
+    extended[512..520].copy_from_slice(&filled.to_le_bytes());
+    for (feature, range) in [
+        (1, 160..416),
+        (2, 576..832),
+        (6, 1152..1664),
+        (7, 1664..2688),
+    ] {
+        if supported >> feature & 1 == 0 {
+            continue;
+        }
+        for lane in extended[range].chunks_exact_mut(8) {
+            let number = match kind % 4 {
+                2 => random.next(),
+                _ => 8 * (random.next() & 15),
+            };
+            lane.copy_from_slice(&number.to_le_bytes());
+        }
+    }
+    if supported >> 5 & 1 != 0 {
+        for lane in extended[1088..1152].chunks_exact_mut(8) {
+            lane.copy_from_slice(&random.next().to_le_bytes());
+        }
+    }
+}
+
+/// What registers hold before, in the words of the analysis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RegisterModel {
+    /// Where they point to on the stack, and numbers.
+    Concrete,
+    /// What they held at entry.
+    EntryValues,
+}
+
+fn is_on_stack(value: u64) -> bool {
+    (STACK..STACK + STACK_BYTES as u64).contains(&value)
+}
+
+/// An address of the stack, as one that is counted from the stack pointer at entry.
+fn place(sp: u8, at: u64) -> AbstractValue {
+    let distance = at.wrapping_sub(ENTRY).cast_signed();
+    AbstractValue::entry_value(sp).plus(distance)
+}
+
+/// The state before an instruction. What is in `slots` is known: places of the stack.
+pub(crate) fn state(
+    words: RegisterModel,
+    before: &ProcessorState,
+    slots: &[u64],
+    facts: &AbiInfo,
+) -> AbstractState {
+    let sp = facts.stack_pointer;
+    let mut state = AbstractState::new();
+    for (register, value) in (0..).zip(numbered(&before.registers)) {
+        let known = match words {
+            _ if register == sp => place(sp, value),
+            RegisterModel::EntryValues => continue,
+            RegisterModel::Concrete if is_on_stack(value) => place(sp, value),
+            // One that calls preserve is one of those that are saved.
+            RegisterModel::Concrete if facts.preserved.contains(&register) => continue,
+            RegisterModel::Concrete => AbstractValue::constant(value),
+        };
+        state.set(register, known);
+    }
+    for at in slots {
+        let word = usize::try_from((at - STACK) / 8).expect("it is of the stack");
+        let saved = facts.preserved[word % facts.preserved.len()];
+        state.store(place(sp, *at), AbstractValue::entry_value(saved));
+    }
+    state
+}
+
+/// What a value is, if that is told.
+fn concrete(value: AbstractValue, entry: &[u64; 16], facts: &AbiInfo) -> Option<u64> {
+    match value.fact() {
+        ValueFact::EntryValue(register, offset) => {
+            let register = u8::try_from(register.0).ok()?;
+            let origin = match register == facts.stack_pointer {
+                true => ENTRY,
+                false => *entry.get(usize::from(register))?,
+            };
+            Some(origin.wrapping_add_signed(offset.into()))
+        }
+        ValueFact::Constant(number) => Some(number),
+        _ => None,
+    }
+}
+
+fn word(stack: &[u8], at: u64) -> Option<u64> {
+    let at = usize::try_from(at.checked_sub(STACK)?).ok()?;
+    stack
+        .get(at..)?
+        .first_chunk()
+        .map(|word| u64::from_le_bytes(*word))
+}
+
+/// An instruction, executed.
+pub(crate) struct Executed<'e> {
+    pub(crate) code: iced_x86::Code,
+    pub(crate) bytes: &'e [u8],
+    pub(crate) before: &'e ProcessorState,
+    pub(crate) after: &'e ProcessorState,
+}
+
+/// Holds what is said of instructions against what they did.
+pub(crate) struct Checker {
+    pub(crate) lifter: Lifter,
+    pub(crate) facts: &'static AbiInfo,
+    code: LiftedCode,
+}
+
+impl Checker {
+    pub(crate) fn new(lifter: Lifter) -> Checker {
+        Checker {
+            facts: lifter.abi_info(),
+            lifter,
+            code: LiftedCode::default(),
+        }
+    }
+
+    /// What an instruction does, and where control goes.
+    pub(crate) fn lift(&mut self, bytes: &[u8]) -> (Vec<Op>, Option<Flow>) {
+        self.code.clear();
+        self.lifter.lift(bytes, CODE, &mut self.code);
+        let ops = self.code.ops_of(InsnId(0)).to_vec();
+        (ops, self.code.flow(InsnId(0)))
+    }
+
+    /// What was said and is not so.
+    pub(crate) fn differences(&mut self, it: &Executed<'_>) -> Vec<String> {
+        let (ops, flow) = self.lift(it.bytes);
+        let mut found = Vec::new();
+        if is_listed(it.code) {
+            return found;
+        }
+        self.compare_flow(it, flow, &mut found);
+        if matches!(
+            flow,
+            Some(Flow::Call(_) | Flow::IndirectCall | Flow::Return { .. } | Flow::Trap)
+        ) {
+            return found;
+        }
+        let changed = changed(it);
+        for words in [RegisterModel::Concrete, RegisterModel::EntryValues] {
+            self.compare_state(it, words, &ops, &changed, &mut found);
+            self.compare_frame(it, words, &ops, &changed, &mut found);
+        }
+        self.compare_flags(it, &ops, flow, &mut found);
+        found
+    }
+
+    fn compare_flow(&self, it: &Executed<'_>, flow: Option<Flow>, found: &mut Vec<String>) {
+        let next = CODE + it.bytes.len() as u64;
+        let (rip, sp) = (it.after.registers.rip, it.after.registers.rsp);
+        let moved = sp.wrapping_sub(it.before.registers.rsp).cast_signed();
+        let is_so = match flow {
+            // Where interrupts are held off, two are executed.
+            None => rip == next || rip == next + 1,
+            // Where a transaction is given up.
+            Some(Flow::Branch { to, .. }) => rip == next || rip == to || rip == to + 1,
+            Some(Flow::Jump(to)) => rip == to,
+            Some(Flow::Call(to)) => rip == to && moved == -8,
+            // A far call pushes a segment, too, which a far return pops.
+            Some(Flow::IndirectCall) => moved == -8 || moved == -16,
+            Some(Flow::Return { pops }) => moved == 8 + i64::from(pops),
+            Some(Flow::IndirectJump(_)) => true,
+            Some(Flow::Trap) => false,
+        };
+        if !is_so {
+            found.push(format!(
+                "{flow:?}: went to {rip:#x}, the stack pointer {moved:+}"
+            ));
+        }
+    }
+
+    fn compare_state(
+        &self,
+        it: &Executed<'_>,
+        words: RegisterModel,
+        ops: &[Op],
+        changed: &[u64],
+        found: &mut Vec<String>,
+    ) {
+        let facts = self.facts;
+        let entry = numbered(&it.before.registers);
+        let mut slots = match words {
+            RegisterModel::Concrete => changed.to_vec(),
+            // Nobody writes there through what is not known to lead there.
+            RegisterModel::EntryValues => Vec::new(),
+        };
+        let sp = it.before.registers.rsp;
+        let near = [sp, sp + 0x40, STACK + 0x9040, STACK + 0x6000];
+        slots.extend(
+            near.iter()
+                .filter(|at| !changed.contains(at) && words == RegisterModel::Concrete),
+        );
+        let mut state = state(words, it.before, &slots, facts);
+        if it.before.registers.eflags & DIRECTION != 0 {
+            state.transfer(Op::Direction { is_down: true }, 0, facts);
+        }
+        for op in ops {
+            state.transfer(*op, 0, facts);
+        }
+        for (register, value) in (0..).zip(numbered(&it.after.registers)) {
+            let said = state.get(register);
+            let is_so = match said.fact() {
+                ValueFact::AtMost(most) => value <= most.into(),
+                _ => concrete(said, &entry, facts).is_none_or(|said| said == value),
+            };
+            if !is_so {
+                found.push(format!(
+                    "{words:?}: register {register} is {value:#x}, not {said:?}: {ops:?}"
+                ));
+            }
+        }
+        // A report says of the whole function that this is assumed.
+        let slots = if state.assumes_bounds() {
+            &[]
+        } else {
+            state.slots()
+        };
+        for slot in slots {
+            let is_so = || {
+                let at = concrete(slot.address, &entry, facts)?;
+                let holds = concrete(slot.value, &entry, facts)?;
+                Some((at, word(&it.after.stack, at)? == holds))
+            };
+            if let Some((at, false)) = is_so() {
+                found.push(format!(
+                    "{words:?}: {at:#x} does not hold {:?}: {ops:?}",
+                    slot.value
+                ));
+            }
+        }
+    }
+
+    fn compare_frame(
+        &self,
+        it: &Executed<'_>,
+        words: RegisterModel,
+        ops: &[Op],
+        changed: &[u64],
+        found: &mut Vec<String>,
+    ) {
+        let facts = self.facts;
+        let cfa = ENTRY + 8;
+        let distance = |at: u64| i16::try_from(at.wrapping_sub(cfa).cast_signed());
+        let mut frame = VerifierState::UNKNOWN;
+        let entry = numbered(&it.before.registers);
+        for (register, value) in (0..).zip(entry) {
+            let is_address = register == facts.stack_pointer
+                || words == RegisterModel::Concrete && is_on_stack(value);
+            let held = match distance(value) {
+                Ok(distance) if is_address => RegisterContents::StackAddress(distance),
+                _ if facts.preserved.contains(&register) => RegisterContents::EntryValue,
+                _ => RegisterContents::Other,
+            };
+            let _ = frame.set_register(register, held);
+        }
+        // Each is saved where memory was changed, if it can be.
+        for (place, register) in facts.preserved.iter().enumerate() {
+            let is_its = |at: &&u64| {
+                usize::try_from((**at - STACK) / 8)
+                    .is_ok_and(|word| word % facts.preserved.len() == place)
+            };
+            let at = changed.iter().filter(is_its).find(|at| **at < cfa - 8);
+            if let Some(at) = at
+                && words == RegisterModel::Concrete
+                && let Ok(at) = distance(*at)
+            {
+                let _ = frame.set_saved_at(*register, at);
+            }
+        }
+        let mut window = it.bytes.to_vec();
+        window.resize(32, 0xcc);
+        let glance = self.lifter.fast_decode(&window);
+        let mut is_told = false;
+        let mut is_beyond = false;
+        // A report says of the whole function that this is assumed.
+        let known = frame;
+        let assumes_bounds = |op: &Op| {
+            matches!(*op, Op::OverwriteIndexed { base, .. } | Op::StoreIndexed { base, .. }
+                if base == facts.stack_pointer || known.holds_stack_address(base))
+        };
+        let mut is_assumed = false;
+        if let Some(glance) = &glance {
+            if glance.length() != it.bytes.len() {
+                return found.push(format!("{words:?}: {} bytes at a glance", glance.length()));
+            }
+            is_told = glance.preserves(&frame);
+            if !is_told {
+                let mut after = frame;
+                is_told = glance.emit_ops(|op| {
+                    is_assumed |= assumes_bounds(&op);
+                    is_beyond |= after.transfer(op, facts).is_err();
+                });
+                if is_told {
+                    frame = after;
+                }
+            }
+        }
+        if !is_told {
+            is_assumed = ops.iter().any(assumes_bounds);
+            is_beyond = ops.iter().any(|op| frame.transfer(*op, facts).is_err());
+        }
+        if is_beyond {
+            return;
+        }
+        for (register, value) in (0..).zip(numbered(&it.after.registers)) {
+            let is_so = match frame.get(register) {
+                RegisterContents::EntryValue => entry.get(usize::from(register)) == Some(&value),
+                RegisterContents::StackAddress(distance) => {
+                    cfa.wrapping_add_signed(distance.into()) == value
+                }
+                RegisterContents::Other => true,
+            };
+            if !is_so {
+                found.push(format!(
+                    "{words:?}, one look: register {register} is {value:#x}: {ops:?}"
+                ));
+            }
+        }
+        for register in facts.preserved.iter().filter(|_| !is_assumed) {
+            let Some(at) = frame.saved_at(*register) else {
+                continue;
+            };
+            let holds = word(&it.after.stack, cfa.wrapping_add_signed(at.into()));
+            if holds.is_some_and(|holds| Some(&holds) != entry.get(usize::from(*register))) {
+                found.push(format!(
+                    "{words:?}, one look: register {register} is not saved at {at}: {ops:?}"
+                ));
+            }
+        }
+    }
+
+    /// Flags that a branch behind may depend on, and which way strings are written.
+    fn compare_flags(
+        &mut self,
+        it: &Executed<'_>,
+        ops: &[Op],
+        flow: Option<Flow>,
+        found: &mut Vec<String>,
+    ) {
+        const CARRY_AND_ZERO: u64 = 0x41;
+        let changed = it.before.registers.eflags ^ it.after.registers.eflags;
+        let directed = ops.iter().find_map(|op| match op {
+            Op::Direction { is_down } => Some(*is_down),
+            _ => None,
+        });
+        let is_down = it.after.registers.eflags & DIRECTION != 0;
+        let was_down = it.before.registers.eflags & DIRECTION != 0;
+        if is_down != directed.unwrap_or(was_down) {
+            found.push("the direction flag is another".into());
+        }
+        if flow.is_some() {
+            return;
+        }
+        // cmp $0x77, %eax, a number that no other instruction has; the instruction; ja
+        let line = [&[0x83, 0xf8, 0x77], it.bytes, &[0x77, 0]].concat();
+        self.code.clear();
+        self.lifter.lift(&line, CODE, &mut self.code);
+        let depends = matches!(
+            self.code.flow(InsnId(2)),
+            Some(Flow::Branch {
+                test: BranchCondition::AtMost { limit: 0x77, .. },
+                ..
+            })
+        );
+        let is_kept =
+            changed & CARRY_AND_ZERO == 0 && it.before.registers.rax == it.after.registers.rax;
+        if depends && !is_kept {
+            found.push("a comparison is not kept".into());
+        }
+    }
+}
+
+/// Opcodes that are executed, but not as their manual has it, or not as far as it is assumed (docs/checking.md).
+pub(crate) fn is_listed(code: iced_x86::Code) -> bool {
+    use iced_x86::Mnemonic as M;
+    matches!(
+        code.mnemonic(),
+        // A debugger goes on behind it.
+        M::Int3
+        // The flags are those that were pushed: the direction flag is clear.
+        | M::Popf | M::Popfd | M::Popfq
+        // Linux does them in place of the processor, and one more instruction.
+        | M::Sgdt | M::Sidt | M::Sldt | M::Smsw | M::Str
+        // A hypervisor takes them for another one, which is shorter.
+        | M::Vmgexit
+    )
+}
+
+/// Words of the stack that were changed; of many the first, the last and some between.
+fn changed(it: &Executed<'_>) -> Vec<u64> {
+    const MOST: usize = 16;
+    let both = it
+        .before
+        .stack
+        .chunks_exact(8)
+        .zip(it.after.stack.chunks_exact(8));
+    let places = (STACK..).step_by(8).zip(both);
+    let changed = places.filter(|(_, (before, after))| before != after);
+    let changed: Vec<u64> = changed.map(|(at, _)| at).collect();
+    let step = changed.len().div_ceil(MOST).max(1);
+    let some = changed.iter().step_by(step).copied();
+    some.chain(changed.last().copied().filter(|_| step > 1))
+        .collect()
+}

@@ -1,0 +1,274 @@
+//! What another decoder says that instructions write.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use iced_x86::{Mnemonic, OpKind, Register};
+use unspool_code_analysis::AbstractValue;
+use unspool_testing::command;
+
+use crate::processor::child::STACK;
+use crate::processor::comparison::{Checker, RegisterModel, numbered, setting, state};
+use crate::processor::forms::InsnForm;
+
+/// Prints, for each line of hexadecimal digits: the registers that the instruction writes; and the operands in memory that it writes, each as
+/// `base:index:distance:bytes`.
+const SCRIPT: &str = r"
+import sys
+from capstone import *
+from capstone.x86 import *
+decoder = Cs(CS_ARCH_X86, CS_MODE_64)
+decoder.detail = True
+for line in sys.stdin:
+    code = bytes.fromhex(line)
+    insn = next(decoder.disasm(code, 0x200000000800), None)
+    if insn is None or insn.size != len(code):
+        print('-')
+        continue
+    name = lambda register: insn.reg_name(register) or ''
+    try:
+        written = [name(register) for register in insn.regs_access()[1]]
+    except CsError:
+        written = [name(register) for register in insn.regs_write]
+    memory = [op for op in insn.operands if op.type == X86_OP_MEM and op.access & CS_AC_WRITE]
+    memory = [f'{name(op.mem.base)}:{name(op.mem.index)}:{op.mem.disp}:{op.size}' for op in memory]
+    print(insn.mnemonic, ','.join(written), ','.join(memory), sep='|')
+";
+
+/// What it says of an instruction.
+#[derive(Debug, Clone)]
+pub(crate) struct DecoderAnswer {
+    registers: Vec<String>,
+    /// The distance from the stack pointer, and how many bytes.
+    memory: Vec<(i64, i64)>,
+}
+
+/// Asks about forms; `None` for what it does not know.
+pub(crate) fn ask<'f>(forms: impl Iterator<Item = &'f InsnForm>) -> Vec<Option<DecoderAnswer>> {
+    let mut command = command("/usr/bin/python3");
+    command
+        .args(["-c", SCRIPT])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().expect("install python3-capstone");
+    let lines: String = forms
+        .map(|form| super::hexadecimal(&form.bytes) + "\n")
+        .collect();
+    let mut input = child.stdin.take().expect("it is piped");
+    let writer = std::thread::spawn(move || input.write_all(lines.as_bytes()));
+    let output = child.wait_with_output().expect("it ends");
+    writer
+        .join()
+        .expect("it ends")
+        .expect("install python3-capstone");
+    assert!(output.status.success(), "install python3-capstone");
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    text.lines().map(answer).collect()
+}
+
+fn answer(line: &str) -> Option<DecoderAnswer> {
+    let mut parts = line.split('|').skip(1);
+    let (registers, memory) = (parts.next()?, parts.next()?);
+    let operand = |text: &str| {
+        let mut parts = text.split(':');
+        let (base, index) = (parts.next()?, parts.next()?);
+        let distance = parts.next()?.parse().ok()?;
+        let bytes = parts.next()?.parse().ok()?;
+        (base == "rsp" && index.is_empty()).then_some((distance, bytes))
+    };
+    Some(DecoderAnswer {
+        registers: registers.split(',').map(Into::into).collect(),
+        memory: memory.split(',').filter_map(operand).collect(),
+    })
+}
+
+/// The DWARF number of a register that it names, or of the one that it is part of.
+fn number(name: &str) -> Option<u8> {
+    const ORDER: [u8; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
+    let mut all = Register::values().filter(|register| register.is_gpr());
+    let register = all.find(|register| format!("{register:?}").eq_ignore_ascii_case(name))?;
+    let whole = register.full_register().number();
+    ORDER.get(whole).copied()
+}
+
+/// Where memory is written.
+#[derive(Debug, Clone, Copy)]
+enum StoreTarget {
+    Nowhere,
+    /// At the operand that is in memory.
+    Operand,
+    /// Where a register says, by its DWARF number.
+    At(u8),
+}
+
+/// What manuals say of instructions that the other decoder does not know, or not well: the general registers that they write by their DWARF numbers, beside
+/// the operand of that place, and the memory.
+fn manual(mnemonic: Mnemonic) -> Option<(&'static [u8], Option<u32>, StoreTarget)> {
+    use Mnemonic as M;
+    const RDI: u8 = 5;
+    Some(match mnemonic {
+        // Intel SDM, volume 2; of GETSEC, all leaves.
+        M::Getsec | M::Getsecq => (&[0, 3, 2], None, StoreTarget::Nowhere),
+        M::Vmwrite => (&[], None, StoreTarget::Nowhere),
+        M::Encodekey128 | M::Encodekey256 => (&[], Some(0), StoreTarget::Nowhere),
+        M::Enqcmd | M::Enqcmds => (&[], None, StoreTarget::At(RDI)),
+        M::Aadd | M::Aand | M::Aor | M::Axor => (&[], None, StoreTarget::Operand),
+        M::Cmpbexadd
+        | M::Cmpbxadd
+        | M::Cmplexadd
+        | M::Cmplxadd
+        | M::Cmpnbexadd
+        | M::Cmpnbxadd
+        | M::Cmpnlexadd
+        | M::Cmpnlxadd
+        | M::Cmpnoxadd
+        | M::Cmpnpxadd
+        | M::Cmpnsxadd
+        | M::Cmpnzxadd
+        | M::Cmpoxadd
+        | M::Cmppxadd
+        | M::Cmpsxadd
+        | M::Cmpzxadd => (&[], Some(1), StoreTarget::Operand),
+        M::Rdmsrlist => (&[2], None, StoreTarget::At(RDI)),
+        M::Wrmsrlist => (&[2], None, StoreTarget::Nowhere),
+        // What they write is the shadow stack.
+        M::Wrssd | M::Wrssq | M::Wrussd | M::Wrussq => (&[], None, StoreTarget::Nowhere),
+        M::Pbndkb => (&[0], None, StoreTarget::Nowhere),
+        M::V4fmaddps
+        | M::V4fmaddss
+        | M::V4fnmaddps
+        | M::V4fnmaddss
+        | M::Vp4dpwssd
+        | M::Vp4dpwssds => (&[], None, StoreTarget::Nowhere),
+        M::Aesencwide128kl
+        | M::Aesencwide256kl
+        | M::Aesdecwide128kl
+        | M::Aesdecwide256kl
+        | M::Aesenc128kl
+        | M::Aesenc256kl
+        | M::Aesdec128kl
+        | M::Aesdec256kl
+        | M::Loadiwkey
+        | M::Hreset
+        | M::Lkgs
+        | M::Senduipi
+        | M::Testui => (&[], None, StoreTarget::Nowhere),
+        // Intel TDX Module ABI: any but the stack pointer.
+        M::Tdcall | M::Seamcall => (
+            &[0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15],
+            None,
+            StoreTarget::Nowhere,
+        ),
+        // AMD64 Architecture Programmer's Manual, volumes 3, 4 and 6.
+        M::Vpermil2pd | M::Vpermil2ps | M::Lwpins | M::Lwpval => (&[], None, StoreTarget::Nowhere),
+        M::Clzero | M::Vmsave => (&[], None, StoreTarget::At(0)),
+        M::Rdpru => (&[0, 1], None, StoreTarget::Nowhere),
+        M::Pvalidate | M::Psmash | M::Rmpadjust | M::Rmpupdate => {
+            (&[0], None, StoreTarget::Nowhere)
+        }
+        M::Rmpquery => (&[0, 2, 1], None, StoreTarget::Nowhere),
+        M::Invlpgb | M::Tlbsync => (&[], None, StoreTarget::Nowhere),
+        // VIA PadLock Programming Guide.
+        M::Xstore | M::Xstore_alt => (&[0, RDI], None, StoreTarget::At(RDI)),
+        M::Xcryptcbc | M::Xcryptcfb | M::Xcryptctr | M::Xcryptecb | M::Xcryptofb => {
+            (&[2, 4, RDI], None, StoreTarget::At(RDI))
+        }
+        M::Xsha1 | M::Xsha256 => (&[2, 4, RDI], None, StoreTarget::At(RDI)),
+        _ => return None,
+    })
+}
+
+/// What a manual says that is written, and the analysis that it is left as it was; `None` if none was asked.
+pub(crate) fn by_manual(checker: &mut Checker, form: &InsnForm) -> Option<Vec<String>> {
+    let insn = &form.insn;
+    let (registers, operand, stored) = manual(insn.mnemonic())?;
+    let facts = checker.facts;
+    let before = setting(
+        0,
+        &crate::processor::sys::no_registers(),
+        &vec![0; 4096],
+        facts,
+    );
+    let numbers = numbered(&before.registers);
+    let at = match stored {
+        StoreTarget::Nowhere => None,
+        StoreTarget::At(register) => Some(numbers[usize::from(register)] & !7),
+        StoreTarget::Operand => {
+            let is_simple =
+                insn.memory_base() == Register::RSP && insn.memory_index() == Register::None;
+            let distance = insn.memory_displacement64();
+            is_simple.then(|| numbers[usize::from(facts.stack_pointer)].wrapping_add(distance) & !7)
+        }
+    };
+    // Where the address of 64 bytes is in another register.
+    let is_its = !matches!(stored, StoreTarget::At(register) if insn.op0_kind() == OpKind::Register
+        && number(&format!("{:?}", insn.op0_register())) != Some(register));
+    let slots: Vec<u64> = at.filter(|_| is_its).into_iter().collect();
+    let mut known = state(RegisterModel::Concrete, &before, &slots, facts);
+    let mut plain = state(RegisterModel::EntryValues, &before, &[], facts);
+    let (ops, _) = checker.lift(&form.bytes);
+    for op in &ops {
+        known.transfer(*op, 0, facts);
+        plain.transfer(*op, 0, facts);
+    }
+    let operand = operand.map(|place| insn.op_register(place));
+    let operand = operand.and_then(|register| number(&format!("{register:?}")));
+    let registers = registers.iter().copied().chain(operand);
+    let kept =
+        registers.filter(|register| plain.get(*register) == AbstractValue::entry_value(*register));
+    let mut found: Vec<String> = kept
+        .map(|it| format!("register {it} is written: {ops:?}"))
+        .collect();
+    let is_saved = |holds: AbstractValue| {
+        facts
+            .preserved
+            .iter()
+            .any(|it| holds == AbstractValue::entry_value(*it))
+    };
+    if known.slots().iter().any(|slot| is_saved(slot.value)) {
+        found.push(format!("memory is written: {ops:?}"));
+    }
+    Some(found)
+}
+
+/// What it says that is written, and the analysis that it is left as it was.
+pub(crate) fn differences(
+    checker: &mut Checker,
+    form: &InsnForm,
+    answer: &DecoderAnswer,
+) -> Vec<String> {
+    let (ops, flow) = checker.lift(&form.bytes);
+    if flow.is_some() {
+        return Vec::new();
+    }
+    let facts = checker.facts;
+    let area = vec![0; 4096];
+    let before = setting(0, &crate::processor::sys::no_registers(), &area, facts);
+    let sp = numbered(&before.registers)[usize::from(facts.stack_pointer)];
+    let words = answer.memory.iter().filter(|(_, bytes)| *bytes > 0);
+    let words = words.map(|(distance, bytes)| (sp.wrapping_add_signed(*distance), *bytes));
+    let slots: Vec<u64> = words
+        .flat_map(|(at, bytes)| [at & !7, at.wrapping_add_signed(bytes - 1) & !7])
+        .filter(|at| *at >= STACK)
+        .collect();
+    let mut state = state(RegisterModel::EntryValues, &before, &slots, facts);
+    for op in &ops {
+        state.transfer(*op, 0, facts);
+    }
+    let mut found = Vec::new();
+    for name in &answer.registers {
+        if let Some(register) = number(name)
+            && register != facts.stack_pointer
+            && state.get(register) == AbstractValue::entry_value(register)
+        {
+            found.push(format!("{name} is written: {ops:?}"));
+        }
+    }
+    for slot in state.slots() {
+        let is_saved = |register: &&u8| slot.value == AbstractValue::entry_value(**register);
+        if facts.preserved.iter().any(|register| is_saved(&register)) {
+            found.push(format!("memory is written: {ops:?}"));
+        }
+    }
+    found
+}

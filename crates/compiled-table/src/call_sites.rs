@@ -1,0 +1,118 @@
+//! The call-site part: rows projected on return addresses.
+//!
+//! Async-signal-safe, as [`crate::reader`].
+
+use unspool_rows::Vaddr;
+
+use crate::buckets::Buckets;
+use crate::call_test::{CallTest, WINDOW};
+use crate::layout::{ASK, BUCKET, GRANULE, TableHeader, TableSections};
+use crate::little_endian::{low_u16, u32_at};
+use crate::reader::{RowRef, TableCorruption};
+
+/// The call-site part of a table. Keep it where many addresses are asked.
+#[derive(Debug, Clone, Copy)]
+pub struct CallSites<'t> {
+    test: CallTest,
+    base: Vaddr,
+    steps: Buckets<'t>,
+}
+
+impl<'t> CallSites<'t> {
+    pub(crate) fn new(header: &TableHeader, sections: &TableSections<'t>) -> Self {
+        let bound = |n: usize| u32_at(sections.executable, n).unwrap_or(0);
+        let at = |n: usize| header.base.offset(bound(n).into());
+        CallSites {
+            test: CallTest::new(header.call_form, at(0), at(1)),
+            base: header.base,
+            steps: Buckets::new(sections.step_pages, sections.step_buckets, sections.steps),
+        }
+    }
+
+    /// Whether the table has no call-site part.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// The test that an address has to pass.
+    #[must_use]
+    pub fn test(&self) -> CallTest {
+        self.test
+    }
+
+    /// The row that holds at the call before `return_address`, if this part speaks for it;
+    /// `None`: ask [`crate::CompiledTable::lookup`] with the address minus 1.
+    ///
+    /// `before` are the module's own bytes that end at the address, from the file or from memory
+    /// that nobody has written to; zeros stand for what is before the code. Visits the steps of
+    /// the same 1 KiB.
+    ///
+    /// # Errors
+    ///
+    /// [`TableCorruption`].
+    #[inline]
+    pub fn row(
+        &self,
+        return_address: Vaddr,
+        before: [u8; WINDOW],
+    ) -> Result<Option<RowRef>, TableCorruption> {
+        if !self.test.passes(return_address, before) {
+            return Ok(None);
+        }
+        Ok(self.claim(return_address)?.map(|claim| claim.row))
+    }
+
+    /// What [`CallSites::row`] would say if the test is passed, before the code is read.
+    ///
+    /// Code that is far away takes longer to come than everything else. A walk can ask for it,
+    /// go on with the row that is claimed, and see later whether the claim holds; where it does
+    /// not, the frames from there on are to be walked again.
+    ///
+    /// # Errors
+    ///
+    /// [`TableCorruption`].
+    #[inline]
+    pub fn claim(&self, return_address: Vaddr) -> Result<Option<CallSiteRow>, TableCorruption> {
+        let key = return_address.0.wrapping_sub(1).wrapping_sub(self.base.0);
+        let Some(bucket) = self.steps.bucket(key) else {
+            return Ok(None);
+        };
+        // Every step of this granule or an earlier one, whatever its row.
+        let limit = (key % BUCKET / u64::from(GRANULE)) << 9 | u64::from(ASK);
+        let count = self.steps.count_at_most(bucket, low_u16(limit));
+        // With no step in the bucket the one before it is in force.
+        let Some(step) = (bucket.first + count.ok_or(TableCorruption::CallSites)?).checked_sub(1)
+        else {
+            return Ok(None);
+        };
+        let row = self.steps.number(step).ok_or(TableCorruption::CallSites)? & ASK;
+        Ok((row != ASK).then_some(CallSiteRow {
+            return_address,
+            row: RowRef(row),
+        }))
+    }
+}
+
+/// A row that holds if a call ends at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a claim is no answer before it is seen to hold"]
+pub struct CallSiteRow {
+    return_address: Vaddr,
+    row: RowRef,
+}
+
+impl CallSiteRow {
+    /// The row to go on with.
+    #[must_use]
+    pub fn row(&self) -> RowRef {
+        self.row
+    }
+
+    /// Whether the claim holds: `before` are the bytes that end at the address.
+    #[must_use]
+    #[inline]
+    pub fn holds(&self, test: &CallTest, before: [u8; WINDOW]) -> bool {
+        test.passes(self.return_address, before)
+    }
+}

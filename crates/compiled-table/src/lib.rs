@@ -1,0 +1,38 @@
+//! The mappable table: one file per module that answers "which row holds here" in place.
+//!
+//! [`CompiledTable`] opens the bytes of a table in constant time and looks up without allocating;
+//! any bytes are memory-safe to look up in, and every look-up is bounded. With the `alloc`
+//! feature [`encode`] writes a table from rows, and [`compare`] proves a table equal to the
+//! rows it was written from, address by address; [`check_digest`] tells whether a bit was changed since.
+//!
+//! [`layout`] documents the format.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod buckets;
+mod call_sites;
+pub mod call_test;
+#[cfg(feature = "alloc")]
+mod compare;
+#[cfg(feature = "alloc")]
+mod encode;
+pub mod layout;
+mod little_endian;
+mod reader;
+
+pub use call_sites::{CallSiteRow, CallSites};
+#[cfg(feature = "alloc")]
+pub use compare::{Mismatch, MismatchKind, SourceComparison, compare, compare_calls, compare_rows};
+#[cfg(feature = "alloc")]
+pub use encode::{
+    EncodeError, EncodedTable, ExecutableCode, TablePart, encode, encode_synthesized,
+};
+#[cfg(feature = "alloc")]
+pub use layout::check_digest;
+pub use layout::{ModuleKey, OpenError};
+pub use reader::{CompiledTable, EntryInfo, LookupResult, RowRef, TableCorruption};

@@ -1,0 +1,132 @@
+//! What is known of each frame of a stack.
+
+use std::ops::Range;
+
+use unspool_process::Snapshot;
+use unspool_process::snapshot_unwinder::{CallStack, SnapshotUnwinder};
+use unspool_rows::{Memory, RuntimeAddr, Unreadable};
+
+use crate::arguments::{self, ArgTables, FrameArgument, merge};
+use crate::variables::{DebugInfo, FunctionValues, VariableText, WalkedStack};
+
+/// What is known of a frame.
+#[derive(Default)]
+pub struct FrameValues {
+    /// The name of its function, if debug information describes that.
+    pub function: Option<String>,
+    /// What its function was called with; `None` if nothing says what it takes, or that was not asked.
+    pub arguments: Option<Vec<FrameArgument>>,
+    /// The functions that are inlined there, innermost first.
+    pub inlined: Vec<FunctionValues>,
+    /// Its function's own variables, those of the innermost block first.
+    pub locals: Vec<VariableText>,
+}
+
+/// A process's memory, with what its files have of it: cores leave that out.
+pub struct WithFiles<'r> {
+    /// The memory.
+    pub memory: &'r dyn Memory,
+    /// The files.
+    pub space: &'r SnapshotUnwinder<'r>,
+}
+
+impl Memory for WithFiles<'_> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        self.memory.read(addr, into).or_else(|unreadable| {
+            match self.space.read_unchanging(addr, into) {
+                true => Ok(()),
+                false => Err(unreadable),
+            }
+        })
+    }
+}
+
+/// What is asked of the frames of a process's stacks.
+pub struct ValueQuery<'r, 'f> {
+    /// The process, which stands still.
+    pub snapshot: &'r dyn Snapshot,
+    /// Its modules.
+    pub space: &'r SnapshotUnwinder<'r>,
+    /// Its memory.
+    pub memory: &'r dyn Memory,
+    /// What functions were called with.
+    pub tables: Option<&'r ArgTables>,
+    /// What debug information says.
+    pub described: Option<&'r DebugInfo<'f>>,
+    /// Whether the functions' own variables are shown.
+    pub with_locals: bool,
+    /// Whether the texts that values lead to are shown, too.
+    pub with_strings: bool,
+}
+
+impl<'f> ValueQuery<'_, 'f> {
+    /// What is known of some frames of a stack, one after another. The stack must have been [kept with the
+    /// registers](unspool_process::space::Keep::Registers).
+    pub fn frames<'s>(
+        &'s self,
+        stack: &'s CallStack,
+        numbers: Range<usize>,
+    ) -> impl Iterator<Item = FrameValues> + use<'s, 'f> {
+        let tables = self.tables;
+        let arguments = tables.map(|tables| tables.arguments(self.space, stack, self.memory));
+        let certain = stack.certain();
+        let end = numbers.end.min(stack.frames.len());
+        (numbers.start..end).map(move |number| {
+            let mut values = FrameValues::default();
+            if let Some(arguments) = &arguments {
+                values.arguments = arguments::frame_arguments(arguments, number, self.text());
+            }
+            if let Some(described) = self.described {
+                let walked = WalkedStack {
+                    described,
+                    snapshot: self.snapshot,
+                    space: self.space,
+                    stack,
+                    memory: self.memory,
+                    first_guess: certain,
+                    arguments: arguments.as_ref(),
+                };
+                self.describe(
+                    &mut values,
+                    described.frame_functions(&walked, number, self.text()),
+                );
+            }
+            values
+        })
+    }
+
+    fn text(&self) -> Option<&dyn Memory> {
+        self.with_strings.then_some(self.memory)
+    }
+
+    /// Adds what debug information says of a frame's functions, the outermost last.
+    fn describe(&self, values: &mut FrameValues, mut levels: Vec<FunctionValues>) {
+        let Some(own) = levels.pop() else {
+            return;
+        };
+        values.function = Some(own.function);
+        if self.tables.is_some() {
+            let known = values.arguments.take();
+            values.arguments = Some(merge(known, own.parameters));
+        }
+        if self.with_locals {
+            values.locals = own.locals;
+        } else {
+            levels.iter_mut().for_each(|level| level.locals.clear());
+        }
+        values.inlined = levels;
+    }
+}
+
+/// A value as C would have it, with the characters that it leads to if there is memory for that.
+pub(crate) fn format_value(
+    shown: unspool_arg_table::ValueDisplay<'_>,
+    memory: Option<&dyn Memory>,
+) -> String {
+    let byte = |address| {
+        let mut byte = [0];
+        let read = memory?.read(RuntimeAddr(address), &mut byte);
+        read.ok().map(|()| u8::from_le_bytes(byte))
+    };
+    shown.with_text(&byte).to_string()
+}

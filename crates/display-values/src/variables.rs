@@ -1,0 +1,427 @@
+//! The variables of the functions of a report, as debugging information has them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use unspool_arg_table::ArgSource;
+use unspool_arg_table_builder::VariableKinds;
+use unspool_dwarf_types::variables::{
+    self, Activation, DwarfFunction, VariableUnavailable, Variables,
+};
+use unspool_dwarf_types::{SplitFiles, TypesError};
+use unspool_elf::{DebugFiles, ElfFile, ModuleError};
+use unspool_process::Snapshot;
+use unspool_process::snapshot_unwinder::{CallStack, SnapshotUnwinder};
+use unspool_rows::{CodeAddr, Memory, Register, RuntimeAddr, Vaddr};
+use unspool_symbols::ModuleFinder;
+use unspool_synthesis::unchanged_registers;
+
+use crate::frame_values::format_value;
+use crate::frames::StackArguments;
+use crate::{MAX_VALUE_BYTES, call_target, rust};
+
+/// The files with the debug information of the modules that some stacks stand in.
+pub struct DebugInfoFiles {
+    by_module: HashMap<PathBuf, (Arc<ElfFile>, DebugFiles, SplitFiles)>,
+}
+
+impl DebugInfoFiles {
+    /// Finds those of the modules that frames stand in, of a process with debug files under its `root` first.
+    pub fn open<'s>(
+        space: &SnapshotUnwinder<'_>,
+        stacks: impl Iterator<Item = &'s CallStack>,
+        root: Option<&Path>,
+    ) -> DebugInfoFiles {
+        let finder = ModuleFinder::from_environment();
+        let mut by_module = HashMap::new();
+        for frame in stacks.flat_map(|stack| &stack.frames) {
+            if let Some(at) = space.locate(frame.code)
+                && !by_module.contains_key(&at.module.name)
+            {
+                let file = Arc::clone(&at.module.file);
+                let (debug, _) = finder.debug_files(&file, root, &|_| {});
+                by_module.insert(at.module.name.clone(), (file, debug, SplitFiles::default()));
+            }
+        }
+        DebugInfoFiles { by_module }
+    }
+}
+
+/// What debug information says of the variables of some modules.
+pub struct DebugInfo<'f> {
+    by_module: HashMap<PathBuf, Variables<'f>>,
+    /// How the variables of functions are shown.
+    shapes: RefCell<HashMap<*const DwarfFunction<'f>, Rc<VariableKinds>>>,
+    /// By addresses of the process, the registers that functions have left alone up to there.
+    unchanged: RefCell<HashMap<u64, Rc<[Register]>>>,
+    problems: RefCell<Vec<ValueProblem>>,
+}
+
+/// Why less is told than could be.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValueProblem {
+    /// A debug file was there and is not used.
+    #[error(transparent)]
+    DebugFile(ModuleError),
+    /// Debug information of a module cannot be read, or is not there.
+    #[error("{}: {error}", module.display())]
+    Types {
+        /// The module.
+        module: PathBuf,
+        /// What is wrong.
+        error: TypesError,
+    },
+    /// No module has any.
+    #[error(
+        "no module here has debugging information, which says where variables are: build with -g, or install the package of debug symbols"
+    )]
+    NoDebugInfo,
+}
+
+/// A function that a frame is of, or one that is inlined there.
+pub struct FunctionValues {
+    /// Its name.
+    pub function: String,
+    /// Its parameters.
+    pub parameters: Vec<VariableText>,
+    /// Its variables, those of the innermost block first.
+    pub locals: Vec<VariableText>,
+}
+
+/// A variable.
+pub struct VariableText {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub type_name: String,
+    /// How many blocks of its function it is in, beside the body.
+    pub block: usize,
+    /// What it is now.
+    pub current: Result<KnownText, VariableUnavailable>,
+    /// What a parameter of the frame's function was when that was called, as the caller's call site says.
+    pub at_entry: Option<EntryText>,
+}
+
+/// What a parameter was when its function was called.
+pub struct EntryText {
+    /// As the language of its function would have it.
+    pub text: String,
+    /// Whether nothing tells that the call, which debugging information says it of, has called this function.
+    pub is_likely: bool,
+}
+
+/// A value that is known, or parts of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownText {
+    /// As the language of its function would have it.
+    pub text: String,
+    /// Its bytes, [`MAX_VALUE_BYTES`] of them at most, and which of their bits are known.
+    pub value: variables::PartialValue,
+}
+
+impl<'f> DebugInfo<'f> {
+    /// Reads what files have.
+    #[must_use]
+    pub fn read(files: &'f DebugInfoFiles) -> DebugInfo<'f> {
+        let mut by_module = HashMap::new();
+        let mut problems = Vec::new();
+        for (name, (file, debug, splits)) in &files.by_module {
+            problems.extend(debug.rejected.iter().cloned().map(ValueProblem::DebugFile));
+            match Variables::of_module(file, debug, splits) {
+                Ok(variables) => {
+                    by_module.insert(name.clone(), variables);
+                }
+                Err(error) => problems.push(ValueProblem::Types {
+                    module: name.clone(),
+                    error,
+                }),
+            }
+        }
+        if by_module.values().all(Variables::is_empty) {
+            problems.push(ValueProblem::NoDebugInfo);
+        }
+        DebugInfo {
+            by_module,
+            shapes: RefCell::default(),
+            unchanged: RefCell::default(),
+            problems: RefCell::new(problems),
+        }
+    }
+
+    /// Why less was told than could be, since this was last asked.
+    #[must_use]
+    pub fn take_problems(&self) -> Vec<ValueProblem> {
+        self.problems.take()
+    }
+
+    fn note(&self, module: &Path, error: TypesError) {
+        let problem = ValueProblem::Types {
+            module: module.to_path_buf(),
+            error,
+        };
+        let text = problem.to_string();
+        let mut problems = self.problems.borrow_mut();
+        if !problems.iter().any(|known| known.to_string() == text) {
+            problems.push(problem);
+        }
+    }
+
+    /// The functions of a frame and what is known of their variables: those inlined there first. Empty without debugging information.
+    pub(crate) fn frame_functions(
+        &self,
+        walked: &WalkedStack<'_, 'f>,
+        number: usize,
+        text: Option<&dyn Memory>,
+    ) -> Vec<FunctionValues> {
+        let found = self.function(walked, number);
+        // The registers of what is behind a guess are guessed as well.
+        let Some((function, lookup)) = found.filter(|_| number < walked.first_guess) else {
+            return Vec::new();
+        };
+        let activation = Activation::new(walked, number, &function);
+        let shapes = self.shapes(&function, &activation);
+        let show = match function.rust() {
+            Some(rust) => {
+                LanguageFormatter::Rust(rust::RustFormatter::new(&activation, rust, text))
+            }
+            None => LanguageFormatter::C(shapes.iter().collect(), text),
+        };
+        let levels = function.frame_functions(lookup);
+        let outermost = levels.len().saturating_sub(1);
+        let levels = levels.iter().enumerate().map(|(nth, level)| {
+            let shown = |variable: &&variables::Variable<'f>| {
+                let known = |value: variables::PartialValue| KnownText {
+                    text: show.value(variable, &value),
+                    value,
+                };
+                let is_own = nth == outermost && variable.is_parameter;
+                let at_entry = || activation.at_entry(variable, MAX_VALUE_BYTES).ok();
+                VariableText {
+                    name: match &*variable.name {
+                        "" => "(unnamed)".to_owned(),
+                        name => name.to_owned(),
+                    },
+                    type_name: show.type_name(variable),
+                    block: variable.block,
+                    current: activation
+                        .current_value(variable, MAX_VALUE_BYTES)
+                        .map(known),
+                    at_entry: is_own.then(at_entry).flatten().map(|at_entry| EntryText {
+                        text: show.value(variable, &at_entry.value),
+                        is_likely: at_entry.is_likely,
+                    }),
+                }
+            };
+            FunctionValues {
+                function: level.function.to_owned(),
+                parameters: level.parameters.iter().map(shown).collect(),
+                locals: level.locals.iter().map(shown).collect(),
+            }
+        });
+        levels.collect()
+    }
+
+    fn function(
+        &self,
+        walked: &WalkedStack<'_, 'f>,
+        number: usize,
+    ) -> Option<(Rc<DwarfFunction<'f>>, Vaddr)> {
+        let frame = variables::VariableStack::frame(walked, number)?;
+        let found = frame.variables.function(frame.lookup);
+        let module = frame.variables.path();
+        for problem in frame.variables.take_problems() {
+            self.note(module, problem);
+        }
+        match found {
+            Ok(function) => Some((function?, frame.lookup)),
+            Err(error) => {
+                self.note(module, error);
+                None
+            }
+        }
+    }
+
+    fn shapes(
+        &self,
+        function: &Rc<DwarfFunction<'f>>,
+        activation: &Activation<'_, 'f>,
+    ) -> Rc<VariableKinds> {
+        let shapes = || {
+            let all = function.variables().iter();
+            let named = all.map(|variable| (&*variable.name, variable.ty));
+            Rc::new(VariableKinds::new(activation.graph(), named))
+        };
+        if !activation.has_static_types() {
+            return shapes();
+        }
+        // The functions are kept by `Variables`, so that none has the address of another.
+        let mut known = self.shapes.borrow_mut();
+        Rc::clone(known.entry(Rc::as_ptr(function)).or_insert_with(shapes))
+    }
+}
+
+/// How the variables of a function are written.
+enum LanguageFormatter<'s, 'f> {
+    /// With how each of them is shown, and what the texts are read from that they lead to.
+    C(
+        Vec<unspool_arg_table::Parameter<'s>>,
+        Option<&'s dyn Memory>,
+    ),
+    Rust(rust::RustFormatter<'s, 'f>),
+}
+
+impl<'f> LanguageFormatter<'_, 'f> {
+    fn type_name(&self, variable: &variables::Variable<'f>) -> String {
+        match self {
+            LanguageFormatter::C(shapes, _) => {
+                let shape = shapes.get(variable.number);
+                shape.map_or("", |shape| shape.type_name).to_owned()
+            }
+            LanguageFormatter::Rust(values) => values.type_name(variable.ty),
+        }
+    }
+
+    fn value(&self, variable: &variables::Variable<'f>, value: &variables::PartialValue) -> String {
+        match self {
+            LanguageFormatter::C(shapes, text) => {
+                let shown = shapes.get(variable.number).map(|shape| {
+                    let shown = unspool_arg_table::ValueDisplay::new(shape, &value.bytes);
+                    format_value(shown.with_known(&value.known), *text)
+                });
+                shown.unwrap_or_default()
+            }
+            LanguageFormatter::Rust(values) => values.show(variable.ty, value),
+        }
+    }
+}
+
+/// A walked stack that is asked for variables.
+pub(crate) struct WalkedStack<'r, 'f> {
+    pub(crate) described: &'r DebugInfo<'f>,
+    pub(crate) snapshot: &'r dyn Snapshot,
+    pub(crate) space: &'r SnapshotUnwinder<'r>,
+    pub(crate) stack: &'r CallStack,
+    pub(crate) memory: &'r dyn Memory,
+    /// The frames before this one were found without a guess.
+    pub(crate) first_guess: usize,
+    /// What the code tells of arguments, if that was asked.
+    pub(crate) arguments: Option<&'r StackArguments<'r>>,
+}
+
+/// So many callees are asked one after another.
+const MAX_CALLEES: usize = 16;
+
+impl<'f> WalkedStack<'_, 'f> {
+    /// A register that calls may change, but the functions that a frame has called have not: compilers count on that where they see
+    /// them all (`-fipa-ra`).
+    fn preserved_by_callees(&self, number: usize, register: Register) -> Option<u64> {
+        for callee in (0..number).rev().take(MAX_CALLEES) {
+            if !self.unchanged(callee)?.contains(&register) {
+                return None;
+            }
+            let registers = self.stack.frames.get(callee)?.registers.as_ref()?;
+            if let Some(value) = registers.get(register) {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// The registers that a frame's function has left alone since its caller called it.
+    fn unchanged(&self, number: usize) -> Option<Rc<[Register]>> {
+        let frame = self.stack.frames.get(number)?;
+        let CodeAddr::Return(returns_to) = self.stack.frames.get(number.checked_add(1)?)?.code
+        else {
+            return None;
+        };
+        let at = variables::VariableStack::frame(self, number)?;
+        let function = at.variables.function(at.lookup).ok()??;
+        let entry = function.code().first()?.start.wrapping_add(at.bias);
+        if callee_address(returns_to, self.memory) != Some(entry) {
+            return None;
+        }
+        let mut known = self.described.unchanged.borrow_mut();
+        let unchanged = known.entry(frame.code.address().0).or_insert_with(|| {
+            let parts = function.code().iter();
+            let parts: Vec<_> = parts
+                .map(|part| Vaddr(part.start)..Vaddr(part.end))
+                .collect();
+            match self.space.locate(frame.code) {
+                Some(at) => unchanged_registers(&at.module.file, &parts, at.lookup).into(),
+                None => Rc::default(),
+            }
+        });
+        Some(Rc::clone(unchanged))
+    }
+}
+
+/// The function that the call before an address calls, if the call says which.
+fn callee_address(returns_to: RuntimeAddr, memory: &dyn Memory) -> Option<u64> {
+    /// `call rel32` of x86-64.
+    const CALL: u8 = 0xe8;
+    let mut call = [0; 5];
+    let start = returns_to.0.checked_sub(call.len() as u64)?;
+    memory.read(RuntimeAddr(start), &mut call).ok()?;
+    let [CALL, distance @ ..] = call else {
+        return None;
+    };
+    Some(
+        returns_to
+            .0
+            .wrapping_add_signed(i32::from_le_bytes(distance).into()),
+    )
+}
+
+impl<'f> variables::VariableStack<'f> for WalkedStack<'_, 'f> {
+    fn frame(&self, number: usize) -> Option<variables::VariableFrame<'_, 'f>> {
+        let frame = self.stack.frames.get(number)?;
+        let at = self.space.locate(frame.code)?;
+        Some(variables::VariableFrame {
+            variables: self.described.by_module.get(&at.module.name)?,
+            lookup: at.lookup,
+            returns_to: matches!(frame.code, CodeAddr::Return(_)).then_some(at.address),
+            bias: frame.code.address().0.wrapping_sub(at.address.0),
+        })
+    }
+
+    fn register(&self, number: usize, register: u16) -> Option<u64> {
+        let register = Register(register);
+        let registers = self.stack.frames.get(number)?.registers.as_ref()?;
+        let known = registers.get(register);
+        known.or_else(|| self.preserved_by_callees(number, register))
+    }
+
+    fn cfa(&self, number: usize) -> Option<u64> {
+        Some(self.stack.frames.get(number)?.cfa?.0)
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        self.memory.read(RuntimeAddr(address), into).is_ok()
+    }
+
+    fn thread_local(&self, number: usize, offset: u64) -> Result<u64, VariableUnavailable> {
+        let block = crate::thread_local::block(self, number);
+        Ok(block
+            .map_err(VariableUnavailable::ThreadLocal)?
+            .wrapping_add(offset))
+    }
+
+    fn callee_address(&self, number: usize) -> Option<u64> {
+        let CodeAddr::Return(returns_to) = self.stack.frames.get(number)?.code else {
+            return None;
+        };
+        let register = |register| variables::VariableStack::register(self, number, register);
+        let arch = self.snapshot.abi().arch;
+        call_target::target(arch, returns_to, self.memory, register)
+    }
+
+    fn at_entry(&self, number: usize, register: u16) -> Option<u64> {
+        let source = ArgSource::Register(u8::try_from(register).ok()?);
+        let value = self.arguments?.value(number, source, 64)?;
+        (value.certainty == unspool_arg_table::Certainty::Exact).then_some(value.number)
+    }
+}

@@ -1,0 +1,100 @@
+//! What attributes of an entry say.
+
+use std::borrow::Cow;
+
+use gimli::{AttributeValue, DwAt, Operation};
+
+use crate::index::{DieEntry, DieIndex, DieRef, DwarfReader};
+
+/// A name, or any other text.
+pub(crate) fn text<'a>(
+    index: &DieIndex<'a>,
+    place: DieRef,
+    entry: &DieEntry<'a>,
+    name: DwAt,
+) -> Option<Cow<'a, str>> {
+    let value = entry.attr_value(name)?;
+    let (unit, _) = index.unit(place).ok()?;
+    let text = index.dwarf(place.section).attr_string(unit, value).ok()?;
+    Some(String::from_utf8_lossy(text.slice()))
+}
+
+/// A number that cannot be negative.
+pub(crate) fn number(entry: &DieEntry<'_>, name: DwAt) -> Option<u64> {
+    entry.attr(name)?.udata_value()
+}
+
+/// A number whose form tells whether it can be negative: that of no size can, those of fixed sizes cannot, which is what gcc and clang write.
+pub(crate) fn signed(entry: &DieEntry<'_>, name: DwAt) -> Option<i64> {
+    match entry.attr_value_raw(name)? {
+        AttributeValue::Sdata(value) => Some(value),
+        AttributeValue::Udata(value) | AttributeValue::Data8(value) => Some(value.cast_signed()),
+        AttributeValue::Data1(value) => Some(i64::from(value)),
+        AttributeValue::Data2(value) => Some(i64::from(value)),
+        AttributeValue::Data4(value) => Some(i64::from(value)),
+        _ => None,
+    }
+}
+
+/// Whether a flag is set.
+pub(crate) fn flag(entry: &DieEntry<'_>, name: DwAt) -> bool {
+    matches!(entry.attr_value(name), Some(AttributeValue::Flag(true)))
+}
+
+/// Where a member begins, in bytes; `None` if only a program could tell.
+pub(crate) fn location(entry: &DieEntry<'_>, encoding: gimli::Encoding) -> Option<u64> {
+    let attribute = entry.attr(gimli::DW_AT_data_member_location);
+    let Some(attribute) = attribute else {
+        return Some(0); // a member of a union
+    };
+    // DWARF 2 has an expression that adds the offset to an address.
+    match attribute
+        .exprloc_value()
+        .map(|bytes| first_operation(bytes, encoding))
+    {
+        Some(operation) => match operation? {
+            Operation::PlusConstant { value } | Operation::UnsignedConstant { value } => {
+                Some(value)
+            }
+            _ => None,
+        },
+        None => attribute.udata_value(),
+    }
+}
+
+/// The size in bytes of the number that an entry is of, behind names and qualifiers.
+pub(crate) fn storage<'a>(
+    index: &DieIndex<'a>,
+    place: DieRef,
+    entry: &DieEntry<'a>,
+) -> Option<u64> {
+    number(&sized_type(index, place, entry)?, gimli::DW_AT_byte_size)
+}
+
+/// The type that an entry is of, behind names and qualifiers: the first that says its size.
+pub(crate) fn sized_type<'a>(
+    index: &DieIndex<'a>,
+    place: DieRef,
+    entry: &DieEntry<'a>,
+) -> Option<DieEntry<'a>> {
+    let (mut place, mut entry) = (place, entry.clone());
+    for _ in 0..MAX_TYPEDEFS {
+        let value = entry.attr_value(gimli::DW_AT_type)?;
+        place = index.resolve_reference(place, &value).ok()?;
+        entry = index.entry(place).ok()?;
+        if entry.has_attr(gimli::DW_AT_byte_size) {
+            return Some(entry);
+        }
+    }
+    None
+}
+
+/// So many names and qualifiers of a type are looked behind.
+const MAX_TYPEDEFS: usize = 256;
+
+fn first_operation<'a>(
+    expression: gimli::Expression<DwarfReader<'a>>,
+    encoding: gimli::Encoding,
+) -> Option<Operation<DwarfReader<'a>>> {
+    expression.operations(encoding).next().ok().flatten()
+}

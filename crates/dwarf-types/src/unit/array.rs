@@ -1,0 +1,117 @@
+//! Arrays and their dimensions.
+
+use gimli::AttributeValue;
+use unspool_c_types::{Type, TypeId, TypeKind};
+
+use super::UnitReader;
+use crate::attributes::{flag, number, signed};
+use crate::error::TypesError;
+use crate::index::{DieEntry, DieRef, DwarfReader};
+
+impl<'a> UnitReader<'_, 'a> {
+    /// An array, with a type for each of its dimensions but the first.
+    pub(super) fn array(
+        &mut self,
+        id: TypeId,
+        place: DieRef,
+        entry: &DieEntry<'a>,
+    ) -> Result<TypeKind<'a>, TypesError> {
+        if flag(entry, gimli::DW_AT_GNU_vector) {
+            return Ok(TypeKind::Unknown);
+        }
+        let mut element = self.type_of(place, entry);
+        let mut dimensions = Vec::new();
+        self.index.children(place, |place, child| {
+            if child.tag() == gimli::DW_TAG_subrange_type {
+                dimensions.push((place, child.clone()));
+            }
+            Ok(())
+        })?;
+        let mut dimensions = dimensions.into_iter();
+        let first = dimensions.next();
+        for (place, entry) in dimensions.rev() {
+            let kind = TypeKind::Array {
+                element,
+                index: self.index_type(place, &entry),
+                count: count(&entry),
+            };
+            element = self.graph.add(Type::unnamed(kind));
+            self.dimensions
+                .extend(dynamic_dimension(element, place, &entry));
+        }
+        let Some((place, entry)) = first else {
+            return Ok(TypeKind::Array {
+                element,
+                index: TypeId::NONE,
+                count: 0,
+            });
+        };
+        self.dimensions.extend(dynamic_dimension(id, place, &entry));
+        Ok(TypeKind::Array {
+            element,
+            index: self.index_type(place, &entry),
+            count: count(&entry),
+        })
+    }
+
+    /// The type of a dimension's indexes; no type if it is not said.
+    fn index_type(&mut self, place: DieRef, entry: &DieEntry<'a>) -> TypeId {
+        match entry.has_attr(gimli::DW_AT_type) {
+            true => self.type_of(place, entry),
+            false => TypeId::NONE,
+        }
+    }
+}
+
+/// How many elements a dimension has; 0 if that is not known, or computed.
+fn count(entry: &DieEntry<'_>) -> u64 {
+    let from_bound = || {
+        let upper = signed(entry, gimli::DW_AT_upper_bound)?;
+        Some(up_to(entry, upper))
+    };
+    number(entry, gimli::DW_AT_count)
+        .or_else(from_bound)
+        .unwrap_or(0)
+}
+
+/// How many elements a dimension has, the last with this index. In C, the first has 0.
+fn up_to(entry: &DieEntry<'_>, upper: i64) -> u64 {
+    let lower = signed(entry, gimli::DW_AT_lower_bound).unwrap_or(0);
+    upper.wrapping_sub(lower).wrapping_add(1).cast_unsigned()
+}
+
+/// A dimension of an array that has no constant size (DWARF 5 §5.13).
+pub(crate) struct DynamicDimension<'a> {
+    /// The array.
+    pub(crate) array: TypeId,
+    /// The entry of the dimension.
+    pub(crate) place: DieRef,
+    /// What computes the number of elements, or the index of the last; `None` if nothing is said.
+    pub(crate) bound: Option<AttributeValue<DwarfReader<'a>>>,
+    /// What to add to it for the number of elements.
+    pub(crate) plus: i64,
+}
+
+/// The dimension that an entry is; `None` if its size is a constant.
+fn dynamic_dimension<'a>(
+    array: TypeId,
+    place: DieRef,
+    entry: &DieEntry<'a>,
+) -> Option<DynamicDimension<'a>> {
+    let (bound, plus) = match entry.attr_value(gimli::DW_AT_count) {
+        Some(count) => (Some(count), 0),
+        None => (
+            entry.attr_value(gimli::DW_AT_upper_bound),
+            up_to(entry, 0).cast_signed(),
+        ),
+    };
+    let is_number = |value: AttributeValue<DwarfReader<'a>>| {
+        value.udata_value().is_some() || value.sdata_value().is_some()
+    };
+    (!bound.is_some_and(is_number)).then_some(DynamicDimension {
+        array,
+        place,
+        bound,
+        plus,
+    })
+}

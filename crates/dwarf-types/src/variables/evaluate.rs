@@ -1,0 +1,573 @@
+//! What a variable is in a frame: location descriptions and expressions evaluated (DWARF 5 §2.5, §2.6).
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use gimli::{
+    AttributeValue, EvaluationResult, Location, Operation, Piece, RawLocListEntry, UnitOffset,
+    ValueType,
+};
+use unspool_rows::arch::RegisterName;
+use unspool_rows::{Register, Vaddr};
+
+use super::call_sites::CallPath;
+use super::function::{AttributeRef, DwarfFunction, EntryLocation, Expression, single_operation};
+use super::value::PartialValue;
+use super::{VariableFrame, VariableStack};
+use crate::error::TypesError;
+use crate::index::{DieIndex, DieRef, DwarfReader};
+
+/// Why a variable is not known in a frame.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum VariableUnavailable {
+    /// It is nowhere at this address.
+    #[error("optimized out here")]
+    OptimizedOut,
+    /// It was in a register that nobody tells the value of.
+    #[error("it was in {0}, which was not saved")]
+    Register(RegisterName),
+    /// It is in memory that cannot be read.
+    #[error("it is at {0:#x}, which cannot be read")]
+    Memory(u64),
+    /// The frame's CFA is not known.
+    #[error("the frame's CFA is not known")]
+    Cfa,
+    /// It is what it was when the function was called, which the caller does not tell.
+    #[error("it depends on an argument's value at the call, which the caller does not show")]
+    Entry,
+    /// It is a pointer to something that is in no memory.
+    #[error("it points to a value that is not in memory")]
+    Pointer,
+    /// Each thread has its own, and where is not known.
+    #[error("it is in the thread's own storage: {0}")]
+    ThreadLocal(&'static str),
+    /// Its type has no size, or none that is known.
+    #[error("its size is not known")]
+    Size,
+    /// It is an array of so many elements as is not known.
+    #[error("its number of elements is not known: {0}")]
+    Count(Rc<VariableUnavailable>),
+    /// It needs more steps than an expression has.
+    #[error("its location takes more than {limit} steps to compute")]
+    TooLong {
+        /// How many are taken at most.
+        limit: u32,
+    },
+    /// The expression has something that is not evaluated here.
+    #[error("its location is described in an unsupported way: {0}")]
+    Unsupported(&'static str),
+    /// The expression is broken.
+    #[error("its location cannot be computed: {0}")]
+    Expression(gimli::Error),
+    /// The debug information is broken.
+    #[error(transparent)]
+    InvalidDwarf(Rc<TypesError>),
+}
+
+impl From<gimli::Error> for VariableUnavailable {
+    fn from(error: gimli::Error) -> VariableUnavailable {
+        VariableUnavailable::Expression(error)
+    }
+}
+
+impl From<TypesError> for VariableUnavailable {
+    fn from(error: TypesError) -> VariableUnavailable {
+        VariableUnavailable::InvalidDwarf(Rc::new(error))
+    }
+}
+
+/// So many times an expression is begun or given something that it asks for, for one variable.
+const MAX_STEPS: u32 = 1000;
+
+/// So many operations are done from one of these to the next, about.
+const MAX_OPERATIONS: u32 = 1000;
+
+/// Expressions that need others, and callers that need theirs, are followed so deep.
+const MAX_NESTING: u32 = 32;
+
+/// How it goes with one variable.
+pub(super) struct EvaluationBudget {
+    /// How many steps may still be taken.
+    steps: Cell<u32>,
+    /// Whether something was taken for what a call gave that may have called something else.
+    pub(super) is_guessed: Cell<bool>,
+}
+
+impl Default for EvaluationBudget {
+    fn default() -> EvaluationBudget {
+        EvaluationBudget {
+            steps: Cell::new(MAX_STEPS),
+            is_guessed: Cell::new(false),
+        }
+    }
+}
+
+/// Evaluates the expressions of a frame.
+pub(super) struct ExpressionEvaluator<'s, 'a> {
+    pub(super) stack: &'s dyn VariableStack<'a>,
+    pub(super) number: usize,
+    pub(super) frame: VariableFrame<'s, 'a>,
+    pub(super) function: &'s DwarfFunction<'a>,
+    /// How the function was come into, if it is one that has ended with a call: its callee has the frame now.
+    pub(super) tail_calls: Option<CallPath<'a>>,
+    pub(super) progress: &'s EvaluationBudget,
+    /// How deep it may still be gone.
+    pub(super) depth: u32,
+}
+
+type LocationPieces<'a> = Vec<Piece<DwarfReader<'a>>>;
+
+impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
+    pub(super) fn new(
+        stack: &'s dyn VariableStack<'a>,
+        number: usize,
+        function: &'s DwarfFunction<'a>,
+        progress: &'s EvaluationBudget,
+    ) -> Result<ExpressionEvaluator<'s, 'a>, VariableUnavailable> {
+        Ok(ExpressionEvaluator {
+            stack,
+            number,
+            frame: stack
+                .frame(number)
+                .ok_or(VariableUnavailable::OptimizedOut)?,
+            function,
+            tail_calls: None,
+            progress,
+            depth: MAX_NESTING,
+        })
+    }
+
+    pub(super) fn index(&self) -> &'s DieIndex<'a> {
+        &self.function.index
+    }
+
+    /// The address that describes the frame, as linked.
+    pub(super) fn lookup(&self) -> Vaddr {
+        self.frame.lookup
+    }
+
+    pub(super) fn step(&self) -> Result<(), VariableUnavailable> {
+        let steps = &self.progress.steps;
+        let left = steps.get().checked_sub(1);
+        steps.set(left.unwrap_or(0));
+        left.map(|_| ())
+            .ok_or(VariableUnavailable::TooLong { limit: MAX_STEPS })
+    }
+
+    /// The same, one deeper.
+    pub(super) fn nested(&self) -> Result<ExpressionEvaluator<'s, 'a>, VariableUnavailable> {
+        let depth = self.depth.checked_sub(1);
+        let depth = depth.ok_or(VariableUnavailable::TooLong { limit: MAX_NESTING })?;
+        Ok(ExpressionEvaluator {
+            depth,
+            tail_calls: self.tail_calls.clone(),
+            ..*self
+        })
+    }
+
+    /// What is at a location: so many bytes.
+    pub(super) fn value(
+        &self,
+        location: &AttributeRef<'a>,
+        size: usize,
+    ) -> Result<PartialValue, VariableUnavailable> {
+        let expression = self.expression_at(location, self.frame.lookup)?;
+        if size == 0 && !expression.0.is_empty() {
+            return Ok(PartialValue::unknown(0));
+        }
+        let (unit, _) = self.index().unit(location.place)?;
+        let room = (size as u64).saturating_mul(8);
+        let mut value = PartialValue::unknown(size);
+        let mut absent = VariableUnavailable::OptimizedOut;
+        let mut at = 0;
+        for (part, bits) in parts(expression, unit.encoding())? {
+            // That one part is not known is no reason to lose the others.
+            match self.pieces(location.place, part) {
+                Ok(pieces) => {
+                    for piece in &pieces {
+                        let count = piece.size_in_bits.unwrap_or(room).min(room - at);
+                        if let Err(why) = self.put(&mut value, at, piece, count) {
+                            absent = why;
+                        }
+                        at += count;
+                    }
+                }
+                Err(why) => {
+                    absent = why;
+                    at += bits.unwrap_or(room).min(room - at);
+                }
+            }
+        }
+        match size != 0 && value.has_known_part() {
+            true => Ok(value),
+            false => Err(absent),
+        }
+    }
+
+    /// Puts so many bits of a piece into a value.
+    fn put(
+        &self,
+        value: &mut PartialValue,
+        at: u64,
+        piece: &Piece<DwarfReader<'a>>,
+        count: u64,
+    ) -> Result<(), VariableUnavailable> {
+        let first = piece.bit_offset.unwrap_or(0);
+        // Of what is in memory, nothing is read before that.
+        let (skipped, first) = match piece.location {
+            Location::Address { .. } => (first / 8, first % 8),
+            _ => (0, first),
+        };
+        let found = self.piece(piece, skipped, first.saturating_add(count).div_ceil(8))?;
+        value.put_bits(at, &found, first, count);
+        Ok(())
+    }
+
+    /// The bytes of a piece: of one in memory so many, but for some that are skipped.
+    fn piece(
+        &self,
+        piece: &Piece<DwarfReader<'a>>,
+        skipped: u64,
+        size: u64,
+    ) -> Result<Vec<u8>, VariableUnavailable> {
+        Ok(match piece.location {
+            Location::Empty => return Err(VariableUnavailable::OptimizedOut),
+            Location::Register { register } => self.register(register)?.to_le_bytes().to_vec(),
+            Location::Address { address } => {
+                let address = address.wrapping_add(skipped);
+                let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+                match self.stack.read(address, &mut bytes) {
+                    true => bytes,
+                    false => return Err(VariableUnavailable::Memory(address)),
+                }
+            }
+            Location::Value { value } => bits(value)?.to_le_bytes().to_vec(),
+            Location::Bytes { value } => value.slice().to_vec(),
+            Location::ImplicitPointer { .. } => return Err(VariableUnavailable::Pointer),
+        })
+    }
+
+    fn register(&self, register: gimli::Register) -> Result<u64, VariableUnavailable> {
+        let value = match self.tail_calls {
+            None => self.stack.register(self.number, register.0),
+            // What calls preserve was as the caller has it again.
+            Some(_) if register.0 == self.index().arch().spec().stack_pointer.0 => None,
+            Some(_) => self
+                .stack
+                .register(self.number.saturating_add(1), register.0),
+        };
+        value.ok_or_else(|| {
+            let arch = self.index().arch();
+            VariableUnavailable::Register(RegisterName(Register(register.0), arch))
+        })
+    }
+
+    /// The expression of a location, or of that part of a list of locations which counts at an address.
+    pub(super) fn expression_at(
+        &self,
+        location: &AttributeRef<'a>,
+        address: Vaddr,
+    ) -> Result<Expression<'a>, VariableUnavailable> {
+        if let AttributeValue::Exprloc(expression) = location.value {
+            return Ok(expression);
+        }
+        let mut list = self.list(location)?;
+        for _ in 0..MAX_LOCATION_LIST_ENTRIES {
+            let Some(entry) = list.next()? else { break };
+            if (entry.range.begin..entry.range.end).contains(&address.0) {
+                return Ok(entry.data);
+            }
+        }
+        Err(VariableUnavailable::OptimizedOut)
+    }
+
+    /// The expression of a location when the function with this entry is called. Of what is something else before the first instruction, gcc
+    /// has that in a part of the list which is of no address.
+    pub(super) fn expression_at_entry(
+        &self,
+        location: &AttributeRef<'a>,
+        entry: Vaddr,
+    ) -> Result<Expression<'a>, VariableUnavailable> {
+        if let AttributeValue::Exprloc(expression) = location.value {
+            return Ok(expression);
+        }
+        let mut list = self.list(location)?;
+        for _ in 0..MAX_LOCATION_LIST_ENTRIES {
+            let Some(raw) = list.next_raw()? else { break };
+            if let Some(part) = list.convert_raw(with_address(raw))?
+                && (part.range.begin..part.range.end).contains(&entry.0)
+            {
+                return Ok(part.data);
+            }
+        }
+        Err(VariableUnavailable::OptimizedOut)
+    }
+
+    fn list(
+        &self,
+        location: &AttributeRef<'a>,
+    ) -> Result<gimli::LocListIter<DwarfReader<'a>>, VariableUnavailable> {
+        let index = self.index();
+        let (unit, _) = index.unit(location.place)?;
+        let dwarf = index.dwarf(location.place.section);
+        let list = dwarf.attr_locations(unit, location.value)?;
+        list.ok_or(VariableUnavailable::Unsupported(
+            "a location that is no list",
+        ))
+    }
+
+    /// The number that an expression computes.
+    pub(super) fn number(
+        &self,
+        place: DieRef,
+        expression: Expression<'a>,
+    ) -> Result<u64, VariableUnavailable> {
+        let (unit, _) = self.index().unit(place)?;
+        // What is left on the stack at the end is taken for an address, which a floating-point number is not.
+        if let Some(Operation::TypedLiteral { value, .. }) =
+            single_operation(expression, unit.encoding())
+            && value.len() <= 8
+        {
+            let bytes = value.slice().iter().rev();
+            return Ok(bytes.fold(0, |number, byte| number << 8 | u64::from(*byte)));
+        }
+        let pieces = self.nested()?.pieces(place, expression)?;
+        match pieces.as_slice() {
+            [one] => match one.location {
+                Location::Address { address } => Ok(address),
+                Location::Value { value } => bits(value),
+                Location::Register { register } => self.register(register),
+                _ => Err(VariableUnavailable::Unsupported(
+                    "an expression that computes no number",
+                )),
+            },
+            _ => Err(VariableUnavailable::Unsupported("a number in pieces")),
+        }
+    }
+
+    /// Evaluates an expression of an entry at a place, or in its unit.
+    fn pieces(
+        &self,
+        place: DieRef,
+        expression: Expression<'a>,
+    ) -> Result<LocationPieces<'a>, VariableUnavailable> {
+        let index = self.index();
+        let (unit, _) = index.unit(place)?;
+        let mut evaluation = expression.evaluation(unit.encoding());
+        evaluation.set_max_iterations(MAX_OPERATIONS);
+        let mut state = evaluation.evaluate()?;
+        loop {
+            self.step()?;
+            state = match state {
+                EvaluationResult::Complete => return Ok(evaluation.result()),
+                EvaluationResult::RequiresMemory {
+                    address,
+                    size,
+                    space: None,
+                    base_type,
+                } => {
+                    let value = self.memory(address, size)?;
+                    let value = typed(value, self.value_type(place, base_type)?)?;
+                    evaluation.resume_with_memory(value)?
+                }
+                EvaluationResult::RequiresRegister {
+                    register,
+                    base_type,
+                } => {
+                    let value = self.register(register)?;
+                    let value = typed(value, self.value_type(place, base_type)?)?;
+                    evaluation.resume_with_register(value)?
+                }
+                EvaluationResult::RequiresFrameBase => {
+                    evaluation.resume_with_frame_base(self.frame_base()?)?
+                }
+                EvaluationResult::RequiresCallFrameCfa => {
+                    let cfa = self
+                        .stack
+                        .cfa(self.number)
+                        .ok_or(VariableUnavailable::Cfa)?;
+                    evaluation.resume_with_call_frame_cfa(cfa)?
+                }
+                EvaluationResult::RequiresTls(offset) => {
+                    evaluation.resume_with_tls(self.stack.thread_local(self.number, offset)?)?
+                }
+                EvaluationResult::RequiresAtLocation(reference) => {
+                    evaluation.resume_with_at_location(self.callee_expression(place, reference)?)?
+                }
+                EvaluationResult::RequiresEntryValue(expression) => {
+                    let (register, base_type) = match single_operation(expression, unit.encoding())
+                    {
+                        Some(Operation::Register { register }) => (register, UnitOffset(0)),
+                        Some(Operation::RegisterOffset {
+                            register,
+                            offset: 0,
+                            base_type,
+                        }) => (register, base_type),
+                        _ => return Err(VariableUnavailable::Entry),
+                    };
+                    let value = self.entry_value(EntryLocation::Register(register.0))?;
+                    let value = typed(value, self.value_type(place, base_type)?)?;
+                    evaluation.resume_with_entry_value(value)?
+                }
+                EvaluationResult::RequiresParameterRef(offset) => {
+                    let place = self.place_in_unit(place, offset)?;
+                    let (origin, _) = index.origin(place, &index.entry(place)?)?;
+                    let value = self.entry_value(EntryLocation::Parameter(origin))?;
+                    evaluation.resume_with_parameter_ref(value)?
+                }
+                EvaluationResult::RequiresRelocatedAddress(address) => {
+                    let address = address.wrapping_add(self.frame.bias);
+                    evaluation.resume_with_relocated_address(address)?
+                }
+                EvaluationResult::RequiresIndexedAddress {
+                    index: nth,
+                    relocate,
+                } => {
+                    let address = index.dwarf(place.section).address(unit, nth)?;
+                    let bias = if relocate { self.frame.bias } else { 0 };
+                    evaluation.resume_with_indexed_address(address.wrapping_add(bias))?
+                }
+                EvaluationResult::RequiresBaseType(offset) => {
+                    evaluation.resume_with_base_type(self.value_type(place, offset)?)?
+                }
+                _ => {
+                    return Err(VariableUnavailable::Unsupported(
+                        "an operation of another machine",
+                    ));
+                }
+            };
+        }
+    }
+
+    /// A number of at most 8 bytes in memory.
+    fn memory(&self, address: u64, size: u8) -> Result<u64, VariableUnavailable> {
+        let mut bytes = [0; 8];
+        let read = bytes
+            .get_mut(..usize::from(size))
+            .is_some_and(|wanted| self.stack.read(address, wanted));
+        match read {
+            true => Ok(u64::from_le_bytes(bytes)),
+            false => Err(VariableUnavailable::Memory(address)),
+        }
+    }
+
+    fn frame_base(&self) -> Result<u64, VariableUnavailable> {
+        let unknown = VariableUnavailable::Unsupported("a function without a frame base");
+        let base = self.function.frame_base.as_ref().ok_or(unknown)?;
+        self.number(base.place, self.expression_at(base, self.frame.lookup)?)
+    }
+
+    fn place_in_unit(
+        &self,
+        place: DieRef,
+        offset: UnitOffset,
+    ) -> Result<DieRef, VariableUnavailable> {
+        let value = AttributeValue::UnitRef(offset);
+        Ok(self.index().resolve_reference(place, &value)?)
+    }
+
+    /// The expression that another entry's location is (`DW_OP_call2` and its like): empty if it has none.
+    fn callee_expression(
+        &self,
+        place: DieRef,
+        reference: gimli::DieReference<usize>,
+    ) -> Result<DwarfReader<'a>, VariableUnavailable> {
+        let index = self.index();
+        let place = match reference {
+            gimli::DieReference::UnitRef(offset) => self.place_in_unit(place, offset)?,
+            gimli::DieReference::DebugInfoRef(offset) => {
+                index.resolve_reference(place, &AttributeValue::DebugInfoRef(offset))?
+            }
+        };
+        let entry = index.entry(place)?;
+        let Some(value) = entry.attr_value(gimli::DW_AT_location) else {
+            return Ok(DwarfReader::default());
+        };
+        let expression = self.expression_at(&AttributeRef { place, value }, self.frame.lookup)?;
+        Ok(expression.0)
+    }
+
+    /// The type of a value in an expression (DWARF 5 §2.5.1).
+    fn value_type(
+        &self,
+        place: DieRef,
+        offset: UnitOffset,
+    ) -> Result<ValueType, VariableUnavailable> {
+        if offset.0 == 0 {
+            return Ok(ValueType::Generic);
+        }
+        let place = self.place_in_unit(place, offset)?;
+        let ty = ValueType::from_entry(&self.index().entry(place)?)?;
+        ty.ok_or(VariableUnavailable::Unsupported(
+            "a type that expressions do not compute with",
+        ))
+    }
+}
+
+/// The parts of an expression that describe pieces, each with how many bits its piece has; all of it if it is not of pieces, or jumps about.
+fn parts(
+    expression: Expression<'_>,
+    encoding: gimli::Encoding,
+) -> Result<Vec<(Expression<'_>, Option<u64>)>, VariableUnavailable> {
+    let mut operations = expression.operations(encoding);
+    let (mut parts, mut start) = (Vec::new(), 0);
+    while let Some(operation) = operations.next()? {
+        let bits = match operation {
+            Operation::Piece { size_in_bits, .. } => size_in_bits,
+            Operation::Bra { .. } | Operation::Skip { .. } => return Ok(vec![(expression, None)]),
+            _ => continue,
+        };
+        let end = operations.offset_from(&expression);
+        let bytes = expression.0.range(start..end);
+        parts.push((gimli::Expression(bytes), Some(bits)));
+        start = end;
+    }
+    match parts.is_empty() {
+        true => Ok(vec![(expression, None)]),
+        false => Ok(parts),
+    }
+}
+
+/// A part of a list of locations, which is of the address that it begins at if it is of none.
+fn with_address(raw: RawLocListEntry<DwarfReader<'_>>) -> RawLocListEntry<DwarfReader<'_>> {
+    let mut raw = raw;
+    match &mut raw {
+        RawLocListEntry::AddressOrOffsetPair { begin, end, .. }
+        | RawLocListEntry::OffsetPair { begin, end, .. }
+        | RawLocListEntry::StartEnd { begin, end, .. }
+            if begin == end =>
+        {
+            *end = begin.saturating_add(1);
+        }
+        RawLocListEntry::StartxLength { length, .. }
+        | RawLocListEntry::StartLength { length, .. } => *length = (*length).max(1),
+        _ => {}
+    }
+    raw
+}
+
+/// So many entries of a list of locations are looked at.
+const MAX_LOCATION_LIST_ENTRIES: usize = 100_000;
+
+/// The bits of a value of an expression.
+fn bits(value: gimli::Value) -> Result<u64, VariableUnavailable> {
+    Ok(match value {
+        gimli::Value::F32(value) => u64::from(value.to_bits()),
+        gimli::Value::F64(value) => value.to_bits(),
+        other => other.to_u64(u64::MAX)?,
+    })
+}
+
+/// A number as a value of a type, whose bits it has.
+fn typed(number: u64, ty: ValueType) -> Result<gimli::Value, VariableUnavailable> {
+    Ok(match ty {
+        ValueType::Generic => gimli::Value::Generic(number),
+        ValueType::F32 => {
+            let low = u32::try_from(number & u64::from(u32::MAX)).unwrap_or_default();
+            gimli::Value::F32(f32::from_bits(low))
+        }
+        ValueType::F64 => gimli::Value::F64(f64::from_bits(number)),
+        other => gimli::Value::from_u64(other, number)?,
+    })
+}

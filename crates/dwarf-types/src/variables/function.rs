@@ -1,0 +1,562 @@
+//! A function as its entry describes it: what can be named where in its code, and what its calls give.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use gimli::{AttributeValue, Operation};
+use unspool_c_types::{Graph, PassingSignature, TypeId, TypeKind};
+use unspool_rows::Vaddr;
+
+use crate::attributes::{flag, text};
+use crate::elf::convention;
+use crate::error::TypesError;
+use crate::index::{DieEntry, DieIndex, DieRef, DwarfReader};
+use crate::unit::{DynamicDimension, UnitReader, VariantPart, is_c, is_cpp, language};
+
+use super::type_paths::{TypePaths, is_rust};
+
+pub(super) type Expression<'a> = gimli::Expression<DwarfReader<'a>>;
+
+/// A function with code: its parameters and variables, those of functions that are inlined there, and its calls.
+pub struct DwarfFunction<'a> {
+    /// What has its unit.
+    pub(super) index: Rc<DieIndex<'a>>,
+    /// The unit that it is in.
+    pub(super) root: DieRef,
+    /// What it is made from, or its entry.
+    pub(super) origin: DieRef,
+    /// What it refers to with `DW_OP_fbreg`.
+    pub(super) frame_base: Option<AttributeRef<'a>>,
+    /// Its body, and the blocks and inlined functions in it: each behind the one that it is in.
+    scopes: Vec<LexicalScope<'a>>,
+    variables: Vec<Variable<'a>>,
+    pub(super) calls: Vec<DwarfCallSite<'a>>,
+    /// The types of its variables. Those of `dimensions` have no elements there.
+    pub(super) graph: Graph<'a>,
+    /// The dimensions of arrays that have no constant size.
+    pub(super) dimensions: Vec<DynamicDimension<'a>>,
+    rust: Option<RustTypes<'a>>,
+    /// How its parameters are passed, if nothing better tells where they are when it is called.
+    signature: Option<PassingSignature>,
+    /// Whether it is in C and its definition has no prototype (K&R): for `float`, `double` is passed.
+    pub(super) is_unprototyped: bool,
+}
+
+/// What types of Rust have that those of C have not.
+pub struct RustTypes<'a> {
+    /// Of structures that are one of several variants, these.
+    pub variants: HashMap<TypeId, VariantPart<'a>>,
+    /// Where the types are.
+    pub(super) places: HashMap<TypeId, DieRef>,
+    pub(super) paths: TypePaths,
+}
+
+/// What an attribute says, and of which entry it is.
+#[derive(Clone, Copy)]
+pub(super) struct AttributeRef<'a> {
+    pub(super) place: DieRef,
+    pub(super) value: AttributeValue<DwarfReader<'a>>,
+}
+
+/// A part of a function in which names are known.
+struct LexicalScope<'a> {
+    /// The one that it is in; its own number for the body.
+    parent: usize,
+    /// Its code, if that is not all that its parent has.
+    ranges: Vec<Range<u64>>,
+    /// The name of the function, if it is the body of one.
+    function: Option<Cow<'a, str>>,
+    /// How many blocks of its function it is in, itself included; 0 for a body.
+    block: usize,
+}
+
+/// A variable or a parameter.
+pub struct Variable<'a> {
+    /// Its name; empty if it has none.
+    pub name: Cow<'a, str>,
+    /// Its type, in the [graph](super::Activation::graph) of an activation of the function.
+    pub ty: TypeId,
+    /// Whether it is a parameter.
+    pub is_parameter: bool,
+    /// How many blocks of its function it is in, beside the body.
+    pub block: usize,
+    /// Its number among the function's [variables](Function::variables).
+    pub number: usize,
+    scope: usize,
+    /// What it is made from, or its entry.
+    pub(super) origin: DieRef,
+    pub(super) location: Option<AttributeRef<'a>>,
+    pub(super) constant: Option<AttributeValue<DwarfReader<'a>>>,
+}
+
+/// A function that an address is in, or one that is inlined there, and what can be named there.
+pub struct FrameFunction<'f, 'a> {
+    /// Its name; empty if it has none.
+    pub function: &'f str,
+    /// Its parameters, in their order.
+    pub parameters: Vec<&'f Variable<'a>>,
+    /// Its variables, those of the innermost block first.
+    pub locals: Vec<&'f Variable<'a>>,
+}
+
+/// A call, and what it gives (DWARF 5 §3.4, and what compilers wrote before there was that).
+pub(super) struct DwarfCallSite<'a> {
+    /// The address that it returns to; of a tail call, where it is, about.
+    pub(super) at: Option<u64>,
+    /// The entry of the function called, if it is known.
+    pub(super) callee: Option<DieRef>,
+    /// What computes the address of the function called.
+    pub(super) target: Option<Expression<'a>>,
+    pub(super) is_tail: bool,
+    pub(super) parameters: Vec<CallSiteParameter<'a>>,
+}
+
+/// What a call gives, and where to.
+pub(super) struct CallSiteParameter<'a> {
+    pub(super) to: EntryLocation,
+    pub(super) value: Expression<'a>,
+}
+
+/// Where a parameter is when its function is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EntryLocation {
+    Register(u16),
+    /// So far from the CFA of the function called, in bytes.
+    Stack(i64),
+    /// The parameter with this entry, which is passed nowhere.
+    Parameter(DieRef),
+}
+
+impl<'a> DwarfFunction<'a> {
+    /// The function and the inlined ones that an address is in, innermost first.
+    #[must_use]
+    pub fn frame_functions(&self, address: Vaddr) -> Vec<FrameFunction<'_, 'a>> {
+        let is_in =
+            |scope: &LexicalScope<'_>| scope.ranges.iter().any(|range| range.contains(&address.0));
+        // The level of each scope that the address is in.
+        let mut level_of: Vec<Option<usize>> = Vec::with_capacity(self.scopes.len());
+        let mut levels: Vec<FrameFunction<'_, 'a>> = Vec::new();
+        for (number, scope) in self.scopes.iter().enumerate() {
+            let around = match number {
+                0 => Some(0),
+                _ => level_of.get(scope.parent).copied().flatten(),
+            };
+            let around = around.filter(|_| number == 0 || is_in(scope));
+            level_of.push(around.map(|around| match &scope.function {
+                Some(function) => {
+                    levels.push(FrameFunction {
+                        function,
+                        parameters: Vec::new(),
+                        locals: Vec::new(),
+                    });
+                    levels.len() - 1
+                }
+                None => around,
+            }));
+        }
+        for (scope, level) in level_of.into_iter().enumerate().rev() {
+            let Some(level) = level.and_then(|level| levels.get_mut(level)) else {
+                continue;
+            };
+            let first = self.variables.partition_point(|own| own.scope < scope);
+            let own = self.variables.get(first..).unwrap_or_default();
+            let own = own.iter().take_while(|own| own.scope == scope);
+            let (parameters, locals): (Vec<_>, Vec<_>) = own.partition(|own| own.is_parameter);
+            level.parameters.extend(parameters);
+            level.locals.extend(locals);
+        }
+        for level in &mut levels {
+            // Compilers write those of inlined functions in another order.
+            let order = |own: &&Variable<'a>| own.origin.offset;
+            level.parameters.sort_by_key(order);
+        }
+        levels.reverse();
+        levels
+    }
+
+    /// Its code, as linked: its parts, that with its entry first.
+    #[must_use]
+    pub fn code(&self) -> &[Range<u64>] {
+        self.scopes.first().map_or(&[], |body| &body.ranges)
+    }
+
+    /// Where it begins, as linked.
+    pub(super) fn entry(&self) -> Option<u64> {
+        self.code().first().map(|part| part.start)
+    }
+
+    /// Whether a parameter may be passed in a register, by the calling convention. Where gcc says that it is at the begin, it is passed, also in
+    /// functions that gcc has made others of, and in other languages than C and its like nobody knows.
+    pub(super) fn may_be_passed_in(&self, parameter: &Variable<'a>, register: u16) -> bool {
+        let Some(signature) = &self.signature else {
+            return true;
+        };
+        let own = self.variables.iter();
+        let own = own.filter(|own| own.is_parameter && own.scope == 0);
+        if own.clone().count() != signature.parameters.len() {
+            return true;
+        }
+        let position = own.filter(|own| own.origin.offset < parameter.origin.offset);
+        let passing = signature.parameters.get(position.count());
+        let Some(Some(passing)) = passing else {
+            return true;
+        };
+        let first = passing.pieces.first().map(|piece| piece.location);
+        match first {
+            Some(
+                unspool_c_types::PassingLocation::Register(own)
+                | unspool_c_types::PassingLocation::Vector(own),
+            ) => u16::from(own) == register,
+            _ => false,
+        }
+    }
+
+    /// All of its variables, and of those of functions that are inlined there.
+    #[must_use]
+    pub fn variables(&self) -> &[Variable<'a>] {
+        &self.variables
+    }
+
+    /// What its types have that those of C have not, if it is in Rust.
+    #[must_use]
+    pub fn rust(&self) -> Option<&RustTypes<'a>> {
+        self.rust.as_ref()
+    }
+
+    /// Reads the entry of a function in a unit, and all below it.
+    pub(super) fn read(
+        index: &Rc<DieIndex<'a>>,
+        root: DieRef,
+        place: DieRef,
+    ) -> Result<DwarfFunction<'a>, TypesError> {
+        let entry = index.entry(place)?;
+        let (origin, said) = index.origin(place, &entry)?;
+        let (unit, _) = index.unit(root)?;
+        let convention = convention(index.arch()).filter(|_| !is_by_gcc(index, root));
+        let mut reader = FunctionReader {
+            index,
+            types: UnitReader::new(index, root, u64::from(unit.header.address_size())),
+            scopes: vec![LexicalScope {
+                parent: 0,
+                ranges: index.ranges(place, &entry)?,
+                function: Some(text(index, origin, &said, gimli::DW_AT_name).unwrap_or_default()),
+                block: 0,
+            }],
+            open: vec![(0, 0)],
+            variables: Vec::new(),
+            calls: Vec::new(),
+        };
+        index.descendants(place, |place, depth, entry| {
+            reader.entry(place, depth, entry)
+        })?;
+        let types = &mut reader.types;
+        let own = convention.map(|convention| (convention, types.type_of_function(origin)));
+        types.finish();
+        let mut variables = reader.variables;
+        variables.sort_by_key(|variable| variable.scope);
+        for (number, variable) in variables.iter_mut().enumerate() {
+            variable.number = number;
+        }
+        let rust = is_rust(index, root).then(|| RustTypes {
+            paths: TypePaths::default(),
+            places: reader.types.places().collect(),
+            variants: std::mem::take(&mut reader.types.variants),
+        });
+        let frame_base = entry.attr_value(gimli::DW_AT_frame_base);
+        let dimensions = std::mem::take(&mut reader.types.dimensions);
+        let graph = reader.types.graph();
+        let own = own.filter(|(_, ty)| is_as_in_c(index, root, &graph, *ty));
+        Ok(DwarfFunction {
+            index: Rc::clone(index),
+            root,
+            origin,
+            frame_base: frame_base.map(|value| AttributeRef { place, value }),
+            scopes: reader.scopes,
+            variables,
+            calls: reader.calls,
+            rust,
+            dimensions,
+            is_unprototyped: language(index, root).is_some_and(is_c)
+                && !flag(&said, gimli::DW_AT_prototyped),
+            signature: own.and_then(|(convention, ty)| graph.signature(ty, convention)),
+            graph,
+        })
+    }
+}
+
+/// Whether gcc made a unit.
+fn is_by_gcc(index: &DieIndex<'_>, root: DieRef) -> bool {
+    let entry = index.entry(root);
+    let producer = entry.map(|entry| text(index, root, &entry, gimli::DW_AT_producer));
+    producer.is_ok_and(|producer| producer.is_some_and(|name| name.starts_with("GNU ")))
+}
+
+/// Whether the functions of a type are passed their parameters as in C: in C++, if there are no structures.
+fn is_as_in_c(index: &DieIndex<'_>, root: DieRef, graph: &Graph<'_>, function: TypeId) -> bool {
+    let Some(language) = language(index, root) else {
+        return false;
+    };
+    let Some(TypeKind::Function {
+        returns,
+        parameters,
+        ..
+    }) = graph.get(function).map(|ty| &ty.kind)
+    else {
+        return false;
+    };
+    let is_record = |ty: TypeId| {
+        let ty = graph.resolve(ty).and_then(|ty| graph.get(ty));
+        ty.is_none_or(|ty| matches!(ty.kind, TypeKind::Record { .. } | TypeKind::Unknown))
+    };
+    let mut all = parameters.iter().map(|own| own.ty).chain([*returns]);
+    is_c(language) || is_cpp(language) && !all.any(is_record)
+}
+
+/// The name that other units know a function by.
+pub(super) fn linkage_name<'a>(
+    index: &DieIndex<'a>,
+    place: DieRef,
+    entry: &DieEntry<'a>,
+) -> Option<Cow<'a, str>> {
+    let named = [
+        gimli::DW_AT_linkage_name,
+        gimli::DW_AT_MIPS_linkage_name,
+        gimli::DW_AT_name,
+    ];
+    flag(entry, gimli::DW_AT_external)
+        .then(|| {
+            let mut names = named.into_iter();
+            names.find_map(|name| text(index, place, entry, name))
+        })
+        .flatten()
+}
+
+struct FunctionReader<'d, 'a> {
+    index: &'d DieIndex<'a>,
+    types: UnitReader<'d, 'a>,
+    scopes: Vec<LexicalScope<'a>>,
+    /// The scopes around an entry, with how deep they are.
+    open: Vec<(usize, usize)>,
+    variables: Vec<Variable<'a>>,
+    calls: Vec<DwarfCallSite<'a>>,
+}
+
+impl<'a> FunctionReader<'_, 'a> {
+    /// Looks at an entry; whether those below it are to be looked at as well.
+    fn entry(
+        &mut self,
+        place: DieRef,
+        depth: usize,
+        entry: &DieEntry<'a>,
+    ) -> Result<bool, TypesError> {
+        while self.open.len() > 1 && self.open.last().is_some_and(|(_, at)| *at >= depth) {
+            self.open.pop();
+        }
+        match entry.tag() {
+            gimli::DW_TAG_lexical_block
+            | gimli::DW_TAG_inlined_subroutine
+            | gimli::DW_TAG_try_block
+            | gimli::DW_TAG_catch_block => self.scope(place, depth, entry)?,
+            gimli::DW_TAG_formal_parameter | gimli::DW_TAG_variable => {
+                // What cannot be read of one is no reason to lose the others.
+                if let Ok(Some(variable)) = self.variable(place, entry) {
+                    self.variables.push(variable);
+                }
+            }
+            gimli::DW_TAG_call_site | gimli::DW_TAG_GNU_call_site => {
+                let call = self.call(place, entry)?;
+                self.calls.push(call);
+            }
+            gimli::DW_TAG_call_site_parameter | gimli::DW_TAG_GNU_call_site_parameter => {
+                let given = self.read_parameter(place, entry);
+                if let (Some(call), Some(given)) = (self.calls.last_mut(), given) {
+                    call.parameters.push(given);
+                }
+            }
+            gimli::DW_TAG_GNU_formal_parameter_pack => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn enclosing_scope(&self) -> usize {
+        self.open.last().map_or(0, |(scope, _)| *scope)
+    }
+
+    fn block(&self, scope: usize) -> usize {
+        self.scopes.get(scope).map_or(0, |scope| scope.block)
+    }
+
+    fn scope(
+        &mut self,
+        place: DieRef,
+        depth: usize,
+        entry: &DieEntry<'a>,
+    ) -> Result<(), TypesError> {
+        let index = self.index;
+        let parent = self.enclosing_scope();
+        let mut ranges = index.ranges(place, entry)?;
+        let function = match entry.tag() {
+            gimli::DW_TAG_inlined_subroutine => {
+                let (origin, said) = index.origin(place, entry)?;
+                Some(text(index, origin, &said, gimli::DW_AT_name).unwrap_or_default())
+            }
+            _ => {
+                // A block that has no addresses is only there for its names.
+                if ranges.is_empty()
+                    && let Some(around) = self.scopes.get(parent)
+                {
+                    ranges.clone_from(&around.ranges);
+                }
+                None
+            }
+        };
+        let block = match &function {
+            Some(_) => 0,
+            None => self.block(parent) + 1,
+        };
+        self.open.push((self.scopes.len(), depth));
+        self.scopes.push(LexicalScope {
+            parent,
+            ranges,
+            function,
+            block,
+        });
+        Ok(())
+    }
+
+    fn variable(
+        &mut self,
+        place: DieRef,
+        entry: &DieEntry<'a>,
+    ) -> Result<Option<Variable<'a>>, TypesError> {
+        let index = self.index;
+        let (origin, said) = index.origin(place, entry)?;
+        if flag(entry, gimli::DW_AT_declaration) {
+            return Ok(None);
+        }
+        let ty = match entry.has_attr(gimli::DW_AT_type) {
+            true => self.types.type_of(place, entry),
+            false => self.types.type_of(origin, &said),
+        };
+        let (location, constant) = location_or_constant((place, entry), (origin, &said));
+        Ok(Some(Variable {
+            name: text(index, origin, &said, gimli::DW_AT_name).unwrap_or_default(),
+            ty,
+            is_parameter: entry.tag() == gimli::DW_TAG_formal_parameter,
+            block: self.block(self.enclosing_scope()),
+            number: 0,
+            scope: self.enclosing_scope(),
+            origin,
+            location,
+            constant,
+        }))
+    }
+
+    fn call(&self, place: DieRef, entry: &DieEntry<'a>) -> Result<DwarfCallSite<'a>, TypesError> {
+        let index = self.index;
+        let (unit, _) = index.unit(place)?;
+        let is_tail =
+            flag(entry, gimli::DW_AT_call_tail_call) || flag(entry, gimli::DW_AT_GNU_tail_call);
+        let address = |name| {
+            let value = entry.attr_value(name)?;
+            index.dwarf(place.section).attr_address(unit, value).ok()?
+        };
+        let at = [
+            gimli::DW_AT_call_return_pc,
+            gimli::DW_AT_call_pc,
+            gimli::DW_AT_low_pc,
+        ]
+        .into_iter()
+        .find_map(address);
+        let callee = [gimli::DW_AT_call_origin, gimli::DW_AT_abstract_origin]
+            .into_iter()
+            .find_map(|name| entry.attr_value(name))
+            .and_then(|value| index.resolve_reference(place, &value).ok());
+        Ok(DwarfCallSite {
+            at,
+            callee,
+            target: expression(
+                entry,
+                [gimli::DW_AT_call_target, gimli::DW_AT_GNU_call_site_target],
+            ),
+            is_tail,
+            parameters: Vec::new(),
+        })
+    }
+
+    fn read_parameter(&self, place: DieRef, entry: &DieEntry<'a>) -> Option<CallSiteParameter<'a>> {
+        let index = self.index;
+        let value = expression(
+            entry,
+            [gimli::DW_AT_call_value, gimli::DW_AT_GNU_call_site_value],
+        )?;
+        let to = match expression(entry, [gimli::DW_AT_location]) {
+            Some(location) => {
+                let (unit, _) = index.unit(place).ok()?;
+                match single_operation(location, unit.encoding())? {
+                    Operation::Register { register } => EntryLocation::Register(register.0),
+                    // The stack pointer at the call, which is the CFA of the function called.
+                    Operation::RegisterOffset {
+                        register, offset, ..
+                    } if register.0 == index.arch().spec().stack_pointer.0 => {
+                        EntryLocation::Stack(offset)
+                    }
+                    _ => return None,
+                }
+            }
+            None => {
+                let parameter = [gimli::DW_AT_call_parameter, gimli::DW_AT_abstract_origin]
+                    .into_iter()
+                    .find_map(|name| entry.attr_value(name))?;
+                let parameter = index.resolve_reference(place, &parameter).ok()?;
+                let (origin, _) = index
+                    .origin(parameter, &index.entry(parameter).ok()?)
+                    .ok()?;
+                EntryLocation::Parameter(origin)
+            }
+        };
+        Some(CallSiteParameter { to, value })
+    }
+}
+
+/// Where a variable is and what constant it is, as its entry says it or that of its origin.
+pub(super) fn location_or_constant<'a>(
+    own: (DieRef, &DieEntry<'a>),
+    origin: (DieRef, &DieEntry<'a>),
+) -> (
+    Option<AttributeRef<'a>>,
+    Option<AttributeValue<DwarfReader<'a>>>,
+) {
+    let location = |(place, entry): (DieRef, &DieEntry<'a>)| {
+        let value = entry.attr_value(gimli::DW_AT_location)?;
+        Some(AttributeRef { place, value })
+    };
+    let constant = |entry: &DieEntry<'a>| entry.attr_value(gimli::DW_AT_const_value);
+    (
+        location(own).or_else(|| location(origin)),
+        constant(own.1).or_else(|| constant(origin.1)),
+    )
+}
+
+/// The expression that the first of some attributes has.
+fn expression<'a, const N: usize>(
+    entry: &DieEntry<'a>,
+    names: [gimli::DwAt; N],
+) -> Option<Expression<'a>> {
+    names
+        .into_iter()
+        .find_map(|name| entry.attr(name)?.exprloc_value())
+}
+
+/// The operation that an expression consists of, if it is one.
+pub(super) fn single_operation<'a>(
+    expression: Expression<'a>,
+    encoding: gimli::Encoding,
+) -> Option<Operation<DwarfReader<'a>>> {
+    let mut operations = expression.operations(encoding);
+    let first = operations.next().ok()??;
+    matches!(operations.next(), Ok(None)).then_some(first)
+}

@@ -1,0 +1,407 @@
+//! Separate debug files: where distributions put what they strip.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use unspool_files::is_untrusted;
+
+use crate::build_id::{BuildId, TableKey};
+use crate::elf::{ElfFile, truncated_hash, until_nul};
+use crate::environment::variable;
+use crate::error::ModuleError;
+
+const DEBUG_DIRECTORY: &str = "usr/lib/debug";
+
+/// Where separate debug files are looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchRoots {
+    /// File system roots, each with its `usr/lib/debug`: `/`, or the root of a container.
+    pub roots: Vec<PathBuf>,
+    /// A directory of files named `<build ID>/debuginfo`, as debuginfod clients keep it.
+    pub debuginfod_cache: Option<PathBuf>,
+    /// The directory that perf keeps copies in (`~/.debug`), as
+    /// `.build-id/<first 2 digits>/<other digits>/debug`.
+    pub perf_cache: Option<PathBuf>,
+}
+
+impl Default for SearchRoots {
+    /// The root of this system only.
+    fn default() -> Self {
+        SearchRoots {
+            roots: vec![PathBuf::from("/")],
+            debuginfod_cache: None,
+            perf_cache: None,
+        }
+    }
+}
+
+impl SearchRoots {
+    /// This system, perf's build-ID cache (`PERF_BUILDID_DIR`, else `~/.debug`), and the cache of debuginfod's clients
+    /// (`DEBUGINFOD_CACHE_PATH`, else `debuginfod_client` in `XDG_CACHE_HOME` or `~/.cache`), as [`variable`] has these.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        SearchRoots::from_variables(variable)
+    }
+
+    /// The same with such variables; empty ones count for none.
+    #[must_use]
+    pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let folder = |name: &str| variable(name).map(PathBuf::from);
+        let in_home = |name: &str| Some(folder("HOME")?.join(name));
+        let caches = || folder("XDG_CACHE_HOME").or_else(|| in_home(".cache"));
+        let downloads = || Some(caches()?.join("debuginfod_client"));
+        SearchRoots {
+            debuginfod_cache: folder("DEBUGINFOD_CACHE_PATH").or_else(downloads),
+            perf_cache: folder("PERF_BUILDID_DIR").or_else(|| in_home(".debug")),
+            ..SearchRoots::default()
+        }
+    }
+
+    /// Where the separate debug file of the build with that ID would be.
+    #[must_use]
+    pub fn debug_files(&self, id: BuildId) -> Vec<PathBuf> {
+        let Some(path) = build_id_path(id) else {
+            return Vec::new();
+        };
+        let name = format!("{path}.debug");
+        let roots = self.roots.iter();
+        let installed = roots.map(|root| root.join(DEBUG_DIRECTORY).join(&name));
+        installed
+            .chain(self.copies(id, "debuginfo", "debug"))
+            .collect()
+    }
+
+    /// Where caches would have a copy of the file itself with that ID.
+    #[must_use]
+    pub fn executables(&self, id: BuildId) -> Vec<PathBuf> {
+        self.copies(id, "executable", "elf").collect()
+    }
+
+    /// Where debuginfod's clients and perf keep copies, under these names. What somebody else could have put there is
+    /// left out: they are looked for by build ID, which is in every file that somebody makes.
+    fn copies(
+        &self,
+        id: BuildId,
+        debuginfod: &str,
+        perf: &str,
+    ) -> impl Iterator<Item = PathBuf> + use<> {
+        let downloaded = self.debuginfod_cache.as_ref();
+        let downloaded = downloaded
+            .and_then(|cache| trusted(cache, &Path::new(&id.to_string()).join(debuginfod)));
+        let kept = self.perf_cache.as_ref().zip(build_id_path(id));
+        let kept = kept.and_then(|(cache, path)| trusted(cache, &Path::new(&path).join(perf)));
+        // A debuginfod client leaves an empty file where a server had none.
+        let is_empty = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() == 0);
+        let copies = downloaded.into_iter().chain(kept);
+        copies.filter(move |path| !is_empty(path))
+    }
+}
+
+/// A path in a cache, unless somebody else could have written what it leads to: the cache, its folders on the way, and
+/// the file belong to root or this user, and nobody else has the permission.
+fn trusted(cache: &Path, path: &Path) -> Option<PathBuf> {
+    let path = cache.join(path);
+    let mut on_the_way = path.ancestors().take_while(|part| part.starts_with(cache));
+    let is_trusted = |part: &Path| fs::metadata(part).is_ok_and(|found| !is_untrusted(&found));
+    on_the_way.all(is_trusted).then_some(path)
+}
+
+/// `.build-id/ab/cdef…`
+fn build_id_path(id: BuildId) -> Option<String> {
+    let digits = id.to_string();
+    let (first, rest) = digits.split_at_checked(2)?;
+    Some(format!(".build-id/{first}/{rest}"))
+}
+
+/// The separate debug files of one module.
+#[derive(Debug, Clone, Default)]
+pub struct DebugFiles {
+    /// What was stripped from the module: the symbol table and the debug information.
+    pub debug: Option<Arc<ElfFile>>,
+    /// What several debug files share (`.gnu_debugaltlink`, as `dwz` makes it).
+    pub supplementary: Option<Arc<ElfFile>>,
+    /// Files that were found under the right name but are not the right ones, or are broken.
+    pub rejected: Vec<ModuleError>,
+}
+
+impl DebugFiles {
+    /// Looks for the separate debug files of `file`, unless it has debug information itself:
+    /// by build ID in each root's `/usr/lib/debug/.build-id`, in the debuginfod cache and in perf's,
+    /// then by the name in `.gnu_debuglink` beside the file, in `.debug` beside it, and under each
+    /// root's `/usr/lib/debug`.
+    ///
+    /// A file is taken if its build ID is the same; where one of the two has none, if its
+    /// CRC-32 is that in `.gnu_debuglink`, which reads all of it. Nothing is downloaded.
+    #[must_use]
+    pub fn locate(file: &ElfFile, roots: &SearchRoots) -> DebugFiles {
+        DebugFiles::locate_or(file, roots, &mut |_| None)
+    }
+
+    /// As [`DebugFiles::locate`]; where no file is found, `fetch` is asked for the path of one with
+    /// that build ID, which is checked like any other.
+    pub fn locate_or(
+        file: &ElfFile,
+        roots: &SearchRoots,
+        fetch: &mut dyn FnMut(BuildId) -> Option<PathBuf>,
+    ) -> DebugFiles {
+        let mut found = DebugFiles::default();
+        let mut fetched = |id: Option<BuildId>| Vec::from_iter(id.and_then(&mut *fetch));
+        if !has_debug_info(file) {
+            let by_id = DebugFileCheck::from_build_id(file);
+            let paths = by_id.build_id.map(|id| roots.debug_files(id));
+            found.debug = found.first_of(&paths.unwrap_or_default(), &by_id);
+            if let (None, Some(link)) = (&found.debug, DebugLink::from_file(file)) {
+                let check = DebugFileCheck {
+                    build_id: file.build_id(),
+                    checksum: Some(link.checksum),
+                };
+                found.debug = found.first_of(&link.candidates(file, roots), &check);
+            }
+            if found.debug.is_none() {
+                found.debug = found.first_of(&fetched(by_id.build_id), &by_id);
+            }
+        }
+        let debug = found.debug.clone();
+        if let Some(link) = AltLink::from_file(debug.as_deref().unwrap_or(file)) {
+            let candidates = link.candidates(debug.as_deref().unwrap_or(file), roots);
+            let check = DebugFileCheck {
+                build_id: Some(link.build_id),
+                checksum: None,
+            };
+            found.supplementary = found.first_of(&candidates, &check);
+            if found.supplementary.is_none() {
+                found.supplementary = found.first_of(&fetched(check.build_id), &check);
+            }
+        }
+        found
+    }
+
+    /// What is kept of `file` is kept under this if these files, too, say something of it: a hash of their
+    /// [stamps](ElfFile::stamp), and of those of the packages beside them (`.dwp`). `None` if one of them has
+    /// none. Does not read them.
+    ///
+    /// Whose name and build ID are right need not be right: whoever may put a file beside a copy of `file`
+    /// chooses what that says.
+    #[must_use]
+    pub fn key(&self, file: &ElfFile) -> Option<TableKey> {
+        let mut stamps = Vec::new();
+        let files = [
+            Some(file),
+            self.debug.as_deref(),
+            self.supplementary.as_deref(),
+        ];
+        for file in files {
+            let Some(file) = file else {
+                stamps.push(0);
+                continue;
+            };
+            stamps.push(1);
+            stamps.extend(file.stamp()?);
+            let mut package = file.path().as_os_str().to_owned();
+            package.push(".dwp");
+            match fs::metadata(&package).is_ok_and(|package| package.is_file()) {
+                true => stamps.extend(ElfFile::open(package).ok()?.stamp()?),
+                false => stamps.push(0),
+            }
+        }
+        Some(TableKey {
+            build_id: file.build_id(),
+            content: truncated_hash(&stamps),
+        })
+    }
+
+    /// The first file that exists and passes; those that do not pass are remembered.
+    fn first_of(&mut self, candidates: &[PathBuf], check: &DebugFileCheck) -> Option<Arc<ElfFile>> {
+        for path in candidates.iter().filter(|path| path.exists()) {
+            match ElfFile::open(path).and_then(|file| check.pass(file)) {
+                Ok(file) => return Some(Arc::new(file)),
+                Err(error) => self.rejected.push(error),
+            }
+        }
+        None
+    }
+}
+
+fn has_debug_info(file: &ElfFile) -> bool {
+    file.indices_named(".debug_info").next().is_some()
+}
+
+/// What a debug file must have.
+struct DebugFileCheck {
+    build_id: Option<BuildId>,
+    checksum: Option<u32>,
+}
+
+impl DebugFileCheck {
+    fn from_build_id(file: &ElfFile) -> DebugFileCheck {
+        DebugFileCheck {
+            build_id: file.build_id(),
+            checksum: None,
+        }
+    }
+
+    fn pass(&self, file: ElfFile) -> Result<ElfFile, ModuleError> {
+        if let (Some(expected), Some(found)) = (self.build_id, file.build_id()) {
+            let file_path = || file.path().to_path_buf();
+            return match expected == found {
+                true => Ok(file),
+                false => Err(ModuleError::WrongBuild {
+                    file: file_path(),
+                    expected: Box::new(expected),
+                    found: Box::new(found),
+                }),
+            };
+        }
+        let Some(expected) = self.checksum else {
+            return Ok(file);
+        };
+        let found = crc32fast::hash(file.bytes());
+        match expected == found {
+            true => Ok(file),
+            false => Err(ModuleError::WrongChecksum {
+                file: file.path().to_path_buf(),
+                expected,
+                found,
+            }),
+        }
+    }
+}
+
+/// The directory that a file is in, and the same as seen from the root that the file is under.
+struct Directory {
+    path: PathBuf,
+    inside: PathBuf,
+}
+
+impl Directory {
+    /// Without symbolic links if it exists. Those under another root mean something else here, even that of
+    /// `/proc/PID/root` itself, and the kernel names mapped files without any.
+    fn from_file(file: &ElfFile, roots: &SearchRoots) -> Directory {
+        let mut others = roots
+            .roots
+            .iter()
+            .filter(|root| root.as_path() != Path::new("/"));
+        let under = others.find_map(|root| file.path().strip_prefix(root).ok());
+        let path = match under {
+            Some(_) => file.path().to_path_buf(),
+            None => fs::canonicalize(file.path()).unwrap_or_else(|_| file.path().to_path_buf()),
+        };
+        let parent = |path: &Path| path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+        Directory {
+            inside: relative(&parent(under.unwrap_or(&path))),
+            path: parent(&path),
+        }
+    }
+}
+
+/// The path without what makes it absolute.
+fn relative(path: &Path) -> PathBuf {
+    path.components()
+        .filter(|part| matches!(part, Component::Normal(_)))
+        .collect()
+}
+
+/// `.gnu_debuglink`: a file name, padding to 4 bytes, and the CRC-32 of the file.
+struct DebugLink {
+    name: PathBuf,
+    checksum: u32,
+}
+
+impl DebugLink {
+    fn from_file(file: &ElfFile) -> Option<DebugLink> {
+        let data = file.section_named(".gnu_debuglink").ok()??.data;
+        let name = until_nul(data);
+        let at = (name.len() + 1).next_multiple_of(4);
+        let checksum = data.get(at..)?.first_chunk()?;
+        // A name only: a path in it could lead anywhere.
+        let plain = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
+        plain.then(|| DebugLink {
+            name: PathBuf::from(OsStr::from_bytes(name)),
+            checksum: match file.is_little_endian() {
+                true => u32::from_le_bytes(*checksum),
+                false => u32::from_be_bytes(*checksum),
+            },
+        })
+    }
+
+    fn candidates(&self, file: &ElfFile, roots: &SearchRoots) -> Vec<PathBuf> {
+        let directory = Directory::from_file(file, roots);
+        let mut paths = vec![
+            directory.path.join(&self.name),
+            directory.path.join(".debug").join(&self.name),
+        ];
+        for root in &roots.roots {
+            let debug = root.join(DEBUG_DIRECTORY).join(&directory.inside);
+            paths.push(debug.join(&self.name));
+        }
+        let itself = fs::canonicalize(file.path()).ok();
+        paths.retain(|path| itself.is_none() || fs::canonicalize(path).ok() != itself);
+        paths
+    }
+}
+
+/// `.gnu_debugaltlink`: a path, and the build ID of the file.
+struct AltLink {
+    path: PathBuf,
+    build_id: BuildId,
+}
+
+impl AltLink {
+    fn from_file(file: &ElfFile) -> Option<AltLink> {
+        let data = file.section_named(".gnu_debugaltlink").ok()??.data;
+        let path = until_nul(data);
+        let build_id = BuildId::new(data.get(path.len() + 1..)?)?;
+        Some(AltLink {
+            path: PathBuf::from(OsStr::from_bytes(path)),
+            build_id,
+        })
+    }
+
+    fn candidates(&self, file: &ElfFile, roots: &SearchRoots) -> Vec<PathBuf> {
+        let mut paths = roots.debug_files(self.build_id);
+        if self.path.is_absolute() {
+            paths.extend(
+                roots
+                    .roots
+                    .iter()
+                    .map(|root| root.join(relative(&self.path))),
+            );
+        } else {
+            paths.push(Directory::from_file(file, roots).path.join(&self.path));
+        }
+        paths
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The two caches for such variables.
+    fn caches(variables: &[(&str, &str)]) -> [Option<PathBuf>; 2] {
+        let roots = SearchRoots::from_variables(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        });
+        [roots.debuginfod_cache, roots.perf_cache]
+    }
+
+    #[test]
+    fn the_caches_that_the_environment_names() {
+        let path = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(caches(&[]), [None, None]);
+        let home = ("HOME", "/h");
+        let (downloads, perf) = (path("/h/.cache/debuginfod_client"), path("/h/.debug"));
+        assert_eq!(caches(&[home]), [downloads, perf.clone()]);
+        let cache = ("XDG_CACHE_HOME", "/c");
+        assert_eq!(caches(&[home, cache]), [path("/c/debuginfod_client"), perf]);
+        let named = [("DEBUGINFOD_CACHE_PATH", "/d"), ("PERF_BUILDID_DIR", "/p")];
+        assert_eq!(
+            caches(&[home, named[0], named[1]]),
+            [path("/d"), path("/p")]
+        );
+    }
+}

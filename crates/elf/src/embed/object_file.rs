@@ -1,0 +1,536 @@
+//! An object file with another `.eh_frame`.
+//!
+//! Nothing is in an object file but its header, its sections and their headers, so it is laid out anew. All sections keep
+//! their numbers, their order and, but for the tables named here, their bytes.
+//!
+//! Addresses in the unwind table are relocated against symbols of sections, as assemblers do it: the entries of a COMDAT
+//! group's code are not in the group, and linkers leave them out with it. Symbols can be of the same name as others, and
+//! be replaced; sections cannot. A section that has no symbol gets one. Since local symbols stand before global ones, the
+//! numbers of the latter change then, wherever they are used.
+//!
+//! A library for this was looked at: the ELF builder of `object` 0.40 refuses files with section groups, or with LLVM's lists
+//! of symbols.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use object::elf;
+use unspool_rows::arch::AddressSize;
+use unspool_rows::leb128::{put_unsigned, unsigned};
+use unspool_rows::{Arch, Vaddr};
+
+use super::draft::overwrite;
+use super::encode::Encoding;
+use super::error::EmbedError;
+use super::rest::has_bytes;
+use crate::elf::{ElfFile, slice};
+use crate::header::{self, Shdr};
+use crate::symtab::{DefiningSection, SymbolTable};
+
+/// What an `.eh_frame` is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct NewEhFrame<'n> {
+    /// The bytes.
+    pub bytes: &'n [u8],
+    /// What is kept of the old section, and where it begins now: relocations there go with it, and there must be none
+    /// elsewhere. Ascending.
+    pub kept: &'n [(Range<u64>, u64)],
+    /// Where an address of the file's layout is to be written, relative to its place, in 4 bytes.
+    pub pointers: &'n [(u64, Vaddr)],
+}
+
+/// The bytes of an object file's `.eh_frame`, as the file has them: before relocation. Nothing if it has none.
+///
+/// # Errors
+///
+/// [`EmbedError`] if the file is none whose table [`replace_eh_frame`] could write.
+pub fn eh_frame_of_object(file: &ElfFile) -> Result<&[u8], EmbedError> {
+    check(file)?;
+    let old = eh_frame(file)?.and_then(|index| file.section_header(index));
+    let bytes = old.and_then(|header| slice(file.bytes(), header.offset, header.size));
+    Ok(bytes.unwrap_or_default())
+}
+
+/// A copy of an object file with another `.eh_frame`, and relocations for it.
+///
+/// All other sections stay, with their numbers. Symbols for sections that have none are added, and names for the two
+/// sections if there were none. Allocates a few times the file's size.
+///
+/// # Errors
+///
+/// [`EmbedError`] if it is no object file of x86-64, is damaged, has several sections of that name, has been stripped of
+/// its symbols, or has something that refers to symbols in a way that is not known.
+pub fn replace_eh_frame(file: &ElfFile, new: &NewEhFrame<'_>) -> Result<Vec<u8>, EmbedError> {
+    check(file)?;
+    let mut object = ObjectRewriter::read(file)?;
+    let eh_frame = match eh_frame(file)? {
+        Some(index) => index,
+        None => object.add_eh_frame()?,
+    };
+    let relocations = object.relocations_of(eh_frame)?;
+    let symbols = object.section_symbols(new)?;
+    let table = object.relocated(relocations, new, &symbols)?;
+    object.set(relocations, table);
+    object.set(eh_frame, new.bytes.to_vec());
+    Ok(object.write())
+}
+
+/// Bytes of an entry of a symbol table, and of a relocation with an addend.
+const SYMBOL: usize = 24;
+const RELA: usize = 24;
+/// Bytes of a relocation without one.
+const REL: usize = 16;
+
+/// Sections are at multiples of no more than this in the file: readers look at words.
+const MAX_SECTION_ALIGN: u64 = 16;
+
+/// Of another file nothing is known, or nothing can be kept.
+fn check(file: &ElfFile) -> Result<(), EmbedError> {
+    file.check_section_headers()?;
+    let abi = file.abi();
+    let why = if !file.is_relocatable() {
+        "not an object file"
+    } else if (abi.arch, file.word()) != (Arch::X86_64, AddressSize::W64)
+        || !file.is_little_endian()
+    {
+        "only those of x86-64 are known"
+    } else if !file.program_headers().is_empty() {
+        "it has program headers, which object files have not"
+    } else {
+        return Ok(());
+    };
+    Err(refused(file, None, why))
+}
+
+fn refused(file: &ElfFile, offset: impl Into<Option<u64>>, why: &'static str) -> EmbedError {
+    EmbedError::Object {
+        file: file.path().to_path_buf(),
+        offset: offset.into(),
+        why,
+    }
+}
+
+/// The section of the unwind table.
+fn eh_frame(file: &ElfFile) -> Result<Option<usize>, EmbedError> {
+    let mut found = file.indices(|file, header| file.is_named(header, ".eh_frame"));
+    let first = found.next();
+    let header = |index| file.section_header(index);
+    if let Some(other) = found.next().and_then(header) {
+        let why = "it has several sections .eh_frame; `ld -r` makes one of them";
+        return Err(refused(file, other.offset, why));
+    }
+    let Some(found) = first.and_then(header) else {
+        return Ok(None);
+    };
+    let why = if found.has_flag(elf::SHF_COMPRESSED) {
+        "its .eh_frame is compressed"
+    } else if found.has_flag(elf::SHF_GROUP) {
+        "its .eh_frame is in a section group, with which all of it goes"
+    } else {
+        return Ok(first);
+    };
+    Err(refused(file, found.offset, why))
+}
+
+/// An object file that is being written anew.
+struct ObjectRewriter<'f> {
+    file: &'f ElfFile,
+    /// The section headers, as they are in the file.
+    sections: Vec<Shdr>,
+    contents: Vec<Cow<'f, [u8]>>,
+    /// The symbol table.
+    symbols: usize,
+}
+
+impl<'f> ObjectRewriter<'f> {
+    fn read(file: &'f ElfFile) -> Result<ObjectRewriter<'f>, EmbedError> {
+        // A file that was opened has its sections at addresses.
+        let sections = header::parse(file.path(), file.bytes())?.sections?;
+        let bytes_of = |header: &Shdr| match has_bytes(header) {
+            false => Ok(Cow::Borrowed(&[][..])),
+            true => match slice(file.bytes(), header.offset, header.size) {
+                Some(bytes) => Ok(Cow::Borrowed(bytes)),
+                None => Err(file.truncated("a section".to_owned(), header.offset, header.size)),
+            },
+        };
+        let contents = sections.iter().map(bytes_of).collect::<Result<_, _>>()?;
+        let symbols = sections.iter().position(|s| s.is(elf::SHT_SYMTAB));
+        let symbols = symbols.ok_or_else(|| {
+            let why = "it has no symbol table, which relocations need: strip may have taken it";
+            refused(file, None, why)
+        })?;
+        let object = ObjectRewriter {
+            file,
+            sections,
+            contents,
+            symbols,
+        };
+        object.check_layout()?;
+        Ok(object)
+    }
+
+    /// Refuses a file in which sections overlap, or which has bytes behind them: a kernel module's signature is there.
+    fn check_layout(&self) -> Result<(), EmbedError> {
+        let file = self.file;
+        let table = super::rest::section_table(file);
+        let sections = self.sections.iter().filter(|header| has_bytes(header));
+        let sections = sections.map(|header| header.offset..header.offset + header.size);
+        let mut parts: Vec<Range<u64>> = sections.chain([table]).collect();
+        parts.sort_by_key(|part| (part.start, part.end));
+        let overlapping = parts.windows(2).find_map(|pair| match pair {
+            [one, next] if next.start < one.end => Some(next.start),
+            _ => None,
+        });
+        if let Some(offset) = overlapping {
+            return Err(refused(file, offset, "two of its sections overlap"));
+        }
+        let end = parts.last().map_or(0, |part| part.end);
+        let behind = (end..).zip(file.bytes().iter().skip(usize::try_from(end).unwrap_or(0)));
+        let mut behind = behind.filter(|(_, byte)| **byte != 0);
+        match behind.next() {
+            None => Ok(()),
+            Some((offset, _)) => Err(EmbedError::Trailing {
+                file: file.path().to_path_buf(),
+                offset,
+                length: (file.bytes().len() as u64).saturating_sub(offset),
+            }),
+        }
+    }
+
+    fn content(&self, index: usize) -> &[u8] {
+        self.contents.get(index).map_or(&[], |content| content)
+    }
+
+    fn set(&mut self, index: usize, content: Vec<u8>) {
+        if let (Some(header), Some(old)) =
+            (self.sections.get_mut(index), self.contents.get_mut(index))
+        {
+            header.size = content.len() as u64;
+            *old = Cow::Owned(content);
+        }
+    }
+
+    /// Adds a section without bytes.
+    fn add(&mut self, name: &str, header: Shdr) -> Result<usize, EmbedError> {
+        let names = usize_of(self.file.headers.section_names);
+        let is_names = |header: &Shdr| header.is(elf::SHT_STRTAB);
+        if !self.sections.get(names).is_some_and(is_names) {
+            let why = "its header names no section that has the names of sections";
+            return Err(refused(self.file, None, why));
+        }
+        let mut content = self.content(names).to_vec();
+        let too_large = |_| refused(self.file, None, "its section names take more than 4 GiB");
+        let place = u32::try_from(content.len()).map_err(too_large)?;
+        content.extend(name.as_bytes());
+        content.push(0);
+        self.set(names, content);
+        self.sections.push(Shdr {
+            name: place,
+            ..header
+        });
+        self.contents.push(Cow::Borrowed(&[]));
+        Ok(self.sections.len() - 1)
+    }
+
+    fn add_eh_frame(&mut self) -> Result<usize, EmbedError> {
+        let header = Shdr {
+            kind: elf::SHT_PROGBITS.0,
+            flags: elf::SHF_ALLOC.0,
+            align: 8,
+            ..EMPTY
+        };
+        self.add(".eh_frame", header)
+    }
+
+    /// The relocations of a section, which are added if there are none.
+    fn relocations_of(&mut self, index: usize) -> Result<usize, EmbedError> {
+        let is_of = |header: &Shdr, kind| header.is(kind) && usize_of(header.info) == index;
+        let old = self.sections.iter();
+        if let Some(old) = old.clone().find(|header| is_of(header, elf::SHT_REL)) {
+            let why = "the relocations of its .eh_frame have no addends";
+            return Err(refused(self.file, old.offset, why));
+        }
+        if let Some(old) = old.clone().position(|header| is_of(header, elf::SHT_RELA)) {
+            return Ok(old);
+        }
+        let number = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
+        let header = Shdr {
+            kind: elf::SHT_RELA.0,
+            flags: elf::SHF_INFO_LINK.0,
+            link: number(self.symbols),
+            info: number(index),
+            align: 8,
+            entry_size: RELA as u64,
+            ..EMPTY
+        };
+        self.add(".rela.eh_frame", header)
+    }
+
+    /// The section that has an address in the file's layout, and where it is in it.
+    fn place_of(&self, address: Vaddr) -> Result<(usize, u64), EmbedError> {
+        let index = self.file.sections_by_address.find(address.0);
+        let place = index.and_then(|index| {
+            let start = self.file.section_header(index)?.addr;
+            Some((index, address.0.checked_sub(start)?))
+        });
+        place.ok_or_else(|| refused(self.file, None, "an address of its table is in no section"))
+    }
+
+    /// The symbols of the sections that have one, or that an address is in, which get one: the sections, ascending, and
+    /// the numbers of their symbols.
+    fn section_symbols(&mut self, new: &NewEhFrame<'_>) -> Result<Vec<(usize, u32)>, EmbedError> {
+        let mut wanted = Vec::new();
+        for (_, address) in new.pointers {
+            wanted.push(self.place_of(*address)?.0);
+        }
+        let mut known = self.known_section_symbols()?;
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted.retain(|section| known.binary_search_by_key(section, |(s, _)| *s).is_err());
+        if wanted.is_empty() {
+            return Ok(known);
+        }
+        let header = self.sections.get(self.symbols);
+        let first = header.map_or(0, |header| header.info);
+        let count = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
+        let has_large_numbers = self.sections.iter().any(|s| s.is(elf::SHT_SYMTAB_SHNDX));
+        let mut numbers = wanted.iter().map(|section| in_symbol(*section));
+        if numbers.any(|number| number == elf::SHN_XINDEX) && !has_large_numbers {
+            let why = "it has too many sections for a symbol table without .symtab_shndx";
+            return Err(refused(self.file, None, why));
+        }
+        self.renumber(first, &wanted)?;
+        let symbols: Vec<u8> = wanted.iter().flat_map(|s| section_symbol(*s)).collect();
+        self.insert(self.symbols, usize_of(first) * SYMBOL, &symbols)?;
+        if let Some(header) = self.sections.get_mut(self.symbols) {
+            header.info = first.saturating_add(count);
+        }
+        known.extend(wanted.into_iter().zip(first..));
+        known.sort_unstable();
+        Ok(known)
+    }
+
+    fn known_section_symbols(&self) -> Result<Vec<(usize, u32)>, EmbedError> {
+        let table = SymbolTable::from_section(self.file, self.symbols)?;
+        let mut found = Vec::new();
+        for (number, index) in (0..).zip(0..table.len()) {
+            let symbol = table.get(index);
+            let symbol = symbol.filter(|s| (s.kind, s.bind) == (elf::STT_SECTION, elf::STB_LOCAL));
+            if let Some(DefiningSection::Section(section)) = symbol.map(|symbol| symbol.section) {
+                found.push((section, number));
+            }
+        }
+        found.sort_unstable();
+        found.dedup_by_key(|(section, _)| *section);
+        Ok(found)
+    }
+
+    /// Puts bytes into a section.
+    fn insert(&mut self, index: usize, at: usize, bytes: &[u8]) -> Result<(), EmbedError> {
+        let mut content = self.content(index).to_vec();
+        if at > content.len() {
+            let offset = self.sections.get(index).map_or(0, |header| header.offset);
+            let why = "its symbol table has fewer symbols than its header says";
+            return Err(refused(self.file, offset, why));
+        }
+        content.splice(at..at, bytes.iter().copied());
+        self.set(index, content);
+        Ok(())
+    }
+
+    /// Makes room for the symbols of some sections, before the symbol of number `first`, in all that has numbers of
+    /// symbols.
+    fn renumber(&mut self, first: u32, of: &[usize]) -> Result<(), EmbedError> {
+        let count = u32::try_from(of.len()).unwrap_or(u32::MAX);
+        let shift = |number: u32| match number < first {
+            true => number,
+            false => number.saturating_add(count),
+        };
+        for index in 0..self.sections.len() {
+            let Some(header) = self.sections.get_mut(index) else {
+                break;
+            };
+            if usize_of(header.link) != self.symbols {
+                continue;
+            }
+            let offset = header.offset;
+            match elf::SectionType(header.kind) {
+                elf::SHT_GROUP => header.info = shift(header.info),
+                elf::SHT_RELA => self.renumber_relocations(index, RELA, shift),
+                elf::SHT_REL => self.renumber_relocations(index, REL, shift),
+                SHT_LLVM_ADDRSIG => {
+                    let renumbered = renumber_list(self.content(index), shift);
+                    let why =
+                        "its list of symbols whose addresses are taken (.llvm_addrsig) is damaged";
+                    let renumbered = renumbered.ok_or_else(|| refused(self.file, offset, why))?;
+                    self.set(index, renumbered);
+                }
+                elf::SHT_SYMTAB_SHNDX => {
+                    let numbers = of.iter().map(|section| match in_symbol(*section) {
+                        elf::SHN_XINDEX => u32::try_from(*section).unwrap_or(u32::MAX),
+                        _ => 0,
+                    });
+                    let numbers: Vec<u8> = numbers.flat_map(u32::to_le_bytes).collect();
+                    self.insert(index, usize_of(first) * 4, &numbers)?;
+                }
+                SHT_LLVM_CALL_GRAPH_PROFILE => {}
+                _ => {
+                    let why = "a section of a type that is not known has numbers of symbols";
+                    return Err(refused(self.file, offset, why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn renumber_relocations(&mut self, index: usize, size: usize, shift: impl Fn(u32) -> u32) {
+        let mut content = self.content(index).to_vec();
+        for entry in content.chunks_exact_mut(size) {
+            // The number of the symbol is the upper half of the second word.
+            if let Some(slot) = entry.get_mut(12..16) {
+                let number = shift(u32_of(slot));
+                slot.copy_from_slice(&number.to_le_bytes());
+            }
+        }
+        self.set(index, content);
+    }
+
+    /// The relocations of the new table: those of what is kept, and one for each address.
+    fn relocated(
+        &self,
+        index: usize,
+        new: &NewEhFrame<'_>,
+        symbols: &[(usize, u32)],
+    ) -> Result<Vec<u8>, EmbedError> {
+        let mut entries: Vec<(u64, [u8; 16])> = Vec::new();
+        for entry in self.content(index).chunks_exact(RELA) {
+            let (offset, rest) = entry.split_at(8);
+            let offset = u64::from_le_bytes(offset.try_into().unwrap_or_default());
+            let place = new.kept.partition_point(|(from, _)| from.end <= offset);
+            let kept = new.kept.get(place);
+            let Some((from, to)) = kept.filter(|(from, _)| from.contains(&offset)) else {
+                let why = "a relocation is in what is not kept of .eh_frame, as of an address in an expression";
+                let start = self
+                    .file
+                    .section_header(index)
+                    .map_or(0, |header| header.offset);
+                return Err(refused(self.file, start, why));
+            };
+            let rest = rest.try_into().unwrap_or_default();
+            entries.push((to + (offset - from.start), rest));
+        }
+        for (at, address) in new.pointers {
+            let (section, offset) = self.place_of(*address)?;
+            let place = symbols.binary_search_by_key(&section, |(s, _)| *s);
+            let symbol = place.ok().and_then(|place| symbols.get(place));
+            let symbol = symbol.map_or(0, |(_, symbol)| *symbol);
+            let info = u64::from(symbol) << 32 | u64::from(elf::R_X86_64_PC32.0);
+            let mut rest = [0; 16];
+            let words = [info, offset].map(u64::to_le_bytes);
+            rest.copy_from_slice(words.as_flattened());
+            entries.push((*at, rest));
+        }
+        entries.sort_by_key(|(at, _)| *at);
+        let entries = entries.iter();
+        let entries = entries.flat_map(|(at, rest)| at.to_le_bytes().into_iter().chain(*rest));
+        Ok(entries.collect())
+    }
+
+    /// The file.
+    fn write(mut self) -> Vec<u8> {
+        let encoding = Encoding::from_file(self.file);
+        let size = usize::try_from(encoding.header_size()).unwrap_or(0);
+        let mut out = self.file.bytes().get(..size).unwrap_or_default().to_vec();
+        let mut order: Vec<usize> = (1..self.sections.len()).collect();
+        // New ones have no place yet.
+        let old = self.file.section_headers().len();
+        let place = |index: &usize| {
+            let header = self.sections.get(*index);
+            (*index >= old, header.map_or(0, |header| header.offset))
+        };
+        order.sort_by_key(place);
+        for index in order {
+            let content = self.contents.get(index).map_or(&[][..], |content| content);
+            let Some(header) = self.sections.get_mut(index) else {
+                continue;
+            };
+            align(&mut out, header.align.clamp(1, MAX_SECTION_ALIGN));
+            header.offset = out.len() as u64;
+            out.extend(content);
+        }
+        align(&mut out, 8);
+        let table = out.len() as u64;
+        let all = self.sections.len() as u64;
+        let count = u16::try_from(all).ok();
+        let count = count.filter(|count| *count < elf::SHN_LORESERVE);
+        if let (None, Some(first)) = (count, self.sections.first_mut()) {
+            // There are too many for the header: the first section says how many (ELF, "Sections").
+            first.size = all;
+        }
+        let headers = self.sections.iter();
+        out.extend(headers.flat_map(|header| encoding.section(header)));
+        let fields = encoding.header_fields();
+        let count = encoding.number(count.unwrap_or(0).into(), 2);
+        overwrite(&mut out, fields.section_offset, &encoding.word(table));
+        overwrite(&mut out, fields.section_count, &count);
+        out
+    }
+}
+
+/// A symbol of a section.
+fn section_symbol(section: usize) -> [u8; SYMBOL] {
+    let mut symbol = [0; SYMBOL]; // without a name, local, at the section's beginning, without a size
+    let [low, high] = in_symbol(section).0.to_le_bytes();
+    let [_, _, _, _, info, _, index_low, index_high, ..] = &mut symbol;
+    (*info, *index_low, *index_high) = (elf::STT_SECTION.0, low, high);
+    symbol
+}
+
+/// A section's number, as symbols have it.
+fn in_symbol(section: usize) -> elf::SymbolSection {
+    match u16::try_from(section) {
+        Ok(number) if number < elf::SHN_LORESERVE => elf::SymbolSection(number),
+        _ => elf::SHN_XINDEX,
+    }
+}
+
+/// A list of numbers in LEB128 (LLVM, "Extensions", `SHT_LLVM_ADDRSIG`).
+fn renumber_list(mut list: &[u8], shift: impl Fn(u32) -> u32) -> Option<Vec<u8>> {
+    let mut renumbered = Vec::new();
+    while !list.is_empty() {
+        let number = u32::try_from(unsigned(&mut list)?).ok()?;
+        put_unsigned(&mut renumbered, shift(number).into());
+    }
+    Some(renumbered)
+}
+
+/// Symbols whose addresses count (LLVM, "Extensions").
+const SHT_LLVM_ADDRSIG: elf::SectionType = elf::SectionType(0x6fff_4c03);
+/// Weights of calls, whose symbols are in its relocations (LLVM, "Extensions").
+const SHT_LLVM_CALL_GRAPH_PROFILE: elf::SectionType = elf::SectionType(0x6fff_4c09);
+
+const EMPTY: Shdr = Shdr {
+    name: 0,
+    kind: 0,
+    flags: 0,
+    addr: 0,
+    offset: 0,
+    size: 0,
+    link: 0,
+    info: 0,
+    align: 1,
+    entry_size: 0,
+};
+
+fn usize_of(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn u32_of(bytes: &[u8]) -> u32 {
+    bytes.try_into().map_or(0, u32::from_le_bytes)
+}
+
+fn align(out: &mut Vec<u8>, align: u64) {
+    let align = usize::try_from(align).unwrap_or(1);
+    out.resize(out.len().next_multiple_of(align), 0);
+}

@@ -1,0 +1,187 @@
+//! Why an ELF file, or one part of it, could not be read.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use unspool_files::NotRegularFile;
+
+use crate::build_id::BuildId;
+
+/// Why an ELF file, or one part of it, could not be read.
+///
+/// Every variant names the file. Offsets are in bytes from the start of that file unless a
+/// variant says otherwise. Errors are kept by the file they belong to (a section is read once),
+/// so they can be cloned.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModuleError {
+    /// The operating system could not open, read or map the file.
+    #[error("cannot read {}", file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// The path names a directory, a device, a pipe or a socket.
+    #[error("{}: {what}", file.display())]
+    NotRegular {
+        /// The path.
+        file: PathBuf,
+        /// What it is, and what helps.
+        what: NotRegularFile,
+    },
+    /// Somebody truncated or wrote to the file while it was in use: what was read of it may be of either version, or of
+    /// none.
+    #[error("{}: it was truncated or written to while it was read: try again when nobody writes to it", file.display())]
+    Changed {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The file has no bytes.
+    #[error("{}: the file is empty", file.display())]
+    Empty {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The file does not start with the ELF magic number.
+    #[error("{}: not an ELF file: it starts with {}", file.display(), start.escape_ascii())]
+    NotElf {
+        /// The file.
+        file: PathBuf,
+        /// Its first bytes, at most 8.
+        start: Vec<u8>,
+    },
+    /// The file is a linker script, as some are that development packages name `lib….so`.
+    #[error("{}: a linker script, not an ELF file", file.display())]
+    LinkerScript {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A field has a value that no ELF file known to us has.
+    #[error("{}: {what} at offset {offset:#x} is {value:#x}, which is not supported", file.display())]
+    Unsupported {
+        /// The file.
+        file: PathBuf,
+        /// The field.
+        what: &'static str,
+        /// Where the field is.
+        offset: u64,
+        /// Its value.
+        value: u64,
+    },
+    /// Something runs past the end of the file: the file was cut short, or an offset lies.
+    #[error(
+        "{}: {what} at offset {offset:#x} ({length:#x} bytes) runs past the end of the file at {end:#x}: \
+         there are {end} bytes of at least {}; is it an incomplete download or copy?",
+        file.display(), offset.saturating_add(*length)
+    )]
+    Truncated {
+        /// The file.
+        file: PathBuf,
+        /// What does.
+        what: String,
+        /// Where it starts.
+        offset: u64,
+        /// How many bytes it should have.
+        length: u64,
+        /// The size of the file in bytes.
+        end: u64,
+    },
+    /// A structure contradicts itself or another one.
+    #[error("{}: {what} at offset {offset:#x} is wrong ({value:#x}): {why}", file.display())]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// The structure.
+        what: String,
+        /// Where it is.
+        offset: u64,
+        /// The offending value.
+        value: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An archive or a compressed file could not be taken apart.
+    #[error("{}: it cannot be unpacked: {why}", file.display())]
+    Unpack {
+        /// The file.
+        file: PathBuf,
+        /// The decoder's reason.
+        why: String,
+    },
+    /// An archive cannot be written with another member.
+    #[error("{}: archive member at offset {offset:#x}: {why}", file.display())]
+    Member {
+        /// The archive.
+        file: PathBuf,
+        /// Where the member's header is, in bytes.
+        offset: u64,
+        /// The reason, and what helps.
+        why: &'static str,
+    },
+    /// A compressed section or embedded file could not be decompressed.
+    #[error("{}: section {section} at offset {offset:#x} cannot be decompressed: {why}", file.display())]
+    Compressed {
+        /// The file.
+        file: PathBuf,
+        /// The section.
+        section: String,
+        /// Where its compressed bytes start.
+        offset: u64,
+        /// The decoder's reason.
+        why: String,
+    },
+    /// Decompressing would take more memory than any honest file does.
+    #[error(
+        "{}: section {section} at offset {offset:#x} claims {size} bytes decompressed from {stored}; \
+         at most {limit} are allowed",
+        file.display()
+    )]
+    TooLarge {
+        /// The file.
+        file: PathBuf,
+        /// The section.
+        section: String,
+        /// Where its compressed bytes start.
+        offset: u64,
+        /// The bytes that it takes in the file.
+        stored: u64,
+        /// The bytes that it would take in memory.
+        size: u64,
+        /// The most that is allowed.
+        limit: u64,
+    },
+    /// The debug information could not be read.
+    #[error("{}: debug information for address {address:#x}: {why}", file.display())]
+    Dwarf {
+        /// The file with the debug information.
+        file: PathBuf,
+        /// The link-time address looked up.
+        address: u64,
+        /// The reader's reason.
+        why: String,
+    },
+    /// A debug file belongs to another build.
+    #[error("{} has build ID {found}, but {expected} is wanted", file.display())]
+    WrongBuild {
+        /// The debug file that was rejected.
+        file: PathBuf,
+        /// The build ID looked for.
+        expected: Box<BuildId>,
+        /// The build ID it has.
+        found: Box<BuildId>,
+    },
+    /// A debug file is not the one that the debug link was made for.
+    #[error("{} has CRC-32 {found:#010x}, but the debug link says {expected:#010x}", file.display())]
+    WrongChecksum {
+        /// The debug file that was rejected.
+        file: PathBuf,
+        /// The checksum in the `.gnu_debuglink` section.
+        expected: u32,
+        /// The checksum of the file.
+        found: u32,
+    },
+}

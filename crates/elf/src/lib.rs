@@ -1,0 +1,54 @@
+//! One ELF module: segments, sections, build ID, debug files, symbols, lines.
+//!
+//! [`ElfFile`] is the file. It is opened by reading its headers, and answers everything else
+//! when asked, so that one broken part costs nothing but itself.
+
+mod archive;
+mod build_id;
+mod container;
+mod contents;
+mod debug_file;
+mod dynamic;
+mod elf;
+mod embed;
+mod environment;
+mod error;
+mod header;
+mod image;
+mod layout;
+mod lines;
+mod note;
+mod plt;
+mod relocate;
+mod section;
+mod segment;
+mod symbol_sources;
+mod symbols;
+mod symtab;
+mod sys;
+mod unwind_entries;
+mod unwind_sections;
+
+pub use archive::{Archive, ElfMember};
+pub use build_id::{BuildId, ContentKey, TableKey};
+pub use container::Container;
+pub use debug_file::{DebugFiles, SearchRoots};
+pub use elf::ElfFile;
+pub use embed::{
+    EmbedError, NewEhFrame, eh_frame_of_object, embed, embed_eh_frame, embed_sframe,
+    embed_unmapped, replace_eh_frame,
+};
+pub use environment::variable;
+pub use error::ModuleError;
+pub use header::ElfKind;
+pub use image::FileState;
+pub use lines::{InlineFrame, Lines, assembly_ranges};
+pub use relocate::RelocationError;
+pub use section::{Section, SectionInfo, SectionSource};
+pub use segment::{Segment, SegmentMapping};
+pub use symbols::{Binding, Preference, Symbol, Symbols};
+pub use unspool_demangle::{SignatureDetail, demangle};
+pub use unwind_entries::{UnwindEntries, fallback_name};
+
+/// What the kernel adds to the path of a file that was removed while it was mapped (proc(5)).
+pub const DELETED_SUFFIX: &str = " (deleted)";

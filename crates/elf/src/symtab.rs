@@ -1,0 +1,193 @@
+//! Symbol table entries, as the file has them.
+
+use object::elf::{self, Sym32, Sym64};
+use object::read::elf::Sym;
+use object::{Endianness, pod};
+use unspool_rows::arch::AddressSize;
+
+use crate::elf::{ElfFile, string_at};
+use crate::error::ModuleError;
+use crate::header::Shdr;
+
+/// One symbol table entry, with its fields widened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawSymbol {
+    pub(crate) name: u32,
+    pub(crate) kind: elf::SymbolType,
+    pub(crate) bind: elf::SymbolBind,
+    pub(crate) value: u64,
+    pub(crate) size: u64,
+    pub(crate) section: DefiningSection,
+}
+
+impl RawSymbol {
+    /// Whether it is defined in that section, at its address or up to its end. Linkers attribute
+    /// symbols such as `__ehdr_start` to sections that they are not in.
+    pub(crate) fn is_within(&self, index: usize, section: &Shdr) -> bool {
+        let delta = self.value.checked_sub(section.addr);
+        self.section == DefiningSection::Section(index)
+            && delta.is_some_and(|delta| delta <= section.size)
+    }
+}
+
+/// Where a symbol is defined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DefiningSection {
+    /// In another file, or in common storage.
+    Elsewhere,
+    /// Its value is not an address of this file's sections.
+    Absolute,
+    /// In the section of this index.
+    Section(usize),
+}
+
+/// A symbol table, its strings, and its extended section indices.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SymbolTable<'a> {
+    data: &'a [u8],
+    strings: &'a [u8],
+    extended: &'a [u8],
+    word: AddressSize,
+    endian: Endianness,
+}
+
+impl<'a> SymbolTable<'a> {
+    /// A table without section headers to describe it.
+    pub(crate) fn without_headers(
+        file: &ElfFile,
+        data: &'a [u8],
+        strings: &'a [u8],
+    ) -> SymbolTable<'a> {
+        SymbolTable {
+            data,
+            strings,
+            extended: &[],
+            word: file.word(),
+            endian: match file.is_little_endian() {
+                true => Endianness::Little,
+                false => Endianness::Big,
+            },
+        }
+    }
+
+    /// The table in the section of that index.
+    pub(crate) fn from_section(
+        file: &'a ElfFile,
+        index: usize,
+    ) -> Result<SymbolTable<'a>, ModuleError> {
+        let data = file.table(index, &[elf::SHT_SYMTAB, elf::SHT_DYNSYM])?;
+        let link = file.section_header(index).map_or(0, |header| header.link);
+        let strings = usize::try_from(link).unwrap_or(usize::MAX);
+        let strings = file.table(strings, &[elf::SHT_STRTAB])?;
+        let extended = match extended_indices(file, index) {
+            Some(extended) => file.table(extended, &[elf::SHT_SYMTAB_SHNDX])?,
+            None => &[],
+        };
+        Ok(SymbolTable {
+            extended,
+            ..SymbolTable::without_headers(file, data, strings)
+        })
+    }
+
+    /// The number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.data.len() / self.entry_size()
+    }
+
+    pub(crate) fn entry_size(&self) -> usize {
+        match self.word {
+            AddressSize::W32 => size_of::<Sym32<Endianness>>(),
+            AddressSize::W64 => size_of::<Sym64<Endianness>>(),
+        }
+    }
+
+    /// Where the value is in an entry, in bytes.
+    pub(crate) fn value_offset(&self) -> u64 {
+        match self.word {
+            AddressSize::W32 => 4,
+            AddressSize::W64 => 8,
+        }
+    }
+
+    /// The entry of that index.
+    pub(crate) fn get(&self, index: usize) -> Option<RawSymbol> {
+        let data = self.data.get(index.checked_mul(self.entry_size())?..)?;
+        match self.word {
+            AddressSize::W32 => {
+                let (symbol, _) = pod::from_bytes::<Sym32<Endianness>>(data).ok()?;
+                self.widen(index, symbol)
+            }
+            AddressSize::W64 => {
+                let (symbol, _) = pod::from_bytes::<Sym64<Endianness>>(data).ok()?;
+                self.widen(index, symbol)
+            }
+        }
+    }
+
+    /// The name of a symbol; of one longer than `most` bytes, so many.
+    pub(crate) fn name(&self, symbol: &RawSymbol, most: usize) -> &'a [u8] {
+        string_at(self.strings, symbol.name, most).unwrap_or_default()
+    }
+
+    fn widen<S: Sym<Endian = Endianness>>(&self, index: usize, symbol: &S) -> Option<RawSymbol> {
+        Some(RawSymbol {
+            name: symbol.st_name(self.endian),
+            kind: symbol.st_type(),
+            bind: symbol.st_bind(),
+            value: symbol.st_value(self.endian).into(),
+            size: symbol.st_size(self.endian).into(),
+            section: self.place(index, symbol.st_shndx(self.endian))?,
+        })
+    }
+
+    fn place(&self, index: usize, section: elf::SymbolSection) -> Option<DefiningSection> {
+        Some(match section {
+            elf::SHN_UNDEF | elf::SHN_COMMON => DefiningSection::Elsewhere,
+            elf::SHN_ABS => DefiningSection::Absolute,
+            elf::SHN_XINDEX => {
+                let bytes = self.extended.get(index.checked_mul(4)?..)?.first_chunk()?;
+                let section = match self.endian {
+                    Endianness::Little => u32::from_le_bytes(*bytes),
+                    Endianness::Big => u32::from_be_bytes(*bytes),
+                };
+                DefiningSection::Section(usize::try_from(section).ok()?)
+            }
+            other => match other.index() {
+                Some(section) => DefiningSection::Section(usize::from(section)),
+                None => DefiningSection::Absolute,
+            },
+        })
+    }
+}
+
+/// The table of section indices that do not fit into 16 bits. Assemblers write it behind its symbol table, where it is
+/// looked for first: this is asked for each section with relocations.
+fn extended_indices(file: &ElfFile, symbols: usize) -> Option<usize> {
+    let sections = file.section_headers();
+    if sections.len() < usize::from(elf::SHN_LORESERVE) {
+        return None;
+    }
+    let is_of = |index: &usize| {
+        sections.get(*index).is_some_and(|header| {
+            header.is(elf::SHT_SYMTAB_SHNDX) && usize::try_from(header.link) == Ok(symbols)
+        })
+    };
+    (symbols..sections.len()).chain(0..symbols).find(is_of)
+}
+
+impl ElfFile {
+    /// The bytes of a section that must be of one of these types.
+    fn table(&self, index: usize, kinds: &[elf::SectionType]) -> Result<&[u8], ModuleError> {
+        match self.section_header(index) {
+            Some(header) if kinds.iter().any(|kind| header.is(*kind)) => {
+                Ok(self.section_contents(index)?.0)
+            }
+            other => Err(self.malformed(
+                "a section header",
+                other.map_or(0, |header| header.offset),
+                index as u64,
+                "another section takes the section of this index for a symbol or string table",
+            )),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A target as its client's callbacks show it.
+
+use core::cell::Cell;
+use core::ffi::{c_int, c_void};
+
+use unspool_rows::memory::UnreadableReason;
+use unspool_rows::{Memory, RuntimeAddr, Unreadable};
+
+use crate::abi::{self, Error, ProcInfo};
+use crate::dyn_info_list;
+use crate::space::AddressSpace;
+use crate::sys::callbacks;
+
+/// An address space and the argument that the client wants back with every call.
+#[derive(Debug, Clone, Copy)]
+pub struct Client<'s> {
+    /// The address space.
+    pub space: &'s AddressSpace,
+    /// The argument.
+    pub argument: *mut c_void,
+}
+
+/// What every step needs of the innermost frame.
+#[derive(Debug, Clone, Copy)]
+pub struct TopRegisters {
+    /// The code address.
+    pub ip: u64,
+    /// The stack pointer.
+    pub stack_pointer: u64,
+}
+
+impl<'s> Client<'s> {
+    /// The innermost frame.
+    ///
+    /// # Errors
+    ///
+    /// The client's own, or [`Error::INVALID`] without a callback.
+    pub fn top(&self) -> Result<TopRegisters, Error> {
+        Ok(TopRegisters {
+            ip: self.read_register(abi::RIP_NUMBER)?,
+            stack_pointer: self.read_register(abi::RSP_NUMBER)?,
+        })
+    }
+
+    /// The word at an address.
+    ///
+    /// # Errors
+    ///
+    /// The client's own, or [`Error::INVALID`] without a callback.
+    #[inline(always)]
+    pub fn read_word(&self, addr: u64) -> Result<u64, Error> {
+        // Two ways out instead of one that both lead to: fewer instructions in a step.
+        Ok(match addr.is_multiple_of(8) {
+            true => callbacks::read_memory(self, addr)?,
+            false => self.read_unaligned(addr)?,
+        })
+    }
+
+    /// By the two aligned words that the word is in: the interface has no others.
+    #[cold]
+    #[inline(never)]
+    fn read_unaligned(&self, addr: u64) -> Result<u64, Error> {
+        let (first, shift) = (addr & !7, addr % 8 * 8);
+        let low = callbacks::read_memory(self, first)?;
+        let high = callbacks::read_memory(self, first.wrapping_add(8))?;
+        Ok(low >> shift | high << (64 - shift))
+    }
+
+    /// Writes an aligned word.
+    ///
+    /// # Errors
+    ///
+    /// The client's own; [`Error::INVALID`] for another address, or without a callback.
+    pub fn write_word(&self, addr: u64, value: u64) -> Result<(), Error> {
+        match addr.is_multiple_of(8) {
+            true => callbacks::write_memory(self, addr, value),
+            false => Err(Error::INVALID),
+        }
+    }
+
+    /// A register of the innermost frame.
+    ///
+    /// # Errors
+    ///
+    /// The client's own, or [`Error::INVALID`] without a callback.
+    pub fn read_register(&self, register: u16) -> Result<u64, Error> {
+        callbacks::read_register(self, register)
+    }
+
+    /// Writes a register of the innermost frame.
+    ///
+    /// # Errors
+    ///
+    /// The client's own, or [`Error::INVALID`] without a callback.
+    pub fn write_register(&self, register: u16, value: u64) -> Result<(), Error> {
+        callbacks::write_register(self, register, value)
+    }
+
+    /// The procedure that an address is in, with what [`crate::remote_cfi`] needs to read its
+    /// entry.
+    ///
+    /// # Errors
+    ///
+    /// The client's own, or [`Error::INVALID`] without a callback.
+    pub fn find_proc_info(&self, ip: u64) -> Result<ProcInfo, Error> {
+        self.find(ip, 1)
+    }
+
+    /// The procedure that an address is in, and no more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::find_proc_info`].
+    pub fn find_procedure(&self, ip: u64) -> Result<ProcInfo, Error> {
+        self.find(ip, 0)
+    }
+
+    /// By the client, or else by what the target has registered.
+    fn find(&self, ip: u64, need_unwind_info: c_int) -> Result<ProcInfo, Error> {
+        match callbacks::find_proc_info(self, ip, need_unwind_info) {
+            Err(Error::NO_INFO) => {
+                let list = callbacks::registered(self).map_err(|_| Error::NO_INFO)?;
+                dyn_info_list::find(&self.memory(), list, ip).map_err(|_| Error::NO_INFO)
+            }
+            found => found,
+        }
+    }
+
+    /// The target's memory.
+    #[must_use]
+    pub fn memory(self) -> AlignedMemory<impl Fn(u64) -> Result<u64, Error>> {
+        AlignedMemory::new(move |addr| callbacks::read_memory(&self, addr))
+    }
+}
+
+/// Memory of which whole aligned words can be read, by a function. The last word is remembered, so
+/// that reading on from where the last read ended does not read it again.
+#[derive(Debug)]
+pub struct AlignedMemory<F> {
+    read: F,
+    last: Cell<Option<(u64, u64)>>,
+}
+
+impl<F: Fn(u64) -> Result<u64, Error>> AlignedMemory<F> {
+    /// Memory that `read` reads, by address.
+    pub fn new(read: F) -> Self {
+        AlignedMemory {
+            read,
+            last: Cell::new(None),
+        }
+    }
+
+    fn word(&self, addr: u64) -> Result<u64, Unreadable> {
+        if let Some((at, word)) = self.last.get()
+            && at == addr
+        {
+            return Ok(word);
+        }
+        let word = (self.read)(addr).map_err(|_| Unreadable {
+            addr: RuntimeAddr(addr),
+            why: UnreadableReason::Refused,
+        })?;
+        self.last.set(Some((addr, word)));
+        Ok(word)
+    }
+}
+
+impl<F: Fn(u64) -> Result<u64, Error>> Memory for AlignedMemory<F> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let mut addr = addr.0;
+        let mut rest = into;
+        while !rest.is_empty() {
+            let aligned = addr & !7;
+            let bytes = self.word(aligned)?.to_le_bytes();
+            let skipped = usize::try_from(addr - aligned).unwrap_or(0);
+            let available = bytes.get(skipped..).unwrap_or_default();
+            let len = available.len().min(rest.len());
+            let (now, later) = rest.split_at_mut(len);
+            now.copy_from_slice(available.get(..len).unwrap_or_default());
+            rest = later;
+            addr = aligned.wrapping_add(8);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,707 @@
+//! A frame of a walk: what an `unw_cursor_t` holds.
+//!
+//! The registers of a frame are not read before somebody asks for them: what is kept is where they
+//! are. Only the code address and the stack pointer, which every step needs, are kept as values.
+
+use core::ffi::c_int;
+use core::ops::Range;
+
+use unspool_rows::interpret::{self, FrameContext};
+use unspool_rows::row::{RegisterRule, Row};
+use unspool_rows::{CodeAddr, LoadBias, Register, Registers, RuntimeAddr, encoding};
+use unspool_unwind::local;
+use unspool_unwind::steps::{
+    Arrival, CachedRule, CfaBase, PRESERVED, PackedRow, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT,
+    RegisterLocation, RegisterLocations, SavedRegisters, StepAddress,
+};
+
+use crate::abi::{self, Error, RegisterNumber, SaveLocation};
+use crate::client::{AlignedMemory, Client, TopRegisters};
+use crate::guess::GuessInput;
+use crate::own_process::{self, ReadableCache};
+use crate::remote_cfi::ABI;
+use crate::resolve;
+use crate::rule::OwnedStepRule;
+use crate::sys::callbacks;
+use crate::sys::pool::with_row;
+
+pub(crate) const RETURN_ADDRESS: Register = Register(16);
+const STACK_POINTER: Register = Register(7);
+const FRAME_POINTER: Register = Register(6);
+
+/// A frame.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientCursor<'s> {
+    client: Client<'s>,
+    at: StepAddress,
+    places: RegisterLocations,
+    cycle: Cycle,
+    readable_cache: ReadableCache,
+    objects: ObjectUse,
+}
+
+/// Whether frames are left by machine code of tables, where there is some. It says what registers are, and not where.
+#[derive(Debug, Clone, Copy)]
+enum ObjectUse {
+    /// Not any more, or never.
+    Unused,
+    /// They may be.
+    Usable(WalkStart),
+    /// At least one was.
+    Used(WalkStart),
+}
+
+/// Where a walk has begun.
+#[derive(Debug, Clone, Copy)]
+enum WalkStart {
+    /// In the innermost frame, whose registers the client has.
+    Innermost,
+    /// In a frame whose registers are in a context, the client's argument, and that may have been interrupted.
+    Stored { is_interrupted: bool },
+}
+
+impl<'s> ClientCursor<'s> {
+    /// The innermost frame of a client's target.
+    #[inline(always)]
+    #[must_use]
+    pub fn innermost(client: Client<'s>, top: TopRegisters) -> Self {
+        let TopRegisters { ip, stack_pointer } = top;
+        ClientCursor {
+            client,
+            at: StepAddress::new(ip, stack_pointer, Arrival::Innermost),
+            places: RegisterLocations::innermost(stack_pointer),
+            cycle: Cycle::NONE,
+            readable_cache: ReadableCache::new(client.space),
+            objects: ObjectUse::Usable(WalkStart::Innermost),
+        }
+    }
+
+    /// A frame whose registers are all in memory, at the addresses that `address` says: one that was
+    /// interrupted, or waits for a call to return. `ip` and `stack_pointer` are two of them.
+    pub fn stored(
+        client: Client<'s>,
+        ip: u64,
+        stack_pointer: u64,
+        address: impl Fn(u16) -> u64,
+        is_interrupted: bool,
+    ) -> Self {
+        // Nothing returns to 0: whoever says so has it from a signal.
+        let arrival = match is_interrupted || ip == 0 {
+            true => Arrival::Innermost,
+            false => Arrival::Called,
+        };
+        ClientCursor {
+            client,
+            at: StepAddress::new(ip, stack_pointer, arrival),
+            places: RegisterLocations::stored(stack_pointer, address),
+            cycle: Cycle::NONE,
+            readable_cache: ReadableCache::new(client.space),
+            objects: ObjectUse::Usable(WalkStart::Stored { is_interrupted }),
+        }
+    }
+
+    /// Reads this memory without asking for it.
+    pub fn add_readable(&mut self, memory: local::ReadableMemory) {
+        self.readable_cache.add_readable(memory);
+    }
+
+    /// The address space and argument.
+    #[must_use]
+    pub fn client(&self) -> Client<'s> {
+        self.client
+    }
+
+    /// The code address, as `unw_get_reg` yields it.
+    #[must_use]
+    pub fn ip(&self) -> u64 {
+        self.at.ip()
+    }
+
+    /// The code address, and which row it means.
+    #[must_use]
+    pub fn code(&self) -> CodeAddr {
+        self.at.code()
+    }
+
+    /// `unw_is_signal_frame`: whether the last step left a signal frame, so that this frame was
+    /// interrupted. That is what libunwind's answer means on x86-64, and what its callers take it
+    /// for.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.at.arrival() == Arrival::Interrupted
+    }
+
+    /// `unw_step`: steps to the caller. Positive; zero where there is none, and the code address is
+    /// then zero, too; negative for an error: the client's own, or [`Error::BAD_FRAME`] where the
+    /// table makes no sense or the walk came back to a frame that it had left.
+    #[inline(always)]
+    pub fn step(&mut self) -> c_int {
+        let Some(simple) = self.client.space.simple(self.at) else {
+            return self.step_slow();
+        };
+        let Some(distance) = simple.above_stack_pointer() else {
+            return self.step_by(simple);
+        };
+        let cfa = |stack_pointer: u64| stack_pointer.wrapping_add(distance);
+        self.step_up(simple.saved(), cfa, self.client_words())
+    }
+
+    /// A step by another kept row than the usual one: of a frame with a frame pointer, of the own
+    /// process, or the outermost.
+    #[inline(never)]
+    fn step_by(&mut self, simple: PackedRow) -> c_int {
+        let Some(distance) = simple.above_frame_pointer() else {
+            return self.step_own_cached(simple);
+        };
+        let Some(base) = self.frame_pointer() else {
+            return self.step_slow();
+        };
+        let cfa = |_| base.wrapping_add(distance);
+        self.step_up(simple.saved(), cfa, self.client_words())
+    }
+
+    /// A step by a kept row of the own process, if its module is known to be there; or from the
+    /// outermost frame.
+    #[inline(never)]
+    fn step_own_cached(&mut self, simple: PackedRow) -> c_int {
+        if simple == PackedRow::OUTERMOST {
+            return c_int::from(self.end());
+        }
+        let row = simple.without_module_slot();
+        let base = match row.base() {
+            CfaBase::StackPointer => Some(self.stack_pointer()),
+            CfaBase::FramePointer => self.value(FRAME_POINTER).ok(),
+            CfaBase::Outermost | CfaBase::Signal => None,
+        };
+        let is_there = simple
+            .module_slot()
+            .is_some_and(|place| self.readable_cache.has(place));
+        match base {
+            Some(base) if is_there && base.is_multiple_of(8) => {
+                let cfa = |_| base.wrapping_add(row.cfa_offset());
+                self.step_up(row.saved(), cfa, ClientCursor::own_word)
+            }
+            Some(_) | None => self.step_slow(),
+        }
+    }
+
+    /// The frame pointer, if it is a multiple of 8. Not inlined: a step needs few registers then.
+    #[inline(never)]
+    fn frame_pointer(&self) -> Option<u64> {
+        let value = match self.places.last_saved(FRAME_POINTER.0) {
+            Some(addr) => callbacks::read_memory(&self.client, addr),
+            None => self.value_at(self.places.before(FRAME_POINTER.0)),
+        };
+        value.ok().filter(|value| value.is_multiple_of(8))
+    }
+
+    /// The words at addresses, by the client.
+    #[inline(always)]
+    fn client_words(&self) -> impl FnOnce(&mut Self, u64) -> Result<u64, Error> + use<'s> {
+        let client = self.client;
+        move |_, addr| callbacks::read_memory(&client, addr)
+    }
+
+    /// The word at an address of the own process; what is around it is known then.
+    #[inline(always)]
+    fn own_word(&mut self, addr: u64) -> Result<u64, Error> {
+        match self.readable_cache.word(addr) {
+            Some(word) => Ok(word),
+            None => self.readable_cache.probe_word(addr),
+        }
+    }
+
+    /// The word at an address, wherever that is.
+    fn known_word(&self, addr: u64) -> Result<u64, Error> {
+        match self.readable_cache.word(addr) {
+            Some(word) => Ok(word),
+            None => self.client.read_word(addr),
+        }
+    }
+
+    /// Steps to a frame further up, by the CFA that the stack pointer leads to, a multiple of 8.
+    #[inline(always)]
+    fn step_up(
+        &mut self,
+        saved: SavedRegisters,
+        cfa: impl FnOnce(u64) -> u64,
+        read: impl FnOnce(&mut Self, u64) -> Result<u64, Error>,
+    ) -> c_int {
+        let higher = |stack_pointer| Some(cfa(stack_pointer)).filter(|cfa| *cfa > stack_pointer);
+        let Some(cfa) = self.places.note(saved, higher) else {
+            return self.step_slow();
+        };
+        let ip = match read(self, cfa.wrapping_sub(8)) {
+            Ok(ip) => ip,
+            Err(Error(code)) => return code,
+        };
+        self.places.leave();
+        let Some(at) = StepAddress::returned(ip) else {
+            return self.end_at(ip);
+        };
+        self.at = at;
+        1
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_at(&mut self, ip: u64) -> c_int {
+        self.at = StepAddress::new(ip, self.stack_pointer(), Arrival::Called);
+        c_int::from(ip != 0)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn step_slow(&mut self) -> c_int {
+        answer(self.step_uncached())
+    }
+
+    fn step_uncached(&mut self) -> Result<bool, Error> {
+        if self.at.is_nowhere() {
+            return Ok(false);
+        }
+        if let Some(stepped) = self.step_by_object() {
+            return stepped;
+        }
+        match self.client.space.cached_rule(self.at) {
+            Some(CachedRule::Simple(simple))
+                if self.readable_cache.probe_module(simple.module_slot()) =>
+            {
+                self.step_simple(simple)
+            }
+            Some(CachedRule::Encoded(short)) => self.step_encoded(short.bytes()),
+            Some(CachedRule::Simple(_)) | None => self.step_resolving(),
+        }
+    }
+
+    fn step_resolving(&mut self) -> Result<bool, Error> {
+        match self.client.space.is_own() {
+            true => self.step_own(),
+            false => self.step_remote(),
+        }
+    }
+
+    // Rows are large: those of ways that are not taken must not be on a small stack, such as a signal handler's.
+    #[inline(never)]
+    fn step_remote(&mut self) -> Result<bool, Error> {
+        let code = self.code();
+        let client = self.client;
+        let of_address = client.space.keep(self.at, || resolve::rule(client, code))?;
+        let rule = match of_address {
+            Some(rule) => Some(rule),
+            None => resolve::guess_rule(client, &self.guess_input())?,
+        };
+        let Some(rule) = rule else {
+            return Ok(self.end());
+        };
+        match &rule {
+            OwnedStepRule::Simple(simple) => self.step_simple(*simple),
+            OwnedStepRule::Encoded(bytes) => self.step_encoded(bytes),
+        }
+    }
+
+    /// A step in the own process: by the rule that is kept from now on, or by the row where it was found.
+    #[inline(never)]
+    fn step_own(&mut self) -> Result<bool, Error> {
+        with_row(|row| self.step_own_by(row))
+    }
+
+    fn step_own_by(&mut self, row: &mut Row<'static>) -> Result<bool, Error> {
+        let (code, space) = (self.code(), self.client.space);
+        let found = resolve::own_row(self.client, code, || self.guess_input(), row)?;
+        let Some(owner) = found else {
+            return Ok(self.end());
+        };
+        let Some(simple) = PackedRow::from_row(row) else {
+            return self.step_row(row, owner.bias);
+        };
+        if let Some(place) = owner.slot {
+            let simple = match row.args_size {
+                0 => simple,
+                _ => simple.with_arguments(),
+            };
+            let rule = simple.with_module_slot(place).map(OwnedStepRule::Simple);
+            space.keep(self.at, || Ok(rule))?;
+        }
+        self.step_simple(simple)
+    }
+
+    fn guess_input(&self) -> GuessInput {
+        GuessInput {
+            ip: self.at.ip(),
+            is_interrupted: self.at.arrival() != Arrival::Called,
+            stack_pointer: self.stack_pointer(),
+            frame_pointer: self.value(FRAME_POINTER).ok(),
+        }
+    }
+
+    /// What [`Cursor::step_row`] does, for a row that has the simple form.
+    fn step_simple(&mut self, simple: PackedRow) -> Result<bool, Error> {
+        let base = match simple.base() {
+            CfaBase::StackPointer => self.stack_pointer(),
+            CfaBase::FramePointer => self.value(FRAME_POINTER)?,
+            CfaBase::Outermost => return Ok(self.end()),
+            CfaBase::Signal => return self.step_to_interrupted(),
+        };
+        let cfa = base.wrapping_add(simple.cfa_offset());
+        let return_address = self.stack_word(cfa.wrapping_sub(8))?;
+        let left = self.stack_pointer();
+        self.places.note_known(simple.saved(), cfa);
+        self.places.leave();
+        if !cfa.is_multiple_of(8) {
+            // Notes are of words that can be read at once.
+            self.places.settle();
+        }
+        self.arrive(left, return_address)?;
+        Ok(return_address != 0)
+    }
+
+    /// Steps from a signal frame: what [`Cursor::step_row`] does, for a row that says no more.
+    fn step_to_interrupted(&mut self) -> Result<bool, Error> {
+        let record = self.stack_pointer();
+        let stored_at = record.wrapping_add(RIP_IN_CONTEXT);
+        let mut word = |addr| self.stack_word(addr).map_err(|_| Error::BAD_FRAME);
+        let (stack_pointer, ip) = (word(record.wrapping_add(RSP_IN_CONTEXT))?, word(stored_at)?);
+        let stored_at = interpret::RegisterLocation::Memory(RuntimeAddr(stored_at));
+        if !climbs(record..stack_pointer, stored_at) {
+            self.cycle.change_stack()?;
+        }
+        self.places = RegisterLocations::interrupted(stack_pointer, record);
+        self.arrive(record, ip)?;
+        self.at = StepAddress::new(ip, stack_pointer, Arrival::Interrupted);
+        Ok(true)
+    }
+
+    /// The word at an address of the stack, which may be the own.
+    fn stack_word(&mut self, addr: u64) -> Result<u64, Error> {
+        match self.client.space.is_own() {
+            true => self.own_word(addr),
+            false => self.client.read_word(addr),
+        }
+    }
+
+    /// Steps by an encoded row.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cursor::step`]; [`Error::INVALID`] if the bytes are no row.
+    #[inline(never)]
+    pub fn step_encoded(&mut self, bytes: &[u8]) -> Result<bool, Error> {
+        let row = encoding::decode(bytes).ok_or(Error::INVALID)?;
+        self.step_row(&row, LoadBias(0))
+    }
+
+    /// Steps by a row: what `interpret::step` does, for registers that are kept by their places.
+    #[inline(never)]
+    fn step_row(&mut self, row: &Row<'_>, bias: LoadBias) -> Result<bool, Error> {
+        let column = row.return_address;
+        if row.rule(column) == Some(RegisterRule::Undefined) {
+            return Ok(self.end());
+        }
+        let registers = self.values();
+        let (client, learnt) = (self.client, self.readable_cache);
+        let memory = AlignedMemory::new(|addr| match learnt.word(addr) {
+            Some(word) => Ok(word),
+            None => client.read_word(addr),
+        });
+        let frame = FrameContext {
+            abi: ABI,
+            registers: &registers,
+            memory: &memory,
+            bias,
+            pac_mask: 0,
+        };
+        let cfa = interpret::cfa(row, &frame).map_err(|_| Error::BAD_FRAME)?;
+        let recover = |register| interpret::recover(row, &frame, cfa, register);
+        let return_address = recover(column);
+        let ip = return_address.value.ok_or(Error::BAD_FRAME)?;
+        let stack_pointer = recover(STACK_POINTER).value.ok_or(Error::BAD_FRAME)?;
+        let left = self.stack_pointer();
+        if !climbs(left..stack_pointer, return_address.location) {
+            self.cycle.change_stack()?;
+        }
+        self.places = self.places.caller(stack_pointer, column, recover);
+        self.arrive(left, ip)?;
+        if row.signal_frame {
+            self.at = StepAddress::new(ip, stack_pointer, Arrival::Interrupted);
+        }
+        // Code at 0 can be interrupted, by the fault of a call there.
+        Ok(ip != 0 || row.signal_frame)
+    }
+
+    /// Stands at the caller of a frame whose stack pointer was `left`. As long as it rises, no frame can
+    /// come again.
+    fn arrive(&mut self, left: u64, ip: u64) -> Result<(), Error> {
+        let stack_pointer = self.stack_pointer();
+        let is_rising = stack_pointer > left;
+        self.at = StepAddress::new(ip, stack_pointer, Arrival::Called);
+        match !is_rising && self.cycle.is_repeated(ip, stack_pointer) {
+            true => Err(Error::BAD_FRAME),
+            false => Ok(()),
+        }
+    }
+
+    /// Puts another code address in the place of the frame's.
+    fn set_ip(&mut self, ip: u64) {
+        self.at = StepAddress::new(ip, self.stack_pointer(), self.at.arrival());
+    }
+
+    fn end(&mut self) -> bool {
+        self.at = StepAddress::new(0, self.stack_pointer(), Arrival::Called);
+        false
+    }
+
+    /// The same cursor, which uses no machine code.
+    #[must_use]
+    pub fn by_rules(self) -> Self {
+        ClientCursor {
+            objects: ObjectUse::Unused,
+            ..self
+        }
+    }
+
+    /// Sends a frame of the own process to a landing pad when it is resumed, which expects that the
+    /// arguments of the call that it is in are popped. Nothing is written.
+    pub fn land_at(&mut self, ip: u64) {
+        // Whoever has stepped over the frame has kept whether there are any.
+        let kept = match self.client.space.cached_rule(self.at) {
+            Some(CachedRule::Simple(row))
+                if self.readable_cache.probe_module(row.module_slot()) =>
+            {
+                Some(row)
+            }
+            _ => None,
+        };
+        let arguments = match kept {
+            Some(row) if !row.has_arguments() => 0,
+            _ => self.own_arguments(),
+        };
+        let popped = self.stack_pointer().wrapping_add(arguments);
+        self.places.set_stack_pointer(popped);
+        self.set_ip(ip);
+        self.places
+            .set(RETURN_ADDRESS.0, RegisterLocation::Value(ip));
+    }
+
+    /// The size of the arguments that a frame of the own process has pushed, in bytes.
+    #[inline(never)]
+    fn own_arguments(&self) -> u64 {
+        with_row(|row| match own_process::row(self.code().lookup(), row) {
+            Ok(_) => row.args_size,
+            Err(_) => 0,
+        })
+    }
+
+    /// Where the kernel stored the code address of a frame that a signal interrupted, beside all
+    /// its other registers.
+    #[must_use]
+    pub fn interrupted_at(&self) -> Option<u64> {
+        match self.places.get(RETURN_ADDRESS.0) {
+            Some(RegisterLocation::Memory(addr)) if self.is_interrupted() => Some(addr),
+            _ => None,
+        }
+    }
+
+    /// The values of all registers that can be read.
+    #[must_use]
+    pub fn values(&self) -> Registers {
+        let mut registers = Registers::new();
+        for number in 0..=RETURN_ADDRESS.0 {
+            if let Ok(value) = self.register(number) {
+                registers.set(Register(number), value);
+            }
+        }
+        registers
+    }
+
+    fn register(&self, number: u16) -> Result<u64, Error> {
+        match Register(number) {
+            RETURN_ADDRESS => Ok(self.at.ip()),
+            STACK_POINTER => Ok(self.stack_pointer()),
+            register => self.value(register),
+        }
+    }
+
+    #[inline(always)]
+    fn stack_pointer(&self) -> u64 {
+        self.places.stack_pointer()
+    }
+
+    fn value(&self, register: Register) -> Result<u64, Error> {
+        self.value_at(self.places.get(register.0))
+    }
+
+    /// The value of a register that is at this place.
+    #[inline]
+    fn value_at(&self, place: Option<RegisterLocation>) -> Result<u64, Error> {
+        match place.ok_or(Error::BAD_REGISTER)? {
+            RegisterLocation::Memory(addr) => self.known_word(addr),
+            RegisterLocation::Register(number) => self.client.read_register(number),
+            RegisterLocation::Value(value) => Ok(value),
+            RegisterLocation::Unrecoverable => Err(Error::BAD_REGISTER),
+        }
+    }
+
+    /// `unw_get_reg`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BAD_REGISTER`] where there is no such register or it is lost; the client's.
+    #[inline]
+    pub fn get(&self, number: RegisterNumber) -> Result<u64, Error> {
+        match number {
+            abi::RIP => Ok(self.at.ip()),
+            abi::RSP | abi::CFA => Ok(self.stack_pointer()),
+            _ => self.value(register_numbered(number)?),
+        }
+    }
+
+    /// `unw_set_reg`: writes a register of this frame where it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::READ_ONLY_REGISTER`] for the stack pointer, [`Error::BAD_REGISTER`] where the
+    /// register is nowhere; the client's.
+    pub fn set(&mut self, number: RegisterNumber, value: u64) -> Result<(), Error> {
+        self.go_by_rules();
+        match number {
+            abi::RSP | abi::CFA => return Err(Error::READ_ONLY_REGISTER),
+            // Arguments of a landing pad: they go to the frame that is resumed, and the
+            // innermost frame keeps what it has.
+            abi::RAX | abi::RDX => {
+                self.places
+                    .set(register_numbered(number)?.0, RegisterLocation::Value(value));
+                return Ok(());
+            }
+            abi::RIP => self.set_ip(value),
+            _ => {}
+        }
+        let place = self.places.get(register_numbered(number)?.0);
+        match place.ok_or(Error::BAD_REGISTER)? {
+            RegisterLocation::Register(number) => self.client.write_register(number, value),
+            RegisterLocation::Memory(addr) => self.client.write_word(addr, value),
+            RegisterLocation::Value(_) | RegisterLocation::Unrecoverable => {
+                Err(Error::BAD_REGISTER)
+            }
+        }
+    }
+
+    /// `unw_get_save_loc`: where a register that calls preserve is.
+    pub fn save_location(&mut self, number: RegisterNumber) -> SaveLocation {
+        self.find_places();
+        let is_shown = |register: &Register| {
+            PRESERVED >> register.0 & 1 != 0 || matches!(*register, STACK_POINTER | RETURN_ADDRESS)
+        };
+        let shown = register_numbered(number).ok().filter(is_shown);
+        let location = shown.and_then(|register| self.places.get(register.0));
+        let (kind, place) = match location {
+            Some(RegisterLocation::Register(number)) => (abi::SAVED_REGISTER, u64::from(number)),
+            Some(RegisterLocation::Memory(addr)) => (abi::SAVED_MEMORY, addr),
+            Some(RegisterLocation::Value(_) | RegisterLocation::Unrecoverable) | None => {
+                (abi::SAVED_NONE, 0)
+            }
+        };
+        SaveLocation {
+            kind,
+            value: place,
+            extra: 0,
+        }
+    }
+
+    /// Gives the innermost frame the registers of this one, as far as they are known, for the
+    /// client to continue there (`unw_resume`).
+    ///
+    /// # Errors
+    ///
+    /// The client's.
+    pub fn establish(&self) -> Result<(), Error> {
+        let values = self.values();
+        for (register, value) in values.iter() {
+            self.client.write_register(register.0, value)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a step leads up the stack, by a return address from the part that is left behind. Memory bounds
+/// how many of these can follow each other, and those of a simple rule too: it reads at a distance from
+/// the CFA. Others lead on without reading, for as long as there are addresses.
+fn climbs(left: Range<u64>, return_address: interpret::RegisterLocation) -> bool {
+    matches!(return_address, interpret::RegisterLocation::Memory(at) if left.contains(&at.0))
+}
+
+/// What C functions say of a step: whether there was a caller.
+#[inline]
+pub fn answer(step: Result<bool, Error>) -> c_int {
+    match step {
+        Ok(is_running) => c_int::from(is_running),
+        Err(Error(code)) => code,
+    }
+}
+
+fn register_numbered(number: RegisterNumber) -> Result<Register, Error> {
+    match u16::try_from(number) {
+        Ok(number @ 0..REGISTERS) => Ok(Register(number)),
+        _ => Err(Error::BAD_REGISTER),
+    }
+}
+
+/// Finds cycles of any length in constant memory (Brent's algorithm): a frame is remembered,
+/// compared with all that follow, and replaced after ever longer stretches. It is told of the frames
+/// that are not above the one before; each cycle has one.
+#[derive(Debug, Clone, Copy)]
+struct Cycle {
+    ip: u64,
+    stack_pointer: u64,
+    /// How many frames are still compared with the one that is remembered.
+    left: u32,
+    stretch: u32,
+    /// How many steps did not climb the stack that they were on.
+    stack_changes: u32,
+}
+
+impl Cycle {
+    /// No frame has this stack pointer, which is not aligned.
+    const NONE: Cycle = Cycle {
+        ip: 0,
+        stack_pointer: u64::MAX,
+        left: 1,
+        stretch: 1,
+        stack_changes: 0,
+    };
+
+    fn change_stack(&mut self) -> Result<(), Error> {
+        self.stack_changes += 1;
+        match self.stack_changes > u32::from(unspool_unwind::Cursor::MAX_STACK_CHANGES) {
+            true => Err(Error::BAD_FRAME),
+            false => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn is_repeated(&mut self, ip: u64, stack_pointer: u64) -> bool {
+        self.left -= 1;
+        if self.left == 0 {
+            return self.remember(ip, stack_pointer);
+        }
+        self.ip == ip && self.stack_pointer == stack_pointer
+    }
+
+    #[cold]
+    fn remember(&mut self, ip: u64, stack_pointer: u64) -> bool {
+        let is_repeated = self.ip == ip && self.stack_pointer == stack_pointer;
+        let stretch = self.stretch.saturating_mul(2);
+        *self = Cycle {
+            ip,
+            stack_pointer,
+            left: stretch,
+            stretch,
+            ..*self
+        };
+        is_repeated
+    }
+}
+
+mod objects;
+#[cfg(test)]
+mod tests;

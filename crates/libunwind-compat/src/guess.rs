@@ -1,0 +1,254 @@
+//! Rows that no table has: what is guessed of a frame whose address no entry covers.
+//!
+//! A guess is a row like another, so it is applied like one. One that is made from the code at an
+//! address is the address's, and can be kept; one that is made from registers and the stack is the frame's.
+
+use unspool_rows::row::{CfaRule, RegisterRule, Row};
+use unspool_rows::{Expression, Memory, Register, RuntimeAddr};
+use unspool_unwind::steps::TRAMPOLINE;
+
+const RBP: Register = Register(6);
+const RSP: Register = Register(7);
+const RIP: Register = Register(16);
+
+/// What is known of the frame.
+#[derive(Debug, Clone, Copy)]
+pub struct GuessInput {
+    /// Its code address.
+    pub ip: u64,
+    /// It was interrupted, or is the innermost: it may have jumped to where no code is.
+    pub is_interrupted: bool,
+    /// Its stack pointer.
+    pub stack_pointer: u64,
+    /// Its frame pointer, if that can be read.
+    pub frame_pointer: Option<u64>,
+}
+
+/// How far above the stack pointer a frame pointer is believed, in bytes: what libunwind allows.
+const MAX_FRAME: u64 = 0x4000;
+
+/// The row of a frame that no entry covers; `None` if it is taken for the outermost.
+///
+/// In the order of their trustworthiness: by [`code`], then by [`frame`].
+pub fn row<M: Memory>(memory: &M, known: &GuessInput) -> Option<Row<'static>> {
+    code(memory, known.ip, known.is_interrupted).or_else(|| frame(memory, known))
+}
+
+/// The row of code that is known by its bytes: the trampoline of a signal handler, or an entry of a
+/// procedure linkage table. Who was interrupted in the call of a trampoline has the address behind it.
+pub fn code<M: Memory>(memory: &M, ip: u64, is_interrupted: bool) -> Option<Row<'static>> {
+    let begin = ip.wrapping_sub(TRAMPOLINE.len() as u64);
+    let is_behind =
+        || is_interrupted && bytes(memory, begin).is_some_and(|code| is_trampoline(&code));
+    match bytes(memory, ip)? {
+        code if is_trampoline(&code) || is_behind() => Some(trampoline()),
+        code if is_plt_entry(&code) => Some(called()),
+        _ => None,
+    }
+}
+
+/// The row of a frame by what is on its stack: of a call to where nothing can be read, or with a
+/// frame pointer.
+pub fn frame<M: Memory>(memory: &M, known: &GuessInput) -> Option<Row<'static>> {
+    if bytes(memory, known.ip).is_none() && has_just_called(memory, known) {
+        return Some(called());
+    }
+    let at = known.frame_pointer?;
+    is_frame_pointer(memory, known, at).then(with_frame_pointer)
+}
+
+/// The code at an address.
+fn bytes<M: Memory>(memory: &M, ip: u64) -> Option<[u8; 16]> {
+    let mut code = [0; 16];
+    let read = memory.read(RuntimeAddr(ip), &mut code);
+    read.ok().map(|()| code)
+}
+
+/// The row of a signal handler's trampoline, if one begins at `ip`.
+pub fn trampoline_at<M: Memory>(memory: &M, ip: u64) -> Option<Row<'static>> {
+    bytes(memory, ip)
+        .filter(is_trampoline)
+        .map(|_| trampoline())
+}
+
+fn is_trampoline(code: &[u8; 16]) -> bool {
+    code.starts_with(&TRAMPOLINE)
+}
+
+/// Whether such a trampoline may begin with bytes, which are its first ones.
+#[must_use]
+pub fn begins_trampoline(bytes: &[u8]) -> bool {
+    TRAMPOLINE.iter().zip(bytes).all(|(a, b)| a == b)
+}
+
+/// `jmp *slot(%rip); push $index; jmp first`.
+fn is_plt_entry(code: &[u8; 16]) -> bool {
+    matches!(code, [0xff, 0x25, _, _, _, _, 0x68, _, _, _, _, 0xe9, ..])
+}
+
+fn has_just_called<M: Memory>(memory: &M, known: &GuessInput) -> bool {
+    let mut word = [0; 8];
+    let top = memory.read(RuntimeAddr(known.stack_pointer), &mut word);
+    let caller = u64::from_le_bytes(word);
+    let code = &mut [0; 8];
+    known.is_interrupted && top.is_ok() && memory.read(RuntimeAddr(caller & !7), code).is_ok()
+}
+
+fn is_frame_pointer<M: Memory>(memory: &M, known: &GuessInput, at: u64) -> bool {
+    let above = at.checked_sub(known.stack_pointer);
+    let is_near = above.is_some_and(|bytes| bytes <= MAX_FRAME);
+    is_near && at.is_multiple_of(8) && memory.read(RuntimeAddr(at), &mut [0; 16]).is_ok()
+}
+
+/// The return address is on top of the stack, and nothing was saved.
+fn called() -> Row<'static> {
+    let mut row = based_on(RSP, 8);
+    set(&mut row, RIP, RegisterRule::Offset(-8));
+    row
+}
+
+/// The caller's frame pointer and the return address are where the frame pointer leads. What else
+/// the function saved nobody knows.
+fn with_frame_pointer() -> Row<'static> {
+    let mut row = based_on(RBP, 16);
+    for register in [3, 12, 13, 14, 15] {
+        set(&mut row, Register(register), RegisterRule::Undefined);
+    }
+    set(&mut row, RBP, RegisterRule::Offset(-16));
+    set(&mut row, RIP, RegisterRule::Offset(-8));
+    row
+}
+
+/// The kernel's `ucontext` is on top of the stack, with all registers (asm/sigcontext.h).
+pub(crate) fn trampoline() -> Row<'static> {
+    let mut row = Row::new(RIP);
+    row.signal_frame = true;
+    row.cfa = CfaRule::Expression(Expression(&[0x77, 0xa0, 0x01, 0x06]));
+    for (register, expression) in &SIGCONTEXT {
+        let rule = RegisterRule::Expression(Expression(expression));
+        set(&mut row, Register(*register), rule);
+    }
+    row
+}
+
+/// By DWARF number, `DW_OP_breg7` (rsp) and where `uc_mcontext` has the register.
+const SIGCONTEXT: [(u16, [u8; 3]); 17] = [
+    (8, [0x77, 0xa8, 0x00]),
+    (9, [0x77, 0xb0, 0x00]),
+    (10, [0x77, 0xb8, 0x00]),
+    (11, [0x77, 0xc0, 0x00]),
+    (12, [0x77, 0xc8, 0x00]),
+    (13, [0x77, 0xd0, 0x00]),
+    (14, [0x77, 0xd8, 0x00]),
+    (15, [0x77, 0xe0, 0x00]),
+    (5, [0x77, 0xe8, 0x00]),
+    (4, [0x77, 0xf0, 0x00]),
+    (6, [0x77, 0xf8, 0x00]),
+    (3, [0x77, 0x80, 0x01]),
+    (1, [0x77, 0x88, 0x01]),
+    (0, [0x77, 0x90, 0x01]),
+    (2, [0x77, 0x98, 0x01]),
+    (7, [0x77, 0xa0, 0x01]),
+    (16, [0x77, 0xa8, 0x01]),
+];
+
+fn based_on(register: Register, offset: i64) -> Row<'static> {
+    let mut row = Row::new(RIP);
+    row.cfa = CfaRule::RegisterOffset { register, offset };
+    row
+}
+
+fn set(row: &mut Row<'static>, register: Register, rule: RegisterRule<'static>) {
+    // There are fewer registers than a row has room for.
+    let _ = row.set_rule(register, Some(rule));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::Error;
+    use crate::client::AlignedMemory;
+
+    const CODE: u64 = 0x1000;
+    const STACK: u64 = 0x8000;
+
+    /// Sixteen bytes of code, a kilobyte of stack, and nothing else.
+    fn guess_row(code: [u8; 16], known: GuessInput) -> Option<Row<'static>> {
+        let memory = AlignedMemory::new(|addr| match addr {
+            CODE => Ok(u64::from_le_bytes(code[..8].try_into().unwrap())),
+            0x1008 => Ok(u64::from_le_bytes(code[8..].try_into().unwrap())),
+            // On top of the stack is an address of the code.
+            STACK => Ok(CODE + 4),
+            0x8008..0x8400 => Ok(0),
+            _ => Err(Error::INVALID),
+        });
+        row(&memory, &known)
+    }
+
+    fn known() -> GuessInput {
+        GuessInput {
+            ip: CODE,
+            is_interrupted: false,
+            stack_pointer: STACK,
+            frame_pointer: None,
+        }
+    }
+
+    const NOPS: [u8; 16] = [0x90; 16];
+
+    #[test]
+    fn code_is_known_by_its_bytes() {
+        let mut trampoline_code = NOPS;
+        trampoline_code[..9]
+            .copy_from_slice(&[0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05]);
+        let row = guess_row(trampoline_code, known()).unwrap();
+        assert!(row.signal_frame);
+        assert_eq!(row.rules().len(), 17);
+        let plt = [
+            0xff, 0x25, 0xe2, 0x49, 0x13, 0, 0x68, 0xae, 3, 0, 0, 0xe9, 0, 0xc5, 0xff, 0xff,
+        ];
+        let row = guess_row(plt, known()).unwrap();
+        assert_eq!(row, called());
+        assert_eq!(guess_row(NOPS, known()), None);
+    }
+
+    #[test]
+    fn a_call_to_nowhere_has_left_its_return_address() {
+        let nowhere = GuessInput {
+            ip: 0,
+            is_interrupted: true,
+            ..known()
+        };
+        assert_eq!(guess_row(NOPS, nowhere), Some(called()));
+        // Nobody returns to where nothing is; and a caller must be somewhere.
+        let returning = GuessInput {
+            is_interrupted: false,
+            ..nowhere
+        };
+        assert_eq!(guess_row(NOPS, returning), None);
+        let empty = GuessInput {
+            stack_pointer: STACK + 8,
+            ..nowhere
+        };
+        assert_eq!(guess_row(NOPS, empty), None);
+    }
+
+    #[test]
+    fn a_frame_pointer_is_believed_within_bounds() {
+        for (at, is_believed) in [
+            (STACK, true),
+            (STACK + 0x3f0, true),
+            (STACK + 0x3f8, false), // its second word is not there
+            (STACK + 4, false),
+            (STACK - 8, false),
+            (0, false),
+        ] {
+            let known = GuessInput {
+                frame_pointer: Some(at),
+                ..known()
+            };
+            let expected = is_believed.then(with_frame_pointer);
+            assert_eq!(guess_row(NOPS, known), expected, "{at:#x}");
+        }
+    }
+}

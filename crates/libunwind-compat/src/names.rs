@@ -1,0 +1,131 @@
+//! Names of the functions of the own process.
+//!
+//! Async-signal-safe: files are read through memory that is lent for it, at most 4 KiB at a time. Nothing is allocated,
+//! locked or mapped, no thread can be cancelled here, and `errno` is left as it is.
+
+use unspool_rows::memory::UnreadableReason;
+use unspool_rows::{Memory, RuntimeAddr, Unreadable};
+use unspool_unwind::local;
+use unspool_unwind::maps_text::{MapsLine, unescaped};
+
+use crate::abi::Error;
+use crate::image::{self, LoadedHeaders};
+use crate::maps::MappingSearch;
+use crate::sys::os::{self, ReadOnlyFile};
+use crate::sys::pool;
+
+/// What a name is looked up in.
+#[derive(Debug)]
+pub struct NameBuffers {
+    path: [u8; NameBuffers::PATH],
+    text: [u8; NameBuffers::TEXT],
+}
+
+impl NameBuffers {
+    /// Nothing yet.
+    pub const EMPTY: NameBuffers = NameBuffers {
+        path: [0; NameBuffers::PATH],
+        text: [0; NameBuffers::TEXT],
+    };
+
+    /// `PATH_MAX`, the zero byte at its end included.
+    const PATH: usize = 4096;
+
+    /// Room for the longest line of `/proc/PID/maps`: what comes before the path, and a path.
+    const TEXT: usize = NameBuffers::PATH + 128;
+}
+
+/// Passes the name of the function that an address is in to `found`, and how far into the function the address is, in
+/// bytes.
+///
+/// # Errors
+///
+/// [`Error::NO_INFO`] where there is none, [`Error::NO_MEMORY`] if it is too long, and those of `found`.
+pub fn function<T>(
+    ip: u64,
+    found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
+) -> Result<T, Error> {
+    pool::with_name_buffers(|scratch| {
+        let NameBuffers { path, text } = scratch;
+        let name = os::keeping_errno(|| look_up(ip, path, text));
+        let (name, distance, is_whole) = name.ok_or(Error::NO_INFO)?;
+        let shown = found(name, distance)?;
+        is_whole.then_some(shown).ok_or(Error::NO_MEMORY)
+    })
+}
+
+/// The name, how far before the address its function begins, and whether all of the name was found room for.
+fn look_up<'s>(ip: u64, path: &mut [u8], text: &'s mut [u8]) -> Option<(&'s [u8], u64, bool)> {
+    let base = find_file(ip, path, text)?;
+    let file = FileMemory(ReadOnlyFile::open(os::terminated(path).ok()?).ok()?);
+    let image = LoadedHeaders::read(&file, 0).ok()?;
+    if !is_of_module(&file, &image, ip) {
+        return None;
+    }
+    let bias = image.bias.wrapping_add(base);
+    let (name_at, distance) = image::find_function(&file, ip.wrapping_sub(bias), text)?;
+    let length = file.0.read_at(name_at, text)?;
+    let read = text.get(..length)?;
+    let end = read.iter().position(|byte| *byte == 0);
+    let name = read.get(..end.unwrap_or(length))?;
+    Some((name, distance, end.is_some()))
+}
+
+/// Puts the path of the file that is mapped at an address into `path`, with a zero byte behind it; yields where the file's
+/// first byte is mapped.
+fn find_file(ip: u64, path: &mut [u8], text: &mut [u8]) -> Option<u64> {
+    let maps = ReadOnlyFile::open(c"/proc/thread-self/maps").ok()?;
+    let mut search = MappingSearch::new(RuntimeAddr(ip));
+    let mut used = 0;
+    loop {
+        let more = maps.read(text.get_mut(used..)?).filter(|more| *more > 0)?;
+        used += more;
+        let read = text.get(..used)?;
+        let whole = read.iter().rposition(|byte| *byte == b'\n');
+        let whole = whole.map_or(0, |end| end + 1);
+        let mut lines = read.get(..whole)?.split(|byte| *byte == b'\n');
+        let found = lines.find_map(|line| {
+            let line = MapsLine::parse(line)?;
+            search.next(&line).map(|base| (base, line.name))
+        });
+        if let Some((base, name)) = found {
+            let mut slots = path.iter_mut();
+            for byte in unescaped(name).chain([0]) {
+                *slots.next()? = byte;
+            }
+            return base.ok();
+        }
+        text.copy_within(whole..used, 0);
+        used -= whole;
+    }
+}
+
+/// Whether a file is the one that the module at an address was loaded from: by the build ID, if it has one. Packages are
+/// upgraded while programs run, and the symbols of another build would be wrong names.
+fn is_of_module(file: &FileMemory, image: &LoadedHeaders, ip: u64) -> bool {
+    let Some(module) = local::modules().loaded(RuntimeAddr(ip)) else {
+        // Nobody has loaded it, so nobody knows.
+        return true;
+    };
+    let expected = module.build_id;
+    let mut bytes = [0; 32];
+    let has_it = image.build_id(file, 0).and_then(|(at, length)| {
+        let bytes = bytes.get_mut(..usize::try_from(length).ok()?)?;
+        file.read(RuntimeAddr(at), bytes).ok()?;
+        Some(*bytes == *expected)
+    });
+    expected.is_empty() || has_it == Some(true)
+}
+
+/// The contents of a file, as memory whose addresses are their offsets.
+struct FileMemory(ReadOnlyFile);
+
+impl Memory for FileMemory {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let why = UnreadableReason::Refused;
+        match self.0.read_at(addr.0, into) {
+            Some(length) if length == into.len() => Ok(()),
+            _ => Err(Unreadable { addr, why }),
+        }
+    }
+}

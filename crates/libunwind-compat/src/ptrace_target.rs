@@ -1,0 +1,118 @@
+//! A process that the caller traces with ptrace: what `_UPT_*` is about.
+
+use unspool_rows::{LoadBias, Memory};
+
+use crate::abi::{DynInfo, Error, ProcInfo};
+use crate::client::AlignedMemory;
+use crate::image::{self, FileBytes, LoadedHeaders};
+use crate::sys::debug_frame_entry::DebugFrameEntry;
+use crate::sys::os::{self, MappedFile};
+use crate::{debug_frame, maps, remote_cfi};
+
+/// A stopped process. Only the thread that traces it can use it.
+#[derive(Debug)]
+pub struct PtraceTarget {
+    pid: i32,
+    /// The file that the last address was in.
+    module: Option<TracedModule>,
+    /// What was found last in its `.debug_frame`.
+    debug_frame_entry: DebugFrameEntry,
+}
+
+/// A file that the process has mapped.
+#[derive(Debug)]
+struct TracedModule {
+    image: LoadedHeaders,
+    table: Result<DynInfo, Error>,
+    /// The file, once somebody has asked for it.
+    file: Option<Result<MappedFile, Error>>,
+}
+
+impl PtraceTarget {
+    /// A process that the caller traces.
+    #[must_use]
+    pub const fn new(pid: i32) -> Self {
+        PtraceTarget {
+            pid,
+            module: None,
+            debug_frame_entry: DebugFrameEntry::empty(),
+        }
+    }
+
+    /// Its process ID.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The procedure of an address.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NO_INFO`] where there is none, and those of reading.
+    pub fn find_proc_info(&mut self, ip: u64) -> Result<ProcInfo, Error> {
+        let (pid, memory) = (self.pid, memory(self.pid));
+        let known = self.module.take();
+        let module = match known.filter(|module| module.image.covers(ip)) {
+            Some(module) => module,
+            None => TracedModule::read(&memory, pid, ip)?,
+        };
+        let module = self.module.insert(module);
+        let found = module.table;
+        match found.and_then(|table| remote_cfi::search(&memory, &table, ip)) {
+            Err(Error::NO_INFO) => {
+                let file = module.file.get_or_insert_with(|| open(pid, ip));
+                let file = file.as_ref().map_err(|error| *error)?;
+                let bias = LoadBias(module.image.bias);
+                debug_frame::find(file.bytes(), bias, ip, &self.debug_frame_entry)
+            }
+            found => found,
+        }
+    }
+
+    /// Passes the name of the function that an address is in to `found`, and how far into the
+    /// function the address is, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NO_INFO`] where there is none, and those of `found`.
+    pub fn function<T>(
+        &self,
+        ip: u64,
+        found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let maps = os::maps(self.pid)?;
+        let (mapping, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
+        let file = os::map_of_process(self.pid, mapping.name)?;
+        // Not from the process: that takes a system call for each word.
+        let image = LoadedHeaders::read(&FileBytes(file.bytes()), 0)?;
+        let vaddr = ip.wrapping_sub(base).wrapping_sub(image.bias);
+        let (name, offset) = image::function(file.bytes(), vaddr).ok_or(Error::NO_INFO)?;
+        found(name, offset)
+    }
+}
+
+impl TracedModule {
+    fn read<M: Memory>(memory: &M, pid: i32, ip: u64) -> Result<TracedModule, Error> {
+        let maps = os::maps(pid)?;
+        let (_, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
+        let image = LoadedHeaders::read(memory, base)?;
+        Ok(TracedModule {
+            image,
+            table: image.table(memory),
+            file: None,
+        })
+    }
+}
+
+/// The file that a process has mapped at an address.
+fn open(pid: i32, ip: u64) -> Result<MappedFile, Error> {
+    let maps = os::maps(pid)?;
+    let (mapping, _) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
+    os::map_of_process(pid, mapping.name)
+}
+
+/// The memory of a traced process.
+fn memory(pid: i32) -> AlignedMemory<impl Fn(u64) -> Result<u64, Error>> {
+    AlignedMemory::new(move |addr| os::peek(pid, addr))
+}

@@ -1,0 +1,59 @@
+//! How to step from a frame: a row of the unwind table in the forms that a cache can keep.
+
+use alloc::vec::Vec;
+
+use unspool_rows::encoding;
+use unspool_rows::row::Row;
+use unspool_unwind::steps::{self, PackedRow};
+
+use crate::abi::Error;
+
+/// What a step follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnedStepRule {
+    /// A row in the short form, or none.
+    Simple(PackedRow),
+    /// Any other row, as [`encoding`] has it.
+    Encoded(Vec<u8>),
+}
+
+impl OwnedStepRule {
+    /// As a cache takes it.
+    #[must_use]
+    pub fn as_cached(&self) -> steps::StepRule<'_> {
+        match self {
+            OwnedStepRule::Simple(simple) => steps::StepRule::Simple(*simple),
+            OwnedStepRule::Encoded(bytes) => steps::StepRule::Encoded(bytes),
+        }
+    }
+
+    /// The rule of a row.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NO_MEMORY`].
+    pub fn from_row(row: &Row<'_>) -> Result<OwnedStepRule, Error> {
+        match PackedRow::from_row(row) {
+            Some(simple) => Ok(OwnedStepRule::Simple(simple)),
+            None => Ok(OwnedStepRule::Encoded(encoded(row)?)),
+        }
+    }
+}
+
+/// The row as [`encoding`] has it.
+///
+/// # Errors
+///
+/// [`Error::NO_MEMORY`].
+pub fn encoded(row: &Row<'_>) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    // `encode` cannot report that memory is short: it gets all that a row can take beforehand.
+    bytes
+        .try_reserve_exact(MAX_ENCODED)
+        .map_err(|_| Error::NO_MEMORY)?;
+    encoding::encode(row, &mut bytes);
+    Ok(bytes)
+}
+
+/// More than an encoded row has: its expressions, and 16 bytes for each rule.
+const MAX_ENCODED: usize = unspool_cfi::evaluate::MAX_EXPRESSION_BYTES + 16 * (Row::MAX_RULES + 2);

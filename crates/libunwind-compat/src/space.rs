@@ -1,0 +1,150 @@
+//! An address space: a client's callbacks, and what was learnt through them.
+
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use unspool_rows::CodeAddr;
+use unspool_unwind::steps::{CachedRule, PackedRow, StepAddress, StepCache};
+
+use crate::abi::{self, Accessors, Error};
+use crate::client::Client;
+use crate::objects::{ObjectCode, RemoteModules};
+use crate::rule::OwnedStepRule;
+use crate::sys::{self, objects};
+
+/// What an `unw_addr_space_t` points to. Any number of threads may step in one at a time.
+#[derive(Debug)]
+pub struct AddressSpace {
+    /// The client's callbacks.
+    pub accessors: Accessors,
+    /// It is the own process: tables are read where they are, and nothing is allocated.
+    is_own: bool,
+    policy: AtomicI32,
+    /// While the policy is to keep nothing, nothing is put there.
+    cache: CacheStorage,
+    /// Of another process, where machine code of tables is wanted.
+    modules: Option<Box<RemoteModules>>,
+}
+
+#[derive(Debug)]
+enum CacheStorage {
+    Heap(Box<StepCache>),
+    Static(&'static StepCache),
+}
+
+impl AddressSpace {
+    /// An address space that keeps nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NO_MEMORY`].
+    pub fn new(accessors: Accessors) -> Result<Self, Error> {
+        let modules = match objects::is_enabled() {
+            true => Some(sys::heap::zeroed().ok_or(Error::NO_MEMORY)?),
+            false => None,
+        };
+        Ok(AddressSpace {
+            accessors,
+            is_own: false,
+            policy: AtomicI32::new(abi::CACHE_NONE),
+            cache: CacheStorage::Heap(sys::heap::zeroed().ok_or(Error::NO_MEMORY)?),
+            modules,
+        })
+    }
+
+    /// The address space of the own process.
+    #[must_use]
+    pub const fn own(accessors: Accessors, cache: &'static StepCache) -> Self {
+        AddressSpace {
+            accessors,
+            is_own: true,
+            policy: AtomicI32::new(abi::CACHE_GLOBAL),
+            cache: CacheStorage::Static(cache),
+            modules: None,
+        }
+    }
+
+    /// Whether it is the own process's.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.is_own
+    }
+
+    /// Sets whether rules are kept: one of `abi::CACHE_*`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::INVALID`].
+    pub fn set_policy(&self, policy: i32) -> Result<(), Error> {
+        match policy {
+            abi::CACHE_NONE | abi::CACHE_GLOBAL | abi::CACHE_PER_THREAD => {}
+            _ => return Err(Error::INVALID),
+        }
+        self.policy.store(policy, Ordering::Relaxed);
+        self.flush();
+        Ok(())
+    }
+
+    /// Forgets all rules.
+    pub fn flush(&self) {
+        self.cache().flush();
+        if let Some(modules) = &self.modules {
+            modules.forget();
+        }
+    }
+
+    /// The machine code for an address, if it is wanted and there is some.
+    #[must_use]
+    pub fn object(&self, client: Client<'_>, code: CodeAddr) -> Option<ObjectCode> {
+        match &self.modules {
+            None if self.is_own && objects::is_enabled() => crate::objects::own(code),
+            None => None,
+            Some(modules) => modules.find(client, code),
+        }
+    }
+
+    #[inline(always)]
+    fn cache(&self) -> &StepCache {
+        match &self.cache {
+            CacheStorage::Heap(cache) => cache,
+            CacheStorage::Static(cache) => cache,
+        }
+    }
+
+    /// The row of an address, if it is kept and simple: what nearly every step finds.
+    #[inline(always)]
+    #[must_use]
+    pub fn simple(&self, at: StepAddress) -> Option<PackedRow> {
+        self.cache().simple(at)
+    }
+
+    /// The rule of an address, if it is kept.
+    #[must_use]
+    pub fn cached_rule(&self, at: StepAddress) -> Option<CachedRule> {
+        self.cache().get(at)
+    }
+
+    /// Finds out the rule of an address, and keeps it if the client wants that.
+    ///
+    /// # Errors
+    ///
+    /// As `resolve`.
+    pub fn keep(
+        &self,
+        at: StepAddress,
+        resolve: impl FnOnce() -> Result<Option<OwnedStepRule>, Error>,
+    ) -> Result<Option<OwnedStepRule>, Error> {
+        let now = self.cache().now();
+        let resolved = resolve()?;
+        if let Some(rule) = resolved.as_ref().filter(|_| self.keeps()) {
+            self.cache().put(at, rule.as_cached(), now);
+        }
+        Ok(resolved)
+    }
+
+    /// Whether the client wants what was found out to be kept.
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.policy.load(Ordering::Relaxed) != abi::CACHE_NONE
+    }
+}

@@ -1,0 +1,294 @@
+//! What the program has registered with `_U_dyn_register`: unwind information of code that it has
+//! made itself.
+//!
+//! Whoever changes the list has a lock; readers have none, and none stops them. Each link is
+//! changed by one store, so that they see the list before it or after it. One that stands on an entry that is
+//! cancelled meanwhile sees the list end there, and that its generation has changed, and looks again.
+//! As with libunwind, whoever frees an entry has to know that nobody looks for one any more.
+//!
+//! Reading the list is async-signal-safe.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::mem::offset_of;
+use core::ops::Range;
+use core::ptr;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+
+use unspool_rows::RuntimeAddr;
+use unspool_unwind::local::ReadableMemory;
+
+use crate::abi::{DynInfo, UnwWord};
+use crate::sys::os;
+
+unsafe extern "C" {
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    safe fn usleep(microseconds: c_uint) -> c_int;
+}
+
+/// Whatever the library that asks would be linked to.
+const RTLD_DEFAULT: *mut c_void = ptr::null_mut();
+
+/// `unw_dyn_info_list_t`. Debuggers read it from outside.
+#[repr(C)]
+struct DynInfoList {
+    version: u32,
+    generation: AtomicU32,
+    first: AtomicPtr<DynInfo>,
+}
+
+static REGISTERED: DynInfoList = DynInfoList {
+    version: 1,
+    generation: AtomicU32::new(0),
+    first: AtomicPtr::new(ptr::null_mut()),
+};
+
+/// The list that is read: that of the `libunwind.so.8` which the program registers with.
+/// `libunwind-x86_64.so.8` has no functions to put anything into its own.
+static LIST: AtomicPtr<DynInfoList> = AtomicPtr::new((&raw const REGISTERED).cast_mut());
+
+/// Finds [`LIST`], as libunwind does by a weak reference. Not async-signal-safe.
+pub(super) fn find_list() {
+    let name = c"_U_dyn_info_list_addr";
+    // SAFETY: the name ends with a zero byte.
+    let found = unsafe { dlsym(RTLD_DEFAULT, name.as_ptr()) };
+    // SAFETY: null, or the function of that name, which has this type. Who asks for it cannot
+    // outlive it.
+    let found =
+        unsafe { core::mem::transmute::<*mut c_void, Option<extern "C" fn() -> UnwWord>>(found) };
+    if let Some(list) = found.and_then(|address| usize::try_from(address()).ok()) {
+        LIST.store(ptr::with_exposed_provenance_mut(list), Ordering::Release);
+    }
+}
+
+fn list() -> &'static DynInfoList {
+    // SAFETY: our own, or one of another libunwind, whose type is the interface's.
+    unsafe { &*LIST.load(Ordering::Relaxed) }
+}
+
+static LOCK: Lock = Lock(AtomicI32::new(0));
+
+/// The ID of the process in which a thread changes the list, or zero.
+///
+/// A child that is forked meanwhile has the list as it was at that moment, but not the thread.
+struct Lock(AtomicI32);
+
+impl Lock {
+    /// Has the list changed by nobody else meanwhile.
+    fn with(&self, change: impl FnOnce()) {
+        let own = os::own_pid();
+        while let Err(holder) = self.take(0, own) {
+            if holder != own && self.take(holder, own).is_ok() {
+                REGISTERED.link_backwards();
+                break;
+            }
+            // It may run at a lower priority, so it is not enough to yield to it.
+            usleep(1);
+        }
+        change();
+        self.0.store(0, Ordering::Release);
+    }
+
+    fn take(&self, from: i32, to: i32) -> Result<i32, i32> {
+        let (taken, not) = (Ordering::Acquire, Ordering::Relaxed);
+        self.0.compare_exchange(from, to, taken, not)
+    }
+}
+
+impl DynInfoList {
+    /// Puts an entry at the head.
+    ///
+    /// # Safety
+    ///
+    /// It is in memory, and not in the list. The caller has the lock.
+    unsafe fn register(&self, info: *mut DynInfo) {
+        let first = self.first.load(Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { next_of(info) }.store(first, Ordering::Relaxed);
+        for (entry, previous) in [(info, ptr::null_mut()), (first, info)] {
+            // SAFETY: the caller's, null, or registered.
+            unsafe { set_previous(entry, previous) };
+        }
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        // Whoever sees it sees what it says.
+        self.first.store(info, Ordering::Release);
+    }
+
+    /// Takes an entry out.
+    ///
+    /// # Safety
+    ///
+    /// It is in the list. The caller has the lock.
+    unsafe fn cancel(&self, info: *mut DynInfo) {
+        // SAFETY: the caller's promise.
+        let own_link = unsafe { next_of(info) };
+        let next = own_link.load(Ordering::Relaxed);
+        // SAFETY: only those who have the lock write to it.
+        let previous = unsafe { (*info).prev };
+        let link = match previous.is_null() {
+            true => &self.first,
+            // SAFETY: registered.
+            false => unsafe { next_of(previous) },
+        };
+        link.store(next, Ordering::Release);
+        for (entry, previous) in [(next, previous), (info, ptr::null_mut())] {
+            // SAFETY: null, registered, or the caller's.
+            unsafe { set_previous(entry, previous) };
+        }
+        // Who sees that it leads nowhere sees this, too.
+        self.generation.fetch_add(1, Ordering::Release);
+        own_link.store(ptr::null_mut(), Ordering::Release);
+    }
+
+    /// Makes each entry name the one before it: what a change that was broken off may have left
+    /// undone. The caller has the lock.
+    fn link_backwards(&self) {
+        let mut previous = ptr::null_mut();
+        let mut entry = self.first.load(Ordering::Acquire);
+        while !entry.is_null() {
+            // SAFETY: registered.
+            unsafe { set_previous(entry, previous) };
+            previous = entry;
+            // SAFETY: as above.
+            entry = unsafe { next_of(entry) }.load(Ordering::Acquire);
+        }
+    }
+
+    /// The first entry for an address.
+    fn find(&self, ip: u64) -> Option<DynInfo> {
+        let mut next = self.first.load(Ordering::Acquire);
+        while !next.is_null() {
+            let info = next;
+            // SAFETY: it was registered just now, so it is in memory, and was written before.
+            next = unsafe { next_of(info) }.load(Ordering::Acquire);
+            // SAFETY: as above.
+            let info = unsafe { described(info) };
+            if (info.start_ip..info.end_ip).contains(&ip) {
+                return Some(info);
+            }
+        }
+        None
+    }
+}
+
+/// The link to the next entry.
+///
+/// # Safety
+///
+/// `info` is in memory for as long as the link is used, which whoever else uses it does so as well.
+unsafe fn next_of<'a>(info: *mut DynInfo) -> &'a AtomicPtr<DynInfo> {
+    // SAFETY: the caller's promise.
+    let link = unsafe { &raw mut (*info).next };
+    // SAFETY: aligned, as the entry is; the caller's promise.
+    unsafe { AtomicPtr::from_ptr(link) }
+}
+
+/// # Safety
+///
+/// `info` is null or registered, and the caller has the lock.
+unsafe fn set_previous(info: *mut DynInfo, previous: *mut DynInfo) {
+    if !info.is_null() {
+        // SAFETY: the caller's promise; readers do not look at it.
+        unsafe { (*info).prev = previous };
+    }
+}
+
+/// What an entry says, but for its links, which others may be changing.
+///
+/// # Safety
+///
+/// `info` is in memory and was registered: nobody writes to the rest.
+unsafe fn described(info: *const DynInfo) -> DynInfo {
+    const LINKS: usize = offset_of!(DynInfo, start_ip);
+    let mut copy = DynInfo::NONE;
+    let from = info.cast::<u8>().wrapping_add(LINKS);
+    let to = (&raw mut copy).cast::<u8>().wrapping_add(LINKS);
+    // SAFETY: the caller's promise; both are all of a `DynInfo` behind its links.
+    unsafe { ptr::copy_nonoverlapping(from, to, size_of::<DynInfo>() - LINKS) };
+    copy
+}
+
+/// The address of the list that is read.
+pub(super) fn list_addr() -> UnwWord {
+    LIST.load(Ordering::Relaxed).addr() as UnwWord
+}
+
+/// `_U_dyn_info_list_addr`.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_U_dyn_info_list_addr")
+)]
+pub extern "C" fn dyn_info_list_addr() -> UnwWord {
+    (&raw const REGISTERED).addr() as UnwWord
+}
+
+/// `_U_dyn_register`: puts unwind information at the head of the list.
+///
+/// # Safety
+///
+/// `info` is not registered, and stays as it is until it is cancelled.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_U_dyn_register"))]
+pub unsafe extern "C" fn dyn_register(info: *mut DynInfo) {
+    // SAFETY: the caller's promise, and the lock.
+    LOCK.with(|| unsafe { REGISTERED.register(info) });
+}
+
+/// `_U_dyn_cancel`: takes it out of the list.
+///
+/// # Safety
+///
+/// `info` is registered, and stays in memory as long as a thread may be looking for an entry.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_U_dyn_cancel"))]
+pub unsafe extern "C" fn dyn_cancel(info: *mut DynInfo) {
+    // SAFETY: the caller's promise, and the lock.
+    LOCK.with(|| unsafe { REGISTERED.cancel(info) });
+}
+
+/// Whether anything is registered.
+#[inline]
+pub(crate) fn is_any_registered() -> bool {
+    !list().first.load(Ordering::Relaxed).is_null()
+}
+
+/// What is registered for an address.
+pub(crate) fn registered(ip: u64) -> Option<DynInfo> {
+    /// Those who change the list all the time keep nobody for longer.
+    const MAX_TRIES: usize = 3;
+    let list = list();
+    for _ in 0..MAX_TRIES {
+        let before = list.generation.load(Ordering::Acquire);
+        let found = list.find(ip);
+        if found.is_some() || list.generation.load(Ordering::Relaxed) == before {
+            return found;
+        }
+    }
+    None
+}
+
+const PAGE: u64 = 4096;
+
+/// Bytes of a registered table, which nobody writes to until it is cancelled. The kernel is asked
+/// whether they are there.
+pub(crate) fn bytes(addresses: Range<u64>) -> Option<&'static [u8]> {
+    let Range { start, end } = addresses;
+    let length = end.checked_sub(start)?;
+    for page in start / PAGE..end.div_ceil(PAGE) {
+        ReadableMemory::around(RuntimeAddr(page * PAGE)).word(RuntimeAddr(page * PAGE))?;
+    }
+    let from = ptr::with_exposed_provenance(usize::try_from(start).ok()?);
+    // SAFETY: all of it was readable just now, and stays as it is, as above.
+    Some(unsafe { core::slice::from_raw_parts(from, usize::try_from(length).ok()?) })
+}
+
+/// A string of a registered table, without its zero byte.
+pub(crate) fn string(addr: u64) -> Option<&'static [u8]> {
+    /// No name is in more pages.
+    const MAX_NAME_PAGES: u64 = 16;
+    (1..=MAX_NAME_PAGES).find_map(|pages| {
+        let end = (addr / PAGE).checked_add(pages)?.checked_mul(PAGE)?;
+        let until_page = bytes(addr..end)?;
+        until_page
+            .split(|byte| *byte == 0)
+            .next()
+            .filter(|name| name.len() < until_page.len())
+    })
+}

@@ -1,0 +1,160 @@
+//! Storage that is lent to walks: memories of last walks, which `unw_backtrace` verifies instead of walking again, rows, what they
+//! are evaluated in, and what names are looked up in: all of it is too large for the stacks of signal handlers.
+//!
+//! There are a few of each. A thread has one that it uses first, and shares it with others where there are many threads.
+//! Whoever finds it in use, by another thread or by a walk that a signal handler has interrupted, takes the next that is free.
+//! Nobody waits, allocates or calls the system, and there is nothing to be given back when a thread
+//! ends.
+//!
+//! Two leave one taken for good: a handler that jumps out of a walk, and a fork while another thread
+//! walks, in the child. They are so many fewer; who finds none goes without.
+//!
+//! Async-signal-safe.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use unspool_cfi::evaluate::Evaluator;
+use unspool_rows::Row;
+use unspool_unwind::Memo;
+
+use crate::cursor::RETURN_ADDRESS;
+use crate::names::NameBuffers;
+use crate::sys::os;
+
+/// As many as threads usually walk at once. One that was never used takes no memory.
+const SLOTS_PER_POOL: usize = 16;
+
+/// Memories of last walks: what is in one holds whoever put it there, since a walk that uses it compares every word.
+pub(super) type MemoPool = BufferPool<Memo>;
+
+/// What rows of the own process are evaluated in.
+static EVALUATORS: BufferPool<Evaluator<'static>> =
+    BufferPool([const { PoolSlot::new(Evaluator::new()) }; SLOTS_PER_POOL]);
+
+/// Rows.
+static ROWS: BufferPool<Row<'static>> =
+    BufferPool([const { PoolSlot::new(Row::new(RETURN_ADDRESS)) }; SLOTS_PER_POOL]);
+
+/// Has something done with a row that has no rules: on the stack, if there is no other.
+pub fn with_row<R>(work: impl FnOnce(&mut Row<'static>) -> R) -> R {
+    ROWS.with(|row| match row {
+        Some(row) => {
+            row.clear(RETURN_ADDRESS);
+            work(row)
+        }
+        None => with_stack_row(work),
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn with_stack_row<R>(work: impl FnOnce(&mut Row<'static>) -> R) -> R {
+    work(&mut const { Row::new(RETURN_ADDRESS) })
+}
+
+/// What names are looked up in.
+static SCRATCHES: BufferPool<NameBuffers> =
+    BufferPool([const { PoolSlot::new(NameBuffers::EMPTY) }; SLOTS_PER_POOL]);
+
+/// Has something done with what names are looked up in: on the stack, if there is no other.
+pub fn with_name_buffers<R>(work: impl FnOnce(&mut NameBuffers) -> R) -> R {
+    SCRATCHES.with(|scratch| match scratch {
+        Some(scratch) => work(scratch),
+        None => with_stack_buffers(work),
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn with_stack_buffers<R>(work: impl FnOnce(&mut NameBuffers) -> R) -> R {
+    work(&mut const { NameBuffers::EMPTY })
+}
+
+/// Has something done with what a row is evaluated in: on the stack, if there is no other.
+pub fn with_evaluator<R>(work: impl FnOnce(&mut Evaluator<'static>) -> R) -> R {
+    EVALUATORS.with(|evaluator| match evaluator {
+        Some(evaluator) => work(evaluator),
+        None => with_stack_evaluator(work),
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn with_stack_evaluator<R>(work: impl FnOnce(&mut Evaluator<'static>) -> R) -> R {
+    work(&mut const { Evaluator::new() })
+}
+
+pub(super) struct BufferPool<T>([PoolSlot<T>; SLOTS_PER_POOL]);
+
+struct PoolSlot<T> {
+    is_in_use: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+impl<T> PoolSlot<T> {
+    const fn new(value: T) -> Self {
+        PoolSlot {
+            is_in_use: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
+    }
+}
+
+// SAFETY: the value is used by the one who has set `is_in_use`, and by nobody after it was reset.
+unsafe impl<T: Send> Sync for PoolSlot<T> {}
+
+impl MemoPool {
+    pub(super) const fn new() -> Self {
+        BufferPool([const { PoolSlot::new(Memo::new()) }; SLOTS_PER_POOL])
+    }
+}
+
+impl<T> BufferPool<T> {
+    /// Has one used, if there is one that nobody uses now: this thread's, if possible.
+    pub(super) fn with<R>(&self, work: impl FnOnce(Option<&mut T>) -> R) -> R {
+        let hash = os::thread_address().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let first = usize::try_from(hash).unwrap_or(0) % SLOTS_PER_POOL;
+        let mut slots = self.0.iter().cycle().skip(first).take(SLOTS_PER_POOL);
+        let Some(slot) = slots.find(|slot| !slot.is_in_use.swap(true, Ordering::Acquire)) else {
+            return work(None);
+        };
+        // SAFETY: `is_in_use` was not set, and is now.
+        let result = work(Some(unsafe { &mut *slot.value.get() }));
+        slot.is_in_use.store(false, Ordering::Release);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    static MEMOS: MemoPool = MemoPool::new();
+
+    /// Takes all memories that are left, one within the other, and says which they are.
+    fn take_all(taken: &mut Vec<*mut Memo>) {
+        MEMOS.with(|memo| {
+            if let Some(memo) = memo {
+                taken.push(memo);
+                take_all(taken);
+            }
+        });
+    }
+
+    /// As after a fork while others walk: what they have taken is passed over.
+    #[test]
+    fn who_finds_one_in_use_takes_another() {
+        let mut twice = [const { Vec::new() }; 2];
+        for taken in &mut twice {
+            take_all(taken);
+            let first = taken.first().copied();
+            taken.sort_unstable();
+            taken.dedup();
+            assert_eq!(taken.len(), SLOTS_PER_POOL);
+            MEMOS.with(|memo| assert_eq!(memo.map(core::ptr::from_mut), first));
+        }
+        assert_eq!(twice[0], twice[1]);
+    }
+}

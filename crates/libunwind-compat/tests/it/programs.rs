@@ -1,0 +1,72 @@
+//! Compiling and running the C programs in `programs`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use unspool_testing::{Finish as _, packages, tool};
+use xtask::{programs, shared_objects};
+
+/// The folder of our shared objects, which are built once.
+pub(crate) fn shared_objects() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(SCRATCH).join("shared-objects");
+        shared_objects::build(&folder).unwrap();
+        folder
+    })
+}
+
+/// Compiles one against libunwind's headers.
+pub(crate) fn compile(source: &str) -> PathBuf {
+    compile_with(source, &[])
+}
+
+/// Does so with more options.
+pub(crate) fn compile_with(source: &str, options: &[&str]) -> PathBuf {
+    let headers = packages::libunwind_headers().unwrap();
+    let mut gcc = tool("gcc");
+    gcc.arg("-I").arg(headers);
+    gcc.args(["-O1", "-Wall", "-Werror", "-pthread", "-D_GNU_SOURCE"]);
+    gcc.args(options);
+    build(gcc, source)
+}
+
+/// Compiles one in C++.
+pub(crate) fn compile_cxx(source: &str) -> PathBuf {
+    compile_cxx_with(source, &["-rdynamic"])
+}
+
+/// Does so with other options.
+pub(crate) fn compile_cxx_with(source: &str, options: &[&str]) -> PathBuf {
+    let headers = packages::libunwind_headers().unwrap();
+    let mut gxx = tool("g++");
+    gxx.arg("-I").arg(headers);
+    gxx.args(["-O1", "-Wall", "-Werror", "-pthread"]);
+    gxx.args(options);
+    build(gxx, source)
+}
+
+/// Compiles one in Rust.
+pub(crate) fn compile_rust(source: &str) -> PathBuf {
+    let mut rustc = tool("rustc");
+    rustc.args(["-O", "--edition=2024"]);
+    build(rustc, source)
+}
+
+fn build(compiler: Command, source: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    programs::build(compiler, &folder.join(source), &[], SCRATCH.as_ref()).unwrap()
+}
+
+const SCRATCH: &str = env!("CARGO_TARGET_TMPDIR");
+
+/// A path that nobody else uses.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    unspool_testing::scratch(SCRATCH.as_ref(), name)
+}
+
+/// What a command prints; it must succeed.
+pub(crate) fn stdout(command: &mut Command) -> String {
+    command.succeed()
+}

@@ -1,0 +1,45 @@
+//! Unwind tables as code: machine code in a shared object, and C.
+//!
+//! Both export one function, `unspool_step`, which takes the registers of a frame and an address, and makes of them
+//! the registers of the caller. Its declaration is [`HEADER`]; `docs/native.md` says what it promises.
+//!
+//! An [`Outline`] is the table as code has it: which row holds from which address on, with rows that do the same
+//! counted once. [`c::source`] writes it as C, for people, and [`object`] as an ELF file, with no compiler.
+//!
+//! Without the feature `std` there is no more than what reads an [`ObjectView`], which allocates nothing.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "std"), no_std)]
+
+#[cfg(feature = "std")]
+pub mod c;
+mod elf;
+#[cfg(feature = "std")]
+mod index;
+#[cfg(feature = "std")]
+mod object;
+mod object_layout;
+#[cfg(feature = "std")]
+mod outline;
+#[cfg(feature = "std")]
+mod own_cfi;
+#[cfg(feature = "std")]
+pub mod proof;
+mod read;
+#[cfg(feature = "std")]
+mod recipe;
+mod status;
+#[cfg(feature = "std")]
+mod x86_64;
+
+#[cfg(feature = "std")]
+pub use object::{NativeError, object};
+pub use object_layout::ModuleKey;
+#[cfg(feature = "std")]
+pub use outline::{Outline, OutlineError, OutlineStart, RowNumber};
+#[cfg(feature = "std")]
+pub use read::BodyStart;
+pub use read::{ObjectError, ObjectSegment, ObjectView};
+pub use status::StepStatus;
+
+/// The header file that declares what the code exports.
+pub const HEADER: &str = include_str!("../unspool_native.h");

@@ -1,0 +1,237 @@
+//! What code does for a row, in the order in which it does it.
+
+use unspool_rows::arch::DefaultRule;
+use unspool_rows::expression::{MAX_STACK, MAX_STEPS, Operation, operation};
+use unspool_rows::{Abi, CfaRule, Expression, Register, RegisterRule, Row};
+
+use crate::outline::Outline;
+use crate::status::StepStatus;
+
+/// An expression without branches: its operations do one after another what they do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BranchFreeExpression(pub(crate) Vec<Operation>);
+
+/// Where a value comes from. All are found in the frame that is left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ValueSource {
+    /// The CFA plus so many bytes.
+    Cfa(i64),
+    /// 8 bytes of memory, so many above the CFA.
+    AtCfa(i64),
+    /// What a register is, plus a number.
+    Register(u8, i64),
+    /// What an expression yields.
+    Is(BranchFreeExpression),
+    /// 8 bytes of memory, where an expression says.
+    At(BranchFreeExpression),
+}
+
+/// What code does for a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Recipe {
+    /// It says that it cannot.
+    Fails(StepStatus),
+    /// It goes to the caller.
+    Steps(CallerRecipe),
+}
+
+/// Where the address of the caller's code is. It is looked for when the CFA is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReturnAddress {
+    /// It must have a value.
+    At(ValueSource),
+    /// There is no caller.
+    Undefined,
+    /// It is not said, or never known.
+    Missing(StepStatus),
+}
+
+/// How code goes to the caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CallerRecipe {
+    /// The CFA. It must have a value.
+    pub(crate) cfa: ValueSource,
+    pub(crate) return_address: ReturnAddress,
+    /// Registers that stay as they are, bit n stands for register n.
+    pub(crate) kept: u32,
+    /// Registers that get another value, if there is one. Not the return address.
+    pub(crate) set: Vec<(u8, ValueSource)>,
+    /// Whether the frame was interrupted.
+    pub(crate) is_interrupted: bool,
+}
+
+impl Recipe {
+    pub(crate) fn from_row(row: &Row<'_>, abi: Abi) -> Recipe {
+        match steps(row, abi) {
+            Ok(steps) => Recipe::Steps(steps),
+            Err(status) => Recipe::Fails(status),
+        }
+    }
+}
+
+fn steps(row: &Row<'_>, abi: Abi) -> Result<CallerRecipe, StepStatus> {
+    let spec = abi.arch.spec();
+    let cfa = match row.cfa {
+        CfaRule::Undefined => return Err(StepStatus::NoRule),
+        CfaRule::RegisterOffset { register, offset } => {
+            let number = number(register).ok_or(StepStatus::UnknownRegister)?;
+            ValueSource::Register(number, offset)
+        }
+        CfaRule::Expression(expression) => ValueSource::Is(straight(expression, abi, 0)?),
+    };
+    let column = row.return_address;
+    let return_address = match row.rule(column) {
+        Some(RegisterRule::Undefined) => ReturnAddress::Undefined,
+        Some(rule) => source(rule, column, abi)?.map_or(
+            ReturnAddress::Missing(StepStatus::UnknownRegister),
+            ReturnAddress::At,
+        ),
+        None => match (abi.arch.unspecified(column), number(column)) {
+            (DefaultRule::Cfa, _) => ReturnAddress::At(ValueSource::Cfa(0)),
+            (DefaultRule::Unknown, _) if !row.signal_frame => {
+                ReturnAddress::Missing(StepStatus::NoRule)
+            }
+            (_, Some(number)) => ReturnAddress::At(ValueSource::Register(number, 0)),
+            (_, None) => ReturnAddress::Missing(StepStatus::UnknownRegister),
+        },
+    };
+    let mut steps = CallerRecipe {
+        cfa,
+        return_address,
+        kept: 0,
+        set: Vec::new(),
+        is_interrupted: row.signal_frame,
+    };
+    for register in (0..Outline::REGISTERS).map(Register) {
+        let Some(number) = number(register).filter(|_| register != spec.pc) else {
+            continue;
+        };
+        let rule = row.rule(register);
+        let found = match rule {
+            Some(rule) => source(rule, register, abi)?,
+            None => match abi.arch.unspecified(register) {
+                DefaultRule::Cfa => Some(ValueSource::Cfa(0)),
+                DefaultRule::SameValue => Some(ValueSource::Register(number, 0)),
+                DefaultRule::Unknown if row.signal_frame => Some(ValueSource::Register(number, 0)),
+                DefaultRule::Unknown => None,
+            },
+        };
+        match found {
+            Some(ValueSource::Register(from, 0)) if from == number => steps.kept |= 1 << number,
+            Some(source) => steps.set.push((number, source)),
+            None => {}
+        }
+    }
+    Ok(steps)
+}
+
+/// A register of a frame.
+fn number(register: Register) -> Option<u8> {
+    let number = u8::try_from(register.0).ok();
+    number.filter(|_| register < Register(Outline::REGISTERS))
+}
+
+/// Where a rule says that the value of a register is; `None` where it has none.
+fn source(
+    rule: RegisterRule<'_>,
+    register: Register,
+    abi: Abi,
+) -> Result<Option<ValueSource>, StepStatus> {
+    Ok(match rule {
+        RegisterRule::Undefined => None,
+        RegisterRule::SameValue => number(register).map(|number| ValueSource::Register(number, 0)),
+        RegisterRule::Register(other) => {
+            number(other).map(|number| ValueSource::Register(number, 0))
+        }
+        RegisterRule::Offset(offset) => Some(ValueSource::AtCfa(offset)),
+        RegisterRule::ValOffset(offset) => Some(ValueSource::Cfa(offset)),
+        RegisterRule::Expression(expression) => {
+            Some(ValueSource::At(straight(expression, abi, 1)?))
+        }
+        RegisterRule::ValExpression(expression) => {
+            Some(ValueSource::Is(straight(expression, abi, 1)?))
+        }
+    })
+}
+
+/// The operations of an expression that is evaluated with so many values on the stack.
+fn straight(
+    expression: Expression<'_>,
+    abi: Abi,
+    depth: usize,
+) -> Result<BranchFreeExpression, StepStatus> {
+    let operations = expression.operations(abi).collect::<Result<Vec<_>, _>>();
+    let operations = operations.map_err(|_| StepStatus::NotCompiled)?;
+    let mut depth = depth;
+    for operation in &operations {
+        let (needs, leaves) = effect(operation).ok_or(StepStatus::NotCompiled)?;
+        depth = depth.checked_sub(needs).ok_or(StepStatus::NotCompiled)? + leaves;
+        if depth > MAX_STACK {
+            return Err(StepStatus::NotCompiled);
+        }
+    }
+    match depth {
+        0 => Err(StepStatus::NotCompiled),
+        _ if operations.len() > MAX_STEPS as usize => Err(StepStatus::NotCompiled),
+        _ => Ok(BranchFreeExpression(operations)),
+    }
+}
+
+/// How many values an operation needs on the stack, and how many it leaves of these and puts there; `None` if it is
+/// not compiled.
+pub(crate) fn effect(operation: &Operation) -> Option<(usize, usize)> {
+    use operation::*;
+    Some(match operation.opcode {
+        DW_OP_ADDR | DW_OP_CONST1U..=DW_OP_CONSTS => (0, 1),
+        DW_OP_DUP => (1, 2),
+        DW_OP_DROP => (1, 0),
+        DW_OP_OVER => (2, 3),
+        DW_OP_PICK => {
+            let needs = usize::try_from(operation.unsigned()).ok()?.checked_add(1)?;
+            (needs, needs.checked_add(1)?)
+        }
+        DW_OP_SWAP => (2, 2),
+        DW_OP_ROT => (3, 3),
+        DW_OP_DEREF | DW_OP_ABS | DW_OP_NEG | DW_OP_NOT | DW_OP_PLUS_UCONST => (1, 1),
+        DW_OP_DEREF_SIZE => matches!(operation.unsigned(), 1 | 2 | 4 | 8).then_some((1, 1))?,
+        DW_OP_AND..=DW_OP_MUL
+        | DW_OP_OR..=DW_OP_PLUS
+        | DW_OP_SHL..=DW_OP_XOR
+        | DW_OP_EQ..=DW_OP_NE => (2, 1),
+        DW_OP_NOP => (0, 0),
+        _ => match constant(operation) {
+            Some(_) => (0, 1),
+            None => {
+                let (register, _) = register(operation)?;
+                (register < Outline::REGISTERS).then_some((0, 1))?
+            }
+        },
+    })
+}
+
+/// The number that an operation puts on the stack.
+pub(crate) fn constant(operation: &Operation) -> Option<u64> {
+    use operation::*;
+    match operation.opcode {
+        DW_OP_CONST1U..=DW_OP_CONSTS => Some(operation.unsigned()),
+        opcode => {
+            let literal = opcode.checked_sub(DW_OP_LIT0)?;
+            (opcode <= DW_OP_LIT31).then_some(literal.into())
+        }
+    }
+}
+
+/// The register that an operation reads, and what it adds to it.
+pub(crate) fn register(operation: &Operation) -> Option<(u16, i64)> {
+    use operation::*;
+    match operation.opcode {
+        DW_OP_BREGX => {
+            let register = u16::try_from(operation.unsigned()).ok()?;
+            Some((register, operation.second_signed()))
+        }
+        opcode => {
+            let register = opcode.checked_sub(DW_OP_BREG0)?;
+            (opcode <= DW_OP_BREG31).then_some((register.into(), operation.signed()))
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! An event, open.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use perf_event_open_sys::bindings as abi;
+
+use crate::error::{OpenError, OpenRefusal};
+use crate::event::PerfEvent;
+use crate::record::SampleFormat;
+use crate::sys;
+
+/// How often a sample is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// So many times a second.
+    Frequency(u64),
+    /// Once in so many events.
+    Period(u64),
+}
+
+/// Whose events are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventTarget {
+    /// A thread's, and perhaps those of the threads and processes that it begins.
+    Thread(u32),
+    /// Those of all that runs on the processor.
+    Everyone,
+}
+
+impl fmt::Display for EventTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EventTarget::Thread(tid) => write!(f, "thread {tid}"),
+            EventTarget::Everyone => f.write_str("all processes"),
+        }
+    }
+}
+
+/// What is counted, and what is recorded of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventAttr {
+    /// The event.
+    pub event: PerfEvent,
+    /// How often a sample is taken.
+    pub rate: Rate,
+    /// The registers of the process that a sample has: [`crate::user_mask`].
+    pub user_registers: u64,
+    /// How many bytes of the stack a sample has: a multiple of 8, below 64 KiB; 0 for none.
+    pub stack_bytes: u32,
+    /// Whether the kernel's own code is counted and its frames are recorded.
+    pub with_kernel: bool,
+    /// Whether the kernel walks the process' stack by frame pointers.
+    pub with_frame_pointers: bool,
+    /// Whether threads and processes that are begun later are counted too.
+    pub inherits: bool,
+    /// Whether counting begins when the process runs a new program, and not before.
+    pub from_exec: bool,
+    /// Whether what is mapped, named, begun and ended is recorded too: files with their build IDs, if the
+    /// kernel knows them.
+    pub with_tasks: bool,
+    /// Whether it is recorded when a thread comes to a processor, or leaves one.
+    pub with_switches: bool,
+    /// After how many bytes of records whoever waits is woken.
+    pub wake_after: u32,
+}
+
+impl EventAttr {
+    /// Which fields the records have.
+    #[must_use]
+    pub fn layout(&self) -> SampleFormat {
+        let attr = self.attributes();
+        SampleFormat {
+            sample_type: attr.sample_type,
+            read_format: attr.read_format,
+            branch_sample_type: attr.branch_sample_type,
+            user_registers: attr.sample_regs_user,
+            interrupted_registers: attr.sample_regs_intr,
+            has_sample_id: true,
+            // A kernel that cannot tell them is not asked, and leaves no bit.
+            has_build_ids: attr.build_id() != 0,
+        }
+    }
+
+    fn attributes(&self) -> abi::perf_event_attr {
+        let mut attr = abi::perf_event_attr {
+            type_: self.event.kind(),
+            config: self.event.config(),
+            sample_regs_user: self.user_registers,
+            sample_stack_user: self.stack_bytes,
+            clockid: libc::CLOCK_MONOTONIC,
+            ..abi::perf_event_attr::default()
+        };
+        match self.rate {
+            Rate::Frequency(frequency) => {
+                attr.set_freq(1);
+                attr.__bindgen_anon_1.sample_freq = frequency;
+            }
+            Rate::Period(period) => attr.__bindgen_anon_1.sample_period = period,
+        }
+        let has_chain = self.with_kernel || self.with_frame_pointers;
+        let parts = [
+            (abi::PERF_SAMPLE_IDENTIFIER, true),
+            (abi::PERF_SAMPLE_IP, true),
+            (abi::PERF_SAMPLE_TID, true),
+            (abi::PERF_SAMPLE_TIME, true),
+            (abi::PERF_SAMPLE_CPU, true),
+            (abi::PERF_SAMPLE_PERIOD, true),
+            (abi::PERF_SAMPLE_CALLCHAIN, has_chain),
+            (abi::PERF_SAMPLE_REGS_USER, self.user_registers != 0),
+            (abi::PERF_SAMPLE_STACK_USER, self.stack_bytes != 0),
+        ];
+        let there = parts.iter().filter(|(_, is_there)| *is_there);
+        attr.sample_type = there.fold(0, |all, (part, _)| all | u64::from(*part));
+        attr.set_use_clockid(1);
+        attr.set_sample_id_all(1);
+        attr.set_disabled(1);
+        attr.set_inherit(self.inherits.into());
+        attr.set_enable_on_exec(self.from_exec.into());
+        attr.set_exclude_kernel((!self.with_kernel).into());
+        attr.set_exclude_hv(1);
+        attr.set_exclude_callchain_user((!self.with_frame_pointers).into());
+        attr.set_exclude_callchain_kernel((!self.with_kernel).into());
+        attr.set_mmap(self.with_tasks.into());
+        attr.set_mmap2(self.with_tasks.into());
+        attr.set_build_id(self.with_tasks.into());
+        attr.set_comm(self.with_tasks.into());
+        attr.set_comm_exec(self.with_tasks.into());
+        attr.set_task(self.with_tasks.into());
+        attr.set_context_switch(self.with_switches.into());
+        attr.set_watermark(1);
+        attr.__bindgen_anon_2.wakeup_watermark = self.wake_after;
+        attr
+    }
+}
+
+/// An event, open: it is counted until this is dropped.
+#[derive(Debug)]
+pub struct Counter {
+    file: OwnedFd,
+}
+
+impl Counter {
+    /// Opens an event on one processor, without counting it yet.
+    pub fn open(setup: &EventAttr, whom: EventTarget, cpu: u32) -> Result<Counter, OpenError> {
+        let mut attributes = setup.attributes();
+        let tid = match whom {
+            EventTarget::Thread(tid) => i32::try_from(tid).unwrap_or(i32::MAX),
+            EventTarget::Everyone => -1,
+        };
+        let cpu = i32::try_from(cpu).unwrap_or(i32::MAX);
+        let opened = match sys::open(&mut attributes, tid, cpu) {
+            // Before Linux 5.12 the kernel does not tell build IDs.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput && setup.with_tasks => {
+                attributes.set_build_id(0);
+                sys::open(&mut attributes, tid, cpu)
+            }
+            opened => opened,
+        };
+        let file = opened.map_err(|error| {
+            let rate = match setup.rate {
+                Rate::Frequency(rate) => Some(rate),
+                Rate::Period(_) => None,
+            };
+            OpenError {
+                event: setup.event.clone(),
+                target: whom,
+                why: OpenRefusal::from_error(error, whom, setup.with_kernel, rate),
+            }
+        })?;
+        Ok(Counter { file })
+    }
+
+    /// Counts from now on.
+    pub fn enable(&self) -> io::Result<()> {
+        sys::enable(self.file.as_fd())
+    }
+
+    /// Stops counting.
+    pub fn disable(&self) -> io::Result<()> {
+        sys::disable(self.file.as_fd())
+    }
+
+    /// Has its records go to the ring of another event of the same processor.
+    pub fn write_to_ring_of(&self, other: &Counter) -> io::Result<()> {
+        sys::redirect(self.file.as_fd(), other.file.as_fd())
+    }
+
+    /// The number by which records name it.
+    pub fn id(&self) -> io::Result<u64> {
+        sys::id(self.file.as_fd())
+    }
+}
+
+impl AsFd for Counter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}

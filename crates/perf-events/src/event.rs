@@ -1,0 +1,319 @@
+//! What is counted.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::str::FromStr;
+
+use perf_event_open_sys::bindings as abi;
+use unspool_host::Remedy;
+
+/// What is counted, by the name that `perf list` gives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PerfEvent {
+    name: String,
+    kind: u32,
+    config: u64,
+}
+
+/// Why there is no event of a name.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnknownEvent {
+    /// Nobody knows the name.
+    #[error(
+        "no event has the name {0:?}: try cycles, cpu-clock, task-clock, page-faults, context-switches, \
+             instructions, cache-misses, branch-misses, a tracepoint as sched:sched_switch, or rNNNN for a processor's own"
+    )]
+    Name(String),
+    /// A tracepoint could not be found.
+    #[error(
+        "cannot find the tracepoint {name}: {path} cannot be read: {}",
+        tracefs_remedy(source)
+    )]
+    Tracepoint {
+        /// Its name.
+        name: String,
+        /// What says which it is.
+        path: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl UnknownEvent {
+    /// What helps against it, if something does.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            UnknownEvent::Tracepoint { source, .. } => Some(tracefs_remedy(source)),
+            UnknownEvent::Name(_) => None,
+        }
+    }
+}
+
+/// Who may not read it is told so by the kernel; where it is not mounted, there is nothing.
+fn tracefs_remedy(error: &io::Error) -> Remedy {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Remedy::ReadTracefs,
+        _ => Remedy::MountTracefs,
+    }
+}
+
+const EVENT_NAMES: [(&str, u32, u32); 21] = [
+    (
+        "cycles",
+        abi::PERF_TYPE_HARDWARE,
+        abi::PERF_COUNT_HW_CPU_CYCLES,
+    ),
+    (
+        "cpu-cycles",
+        abi::PERF_TYPE_HARDWARE,
+        abi::PERF_COUNT_HW_CPU_CYCLES,
+    ),
+    (
+        "instructions",
+        abi::PERF_TYPE_HARDWARE,
+        abi::PERF_COUNT_HW_INSTRUCTIONS,
+    ),
+    (
+        "cache-references",
+        abi::PERF_TYPE_HARDWARE,
+        abi::PERF_COUNT_HW_CACHE_REFERENCES,
+    ),
+    (
+        "cache-misses",
+        abi::PERF_TYPE_HARDWARE,
+        abi::PERF_COUNT_HW_CACHE_MISSES,
+    ),
+    (
+        "branches",
+        abi::PERF_TYPE_HARDWARE,
+        abi::PERF_COUNT_HW_BRANCH_INSTRUCTIONS,
+    ),
+    (
+        "branch-instructions",
+        abi::PERF_TYPE_HARDWARE,
+        abi::PERF_COUNT_HW_BRANCH_INSTRUCTIONS,
+    ),
+    (
+        "branch-misses",
+        abi::PERF_TYPE_HARDWARE,
+        abi::PERF_COUNT_HW_BRANCH_MISSES,
+    ),
+    (
+        "bus-cycles",
+        abi::PERF_TYPE_HARDWARE,
+        abi::PERF_COUNT_HW_BUS_CYCLES,
+    ),
+    (
+        "ref-cycles",
+        abi::PERF_TYPE_HARDWARE,
+        abi::PERF_COUNT_HW_REF_CPU_CYCLES,
+    ),
+    (
+        "cpu-clock",
+        abi::PERF_TYPE_SOFTWARE,
+        abi::PERF_COUNT_SW_CPU_CLOCK,
+    ),
+    (
+        "task-clock",
+        abi::PERF_TYPE_SOFTWARE,
+        abi::PERF_COUNT_SW_TASK_CLOCK,
+    ),
+    (
+        "page-faults",
+        abi::PERF_TYPE_SOFTWARE,
+        abi::PERF_COUNT_SW_PAGE_FAULTS,
+    ),
+    (
+        "faults",
+        abi::PERF_TYPE_SOFTWARE,
+        abi::PERF_COUNT_SW_PAGE_FAULTS,
+    ),
+    (
+        "minor-faults",
+        abi::PERF_TYPE_SOFTWARE,
+        abi::PERF_COUNT_SW_PAGE_FAULTS_MIN,
+    ),
+    (
+        "major-faults",
+        abi::PERF_TYPE_SOFTWARE,
+        abi::PERF_COUNT_SW_PAGE_FAULTS_MAJ,
+    ),
+    (
+        "context-switches",
+        abi::PERF_TYPE_SOFTWARE,
+        abi::PERF_COUNT_SW_CONTEXT_SWITCHES,
+    ),
+    (
+        "cs",
+        abi::PERF_TYPE_SOFTWARE,
+        abi::PERF_COUNT_SW_CONTEXT_SWITCHES,
+    ),
+    (
+        "cpu-migrations",
+        abi::PERF_TYPE_SOFTWARE,
+        abi::PERF_COUNT_SW_CPU_MIGRATIONS,
+    ),
+    (
+        "alignment-faults",
+        abi::PERF_TYPE_SOFTWARE,
+        abi::PERF_COUNT_SW_ALIGNMENT_FAULTS,
+    ),
+    ("dummy", abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_DUMMY),
+];
+
+/// Where tracepoints are, mounted by the system or by older ones.
+const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+impl PerfEvent {
+    /// The processor's cycles.
+    #[must_use]
+    pub fn cycles() -> PerfEvent {
+        PerfEvent::named(
+            "cycles",
+            abi::PERF_TYPE_HARDWARE,
+            abi::PERF_COUNT_HW_CPU_CYCLES.into(),
+        )
+    }
+
+    /// The time of the processor, by a timer of each.
+    #[must_use]
+    pub fn cpu_clock() -> PerfEvent {
+        PerfEvent::named(
+            "cpu-clock",
+            abi::PERF_TYPE_SOFTWARE,
+            abi::PERF_COUNT_SW_CPU_CLOCK.into(),
+        )
+    }
+
+    /// The time that a thread ran.
+    #[must_use]
+    pub fn task_clock() -> PerfEvent {
+        PerfEvent::named(
+            "task-clock",
+            abi::PERF_TYPE_SOFTWARE,
+            abi::PERF_COUNT_SW_TASK_CLOCK.into(),
+        )
+    }
+
+    /// A thread leaves its processor.
+    #[must_use]
+    pub fn context_switches() -> PerfEvent {
+        let config = abi::PERF_COUNT_SW_CONTEXT_SWITCHES.into();
+        PerfEvent::named("context-switches", abi::PERF_TYPE_SOFTWARE, config)
+    }
+
+    /// Nothing: what maps, names, begins and ends is recorded with it.
+    #[must_use]
+    pub fn dummy() -> PerfEvent {
+        PerfEvent::named(
+            "dummy",
+            abi::PERF_TYPE_SOFTWARE,
+            abi::PERF_COUNT_SW_DUMMY.into(),
+        )
+    }
+
+    /// The name that `perf list` has for an event, by the kernel's numbers; `None` for tracepoints, and
+    /// for what only its processor knows.
+    #[must_use]
+    pub fn name_of(kind: u32, config: u64) -> Option<&'static str> {
+        let is_meant = |event: &&(&str, u32, u32)| event.1 == kind && u64::from(event.2) == config;
+        EVENT_NAMES.iter().find(is_meant).map(|(name, ..)| *name)
+    }
+
+    fn named(name: &str, kind: u32, config: u64) -> PerfEvent {
+        PerfEvent {
+            name: name.to_owned(),
+            kind,
+            config,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn kind(&self) -> u32 {
+        self.kind
+    }
+
+    pub(crate) fn config(&self) -> u64 {
+        self.config
+    }
+
+    /// Whether it counts nanoseconds.
+    #[must_use]
+    pub fn is_clock(&self) -> bool {
+        self.kind == abi::PERF_TYPE_SOFTWARE
+            && [abi::PERF_COUNT_SW_CPU_CLOCK, abi::PERF_COUNT_SW_TASK_CLOCK]
+                .iter()
+                .any(|clock| u64::from(*clock) == self.config)
+    }
+
+    /// Whether it is counted a second at a rate that can be asked for, and not each time that it happens.
+    #[must_use]
+    pub fn has_rate(&self) -> bool {
+        self.is_clock() || matches!(self.kind, abi::PERF_TYPE_HARDWARE | abi::PERF_TYPE_RAW)
+    }
+
+    fn tracepoint(name: &str, system: &str, point: &str) -> Result<PerfEvent, UnknownEvent> {
+        let is_plain = |part: &str| {
+            part.bytes()
+                .all(|c| c.is_ascii_alphanumeric() || b"_-".contains(&c))
+        };
+        if !is_plain(system) || !is_plain(point) {
+            return Err(UnknownEvent::Name(name.to_owned()));
+        }
+        let [path, other] = TRACEFS.map(|root| format!("{root}/events/{system}/{point}/id"));
+        let text = match fs::read_to_string(&path) {
+            Err(first) if first.kind() == io::ErrorKind::NotFound => {
+                fs::read_to_string(other).map_err(|_| first)
+            }
+            text => text,
+        };
+        let id = text.and_then(|text| {
+            let id = text.trim().parse();
+            id.map_err(|_| io::ErrorKind::InvalidData.into())
+        });
+        let id = id.map_err(|source| {
+            let is_mounted = |root| Path::new(root).join("events").exists();
+            let name = name.to_owned();
+            match source.kind() {
+                io::ErrorKind::NotFound if TRACEFS.into_iter().any(is_mounted) => {
+                    UnknownEvent::Name(name)
+                }
+                _ => UnknownEvent::Tracepoint { name, path, source },
+            }
+        })?;
+        Ok(PerfEvent::named(name, abi::PERF_TYPE_TRACEPOINT, id))
+    }
+}
+
+impl fmt::Display for PerfEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.name)
+    }
+}
+
+impl FromStr for PerfEvent {
+    type Err = UnknownEvent;
+
+    fn from_str(name: &str) -> Result<PerfEvent, UnknownEvent> {
+        if let Some((_, kind, config)) = EVENT_NAMES.iter().find(|(known, ..)| *known == name) {
+            return Ok(PerfEvent::named(name, *kind, (*config).into()));
+        }
+        if let Some((system, point)) = name.split_once(':') {
+            return PerfEvent::tracepoint(name, system, point);
+        }
+        let raw = name
+            .strip_prefix('r')
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        let config = raw.ok_or_else(|| UnknownEvent::Name(name.to_owned()))?;
+        Ok(PerfEvent::named(name, abi::PERF_TYPE_RAW, config))
+    }
+}

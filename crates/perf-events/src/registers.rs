@@ -1,0 +1,73 @@
+//! The registers of a process in a sample (`perf_regs.h` of each architecture).
+
+use unspool_rows::{Arch, Register};
+
+/// The kernel's numbers of the general registers, in the order of their DWARF numbers: those of rax,
+/// rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, and the instruction pointer.
+const X86_64: [u8; 17] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23, 8];
+
+/// x0 to x30 and sp have the numbers that DWARF gives them; the program counter follows.
+const AARCH64_COUNT: u8 = 33;
+
+/// Those that an unwinder needs, for `sample_regs_user`; `None` where they are not known.
+#[must_use]
+pub fn user_mask(arch: Arch) -> Option<u64> {
+    match arch {
+        Arch::X86_64 => Some(X86_64.iter().fold(0, |mask, number| mask | 1 << number)),
+        Arch::Aarch64 => Some((1 << AARCH64_COUNT) - 1),
+        _ => None,
+    }
+}
+
+/// The registers of a process in a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampledRegisters<'r> {
+    mask: u64,
+    words: &'r [u8],
+}
+
+impl<'r> SampledRegisters<'r> {
+    pub(crate) fn new(mask: u64, words: &'r [u8]) -> Self {
+        SampledRegisters { mask, words }
+    }
+
+    /// A register by the kernel's number.
+    #[must_use]
+    pub fn by_perf_number(&self, number: u8) -> Option<u64> {
+        let bit = 1_u64.checked_shl(number.into())?;
+        if self.mask & bit == 0 {
+            return None;
+        }
+        let before = (self.mask & (bit - 1)).count_ones();
+        let (words, _) = self.words.as_chunks::<8>();
+        let word = words.get(usize::try_from(before).ok()?)?;
+        Some(u64::from_le_bytes(*word))
+    }
+
+    /// A register by its DWARF number; on x86-64 that of the return address is the instruction
+    /// pointer's.
+    #[must_use]
+    pub fn get(&self, arch: Arch, register: Register) -> Option<u64> {
+        match arch {
+            Arch::X86_64 => {
+                let number = X86_64.get(usize::from(register.0))?;
+                self.by_perf_number(*number)
+            }
+            Arch::Aarch64 => self.by_perf_number(u8::try_from(register.0).ok()?),
+            _ => None,
+        }
+    }
+
+    /// All that an unwinder knows by a DWARF number.
+    pub fn iter(self, arch: Arch) -> impl Iterator<Item = (Register, u64)> + 'r {
+        let numbers = match arch {
+            Arch::X86_64 => 0..17,
+            Arch::Aarch64 => 0..AARCH64_COUNT.into(),
+            _ => 0..0,
+        };
+        numbers.filter_map(move |number| {
+            let register = Register(number);
+            Some((register, self.get(arch, register)?))
+        })
+    }
+}

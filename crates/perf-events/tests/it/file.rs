@@ -1,0 +1,331 @@
+//! Recordings of perf, against what another reader finds in them.
+
+use std::fs::{self, File};
+use std::io::{BufReader, Read as _};
+use std::path::{Path, PathBuf};
+
+use linux_perf_data::{PerfFileReader, PerfFileRecord};
+use proptest::prelude::*;
+use unspool_perf_events::{DataFile, FileError, MmapFile, Record};
+use unspool_testing::{command, tool};
+
+/// What a few programs do while perf records two events of them.
+fn record(name: &str, options: &[&str]) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.data"));
+    let mut perf = tool("perf");
+    perf.args(["record", "-q", "-e", "cpu-clock", "-e", "context-switches"]);
+    let perf = perf.args(options).arg("-o").arg(&path);
+    let work = "for i in 1 2 3 4 5; do gzip -c /proc/self/exe | gzip -d | wc -c; done";
+    let done = perf.args(["--", "sh", "-c", work]).output();
+    let done = done.expect("perf is there (Debian: linux-perf)");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    path
+}
+
+/// A record of either reader: its kind, its thread, its time, its event.
+type Seen = (u32, u32, u64, usize);
+
+fn ours(file: &DataFile) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    let reading = file.read(|item| -> Result<(), ()> {
+        let tid = match item.record {
+            Record::Sample(_) => item.origin.tid,
+            _ => 0,
+        };
+        seen.push((item.header.kind, tid, item.origin.time, item.event));
+        Ok(())
+    });
+    let reading = reading.unwrap();
+    assert_eq!(reading.cut, None);
+    assert_eq!((reading.bad, reading.first_bad), (0, None));
+    assert_eq!(reading.records, seen.len() as u64);
+    seen
+}
+
+fn theirs(path: &Path) -> Vec<Seen> {
+    let reader = BufReader::new(File::open(path).unwrap());
+    let PerfFileReader {
+        mut perf_file,
+        mut record_iter,
+    } = PerfFileReader::parse_file(reader).unwrap();
+    let mut seen = Vec::new();
+    while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
+        let PerfFileRecord::EventRecord { attr_index, record } = record else {
+            continue;
+        };
+        let common = record.common_data().unwrap();
+        let kind = record.record_type.0;
+        let tid = match kind {
+            9 => common.tid.unwrap().cast_unsigned(),
+            _ => 0,
+        };
+        seen.push((kind, tid, common.timestamp.unwrap_or(0), attr_index));
+    }
+    seen
+}
+
+#[test]
+fn all_records_are_read_in_the_order_of_their_times() {
+    for (name, options) in [
+        ("plain", &["--call-graph", "dwarf,4096"][..]),
+        ("build-ids", &["--buildid-mmap"]),
+    ] {
+        let path = record(name, options);
+        let file = DataFile::open(&path).unwrap();
+        assert_eq!(file.damaged(), []);
+        let names: Vec<_> = file.events().iter().map(|event| &*event.name).collect();
+        assert!(
+            names.starts_with(&["cpu-clock", "context-switches"]),
+            "{names:?}"
+        );
+        let mut seen = ours(&file);
+        let times: Vec<_> = seen
+            .iter()
+            .map(|seen| seen.2)
+            .filter(|time| *time > 0)
+            .collect();
+        assert!(times.is_sorted(), "{name}");
+        let count = |event| {
+            seen.iter()
+                .filter(|seen| seen.0 == 9 && seen.3 == event)
+                .count()
+        };
+        assert!(count(0) > 10 && count(1) > 10, "{name}");
+        let mut expected = theirs(&path);
+        // Among records of one time any order will do.
+        seen.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(seen.len(), expected.len(), "{name}");
+        assert_eq!(seen, expected, "{name}");
+    }
+}
+
+/// The mappings of a file in a recording that have a build ID, or an inode; and the first of these IDs.
+fn named(bytes: Vec<u8>, path: &str) -> (usize, usize, Vec<u8>) {
+    let (mut ids, mut inodes, mut first) = (0, 0, Vec::new());
+    let reading = DataFile::from_bytes(bytes).unwrap().read(|item| {
+        if let Record::Mmap(mapped) = item.record
+            && mapped.name == path.as_bytes()
+        {
+            match mapped.file {
+                MmapFile::BuildId(id) => {
+                    ids += 1;
+                    first = id.to_vec();
+                }
+                MmapFile::Inode { .. } => inodes += 1,
+                MmapFile::Unknown => {}
+            }
+        }
+        Ok::<(), ()>(())
+    });
+    assert_eq!(reading.unwrap().bad, 0);
+    (ids, inodes, first)
+}
+
+/// perf asks for build IDs with one of its events, and tells them itself of what was mapped before.
+#[test]
+fn build_ids_are_told_where_the_recording_asked_for_them() {
+    const ASKED: u64 = 1 << 34;
+    const FLAGS: usize = 40;
+    let path = record("asked", &["--buildid-mmap"]);
+    let sh = fs::canonicalize("/bin/sh").unwrap();
+    let sh = sh.to_str().unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let notes = tool("readelf").args(["-n", sh]).output();
+    let notes = String::from_utf8(notes.expect("readelf is there (Debian: binutils)").stdout);
+    let notes = notes.unwrap();
+    let expected = notes.split_once("Build ID: ").unwrap().1;
+    let (ids, inodes, id) = named(bytes.clone(), sh);
+    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(id, expected.lines().next().unwrap());
+    assert!(ids > 0 && inodes == 0, "{ids} {inodes}");
+
+    // The same records, of events that did not ask.
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let [size, start, length] = [16, 24, 32].map(|at| usize::try_from(word(&bytes, at)).unwrap());
+    for attr in (start..start + length).step_by(size) {
+        let flags = word(&bytes, attr + FLAGS) & !ASKED;
+        bytes[attr + FLAGS..attr + FLAGS + 8].copy_from_slice(&flags.to_le_bytes());
+    }
+    let (no_ids, inodes, _) = named(bytes, sh);
+    assert_eq!((no_ids, inodes), (0, ids));
+}
+
+#[test]
+fn compressed_records_are_those_that_perf_has_itself() {
+    let path = record("packed", &["-z", "-g"]);
+    let plain = fs::read(&path).unwrap();
+    let packed = plain.windows(4).filter(|kind| *kind == [81, 0, 0, 0]);
+    assert!(packed.count() > 0, "nothing is compressed");
+    let seen = ours(&DataFile::open(&path).unwrap());
+    let mut perf = tool("perf");
+    perf.args(["script", "--ns", "-F", "tid,time,event", "-G", "-i"]);
+    let said = perf.arg(&path).output().unwrap().stdout;
+    let said = String::from_utf8(said).unwrap();
+    let samples = seen.into_iter().filter(|(kind, ..)| *kind == 9);
+    let samples = samples.map(|(_, tid, time, event)| {
+        let name = ["cpu-clock", "context-switches"][event];
+        let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
+        format!("{tid} {seconds}.{rest:09}: {name}:")
+    });
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(
+        samples.collect::<Vec<_>>(),
+        said.lines().map(words).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn what_a_file_says_of_its_recording() {
+    let path = record("about", &[]);
+    let file = DataFile::open(&path).unwrap();
+    let about = file.info();
+    let uname = |option| {
+        let done = command("uname").arg(option).output().unwrap();
+        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!((&about.host, &about.kernel), (&uname("-n"), &uname("-r")));
+    assert_eq!(about.arch, uname("-m"));
+    assert_eq!(about.command[1..3], ["record", "-q"]);
+    assert!(about.cpus.unwrap() > 0);
+    let times = about.times.clone().unwrap();
+    let samples = ours(&file).into_iter().filter(|seen| seen.0 == 9);
+    let samples: Vec<_> = samples.map(|seen| seen.2).collect();
+    assert_eq!(samples.first(), Some(&times.start));
+    assert_eq!(samples.last(), Some(&times.end));
+    let listed = tool("perf")
+        .args(["buildid-list", "-i"])
+        .arg(&path)
+        .output();
+    let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+    let hex = |id: &[u8]| {
+        id.iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let found = file.build_ids().iter();
+    let found =
+        found.map(|file| format!("{} {}", hex(&file.id), String::from_utf8_lossy(&file.name)));
+    let found: Vec<_> = found.collect();
+    let expected: Vec<_> = listed.lines().collect();
+    assert_eq!(found.len(), expected.len());
+    for line in expected {
+        assert!(
+            found.iter().any(|found| found == line),
+            "{line} is not in {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_stream_is_read_like_a_file() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stream.data");
+    let perf = format!(
+        "perf record -q -e cpu-clock -e context-switches -g -o - -- sleep 0.05 > {}",
+        path.display()
+    );
+    assert!(
+        command("sh")
+            .args(["-c", &perf])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let file = DataFile::open(&path).unwrap();
+    assert_eq!(file.damaged(), []);
+    let names: Vec<_> = file.events().iter().map(|event| &*event.name).collect();
+    assert!(
+        names.starts_with(&["cpu-clock", "context-switches"]),
+        "{names:?}"
+    );
+    let reader = File::open(&path).unwrap();
+    let PerfFileReader {
+        mut perf_file,
+        mut record_iter,
+    } = PerfFileReader::parse_pipe(reader).unwrap();
+    let mut expected = 0;
+    while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
+        expected += usize::from(matches!(record, PerfFileRecord::EventRecord { .. }));
+    }
+    assert_eq!(ours(&file).len(), expected);
+}
+
+/// A small recording, whole.
+fn small() -> Vec<u8> {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("small.data");
+    let mut perf = tool("perf");
+    perf.args(["record", "-q", "-z", "-e", "cpu-clock", "-g", "-o"]);
+    let done = perf.arg(&path).args(["--", "sleep", "0.01"]).output();
+    assert!(
+        done.expect("perf is there (Debian: linux-perf)")
+            .status
+            .success()
+    );
+    let mut bytes = Vec::new();
+    File::open(&path).unwrap().read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_file_that_ends_anywhere_is_read_up_to_there() {
+    let whole = small();
+    let all = ours(&DataFile::from_bytes(whole.clone()).unwrap());
+    let mut last = 0;
+    for end in (0..whole.len()).step_by(29) {
+        let Ok(file) = DataFile::from_bytes(whole[..end].to_vec()) else {
+            continue;
+        };
+        let mut count = 0;
+        let reading = file.read(|_| {
+            count += 1;
+            Ok::<(), ()>(())
+        });
+        let reading = reading.unwrap();
+        assert!(
+            count <= all.len() && count >= last,
+            "{count} records of {end} bytes"
+        );
+        assert!(
+            count == all.len() || reading.cut.is_some(),
+            "{end}: {reading:?}"
+        );
+        last = count;
+    }
+    assert_eq!(last, all.len());
+}
+
+#[test]
+fn what_is_no_recording_is_refused() {
+    let refused = |bytes: &[u8]| DataFile::from_bytes(bytes.to_vec()).unwrap_err();
+    assert!(matches!(refused(b""), FileError::NotPerf));
+    assert!(matches!(
+        refused(b"\x7fELF...................."),
+        FileError::NotPerf
+    ));
+    assert!(matches!(refused(b"2ELIFREP\0\0\0\0"), FileError::BigEndian));
+    assert!(matches!(refused(b"PERFILE2"), FileError::Damaged(_)));
+    assert!(matches!(
+        refused(&[&b"PERFILE2"[..], &[16, 0, 0, 0, 0, 0, 0, 0]].concat()),
+        FileError::Damaged(_)
+    ));
+    let missing = DataFile::open(Path::new("/nonexistent"));
+    assert!(matches!(missing, Err(FileError::Io(_))));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn damage_is_no_panic(places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20)) {
+        static SMALL: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+        let mut bytes = SMALL.get_or_init(small).clone();
+        for (place, value) in places {
+            let at = place.index(bytes.len());
+            bytes[at] = value;
+        }
+        if let Ok(file) = DataFile::from_bytes(bytes) {
+            let _ = file.read(|_| Ok::<(), ()>(()));
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! A process that stands still, with its modules: walks the stacks of its threads.
+//!
+//! Modules are opened when a walk first meets them. Their compiled table comes from the
+//! [`Store`]; a module without one is unwound straight from its `.eh_frame`, and named by
+//! [`SnapshotUnwinder::uncompiled`] so that a table can be made once the process runs again.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use unspool_elf::{ElfFile, ModuleError, SegmentMapping};
+use unspool_rows::memory::{Unreadable, UnreadableReason};
+use unspool_rows::{CodeAddr, LoadBias, Memory, Register, Registers, RuntimeAddr, Vaddr};
+use unspool_table_store::{Notice, Store, TableOrigin};
+
+use crate::file_provider::{FileProblem, FileProvider};
+use crate::maps::{Device, Mapping};
+use crate::{Snapshot, Thread};
+use unspool_unwind::{Cursor, End, Module, Modules, NoRow, Step, StepInfo};
+
+mod open_module;
+
+pub use open_module::OpenModule;
+
+/// What tells a mapped file from others.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct MappedFileId {
+    name: Option<OsString>,
+    device: Device,
+    inode: u64,
+    /// Where it was loaded, if nobody knows its inode: a core may have two files of one name,
+    /// one of which was replaced by the other while the process ran.
+    copy: Option<RuntimeAddr>,
+}
+
+/// What is mapped at a mapping: a module and its bias, or why there is none.
+type OpenResult = Result<(Rc<OpenModule>, LoadBias), FileProblem>;
+
+/// The modules of a process that stands still.
+pub struct SnapshotUnwinder<'p> {
+    snapshot: &'p dyn Snapshot,
+    files: &'p dyn FileProvider,
+    store: &'p Store,
+    slots: Vec<OnceCell<OpenResult>>,
+    opened: RefCell<BTreeMap<MappedFileId, Rc<OpenModule>>>,
+    notices: RefCell<Vec<Notice>>,
+}
+
+/// What a walk keeps of each frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WalkDetail {
+    /// Where it stands, its CFA and its evidence.
+    Frames,
+    /// Its registers too: mostly some 100 bytes a frame.
+    Registers,
+}
+
+/// The registers of a frame that are known, and nothing of the others.
+#[derive(Debug, Clone)]
+pub struct SparseRegisters {
+    /// Bit `n` stands for register `n`.
+    known: u128,
+    /// The values of the known ones, ascending by number.
+    values: Box<[u64]>,
+}
+
+impl SparseRegisters {
+    fn from_registers(registers: &Registers) -> Self {
+        SparseRegisters {
+            known: registers
+                .iter()
+                .fold(0, |known, (register, _)| known | 1 << register.0),
+            values: registers.iter().map(|(_, value)| value).collect(),
+        }
+    }
+
+    /// The value of `register`, or `None` when it is unknown in this frame.
+    #[must_use]
+    pub fn get(&self, register: Register) -> Option<u64> {
+        let bit = 1_u128.checked_shl(register.0.into())?;
+        let before = (self.known & (bit - 1)).count_ones();
+        let value = self.values.get(usize::try_from(before).ok()?)?;
+        (self.known & bit != 0).then_some(*value)
+    }
+}
+
+/// One frame of a walked stack.
+#[derive(Debug, Clone)]
+pub struct StackFrame {
+    /// Where the frame stands.
+    pub code: CodeAddr,
+    /// Its stack pointer, if that is known.
+    pub stack_pointer: Option<RuntimeAddr>,
+    /// Its registers as far as they are known, if they were asked for.
+    pub registers: Option<SparseRegisters>,
+    /// How it was found; `None` for the innermost frame, whose registers are the thread's.
+    pub step: Option<StepInfo>,
+    /// Its canonical frame address, if that is known.
+    pub cfa: Option<RuntimeAddr>,
+    /// Whether that is a guess: no row covers the frame, and its caller was guessed.
+    pub cfa_is_guess: bool,
+}
+
+/// A walked stack.
+#[derive(Debug, Clone)]
+pub struct CallStack {
+    /// The frames, innermost first.
+    pub frames: Vec<StackFrame>,
+    /// Why the walk ended.
+    pub end: End,
+    /// Where memory begins that was not copied and that would show more: callers, or registers
+    /// of the frames if those were asked for.
+    pub missing: Option<RuntimeAddr>,
+}
+
+impl CallStack {
+    /// How many frames there are before the first that is a guess.
+    #[must_use]
+    pub fn certain(&self) -> usize {
+        let guessed = |frame: &StackFrame| frame.step.is_some_and(|f| f.evidence.is_guess());
+        let first = self.frames.iter().position(guessed);
+        first.unwrap_or(self.frames.len())
+    }
+
+    /// Whether the stack can be relied on: no frame is a guess, and the root was reached.
+    #[must_use]
+    pub fn is_reliable(&self) -> bool {
+        self.end.is_root() && self.certain() == self.frames.len()
+    }
+}
+
+/// A frame's place in its module.
+#[derive(Debug, Clone)]
+pub struct FrameLocation {
+    /// The module.
+    pub module: Rc<OpenModule>,
+    /// The address that describes the frame, as linked: of the call, for a return address.
+    pub lookup: Vaddr,
+    /// The frame's own address, as linked.
+    pub address: Vaddr,
+}
+
+/// A file that is mapped and cannot be used.
+#[derive(Debug, Clone, Copy)]
+pub struct UnusableFile<'s> {
+    /// The path that the process knows it by.
+    pub name: &'s Path,
+    /// The offset in the file, in bytes, of what is mapped at the address.
+    pub offset: u64,
+    /// Why it is not used.
+    pub problem: &'s FileProblem,
+}
+
+impl<'p> SnapshotUnwinder<'p> {
+    /// The modules of a snapshot, their files from `files`, their tables from `store`.
+    #[must_use]
+    pub fn new(snapshot: &'p dyn Snapshot, files: &'p dyn FileProvider, store: &'p Store) -> Self {
+        let count = snapshot.mappings().as_slice().len();
+        SnapshotUnwinder {
+            snapshot,
+            files,
+            store,
+            slots: (0..count).map(|_| OnceCell::new()).collect(),
+            opened: RefCell::new(BTreeMap::new()),
+            notices: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// Walks the stack of a thread, at most `limit` frames of it; `None` if its registers are
+    /// not known.
+    #[must_use]
+    pub fn walk(&self, thread: &Thread, limit: usize, keep: WalkDetail) -> Option<CallStack> {
+        let registers = *thread.registers.as_ref().ok()?;
+        let cursor = Cursor::new(self.snapshot.abi(), registers)?;
+        Some(self.walk_from(cursor, limit, keep))
+    }
+
+    /// Walks from a frame on, at most `limit` frames, itself included.
+    #[must_use]
+    pub fn walk_from(&self, cursor: Cursor, limit: usize, keep: WalkDetail) -> CallStack {
+        let mut cursor = cursor.with_pac_mask(self.snapshot.pac_mask());
+        let mut frames: Vec<StackFrame> = Vec::new();
+        let mut found = None;
+        let memory = SnapshotMemory {
+            space: self,
+            missing: Cell::new(None),
+        };
+        let end = loop {
+            frames.push(StackFrame {
+                code: cursor.code(),
+                stack_pointer: cursor.stack_pointer(),
+                registers: (keep == WalkDetail::Registers)
+                    .then(|| SparseRegisters::from_registers(cursor.registers())),
+                step: found,
+                cfa: None,
+                cfa_is_guess: false,
+            });
+            if frames.len() >= limit {
+                break End::Limit;
+            }
+            match self.step(&mut cursor, &memory) {
+                Step::Caller(caller) => {
+                    if let Some(frame) = frames.last_mut() {
+                        frame.cfa = Some(caller.cfa);
+                        frame.cfa_is_guess = caller.evidence.is_guess();
+                        if caller.signal_frame {
+                            // The kernel made the handler return there: no call precedes it.
+                            frame.code = CodeAddr::Instruction(frame.code.address());
+                        }
+                    }
+                    found = Some(caller);
+                }
+                Step::End(end) => break end,
+            }
+        };
+        if let Some(last) = frames.last_mut() {
+            last.cfa = cursor.cfa(self, &memory);
+        }
+        frames.shrink_to_fit();
+        let is_all = end.is_root() && keep == WalkDetail::Frames;
+        let missing = memory.missing.get().filter(|_| !is_all);
+        CallStack {
+            frames,
+            end,
+            missing,
+        }
+    }
+
+    /// Steps to the caller: by the module's own table where the compiled one turns out to be
+    /// corrupt.
+    fn step(&self, cursor: &mut Cursor, memory: &SnapshotMemory<'_>) -> Step {
+        loop {
+            let pc = cursor.code().lookup();
+            match cursor.step(self, memory) {
+                Step::End(End::NoRow(NoRow::CorruptTable(corrupt))) => {
+                    let Some(Ok((module, _))) = self.slot(pc) else {
+                        return Step::End(End::NoRow(NoRow::CorruptTable(corrupt)));
+                    };
+                    if let Some(place) = module.distrust() {
+                        let path = match place {
+                            TableOrigin::Embedded => module.name.clone(),
+                            TableOrigin::File(path) => path.clone(),
+                        };
+                        let notice = Notice::Corrupt { path, corrupt };
+                        self.notices.borrow_mut().push(notice);
+                    }
+                }
+                step => return step,
+            }
+        }
+    }
+
+    /// The module that a frame stands in.
+    #[must_use]
+    pub fn locate(&self, code: CodeAddr) -> Option<FrameLocation> {
+        let (module, bias) = self.slot(code.lookup())?.as_ref().ok()?;
+        Some(FrameLocation {
+            module: Rc::clone(module),
+            lookup: bias.to_vaddr(code.lookup()),
+            address: bias.to_vaddr(code.address()),
+        })
+    }
+
+    /// The file that is mapped at an address and cannot be used.
+    #[must_use]
+    pub fn unusable(&self, addr: RuntimeAddr) -> Option<UnusableFile<'_>> {
+        let (_, mapping) = self.mapping(addr)?;
+        let problem = self.slot(addr)?.as_ref().err()?;
+        let name = Path::new(mapping.name.as_deref()?);
+        Some(UnusableFile {
+            name,
+            offset: mapping.offset.wrapping_add(addr.0 - mapping.start.0),
+            problem,
+        })
+    }
+
+    /// Why files that walks met cannot be used, each reason once.
+    #[must_use]
+    pub fn problems(&self) -> Vec<&FileProblem> {
+        let slots = self.slots.iter().filter_map(OnceCell::get);
+        let problems = slots.filter_map(|slot| slot.as_ref().err());
+        let by_text = problems.map(|problem| (problem.to_string(), problem));
+        by_text.collect::<BTreeMap<_, _>>().into_values().collect()
+    }
+
+    /// The files that were truncated or written to while walks read them: their frames may be wrong.
+    #[must_use]
+    pub fn changed_files(&self) -> Vec<ModuleError> {
+        let opened = self.opened.borrow();
+        let checked = opened.values().map(|module| module.file.check_unchanged());
+        checked.filter_map(Result::err).collect()
+    }
+
+    /// The modules that walks met and that have no compiled table, each file once.
+    #[must_use]
+    pub fn uncompiled(&self) -> Vec<Rc<OpenModule>> {
+        let opened = self.opened.borrow();
+        let modules = opened.values().filter(|module| !module.is_compiled());
+        let by_path = modules.map(|module| (module.file.path(), Rc::clone(module)));
+        by_path.collect::<BTreeMap<_, _>>().into_values().collect()
+    }
+
+    /// What the store found and did not use.
+    #[must_use]
+    pub fn take_notices(&self) -> Vec<Notice> {
+        self.notices.take()
+    }
+
+    /// The mapping at an address, by its number.
+    fn mapping(&self, addr: RuntimeAddr) -> Option<(usize, &'p Mapping)> {
+        let list = self.snapshot.mappings().as_slice();
+        let at = list
+            .partition_point(|mapping| mapping.start <= addr)
+            .checked_sub(1)?;
+        let mapping = list.get(at)?;
+        (addr < mapping.end).then_some((at, mapping))
+    }
+
+    fn slot(&self, addr: RuntimeAddr) -> Option<&OpenResult> {
+        let (at, mapping) = self.mapping(addr)?;
+        let may_execute = mapping.permissions.execute || is_unrecorded(mapping);
+        if !may_execute || mapping.name.is_none() {
+            return None;
+        }
+        Some(self.slots.get(at)?.get_or_init(|| self.open(mapping)))
+    }
+
+    fn page_size(&self) -> u64 {
+        self.snapshot.auxv().page_size().unwrap_or(4096)
+    }
+
+    /// Fills in bytes that the process cannot have changed, from the file of a module that is mapped there: cores leave them out. Whether they are there.
+    #[must_use]
+    pub fn read_unchanging(&self, addr: RuntimeAddr, into: &mut [u8]) -> bool {
+        let mut fill = || {
+            let (_, mapping) = self.mapping(addr)?;
+            let length = into.len() as u64;
+            let end = addr.0.checked_add(length)?;
+            let is_whole = end <= mapping.start.0.checked_add(mapping.size())?;
+            if mapping.permissions.write || !is_whole {
+                return None;
+            }
+            let opened = self.opened.borrow();
+            let file = &opened.get(&self.file_id(mapping))?.file;
+            let offset = mapping.offset.checked_add(addr.0 - mapping.start.0)?;
+            // What was writable once is not what the file has.
+            let is_fixed = file.segments().any(|segment| {
+                let held =
+                    segment.file_offset..segment.file_offset.saturating_add(segment.file_size);
+                !segment.writable
+                    && held.contains(&offset)
+                    && offset.saturating_add(length) <= held.end
+            });
+            let start = usize::try_from(offset).ok().filter(|_| is_fixed)?;
+            let held = start..start.checked_add(into.len())?;
+            into.copy_from_slice(file.bytes().get(held)?);
+            Some(())
+        };
+        fill().is_some()
+    }
+
+    /// What the file of a mapping is known by.
+    fn file_id(&self, mapping: &Mapping) -> MappedFileId {
+        MappedFileId {
+            name: mapping.name.clone(),
+            device: mapping.device,
+            inode: mapping.inode,
+            copy: if mapping.inode == 0 {
+                self.snapshot.copy_start(mapping)
+            } else {
+                None
+            },
+        }
+    }
+
+    fn open(&self, mapping: &Mapping) -> OpenResult {
+        let key = self.file_id(mapping);
+        let known = self.opened.borrow().get(&key).map(Rc::clone);
+        let module = match known {
+            Some(module) => module,
+            None => {
+                let module = Rc::new(self.open_module(mapping)?);
+                self.opened.borrow_mut().insert(key, Rc::clone(&module));
+                module
+            }
+        };
+        let segment = SegmentMapping {
+            start: mapping.start,
+            length: mapping.size(),
+            file_offset: mapping.offset,
+            executable: true,
+            page_size: self.page_size(),
+        };
+        let bias = module.file.load_bias(&segment);
+        let bias = bias.filter(|bias| {
+            mapping.permissions.execute
+                || executes(&module.file, bias.to_vaddr(mapping.start), self.page_size())
+        });
+        let bias = bias.ok_or_else(|| FileProblem::NoSegment {
+            path: module.file.path().to_path_buf(),
+        })?;
+        Ok((module, bias))
+    }
+
+    /// Bytes of code as the file has them: a core leaves out those that nobody has changed.
+    fn code_in_file(&self, addr: RuntimeAddr, length: usize) -> Option<&[u8]> {
+        let (_, mapping) = self.mapping(addr)?;
+        if mapping.permissions.write {
+            return None;
+        }
+        let (module, bias) = self.slot(addr)?.as_ref().ok()?;
+        let length = u64::try_from(length).ok()?;
+        module.file.bytes_at(bias.to_vaddr(addr), length)
+    }
+
+    fn open_module(&self, mapping: &Mapping) -> Result<OpenModule, FileProblem> {
+        let is_vdso = mapping.name.as_deref().is_some_and(|name| name == "[vdso]");
+        let image = if is_vdso {
+            self.snapshot.vdso_image()
+        } else {
+            None
+        };
+        let file = match image {
+            Some(image) => {
+                let image = image.map_err(FileProblem::Memory)?;
+                ElfFile::from_bytes("[vdso]", Box::<[u8]>::from(image))?
+            }
+            None => self.files.file(mapping)?,
+        };
+        let name = PathBuf::from(mapping.name.clone().unwrap_or_default());
+        let mut notices = self.notices.borrow_mut();
+        let table = self.store.find_named(&file, &name, &mut notices);
+        Ok(OpenModule::new(file, name, table, self.store, &mut notices))
+    }
+}
+
+/// The memory of the process during one walk.
+struct SnapshotMemory<'s> {
+    space: &'s SnapshotUnwinder<'s>,
+    /// The first address that exists and was not copied.
+    missing: Cell<Option<RuntimeAddr>>,
+}
+
+impl Memory for SnapshotMemory<'_> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let read = self.space.snapshot.memory().read(addr, into);
+        let Err(unreadable) = read else {
+            return Ok(());
+        };
+        if let Some(code) = self.space.code_in_file(addr, into.len()) {
+            into.copy_from_slice(code);
+            return Ok(());
+        }
+        if unreadable.why == UnreadableReason::NotRecorded && self.missing.get().is_none() {
+            self.missing.set(Some(unreadable.addr));
+        }
+        Err(unreadable)
+    }
+}
+
+impl Modules for SnapshotUnwinder<'_> {
+    fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
+        let (module, bias) = self.slot(addr)?.as_ref().ok()?;
+        Some(module.module(*bias))
+    }
+
+    fn without_module(&self, addr: RuntimeAddr) -> NoRow {
+        match self.slot(addr) {
+            Some(Err(_)) => NoRow::NoFile,
+            _ => NoRow::NoModule,
+        }
+    }
+
+    fn is_code(&self, addr: RuntimeAddr) -> bool {
+        self.mapping(addr).is_some_and(|(_, mapping)| {
+            mapping.permissions.execute
+                || (is_unrecorded(mapping) && matches!(self.slot(addr), Some(Ok(_))))
+        })
+    }
+}
+
+/// Whether nobody says what may be done with a mapping. gdb's `gcore` writes no segment for a
+/// part of a file that the process only reads and executes; the file has the permissions then.
+fn is_unrecorded(mapping: &Mapping) -> bool {
+    let permissions = mapping.permissions;
+    !permissions.read && !permissions.write && !permissions.execute
+}
+
+/// Whether an address lies in an executable segment. Mappings begin before the segment's first
+/// byte, at the start of its page.
+fn executes(file: &ElfFile, addr: Vaddr, page_size: u64) -> bool {
+    let page = |addr: Vaddr| addr.0 / page_size;
+    file.segments()
+        .filter(|segment| segment.executable)
+        .map(|segment| segment.range())
+        .any(|range| page(range.start) <= page(addr) && addr < range.end)
+}

@@ -1,0 +1,306 @@
+//! What an architecture's ABI adds to DWARF: names, the stack pointer, what a call preserves.
+//!
+//! Shared code never asks *which* architecture it serves; it asks the [`ArchSpec`].
+
+use core::fmt;
+
+use crate::register::Register;
+
+mod aarch64;
+mod arm;
+mod i386;
+mod x86_64;
+
+/// An instruction set architecture, as far as unwind tables need to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Arch {
+    /// x86-64 (System V psABI), 64-bit addresses.
+    X86_64,
+    /// i386 (System V psABI), 32-bit addresses.
+    I386,
+    /// 32-bit ARM (AAPCS32).
+    Arm,
+    /// AArch64 (AAPCS64).
+    Aarch64,
+    /// Any other ELF machine, as [`Arch::from_elf`] makes it. Tables are read and printed with
+    /// numbered registers, and rules mean what they mean everywhere. But no register is known to
+    /// be the stack pointer, to hold the code address, or to be preserved: no stack is walked.
+    Other {
+        /// The ELF header's `e_machine`.
+        machine: u16,
+        /// The size of an address.
+        word: AddressSize,
+    },
+}
+
+/// The size of an address: ELF32 or ELF64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AddressSize {
+    /// 4 bytes.
+    W32,
+    /// 8 bytes.
+    W64,
+}
+
+impl AddressSize {
+    /// The size in bytes: 4 or 8.
+    #[must_use]
+    pub const fn bytes(self) -> u8 {
+        match self {
+            AddressSize::W32 => 4,
+            AddressSize::W64 => 8,
+        }
+    }
+
+    /// The greatest address.
+    #[must_use]
+    pub const fn mask(self) -> u64 {
+        match self {
+            AddressSize::W32 => 0xffff_ffff,
+            AddressSize::W64 => u64::MAX,
+        }
+    }
+}
+
+/// Byte order of a file and of the memory it runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Endian {
+    /// Least significant byte first.
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+/// Architecture and byte order: what interpreting a row takes beside the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Abi {
+    /// The architecture.
+    pub arch: Arch,
+    /// The byte order of memory.
+    pub endian: Endian,
+}
+
+/// One architecture's facts.
+#[derive(Debug)]
+pub struct ArchSpec {
+    /// The name as printed and parsed: `x86-64`.
+    pub name: &'static str,
+    /// The size of an address.
+    pub word: AddressSize,
+    /// Register names with their DWARF numbers; the first name of a number is printed, the
+    /// others are accepted.
+    pub names: &'static [(u16, &'static str)],
+    /// The stack pointer, whose value in the caller is the CFA unless a rule says otherwise;
+    /// [`ArchSpec::NONE`] where none is known.
+    pub stack_pointer: Register,
+    /// The register slot that holds the frame's own code address, or [`ArchSpec::NONE`].
+    pub pc: Register,
+    /// The return-address column that compilers use, or [`ArchSpec::NONE`].
+    pub return_address: Register,
+    /// The pseudo-register that says whether the return address is signed, where the ABI has one.
+    pub ra_sign_state: Option<Register>,
+    /// Bits of a code pointer that choose the instruction set and are no part of the address.
+    pub mode_bits: u64,
+    /// Registers that a call preserves: a row without a rule for them leaves them unchanged.
+    pub preserved: &'static [u16],
+}
+
+/// What a register holds in the caller when its row has no rule for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultRule {
+    /// The ABI makes a callee preserve it: unchanged.
+    SameValue,
+    /// The stack pointer: the CFA.
+    Cfa,
+    /// A call may have changed it: unknown.
+    Unknown,
+}
+
+impl ArchSpec {
+    /// Stands for a register of an ABI that is not known. It is above
+    /// [`crate::Registers::LIMIT`], so it has a value in no frame.
+    pub const NONE: Register = Register(u16::MAX);
+}
+
+static OTHER_32: ArchSpec = other(AddressSize::W32);
+static OTHER_64: ArchSpec = other(AddressSize::W64);
+
+const fn other(word: AddressSize) -> ArchSpec {
+    ArchSpec {
+        name: "other",
+        word,
+        names: &[],
+        stack_pointer: ArchSpec::NONE,
+        pc: ArchSpec::NONE,
+        return_address: ArchSpec::NONE,
+        ra_sign_state: None,
+        mode_bits: 0,
+        preserved: &[],
+    }
+}
+
+impl Arch {
+    /// The architectures that have a [`ArchSpec`] of their own.
+    pub const KNOWN: [Arch; 4] = [Arch::X86_64, Arch::I386, Arch::Arm, Arch::Aarch64];
+
+    /// The architecture of an ELF file with this `e_machine` and class.
+    #[must_use]
+    pub const fn from_elf(machine: u16, word: AddressSize) -> Arch {
+        match (machine, word) {
+            (62, AddressSize::W64) => Arch::X86_64,
+            (3, AddressSize::W32) => Arch::I386,
+            (40, AddressSize::W32) => Arch::Arm,
+            (183, AddressSize::W64) => Arch::Aarch64,
+            _ => Arch::Other { machine, word },
+        }
+    }
+
+    /// The ELF header's `e_machine`.
+    #[must_use]
+    pub const fn elf_machine(self) -> u16 {
+        match self {
+            Arch::X86_64 => 62,
+            Arch::I386 => 3,
+            Arch::Arm => 40,
+            Arch::Aarch64 => 183,
+            Arch::Other { machine, .. } => machine,
+        }
+    }
+
+    /// The facts of this architecture.
+    #[must_use]
+    pub const fn spec(self) -> &'static ArchSpec {
+        match self {
+            Arch::X86_64 => &x86_64::SPEC,
+            Arch::I386 => &i386::SPEC,
+            Arch::Arm => &arm::SPEC,
+            Arch::Aarch64 => &aarch64::SPEC,
+            Arch::Other {
+                word: AddressSize::W32,
+                ..
+            } => &OTHER_32,
+            Arch::Other {
+                word: AddressSize::W64,
+                ..
+            } => &OTHER_64,
+        }
+    }
+
+    /// The psABI's name of a register, if it has one.
+    #[must_use]
+    pub fn register_name(self, register: Register) -> Option<&'static str> {
+        self.spec()
+            .names
+            .iter()
+            .find(|(n, _)| *n == register.0)
+            .map(|(_, name)| *name)
+    }
+
+    /// The name by which assemblers know a register, without sign: of the return address the program counter's.
+    #[must_use]
+    pub fn assembler_name(self, register: Register) -> Option<&'static str> {
+        let mut names = self.spec().names.iter().rev();
+        let found = names.find(|(number, _)| *number == register.0);
+        found.map(|(_, name)| *name)
+    }
+
+    /// The register of that name; `r12` style numbers are accepted where the psABI does not
+    /// give the name another meaning.
+    #[must_use]
+    pub fn register_named(self, name: &str) -> Option<Register> {
+        if let Some((n, _)) = self.spec().names.iter().find(|(_, known)| *known == name) {
+            return Some(Register(*n));
+        }
+        let number = name.strip_prefix("reg")?;
+        let all_digits = number.bytes().all(|byte| byte.is_ascii_digit());
+        number.parse().ok().filter(|_| all_digits).map(Register)
+    }
+
+    /// What `register` holds in the caller when the row has no rule for it (DWARF 5 §6.4.1
+    /// leaves this to the ABI).
+    #[must_use]
+    pub fn unspecified(self, register: Register) -> DefaultRule {
+        let spec = self.spec();
+        if register == ArchSpec::NONE {
+            DefaultRule::Unknown
+        } else if register == spec.stack_pointer {
+            DefaultRule::Cfa
+        } else if spec.preserved.contains(&register.0) {
+            DefaultRule::SameValue
+        } else {
+            DefaultRule::Unknown
+        }
+    }
+}
+
+/// Prints a register's name, or `reg77` where it has none.
+#[derive(Debug, Clone, Copy)]
+pub struct RegisterName(pub Register, pub Arch);
+
+impl fmt::Display for RegisterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1.register_name(self.0) {
+            Some(name) => f.pad(name),
+            None => write!(f, "reg{}", self.0.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_printed_name_parses_back() {
+        for arch in Arch::KNOWN {
+            for number in 0..200 {
+                if let Some(name) = arch.register_name(Register(number)) {
+                    assert_eq!(
+                        arch.register_named(name),
+                        Some(Register(number)),
+                        "{arch:?}"
+                    );
+                }
+            }
+            assert_eq!(arch.register_named("reg199"), Some(Register(199)));
+            assert_eq!(arch.register_named("cfa"), None);
+        }
+    }
+
+    #[test]
+    fn machine_numbers_round_trip() {
+        for arch in Arch::KNOWN {
+            assert_eq!(Arch::from_elf(arch.elf_machine(), arch.spec().word), arch);
+        }
+    }
+
+    /// x32 and AArch64's ILP32 among them: a known machine of the other class is not the one
+    /// that we step.
+    #[test]
+    fn nothing_is_taken_from_another_architecture() {
+        for (machine, word) in [
+            (62, AddressSize::W32),
+            (183, AddressSize::W32),
+            (3, AddressSize::W64),
+            (40, AddressSize::W64),
+            (20, AddressSize::W32),
+            (0, AddressSize::W64),
+        ] {
+            let arch = Arch::from_elf(machine, word);
+            assert_eq!(arch, Arch::Other { machine, word });
+            assert_eq!((arch.elf_machine(), arch.spec().word), (machine, word));
+            assert_eq!(arch.spec().mode_bits, 0);
+            for number in 0..=u16::MAX {
+                let register = Register(number);
+                assert_eq!(arch.register_name(register), None);
+                assert_eq!(arch.unspecified(register), DefaultRule::Unknown);
+            }
+            for known in Arch::KNOWN {
+                for (_, name) in known.spec().names {
+                    assert_eq!(arch.register_named(name), None);
+                }
+            }
+        }
+    }
+}

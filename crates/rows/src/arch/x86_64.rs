@@ -1,0 +1,61 @@
+//! x86-64, System V psABI.
+//!
+//! `call` pushes the return address, so at a function's first instruction the CFA is `rsp+8`
+//! and the return address is at `cfa-8`. The return-address column, 16, is no machine register;
+//! the slot holds the frame's `rip`. Six registers survive a call. Numbers: psABI,
+//! "DWARF Register Number Mapping".
+
+use super::{AddressSize, ArchSpec};
+use crate::register::Register;
+
+pub(super) static SPEC: ArchSpec = ArchSpec {
+    name: "x86-64",
+    word: AddressSize::W64,
+    names: &[
+        (0, "rax"),
+        (1, "rdx"),
+        (2, "rcx"),
+        (3, "rbx"),
+        (4, "rsi"),
+        (5, "rdi"),
+        (6, "rbp"),
+        (7, "rsp"),
+        (8, "r8"),
+        (9, "r9"),
+        (10, "r10"),
+        (11, "r11"),
+        (12, "r12"),
+        (13, "r13"),
+        (14, "r14"),
+        (15, "r15"),
+        (16, "ra"),
+        (16, "rip"),
+        (17, "xmm0"),
+        (18, "xmm1"),
+        (19, "xmm2"),
+        (20, "xmm3"),
+        (21, "xmm4"),
+        (22, "xmm5"),
+        (23, "xmm6"),
+        (24, "xmm7"),
+        (25, "xmm8"),
+        (26, "xmm9"),
+        (27, "xmm10"),
+        (28, "xmm11"),
+        (29, "xmm12"),
+        (30, "xmm13"),
+        (31, "xmm14"),
+        (32, "xmm15"),
+        (49, "rflags"),
+        (58, "fs.base"),
+        (59, "gs.base"),
+        (64, "mxcsr"),
+        (65, "fcw"),
+    ],
+    stack_pointer: Register(7),
+    pc: Register(16),
+    return_address: Register(16),
+    ra_sign_state: None,
+    mode_bits: 0,
+    preserved: &[3, 6, 12, 13, 14, 15],
+};

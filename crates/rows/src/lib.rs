@@ -1,0 +1,46 @@
+//! The unwind table as a value: what a row says, what a rule means, and nothing about where
+//! either came from.
+//!
+//! A [`Row`] tells, for a half-open range of code addresses, how to find the canonical frame
+//! address (CFA) and the caller's registers. [`interpret::step`] is what a row *means*: the
+//! plain interpreter that every compiled form is compared with. With the `alloc` feature a
+//! [`Table`] holds all rows of a module; [`text`] prints a table and parses it back; [`diff`]
+//! compares two tables over every address.
+//!
+//! This crate knows no file format, opens nothing, and contains no `unsafe`.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod addr;
+pub mod arch;
+pub mod ascending_addresses;
+#[cfg(feature = "alloc")]
+pub mod diff;
+pub mod encoding;
+pub mod expression;
+#[cfg(feature = "alloc")]
+pub mod formula;
+pub mod interpret;
+pub mod leb128;
+pub mod memory;
+pub mod register;
+pub mod row;
+#[cfg(feature = "alloc")]
+pub mod table;
+#[cfg(feature = "alloc")]
+pub mod text;
+
+pub use addr::{CodeAddr, LoadBias, Pointer, RuntimeAddr, Vaddr};
+pub use arch::{Abi, Arch, Endian};
+pub use ascending_addresses::{AddressStack, AscendingAddresses};
+pub use expression::Expression;
+pub use memory::{Memory, Unreadable};
+pub use register::{Register, Registers};
+pub use row::{CfaRule, RaState, RegisterRule, Row};
+#[cfg(feature = "alloc")]
+pub use table::{Fde, FdeId, RowId, RunId, Table};

@@ -1,0 +1,281 @@
+//! What a process has mapped, as its samples see it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use unspool_elf::SegmentMapping;
+use unspool_process::file_provider::FileProblem;
+use unspool_process::maps::Mapping;
+use unspool_rows::{Abi, LoadBias, Register, Row, RuntimeAddr, Vaddr};
+use unspool_symbols::JitCode;
+use unspool_unwind::NoRow;
+use unspool_unwind::modules::{Module, ModuleSlot, Modules};
+
+use crate::exit_path::CodeBytes;
+use crate::jit::JitTables;
+use crate::module_files::ModuleFile;
+
+/// What is mapped at a range of addresses.
+#[derive(Debug, Clone)]
+pub(crate) enum RegionContent {
+    /// A file that can be used.
+    File {
+        file: Arc<ModuleFile>,
+        bias: LoadBias,
+        slot: Option<ModuleSlot>,
+    },
+    /// A file that cannot be used.
+    Unusable(Arc<FileProblem>),
+    /// Memory without a file, such as code made at run time.
+    Anonymous,
+}
+
+/// A range of addresses whose code may run.
+#[derive(Debug, Clone)]
+pub(crate) struct Region {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Where the start of the file would be.
+    pub(crate) file_start: u64,
+    /// The path as the kernel tells it, or a name in brackets.
+    pub(crate) name: Option<Arc<[u8]>>,
+    pub(crate) content: RegionContent,
+}
+
+impl Region {
+    /// The place of its module, if it has one.
+    fn place(&self) -> Option<ModuleSlot> {
+        match self.content {
+            RegionContent::File { slot: place, .. } => place,
+            _ => None,
+        }
+    }
+}
+
+/// The code that a process has mapped.
+///
+/// Nobody says what is unmapped. What is mapped later at the same addresses takes the place.
+#[derive(Debug, Clone, Default)]
+pub struct ProcessSpace {
+    /// By their addresses, without overlap.
+    regions: Vec<Region>,
+    /// The places of the regions' modules below 64, as bits.
+    low_slots: u64,
+    /// The others.
+    high_slots: HashSet<ModuleSlot>,
+    /// The tables of code that is in no file.
+    jit: JitTables,
+}
+
+impl ProcessSpace {
+    /// Adds code that the process has made.
+    pub(crate) fn add_jit_code(&mut self, code: &JitCode, abi: Abi) {
+        self.jit.add(code, abi);
+    }
+
+    /// Adds a region, in place of what was there.
+    pub(crate) fn insert(&mut self, region: Region) {
+        if region.start >= region.end {
+            return;
+        }
+        let first = self.regions.partition_point(|old| old.end <= region.start);
+        let last = self.regions.partition_point(|old| old.start < region.end);
+        let overlapped = self.regions.get(first..last).unwrap_or_default();
+        let head = overlapped.first().filter(|old| old.start < region.start);
+        let tail = overlapped.last().filter(|old| old.end > region.end);
+        let is_new = overlapped.is_empty();
+        let head = head.map(|old| Region {
+            end: region.start,
+            ..old.clone()
+        });
+        let tail = tail.map(|old| Region {
+            start: region.end,
+            ..old.clone()
+        });
+        let place = region.place();
+        let new = head.into_iter().chain([region]).chain(tail);
+        self.regions.splice(first..last, new);
+        match is_new {
+            true => self.add_slot(place),
+            false => self.renew_slots(),
+        }
+    }
+
+    /// Notes whose places are there, after some have gone: what was learned of them holds no more.
+    fn renew_slots(&mut self) {
+        self.low_slots = 0;
+        self.high_slots.clear();
+        let places: Vec<_> = self.regions.iter().map(Region::place).collect();
+        places.into_iter().for_each(|place| self.add_slot(place));
+    }
+
+    fn add_slot(&mut self, place: Option<ModuleSlot>) {
+        match place {
+            Some(ModuleSlot(number @ 0..64)) => self.low_slots |= 1 << number,
+            Some(place) => drop(self.high_slots.insert(place)),
+            None => {}
+        }
+    }
+
+    fn region(&self, addr: RuntimeAddr) -> Option<&Region> {
+        let after = self
+            .regions
+            .partition_point(|region| region.start <= addr.0);
+        let region = self.regions.get(after.checked_sub(1)?)?;
+        (addr.0 < region.end).then_some(region)
+    }
+
+    /// The file that is mapped at an address, and the address as linked.
+    #[must_use]
+    pub fn locate(&self, addr: RuntimeAddr) -> Option<(&Arc<ModuleFile>, Vaddr)> {
+        match &self.region(addr)?.content {
+            RegionContent::File { file, bias, .. } => Some((file, bias.to_vaddr(addr))),
+            _ => None,
+        }
+    }
+
+    /// What is mapped at an address: its path as the kernel tells it, or a name in brackets, and how far
+    /// from the start of the file the address is, in bytes. There is no name for memory without a file.
+    #[must_use]
+    pub fn mapped(&self, addr: RuntimeAddr) -> Option<(Option<&[u8]>, u64)> {
+        let region = self.region(addr)?;
+        let offset = addr.0.wrapping_sub(region.file_start);
+        Some((region.name.as_deref(), offset))
+    }
+
+    /// Why the file that is mapped at an address is not used.
+    #[must_use]
+    pub fn problem(&self, addr: RuntimeAddr) -> Option<&FileProblem> {
+        Some(self.unusable(addr)?.1)
+    }
+
+    /// What is mapped at an address, if its file is not used, and why.
+    pub(crate) fn unusable(&self, addr: RuntimeAddr) -> Option<(&Region, &Arc<FileProblem>)> {
+        let region = self.region(addr)?;
+        match &region.content {
+            RegionContent::Unusable(problem) => Some((region, problem)),
+            _ => None,
+        }
+    }
+
+    /// The memory without a file at an address.
+    pub(crate) fn anonymous(&self, addr: RuntimeAddr) -> Option<&Region> {
+        self.region(addr).filter(|region| region.name.is_none())
+    }
+
+    /// Bytes of code, as the file has them.
+    pub(crate) fn code_in_file(&self, addr: RuntimeAddr, length: usize) -> Option<&[u8]> {
+        let (file, addr) = self.locate(addr)?;
+        let elf = file.tables.file();
+        elf.bytes_at(addr, u64::try_from(length).ok()?)
+    }
+
+    /// The bytes from an address on that the process has mapped of a file without the right to write there.
+    pub(crate) fn constant(&self, addr: RuntimeAddr) -> Option<&[u8]> {
+        self.regions.iter().find_map(|region| {
+            let RegionContent::File { file, bias, .. } = &region.content else {
+                return None;
+            };
+            let (elf, addr) = (file.tables.file(), bias.to_vaddr(addr));
+            let mut segments = elf.segments().filter(|segment| !segment.writable);
+            let segment = segments.find(|segment| segment.range().contains(&addr))?;
+            let rest = elf.rest_at(addr)?;
+            let left = usize::try_from(segment.range().end.0 - addr.0).ok()?;
+            Some(rest.get(..left).unwrap_or(rest))
+        })
+    }
+
+    /// Whether an address is of a file's code that no unwind table speaks of.
+    pub(crate) fn is_hole(&self, addr: RuntimeAddr) -> bool {
+        self.locate(addr).is_some() && self.function(addr).is_none()
+    }
+
+    /// Where the function at an address begins, as its unwind table has it.
+    pub(crate) fn function(&self, addr: RuntimeAddr) -> Option<RuntimeAddr> {
+        let module = self.module(addr)?;
+        let mut row = Row::new(Register(0));
+        let found = module.row(module.bias.to_vaddr(addr), &mut row).ok()?;
+        Some(module.bias.to_runtime(found.entry_start))
+    }
+
+    /// Takes new places for all modules.
+    pub(crate) fn renumber(
+        &mut self,
+        mut place_of: impl FnMut(&ModuleFile, LoadBias) -> Option<ModuleSlot>,
+    ) {
+        for region in &mut self.regions {
+            if let RegionContent::File {
+                file,
+                bias,
+                slot: place,
+            } = &mut region.content
+            {
+                *place = place_of(file, *bias);
+            }
+        }
+        self.renew_slots();
+    }
+}
+
+impl CodeBytes for ProcessSpace {
+    fn instruction_at(&self, address: u64) -> &[u8] {
+        /// The longest instruction, in bytes.
+        const MAX_INSTRUCTION_BYTES: usize = 15;
+        let address = RuntimeAddr(address);
+        let found = (1..=MAX_INSTRUCTION_BYTES).rev();
+        found
+            .filter_map(|length| self.code_in_file(address, length))
+            .next()
+            .unwrap_or_default()
+    }
+
+    fn has_row(&self, address: u64) -> bool {
+        self.function(RuntimeAddr(address)).is_some()
+    }
+}
+
+impl Modules for ProcessSpace {
+    fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
+        match &self.region(addr)?.content {
+            RegionContent::File {
+                file,
+                bias,
+                slot: place,
+            } => Some(file.tables.module(*bias, *place, None)),
+            RegionContent::Unusable(_) | RegionContent::Anonymous => self.jit.module(addr),
+        }
+    }
+
+    fn without_module(&self, addr: RuntimeAddr) -> NoRow {
+        match self.region(addr).map(|region| &region.content) {
+            Some(RegionContent::Unusable(_)) => NoRow::NoFile,
+            _ => NoRow::NoModule,
+        }
+    }
+
+    fn staying(&self) -> u64 {
+        self.low_slots
+    }
+
+    fn is_there(&self, place: ModuleSlot) -> bool {
+        match place.0 {
+            0..64 => self.low_slots >> place.0 & 1 != 0,
+            _ => self.high_slots.contains(&place),
+        }
+    }
+
+    fn is_code(&self, addr: RuntimeAddr) -> bool {
+        self.region(addr).is_some()
+    }
+}
+
+/// A mapping as the segments of a file see it.
+pub(crate) fn segment(mapping: &Mapping) -> SegmentMapping {
+    SegmentMapping {
+        start: mapping.start,
+        length: mapping.size(),
+        file_offset: mapping.offset,
+        executable: true,
+        page_size: 4096,
+    }
+}

@@ -1,0 +1,218 @@
+//! What processes of this machine have mapped, opened as soon as the kernel tells of it.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use unspool_elf::{BuildId, ElfFile};
+use unspool_process::file_provider::FileProblem;
+use unspool_process::maps::{Mapping, Mappings};
+use unspool_process::{
+    FileIdentity, FileRoute, MappedFile, mapped_files, mapped_state, open_mapped,
+};
+use unspool_symbols::{own_vdso, process_root};
+
+use crate::jit::JitProcess;
+use crate::module_files::{Distinction, LocatedFile, MappedFileFinder};
+
+/// What processes of a container, or under `chroot`, have for `/`, kept open: it can be looked into after
+/// they are gone.
+#[derive(Debug)]
+pub struct ProcessRoot {
+    /// Keeps what the path leads to.
+    _directory: fs::File,
+    path: PathBuf,
+    /// Where it is in the file system that it is of: `/` if that is the whole.
+    place: PathBuf,
+    identity: [u64; 3],
+}
+
+impl ProcessRoot {
+    /// The root of a process that has another than this one.
+    fn from_pid(pid: u32) -> Option<ProcessRoot> {
+        let link = process_root(pid)?;
+        let directory = fs::File::open(&link).ok()?;
+        Some(ProcessRoot {
+            path: PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())),
+            place: fs::read_link(&link).ok()?,
+            identity: identity(pid)?,
+            _directory: directory,
+        })
+    }
+
+    /// A path to it, as long as it is kept.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What a path leads to under it. Records have paths from there on, and lists of what is mapped from our
+    /// root.
+    pub(crate) fn join(&self, path: &Path) -> PathBuf {
+        let inside = path.strip_prefix(&self.place);
+        let inside = inside.or_else(|_| path.strip_prefix("/"));
+        self.path.join(inside.unwrap_or(path))
+    }
+}
+
+/// What tells the root of a process, and what is mounted there, from others.
+fn identity(pid: u32) -> Option<[u64; 3]> {
+    let metadata = |name| fs::metadata(format!("/proc/{pid}/{name}")).ok();
+    let (root, mounts) = (metadata("root")?, metadata("ns/mnt")?);
+    Some([root.dev(), root.ino(), mounts.ino()])
+}
+
+/// Finds what processes of this machine have mapped.
+#[derive(Debug, Default)]
+pub struct LiveFiles {
+    /// Of processes that were met, the last one first.
+    roots: Vec<Arc<ProcessRoot>>,
+}
+
+impl LiveFiles {
+    /// How many roots are kept: a machine has few containers that begin new programs at a time.
+    const MAX_ROOTS: usize = 64;
+
+    /// The root of a process, if it has another than this one, and still runs.
+    pub(crate) fn root(&mut self, pid: u32) -> Option<Arc<ProcessRoot>> {
+        let identity = identity(pid)?;
+        let is_its = |root: &Arc<ProcessRoot>| root.identity == identity;
+        let root = match self.roots.iter().position(is_its) {
+            Some(known) => self.roots.remove(known),
+            None => Arc::new(ProcessRoot::from_pid(pid)?),
+        };
+        self.roots.insert(0, Arc::clone(&root));
+        self.roots.truncate(LiveFiles::MAX_ROOTS);
+        Some(root)
+    }
+}
+
+impl MappedFileFinder for LiveFiles {
+    fn file(
+        &mut self,
+        pid: u32,
+        mapping: &Mapping,
+        build_id: Option<BuildId>,
+    ) -> Result<LocatedFile, FileProblem> {
+        let name = mapping.name.as_deref().map(Path::new);
+        let name = name.unwrap_or(Path::new(""));
+        if name == "[vdso]" {
+            let image = own_vdso().map_err(|error| cannot_open(name, error))?;
+            let file = ElfFile::from_bytes(name, image)?;
+            return Ok(LocatedFile { file, root: None });
+        }
+        let mut worst = cannot_open(name, io::ErrorKind::NotFound.into());
+        let root = self.root(pid);
+        for opened in mapped_files(pid, mapping) {
+            let opened = opened.map(|opened| MappedFile {
+                path: root.as_ref().map_or(opened.path, |root| root.join(name)),
+                ..opened
+            });
+            match check(opened, name, build_id) {
+                Ok(file) => return Ok(LocatedFile { file, root }),
+                Err(problem) => worst = worse(worst, problem),
+            }
+        }
+        // The process may be gone, and its container still be known; or another one, in which a user has put a file
+        // of that name and build ID.
+        let known = self.roots.iter().filter_map(|root| {
+            let opened = open_mapped(root.join(name), FileRoute::Path, mapping);
+            let file = check(opened, name, build_id).ok()?;
+            let root = Some(Arc::clone(root));
+            Some(LocatedFile { file, root })
+        });
+        let mut others = None;
+        for found in known {
+            if found.file.is_trusted() {
+                return Ok(found);
+            }
+            others = others.or(Some(found));
+        }
+        others.ok_or(worst)
+    }
+
+    fn distinction(&self, pid: u32, mapping: &Mapping) -> Option<Distinction> {
+        mapped_state(pid, mapping).map(Distinction::State)
+    }
+
+    fn other_file(&mut self, pid: u32, mapping: &Mapping) -> Option<fs::File> {
+        let is_mapped = |opened: &MappedFile| opened.identity == FileIdentity::Same;
+        let mut opened = mapped_files(pid, mapping).filter_map(Result::ok);
+        Some(opened.find(is_mapped)?.file)
+    }
+
+    fn jit_process(&mut self, pid: u32) -> Option<JitProcess> {
+        let root = self.root(pid);
+        JitProcess::from_pid(pid, root)
+    }
+
+    fn mappings(&self, pid: u32) -> Option<Mappings> {
+        let mut text = fs::read(format!("/proc/{pid}/maps")).ok()?;
+        // Where the first thread has ended, the others tell.
+        if text.is_empty() {
+            let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+            let maps = |thread: fs::DirEntry| fs::read(thread.path().join("maps")).ok();
+            let mut all = threads.flatten().filter_map(maps);
+            text = all.find(|text| !text.is_empty())?;
+        }
+        Some(Mappings::parse(&text))
+    }
+
+    fn has_ended(&self, pid: u32) -> bool {
+        !Path::new(&format!("/proc/{pid}")).exists()
+    }
+}
+
+fn cannot_open(name: &Path, error: io::Error) -> FileProblem {
+    FileProblem::Open {
+        path: name.to_path_buf(),
+        error,
+    }
+}
+
+/// Accepts an opened file if it is the one that was mapped: by its build ID if the kernel has told that, else
+/// by its place in the file system.
+fn check(
+    opened: io::Result<MappedFile>,
+    name: &Path,
+    build_id: Option<BuildId>,
+) -> Result<ElfFile, FileProblem> {
+    let opened = opened.map_err(|error| cannot_open(name, error))?;
+    let file = ElfFile::from_file(&opened.path, &opened.file)?;
+    let found = file.build_id();
+    let is_same = match (build_id, opened.identity) {
+        (Some(mapped), _) => found.is_some_and(|found| mapped.is_kernel_report_of(&found)),
+        (None, FileIdentity::Same) => true,
+        // Inodes of different file systems may have the same number.
+        (None, FileIdentity::Unverified) => opened.route != FileRoute::Path,
+        (None, FileIdentity::Replaced) => false,
+    };
+    match is_same {
+        true => Ok(file),
+        false => Err(FileProblem::Replaced {
+            path: name.to_path_buf(),
+            mapped: build_id.map(Box::new),
+            on_disk: found.map(Box::new),
+        }),
+    }
+}
+
+/// Of the problems with two ways to a file, the one that tells more: that somebody may not go there, or what is
+/// there, more than that nothing is.
+fn worse(one: FileProblem, other: FileProblem) -> FileProblem {
+    let weight = |problem: &FileProblem| match problem {
+        FileProblem::Open { error, .. } => match error.kind() {
+            io::ErrorKind::NotFound => 0,
+            io::ErrorKind::PermissionDenied => 2,
+            _ => 1,
+        },
+        _ => 3,
+    };
+    match weight(&other) > weight(&one) {
+        true => other,
+        false => one,
+    }
+}

@@ -1,0 +1,409 @@
+//! The files that processes have mapped, each opened once.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use unspool_elf::{BuildId, ContentKey, ElfFile, FileState};
+use unspool_process::file_provider::FileProblem;
+use unspool_process::maps::{Device, Mapping, Mappings};
+use unspool_table_store::{Store, TableForm};
+use unspool_unwind::FileTables;
+
+use crate::arguments::{ArgumentFilter, FileArguments};
+use crate::compile_queue::Compiler;
+use crate::jit::{JitDumpReader, JitProcess};
+use crate::live_files::ProcessRoot;
+
+/// A file that some process has mapped, with its unwind tables.
+#[derive(Debug)]
+pub struct ModuleFile {
+    /// A number that no other file has.
+    pub number: u32,
+    /// The path that a process knows it by, or the kernel's name in brackets.
+    pub name: PathBuf,
+    /// Whether it had been removed or replaced when it was mapped.
+    pub is_deleted: bool,
+    /// Its unwind tables, and the file itself.
+    pub tables: FileTables,
+    /// What its process has for `/`, if that is not ours.
+    pub root: Option<Arc<ProcessRoot>>,
+    /// What identifies its contents, once that is known: to hash a large file takes longer than rings have
+    /// room.
+    pub(crate) content: OnceLock<Option<ContentKey>>,
+    /// What is asked of its functions' arguments, once its table of them is there.
+    pub(crate) arguments: OnceLock<FileArguments>,
+}
+
+impl ModuleFile {
+    /// Whether it is where somebody would look for it later. If it is not, it can still be read as long as this
+    /// has it.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let file = self.tables.file();
+        let path = match self.root {
+            Some(_) => &self.name,
+            None => file.path(),
+        };
+        let Some(state) = file.state() else {
+            return true;
+        };
+        let is_same = |found: Metadata| (found.dev(), found.ino()) == (state.device, state.inode);
+        fs::metadata(path).is_ok_and(is_same)
+    }
+
+    /// Finds out what identifies its contents: the store may remember what they were hashed to.
+    fn identify(&self, store: &Store) {
+        let file = self.tables.file();
+        self.content.get_or_init(|| store.content_key(file));
+    }
+
+    /// Looks for a compiled table, and uses it; whether there is one. The contents are known then.
+    pub(crate) fn find_table(&self, store: &Store) -> bool {
+        self.identify(store);
+        // What is found and not used is told by `unspool stack` and `unspool verify`.
+        let file = self.tables.file();
+        let found = store.find_named(file, &self.name, &mut Vec::new());
+        found.is_some_and(|(bytes, _)| self.tables.attach(bytes))
+    }
+
+    /// Has walks run on machine code, if tables have that form, made if there is none yet.
+    pub(crate) fn run_native(&self, store: &Store) {
+        if store.form() == TableForm::Native {
+            // As for compiled tables.
+            let notices = &mut Vec::new();
+            self.tables.run_native(store, &self.name, notices);
+        }
+    }
+}
+
+/// A file that was found.
+#[derive(Debug)]
+pub struct LocatedFile {
+    /// The file.
+    pub file: ElfFile,
+    /// What its process has for `/`, if that is not ours.
+    pub root: Option<Arc<ProcessRoot>>,
+}
+
+/// What tells a mapped file from others. Its name and build ID alone do not: a process may have other mounts, and in
+/// these a file that has both.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct FileKey {
+    name: Option<OsString>,
+    device: Device,
+    inode: u64,
+    build_id: Option<BuildId>,
+    /// `None` of what is not a file: the vDSO.
+    distinction: Option<Distinction>,
+}
+
+/// What tells files of one name and build ID apart.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub enum Distinction {
+    /// Nothing: a recording knows no more of them.
+    Name,
+    /// Where a file is and when it was changed.
+    State(FileState),
+}
+
+/// Finds what a process has mapped.
+pub trait MappedFileFinder {
+    /// Opens the file of a mapping, with its build ID if that was recorded.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none, or none that is certain to be the same.
+    fn file(
+        &mut self,
+        pid: u32,
+        mapping: &Mapping,
+        build_id: Option<BuildId>,
+    ) -> Result<LocatedFile, FileProblem>;
+
+    /// What tells the file of a mapping from others of its name; `None` if it has to be opened to know.
+    fn distinction(&self, pid: u32, mapping: &Mapping) -> Option<Distinction>;
+
+    /// Opens a file of a process that is no module, at its beginning.
+    fn other_file(&mut self, pid: u32, mapping: &Mapping) -> Option<fs::File>;
+
+    /// Where a process that makes code may name it; `None` if nobody knows.
+    fn jit_process(&mut self, pid: u32) -> Option<JitProcess>;
+
+    /// All that a process has mapped now; `None` if nobody knows.
+    fn mappings(&self, pid: u32) -> Option<Mappings>;
+
+    /// Whether all threads of a process have ended; `false` if nobody knows.
+    fn has_ended(&self, pid: u32) -> bool;
+}
+
+/// The files that processes have mapped, each opened once, with their compiled tables where there are
+/// some; the others are compiled meanwhile.
+pub struct ModuleFiles {
+    finder: Box<dyn MappedFileFinder>,
+    store: Arc<Store>,
+    compiler: Option<Compiler>,
+    /// Whose arguments are recorded.
+    wanted: Option<Arc<ArgumentFilter>>,
+    opened: HashMap<FileKey, Arc<ModuleFile>>,
+    next: u32,
+}
+
+impl ModuleFiles {
+    /// Compiled tables come from a store, and missing ones are made and kept there.
+    #[must_use]
+    pub fn new(finder: Box<dyn MappedFileFinder>, store: Store) -> Self {
+        ModuleFiles::with_arguments(finder, store, None)
+    }
+
+    /// The same; what is asked of functions' arguments is prepared, too.
+    pub(crate) fn with_arguments(
+        finder: Box<dyn MappedFileFinder>,
+        store: Store,
+        wanted: Option<Arc<ArgumentFilter>>,
+    ) -> Self {
+        let files = ModuleFiles::without_compiler(finder, store);
+        ModuleFiles {
+            compiler: Compiler::start(Arc::clone(&files.store), wanted.clone()),
+            wanted,
+            ..files
+        }
+    }
+
+    /// Compiled tables come from a store; files that have none there are read as they are, which is
+    /// as good for what does not go on for long.
+    #[must_use]
+    pub fn without_compiler(finder: Box<dyn MappedFileFinder>, store: Store) -> Self {
+        ModuleFiles {
+            finder,
+            compiler: None,
+            wanted: None,
+            store: Arc::new(store),
+            opened: HashMap::new(),
+            next: 0,
+        }
+    }
+
+    /// Finds out what identifies the contents of a file, however long that takes.
+    pub(crate) fn identify(&self, file: &ModuleFile) {
+        file.identify(&self.store);
+    }
+
+    pub(crate) fn mappings(&self, pid: u32) -> Option<Mappings> {
+        self.finder.mappings(pid)
+    }
+
+    pub(crate) fn has_ended(&self, pid: u32) -> bool {
+        self.finder.has_ended(pid)
+    }
+
+    pub(crate) fn jit_process(&mut self, pid: u32) -> Option<JitProcess> {
+        self.finder.jit_process(pid)
+    }
+
+    /// The jitdump that a process has mapped.
+    pub(crate) fn dump(&mut self, pid: u32, mapping: &Mapping) -> Option<JitDumpReader> {
+        JitDumpReader::new(self.finder.other_file(pid, mapping)?).ok()
+    }
+
+    /// The file of a mapping.
+    pub(crate) fn open(
+        &mut self,
+        pid: u32,
+        mapping: &Mapping,
+        build_id: Option<BuildId>,
+    ) -> Result<Arc<ModuleFile>, FileProblem> {
+        let key = FileKey {
+            name: mapping.name.clone(),
+            device: mapping.device,
+            inode: mapping.inode,
+            build_id,
+            distinction: self.finder.distinction(pid, mapping),
+        };
+        if let Some(file) = self.opened.get(&key) {
+            return Ok(Arc::clone(file));
+        }
+        let found = self.finder.file(pid, mapping, build_id)?;
+        let opened = || found.file.state().map(Distinction::State);
+        let key = FileKey {
+            distinction: key
+                .distinction
+                .filter(|known| *known == Distinction::Name)
+                .or_else(opened),
+            ..key
+        };
+        if let Some(file) = self.opened.get(&key) {
+            return Ok(Arc::clone(file));
+        }
+        let (elf, root) = (Arc::new(found.file), found.root);
+        let name = mapping.name.clone().unwrap_or_default();
+        let tables = FileTables::new(Arc::clone(&elf)).for_walks();
+        let tables = match &self.compiler {
+            Some(_) => tables,
+            None => tables.synthesized_on_demand(&self.store),
+        };
+        let file = Arc::new(ModuleFile {
+            number: self.next,
+            name: PathBuf::from(name),
+            is_deleted: mapping.deleted,
+            tables,
+            root,
+            content: OnceLock::new(),
+            arguments: OnceLock::new(),
+        });
+        self.next += 1;
+        if elf.build_id().is_some() {
+            file.identify(&self.store);
+        }
+        // Of those that have to be hashed, the compiler looks for the tables.
+        let looks_now = self.compiler.is_none() || self.store.knows(&elf);
+        let has_table = looks_now && file.find_table(&self.store);
+        if looks_now && let Some(wanted) = &self.wanted {
+            wanted.attach_cached(&file, &self.store);
+        }
+        if let Some(compiler) = &self.compiler {
+            if looks_now && self.store.form() == TableForm::Native {
+                file.tables.find_native(&self.store, &mut Vec::new());
+            }
+            // Stacks through code without a table would end there until the compiler comes to it.
+            if is_small(&elf) {
+                file.tables.synthesize(&self.store);
+            }
+            compiler.compile(&file, has_table);
+        } else {
+            file.run_native(&self.store);
+        }
+        self.opened.insert(key, Arc::clone(&file));
+        Ok(file)
+    }
+}
+
+/// Whether a file has so little code, and besides, that it can be hashed and rows be made of it while samples wait: some
+/// milliseconds.
+fn is_small(file: &ElfFile) -> bool {
+    /// Bytes.
+    const MAX_SMALL_CODE_BYTES: u64 = 1 << 18;
+    const MAX_SMALL_FILE_BYTES: usize = 1 << 20;
+    if file.bytes().len() > MAX_SMALL_FILE_BYTES {
+        return false;
+    }
+    let code = file.executable_ranges().into_iter();
+    code.map(|range| range.end.0 - range.start.0).sum::<u64>() <= MAX_SMALL_CODE_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::process;
+
+    use super::*;
+
+    /// What each process has under the same name.
+    struct Processes {
+        files: Vec<PathBuf>,
+    }
+
+    impl Processes {
+        fn path(&self, pid: u32) -> &PathBuf {
+            &self.files[usize::try_from(pid).unwrap()]
+        }
+    }
+
+    impl MappedFileFinder for Processes {
+        fn file(
+            &mut self,
+            pid: u32,
+            _: &Mapping,
+            build_id: Option<BuildId>,
+        ) -> Result<LocatedFile, FileProblem> {
+            let file = ElfFile::open(self.path(pid))?;
+            assert_eq!(file.build_id(), build_id);
+            Ok(LocatedFile { file, root: None })
+        }
+
+        fn distinction(&self, pid: u32, _: &Mapping) -> Option<Distinction> {
+            // Every third is gone by the time that it is asked for.
+            let state = || FileState::new(&fs::metadata(self.path(pid)).unwrap());
+            (!pid.is_multiple_of(3)).then(state).map(Distinction::State)
+        }
+
+        fn other_file(&mut self, _: u32, _: &Mapping) -> Option<fs::File> {
+            None
+        }
+
+        fn jit_process(&mut self, _: u32) -> Option<JitProcess> {
+            None
+        }
+
+        fn mappings(&self, _: u32) -> Option<Mappings> {
+            None
+        }
+
+        fn has_ended(&self, _: u32) -> bool {
+            false
+        }
+    }
+
+    /// An ELF file of a header, a segment with a build ID, and a byte.
+    fn elf(id: u8, content: u8) -> Vec<u8> {
+        let mut bytes = vec![0; 144];
+        bytes[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x00");
+        bytes[16..24].copy_from_slice(&[3, 0, 62, 0, 1, 0, 0, 0]); // ET_DYN, x86-64
+        bytes[32] = 64; // e_phoff
+        bytes[52..58].copy_from_slice(&[64, 0, 56, 0, 1, 0]);
+        bytes[64] = 4; // PT_NOTE
+        for size in [72, 96, 104] {
+            // p_offset 120, p_filesz and p_memsz 20
+            bytes[size] = if size == 72 { 120 } else { 20 };
+        }
+        let note = [
+            4, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0, b'G', b'N', b'U', 0, id, 1, 2, 3,
+        ];
+        bytes[120..140].copy_from_slice(&note);
+        bytes[143] = content;
+        bytes
+    }
+
+    /// Whatever strangers' processes map under a name and with a build ID, in whatever order: each process has the
+    /// file that it has mapped.
+    #[test]
+    fn processes_share_a_file_only_if_it_is_the_same() {
+        let folder = env::temp_dir().join(format!("unspool-files-{}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut state = 11_u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            u8::try_from((state >> 33) % below).unwrap()
+        };
+        let map = b"7f0000000000-7f0000001000 r-xp 00000000 00:00 0 /usr/lib/libc.so.6\n";
+        let maps = Mappings::parse(map);
+        let mapping = maps.iter().next().unwrap();
+        for _ in 0..50 {
+            let contents: Vec<(u8, u8)> = (0..9).map(|_| (random(2), random(3))).collect();
+            let write = |(pid, (id, content)): (usize, &(u8, u8))| {
+                let path = folder.join(pid.to_string());
+                fs::write(&path, elf(*id, *content)).unwrap();
+                path
+            };
+            let processes = Processes {
+                files: contents.iter().enumerate().map(write).collect(),
+            };
+            let store = Store::new(None, None, None);
+            let mut files = ModuleFiles::without_compiler(Box::new(processes), store);
+            for _ in 0..30 {
+                let pid = random(9);
+                let (id, content) = contents[usize::from(pid)];
+                let build_id = BuildId::new(&[id, 1, 2, 3]);
+                let file = files.open(u32::from(pid), mapping, build_id).unwrap();
+                assert_eq!(file.tables.file().bytes(), elf(id, content));
+            }
+            // Each process has a file of its own here, which is opened once.
+            assert!(files.opened.len() <= contents.len());
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

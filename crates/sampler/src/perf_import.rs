@@ -1,0 +1,329 @@
+//! What perf recorded, perhaps on another day or machine: its files found, its stacks unwound.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Seek, Write};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use unspool_elf::{BuildId, ContentKey};
+use unspool_perf_events::{
+    DataFile, FileRecord, ReadSummary, Record, RewriteError, Rewriter, SampleId,
+};
+use unspool_process::file_provider::FileProblem;
+use unspool_process::maps::{Mapping, Mappings};
+use unspool_profile::{Completeness, Meta, ProfileWriter, WeightUnit};
+use unspool_rows::Arch;
+use unspool_symbols::{ModuleIdentity, SymbolProblem};
+use unspool_table_store::Store;
+use unspool_unwind::OutOfMemory;
+
+use crate::address_space::ProcessSpace;
+use crate::jit::JitProcess;
+use crate::module_files::{Distinction, LocatedFile, MappedFileFinder, ModuleFiles};
+use crate::processes::Processes;
+use crate::record::{ProcessNames, RecordWriter, RingKind};
+use crate::unwinder::{Unwinder, UnwoundStack};
+
+/// Finds the files of a recording: by their paths, and by their build IDs in caches; never one of
+/// another build.
+#[derive(Debug)]
+pub struct PerfFiles {
+    finder: unspool_symbols::ModuleFinder,
+    build_ids: HashMap<Vec<u8>, BuildId>,
+}
+
+impl PerfFiles {
+    /// The files of a recording are where `finder` looks.
+    #[must_use]
+    pub fn new(file: &DataFile, finder: unspool_symbols::ModuleFinder) -> PerfFiles {
+        let known = file.build_ids().iter();
+        let known = known.filter_map(|known| Some((known.name.clone(), BuildId::new(&known.id)?)));
+        PerfFiles {
+            finder,
+            build_ids: known.collect(),
+        }
+    }
+}
+
+impl MappedFileFinder for PerfFiles {
+    fn file(
+        &mut self,
+        _pid: u32,
+        mapping: &Mapping,
+        build_id: Option<BuildId>,
+    ) -> Result<LocatedFile, FileProblem> {
+        let name = mapping.name.as_deref().unwrap_or(OsStr::new(""));
+        let known = || self.build_ids.get(name.as_bytes()).copied();
+        let identity = ModuleIdentity {
+            path: PathBuf::from(name),
+            content: build_id.or_else(known).map(ContentKey::BuildId),
+            root: None,
+        };
+        let opened = self.finder.open(&identity, &|_| {});
+        match opened {
+            Ok(file) => Ok(LocatedFile { file, root: None }),
+            Err(problems) => Err(why_not(identity.path, problems)),
+        }
+    }
+
+    fn distinction(&self, _pid: u32, _mapping: &Mapping) -> Option<Distinction> {
+        Some(Distinction::Name)
+    }
+
+    fn other_file(&mut self, _pid: u32, _mapping: &Mapping) -> Option<fs::File> {
+        None
+    }
+
+    fn jit_process(&mut self, _pid: u32) -> Option<JitProcess> {
+        None
+    }
+
+    fn mappings(&self, _pid: u32) -> Option<Mappings> {
+        None
+    }
+
+    fn has_ended(&self, _pid: u32) -> bool {
+        false
+    }
+}
+
+/// The first thing that was wrong with what was tried.
+fn why_not(path: PathBuf, problems: Vec<SymbolProblem>) -> FileProblem {
+    match problems.into_iter().next() {
+        Some(SymbolProblem::OtherBuild {
+            file,
+            expected,
+            found,
+        }) => FileProblem::Replaced {
+            path: file,
+            mapped: Some(expected),
+            on_disk: found,
+        },
+        Some(SymbolProblem::File(error)) => FileProblem::Elf(Box::new(error)),
+        _ => FileProblem::Open {
+            path,
+            error: io::ErrorKind::NotFound.into(),
+        },
+    }
+}
+
+/// Why a recording of perf cannot be unwound.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// It is from a machine whose stacks are not unwound.
+    #[error("it was recorded on {arch}, which is not supported; x86_64 is")]
+    Arch {
+        /// The machine's architecture, as `uname -m` says it.
+        arch: String,
+    },
+    /// The kernel has no memory.
+    #[error(transparent)]
+    Memory(#[from] OutOfMemory),
+    /// What was made of it cannot be written.
+    #[error("cannot write")]
+    Write(#[source] io::Error),
+    /// It cannot be written anew.
+    #[error(transparent)]
+    Rewrite(#[from] RewriteError),
+}
+
+/// Unwinds the samples of a recording, one after the other.
+pub struct Replay {
+    /// What the processes have mapped, as far as was read.
+    pub processes: Processes,
+    unwinder: Unwinder,
+}
+
+impl Replay {
+    /// Nothing is read yet. Files are where `finder` looks, compiled tables come from `store`.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError`].
+    pub fn new(
+        file: &DataFile,
+        finder: unspool_symbols::ModuleFinder,
+        store: Store,
+    ) -> Result<Replay, ImportError> {
+        let recorded = PerfFiles::new(file, finder);
+        Ok(Replay {
+            unwinder: Unwinder::new(arch(file)?, store.form())?,
+            processes: Processes::new(ModuleFiles::without_compiler(Box::new(recorded), store)),
+        })
+    }
+
+    /// Follows what a record tells that is no sample. `true` if addresses of its process may mean
+    /// something else now.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no memory.
+    pub fn note(&mut self, record: &Record<'_>) -> Result<bool, OutOfMemory> {
+        let changes = self.processes.note(record);
+        if changes && self.processes.is_out_of_slots() {
+            self.processes.renumber();
+            self.unwinder.forget()?;
+        }
+        Ok(changes)
+    }
+
+    /// Unwinds the stack of a sample, in the space of its process.
+    pub fn unwind(
+        &mut self,
+        space: &ProcessSpace,
+        tid: u32,
+        sample: &unspool_perf_events::SampleRecord<'_>,
+    ) -> UnwoundStack<'_> {
+        self.unwinder.unwind(space, tid, sample)
+    }
+}
+
+fn arch(file: &DataFile) -> Result<Arch, ImportError> {
+    match file.info().arch.as_str() {
+        // A recorder that was killed has not said it.
+        "x86_64" | "" => Ok(Arch::X86_64),
+        arch => Err(ImportError::Arch {
+            arch: arch.to_owned(),
+        }),
+    }
+}
+
+/// What was made of a recording by [`inject`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InjectSummary {
+    /// How many samples had a copied stack.
+    pub stacks: u64,
+    /// How many of these reach the root of the stack.
+    pub complete: u64,
+    /// How many have no stack of a process: of kernel threads, and without registers.
+    pub without_stack: u64,
+    /// How many have more frames than a record of perf can hold, and are without the outermost.
+    pub cut: u64,
+}
+
+/// Writes a recording of perf anew, with the stacks unwound: perf reads the call chains where the copied
+/// stacks were. Everything else is as it was, but records are in the order of their times, and no longer
+/// compressed.
+///
+/// # Errors
+///
+/// [`ImportError`]. What is damaged in the recording is left out; the [`ReadSummary`] says so.
+pub fn inject<W: Write + Seek>(
+    file: &DataFile,
+    out: W,
+    finder: unspool_symbols::ModuleFinder,
+    store: Store,
+) -> Result<(W, InjectSummary, ReadSummary), ImportError> {
+    let mut replay = Replay::new(file, finder, store)?;
+    let mut rewriter = Rewriter::new(file, out)?;
+    let mut injected = InjectSummary::default();
+    let reading = file.read_all(|item: FileRecord<'_>| -> Result<(), ImportError> {
+        let event = file.events().get(item.event);
+        match &item.record {
+            Record::Sample(sample) if event.is_some_and(|event| event.layout.has_stack_copy()) => {
+                let SampleId { pid, tid, .. } = item.origin;
+                let space = replay.processes.space(pid);
+                let unwound = replay.unwind(&space, tid, sample);
+                let user = unwound.user_frames();
+                let user = user.iter().map(|frame| frame.code.lookup().0);
+                let left_out = rewriter.sample(&item, user)?;
+                injected.stacks += 1;
+                injected.complete += u64::from(unwound.end.is_root());
+                injected.without_stack += u64::from(!unwound.end.has_user_stack());
+                injected.cut += u64::from(left_out > 0);
+            }
+            record => {
+                replay.note(record)?;
+                rewriter.copy(&item)?;
+            }
+        }
+        Ok(())
+    })?;
+    let out = rewriter.finish().map_err(ImportError::Write)?;
+    Ok((out, injected, reading))
+}
+
+/// What was made of a recording by [`import`].
+#[derive(Debug)]
+pub struct ImportSummary<W> {
+    /// Where the profile was written to.
+    pub out: W,
+    /// How many samples it holds, and how complete their stacks are.
+    pub completeness: Completeness,
+    /// How many samples of other events were left out.
+    pub other_events: u64,
+    /// What is damaged in the recording.
+    pub reading: ReadSummary,
+}
+
+/// Makes a profile of a recording of perf, with the stacks unwound: of the samples of one event, by its
+/// place among those of the file.
+///
+/// # Errors
+///
+/// [`ImportError`]. What is damaged in the recording is said by the [`ReadSummary`].
+pub fn import<W: Write>(
+    file: &DataFile,
+    event: usize,
+    out: W,
+    finder: unspool_symbols::ModuleFinder,
+    store: Store,
+) -> Result<ImportSummary<W>, ImportError> {
+    let Replay {
+        processes,
+        unwinder,
+    } = Replay::new(file, finder, store)?;
+    let writer = ProfileWriter::new(out, &meta(file, event)).map_err(ImportError::Write)?;
+    let mut scribe = RecordWriter::new(writer, processes, unwinder, ProcessNames::recorded());
+    let mut last = 0;
+    let mut others = 0;
+    let reading = file.read(|item: FileRecord<'_>| {
+        last = item.origin.time.max(last);
+        match item.record {
+            Record::Sample(_) if item.event != event => {
+                others += 1;
+                Ok(())
+            }
+            record => scribe.note(RingKind::OnCpu, item.origin, &record),
+        }
+    });
+    let reading = reading.map_err(ImportError::Write)?;
+    let written = scribe.finish(last);
+    Ok(ImportSummary {
+        out: written.out.map_err(ImportError::Write)?,
+        completeness: written.completeness,
+        other_events: others,
+        reading,
+    })
+}
+
+fn meta(file: &DataFile, event: usize) -> Meta {
+    let about = file.info();
+    let event = file.events().get(event);
+    let is_clock = event.is_some_and(|event| event.name.contains("-clock"));
+    let event = event.map(|event| unspool_profile::SampledEvent {
+        name: event.name.clone(),
+        rate: match event.rate {
+            unspool_perf_events::Rate::Frequency(rate) => unspool_profile::Rate::Frequency(rate),
+            unspool_perf_events::Rate::Period(period) => unspool_profile::Rate::Period(period),
+        },
+        unit: match is_clock {
+            true => WeightUnit::Nanoseconds,
+            false => WeightUnit::Events,
+        },
+    });
+    let default = Meta::default();
+    Meta {
+        command: about.command.clone(),
+        host: about.host.clone(),
+        kernel: about.kernel.clone(),
+        arch: about.arch.clone(),
+        tool: format!("perf {}", about.tool),
+        clock: unspool_profile::Time(about.times.as_ref().map_or(0, |times| times.start)),
+        event: event.unwrap_or_else(|| default.event.clone()),
+        ..default
+    }
+}

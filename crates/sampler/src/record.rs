@@ -1,0 +1,552 @@
+//! A recording: events opened, a command launched or processes attached to, a profile written.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::{self, Write};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unspool_host::Remedy;
+use unspool_perf_events::{EventTarget, OpenError, PerfEvent, Rate, Record, RingError};
+use unspool_process::file_provider::FileProblem;
+use unspool_profile::{Completeness, Meta, ProfileWriter, WeightUnit};
+use unspool_rows::Arch;
+use unspool_table_store::Store;
+
+use crate::arguments::{ArgumentFilter, ArgumentRecorder, UnmatchedRequest};
+use crate::live_files::LiveFiles;
+use crate::module_files::ModuleFiles;
+use crate::processes::Processes;
+use crate::sys::{self, PausedCommand, PriorityBoost, Readiness, Signals};
+use crate::unwinder::Unwinder;
+
+mod code_seen;
+mod copy_size;
+mod events;
+mod merge;
+mod process_names;
+mod writer;
+
+pub use process_names::ChildProcess;
+
+use copy_size::CopySizer;
+use events::{EventScope, Events};
+pub(crate) use merge::RingKind;
+pub(crate) use process_names::ProcessNames;
+pub(crate) use writer::RecordWriter;
+
+/// What is recorded.
+#[derive(Debug)]
+pub enum RecordTarget {
+    /// A command, from its first instruction on.
+    Command(Command),
+    /// Processes that run.
+    Processes(Vec<u32>),
+    /// All that runs.
+    Everything,
+}
+
+/// How it is recorded.
+#[derive(Debug, Clone)]
+pub struct RecordOptions {
+    /// The event that samples are taken of; `None` for the processor's cycles, or what comes next to them.
+    pub event: Option<PerfEvent>,
+    /// How often.
+    pub rate: Rate,
+    /// Whether threads and processes that are begun later are recorded too.
+    pub inherits: bool,
+    /// Whether the time is recorded, too, that threads are blocked, or wait for a processor.
+    pub off_cpu: bool,
+    /// For how long; `None` until it ends, or a signal comes.
+    pub duration: Option<Duration>,
+    /// Whose arguments are recorded; `None` for nobody's.
+    pub arguments: Option<Arc<ArgumentFilter>>,
+}
+
+/// What lets a user see the kernel's work.
+const KERNEL_REMEDY: Remedy = Remedy::Paranoid { needed: 1 };
+
+/// What the user should know, though the recording goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordNotice {
+    /// Samples are of another event.
+    OtherEvent {
+        /// What should have been counted.
+        wanted: PerfEvent,
+        /// What is counted.
+        taken: PerfEvent,
+    },
+    /// The kernel's own work is left out.
+    WithoutKernel,
+}
+
+impl fmt::Display for RecordNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecordNotice::OtherEvent { wanted, taken } => write!(
+                f,
+                "this machine does not count {wanted}: samples are taken by {taken}"
+            ),
+            RecordNotice::WithoutKernel => write!(
+                f,
+                "without the kernel's frames: kernel.perf_event_paranoid is above 1: {KERNEL_REMEDY}"
+            ),
+        }
+    }
+}
+
+/// Why there is no recording.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// An event cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A ring cannot be had.
+    #[error(transparent)]
+    Map(#[from] RingError),
+    /// The kernel refused something about its rings or events.
+    #[error("cannot set up the events")]
+    Ring(#[source] io::Error),
+    /// Who may not see the kernel's work does not learn when threads stop running.
+    #[error(
+        "cannot record when threads stop running: kernel.perf_event_paranoid is above 1: {KERNEL_REMEDY}"
+    )]
+    OffCpu,
+    /// The command cannot be run.
+    #[error("cannot run the command")]
+    Launch(#[source] io::Error),
+    /// A process is not there.
+    #[error("process {pid}: no such process")]
+    NoProcess {
+        /// The process.
+        pid: u32,
+    },
+    /// The profile cannot be begun.
+    #[error("cannot write the profile")]
+    Write(#[source] io::Error),
+    /// The system refused something else.
+    #[error("cannot record")]
+    System(#[source] io::Error),
+}
+
+impl RecordError {
+    /// What helps against it, if something does.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            RecordError::Open(error) => error.why.remedy(),
+            RecordError::Map(error) => error.remedy(),
+            RecordError::OffCpu => Some(KERNEL_REMEDY),
+            RecordError::Launch(error) | RecordError::System(error) => {
+                let is_out_of_files = error.raw_os_error() == Some(libc::EMFILE);
+                is_out_of_files.then_some(Remedy::OpenFiles)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a recording came to.
+#[derive(Debug)]
+pub struct RecordSummary {
+    /// How many samples there are, and how complete their stacks.
+    pub completeness: Completeness,
+    /// How the command ended; `None` if none was launched, or it still runs.
+    pub status: Option<ExitStatus>,
+    /// Where the recording ended with the command or the processes: those that they have begun, and that go on
+    /// unrecorded.
+    pub still_running: Vec<ChildProcess>,
+    /// For how long.
+    pub elapsed: Duration,
+    /// Why the profile ends too early, if it does: what it has until then can be read.
+    pub failure: Option<io::Error>,
+    /// Records that could not be read.
+    pub damaged: u64,
+    /// Why files that samples met could not be used: their functions have no names, and their unwind tables
+    /// are not known.
+    pub unusable: Vec<Arc<FileProblem>>,
+    /// Whose arguments were asked for in vain.
+    pub unmatched_arguments: Vec<UnmatchedRequest>,
+}
+
+/// How far a recording is.
+#[derive(Debug, Clone)]
+pub struct RecordProgress {
+    /// How many samples there are so far, and how complete their stacks.
+    pub completeness: Completeness,
+    /// For how long.
+    pub elapsed: Duration,
+}
+
+/// What is told of a recording while it goes on.
+#[derive(Debug)]
+pub enum RecordUpdate<'n> {
+    /// How far it is.
+    Progress(RecordProgress),
+    /// The profile cannot be written any more, which is told once. Nothing is recorded from now on.
+    CannotWrite {
+        /// Why not.
+        error: &'n io::Error,
+        /// Whether there is a command, which is waited for.
+        command_goes_on: bool,
+    },
+}
+
+/// A recording that is set up, and not begun.
+pub struct Recording {
+    events: Events,
+    signals: Signals,
+    options: RecordOptions,
+    command: Option<PausedCommand>,
+    watched: Vec<OwnedFd>,
+    /// What the user should know.
+    pub notices: Vec<RecordNotice>,
+}
+
+/// How long the recorder waits at most before it looks at all rings, in milliseconds.
+const POLL_TIMEOUT_MS: i32 = 50;
+
+/// How often what was recorded is written, and progress is told.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long to wait for a command to end that was told to, in milliseconds.
+const EXIT_TIMEOUT_MS: i32 = 2000;
+
+impl Recording {
+    /// Opens the events of a target. A command is begun, and does not run yet.
+    pub fn prepare(target: RecordTarget, options: RecordOptions) -> Result<Recording, RecordError> {
+        let signals = Signals::block().map_err(RecordError::System)?;
+        let mut notices = Vec::new();
+        let mut held = None;
+        let mut watched = Vec::new();
+        let mut whom = Vec::new();
+        match target {
+            RecordTarget::Command(command) => {
+                let begun = PausedCommand::spawn(command, &signals).map_err(RecordError::Launch)?;
+                watched.push(sys::open_pidfd(begun.pid).map_err(RecordError::System)?);
+                whom.push(EventTarget::Thread(begun.pid));
+                held = Some(begun);
+            }
+            RecordTarget::Processes(pids) => {
+                // Whoever is named twice is recorded once.
+                let mut all = BTreeSet::new();
+                for pid in pids.into_iter().collect::<BTreeSet<_>>() {
+                    let watch = sys::open_pidfd(pid).map_err(|_| RecordError::NoProcess { pid })?;
+                    watched.push(watch);
+                    all.extend(threads(pid)?);
+                }
+                whom.extend(all.into_iter().map(EventTarget::Thread));
+            }
+            RecordTarget::Everything => whom.push(EventTarget::Everyone),
+        }
+        let scope = EventScope {
+            whom: &whom,
+            from_exec: held.is_some(),
+        };
+        let events = Events::open(&options, scope, &mut notices)?;
+        Ok(Recording {
+            events,
+            signals,
+            options,
+            command: held,
+            watched,
+            notices,
+        })
+    }
+
+    /// What samples are of.
+    #[must_use]
+    pub fn event(&self) -> &PerfEvent {
+        &self.events.event
+    }
+
+    /// The sizes of the ring buffers for samples, in bytes: of each processor one, and another one with
+    /// [`RecordOptions::off_cpu`].
+    pub fn ring_sizes(&self) -> impl Iterator<Item = usize> {
+        self.events.ring_sizes()
+    }
+
+    /// Records until the command or the processes end, the time is over, or a signal says so. From time
+    /// to time, `tell` is told how far it is.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`]. That the profile cannot be written to its end is none: the [`RecordSummary`] says so.
+    pub fn run<W: Write>(
+        self,
+        out: W,
+        store: Store,
+        meta: Meta,
+        mut tell: impl FnMut(RecordUpdate<'_>),
+    ) -> Result<RecordSummary, RecordError> {
+        let mut running = self.begin(out, store, meta)?;
+        let _prompt = PriorityBoost::new();
+        while !running.wait()? {
+            if running.failure.is_some() {
+                continue;
+            }
+            match running.advance() {
+                Ok(Some(progress)) => tell(RecordUpdate::Progress(progress)),
+                Ok(None) => {}
+                Err(error) => {
+                    tell(RecordUpdate::CannotWrite {
+                        error: &error,
+                        command_goes_on: running.child.is_some(),
+                    });
+                    running.fail(error);
+                }
+            }
+        }
+        let is_told = running.failure.is_some();
+        let summary = running.finish()?;
+        if let Some(error) = &summary.failure
+            && !is_told
+        {
+            tell(RecordUpdate::CannotWrite {
+                error,
+                command_goes_on: false,
+            });
+        }
+        Ok(summary)
+    }
+
+    fn begin<W: Write>(
+        self,
+        out: W,
+        store: Store,
+        meta: Meta,
+    ) -> Result<RecordLoop<W>, RecordError> {
+        let meta = Meta {
+            clock: unspool_profile::Time(sys::now()),
+            event: self.described(),
+            ..meta
+        };
+        let writer = ProfileWriter::new(out, &meta).map_err(RecordError::Write)?;
+        let unwinder = Unwinder::new(Arch::X86_64, store.form());
+        let unwinder = unwinder.map_err(|error| RecordError::System(io::Error::other(error)))?;
+        let wanted = self.options.arguments;
+        let files =
+            ModuleFiles::with_arguments(Box::new(LiveFiles::default()), store, wanted.clone());
+        let processes = Processes::new(files);
+        let started = Instant::now();
+        let child = match self.command {
+            Some(held) => Some(held.resume().map_err(RecordError::Launch)?),
+            None => {
+                self.events.enable()?;
+                None
+            }
+        };
+        Ok(RecordLoop {
+            polled: self.events.files().map(|_| true).collect(),
+            signals: self.signals,
+            is_watching: !self.watched.is_empty(),
+            watched: self.watched,
+            child,
+            until: self.options.duration.map(|duration| started + duration),
+            inherits: self.options.inherits,
+            started,
+            last_flush: started,
+            failure: None,
+            writer: RecordWriter::new(
+                writer,
+                processes,
+                unwinder.with_live_threads(),
+                ProcessNames::running(),
+            )
+            .with_arguments(wanted.is_some().then(ArgumentRecorder::default)),
+            wanted,
+            copies: self
+                .events
+                .has_sizes()
+                .then(|| CopySizer::new(self.events.ring_sizes().sum())),
+            events: self.events,
+            damaged: 0,
+        })
+    }
+
+    /// What samples are of, as the profile says it.
+    fn described(&self) -> unspool_profile::SampledEvent {
+        unspool_profile::SampledEvent {
+            name: self.events.event.name().to_owned(),
+            rate: match self.options.rate {
+                Rate::Frequency(frequency) => unspool_profile::Rate::Frequency(frequency),
+                Rate::Period(period) => unspool_profile::Rate::Period(period),
+            },
+            unit: match self.events.event.is_clock() {
+                true => WeightUnit::Nanoseconds,
+                false => WeightUnit::Events,
+            },
+        }
+    }
+}
+
+/// A recording that goes on.
+struct RecordLoop<W: Write> {
+    events: Events,
+    /// How much is copied of stacks, if that can be changed.
+    copies: Option<CopySizer>,
+    /// Which rings' events are waited for.
+    polled: Vec<bool>,
+    signals: Signals,
+    /// The processes that have not ended yet, if it is over with them.
+    watched: Vec<OwnedFd>,
+    is_watching: bool,
+    child: Option<Child>,
+    inherits: bool,
+    started: Instant,
+    until: Option<Instant>,
+    /// When what was recorded was written last.
+    last_flush: Instant,
+    writer: RecordWriter<W>,
+    wanted: Option<Arc<ArgumentFilter>>,
+    damaged: u64,
+    /// Why nothing more is recorded, and when that was.
+    failure: Option<(io::Error, Instant)>,
+}
+
+impl<W: Write> RecordLoop<W> {
+    /// Takes what there is; says from time to time how far it is.
+    fn advance(&mut self) -> io::Result<Option<RecordProgress>> {
+        self.process_rings(sys::now())?;
+        if self.last_flush.elapsed() < FLUSH_INTERVAL {
+            return Ok(None);
+        }
+        self.last_flush = Instant::now();
+        self.shrink_copies();
+        self.writer.flush()?;
+        Ok(Some(RecordProgress {
+            completeness: self.writer.completeness(),
+            elapsed: self.started.elapsed(),
+        }))
+    }
+
+    /// Ends the recording, but waits for the command.
+    fn fail(&mut self, error: io::Error) {
+        self.failure = Some((error, Instant::now()));
+        self.events.disable();
+        self.polled.fill(false);
+        if self.child.is_none() {
+            self.until = Some(Instant::now());
+        }
+    }
+
+    /// Waits until there is something to do; whether it is over.
+    fn wait(&mut self) -> Result<bool, RecordError> {
+        let rings = self.events.files().zip(&self.polled);
+        let rings = rings.filter(|(_, polled)| **polled).map(|(file, _)| file);
+        let files: Vec<_> = std::iter::once(self.signals.as_fd())
+            .chain(self.watched.iter().map(|process| process.as_fd()))
+            .chain(rings)
+            .collect();
+        let ready = match sys::wait(&files, POLL_TIMEOUT_MS) {
+            Ok(ready) => ready,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(false),
+            Err(error) => return Err(RecordError::System(error)),
+        };
+        let mut ready = ready.into_iter().skip(1);
+        self.watched
+            .retain(|_| ready.next() == Some(Readiness::Pending));
+        // The event of a thread that has ended is ready for ever.
+        for polled in self.polled.iter_mut().filter(|polled| **polled) {
+            *polled = ready.next() != Some(Readiness::Closed);
+        }
+        if let Some(signal) = self.signals.next() {
+            if Signals::is_ending(signal) {
+                self.stop(signal);
+                return Ok(true);
+            }
+            if let Some(child) = &self.child {
+                sys::send(child.id(), signal);
+            }
+        }
+        let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+        Ok(is_late || self.has_ended())
+    }
+
+    /// Whether the command or the processes have ended.
+    fn has_ended(&self) -> bool {
+        self.is_watching && self.watched.is_empty()
+    }
+
+    /// Has the command end, as the recorder was told to.
+    fn stop(&mut self, signal: i32) {
+        let Some(child) = &self.child else { return };
+        // What comes from the terminal comes to the command, too.
+        if signal != libc::SIGINT {
+            sys::send(child.id(), signal);
+        }
+        let watched: Vec<_> = self.watched.iter().map(|process| process.as_fd()).collect();
+        // A command that goes on is left alone, whatever ended the wait.
+        let _ = sys::wait(&watched, EXIT_TIMEOUT_MS);
+    }
+
+    /// Notes all records from before a time.
+    fn process_rings(&mut self, until: u64) -> io::Result<()> {
+        let mut failure = None;
+        let (scribe, copies) = (&mut self.writer, &mut self.copies);
+        self.damaged += merge::take(&mut self.events.sources, until, |kind, origin, record| {
+            if let (RingKind::OnCpu, Record::Sample(sample), Some(copies)) =
+                (kind, record, &mut *copies)
+            {
+                copies.note(&sample.stack);
+            }
+            if failure.is_none() {
+                failure = scribe.note(kind, origin, record).err();
+            }
+        });
+        if let Some(size) = self.copies.as_mut().and_then(CopySizer::grow) {
+            self.events.copy_up_to(size);
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Has less copied of stacks if all of them were small lately.
+    fn shrink_copies(&mut self) {
+        if let Some(size) = self.copies.as_mut().and_then(CopySizer::shrink) {
+            self.events.copy_up_to(size);
+        }
+    }
+
+    fn finish(mut self) -> Result<RecordSummary, RecordError> {
+        self.events.disable();
+        if self.failure.is_none()
+            && let Err(error) = self.process_rings(u64::MAX)
+        {
+            self.fail(error);
+        }
+        let status = match &mut self.child {
+            Some(child) => child.try_wait().map_err(RecordError::System)?,
+            None => None,
+        };
+        let going_on = match self.inherits && self.has_ended() {
+            true => self.writer.still_running(),
+            false => Vec::new(),
+        };
+        let written = self.writer.finish(sys::now());
+        let (failure, ended) = match self.failure {
+            Some((error, at)) => (Some(error), at),
+            None => (written.out.err(), Instant::now()),
+        };
+        Ok(RecordSummary {
+            completeness: written.completeness,
+            unusable: written.unusable,
+            unmatched_arguments: self.wanted.map_or_else(Vec::new, |wanted| wanted.missing()),
+            status,
+            still_running: going_on,
+            elapsed: ended.duration_since(self.started),
+            damaged: self.damaged,
+            failure,
+        })
+    }
+}
+
+/// The threads of a process.
+fn threads(pid: u32) -> Result<Vec<u32>, RecordError> {
+    let listed = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let listed = listed.map_err(|_| RecordError::NoProcess { pid })?;
+    let names = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    Ok(names.collect())
+}

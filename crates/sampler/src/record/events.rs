@@ -1,0 +1,325 @@
+//! The events of a recording, open, with their rings.
+
+use std::fs;
+use std::ops::Range;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use unspool_perf_events::{
+    Counter, EventAttr, EventTarget, OpenError, OpenRefusal, PerfEvent, Rate, Ring, RingError,
+    user_mask,
+};
+use unspool_rows::Arch;
+
+use super::copy_size::CopySize;
+use super::merge::{RingKind, RingSource};
+use super::{RecordError, RecordNotice, RecordOptions};
+
+/// How much memory the rings for samples have at best, in bytes: all together, and each. A sample takes
+/// as much of it as may be copied of a stack, however small that is.
+const MAX_ALL_RINGS_BYTES: usize = 32 << 20;
+const MAX_SAMPLE_RING_BYTES: usize = 16 << 20;
+
+/// How much those have that tell of mappings and threads.
+const TASK_RING_BYTES: usize = 256 << 10;
+
+/// The least that is of use.
+const MIN_RING_BYTES: usize = 64 << 10;
+
+/// For so many threads at once, both sizes of copies are got ready.
+const MAX_THREADS_WITH_BOTH_SIZES: usize = 64;
+
+/// The events of a recording.
+#[derive(Debug)]
+pub(crate) struct Events {
+    /// All that is counted, by processors.
+    counters: Vec<Counter>,
+    /// For each ring, the counter that it is of.
+    owners: Vec<usize>,
+    pub(crate) sources: Vec<RingSource>,
+    /// What samples are of.
+    pub(crate) event: PerfEvent,
+    /// Which of the counters have large copies of stacks.
+    large: Range<usize>,
+    /// The same with small copies, in the same rings, in the same order; none if these cannot be had. Either
+    /// these or those are counted.
+    small: Vec<Counter>,
+}
+
+/// Whose events are to be recorded, and from when on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EventScope<'s> {
+    pub(crate) whom: &'s [EventTarget],
+    pub(crate) from_exec: bool,
+}
+
+impl Events {
+    /// Opens the events that the options ask for. Where these cannot be had, the next best.
+    pub(crate) fn open(
+        options: &RecordOptions,
+        scope: EventScope<'_>,
+        notices: &mut Vec<RecordNotice>,
+    ) -> Result<Events, RecordError> {
+        let cpus = online_cpus();
+        let mut setup = EventAttr {
+            event: options.event.clone().unwrap_or_else(PerfEvent::cycles),
+            rate: options.rate,
+            user_registers: user_mask(Arch::X86_64).unwrap_or_default(),
+            stack_bytes: CopySize::Large.bytes(),
+            with_kernel: true,
+            with_frame_pointers: false,
+            inherits: options.inherits,
+            from_exec: scope.from_exec,
+            with_tasks: false,
+            with_switches: false,
+            wake_after: 0,
+        };
+        find_event(&mut setup, options, scope, &cpus, notices)?;
+        let mut events = Events {
+            counters: Vec::new(),
+            owners: Vec::new(),
+            sources: Vec::new(),
+            event: setup.event.clone(),
+            large: 0..0,
+            small: Vec::new(),
+        };
+        let tasks = EventAttr {
+            event: PerfEvent::dummy(),
+            rate: Rate::Period(1),
+            user_registers: 0,
+            stack_bytes: 0,
+            with_kernel: false,
+            with_tasks: true,
+            ..setup.clone()
+        };
+        events.open_all(&tasks, scope, &cpus, RingKind::Tasks, TASK_RING_BYTES)?;
+        if options.off_cpu && !setup.with_kernel {
+            return Err(RecordError::OffCpu);
+        }
+        let switches = options.off_cpu.then(|| EventAttr {
+            event: PerfEvent::context_switches(),
+            rate: Rate::Period(1),
+            with_switches: true,
+            ..setup.clone()
+        });
+        let sampled: Vec<_> = std::iter::once((setup, RingKind::OnCpu))
+            .chain(switches.map(|switches| (switches, RingKind::OffCpu)))
+            .collect();
+        events.large = events.open_sampled(&sampled, scope, &cpus)?;
+        if let Some((setup, RingKind::OnCpu)) = sampled.first()
+            && scope.whom.len() <= MAX_THREADS_WITH_BOTH_SIZES
+        {
+            events.open_small(setup, scope, &cpus);
+        }
+        Ok(events)
+    }
+
+    /// Opens another event beside each that has large copies, with small ones.
+    fn open_small(&mut self, setup: &EventAttr, scope: EventScope<'_>, cpus: &[u32]) {
+        let setup = EventAttr {
+            stack_bytes: CopySize::Small.bytes(),
+            from_exec: false,
+            ..setup.clone()
+        };
+        let owners = self
+            .owners
+            .iter()
+            .filter(|owner| self.large.contains(owner));
+        for (cpu, owner) in cpus.iter().zip(owners) {
+            let owner = self.counters.get(*owner);
+            for whom in scope.whom {
+                let opened = Counter::open(&setup, *whom, *cpu).ok();
+                let beside = opened.filter(|counter| {
+                    owner.is_some_and(|owner| counter.write_to_ring_of(owner).is_ok())
+                });
+                self.small.extend(beside);
+            }
+        }
+        // Threads end, and files run out.
+        if self.small.len() != self.large.len() {
+            self.small.clear();
+        }
+    }
+
+    /// Whether copies can be of either size.
+    pub(crate) fn has_sizes(&self) -> bool {
+        !self.small.is_empty()
+    }
+
+    /// Has stacks copied up to another size from now on.
+    pub(crate) fn copy_up_to(&self, size: CopySize) {
+        let large = self.counters.get(self.large.clone()).unwrap_or_default();
+        let (from, to) = match size {
+            CopySize::Small => (large, &*self.small),
+            CopySize::Large => (&*self.small, large),
+        };
+        for (from, to) in from.iter().zip(to) {
+            // One that has ended cannot be changed any more.
+            let _ = from.disable();
+            let _ = to.enable();
+        }
+    }
+
+    /// Opens the events that samples are of, with rings of one size: as large as all of them can be.
+    /// Yields the counters of the first event.
+    fn open_sampled(
+        &mut self,
+        sampled: &[(EventAttr, RingKind)],
+        scope: EventScope<'_>,
+        cpus: &[u32],
+    ) -> Result<Range<usize>, RecordError> {
+        let before = self.counters.len();
+        let mut size = (MAX_ALL_RINGS_BYTES / cpus.len()).min(MAX_SAMPLE_RING_BYTES);
+        loop {
+            let opened = sampled.iter().map(|(setup, kind)| {
+                let first = self.counters.len();
+                self.open_all(setup, scope, cpus, *kind, size)?;
+                Ok(first..self.counters.len())
+            });
+            let opened: Result<Vec<_>, RecordError> = opened.collect();
+            match opened {
+                Err(RecordError::Map(RingError::Locked { .. })) if size > MIN_RING_BYTES => {
+                    self.close_from(before);
+                    size /= 2;
+                }
+                opened => return Ok(opened?.into_iter().next().unwrap_or_default()),
+            }
+        }
+    }
+
+    /// Closes the counters from one on, with their rings.
+    fn close_from(&mut self, counter: usize) {
+        self.owners.retain(|owner| *owner < counter);
+        self.sources.truncate(self.owners.len());
+        self.counters.truncate(counter);
+    }
+
+    /// Opens an event on all processors, with one ring for each of so many bytes.
+    fn open_all(
+        &mut self,
+        setup: &EventAttr,
+        scope: EventScope<'_>,
+        cpus: &[u32],
+        kind: RingKind,
+        size: usize,
+    ) -> Result<(), RecordError> {
+        let mut setup = setup.clone();
+        setup.wake_after = u32::try_from(size / 4).unwrap_or(u32::MAX);
+        for cpu in cpus {
+            let mut owner = None;
+            for whom in scope.whom {
+                let counter = match Counter::open(&setup, *whom, *cpu) {
+                    Ok(counter) => counter,
+                    // It ended in the meantime.
+                    Err(OpenError {
+                        why: OpenRefusal::NoProcess,
+                        ..
+                    }) => continue,
+                    Err(error) => return Err(error.into()),
+                };
+                let number = self.counters.len();
+                match owner.and_then(|owner: usize| self.counters.get(owner)) {
+                    Some(owner) => counter.write_to_ring_of(owner).map_err(RecordError::Ring)?,
+                    None => {
+                        let ring = Ring::new(&counter, size)?;
+                        owner = Some(number);
+                        self.owners.push(number);
+                        self.sources.push(RingSource {
+                            kind,
+                            ring,
+                            layout: setup.layout(),
+                        });
+                    }
+                }
+                self.counters.push(counter);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts from now on.
+    pub(crate) fn enable(&self) -> Result<(), RecordError> {
+        let mut all = self.counters.iter();
+        all.try_for_each(Counter::enable).map_err(RecordError::Ring)
+    }
+
+    /// Stops counting.
+    pub(crate) fn disable(&self) {
+        for counter in self.counters.iter().chain(&self.small) {
+            // What cannot be stopped is not listened to any more.
+            let _ = counter.disable();
+        }
+    }
+
+    /// The sizes of the rings for samples in bytes, one for each processor and event.
+    pub(crate) fn ring_sizes(&self) -> impl Iterator<Item = usize> {
+        let sampled = self
+            .sources
+            .iter()
+            .filter(|source| source.kind != RingKind::Tasks);
+        sampled.map(|source| source.ring.capacity())
+    }
+
+    /// What becomes ready when there is much in a ring.
+    pub(crate) fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let owners = self.owners.iter();
+        owners.filter_map(|owner| Some(self.counters.get(*owner)?.as_fd()))
+    }
+}
+
+/// Finds out which event can be had, and whether with the kernel.
+fn find_event(
+    setup: &mut EventAttr,
+    options: &RecordOptions,
+    scope: EventScope<'_>,
+    cpus: &[u32],
+    notices: &mut Vec<RecordNotice>,
+) -> Result<(), RecordError> {
+    let cpu = cpus.first().copied().unwrap_or(0);
+    let mut others = scope.whom.iter().copied();
+    let mut whom = others.next().unwrap_or(EventTarget::Everyone);
+    loop {
+        let Err(error) = Counter::open(setup, whom, cpu) else {
+            return Ok(());
+        };
+        // It has ended, which others need not have.
+        if matches!(error.why, OpenRefusal::NoProcess)
+            && let Some(other) = others.next()
+        {
+            whom = other;
+            continue;
+        }
+        let next = match (&error.why, setup.event.name()) {
+            (OpenRefusal::NotCounted, "cycles") => Some(PerfEvent::cpu_clock()),
+            (OpenRefusal::NotCounted, "cpu-clock") => Some(PerfEvent::task_clock()),
+            _ => None,
+        };
+        match (&error.why, next) {
+            (_, Some(next)) if options.event.is_none() => {
+                notices.push(RecordNotice::OtherEvent {
+                    wanted: setup.event.clone(),
+                    taken: next.clone(),
+                });
+                setup.event = next;
+            }
+            (OpenRefusal::Paranoid { needed: 1, .. }, _) if setup.with_kernel => {
+                notices.push(RecordNotice::WithoutKernel);
+                setup.with_kernel = false;
+            }
+            _ => return Err(error.into()),
+        }
+    }
+}
+
+/// The processors that are there.
+fn online_cpus() -> Vec<u32> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let ranges = text.trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
+    });
+    let cpus: Vec<u32> = ranges.flatten().collect();
+    match cpus.is_empty() {
+        true => vec![0],
+        false => cpus,
+    }
+}

@@ -1,0 +1,90 @@
+//! Records of several rings in the order of their times.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use unspool_perf_events::{BadRecord, Record, Ring, SampleFormat, SampleId};
+
+/// What the samples of a ring are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RingKind {
+    /// There are none: its records tell of mappings and threads.
+    Tasks,
+    /// Of what runs.
+    OnCpu,
+    /// Of what stops running. Other records tell when it goes on.
+    OffCpu,
+}
+
+/// A ring and how its records are read.
+#[derive(Debug)]
+pub(crate) struct RingSource {
+    pub(crate) kind: RingKind,
+    pub(crate) ring: Ring,
+    pub(crate) layout: SampleFormat,
+}
+
+impl RingSource {
+    /// The time of the first record, if there is one. A record without a time comes first.
+    fn first_time(&mut self) -> Option<u64> {
+        let layout = self.layout;
+        let (header, bytes) = self.ring.first()?;
+        Some(layout.time(header, bytes).unwrap_or(0))
+    }
+}
+
+/// How long a record may take, in nanoseconds, from when its time was taken until it can be read.
+const MAX_RECORD_DELAY_NS: u64 = 1_000_000;
+
+/// Takes all records of some rings that are complete, in the order of their times: those that are
+/// older than `now`, by so much that nobody writes an older one any more.
+///
+/// Damaged records are left out; yields how many.
+pub(crate) fn take(
+    sources: &mut [RingSource],
+    now: u64,
+    mut each: impl FnMut(RingKind, SampleId, &Record<'_>),
+) -> u64 {
+    let until = now.saturating_sub(MAX_RECORD_DELAY_NS);
+    let mut damaged = 0;
+    let mut firsts = BinaryHeap::with_capacity(sources.len());
+    for (number, source) in sources.iter_mut().enumerate() {
+        source.ring.refresh();
+        firsts.extend(source.first_time().map(|time| Reverse((time, number))));
+    }
+    while let Some(Reverse((time, number))) = firsts.pop() {
+        let Some(source) = sources.get_mut(number) else {
+            break;
+        };
+        if time > until {
+            break;
+        }
+        match read(source, &mut each) {
+            Ok(()) => {}
+            Err(_) => damaged += 1,
+        }
+        firsts.extend(source.first_time().map(|time| Reverse((time, number))));
+    }
+    for source in sources {
+        source.ring.release();
+    }
+    damaged
+}
+
+fn read(
+    source: &mut RingSource,
+    each: &mut impl FnMut(RingKind, SampleId, &Record<'_>),
+) -> Result<(), BadRecord> {
+    let RingSource { kind, layout, .. } = *source;
+    source.ring.prefetch_second();
+    let Some((header, bytes)) = source.ring.first() else {
+        return Ok(());
+    };
+    let result = layout
+        .read(header, bytes)
+        .map(|(origin, record)| each(kind, origin, &record));
+    source.ring.skip(header);
+    // A full ring loses what comes: the kernel has its memory back before that.
+    source.ring.release_if_large();
+    result
+}

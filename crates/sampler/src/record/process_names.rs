@@ -1,0 +1,169 @@
+//! What processes and threads are called and who began them, where no record of their own says so.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::Path;
+
+use unspool_perf_events::Record;
+
+/// What is known of it: what was recorded before, and what the system says of those that it still has.
+///
+/// Who has ended is known until the kernel gives the number to another: samples of the end of a thread come
+/// after the record that says so.
+#[derive(Debug)]
+pub(crate) struct ProcessNames {
+    /// Whether the system is asked.
+    is_live: bool,
+    /// The names of threads.
+    names: HashMap<u32, String>,
+    /// The parents of processes.
+    parents: HashMap<u32, u32>,
+    /// The processes that were begun and have not ended.
+    children: BTreeSet<u32>,
+}
+
+/// A process that another has begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChildProcess {
+    /// Its number.
+    pub pid: u32,
+    /// What it is called.
+    pub name: String,
+}
+
+impl ProcessNames {
+    /// Of what is being recorded, of which nothing was read yet.
+    pub(crate) fn running() -> ProcessNames {
+        ProcessNames {
+            is_live: true,
+            ..ProcessNames::recorded()
+        }
+    }
+
+    /// Of a recording of which nothing was read yet.
+    pub(crate) fn recorded() -> ProcessNames {
+        ProcessNames {
+            is_live: false,
+            names: HashMap::new(),
+            parents: HashMap::new(),
+            children: BTreeSet::new(),
+        }
+    }
+
+    /// Remembers what a record tells: a thread is called like the one that began it.
+    pub(crate) fn note(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Comm(named) => {
+                let name = String::from_utf8_lossy(named.name).into_owned();
+                self.names.insert(named.tid, name);
+            }
+            Record::Fork(task) => {
+                // It may be gone when somebody asks.
+                let name = self.name(task.parent_pid, task.parent_tid);
+                match name.is_empty() {
+                    false => {
+                        self.names.insert(task.parent_tid, name.clone());
+                        self.names.insert(task.tid, name);
+                    }
+                    true => drop(self.names.remove(&task.tid)),
+                }
+                if task.pid != task.parent_pid {
+                    self.parents.insert(task.pid, task.parent_pid);
+                    self.children.insert(task.pid);
+                }
+            }
+            Record::Exit(task) if task.pid == task.tid => drop(self.children.remove(&task.pid)),
+            _ => {}
+        }
+    }
+
+    /// The processes that were begun and go on: no record says that they ended, and the system has them.
+    pub(crate) fn still_running(&self) -> Vec<ChildProcess> {
+        let is_there = |pid: &&u32| !self.system_file(&format!("{pid}/stat")).is_empty();
+        let there = self.children.iter().filter(is_there);
+        there
+            .map(|&pid| ChildProcess {
+                pid,
+                name: self.name(pid, pid),
+            })
+            .collect()
+    }
+
+    /// The name of a thread of a process; empty if nobody knows it.
+    pub(crate) fn name(&self, pid: u32, tid: u32) -> String {
+        if let Some(name) = self.names.get(&tid) {
+            return name.clone();
+        }
+        let name = self.system_file(&format!("{pid}/task/{tid}/comm"));
+        String::from_utf8_lossy(name.trim_ascii_end()).into_owned()
+    }
+
+    /// The parent of a process; 0 if nobody knows it.
+    pub(crate) fn parent(&self, pid: u32) -> u32 {
+        if let Some(parent) = self.parents.get(&pid) {
+            return *parent;
+        }
+        let stat = self.system_file(&format!("{pid}/stat"));
+        let stat = String::from_utf8_lossy(&stat);
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let parent = after_name.split_ascii_whitespace().nth(1);
+        parent.and_then(|parent| parent.parse().ok()).unwrap_or(0)
+    }
+
+    /// A file below `/proc`; empty if the system is not asked, or does not have it.
+    fn system_file(&self, path: &str) -> Vec<u8> {
+        match self.is_live {
+            true => fs::read(Path::new("/proc").join(path)).unwrap_or_default(),
+            false => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_perf_events::{CommRecord, TaskRecord};
+
+    use super::*;
+
+    /// While a recording goes on, too, what is gone before its first sample is read has a name and a parent.
+    #[test]
+    fn what_is_gone_is_known_by_what_was_recorded() {
+        let ours = std::process::id();
+        // No process has these numbers: the system's go to 2^22.
+        let [shell, child, thread] = [1 << 23, (1 << 23) + 1, (1 << 23) + 2];
+        let fork = |pid, tid, parent| {
+            Record::Fork(TaskRecord {
+                pid,
+                tid,
+                parent_pid: parent,
+                parent_tid: parent,
+            })
+        };
+        let mut kin = ProcessNames::running();
+        assert_eq!(
+            (kin.name(child, child), kin.parent(child)),
+            (String::new(), 0)
+        );
+        kin.note(&Record::Comm(CommRecord {
+            pid: shell,
+            tid: shell,
+            name: b"shell",
+            is_exec: true,
+        }));
+        kin.note(&fork(child, child, shell));
+        kin.note(&fork(child, thread, child));
+        assert_eq!(
+            (kin.name(child, child), kin.parent(child)),
+            ("shell".into(), shell)
+        );
+        assert_eq!(kin.name(child, thread), "shell");
+
+        // Of what began before the recording the system knows the name.
+        kin.note(&fork(child, child, ours));
+        assert_eq!(
+            (kin.name(child, child), kin.parent(child)),
+            (kin.name(ours, ours), ours)
+        );
+        assert_ne!(kin.name(ours, ours), "");
+    }
+}

@@ -1,0 +1,204 @@
+//! The memory of a sample: a copy of the top of the stack, and what the files have.
+//!
+//! The copy begins at the stack pointer, but unwind tables also speak of what lies below: at the end of a
+//! function, where it has popped registers, they go on to say that these were saved where they were popped
+//! from. Nobody has written there since, so what is there is what the register holds; which register
+//! that is, the instructions before the program counter say.
+
+use unspool_rows::memory::{Unreadable, UnreadableReason};
+use unspool_rows::{Arch, CodeAddr, Memory, Register, RuntimeAddr};
+use unspool_unwind::{InnermostFrame as _, WalkResult};
+
+use crate::address_space::ProcessSpace;
+use crate::stack_extension::SplicePoint;
+use crate::unwinder::SampleTop;
+
+/// The most registers that a function pops, and the code of so many with a prefix each, in bytes.
+const MAX_POPPED_REGISTERS: usize = 8;
+const MAX_POP_CODE_BYTES: usize = 2 * MAX_POPPED_REGISTERS;
+
+/// What is further from the stack pointer is not of the same stack.
+///
+/// That the kernel has copied less than it was asked to does not say that the stack ends there: it copies
+/// no page that nobody has touched yet, such as there are within large frames.
+const MAX_STACK_BYTES: u64 = 16 << 20;
+
+/// The registers that x86-64 code pops at its end, the last one first.
+fn pops_before(code: &[u8]) -> impl Iterator<Item = Register> {
+    /// The registers by their numbers in instructions, without the eight that need a prefix.
+    const NUMBERED: [u16; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
+    const POP: u8 = 0x58;
+    const PREFIX: u8 = 0x41;
+    const LEAVE: u8 = 0xc9;
+    let mut rest = code;
+    std::iter::from_fn(move || {
+        let (last, before) = rest.split_last()?;
+        if *last == LEAVE {
+            // It pops the frame pointer, and what was before it moved the stack pointer.
+            rest = &[];
+            return Some(Register(6));
+        }
+        let number = last.checked_sub(POP).filter(|number| *number < 8)?;
+        match before.split_last() {
+            Some((&PREFIX, before)) => {
+                rest = before;
+                Some(Register(u16::from(number) + 8))
+            }
+            _ => {
+                rest = before;
+                NUMBERED.get(usize::from(number)).copied().map(Register)
+            }
+        }
+    })
+}
+
+/// The memory of a thread when it was sampled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StackCopy<'s> {
+    space: &'s ProcessSpace,
+    start: u64,
+    bytes: &'s [u8],
+    top: &'s SampleTop<'s>,
+}
+
+impl<'s> StackCopy<'s> {
+    pub(crate) fn new(space: &'s ProcessSpace, top: &'s SampleTop<'s>, stack: &'s [u8]) -> Self {
+        StackCopy {
+            space,
+            start: top.stack_pointer(),
+            bytes: stack,
+            top,
+        }
+    }
+
+    /// The address of its first byte.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// What was copied.
+    pub(crate) fn bytes(&self) -> &'s [u8] {
+        self.bytes
+    }
+
+    /// The joint to what was not copied, if a walk ended there, at a frame of a code address.
+    pub(crate) fn splice_point(
+        &self,
+        walk: &WalkResult,
+        code: CodeAddr,
+    ) -> Option<SplicePoint<'s>> {
+        let unreadable = walk.end.unreadable()?;
+        (unreadable.why == UnreadableReason::NotRecorded).then_some(())?;
+        Some(SplicePoint {
+            space: self.space,
+            code,
+            slot: walk.stack_pointer?.0.checked_sub(8)?,
+        })
+    }
+
+    /// The same with more of the stack.
+    pub(crate) fn with<'b>(&self, bytes: &'b [u8]) -> StackCopy<'b>
+    where
+        's: 'b,
+    {
+        StackCopy { bytes, ..*self }
+    }
+
+    /// The word at an address below the stack pointer, if it was popped just before.
+    #[cold]
+    fn popped(&self, addr: u64) -> Option<u64> {
+        if self.top.arch() != Arch::X86_64 {
+            return None;
+        }
+        let below = self.start.checked_sub(addr)?;
+        let back = usize::try_from(below / 8).ok()?;
+        if !below.is_multiple_of(8) || back > MAX_POPPED_REGISTERS {
+            return None;
+        }
+        let before = self
+            .top
+            .code()
+            .address()
+            .0
+            .checked_sub(MAX_POP_CODE_BYTES as u64)?;
+        let code = self
+            .space
+            .code_in_file(RuntimeAddr(before), MAX_POP_CODE_BYTES)?;
+        let register = pops_before(code).nth(back.checked_sub(1)?)?;
+        self.top.register(register)
+    }
+
+    /// What was copied from an address on.
+    pub(crate) fn copied(&self, addr: u64) -> &'s [u8] {
+        let at = addr.checked_sub(self.start);
+        let at = at.and_then(|at| usize::try_from(at).ok());
+        at.and_then(|at| self.bytes.get(at..)).unwrap_or_default()
+    }
+}
+
+impl Memory for StackCopy<'_> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let copied = self.copied(addr.0);
+        if let Some(bytes) = copied.get(..into.len()) {
+            into.copy_from_slice(bytes);
+            return Ok(());
+        }
+        if let Some(bytes) = self.space.code_in_file(addr, into.len()) {
+            into.copy_from_slice(bytes);
+            return Ok(());
+        }
+        if let Ok(word) = <&mut [u8; 8]>::try_from(&mut *into)
+            && let Some(popped) = self.popped(addr.0)
+        {
+            *word = popped.to_le_bytes();
+            return Ok(());
+        }
+        Err(Unreadable {
+            addr: RuntimeAddr(addr.0.saturating_add(copied.len() as u64)),
+            why: match addr.0.abs_diff(self.start) < MAX_STACK_BYTES {
+                true => UnreadableReason::NotRecorded,
+                false => UnreadableReason::Unmapped,
+            },
+        })
+    }
+
+    #[inline]
+    fn near(&self, end: RuntimeAddr) -> Option<[u8; 8]> {
+        let at = end.0.wrapping_sub(8).wrapping_sub(self.start);
+        let word = self.bytes.get(usize::try_from(at).ok()?..)?;
+        word.first_chunk().copied()
+    }
+
+    #[inline]
+    fn near_pair(&self, end: RuntimeAddr, below: u64) -> Option<[[u8; 8]; 2]> {
+        let end = usize::try_from(end.0.wrapping_sub(self.start)).ok()?;
+        let length = usize::try_from(below).ok()?.checked_add(8)?;
+        let words = self.bytes.get(end.checked_sub(length)?..end)?;
+        Some([*words.last_chunk()?, *words.first_chunk()?])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_rows::Register;
+
+    use super::pops_before;
+
+    fn registers(code: &[u8]) -> Vec<u16> {
+        pops_before(code).map(|Register(number)| number).collect()
+    }
+
+    /// As `objdump` shows the ends of functions.
+    #[test]
+    fn the_last_registers_that_were_popped() {
+        // add $0x38,%rsp; pop %rbx; pop %rbp; pop %r12; pop %r13
+        let code = [0x48, 0x83, 0xc4, 0x38, 0x5b, 0x5d, 0x41, 0x5c, 0x41, 0x5d];
+        assert_eq!(registers(&code), [13, 12, 6, 3]);
+        // lea -0x28(%rbp),%rsp; pop %rbx
+        assert_eq!(registers(&[0x48, 0x8d, 0x65, 0xd8, 0x5b]), [3]);
+        // mov %rbp,%rsp; leave
+        assert_eq!(registers(&[0x5d, 0xc9]), [6]);
+        // nop
+        assert!(registers(&[0x5d, 0x90]).is_empty());
+    }
+}

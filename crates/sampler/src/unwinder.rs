@@ -1,0 +1,440 @@
+//! Stacks of samples.
+
+use unspool_perf_events::SampleRecord;
+use unspool_profile::{FrameEvidence, RawFrame, StackEnd};
+use unspool_rows::memory::UnreadableReason;
+use unspool_rows::{Abi, Arch, CodeAddr, Endian, Memory as _, Register, Registers, RuntimeAddr};
+use unspool_table_store::TableForm;
+use unspool_unwind::{
+    Cursor, InnermostFrame, MappedRuleCache, Memo, NoRow, OutOfMemory, RuleCacheSize, Step, Walker,
+    evidence, frame_pointer,
+};
+
+use crate::address_space::ProcessSpace;
+use crate::exit_path::{self, CallerFramePointer};
+use crate::stack_copy::StackCopy;
+use crate::stack_extension::{Extension, StackExtensions};
+
+/// A stack that was unwound.
+#[derive(Debug, Clone, Copy)]
+pub struct UnwoundStack<'u> {
+    /// The frames, the innermost first; those of the kernel come before those of the process.
+    pub frames: &'u [RawFrame],
+    /// Why there are no more.
+    pub end: StackEnd,
+}
+
+impl<'u> UnwoundStack<'u> {
+    /// The frames of the process.
+    #[must_use]
+    pub fn user_frames(&self) -> &'u [RawFrame] {
+        let is_kernel = |frame: &RawFrame| frame.evidence == FrameEvidence::Kernel;
+        let start = self.frames.partition_point(is_kernel);
+        self.frames.get(start..).unwrap_or_default()
+    }
+}
+
+/// Unwinds samples of any processes, and remembers what it learned.
+///
+/// Unwinding allocates nothing and makes no system call once every module was met.
+pub struct Unwinder {
+    arch: Arch,
+    form: TableForm,
+    rules: MappedRuleCache,
+    /// The last stacks of threads, by the low bits of their numbers. Which thread one is of need not be
+    /// known: what is remembered is compared before it is used.
+    memos: Vec<Memo>,
+    addresses: Vec<RuntimeAddr>,
+    frames: Vec<RawFrame>,
+    beyond: StackExtensions,
+}
+
+/// Memory for rules: of 16 MiB of code at a time.
+const RULE_CACHE_BYTES: usize = 4 << 20;
+
+/// How many threads' last stacks are remembered.
+const MAX_MEMOS: usize = 32;
+
+/// The most frames of a stack.
+const MAX_FRAMES: usize = 1 << 16;
+
+impl Unwinder {
+    /// Nothing is learned yet. Samples are of processes of an architecture, whose tables have a form.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no memory.
+    pub fn new(arch: Arch, form: TableForm) -> Result<Self, OutOfMemory> {
+        let size = RuleCacheSize::from_bytes(RULE_CACHE_BYTES).unwrap_or(RuleCacheSize::DEFAULT);
+        Ok(Unwinder {
+            arch,
+            form,
+            rules: MappedRuleCache::new(size)?,
+            memos: (0..MAX_MEMOS).map(|_| Memo::new()).collect(),
+            addresses: vec![RuntimeAddr(0); MAX_FRAMES],
+            frames: Vec::new(),
+            beyond: StackExtensions::default(),
+        })
+    }
+
+    /// Looks at the memory of threads, too, where stacks are larger than what was copied: they run on
+    /// this machine, and now.
+    #[must_use]
+    pub fn with_live_threads(mut self) -> Self {
+        self.beyond.is_live = true;
+        self
+    }
+
+    /// Forgets what was learned of modules: their numbers mean others now.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no memory.
+    pub fn forget(&mut self) -> Result<(), OutOfMemory> {
+        let beyond = std::mem::take(&mut self.beyond);
+        *self = Unwinder {
+            beyond,
+            ..Unwinder::new(self.arch, self.form)?
+        };
+        Ok(())
+    }
+
+    /// Unwinds the stack of a sample of a thread.
+    pub fn unwind(
+        &mut self,
+        space: &ProcessSpace,
+        tid: u32,
+        sample: &SampleRecord<'_>,
+    ) -> UnwoundStack<'_> {
+        self.frames.clear();
+        let kernel = sample.chain.kernel().map(|address| RawFrame {
+            code: CodeAddr::Instruction(RuntimeAddr(address)),
+            evidence: FrameEvidence::Kernel,
+            arguments: None,
+        });
+        self.frames.extend(kernel);
+        let end = self.unwind_user(space, tid, sample);
+        UnwoundStack {
+            frames: &self.frames,
+            end,
+        }
+    }
+
+    fn unwind_user(
+        &mut self,
+        space: &ProcessSpace,
+        tid: u32,
+        sample: &SampleRecord<'_>,
+    ) -> StackEnd {
+        if sample.stack.requested_bytes == 0 && sample.chain.user().next().is_some() {
+            return self.kernel_call_chain(sample);
+        }
+        let Some(top) = SampleTop::from_sample(sample, self.arch) else {
+            return StackEnd::NoUserRegisters;
+        };
+        // What is just being replaced by another program has no stack any more.
+        if sample.stack.bytes.is_empty() && sample.chain.kernel().next().is_some() {
+            return StackEnd::NoUserRegisters;
+        }
+        let copy = StackCopy::new(space, &top, sample.stack.bytes);
+        let first = self.frames.len();
+        let end = self.walk(space, tid, &top, copy);
+        let second = self.frames.get(first + 1);
+        let is_found = second.is_some_and(|caller| !caller.evidence.is_guess());
+        // Nothing is guessed where the code itself says what its caller is.
+        if !is_found && let Some(left) = top.exit_frame(space, &copy) {
+            self.frames.truncate(first);
+            self.frames.push(top.frame());
+            let end = self.walk(space, tid, &left, copy);
+            if let Some(caller) = self.frames.get_mut(first + 1) {
+                caller.evidence = FrameEvidence::Synthesized;
+            }
+            return end;
+        }
+        end
+    }
+
+    /// Walks, and notes the frames; beyond the copy if the stack does not end there.
+    fn walk(
+        &mut self,
+        space: &ProcessSpace,
+        tid: u32,
+        top: &SampleTop<'_>,
+        copy: StackCopy<'_>,
+    ) -> StackEnd {
+        let walker = Walker::new(top.abi(), self.rules.rules());
+        let walker = match self.form {
+            TableForm::Compact => walker,
+            TableForm::Native => walker.with_cursor_only(),
+        };
+        let slot = tid as usize % MAX_MEMOS;
+        let mut memo = self.memos.get_mut(slot);
+        let mut walk = |memory: &StackCopy<'_>, addresses: &mut [RuntimeAddr]| match &mut memo {
+            Some(memo) => walker.walk_again(memo, top, space, memory, addresses),
+            None => walker.walk(top, space, memory, addresses),
+        };
+        let mut found = walk(&copy, &mut self.addresses);
+        let copied = found.frames;
+        let mut memory = copy;
+        let (known, sources) = self.beyond.of_thread(tid);
+        let callers = usize::from(top.is_shown)..copied;
+        let code = match self.addresses.get(callers).and_then(<[_]>::last) {
+            Some(last) => CodeAddr::Return(*last),
+            None => top.code,
+        };
+        let mut longer = None;
+        if let Some(joint) = copy.splice_point(&found, code) {
+            for source in sources {
+                match known.extend(*source, &copy, &joint) {
+                    Extension::Available => {
+                        let walked = walk(&copy.with(known.bytes()), &mut self.addresses);
+                        if stack_end(walked.end).is_root() {
+                            longer = Some(walked);
+                            break;
+                        }
+                    }
+                    Extension::NotHere => {}
+                    Extension::Nowhere => break,
+                }
+            }
+        }
+        match longer {
+            Some(longer) => {
+                found = longer;
+                memory = copy.with(known.bytes());
+            }
+            // The frames that were found in the copy are as they were.
+            None => known.set(&copy),
+        }
+        let outermost = self.frames.len() + copied;
+        let is_by_tables = found.guesses + found.interrupted + found.synthesized == 0;
+        let end = match is_by_tables {
+            true => {
+                let addresses = self.addresses.get(..found.frames).unwrap_or_default();
+                push(top, addresses, &mut self.frames);
+                found.end
+            }
+            false => step_by_step(top, space, &memory, &mut self.frames),
+        };
+        for frame in self.frames.iter_mut().skip(outermost) {
+            frame.evidence = FrameEvidence::Spliced;
+        }
+        stack_end(end)
+    }
+
+    /// Takes the frames that the kernel found by frame pointers, of a recording without copied stacks.
+    fn kernel_call_chain(&mut self, sample: &SampleRecord<'_>) -> StackEnd {
+        let mut addresses = sample.chain.user().map(RuntimeAddr);
+        self.frames.extend(addresses.next().map(|first| RawFrame {
+            code: CodeAddr::Instruction(first),
+            evidence: FrameEvidence::Registers,
+            arguments: None,
+        }));
+        self.frames.extend(addresses.map(|address| RawFrame {
+            code: CodeAddr::Return(address),
+            evidence: FrameEvidence::FramePointer,
+            arguments: None,
+        }));
+        // Nobody can tell whether it ended where the stack does.
+        StackEnd::NotCopied
+    }
+}
+
+/// Notes frames that were found by tables.
+fn push(top: &SampleTop<'_>, addresses: &[RuntimeAddr], frames: &mut Vec<RawFrame>) {
+    let shown = usize::from(top.is_shown);
+    frames.extend(
+        addresses
+            .first()
+            .filter(|_| top.is_shown)
+            .map(|_| top.frame()),
+    );
+    let callers = addresses.iter().skip(shown);
+    frames.extend(callers.map(|address| RawFrame {
+        code: CodeAddr::Return(*address),
+        evidence: FrameEvidence::Cfi,
+        arguments: None,
+    }));
+}
+
+/// Walks slowly, and notes of each frame how it was found.
+fn step_by_step(
+    top: &SampleTop<'_>,
+    space: &ProcessSpace,
+    memory: &StackCopy<'_>,
+    frames: &mut Vec<RawFrame>,
+) -> evidence::End {
+    let mut cursor = top.cursor();
+    frames.extend(top.is_shown.then(|| top.frame()));
+    for _ in 1..MAX_FRAMES {
+        match cursor.step(space, memory) {
+            Step::Caller(found) => frames.push(RawFrame {
+                code: cursor.code(),
+                evidence: match found.evidence {
+                    evidence::Evidence::Cfi => FrameEvidence::Cfi,
+                    evidence::Evidence::Synthesized => FrameEvidence::Synthesized,
+                    evidence::Evidence::SignalTrampoline => FrameEvidence::SignalTrampoline,
+                    evidence::Evidence::BadCall => FrameEvidence::BadCall,
+                    evidence::Evidence::FramePointer => FrameEvidence::FramePointer,
+                },
+                arguments: None,
+            }),
+            Step::End(end) => return end,
+        }
+    }
+    evidence::End::Limit
+}
+
+/// The innermost frame of a sample's process; or the one that it leads to, where walks begin then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SampleTop<'s> {
+    arch: Arch,
+    registers: unspool_perf_events::SampledRegisters<'s>,
+    code: CodeAddr,
+    stack_pointer: u64,
+    frame_pointer: u64,
+    /// Whether it is a frame of its own, or a place further on in the innermost one.
+    is_shown: bool,
+}
+
+impl<'s> SampleTop<'s> {
+    pub(crate) fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// A register, by its DWARF number.
+    pub(crate) fn register(&self, register: Register) -> Option<u64> {
+        self.registers.get(self.arch, register)
+    }
+
+    pub(crate) fn from_sample(sample: &SampleRecord<'s>, arch: Arch) -> Option<Self> {
+        let registers = sample.user?;
+        let spec = arch.spec();
+        Some(SampleTop {
+            arch,
+            registers,
+            code: CodeAddr::Instruction(RuntimeAddr(registers.get(arch, spec.pc)?)),
+            stack_pointer: registers.get(arch, spec.stack_pointer)?,
+            frame_pointer: registers.get(arch, frame_pointer(arch)?)?,
+            is_shown: true,
+        })
+    }
+
+    fn abi(&self) -> Abi {
+        Abi {
+            arch: self.arch,
+            endian: Endian::Little,
+        }
+    }
+
+    /// A cursor there.
+    pub(crate) fn cursor(&self) -> Cursor {
+        let mut registers = Registers::new();
+        for (register, value) in self.registers.iter(self.arch) {
+            registers.set(register, value);
+        }
+        registers.set(self.arch.spec().stack_pointer, self.stack_pointer);
+        if let Some(register) = frame_pointer(self.arch) {
+            registers.set(register, self.frame_pointer);
+        }
+        Cursor::with_code(self.abi(), self.code, registers)
+    }
+
+    fn frame(&self) -> RawFrame {
+        RawFrame {
+            code: self.code,
+            evidence: FrameEvidence::Registers,
+            arguments: None,
+        }
+    }
+
+    /// Where the way out of its function leads, if no table speaks of it.
+    fn exit_frame(&self, space: &ProcessSpace, memory: &StackCopy<'_>) -> Option<Self> {
+        /// What system calls return.
+        const RESULT: Register = Register(0);
+        (self.arch == Arch::X86_64 && space.is_hole(self.code.lookup())).then_some(())?;
+        let here = exit_path::ExitStart {
+            code: self.code.address().0,
+            stack_pointer: self.stack_pointer,
+            frame_pointer: self.frame_pointer,
+            result: self.register(RESULT)?,
+        };
+        let there = exit_path::follow(here, space)?;
+        let word = |address: u64| {
+            let mut word = [0; 8];
+            let read = memory.read(RuntimeAddr(address), &mut word);
+            read.is_ok().then(|| u64::from_le_bytes(word))
+        };
+        let frame_pointer = match there.frame_pointer {
+            CallerFramePointer::Is(value) => value,
+            CallerFramePointer::SavedAt(address) => word(address)?,
+        };
+        Some(match there.end {
+            exit_path::ExitKind::Return => SampleTop {
+                code: CodeAddr::Return(RuntimeAddr(word(there.stack_pointer)?)),
+                stack_pointer: there.stack_pointer.wrapping_add(8),
+                frame_pointer,
+                ..*self
+            },
+            exit_path::ExitKind::Instruction(address) => SampleTop {
+                code: CodeAddr::Instruction(RuntimeAddr(address)),
+                stack_pointer: there.stack_pointer,
+                frame_pointer,
+                is_shown: false,
+                ..*self
+            },
+        })
+    }
+}
+
+impl InnermostFrame for SampleTop<'_> {
+    fn code(&self) -> CodeAddr {
+        self.code
+    }
+
+    fn stack_pointer(&self) -> u64 {
+        self.stack_pointer
+    }
+
+    fn frame_pointer(&self) -> u64 {
+        self.frame_pointer
+    }
+
+    fn others(&self) -> impl Iterator<Item = (Register, u64)> {
+        self.registers.iter(self.arch)
+    }
+
+    fn is_shown(&self) -> bool {
+        self.is_shown
+    }
+}
+
+/// Why a walk ended, as profiles say it.
+fn stack_end(end: evidence::End) -> StackEnd {
+    use evidence::End as Walked;
+    let is_cut = |unreadable: Option<unspool_rows::memory::Unreadable>| {
+        unreadable.is_some_and(|unreadable| unreadable.why == UnreadableReason::NotRecorded)
+    };
+    match end {
+        Walked::Outermost => StackEnd::Outermost,
+        Walked::EntryPoint => StackEnd::EntryPoint,
+        _ if is_cut(end.unreadable()) => StackEnd::NotCopied,
+        Walked::NoRow(no_row)
+        | Walked::Guess {
+            missing: no_row, ..
+        } => match no_row {
+            NoRow::NoModule => StackEnd::NoModule,
+            NoRow::NoFile => StackEnd::NoFile,
+            NoRow::NoTable => StackEnd::NoTable,
+            NoRow::Hole => StackEnd::Hole,
+            NoRow::BadEntry(_) | NoRow::BadSframe(_) => StackEnd::BadEntry,
+            NoRow::CorruptTable(_) => StackEnd::CorruptTable,
+            _ => StackEnd::StepFailed,
+        },
+        Walked::ZeroReturnAddress => StackEnd::ZeroReturnAddress,
+        Walked::Loop => StackEnd::Loop,
+        Walked::TooManyStacks => StackEnd::TooManyStacks,
+        Walked::Limit => StackEnd::Limit,
+        _ => StackEnd::StepFailed,
+    }
+}

@@ -1,0 +1,732 @@
+//! Recordings of programs whose stacks are known beforehand.
+#![cfg(test)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use unspool_files::output::create;
+use unspool_perf_events::{DataFile, PerfEvent, Rate};
+use unspool_profile::{
+    CodeLocation, Completeness, CpuState, FrameEvidence, Meta, Profile, ProfileSample, StackEnd,
+};
+use unspool_sampler::{RecordError, RecordOptions, RecordSummary, RecordTarget, Recording, import};
+use unspool_table_store::Store;
+use unspool_testing::{command, tool};
+
+/// Goes down as deep as it is told, through frames of different sizes, and stays there until an alarm
+/// kills it, or until it has called itself by `exec`.
+const PROGRAM: &str = r#"
+#include <stdlib.h>
+#include <unistd.h>
+#ifndef SECONDS
+#define SECONDS 1
+#endif
+volatile unsigned long sink;
+__attribute__((noinline)) void leaf(void) { for (;;) sink++; }
+__attribute__((noinline)) void narrow(int left);
+__attribute__((noinline)) void wide(int left) {
+    volatile char pad[600];
+    pad[left % 600] = 1;
+    narrow(left - 1);
+    pad[0] = 2;
+}
+__attribute__((noinline)) void narrow(int left) {
+    if (left == 0) leaf();
+    wide(left);
+    sink++;
+}
+int main(int count, char **words) {
+    int depth = atoi(words[1]);
+    if (count > 2) {
+        if (fork() == 0) {
+            execl(words[0], words[0], words[1], NULL);
+            _exit(1);
+        }
+        sleep(1);
+        return 0;
+    }
+    alarm(SECONDS);
+    narrow(depth);
+    return 0;
+}
+"#;
+
+/// Stays for most of its time where a register has just been popped, of which the unwind table says that
+/// it is still on the stack: as compilers do at the ends of functions.
+const AT_AN_END: &str = r#"
+#include <unistd.h>
+void leaf(char *buffer, int unused, int unused_too, unsigned long count);
+__asm__(".text; .globl leaf; .type leaf,@function; leaf: .cfi_startproc\n"
+        "push %rbp; .cfi_def_cfa_offset 16; .cfi_offset %rbp, -16\n"
+        "mov $0x55, %ebp; xor %eax, %eax\n"
+        "pop %rbp; .cfi_def_cfa_offset 8\n"
+        "rep stosb; .cfi_restore %rbp\n"
+        "ret; .cfi_endproc; .size leaf, . - leaf");
+char buffer[1 << 16];
+__attribute__((noinline, optimize("no-omit-frame-pointer"))) void narrow(void) {
+    for (;;) leaf(buffer, 0, 0, sizeof buffer);
+}
+int main(void) {
+    alarm(1);
+    narrow();
+    return 0;
+}
+"#;
+
+/// Loads libraries in turn, which differ in the size of their frames alone, and is for most of its time 22 frames
+/// deep in one of them. Each comes to where the last one was.
+const CHURN: &str = r#"
+#include <dlfcn.h>
+#include <unistd.h>
+int main(int count, char **paths) {
+    alarm(2);
+    for (int n = 0;; n++) {
+        void *library = dlopen(paths[1 + n % (count - 1)], RTLD_NOW);
+        if (library == NULL) return 1;
+        void (*down)(int) = (void (*)(int))dlsym(library, "down");
+        down(20);
+        dlclose(library);
+    }
+}
+"#;
+
+const LIBRARY: &str = r#"
+volatile unsigned long sink;
+static __attribute__((noinline)) void deeper(int left) {
+    volatile char pad[PAD];
+    pad[0] = 1;
+    if (left) { deeper(left - 1); sink++; }
+    else for (int i = 0; i < 300000; i++) sink += i;
+}
+void down(int left) { deeper(left); sink++; }
+"#;
+
+struct Program {
+    path: PathBuf,
+    /// Its functions by their addresses: the first, and one past the last.
+    functions: BTreeMap<u64, (u64, String)>,
+}
+
+impl Program {
+    fn build(name: &str, flags: &[&str]) -> Program {
+        Program::of(PROGRAM, name, flags)
+    }
+
+    fn of(text: &str, name: &str, flags: &[&str]) -> Program {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let source = folder.join(format!("{name}.c"));
+        fs::write(&source, text).unwrap();
+        let path = folder.join(name);
+        let mut gcc = tool("gcc");
+        gcc.args([
+            "-O2",
+            "-fno-optimize-sibling-calls",
+            "-fomit-frame-pointer",
+            "-fno-inline",
+        ]);
+        let built = gcc.args(flags).arg("-o").arg(&path).arg(&source).status();
+        assert!(built.expect("gcc is there (Debian: gcc)").success());
+        let nm = tool("nm")
+            .args(["-S", "--defined-only"])
+            .arg(&path)
+            .output();
+        let listed = String::from_utf8(nm.expect("nm is there (Debian: binutils)").stdout).unwrap();
+        let function = |line: &str| {
+            let fields: Vec<_> = line.split(' ').collect();
+            let [start, size, _, name] = *fields else {
+                return None;
+            };
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            Some((
+                number(start)?,
+                (number(start)? + number(size)?, name.to_owned()),
+            ))
+        };
+        Program {
+            path,
+            functions: listed.lines().filter_map(function).collect(),
+        }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(words);
+        command
+    }
+
+    /// The names of a sample's functions, from the innermost on; `?` for those of other files.
+    fn names(&self, profile: &Profile, sample: &ProfileSample) -> Vec<String> {
+        let frames = profile.stacks().frames(sample.stack);
+        let frames = frames.map(|id| profile.frame(id).unwrap());
+        let name = |place: CodeLocation| {
+            let CodeLocation::Module(module, address) = place else {
+                return None;
+            };
+            let module = profile.module(module).unwrap();
+            if module.path != self.path {
+                return None;
+            }
+            let (_, (end, name)) = self.functions.range(..=address.0).next_back()?;
+            (address.0 < *end).then(|| name.clone())
+        };
+        frames
+            .map(|frame| name(frame.lookup).unwrap_or_else(|| "?".to_owned()))
+            .collect()
+    }
+}
+
+fn options() -> RecordOptions {
+    RecordOptions {
+        event: Some(PerfEvent::cpu_clock()),
+        rate: Rate::Frequency(999),
+        inherits: true,
+        off_cpu: false,
+        duration: None,
+        arguments: None,
+    }
+}
+
+fn record(name: &str, target: RecordTarget, options: RecordOptions) -> (RecordSummary, Profile) {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.prof"));
+    let store = Store::from_environment().without_cache();
+    let recording = Recording::prepare(target, options).expect("perf_event_paranoid is 2 or less");
+    let (file, _) = create(&path).unwrap();
+    let summary = recording.run(file, store, Meta::default(), |_| {}).unwrap();
+    let profile = Profile::read(fs::File::open(&path).unwrap()).unwrap();
+    (summary, profile)
+}
+
+/// All samples that were taken at the bottom have the stack that the program has there.
+fn assert_stacks(program: &Program, profile: &Profile, depth: usize) {
+    let mut expected = vec!["leaf".to_owned(), "narrow".to_owned()];
+    for _ in 0..depth {
+        expected.extend(["wide".to_owned(), "narrow".to_owned()]);
+    }
+    expected.push("main".to_owned());
+    let mut count = 0;
+    for sample in profile.samples() {
+        let names = program.names(profile, sample);
+        if names.first().is_none_or(|name| name != "leaf") {
+            continue;
+        }
+        count += 1;
+        let (program, outer) = names.split_at(expected.len().min(names.len()));
+        assert_eq!(program, expected);
+        // The C library's two functions, and `_start`.
+        assert_eq!(outer.len(), 3, "{outer:?}");
+        assert_eq!(outer.last().map(String::as_str), Some("_start"));
+        assert!(sample.end.is_root(), "{:?}", sample.end);
+    }
+    // A second of its time has about a thousand, if nobody else wants the processor; none is missing.
+    assert!(count > 20, "{count} samples of {}", profile.samples().len());
+}
+
+#[test]
+fn every_stack_of_a_command_is_the_one_that_it_has() {
+    let program = Program::build("plain", &["-Wl,--build-id=none"]);
+    let target = RecordTarget::Command(program.command(&["30"]));
+    let (summary, profile) = record("plain", target, options());
+    let mut modules = profile.modules().iter();
+    let module = modules.find(|module| module.path == program.path).unwrap();
+    let hash = command("sha256sum").arg(&program.path).output();
+    let hash = String::from_utf8(hash.expect("sha256sum (Debian: coreutils)").stdout).unwrap();
+    let content = module.content.unwrap().to_string();
+    assert_eq!(content, format!("sha256-{}", &hash[..40]));
+    assert_eq!(summary.status.unwrap().signal(), Some(libc::SIGALRM));
+    assert_eq!(
+        summary.completeness.samples(),
+        profile.samples().len() as u64
+    );
+    assert_stacks(&program, &profile, 30);
+}
+
+#[test]
+fn libraries_that_are_unloaded_and_replaced() {
+    let program = Program::of(CHURN, "churn", &["-ldl"]);
+    let libraries = [("churn256", "-DPAD=240"), ("churn512", "-DPAD=496")]
+        .map(|(name, pad)| Program::of(LIBRARY, name, &["-fPIC", "-shared", pad]));
+    let mut command = program.command(&[]);
+    command.args(libraries.iter().map(|library| &library.path));
+    let (summary, profile) = record("churn", RecordTarget::Command(command), options());
+    assert_eq!(summary.status.unwrap().signal(), Some(libc::SIGALRM));
+    let mut counts = [0, 0];
+    for sample in profile.samples() {
+        for (library, count) in libraries.iter().zip(&mut counts) {
+            let names = library.names(&profile, sample);
+            if names.first().is_some_and(|name| name == "deeper") {
+                *count += 1;
+                // The program's function, the C library's two, and `_start`.
+                let outer = ["down", "?", "?", "?", "?"].map(str::to_owned);
+                let whole = [vec!["deeper".to_owned(); 21], outer.to_vec()].concat();
+                // It may be on its way down or up.
+                assert!(whole.ends_with(&names), "{names:?}");
+                assert!(sample.end.is_root(), "{:?}", sample.end);
+            }
+        }
+    }
+    assert!(counts.iter().all(|count| *count > 20), "{counts:?}");
+}
+
+#[test]
+fn programs_that_are_begun_by_others_are_followed() {
+    let program = Program::build("forked", &[]);
+    let target = RecordTarget::Command(program.command(&["12", "fork"]));
+    let (summary, profile) = record("forked", target, options());
+    assert_eq!(summary.status.unwrap().code(), Some(0));
+    assert_stacks(&program, &profile, 12);
+    // The command, the child before and after `exec`; not one of them twice.
+    let pids: Vec<_> = profile
+        .processes()
+        .iter()
+        .map(|process| process.pid)
+        .collect();
+    assert!((2..=4).contains(&pids.len()), "{pids:?}");
+}
+
+#[test]
+fn processes_that_run_are_attached_to() {
+    let program = Program::build("attached", &["-static", "-DSECONDS=60"]);
+    let mut child = program.command(&["20"]).spawn().unwrap();
+    let mut options = options();
+    options.duration = Some(Duration::from_secs(1));
+    // Named twice, it is recorded once.
+    let pids = vec![child.id(), child.id()];
+    let (summary, profile) = record("attached", RecordTarget::Processes(pids), options);
+    assert!(summary.status.is_none());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_stacks(&program, &profile, 20);
+    let weights = profile.samples().iter().map(|sample| sample.weight);
+    let ran = Duration::from_nanos(weights.sum());
+    assert!(ran < summary.elapsed * 3 / 2, "one thread: {ran:?}");
+}
+
+#[test]
+fn a_register_that_was_just_popped_is_known() {
+    let program = Program::of(AT_AN_END, "at_an_end", &[]);
+    let (_, profile) = record(
+        "at_an_end",
+        RecordTarget::Command(program.command(&[])),
+        options(),
+    );
+    assert_stacks(&program, &profile, 0);
+}
+
+/// Stays for most of its time in a function that no unwind table speaks of.
+fn without_table(instructions: &str) -> String {
+    format!(
+        r#"
+#include <unistd.h>
+void leaf(char *buffer, int unused, int unused_too, unsigned long count);
+__asm__(".text; .globl leaf; .type leaf,@function; leaf: {instructions}; .size leaf, . - leaf;"
+        ".globl last; .type last,@function; last: .cfi_startproc; ret; .cfi_endproc; .size last, . - last");
+char buffer[1 << 16];
+__attribute__((noinline)) void narrow(void) {{
+    for (;;) leaf(buffer, 0, 0, sizeof buffer);
+}}
+int main(void) {{
+    alarm(1);
+    narrow();
+    return 0;
+}}
+"#
+    )
+}
+
+#[test]
+fn the_way_out_of_code_without_a_table_is_found() {
+    let bodies = [
+        "rep stosb; ret",
+        "push %rbp; mov $7, %ebp; push %rbx; sub $24, %rsp; rep stosb; \
+         add $24, %rsp; pop %rbx; pop %rbp; ret",
+        "push %rbp; mov %rsp, %rbp; sub $64, %rsp; rep stosb; leave; ret",
+        "push %rbp; mov %rsp, %rbp; push %r12; rep stosb; \
+         test %rdi, %rdi; je 1f; pop %r12; pop %rbp; jmp last; 1: call abort",
+        "lea -200(%rsp), %rsp; 1: rep stosb; test %rcx, %rcx; jne 1b; lea 200(%rsp), %rsp; ret",
+    ];
+    for (number, body) in bodies.into_iter().enumerate() {
+        let name = format!("without_table_{number}");
+        let program = Program::of(&without_table(body), &name, &[]);
+        let (_, profile) = record(
+            &name,
+            RecordTarget::Command(program.command(&[])),
+            options(),
+        );
+        assert_stacks(&program, &profile, 0);
+        let is_synthesized = |sample: &&ProfileSample| {
+            let frames = profile.stacks().frames(sample.stack);
+            let mut evidence = frames.map(|id| profile.frame(id).unwrap().evidence);
+            evidence.any(|evidence| evidence == FrameEvidence::Synthesized)
+        };
+        let synthesized = profile.samples().iter().filter(is_synthesized).count();
+        assert!(synthesized > 20, "{body}: {synthesized}");
+    }
+}
+
+/// How many frames of samples were found in copies, and how many beyond them.
+fn count_spliced(profile: &Profile) -> [usize; 2] {
+    let frames = profile.samples().iter().flat_map(|sample| {
+        let frames = profile.stacks().frames(sample.stack);
+        frames.map(|id| profile.frame(id).unwrap().evidence)
+    });
+    let (spliced, copied): (Vec<_>, Vec<_>) =
+        frames.partition(|evidence| *evidence == FrameEvidence::Spliced);
+    [copied.len(), spliced.len()]
+}
+
+#[test]
+fn a_stack_larger_than_a_copy_is_completed_from_memory() {
+    let program = Program::build("large", &[]);
+    // Each of `wide` takes more than 600 bytes.
+    let target = RecordTarget::Command(program.command(&["1000"]));
+    let (_, profile) = record("large", target, options());
+    assert_stacks(&program, &profile, 1000);
+    let [copied, spliced] = count_spliced(&profile);
+    // 64 KiB of about 630.
+    assert!(
+        spliced > 7 * copied && spliced < 11 * copied,
+        "{copied} {spliced}"
+    );
+    let samples: Vec<_> = profile.samples().iter().collect();
+    let completeness = Completeness::new(&profile, &samples);
+    let has_spliced = |sample: &&ProfileSample| {
+        let mut frames = profile.stacks().frames(sample.stack);
+        frames.any(|id| profile.frame(id).unwrap().evidence == FrameEvidence::Spliced)
+    };
+    let expected = profile.samples().iter().filter(has_spliced).count();
+    assert_eq!(completeness.spliced, expected as u64);
+}
+
+/// Goes down through functions whose order looks random, and back, again and again.
+const MOVING: &str = r#"
+#include <time.h>
+enum { DEPTH = 2000 };
+typedef unsigned long function(unsigned long at);
+function f0, f1, f2;
+static unsigned long seconds(void) { return clock() / CLOCKS_PER_SEC; }
+__attribute__((noinline)) unsigned long work(unsigned long at) {
+    for (int i = 0; i < 5000; i++) at = at * 6364136223846793005u + 1;
+    return at;
+}
+static inline __attribute__((always_inline)) unsigned long down(unsigned long at, unsigned long size) {
+    volatile char pad[size];
+    function *const functions[] = {f0, f1, f2};
+    pad[at % size] = 1;
+    unsigned long sum = work(at);
+    if (at < DEPTH) sum += functions[(unsigned)(at * 2654435761u) >> 13 & 1 ? 2 : at % 2](at + 1);
+    return sum + work(at) + pad[at % size];
+}
+unsigned long f0(unsigned long at) { return down(at, 40); }
+unsigned long f1(unsigned long at) { return down(at, 120); }
+unsigned long f2(unsigned long at) { return down(at, 200); }
+int main(void) {
+    unsigned long sum = 0;
+    while (seconds() < 2) sum += f0(0);
+    return sum == 1;
+}
+"#;
+
+#[test]
+fn what_is_spliced_is_the_stack_that_there_was() {
+    let program = Program::of(MOVING, "moving", &[]);
+    let (_, profile) = record(
+        "moving",
+        RecordTarget::Command(program.command(&[])),
+        options(),
+    );
+    let callee = |at: u32| match at.wrapping_mul(2_654_435_761) >> 13 & 1 {
+        1 => 2,
+        _ => at % 2,
+    };
+    let expected: Vec<_> = (0..2000).map(|at| format!("f{}", callee(at))).collect();
+    let [_, spliced] = count_spliced(&profile);
+    assert!(spliced > 0);
+    let mut checked = 0;
+    for sample in profile
+        .samples()
+        .iter()
+        .filter(|sample| sample.end.is_root())
+    {
+        let names = program.names(&profile, sample);
+        let Some(main) = names.iter().position(|name| name == "main") else {
+            continue;
+        };
+        let inner: Vec<_> = names[..main]
+            .iter()
+            .rev()
+            .filter(|name| name.starts_with('f'))
+            .collect();
+        let Some((first, inner)) = inner.split_first() else {
+            continue;
+        };
+        assert_eq!(*first, "f0");
+        assert!(
+            inner.iter().copied().eq(expected.iter().take(inner.len())),
+            "{inner:?}"
+        );
+        checked += 1;
+    }
+    assert!(checked > 20, "{checked}");
+}
+
+#[test]
+fn a_recording_of_perf_becomes_a_profile() {
+    let program = Program::build("imported", &[]);
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("imported.data");
+    let mut perf = tool("perf");
+    perf.args(["record", "-q", "-e", "cpu-clock", "-F", "999"]);
+    perf.args(["--call-graph", "dwarf,16384", "-o"]).arg(&path);
+    // Its status is that of the command, which an alarm kills.
+    let done = perf.arg(&program.path).arg("10").output();
+    done.expect("perf is there (Debian: linux-perf)");
+    let file = DataFile::open(&path).unwrap();
+    let finder = unspool_symbols::ModuleFinder::from_environment();
+    let store = Store::from_environment().without_cache();
+    let imported = import(&file, 0, Vec::new(), finder, store).unwrap();
+    assert_eq!((imported.reading.cut, imported.other_events), (None, 0));
+    let profile = Profile::read(imported.out.as_slice()).unwrap();
+    assert_eq!(
+        imported.completeness.samples(),
+        profile.samples().len() as u64
+    );
+    assert_eq!(profile.meta().event.name, "cpu-clock");
+    assert_stacks(&program, &profile, 10);
+}
+
+/// What is made of a recording of perf.
+fn imported(path: &Path) -> Profile {
+    let file = DataFile::open(path).unwrap();
+    let finder = unspool_symbols::ModuleFinder::from_environment();
+    let store = Store::from_environment().without_cache();
+    let imported = import(&file, 0, Vec::new(), finder, store).unwrap();
+    Profile::read(imported.out.as_slice()).unwrap()
+}
+
+/// A process is called as the recording says, not as one that has its number now.
+#[test]
+fn an_imported_process_is_not_looked_for_in_this_system() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kin.data");
+    let mut perf = tool("perf");
+    perf.args([
+        "record",
+        "-q",
+        "-e",
+        "cpu-clock",
+        "-e",
+        "context-switches",
+        "-o",
+    ]);
+    // The shell forks, and the fork goes on as the shell, with its name.
+    let forks = "i=0; (while [ $i -lt 200000 ]; do i=$((i+1)); done); exec sleep 0.01";
+    let done = perf.arg(&path).args(["--", "sh", "-c", forks]).output();
+    done.expect("perf is there (Debian: linux-perf)");
+    let file = DataFile::open(&path).unwrap();
+    let mut samples = 0;
+    for event in 0..2 {
+        let finder = unspool_symbols::ModuleFinder::from_environment();
+        let store = Store::from_environment().without_cache();
+        let imported = import(&file, event, Vec::new(), finder, store).unwrap();
+        let profile = Profile::read(imported.out.as_slice()).unwrap();
+        samples += imported.completeness.samples();
+        assert!(imported.completeness.samples() > 0 && imported.other_events > 0);
+        assert_eq!(profile.meta().event.name, file.events()[event].name);
+        if event > 0 {
+            continue;
+        }
+        let names = profile.threads().iter().map(|thread| thread.name.as_str());
+        let names: Vec<_> = names.filter(|name| *name == "sh").collect();
+        assert!(names.len() >= 2, "{:?}", profile.threads());
+        let processes = profile.processes().iter();
+        let known: Vec<u32> = processes.clone().map(|process| process.pid).collect();
+        assert!(
+            processes
+                .into_iter()
+                .any(|process| known.contains(&process.parent_pid))
+        );
+    }
+    let mut all = 0;
+    let counted = file.read(|item| -> Result<(), ()> {
+        all += u64::from(matches!(
+            item.record,
+            unspool_perf_events::Record::Sample(_)
+        ));
+        Ok(())
+    });
+    counted.unwrap();
+    assert_eq!(samples, all);
+}
+
+#[test]
+fn what_cannot_be_run_is_an_error() {
+    let target = RecordTarget::Command(Command::new("/nonexistent/program"));
+    let recording =
+        Recording::prepare(target, options()).expect("it is begun, and does not run yet");
+    let error = recording.run(
+        Vec::new(),
+        Store::from_environment().without_cache(),
+        Meta::default(),
+        |_| {},
+    );
+    assert!(
+        matches!(error, Err(RecordError::Launch(error)) if error.kind() == std::io::ErrorKind::NotFound)
+    );
+    let nobody = Recording::prepare(RecordTarget::Processes(vec![0x3fff_ffff]), options());
+    assert!(matches!(nobody, Err(RecordError::NoProcess { .. })));
+}
+
+/// Sleeps for most of its time, ten times, in one place.
+const SLEEPER: &str = r#"
+#include <unistd.h>
+__attribute__((noinline)) void narrow(void) { usleep(50000); __asm__ volatile(""); }
+int main(void) {
+    for (int i = 0; i < 10; i++) narrow();
+    return 0;
+}
+"#;
+
+#[test]
+fn time_off_the_processor_has_the_stack_where_it_was_spent() {
+    let program = Program::of(SLEEPER, "sleeper", &[]);
+    let mut options = options();
+    options.off_cpu = true;
+    let (_, profile) = record(
+        "sleeper",
+        RecordTarget::Command(program.command(&[])),
+        options,
+    );
+    let off = profile
+        .samples()
+        .iter()
+        .filter(|sample| sample.state == CpuState::OffCpu);
+    // It may not wake early. Who has to wait for the processor, in the same place, mostly waits for less.
+    let long = off.filter(|sample| sample.weight >= 50_000_000);
+    let asleep = long.filter(|sample| {
+        let names = program.names(&profile, sample);
+        names
+            .windows(3)
+            .any(|names| names == ["?", "narrow", "main"])
+    });
+    let asleep: Vec<_> = asleep.collect();
+    assert!(asleep.len() >= 10, "{} of 10", asleep.len());
+    for sample in asleep {
+        assert!(sample.end.is_root(), "{:?}", sample.end);
+    }
+}
+
+/// Works on stacks that it has made: of a coroutine of the C library, or with its base laid out by hand, as
+/// Go does for its goroutines.
+const OWN_STACKS: &str = r#"
+#include <stdint.h>
+#include <stdlib.h>
+#include <ucontext.h>
+#include <unistd.h>
+volatile unsigned long sink;
+__attribute__((noinline)) void leaf(void) { for (;;) sink++; }
+__attribute__((noinline)) void narrow(void) { leaf(); sink++; }
+void base(void);
+__asm__(".text; .globl base; .type base,@function; .balign 16; base: .cfi_startproc\n"
+        "nop; call abort; nop; .cfi_endproc; .size base, . - base");
+static char stack[1 << 16];
+int main(int count, char **words) {
+    alarm(1);
+    if (count > 1) {
+        uintptr_t *top = (uintptr_t *)(stack + sizeof stack) - 4;
+        top[1] = (uintptr_t)base + 1;
+        __asm__ volatile("lea 8(%0), %%rsp; jmp narrow" : : "r"(top));
+        __builtin_unreachable();
+    }
+    ucontext_t back, there;
+    getcontext(&there);
+    there.uc_stack.ss_sp = stack;
+    there.uc_stack.ss_size = sizeof stack;
+    there.uc_link = &back;
+    makecontext(&there, narrow, 0);
+    swapcontext(&back, &there);
+    return 0;
+}
+"#;
+
+#[test]
+fn stacks_that_a_program_makes_are_complete() {
+    let program = Program::of(OWN_STACKS, "own_stacks", &[]);
+    for (name, words, base) in [
+        ("coroutine", &[][..], "?"),
+        ("by_hand", &["by hand"], "base"),
+    ] {
+        let target = RecordTarget::Command(program.command(words));
+        let (_, profile) = record(name, target, options());
+        let mut count = 0;
+        for sample in profile.samples() {
+            let names = program.names(&profile, sample);
+            if names.first().is_some_and(|name| name == "leaf") {
+                assert_eq!(names, ["leaf", "narrow", base], "{name}");
+                assert_eq!(sample.end, StackEnd::EntryPoint, "{name}");
+                count += 1;
+            }
+        }
+        let all = profile.samples().len();
+        assert!(count > 20, "{name}: {count} samples of {all}");
+    }
+}
+
+/// Its first thread ends, and another one works.
+const LEADERLESS: &str = r#"
+#include <pthread.h>
+#include <unistd.h>
+volatile unsigned long sink;
+__attribute__((noinline)) void leaf(void) { for (;;) sink++; }
+__attribute__((noinline)) void *narrow(void *unused) {
+    alarm(1);
+    leaf();
+    sink++;
+    return unused;
+}
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, narrow, NULL);
+    pthread_exit(NULL);
+}
+"#;
+
+#[test]
+fn threads_may_outlive_the_first() {
+    let program = Program::of(LEADERLESS, "leaderless", &["-pthread"]);
+    let target = RecordTarget::Command(program.command(&[]));
+    let (_, profile) = record("leaderless", target, options());
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("leaderless.data");
+    let mut perf = tool("perf");
+    perf.args(["record", "-q", "-e", "cpu-clock", "--call-graph", "dwarf"]);
+    let done = perf
+        .arg("-o")
+        .arg(&path)
+        .arg("--")
+        .arg(&program.path)
+        .output();
+    done.expect("perf is there (Debian: linux-perf)");
+    let mut child = program.command(&[]).spawn().unwrap();
+    let stat = format!("/proc/{}/stat", child.id());
+    while !fs::read_to_string(&stat).unwrap().contains(") Z ") {}
+    let target = RecordTarget::Processes(vec![child.id()]);
+    let (_, attached) = record("leaderless_attached", target, options());
+    child.wait().unwrap();
+    for profile in [profile, imported(&path), attached] {
+        let stacks = profile
+            .samples()
+            .iter()
+            .map(|sample| program.names(&profile, sample));
+        let stacks = stacks.filter(|names| names.first().is_some_and(|name| name == "leaf"));
+        // Of the C library's functions the names are not looked for.
+        let is_whole =
+            |names: &Vec<String>| names.starts_with(&["leaf", "narrow", "?"].map(String::from));
+        let [there, all] = [stacks.clone().filter(is_whole).count(), stacks.count()];
+        let others = profile.samples().len() - all;
+        assert!(
+            there == all && all > 20 && others < all / 5,
+            "{there} of {all}, {others} others"
+        );
+    }
+}

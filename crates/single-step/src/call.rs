@@ -1,0 +1,331 @@
+//! One function, called with values that are made up for its arguments.
+//!
+//! Each call is made in a process of its own. That runs to where the program's own code begins, when all modules
+//! are mapped and relocated; instead of that code the function is called then.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use libc::c_int;
+use unspool_rows::Vaddr;
+
+use crate::remote::{self, LOWEST};
+use crate::report::{self, StepReport};
+use crate::sys::{self, Regs, WaitStatus};
+use crate::tracer::{HaltedThread, PreparedCall, Tracer, preserved};
+use crate::watchdog::Watchdog;
+use crate::{RowSource, SingleStepError, StepRequest};
+
+/// The function that is to be called, and how.
+#[derive(Debug)]
+pub struct CallRequest {
+    /// A program that maps the file, and its arguments. It may be the file itself. Its own code is not run.
+    pub command: Vec<OsString>,
+    /// What is added to its environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The file that has the function, by the path that the kernel tells of it.
+    pub file: PathBuf,
+    /// The function's name.
+    pub function: String,
+    /// What the registers for arguments get, from `rdi` on; the others get [`ArgumentInput::Pointer`].
+    pub arguments: Vec<ArgumentInput>,
+    /// How often it is called.
+    pub calls: u32,
+    /// What the values are made from: the same calls are made for the same number.
+    pub seed: u64,
+    /// Which rows are held against what happens.
+    pub rows: RowSource,
+    /// How often each instruction is looked at.
+    pub visits: u32,
+    /// When a call is given up.
+    pub time_limit: Duration,
+}
+
+/// What a register for an argument gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArgumentInput {
+    /// The address of memory that can be read and written, a multiple of 64. Where the machine allows it this is
+    /// a number between 68 Ki and 192 Ki, so that it may be meant as a size as well: from each address on there
+    /// are more than 3 MiB. The words in that memory are such addresses again.
+    Pointer,
+    /// A number not less than the first and not greater than the second.
+    Between(u64, u64),
+}
+
+/// What calls showed.
+#[derive(Debug)]
+pub struct CallReport {
+    /// Each call that was made: behind one that did not return in time there are none.
+    pub calls: Vec<CallResult>,
+    /// What all of them showed of the unwind table.
+    pub report: StepReport,
+}
+
+/// A call.
+#[derive(Debug)]
+pub struct CallResult {
+    /// The registers for arguments: `rdi`, `rsi`, `rdx`, `rcx`, `r8`, `r9`.
+    pub arguments: [u64; 6],
+    /// How it ended.
+    pub end: CallEnd,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub enum CallEnd {
+    /// It returned. Registers that must be as they were before, and are not.
+    Returned(Vec<ClobberedRegister>),
+    /// A signal came that ends processes, by its number.
+    Signal(c_int, StopLocation),
+    /// It had not returned in time; where it was then, if that is known.
+    TimedOut(Option<StopLocation>),
+    /// The process ended.
+    Ended(ExitStatus),
+}
+
+/// A register that is not what it must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClobberedRegister {
+    /// Its name.
+    pub register: &'static str,
+    /// What it must be.
+    pub expected: u64,
+    /// What it is.
+    pub found: u64,
+}
+
+/// Where control was.
+#[derive(Debug)]
+pub struct StopLocation {
+    /// The address in the process.
+    pub address: u64,
+    /// The file that is mapped there.
+    pub file: Option<PathBuf>,
+    /// The address in that file, if it is the one with the function.
+    pub vaddr: Option<Vaddr>,
+}
+
+/// Memory for arguments, in bytes. It ends before programs that are linked for fixed addresses begin.
+const SCRATCH: u64 = 0x3d_0000;
+/// The addresses in it that arguments are, in lines of 64 bytes from its start.
+const LINES: (u64, u64) = (0x40, 0x7ff);
+/// How far below what the process has on its stack the call's frame lies, in bytes.
+const SCRATCH_MARGIN_BYTES: u64 = 4096;
+/// So many words above the return address look like arguments.
+const ON_STACK: usize = 32;
+/// The flag that has string instructions count down. It is clear before a call and behind it.
+const DIRECTION: u64 = 0x400;
+
+/// Calls a function some times, or until a call does not return in time. What it writes to standard output goes to standard error.
+///
+/// Must be called by a thread that has no other children: it waits for all of them.
+///
+/// # Errors
+///
+/// The program cannot be started or traced, or the file has no such function.
+pub fn call(request: &CallRequest) -> Result<CallReport, SingleStepError> {
+    let scope = StepRequest {
+        command: request.command.clone(),
+        functions: vec![request.function.clone()],
+        modules: vec![request.file.to_string_lossy().into_owned()],
+        rows: request.rows,
+        visits: request.visits,
+        time_limit: request.time_limit,
+    };
+    let mut tracer = Tracer::new(&scope)?;
+    let mut values = ValueGenerator(request.seed);
+    let mut calls = Vec::new();
+    for _ in 0..request.calls {
+        let mut command = crate::command(&request.command)?;
+        command.envs(request.environment.iter().cloned());
+        command.stdin(Stdio::null()).stdout(std::io::stderr());
+        sys::place_alike(&mut command);
+        let root = crate::start(&mut command)?;
+        let limit = Watchdog::start(request.time_limit, root, libc::SIGSTOP);
+        let called = one(request, &mut tracer, root, &limit, &mut values);
+        end(&mut tracer, root)?;
+        let is_late = limit.stop();
+        let mut called = called?;
+        if is_late && matches!(called.end, CallEnd::Ended(_)) {
+            called.end = CallEnd::TimedOut(None);
+        }
+        let is_last = matches!(called.end, CallEnd::TimedOut(_));
+        calls.push(called);
+        // The others would most likely not return, either.
+        if is_last {
+            break;
+        }
+    }
+    let report = report::from_tracer(&tracer, false);
+    Ok(CallReport { calls, report })
+}
+
+/// Makes one call in a process that has just been started.
+fn one(
+    request: &CallRequest,
+    tracer: &mut Tracer<'_>,
+    root: i32,
+    limit: &Watchdog,
+    values: &mut ValueGenerator,
+) -> Result<CallResult, SingleStepError> {
+    let halt = match tracer.begin(root)? {
+        true => {
+            let entry = remote::entry(root).map_err(SingleStepError::Trace)?;
+            tracer
+                .halt_at(root, entry)
+                .map_err(SingleStepError::Trace)?;
+            tracer.release(root).map_err(SingleStepError::Trace)?;
+            until_halt(tracer, limit)?
+        }
+        false => None,
+    };
+    let Some(halt) = halt.filter(|halt| halt.signal == 0) else {
+        let program = request.command.first().cloned().unwrap_or_default();
+        let why = format!("{} ended before its own code began", program.display());
+        return Err(SingleStepError::NothingInScope(why));
+    };
+    let tid = halt.tid;
+    let prepared = tracer.prepare(tid, (LOWEST, SCRATCH));
+    let Some(prepared) = prepared.map_err(SingleStepError::Trace)? else {
+        let (file, function) = (request.file.display(), &request.function);
+        let mut modules = tracer.modules.iter();
+        return Err(SingleStepError::NothingInScope(
+            match modules.any(|module| module.path == request.file) {
+                true => format!("{file} has no function {function}"),
+                false => format!("{file} was not loaded"),
+            },
+        ));
+    };
+    let arguments = [0, 1, 2, 3, 4, 5].map(|number: usize| match request.arguments.get(number) {
+        None | Some(ArgumentInput::Pointer) => values.pointer(&prepared),
+        Some(ArgumentInput::Between(least, most)) => values.between(*least, *most),
+    });
+    let regs = values.registers(&halt.regs, &prepared, arguments);
+    let mut words = vec![prepared.back];
+    words.extend((0..ON_STACK).map(|_| values.pointer(&prepared)));
+    tracer
+        .fill(tid, regs.rsp, &words)
+        .map_err(SingleStepError::Trace)?;
+    let words: Vec<u64> = (0..SCRATCH / 8)
+        .map(|_| values.pointer(&prepared))
+        .collect();
+    tracer
+        .fill(tid, prepared.scratch, &words)
+        .map_err(SingleStepError::Trace)?;
+    tracer
+        .call(tid, &regs, &prepared)
+        .map_err(SingleStepError::Trace)?;
+    let end = match until_halt(tracer, limit)? {
+        None => CallEnd::Ended(ExitStatus::from_raw(tracer.root_status.unwrap_or(0))),
+        Some(halt) => match halt.signal {
+            0 => CallEnd::Returned(clobbered(&regs, &halt.regs)),
+            libc::SIGSTOP => CallEnd::TimedOut(Some(tracer.halt_location(&halt))),
+            signal => CallEnd::Signal(signal, tracer.halt_location(&halt)),
+        },
+    };
+    Ok(CallResult { arguments, end })
+}
+
+/// Follows a process until a thread is halted; `None` if it ends before.
+fn until_halt(
+    tracer: &mut Tracer<'_>,
+    limit: &Watchdog,
+) -> Result<Option<HaltedThread>, SingleStepError> {
+    loop {
+        if let Some(halt) = tracer.halted.take() {
+            return Ok(Some(halt));
+        }
+        if !crate::follow_one(tracer, limit)? {
+            return Ok(None);
+        }
+    }
+}
+
+/// Ends a process, and what it has started.
+fn end(tracer: &mut Tracer<'_>, root: i32) -> Result<(), SingleStepError> {
+    sys::kill(root);
+    tracer.processes().into_iter().for_each(sys::kill);
+    loop {
+        match sys::wait() {
+            Ok((tid, status @ WaitStatus::Gone { .. })) => tracer.handle(tid, status)?,
+            Ok((tid, WaitStatus::Stopped { .. })) => sys::kill(tid),
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
+            Err(error) => return Err(SingleStepError::Trace(error)),
+        }
+    }
+}
+
+/// What of the registers must be behind a call as it was before, and is not.
+fn clobbered(before: &Regs, after: &Regs) -> Vec<ClobberedRegister> {
+    let names = ["rbx", "rbp", "r12", "r13", "r14", "r15"];
+    let saved = preserved(before).into_iter().zip(preserved(after));
+    let saved = names.into_iter().zip(saved);
+    let popped = ("rsp", (before.rsp.wrapping_add(8), after.rsp));
+    let flags = ("the direction flag", (0, after.eflags & DIRECTION));
+    let all = saved.chain([popped, flags]);
+    let lost = all.filter(|(_, (expected, found))| expected != found);
+    lost.map(|(register, (expected, found))| ClobberedRegister {
+        register,
+        expected,
+        found,
+    })
+    .collect()
+}
+
+/// Makes up values (splitmix64).
+struct ValueGenerator(u64);
+
+impl ValueGenerator {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number not less than the first and not greater than the second.
+    fn between(&mut self, least: u64, most: u64) -> u64 {
+        match most.wrapping_sub(least).checked_add(1) {
+            Some(count) => least.wrapping_add(self.next().checked_rem(count).unwrap_or(0)),
+            None => self.next(),
+        }
+    }
+
+    fn pointer(&mut self, prepared: &PreparedCall) -> u64 {
+        prepared.scratch + 64 * self.between(LINES.0, LINES.1)
+    }
+
+    /// The registers at the entry of the function. Those that calls preserve have values that are no addresses and
+    /// are easily told, and so have all that mean nothing.
+    fn registers(&mut self, at_entry: &Regs, prepared: &PreparedCall, arguments: [u64; 6]) -> Regs {
+        let mut odd = |tag: u64| tag << 48 | self.next() >> 16;
+        let [rdi, rsi, rdx, rcx, r8, r9] = arguments;
+        // No vector registers have arguments.
+        let rax = 0;
+        Regs {
+            rbx: odd(0x5ab0),
+            rbp: odd(0x5ab1),
+            r12: odd(0x5a12),
+            r13: odd(0x5a13),
+            r14: odd(0x5a14),
+            r15: odd(0x5a15),
+            r10: odd(0x5a10),
+            r11: odd(0x5a11),
+            rax,
+            rdi,
+            rsi,
+            rdx,
+            rcx,
+            r8,
+            r9,
+            rsp: (at_entry.rsp.wrapping_sub(SCRATCH_MARGIN_BYTES) & !15).wrapping_sub(8),
+            rip: prepared.entry,
+            eflags: at_entry.eflags & !DIRECTION,
+            orig_rax: u64::MAX,
+            ..*at_entry
+        }
+    }
+}

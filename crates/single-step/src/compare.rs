@@ -1,0 +1,326 @@
+//! A row against the truth.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use unspool_check::{Aspect, DeclaredRow, FindingCode, RuleLocation, wording};
+use unspool_code_analysis::arch::AbiInfo;
+use unspool_rows::interpret::{self, FrameContext as View};
+use unspool_rows::{Abi, LoadBias, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr};
+use unspool_rows::{CfaRule, Unreadable};
+
+use crate::shadow_stack::ShadowFrame;
+
+/// Memory of a stopped process; what lies around the last read is kept.
+#[derive(Debug)]
+pub(crate) struct StoppedMemory<'a> {
+    file: &'a File,
+    kept: RefCell<ReadCache>,
+}
+
+#[derive(Debug)]
+struct ReadCache {
+    start: u64,
+    length: usize,
+    bytes: [u8; CACHE_BYTES],
+}
+
+const CACHE_BYTES: usize = 256;
+/// How far before what is read the kept bytes begin: registers are saved below the return address.
+const READ_BEHIND_BYTES: u64 = 192;
+
+impl<'a> StoppedMemory<'a> {
+    pub(crate) fn new(file: &'a File) -> StoppedMemory<'a> {
+        StoppedMemory {
+            file,
+            kept: RefCell::new(ReadCache {
+                start: 0,
+                length: 0,
+                bytes: [0; CACHE_BYTES],
+            }),
+        }
+    }
+
+    /// The 8 bytes at an address.
+    pub(crate) fn word(&self, at: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read(RuntimeAddr(at), &mut bytes).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    }
+}
+
+impl ReadCache {
+    fn copy(&self, at: u64, into: &mut [u8]) -> Option<()> {
+        let from = usize::try_from(at.checked_sub(self.start)?).ok()?;
+        let kept = self.bytes.get(..self.length)?.get(from..)?;
+        into.copy_from_slice(kept.get(..into.len())?);
+        Some(())
+    }
+}
+
+impl Memory for StoppedMemory<'_> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let mut kept = self.kept.borrow_mut();
+        if kept.copy(addr.0, into).is_some() {
+            return Ok(());
+        }
+        let start = addr.0.saturating_sub(READ_BEHIND_BYTES);
+        kept.start = start;
+        kept.length = self.file.read_at(&mut kept.bytes, start).unwrap_or(0);
+        if kept.copy(addr.0, into).is_some() {
+            return Ok(());
+        }
+        // A page before it may not be readable.
+        let exact = self.file.read_exact_at(into, addr.0);
+        exact.map_err(|_| Unreadable::unmapped(addr))
+    }
+}
+
+/// What is wrong about the row of an instruction.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RowFault {
+    /// There is none.
+    Missing,
+    /// It says something that is not so.
+    Mismatch(RowMismatch),
+    /// It does not say that the frame is a signal's.
+    UndeclaredSignal,
+}
+
+impl RowFault {
+    /// What the row says that is not so.
+    pub(crate) fn difference(&self) -> Option<&RowMismatch> {
+        match self {
+            RowFault::Mismatch(difference) => Some(difference),
+            RowFault::Missing | RowFault::UndeclaredSignal => None,
+        }
+    }
+}
+
+/// One thing that a row says, and that is not so.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RowMismatch {
+    pub(crate) code: FindingCode,
+    pub(crate) of: Aspect,
+    pub(crate) declared: String,
+    /// What findings of one cause have in common beside these.
+    pub(crate) distance: Option<i64>,
+}
+
+/// A row, the state at an instruction that it is of, and what is true there.
+pub(crate) struct RowComparison<'a> {
+    pub(crate) abi: Abi,
+    pub(crate) facts: &'static AbiInfo,
+    pub(crate) row: &'a Row<'a>,
+    pub(crate) registers: &'a Registers,
+    pub(crate) memory: &'a StoppedMemory<'a>,
+    pub(crate) bias: LoadBias,
+    pub(crate) truth: &'a ShadowFrame,
+}
+
+impl RowComparison<'_> {
+    /// What the row says that is not so, each with the value that is found by it. A row that says that nobody
+    /// called says nothing that could be wrong.
+    pub(crate) fn differences(&self) -> Vec<(RowMismatch, Option<u64>)> {
+        let row = self.row;
+        if row.is_outermost() {
+            return Vec::new();
+        }
+        let declared = DeclaredRow::from_row(row, self.facts);
+        let mut found = Vec::new();
+        let stack_pointer = Register(self.facts.stack_pointer.into());
+        let is_counted = row.rule(stack_pointer).is_none();
+        let declared_cfa = interpret::cfa(row, &self.view()).ok();
+        let sp = declared_cfa.and_then(|cfa| self.recover(cfa, stack_pointer));
+        if sp != Some(self.truth.sp) {
+            let difference = match is_counted || declared_cfa.is_none() {
+                true => self.cfa_mismatch(sp),
+                false => self.stack_pointer_mismatch(sp),
+            };
+            found.push((difference, sp));
+        }
+        // What is counted from a wrong CFA is not wrong for another cause.
+        let cfa = match declared_cfa {
+            Some(cfa) if !is_counted => cfa,
+            _ => RuntimeAddr(self.truth.sp),
+        };
+        let pc = self.recover(cfa, row.return_address);
+        if pc != Some(self.truth.pc) {
+            let difference = RowMismatch {
+                code: FindingCode::ReturnAddress,
+                of: Aspect::ReturnAddress,
+                declared: wording::register(row, row.return_address, self.abi),
+                distance: None,
+            };
+            found.push((difference, pc));
+        }
+        let preserved = self.facts.preserved.iter().zip(declared.preserved);
+        for ((number, declared), truth) in preserved.zip(self.truth.saved) {
+            let register = Register((*number).into());
+            let is_lost = row.rule(register) == Some(RegisterRule::Undefined);
+            let value = self.recover(cfa, register);
+            if !is_lost && value != Some(truth) {
+                let difference = RowMismatch {
+                    code: match declared {
+                        RuleLocation::Register(..) => FindingCode::RegisterLost,
+                        RuleLocation::Expression => FindingCode::Expression,
+                        _ => FindingCode::SavedElsewhere,
+                    },
+                    of: Aspect::Register(*number),
+                    declared: wording::register(row, register, self.abi),
+                    distance: None,
+                };
+                found.push((difference, value));
+            }
+        }
+        found
+    }
+
+    /// Where the row says that the caller goes on.
+    pub(crate) fn return_address(&self) -> Option<u64> {
+        let cfa = interpret::cfa(self.row, &self.view()).ok()?;
+        self.recover(cfa, self.row.return_address)
+    }
+
+    fn view(&self) -> View<'_, StoppedMemory<'_>> {
+        View {
+            abi: self.abi,
+            registers: self.registers,
+            memory: self.memory,
+            bias: self.bias,
+            pac_mask: 0,
+        }
+    }
+
+    fn recover(&self, cfa: RuntimeAddr, register: Register) -> Option<u64> {
+        interpret::recover(self.row, &self.view(), cfa, register).value
+    }
+
+    fn cfa_mismatch(&self, found: Option<u64>) -> RowMismatch {
+        let distance = found.map(|found| self.truth.sp.wrapping_sub(found).cast_signed());
+        let is_counted = matches!(self.counted_from_a_register(),
+            Some(RuleLocation::Register(register, _)) if Some(register) == self.declared_register());
+        let is_near = is_counted
+            && distance.is_some_and(|distance| distance.unsigned_abs() < MAX_SAVE_DISTANCE_BYTES);
+        let code = match (self.row.cfa, is_near) {
+            (CfaRule::Expression(_), _) => FindingCode::Expression,
+            (_, true) => FindingCode::CfaOffset,
+            _ => FindingCode::CfaRegister,
+        };
+        RowMismatch {
+            code,
+            of: Aspect::Cfa,
+            declared: wording::cfa(self.row, self.abi),
+            distance: distance.filter(|_| is_near),
+        }
+    }
+
+    fn stack_pointer_mismatch(&self, found: Option<u64>) -> RowMismatch {
+        let stack_pointer = Register(self.facts.stack_pointer.into());
+        let distance = found.map(|found| self.truth.sp.wrapping_sub(found).cast_signed());
+        RowMismatch {
+            code: FindingCode::SavedElsewhere,
+            of: Aspect::Register(self.facts.stack_pointer),
+            declared: wording::register(self.row, stack_pointer, self.abi),
+            distance: distance.filter(|distance| distance.unsigned_abs() < MAX_SAVE_DISTANCE_BYTES),
+        }
+    }
+
+    /// Where that is in truth of which a difference says that it is elsewhere; `None` if it is nowhere to be
+    /// found.
+    pub(crate) fn truth_of(&self, difference: &RowMismatch) -> Option<RuleLocation> {
+        let wanted = match difference.of {
+            Aspect::ReturnAddress => self.truth.pc,
+            of => match place_of(of, self.facts) {
+                Some(place) => *self.truth.saved.get(place)?,
+                None => return self.counted_from_a_register(),
+            },
+        };
+        let own = match difference.of {
+            Aspect::Register(own) => Some(own),
+            Aspect::Cfa | Aspect::ReturnAddress => None,
+        };
+        let own = own.filter(|own| self.registers.get(Register((*own).into())) == Some(wanted));
+        // A number that may be anywhere by chance tells nothing.
+        let is_telling = wanted >= 256;
+        let slot = |red_zone| {
+            let below = self.slot_of(wanted, red_zone).filter(|_| is_telling)?;
+            Some(RuleLocation::CfaOffset(-below.cast_signed()))
+        };
+        // Whose row says that it is saved means to say where, though it may not have been overwritten yet.
+        let is_saved = own.is_some_and(|own| {
+            let rule = self.row.rule(Register(own.into()));
+            matches!(rule, Some(RegisterRule::Offset(_)))
+        });
+        let saved = is_saved.then(|| slot(0)).flatten();
+        let kept = own.map(|own| RuleLocation::Register(own, 0));
+        let elsewhere = || {
+            let mut others = self.numbered();
+            let (other, _) = others.find(|(_, value)| is_telling && *value == wanted)?;
+            Some(RuleLocation::Register(other, 0))
+        };
+        let red_zone = self.facts.red_zone.unsigned_abs().into();
+        saved.or(kept).or_else(|| slot(red_zone)).or_else(elsewhere)
+    }
+
+    /// How far below the CFA a word of the frame is that has a value: between there and so many bytes below the stack pointer.
+    fn slot_of(&self, value: u64, below_sp: u64) -> Option<u64> {
+        let lowest = self
+            .registers
+            .get(Register(self.facts.stack_pointer.into()));
+        let lowest = lowest.unwrap_or(0).saturating_sub(below_sp);
+        let words = (1..=MAX_SEARCH_BYTES).map(|number| 8 * number);
+        let mut words = words.take_while(|below| self.truth.sp.saturating_sub(*below) >= lowest);
+        words.find(|below| self.memory.word(self.truth.sp.wrapping_sub(*below)) == Some(value))
+    }
+
+    /// The registers that integers are in, and what they hold.
+    fn numbered(&self) -> impl Iterator<Item = (u8, u64)> {
+        let numbers = self.registers.iter();
+        let numbers = numbers.map(|(register, value)| (u8::try_from(register.0), value));
+        numbers.filter_map(|(number, value)| Some((number.ok().filter(|it| *it < 16)?, value)))
+    }
+
+    /// The register that the row counts the CFA from.
+    fn declared_register(&self) -> Option<u8> {
+        match self.row.cfa {
+            CfaRule::RegisterOffset { register, .. } => u8::try_from(register.0).ok(),
+            _ => None,
+        }
+    }
+
+    /// The true CFA as a register and an offset.
+    fn counted_from_a_register(&self) -> Option<RuleLocation> {
+        let declared = self.declared_register();
+        // rsp and rbp are what tables count from.
+        let sp = self.facts.stack_pointer;
+        let first = declared.into_iter().chain([sp, self.facts.frame_pointer]);
+        let first = first.map(|number| (number, self.registers.get(Register(number.into()))));
+        let first = first.map(|(number, value)| (number, value.unwrap_or(0)));
+        let places = first.chain(self.numbered()).map(|(number, value)| {
+            let offset = self.truth.sp.wrapping_sub(value).cast_signed();
+            (number, offset)
+        });
+        let near = places.filter(|(_, offset)| offset.unsigned_abs() < MAX_SAVE_DISTANCE_BYTES);
+        // What points above the CFA is near by chance, mostly: it is of the caller's frame.
+        let (number, offset) = near.min_by_key(|(number, offset)| *offset < 0 && *number != sp)?;
+        Some(RuleLocation::Register(number, offset))
+    }
+}
+
+/// A register's place among those that calls preserve.
+pub(crate) fn place_of(of: Aspect, facts: &AbiInfo) -> Option<usize> {
+    let Aspect::Register(register) = of else {
+        return None;
+    };
+    facts
+        .preserved
+        .iter()
+        .position(|number| *number == register)
+}
+
+/// A distance in a frame is less, in bytes.
+const MAX_SAVE_DISTANCE_BYTES: u64 = 1 << 20;
+/// How many words of a frame are searched for a register.
+const MAX_SEARCH_BYTES: u64 = 512;

@@ -1,0 +1,118 @@
+//! Instructions that are executed elsewhere than where they stand.
+//!
+//! A breakpoint must never be taken out of memory for one thread to go on: another would run through, and
+//! miss it. So a thread executes a copy of the instruction beside the program's code, and is then told to be
+//! where the instruction itself would have led it. The kernel does the same for uprobes.
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, OpKind};
+
+use crate::instruction::{InstructionKind, MAX_INSTRUCTION_BYTES};
+
+/// An instruction and its copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DisplacedInstruction {
+    /// Where the instruction stands.
+    pub(crate) at: u64,
+    /// Where its copy is.
+    pub(crate) copy: u64,
+    /// It branches so far from where it stands.
+    is_relative: bool,
+    /// It pushes where it stands.
+    pub(crate) is_call: bool,
+    pub(crate) kind: InstructionKind,
+}
+
+impl DisplacedInstruction {
+    /// Makes the copy at `copy` of the instruction at `at`, whose bytes are `bytes`. `None` if it speaks of
+    /// memory that it does not reach from there.
+    pub(crate) fn new(
+        at: u64,
+        copy: u64,
+        bytes: &mut [u8; MAX_INSTRUCTION_BYTES],
+    ) -> Option<DisplacedInstruction> {
+        let kind = InstructionKind::from_bytes(bytes);
+        let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        let branches = [
+            OpKind::NearBranch16,
+            OpKind::NearBranch32,
+            OpKind::NearBranch64,
+        ];
+        let calls = [FlowControl::Call, FlowControl::IndirectCall];
+        let aside = DisplacedInstruction {
+            at,
+            copy,
+            is_relative: instruction.op_count() > 0 && branches.contains(&instruction.op0_kind()),
+            is_call: calls.contains(&instruction.flow_control()),
+            kind,
+        };
+        if instruction.is_ip_rel_memory_operand() {
+            let place = decoder.get_constant_offsets(&instruction);
+            let rest = bytes.get_mut(place.displacement_offset()..)?;
+            let distance = rest.first_chunk_mut::<4>()?;
+            let from_copy = i64::from(i32::from_le_bytes(*distance))
+                .checked_add(at.wrapping_sub(copy).cast_signed())?;
+            *distance = i32::try_from(from_copy).ok()?.to_le_bytes();
+        }
+        Some(aside)
+    }
+
+    /// Where a thread is for the program that came from the copy to `pc`.
+    pub(crate) fn original_pc(&self, pc: u64) -> u64 {
+        match self.is_relative || self.is_in_copy(pc) {
+            true => pc.wrapping_sub(self.copy).wrapping_add(self.at),
+            false => pc,
+        }
+    }
+
+    /// Whether an address is in the copy, or right behind it.
+    pub(crate) fn is_in_copy(&self, at: u64) -> bool {
+        at.wrapping_sub(self.copy) <= MAX_INSTRUCTION_BYTES as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: u64 = 0x5555_0000_1000;
+    const COPY: u64 = 0x5555_0000_0010;
+
+    fn copied(bytes: &[u8]) -> (DisplacedInstruction, [u8; MAX_INSTRUCTION_BYTES]) {
+        let mut copy = [0x90; MAX_INSTRUCTION_BYTES];
+        copy[..bytes.len()].copy_from_slice(bytes);
+        (
+            DisplacedInstruction::new(AT, COPY, &mut copy).unwrap(),
+            copy,
+        )
+    }
+
+    #[test]
+    fn what_is_relative_leads_where_it_led() {
+        // jmp .+0x102
+        let (jump, bytes) = copied(&[0xe9, 0xfd, 0, 0, 0]);
+        assert_eq!(bytes[..5], [0xe9, 0xfd, 0, 0, 0]);
+        assert_eq!(jump.original_pc(COPY + 0x102), AT + 0x102);
+        // ret: to any place, which is none of the copy's.
+        let (back, _) = copied(&[0xc3]);
+        assert_eq!(back.original_pc(0x1234), 0x1234);
+        assert_eq!(back.original_pc(COPY), AT);
+    }
+
+    #[test]
+    fn memory_that_is_named_by_its_distance_is_the_same() {
+        // cmpl $1000, 0x2000(%rip): the distance is counted from behind the constant.
+        let (_, bytes) = copied(&[0x81, 0x3d, 0, 0x20, 0, 0, 0xe8, 3, 0, 0]);
+        let distance = i32::from_le_bytes(bytes[2..6].try_into().unwrap());
+        assert_eq!(
+            COPY.wrapping_add_signed(distance.into()),
+            AT.wrapping_add(0x2000)
+        );
+        assert_eq!(bytes[6..10], [0xe8, 3, 0, 0]);
+        let mut far = [0x8b, 0x05, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(
+            DisplacedInstruction::new(AT, AT + (1 << 32), &mut far),
+            None
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! A program single-stepped, and its unwind tables held against what happened.
+//!
+//! [`run`] executes a command under ptrace. In the functions in scope each thread executes one instruction after
+//! another, and a shadow stack remembers what is true of each frame: where its return address lies, what it is,
+//! and what the registers were that calls preserve. At each instruction the plain interpreter
+//! ([`unspool_rows::interpret`]) finds the caller by the row that the module's table has for it, and must find
+//! just that. Rows that are made of the code alone are held against what happens in the same way ([`RowSource`]). All other code runs at full speed to a breakpoint where it returns.
+//!
+//! What an instruction was seen to do often enough is not looked at again: a thread then runs at full speed to
+//! where something new may come.
+//!
+//! [`call`](fn@call) does the same with one function, which it calls with values made up for its arguments.
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+use std::ffi::OsString;
+use std::io;
+use std::process::Command;
+use std::time::Duration;
+
+mod call;
+mod compare;
+mod displaced;
+mod instruction;
+mod remote;
+mod report;
+mod row_source;
+mod scope;
+mod shadow_stack;
+mod sys;
+mod traced_memory;
+mod tracer;
+mod watchdog;
+
+pub use call::{
+    ArgumentInput, CallEnd, CallReport, CallRequest, CallResult, ClobberedRegister, StopLocation,
+    call,
+};
+pub use report::{FunctionRun, ObservedFinding, RowCoverage, StepReport};
+pub use row_source::RowSource;
+
+use sys::WaitStatus;
+use tracer::Tracer;
+use watchdog::Watchdog;
+
+/// What is to be run, and what of it is to be stepped.
+#[derive(Debug, Clone)]
+pub struct StepRequest {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Names of functions; those of which they are the first part (`NAME.cold`) are meant as well. Without any,
+    /// all functions of `modules` are in scope.
+    pub functions: Vec<String>,
+    /// File names or paths of modules. Without any, functions of the program: those from assembly if it has
+    /// some, else all.
+    pub modules: Vec<String>,
+    /// Which rows are held against what happens.
+    pub rows: RowSource,
+    /// How often each instruction is looked at.
+    pub visits: u32,
+    /// When the command is killed if it has not ended.
+    pub time_limit: Duration,
+}
+
+/// Why a command could not be run under the eyes of the tracer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SingleStepError {
+    /// There is no program to run.
+    #[error("no command is given")]
+    NoCommand,
+    /// It could not be started.
+    #[error("cannot run {}", program.display())]
+    Start {
+        /// The program.
+        program: OsString,
+        /// Why.
+        source: io::Error,
+    },
+    /// It cannot be traced.
+    #[error("the command cannot be traced")]
+    Trace(#[source] io::Error),
+    /// Only x86-64's instructions are known.
+    #[error("programs can be stepped on x86-64 only")]
+    Architecture,
+    /// No function is in scope.
+    #[error("nothing to step: {0}")]
+    NothingInScope(String),
+}
+
+/// Runs a command and holds the tables of the functions in scope against what happens.
+///
+/// Must be called by a thread that has no other children: it waits for all of them.
+///
+/// # Errors
+///
+/// The command cannot be started or traced, or no function is in scope.
+pub fn run(request: &StepRequest) -> Result<StepReport, SingleStepError> {
+    let root = start(&mut command(&request.command)?)?;
+    let limit = Watchdog::start(request.time_limit, root, libc::SIGKILL);
+    let traced = trace(request, root, &limit);
+    let is_late = limit.stop();
+    let tracer = traced.inspect_err(|_| sys::kill(root))?;
+    let mut modules = tracer.modules.iter();
+    if modules.all(|module| module.functions.is_empty()) {
+        return Err(SingleStepError::NothingInScope(out_of_scope(request)));
+    }
+    Ok(report::from_tracer(&tracer, is_late))
+}
+
+/// A program and its arguments.
+fn command(words: &[OsString]) -> Result<Command, SingleStepError> {
+    let (program, arguments) = words.split_first().ok_or(SingleStepError::NoCommand)?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    Ok(command)
+}
+
+/// Starts a program that this thread traces.
+fn start(command: &mut Command) -> Result<i32, SingleStepError> {
+    sys::trace(command);
+    let child = command.spawn().map_err(|source| SingleStepError::Start {
+        program: command.get_program().to_owned(),
+        source,
+    })?;
+    Ok(i32::try_from(child.id()).unwrap_or(0))
+}
+
+/// Follows a command from where it was executed to the end of all that it started.
+fn trace<'r>(
+    request: &'r StepRequest,
+    root: i32,
+    limit: &Watchdog,
+) -> Result<Tracer<'r>, SingleStepError> {
+    let mut tracer = Tracer::new(request)?;
+    if tracer.begin(root)? {
+        tracer.release(root).map_err(SingleStepError::Trace)?;
+    }
+    while follow_one(&mut tracer, limit)? {}
+    Ok(tracer)
+}
+
+/// Deals with the next thing that happens; says whether there was any.
+fn follow_one(tracer: &mut Tracer<'_>, limit: &Watchdog) -> Result<bool, SingleStepError> {
+    if tracer.is_over() {
+        return Ok(false);
+    }
+    let (tid, status) = match sys::wait() {
+        // Where SIGCHLD is ignored, ends are not told.
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(false),
+        waited => waited.map_err(SingleStepError::Trace)?,
+    };
+    tracer.handle(tid, status)?;
+    if !matches!(status, WaitStatus::Stopped { event: 0, .. }) {
+        limit.watch(tracer.processes());
+    }
+    Ok(true)
+}
+
+fn out_of_scope(request: &StepRequest) -> String {
+    match (request.functions.is_empty(), request.modules.is_empty()) {
+        (false, _) => format!(
+            "no module has a function {}",
+            request.functions.join(" or ")
+        ),
+        (true, false) => format!("no module {} was loaded", request.modules.join(" or ")),
+        (true, true) => "the program has no functions that are known".to_owned(),
+    }
+}

@@ -1,0 +1,235 @@
+//! What a run showed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use unspool_check::{Aspect, CodeOrigin, Finding, FindingCode, RuleLocation, Severity, wording};
+use unspool_code_analysis::arch::AbiInfo;
+use unspool_rows::Vaddr;
+
+use crate::compare::{RowFault, RowMismatch, place_of};
+use crate::scope::{SteppedFunction, SteppedModule};
+use crate::tracer::{ABI, FaultCause, FaultRecord, Tracer};
+
+/// What was seen.
+#[derive(Debug)]
+pub struct StepReport {
+    /// How the command ended; `None` if that is not known.
+    pub status: Option<ExitStatus>,
+    /// It did not end in time, and was killed.
+    pub timed_out: bool,
+    /// The functions in scope, by module and address.
+    pub functions: Vec<FunctionRun>,
+    /// Of modules that have functions in scope beside others, which compilers made: how many others.
+    pub left_out: BTreeMap<PathBuf, usize>,
+    /// What is wrong, by module and address.
+    pub findings: Vec<ObservedFinding>,
+    /// Instructions that were stepped.
+    pub steps: u64,
+    /// Instructions at which rows were compared with the truth.
+    pub checked: u64,
+    /// Instructions that were stepped while it was not certain whose frame they run in: rows were not compared.
+    pub uncertain: u64,
+    /// Entries of functions that no call led to: they were not stepped.
+    pub entries_without_call: u64,
+}
+
+/// A function in scope.
+#[derive(Debug)]
+pub struct FunctionRun {
+    /// The file that it is in.
+    pub module: PathBuf,
+    /// Its name.
+    pub name: Option<String>,
+    /// Its first address.
+    pub start: Vaddr,
+    /// How often its entry was seen.
+    pub entered: u64,
+    /// Whether it was let be, since it had shown nothing new for long: what it executed from then on was not compared, but
+    /// where it did something that had not been seen.
+    pub was_retired: bool,
+    /// Its rows.
+    pub rows: RowCoverage,
+}
+
+/// Rows of a function.
+#[derive(Debug, Default)]
+pub struct RowCoverage {
+    /// How many were executed.
+    pub executed: usize,
+    /// Where those start that were not.
+    pub not_executed: Vec<Vaddr>,
+    /// How many instructions were executed for which there is no row.
+    pub missing: usize,
+}
+
+/// A finding, and where it was seen.
+#[derive(Debug)]
+pub struct ObservedFinding {
+    /// The file.
+    pub module: PathBuf,
+    /// What is wrong.
+    pub finding: Finding,
+    /// All instructions at which it was seen.
+    pub places: Vec<Vaddr>,
+    /// How often it was seen.
+    pub times: u64,
+}
+
+pub(crate) fn from_tracer(tracer: &Tracer<'_>, is_late: bool) -> StepReport {
+    let modules = &tracer.modules;
+    let mut causes: Vec<(&FaultCause, &FaultRecord)> = tracer.faults.iter().collect();
+    causes.sort_by_key(|((module, ..), seen)| (*module, seen.places.first().copied()));
+    let facts = tracer.machine.abi_info();
+    let mut mended = BTreeSet::new();
+    let findings = causes.into_iter().filter_map(|(cause, seen)| {
+        let mut observed = observed(modules.get(cause.0)?, cause, seen, facts)?;
+        let finding = &mut observed.finding;
+        if finding.code == FindingCode::CfaOffset && !mended.insert((cause.0, cause.1)) {
+            // What mends the first may change what is declared here.
+            finding.fix = match seen.truth {
+                Some(RuleLocation::Register(_, real)) => {
+                    Some(format!(".cfi_def_cfa_offset {real}"))
+                }
+                _ => None,
+            };
+        }
+        Some(observed)
+    });
+    let findings = findings.collect();
+    let left_out = modules.iter().filter(|module| module.left_out > 0);
+    StepReport {
+        status: tracer.root_status.map(ExitStatus::from_raw),
+        timed_out: is_late,
+        functions: modules.iter().flat_map(functions).collect(),
+        left_out: left_out
+            .map(|module| (module.path.clone(), module.left_out))
+            .collect(),
+        findings,
+        steps: tracer.steps,
+        checked: tracer.checked,
+        uncertain: tracer.uncertain,
+        entries_without_call: tracer.entries_without_call,
+    }
+}
+
+fn functions(module: &SteppedModule) -> impl Iterator<Item = FunctionRun> {
+    module.functions.iter().map(|function| {
+        let rows = rows(module, function);
+        // Nobody calls a part: it was come into if it was executed.
+        let is_executed_part = function.is_part && rows.executed > 0;
+        FunctionRun {
+            module: module.path.clone(),
+            name: function.name.clone(),
+            start: function.start,
+            entered: function.entered.max(is_executed_part.into()),
+            was_retired: function.was_retired,
+            rows,
+        }
+    })
+}
+
+fn rows(module: &SteppedModule, function: &SteppedFunction) -> RowCoverage {
+    let first = module
+        .spans
+        .partition_point(|span| span.end <= function.start);
+    let spans = module.spans.iter().skip(first);
+    let mut rows = RowCoverage::default();
+    for span in spans.take_while(|span| span.start < function.end) {
+        let start = span.start.max(function.start);
+        let end = span.end.min(function.end);
+        let mut spots = module.visited.range(start.0..end.0);
+        match spots.any(|(_, spot)| spot.visits > 0) {
+            true => rows.executed += 1,
+            false => rows.not_executed.push(start),
+        }
+    }
+    let spots = module.visited.range(function.start.0..function.end.0);
+    let executed = spots.filter(|(_, spot)| spot.visits > 0);
+    rows.missing = executed
+        .filter(|(at, _)| module.row(Vaddr(**at)).is_none())
+        .count();
+    rows
+}
+
+fn observed(
+    module: &SteppedModule,
+    (_, function, fault): &FaultCause,
+    seen: &FaultRecord,
+    facts: &AbiInfo,
+) -> Option<ObservedFinding> {
+    let at = *seen.places.first()?;
+    let function = module.functions.get(*function);
+    let mut finding = Finding {
+        code: FindingCode::NoEntry,
+        severity: Severity::Refuted,
+        address: at,
+        occurrences: seen.places.len(),
+        subject: String::new(),
+        declared: String::new(),
+        computed: String::new(),
+        fix: None,
+        hint: None,
+        related: Vec::new(),
+    };
+    match fault {
+        RowFault::UndeclaredSignal => finding = Finding::undeclared_signal_frame(at),
+        RowFault::Missing => {
+            let begins = function.is_some_and(|function| module.row(function.start).is_some());
+            if begins {
+                finding.code = FindingCode::EntryTooShort;
+            }
+        }
+        RowFault::Mismatch(difference) => {
+            finding.code = difference.code;
+            finding.subject = wording::aspect(difference.of, ABI);
+            finding.declared.clone_from(&difference.declared);
+            if let Some(truth) = seen.truth {
+                finding.computed = wording::place(truth, difference.of, ABI);
+            }
+            finding.fix = match (difference.code, difference.distance) {
+                (FindingCode::CfaOffset, Some(distance)) => {
+                    Some(format!(".cfi_adjust_cfa_offset {distance}"))
+                }
+                // What was meant by an expression is not known.
+                (FindingCode::Expression, _) if difference.of == Aspect::Cfa => None,
+                _ => seen.truth.and_then(|truth| {
+                    wording::directive(difference.of, truth, facts.return_address, ABI)
+                }),
+            };
+            if is_never_restored(function, difference, facts) {
+                finding.code = FindingCode::PrivateConvention;
+            }
+        }
+    }
+    // Compilers have their reasons for these, people seldom.
+    let has_reasons = matches!(
+        finding.code,
+        FindingCode::NoEntry | FindingCode::EntryTooShort | FindingCode::PrivateConvention
+    );
+    if has_reasons && module.maker == CodeOrigin::Compiler {
+        finding.severity = Severity::Note;
+    }
+    Some(ObservedFinding {
+        module: module.path.clone(),
+        finding,
+        places: seen.places.iter().copied().collect(),
+        times: seen.times,
+    })
+}
+
+/// Whether a function was seen to return, and never with what the register was at entry.
+fn is_never_restored(
+    function: Option<&SteppedFunction>,
+    difference: &RowMismatch,
+    facts: &AbiInfo,
+) -> bool {
+    let place = place_of(difference.of, facts);
+    let lost = function.zip(place).and_then(|(function, place)| {
+        let lost = function.lost.get(place)?;
+        Some(function.returned > 0 && *lost == function.returned)
+    });
+    difference.code == FindingCode::RegisterLost && lost.unwrap_or(false)
+}

@@ -1,0 +1,137 @@
+//! The pairs of `crates/check/corpus`, which gdb has proven to be right and wrong: a run finds nothing in the
+//! right ones, and something at the labels of the wrong ones.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::path::Path;
+use std::time::Duration;
+
+use unspool_check::Severity;
+use unspool_single_step::{ObservedFinding, RowSource, StepReport, StepRequest};
+use unspool_table_store::TableSource;
+use xtask::corpus::pair::{self, Pair};
+use xtask::corpus::program::{PairProgram, Variant};
+
+const FOLDER: &str = env!("CARGO_TARGET_TMPDIR");
+
+fn build(pair: &Pair, variant: Variant) -> Result<PairProgram, Box<dyn Error>> {
+    let built = PairProgram::build(pair, variant, Path::new(FOLDER), &["/usr/bin/as"]);
+    Ok(built.map_err(|error| error.to_string())?)
+}
+
+/// Runs it with an argument of some length, which decides how the stack is aligned.
+fn run(program: &PairProgram, length: usize) -> Result<StepReport, Box<dyn Error>> {
+    let request = StepRequest {
+        command: vec![program.path.clone().into(), "x".repeat(length).into()],
+        functions: Vec::new(),
+        modules: Vec::new(),
+        rows: RowSource::Table(TableSource::Auto),
+        visits: 3,
+        time_limit: Duration::from_secs(60),
+    };
+    let report = unspool_single_step::run(&request)?;
+    let is_well = report.status.is_some_and(|status| status.success());
+    match is_well {
+        true => Ok(report),
+        false => Err(format!("it ends with {:?}", report.status).into()),
+    }
+}
+
+/// Where something was found, by name, with what.
+fn told(program: &PairProgram, report: &StepReport) -> String {
+    let findings = report.findings.iter();
+    let lines = findings.map(|found| {
+        let places = found.places.iter().map(|at| program.name(at.0));
+        let places: Vec<String> = places.collect();
+        format!("\n    {}: {}", places.join(" "), found.finding.message())
+    });
+    lines.collect()
+}
+
+fn problems(pair: &Pair) -> Result<Vec<String>, Box<dyn Error>> {
+    let mut problems = Vec::new();
+    let program = build(pair, Variant::Right)?;
+    let report = run(&program, 1)?;
+    if !report.findings.is_empty() {
+        problems.push(format!("right: found{}", told(&program, &report)));
+    }
+    if report.checked == 0 || report.uncertain > 0 {
+        problems.push(format!(
+            "right: {} checked, {} uncertain",
+            report.checked, report.uncertain
+        ));
+    }
+    let program = build(pair, Variant::Wrong)?;
+    let mut report = run(&program, 1)?;
+    for length in [16, 32, 48] {
+        // An address may be aligned by chance.
+        if report.findings.is_empty() && !pair.is_static_only {
+            report = run(&program, length)?;
+        }
+    }
+    let refuted = |found: &&ObservedFinding| found.finding.severity == Severity::Refuted;
+    let refuted = report.findings.iter().filter(refuted);
+    let found = refuted.flat_map(|found| &found.places);
+    let found: BTreeSet<u64> = found.map(|at| at.0).collect();
+    let mut labels = BTreeSet::new();
+    for label in &pair.labels {
+        labels.insert(program.label(label).map_err(|error| error.to_string())?);
+    }
+    if pair.is_static_only {
+        labels.clear();
+    }
+    let missed = labels.difference(&found).map(|at| program.name(*at));
+    let missed: Vec<String> = missed.collect();
+    if !missed.is_empty() {
+        problems.push(format!(
+            "wrong: nothing at {missed:?}, but{}",
+            told(&program, &report)
+        ));
+    }
+    // What is wrong begins at a label of the function.
+    let function = |at: u64| {
+        report
+            .functions
+            .iter()
+            .rfind(|function| function.start.0 <= at)
+    };
+    let begins = |at: &&u64| {
+        let label = labels.range(..=**at).next_back();
+        label.is_none_or(|label| {
+            function(*label).map(|f| f.start) != function(**at).map(|f| f.start)
+        })
+    };
+    let early: Vec<String> = found
+        .iter()
+        .filter(begins)
+        .map(|at| program.name(*at))
+        .collect();
+    if !early.is_empty() {
+        problems.push(format!(
+            "wrong: already at {early:?}{}",
+            told(&program, &report)
+        ));
+    }
+    Ok(problems)
+}
+
+#[test]
+fn runs_tell_wrong_tables_from_right_ones() {
+    let only = std::env::var("CORPUS_ONLY").unwrap_or_default();
+    let pairs = pair::all().unwrap();
+    let mut told = Vec::new();
+    for pair in pairs.iter().filter(|pair| pair.name.contains(&only)) {
+        let problems = problems(pair).unwrap_or_else(|error| vec![error.to_string()]);
+        told.extend(
+            problems
+                .into_iter()
+                .map(|problem| format!("{}: {problem}", pair.name)),
+        );
+    }
+    assert!(
+        told.is_empty(),
+        "{} problems:\n{}",
+        told.len(),
+        told.join("\n")
+    );
+}

@@ -1,0 +1,15 @@
+//! The bytes of a file's code and data, for the analysis.
+
+use unspool_code_analysis::CodeImage;
+use unspool_elf::ElfFile;
+use unspool_rows::Vaddr;
+
+/// The bytes of a file as they are loaded.
+#[derive(Debug, Clone, Copy)]
+pub struct ElfCodeImage<'f>(pub &'f ElfFile);
+
+impl CodeImage for ElfCodeImage<'_> {
+    fn bytes_from(&self, address: u64) -> Option<&[u8]> {
+        self.0.rest_at(Vaddr(address))
+    }
+}

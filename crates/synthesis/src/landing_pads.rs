@@ -1,0 +1,409 @@
+//! Where exceptions land in functions of which no table says where their language-specific data areas are.
+//!
+//! The areas are there, but not whose they are. Each says where its function has calls and landing pads. A function is
+//! taken to have an area if all of that is so, and if there is no other explanation:
+//!
+//! - Each range of calls that has a pad begins and ends with a call, and every other one between instructions.
+//! - Nothing is known to lead to a pad, nobody has its address, and control does not go on into it from before.
+//! - All code as far as the area reaches, and what joins on to it, is led to by the function's start, by the pads, or by
+//!   what these lead to in other places; and nothing else jumps there.
+//! - No other area, with other pads, fits as well.
+//!
+//! What holds of a function's own area, so that one that fits alone is that one; `docs/synthesis.md` has the argument, and
+//! where it ends.
+
+use core::ops::Range;
+use std::collections::{HashMap, HashSet};
+
+use unspool_code_analysis::arch::AbiInfo;
+use unspool_code_analysis::op::{Flow, ScanEvent};
+use unspool_code_analysis::{
+    AbstractValue, Assumptions, CodeImage as _, InsnId, Landing, LiftedCode, Lifter, ProgramCode,
+};
+use unspool_elf::ElfFile;
+
+use crate::elf_code_image::ElfCodeImage;
+use crate::functions::CodeReferences;
+use crate::lsda::{Lsda, LsdaCallSite};
+use crate::unit_rows::CallDepth;
+
+/// Where exceptions land.
+#[derive(Debug, Default)]
+pub(crate) struct LandingPads {
+    /// Ascending.
+    landings: Vec<Landing>,
+    /// Functions, ascending, with the stack pointer at their calls that have no arguments on the stack.
+    frames: Vec<(Range<u64>, AbstractValue)>,
+}
+
+impl LandingPads {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.landings.is_empty()
+    }
+
+    /// Ascending.
+    pub(crate) fn as_slice(&self) -> &[Landing] {
+        &self.landings
+    }
+
+    /// The extents of a program that are one because of them, by their places.
+    pub(crate) fn joins(&self, program: &ProgramCode) -> Vec<(usize, usize)> {
+        let joins = self.landings.iter().filter_map(|landing| {
+            let from = program.index_containing(landing.start)?;
+            Some((from, program.index_containing(landing.pad)?))
+        });
+        joins.collect()
+    }
+}
+
+impl Assumptions for LandingPads {
+    fn args_size(&self, address: u64, sp: AbstractValue) -> u64 {
+        let place = self
+            .frames
+            .partition_point(|(range, _)| range.end <= address);
+        let frame = self.frames.get(place);
+        let frame = frame.filter(|(range, _)| range.contains(&address));
+        let below = frame.and_then(|(_, frame)| frame.distance_from(sp));
+        below
+            .and_then(|below| u64::try_from(below).ok())
+            .unwrap_or(0)
+    }
+}
+
+/// What is known of a file's code before pads are.
+pub(crate) struct PadSearchInput<'k> {
+    pub(crate) file: &'k ElfFile,
+    pub(crate) facts: &'static AbiInfo,
+    /// Where the code is, ascending.
+    pub(crate) ranges: &'k [Range<u64>],
+    pub(crate) program: &'k ProgramCode,
+    pub(crate) references: &'k CodeReferences,
+    /// Where functions start, ascending.
+    pub(crate) starts: &'k [u64],
+    /// The code that is known to be come to, ascending.
+    pub(crate) reached_ranges: &'k [Range<u64>],
+    /// Calls, ascending.
+    pub(crate) depths: &'k [CallDepth],
+}
+
+impl PadSearchInput<'_> {
+    fn is_reached(&self, address: u64) -> bool {
+        let place = self
+            .reached_ranges
+            .partition_point(|range| range.end <= address);
+        let range = self.reached_ranges.get(place);
+        range.is_some_and(|range| range.start <= address)
+    }
+
+    /// Whether all code from one address to another is reached.
+    fn is_all_reached(&self, start: u64, end: u64) -> bool {
+        let extents = self.program.extents();
+        let first = extents.partition_point(|extent| extent.end <= start);
+        let extents = extents.get(first..).unwrap_or_default().iter();
+        let mut extents = extents.take_while(|extent| extent.start < end);
+        extents.all(|extent| {
+            let place = self
+                .reached_ranges
+                .partition_point(|range| range.end < extent.end);
+            let range = self.reached_ranges.get(place);
+            range.is_some_and(|range| range.start <= extent.start)
+        })
+    }
+
+    fn starts_at(&self, address: u64) -> bool {
+        self.starts.binary_search(&address).is_ok()
+    }
+
+    fn depths_in(&self, range: &Range<u64>) -> &[CallDepth] {
+        let first = self.depths.partition_point(|(call, _)| *call < range.start);
+        let end = self.depths.partition_point(|(call, _)| *call < range.end);
+        self.depths.get(first..end).unwrap_or_default()
+    }
+}
+
+/// So many steps are taken for each function before it is given up that areas have functions; real programs take a
+/// hundred.
+const MAX_STEPS_PER_FUNCTION: usize = 1 << 12;
+
+/// Finds where exceptions land.
+pub(crate) fn landings(
+    known: &PadSearchInput<'_>,
+    machine: &mut Lifter,
+    areas: &HashSet<Lsda>,
+) -> LandingPads {
+    let mut by_first: HashMap<u32, Vec<&Lsda>> = HashMap::new();
+    for area in areas {
+        if let Some(first) = area.sites_with_pads().next() {
+            by_first.entry(first.end).or_default().push(area);
+        }
+    }
+    let mut search = LsdaSearch {
+        known,
+        machine,
+        by_first,
+        code: LiftedCode::default(),
+        steps: known.starts.len().saturating_mul(MAX_STEPS_PER_FUNCTION),
+    };
+    let mut found = LandingPads::default();
+    for range in known.ranges {
+        let first = known.starts.partition_point(|start| *start < range.start);
+        let starts = known.starts.get(first..).unwrap_or_default();
+        let mut starts = starts
+            .iter()
+            .copied()
+            .take_while(|start| *start < range.end)
+            .peekable();
+        while let Some(start) = starts.next() {
+            let end = starts.peek().copied().unwrap_or(range.end);
+            if let Some(area) = search.lsda_of(start, end) {
+                found.add_lsda(known, start, area);
+            }
+        }
+    }
+    if search.steps == 0 {
+        // Others might fit as well.
+        return LandingPads::default();
+    }
+    found.landings.sort_unstable_by_key(|landing| landing.start);
+    found.frames.sort_unstable_by_key(|(range, _)| range.start);
+    found
+}
+
+impl LandingPads {
+    /// Takes in that a function has an area, if it can be told how much of what is on the stack at its calls are arguments,
+    /// which are gone where exceptions land: functions lay out their frames once, and all that calls differ by is arguments.
+    fn add_lsda(&mut self, known: &PadSearchInput<'_>, start: u64, area: &Lsda) {
+        let reach = start..start.saturating_add(area.code_bytes());
+        let landings = area.sites_with_pads().map(|site| Landing {
+            start: start.saturating_add(site.start.into()),
+            end: start.saturating_add(site.end.into()),
+            pad: start.saturating_add(site.pad.into()),
+        });
+        let lands = |(call, _): &&CallDepth| {
+            let mut landings = landings.clone();
+            landings.any(|landing| (landing.start..landing.end).contains(call))
+        };
+        let depths = known.depths_in(&reach).iter();
+        let top = depths.clone().map(|(_, depth)| *depth).max();
+        let is_same = depths.clone().all(|(_, depth)| Some(*depth) == top);
+        if !is_same && depths.filter(lands).map(|(_, depth)| *depth).max() != top {
+            return;
+        }
+        self.landings.extend(landings.clone());
+        if let Some(top) = top {
+            let sp = AbstractValue::entry_value(known.facts.stack_pointer);
+            self.frames.push((reach, sp.plus(top)));
+        }
+    }
+}
+
+/// The search for areas of functions.
+struct LsdaSearch<'s> {
+    known: &'s PadSearchInput<'s>,
+    machine: &'s mut Lifter,
+    /// By where the first calls end that have a pad.
+    by_first: HashMap<u32, Vec<&'s Lsda>>,
+    /// Of the function that is looked at.
+    code: LiftedCode,
+    /// So many more are taken.
+    steps: usize,
+}
+
+impl<'s> LsdaSearch<'s> {
+    /// The area of the function that starts at an address and ends before another, if one is known to be it.
+    fn lsda_of(&mut self, start: u64, end: u64) -> Option<&'s Lsda> {
+        if self.known.is_all_reached(start, end) {
+            return None;
+        }
+        let text = ElfCodeImage(self.known.file);
+        let bytes = text.bytes(start..end)?;
+        self.code.clear();
+        self.machine.lift(bytes, start, &mut self.code);
+        let function = FunctionCode {
+            known: self.known,
+            code: &self.code,
+            start,
+            end,
+        };
+        let mut fitting = Vec::new();
+        for id in self.code.ids().filter(|id| is_call(&self.code, *id)) {
+            let first = u32::try_from(self.code.range(id).end - start).ok()?;
+            for area in self.by_first.get(&first).into_iter().flatten() {
+                if function.fits(area, &mut self.steps) {
+                    fitting.push(*area);
+                }
+            }
+        }
+        fitting.retain(|area| function.accounts_for_all_code(area, self.machine, &mut self.steps));
+        let (first, others) = fitting.split_first()?;
+        let is_clear = others
+            .iter()
+            .all(|other| other.sites_with_pads().eq(first.sites_with_pads()));
+        fitting
+            .into_iter()
+            .max_by_key(|area| area.code_bytes())
+            .filter(|_| is_clear)
+    }
+}
+
+fn is_call(code: &LiftedCode, id: InsnId) -> bool {
+    matches!(code.flow(id), Some(Flow::Call(_) | Flow::IndirectCall))
+}
+
+/// Takes so many of the steps that are left; whether there are as many.
+fn consume_steps(steps: &mut usize, count: usize) -> bool {
+    *steps = steps.saturating_sub(count);
+    *steps != 0
+}
+
+/// The code from where a function starts to where the next does.
+struct FunctionCode<'f> {
+    known: &'f PadSearchInput<'f>,
+    code: &'f LiftedCode,
+    start: u64,
+    end: u64,
+}
+
+impl FunctionCode<'_> {
+    fn at(&self, offset: u32) -> Option<InsnId> {
+        let address = self.start.checked_add(offset.into())?;
+        self.code
+            .at(address, 0..u32::try_from(self.code.len()).ok()?)
+    }
+
+    /// The instruction that ends at an offset.
+    fn ends_at(&self, offset: u32) -> Option<InsnId> {
+        let last = match self.at(offset) {
+            Some(next) => next.0.checked_sub(1).map(InsnId),
+            None => self.code.ids().last(),
+        };
+        let end = self.start.checked_add(offset.into())?;
+        last.filter(|last| self.code.range(*last).end == end)
+    }
+
+    /// Whether calls and pads are where an area says.
+    fn fits(&self, area: &Lsda, steps: &mut usize) -> bool {
+        let mut sites = area.sites.iter();
+        consume_steps(steps, 1) && sites.all(|site| consume_steps(steps, 1) && self.has(site))
+    }
+
+    fn has(&self, site: &LsdaCallSite) -> bool {
+        let ends = self.at(site.start).zip(self.ends_at(site.end));
+        ends.is_some_and(|(first, last)| match site.pad {
+            0 => true,
+            pad => is_call(self.code, first) && is_call(self.code, last) && self.has_pad(pad),
+        })
+    }
+
+    /// Whether code begins at an offset to which nothing is known to lead, nor goes on from before.
+    fn has_pad(&self, offset: u32) -> bool {
+        let Some(pad) = self.at(offset) else {
+            return false;
+        };
+        let before = pad.0.checked_sub(1).map(InsnId);
+        let ends = match before.and_then(|before| self.code.flow(before)) {
+            Some(Flow::Branch { .. }) | None => false,
+            Some(
+                Flow::Jump(_)
+                | Flow::IndirectJump(_)
+                | Flow::Return { .. }
+                | Flow::Trap
+                | Flow::Call(_)
+                | Flow::IndirectCall,
+            ) => true,
+        };
+        let address = self.code.range(pad).start;
+        ends && !self.code.is_padding(pad)
+            && !self.known.is_reached(address)
+            && !self.known.references.is_taken(address)
+    }
+
+    /// Whether all code as far as an area reaches, and what joins on to it, is led to by the function and by the pads, and
+    /// nothing else jumps there.
+    fn accounts_for_all_code(&self, area: &Lsda, machine: &mut Lifter, steps: &mut usize) -> bool {
+        let reach = self.start..self.start.saturating_add(area.code_bytes());
+        let Some(led) = self.reached_code(area, machine, steps) else {
+            return false;
+        };
+        let jumps = self
+            .known
+            .references
+            .jumps_within(reach.start.saturating_add(1)..reach.end);
+        let is_own = |(to, count): &(u64, u32)| led.jumps.get(to) == Some(count);
+        if !consume_steps(steps, jumps.len()) || !jumps.iter().all(is_own) {
+            return false;
+        }
+        let extents = self.known.program.extents();
+        let first = extents.partition_point(|extent| extent.end <= self.start);
+        let extents = extents.get(first..).unwrap_or_default().iter();
+        let mut last = self.start;
+        for extent in extents.take_while(|extent| extent.start < self.end) {
+            let is_behind = reach.end <= extent.start;
+            if is_behind && extent.start != last {
+                break;
+            }
+            last = extent.end;
+            let start = extent.start.max(self.start);
+            // Where a jump table leads is not seen here; nor what else joins on behind.
+            let may_be_other = led.has_indirect_jump || is_behind;
+            let is_led = led.reached_from.get(&extent.start) == Some(&start);
+            if !is_led && (!may_be_other || !self.known.is_reached(start)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What the start and the pads of an area lead to by direct jumps; `None` if that is too much.
+    fn reached_code(
+        &self,
+        area: &Lsda,
+        machine: &mut Lifter,
+        steps: &mut usize,
+    ) -> Option<ReachedCode> {
+        let (program, text) = (self.known.program, ElfCodeImage(self.known.file));
+        let mut led = ReachedCode::default();
+        let mut open: Vec<u64> = area
+            .sites_with_pads()
+            .map(|site| self.start + u64::from(site.pad))
+            .collect();
+        open.push(self.start);
+        while let Some(address) = open.pop() {
+            let is_other = address != self.start && self.known.starts_at(address);
+            let Some(extent) = program.extent_at(address).filter(|_| !is_other) else {
+                continue;
+            };
+            let from = led.reached_from.entry(extent.start).or_insert(extent.end);
+            if *from <= address {
+                continue;
+            }
+            // What is behind was looked at.
+            let range = address..core::mem::replace(from, address);
+            let bytes = text.bytes(range.clone()).unwrap_or_default();
+            if !consume_steps(steps, bytes.len()) {
+                return None;
+            }
+            machine.scan(bytes, address, |_, seen| match seen {
+                ScanEvent::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) => {
+                    *led.jumps.entry(to).or_default() += 1;
+                    open.push(to);
+                }
+                ScanEvent::Flow(Flow::IndirectJump(_)) => led.has_indirect_jump = true,
+                ScanEvent::FallsThroughEnd if range.end == extent.end => open.push(extent.end),
+                _ => {}
+            });
+        }
+        Some(led)
+    }
+}
+
+/// What the start and the pads of a function lead to.
+#[derive(Default)]
+struct ReachedCode {
+    /// Of extents, by their starts: from which address on.
+    reached_from: HashMap<u64, u64>,
+    /// Where jumps of these lead, and how many.
+    jumps: HashMap<u64, u32>,
+    /// Whether there is a jump of which it is not seen where it leads.
+    has_indirect_jump: bool,
+}

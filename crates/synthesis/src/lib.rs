@@ -1,0 +1,27 @@
+//! The functions of ELF files, found in their code, and unwind tables of those that have none.
+//!
+//! It takes files that were read: it opens nothing, prints nothing.
+#![forbid(unsafe_code)]
+
+mod elf_code_image;
+mod exits;
+mod extents;
+mod functions;
+mod landing_pads;
+mod lsda;
+mod noreturn;
+mod partition;
+mod plt;
+mod returns_twice;
+mod synthesis;
+mod unchanged_registers;
+mod unit_rows;
+
+pub use elf_code_image::ElfCodeImage;
+pub use functions::{FunctionExtent, entry_point, functions, parent_of_cold_part};
+pub use lsda::landings;
+pub use noreturn::{is_noreturn_name, noreturn_addresses};
+pub use plt::plt_stubs;
+pub use returns_twice::returns_twice_addresses;
+pub use synthesis::{FunctionCoverage, MissingReason, Synthesis, SynthesisError, synthesize};
+pub use unchanged_registers::unchanged_registers;

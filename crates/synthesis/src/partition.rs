@@ -1,0 +1,205 @@
+//! Which pieces of code belong together, and where functions begin.
+//!
+//! A jump from one piece to another goes on in the same function, or calls another in its place. The state tells: if the
+//! stack is as it was at entry, and so are all registers that calls preserve, then the other piece is come into as after
+//! a call, be it a function or not. Otherwise both are one.
+
+use core::ops::Range;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use unspool_code_analysis::op::Flow;
+use unspool_code_analysis::{Analyzer, CodeExtent, ExtentKind, ExtentScan, Lifter, ProgramCode};
+use unspool_elf::ElfFile;
+
+use crate::elf_code_image::ElfCodeImage;
+use crate::extents::{ExtentStarts, fall_through_runs, split};
+use crate::landing_pads::LandingPads;
+use crate::unit_rows::{RowInterner, UnitRows, UnitSummary};
+
+/// So many times code is looked at for jumps from unit to unit. Real programs take ten.
+const MAX_ROUNDS: usize = 200;
+
+/// What was found of units, by the starts of their first extents.
+pub(crate) type UnitSummaries = HashMap<u64, UnitSummary>;
+
+/// The pieces of some ranges of code as a program whose units belong together; `None` if that comes to no end in
+/// reasonable time.
+///
+/// `starts` says where something certainly begins; what is whole is not cut further. `lost` are addresses of functions
+/// that are known never to return, by their names; those that are found are added.
+pub(crate) fn partition(
+    tools: &mut UnitAnalyzer<'_>,
+    ranges: &[Range<u64>],
+    starts: &ExtentStarts,
+    is_whole: impl Fn(&CodeExtent) -> bool,
+    lost: &mut HashSet<u64>,
+) -> Option<(ProgramCode, UnitSummaries)> {
+    let known = split(ranges, starts);
+    // What comes behind a call that never returns is another piece, and if that is known, others never return.
+    let mut rounds = 0;
+    let mut pieces: Vec<Vec<(CodeExtent, ExtentScan)>> = vec![Vec::new(); known.len()];
+    let mut changed: Vec<usize> = (0..known.len()).collect();
+    let mut program = loop {
+        for place in changed {
+            if let Some((extent, pieces)) = known.get(place).zip(pieces.get_mut(place)) {
+                *pieces = match is_whole(extent) {
+                    true => vec![tools.survey(*extent)],
+                    false => tools.scan_runs(extent, starts, lost),
+                };
+            }
+        }
+        let never =
+            ProgramCode::noreturn_functions(pieces.iter().flatten(), |to| lost.contains(&to));
+        let never = never.into_iter();
+        let news: Vec<u64> = never.filter(|start| lost.insert(*start)).collect();
+        rounds += 1;
+        // That more never return would only have told more.
+        if news.is_empty() || rounds == MAX_ROUNDS {
+            break ProgramCode::with_separate_units(pieces.iter().flatten(), |to| {
+                lost.contains(&to)
+            });
+        }
+        // What calls them ends there.
+        let is_new = |address: &u64| news.binary_search(address).is_ok();
+        let calls = |(extent, survey): &(CodeExtent, ExtentScan)| {
+            is_new(&extent.start) || survey.calls().iter().any(is_new)
+        };
+        let pieces = pieces.iter().enumerate();
+        let calling = pieces.filter(|(_, pieces)| pieces.iter().any(calls));
+        changed = calling.map(|(place, _)| place).collect();
+    };
+    drop(pieces);
+    // A jump table's targets are in the same function, which may reach to where the next one certainly begins.
+    let number = |extent: &CodeExtent| known.partition_point(|known| known.start <= extent.start);
+    let pieces = program.extents().windows(2).zip(0..);
+    let near = pieces.filter(|(pair, _)| matches!(pair, [a, b] if number(a) == number(b)));
+    let joins: Vec<(usize, usize)> = near.map(|(_, place)| (place, place + 1)).collect();
+    program.unite(joins);
+    let units = (0..program.unit_count()).collect();
+    let mut descriptions = UnitSummaries::new();
+    let is_settled = tools.analyze_to_fixpoint(&mut program, units, &mut descriptions);
+    is_settled.then_some((program, descriptions))
+}
+
+/// What looks at units, and what it knows.
+pub(crate) struct UnitAnalyzer<'t> {
+    pub(crate) file: &'t ElfFile,
+    pub(crate) lifter: Lifter,
+    pub(crate) analyzer: Analyzer,
+    pub(crate) rows: RowInterner,
+    pub(crate) landings: LandingPads,
+}
+
+impl UnitAnalyzer<'_> {
+    fn survey(&mut self, extent: CodeExtent) -> (CodeExtent, ExtentScan) {
+        let survey = ExtentScan::new(&mut self.lifter, &ElfCodeImage(self.file), &extent);
+        (extent, survey)
+    }
+
+    /// The pieces of an extent.
+    fn scan_runs(
+        &mut self,
+        extent: &CodeExtent,
+        starts: &ExtentStarts,
+        lost: &HashSet<u64>,
+    ) -> Vec<(CodeExtent, ExtentScan)> {
+        let range = extent.start..extent.end;
+        let never_returns = |to| lost.contains(&to);
+        let runs = fall_through_runs(self.file, range, &mut self.lifter, never_returns).into_iter();
+        let part = |start| starts.get(&start).copied().unwrap_or(ExtentKind::Fragment);
+        let pieces = runs.map(|run| CodeExtent {
+            kind: part(run.start),
+            ..run
+        });
+        pieces.map(|piece| self.survey(piece)).collect()
+    }
+
+    /// Looks at units, and joins them with what they jump into, until nothing is new; whether that comes to an end.
+    pub(crate) fn analyze_to_fixpoint(
+        &mut self,
+        program: &mut ProgramCode,
+        mut units: BTreeSet<usize>,
+        descriptions: &mut UnitSummaries,
+    ) -> bool {
+        for _ in 0..MAX_ROUNDS {
+            if units.is_empty() {
+                return true;
+            }
+            let mut found = InterUnitEdges::default();
+            for unit in units {
+                let description = found.gather(self, program, unit);
+                if let Some(first) = program.unit(unit).next() {
+                    descriptions.insert(first.start, description);
+                }
+            }
+            let mut changed = found.tail_call_targets;
+            changed.retain(|to| program.add_entry(*to));
+            let joins = found.intra_function_jumps.iter();
+            let joins = joins.filter_map(|(from, to)| {
+                Some((
+                    program.index_containing(*from)?,
+                    program.index_containing(*to)?,
+                ))
+            });
+            let joins: Vec<(usize, usize)> = joins.collect();
+            if !joins.is_empty() {
+                program.unite(joins);
+                changed.extend(found.intra_function_jumps.iter().map(|(_, to)| *to));
+            }
+            let changed = changed.into_iter();
+            units = changed
+                .filter_map(|address| program.unit_of(address))
+                .collect();
+        }
+        false
+    }
+}
+
+/// Jumps from unit to unit.
+#[derive(Default)]
+struct InterUnitEdges {
+    /// Where those lead that come as after a call.
+    tail_call_targets: BTreeSet<u64>,
+    /// The others.
+    intra_function_jumps: BTreeSet<(u64, u64)>,
+}
+
+impl InterUnitEdges {
+    fn gather(
+        &mut self,
+        tools: &mut UnitAnalyzer<'_>,
+        program: &ProgramCode,
+        unit: usize,
+    ) -> UnitSummary {
+        let UnitAnalyzer {
+            file,
+            analyzer,
+            rows,
+            landings,
+            ..
+        } = tools;
+        let analysis = analyzer.analyze(
+            program,
+            &ElfCodeImage(file),
+            unit,
+            landings.as_slice(),
+            landings,
+        );
+        let code = analysis.code();
+        let described = UnitRows::from_analysis(&analysis, program, rows, |id, state| {
+            let Some(Flow::Jump(to) | Flow::Branch { to, .. }) = code.flow(id) else {
+                return;
+            };
+            let there = program.unit_of(to);
+            if there.is_none() || there == Some(unit) || program.starts_function(to) {
+                return;
+            }
+            if analysis.is_as_at_entry(state) {
+                self.tail_call_targets.insert(to);
+            } else {
+                self.intra_function_jumps.insert((code.range(id).start, to));
+            }
+        });
+        UnitSummary::from_rows(described, program.unit(unit))
+    }
+}

@@ -1,0 +1,569 @@
+//! Unwind tables for code that no table covers.
+//!
+//! Functions are found by symbols, by calls, and by where the program begins. What the analysis then proves before each
+//! instruction is its row. Where no symbol says how far a function reaches, it is no more than an assumption that it is
+//! one; and of code that nothing is known to lead to it is assumed that it begins as a function does. Such assumptions
+//! must be borne out by the ways out ([`crate::ways_out`]), or there are no rows.
+
+use core::ops::Range;
+use std::collections::{HashMap, HashSet};
+
+use unspool_code_analysis::arch::AbiInfo;
+use unspool_code_analysis::rows::SavedLocation;
+use unspool_code_analysis::{
+    AbstractState, AbstractValue, Analyzer, Assumptions, CodeExtent, CodeImage as _, ExtentKind,
+    Lifter, MissingRow, ProgramCode, ProvenRules,
+};
+use unspool_elf::{ElfFile, Symbols};
+use unspool_rows::table::{FdeHeader, RowStart, TableError};
+use unspool_rows::{Arch, RowId, Table, Vaddr};
+
+use crate::lsda::{Lsda, lsdas};
+
+use crate::elf_code_image::ElfCodeImage;
+use crate::exits::JumpDestination;
+use crate::extents::{
+    FUNCTION_ALIGNMENT_BYTES, certain_starts, fall_through_runs, subtract_ranges,
+};
+use crate::functions::{CodeReferences, FunctionExtent, code_ranges, entry_point, named_functions};
+use crate::landing_pads::{self, LandingPads};
+use crate::noreturn::noreturn_addresses;
+use crate::partition::{UnitAnalyzer, UnitSummaries, partition};
+use crate::plt::plt_header;
+use crate::unit_rows::{
+    CallDepth, InsnRow, RowInterner, RowSpan, UnitRows, UnitSummary, spans, within,
+};
+
+/// A table that was made of code, and how much of the code it covers.
+#[derive(Debug)]
+pub struct Synthesis {
+    /// The rows. An address is in no entry if no row is proven there.
+    pub table: Table,
+    /// The functions that were found, and code that may be one, ascending.
+    pub functions: Vec<FunctionCoverage>,
+}
+
+/// What became of a function, or of code that may be one.
+#[derive(Debug, Clone)]
+pub struct FunctionCoverage {
+    /// Its symbol; empty if it has none.
+    pub name: String,
+    /// First address.
+    pub start: Vaddr,
+    /// One past the last address.
+    pub end: Vaddr,
+    /// Its instructions, without padding that nothing leads to.
+    pub instructions: usize,
+    /// Those that got a row.
+    pub instructions_with_row: usize,
+    /// Why the first of the others got none, and where that is.
+    pub first_without_row: Option<(Vaddr, MissingReason)>,
+}
+
+/// Why an instruction has no row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MissingReason {
+    /// Nothing is proven there that a row could say.
+    #[error(transparent)]
+    Row(#[from] MissingRow),
+    /// The function does not leave the stack and the registers as a caller left them, so that it may be none.
+    #[error("no symbol says that this is a function, and its exit at {0} is not like a function's")]
+    ContradictedByExit(Vaddr),
+    /// Nothing leads there, and no way out bears out that it begins as a function does.
+    #[error("no known path leads here, and nothing here returns")]
+    NoSupportingExit,
+}
+
+/// Why there is no table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SynthesisError {
+    /// The machine's instructions are not known.
+    #[error("{} code is not supported; x86-64 code is", .0.spec().name)]
+    Arch(Arch),
+    /// Jumps lead from function to function without end.
+    #[error("the code jumps between functions too often to be followed; compilers' code does not")]
+    NoFixpoint,
+    /// There is too much of it.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+/// Makes rows for the code of a file that is not in `covered`, ranges that ascend. `symbols` say where functions are: the
+/// file's own, or those of its separate debug file, too.
+///
+/// # Errors
+///
+/// The machine is not known, or the table is too large.
+pub fn synthesize(
+    file: &ElfFile,
+    symbols: &Symbols,
+    covered: &[Range<u64>],
+) -> Result<Synthesis, SynthesisError> {
+    let machine = || Lifter::new(file.abi()).ok_or(SynthesisError::Arch(file.abi().arch));
+    let mut tools = UnitAnalyzer {
+        file,
+        lifter: machine()?,
+        analyzer: Analyzer::new(machine()?),
+        rows: RowInterner::default(),
+        landings: LandingPads::default(),
+    };
+    let gaps = subtract_ranges(&code_ranges(file), covered);
+    let seen = CodeReferences::scan(file, &gaps, &mut tools.lifter);
+    let known = named_functions(symbols, &gaps, &seen);
+    let names: HashMap<u64, &FunctionExtent> = known
+        .iter()
+        .map(|function| (function.extent.start, function))
+        .collect();
+    let is_sized = |extent: &CodeExtent| {
+        let function = names.get(&extent.start);
+        function.is_some_and(|function| function.has_size)
+    };
+    let mut lost = noreturn_addresses(file, symbols);
+    let entry = entry_point(file, symbols);
+    let starts = certain_starts(file, entry, &seen, &known);
+    let found = partition(&mut tools, &gaps, &starts, is_sized, &mut lost);
+    let (mut program, mut descriptions) = found.ok_or(SynthesisError::NoFixpoint)?;
+    let code = SynthesisInput {
+        file,
+        entry,
+        first_stub: plt_header(file),
+        gaps: &gaps,
+        names: &names,
+        references: &seen,
+        noreturn: &lost,
+    };
+    // An entry of a table names the area of its function.
+    let areas = match covered {
+        [] => lsdas(file),
+        _ => HashSet::new(),
+    };
+    let work = code.synthesize_units(&mut tools, &program, &descriptions)?;
+    tools.landings = work.landings(&mut tools, &areas, &descriptions);
+    if tools.landings.is_empty() {
+        return work.finish();
+    }
+    if !reanalyze_with_pads(&mut tools, &mut program, &mut descriptions) {
+        return Err(SynthesisError::NoFixpoint);
+    }
+    code.synthesize_units(&mut tools, &program, &descriptions)?
+        .finish()
+}
+
+/// Looks again at what exceptions land in, together with where they come from; whether that comes to an end.
+fn reanalyze_with_pads(
+    tools: &mut UnitAnalyzer<'_>,
+    program: &mut ProgramCode,
+    descriptions: &mut UnitSummaries,
+) -> bool {
+    program.unite(tools.landings.joins(program));
+    let landings = tools.landings.as_slice().iter();
+    let units = landings.filter_map(|landing| program.unit_of(landing.pad));
+    tools.analyze_to_fixpoint(program, units.collect(), descriptions)
+}
+
+/// Assumes of one place that nothing leads to that it is come into: as after a call, mostly. This is the state then.
+struct AssumedEntry<'l> {
+    at: u64,
+    state: AbstractState,
+    landings: &'l LandingPads,
+}
+
+impl Assumptions for AssumedEntry<'_> {
+    fn fragment_entry_state(&self, address: u64) -> Option<AbstractState> {
+        (address == self.at).then(|| self.state.clone())
+    }
+
+    fn args_size(&self, address: u64, sp: AbstractValue) -> u64 {
+        self.landings.args_size(address, sp)
+    }
+}
+
+/// Where a jump leads that nothing is known to lead to.
+fn goal(program: &ProgramCode, reached: &[Range<u64>], to: u64) -> JumpDestination {
+    let place = reached.partition_point(|range| range.end <= to);
+    let is_reached = reached.get(place).is_some_and(|range| range.start <= to);
+    match is_reached {
+        _ if program.is_call_target(to) => JumpDestination::Function,
+        true => JumpDestination::MiddleOfFunction,
+        false => JumpDestination::Unknown,
+    }
+}
+
+/// So many instructions of one unit are looked at for where functions may begin that nothing leads to.
+const MAX_TRIED_INSNS: usize = 1 << 20;
+
+/// What is known of a file's code but for what looking at its units tells.
+struct SynthesisInput<'k> {
+    file: &'k ElfFile,
+    /// Where the program begins.
+    entry: Option<u64>,
+    /// The first stub of its procedure linkage table.
+    first_stub: Option<u64>,
+    /// Where code is that gets rows, ascending.
+    gaps: &'k [Range<u64>],
+    /// Functions that symbols name, by their starts.
+    names: &'k HashMap<u64, &'k FunctionExtent>,
+    references: &'k CodeReferences,
+    /// Functions that never return.
+    noreturn: &'k HashSet<u64>,
+}
+
+impl<'k> SynthesisInput<'k> {
+    /// Makes rows of what was found of a program's units, and of what nothing is known to lead to.
+    fn synthesize_units(
+        &'k self,
+        tools: &mut UnitAnalyzer<'_>,
+        program: &'k ProgramCode,
+        descriptions: &UnitSummaries,
+    ) -> Result<Synthesizer<'k>, TableError> {
+        let mut work = Synthesizer {
+            known: self,
+            program,
+            facts: tools.analyzer.abi_info(),
+            table: Table::new(self.file.abi()),
+            row_ids: HashMap::new(),
+            entries: Vec::new(),
+            reached_ranges: Vec::new(),
+            depths: Vec::new(),
+            last_assumed_end: 0,
+            functions: Vec::new(),
+        };
+        for unit in 0..program.unit_count() {
+            let first = program.unit(unit).next();
+            let description = first.and_then(|first| descriptions.get(&first.start));
+            if let Some(description) = description {
+                work.add_unit(description, unit, &tools.rows)?;
+            }
+        }
+        work.reached_ranges
+            .sort_unstable_by_key(|range| range.start);
+        work.add_unreached(tools)?;
+        Ok(work)
+    }
+}
+
+/// The work on one file.
+struct Synthesizer<'w> {
+    known: &'w SynthesisInput<'w>,
+    /// The code that something is known to lead to, and what else is in the same ranges.
+    program: &'w ProgramCode,
+    facts: &'static AbiInfo,
+    table: Table,
+    /// The rows of the table, by their numbers.
+    row_ids: HashMap<u32, RowId>,
+    /// The entries of the table to be: where they end, and their rows.
+    entries: Vec<(u64, Vec<RowStart>)>,
+    /// Code that something is known to lead to; ascends once all that is known was looked at.
+    reached_ranges: Vec<Range<u64>>,
+    /// The calls of code that nothing is known to lead to.
+    depths: Vec<CallDepth>,
+    /// Where the code ends that was assumed last to be a function's.
+    last_assumed_end: u64,
+    functions: Vec<FunctionCoverage>,
+}
+
+impl Synthesizer<'_> {
+    /// Describes a unit that something is known to lead to. If it is not certain that it is come into as after a call,
+    /// that must be borne out.
+    fn add_unit(
+        &mut self,
+        description: &UnitSummary,
+        unit: usize,
+        rows: &RowInterner,
+    ) -> Result<(), TableError> {
+        let (program, names) = (self.program, self.known.names);
+        let is_certain = |extent: CodeExtent| {
+            let entries = program.extra_entries_in(extent.start..extent.end);
+            let function = names.get(&extent.start);
+            function.is_some_and(|function| function.has_size)
+                || extent.kind == ExtentKind::Fragment && entries.is_empty()
+        };
+        let spans = &description.spans;
+        for span in spans.iter().filter(|span| span.is_reached()) {
+            match self.reached_ranges.last_mut() {
+                Some(last) if last.end == span.range.start => last.end = span.range.end,
+                _ => self.reached_ranges.push(span.range.clone()),
+            }
+        }
+        let ways = description
+            .exits
+            .evidence(program, |_| JumpDestination::Unknown);
+        let against = ways
+            .contradicting
+            .filter(|_| !program.unit(unit).all(is_certain));
+        let refused = against.map(|at| MissingReason::ContradictedByExit(Vaddr(at)));
+        for extent in program.unit(unit) {
+            let own = within(spans, &extent);
+            if refused.is_none() {
+                self.add_entries(own, rows)?;
+            }
+            if extent.kind == ExtentKind::Function || names.contains_key(&extent.start) {
+                self.add_coverage(own, refused);
+            }
+        }
+        Ok(())
+    }
+
+    /// Describes what nothing is known to lead to.
+    fn add_unreached(&mut self, tools: &mut UnitAnalyzer<'_>) -> Result<(), TableError> {
+        let known = self.known;
+        let never_returns = |address| known.noreturn.contains(&address);
+        let rest = subtract_ranges(known.gaps, &self.reached_ranges).into_iter();
+        let rest = rest.flat_map(|range| {
+            fall_through_runs(known.file, range, &mut tools.lifter, never_returns)
+        });
+        let rest: Vec<CodeExtent> = rest.collect();
+        let text = ElfCodeImage(known.file);
+        let mut rest = ProgramCode::scan(&mut tools.lifter, &text, rest, Vec::new(), never_returns);
+        rest.unite(tools.landings.joins(&rest));
+        for unit in 0..rest.unit_count() {
+            self.add_assumed_functions(tools, &rest, unit)?;
+        }
+        Ok(())
+    }
+
+    /// Describes what of a unit, that nothing is known to lead to, is borne out to begin as a function does.
+    fn add_assumed_functions(
+        &mut self,
+        tools: &mut UnitAnalyzer<'_>,
+        rest: &ProgramCode,
+        unit: usize,
+    ) -> Result<(), TableError> {
+        let mut tries = MAX_TRIED_INSNS;
+        let mut known: HashMap<u64, Result<u32, MissingRow>> = HashMap::new();
+        for extent in rest.unit(unit) {
+            let start = extent.start;
+            let may_begin = start % FUNCTION_ALIGNMENT_BYTES == 0
+                || self.known.references.is_taken(start)
+                || self.is_end(start)
+                || self.last_assumed_end == start;
+            if !may_begin || known.contains_key(&extent.start) {
+                continue;
+            }
+            let is_first_stub = self.known.first_stub == Some(start);
+            let mut state = tools.analyzer.entry();
+            if is_first_stub {
+                let (sp, pushed) = (self.facts.stack_pointer, -i64::from(self.facts.call_pushes));
+                state.set(sp, state.get(sp).plus(pushed));
+            }
+            let guide = AssumedEntry {
+                at: extent.start,
+                state,
+                landings: &tools.landings,
+            };
+            let text = ElfCodeImage(self.known.file);
+            let landings = tools.landings.as_slice();
+            let analysis = tools.analyzer.analyze(rest, &text, unit, landings, &guide);
+            let described = UnitRows::from_analysis(&analysis, rest, &mut tools.rows, |_, _| {});
+            let mut insns = described.insns;
+            tries = tries.saturating_sub(insns.len());
+            let outside = |to| goal(self.program, &self.reached_ranges, to);
+            let ways = described.exits.evidence(rest, outside);
+            // What another function shares must be the same for both.
+            let is_other = |insn: &&InsnRow| {
+                let row = known.get(&insn.range.start);
+                insn.is_reached() && row.is_some_and(|row| *row != insn.row)
+            };
+            let other = insns.iter().find(is_other);
+            let against = ways.contradicting.or(other.map(|insn| insn.range.start));
+            let refused = match against {
+                _ if tries == 0 => Some(MissingReason::NoSupportingExit),
+                _ if is_first_stub => None,
+                Some(at) => Some(MissingReason::ContradictedByExit(Vaddr(at))),
+                None if ways.supporting == 0 => Some(MissingReason::NoSupportingExit),
+                None => None,
+            };
+            let starts = || rest.unit(unit).map(|extent| extent.start);
+            if refused.is_some() {
+                self.add_coverage(within(&spans(&insns, starts()), &extent), refused);
+                continue;
+            }
+            insns.retain(|insn| insn.is_reached() && !known.contains_key(&insn.range.start));
+            let spans = spans(&insns, starts());
+            for extent in rest.unit(unit) {
+                self.add_entries(within(&spans, &extent), &tools.rows)?;
+            }
+            self.add_coverage(&spans, None);
+            self.depths.extend(described.depths);
+            self.last_assumed_end = insns.last().map_or(0, |last| last.range.end);
+            known.extend(insns.into_iter().map(|insn| (insn.range.start, insn.row)));
+        }
+        Ok(())
+    }
+
+    /// Finds where exceptions land, of areas of which it is not known whose they are.
+    fn landings(
+        &self,
+        tools: &mut UnitAnalyzer<'_>,
+        areas: &HashSet<Lsda>,
+        descriptions: &UnitSummaries,
+    ) -> LandingPads {
+        if areas.is_empty() {
+            return LandingPads::default();
+        }
+        let mut depths = self.depths.clone();
+        for description in descriptions.values() {
+            depths.extend_from_slice(&description.depths);
+        }
+        depths.sort_unstable();
+        depths.dedup();
+        let extents = self.program.extents().iter();
+        let functions = extents.filter(|extent| extent.kind == ExtentKind::Function);
+        let functions = functions.map(|extent| extent.start);
+        let entries = self.program.extra_entries_in(0..u64::MAX).iter().copied();
+        let assumed = self
+            .functions
+            .iter()
+            .filter(|function| function.instructions_with_row > 0);
+        let assumed = assumed.map(|function| function.start.0);
+        let mut starts: Vec<u64> = functions.chain(entries).chain(assumed).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        let mut reached = self.reached_ranges.clone();
+        reached.extend(
+            self.entries
+                .iter()
+                .map(|(end, rows)| rows.first().map_or(*end, |row| row.start.0)..*end),
+        );
+        reached.sort_unstable_by_key(|range| range.start);
+        let mut merged: Vec<Range<u64>> = Vec::new();
+        for range in reached {
+            match merged.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => merged.push(range),
+            }
+        }
+        let known = landing_pads::PadSearchInput {
+            file: self.known.file,
+            facts: self.facts,
+            ranges: self.known.gaps,
+            program: self.program,
+            references: self.known.references,
+            starts: &starts,
+            reached_ranges: &merged,
+            depths: &depths,
+        };
+        landing_pads::landings(&known, &mut tools.lifter, areas)
+    }
+
+    /// Whether code ends at an address that something is known to lead to.
+    fn is_end(&self, address: u64) -> bool {
+        let place = self
+            .reached_ranges
+            .binary_search_by_key(&address, |range| range.end);
+        place.is_ok()
+    }
+
+    /// Makes entries of the rows of instructions that follow each other.
+    fn add_entries(&mut self, spans: &[RowSpan], rows: &RowInterner) -> Result<(), TableError> {
+        let file = self.known.file;
+        let start = spans.first().map_or(0, |first| first.range.start);
+        if ElfCodeImage(file)
+            .bytes_from(start)
+            .is_some_and(|code| code.starts_with(self.facts.sigreturn_code))
+        {
+            return Ok(());
+        }
+        let is_entry_code = self.known.entry == Some(start);
+        let mut last = None;
+        let mut end = None;
+        for span in spans {
+            if end.replace(span.range.end) != Some(span.range.start) {
+                last = None;
+            }
+            let Ok(row) = span.row else {
+                // Padding within a function does not part it.
+                last = last.filter(|_| span.is_unreached_padding);
+                continue;
+            };
+            if last != Some(row) {
+                let start = RowStart {
+                    start: Vaddr(span.range.start),
+                    row: self.row_id(row, rows, is_entry_code)?,
+                };
+                match self.entries.last_mut().filter(|_| last.is_some()) {
+                    Some((_, rows)) => rows.push(start),
+                    None => self.entries.push((0, vec![start])),
+                }
+                last = Some(row);
+            }
+            if let Some((end, _)) = self.entries.last_mut() {
+                *end = span.range.end;
+            }
+        }
+        Ok(())
+    }
+
+    /// The row of the table that a number stands for; at the entry of the program, which nothing calls, it has no
+    /// return address.
+    fn row_id(
+        &mut self,
+        row: u32,
+        rows: &RowInterner,
+        is_entry: bool,
+    ) -> Result<RowId, TableError> {
+        if let Some(id) = self.row_ids.get(&row).filter(|_| !is_entry) {
+            return Ok(*id);
+        }
+        let mut rules = rows
+            .get(row)
+            .unwrap_or_else(|| ProvenRules::function_entry(self.facts));
+        if is_entry {
+            rules.return_address = SavedLocation::Undefined;
+            return rules.intern(&mut self.table, self.facts);
+        }
+        let id = rules.intern(&mut self.table, self.facts)?;
+        self.row_ids.insert(row, id);
+        Ok(id)
+    }
+
+    fn add_coverage(&mut self, spans: &[RowSpan], refused: Option<MissingReason>) {
+        let missing = |span: &RowSpan| refused.or(span.row.err().map(MissingReason::Row));
+        let mut code = spans.iter().filter(|span| !span.is_unreached_padding);
+        let ends = code.clone().next().zip(code.clone().next_back());
+        let Some((first, last)) = ends else { return };
+        let start = first.range.start;
+        let names = self.known.names;
+        let described = code.clone().filter(|span| missing(span).is_none());
+        self.functions.push(FunctionCoverage {
+            name: names
+                .get(&start)
+                .map_or_else(String::new, |function| function.name.clone()),
+            start: Vaddr(start),
+            end: Vaddr(last.range.end),
+            instructions: code.clone().map(|span| span.len).sum(),
+            instructions_with_row: described.map(|span| span.len).sum(),
+            first_without_row: code
+                .find_map(|span| Some((Vaddr(span.range.start), missing(span)?))),
+        });
+    }
+
+    fn finish(mut self) -> Result<Synthesis, SynthesisError> {
+        let start = |rows: &[RowStart]| rows.first().map_or(Vaddr(0), |row| row.start);
+        self.entries.sort_unstable_by_key(|(_, rows)| start(rows));
+        // Instructions that overlap are not both meant.
+        let mut covered = Vaddr(0);
+        self.entries.retain(|(end, rows)| {
+            let is_free = covered <= start(rows);
+            if is_free {
+                covered = Vaddr(*end);
+            }
+            is_free
+        });
+        for (end, rows) in &self.entries {
+            let header = FdeHeader {
+                start: start(rows),
+                end: Vaddr(*end),
+                personality: None,
+                lsda: None,
+                origin: 0,
+            };
+            self.table.push(header, rows)?;
+        }
+        self.functions.sort_by_key(|function| function.start);
+        Ok(Synthesis {
+            table: self.table,
+            functions: self.functions,
+        })
+    }
+}

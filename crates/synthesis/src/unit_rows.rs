@@ -1,0 +1,191 @@
+//! What one look at a unit tells: rows, ways out, and how deep its calls are in the stack.
+
+use core::ops::Range;
+use std::collections::{HashMap, VecDeque};
+
+use unspool_code_analysis::op::Flow;
+use unspool_code_analysis::{
+    AbstractState, AbstractValue, Analysis, CodeExtent, InsnId, MissingRow, ProgramCode,
+    ProvenRules,
+};
+
+use crate::exits::Exits;
+
+/// The rows of a file, each once; others name them by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct RowInterner {
+    numbers: HashMap<ProvenRules, u32>,
+    rules: Vec<ProvenRules>,
+    /// Those that were last found: one of them is mostly the next.
+    recent: VecDeque<(ProvenRules, u32)>,
+}
+
+/// So many rows are compared before they are searched for among all.
+const RECENT_ROWS: usize = 8;
+
+impl RowInterner {
+    fn number(&mut self, rules: ProvenRules) -> u32 {
+        if let Some((_, number)) = self.recent.iter().find(|(recent, _)| *recent == rules) {
+            return *number;
+        }
+        let number = *self.numbers.entry(rules).or_insert_with(|| {
+            self.rules.push(rules);
+            u32::try_from(self.rules.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.recent.truncate(RECENT_ROWS - 1);
+        self.recent.push_front((rules, number));
+        number
+    }
+
+    /// The row of a number.
+    pub(crate) fn get(&self, number: u32) -> Option<ProvenRules> {
+        self.rules.get(number as usize).copied()
+    }
+}
+
+/// An instruction with its row.
+#[derive(Debug, Clone)]
+pub(crate) struct InsnRow {
+    pub(crate) range: Range<u64>,
+    pub(crate) row: Result<u32, MissingRow>,
+    pub(crate) is_padding: bool,
+}
+
+impl InsnRow {
+    pub(crate) fn is_reached(&self) -> bool {
+        self.row != Err(MissingRow::Unreached)
+    }
+}
+
+/// Instructions one behind the other that have the same row, or none for the same reason.
+#[derive(Debug, Clone)]
+pub(crate) struct RowSpan {
+    pub(crate) range: Range<u64>,
+    pub(crate) row: Result<u32, MissingRow>,
+    /// How many instructions.
+    pub(crate) len: usize,
+    /// Whether they are padding that nothing leads to.
+    pub(crate) is_unreached_padding: bool,
+}
+
+impl RowSpan {
+    pub(crate) fn is_reached(&self) -> bool {
+        self.row != Err(MissingRow::Unreached)
+    }
+}
+
+/// Puts instructions together, but none of different extents, of which `starts` are the starts.
+pub(crate) fn spans(insns: &[InsnRow], starts: impl IntoIterator<Item = u64>) -> Vec<RowSpan> {
+    let mut starts = starts.into_iter().peekable();
+    let mut spans: Vec<RowSpan> = Vec::new();
+    for insn in insns {
+        let begins = starts.next_if(|start| *start <= insn.range.start).is_some();
+        while starts.next_if(|start| *start <= insn.range.start).is_some() {}
+        let is_left_out = insn.is_padding && !insn.is_reached();
+        match spans.last_mut() {
+            Some(last)
+                if !begins
+                    && last.range.end == insn.range.start
+                    && (last.row, last.is_unreached_padding) == (insn.row, is_left_out) =>
+            {
+                last.range.end = insn.range.end;
+                last.len += 1;
+            }
+            _ => spans.push(RowSpan {
+                range: insn.range.clone(),
+                row: insn.row,
+                len: 1,
+                is_unreached_padding: is_left_out,
+            }),
+        }
+    }
+    spans
+}
+
+/// The spans of an extent, of those of its unit.
+pub(crate) fn within<'s>(spans: &'s [RowSpan], extent: &CodeExtent) -> &'s [RowSpan] {
+    let place = |address| spans.partition_point(|span| span.range.start < address);
+    let own = spans.get(place(extent.start)..place(extent.end));
+    own.unwrap_or_default()
+}
+
+/// A call, and where the stack pointer is before it, counted from where it was at entry.
+pub(crate) type CallDepth = (u64, i64);
+
+/// What is found of a unit.
+#[derive(Debug, Default)]
+pub(crate) struct UnitRows {
+    pub(crate) insns: Vec<InsnRow>,
+    pub(crate) exits: Exits,
+    pub(crate) depths: Vec<CallDepth>,
+}
+
+impl UnitRows {
+    /// Looks at a unit; `see` is told of each instruction that something leads to, too.
+    pub(crate) fn from_analysis(
+        analysis: &Analysis<'_>,
+        program: &ProgramCode,
+        rows: &mut RowInterner,
+        mut see: impl FnMut(InsnId, &AbstractState),
+    ) -> UnitRows {
+        let code = analysis.code();
+        let insn = |id| InsnRow {
+            range: code.range(id),
+            row: Err(MissingRow::Unreached),
+            is_padding: code.is_padding(id),
+        };
+        let mut described = UnitRows {
+            insns: code.ids().map(insn).collect(),
+            ..UnitRows::default()
+        };
+        let sp = analysis.abi_info().stack_pointer;
+        let mut last = None;
+        analysis.visit_rows(|id, state, rules, is_new| {
+            let row = match last.filter(|_| !is_new) {
+                Some(row) => row,
+                None => rules.map(|rules| rows.number(rules)),
+            };
+            last = Some(row);
+            if let Some(insn) = described.insns.get_mut(id.0 as usize) {
+                insn.row = row;
+            }
+            let flow = code.flow(id);
+            if matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall))
+                && let Some(depth) = state.get(sp).distance_from(AbstractValue::entry_value(sp))
+            {
+                described.depths.push((code.range(id).start, depth));
+            }
+            if flow.is_some() {
+                described.exits.add_insn(analysis, program, id, state);
+                see(id, state);
+            }
+        });
+        described
+    }
+}
+
+/// The same, with less room, of a unit that something leads to: its ways out need not speak for it.
+#[derive(Debug, Default)]
+pub(crate) struct UnitSummary {
+    pub(crate) spans: Vec<RowSpan>,
+    pub(crate) exits: Exits,
+    pub(crate) depths: Vec<CallDepth>,
+}
+
+impl UnitSummary {
+    /// Of the extents of the unit.
+    pub(crate) fn from_rows(
+        described: UnitRows,
+        extents: impl Iterator<Item = CodeExtent>,
+    ) -> UnitSummary {
+        let mut description = UnitSummary {
+            spans: spans(&described.insns, extents.map(|extent| extent.start)),
+            exits: described.exits,
+            depths: described.depths,
+        };
+        description.spans.shrink_to_fit();
+        description.depths.shrink_to_fit();
+        description.exits.retain_contradicting();
+        description
+    }
+}

@@ -1,0 +1,189 @@
+//! Compiling a file's table, and proving the result. Both use two threads.
+
+use std::ops::Deref;
+use std::panic::resume_unwind;
+use std::thread;
+
+use unspool_compiled_table::{
+    CompiledTable, EncodeError, EncodedTable, ExecutableCode, ModuleKey, OpenError,
+    SourceComparison, check_digest, compare_calls, compare_rows, encode,
+};
+use unspool_elf::{BuildId, ElfFile, ElfKind, ModuleError, TableKey};
+use unspool_rows::Table;
+
+use crate::source::{self, SourceError, SourceTable, TableSource};
+
+/// A compiled table and what it was made from.
+#[derive(Debug, Clone)]
+pub struct CompiledFile {
+    /// What was read.
+    pub source: SourceTable,
+    /// The table.
+    pub encoded: EncodedTable,
+}
+
+/// Why a file's table cannot be compiled.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileError {
+    /// There is no table to read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The file changed meanwhile.
+    #[error(transparent)]
+    File(#[from] ModuleError),
+    /// The rows cannot be written.
+    #[error("{file}: {error}")]
+    Encode {
+        /// The file.
+        file: String,
+        /// Why.
+        error: EncodeError,
+    },
+}
+
+/// The executable code of a file, as the call-site part needs it: none for a relocatable file,
+/// whose code is not final, and none for a file that says that it patches its own code.
+#[must_use]
+pub fn code(file: &ElfFile) -> ExecutableCode<'_> {
+    if file.kind() == ElfKind::Relocatable || patches_itself(file) {
+        return ExecutableCode::default();
+    }
+    let ranges = file.executable_ranges().into_iter().filter_map(|range| {
+        let bytes = file.bytes_at(range.start, range.end.0 - range.start.0)?;
+        Some((range.start, bytes))
+    });
+    ExecutableCode {
+        ranges: ranges.collect(),
+    }
+}
+
+/// Whether the program turns no-operations into calls while it runs (XRay,
+/// `-fpatchable-function-entry`): the call test reads the file's bytes, where they are not yet.
+fn patches_itself(file: &ElfFile) -> bool {
+    let patched = ["xray_instr_map", "__patchable_function_entries"];
+    file.sections()
+        .any(|section| patched.contains(&&*section.name))
+        || file
+            .segments()
+            .any(|segment| segment.executable && segment.writable)
+}
+
+/// Reads and compiles the table of a file, keyed by its build ID and a hash of its bytes. Of a file that is too
+/// large to be hashed, the table can be used, but is not kept.
+///
+/// # Errors
+///
+/// There is no table to read, its rows cannot be written as one, or the file was written to meanwhile.
+pub fn compile(file: &ElfFile, from: TableSource) -> Result<CompiledFile, CompileError> {
+    source::check_exists(file, from)?; // else the code would be searched for calls in vain
+    let code = code(file);
+    let arch = file.abi().arch;
+    let calls = || {
+        let _ = file.content_hash(); // reads the whole file; is kept for later
+        code.call_addresses(arch)
+    };
+    let (reading, calls) = join(|| source::read(file, from), &calls);
+    let reading = reading?;
+    let key = own_key(file);
+    let encoded = encode(&reading.table, as_key(&key), &code, &calls).map_err(|error| {
+        CompileError::Encode {
+            file: file.path().to_string_lossy().into_owned(),
+            error,
+        }
+    })?;
+    file.check_unchanged()?;
+    Ok(CompiledFile {
+        source: reading,
+        encoded,
+    })
+}
+
+/// Compares a compiled table with its source, over every address.
+///
+/// # Errors
+///
+/// The bytes are no table, or are not those that were written.
+pub fn verify(file: &ElfFile, source: &Table, table: &[u8]) -> Result<SourceComparison, OpenError> {
+    let compiled = CompiledTable::open(table)?;
+    check_digest(table)?;
+    let code = code(file);
+    let calls = || compare_calls(source, &compiled, &code);
+    let (mut comparison, calls) = join(|| compare_rows(source, &compiled), &calls);
+    comparison.add(calls);
+    Ok(comparison)
+}
+
+/// Runs one function here and another beside it, or after it if no thread can be had.
+fn join<A, B: Send>(here: impl FnOnce() -> A, beside: &(impl Fn() -> B + Sync)) -> (A, B) {
+    thread::scope(
+        |scope| match thread::Builder::new().spawn_scoped(scope, beside) {
+            Ok(thread) => {
+                let first = here();
+                let second = thread.join();
+                (first, second.unwrap_or_else(|panic| resume_unwind(panic)))
+            }
+            Err(_) => (here(), beside()),
+        },
+    )
+}
+
+/// Whether a table is keyed as the table of this file. Hashes the file.
+#[must_use]
+pub fn is_table_of(table: &CompiledTable<'_>, file: &ElfFile) -> bool {
+    file.table_key()
+        .is_some_and(|key| table.key() == as_key(&key))
+}
+
+/// The key that a file's tables have, also if it is too large to be hashed.
+#[must_use]
+pub fn own_key(file: &ElfFile) -> TableKey {
+    file.table_key().unwrap_or(TableKey {
+        build_id: file.build_id(),
+        content: [0; 20],
+    })
+}
+
+/// A file's key in the form that the format has.
+pub(crate) fn as_key(key: &TableKey) -> ModuleKey<'_> {
+    ModuleKey {
+        build_id: id_bytes(key),
+        content: &key.content,
+    }
+}
+
+/// The bytes of the build ID, none if there is none.
+pub(crate) fn id_bytes(key: &TableKey) -> &[u8] {
+    key.build_id.as_ref().map_or(&[], BuildId::as_bytes)
+}
+
+/// A file as tables are made of it to be kept: its bytes are in memory, so that the hash that they are kept
+/// under is that of the bytes that they were made of, whoever writes to the file meanwhile. A file that is too
+/// large for that ([`ElfFile::private_copy`]) is used as it is; then nothing is kept.
+#[derive(Debug)]
+pub enum StableFile<'f> {
+    /// The file itself.
+    Own(&'f ElfFile),
+    /// Its copy.
+    Copy(Box<ElfFile>),
+}
+
+impl<'f> StableFile<'f> {
+    pub(crate) fn new(file: &'f ElfFile) -> StableFile<'f> {
+        match file.private_copy() {
+            Some(copy) => StableFile::Copy(Box::new(copy)),
+            None => StableFile::Own(file),
+        }
+    }
+}
+
+impl Deref for StableFile<'_> {
+    type Target = ElfFile;
+
+    fn deref(&self) -> &ElfFile {
+        match self {
+            StableFile::Own(file) => file,
+            StableFile::Copy(file) => file,
+        }
+    }
+}

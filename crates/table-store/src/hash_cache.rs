@@ -1,0 +1,233 @@
+//! Hashes of files, remembered: that of a file of 150 MB takes longer than a backtrace.
+//!
+//! A file's hash is kept in the folder `keys` of the cache, with what changes if the file does: its device,
+//! inode, size and times ([`ElfFile::stamp`]). It is kept, and believed, only of files that nobody but root and
+//! the user can write to: others could write to theirs through a shared mapping, without a new time, or have a
+//! file system of their own that says what they like. The name of the hash's file is a number below [`MAX_HASHES`]
+//! made from device and inode, so that there are never more; of two files with the same number the one that
+//! was looked at last is remembered.
+//!
+//! A hash that is found here only says which table is used of the file. What is kept is kept under the hash of
+//! the very bytes that it was made of ([`ElfFile::is_private`]).
+
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use unspool_elf::{ContentKey, ElfFile, FileState, TableKey};
+
+use crate::store::{self, StoreError};
+
+/// Smaller files are hashed as fast as a hash is looked up.
+const MIN_REMEMBERED_BYTES: u64 = 1 << 16;
+
+/// How many hashes are remembered: what three hexadecimal digits number.
+const MAX_HASHES: u64 = 0x1000;
+
+/// More than a hash's file has: bytes.
+const MAX_LINE: u64 = 256;
+
+/// The hash of a file, as [`ElfFile::content_hash`] has it, by way of the cache.
+pub(crate) fn content_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20]> {
+    if let Some(hash) = known_hash(cache, file) {
+        return Some(hash);
+    }
+    let hash = file.content_hash()?;
+    if let (Some(cache), Some(state)) = (cache, telling_state(file)) {
+        let _ = remember(cache, &state, &hash); // one that cannot be kept is computed again
+    }
+    Some(hash)
+}
+
+/// The same if it takes no time: of a small file, or if it is remembered.
+pub(crate) fn known_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20]> {
+    if file.is_hashed() || file.bytes().len() as u64 <= MIN_REMEMBERED_BYTES {
+        return file.content_hash();
+    }
+    remembered(cache?, &telling_state(file)?)
+}
+
+/// The state of a file, if it would be another if its contents were.
+fn telling_state(file: &ElfFile) -> Option<FileState> {
+    file.stamp()?;
+    file.state()
+}
+
+fn remembered(cache: &Path, state: &FileState) -> Option<[u8; 20]> {
+    let (folder, path) = place(cache, state);
+    let is_trusted = |folder| store::is_trusted_folder(folder).ok();
+    if !(is_trusted(cache)? && is_trusted(&folder)?) {
+        return None;
+    }
+    let file = store::open_trusted(&path).ok()??;
+    let mut line = String::new();
+    file.take(MAX_LINE).read_to_string(&mut line).ok()?;
+    read_line(&line, state)
+}
+
+fn remember(cache: &Path, state: &FileState, hash: &[u8; 20]) -> Result<(), StoreError> {
+    let (folder, path) = place(cache, state);
+    store::make_folder(cache)?;
+    store::make_folder(&folder)?;
+    store::write_atomically(&path, |file| file.write_all(line(state, hash).as_bytes()))
+}
+
+/// Removes all hashes of a cache.
+pub(crate) fn forget_all(cache: &Path) -> Result<(), StoreError> {
+    let folder = folder(cache);
+    if !store::is_trusted_folder(&folder)? {
+        return Ok(());
+    }
+    for file in store::files(&folder, is_slot)? {
+        store::remove(&file.path)?;
+    }
+    Ok(())
+}
+
+/// The folder of the hashes in a cache.
+pub(crate) fn folder(cache: &Path) -> PathBuf {
+    cache.join("keys")
+}
+
+/// The folder and the file that remember the hash of a file in this state.
+fn place(cache: &Path, state: &FileState) -> (PathBuf, PathBuf) {
+    let folder = folder(cache);
+    let path = folder.join(format!("{:03x}", (state.device ^ state.inode) % MAX_HASHES));
+    (folder, path)
+}
+
+/// Whether a hash's file could have this name.
+pub(crate) fn is_slot(name: &str) -> bool {
+    name.len() == 3 && name.bytes().all(|digit| digit.is_ascii_hexdigit())
+}
+
+/// What a hash's file holds.
+fn line(state: &FileState, hash: &[u8; 20]) -> String {
+    format!("{} {}\n", stamp(state), ContentKey::Hash(*hash))
+}
+
+/// The hash, if the line is of a file in this state.
+fn read_line(line: &str, state: &FileState) -> Option<[u8; 20]> {
+    let rest = line.strip_prefix(&stamp(state))?;
+    let key = TableKey::from_text(rest.strip_prefix(' ')?.strip_suffix('\n')?)?;
+    key.build_id.is_none().then_some(key.content)
+}
+
+/// What tells that a file is still the same.
+fn stamp(state: &FileState) -> String {
+    let FileState {
+        device,
+        inode,
+        size,
+        modified,
+        changed,
+    } = state;
+    format!("{device:x} {inode:x} {size} {modified} {changed}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATE: FileState = FileState {
+        device: 0xfe01,
+        inode: 0x1234_5678,
+        size: 1 << 20,
+        modified: 1_700_000_000_000_000_000,
+        changed: 1_700_000_000_123_456_789,
+    };
+
+    const KEY: [u8; 20] = [0xc5; 20];
+
+    const LINE: &str = "fe01 12345678 1048576 1700000000000000000 1700000000123456789 \
+                        sha256-c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5\n";
+
+    /// States that differ from [`STATE`] in one thing.
+    fn others() -> [FileState; 9] {
+        let with = |change: fn(&mut FileState)| {
+            let mut state = STATE;
+            change(&mut state);
+            state
+        };
+        [
+            with(|state| state.device += 1),
+            with(|state| state.inode += 1),
+            // The same number, and so the same file name.
+            with(|state| state.inode += MAX_HASHES),
+            with(|state| state.size += 1),
+            with(|state| state.size *= 10),
+            with(|state| state.modified += 1),
+            with(|state| state.modified -= 1_000_000_000),
+            with(|state| state.changed += 1),
+            with(|state| state.changed = -state.changed),
+        ]
+    }
+
+    #[test]
+    fn a_key_is_read_back_for_the_same_state_only() {
+        assert_eq!(line(&STATE, &KEY), LINE);
+        assert_eq!(read_line(LINE, &STATE), Some(KEY));
+        for other in others() {
+            assert_eq!(read_line(LINE, &other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_such_line_is_not_believed() {
+        for end in 0..LINE.len() {
+            assert_eq!(read_line(&LINE[..end], &STATE), None, "{end}");
+        }
+        for start in 1..LINE.len() {
+            assert_eq!(read_line(&LINE[start..], &STATE), None, "{start}");
+        }
+        let bad = [
+            LINE.replace("c5\n", "\n"),
+            LINE.replace("c5\n", "c5c5\n"),
+            LINE.replace("c5\n", "g5\n"),
+            LINE.replace("sha256-", ""),
+            LINE.replace("789 ", "789  "),
+            format!("1{LINE}"),
+            format!("1 {LINE}"),
+            format!("{LINE}\n"),
+            format!("{LINE}{LINE}"),
+        ];
+        for bad in bad {
+            assert_eq!(read_line(&bad, &STATE), None, "{bad:?}");
+        }
+        assert!(LINE.len() < usize::try_from(MAX_LINE).unwrap());
+        let widest = FileState {
+            device: u64::MAX,
+            inode: u64::MAX,
+            size: u64::MAX,
+            modified: i128::from(i64::MIN) * 1_000_000_000,
+            changed: i128::from(i64::MIN) * 1_000_000_000,
+        };
+        assert!(line(&widest, &KEY).len() < usize::try_from(MAX_LINE).unwrap());
+    }
+
+    #[test]
+    fn there_are_so_many_files_and_no_more() {
+        let slot = |device, inode| {
+            let state = FileState {
+                device,
+                inode,
+                ..STATE
+            };
+            let (folder, path) = place(Path::new("/cache"), &state);
+            assert_eq!(folder, Path::new("/cache/keys"));
+            let name = path
+                .strip_prefix(folder)
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned();
+            assert!(is_slot(&name), "{name}");
+            name
+        };
+        let names: std::collections::BTreeSet<_> = (0..20_000).map(|n| slot(7, n)).collect();
+        assert_eq!(names.len(), 4096);
+        assert_ne!(slot(7, 1), slot(8, 1));
+        for other in ["", "ff", "0fff", "0fg", "0ff.1.0.tmp", "é0"] {
+            assert!(!is_slot(other), "{other}");
+        }
+    }
+}

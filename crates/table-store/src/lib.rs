@@ -1,0 +1,23 @@
+//! The unwind tables of ELF files: read, compiled, compared with their source, kept, and found again.
+#![forbid(unsafe_code)]
+
+mod compile;
+mod hash_cache;
+mod native;
+mod source;
+mod store;
+mod synthesis;
+
+pub use compile::{
+    CompileError, CompiledFile, StableFile, code, compile, is_table_of, own_key, verify,
+};
+pub use native::{NativeObject, NativeTableError, native_key};
+pub use source::{
+    NamedSection, SourceError, SourceSection, SourceTable, TableProblem, TableSource,
+    hdr_is_complete, read, read_if_any, read_if_any_from, section_lookup, sections,
+};
+pub use store::{
+    ArgumentTable, EMBEDDED_SECTION, Notice, Store, StoreError, StoredTable, TableBytes, TableForm,
+    TableOrigin, embedded, embedded_bytes,
+};
+pub use synthesis::{compile_synthesized, find_or_synthesize, synthesize};

@@ -1,0 +1,328 @@
+//! The unwind table of an ELF file.
+
+use unspool_cfi::lookup::HdrTrust;
+use unspool_cfi::sframe::{self, SframeAbi, SframeProblem};
+use unspool_cfi::{CfiProblem, EntryCounts, Hdr, Lookup, Section, SectionKind, read_tables};
+use unspool_elf::{ElfFile, ModuleError};
+use unspool_rows::{Fde, Table, Vaddr};
+
+/// Which section a table is read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TableSource {
+    /// `.eh_frame` if it has entries, else `.debug_frame`, else `.sframe`.
+    #[default]
+    Auto,
+    /// `.eh_frame`.
+    EhFrame,
+    /// `.debug_frame`.
+    DebugFrame,
+    /// `.sframe`. Its rows say of all registers but the stack and the frame pointer that they are unknown in the caller.
+    Sframe,
+}
+
+/// A section that a table was read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceSection {
+    /// The name in the file; empty where the file has no section headers.
+    pub name: String,
+    /// The number of bytes, decompressed.
+    pub size: u64,
+}
+
+/// What is wrong with an entry, and where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableProblem {
+    /// Of call frame information.
+    #[error(transparent)]
+    Cfi(#[from] CfiProblem),
+    /// Of SFrame.
+    #[error(transparent)]
+    Sframe(#[from] SframeProblem),
+}
+
+/// What was read.
+#[derive(Debug, Clone)]
+pub struct SourceTable {
+    /// The rows.
+    pub table: Table,
+    /// Entries that could not be read.
+    pub problems: Vec<TableProblem>,
+    /// Counts.
+    pub summary: EntryCounts,
+    /// The sections that were read.
+    pub sections: Vec<SourceSection>,
+    /// Bytes of the `.eh_frame_hdr` of the section; 0 where there is none.
+    pub hdr_size: u64,
+}
+
+/// Why a file has no table to read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// The file has no such section.
+    #[error(
+        "{file}: no {wanted}{}",
+        if *.has_arm_exception_index { "; its ARM exception index (.ARM.exidx) is not read" } else { "" }
+    )]
+    Missing {
+        /// The file.
+        file: String,
+        /// What was looked for.
+        wanted: &'static str,
+        /// Whether it has the unwind tables that most of ARM's files have instead.
+        has_arm_exception_index: bool,
+    },
+}
+
+/// Reads the unwind table of a file. Bad entries are reported beside the others.
+///
+/// # Errors
+///
+/// The file has no such section, or its bytes are out of reach.
+pub fn read(file: &ElfFile, from: TableSource) -> Result<SourceTable, SourceError> {
+    let first = match from {
+        TableSource::Sframe => Err(missing(file, SFRAME)),
+        _ => sections(file, from).map(|found| read_found(file, &found)),
+    };
+    let has_entries =
+        |reading: &SourceTable| reading.summary.fdes > 0 || !reading.problems.is_empty();
+    match first {
+        Ok(reading) if from != TableSource::Auto || has_entries(&reading) => Ok(reading),
+        Err(SourceError::Missing { .. }) | Ok(_)
+            if matches!(from, TableSource::Auto | TableSource::Sframe) =>
+        {
+            let sframe = read_sframe(file)?;
+            sframe.map_or(first, Ok)
+        }
+        other => other,
+    }
+}
+
+/// What is missing where there is no SFrame.
+const SFRAME: &str = ".sframe";
+
+/// Whether there is something to read, found out without reading it.
+///
+/// # Errors
+///
+/// The file has no such section, or its bytes are out of reach.
+pub(crate) fn check_exists(file: &ElfFile, from: TableSource) -> Result<(), SourceError> {
+    let is_sframe =
+        matches!(from, TableSource::Auto | TableSource::Sframe) && !file.sframes()?.is_empty();
+    match is_sframe {
+        true => Ok(()),
+        false if from == TableSource::Sframe => Err(missing(file, SFRAME)),
+        false => sections(file, from).map(drop),
+    }
+}
+
+/// The SFrame sections of a file, if it has some.
+fn read_sframe(file: &ElfFile) -> Result<Option<SourceTable>, ModuleError> {
+    let Some(machine) = SframeAbi::from_abi(file.abi()) else {
+        return Ok(None);
+    };
+    let found = file.sframes()?;
+    if found.is_empty() {
+        return Ok(None);
+    }
+    let (mut functions, mut problems) = (Vec::new(), Vec::new());
+    for section in &found {
+        let read = sframe::read(section.data, section.address, machine);
+        functions.extend(read.functions);
+        problems.extend(read.problems);
+    }
+    let (table, others) = sframe::table(&functions, machine);
+    problems.extend(others);
+    let count = |fdes: usize| u32::try_from(fdes).unwrap_or(u32::MAX);
+    let is_empty = |fde: &&Fde| fde.start == fde.end;
+    Ok(Some(SourceTable {
+        summary: EntryCounts {
+            cies: 0,
+            fdes: count(table.fdes().len()),
+            empty_fdes: count(table.fdes().iter().filter(is_empty).count()),
+        },
+        table,
+        problems: problems.into_iter().map(TableProblem::Sframe).collect(),
+        sections: found
+            .iter()
+            .map(|section| SourceSection {
+                name: section.name.clone().into_owned(),
+                size: section.data.len() as u64,
+            })
+            .collect(),
+        hdr_size: 0,
+    }))
+}
+
+/// The rows of a file; an empty table if it has none.
+///
+/// # Errors
+///
+/// The file's bytes are out of reach.
+pub fn read_if_any(file: &ElfFile) -> Result<Table, SourceError> {
+    read_if_any_from(file, TableSource::Auto)
+}
+
+/// The rows of one kind of section; an empty table if there is none.
+///
+/// # Errors
+///
+/// The file's bytes are out of reach.
+pub fn read_if_any_from(file: &ElfFile, from: TableSource) -> Result<Table, SourceError> {
+    match read(file, from) {
+        Ok(reading) => Ok(reading.table),
+        Err(SourceError::Missing { .. }) => Ok(Table::new(file.abi())),
+        Err(error) => Err(error),
+    }
+}
+
+/// The sections of call frame information that hold a file's unwind table, with their names: one, or several in a
+/// relocatable file.
+///
+/// # Errors
+///
+/// The file has none, or its bytes are out of reach. SFrame has none either.
+pub fn sections(file: &ElfFile, from: TableSource) -> Result<Vec<NamedSection<'_>>, SourceError> {
+    let (kinds, wanted): (&[SectionKind], _) = match from {
+        TableSource::Auto => (
+            &[SectionKind::EhFrame, SectionKind::DebugFrame],
+            "unwind table (.eh_frame, .debug_frame or .sframe)",
+        ),
+        TableSource::EhFrame => (&[SectionKind::EhFrame], ".eh_frame"),
+        TableSource::DebugFrame => (&[SectionKind::DebugFrame], ".debug_frame"),
+        TableSource::Sframe => (
+            &[],
+            "call frame information: .sframe has rows, and no instructions",
+        ),
+    };
+    let mut empty = None;
+    for kind in kinds {
+        let found = sections_of_kind(file, *kind)?;
+        let has_entries = |(section, _): &NamedSection<'_>| section.entries().next().is_some();
+        if found.iter().any(has_entries) {
+            return Ok(found);
+        }
+        if !found.is_empty() {
+            empty.get_or_insert(found);
+        }
+    }
+    empty.ok_or_else(|| missing(file, wanted))
+}
+
+fn missing(file: &ElfFile, wanted: &'static str) -> SourceError {
+    SourceError::Missing {
+        file: file.path().to_string_lossy().into_owned(),
+        wanted,
+        has_arm_exception_index: file.has_arm_exception_index(),
+    }
+}
+
+/// A section as the reader takes it, and its name.
+pub type NamedSection<'a> = (Section<'a>, String);
+
+fn sections_of_kind(
+    file: &ElfFile,
+    kind: SectionKind,
+) -> Result<Vec<NamedSection<'_>>, ModuleError> {
+    let found = match kind {
+        SectionKind::EhFrame => file.eh_frames()?,
+        SectionKind::DebugFrame => file.debug_frames()?,
+    };
+    Ok(found
+        .into_iter()
+        .map(|section| {
+            let name = section.name.clone().into_owned();
+            (as_cfi(file, kind, section.data, section.address), name)
+        })
+        .collect())
+}
+
+fn as_cfi<'a>(file: &ElfFile, kind: SectionKind, data: &'a [u8], address: Vaddr) -> Section<'a> {
+    Section {
+        kind,
+        data,
+        address,
+        text_base: file.text_base(),
+        data_base: file.data_base(),
+        abi: file.abi(),
+    }
+}
+
+fn read_found(file: &ElfFile, found: &[NamedSection<'_>]) -> SourceTable {
+    let sections: Vec<Section<'_>> = found.iter().map(|(section, _)| *section).collect();
+    let read = read_tables(file.abi(), &sections);
+    let is_searched =
+        matches!(sections.as_slice(), [section] if section.kind == SectionKind::EhFrame);
+    let hdr = file.eh_frame_hdr().ok().flatten().filter(|_| is_searched);
+    let origin = |(section, name): &NamedSection<'_>| SourceSection {
+        name: name.to_owned(),
+        size: section.data.len() as u64,
+    };
+    SourceTable {
+        table: read.table,
+        problems: read.problems.into_iter().map(TableProblem::Cfi).collect(),
+        summary: read.counts,
+        sections: found.iter().map(origin).collect(),
+        hdr_size: hdr.map_or(0, |hdr| hdr.data.len() as u64),
+    }
+}
+
+/// Whether `.eh_frame_hdr` lists just the entries that were read and cover something, ascending
+/// and without overlaps, so that a search finds the right one. `None` where there is none, or
+/// they were not read from `.eh_frame`.
+#[must_use]
+pub fn hdr_is_complete(file: &ElfFile, reading: &SourceTable) -> Option<bool> {
+    if reading.hdr_size == 0 {
+        return None;
+    }
+    let found = file.eh_frame_hdr().ok()??;
+    let sections = sections_of_kind(file, SectionKind::EhFrame).ok()?;
+    let (section, _) = sections.first()?;
+    let Ok(hdr) = Hdr::parse(found.data, found.address, file.abi()) else {
+        return Some(false);
+    };
+    let covers = |fde: &&Fde| fde.start < fde.end;
+    let bounds = |fde: &Fde| (fde.start, fde.end, fde.origin);
+    let mut entries: Vec<_> = reading
+        .table
+        .fdes()
+        .iter()
+        .filter(covers)
+        .map(bounds)
+        .collect();
+    entries.sort();
+    let is_listed = |(index, (start, _, origin)): (u64, &(Vaddr, Vaddr, u64))| {
+        let at = section.address.offset(*origin);
+        hdr.entry(index)
+            .is_ok_and(|entry| (entry.start, entry.fde) == (*start, at))
+    };
+    let is_complete = hdr.count == entries.len() as u64
+        && (0..).zip(&entries).all(is_listed)
+        && entries.is_sorted_by(|(_, end, _), (start, _, _)| end <= start);
+    Some(is_complete)
+}
+
+/// Looks single addresses up in the file's own section: what serves until a compiled table is
+/// there. `.eh_frame_hdr` is not checked first, which would take as long as reading the section: `trust` says
+/// what is made of an address that it does not list.
+#[must_use]
+pub fn section_lookup(file: &ElfFile, trust: HdrTrust) -> Option<Lookup<'_>> {
+    if let Some((section, _)) = sections_of_kind(file, SectionKind::EhFrame)
+        .ok()?
+        .into_iter()
+        .next()
+    {
+        let hdr = file.eh_frame_hdr().ok().flatten();
+        let hdr = hdr.and_then(|hdr| Hdr::parse(hdr.data, hdr.address, file.abi()).ok());
+        return Some(Lookup::new(section, hdr, trust));
+    }
+    let (section, _) = sections_of_kind(file, SectionKind::DebugFrame)
+        .ok()?
+        .into_iter()
+        .next()?;
+    Some(Lookup::new(section, None, HdrTrust::Suspect))
+}

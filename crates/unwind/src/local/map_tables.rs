@@ -1,0 +1,80 @@
+//! Compiled tables for the modules of the own process, from where tables are kept.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use unspool_compiled_table::CompiledTable;
+use unspool_elf::ElfFile;
+use unspool_table_store::{self as tables, Notice, Store, TableBytes};
+
+use super::{modules, sys};
+use crate::rule::RowRules;
+
+/// What mapping tables came to.
+#[derive(Debug, Default)]
+pub struct MappedTables {
+    /// How many modules have a table now that had none before.
+    pub tables: usize,
+    /// The files of modules for which none was found.
+    pub without: Vec<PathBuf>,
+    /// What was found and not used.
+    pub notices: Vec<Notice>,
+}
+
+/// Maps the compiled tables of all modules that are loaded now and have none yet. They stay mapped.
+///
+/// Not async-signal-safe: takes the loader's lock, opens files, allocates. Until a module has its
+/// table, walks read the unwind table that it was linked with, a row at a time.
+#[must_use]
+pub fn map_tables(store: &Store) -> MappedTables {
+    let mut mapped = MappedTables::default();
+    for path in loaded_files() {
+        // The vDSO, and what has been deleted since, have no file.
+        let Ok(file) = ElfFile::open(&path) else {
+            continue;
+        };
+        let build_id = file.build_id();
+        if build_id.is_some_and(|id| modules().has_table(id.as_bytes())) {
+            continue;
+        }
+        match store.find(&file, &mut mapped.notices) {
+            Some((bytes, _)) => mapped.tables += usize::from(attach(file, bytes)),
+            None => mapped.without.push(path),
+        }
+    }
+    mapped
+}
+
+/// The files of the objects that are loaded, as the loader names them.
+fn loaded_files() -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    sys::for_each_object(|object| {
+        files.push(match object.name {
+            b"" => PathBuf::from("/proc/self/exe"),
+            name => Path::new(OsStr::from_bytes(name)).to_path_buf(),
+        });
+        true
+    });
+    files
+}
+
+fn attach(file: ElfFile, bytes: TableBytes) -> bool {
+    // Both stay for good: a walk may be looking up in them at any time.
+    let bytes: Option<&'static [u8]> = match Box::leak(Box::new(bytes)) {
+        TableBytes::Embedded => tables::embedded_bytes(Box::leak(Box::new(file)))
+            .ok()
+            .flatten(),
+        TableBytes::Mapped(map) => Some(map),
+        TableBytes::Memory(bytes) => Some(bytes),
+    };
+    let table = bytes.and_then(|bytes| {
+        sys::populate_bytes(bytes);
+        CompiledTable::open(bytes).ok()
+    });
+    table.is_some_and(|table| {
+        let rules = Box::leak(vec![0; table.distinct_rows()].into_boxed_slice());
+        let rules = RowRules::make(&table, rules);
+        modules().attach(Box::leak(Box::new(table)), rules)
+    })
+}

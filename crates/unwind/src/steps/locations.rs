@@ -1,0 +1,335 @@
+//! Where the registers of a frame are.
+
+use unspool_rows::Register;
+use unspool_rows::interpret::{self, RecoveredRegister};
+
+pub use crate::arch::x86_64::{IN_CONTEXT, RIP_IN_CONTEXT, RSP_IN_CONTEXT, TRAMPOLINE};
+
+/// Registers with lower numbers are kept: rax to r15, and rip.
+pub const REGISTERS: u16 = 17;
+
+/// The registers that a call preserves, but for the stack pointer (psABI, "Registers and the Stack
+/// Frame"), as bits: rbx, rbp, r12 to r15.
+pub const PRESERVED: u32 = 1 << 3 | 1 << 6 | 1 << 12 | 1 << 13 | 1 << 14 | 1 << 15;
+
+const RETURN_ADDRESS: u16 = 16;
+
+const COUNT: usize = REGISTERS as usize;
+
+/// Where a register of a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegisterLocation {
+    /// In this register of the innermost frame, which the client has.
+    Register(u16),
+    /// At this address in the target's memory.
+    Memory(u64),
+    /// Nowhere: this is its value.
+    Value(u64),
+    /// Nowhere: it is not known.
+    Unrecoverable,
+}
+
+/// Where a function saved the registers that a call preserves: for each of them five bits, how
+/// many words below the CFA it is, or zero if it was not saved.
+#[derive(Debug, Clone, Copy)]
+pub struct SavedRegisters(u32);
+
+impl SavedRegisters {
+    /// How many bits there are.
+    pub const BITS: u32 = 6 * SavedRegisters::FIELD_BITS;
+
+    const FIELD_BITS: u32 = 5;
+    const FIELD: u32 = (1 << SavedRegisters::FIELD_BITS) - 1;
+
+    /// Nothing was saved.
+    pub const NONE: SavedRegisters = SavedRegisters(0);
+
+    /// What [`SavedRegisters::bits`] yields. Higher bits mean nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn from_bits(bits: u32) -> SavedRegisters {
+        SavedRegisters(bits)
+    }
+
+    /// As a number.
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The same with a register that was saved at an offset from the CFA, in bytes; `None` if a
+    /// call need not preserve it or the offset does not fit.
+    #[must_use]
+    pub fn with(self, register: u16, offset: i64) -> Option<SavedRegisters> {
+        let words = u32::try_from(offset.checked_neg()? / 8).ok()?;
+        let fits = offset % 8 == 0 && (1..=SavedRegisters::FIELD).contains(&words);
+        let shift = shift(register)?;
+        fits.then_some(SavedRegisters(
+            self.0 & !(SavedRegisters::FIELD << shift) | words << shift,
+        ))
+    }
+
+    /// Where a register was saved, if it was.
+    #[inline(always)]
+    #[must_use]
+    pub fn address(self, register: u16, cfa: u64) -> Option<u64> {
+        let words = self.0 >> shift(register)? & SavedRegisters::FIELD;
+        (words != 0).then(|| cfa.wrapping_sub(8 * u64::from(words)))
+    }
+}
+
+/// Where the bits of a register are.
+#[inline(always)]
+fn shift(register: u16) -> Option<u32> {
+    let bit = 1_u32.checked_shl(u32::from(register))?;
+    let before = (PRESERVED & bit.wrapping_sub(1)).count_ones();
+    (PRESERVED & bit != 0).then_some(before * SavedRegisters::FIELD_BITS)
+}
+
+/// The stack pointer, and the places of all registers.
+///
+/// Few clients ask for them, so a step over a usual frame only notes the frame that is left
+/// ([`Places::leave`]). Who asks for a register looks through the notes for the last frame that saved
+/// it. When there is no room for more, the places are worked out.
+#[derive(Debug, Clone, Copy)]
+pub struct RegisterLocations {
+    /// Where the registers were before the frames in `left` were left.
+    base: BaseLocations,
+    /// The frames that were left, behind one that stands for the stack pointer before: it saved nothing.
+    left: [SkippedFrame; RegisterLocations::MAX_SKIPPED_FRAMES + 1],
+    /// How many were left: the number of the last.
+    count: usize,
+}
+
+/// What is known of the registers of a frame.
+#[derive(Debug, Clone, Copy)]
+enum BaseLocations {
+    /// Where they are.
+    Places([RegisterLocation; COUNT]),
+    /// What they are, and not where. Bit n: register n is known.
+    Values([u64; COUNT], u64),
+}
+
+/// A usual frame that was left: its return address was right below its CFA, which is the stack pointer of
+/// its caller.
+#[derive(Debug, Clone, Copy)]
+struct SkippedFrame {
+    cfa: u64,
+    saved: SavedRegisters,
+}
+
+impl SkippedFrame {
+    /// No frame: only a stack pointer.
+    const fn none(stack_pointer: u64) -> SkippedFrame {
+        SkippedFrame {
+            cfa: stack_pointer,
+            saved: SavedRegisters::NONE,
+        }
+    }
+}
+
+impl RegisterLocations {
+    const MAX_SKIPPED_FRAMES: usize = 37;
+
+    /// A stack pointer, and the place that `place` says for each register.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(stack_pointer: u64, place: impl Fn(u16) -> RegisterLocation) -> RegisterLocations {
+        let mut base = [RegisterLocation::Unrecoverable; COUNT];
+        for (to, register) in base.iter_mut().zip(0..) {
+            *to = place(register);
+        }
+        RegisterLocations {
+            base: BaseLocations::Places(base),
+            left: [SkippedFrame::none(stack_pointer); RegisterLocations::MAX_SKIPPED_FRAMES + 1],
+            count: 0,
+        }
+    }
+
+    /// Makes it that of a frame of which the values of registers are known, and not the places. Bit n of `known`: register
+    /// n is known.
+    pub fn set_values(&mut self, stack_pointer: u64, values: [u64; COUNT], known: u64) {
+        self.base = BaseLocations::Values(values, known);
+        self.count = 0;
+        if let Some(first) = self.left.first_mut() {
+            *first = SkippedFrame::none(stack_pointer);
+        }
+    }
+
+    /// The values of registers, if these are all that is known.
+    #[inline]
+    #[must_use]
+    pub fn values(&self) -> Option<(&[u64; COUNT], u64)> {
+        match &self.base {
+            BaseLocations::Values(values, known) if self.count == 0 => Some((values, *known)),
+            _ => None,
+        }
+    }
+
+    /// The innermost frame's: every register in itself.
+    #[inline(always)]
+    #[must_use]
+    pub fn innermost(stack_pointer: u64) -> RegisterLocations {
+        RegisterLocations::new(stack_pointer, RegisterLocation::Register)
+    }
+
+    /// The innermost frame's, where its registers were stored: every register at the address that
+    /// `address` says.
+    pub fn stored(stack_pointer: u64, address: impl Fn(u16) -> u64) -> RegisterLocations {
+        RegisterLocations::new(stack_pointer, |register| {
+            RegisterLocation::Memory(address(register))
+        })
+    }
+
+    /// Those of what a signal has interrupted: in the kernel's record, a `ucontext_t`, at this address.
+    #[must_use]
+    pub fn interrupted(stack_pointer: u64, record: u64) -> RegisterLocations {
+        let at = |register| IN_CONTEXT.get(usize::from(register)).copied().unwrap_or(0);
+        RegisterLocations::stored(stack_pointer, |register| record.wrapping_add(at(register)))
+    }
+
+    /// Those of the caller, by what the interpreter says of a register; `column` is that of the return
+    /// address.
+    #[must_use]
+    pub fn caller(
+        &self,
+        stack_pointer: u64,
+        column: Register,
+        recover: impl Fn(Register) -> RecoveredRegister,
+    ) -> RegisterLocations {
+        let same = |number| self.get(number).unwrap_or(RegisterLocation::Unrecoverable);
+        RegisterLocations::new(stack_pointer, |number| {
+            let recovered = recover(match number {
+                RETURN_ADDRESS => column,
+                _ => Register(number),
+            });
+            match (recovered.location, recovered.value) {
+                (interpret::RegisterLocation::SameRegister, _) if number == RETURN_ADDRESS => {
+                    same(column.0)
+                }
+                (interpret::RegisterLocation::SameRegister, _) => same(number),
+                (interpret::RegisterLocation::Memory(addr), _) => RegisterLocation::Memory(addr.0),
+                (interpret::RegisterLocation::Register(other), _) => same(other.0),
+                (interpret::RegisterLocation::Value, Some(value)) => RegisterLocation::Value(value),
+                (interpret::RegisterLocation::Value, None)
+                | (interpret::RegisterLocation::Unrecoverable, _) => {
+                    RegisterLocation::Unrecoverable
+                }
+            }
+        })
+    }
+
+    /// Where a register is; `None` where there is none of this number.
+    #[must_use]
+    pub fn get(&self, register: u16) -> Option<RegisterLocation> {
+        if self.count == 0 {
+            return self.before(register);
+        }
+        match register {
+            RETURN_ADDRESS => {
+                return Some(RegisterLocation::Memory(
+                    self.stack_pointer().wrapping_sub(8),
+                ));
+            }
+            REGISTERS.. => return None,
+            _ if PRESERVED >> register & 1 == 0 => return Some(RegisterLocation::Unrecoverable),
+            _ => {}
+        }
+        match self.last_saved(register) {
+            Some(addr) => Some(RegisterLocation::Memory(addr)),
+            None => self.before(register),
+        }
+    }
+
+    /// The stack pointer.
+    #[inline(always)]
+    #[must_use]
+    pub fn stack_pointer(&self) -> u64 {
+        self.left.get(self.count).map_or(0, |last| last.cfa)
+    }
+
+    /// Where the last of the noted frames that saved a register has it.
+    #[inline(always)]
+    #[must_use]
+    pub fn last_saved(&self, register: u16) -> Option<u64> {
+        let mut at = self.count;
+        loop {
+            let frame = self.left.get(at)?;
+            if let Some(addr) = frame.saved.address(register, frame.cfa) {
+                return Some(addr);
+            }
+            // Behind the first there is none.
+            at = at.wrapping_sub(1);
+        }
+    }
+
+    /// Where a register was before any noted frame was left; `None` as [`Places::get`].
+    #[must_use]
+    pub fn before(&self, register: u16) -> Option<RegisterLocation> {
+        let at = usize::from(register);
+        match &self.base {
+            BaseLocations::Places(places) => places.get(at).copied(),
+            BaseLocations::Values(values, known) => {
+                values.get(at).map(|value| match known >> at & 1 {
+                    0 => RegisterLocation::Unrecoverable,
+                    _ => RegisterLocation::Value(*value),
+                })
+            }
+        }
+    }
+
+    /// Moves the stack pointer.
+    pub fn set_stack_pointer(&mut self, stack_pointer: u64) {
+        self.settle();
+        self.left = [SkippedFrame::none(stack_pointer); RegisterLocations::MAX_SKIPPED_FRAMES + 1];
+    }
+
+    /// Moves a register; one that is not kept stays nowhere.
+    pub fn set(&mut self, register: u16, place: RegisterLocation) {
+        *self = RegisterLocations::new(self.stack_pointer(), |other| match other == register {
+            true => place,
+            false => self.get(other).unwrap_or(RegisterLocation::Unrecoverable),
+        });
+    }
+
+    /// A usual frame is about to be left: makes a note, which counts from [`Places::leave`] on. `cfa`
+    /// says its CFA by the stack pointer. `None` if it does not, or there is no room.
+    #[inline(always)]
+    pub fn note(
+        &mut self,
+        saved: SavedRegisters,
+        cfa: impl FnOnce(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        if self.count >= RegisterLocations::MAX_SKIPPED_FRAMES {
+            return None;
+        }
+        let cfa = cfa(self.stack_pointer())?;
+        *self.left.get_mut(self.count + 1)? = SkippedFrame { cfa, saved };
+        Some(cfa)
+    }
+
+    /// The same for a CFA that is known; there always is room.
+    pub fn note_known(&mut self, saved: SavedRegisters, cfa: u64) {
+        if self.note(saved, |_| Some(cfa)).is_none() {
+            self.settle();
+            self.note(saved, |_| Some(cfa));
+        }
+    }
+
+    /// The frame of the last [`Places::note`] is left.
+    #[inline(always)]
+    pub fn leave(&mut self) {
+        self.count += 1;
+    }
+
+    /// Works the places out, so that there is room for notes.
+    pub fn settle(&mut self) {
+        if self.count == 0 {
+            return;
+        }
+        *self = RegisterLocations::new(self.stack_pointer(), |register| {
+            self.get(register)
+                .unwrap_or(RegisterLocation::Unrecoverable)
+        });
+    }
+}

@@ -1,0 +1,149 @@
+//! How the few frames are left that no [`PackedRule`](crate::rule::Rule) can say: by number.
+//!
+//! Large frames that keep a frame pointer, and those that align their stack: `gcc` finds the CFA of these
+//! in memory, by an expression. A program has a few forms of them. The first that are met are kept for
+//! good; a frame of another form is the cursor's.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::FastFrame;
+use crate::rule::{FrameStep, RealignedFrame, UsualRule, pack, unpack};
+
+impl RealignedFrame {
+    /// Where the CFA is, and the caller's frame pointer.
+    pub(super) fn places(self, frame: &FastFrame) -> [u64; 2] {
+        [self.cfa_at, self.saved_at].map(|at| frame.frame_pointer.wrapping_add_signed(at))
+    }
+
+    /// The caller, if its stack pointer is higher and what leads there can be read.
+    pub(super) fn caller(
+        self,
+        frame: FastFrame,
+        read: impl Fn(u64) -> Option<u64>,
+    ) -> Option<FastFrame> {
+        let [cfa_at, saved_at] = self.places(&frame);
+        let cfa = read(cfa_at)?;
+        if cfa <= frame.stack_pointer {
+            return None;
+        }
+        Some(FastFrame {
+            code: read(cfa.wrapping_sub(8))?,
+            stack_pointer: cfa,
+            frame_pointer: read(saved_at)?,
+        })
+    }
+}
+
+/// How frames are left, by number.
+///
+/// ```text
+/// bits 0-1   0: none · 1: from the stack pointer · 2: from the frame pointer · 3: realigned
+/// bits 2-32  offset of the CFA from there in bytes; where the CFA is, signed
+/// bits 33-63 how many bytes below the return address the caller's frame pointer is; where it is,
+///            signed
+/// ```
+#[derive(Debug)]
+pub(super) struct NumberedRules([AtomicU64; NumberedRules::MAX_RULES]);
+
+impl NumberedRules {
+    const MAX_RULES: usize = 128;
+
+    pub(super) const fn new() -> Self {
+        NumberedRules([const { AtomicU64::new(0) }; NumberedRules::MAX_RULES])
+    }
+
+    /// The number of a way; `None` where there is no room for it, or for one of its numbers.
+    pub(super) fn number(&self, way: UsualRule) -> Option<u16> {
+        let bits = bits(way)?;
+        let is_here = |slot: &AtomicU64| {
+            let taken = slot.compare_exchange(0, bits, Ordering::Relaxed, Ordering::Relaxed);
+            taken.map_or_else(|before| before == bits, |_| true)
+        };
+        let number = self.0.iter().position(is_here)?;
+        u16::try_from(number).ok()
+    }
+
+    /// The way with a number.
+    pub(super) fn way(&self, number: u16) -> Option<UsualRule> {
+        let bits = self.0.get(usize::from(number))?.load(Ordering::Relaxed);
+        let [first, second] = unpack(bits);
+        match bits & 3 {
+            0 => None,
+            3 => Some(UsualRule::Realigned(RealignedFrame::unpacked(bits))),
+            base => Some(UsualRule::Leave(FrameStep {
+                by_frame_pointer: base == 2,
+                cfa_offset: u64::try_from(first).ok()?,
+                saved_below: u64::try_from(second).ok()?,
+            })),
+        }
+    }
+}
+
+fn bits(way: UsualRule) -> Option<u64> {
+    let (kind, first, second) = match way {
+        UsualRule::Realigned(RealignedFrame { cfa_at, saved_at }) => (3, cfa_at, saved_at),
+        UsualRule::Leave(leave) => {
+            let offset = i64::try_from(leave.cfa_offset).ok()?;
+            let below = i64::try_from(leave.saved_below).ok()?;
+            (1 + u64::from(leave.by_frame_pointer), offset, below)
+        }
+        UsualRule::Outermost | UsualRule::Signal => return None,
+    };
+    Some(kind | pack(first, second)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NumberedRules;
+    use crate::rule::{FrameStep, RealignedFrame, UsualRule};
+
+    fn leave(by_frame_pointer: bool, cfa_offset: u64, saved_below: u64) -> UsualRule {
+        UsualRule::Leave(FrameStep {
+            by_frame_pointer,
+            cfa_offset,
+            saved_below,
+        })
+    }
+
+    fn realigned(cfa_at: i64, saved_at: i64) -> UsualRule {
+        UsualRule::Realigned(RealignedFrame { cfa_at, saved_at })
+    }
+
+    #[test]
+    fn ways_are_kept_as_they_are() {
+        static RARE: NumberedRules = NumberedRules::new();
+        let most = (1 << 30) - 1;
+        let ways = [
+            leave(false, 57_632, 8),
+            leave(true, 57_632, 8),
+            leave(false, most, most),
+            leave(true, 0, 0),
+            realigned(-8, 0),
+            realigned(0, -8),
+            realigned(-1 << 30, (1 << 30) - 1),
+        ];
+        for round in 0..2 {
+            for (number, way) in (0..).zip(ways) {
+                assert_eq!(RARE.number(way), Some(number), "{round}");
+                assert_eq!(RARE.way(number), Some(way));
+            }
+        }
+        assert_eq!(RARE.way(7), None);
+        assert_eq!(RARE.way(u16::MAX), None);
+        for way in [
+            leave(false, most + 1, 0),
+            realigned(0, 1 << 30),
+            UsualRule::Outermost,
+        ] {
+            assert_eq!(RARE.number(way), None);
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_so_many() {
+        static RARE: NumberedRules = NumberedRules::new();
+        let kept = (0..1000).filter(|n| RARE.number(leave(false, 8 * n, 0)).is_some());
+        assert_eq!(kept.count(), NumberedRules::MAX_RULES);
+        assert_eq!(RARE.number(leave(false, 8, 0)), Some(1));
+    }
+}

@@ -1,0 +1,65 @@
+//! Memory for rules, in the program itself.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use super::super::numbered_rules::NumberedRules;
+use super::{BLOCK, RuleCache, RuleCacheSize};
+
+/// Memory for rules, for a static: 1 KiB for each of so many pages of code, 1 MiB if nothing else is
+/// said; and 1 % more. Of a [`RuleCacheSize`], or it does not compile.
+///
+/// ```
+/// use unspool_rows::{Abi, Arch, Endian};
+/// use unspool_unwind::{Rules, RulesMemory, Walker};
+///
+/// static MEMORY: RulesMemory = RulesMemory::new();
+/// static RULES: Rules<'static> = MEMORY.rules();
+/// static SMALL: RulesMemory<64> = RulesMemory::new();
+///
+/// let abi = Abi { arch: Arch::X86_64, endian: Endian::Little };
+/// let walker = Walker::new(abi, &RULES);
+/// ```
+///
+/// ```compile_fail,E0080
+/// static ODD: unspool_unwind::RulesMemory<100> = unspool_unwind::RulesMemory::new();
+/// ```
+#[derive(Debug)]
+pub struct RuleCacheMemory<const PAGES: usize = { RuleCacheSize::DEFAULT.pages() }> {
+    owners: [AtomicU64; PAGES],
+    entries: [[AtomicU32; BLOCK]; PAGES],
+    wanted: [AtomicU8; PAGES],
+    numbered: NumberedRules,
+}
+
+impl<const PAGES: usize> RuleCacheMemory<PAGES> {
+    /// Knows no rule.
+    #[must_use]
+    pub const fn new() -> Self {
+        const {
+            assert!(RuleCacheSize::from_bytes(PAGES << 10).is_ok());
+        };
+        RuleCacheMemory {
+            owners: [const { AtomicU64::new(0) }; PAGES],
+            entries: [const { [const { AtomicU32::new(0) }; BLOCK] }; PAGES],
+            wanted: [const { AtomicU8::new(0) }; PAGES],
+            numbered: NumberedRules::new(),
+        }
+    }
+
+    /// The rules that are in it.
+    #[must_use]
+    pub const fn rules(&self) -> RuleCache<'_> {
+        RuleCache {
+            owners: &self.owners,
+            entries: self.entries.as_flattened(),
+            wanted: &self.wanted,
+            numbered: &self.numbered,
+        }
+    }
+}
+
+impl<const PAGES: usize> Default for RuleCacheMemory<PAGES> {
+    fn default() -> Self {
+        RuleCacheMemory::new()
+    }
+}

@@ -1,0 +1,432 @@
+//! The shared objects of `crates/libunwind-compat`, with libunwind's names, and of `crates/c-api` and `crates/c-api-variables`, with unspool's own.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Error;
+
+/// A shared object: its soname, and the others that it needs.
+struct SharedObject {
+    soname: &'static str,
+    needs: &'static [&'static str],
+    /// What the linker is told beside what it is always told.
+    options: &'static [&'static str],
+}
+
+/// A crate of which shared objects are made. Its `exports/SONAME` has the names of each.
+struct LibrarySource {
+    /// Its folder in `crates`.
+    folder: &'static str,
+    /// What cargo makes of it.
+    library: &'static str,
+    /// What the linker is told for all of its objects.
+    options: &'static [&'static str],
+    /// In the order in which they can be linked.
+    objects: &'static [SharedObject],
+}
+
+/// Without the compiler's own files and libraries: what has no standard library needs none.
+const NO_STANDARD_LIBRARY: &[&str] = &["-nostdlib"];
+
+const LIBUNWIND: LibrarySource = LibrarySource {
+    folder: "libunwind-compat",
+    library: "libunspool_libunwind_compat.a",
+    options: NO_STANDARD_LIBRARY,
+    objects: LIBUNWIND_OBJECTS,
+};
+
+/// The end of the process calls it, and it is linked without the compiler's own files, which would have it
+/// called when it is unloaded: so it cannot be.
+const UNSPOOL: LibrarySource = LibrarySource {
+    folder: "c-api",
+    library: "libunspool_c_api.a",
+    options: NO_STANDARD_LIBRARY,
+    objects: &[SharedObject {
+        soname: "libunspool.so.0",
+        needs: &[],
+        options: &["-Wl,-z,nodelete"],
+    }],
+};
+
+/// `unspool_crash_load` runs when it is loaded.
+const CRASH: LibrarySource = LibrarySource {
+    objects: &[SharedObject {
+        soname: "libunspool-crash.so",
+        needs: &[],
+        options: &["-Wl,-z,nodelete", "-Wl,-init,unspool_crash_load"],
+    }],
+    ..UNSPOOL
+};
+
+/// Rust's standard library has each thread call it when the thread ends: so it cannot be unloaded.
+const VARIABLES: LibrarySource = LibrarySource {
+    folder: "c-api-variables",
+    library: "libunspool_c_api_variables.a",
+    options: &[],
+    objects: &[SharedObject {
+        soname: "libunspool-variables.so.0",
+        needs: &["libunspool.so.0"],
+        options: &["-Wl,-z,nodelete"],
+    }],
+};
+
+/// Those that walk the own stack look around when they are loaded. The one that makes backtraces says what
+/// they took when it is unloaded.
+const LIBUNWIND_OBJECTS: &[SharedObject] = &[
+    SharedObject {
+        soname: "libunwind.so.8",
+        needs: &[],
+        options: &["-Wl,-init,unspool_loaded", "-Wl,-fini,unspool_unloaded"],
+    },
+    SharedObject {
+        soname: "libunwind-x86_64.so.8",
+        needs: &["libunwind.so.8"],
+        options: &["-Wl,-init,unspool_loaded"],
+    },
+    SharedObject {
+        soname: "libunwind-ptrace.so.0",
+        needs: &[],
+        options: &[],
+    },
+    SharedObject {
+        soname: "libunwind-coredump.so.0",
+        needs: &[],
+        options: &[],
+    },
+    SharedObject {
+        soname: "libunwind-setjmp.so.0",
+        needs: &[],
+        options: &[],
+    },
+];
+
+/// What `cargo xtask capi` was asked for.
+#[derive(Debug)]
+pub struct SharedObjectOptions {
+    out: Option<PathBuf>,
+}
+
+impl SharedObjectOptions {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    ///
+    /// An argument is unknown, or has no value.
+    pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, Error> {
+        let mut out = None;
+        while let Some(arg) = args.next() {
+            match arg.to_str() {
+                Some("--out") => out = Some(args.next().ok_or("--out: no directory")?.into()),
+                _ => return Err(format!("unknown argument {}", arg.display()).into()),
+            }
+        }
+        Ok(SharedObjectOptions { out })
+    }
+}
+
+/// Builds the shared objects and says where they are.
+///
+/// # Errors
+///
+/// The crate does not build, or does not link.
+pub fn run(options: &SharedObjectOptions, out: &mut impl Write) -> Result<(), Error> {
+    let folder = match &options.out {
+        Some(folder) => folder.clone(),
+        None => Build::default()
+            .static_library(&LIBUNWIND)?
+            .with_file_name("libunwind"),
+    };
+    build(&folder)?;
+    build_unspool(&folder)?;
+    build_variables(&folder)?;
+    writeln!(out, "{}", folder.display())?;
+    Ok(())
+}
+
+/// As [`Build::libunwind`], for this machine.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn build(folder: &Path) -> Result<(), Error> {
+    Build::default().libunwind(folder)
+}
+
+/// As [`Build::own`], for this machine.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn build_unspool(folder: &Path) -> Result<(), Error> {
+    Build::default().own(folder)
+}
+
+/// As [`Build::variables`], for this machine.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn build_variables(folder: &Path) -> Result<(), Error> {
+    Build::default().variables(folder)
+}
+
+/// The crates that they are made of.
+#[must_use]
+pub fn crates() -> [String; 3] {
+    [LIBUNWIND, UNSPOOL, VARIABLES].map(|source| format!("unspool-{}", source.folder))
+}
+
+/// How they are built, where that is not as for this machine.
+#[derive(Debug, Default)]
+pub struct Build {
+    /// What gcc is told when it links.
+    pub options: Vec<String>,
+    /// What is in cargo's environment.
+    pub environment: Vec<(&'static str, OsString)>,
+}
+
+impl Build {
+    /// Builds the shared objects with libunwind's names into `folder`.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`].
+    pub fn libunwind(&self, folder: &Path) -> Result<(), Error> {
+        self.link_all(&LIBUNWIND, folder)
+    }
+
+    /// Builds the shared objects with unspool's own names into `folder`, and puts the headers and what
+    /// `pkg-config` reads beside them.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`].
+    pub fn own(&self, folder: &Path) -> Result<(), Error> {
+        self.link_all(&UNSPOOL, folder)?;
+        self.link_all(&CRASH, folder)?;
+        archive(&self.static_library(&UNSPOOL)?, folder)?;
+        name_for_linking("unspool", folder)?;
+        let own = crate_folder(&UNSPOOL);
+        copy_header(&own.join("include/unspool.h"), folder)?;
+        copy_header(&own.join("include/unspool_keep.h"), folder)?;
+        copy_header(
+            &own.with_file_name("native-table").join("unspool_native.h"),
+            folder,
+        )?;
+        write_pkg_config(
+            "unspool",
+            "the stack of the own thread, from its unwind tables",
+            // gcc has no search table made for programs that are linked statically.
+            "Libs.private: -pthread -Wl,--eh-frame-hdr",
+            folder,
+        )
+    }
+
+    /// Builds the shared object that has the standard library into a folder where [`Build::own`] has built the others.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`].
+    pub fn variables(&self, folder: &Path) -> Result<(), Error> {
+        self.link_all(&VARIABLES, folder)?;
+        name_for_linking("unspool-variables", folder)?;
+        let own = crate_folder(&VARIABLES);
+        copy_header(&own.join("include/unspool_variables.h"), folder)?;
+        write_pkg_config(
+            "unspool-variables",
+            "the variables on the stack of the own thread, from its debug information",
+            "Requires: unspool",
+            folder,
+        )
+    }
+
+    fn link_all(&self, source: &LibrarySource, folder: &Path) -> Result<(), Error> {
+        let library = self.static_library(source)?;
+        make_folder(folder)?;
+        for object in source.objects {
+            self.link(source, object, &library, folder)?;
+        }
+        Ok(())
+    }
+
+    /// Has cargo build the crate as a static library. It is not linked by rustc as a shared object,
+    /// since rustc brings a version script of its own.
+    fn static_library(&self, source: &LibrarySource) -> Result<PathBuf, Error> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command
+            .current_dir(crate_folder(source))
+            .args(["rustc", "--quiet", "--lib", "--profile", "capi"])
+            .args(["--features", "shared-object", "--crate-type", "staticlib"])
+            .args(["--message-format", "json-render-diagnostics"])
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stderr(std::process::Stdio::inherit());
+        let output = command.output()?;
+        if !output.status.success() {
+            return Err(format!("{command:?} failed ({})", output.status).into());
+        }
+        let messages = String::from_utf8(output.stdout)?;
+        let path = messages
+            .split('"')
+            .rfind(|word| word.ends_with(source.library));
+        Ok(path.ok_or("cargo names no static library")?.into())
+    }
+
+    fn link(
+        &self,
+        source: &LibrarySource,
+        object: &SharedObject,
+        library: &Path,
+        folder: &Path,
+    ) -> Result<(), Error> {
+        let names = exports(object.soname)?;
+        let script = library.with_file_name(format!("{}.map", object.soname));
+        fs::write(&script, version_script(&names))?;
+        let mut command = Command::new("cc");
+        command
+            .args(["-shared", "-Wl,--gc-sections", "-Wl,-z,defs"])
+            .args(source.options)
+            .args(&self.options)
+            .args(["-Wl,-z,relro", "-Wl,-z,now", "-Wl,--as-needed"])
+            .args(object.options)
+            .arg(format!("-Wl,-soname,{}", object.soname))
+            .arg(format!("-Wl,--version-script,{}", script.display()))
+            .args(names.iter().filter_map(|name| defined_as(name)))
+            .args(names.iter().map(|name| format!("-Wl,--undefined={name}")))
+            .arg("-o")
+            .arg(folder.join(object.soname))
+            .arg(library);
+        // Before glibc 2.34 some functions of libc were in these.
+        command.args(["-lpthread", "-ldl", "-Wl,--no-as-needed"]);
+        command.args(object.needs.iter().map(|soname| folder.join(soname)));
+        command.arg("-lc");
+        run_command(command)
+    }
+}
+
+/// Makes the name that a library is linked by, of its first version.
+fn name_for_linking(library: &str, folder: &Path) -> Result<(), Error> {
+    let name = folder.join(format!("lib{library}.so"));
+    let _ = fs::remove_file(&name); // it may be there from before, or not
+    symlink(format!("lib{library}.so.0"), &name)?;
+    Ok(())
+}
+
+fn copy_header(header: &Path, folder: &Path) -> Result<(), Error> {
+    let folder = folder.join("include");
+    make_folder(&folder)?;
+    let name = header.file_name().ok_or("a header without a name")?;
+    fs::copy(header, folder.join(name))?;
+    Ok(())
+}
+
+/// Makes `libunspool.a`: one object that has only the names of the shared object for others to see. The
+/// library that cargo makes has Rust's own beside them, which another of Rust's may have, too.
+fn archive(library: &Path, folder: &Path) -> Result<(), Error> {
+    let names = exports("libunspool.so.0")?;
+    let object = library.with_file_name("unspool.o");
+    let list = library.with_file_name("unspool.names");
+    fs::write(&list, names.join("\n"))?;
+    let mut link = Command::new("cc");
+    link.args(["-r", "-nostdlib", "-Wl,--gc-sections"])
+        .args(names.iter().map(|name| format!("-Wl,--undefined={name}")))
+        .arg("-o")
+        .arg(&object)
+        .arg(library);
+    run_command(link)?;
+    let mut hide = Command::new("objcopy");
+    hide.arg(format!("--keep-global-symbols={}", list.display()))
+        .arg("--strip-unneeded")
+        .arg(&object);
+    run_command(hide)?;
+    let archive = folder.join("libunspool.a");
+    let _ = fs::remove_file(&archive); // else it would keep what it had
+    let mut pack = Command::new("ar");
+    pack.arg("rcsD").arg(archive).arg(object);
+    run_command(pack)
+}
+
+fn run_command(mut command: Command) -> Result<(), Error> {
+    crate::programs::stdout(&mut command)?;
+    Ok(())
+}
+
+/// Writes what `pkg-config` reads of a library, with a field of its own. It holds wherever the folder is.
+fn write_pkg_config(
+    library: &str,
+    description: &str,
+    field: &str,
+    folder: &Path,
+) -> Result<(), Error> {
+    let text = format!(
+        "prefix=${{pcfiledir}}/..\n\
+         libdir=${{prefix}}\n\
+         includedir=${{prefix}}/include\n\n\
+         Name: {library}\n\
+         Description: {description}\n\
+         Version: {}\n\
+         Libs: -L${{libdir}} -l{library}\n\
+         {field}\n\
+         Cflags: -I${{includedir}}\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    let folder = folder.join("pkgconfig");
+    make_folder(&folder)?;
+    fs::write(folder.join(format!("{library}.pc")), text)?;
+    Ok(())
+}
+
+fn make_folder(folder: &Path) -> Result<(), Error> {
+    fs::create_dir_all(folder)
+        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    Ok(())
+}
+
+fn crate_folder(source: &LibrarySource) -> PathBuf {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    crates.join(source.folder)
+}
+
+/// The names that a shared object exports, one a line, in the order of their bytes.
+///
+/// # Errors
+///
+/// There is no such list.
+pub fn exports(soname: &str) -> Result<Vec<String>, Error> {
+    let has = |source: &&LibrarySource| source.objects.iter().any(|object| object.soname == soname);
+    let source = [LIBUNWIND, UNSPOOL, CRASH, VARIABLES];
+    let source = source.iter().find(has).ok_or("no such shared object")?;
+    let path = crate_folder(source).join("exports").join(soname);
+    let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// libunwind has many functions under two names, of which the crate has one.
+fn defined_as(name: &str) -> Option<String> {
+    let same = match name {
+        // Programs copy the variable, which takes one with a size.
+        "_ULx86_64_local_addr_space" => return None,
+        "backtrace" => "unw_backtrace".to_owned(),
+        // They do nothing.
+        "_UCD_access_fpreg" | "_UCD_get_dyn_info_list_addr" | "_UCD_put_unwind_info" => {
+            name.replace("_UCD_", "_UPT_")
+        }
+        _ => name
+            .strip_prefix("_ULx86_64_")
+            .map(|function| format!("_Ux86_64_{function}"))
+            .or(name.strip_prefix("__libunwind").map(str::to_owned))?,
+    };
+    Some(format!("-Wl,--defsym={name}={same}"))
+}
+
+/// Exports these names, without a version as libunwind does, and no other.
+fn version_script(names: &[String]) -> String {
+    format!(
+        "{{\nglobal:\n  {};\nlocal:\n  *;\n}};\n",
+        names.join(";\n  ")
+    )
+}
