@@ -12,6 +12,7 @@ use unspool_ir::leb128::{put_signed, put_unsigned};
 use unspool_ir::table::Span;
 use unspool_ir::text::RowText;
 use unspool_ir::{CfaRule, Register, RegisterRule, Vaddr};
+use unspool_testing::is_thorough;
 
 use crate::build::{ADDRESS, Builder, Cie, DATA, Format, TEXT, X86_64};
 use crate::lookup::check_section;
@@ -549,7 +550,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: ProptestConfig::default().cases.max(1000),
+        cases: if is_thorough() { 1000 } else { 250 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
