@@ -205,6 +205,7 @@ impl Release {
         let build = capi::Build {
             options: self.glibc.cc_options(),
             environment: self.environment(&[])?,
+            ..capi::Build::default()
         };
         build.own(&folder)?;
         build.variables(&folder)?;
