@@ -22,7 +22,6 @@ pub(crate) mod stack;
 pub(crate) mod stats;
 pub(crate) mod synth;
 pub(crate) mod verify;
-mod words;
 
 use std::env;
 use std::ffi::OsStr;

@@ -14,8 +14,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, bail};
 
 use super::check::mend;
-use super::words::words;
 use crate::output;
+use crate::text::words::words;
 
 /// The name by which the command is called, if it is that of an assembler: `as`, or `x86_64-linux-gnu-as`.
 pub(crate) fn name(called: &OsStr) -> Option<OsString> {

@@ -13,7 +13,6 @@ use crate::commands::recording::{Recording, is_whole, named_or_default, say, sta
 use crate::commands::{MOST_SAID, store};
 use crate::output;
 
-mod digits;
 mod frames;
 mod header;
 mod inject;

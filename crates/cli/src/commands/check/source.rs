@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 use unspool_annotate::Source;
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots};
 
-use crate::commands::words::words;
+use crate::text::words::words;
 
 /// The object file that a file of assembly source makes; `None` of anything else.
 ///

@@ -17,7 +17,8 @@ use unspool_symbols::{Detail, Finder, KernelSymbols, NameCache, Symbolizer};
 
 use super::display::Board;
 use crate::commands::report::{FileNames, percent, with_module};
-use crate::output::{self, Plain};
+use crate::output::Plain;
+use crate::text::fit::fit;
 
 /// Writes a profile to its file, and hands what was written to whoever reads along.
 pub(super) struct Copied {
@@ -213,7 +214,7 @@ impl Seen {
 /// A line of the list that fits.
 fn row_of(width: usize, shares: String, name: &str) -> String {
     let room = width.saturating_sub(shares.len());
-    shares + &output::fit(&Plain(name).to_string(), room)
+    shares + &fit(&Plain(name).to_string(), room)
 }
 
 /// How many functions, and how many threads, are listed at most.
