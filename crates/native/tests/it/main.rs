@@ -16,7 +16,7 @@ use unspool_ir::{
 use unspool_module::ElfFile;
 use unspool_native::proof::prove;
 use unspool_native::{BodyStart, Key, Object, Outline};
-use unspool_testing::command;
+use unspool_testing::{Finish as _, command, tool};
 use unspool_unwind::tables::{self, From};
 
 type Outcome<T> = Result<T, xtask::Error>;
@@ -191,14 +191,9 @@ impl Bench {
     ) -> Outcome<PathBuf> {
         let out = self.folder.path().join(out);
         let strict = ["-Wall", "-Wextra", "-Werror"];
-        let status = command(compiler)
-            .args(strict)
-            .args(flags)
-            .arg(source)
-            .arg("-o")
-            .arg(&out)
-            .status()?;
-        assert!(status.success(), "{compiler} {}", source.display());
+        let mut command = tool(compiler);
+        command.args(strict).args(flags).arg(source);
+        command.arg("-o").arg(&out).succeed();
         Ok(out)
     }
 
