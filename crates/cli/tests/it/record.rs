@@ -474,9 +474,10 @@ fn recordings_that_cannot_be() {
 /// A command that ends before a sample is taken.
 #[test]
 fn a_brief_command() {
+    let folder = Folder::new();
     let mut command = unspool();
     command.args(["record", "-c", "1000000000", "true"]);
-    let output = command.current_dir(Folder::new()).output().unwrap();
+    let output = command.current_dir(&folder).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");
     let why = "no samples: the command ran too briefly: --off-cpu shows where it waits";

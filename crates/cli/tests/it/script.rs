@@ -298,7 +298,14 @@ fn a_recording_by_frame_pointers_is_printed_as_perf_does() {
     let file = record(
         "fp-none",
         &["-g"],
-        &["sort", "-n", "/usr/bin/perf", "/usr/bin/gdb"],
+        &[
+            "sort",
+            "-n",
+            "-o",
+            "/dev/null",
+            "/usr/bin/perf",
+            "/usr/bin/gdb",
+        ],
     );
     let is_unknown = |line: &str| line.ends_with("[unknown] ([unknown])");
     assert!(perf(&["--no-inline"], &file).lines().any(is_unknown));
