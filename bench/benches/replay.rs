@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use framehop::Unwinder as _;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use unspool_bench::recording::{record, workloads};
-use unspool_bench::{Durations as Times, Scratch, framehop_module, ratio, version};
+use unspool_bench::{Durations, Scratch, framehop_module, ratio, version};
 use unspool_elf::{ElfFile, SegmentMapping};
 use unspool_perf_events::{
     DataFile, FileRecord, Record, RecordHeader, SampleFormat, SampleId, SampleRecord,
@@ -131,7 +131,7 @@ fn measure(
     Ok(())
 }
 
-/// Times both on samples, ours first or last: each once, and once more with what that has brought to the
+/// Durations both on samples, ours first or last: each once, and once more with what that has brought to the
 /// cache. Who comes last finds the copies there at first, which does not count.
 fn time(
     row: &[OwnedSample],
@@ -174,8 +174,8 @@ fn time(
 /// How long walks took a frame.
 #[derive(Default)]
 struct WalkTimes {
-    first: Times,
-    again: Times,
+    first: Durations,
+    again: Durations,
 }
 
 /// Has the tables of all files compiled, as a recorder does when it meets them first.

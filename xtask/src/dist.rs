@@ -205,6 +205,7 @@ impl Release {
         let build = shared_objects::Build {
             options: self.glibc.cc_options(),
             environment: self.environment(&[])?,
+            ..shared_objects::Build::default()
         };
         build.own(&folder)?;
         build.variables(&folder)?;

@@ -15,7 +15,9 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   setup                       install the Debian packages that tests and tasks need
-  test [ARGUMENT...]          setup, then all tests (arguments go to `cargo test`)
+  test [--thorough] [ARGUMENT...]
+                              setup, then all tests (arguments go to `cargo test`); with --thorough long comparisons
+                              are made in full, of which other runs make a part
   sweep [--jobs N] [PATH...]  compare our reading of .eh_frame and .debug_frame with readelf's,
                               for every ELF file below PATH (default: the whole machine)
   tidy                        hold the documents against the repository: crates, paths, width of lines
@@ -80,7 +82,7 @@ fn run() -> Result<ExitCode, Error> {
         }
         Some("test") => {
             packages::setup(&mut io::stdout().lock())?;
-            run_tests(args)?
+            run_tests(args.collect())?
         }
         Some("sweep") => {
             let options = readelf_all::ReadelfCompareOptions::parse(args)?;
@@ -245,13 +247,16 @@ fn cargo() -> OsString {
 }
 
 /// Runs all tests of the workspace; yields whether they passed.
-fn run_tests(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
+fn run_tests(mut arguments: Vec<OsString>) -> Result<bool, Error> {
+    let is_thorough = arguments.first().is_some_and(|first| first == "--thorough");
+    let thorough = is_thorough.then(|| (unspool_testing::THOROUGH, arguments.remove(0)));
     // What nohup starts ignores SIGHUP, and what a script starts in the background SIGINT: a test program would, too.
     let status = Command::new("env")
         .args(["--default-signal", "--"])
         .arg(cargo())
         .args(["test", "--workspace"])
         .args(arguments)
+        .envs(thorough)
         .status()
         .map_err(|error| format!("cannot run env: {error}"))?;
     Ok(status.success())

@@ -1,4 +1,4 @@
-//! The output of `readelf --debug-dump=frames-interp` and `--debug-dump=frames` (binutils 2.40),
+//! The output of `readelf --debug-dump=frames-interp` and `--debug-dump=frames` (binutils 2.40 and 2.44),
 //! read as it is printed.
 
 use std::collections::BTreeMap;
@@ -149,6 +149,8 @@ pub struct Readelf {
     /// The return-address columns of the CIEs of this section, whose name is `ra`.
     return_addresses: BTreeMap<u64, Register>,
     unparsed_lines: Vec<String>,
+    /// The lines are of `.eh_frame_hdr`, which binutils 2.44 prints, too.
+    is_search_table: bool,
 }
 
 impl Readelf {
@@ -182,6 +184,7 @@ impl Readelf {
             columns: Vec::new(),
             return_addresses: BTreeMap::new(),
             unparsed_lines: Vec::new(),
+            is_search_table: false,
         })
     }
 
@@ -207,8 +210,15 @@ impl Readelf {
             if line.is_empty() || line.ends_with(" has no debugging data.") {
                 continue;
             }
+            if self.is_search_table && line.starts_with("  ") {
+                continue;
+            }
             if let Some(rest) = line.strip_prefix("Contents of the ") {
                 let name = rest.split(' ').next().unwrap_or_default();
+                self.is_search_table = name == ".eh_frame_hdr";
+                if self.is_search_table {
+                    continue;
+                }
                 self.return_addresses.clear();
                 return Ok(Some(DumpItem::Section(name.to_owned())));
             }

@@ -142,7 +142,7 @@ pub fn run(options: &SharedObjectOptions, out: &mut impl Write) -> Result<(), Er
     };
     build(&folder)?;
     build_unspool(&folder)?;
-    build_variables(&folder)?;
+    Build::default().variables(&folder)?;
     writeln!(out, "{}", folder.display())?;
     Ok(())
 }
@@ -165,24 +165,44 @@ pub fn build_unspool(folder: &Path) -> Result<(), Error> {
     Build::default().own(folder)
 }
 
-/// As [`Build::variables`], for this machine.
-///
-/// # Errors
-///
-/// As [`run`].
-pub fn build_variables(folder: &Path) -> Result<(), Error> {
-    Build::default().variables(folder)
-}
-
 /// The crates that they are made of.
 #[must_use]
 pub fn crates() -> [String; 3] {
     [LIBUNWIND, UNSPOOL, VARIABLES].map(|source| format!("unspool-{}", source.folder))
 }
 
+/// Which of cargo's profiles they are built by.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// What is shipped: `capi`.
+    #[default]
+    Shipped,
+    /// What tests are built by, which leaves little to compile: `dev`. It unwinds, so only [`Build::variables`] can have it.
+    Tests,
+}
+
+/// How cargo makes a static library of a crate.
+const SHIPPED: &[&str] = &[
+    "rustc",
+    "--lib",
+    "--profile=capi",
+    "--features=shared-object",
+    "--crate-type=staticlib",
+];
+
+/// How it makes that for variables of what `cargo test --workspace` has compiled.
+const FOR_TESTS: &[&str] = &[
+    "build",
+    "--workspace",
+    "--example=variables_for_tests",
+    "--features=unspool-c-variables/shared-object",
+];
+
 /// How they are built, where that is not as for this machine.
 #[derive(Debug, Default)]
 pub struct Build {
+    /// How well they are optimized.
+    pub profile: Profile,
     /// What gcc is told when it links.
     pub options: Vec<String>,
     /// What is in cargo's environment.
@@ -258,11 +278,14 @@ impl Build {
     fn static_library(&self, source: &LibrarySource) -> Result<PathBuf, Error> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
+        let (arguments, name) = match self.profile {
+            Profile::Shipped => (SHIPPED, source.library),
+            Profile::Tests => (FOR_TESTS, "libvariables_for_tests.a"),
+        };
         command
             .current_dir(crate_folder(source))
-            .args(["rustc", "--quiet", "--lib", "--profile", "capi"])
-            .args(["--features", "shared-object", "--crate-type", "staticlib"])
-            .args(["--message-format", "json-render-diagnostics"])
+            .args(arguments)
+            .args(["--quiet", "--message-format", "json-render-diagnostics"])
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stderr(std::process::Stdio::inherit());
         let output = command.output()?;
@@ -270,9 +293,7 @@ impl Build {
             return Err(format!("{command:?} failed ({})", output.status).into());
         }
         let messages = String::from_utf8(output.stdout)?;
-        let path = messages
-            .split('"')
-            .rfind(|word| word.ends_with(source.library));
+        let path = messages.split('"').rfind(|word| word.ends_with(name));
         Ok(path.ok_or("cargo names no static library")?.into())
     }
 
@@ -291,6 +312,8 @@ impl Build {
             .args(["-shared", "-Wl,--gc-sections", "-Wl,-z,defs"])
             .args(source.options)
             .args(&self.options)
+            // gdb would read it each time that a test runs it.
+            .args((self.profile == Profile::Tests).then_some("-Wl,--strip-debug"))
             .args(["-Wl,-z,relro", "-Wl,-z,now", "-Wl,--as-needed"])
             .args(object.options)
             .arg(format!("-Wl,-soname,{}", object.soname))

@@ -30,7 +30,7 @@ mod write;
 
 pub use abi::{Convention, Passing, PassingLocation, PassingPiece, PassingSignature};
 pub use aliases::Aliases;
-pub use archive::{ARCHIVE_MAGIC, CtfArchiveMember as ArchiveMember, SHARED, members};
+pub use archive::{ARCHIVE_MAGIC, CtfArchiveMember, SHARED, members};
 pub use btf::{BTF_MAGIC, BtfError, BtfOmission, BtfReading, BtfWriter};
 pub use bytes::Endian;
 pub use c_text::Definition;

@@ -90,22 +90,22 @@ pub struct LinkOutput<'a> {
 /// The ten lines that make a linker:
 ///
 /// ```
-/// use unspool_c_types::{ElfContext, LinkOptions, LinkUnit, Section, Writer, link};
+/// use unspool_c_types::{ElfContext, LinkOptions, LinkUnit, CtfSection, CtfWriter, link};
 ///
-/// fn link_sections<'a>(sections: &'a [Section<'a>]) -> Vec<u8> {
-///     let units = sections.iter().flat_map(Section::parents);
-///     let units: Vec<_> = units.map(|unit| LinkUnit::of(unit.reading.graph)).collect();
+/// fn link_sections<'a>(sections: &'a [CtfSection<'a>]) -> Vec<u8> {
+///     let units = sections.iter().flat_map(CtfSection::parents);
+///     let units: Vec<_> = units.map(|unit| LinkUnit::new(unit.reading.graph)).collect();
 ///     let linked = link(&units, LinkOptions::default());
-///     Writer::default().write(&linked)
+///     CtfWriter::default().write(&linked)
 /// }
-/// # use unspool_c_types::{Graph, Kind, Member, Tag, Type, TypeId};
+/// # use unspool_c_types::{Graph, TypeKind, Member, Tag, Type, TypeId};
 /// # let mut graph = Graph::new(8);
 /// # let member = Member { name: "next".into(), ty: TypeId(2), offset: 0, bits: None };
-/// # let node = Kind::Record { tag: Tag::Struct, size: 8, members: vec![member] };
+/// # let node = TypeKind::Record { tag: Tag::Struct, size: 8, members: vec![member] };
 /// # graph.add(Type::named("node", node));
-/// # graph.add(Type::unnamed(Kind::Pointer(TypeId(1))));
-/// # let object = Writer::default().dict(&graph);
-/// # let open = |bytes| Section::open(bytes, ElfContext::default()).unwrap();
+/// # graph.add(Type::unnamed(TypeKind::Pointer(TypeId(1))));
+/// # let object = CtfWriter::default().dict(&graph);
+/// # let open = |bytes| CtfSection::open(bytes, ElfContext::default()).unwrap();
 /// # let linked = link_sections(&[open(&object), open(&object)]);
 /// # assert_eq!(open(&linked).parents()[0].reading.graph.named("node").count(), 1);
 /// ```

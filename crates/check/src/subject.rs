@@ -6,7 +6,7 @@ use unspool_code_analysis::arch::AbiInfo;
 use unspool_code_analysis::{CodeExtent, ExtentKind, Landing, Lifter, ProgramCode, ReturnBehavior};
 use unspool_elf::{Binding, ElfFile, Lines, Symbols};
 use unspool_rows::{Arch, Fde, FdeId, Table, Vaddr};
-use unspool_synthesis::{self as recover, ElfCodeImage};
+use unspool_synthesis::{self as synthesis, ElfCodeImage};
 use unspool_table_store::{self as tables, SourceError, TableSource};
 
 use crate::declared_row::RuleLocation;
@@ -108,9 +108,9 @@ impl<'f> CheckSubject<'f> {
         let judge = RowChecker::new(&declarations.table, machine.abi_info());
         let extents = extents(file, declarations, &judge);
         let symbols = file.symbols();
-        let lost = recover::noreturn_addresses(file, symbols);
+        let lost = synthesis::noreturn_addresses(file, symbols);
         let never_returns = |address| lost.contains(&address);
-        let mut entries = recover::plt_stubs(file);
+        let mut entries = synthesis::plt_stubs(file);
         entries.extend(functions(symbols, &authors));
         let program = ProgramCode::scan(
             &mut machine,
@@ -167,7 +167,7 @@ impl<'f> CheckSubject<'f> {
 
     /// Where a program begins, which nothing calls; `None` if that is not known.
     pub(crate) fn entry(&self) -> Option<Vaddr> {
-        recover::entry_point(self.file, self.symbols).map(Vaddr)
+        synthesis::entry_point(self.file, self.symbols).map(Vaddr)
     }
 
     /// Who made a unit: people, if they wrote any of it.
@@ -244,7 +244,7 @@ impl<'f> CheckSubject<'f> {
                 continue;
             };
             if let Some(lsda) = fde.lsda {
-                recover::landings(self.file, lsda, fde.start, &mut landings);
+                synthesis::landings(self.file, lsda, fde.start, &mut landings);
             }
         }
         landings.sort_by_key(|landing| landing.start);

@@ -16,7 +16,6 @@ pub(crate) mod generate;
 pub(crate) mod record;
 mod recording;
 pub(crate) mod report;
-mod response_file;
 pub(crate) mod script;
 pub(crate) mod show;
 pub(crate) mod stack;

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod output;
+mod text;
 
 use std::env;
 use std::process::ExitCode;

@@ -81,14 +81,14 @@ fn function(out: &mut String, outline: &Outline<'_>) -> fmt::Result {
 const HELPERS: [(&str, &str); 5] = [
     (
         "load(",
+        // An address may be one of the last: pointers do not wrap as integers do, of which GCC 14 warns.
         "
 static inline int load(const struct unspool_memory *memory, uint64_t address, uint64_t size, uint64_t *value)
 {
     if (address >= memory->stack && address < memory->stack_end && memory->stack_end - address >= size) {
-        const unsigned char *bytes = (const unsigned char *)(uintptr_t)address;
         *value = 0;
         for (uint64_t n = 0; n < size; n++)
-            *value |= (uint64_t)bytes[n] << 8 * n;
+            *value |= (uint64_t)*(const unsigned char *)(uintptr_t)(address + n) << 8 * n;
         return 0;
     }
     return memory->read ? memory->read(memory->argument, address, size, value) : 1;

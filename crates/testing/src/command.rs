@@ -7,6 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
 use crate::packages;
+use crate::thorough::THOROUGH;
 
 /// The variables that a command keeps: where programs and files of the user are, which is no test's subject.
 const KEPT: &[&str] = &[
@@ -17,6 +18,7 @@ const KEPT: &[&str] = &[
     "CARGO_HOME",
     "RUSTUP_HOME",
     "RUSTUP_TOOLCHAIN",
+    THOROUGH,
 ];
 
 /// A program, by its path or as the shell finds it. It has no other variables than `KEPT` and `LC_ALL=C.UTF-8`, an empty

@@ -13,6 +13,7 @@ mod command;
 mod folder;
 pub mod packages;
 mod running;
+mod thorough;
 
 pub use command::{
     Finish, TextOutput, alone, alone_by, command, filter, run_tool, this_test, tool,
@@ -21,6 +22,7 @@ pub use folder::{Folder, NOBODY, UserFolder, scratch, without_eh_frame};
 pub use running::{
     RunningProgram, await_state, await_that, kernel_core, limitless, send_signal, states,
 };
+pub use thorough::{THOROUGH, is_thorough, sample};
 
 /// Any error, for a person to read.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

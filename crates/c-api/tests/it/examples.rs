@@ -116,13 +116,17 @@ fn terminate() {
 
 #[test]
 fn own_stack() {
-    let cargo = std::env::var_os("CARGO").unwrap();
-    let mut command = command(cargo);
-    command
+    // With the features that it has when all tests are built.
+    let mut build = command(std::env::var_os("CARGO").unwrap());
+    build
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["run", "--quiet", "--package", "unspool-unwind"])
-        .args(["--example", "own_stack"]);
-    let text = stdout(&mut command);
+        .args(["build", "--workspace", "--example=own_stack"])
+        .args(["--quiet", "--message-format=json-render-diagnostics"]);
+    let messages = stdout(&mut build);
+    let program = messages
+        .split('"')
+        .rfind(|word| word.ends_with("/own_stack"));
+    let text = stdout(&mut command(program.unwrap()));
     let repeated = text.lines().zip(text.lines().skip(1));
     assert!(repeated.filter(|(a, b)| a == b).count() >= 2, "{text}");
     assert!(text.ends_with("outermost frame, 0 guessed\n"), "{text}");

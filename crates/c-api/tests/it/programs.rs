@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use unspool_testing::{Finish as _, command, tool};
-use xtask::{programs, shared_objects};
+use unspool_testing::{Finish as _, command, is_thorough, tool};
+use xtask::programs;
+use xtask::shared_objects::{self, Build, Profile};
 
 /// The folder of our shared objects, which are built once.
 pub(crate) fn shared_objects() -> &'static Path {
@@ -32,12 +33,21 @@ pub(crate) fn pkg_config_of(library: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The folder of our shared objects, with that for variables, which is built once, too.
+/// The folder of our shared objects, with that for variables, which is built once, too. It has half of the workspace in it, and is
+/// shipped with that optimized as a whole, which takes minutes.
 pub(crate) fn with_variables() -> &'static Path {
     static FOLDER: OnceLock<&Path> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = shared_objects();
-        shared_objects::build_variables(folder).unwrap();
+        let profile = match is_thorough() {
+            true => Profile::Shipped,
+            false => Profile::Tests,
+        };
+        let build = Build {
+            profile,
+            ..Build::default()
+        };
+        build.variables(folder).unwrap();
         folder
     })
 }

@@ -12,6 +12,7 @@ use unspool_rows::leb128::{put_signed, put_unsigned};
 use unspool_rows::table::Span;
 use unspool_rows::text::RowText;
 use unspool_rows::{CfaRule, Register, RegisterRule, Vaddr};
+use unspool_testing::is_thorough;
 
 use crate::build::{ADDRESS, CieSpec, DATA, Format, SectionBuilder, TEXT, X86_64};
 use crate::lookup::check_section;
@@ -549,7 +550,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: ProptestConfig::default().cases.max(1000),
+        cases: if is_thorough() { 1000 } else { 250 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -6,6 +6,7 @@ use unspool_cfi::{
 };
 use unspool_rows::table::Span;
 use unspool_rows::{RaState, Register, Row, Table, Vaddr};
+use unspool_testing::sample;
 use xtask::elf;
 
 use crate::build::{self, SectionBuilder};
@@ -82,7 +83,8 @@ fn check_found(found: &RowInfo, found_row: &Row<'_>, table: &Table, span: Span, 
     );
 }
 
-/// Compares at the start and end of every entry and every row, and around them.
+/// Compares at the start and end of every entry and every row, and around them; in a large section at a sample of these. Yields at how
+/// many.
 pub(crate) fn check_section(section: &Section<'_>, hdr: Option<Hdr<'_>>, trust: HdrTrust) -> u64 {
     let reading = read_table(section);
     let spans: Vec<Span> = reading.table.spans().collect();
@@ -100,11 +102,15 @@ pub(crate) fn check_section(section: &Section<'_>, hdr: Option<Hdr<'_>>, trust: 
     let listed = search_table(section, HDR);
     let listed = Hdr::parse(&listed, Vaddr(HDR), section.abi).unwrap();
     let believer = Lookup::new(*section, Some(listed), HdrTrust::Complete).stop_at_row();
-    for pc in &pcs {
+    // Those before and behind a start are sampled as often: there are three for each.
+    let step = if pcs.len() > 10_000 { 5 } else { 1 };
+    let mut checked = 0;
+    for pc in sample(&pcs, step) {
         check_pc(&lookup, &reading, &spans, Vaddr(*pc));
         glance_is_of_the_row(&believer, Vaddr(*pc));
+        checked += 1;
     }
-    pcs.len() as u64
+    checked
 }
 
 fn hdr<'a>(unit: &'a elf::CfiFile<'_>) -> Option<Hdr<'a>> {
@@ -125,7 +131,7 @@ pub(crate) fn search_tables_of_linkers_are_complete_and_give_the_bulk_answer() {
             checked += check_section(&section, Some(hdr), trust);
         }
     }
-    assert!(checked > 1_000_000, "{checked} addresses");
+    assert!(checked > 200_000, "{checked} addresses");
 }
 
 /// What compilers make for ordinary functions is what a glance is for.

@@ -10,6 +10,14 @@ use xtask::elf;
 
 use super::files::{FILES, path};
 
+/// Whose instructions gimli reads.
+fn vendor(arch: Arch) -> gimli::Vendor {
+    match arch {
+        Arch::Aarch64 => gimli::Vendor::AArch64,
+        _ => gimli::Vendor::Default,
+    }
+}
+
 /// The table of a section that was written, and what gimli finds in it: entries, and their rows.
 fn read_back(written: &EhFrame, source: &Table, at: Vaddr) -> (Table, usize, usize) {
     let data = written.bytes_at(at).unwrap();
@@ -32,6 +40,7 @@ fn read_back(written: &EhFrame, source: &Table, at: Vaddr) -> (Table, usize, usi
     };
     let mut theirs = gimli::EhFrame::new(&data, endian);
     theirs.set_address_size(abi.arch.spec().word.bytes());
+    theirs.set_vendor(vendor(abi.arch));
     let bases = gimli::BaseAddresses::default().set_eh_frame(at.0);
     let (mut fdes, mut rows) = (0, 0);
     let mut entries = theirs.entries(&bases);
@@ -93,6 +102,7 @@ fn what_is_written_is_what_was_read() {
 fn rows_of_gimli(data: &[u8], at: Vaddr, arch: Arch) -> BTreeMap<(u64, u64), String> {
     let mut section = gimli::EhFrame::new(data, gimli::LittleEndian);
     section.set_address_size(arch.spec().word.bytes());
+    section.set_vendor(vendor(arch));
     let bases = gimli::BaseAddresses::default().set_eh_frame(at.0);
     let mut context = gimli::UnwindContext::new();
     let bytes =

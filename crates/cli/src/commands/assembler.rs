@@ -14,8 +14,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, bail};
 
 use super::check::repair;
-use super::response_file::split_words;
 use crate::output;
+use crate::text::words::split_words;
 
 /// The name by which the command is called, if it is that of an assembler: `as`, or `x86_64-linux-gnu-as`.
 pub(crate) fn name(called: &OsStr) -> Option<OsString> {

@@ -15,7 +15,6 @@ use crate::commands::recording::{
 use crate::commands::{MAX_PROBLEMS_PRINTED, store};
 use crate::output;
 
-mod digits;
 mod frames;
 mod header;
 mod inject;

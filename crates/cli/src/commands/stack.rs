@@ -26,6 +26,7 @@ use unspool_table_store::Store;
 
 use crate::args::{Format, StackArgs};
 use crate::output::{self, ExitCodes, JsonLayout};
+use crate::text::words;
 
 mod arguments;
 mod json;
@@ -486,36 +487,8 @@ fn shown_name(register: Register, arch: Arch) -> String {
 
 /// A command as one would type it.
 fn display(command: &[OsString]) -> String {
-    let words = command.iter().map(|word| quoted(&word.to_string_lossy()));
+    let words = command
+        .iter()
+        .map(|word| words::quoted(&word.to_string_lossy()));
     words.collect::<Vec<_>>().join(" ")
-}
-
-/// A word with the quotes that a shell needs to take it as it is.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "%+,-./:=@_".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.into()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_quoted_as_a_shell_needs_it() {
-        for (word, shown) in [
-            ("./app", "./app"),
-            ("--level=3", "--level=3"),
-            ("", "''"),
-            ("kill -SEGV $$", "'kill -SEGV $$'"),
-            ("it's", r"'it'\''s'"),
-            ("*", "'*'"),
-            ("~", "'~'"),
-        ] {
-            assert_eq!(quoted(word), shown);
-        }
-    }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use unspool_elf::ElfFile;
-use unspool_testing::tool;
+use unspool_testing::{sample, tool};
 
 use crate::harness;
 
@@ -73,7 +73,6 @@ fn build(program: &str, options: &[&str], folder: &Path) {
 /// The report of `program` in a folder, in which it is killed, and what was said meanwhile.
 fn report(folder: &Path, cache: &Path) -> (Value, String) {
     let mut stack = harness::unspool();
-    // The C library's table takes longer to make than the program's.
     stack.env("XDG_CACHE_HOME", cache);
     stack.args(["stack", "--args", "--format", "json"]);
     stack.args(["-o", "report", "--", "./program"]);
@@ -93,10 +92,10 @@ fn with_arguments(report: &Value) -> Vec<(String, Vec<Value>)> {
 }
 
 /// The frames of the program, compiled with these options, in which it is killed.
-fn frames(program: &str, options: &[&str], cache: &Path) -> Vec<(String, Vec<Value>)> {
+fn frames(program: &str, options: &[&str]) -> Vec<(String, Vec<Value>)> {
     let folder = tempfile::tempdir().unwrap();
     build(program, options, folder.path());
-    let (report, _) = report(folder.path(), cache);
+    let (report, _) = report(folder.path(), harness::new_cache());
     with_arguments(&report)
 }
 
@@ -123,9 +122,9 @@ fn is_this(told: &str, truth: &str) -> bool {
 }
 
 /// Compares all frames, with what debugging information describes; yields those values that were told as certain.
-fn compare(program: &str, options: &[&str], cache: &Path) -> Vec<String> {
+fn compare(program: &str, options: &[&str]) -> Vec<String> {
     let truth = truth(program);
-    let frames = frames(program, options, cache);
+    let frames = frames(program, options);
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut certain = Vec::new();
     for (function, arguments) in &frames {
@@ -162,40 +161,34 @@ fn compare(program: &str, options: &[&str], cache: &Path) -> Vec<String> {
 
 #[test]
 fn what_is_told_as_certain_is_right() {
-    let cache = tempfile::tempdir().unwrap();
-    for optimization in ["-O0", "-O1", "-O2", "-O3", "-Os", "-Og"] {
-        for others in [
-            &["-fcf-protection=none"][..],
-            &["-fno-omit-frame-pointer"],
-            &["-fno-pie", "-no-pie"],
-            &["-fno-optimize-sibling-calls"],
-            &["-maccumulate-outgoing-args"],
-            &["-mavx2", "-mstackrealign"],
-            &["-g"],
-        ] {
-            let options: Vec<&str> = [optimization]
-                .into_iter()
-                .chain(others.iter().copied())
-                .collect();
-            compare("arguments", &options, cache.path());
-            compare("arguments_float", &options, cache.path());
-            compare("arguments_doubted", &options, cache.path());
-            compare("arguments_written", &options, cache.path());
-            compare("arguments_types", &options, cache.path());
-        }
+    let levels = ["-O0", "-O1", "-O2", "-O3", "-Os", "-Og"];
+    let others = [
+        &["-fcf-protection=none"][..],
+        &["-fno-omit-frame-pointer"],
+        &["-fno-pie", "-no-pie"],
+        &["-fno-optimize-sibling-calls"],
+        &["-maccumulate-outgoing-args"],
+        &["-mavx2", "-mstackrealign"],
+        &["-g"],
+    ];
+    let all = levels
+        .into_iter()
+        .flat_map(|level| others.map(|others| [&[level], others].concat()));
+    // A step of 5 meets each level and each of the others.
+    for options in sample(all, 5) {
+        compare("arguments", &options);
+        compare("arguments_float", &options);
+        compare("arguments_doubted", &options);
+        compare("arguments_written", &options);
+        compare("arguments_types", &options);
     }
 }
 
 /// What the types say nothing of makes nothing else wrong, and nothing unknown that need not be.
 #[test]
 fn what_types_leave_out_is_not_told_as_certain() {
-    let cache = tempfile::tempdir().unwrap();
     for others in [&["-fcf-protection=none"][..], &["-g"]] {
-        let certain = compare(
-            "arguments_types",
-            &[&["-O2"], others].concat(),
-            cache.path(),
-        );
+        let certain = compare("arguments_types", &[&["-O2"], others].concat());
         for wanted in ["old_kept 1", "old_kept 2", "transparent 0"] {
             let is_told = certain.iter().any(|own| own == wanted);
             assert!(is_told, "{others:?}: {wanted}: {certain:?}");
@@ -210,10 +203,9 @@ fn what_types_leave_out_is_not_told_as_certain() {
 
 #[test]
 fn what_was_passed_in_vector_registers_is_told() {
-    let cache = tempfile::tempdir().unwrap();
     for others in [&["-fcf-protection=none"][..], &["-mavx2"], &["-g"]] {
         let options: Vec<&str> = [&["-O2"], others].concat();
-        let certain = compare("arguments_float", &options, cache.path());
+        let certain = compare("arguments_float", &options);
         for wanted in [
             "ends 0",
             "ends 1",
@@ -242,8 +234,7 @@ fn what_was_passed_in_vector_registers_is_told() {
 
 #[test]
 fn what_functions_still_have_is_told() {
-    let cache = tempfile::tempdir().unwrap();
-    let certain = compare("arguments", &["-O2"], cache.path());
+    let certain = compare("arguments", &["-O2"]);
     // What is read behind the call, and what the caller knows by heart.
     for wanted in [
         "ends 0",
@@ -282,12 +273,11 @@ fn what_functions_still_have_is_told() {
 /// The prototypes of units whose rest is in files of their own are read, and what is missing is told: it may be there the next time.
 #[test]
 fn what_functions_of_split_units_take_is_told() {
-    let cache = tempfile::tempdir().unwrap();
-    let whole = compare("arguments", &["-O2", "-g"], cache.path());
+    let whole = compare("arguments", &["-O2", "-g"]);
     assert!(whole.len() > 25, "{whole:?}");
     for version in ["-gdwarf-4", "-gdwarf-5"] {
         let options = ["-O2", "-g", version, "-gsplit-dwarf"];
-        assert_eq!(compare("arguments", &options, cache.path()), whole);
+        assert_eq!(compare("arguments", &options), whole);
     }
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -295,7 +285,7 @@ fn what_functions_of_split_units_take_is_told() {
     let [file, elsewhere] = ["program.dwo", "elsewhere"].map(|name| folder.join(name));
     fs::rename(&file, &elsewhere).unwrap();
     let is_of_program = |(function, _): &(String, Vec<Value>)| function == "forgets";
-    let (without, said) = report(folder, cache.path());
+    let (without, said) = report(folder, harness::new_cache());
     assert!(!with_arguments(&without).iter().any(is_of_program));
     let told = format!("{} is not there", file.display());
     let lines: Vec<_> = said.lines().filter(|line| line.contains(&told)).collect();
@@ -304,16 +294,15 @@ fn what_functions_of_split_units_take_is_told() {
         "{said}"
     );
     fs::rename(&elsewhere, &file).unwrap();
-    let (with, said) = report(folder, cache.path());
+    let (with, said) = report(folder, harness::new_cache());
     assert!(with_arguments(&with).iter().any(is_of_program), "{said}");
 }
 
 #[test]
 fn what_functions_keep_on_purpose_is_told() {
-    let cache = tempfile::tempdir().unwrap();
     let kept = ["inner 0", "outer 0", "outer 1", "outer 2", "outer 3"];
     for optimization in ["-O0", "-O2", "-O3"] {
-        let certain = compare("arguments_kept", &[optimization], cache.path());
+        let certain = compare("arguments_kept", &[optimization]);
         for wanted in kept {
             assert!(
                 certain.iter().any(|own| own == wanted),
@@ -321,7 +310,7 @@ fn what_functions_keep_on_purpose_is_told() {
             );
         }
     }
-    let without = compare("arguments_kept", &["-O2", "-DNOTHING"], cache.path());
+    let without = compare("arguments_kept", &["-O2", "-DNOTHING"]);
     assert!(
         !without.iter().any(|own| kept.contains(&own.as_str())),
         "{without:?}"
@@ -382,7 +371,6 @@ fn tables_of_another_version_in_the_cache_are_made_anew_without_a_word() {
 #[test]
 fn what_is_lost_of_functions_without_a_prototype_is_not_said_to_be_gone() {
     let folder = tempfile::tempdir().unwrap();
-    let cache = tempfile::tempdir().unwrap();
     let unknown = "its location at the call is not known";
     let gone = "it is in no known location any more";
     // What GCC changes has a clone's name, and functions in C++ have no prototypes here.
@@ -400,7 +388,7 @@ fn what_is_lost_of_functions_without_a_prototype_is_not_said_to_be_gone() {
         let by_gdb = gdb.arg(folder.path().join("program")).output().unwrap();
         let by_gdb = String::from_utf8(by_gdb.stdout).unwrap();
 
-        let (report, _) = report(folder.path(), cache.path());
+        let (report, _) = report(folder.path(), harness::new_cache());
         let frames = with_arguments(&report);
         for (function, reason) in [("cloned", unknown), ("whole", of_whole)] {
             let lost = format!("{function} (first=<optimized out>");
@@ -412,7 +400,7 @@ fn what_is_lost_of_functions_without_a_prototype_is_not_said_to_be_gone() {
             assert_eq!(first["reason"], reason, "{compiler}: {frames:#?}");
         }
         let mut stack = harness::unspool();
-        stack.env("XDG_CACHE_HOME", cache.path());
+        stack.env("XDG_CACHE_HOME", harness::new_cache());
         stack.args(["stack", "--args", "-o", "text", "--", "./program"]);
         run_in(folder.path(), &mut stack);
         let text = fs::read_to_string(folder.path().join("text")).unwrap();
@@ -426,7 +414,6 @@ fn what_is_lost_of_functions_without_a_prototype_is_not_said_to_be_gone() {
 #[test]
 fn what_parameters_are_at_the_begin_is_not_taken_for_what_was_passed() {
     let folder = tempfile::tempdir().unwrap();
-    let cache = tempfile::tempdir().unwrap();
     let truth = truth("arguments_swapped");
     for compiler in ["/usr/bin/gcc", "/usr/bin/clang"] {
         for options in [&["-O2", "-g"][..], &["-O2", "-g", "-DCOMPUTED"]] {
@@ -435,7 +422,7 @@ fn what_parameters_are_at_the_begin_is_not_taken_for_what_was_passed() {
             let compile = compile.arg(source("arguments_swapped"));
             let (is_done, stderr) = run_in(folder.path(), compile);
             assert!(is_done, "{stderr}");
-            let (report, _) = report(folder.path(), cache.path());
+            let (report, _) = report(folder.path(), harness::new_cache());
             let frames = with_arguments(&report);
             let (_, arguments) = frames.iter().find(|(name, _)| name == "swapped").unwrap();
             for (argument, truth) in arguments.iter().zip(&truth["swapped"][0]) {
@@ -453,7 +440,6 @@ fn what_parameters_are_at_the_begin_is_not_taken_for_what_was_passed() {
 #[test]
 fn what_a_call_gave_another_function_is_not_described() {
     let folder = tempfile::tempdir().unwrap();
-    let cache = tempfile::tempdir().unwrap();
     let truth = truth("arguments_interposed");
     let gcc = |words: &[&str]| {
         let mut gcc = tool("gcc");
@@ -476,7 +462,7 @@ fn what_a_call_gave_another_function_is_not_described() {
                 &["./libasked.so"],
             ];
             gcc(&all.concat());
-            let (report, _) = report(folder.path(), cache.path());
+            let (report, _) = report(folder.path(), harness::new_cache());
             let frames = with_arguments(&report);
             let (_, arguments) = frames.iter().find(|(name, _)| name == "asked").unwrap();
             for (argument, truth) in arguments.iter().zip(called) {

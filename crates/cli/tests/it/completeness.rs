@@ -1,34 +1,28 @@
 //! What `unspool record` says of stacks that it cannot follow to their root, and whether it helps.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::Output;
 
 use serde_json::Value;
-use unspool_testing::{command, tool};
+use unspool_testing::{Finish as _, Folder, command, tool};
 
 use crate::harness;
 
 struct Built {
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl Built {
     /// The program and its library; both say how their code is unwound, or neither does.
-    fn new(test: &str, is_described: bool) -> Built {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("completeness-{test}"));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/unknown.c");
+    fn new(is_described: bool) -> Built {
+        let folder = Folder::new();
+        let source = &harness::source("unknown.c");
         let described = is_described.then_some("-DDESCRIBED");
         let build = |arguments: &[&str]| {
             let mut gcc = tool("gcc");
             gcc.args(["-O2", "-fomit-frame-pointer", source]);
-            gcc.args(described).args(arguments).current_dir(&folder);
-            let output = gcc.output().unwrap_or_else(|error| {
-                panic!("cannot run gcc: {error}; install the Debian package gcc")
-            });
-            assert!(output.status.success(), "{output:?}");
+            gcc.args(described).args(arguments);
+            gcc.current_dir(&folder).succeed();
         };
         // Neither compiler nor linker make a table by themselves.
         let bare = [
@@ -55,10 +49,9 @@ impl Built {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = harness::unspool();
-        command.args(arguments).current_dir(&self.folder);
-        command.env("XDG_CACHE_HOME", self.folder.join("cache"));
-        command.stdin(Stdio::null()).output().unwrap()
+        harness::unspool_in(&self.folder, arguments)
+            .output()
+            .unwrap()
     }
 
     /// What is said of a recording of the program, which works in one way; as a document and as text.
@@ -122,7 +115,7 @@ fn check(built: &Built, way: &str, advised: Option<Advised>) {
 
 #[test]
 fn advice_names_what_is_missing() {
-    let built = Built::new("missing", false);
+    let built = Built::new(false);
     let hole = ("hole", Some("unknown"), ".cfi directives");
     check(&built, "assembler", Some(hole));
     let no_table = (
@@ -138,7 +131,7 @@ fn advice_names_what_is_missing() {
 /// Whoever does what was advised has complete stacks.
 #[test]
 fn advice_helps() {
-    let built = Built::new("there", true);
+    let built = Built::new(true);
     check(&built, "assembler", None);
     check(&built, "library", None);
     check(&built, "made-with-frame-pointer", None);
@@ -147,7 +140,7 @@ fn advice_helps() {
 /// A command that cannot be run costs nobody the last profile.
 #[test]
 fn no_command_no_profile() {
-    let built = Built::new("command", true);
+    let built = Built::new(true);
     let path = built.folder.join("last");
     fs::write(&path, "the last profile").unwrap();
     for (command, status) in [("/nonexistent", 127), ("/etc/passwd", 126)] {
@@ -166,7 +159,7 @@ fn no_command_no_profile() {
 /// Signals that end no recording are the command's.
 #[test]
 fn other_signals_are_passed_on() {
-    let built = Built::new("signals", true);
+    let built = Built::new(true);
     let script = "trap 'exit 5' USR2; kill -USR2 $PPID; while :; do sleep 0.01; done";
     let output = built.run(&["record", "-o", "signals", "--", "sh", "-c", script]);
     assert_eq!(output.status.code(), Some(5), "{output:?}");
@@ -175,7 +168,7 @@ fn other_signals_are_passed_on() {
 /// A command that was begun for events that cannot be had does not run, and says nothing.
 #[test]
 fn without_events_nothing_runs() {
-    let built = Built::new("events", true);
+    let built = Built::new(true);
     for _ in 0..8 {
         let record = [
             "record",
@@ -198,7 +191,7 @@ fn without_events_nothing_runs() {
 /// Without a command, the document is what standard output has; and notices are in it.
 #[test]
 fn the_document_of_a_process() {
-    let built = Built::new("process", true);
+    let built = Built::new(true);
     let mut running = command("sleep").arg("1000").spawn().unwrap();
     fs::write(built.folder.join("old"), "what was there").unwrap();
     let pid = running.id().to_string();
@@ -227,30 +220,11 @@ fn the_document_of_a_process() {
 /// musl is built without tables, and the program's are stripped: where callers are, its code says.
 #[test]
 fn a_static_program_without_any_table_is_complete() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("completeness-musl");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/sorts.c");
-    let run = |program: &str, package: &str, arguments: &[&str]| {
-        let output = command(program)
-            .args(arguments)
-            .current_dir(&folder)
-            .output();
-        let output = output.unwrap_or_else(|error| {
-            panic!("cannot run {program}: {error}; install the Debian package {package}")
-        });
-        assert!(output.status.success(), "{output:?}");
-    };
-    run(
-        "musl-gcc",
-        "musl-tools",
-        &["-O2", "-static", "-o", "sorts", source],
-    );
-    run(
-        "strip",
-        "binutils",
-        &["-R", ".eh_frame", "-R", ".eh_frame_hdr", "sorts"],
-    );
+    let folder = Folder::new();
+    let mut musl_gcc = tool("musl-gcc");
+    musl_gcc.args(["-O2", "-static", "-o", "sorts", &harness::source("sorts.c")]);
+    musl_gcc.current_dir(&folder).succeed();
+    folder.tool("strip", "-R .eh_frame -R .eh_frame_hdr sorts");
     let built = Built { folder };
     let output = built.unspool(&["record", "--format", "json", "-o", "p", "--", "./sorts"]);
     let document: Value = serde_json::from_slice(&output.stderr).unwrap();

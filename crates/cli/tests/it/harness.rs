@@ -3,8 +3,9 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use unspool_testing::{Finish as _, command};
 
@@ -18,6 +19,18 @@ pub(crate) fn unspool() -> Command {
         concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"),
     );
     unspool
+}
+
+/// A cache that is empty when the tests begin, for all that have the command make tables of arguments: the C library's takes longer
+/// than a program's.
+pub(crate) fn new_cache() -> &'static Path {
+    static CACHE: OnceLock<PathBuf> = OnceLock::new();
+    CACHE.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("new-cache");
+        let _ = fs::remove_dir_all(&folder); // what another build has left, if it has
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    })
 }
 
 /// The command in a folder, where it has a cache of its own.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use unspool_testing::{Finish as _, tool};
+use unspool_testing::{Finish as _, sample, tool};
 use xtask::gdb_variables::{self, PrintedVariables, VariableCounts, VariableKey, base_name};
 
 use crate::harness;
@@ -21,8 +21,8 @@ struct Killed {
     ours: Value,
 }
 
-fn killed(compiler: &str, source: &str, options: &[&str], cache: &Path) -> Killed {
-    killed_between(compiler, source, options, cache, |_| {})
+fn killed(compiler: &str, source: &str, options: &[&str]) -> Killed {
+    killed_between(compiler, source, options, |_| {})
 }
 
 /// The same if something is done between with the folder that the program is in: gdb has seen it before, we see it after.
@@ -30,7 +30,6 @@ fn killed_between(
     compiler: &str,
     source: &str,
     options: &[&str],
-    cache: &Path,
     prepare: impl Fn(&Path),
 ) -> Killed {
     let folder = tempfile::tempdir().unwrap();
@@ -65,7 +64,7 @@ fn killed_between(
 
     prepare(folder.path());
     let mut unspool = harness::unspool();
-    unspool.env("XDG_CACHE_HOME", cache);
+    unspool.env("XDG_CACHE_HOME", harness::new_cache());
     unspool.args(["stack", "--args", "--locals", "--format", "json", "--core"]);
     unspool.arg(path("core")).arg("--exe").arg(path("program"));
     // gdb shows what slices lead to, but not what pointers do.
@@ -129,24 +128,36 @@ fn compare(killed: &Killed, what: &str) -> VariableCounts {
     compared.unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
+const FORMATS: [&str; 2] = ["-gdwarf-5", "-gdwarf-4"];
+
+/// All compilers, each with all levels of optimization, each with both formats.
+fn ways<'w>(
+    compilers: &[&'w str],
+    levels: &[&'w str],
+) -> impl Iterator<Item = (&'w str, [&'w str; 2])> {
+    compilers.iter().flat_map(move |compiler| {
+        let options = levels
+            .iter()
+            .flat_map(|level| FORMATS.map(|format| [*level, format]));
+        options.map(move |options| (*compiler, options))
+    })
+}
+
 #[test]
 fn of_clangs_programs_all_that_gdb_knows_is_told() {
-    let cache = tempfile::tempdir().unwrap();
-    for optimization in ["-O0", "-O1", "-O2", "-Os"] {
-        for format in ["-gdwarf-5", "-gdwarf-4"] {
-            let options = [optimization, format];
-            let killed = killed("/usr/bin/clang", "variables.c", &options, cache.path());
-            let compared = compare(&killed, &format!("clang {options:?}"));
-            assert!(compared.known >= 40, "{options:?}: {}", compared.known);
-        }
+    let levels = ["-O0", "-O1", "-O2", "-Os"].into_iter();
+    let all = levels.flat_map(|level| FORMATS.map(|format| [level, format]));
+    for options in sample(all, 3) {
+        let killed = killed("/usr/bin/clang", "variables.c", &options);
+        let compared = compare(&killed, &format!("clang {options:?}"));
+        assert!(compared.known >= 40, "{options:?}: {}", compared.known);
     }
 }
 
 #[test]
 fn of_programs_in_cpp_all_that_gdb_knows_is_told() {
-    let cache = tempfile::tempdir().unwrap();
     for options in [["-O0", "-g"], ["-O1", "-g"], ["-O2", "-gdwarf-4"]] {
-        let killed = killed("/usr/bin/g++", "variables.cc", &options, cache.path());
+        let killed = killed("/usr/bin/g++", "variables.cc", &options);
         let compared = compare(&killed, &format!("{options:?}"));
         assert!(compared.known >= 30, "{options:?}: {}", compared.known);
     }
@@ -154,27 +165,22 @@ fn of_programs_in_cpp_all_that_gdb_knows_is_told() {
 
 #[test]
 fn arrays_that_the_program_computes_the_length_of_are_told() {
-    let cache = tempfile::tempdir().unwrap();
-    for compiler in ["/usr/bin/gcc", "/usr/bin/clang", "/usr/bin/g++"] {
-        for optimization in ["-O0", "-O1", "-O2"] {
-            for format in ["-gdwarf-5", "-gdwarf-4"] {
-                let options = [optimization, format];
-                let killed = killed(compiler, "dynamic.c", &options, cache.path());
-                let what = format!("{compiler} {options:?}");
-                let compared = compare(&killed, &what);
-                assert!(compared.known >= 40, "{what}: {}", compared.known);
-            }
-        }
+    let compilers = ["/usr/bin/gcc", "/usr/bin/clang", "/usr/bin/g++"];
+    // A step of 5 meets each compiler, level and format.
+    for (compiler, options) in sample(ways(&compilers, &["-O0", "-O1", "-O2"]), 5) {
+        let killed = killed(compiler, "dynamic.c", &options);
+        let what = format!("{compiler} {options:?}");
+        let compared = compare(&killed, &what);
+        assert!(compared.known >= 40, "{what}: {}", compared.known);
     }
 }
 
 /// Of 18 enumerations 32 values, and some as bit-fields and as parameters.
 #[test]
 fn values_of_enumerations_are_those_of_gdb() {
-    let cache = tempfile::tempdir().unwrap();
     for compiler in ["/usr/bin/gcc", "/usr/bin/clang", "/usr/bin/g++"] {
         for format in ["-gdwarf-5", "-gdwarf-4"] {
-            let killed = killed(compiler, "flags.c", &["-O0", format], cache.path());
+            let killed = killed(compiler, "flags.c", &["-O0", format]);
             let what = format!("{compiler} {format}");
             let compared = compare(&killed, &what);
             assert!(compared.known >= 23, "{what}: {}", compared.known);
@@ -191,17 +197,13 @@ fn values_of_enumerations_are_those_of_gdb() {
 
 #[test]
 fn variables_that_each_thread_has_are_told() {
-    let cache = tempfile::tempdir().unwrap();
-    for compiler in ["/usr/bin/gcc", "/usr/bin/clang"] {
-        for optimization in ["-O0", "-O2"] {
-            for format in ["-gdwarf-5", "-gdwarf-4"] {
-                let options = [optimization, format, "-pthread"];
-                let killed = killed(compiler, "thread_local.c", &options, cache.path());
-                let what = format!("{compiler} {options:?}");
-                let compared = compare(&killed, &what);
-                assert!(compared.known >= 3, "{what}: {}", compared.known);
-            }
-        }
+    let compilers = ["/usr/bin/gcc", "/usr/bin/clang"];
+    for (compiler, [level, format]) in sample(ways(&compilers, &["-O0", "-O2"]), 3) {
+        let options = [level, format, "-pthread"];
+        let killed = killed(compiler, "thread_local.c", &options);
+        let what = format!("{compiler} {options:?}");
+        let compared = compare(&killed, &what);
+        assert!(compared.known >= 3, "{what}: {}", compared.known);
     }
 }
 
@@ -238,10 +240,9 @@ fn variables_that_each_thread_has_are_told_without_a_dynamic_loader() {
 
 #[test]
 fn of_programs_in_rust_all_that_gdb_knows_is_told() {
-    let cache = tempfile::tempdir().unwrap();
     for version in ["-Cdwarf-version=4", "-Cdwarf-version=5"] {
         let options = ["--edition=2024", "-g", version];
-        let killed = killed("rustc", "enumerations.rs", &options, cache.path());
+        let killed = killed("rustc", "enumerations.rs", &options);
         let compared = compare(&killed, version);
         assert!(compared.known >= 45, "{version}: {}", compared.known);
     }
@@ -268,7 +269,6 @@ fn pack(packer: &str, folder: &Path) {
 
 #[test]
 fn units_in_files_of_their_own_are_told() {
-    let cache = tempfile::tempdir().unwrap();
     // Of DWARF 5, binutils' dwp 2.40 makes no package, llvm-dwp 14 none of gcc's files, and gdb 13 reads none: it has the files.
     let all = [
         ("variables.c", "-O0"),
@@ -284,10 +284,10 @@ fn units_in_files_of_their_own_are_told() {
         // In others, clang has lists of locations there that gdb 13 does not read: with base addresses by their index.
         (clang.0, "-gdwarf-5", clang.1, &all[..1]),
     ] {
-        for (source, optimization) in programs {
+        for (source, optimization) in sample(programs, 2) {
             let options = ["-gsplit-dwarf", optimization, format];
             let what = format!("{compiler} {source} {options:?}");
-            let files = killed_between(compiler, source, &options, cache.path(), |folder| {
+            let files = killed_between(compiler, source, &options, |folder| {
                 assert_eq!(dwo_files(folder).len(), 1, "{what}");
             });
             let known = compare(&files, &what).known;
@@ -296,7 +296,7 @@ fn units_in_files_of_their_own_are_told() {
                 continue;
             };
             let pack = |folder: &Path| pack(packer, folder);
-            let packed = killed_between(compiler, source, &options, cache.path(), pack);
+            let packed = killed_between(compiler, source, &options, pack);
             let what = format!("{what}, packed");
             assert_eq!(compare(&packed, &what).known, known, "{what}");
         }
@@ -381,17 +381,16 @@ fn enumerations_of_rust_are_told_where_all_is_optimized() {
 
 #[test]
 fn all_that_gdb_knows_is_told() {
-    let cache = tempfile::tempdir().unwrap();
-    for optimization in ["-O0", "-Og", "-O1", "-O2", "-O3", "-Os"] {
-        // With the last, the innermost function has values in vector registers, and its caller counts on registers that it leaves alone.
-        for others in [&["-g"][..], &["-gdwarf-4"], &["-g", "-DTOUCHES_NULL"]] {
-            let options = [&[optimization][..], others].concat();
-            let killed = killed("/usr/bin/gcc", "variables.c", &options, cache.path());
-            let compared = compare(&killed, &format!("{options:?}"));
-            assert!(compared.known >= 50, "{options:?}: {}", compared.known);
-            if options == ["-O2", "-g", "-DTOUCHES_NULL"] {
-                assert!(compared.skipped >= 2, "{}", compared.skipped);
-            }
+    let levels = ["-O2", "-O0", "-Og", "-O1", "-O3", "-Os"].into_iter();
+    // With the first, the innermost function has values in vector registers, and its caller counts on registers that it leaves alone.
+    let others = [&["-g", "-DTOUCHES_NULL"][..], &["-g"], &["-gdwarf-4"]];
+    let all = levels.flat_map(|level| others.map(|others| [&[level], others].concat()));
+    for options in sample(all, 4) {
+        let killed = killed("/usr/bin/gcc", "variables.c", &options);
+        let compared = compare(&killed, &format!("{options:?}"));
+        assert!(compared.known >= 50, "{options:?}: {}", compared.known);
+        if options == ["-O2", "-g", "-DTOUCHES_NULL"] {
+            assert!(compared.skipped >= 2, "{}", compared.skipped);
         }
     }
 }

@@ -32,4 +32,6 @@ mod stats;
 mod synth;
 mod tables;
 mod terminal;
+#[path = "../../src/text/mod.rs"]
+mod text;
 mod verify;

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use unspool_profile::Profile;
-use unspool_testing::{command, tool};
+use unspool_testing::{Finish as _, Folder, command, tool};
 
 use crate::harness;
 
@@ -27,22 +27,6 @@ int main(int count, char **words) {
     return 0;
 }
 "#;
-
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join("record")
-        .join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
-fn run(command: &mut Command, package: &str) -> Output {
-    let output = command.output();
-    output.unwrap_or_else(|error| {
-        panic!("cannot run {command:?} ({error}): install the Debian package {package}")
-    })
-}
 
 /// Works in `spin`, called by code that it has made at run time, and writes what that is called: into a perf map; or
 /// into a jitdump, with the unwind table of code that overwrites its frame pointer.
@@ -117,8 +101,7 @@ fn compile(text: &str, path: &Path, flags: &[&str]) {
     fs::write(&source, text).unwrap();
     let mut gcc = tool("gcc");
     gcc.args(["-O1", "-fno-inline"]).args(flags);
-    let built = run(gcc.arg("-o").arg(path).arg(&source), "gcc");
-    assert!(built.status.success(), "{built:?}");
+    gcc.arg("-o").arg(path).arg(&source).succeed();
 }
 
 fn unspool() -> Command {
@@ -144,11 +127,9 @@ fn record(folder: &Path, command: &[&str]) -> (PathBuf, String) {
 /// The folded stacks of a profile, and what was said beside them.
 fn report(profile: &Path) -> (String, String) {
     let mut report = unspool();
-    let output = report.args(["report", "--as", "folded"]).arg(profile);
-    let output = output.output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (text(output.stdout), text(output.stderr))
+    let report = report.args(["report", "--as", "folded"]).arg(profile);
+    let output = report.finish().ended_with(0);
+    (output.out, output.err)
 }
 
 /// Nearly all of the program's time was spent in `inner`, called by `outer`, and no stack of it has a function of
@@ -177,7 +158,7 @@ const BUILD_IDS: [&str; 2] = ["-Wl,--build-id=sha1", "-Wl,--build-id=none"];
 #[test]
 fn a_program_that_removes_itself() {
     for flag in BUILD_IDS {
-        let folder = folder("removed");
+        let folder = Folder::new();
         let program = folder.join("program");
         build(&program, OURS, &[flag]);
         let path = program.to_str().unwrap();
@@ -199,7 +180,7 @@ fn a_program_that_removes_itself() {
 #[test]
 fn a_program_that_is_replaced() {
     for flag in BUILD_IDS {
-        let folder = folder("replaced");
+        let folder = Folder::new();
         let [program, other] = ["program", "other"].map(|name| folder.join(name));
         build(&program, OURS, &[flag]);
         build(&other, FOREIGN, &[flag]);
@@ -215,7 +196,7 @@ fn a_program_that_is_replaced() {
 #[test]
 fn a_program_that_is_built_anew() {
     for flag in BUILD_IDS {
-        let folder = folder("anew");
+        let folder = Folder::new();
         let program = folder.join("program");
         build(&program, OURS, &[flag]);
         let (profile, _) = record(&folder, &[program.to_str().unwrap()]);
@@ -245,7 +226,7 @@ esac
 fn a_program_in_a_container() {
     for kind in ["mount", "root"] {
         for flag in BUILD_IDS {
-            let folder = folder("container");
+            let folder = Folder::new();
             let root = folder.join("root");
             fs::create_dir(&root).unwrap();
             let [inside, outside] = [folder.join("inside"), root.join("program")];
@@ -288,7 +269,7 @@ fn assert_made(folded: &str, caller: &str) {
 /// Where a program's names for the code that it makes are gone when the report is made.
 #[test]
 fn code_that_a_program_makes() {
-    let folder = folder("made");
+    let folder = Folder::new();
     let program = folder.join("program");
     compile(MAKER, &program, &[]);
     let path = program.to_str().unwrap();
@@ -320,7 +301,7 @@ exec chroot "$root" /program
 
 #[test]
 fn code_that_a_program_makes_in_a_container() {
-    let folder = folder("made_in_container");
+    let folder = Folder::new();
     let [root, program] = ["root", "program"].map(|name| folder.join(name));
     fs::create_dir(&root).unwrap();
     compile(MAKER, &program, &["-static"]);
@@ -341,7 +322,7 @@ fn code_that_a_program_makes_in_a_container() {
 
 /// Says what is going on when a recording ends.
 fn recorded(options: &[&str], script: &str) -> Output {
-    let folder = folder("going_on");
+    let folder = Folder::new();
     let mut record = unspool();
     record.args(["record", "-e", "cpu-clock", "-o"]);
     record.arg(folder.join("unspool.prof")).args(options);
@@ -363,7 +344,7 @@ fn what_a_command_leaves_behind_is_named() {
         let named = format!(
             "goes on, and is not recorded any more: sleep ({pid}): record it with -p {pid}\n"
         );
-        assert!(command("kill").arg(pid).status().unwrap().success());
+        command("kill").arg(pid).succeed();
         assert_eq!(said.contains(&named), is_named, "{said}");
     }
     let output = recorded(&[], "sleep 0 & sleep 0; wait");
@@ -376,10 +357,9 @@ const WORK: &str = "timeout 2 sh -c 'while :; do :; done'; echo done; exit $0";
 
 #[test]
 fn a_command_goes_on_when_its_profile_cannot_be_written() {
-    let folder = folder("unwritable");
+    let folder = Folder::new();
     let fifo = folder.join("fifo");
-    let made = command("mkfifo").arg(&fifo).status().unwrap();
-    assert!(made.success());
+    command("mkfifo").arg(&fifo).succeed();
     // The recording failed, whatever the command did.
     for (status, expected) in [("7", 7), ("0", 1)] {
         let mut record = unspool();
@@ -424,9 +404,8 @@ fn a_command_is_not_begun_for_a_profile_that_cannot_be() {
     );
 }
 
-/// A recording in a folder of its own, without a name for the profile.
-fn typed(name: &str, arguments: &[&str]) -> (Output, String) {
-    let folder = folder(name);
+/// A recording in a folder, without a name for the profile.
+fn typed(folder: &Path, arguments: &[&str]) -> (Output, String) {
     let mut command = unspool();
     command.args(["record", "-e", "cpu-clock"]).args(arguments);
     let output = command.current_dir(folder).output().unwrap();
@@ -439,7 +418,8 @@ fn typed(name: &str, arguments: &[&str]) -> (Output, String) {
 fn a_command_without_dashes_before_it() {
     let work = "timeout 0.3 sh -c 'while :; do :; done'; echo \"$@\"; exit 3";
     let arguments = ["-g", "sh", "-c", work, "name", "-p", "--all", "-g", "--"];
-    let (output, said) = typed("typed", &arguments);
+    let folder = Folder::new();
+    let (output, said) = typed(&folder, &arguments);
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert_eq!(output.stdout, b"-p --all -g --\n");
     assert_eq!(said.matches("not needed").count(), 1, "{said}");
@@ -462,31 +442,31 @@ fn a_command_without_dashes_before_it() {
         "-c",
         work,
     ];
-    let (_, said) = typed("typed-as-perf", &arguments);
+    let (_, said) = typed(&folder, &arguments);
     assert_eq!(said.matches("not needed").count(), 1, "{said}");
     assert!(said.ends_with("next: unspool report 'a b'\n"), "{said}");
-    let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join("record/typed-as-perf/a b");
-    let profile = Profile::read(fs::read(profile).unwrap().as_slice()).unwrap();
+    let profile = fs::read(folder.join("a b")).unwrap();
+    let profile = Profile::read(profile.as_slice()).unwrap();
     let rate = profile.meta().event.rate;
     assert!(rate == before || rate == most(), "{rate:?}");
 }
 
 #[test]
 fn recordings_that_cannot_be() {
-    let (output, said) = typed("number", &["1234567"]);
+    let here = Folder::new();
+    let (output, said) = typed(&here, &["1234567"]);
     assert_eq!(output.status.code(), Some(127));
     assert!(
         said.ends_with("`unspool record -p 1234567` records a process\n"),
         "{said}"
     );
     // What shells do not look for in the current folder.
-    let here = folder("here");
-    fs::write(here.join("app"), "").unwrap();
+    here.write("app", "");
     let mut command = unspool();
     let output = command.args(["record", "app"]).current_dir(&here).output();
     let said = String::from_utf8(output.unwrap().stderr).unwrap();
     assert!(said.ends_with(": ./app is in this folder\n"), "{said}");
-    let (output, said) = typed("both", &["--all", "sleep", "1"]);
+    let (output, said) = typed(&here, &["--all", "sleep", "1"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(said.contains("`-d SECONDS` ends the recording"), "{said}");
 }
@@ -494,9 +474,10 @@ fn recordings_that_cannot_be() {
 /// A command that ends before a sample is taken.
 #[test]
 fn a_brief_command() {
+    let folder = Folder::new();
     let mut command = unspool();
     command.args(["record", "-c", "1000000000", "true"]);
-    let output = command.current_dir(folder("brief")).output().unwrap();
+    let output = command.current_dir(&folder).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");
     let why = "no samples: the command ran too briefly: --off-cpu shows where it waits";
@@ -507,7 +488,7 @@ fn a_brief_command() {
 #[test]
 fn an_idle_process() {
     let mut idle = command("sleep").arg("100").spawn().unwrap();
-    let folder = folder("idle");
+    let folder = Folder::new();
     let pid = idle.id().to_string();
     let mut command = unspool();
     command.args(["record", "-d", "0.2", "-p", &pid]);

@@ -13,18 +13,9 @@ use unspool_profile::{
     WeightUnit,
 };
 use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
-use unspool_testing::{Finish as _, tool};
+use unspool_testing::{Finish as _, Folder, tool};
 
 use crate::harness;
-
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join("report")
-        .join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
 
 /// What a tool prints.
 fn run_tool(program: &str, arguments: &[&str]) -> String {
@@ -33,7 +24,7 @@ fn run_tool(program: &str, arguments: &[&str]) -> String {
 
 fn build(folder: &Path) -> PathBuf {
     let program = folder.join("profiled");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/profiled.c");
+    let source = &harness::source("profiled.c");
     let output = program.to_str().unwrap();
     let arguments = ["-g", "-O1", "-Wl,--build-id", source, "-o", output];
     run_tool("gcc", &arguments);
@@ -136,15 +127,13 @@ fn unspool(arguments: &[&str]) -> Output {
 
 /// Standard output of a run that has nothing to say on standard error.
 fn clean(arguments: &[&str]) -> String {
-    let output = unspool(arguments);
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{arguments:?}: {errors}");
-    assert_eq!(errors, "");
-    String::from_utf8(output.stdout).unwrap()
+    let output = harness::unspool().args(arguments).finish().ended_with(0);
+    assert_eq!(output.err, "", "{arguments:?}");
+    output.out
 }
 
-fn recorded(name: &str) -> (PathBuf, PathBuf, String) {
-    let folder = folder(name);
+fn recorded() -> (Folder, PathBuf, String) {
+    let folder = Folder::new();
     let program = build(&folder);
     let profile = folder.join("unspool.prof");
     record(&profile, &program, &STACKS);
@@ -154,7 +143,7 @@ fn recorded(name: &str) -> (PathBuf, PathBuf, String) {
 
 #[test]
 fn text_for_people() {
-    let (_, _, profile) = recorded("text");
+    let (_folder, _, profile) = recorded();
     let text = clean(&["report", "--no-lines", &profile]);
     let expected = "\
 ./profiled: cpu-clock at 999 Hz, on here (Linux 6.1 x86_64)
@@ -205,7 +194,7 @@ fn text_for_people() {
 
 #[test]
 fn lists_in_the_order_that_is_asked_for() {
-    let (_, _, profile) = recorded("sort");
+    let (_folder, _, profile) = recorded();
     let names = |more: &[&str]| -> Vec<String> {
         let arguments = [
             &["report", "--no-lines", "--tree", "none"],
@@ -231,7 +220,7 @@ fn lists_in_the_order_that_is_asked_for() {
 /// Where no file is named, the recordings in the folder are taken, those of unspool first.
 #[test]
 fn recordings_that_are_not_named() {
-    let (folder, _, profile) = recorded("unnamed");
+    let (folder, _, profile) = recorded();
     let run = |arguments: &[&str]| {
         harness::unspool()
             .args(arguments)
@@ -272,7 +261,7 @@ fn recordings_that_are_not_named() {
 /// The graph has at its root what the tree has there.
 #[test]
 fn flame_graphs_of_callers() {
-    let (_, _, profile) = recorded("callers");
+    let (_folder, _, profile) = recorded();
     let graph = |tree: &str| {
         let arguments = [
             "--no-lines",
@@ -305,7 +294,7 @@ fn flame_graphs_of_callers() {
 /// Names and lines are those of addr2line, inlined functions included.
 #[test]
 fn names_and_lines_are_those_of_addr2line() {
-    let (folder, program, _) = recorded("lines");
+    let (folder, program, _) = recorded();
     let (start, size) = symbol(&program, "leaf");
     let (profile, out) = (folder.join("leaf.prof"), folder.join("speedscope.json"));
     let meta = Meta::default();
@@ -406,7 +395,7 @@ fn names_and_lines_are_those_of_addr2line() {
 
 #[test]
 fn filters_and_forms() {
-    let (folder, program, profile) = recorded("forms");
+    let (folder, program, profile) = recorded();
     let folded = clean(&["report", "--as", "folded", "--no-lines", &profile]);
     let all = "profiled;main;work 10000000\nprofiled;main;work;leaf 30000000\n\
                profiled;main;work;work;leaf 60000000\n";
@@ -552,7 +541,7 @@ fn folded_of(json: &Value) -> String {
 /// A node of the tree has functions of one mark.
 #[test]
 fn the_tree_of_a_json_report_has_the_folded_stacks() {
-    let folder = folder("tree");
+    let folder = Folder::new();
     let program = build(&folder);
     let profile = folder.join("profile");
     let stacks: [(&[&str], u64); 5] = [
@@ -578,7 +567,7 @@ fn the_tree_of_a_json_report_has_the_folded_stacks() {
 
 #[test]
 fn differences() {
-    let (folder, program, before) = recorded("diff");
+    let (folder, program, before) = recorded();
     let after = folder.join("after.prof");
     record(
         &after,
@@ -610,7 +599,7 @@ fn differences() {
 
 #[test]
 fn what_cannot_be_used_is_told() {
-    let (folder, program, profile) = recorded("errors");
+    let (folder, program, profile) = recorded();
     let fails = |arguments: &[&str]| {
         let output = unspool(arguments);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
@@ -669,7 +658,7 @@ fn what_cannot_be_used_is_told() {
 /// On a terminal a name is cut where its line would be too long.
 #[test]
 fn lines_fit_the_terminal() {
-    let (folder, _, profile) = recorded("terminal");
+    let (folder, _, profile) = recorded();
     let unspool = env!("CARGO_BIN_EXE_unspool");
     let run = |columns: u32| {
         let command =
@@ -712,7 +701,7 @@ fn lines_fit_the_terminal() {
 /// `unspool report … | head -1` is no error.
 #[test]
 fn a_closed_pipe_is_no_error() {
-    let (_, _, profile) = recorded("pipe");
+    let (_folder, _, profile) = recorded();
     let mut child = harness::unspool()
         .args(["report", "--as", "firefox", &profile])
         .stdout(Stdio::piped())
@@ -743,7 +732,7 @@ fn a_function_has_one_name_whatever_is_known_of_it() {
         "_ZZN3app1bEiENKUliE_clEi",
         "_ZNK3app12_GLOBAL__N_16Worker3runEi",
     ];
-    let folder = folder("one_name");
+    let folder = Folder::new();
     let (source, program) = (folder.join("hidden.cpp"), folder.join("hidden"));
     let path = |path: &Path| path.to_str().unwrap().to_owned();
     fs::write(&source, HIDDEN).unwrap();

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::OnceLock;
 
-use unspool_testing::{command, tool};
+use unspool_testing::{Finish as _, command, tool};
 
-use crate::harness;
+use crate::harness::{self, UNSPOOL};
 
 /// Goes down as deep as it is told, through frames of different sizes, and works there for a while; told a
 /// second word, it does so in a program that a child of it runs.
@@ -60,8 +60,7 @@ fn build(name: &str, option: &str) -> PathBuf {
     let path = folder().join(name);
     let mut gcc = tool("gcc");
     gcc.args(["-O2", "-fno-optimize-sibling-calls", option]);
-    let built = gcc.arg("-o").arg(&path).arg(&source).status();
-    assert!(built.expect("gcc is there (Debian: gcc)").success());
+    gcc.arg("-o").arg(&path).arg(&source).succeed();
     path
 }
 
@@ -73,13 +72,7 @@ fn record(name: &str, options: &[&str], command: &[&str]) -> PathBuf {
         .args(options)
         .arg("-o")
         .arg(&path);
-    let done = perf.arg("--").args(command).output();
-    let done = done.expect("perf is there (Debian: linux-perf)");
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
+    perf.arg("--").args(command).succeed();
     path
 }
 
@@ -105,7 +98,7 @@ fn perf(options: &[&str], file: &Path) -> String {
 }
 
 fn ours(options: &[&str], file: &Path) -> String {
-    text(run(env!("CARGO_BIN_EXE_unspool"), options, file))
+    text(run(UNSPOOL, options, file))
 }
 
 /// The samples of a text: a line each, and the lines of its frames.
@@ -231,7 +224,7 @@ fn other_recordings_and_fields_are_printed_as_perf_does() {
         ("hw:comm", "`hw:comm` is not a field"),
         ("-sym", "symoff is the offset from sym"),
     ] {
-        let refused = run(env!("CARGO_BIN_EXE_unspool"), &["-F", fields], &plain);
+        let refused = run(UNSPOOL, &["-F", fields], &plain);
         assert_eq!(refused.status.code(), Some(2), "{fields}");
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(said.contains(why), "{said}");
@@ -305,7 +298,14 @@ fn a_recording_by_frame_pointers_is_printed_as_perf_does() {
     let file = record(
         "fp-none",
         &["-g"],
-        &["sort", "-n", "/usr/bin/perf", "/usr/bin/gdb"],
+        &[
+            "sort",
+            "-n",
+            "-o",
+            "/dev/null",
+            "/usr/bin/perf",
+            "/usr/bin/gdb",
+        ],
     );
     let is_unknown = |line: &str| line.ends_with("[unknown] ([unknown])");
     assert!(perf(&["--no-inline"], &file).lines().any(is_unknown));
@@ -329,8 +329,7 @@ fn our_own_recordings_are_printed_too() {
     let all = ours(&["--no-inline"], &path);
     assert_known(&all, 10);
     // Where the function is, by another reader.
-    let symbols = tool("nm").arg(program()).output();
-    let symbols = text(symbols.expect("nm is there (Debian: binutils)"));
+    let symbols = tool("nm").arg(program()).succeed();
     let leaf = symbols
         .lines()
         .find(|line| line.ends_with(" T leaf"))
@@ -409,12 +408,10 @@ fn inlined_functions_come_first() {
     fs::write(&source, code).unwrap();
     let path = folder().join("inlined");
     let mut gcc = tool("gcc");
-    let built = gcc
-        .args(["-O2", "-g", "-o"])
+    gcc.args(["-O2", "-g", "-o"])
         .arg(&path)
         .arg(&source)
-        .status();
-    assert!(built.unwrap().success());
+        .succeed();
     let file = record(
         "inlined",
         &["--call-graph", "dwarf"],
@@ -601,7 +598,7 @@ fn what_is_damaged_is_said() {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let end = usize::try_from(word(40) + word(48)).unwrap();
     fs::write(&path, &bytes[..end - 20]).unwrap();
-    let output = run(env!("CARGO_BIN_EXE_unspool"), &[], &path);
+    let output = run(UNSPOOL, &[], &path);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("at offset 0x"), "{said}");
@@ -611,13 +608,13 @@ fn what_is_damaged_is_said() {
 
     // What is said of the attributes is said once.
     fs::write(&path, &bytes[..150]).unwrap();
-    let output = run(env!("CARGO_BIN_EXE_unspool"), &[], &path);
+    let output = run(UNSPOOL, &[], &path);
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(said.matches("at offset").count(), 1, "{said}");
 
     fs::write(&path, "no recording").unwrap();
-    let output = run(env!("CARGO_BIN_EXE_unspool"), &[], &path);
+    let output = run(UNSPOOL, &[], &path);
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("PERFILE2"), "{said}");

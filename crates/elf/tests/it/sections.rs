@@ -9,7 +9,8 @@ use unspool_elf::{ContentKey, ElfFile, ElfKind, ModuleError, SectionSource, Segm
 use unspool_rows::{Arch, LoadBias, RuntimeAddr, Vaddr};
 use unspool_testing::{Finish as _, command, hex};
 
-/// (name, address, offset, size) of each section, as readelf prints them.
+/// (name, address, offset, size) of each section, as readelf prints them. Those that are not loaded have the address 0: GNU ld
+/// 2.44 gives `.note.GNU-stack` another.
 fn readelf_sections(path: &Path) -> Vec<(String, u64, u64, u64)> {
     let text = binutils("readelf", [path.as_os_str().to_str().unwrap(), "-SW"]);
     let lines = text
@@ -20,9 +21,11 @@ fn readelf_sections(path: &Path) -> Vec<(String, u64, u64, u64)> {
         .filter(|(index, _)| index.trim().parse::<u32>().is_ok_and(|index| index > 0))
         .map(|(_, line)| {
             let fields: Vec<&str> = line.split_whitespace().collect();
+            // Its column may be empty.
+            let is_loaded = fields.len() == 10 && fields[6].contains('A');
             (
                 fields[0].to_owned(),
-                hex(fields[2]),
+                if is_loaded { hex(fields[2]) } else { 0 },
                 hex(fields[3]),
                 hex(fields[4]),
             )

@@ -17,7 +17,7 @@ use unspool_rows::{
     LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Table, Unreadable, expression, text,
 };
 use unspool_table_store::{self as tables, TableSource};
-use unspool_testing::command;
+use unspool_testing::{Finish as _, command, tool};
 
 type Outcome<T> = Result<T, xtask::Error>;
 
@@ -196,14 +196,9 @@ impl ObjectDriver {
     ) -> Outcome<PathBuf> {
         let out = self.folder.path().join(out);
         let strict = ["-Wall", "-Wextra", "-Werror"];
-        let status = command(compiler)
-            .args(strict)
-            .args(flags)
-            .arg(source)
-            .arg("-o")
-            .arg(&out)
-            .status()?;
-        assert!(status.success(), "{compiler} {}", source.display());
+        let mut command = tool(compiler);
+        command.args(strict).args(flags).arg(source);
+        command.arg("-o").arg(&out).succeed();
         Ok(out)
     }
 

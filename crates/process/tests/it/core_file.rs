@@ -252,10 +252,11 @@ fn build_ids_are_read_from_the_core() {
     let program = compile("crash.c", &["-Wl,--build-id=none"]);
     let core = Core::open(kernel_core(&program, &["segv"])).unwrap();
     let text = core.mappings().find(core.auxv().entry().unwrap()).unwrap();
-    assert!(matches!(
-        core.build_id_at(text),
-        Err(NoBuildId::Absent { .. })
-    ));
+    let found = core.build_id_at(text);
+    // GNU ld 2.44 puts the other notes behind the page that the kernel records.
+    let is_missing =
+        |error: &NoBuildId| matches!(error, NoBuildId::Absent { .. } | NoBuildId::Unreadable(_));
+    assert!(found.as_ref().is_err_and(is_missing), "{found:?}");
 }
 
 /// Everything that can be asked of a core.

@@ -15,7 +15,7 @@ use unspool_profile::{
 };
 use unspool_sampler::{RecordError, RecordOptions, RecordSummary, RecordTarget, Recording, import};
 use unspool_table_store::Store;
-use unspool_testing::{command, tool};
+use unspool_testing::{Finish as _, command, tool};
 
 /// Goes down as deep as it is told, through frames of different sizes, and stays there until an alarm
 /// kills it, or until it has called itself by `exec`.
@@ -128,8 +128,7 @@ impl Program {
             "-fomit-frame-pointer",
             "-fno-inline",
         ]);
-        let built = gcc.args(flags).arg("-o").arg(&path).arg(&source).status();
-        assert!(built.expect("gcc is there (Debian: gcc)").success());
+        gcc.args(flags).arg("-o").arg(&path).arg(&source).succeed();
         let nm = tool("nm")
             .args(["-S", "--defined-only"])
             .arg(&path)
@@ -636,7 +635,7 @@ int main(int count, char **words) {
     if (count > 1) {
         uintptr_t *top = (uintptr_t *)(stack + sizeof stack) - 4;
         top[1] = (uintptr_t)base + 1;
-        __asm__ volatile("lea 8(%0), %%rsp; jmp narrow" : : "r"(top));
+        __asm__ volatile("lea 8(%0), %%rsp; jmp narrow" : : "r"(top) : "memory");
         __builtin_unreachable();
     }
     ucontext_t back, there;

@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 use unspool_assembly::AssemblySource;
 use unspool_elf::{DebugFiles, ElfFile, Lines, SearchRoots};
 
-use crate::commands::response_file::split_words;
+use crate::text::words::split_words;
 
 /// The object file that a file of assembly source makes; `None` of anything else.
 ///

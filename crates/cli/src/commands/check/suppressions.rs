@@ -7,6 +7,8 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use unspool_check::FindingCode;
 
+use crate::text::pattern::matches;
+
 /// Why a finding does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Suppression {
@@ -137,25 +139,6 @@ fn rule(line: usize, text: &str) -> anyhow::Result<SuppressionRule> {
     })
 }
 
-/// Whether a text is of a pattern, in which `*` stands for any characters.
-fn matches(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = text.strip_prefix(first) else {
-        return false;
-    };
-    let mut last = None;
-    for part in parts {
-        if let Some(between) = last.replace(part) {
-            match rest.split_once(between) {
-                Some((_, behind)) => rest = behind,
-                None => return false,
-            }
-        }
-    }
-    last.map_or(rest.is_empty(), |last| rest.ends_with(last))
-}
-
 /// How many findings of each identity are known.
 #[derive(Debug, Default)]
 pub(super) struct Baseline {
@@ -234,36 +217,5 @@ impl Baseline {
         let mut text = serde_json::to_vec_pretty(&document)?;
         text.push(b'\n');
         crate::commands::write(path, &text, None)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::matches;
-
-    #[test]
-    fn patterns() {
-        for (pattern, text) in [
-            ("*", ""),
-            ("*", "any"),
-            ("a*", "a"),
-            ("*b", "ab"),
-            ("a*b*c", "abc"),
-            ("a*b*c", "axbybzc"),
-            ("**", "x"),
-            ("a", "a"),
-        ] {
-            assert!(matches(pattern, text), "{pattern} {text}");
-        }
-        for (pattern, text) in [
-            ("a", "ab"),
-            ("", "a"),
-            ("a*", "ba"),
-            ("*b", "bc"),
-            ("ab*b", "ab"),
-            ("a*b*c", "acb"),
-        ] {
-            assert!(!matches(pattern, text), "{pattern} {text}");
-        }
     }
 }

@@ -17,7 +17,8 @@ use unspool_symbols::{KernelSymbols, ModuleFinder, NameCache, NameDetail, Symbol
 
 use super::display::DisplayHandle;
 use crate::commands::report::{FileNames, percent, with_module};
-use crate::output::{self, EscapedText};
+use crate::output::EscapedText;
+use crate::text::fit::fit;
 
 /// Writes a profile to its file, and hands what was written to whoever reads along.
 pub(super) struct TeeWriter {
@@ -215,7 +216,7 @@ impl LiveProfile {
 /// A line of the list that fits.
 fn row_of(width: usize, shares: String, name: &str) -> String {
     let room = width.saturating_sub(shares.len());
-    shares + &output::fit(&EscapedText(name).to_string(), room)
+    shares + &fit(&EscapedText(name).to_string(), room)
 }
 
 /// How many functions, and how many threads, are listed at most.

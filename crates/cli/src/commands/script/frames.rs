@@ -16,9 +16,9 @@ use unspool_symbols::{
     PerfMap, SymbolRequest, Symbolizer,
 };
 
-use super::digits::hexadecimal;
 use super::text::ScriptFields;
 use crate::output;
+use crate::text::digits::hexadecimal;
 
 /// Where the kernel's addresses begin.
 const KERNEL: u64 = 1 << 63;

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use unspool_files::escape_bytes;
 use unspool_perf_events::FileEvent;
 
-use super::digits::{decimal, task, zeros};
 use super::frames::FrameTexts;
+use crate::text::digits::{decimal, task, zeros};
 
 /// What is printed.
 #[derive(Debug, Clone, Copy, Default)]

@@ -182,11 +182,11 @@ struct ArgumentObject {
     type_name: String,
     value: Option<String>,
     certainty: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "from_caller", skip_serializing_if = "Option::is_none")]
     caller_depth: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "now", skip_serializing_if = "Option::is_none")]
     current: Option<String>,
 }
 

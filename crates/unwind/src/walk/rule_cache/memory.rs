@@ -10,18 +10,18 @@ use super::{BLOCK, RuleCache, RuleCacheSize};
 ///
 /// ```
 /// use unspool_rows::{Abi, Arch, Endian};
-/// use unspool_unwind::{Rules, RulesMemory, Walker};
+/// use unspool_unwind::{RuleCache, RuleCacheMemory, Walker};
 ///
-/// static MEMORY: RulesMemory = RulesMemory::new();
-/// static RULES: Rules<'static> = MEMORY.rules();
-/// static SMALL: RulesMemory<64> = RulesMemory::new();
+/// static MEMORY: RuleCacheMemory = RuleCacheMemory::new();
+/// static RULES: RuleCache<'static> = MEMORY.rules();
+/// static SMALL: RuleCacheMemory<64> = RuleCacheMemory::new();
 ///
 /// let abi = Abi { arch: Arch::X86_64, endian: Endian::Little };
 /// let walker = Walker::new(abi, &RULES);
 /// ```
 ///
 /// ```compile_fail,E0080
-/// static ODD: unspool_unwind::RulesMemory<100> = unspool_unwind::RulesMemory::new();
+/// static ODD: unspool_unwind::RuleCacheMemory<100> = unspool_unwind::RuleCacheMemory::new();
 /// ```
 #[derive(Debug)]
 pub struct RuleCacheMemory<const PAGES: usize = { RuleCacheSize::DEFAULT.pages() }> {

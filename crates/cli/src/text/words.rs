@@ -1,11 +1,11 @@
-//! Arguments in a text: in a file that is named as `@FILE`, or in a variable of the environment.
+//! Arguments as text: in a file that is named as `@FILE`, in a variable of the environment, and for a shell.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 /// The words of a text, as GNU's programs read files of arguments: quotes and backslashes take the meaning from what is
 /// behind them.
-pub(super) fn split_words(text: &[u8]) -> Vec<OsString> {
+pub(crate) fn split_words(text: &[u8]) -> Vec<OsString> {
     let mut words: Vec<Vec<u8>> = Vec::new();
     let (mut quote, mut is_inside) = (None, false);
     let mut bytes = text.iter().copied();
@@ -40,6 +40,16 @@ pub(super) fn split_words(text: &[u8]) -> Vec<OsString> {
         .collect()
 }
 
+/// A word with the quotes that a shell needs to take it as it is.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "%+,-./:=@_".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +58,20 @@ mod tests {
     fn words_are_taken_apart_as_the_assembler_does() {
         let text = b"--64  -o 'a b'/c\\ d.o \"x\\\"y\"\n''\n";
         assert_eq!(split_words(text), ["--64", "-o", "a b/c d.o", "x\"y", ""]);
+    }
+
+    #[test]
+    fn words_are_quoted_as_a_shell_needs_it() {
+        for (word, shown) in [
+            ("./app", "./app"),
+            ("--level=3", "--level=3"),
+            ("", "''"),
+            ("kill -SEGV $$", "'kill -SEGV $$'"),
+            ("it's", r"'it'\''s'"),
+            ("*", "'*'"),
+            ("~", "'~'"),
+        ] {
+            assert_eq!(quoted(word), shown);
+        }
     }
 }
