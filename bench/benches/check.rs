@@ -1,7 +1,7 @@
-//! Unwind tables held against the machine code: how much is proven, and how fast.
+//! Checks unwind tables against the machine code: the share of proven rows, and the speed.
 //!
-//! `cargo bench -p unspool-bench --bench check -- [FILE…]`. Without files: the big ELF files of this machine.
-//! There is no peer that proves rows; the speed of decoding alone is what limits it.
+//! `cargo bench -p unspool-bench --bench check -- [FILE…]`. Without files: the big ELF files of
+//! this machine. No peer proves rows; the speed of decoding alone is the limit.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::num::NonZeroUsize;
@@ -43,7 +43,7 @@ fn measure(path: &PathBuf) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The report of a file, and how long it took with the table read before.
+/// The report of a file, and its time after the table was read.
 fn check(path: &PathBuf, threads: NonZeroUsize) -> anyhow::Result<(CheckReport, Duration)> {
     let file = ElfFile::open(path)?;
     let declarations = DeclaredTable::read(&file)?;

@@ -1,9 +1,10 @@
-//! Random programs in C: their tables held against their code, and rows made of their code held against both their tables
-//! and what happens when they run.
+//! Random C programs: checks their tables against their code. Rows synthesized from their code are
+//! compared with their tables and with single steps of a run.
 //!
-//! `cargo bench -p unspool-bench --bench csmith -- [N [COMPILER]]`: N programs (10) of csmith (Debian packages csmith, libcsmith-dev), each
-//! compiled by gcc and clang with -O0 to -O3. Rows are made with symbols and, of a stripped copy, without. What is
-//! wrong is told with its program, which `csmith --seed SEED` generates again.
+//! `cargo bench -p unspool-bench --bench csmith -- [N [COMPILER]]`: N programs (10) of csmith
+//! (Debian packages csmith, libcsmith-dev), each compiled by gcc and clang with -O0 to -O3. Rows
+//! are synthesized with symbols and, for a stripped copy, without. A wrong result is reported with
+//! its program, which `csmith --seed SEED` generates again.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::fs::File;
@@ -22,11 +23,11 @@ use unspool_synthesis::synthesize;
 
 const COMPILERS: [&str; 2] = ["gcc", "clang"];
 const LEVELS: [&str; 4] = ["-O0", "-O1", "-O2", "-O3"];
-/// Where Debian has csmith's header.
+/// The folder of csmith's header in Debian.
 const HEADERS: &str = "/usr/include/csmith";
-/// Runs a program without what it prints.
+/// Runs a program and discards its output.
 const SILENTLY: &str = "exec \"$0\" > /dev/null";
-/// When a program that does not end is killed; the others end in milliseconds.
+/// When to kill a program that does not terminate; the others end in milliseconds.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
 
 fn main() -> anyhow::Result<()> {
@@ -62,7 +63,7 @@ fn generate(folder: &Scratch, seed: u64) -> anyhow::Result<PathBuf> {
     let generated = Command::new("csmith")
         .args(["--seed", &seed.to_string()])
         .stdout(File::create(&path)?)
-        .current_dir(folder.join("")) // where it leaves a file of its own
+        .current_dir(folder.join("")) // It leaves a file there.
         .status()
         .context("cannot run csmith (Debian package csmith)")?;
     ensure!(generated.success(), "csmith --seed {seed}: {generated}");
@@ -90,7 +91,7 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was found of the programs of one compiler and level.
+/// The results for the programs of one compiler and level.
 #[derive(Default)]
 struct CompilerTotals {
     table: RowTotals,
@@ -98,7 +99,7 @@ struct CompilerTotals {
     stripped: SynthesisTotals,
 }
 
-/// What was found of rows that were made of code.
+/// The results for synthesized rows.
 #[derive(Default)]
 struct SynthesisTotals {
     made: SynthesisQuality,

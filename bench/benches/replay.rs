@@ -1,8 +1,8 @@
-//! Unwinding copied stacks: those of samples that perf recorded, by ours and by framehop.
+//! Unwinds copied stacks of samples recorded by perf: unspool against framehop.
 //!
-//! `cargo bench -p unspool-bench --bench replay`; with `--workload TEXT`, only those whose name contains it;
-//! with `--native`, ours by machine code of tables; with `--callgrind`, one pass of each after the first, for
-//! `valgrind --tool=callgrind --toggle-collect='*replay::ours'`.
+//! `cargo bench -p unspool-bench --bench replay`. With `--workload TEXT`, only those whose name
+//! contains it; with `--native`, unspool by native tables. With `--callgrind`, one pass of each
+//! after the first, for `valgrind --tool=callgrind --toggle-collect='*replay::ours'`.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::collections::HashSet;
@@ -25,13 +25,13 @@ use unspool_sampler::{ProcessSpace, Replay};
 use unspool_symbols::ModuleFinder;
 use unspool_table_store::{Store, TableForm, TableSource, compile};
 
-/// Passes that are timed, after one that is not.
+/// Timed passes, after an untimed one.
 const PASSES: usize = 5;
 
-/// How many samples are unwound in a row, as a recorder finds them in a ring.
+/// The number of samples unwound in a row, as a recorder finds them in a ring.
 const BATCH_SAMPLES: usize = 16;
 
-/// The registers that framehop asks for, by their DWARF numbers.
+/// The registers that framehop needs, by their DWARF numbers.
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RIP: Register = Register(16);
@@ -171,14 +171,14 @@ fn time(
     }
 }
 
-/// How long walks took a frame.
+/// The times of walks per frame.
 #[derive(Default)]
 struct WalkTimes {
     first: Durations,
     again: Durations,
 }
 
-/// Has the tables of all files compiled, as a recorder does when it meets them first.
+/// Compiles the tables of all files, as a recorder does when it first sees them.
 fn compile_tables(file: &DataFile, store: &Store) -> anyhow::Result<()> {
     let mut met = HashSet::new();
     file.read(|item: FileRecord<'_>| {
@@ -195,7 +195,7 @@ fn compile_tables(file: &DataFile, store: &Store) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A sample, copied.
+/// A copied sample.
 struct OwnedSample {
     layout: SampleFormat,
     header: RecordHeader,
@@ -203,7 +203,7 @@ struct OwnedSample {
 }
 
 impl OwnedSample {
-    /// `None` of what is no sample.
+    /// `None` for records other than samples.
     fn read(file: &DataFile, item: &FileRecord<'_>) -> Option<Self> {
         matches!(item.record, Record::Sample(_)).then_some(())?;
         Some(OwnedSample {
@@ -221,7 +221,7 @@ impl OwnedSample {
     }
 }
 
-/// How long walks take a frame; nothing of such without frames.
+/// The time of walks per frame; `None` without frames.
 fn per_frame(walk: impl FnOnce() -> usize) -> Option<Duration> {
     let begun = Instant::now();
     let frames = walk();
@@ -229,7 +229,7 @@ fn per_frame(walk: impl FnOnce() -> usize) -> Option<Duration> {
     took.checked_div(u32::try_from(frames).ok()?)
 }
 
-/// What the first pass found.
+/// The results of the first pass.
 #[derive(Default)]
 struct FirstPass {
     samples: usize,
@@ -263,7 +263,7 @@ fn ours<'r>(
     replay.unwind(space, tid, sample).frames
 }
 
-/// framehop, with what the last process has mapped.
+/// framehop, with the last process's mappings.
 #[derive(Default)]
 struct Framehop {
     unwinder: UnwinderX86_64<Vec<u8>>,

@@ -1,8 +1,8 @@
-//! A recording of perf as text: `unspool script` against `perf script`.
+//! Prints a recording by perf as text: `unspool script` against `perf script`.
 //!
-//! `cargo bench -p unspool-bench --bench script -- [PERF.DATA…]`. Without files: recordings, made here, of a
-//! C++ program with debug information and stacks of some 250 frames, and of Python. Both commands take turns,
-//! and write to nowhere; files are in memory.
+//! `cargo bench -p unspool-bench --bench script -- [PERF.DATA…]`. Without files, it records a C++
+//! program with debug information and stacks of some 250 frames, and Python. Both commands
+//! alternate, and discard their output; files are in memory.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::ffi::{OsStr, OsString};
@@ -14,7 +14,7 @@ use unspool_bench::{Durations, Scratch, millis, ratio, time, unspool};
 
 const ROUNDS: usize = 5;
 
-/// The program whose stacks `cargo xtask script-compare` compares.
+/// The program that `cargo xtask script-compare` uses.
 const PROGRAM: &str = include_str!("../../xtask/src/script_compare/deep.cc");
 
 const PYTHON: &str = "

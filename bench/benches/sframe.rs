@@ -1,12 +1,13 @@
-//! What SFrame can say of the `.eh_frame` of many files, whether it says the same, and bytes.
+//! The part of `.eh_frame` that SFrame can express, in many files, its correctness, and its size.
 //!
-//! `cargo bench -p unspool-bench --bench sframe -- [FILE|FOLDER…]`. Without: `/usr/bin`, `/usr/sbin`, `/usr/lib` and
-//! `/usr/libexec`. Each file is counted once, by its build ID or contents.
+//! `cargo bench -p unspool-bench --bench sframe -- [FILE|FOLDER…]`. Without arguments: `/usr/bin`,
+//! `/usr/sbin`, `/usr/lib` and `/usr/libexec`. Each file is counted once, by its build ID or
+//! contents.
 //!
-//! Every file's rows are written as version 2 and 3 and read back. Both tables are asked at the first and the last
-//! address of every range of addresses in which neither changes: what the interpreter finds by the file's own row and by the
-//! row that was read back must be the same CFA, return address, stack and frame pointer, or the address must be among those
-//! that were refused, with a reason.
+//! Every file's rows are written as version 2 and 3 and read back. Both tables are queried at the
+//! first and the last address of every range in which neither changes. The interpreter must find
+//! the same CFA, return address, stack and frame pointer by the file's own row and by the row that
+//! was read back. Otherwise the address must be among the refused ones, with a reason.
 #![expect(
     clippy::print_stdout,
     reason = "a measurement prints, and stops at a bug"
@@ -43,7 +44,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures a file, or what is below a folder.
+/// Measures a file, or the files below a folder.
 fn visit(path: &Path, totals: &mut SframeTotals) -> anyhow::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     if metadata.is_dir() {
@@ -79,7 +80,7 @@ struct SframeTotals {
     source: u64,
     hdr: u64,
     bytes: BTreeMap<&'static str, u64>,
-    /// Bytes of the compiled table by those of version 3, of each file.
+    /// The ratio of the compiled table's bytes to those of version 3, for each file.
     small: Vec<(f64, PathBuf)>,
     large: Vec<(f64, PathBuf)>,
 }
@@ -210,7 +211,7 @@ impl SframeTotals {
     }
 }
 
-/// Below this, in bytes, the header of a compiled table counts.
+/// Below this size, in bytes, the header of a compiled table matters.
 const MIN_LARGE_BYTES: u64 = 16 << 10;
 
 fn name(version: SframeVersion) -> &'static str {
@@ -221,7 +222,7 @@ fn name(version: SframeVersion) -> &'static str {
     }
 }
 
-/// Memory whose words tell their addresses.
+/// Memory in which each word is derived from its address.
 struct AddressPatternMemory;
 
 impl Memory for AddressPatternMemory {
@@ -234,7 +235,7 @@ impl Memory for AddressPatternMemory {
     }
 }
 
-/// Asks both tables all over; yields how many different questions there were.
+/// Queries both tables everywhere; returns the number of distinct queries.
 fn compare(
     own: &Table,
     back: &Table,
@@ -274,7 +275,8 @@ fn compare(
     }
 }
 
-/// CFA, return address, stack pointer and frame pointer of the caller; and whether the frame was interrupted.
+/// CFA, return address, stack pointer and frame pointer of the caller; and whether the frame was
+/// interrupted.
 type FoundCaller = Option<(u64, Option<u64>, Option<u64>, Option<u64>, bool)>;
 
 fn find_caller(row: &Row<'_>, pc: Vaddr, abi: unspool_rows::Abi) -> FoundCaller {

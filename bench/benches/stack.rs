@@ -1,7 +1,7 @@
 //! `unspool stack` against gdb and eu-stack: the same process, the same work.
 //!
 //! `cargo bench -p unspool-bench --bench stack`. Needs gcc, gdb and elfutils. Files are in memory,
-//! at the first use too: what comes first there is making the tables.
+//! also for the first use: its extra time is for compiling tables.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use unspool_bench::{Durations, Scratch, millis, ratio, time, unspool, version};
 
 const ROUNDS: usize = 15;
 
-/// A program that calls itself so many times and then waits.
+/// A program that recurses to a depth and then waits.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,26 +33,26 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// What is run.
+/// A tool to measure.
 struct Tool {
     name: &'static str,
     /// The command line; `PID` stands for the process.
     line: &'static [&'static str],
     cache: CacheMode,
-    /// The names of those that it is compared with.
+    /// The names of the tools that it is compared with.
     peers: &'static [&'static str],
 }
 
-/// The folder where unspool keeps tables; others do not know of it.
+/// The state of unspool's table cache; other tools do not use it.
 #[derive(Clone, Copy)]
 enum CacheMode {
-    /// One that has the tables from the run before.
+    /// With the tables from the previous run.
     Warm,
-    /// A new one for each run, which makes all tables.
+    /// New for each run, which compiles all tables.
     Empty,
 }
 
-/// Those without lines, then those with lines.
+/// Tools without lines, then tools with lines.
 const TOOLS: [Tool; 7] = [
     Tool {
         name: "unspool --no-lines",
@@ -159,7 +159,7 @@ impl StackBench<'_> {
                 let run = self.run(tool).context(tool.name);
                 let (duration, text) =
                     run.with_context(|| format!("depth {}", self.target.depth))?;
-                // The first round fills caches: ours, and the file system's.
+                // The first round warms up caches: unspool's, and the file system's.
                 if round > 0 {
                     sample.extend([duration]);
                     stopped.extend(stop_time(&text));
@@ -170,10 +170,10 @@ impl StackBench<'_> {
         Ok(())
     }
 
-    /// Runs a tool, and checks that it has shown every frame.
+    /// Runs a tool, and checks that it has printed every frame.
     fn run(&self, tool: &Tool) -> anyhow::Result<(Duration, String)> {
         let cache = self.cache(tool.cache)?;
-        // Files, since a reader at the end of a pipe would take its turns in the time measured.
+        // Files, since the reader of a pipe would use CPU time in the measured time.
         let (output, errors) = (self.folder.join("output"), self.folder.join("errors"));
         let mut command = self.command(tool)?;
         command
@@ -250,7 +250,7 @@ fn print_sample(name: &str, sample: &Durations, note: &str) {
     println!("{}", line.trim_end());
 }
 
-/// How many frames of the function `down` a tool's output has.
+/// The number of frames of the function `down` in a tool's output.
 fn count_frames(text: &str) -> usize {
     let is_frame = |line: &&str| {
         line.trim_start()
@@ -263,14 +263,14 @@ fn count_frames(text: &str) -> usize {
         .count()
 }
 
-/// The time for which the process stood still, as unspool reports it.
+/// How long the process was stopped, as unspool reports it.
 fn stop_time(text: &str) -> Option<Duration> {
     let after = text.split("stopped for ").nth(1)?;
     let millis: f64 = after.split(' ').next()?.parse().ok()?;
     Some(Duration::from_secs_f64(millis / 1e3))
 }
 
-/// Whether unspool has kept a table in a cache.
+/// Whether unspool has stored a table in a cache.
 fn has_tables(cache: &Path) -> anyhow::Result<bool> {
     let mut entries = fs::read_dir(cache.join("unspool"))?;
     Ok(entries

@@ -1,8 +1,8 @@
-//! `unspool check --run` against bare `PTRACE_SINGLESTEP`: steps a second of one program, each step with its row
-//! compared with the truth, in turns.
+//! `unspool check --run` against bare `PTRACE_SINGLESTEP`: steps per second of one program, each
+//! with its row compared with the truth, alternating.
 //!
-//! `cargo bench -p unspool-bench --bench step`. Everything in the program is in scope, and no instruction is ever
-//! visited often enough.
+//! `cargo bench -p unspool-bench --bench step`. The whole program is in scope, and no instruction
+//! is skipped after enough visits.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Names of many addresses: `unspool-symbols` against the `addr2line` crate's own loader and elfutils.
+//! Names of many addresses: `unspool-symbols` against the `addr2line` crate's own loader and
+//! elfutils.
 //!
 //! `cargo bench -p unspool-bench --bench symbols -- [FILE…]`. Without files: those of the published
 //! figures, and unspool itself. Files are in memory.
@@ -22,7 +23,7 @@ use unspool_symbols::{
 
 const ADDRESSES: usize = 20_000;
 const ROUNDS: usize = 5;
-/// eu-addr2line is asked for one address of so many: it takes minutes for all.
+/// eu-addr2line gets one of this many addresses: it takes minutes for all.
 const ONE_OF: usize = 100;
 
 fn main() -> anyhow::Result<()> {
@@ -99,7 +100,7 @@ fn random_addresses(file: &ElfFile) -> Vec<Vaddr> {
         .collect()
 }
 
-/// Opens the file anew: nothing that was read before helps.
+/// Opens the file again: nothing read before is reused.
 fn look_up(
     symbolizer: &Symbolizer,
     path: &Path,
@@ -114,7 +115,7 @@ fn look_up(
     }]))
 }
 
-/// The same as texts, by the crate that does the work in ours, as its own loader does it.
+/// The same as texts, by the crate that unspool also uses, with its own loader.
 fn addr2line_crate(path: &Path, addresses: &[Vaddr]) -> anyhow::Result<usize> {
     let failed = |error: Box<dyn std::error::Error>| anyhow::anyhow!("{error}");
     let loader = Loader::new(path).map_err(failed)?;
@@ -135,7 +136,7 @@ fn addr2line_crate(path: &Path, addresses: &[Vaddr]) -> anyhow::Result<usize> {
     Ok(bytes)
 }
 
-/// One run of eu-addr2line for a part of the addresses, and what all would take at that rate.
+/// One run of eu-addr2line for a part of the addresses, and the extrapolated time for all.
 fn time_elfutils(path: &Path, addresses: &[Vaddr], scratch: &Scratch) -> anyhow::Result<Duration> {
     let list = scratch.join("addresses");
     let some = addresses.iter().step_by(ONE_OF);

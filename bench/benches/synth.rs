@@ -1,9 +1,10 @@
-//! Tables made of code alone, against the tables that compilers left.
+//! Tables synthesized from code alone, compared with the compilers' tables.
 //!
-//! `cargo bench -p unspool-bench --bench synth -- [FILE…]`. Without files: the big ELF files of this machine. The
-//! file's own table is not read for the synthesis, only compared with its result: for each row, at its first
-//! instruction. Where its separate debug file is installed (libc6-dbg), that is measured with the symbols in it, too. Two rules can be different and both right, since a register that was pushed is in two places until it is
-//! written: then the code decides.
+//! `cargo bench -p unspool-bench --bench synth -- [FILE…]`. Without files: the big ELF files of
+//! this machine. The file's own table is not used for the synthesis, only compared with its result:
+//! for each row, at its first instruction. If its separate debug file is installed (libc6-dbg), the
+//! file is also measured with its symbols. Two rules can differ and both be right, since a pushed
+//! register is in two locations until it is written: then the code decides.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::time::Instant;
@@ -12,7 +13,7 @@ use unspool_bench::synthesis_quality;
 use unspool_elf::{DebugFiles, ElfFile, SearchRoots, Symbols};
 use unspool_synthesis::synthesize;
 
-/// So many refuted rows are shown of each file.
+/// The most refuted rows to print for each file.
 const MAX_EXAMPLES: usize = 20;
 
 fn main() -> anyhow::Result<()> {

@@ -1,9 +1,9 @@
-//! What framehop wants to know of a file.
+//! The properties of a file that framehop needs.
 
 use ::framehop::{ExplicitModuleSectionInfo, Module};
 use unspool_elf::{ElfFile, Section};
 
-/// A file for framehop, loaded so far from where it was linked; `None` if it has no `.eh_frame`,
+/// A file for framehop, loaded at a bias from its linked address; `None` if it has no `.eh_frame`,
 /// `.eh_frame_hdr`, `.text` or segments.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
-//! What the measurements share: timing, a random sequence, and what to measure.
+//! Shared parts of the measurements: timing, a random sequence, and the files to measure.
 //!
-//! A figure is the median of several rounds, with the slow end beside it; peers take turns within
-//! each round, so that the machine's drift meets all of them. Compare ratios, not times.
+//! A figure is the median of several rounds, with the slow end beside it. Peers alternate within
+//! each round, so that the machine's drift affects all of them. Compare ratios, not times.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub use framehop::framehop_module;
 pub use sys::{Usage, interrupt, map, prefetch, wait};
 pub use tracee::{Tid, Tracee, TraceeStop, single_step};
 
-/// The files that the command line names; else the big ELF files of this machine.
+/// The files on the command line, or the big ELF files of this machine.
 #[must_use]
 pub fn big_files() -> Vec<PathBuf> {
     const FILES: [&str; 7] = [
@@ -44,24 +44,24 @@ pub fn big_files() -> Vec<PathBuf> {
     }
 }
 
-/// Durations of one thing that was done again and again.
+/// Durations of repeated runs.
 #[derive(Debug, Clone, Default)]
 pub struct Durations(Vec<Duration>);
 
 impl Durations {
-    /// The median; zero of none.
+    /// The median; zero if empty.
     #[must_use]
     pub fn median(&self) -> Duration {
         self.percentile(50)
     }
 
-    /// The least duration that 99 % do not exceed; zero of none.
+    /// The least duration that 99 % do not exceed; zero if empty.
     #[must_use]
     pub fn p99(&self) -> Duration {
         self.percentile(99)
     }
 
-    /// The longest; zero of none.
+    /// The longest; zero if empty.
     #[must_use]
     pub fn max(&self) -> Duration {
         self.percentile(100)
@@ -100,13 +100,13 @@ impl FromIterator<Duration> for Durations {
     }
 }
 
-/// How many times as long `a` is as `b`.
+/// The ratio of `a` to `b`.
 #[must_use]
 pub fn ratio(a: Duration, b: Duration) -> f64 {
     a.as_secs_f64() / b.as_secs_f64().max(f64::MIN_POSITIVE)
 }
 
-/// What part of `whole` `part` is.
+/// `part` as a fraction of `whole`.
 #[must_use]
 pub fn share(part: u64, whole: u64) -> f64 {
     let as_f64 = |count: u64| Duration::from_nanos(count).as_secs_f64();
@@ -125,7 +125,7 @@ pub fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// The middle one of some figures, by nearest rank; 0 of none.
+/// The median of some figures, by nearest rank; 0 if empty.
 #[must_use]
 pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = figures.into_iter().collect();
@@ -146,7 +146,7 @@ pub fn time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
 pub struct Random(u64);
 
 impl Random {
-    /// Begins the sequence.
+    /// Starts the sequence.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Random(seed | 1)
@@ -162,27 +162,28 @@ impl Random {
     }
 }
 
-/// A new folder for temporary files, which goes away with this value.
+/// A new folder for temporary files, removed on drop.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes it.
+    /// Creates it.
     ///
     /// # Errors
     ///
-    /// There is such a folder already, or it cannot be made.
+    /// It exists already, or cannot be created.
     pub fn new() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("unspool-bench-{}", std::process::id()));
         std::fs::create_dir(&path).with_context(|| path.display().to_string())?;
         Ok(Scratch(path))
     }
 
-    /// Compiles a C or C++ program, by the name of its source, without frame pointers; where it is.
+    /// Compiles a C or C++ program, given the name of its source, without frame pointers; returns
+    /// its path.
     ///
     /// # Errors
     ///
-    /// There is no compiler, or it refuses.
+    /// The compiler is missing or fails.
     pub fn compile(
         &self,
         output: &str,
@@ -222,7 +223,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Builds the command as it is released, beside this benchmark, and says where it is.
+/// Builds the release version of the command, next to this benchmark, and returns its path.
 ///
 /// # Errors
 ///
@@ -242,7 +243,7 @@ pub fn unspool() -> anyhow::Result<PathBuf> {
     Ok(target.join("release").join("unspool"))
 }
 
-/// The first line that a program prints about its version.
+/// The first line of a program's version output.
 ///
 /// # Errors
 ///
@@ -256,7 +257,7 @@ pub fn version(program: impl AsRef<OsStr>) -> anyhow::Result<String> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// The files named on the command line, or those of the published figures that are there.
+/// The files on the command line, or the existing ones of the published figures.
 #[must_use]
 pub fn files() -> Vec<PathBuf> {
     let named: Vec<PathBuf> = std::env::args_os()

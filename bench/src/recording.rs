@@ -1,4 +1,4 @@
-//! Recordings of perf that unwinders are measured with.
+//! Recordings by perf, to measure unwinders with.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,11 +7,11 @@ use anyhow::Context as _;
 
 use crate::Scratch;
 
-/// What is recorded: stacks of a few functions in any order, and such as programs have.
+/// The workloads: stacks of a few functions in random order, and of typical programs.
 ///
 /// # Errors
 ///
-/// There is no compiler, or it refuses.
+/// The compiler is missing or fails.
 pub fn workloads(folder: &Scratch) -> anyhow::Result<Vec<(String, Command)>> {
     let deep = folder.compile(
         "deep",
@@ -35,11 +35,11 @@ pub fn workloads(folder: &Scratch) -> anyhow::Result<Vec<(String, Command)>> {
     Ok(depths.chain(others).collect())
 }
 
-/// Has perf record a command, with copies of stacks that are as large as they can be.
+/// Records a command by perf, with the largest stack copies.
 ///
 /// # Errors
 ///
-/// There is no perf, or it may not record.
+/// perf is missing, or may not record.
 pub fn record(command: &Command, path: &Path) -> anyhow::Result<()> {
     let recorded = Command::new("perf")
         .args(["record", "-q", "-e", "cpu-clock:u", "-F", "2999"])

@@ -1,4 +1,4 @@
-//! Rows made of code alone, held against those that the compiler left, and against the code.
+//! Rows synthesized from code alone, compared with the compiler's rows, and with the code.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,31 @@ use unspool_code_analysis::{Analyzer, Lifter};
 use unspool_elf::ElfFile;
 use unspool_rows::{Abi, CfaRule, Register, RegisterRule, Row, Table};
 
-/// How rows made of code are, at the first instruction of each declared row.
+/// The quality of synthesized rows, at the first instruction of each declared row.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct SynthesisQuality {
     /// Declared rows.
     pub rows: u64,
-    /// There is one.
+    /// Rows with a synthesized row.
     pub covered: u64,
-    /// Its CFA is right: proven, or the same as the declared one.
+    /// With the right CFA: proven, or equal to the declared one.
     pub cfa: u64,
-    /// Its CFA is the same register and offset, or the same expression.
+    /// With an equal CFA: the same register and offset, or the same expression.
     pub same: u64,
-    /// Rows of which the declared CFA is a register and an offset.
+    /// Declared rows with a register and an offset as CFA.
     pub plain: u64,
-    /// Those of them that have the same.
+    /// Those with an equal CFA.
     pub same_plain: u64,
-    /// The return address and all registers that calls preserve are right, too.
+    /// With the right return address and callee-saved registers, too.
     pub registers: u64,
-    /// Their rules are the same as the declared ones.
+    /// With rules equal to the declared ones.
     pub same_registers: u64,
-    /// Instructions at which one is refuted.
+    /// Instructions with a refuted rule.
     pub refuted: u64,
 }
 
 impl SynthesisQuality {
-    /// Takes in those of something else.
+    /// Adds other counts.
     pub fn add(&mut self, other: &SynthesisQuality) {
         self.rows += other.rows;
         self.covered += other.covered;
@@ -46,14 +46,14 @@ impl SynthesisQuality {
     }
 }
 
-/// Holds rows that were made of a file's code against those that it declares. What is refuted is told.
+/// Compares rows synthesized from a file's code with its declared rows. Refuted rows are printed.
 ///
-/// Where the two are not the same, what is right is asked of the code: of the analysis that `unspool check` makes, which
-/// knows what the file's table says of landing pads.
+/// If the two differ, the code decides: by the analysis of `unspool check`, which knows landing
+/// pads from the file's table.
 ///
 /// # Errors
 ///
-/// The file has no table, or its machine is not known.
+/// The file has no table, or its architecture is not supported.
 pub fn compare(
     file: &ElfFile,
     made: &Table,
@@ -114,7 +114,7 @@ pub fn compare(
     Ok(counts)
 }
 
-/// The return address, and the registers that calls preserve.
+/// The return address, and the callee-saved registers.
 fn preserved(abi: Abi) -> Vec<Register> {
     let facts = Lifter::new(abi).map(|machine| machine.abi_info());
     let numbers = facts.into_iter().flat_map(|facts| {

@@ -1,4 +1,4 @@
-//! A program that runs under this thread's eyes: all of its threads stand still whenever one is looked at.
+//! A program traced by this thread: all of its threads are stopped whenever one is inspected.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use sys::TraceeStatus;
 
 mod sys;
 
-/// Executes a command one instruction after another, and does nothing else; yields how many these were.
+/// Single-steps a whole command, and does nothing else; returns the number of instructions.
 ///
 /// # Errors
 ///
@@ -30,14 +30,14 @@ pub fn single_step(command: &mut Command) -> io::Result<u64> {
 pub struct Tid(pid_t);
 
 impl Tid {
-    /// Its number.
+    /// Its ID.
     #[must_use]
     pub fn number(self) -> u32 {
         self.0.unsigned_abs()
     }
 }
 
-/// A program that is traced, with all its threads.
+/// A traced program, with all its threads.
 #[derive(Debug)]
 pub struct Tracee {
     child: Child,
@@ -48,25 +48,26 @@ pub struct Tracee {
 #[derive(Debug, Default)]
 struct TraceeThread {
     is_running: bool,
-    /// Whether a `SIGSTOP` is under way to it, of us or of the kernel, which begins each new thread with one.
+    /// Whether a `SIGSTOP` is pending for it, from this tracer or from the kernel, which starts
+    /// each new thread with one.
     is_being_stopped: bool,
     /// The signal with which it stopped while another one was waited for.
     pending_signal: Option<c_int>,
-    /// A signal to go on with.
+    /// A signal to resume with.
     injected_signal: c_int,
 }
 
-/// What became of a thread that was let go on.
+/// The next event of a resumed thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceeStop {
     /// A signal is about to be delivered.
     Signal(i32),
-    /// It has ended; of a program, the last of its threads.
+    /// It has exited; for a program, the last of its threads.
     Ended,
 }
 
 impl Tracee {
-    /// Starts a program, which stops before its first instruction.
+    /// Starts a program, stopped before its first instruction.
     ///
     /// # Errors
     ///
@@ -81,7 +82,7 @@ impl Tracee {
             threads: BTreeMap::from([(first, TraceeThread::default())]),
         };
         sys::wait(first)?;
-        // Whoever kills the measurement ends the program, too.
+        // If the measurement is killed, the program is killed, too.
         sys::follow(first, libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACECLONE)?;
         Ok(tracee)
     }
@@ -98,8 +99,8 @@ impl Tracee {
         Tid(self.first)
     }
 
-    /// Lets all threads go on until one of them gets a signal; all stand still then. That thread gets the signal with [`Tracee::inject_signal`] only.
-    /// `None` when the program has ended.
+    /// Resumes all threads until one of them gets a signal; then all are stopped. That thread gets
+    /// the signal only by [`Tracee::inject_signal`]. `None` when the program has exited.
     ///
     /// # Errors
     ///
@@ -127,14 +128,14 @@ impl Tracee {
         }
     }
 
-    /// Has a thread get a signal when it goes on.
+    /// Delivers a signal to a thread when it resumes.
     pub fn inject_signal(&mut self, thread: Tid, signal: i32) {
         if let Some(thread) = self.threads.get_mut(&thread.0) {
             thread.injected_signal = signal;
         }
     }
 
-    /// Has one thread execute one instruction, while all others stand still: not one that may wait for these.
+    /// Single-steps one thread, while all others are stopped: it must not wait for these.
     ///
     /// # Errors
     ///
@@ -187,7 +188,7 @@ impl Tracee {
         sys::set_registers(thread.0, registers)
     }
 
-    /// Waits for the next stop or end of a thread, or of any if it is -1, and notes it.
+    /// Waits for the next stop or exit of a thread, or of any if it is -1, and records it.
     fn wait(&mut self, tid: pid_t) -> io::Result<()> {
         let (tid, status) = sys::wait(tid)?;
         let TraceeStatus::Stopped { signal, event } = status else {
@@ -234,7 +235,7 @@ impl Tracee {
     }
 }
 
-/// A thread that was killed meanwhile is none of ours: its end is told next.
+/// Ignores that a thread was killed meanwhile: its exit is reported next.
 fn resumed(done: io::Result<()>) -> io::Result<()> {
     match done {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
@@ -245,8 +246,8 @@ fn resumed(done: io::Result<()>) -> io::Result<()> {
 impl Drop for Tracee {
     fn drop(&mut self) {
         if !self.threads.is_empty() {
-            let _ = self.child.kill(); // nobody can be told
-            // The first thread has ended when all others are waited for.
+            let _ = self.child.kill(); // There is no one to report to.
+            // The first thread exits when all others have been waited for.
             while !self.threads.is_empty() && self.wait(-1).is_ok() {}
         }
     }

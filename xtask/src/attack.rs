@@ -1,6 +1,8 @@
-//! `cargo xtask attack`: what a stranger does to root's unspool (`docs/security.md`), each attack a function.
+//! `cargo xtask attack`: attacks of another user on root's unspool (`docs/security.md`), each a
+//! function.
 //!
-//! The stranger is a user without a name and without rights. Each attack ends with an error if it has some success.
+//! The attacker is a user without a name and without privileges. An attack returns an error if it
+//! succeeds in any way.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 
-/// What `cargo xtask attack --help` prints.
+/// The help of `cargo xtask attack`.
 pub const HELP: &str = "\
 usage: cargo xtask attack [--only TEXT] [--unspool PATH]
 
@@ -26,7 +28,7 @@ Acts as a stranger and attacks root's unspool in each way that docs/security.md 
   --unspool PATH   the command to attack (default: the one of this repository, which is built)
 ";
 
-/// An attack: its name in `docs/security.md`, and what it does.
+/// An attack: its name in `docs/security.md`, and its function.
 struct Attack {
     name: &'static str,
     run: fn(&Scene) -> Result<(), Error>,
@@ -63,10 +65,10 @@ const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// The stranger's user and group.
+/// The attacker's user and group ID.
 const STRANGER: u32 = 65_533;
 
-/// What `cargo xtask attack` was asked for.
+/// The options of `cargo xtask attack`.
 #[derive(Debug, Default)]
 pub struct AttackOptions {
     only: String,
@@ -74,11 +76,11 @@ pub struct AttackOptions {
 }
 
 impl AttackOptions {
-    /// Reads the arguments.
+    /// Parses the arguments.
     ///
     /// # Errors
     ///
-    /// They cannot be understood.
+    /// They are invalid.
     pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<AttackOptions, Error> {
         let mut options = AttackOptions::default();
         while let Some(arg) = args.next() {
@@ -93,7 +95,7 @@ impl AttackOptions {
     }
 }
 
-/// Runs the attacks; whether none had success.
+/// Runs the attacks; `true` if none succeeded.
 ///
 /// # Errors
 ///
@@ -143,8 +145,8 @@ fn build() -> Result<PathBuf, Error> {
     }
 }
 
-/// Where an attack takes place: a folder of root's, with one that everybody may write to and one that is the
-/// stranger's.
+/// The files of an attack: a folder of root's, with one that everyone may write to and one of the
+/// attacker's.
 struct Scene {
     unspool: PathBuf,
     folder: PathBuf,
@@ -158,12 +160,12 @@ impl Drop for Scene {
     }
 }
 
-/// Who is ended with the attack.
+/// A process that is killed at the end of the attack.
 struct KilledChild(Child);
 
 impl Drop for KilledChild {
     fn drop(&mut self) {
-        // It and its children: it leads a group.
+        // It and its children: it leads a process group.
         let _ = Command::new("kill")
             .args(["-KILL", "--", &format!("-{}", self.0.id())])
             .status();
@@ -173,7 +175,7 @@ impl Drop for KilledChild {
 
 impl Scene {
     fn new(unspool: &Path) -> Result<Scene, Error> {
-        // Not below a folder that strangers may not look into.
+        // It must not be below a folder that other users cannot read.
         let folder = unspool_testing::scratch(Path::new("/tmp"), "unspool-attack");
         let (sticky, strange) = (folder.join("sticky"), folder.join("strange"));
         for (path, mode) in [(&folder, 0o755), (&sticky, 0o1777), (&strange, 0o755)] {
@@ -189,7 +191,7 @@ impl Scene {
         })
     }
 
-    /// Compiles a program of this task's.
+    /// Compiles a program of this task.
     fn compile(
         &self,
         source: &str,
@@ -213,7 +215,7 @@ impl Scene {
         }
     }
 
-    /// Begins what is ended with the attack, as a user.
+    /// Starts a process as a user, killed at the end of the attack.
     fn spawn(&self, user: u32, program: &Path, arguments: &[&OsStr]) -> Result<KilledChild, Error> {
         let mut command = Command::new(program);
         command
@@ -229,7 +231,7 @@ impl Scene {
         Ok(KilledChild(command.spawn()?))
     }
 
-    /// Root's command, with a fresh cache, at most 4 GiB of memory and so many seconds.
+    /// Root's command, with a fresh cache, at most 4 GiB of memory and a time limit in seconds.
     fn unspool(&self, seconds: u32) -> Command {
         let mut command = Command::new("/usr/bin/timeout");
         command.args(["-s", "ABRT", "-k", "1", &seconds.to_string()]);
@@ -241,11 +243,11 @@ impl Scene {
         command
     }
 
-    /// What the command says; an error if a signal ended it, or it took too long.
+    /// The command's output; an error if a signal killed it, or it took too long.
     fn survive(&self, command: &mut Command) -> Result<Output, Error> {
         let output = command.output()?;
         let status = output.status;
-        // As `timeout` has it: 124 of one that takes too long, 128 and more of one that died.
+        // As `timeout` reports it: 124 after the time limit, 128 and more after a signal.
         let is_dead = status.signal().is_some()
             || status.code().is_some_and(|code| code == 124 || code >= 128);
         match is_dead || String::from_utf8_lossy(&output.stderr).contains("panicked") {
@@ -297,8 +299,8 @@ fn overwritten_library(scene: &Scene) -> Result<(), Error> {
     changed_libraries(scene, "overwrite")
 }
 
-/// A stranger's process changes the libraries that its children run in, while everything is recorded and their stacks are
-/// shown. Nothing dies, and the stacks of another process are complete.
+/// The attacker's process changes the libraries that its children run, while everything is recorded
+/// and their stacks are shown. Nothing crashes, and the stacks of another process are complete.
 fn changed_libraries(scene: &Scene, how: &str) -> Result<(), Error> {
     let library = ["-shared", "-fPIC", "-g"];
     let first = scene.compile("library.c", "first.so", &library)?;
@@ -355,12 +357,12 @@ fn changed_libraries(scene: &Scene, how: &str) -> Result<(), Error> {
     }
 }
 
-/// Whether a sample of `unspool script` is of a process: `victim 1234 [000] …`.
+/// Whether a sample of `unspool script` is from a process: `victim 1234 [000] …`.
 fn is_of(stack: &str, pid: &str) -> bool {
     stack.split_whitespace().nth(1) == Some(pid)
 }
 
-/// Commands that write to OUT, with what they need in the scene's folder.
+/// Commands that write to OUT, with the files that they need in the folder.
 const WRITERS: &[&[&str]] = &[
     &["record", "-o", "OUT", "--", "/bin/true"],
     &["stack", "-o", "OUT", "PID"],
@@ -374,7 +376,7 @@ const WRITERS: &[&[&str]] = &[
     &["man", "OUT"],
 ];
 
-/// Runs the writers, each with an output; `judge` is asked after each.
+/// Runs the writers, each with an output, and `judge` after each.
 fn write_to(
     scene: &Scene,
     output: &Path,
@@ -406,14 +408,14 @@ fn write_to(
     Ok(())
 }
 
-/// A setting of the kernel's that is off during an attack.
+/// A kernel setting that is off during an attack.
 struct SwitchedOff(PathBuf, Vec<u8>);
 
 impl SwitchedOff {
     fn new(name: &str) -> Result<SwitchedOff, Error> {
         let path = Path::new("/proc/sys/fs").join(name);
         let before = fs::read(&path)?;
-        // Where it cannot be changed, the kernel's rule holds beside ours.
+        // Where it cannot be changed, the kernel's rule applies in addition to ours.
         let _ = fs::write(&path, "0");
         Ok(SwitchedOff(path, before))
     }
@@ -425,7 +427,7 @@ impl Drop for SwitchedOff {
     }
 }
 
-/// Links of a stranger's, to a file, to a folder and on the way.
+/// The attacker's links: to a file, to a folder, and within a path.
 fn link_in_sticky_folder(scene: &Scene) -> Result<(), Error> {
     let _off = SwitchedOff::new("protected_symlinks")?;
     let private = scene.folder.join("private");
@@ -457,7 +459,7 @@ fn link_in_sticky_folder(scene: &Scene) -> Result<(), Error> {
     Ok(())
 }
 
-/// A file and a FIFO of a stranger's, who reads what is written there.
+/// A file and a FIFO of the attacker, who reads the data written there.
 fn file_in_sticky_folder(scene: &Scene) -> Result<(), Error> {
     let _off = [
         SwitchedOff::new("protected_regular")?,
@@ -476,7 +478,7 @@ fn file_in_sticky_folder(scene: &Scene) -> Result<(), Error> {
         chown(path, Some(STRANGER), Some(STRANGER))?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
     }
-    // Holds the FIFO open for both, so that nobody waits.
+    // Keeps both ends of the FIFO open, so that no open blocks.
     let hold = [
         OsStr::new("-c"),
         OsStr::new("exec sleep 100 <>\"$0\""),
@@ -519,8 +521,8 @@ const READERS: &[&[&str]] = &[
     &["ctf", "diff", "IN", "IN"],
 ];
 
-/// What is no regular file, as input and as output: a command ends by itself, or by a signal that asks it to while it waits for the one who
-/// writes to a pipe.
+/// Files that are not regular, as input and as output. A command exits by itself, or by a
+/// termination signal while it waits for a pipe's writer.
 fn special_files(scene: &Scene) -> Result<(), Error> {
     let (fifo, socket, folder) = (
         scene.folder.join("fifo"),
@@ -544,7 +546,7 @@ fn special_files(scene: &Scene) -> Result<(), Error> {
             Path::new("/dev/zero"),
             Path::new("/dev/tty"),
         ] {
-            // Only a FIFO is waited for.
+            // Only a FIFO without a writer blocks.
             let seconds = if input == fifo { "0.4" } else { "8" };
             let mut command = Command::new("/usr/bin/timeout");
             command.args(["-s", "INT", "-k", "2", seconds]);
@@ -575,7 +577,7 @@ fn special_files(scene: &Scene) -> Result<(), Error> {
             },
         )?;
     }
-    // A pipe that somebody reads is written to.
+    // A pipe with a reader is written to.
     let reader = Command::new("/bin/cat")
         .arg(&fifo)
         .stdout(Stdio::piped())
@@ -595,7 +597,8 @@ fn special_files(scene: &Scene) -> Result<(), Error> {
     }
 }
 
-/// Names that would steer a terminal, end a line, or turn text around: of a file, a function, a thread.
+/// Names that would control a terminal, end a line, or reverse text: of a file, a function, a
+/// thread.
 fn terminal_escapes(scene: &Scene) -> Result<(), Error> {
     let name = "\u{1b}]0;x\u{7}\u{202e}\u{9b}31m\nFORGED\u{2066}";
     let program = scene.compile("named.c", OsStr::new(name), &["-g"])?;
@@ -688,9 +691,10 @@ fn terminal_escapes(scene: &Scene) -> Result<(), Error> {
     }
 }
 
-/// A stranger runs a program with the build ID of an honest one, and other rows: at a path of their own, and, in a mount
-/// namespace of their own, at the honest one's. Root records all processes and looks at stacks, with an empty cache and
-/// with what that left. The honest program's stacks are whole.
+/// The attacker runs a program with the build ID of a root program, and other rows. It is at
+/// another path and, in a separate mount namespace, at the same path. Root records all processes
+/// and shows stacks, with an empty cache and with the cache left by that. The stacks of root's
+/// program are complete.
 fn poisoned_cache(scene: &Scene) -> Result<(), Error> {
     let build = |name: &str, room: &str| {
         let options = [
@@ -720,7 +724,7 @@ fn poisoned_cache(scene: &Scene) -> Result<(), Error> {
             .arg(&profile);
         scene.succeed(&mut record)
     };
-    // What the stranger runs comes first, and is kept if anything is.
+    // The attacker's program comes first, and is cached if anything is.
     record("1")?;
     scene.succeed(scene.unspool(10).args(["stack", &pid(&plain)]))?;
     for cache in ["cold", "warm"] {

@@ -1,4 +1,4 @@
-//! Programs with bad stacks (`crates/process/tests/bad_frames`), and what walkers make of them.
+//! Programs with bad stacks (`crates/process/tests/bad_frames`), and the results of walkers.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -14,8 +14,8 @@ pub mod cases;
 
 use cases::Case;
 
-/// Compiles some of the sources, and makes bad instructions in unwind tables of what the assembler was given
-/// in their place.
+/// Compiles some of the sources, and replaces placeholder instructions in unwind tables by bad
+/// ones.
 ///
 /// # Errors
 ///
@@ -49,21 +49,21 @@ pub fn build(to: &Path, sources: &[&str], options: &[&str]) -> Result<(), Error>
 /// The program, at a fixed address.
 #[derive(Debug)]
 pub struct BadFramesProgram {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     symbols: BTreeMap<String, u64>,
 }
 
-/// What became of a walk.
+/// The result of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadWalkOutcome {
     /// It ended, and found all frames up to the bad one.
     AllFramesFound,
     /// It ended, and did not.
     FramesMissing,
-    /// The process died of it.
+    /// It crashed the process.
     Crashed,
-    /// It took a second of processor time, which is endless.
+    /// It took a second of CPU time, which counts as endless.
     Endless,
 }
 
@@ -94,7 +94,7 @@ impl BadFramesProgram {
         self.symbols.get(name).copied().unwrap_or(0)
     }
 
-    /// Has a function of a library walk a bad stack.
+    /// Makes a library's function walk a bad stack.
     ///
     /// # Errors
     ///
@@ -126,14 +126,14 @@ impl BadFramesProgram {
 const SIGKILL: i32 = 9;
 const SIGXCPU: i32 = 24;
 
-/// A function that walks the own stack.
+/// A function that walks its own stack.
 #[derive(Debug)]
 pub struct WalkFunction {
-    /// What people call it.
+    /// Its display name.
     pub name: &'static str,
-    /// One that the program knows.
+    /// Its name in the program.
     pub function: &'static str,
-    /// The library that has it.
+    /// Its library.
     pub library: PathBuf,
 }
 
@@ -144,7 +144,7 @@ const PEERS: [(&str, &str, &str); 6] = [
         "/lib/x86_64-linux-gnu/libgcc_s.so.1",
     ),
     ("glibc", "backtrace", "/lib/x86_64-linux-gnu/libc.so.6"),
-    // Debian's package of it has its version in its name: libunwind-16, for one.
+    // Debian's package has its version in its name: for example, libunwind-16.
     (
         "LLVM",
         "_Unwind_Backtrace",
@@ -167,7 +167,7 @@ const PEERS: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Our functions, in a `libunwind.so.8` of ours.
+/// Unspool's functions, in its `libunwind.so.8`.
 #[must_use]
 pub fn ours(library: &Path) -> [WalkFunction; 3] {
     ["unw_step", "unw_backtrace", "_Unwind_Backtrace"].map(|function| WalkFunction {
@@ -177,11 +177,7 @@ pub fn ours(library: &Path) -> [WalkFunction; 3] {
     })
 }
 
-/// Prints what becomes of all walkers in all cases; with `--all` each case, too.
-///
-/// # Errors
-///
-/// Something cannot be built or run.
+/// Prints the results of all walkers for all cases; with `--all` also for each case.
 pub fn run(
     arguments: impl Iterator<Item = std::ffi::OsString>,
     out: &mut impl Write,

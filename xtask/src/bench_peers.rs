@@ -1,4 +1,4 @@
-//! Peers of benchmarks that Debian's current release does not have: below the target folder.
+//! Peers of benchmarks that Debian's current release does not have, built below the target folder.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,20 +10,20 @@ use std::process::Command;
 
 use crate::{Error, debian};
 
-/// The release of Debian whose source of libunwind is taken, and the version that it has.
+/// The Debian release of the libunwind source, and its version.
 const RELEASE: &str = "trixie";
 const LIBUNWIND: &str = "libunwind-1.8.1";
 
-/// Debian's next release, the packages of it that are unpacked, and their commands.
+/// Debian's next release, its unpacked packages, and their commands.
 const NEXT: &str = "sid";
 const PACKAGES: [&str; 3] = ["linux-perf", "gdb", "elfutils"];
 const COMMANDS: [&str; 4] = ["perf", "gdb", "eu-stack", "eu-stackprof"];
 
-/// What the task takes.
+/// Runs the task.
 ///
 /// # Errors
 ///
-/// An argument is unknown, a file cannot be had or written, or a command is missing or fails.
+/// An argument is unknown, a file cannot be fetched or written, or a command is missing or fails.
 pub fn run(
     mut arguments: impl Iterator<Item = OsString>,
     out: &mut impl Write,
@@ -44,7 +44,7 @@ pub fn run(
     }
 }
 
-/// The newest perf, gdb and elfutils: in a folder of their own with all libraries that they need.
+/// The newest perf, gdb and elfutils: in a separate folder with all their libraries.
 fn next(folder: &Path, out: &mut impl Write) -> Result<(), Error> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
@@ -68,8 +68,8 @@ fn next(folder: &Path, out: &mut impl Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// A script that starts a command by its own loader with its own libraries. The programs that the
-/// command starts have the machine's, since nothing of that is in the environment.
+/// A script that starts a command by its own loader with its own libraries. Its child processes use
+/// the machine's libraries, since the environment does not change.
 fn starter(folder: &Path, name: &str) -> String {
     let data = match name {
         "gdb" => " --data-directory=\"$root/usr/share/gdb\"",
@@ -82,7 +82,7 @@ fn starter(folder: &Path, name: &str) -> String {
     )
 }
 
-/// libunwind with a cache for each thread, its fastest form.
+/// libunwind with per-thread caches, its fastest configuration.
 fn libunwind(folder: &Path) -> Result<(), Error> {
     let source = folder.join("source");
     if source.exists() {
@@ -115,7 +115,7 @@ fn libunwind(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The crate `unwinding`, as a shared library, since its symbols are those of libgcc.
+/// The crate `unwinding`, as a shared library, since it has the symbols of libgcc.
 fn unwinding(root: &Path, folder: &Path) -> Result<(), Error> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = folder.join("unwinding");

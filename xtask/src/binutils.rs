@@ -1,6 +1,6 @@
-//! GNU binutils, built from Debian's source below the target folder, and the files that its tests consist of.
+//! GNU binutils, built from Debian's source below the target folder, and its test files.
 //!
-//! Neither its sources nor what is made of them is kept in the repository.
+//! Neither its sources nor files made from them are kept in the repository.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -12,16 +12,16 @@ use std::process::Command;
 
 use crate::{Error, debian};
 
-/// A version, and where its source is.
+/// A version and its source.
 #[derive(Debug)]
 pub(crate) struct Release {
     pub(crate) version: &'static str,
-    /// The release of Debian that has it, and what of its source is taken.
+    /// Its Debian release, and the needed parts of its source.
     debian: &'static str,
     package: &'static str,
 }
 
-/// The last but one that writes version 2 of SFrame.
+/// It writes version 2 of SFrame.
 pub(crate) const V2_44: Release = Release {
     version: "2.44",
     debian: "trixie",
@@ -35,14 +35,15 @@ pub(crate) const V2_47: Release = Release {
     package: "binutils=2.47-6",
 };
 
-/// The machines whose assemblers can be built, and how their names are part of those of tests. The first is the one whose readelf and objcopy serve for all.
+/// The targets to build assemblers for, and their names in tests. The first one's readelf and
+/// objcopy serve all targets.
 pub(crate) const TARGETS: [(&str, &str); 3] = [
     ("x86_64-linux-gnu", "x86_64"),
     ("aarch64-linux-gnu", "aarch64"),
     ("s390x-linux-gnu", "s390x"),
 ];
 
-/// The tools, built.
+/// The built tools.
 pub(crate) struct Binutils {
     folder: PathBuf,
     /// The source, with its tests.
@@ -50,7 +51,7 @@ pub(crate) struct Binutils {
 }
 
 impl Binutils {
-    /// Fetches and builds what is not built yet.
+    /// Fetches and builds missing tools.
     pub(crate) fn fetch_and_build(
         release: &Release,
         targets: &[(&str, &str)],
@@ -130,12 +131,12 @@ impl Binutils {
         Ok(())
     }
 
-    /// Where tools, libraries and headers are.
+    /// The folder of installed tools, libraries and headers.
     pub(crate) fn installed(&self) -> PathBuf {
         self.folder.join("installed")
     }
 
-    /// Where they were built for a machine.
+    /// The build folder of a target.
     pub(crate) fn build_folder(&self, target: &str) -> PathBuf {
         self.folder.join(target)
     }
@@ -150,7 +151,7 @@ impl Binutils {
         Ok(work)
     }
 
-    /// A tool for a machine.
+    /// A tool for a target.
     pub(crate) fn tool(&self, target: &str, name: &str) -> Command {
         let prefix = match target.starts_with(env::consts::ARCH) {
             true => String::new(),
@@ -160,16 +161,16 @@ impl Binutils {
     }
 }
 
-/// What a test of binutils says of how its input is made, and of what is to come out.
+/// The directives in a test of binutils: how to make its input, and its expected output.
 #[derive(Debug, Default)]
 pub(crate) struct BinutilsTest {
     pub(crate) compiler: Vec<String>,
     pub(crate) assembler: Vec<String>,
     pub(crate) linker: Vec<String>,
     pub(crate) sources: Vec<String>,
-    /// Whether ld is to warn.
+    /// Whether ld must warn.
     pub(crate) has_warning: bool,
-    /// The lines that are expected, in the form that [`crate::expected`] reads.
+    /// The expected lines, in the form of [`crate::expected`].
     pub(crate) lines: String,
 }
 

@@ -1,5 +1,5 @@
-//! Programs of Debian that use libunwind, as they are: each is run with Debian's library and with
-//! ours by `LD_LIBRARY_PATH` alone, and the stacks that it reports are compared.
+//! Unmodified programs of Debian that use libunwind. Each is run with Debian's library and with
+//! unspool's, selected by `LD_LIBRARY_PATH` alone, and the reported stacks are compared.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ mod stacks;
 
 pub use stacks::StackCounts;
 
-/// Where Debian has its libraries.
+/// The folder of Debian's libraries.
 pub const DEBIAN: &str = "/usr/lib/x86_64-linux-gnu";
 
 const STRACE: &str = "/usr/bin/strace";
@@ -21,26 +21,26 @@ const PROFILER: &str = "/usr/lib/x86_64-linux-gnu/libprofiler.so.0";
 const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4";
 const GLOG: &str = "/usr/include/glog/logging.h";
 
-/// A client at work on a program of `crates/libunwind-compat/tests/programs`.
+/// A client that examines a program of `crates/libunwind-compat/tests/programs`.
 pub struct Client {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// How often the program repeats its work where the command is timed; `None` where it can be
-    /// done once only.
+    /// How often the program repeats its work when the command is timed; `None` if it can do it
+    /// only once.
     pub rounds: Option<u32>,
     /// The program's source.
     source: &'static str,
     needs: &'static str,
     command: fn(&ClientJob<'_>) -> Command,
-    /// Reads what the program has printed and what the client has written.
+    /// Reads the program's and the client's output.
     read: fn(&str, &Path, &Output) -> Result<StackCounts, Error>,
 }
 
-/// What a client is to do.
+/// A client's run.
 struct ClientJob<'w> {
     program: &'w Path,
     rounds: u32,
-    /// Where it writes.
+    /// Its output file.
     out: &'w Path,
 }
 
@@ -51,7 +51,7 @@ impl ClientJob<'_> {
         command
     }
 
-    /// The program with a library that is loaded into it, and a variable that says where to write.
+    /// The program with a preloaded library, and a variable that names the output.
     fn preloaded(&self, library: &str, variable: &str) -> Command {
         let mut command = self.command();
         command.env("LD_PRELOAD", library).env(variable, self.out);
@@ -59,7 +59,7 @@ impl ClientJob<'_> {
     }
 }
 
-/// All.
+/// All clients.
 pub const ALL: &[Client] = &[
     Client {
         name: "strace -k",
@@ -100,7 +100,7 @@ pub const ALL: &[Client] = &[
         needs: PROFILER,
         command: |work| {
             let mut command = work.preloaded(PROFILER, "CPUPROFILE");
-            // As few samples as can be but for those that the program asks for.
+            // As few samples as possible, in addition to those that the program requests.
             command.env("CPUPROFILE_FREQUENCY", "1");
             command
         },
@@ -156,7 +156,7 @@ fn glog(work: &ClientJob<'_>, way: &str) -> Command {
 }
 
 impl Client {
-    /// Compiles the program that it works on into a folder; yields its path.
+    /// Compiles its program into a folder; returns its path.
     ///
     /// # Errors
     ///
@@ -179,11 +179,11 @@ impl Client {
         }
     }
 
-    /// Has it look at the program with the libraries of a folder: the stacks that it reports.
+    /// Runs it on the program with the libraries of a folder; returns the reported stacks.
     ///
     /// # Errors
     ///
-    /// It cannot be run, or what it reports is not understood.
+    /// It cannot be run, or its output cannot be parsed.
     pub fn stacks(
         &self,
         program: &Path,
@@ -196,12 +196,12 @@ impl Client {
         let maps = String::from_utf8(output.stdout.clone())?;
         let stacks = (self.read)(&maps, &out, &output)
             .map_err(|error| format!("{}: {error}: {command:?}", self.name))?;
-        // Not everyone writes to a file.
+        // Not every client writes to a file.
         let _ = fs::remove_file(out);
         Ok(stacks)
     }
 
-    /// The command that does so.
+    /// The command of a run.
     fn command(&self, program: &Path, libraries: &Path, rounds: u32, out: &Path) -> Command {
         let mut command = (self.command)(&ClientJob {
             program,
@@ -211,7 +211,7 @@ impl Client {
         command
             .env("LD_LIBRARY_PATH", libraries)
             .stdin(Stdio::null());
-        // Where a core file is welcome.
+        // The working directory receives a core file.
         if let Some(folder) = out.parent() {
             command.current_dir(folder);
         }

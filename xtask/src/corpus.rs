@@ -1,5 +1,5 @@
-//! `cargo xtask corpus`: the pairs of right and wrong unwind tables in `crates/check/corpus`, held against single
-//! steps of gdb, whose unwinder asks the table at every instruction.
+//! `cargo xtask corpus`: the pairs of right and wrong unwind tables in `crates/check/corpus`,
+//! compared with single steps of gdb. Its unwinder uses the table at every instruction.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +19,7 @@ pub mod table;
 use pair::Pair;
 use peers::PeerTools;
 
-/// What `cargo xtask corpus --help` prints.
+/// The help of `cargo xtask corpus`.
 pub const HELP: &str = "\
 usage: cargo xtask corpus [--only TEXT] [--write | --peers [TOOL...]]
 
@@ -36,7 +36,7 @@ the labels that their comments name.
 Exit status: 0 if all is so, 1 if not, 2 if it could not run.
 ";
 
-/// What is to be done.
+/// The task.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum CorpusTask {
     #[default]
@@ -45,7 +45,7 @@ enum CorpusTask {
     Peers,
 }
 
-/// What `cargo xtask corpus` was asked for.
+/// The options of `cargo xtask corpus`.
 #[derive(Debug, Default)]
 pub struct CorpusOptions {
     only: String,
@@ -54,7 +54,7 @@ pub struct CorpusOptions {
 }
 
 impl CorpusOptions {
-    /// Reads the arguments.
+    /// Parses the arguments.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl CorpusOptions {
     }
 }
 
-/// Does it; yields whether all is well.
+/// Runs the task; returns whether all checks passed.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ fn prove(pairs: &[Pair], folder: &Path, out: &mut impl Write) -> Result<bool, Er
     Ok(problems.is_empty())
 }
 
-/// What is not as the pairs say, found by as many threads as there are processors.
+/// Differences from the pairs' declarations, found by one thread for each CPU.
 ///
 /// # Errors
 ///

@@ -1,6 +1,7 @@
-//! `cargo xtask ctf-compare`: the types of real programs, linked by GNU ld and by `unspool ctf link`, and made of DWARF.
+//! `cargo xtask ctf-compare`: the types of real programs, linked by GNU ld and by `unspool ctf
+//! link`, and made from DWARF.
 //!
-//! Sources are those of Debian; they are fetched and built below the target folder, and stay there for the next time.
+//! The sources are Debian's. They are fetched and built below the target folder, and stay there.
 
 use std::collections::HashSet;
 use std::env;
@@ -17,7 +18,7 @@ use crate::{Error, debian};
 
 mod dwarf;
 
-/// What `cargo xtask ctf-compare --help` says.
+/// The help of `cargo xtask ctf-compare`.
 pub const HELP: &str = "\
 usage: cargo xtask ctf-compare [--only TEXT] [--unspool PATH]
 
@@ -32,21 +33,21 @@ of BTF that `unspool ctf to-btf` and pahole make of the linked program's DWARF. 
 name contains TEXT. --unspool names the binary; without it one is built, optimised.
 ";
 
-/// Differences that are told one by one, of each program.
+/// The most differences to print for each program.
 const MAX_DIFFERENCES_PRINTED: usize = 20;
-/// What sources are built with.
+/// The compiler flags for the sources.
 const FLAGS: &str = "-O2 -g -gctf";
 
-/// A program to be built.
+/// A program to build.
 struct CtfProgram {
-    /// Debian's source package, and the release that has the version.
+    /// Debian's source package, and the release with this version.
     package: &'static str,
     release: &'static str,
-    /// Builds it, in the folder of its source.
+    /// The build command, run in the source folder.
     build: &'static str,
     /// The folder in which it is linked.
     folder: &'static str,
-    /// The command that links it; `-o` is added.
+    /// The link command, without `-o`.
     link: &'static str,
 }
 
@@ -110,11 +111,11 @@ const PROGRAMS: &[CtfProgram] = &[
     },
 ];
 
-/// Compares them; yields whether all dumps were alike and nothing of ours is larger than ld's.
+/// Compares them; returns whether all dumps are equal and none of unspool's is larger than ld's.
 ///
 /// # Errors
 ///
-/// A source cannot be had or built, or a command fails.
+/// A source cannot be fetched or built, or a command fails.
 pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Result<bool, Error> {
     let (mut only, mut binary) = (String::new(), None);
     while let Some(option) = args.next() {
@@ -188,14 +189,14 @@ fn folders() -> Result<(&'static Path, PathBuf), Error> {
     Ok((root, std::path::absolute(target)?))
 }
 
-/// The command, built with all optimisations.
+/// The release build of the command.
 pub(crate) fn release_binary() -> Result<PathBuf, Error> {
     let (root, target) = folders()?;
     shell(root, "cargo build --release -p unspool-cli")?;
     Ok(target.join("release/unspool"))
 }
 
-/// What is printed of a program.
+/// The printed results for a program.
 struct CtfRow {
     objects: usize,
     types: u64,
@@ -208,10 +209,10 @@ struct CtfRow {
     different: usize,
     named: usize,
     changed: usize,
-    /// What `from-dwarf` makes of the objects, beside their CTF.
+    /// The comparison of `from-dwarf` on the objects with their CTF.
     dwarf: dwarf::DwarfComparison,
     dwarf_size: u64,
-    /// The bytes of BTF of the linked program: ours, and pahole's.
+    /// The bytes of BTF of the linked program: unspool's, and pahole's.
     btf: (u64, u64),
 }
 
@@ -282,7 +283,7 @@ impl CtfRow {
     }
 }
 
-/// The objects with types that a trace of ld names; members of archives are taken out.
+/// The objects with types in a trace of ld; archive members are extracted.
 fn objects(place: &Path, trace: &str) -> Result<Vec<String>, Error> {
     shell(place, "rm -rf ctf-members; mkdir ctf-members")?;
     let mut objects = Vec::new();
@@ -304,8 +305,9 @@ fn objects(place: &Path, trace: &str) -> Result<Vec<String>, Error> {
     Ok(objects)
 }
 
-/// How many types the units name, and how many of them are another one in what we link: in the unit's child, or in what is shared if that has none. Of
-/// children of one file's name it is the one that fits best.
+/// The number of types that the units name, and of those that differ in unspool's output. A unit is
+/// compared with its child, or without one with the shared types. Of several children with one file
+/// name, the best match is used.
 fn meaning(place: &Path, objects: &[String]) -> Result<(usize, usize), Error> {
     let elf = ElfContext {
         is_64: true,
@@ -339,7 +341,8 @@ fn meaning(place: &Path, objects: &[String]) -> Result<(usize, usize), Error> {
     Ok((named, changed))
 }
 
-/// What the types of an object file mean: arrays of arrays are the wrong way round in what some gccs store.
+/// The intended types of an object file: some gcc versions store multidimensional arrays in
+/// reverse.
 pub(crate) fn with_declared_arrays<'g>(
     object: &Path,
     graph: &Graph<'g>,
@@ -358,7 +361,7 @@ pub(crate) fn with_declared_arrays<'g>(
     )
 }
 
-/// How many types a unit names, and how many of them its view has not, or another.
+/// The number of types that a unit names, and of those that its view lacks or has differently.
 pub(crate) fn compare_unit(graph: &Graph<'_>, view: &Graph<'_>) -> (usize, usize) {
     let mut names = HashSet::new();
     let mut changed = 0;
@@ -393,7 +396,7 @@ fn size(place: &Path, file: &str) -> Result<u64, Error> {
         .unwrap_or(0))
 }
 
-/// The source of a program, built.
+/// The built source of a program.
 fn source(folder: &Path, program: &CtfProgram) -> Result<PathBuf, Error> {
     let source = folder.join(program.package);
     if source.join("ctf-built").exists() {
@@ -414,7 +417,7 @@ fn source(folder: &Path, program: &CtfProgram) -> Result<PathBuf, Error> {
     Ok(source)
 }
 
-/// Runs a line of the shell and yields what it prints.
+/// Runs a shell line and returns its output.
 fn shell(place: &Path, line: &str) -> Result<String, Error> {
     let output = Command::new("bash")
         .args(["-c", line])
@@ -426,7 +429,7 @@ fn shell(place: &Path, line: &str) -> Result<String, Error> {
     }
 }
 
-/// The processor time of a command in seconds, the least of three, and what it printed.
+/// The CPU time of a command in seconds, the least of three, and its output.
 fn timed(place: &Path, line: &str) -> Result<(String, String), Error> {
     let script = format!("TIMEFORMAT='%U %S'; time {{ {line} >/dev/null 2>&1; }} 2>&1");
     let mut best: Option<(f64, String)> = None;

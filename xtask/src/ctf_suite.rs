@@ -1,4 +1,4 @@
-//! binutils' own tests of CTF, those of its linker and of libctf, held against ours.
+//! Runs binutils' own CTF tests, those of its linker and of libctf, on unspool.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::ctf_compare::{compare_unit, release_binary, with_declared_arrays};
 use crate::expected::difference;
 use crate::{Error, debian};
 
-/// What `cargo xtask ctf-suite --help` says.
+/// The help of `cargo xtask ctf-suite`.
 pub const HELP: &str = "\
 usage: cargo xtask ctf-suite [--unspool PATH]
 
@@ -27,7 +27,7 @@ ld/testsuite/ld-ctf and libctf/testsuite ask of GNU's tools:
 Tests that cannot be held are listed with the reason. --unspool names the binary; without it one is built, optimised.
 ";
 
-/// Tests whose answers are others where we link on purpose otherwise than ld.
+/// Tests with different expected results, where unspool intentionally links otherwise than ld.
 const EXPECTED_DIFFERENCES: [(&str, &str); 5] = [
     (
         "libctf-lookup/ambiguous-struct",
@@ -47,11 +47,11 @@ const EXPECTED_DIFFERENCES: [(&str, &str); 5] = [
 const VARIABLES: &str =
     "with --ctf-variables ld calls data without a dynamic symbol a variable, and we a data symbol";
 
-/// Compares them; yields whether nothing failed.
+/// Compares them; returns whether nothing failed.
 ///
 /// # Errors
 ///
-/// binutils cannot be had or built, or a command is missing.
+/// binutils cannot be fetched or built, or a command is missing.
 pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Result<bool, Error> {
     let unspool = match (args.next(), args.next()) {
         (None, _) => release_binary()?,
@@ -67,7 +67,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Re
         failed: Vec::new(),
         left: Vec::new(),
     };
-    fs::create_dir(suite.work.join("tmpdir"))?; // where programs of libctf's tests write
+    fs::create_dir(suite.work.join("tmpdir"))?; // Programs of libctf's tests write there.
     suite.linker()?;
     suite.library()?;
     for (kind, count) in &suite.tallies {
@@ -86,10 +86,10 @@ struct CtfSuite {
     work: PathBuf,
     tools: Binutils,
     unspool: PathBuf,
-    /// How many tests of each kind ended well.
+    /// The number of passed tests of each kind.
     tallies: Vec<(&'static str, usize)>,
     failed: Vec<String>,
-    /// Tests that say nothing of us, with the reason.
+    /// Tests that do not apply to unspool, with the reason.
     left: Vec<String>,
 }
 
@@ -126,7 +126,8 @@ impl CtfSuite {
         Ok(())
     }
 
-    /// Holds our dump of what ld linked against the lines that are expected. Where those are not objdump's either, it is not the dump that is other.
+    /// Compares unspool's dump of ld's output with the expected lines. If objdump does not print
+    /// them either, the difference is not in the dump.
     fn dump(&mut self, name: &str, as_expected: &str) -> Result<(), Error> {
         let theirs = text(&self.tool("objdump").args(["--ctf", "theirs"]).output()?);
         let mut command = self.command(&self.unspool);
@@ -135,9 +136,9 @@ impl CtfSuite {
                 .args(["ctf", "dump", "--as", "objdump", "theirs"])
                 .output()?,
         );
-        // A line that objdump has since 2.42, of which ours has no counterpart: it has those of 2.40.
+        // objdump prints this line since 2.42; unspool prints the lines of 2.40.
         let lines = as_expected.replace("      \\(Section is indexed\\.\\)\n", "");
-        // What objdump says of the file.
+        // objdump's description of the file.
         let head: Vec<&str> = theirs.lines().take(4).collect();
         let ours = format!("{}\n{ours}", head.join("\n"));
         match (difference(&ours, &lines)?, difference(&theirs, as_expected)?) {
@@ -149,7 +150,7 @@ impl CtfSuite {
         Ok(())
     }
 
-    /// The first unit that has not the types in `ours` that it had in its object file.
+    /// The first unit whose types in `ours` differ from those in its object file.
     fn meaning(&self, objects: &[String]) -> Result<Option<String>, Error> {
         let linked = FileTypes::read(&self.work.join("ours"))?;
         let linked = linked.section()?;
@@ -188,7 +189,7 @@ impl CtfSuite {
         Ok(())
     }
 
-    /// Has a test's program read what GNU ld has made of its input, and then what we do.
+    /// Runs a test's program on GNU ld's output, and then on unspool's.
     fn query(&mut self, name: &str, folder: &Path, query: &Query) -> Result<(), Error> {
         self.program(&folder.join(&query.program))?;
         let objects = self.objects(folder, &query.sources, &[])?;
@@ -233,7 +234,7 @@ impl CtfSuite {
         Ok(())
     }
 
-    /// What a test's program prints that is not expected, if anything.
+    /// Unexpected output of a test's program, if any.
     fn answer(
         &self,
         query: &Query,
@@ -370,15 +371,15 @@ impl FileTypes {
 
 /// A test of libctf.
 struct Query {
-    /// The program that asks.
+    /// The querying program.
     program: String,
     sources: Vec<String>,
     is_linked: bool,
-    /// Whether the program is given the objects, too.
+    /// Whether the program gets the objects as arguments, too.
     takes_objects: bool,
-    /// With which options they are linked.
+    /// The link options.
     flags: Vec<String>,
-    /// The lines that it is to print.
+    /// The expected lines.
     lines: String,
 }
 

@@ -7,11 +7,12 @@ use std::process::Command;
 
 use crate::Error;
 
-/// Has apt fetch and check the source of a package, and unpacks it in a folder, which is made: as its authors released it.
+/// Fetches and verifies the source of a package by apt, and unpacks it in a new folder, without
+/// Debian's changes.
 ///
 /// # Errors
 ///
-/// It cannot be had or written, or a command is missing or fails.
+/// It cannot be fetched or written, or a command is missing or fails.
 pub fn source(folder: &Path, release: &str, package: &str) -> Result<(), Error> {
     download(folder, release, &["--tar-only", package])?;
     run(Command::new("tar")
@@ -20,7 +21,7 @@ pub fn source(folder: &Path, release: &str, package: &str) -> Result<(), Error> 
         .current_dir(folder))
 }
 
-/// The same with Debian's changes, unpacked in the folder's folder of the package's name.
+/// The same with Debian's changes, unpacked in a subfolder with the package's name.
 ///
 /// # Errors
 ///
@@ -36,12 +37,12 @@ pub fn patched_source(folder: &Path, release: &str, package: &str) -> Result<(),
         .current_dir(folder))
 }
 
-/// Has apt fetch packages with all that they depend on, and unpacks them below a folder, which is made.
-/// Nothing is installed, and nothing of this machine counts as installed: they bring their own C library.
+/// Fetches packages and their dependencies by apt, and unpacks them below a new folder. Nothing is
+/// installed, and nothing of this machine counts as installed: they include their own C library.
 ///
 /// # Errors
 ///
-/// They cannot be had or written, or a command is missing or fails.
+/// They cannot be fetched or written, or a command is missing or fails.
 pub fn unpack(folder: &Path, release: &str, packages: &[&str]) -> Result<(), Error> {
     let apt_get = AptGet::updated(folder, release, "deb")?;
     let options = [
@@ -65,7 +66,7 @@ fn download(folder: &Path, release: &str, what: &[&str]) -> Result<(), Error> {
     apt_get.run(&[&["source", "--download-only"], what].concat())
 }
 
-/// apt-get with lists of its own in a folder: it does not touch the machine's.
+/// apt-get with its own lists in a folder: it does not change the machine's.
 struct AptGet<'a> {
     folder: &'a Path,
     options: Vec<String>,
@@ -109,7 +110,7 @@ impl<'a> AptGet<'a> {
     }
 }
 
-/// Where this machine has its packages from.
+/// The package mirror of this machine.
 pub(crate) fn mirror() -> Result<String, Error> {
     let output = Command::new("apt-get")
         .args(["indextargets", "--format", "$(REPO_URI)"])
@@ -135,7 +136,7 @@ fn file(folder: &Path, is_it: impl Fn(&str) -> bool) -> Result<PathBuf, Error> {
 ///
 /// # Errors
 ///
-/// It is missing, or fails.
+/// It is missing or fails.
 pub fn run(command: &mut Command) -> Result<(), Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let status = command

@@ -1,4 +1,4 @@
-//! `cargo xtask demangle`: the symbols of a machine's files demangled by us and by `c++filt`.
+//! `cargo xtask demangle`: demangles the symbols of a machine's files by unspool and by `c++filt`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use crate::Error;
 use crate::packages;
 use crate::readelf_all::{SYSTEM_FOLDERS, find};
 
-/// What `--help` prints.
+/// The help of `cargo xtask demangle`.
 pub const HELP: &str = "\
 usage: cargo xtask demangle [--names FILE] [--printed N] [PATH...]
 
@@ -23,14 +23,14 @@ names in FILE, one a line, and compares each with `c++filt -i`. Prints how many 
 the N shortest of each kind (default: 5).
 ";
 
-/// What to compare.
+/// The names to compare.
 struct DemangleOptions {
     names: Option<PathBuf>,
     printed: usize,
     paths: Vec<PathBuf>,
 }
 
-/// How two readable names of one symbol differ.
+/// The difference of two readable names of one symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NameDifference {
     Same,
@@ -83,12 +83,12 @@ impl DemangleOptions {
     }
 }
 
-/// Compares the names; yields whether no name differs otherwise than is explained, and none is left
-/// mangled by us alone.
+/// Compares the names; returns whether there are only known differences, and unspool alone leaves
+/// no name mangled.
 ///
 /// # Errors
 ///
-/// `c++filt` cannot be run, or the file of names not be read.
+/// `c++filt` cannot be run, or the file of names cannot be read.
 pub fn run(args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Result<bool, Error> {
     let options = DemangleOptions::parse(args)?;
     let names: Vec<String> = match &options.names {
@@ -138,7 +138,7 @@ fn kind(name: &str, ours: &str, theirs: &str) -> NameDifference {
     }
 }
 
-/// Whether our name is theirs with the number of a part behind it, `.0`.
+/// Whether unspool's name is theirs followed by the number of a part, `.0`.
 fn is_suffixed(ours: &str, theirs: &str) -> bool {
     let suffix = ours.strip_prefix(theirs).unwrap_or_default();
     suffix.starts_with('.') && !suffix.contains(' ')
@@ -161,8 +161,8 @@ fn symbols(paths: &[PathBuf]) -> BTreeSet<String> {
     names
 }
 
-/// What `c++filt` makes of each name; with `-i` as gdb and perf have it: `std::string`, not what it
-/// stands for.
+/// The output of `c++filt` for each name; with `-i` in the form of gdb and perf: `std::string`, not
+/// its expansion.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! What a release has to install, for x86-64: the command and the libraries, each as an archive and as Debian packages.
+//! The files of a release, for x86-64: the command and the libraries, each as an archive and as
+//! Debian packages.
 
 mod deb;
 mod glibc;
@@ -17,7 +18,7 @@ use crate::debian::run as run_command;
 use crate::{Error, packages, shared_objects};
 use third_party::Closure;
 
-/// What `cargo xtask dist --help` says.
+/// The help of `cargo xtask dist`.
 pub const HELP: &str = "\
 usage: cargo xtask dist [--try]
 
@@ -25,7 +26,7 @@ Builds what a release has to install, for x86-64 Linux with glibc 2.28 or later,
 `distribution` of the target folder:
 
   unspool-VERSION-x86_64-linux-gnu.tar.gz     the command, its manual pages and completions
-  libunspool-VERSION-x86_64-linux-gnu.tar.gz  the shared objects and headers of docs/api.md, docs/capi.md
+  libunspool-VERSION-x86_64-linux-gnu.tar.gz  the shared objects and headers of docs/api.md, docs/libunwind.md
   *.deb                                       the same, for Debian and what is made of it
   SHA256SUMS
 
@@ -36,18 +37,18 @@ the names and versions of glibc 2.28, which zig has (from PyPI); readelf looks a
          them: what is left is an error. As root
 ";
 
-/// The version of all that is built.
+/// The version of the release.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What `cargo xtask dist` was asked for.
+/// The options of `cargo xtask dist`.
 #[derive(Debug)]
 pub struct Options {
     is_tried: bool,
 }
 
 impl Options {
-    /// Reads the arguments.
+    /// Parses the arguments.
     ///
     /// # Errors
     ///
@@ -64,12 +65,12 @@ impl Options {
     }
 }
 
-/// Builds it all, tries it if that was asked for, and says where it is.
+/// Builds everything, tests it on request, and prints its location.
 ///
 /// # Errors
 ///
-/// Something cannot be built or fetched, needs a later C library, has a licence that is not expected, or does
-/// not work in a fresh root.
+/// Something cannot be built or fetched, needs a later C library, has an unexpected licence, or
+/// does not work in a fresh root.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<(), Error> {
     let release = Release::new()?;
     let command = release.command()?;
@@ -92,13 +93,13 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// A release that is being made.
+/// A release under construction.
 struct Release {
     /// The workspace's folder.
     workspace: PathBuf,
-    /// Where its files come to be.
+    /// The output folder.
     folder: PathBuf,
-    /// The time of its commit, in seconds since 1970: that of all files in archives.
+    /// The time of its commit, in seconds since 1970: the time of all files in archives.
     epoch: String,
     glibc: glibc::Glibc,
 }
@@ -115,7 +116,7 @@ impl Release {
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
             if path.is_file() {
-                fs::remove_file(path)?; // of an earlier version
+                fs::remove_file(path)?; // Left by an earlier version.
             }
         }
         let epoch = match env::var("SOURCE_DATE_EPOCH") {
@@ -135,7 +136,7 @@ impl Release {
         })
     }
 
-    /// A folder of this name, empty.
+    /// An empty folder of this name.
     fn empty(&self, name: &str) -> Result<PathBuf, Error> {
         let folder = self.folder.join(name);
         if folder.exists() {
@@ -145,7 +146,8 @@ impl Release {
         Ok(folder)
     }
 
-    /// What cargo and the C compilers that it runs are told: paths of this machine are not to be in what they make.
+    /// The environment of cargo and its C compilers: their output must not have paths of this
+    /// machine.
     fn environment(&self, flags: &[String]) -> Result<Vec<(&'static str, OsString)>, Error> {
         let home = env::var_os("CARGO_HOME").map(PathBuf::from);
         let home = home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
@@ -165,7 +167,7 @@ impl Release {
         ])
     }
 
-    /// The command with what belongs to it, as it is in `/usr`.
+    /// The command with its files, laid out as in `/usr`.
     fn command(&self) -> Result<PathBuf, Error> {
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo
@@ -199,7 +201,8 @@ impl Release {
         Ok(folder)
     }
 
-    /// The shared objects and headers, as `cargo xtask capi` has them, with those of libunwind's names apart.
+    /// The shared objects and headers, as built by `cargo xtask capi`, with those of libunwind's
+    /// names apart.
     fn libraries(&self) -> Result<PathBuf, Error> {
         let folder = self.empty(&format!("libunspool-{VERSION}-x86_64-linux-gnu"))?;
         let build = shared_objects::Build {
@@ -228,7 +231,7 @@ impl Release {
         Ok(folder)
     }
 
-    /// The licences of these crates and of what they contain, and what that is.
+    /// The licences of these crates and their dependencies, and the list of these.
     fn documents(&self, crates: &[String], folder: &Path) -> Result<(), Error> {
         for name in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
             copy(&self.workspace.join(name), &folder.join(name))?;
@@ -262,7 +265,7 @@ impl Release {
                 ])
                 .args(["--owner=0", "--group=0", "--numeric-owner"])
                 .arg(format!("--mtime=@{}", self.epoch))
-                // Without the time that gzip would note.
+                // Without the time that gzip would store.
                 .arg("--use-compress-program=gzip --best --no-name")
                 .arg("--file")
                 .arg(&archive)
@@ -273,7 +276,7 @@ impl Release {
         Ok(archive.into())
     }
 
-    /// Writes what `sha256sum --check` reads.
+    /// Writes the input of `sha256sum --check`.
     fn sums<'p>(&self, paths: impl Iterator<Item = &'p PathBuf>) -> Result<(), Error> {
         let names = paths.filter_map(|path| path.file_name());
         let mut command = Command::new("sha256sum");
@@ -282,7 +285,7 @@ impl Release {
     }
 }
 
-/// What a command prints, without the last line's end.
+/// The output of a command, without the last line end.
 fn output(command: &mut Command) -> Result<String, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command

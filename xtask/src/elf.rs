@@ -1,6 +1,5 @@
-//! The call frame information of an ELF file or an archive of them, by section *name* as
-//! `readelf` finds it: stale sections are here too, and a relocatable file's sections lie at
-//! address 0.
+//! The call frame information of an ELF file or an archive of them, by section *name* as `readelf`
+//! finds it. It includes stale sections, and a relocatable file's sections are at address 0.
 
 use std::borrow::Cow;
 
@@ -21,7 +20,7 @@ pub struct CfiFile<'a> {
     pub member: Option<String>,
     /// The architecture and byte order.
     pub abi: Abi,
-    /// `.eh_frame` and `.debug_frame` sections that have bytes, in the order of their headers.
+    /// `.eh_frame` and `.debug_frame` sections with bytes, in the order of their headers.
     pub sections: Vec<CfiSection<'a>>,
     /// `.eh_frame_hdr`, and its address.
     pub hdr: Option<(Cow<'a, [u8]>, Vaddr)>,
@@ -43,7 +42,7 @@ pub struct CfiSection<'a> {
 }
 
 impl CfiFile<'_> {
-    /// One of [`CfiFile::frames`], as our reader takes it.
+    /// One of [`CfiFile::frames`], as input of unspool's reader.
     #[must_use]
     pub fn section<'s>(&self, frame: &'s CfiSection<'_>) -> Section<'s> {
         Section {
@@ -57,7 +56,7 @@ impl CfiFile<'_> {
     }
 }
 
-/// Whether `head`, the first bytes of a file, say that [`units`] can read it.
+/// Whether [`units`] supports a file with the first bytes `head`.
 #[must_use]
 pub fn is_readable(head: &[u8]) -> bool {
     is_elf(head) || is_archive(head)
@@ -71,11 +70,11 @@ fn is_archive(head: &[u8]) -> bool {
     head.starts_with(b"!<arch>\n")
 }
 
-/// The ELF files that `data` holds: itself, or the members of an archive.
+/// The ELF files in `data`: itself, or the members of an archive.
 ///
 /// # Errors
 ///
-/// It is neither, or a header is damaged. A member that is no ELF file is left out.
+/// It is neither, or a header is damaged. Members that are not ELF files are left out.
 pub fn units(data: &[u8]) -> Result<Vec<CfiFile<'_>>, Error> {
     if !is_archive(data) {
         return Ok(vec![unit(data, None)?]);
@@ -164,7 +163,7 @@ fn contents<'a>(
         };
         let value = file.symbol_by_index(symbol)?.address();
         let (kind, bits) = match relocation.flags() {
-            // `object` 0.40 leaves this one out.
+            // `object` 0.40 does not support this one.
             RelocationFlags::Elf {
                 r_type: R_X86_64_PC64,
             } if file.architecture() == Architecture::X86_64 => (RelocationKind::Relative, 64),
@@ -173,7 +172,7 @@ fn contents<'a>(
         let place = match kind {
             RelocationKind::Absolute => 0,
             RelocationKind::Relative => section.address().wrapping_add(offset),
-            _ => continue, // of personality routines, which no row depends on
+            _ => continue, // Relocations of personality routines, which no row depends on.
         };
         let field = usize::try_from(offset)?..;
         let size = usize::from(bits / 8);

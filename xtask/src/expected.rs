@@ -1,14 +1,15 @@
-//! Lines that tests of binutils expect: regular expressions, one for each line that is not empty; `#...` stands for any lines, `#pass` for all that follow.
+//! Expected lines of binutils' tests: regular expressions, one for each line that is not empty;
+//! `#...` matches any lines, `#pass` all that follow.
 
 use regex_lite::Regex;
 
 use crate::Error;
 
-/// Where a text is not what was expected; `None` if it is.
+/// The first difference between a text and the expected one; `None` if there is none.
 ///
 /// # Errors
 ///
-/// A line that is expected is no regular expression.
+/// An expected line is not a valid regular expression.
 pub(crate) fn difference(text: &str, expected: &str) -> Result<Option<String>, Error> {
     let mut lines = text.lines().filter(|line| !line.is_empty());
     let mut may_skip = false;

@@ -1,4 +1,5 @@
-//! What is told of variables held against what gdb knows of the same process at the same place (`crates/cli/tests/locals/variables.py`).
+//! Compares unspool's variables with gdb's, for the same process at the same address
+//! (`crates/cli/tests/locals/variables.py`).
 
 use std::collections::HashMap;
 
@@ -6,10 +7,10 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// What is named in a function at an address of the process.
+/// A name in a function at an address of the process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct VariableKey {
-    /// Where the frame stands.
+    /// The frame's address.
     pub pc: u64,
     /// The function, without its namespaces.
     pub function: String,
@@ -19,48 +20,50 @@ pub struct VariableKey {
     pub is_parameter: bool,
 }
 
-/// What we tell: of each name what is known now, the innermost first, and at entry.
+/// Unspool's values: for each name the current values, innermost first, and the value at entry.
 pub type PrintedVariables = HashMap<VariableKey, (Vec<String>, Option<String>)>;
 
-/// What gdb tells of a variable.
+/// gdb's values of a variable.
 #[derive(Default)]
 struct GdbVariable {
     current: Vec<String>,
     at_entry: Option<String>,
-    /// What it believes now of registers that calls may change.
+    /// The current values that gdb reads from caller-saved registers.
     believed: Vec<String>,
 }
 
-/// How many values were compared.
+/// The number of compared values.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct VariableCounts {
-    /// Those that gdb has.
+    /// Values that gdb has.
     pub known: usize,
-    /// Those that it takes from registers that calls may change, where we know that the callee has not.
+    /// Values that gdb reads from caller-saved registers which the callee has not changed.
     pub skipped: usize,
 }
 
-/// The name of a function without its namespaces, what it takes, and what an instance of a template returns.
+/// A function's name without namespaces, parameters, and a template instance's return type.
 #[must_use]
 pub fn base_name(name: &str) -> String {
     let name = name.split('(').next().unwrap_or_default();
     let name = name.rsplit(' ').next().unwrap_or_default();
-    // We say the namespaces of inlined functions in C++ and Rust only where the linker's name has them.
+    // Unspool prints the namespaces of inlined functions in C++ and Rust only if the linkage name
+    // has them.
     name.rsplit("::").next().unwrap_or_default().to_owned()
 }
 
-/// Holds what we tell against what gdb does: there must be no less, and the same.
+/// Compares unspool's values with gdb's: all of gdb's must be there, and equal.
 ///
 /// # Errors
 ///
-/// Something is missing or another, or gdb's list is none.
+/// A value is missing or different, or gdb's list is empty.
 pub fn compare(told: &PrintedVariables, gdb: &Value) -> Result<VariableCounts, Error> {
     let nothing = (Vec::new(), None);
     let mut compared = VariableCounts::default();
     for (named, gdb) in by_name(gdb).ok_or("gdb has left no list of variables")? {
         let (now, at_entry) = told.get(&named).unwrap_or(&nothing);
         compared.known += gdb.current.len() + usize::from(gdb.at_entry.is_some());
-        // The code tells what a call was given, where no call site does: such a parameter is still what it was.
+        // The code shows an argument that no call site describes: such a parameter still has its
+        // value at entry.
         let is_from_code = gdb.current.is_empty() && at_entry.as_ref() == now.first();
         let is_left_alone = *now != gdb.current && !is_from_code && *now == gdb.believed;
         compared.skipped += usize::from(is_left_alone);

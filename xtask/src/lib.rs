@@ -1,7 +1,7 @@
-//! Development tasks, and what they share with the tests: our reading of call frame information
-//! compared with that of `readelf`.
+//! Development tasks, and code that they share with tests: the comparison of unspool's call frame
+//! information with that of `readelf`.
 //!
-//! Not a part of the product: nothing that ships depends on it.
+//! It is not part of the product: no shipped crate depends on it.
 
 pub mod attack;
 pub mod bad_frames;

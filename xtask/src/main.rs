@@ -36,7 +36,7 @@ usage: cargo xtask TASK
                               python3-capstone about the rest: does any change what the analysis says that
                               it leaves as it was (docs/checking.md)?
   capi [--out FOLDER]         build the shared objects with C interfaces, libunwind's and our own
-                              (docs/api.md, docs/capi.md), and print where they are
+                              (docs/api.md, docs/libunwind.md), and print where they are
   dist [--try]                build what a release has to install: archives and Debian packages; with --try
                               install them in fresh roots of Debian, run and remove them; --help says more
   clients [--runs N] [--client TEXT]
@@ -204,7 +204,7 @@ fn run() -> Result<ExitCode, Error> {
     Ok(ExitCode::from(u8::from(!is_clean)))
 }
 
-/// Runs the test `soak` for longer; yields whether it passed.
+/// Runs the test `soak` for longer; returns whether it passed.
 fn soak(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
     let samples = number(arguments, "--samples", "1000000")?;
     run_test(
@@ -213,7 +213,8 @@ fn soak(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
     )
 }
 
-/// Runs the test `processor` with all forms, from more states; yields whether it passed.
+/// Runs the test `processor` with all instruction forms, from more states; returns whether it
+/// passed.
 fn effects(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
     let states = number(arguments, "--states", "4")?;
     run_test(
@@ -222,7 +223,7 @@ fn effects(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
     )
 }
 
-/// The value of the one option that a task takes.
+/// The value of a task's only option.
 fn number(
     mut arguments: impl Iterator<Item = OsString>,
     option: &str,
@@ -235,7 +236,7 @@ fn number(
     }
 }
 
-/// Runs tests of a crate, with a variable that has them do more; yields whether they passed.
+/// Runs tests of a crate, with a variable that extends them; returns whether they passed.
 fn run_test(test: &[&str], (name, value): (&str, OsString)) -> Result<bool, Error> {
     let mut command = Command::new(cargo());
     command.arg("test").args(test).args(["--", "--nocapture"]);

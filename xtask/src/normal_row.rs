@@ -1,4 +1,4 @@
-//! Rows in one form, from either reader.
+//! Rows in a common form, from either reader.
 
 use std::fmt;
 
@@ -12,24 +12,24 @@ use crate::row_facts::{HiddenRule, RowFacts};
 /// A row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NormalRow {
-    /// How the CFA is found.
+    /// The CFA rule.
     pub cfa: NormalCfa,
     /// The rules, in ascending order of register.
     pub rules: Vec<(Register, NormalRule)>,
-    /// The return address is signed.
+    /// Whether the return address is signed.
     pub signed: bool,
-    /// Bytes of outgoing arguments.
+    /// The size of outgoing arguments in bytes.
     pub args_size: u64,
     /// The return-address column.
     pub return_address: Register,
-    /// The frame was interrupted.
+    /// Whether the frame was interrupted.
     pub signal_frame: bool,
 }
 
-/// How the CFA is found.
+/// A CFA rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NormalCfa {
-    /// Not at all.
+    /// Undefined.
     Undefined,
     /// Register plus offset.
     Offset(Register, i64),
@@ -37,31 +37,31 @@ pub enum NormalCfa {
     Expression(String),
 }
 
-/// How a register is found.
+/// A register rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NormalRule {
-    /// Not at all.
+    /// Undefined.
     Undefined,
-    /// Unchanged.
+    /// Same value.
     Same,
-    /// At CFA plus offset.
+    /// Saved at CFA plus offset.
     Offset(i64),
-    /// CFA plus offset.
+    /// The value CFA plus offset.
     ValOffset(i64),
-    /// In a register.
+    /// Saved in a register.
     Register(Register),
-    /// At the address that an expression yields.
+    /// Saved at the address that an expression computes.
     Expression(String),
-    /// What an expression yields.
+    /// The value that an expression computes.
     ValExpression(String),
 }
 
-/// What a CIE says of all its rows.
+/// The properties of a CIE for all its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CieFields {
     /// The return-address column.
     pub return_address: Register,
-    /// Frames were interrupted.
+    /// Whether frames were interrupted.
     pub signal_frame: bool,
 }
 
@@ -70,7 +70,7 @@ impl NormalRow {
     #[must_use]
     pub fn from_readelf(row: &DumpRow, facts: &RowFacts, common: CieFields) -> Self {
         let cfa = match (row.cfa, &facts.cfa) {
-            // What nothing defined is printed as register 0 plus 0.
+            // An undefined CFA is printed as register 0 plus 0.
             (Some((Register(0), 0)), None) if !facts.has_cfa => NormalCfa::Undefined,
             (Some((register, offset)), _) => NormalCfa::Offset(register, offset),
             (None, text) => NormalCfa::Expression(text.clone().unwrap_or_else(|| "?".to_owned())),
@@ -94,7 +94,7 @@ impl NormalRow {
         }
     }
 
-    /// A row of ours.
+    /// A row of unspool.
     #[must_use]
     pub fn from_row(row: &unspool_rows::Row<'_>, abi: Abi) -> Self {
         let cfa = match row.cfa {
@@ -120,7 +120,7 @@ impl NormalRow {
     }
 }
 
-/// `None` where there is no rule.
+/// `None` without a rule.
 fn their_rule(cell: Cell, note: Option<&HiddenRule>) -> Option<NormalRule> {
     Some(match (cell, note) {
         (Cell::Undefined, Some(HiddenRule::Undefined)) => NormalRule::Undefined,
@@ -156,12 +156,13 @@ fn our_rule(rule: RegisterRule<'_>, abi: Abi) -> NormalRule {
     }
 }
 
-/// Deviation of `readelf`: it keeps offsets in an `int`, and prints the low 32 bits of others.
+/// Deviation of `readelf`: it stores offsets in an `int`, and prints the low 32 bits of larger
+/// ones.
 fn as_int(offset: i64) -> i64 {
     offset << 32 >> 32
 }
 
-/// An expression in the words of `readelf`, without names of registers and punctuation.
+/// An expression in `readelf`'s terms, without register names and punctuation.
 fn expression_text(expression: Expression<'_>, abi: Abi) -> String {
     let mut text = String::new();
     for operation in expression.operations(abi) {
@@ -196,7 +197,7 @@ fn expression_text(expression: Expression<'_>, abi: Abi) -> String {
     text
 }
 
-/// Prints a row with the names of an architecture.
+/// Prints a row with the register names of an architecture.
 #[derive(Debug, Clone, Copy)]
 pub struct NormalRowText<'a>(pub &'a NormalRow, pub Arch);
 

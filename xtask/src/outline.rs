@@ -1,8 +1,9 @@
-//! `cargo xtask outline`: in how few bytes the rows of `.eh_frame` can be said, and what outlined instructions would take.
+//! `cargo xtask outline`: the smallest encoding of `.eh_frame`'s rows, and the size of outlined
+//! instructions.
 //!
-//! First, each file's entries written anew by [`EhFrame`], by one [`SizeOptimization`] more in each column; every one of them is read
-//! back and compared. Then, bounds: what `.eh_frame` and its search table would take if instructions stood in one place and
-//! entries referred to them.
+//! First, each file's entries are rewritten by [`EhFrame`], with one more [`SizeOptimization`] in
+//! each column; each result is read back and compared. Then come bounds: the size of `.eh_frame`
+//! and its search table if instructions were stored once and entries referred to them.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -23,7 +24,7 @@ use crate::elf;
 ///
 /// # Errors
 ///
-/// A file cannot be read, has no `.eh_frame`, or what was written of it says something else.
+/// A file cannot be read, has no `.eh_frame`, or its rewritten form differs.
 pub fn run(files: impl Iterator<Item = OsString>, out: &mut impl Write) -> Result<(), Error> {
     let mut all = Vec::new();
     for file in files.map(PathBuf::from) {
@@ -51,12 +52,12 @@ pub fn run(files: impl Iterator<Item = OsString>, out: &mut impl Write) -> Resul
     Ok(())
 }
 
-/// What a file's `.eh_frame` takes, in bytes.
+/// The sizes of a file's `.eh_frame`, in bytes.
 struct OutlineSizes {
     linked: usize,
-    /// Written anew: by no measure, and by one more each.
+    /// Rewritten: without optimizations, and with one more each.
     written: Vec<usize>,
-    /// Entries of the shortest.
+    /// The entries of the smallest.
     entries: FdeTotals,
 }
 
@@ -132,17 +133,18 @@ fn percent(bytes: usize, of: usize) -> String {
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-/// The head of `.eh_frame_hdr`, and an entry of it.
+/// The header of `.eh_frame_hdr`, and an entry of it.
 const HDR: usize = 12;
 const HDR_ENTRY: usize = 8;
 
-/// An FDE without LSDA, instructions and padding: length, CIE, first address, number of addresses, length of what is added.
+/// An FDE without LSDA, instructions and padding: length, CIE, start, number of addresses,
+/// augmentation length.
 const MIN_FDE_BYTES: usize = 4 + 4 + 4 + 4 + 1;
 
-/// What a search table alone would have of an entry: first address, number of addresses.
+/// The fields of an entry in a search table alone: start, number of addresses.
 const SEARCH_ENTRY_BYTES: usize = 4 + 4;
 
-/// What refers to instructions elsewhere; without frames to a CIE, too.
+/// The size of a reference to instructions elsewhere; without frames, to a CIE, too.
 const REFERENCE: usize = 2;
 
 /// The FDEs of a section.
@@ -153,9 +155,9 @@ struct FdeTotals {
     cies: usize,
     lsdas: usize,
     padding: usize,
-    /// The instructions of each distinct kind of entry.
+    /// The distinct instruction sequences of entries.
     sequences: BTreeSet<Vec<u8>>,
-    /// The same without `DW_CFA_advance_loc` and its like, and the bytes of these in all entries.
+    /// The same without the `DW_CFA_advance_loc` family, and the bytes of these in all entries.
     without_steps: BTreeSet<Vec<u8>>,
     steps: usize,
 }
@@ -207,12 +209,12 @@ impl FdeTotals {
     }
 }
 
-/// Bytes of sequences that each stand once, with an end that can be seen.
+/// The bytes of distinct sequences, each with a terminator.
 fn once(sequences: &BTreeSet<Vec<u8>>) -> usize {
     sequences.iter().map(|sequence| sequence.len() + 1).sum()
 }
 
-/// The same if a sequence that another one ends with is part of that one.
+/// The same if a sequence can be a suffix of another.
 fn suffixes_once(sequences: &BTreeSet<Vec<u8>>) -> usize {
     let backwards = sequences
         .iter()
@@ -226,7 +228,7 @@ fn suffixes_once(sequences: &BTreeSet<Vec<u8>>) -> usize {
     whole.map(|(sequence, _)| sequence.len() + 1).sum()
 }
 
-/// Reads what was written, and compares every row, entry, personality routine and LSDA.
+/// Reads the output back, and compares every row, entry, personality routine and LSDA.
 fn prove(source: &Table, written: &Section<'_>) -> Result<(), Error> {
     let back = unspool_cfi::read_tables(source.abi(), &[*written]);
     let difference = differences(source, &back.table, DiffScope::RowsAndEntries);

@@ -8,8 +8,7 @@ use unspool_testing::scratch;
 
 use crate::Error;
 
-/// Has `compiler` make a program of a source, with `libraries` behind it: at a path in `folder` that nobody
-/// else uses.
+/// Compiles a source with `compiler`, followed by `libraries`, to a unique path in `folder`.
 ///
 /// # Errors
 ///
@@ -27,11 +26,11 @@ pub fn build(
     Ok(program)
 }
 
-/// What a command prints.
+/// The output of a command.
 ///
 /// # Errors
 ///
-/// It does not succeed; the message has all that it prints.
+/// It fails; the message has all its output.
 pub fn stdout(command: &mut Command) -> Result<String, Error> {
     let output = command.output()?;
     let Output { status, stdout, .. } = output;
@@ -43,8 +42,9 @@ pub fn stdout(command: &mut Command) -> Result<String, Error> {
     }
 }
 
-/// Fails unless a program needs no more of a stack than a table of a document in `docs` says, for each function that it
-/// names without an argument: then it is run with the name, and prints bytes, a column of the table a line.
+/// Fails if a program needs more stack than the table of a document in `docs` says, for each
+/// function that it lists without an argument. Run with a function's name, it prints bytes, a line
+/// for each column of the table.
 ///
 /// # Errors
 ///

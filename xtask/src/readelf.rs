@@ -10,21 +10,21 @@ use unspool_rows::{Arch, Register};
 
 use crate::Error;
 
-/// Which of its two forms `readelf` is to print.
+/// One of the two output forms of `readelf`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadelfForm {
-    /// Rows: what `readelf` understood.
+    /// Rows: interpreted.
     Rows,
-    /// Instructions: what it read.
+    /// Instructions: as stored.
     Instructions,
 }
 
-/// A piece of the output.
+/// An item of the output.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DumpItem {
-    /// What follows is of this member of an archive.
+    /// The following items are from this member of an archive.
     Member(String),
-    /// What follows is of this section.
+    /// The following items are from this section.
     Section(String),
     /// A CIE, an FDE or a terminator.
     Entry(DumpEntry),
@@ -35,13 +35,13 @@ pub enum DumpItem {
 pub struct DumpEntry {
     /// Its offset in the section.
     pub offset: u64,
-    /// What its first line says.
+    /// Its first line.
     pub header: DumpHeader,
     /// Its rows; none for an entry whose instructions are all `nop`.
     pub rows: Vec<DumpRow>,
     /// Its instructions.
     pub instructions: Vec<DumpInstruction>,
-    /// Lines that are not understood.
+    /// Lines that cannot be parsed.
     pub unparsed_lines: Vec<String>,
 }
 
@@ -50,11 +50,11 @@ pub struct DumpEntry {
 pub enum DumpHeader {
     /// An entry of length zero.
     Terminator,
-    /// A CIE; what it says beside its rows is on this line in the form of rows only.
+    /// A CIE; its properties other than rows are on this line only in the form of rows.
     Cie(Option<CieLine>),
     /// An FDE.
     Fde {
-        /// The offset of its CIE; `None` where `readelf` finds none.
+        /// The offset of its CIE; `None` if `readelf` finds none.
         cie: Option<u64>,
         /// The first address.
         start: u64,
@@ -63,7 +63,7 @@ pub enum DumpHeader {
     },
 }
 
-/// What the first line of a CIE says.
+/// The first line of a CIE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CieLine {
     /// The augmentation string.
@@ -72,7 +72,7 @@ pub struct CieLine {
     pub return_address: Register,
 }
 
-/// A row, as far as it is printed.
+/// The printed part of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DumpRow {
     /// The address.
@@ -83,10 +83,10 @@ pub struct DumpRow {
     pub cells: Vec<(Register, Cell)>,
 }
 
-/// What a column says of a register.
+/// The rule in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cell {
-    /// `u`: undefined, or there is no rule.
+    /// `u`: undefined, or no rule.
     Undefined,
     /// `s`
     Same,
@@ -102,10 +102,10 @@ pub enum Cell {
     ValExpression,
 }
 
-/// An instruction, as far as rows do not show its effect.
+/// An instruction with an effect that rows do not show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DumpInstruction {
-    /// A new row begins at this address.
+    /// A new row starts at this address.
     Advance(u64),
     /// The CFA becomes register plus offset.
     Cfa,
@@ -119,7 +119,7 @@ pub enum DumpInstruction {
     Expression(Register, String),
     /// A register gets the value of an expression.
     ValExpression(Register, String),
-    /// A register gets a rule that rows show in full.
+    /// A register gets a rule that rows show completely.
     Rule(Register),
     /// A register gets the CIE's rule.
     Restore(Register),
@@ -135,18 +135,18 @@ pub enum DumpInstruction {
     Nop,
 }
 
-/// A `readelf` that is running, and its output.
+/// A running `readelf`, and its output.
 #[derive(Debug)]
 pub struct Readelf {
     child: Child,
     output: BufReader<ChildStdout>,
     arch: Arch,
     line: String,
-    /// The line was looked at and belongs to the next item.
+    /// The line was read ahead and belongs to the next item.
     pending: bool,
-    /// The columns of the rows that follow.
+    /// The columns of the following rows.
     columns: Vec<Register>,
-    /// The return-address columns of the CIEs of this section, whose name is `ra`.
+    /// The return-address columns of this section's CIEs; `readelf` calls them `ra`.
     return_addresses: BTreeMap<u64, Register>,
     unparsed_lines: Vec<String>,
     /// The lines are of `.eh_frame_hdr`, which binutils 2.44 prints, too.
@@ -188,12 +188,12 @@ impl Readelf {
         })
     }
 
-    /// From here on registers have the names of `arch`.
+    /// The following registers have the names of `arch`.
     pub fn set_arch(&mut self, arch: Arch) {
         self.arch = arch;
     }
 
-    /// Lines outside of entries that are not understood.
+    /// Lines outside of entries that cannot be parsed.
     #[must_use]
     pub fn strange(&self) -> &[String] {
         &self.unparsed_lines
@@ -253,7 +253,7 @@ impl Readelf {
         Ok(true)
     }
 
-    /// Reads the lines of an entry up to the first that is not its own.
+    /// Reads the lines of an entry up to the first of another item.
     fn entry(&mut self, offset: u64, header: DumpHeader) -> Result<DumpEntry, Error> {
         let mut entry = DumpEntry {
             offset,
@@ -268,7 +268,7 @@ impl Readelf {
         }
         while self.advance()? {
             if self.line.is_empty() {
-                continue; // one stands before the instructions of some CIEs
+                continue; // One precedes the instructions of some CIEs.
             }
             if self.ends_entry() {
                 self.pending = true;
@@ -322,14 +322,14 @@ impl Readelf {
 
 impl Drop for Readelf {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nothing to do about a failure.
+        // It may have exited by itself; a failure is ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Lines of a CIE or an FDE in the form of instructions, which say again what the form of rows
-/// says on one line, or what no row depends on.
+/// Lines of a CIE or an FDE in the form of instructions. They repeat the first line in the form of
+/// rows, or no row depends on them.
 const CIE_FIELDS: [&str; 8] = [
     "  Version: ",
     "  Augmentation: ",
@@ -354,7 +354,7 @@ fn entry_header(line: &str) -> Option<(u64, DumpHeader)> {
         "FDE" => {
             let cie = words.next()?.strip_prefix("cie=")?;
             let pc = words.find_map(|word| word.strip_prefix("pc="))?;
-            let pc = pc.rsplit(':').next().unwrap_or(pc); // a segment selector stands before it
+            let pc = pc.rsplit(':').next().unwrap_or(pc); // A segment selector precedes it.
             let (start, end) = pc.split_once("..")?;
             DumpHeader::Fde {
                 cie: hex(cie),
@@ -413,7 +413,7 @@ fn cell(word: &str) -> Option<Cell> {
 /// `def_cfa: r7 (rsp) ofs 8` and so on, without `DW_CFA_`.
 fn instruction_line(line: &str) -> Option<DumpInstruction> {
     let (name, operands) = match line.split_once(": ") {
-        // The first colon may be one of an expression.
+        // The first colon may be in an expression.
         Some((name, operands)) if !name.contains(' ') => (name, operands),
         _ => line.split_once(' ').unwrap_or((line, "")),
     };
@@ -421,7 +421,7 @@ fn instruction_line(line: &str) -> Option<DumpInstruction> {
     let expression = || {
         let open = match name {
             "def_cfa_expression" => 0,
-            // after `r3 (rbx) `, or `r13 ` where registers have no names
+            // Follows `r3 (rbx) `, or `r13 ` if registers have no names.
             _ => operands.find("(DW_OP_").or_else(|| operands.rfind("()"))?,
         };
         let inner = operands.get(open..)?.strip_prefix('(')?.strip_suffix(')')?;
@@ -485,7 +485,7 @@ fn numbered(word: &str) -> Option<Register> {
     word.strip_prefix('r')?.parse().ok().map(Register)
 }
 
-/// A register by the name that `readelf` gives it, or `r7` if it has none.
+/// A register by `readelf`'s name for it, or `r7` if it has none.
 fn named(name: &str, arch: Arch) -> Option<Register> {
     let arch = match arch {
         Arch::Other { machine: 62, .. } => Arch::X86_64, // x32
@@ -513,8 +513,8 @@ fn named(name: &str, arch: Arch) -> Option<Register> {
     ours().or_else(extra).or_else(|| numbered(name))
 }
 
-/// Registers that no compiler saves, which our table of names leaves out: the name or its
-/// beginning, and the number that it or the one with `0` appended has.
+/// Registers that no compiler saves, which unspool's table of names does not have. A family has its
+/// name or prefix, and the number of the register with that name, or with `0` appended.
 type Families = &'static [(&'static str, u16)];
 
 const X86_64_FAMILIES: Families = &[
@@ -545,7 +545,8 @@ const I386_FAMILIES: Families = &[
     ("gs", 45),
 ];
 const AARCH64_FAMILIES: Families = &[("elr", 33), ("ffr", 47), ("p", 48), ("z", 96)];
-/// Floating-point registers in the order of their numbers, `f1` behind those that it begins.
+/// Floating-point registers in the order of their numbers; `f1` comes after the names that start
+/// with it.
 const S390_FAMILIES: Families = &[
     ("f0", 16),
     ("f2", 17),

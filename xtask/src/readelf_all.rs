@@ -1,4 +1,4 @@
-//! Every ELF file of the machine, read both ways.
+//! Every ELF file of the machine, read by both readers.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use crate::Error;
 use crate::elf;
 use crate::readelf_compare::{ReadelfReport, compare_file};
 
-/// Where a Debian machine keeps programs and libraries.
+/// The folders of programs and libraries on a Debian machine.
 pub(crate) const SYSTEM_FOLDERS: [&str; 11] = [
     "/usr/lib",
     "/usr/lib32",
@@ -29,24 +29,24 @@ pub(crate) const SYSTEM_FOLDERS: [&str; 11] = [
     "/opt",
 ];
 
-/// How many differences, and how many problems, are printed.
+/// The most differences, and the most problems, to print.
 const MAX_PRINTED: usize = 20;
 
-/// What to do.
+/// The options.
 #[derive(Debug)]
 pub struct ReadelfCompareOptions {
-    /// How many files at a time.
+    /// The number of files read in parallel.
     pub jobs: usize,
     /// Files, or folders of them.
     pub paths: Vec<PathBuf>,
 }
 
 impl ReadelfCompareOptions {
-    /// Reads `[--jobs N] [PATH...]`.
+    /// Parses `[--jobs N] [PATH...]`.
     ///
     /// # Errors
     ///
-    /// There is another option, or no number.
+    /// An option is unknown, or its value is not a number.
     pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Self, Error> {
         let mut options = ReadelfCompareOptions {
             jobs: 1,
@@ -73,7 +73,7 @@ impl ReadelfCompareOptions {
     }
 }
 
-/// Compares every file; `true` where there is no difference.
+/// Compares every file; `true` if there is no difference.
 ///
 /// # Errors
 ///
@@ -108,7 +108,7 @@ pub fn compare_all(options: &ReadelfCompareOptions, out: &mut impl Write) -> Res
 fn progress(done: usize, of: usize, path: &Path) {
     let mut err = io::stderr();
     if err.is_terminal() {
-        // Nothing depends on it being seen.
+        // Failing to display this does not matter.
         let _ = write!(err, "\r\x1b[K{done}/{of} {}", path.display());
         if done == of {
             let _ = write!(err, "\r\x1b[K");
@@ -117,13 +117,13 @@ fn progress(done: usize, of: usize, path: &Path) {
     }
 }
 
-/// Every ELF file and archive below `paths`, once however many names it has.
+/// Every ELF file and archive below `paths`, once even if it has several names.
 #[must_use]
 pub fn find(paths: &[PathBuf]) -> Vec<PathBuf> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
     let mut waiting: Vec<PathBuf> = paths.iter().rev().cloned().collect();
-    // A path that was asked for may be a link; links found on the way are left alone.
+    // A path given by the user may be a link; other links are not followed.
     let mut asked: HashSet<PathBuf> = paths.iter().cloned().collect();
     while let Some(path) = waiting.pop() {
         let metadata = match asked.remove(&path) {
@@ -152,7 +152,7 @@ fn has_magic(path: &Path) -> bool {
     read.is_ok() && elf::is_readable(&head)
 }
 
-/// What is found over all files.
+/// The results over all files.
 #[derive(Debug, Default)]
 struct ReadelfTotals {
     files: u64,
@@ -161,7 +161,7 @@ struct ReadelfTotals {
     fdes: u64,
     rows: u64,
     problems: u64,
-    /// How often each kind of problem was met.
+    /// The number of problems of each kind.
     kinds: BTreeMap<String, u64>,
     differences: u64,
     failures: u64,

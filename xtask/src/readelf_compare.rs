@@ -1,20 +1,18 @@
-//! Our reading of a file's call frame information compared with `readelf`'s, row for row.
+//! Compares unspool's call frame information of a file with `readelf`'s, row by row.
 //!
-//! Where `readelf` (binutils 2.40) is known to deviate, the comparison follows it, here and
-//! nowhere else:
+//! Where `readelf` (binutils 2.40) deviates, only this comparison follows it:
 //!
-//! - Offsets are kept in an `int`: the low 32 bits are compared ([`crate::normal`]).
-//! - `u` means both "undefined" and "no rule"; a CFA that nothing defined is register 0 plus 0.
-//!   Its list of instructions tells them apart ([`crate::facts`]).
-//! - An entry whose instructions are all `nop` has no rows: its row is its CIE's.
-//! - Several rows may begin at one address, and rows at or past the end of the entry: the last
-//!   of them, and none of them, hold.
+//! - Offsets are stored in an `int`: the low 32 bits are compared ([`crate::normal_row`]).
+//! - `u` means both "undefined" and "no rule"; an undefined CFA is register 0 plus 0. The list of
+//!   instructions distinguishes them ([`crate::row_facts`]).
+//! - An entry of only `nop` instructions has no rows: its row is its CIE's.
+//! - Several rows may start at one address, and rows at or past the end of the entry. Of the
+//!   former, the last is valid, and of the latter none.
 //!
-//! Not followed, because no file of a Debian machine has them: `readelf` gives an FDE that stands
-//! before its CIE none of the CIE's rules, and stops for good at a return-address column above
-//! 126.
+//! Not followed, because no file of a Debian machine has them: `readelf` gives an FDE before its
+//! CIE none of the CIE's rules. It stops at a return-address column above 126.
 //!
-//! An entry that we refuse is no difference; it is counted, and reported as a problem.
+//! An entry that unspool refuses is not a difference; it is counted, and reported as a problem.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,10 +28,10 @@ use crate::normal_row::{CieFields, NormalRow, NormalRowText};
 use crate::readelf::{DumpEntry, DumpHeader, DumpItem, DumpRow, Readelf, ReadelfForm};
 use crate::row_facts::{RowFacts, row_facts};
 
-/// How many differences of a file are kept.
+/// The most differences to keep for a file.
 const MAX_DIFFERENCES: usize = 20;
 
-/// What comparing a file found.
+/// The result for a file.
 #[derive(Debug, Default)]
 pub struct ReadelfReport {
     /// Sections compared.
@@ -42,26 +40,26 @@ pub struct ReadelfReport {
     pub fdes: u64,
     /// Rows that both readers have.
     pub rows: u64,
-    /// Entries that we refuse, with the archive member.
+    /// Entries that unspool refuses, with the archive member.
     pub problems: Vec<(Option<String>, CfiProblem)>,
-    /// How many differences there are.
+    /// The number of differences.
     pub difference_count: u64,
     /// The first of them.
     pub differences: Vec<ReadelfDifference>,
 }
 
-/// Something that the two readers see differently.
+/// A difference between the two readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadelfDifference {
-    /// The archive member, if it is one, and the section.
+    /// The archive member, if there is one, and the section.
     pub place: String,
     /// The offset of the entry in the section.
     pub entry: u64,
-    /// The address, where it is about one.
+    /// The address, if it is about one.
     pub at: Option<u64>,
-    /// What we read.
+    /// Unspool's result.
     pub ours: String,
-    /// What `readelf` read.
+    /// `readelf`'s result.
     pub theirs: String,
 }
 
@@ -75,7 +73,7 @@ impl fmt::Display for ReadelfDifference {
     }
 }
 
-/// Reads a file, ELF or archive, both ways and compares.
+/// Reads a file, ELF or archive, with both readers and compares.
 ///
 /// # Errors
 ///
@@ -85,7 +83,7 @@ pub fn compare_file(path: &Path) -> Result<ReadelfReport, Error> {
     compare(path, &elf::units(&data)?)
 }
 
-/// Compares the units of the file at `path` with what `readelf` says of it.
+/// Compares the units of the file at `path` with `readelf`'s output for it.
 ///
 /// # Errors
 ///
@@ -112,7 +110,7 @@ pub fn compare(path: &Path, units: &[CfiFile<'_>]) -> Result<ReadelfReport, Erro
         match item {
             ItemPair::Member(name) => {
                 close(&mut report, open.take());
-                // Members that are no ELF files are printed, too.
+                // Members that are not ELF files are printed, too.
                 if let Some(at) = place(units.as_slice(), &name) {
                     unit = units.nth(at).unwrap_or(unit);
                     rows.set_arch(unit.abi.arch);
@@ -215,20 +213,20 @@ impl ReadelfReport {
     }
 }
 
-/// A section while it is compared.
+/// A section under comparison.
 struct SectionComparison<'u> {
     unit: &'u CfiFile<'u>,
     place: String,
     reading: SectionTable,
     abi: Abi,
-    /// Rows of ours in the common form, by their ids.
+    /// Unspool's rows in the common form, by ID.
     normals: Vec<Option<NormalRow>>,
     cies: HashMap<u64, ReadelfCie>,
-    /// Places of our FDEs that `readelf` has not printed yet.
+    /// The locations of unspool's FDEs that `readelf` has not printed yet.
     undumped: u64,
 }
 
-/// What an FDE takes from its CIE.
+/// The data of a CIE that its FDEs inherit.
 struct ReadelfCie {
     common: CieFields,
     facts: RowFacts,
@@ -411,7 +409,7 @@ fn no_row() -> DumpRow {
     }
 }
 
-/// The rows that hold somewhere in the entry.
+/// The rows that are valid somewhere in the entry.
 fn their_rows(
     rows: &DumpEntry,
     instructions: &DumpEntry,

@@ -1,5 +1,5 @@
-//! What rows of `readelf` leave out, from its list of instructions: expressions, the difference
-//! between "undefined" and "no rule", signed return addresses, sizes of arguments.
+//! Facts from `readelf`'s list of instructions that its rows do not show: expressions, the
+//! difference between "undefined" and "no rule", signed return addresses, sizes of arguments.
 
 use std::collections::BTreeMap;
 
@@ -7,33 +7,33 @@ use unspool_rows::Register;
 
 use crate::readelf::DumpInstruction;
 
-/// What holds in a row beside what is printed of it.
+/// The facts of a row that its printed form does not show.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowFacts {
-    /// The CFA was defined.
+    /// Whether the CFA was defined.
     pub has_cfa: bool,
     /// The CFA's expression.
     pub cfa: Option<String>,
-    /// Registers whose rule is not shown in full.
+    /// Registers with rules that are not shown completely.
     pub registers: BTreeMap<Register, HiddenRule>,
-    /// The return address is signed.
+    /// Whether the return address is signed.
     pub signed: bool,
-    /// Bytes of outgoing arguments.
+    /// The size of outgoing arguments in bytes.
     pub args_size: u64,
 }
 
-/// A rule that is not shown in full.
+/// A rule that is not shown completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HiddenRule {
     /// Undefined by an instruction.
     Undefined,
-    /// At the address that an expression yields.
+    /// Saved at the address that an expression computes.
     Expression(String),
-    /// What an expression yields.
+    /// The value that an expression computes.
     ValExpression(String),
 }
 
-/// The facts of each row of an entry, of which `initial` are its CIE's.
+/// The facts of each row of an entry; `initial` are those of its CIE.
 ///
 /// There is one for each row that `readelf` prints, or one if it prints none.
 #[must_use]
@@ -47,7 +47,7 @@ pub fn row_facts(instructions: &[DumpInstruction], initial: &RowFacts) -> Vec<Ro
             DumpInstruction::RememberState => remembered.push(now.clone()),
             DumpInstruction::RestoreState => {
                 if let Some(before) = remembered.pop() {
-                    // The size of arguments is no part of the state (as in libgcc).
+                    // The size of arguments is not part of the saved state (as in libgcc).
                     let args_size = now.args_size;
                     now = RowFacts {
                         args_size,

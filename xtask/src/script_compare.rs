@@ -1,5 +1,5 @@
-//! `cargo xtask script-compare`: `unspool script` beside `perf script`, on recordings of programs of several
-//! kinds. Where the stacks differ, a third unwinder, elfutils' libdw, has the word.
+//! `cargo xtask script-compare`: compares `unspool script` with `perf script`, on recordings of
+//! several programs. If the stacks differ, a third unwinder, elfutils' libdw, decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -17,7 +17,7 @@ mod libdw;
 
 use frames::{FileAddress, ScriptLine, ScriptSample};
 
-/// What `cargo xtask script-compare --help` prints.
+/// The help of `cargo xtask script-compare`.
 pub const HELP: &str = "\
 usage: cargo xtask script-compare [--only TEXT]
 
@@ -31,14 +31,14 @@ they part is right. docs/script.md says what the differences are.
 Exit status: 0 if libdw never agrees with perf against unspool, 1 if it does, 2 if it could not run.
 ";
 
-/// What `cargo xtask script-compare` was asked for.
+/// The options of `cargo xtask script-compare`.
 #[derive(Debug, Default)]
 pub struct ScriptCompareOptions {
     only: Option<OsString>,
 }
 
 impl ScriptCompareOptions {
-    /// Reads the arguments.
+    /// Parses the arguments.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl ScriptCompareOptions {
     }
 }
 
-/// How stacks are recorded.
+/// The call graph options of recordings.
 const STACKS: [(&str, &str); 3] = [
     ("8 KiB", "dwarf,8192"),
     ("32 KiB", "dwarf,32768"),
@@ -80,7 +80,7 @@ for _ in range(60):
     walk(30)
 ";
 
-/// The programs, by what they are called.
+/// The programs, by name.
 fn commands(folder: &Path) -> Result<Vec<(&'static str, Vec<OsString>)>, Error> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/script_compare/deep.cc");
     let mut compiler = Command::new(packages::path("/usr/bin/g++")?);
@@ -111,7 +111,7 @@ fn commands(folder: &Path) -> Result<Vec<(&'static str, Vec<OsString>)>, Error> 
     ])
 }
 
-/// Compares all; yields whether all is well.
+/// Compares all; returns whether all checks passed.
 ///
 /// # Errors
 ///
@@ -191,7 +191,7 @@ fn record(command: &[OsString], stacks: &str, file: &Path) -> Result<PathBuf, Er
     }
 }
 
-/// Prints a recording, without inlined functions and as deep as the stacks are.
+/// Prints a recording, without inlined functions and with complete stacks.
 fn script(program: &OsStr, file: &Path) -> Result<Vec<ScriptSample>, Error> {
     let mut command = Command::new(program);
     command.args(["script", "--no-inline", "--ns", "--max-stack", "65000"]);
@@ -234,7 +234,7 @@ fn compare(unspool: &Path, file: &Path, folder: &Path) -> Result<SampleDifferenc
     Ok(found)
 }
 
-/// The first frame at which two stacks part.
+/// The first frame at which two stacks differ.
 fn part(theirs: &[ScriptLine], ours: &[ScriptLine]) -> Option<usize> {
     let most = theirs.len().max(ours.len());
     let place = |frames: &[ScriptLine], at: usize| {
@@ -243,7 +243,7 @@ fn part(theirs: &[ScriptLine], ours: &[ScriptLine]) -> Option<usize> {
     (0..most).find(|at| place(theirs, *at) != place(ours, *at))
 }
 
-/// How two stacks differ.
+/// The kind of difference between two stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum StackDifference {
     PerfEnds,
@@ -251,7 +251,7 @@ enum StackDifference {
     Part,
 }
 
-/// With whom the third agrees.
+/// Which one the third unwinder confirms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ThirdOpinion {
     Us,
@@ -259,17 +259,17 @@ enum ThirdOpinion {
     Nobody,
 }
 
-/// What was found.
+/// The results.
 #[derive(Debug, Default)]
 struct SampleDifferences {
     samples: u64,
-    /// Stacks, and for each kind the first that were found.
+    /// Stacks, and the first examples of each kind.
     stacks: BTreeMap<(StackDifference, ThirdOpinion), (u64, Vec<String>)>,
-    /// Symbols of one address: perf's and ours.
+    /// Symbols of one address: perf's and unspool's.
     names: BTreeMap<(String, String), u64>,
 }
 
-/// How many stacks are shown of each kind.
+/// The most stacks to show of each kind.
 const MAX_EXAMPLES: usize = 3;
 
 impl SampleDifferences {
@@ -352,8 +352,8 @@ impl SampleDifferences {
             .map_or(0, |(count, _)| *count)
     }
 
-    /// A row of the table: of each kind how many, and how many of these libdw decides for us, for perf, and for
-    /// nobody.
+    /// A row of the table: the number of each kind, and how many of these libdw decides for
+    /// unspool, for perf, and for neither.
     fn write_row(&self, name: &str, out: &mut impl Write) -> Result<(), Error> {
         let differ: u64 = self.stacks.values().map(|(count, _)| count).sum();
         write!(out, "| {name} | {} | {differ} |", self.samples)?;
@@ -393,7 +393,7 @@ impl SampleDifferences {
         Ok(())
     }
 
-    /// Whether libdw never agrees with perf against us.
+    /// Whether libdw never confirms perf against unspool.
     fn are_fine(&self) -> bool {
         let mut decided = self.stacks.keys().map(|(_, agrees)| *agrees);
         decided.all(|agrees| agrees != ThirdOpinion::Perf)

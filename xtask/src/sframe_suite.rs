@@ -1,6 +1,7 @@
-//! SFrame as binutils writes and dumps it, held against ours: its own tests' inputs, and what we write.
+//! Compares SFrame as written and dumped by binutils with unspool's: the inputs of its own tests,
+//! and unspool's output.
 //!
-//! Neither its sources nor what is made of them is kept in the repository.
+//! Neither its sources nor files made from them are kept in the repository.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +20,7 @@ use unspool_rows::Vaddr;
 use crate::binutils::{Binutils, BinutilsTest, Release, TARGETS, V2_44, V2_47, files, stem};
 use crate::{Error, debian, elf};
 
-/// Programs whose tables are written as SFrame.
+/// Programs with tables to convert to SFrame.
 const PROGRAMS: [&str; 4] = [
     "/usr/bin/ls",
     "/usr/bin/gdb",
@@ -27,7 +28,7 @@ const PROGRAMS: [&str; 4] = [
     "/usr/aarch64-linux-gnu/lib/libc.so.6",
 ];
 
-/// What `cargo xtask sframe-suite --help` says.
+/// The help of `cargo xtask sframe-suite`.
 pub const HELP: &str = "\
 usage: cargo xtask sframe-suite [--binutils 2.44 | --binutils 2.47]
 
@@ -36,21 +37,21 @@ once. The inputs of its tests of SFrame, assembled and linked by it, and the sec
 and by us; so are sections that we write of some programs, in the versions that the readelf knows. What is read must be the same.
 ";
 
-/// The releases, and the versions of the format that are written by us and their readelf can dump.
+/// The releases, and the versions of the format that unspool writes and their readelf can dump.
 const RELEASES: [(Release, &[SframeVersion]); 2] = [
     (V2_44, &[SframeVersion::V2]),
     (V2_47, &[SframeVersion::V2, SframeVersion::V3]),
 ];
 
-/// What to do.
+/// The options.
 #[derive(Debug, Default)]
 pub struct SframeSuiteOptions {
-    /// The one version of binutils.
+    /// The only version of binutils to use.
     binutils: Option<OsString>,
 }
 
 impl SframeSuiteOptions {
-    /// Reads arguments.
+    /// Parses the arguments.
     ///
     /// # Errors
     ///
@@ -76,11 +77,11 @@ impl SframeSuiteOptions {
     }
 }
 
-/// Builds what is not built yet, and compares; yields whether nothing differs.
+/// Builds missing tools, and compares; returns whether nothing differs.
 ///
 /// # Errors
 ///
-/// A file cannot be had or written, or a command is missing or fails.
+/// A file cannot be fetched or written, or a command is missing or fails.
 pub fn run(options: &SframeSuiteOptions, out: &mut impl Write) -> Result<bool, Error> {
     let mut is_same = true;
     for (release, versions) in RELEASES {
@@ -124,7 +125,7 @@ fn run_by(
     Ok(suite.differing.is_empty() && suite.compared > 0)
 }
 
-/// What of it is compared.
+/// A part of the comparison.
 type SuitePart = fn(&mut SframeSuite) -> Result<(), Error>;
 
 struct SframeSuite {
@@ -132,7 +133,7 @@ struct SframeSuite {
     tools: Binutils,
     versions: &'static [SframeVersion],
     compared: usize,
-    /// What differs.
+    /// The differences.
     differing: Vec<String>,
 }
 
@@ -143,7 +144,7 @@ impl SframeSuite {
         command
     }
 
-    /// The tests that GNU as is tested with, linked, so that addresses are final.
+    /// The test inputs of GNU as, linked, so that addresses are final.
     fn assembler(&mut self) -> Result<(), Error> {
         let folder = self.tools.source.join("gas/testsuite/gas/cfi-sframe");
         for (target, name) in TARGETS {
@@ -164,7 +165,7 @@ impl SframeSuite {
                     .arg("-o")
                     .args([&object, &path])
                     .output()?;
-                // Some are tests of errors.
+                // Some test errors.
                 if assembled.status.success() {
                     let mut ld = self.tool(target, "ld");
                     ld.args(["-shared", "-o"])
@@ -177,7 +178,7 @@ impl SframeSuite {
         Ok(())
     }
 
-    /// The tests that GNU ld is tested with.
+    /// The test inputs of GNU ld.
     fn linker(&mut self) -> Result<(), Error> {
         let (target, _) = TARGETS[0];
         let folders = ["ld/testsuite/ld-sframe", "ld/testsuite/ld-x86-64"];
@@ -215,7 +216,7 @@ impl SframeSuite {
         Ok(())
     }
 
-    /// The sections that libsframe is tested with, as they are.
+    /// The test sections of libsframe.
     fn library(&mut self) -> Result<(), Error> {
         let folder = self
             .tools
@@ -231,13 +232,14 @@ impl SframeSuite {
                 false => "elf64-x86-64",
             };
             let wrapped = self.wrap(&path, target)?;
-            // One is neither sorted nor says what its starts are relative to, as assemblers wrote them.
+            // One is unsorted and does not say what its starts are relative to, like the output of
+            // old assemblers.
             self.compare(&wrapped, &name, Starts::Unknown)?;
         }
         Ok(())
     }
 
-    /// The tables of programs, as we write them.
+    /// The tables of programs, as unspool writes them.
     fn our_own(&mut self) -> Result<(), Error> {
         for program in PROGRAMS {
             let bytes = fs::read(program)?;
@@ -267,10 +269,10 @@ impl SframeSuite {
         Ok(())
     }
 
-    /// An ELF file that has the bytes as its `.sframe`, at address 0.
+    /// An ELF file with the bytes as its `.sframe`, at address 0.
     fn wrap(&self, section: &Path, target: &str) -> Result<PathBuf, Error> {
         let little = self.work.join("little");
-        fs::write(&little, " ")?; // objcopy takes nothing of nothing
+        fs::write(&little, " ")?; // objcopy does not accept an empty input.
         let wrapped = self.work.join("wrapped");
         let mut objcopy = self.tool(TARGETS[0].0, "objcopy");
         objcopy
@@ -288,7 +290,7 @@ impl SframeSuite {
             return Ok(());
         };
         if section.relocations().next().is_some() {
-            return Ok(()); // of `ld -r`: its addresses are not final
+            return Ok(()); // From `ld -r`: its addresses are not final.
         }
         let data = section.data()?;
         let Some(machine) = machine_of(data) else {
@@ -343,7 +345,8 @@ struct FunctionDump {
     is_signal_frame: bool,
     has_key_b: bool,
     is_block: bool,
-    /// Addresses, in a block offsets, and where CFA, frame pointer and return address are; nothing in outermost frames.
+    /// Addresses, in a block offsets, and the rules of CFA, frame pointer and return address;
+    /// `None` in outermost frames.
     rows: Vec<(u64, Option<[String; 3]>)>,
 }
 
@@ -359,7 +362,7 @@ impl FunctionDump {
     }
 }
 
-/// The machine that the bytes are for, by the fifth.
+/// The architecture of the bytes, from the fifth.
 fn machine_of(data: &[u8]) -> Option<SframeAbi> {
     let number = *data.get(4)?;
     let all = [
@@ -424,7 +427,7 @@ fn columns(places: &FreRules, machine: SframeAbi) -> [String; 3] {
     ]
 }
 
-/// Reads what `readelf --sframe` prints.
+/// Parses the output of `readelf --sframe`.
 fn parse(listing: &str) -> Vec<FunctionDump> {
     let mut functions: Vec<FunctionDump> = Vec::new();
     for line in listing.lines() {
@@ -458,8 +461,8 @@ fn parse(listing: &str) -> Vec<FunctionDump> {
                     function.is_block = true;
                 }
             }
-            // 2.44 knows no rows without data words, which a later erratum to version 2 has added, and prints what it has
-            // for an error.
+            // 2.44 does not support rows without data words, which a later erratum to version 2 has
+            // added, and prints an error for them.
             [address, "RA", "undefined"] | [address, "fp+-1", "u", "u" | "f"] => {
                 if let (Ok(address), Some(function)) = (number(address), functions.last_mut()) {
                     function.rows.push((address, None));
@@ -467,7 +470,7 @@ fn parse(listing: &str) -> Vec<FunctionDump> {
             }
             [address, cfa, fp, ra] if address.len() == 16 => {
                 if let (Ok(address), Some(function)) = (number(address), functions.last_mut()) {
-                    // Fixed, padding and unchanged: where it usually is.
+                    // Fixed, padding and unchanged: the usual location.
                     let (ra, mark) = ra.strip_suffix("[s]").map_or((*ra, ""), |ra| (ra, "[s]"));
                     let ra = if ["f", "U"].contains(&ra) { "u" } else { ra };
                     let columns = [*cfa, *fp, &format!("{ra}{mark}")].map(str::to_owned);
@@ -478,7 +481,7 @@ fn parse(listing: &str) -> Vec<FunctionDump> {
         }
     }
     for function in &mut functions {
-        // A row at the end holds nowhere.
+        // A row at the end is valid nowhere.
         let end = function.start + u64::from(function.size);
         let is_block = function.is_block;
         function

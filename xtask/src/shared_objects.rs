@@ -1,4 +1,5 @@
-//! The shared objects of `crates/libunwind-compat`, with libunwind's names, and of `crates/c-api` and `crates/c-api-variables`, with unspool's own.
+//! The shared objects of `crates/libunwind-compat`, with libunwind's names, and of `crates/c-api`
+//! and `crates/c-api-variables`, with unspool's own.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,27 +10,27 @@ use std::process::Command;
 
 use crate::Error;
 
-/// A shared object: its soname, and the others that it needs.
+/// A shared object: its soname, and its dependencies.
 struct SharedObject {
     soname: &'static str,
     needs: &'static [&'static str],
-    /// What the linker is told beside what it is always told.
+    /// Additional linker options.
     options: &'static [&'static str],
 }
 
-/// A crate of which shared objects are made. Its `exports/SONAME` has the names of each.
+/// A crate that is built as shared objects. Its `exports/SONAME` lists the symbols of each.
 struct LibrarySource {
     /// Its folder in `crates`.
     folder: &'static str,
-    /// What cargo makes of it.
+    /// The library that cargo builds.
     library: &'static str,
-    /// What the linker is told for all of its objects.
+    /// The linker options for all of its objects.
     options: &'static [&'static str],
-    /// In the order in which they can be linked.
+    /// In link order.
     objects: &'static [SharedObject],
 }
 
-/// Without the compiler's own files and libraries: what has no standard library needs none.
+/// Without the compiler's own files and libraries: code without the standard library needs none.
 const NO_STANDARD_LIBRARY: &[&str] = &["-nostdlib"];
 
 const LIBUNWIND: LibrarySource = LibrarySource {
@@ -39,8 +40,8 @@ const LIBUNWIND: LibrarySource = LibrarySource {
     objects: LIBUNWIND_OBJECTS,
 };
 
-/// The end of the process calls it, and it is linked without the compiler's own files, which would have it
-/// called when it is unloaded: so it cannot be.
+/// The process's exit calls it. It is linked without the compiler's own files, which would call it
+/// on unloading: so it cannot be unloaded.
 const UNSPOOL: LibrarySource = LibrarySource {
     folder: "c-api",
     library: "libunspool_c_api.a",
@@ -52,7 +53,7 @@ const UNSPOOL: LibrarySource = LibrarySource {
     }],
 };
 
-/// `unspool_crash_load` runs when it is loaded.
+/// `unspool_crash_load` runs on loading.
 const CRASH: LibrarySource = LibrarySource {
     objects: &[SharedObject {
         soname: "libunspool-crash.so",
@@ -62,7 +63,7 @@ const CRASH: LibrarySource = LibrarySource {
     ..UNSPOOL
 };
 
-/// Rust's standard library has each thread call it when the thread ends: so it cannot be unloaded.
+/// Rust's standard library makes each thread call it on exit: so it cannot be unloaded.
 const VARIABLES: LibrarySource = LibrarySource {
     folder: "c-api-variables",
     library: "libunspool_c_api_variables.a",
@@ -74,8 +75,8 @@ const VARIABLES: LibrarySource = LibrarySource {
     }],
 };
 
-/// Those that walk the own stack look around when they are loaded. The one that makes backtraces says what
-/// they took when it is unloaded.
+/// Walkers of the own stack initialize on loading. The one for backtraces reports their cost on
+/// unloading.
 const LIBUNWIND_OBJECTS: &[SharedObject] = &[
     SharedObject {
         soname: "libunwind.so.8",
@@ -104,14 +105,14 @@ const LIBUNWIND_OBJECTS: &[SharedObject] = &[
     },
 ];
 
-/// What `cargo xtask capi` was asked for.
+/// The options of `cargo xtask capi`.
 #[derive(Debug)]
 pub struct SharedObjectOptions {
     out: Option<PathBuf>,
 }
 
 impl SharedObjectOptions {
-    /// Reads the arguments.
+    /// Parses the arguments.
     ///
     /// # Errors
     ///
@@ -128,7 +129,7 @@ impl SharedObjectOptions {
     }
 }
 
-/// Builds the shared objects and says where they are.
+/// Builds the shared objects and prints their paths.
 ///
 /// # Errors
 ///
@@ -205,7 +206,7 @@ pub struct Build {
     pub profile: Profile,
     /// What gcc is told when it links.
     pub options: Vec<String>,
-    /// What is in cargo's environment.
+    /// Additional environment variables of cargo.
     pub environment: Vec<(&'static str, OsString)>,
 }
 
@@ -219,8 +220,8 @@ impl Build {
         self.link_all(&LIBUNWIND, folder)
     }
 
-    /// Builds the shared objects with unspool's own names into `folder`, and puts the headers and what
-    /// `pkg-config` reads beside them.
+    /// Builds the shared objects with unspool's own names into `folder`, and adds the headers and
+    /// the `pkg-config` file.
     ///
     /// # Errors
     ///
@@ -240,13 +241,14 @@ impl Build {
         write_pkg_config(
             "unspool",
             "the stack of the own thread, from its unwind tables",
-            // gcc has no search table made for programs that are linked statically.
+            // gcc does not create a search table for statically linked programs.
             "Libs.private: -pthread -Wl,--eh-frame-hdr",
             folder,
         )
     }
 
-    /// Builds the shared object that has the standard library into a folder where [`Build::own`] has built the others.
+    /// Builds the shared object with the standard library into a folder in which [`Build::own`] has
+    /// built the others.
     ///
     /// # Errors
     ///
@@ -273,8 +275,8 @@ impl Build {
         Ok(())
     }
 
-    /// Has cargo build the crate as a static library. It is not linked by rustc as a shared object,
-    /// since rustc brings a version script of its own.
+    /// Builds the crate as a static library by cargo. rustc cannot link it as a shared object,
+    /// since it adds its own version script.
     fn static_library(&self, source: &LibrarySource) -> Result<PathBuf, Error> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
@@ -323,7 +325,7 @@ impl Build {
             .arg("-o")
             .arg(folder.join(object.soname))
             .arg(library);
-        // Before glibc 2.34 some functions of libc were in these.
+        // Before glibc 2.34, some functions of libc were in these.
         command.args(["-lpthread", "-ldl", "-Wl,--no-as-needed"]);
         command.args(object.needs.iter().map(|soname| folder.join(soname)));
         command.arg("-lc");
@@ -331,10 +333,10 @@ impl Build {
     }
 }
 
-/// Makes the name that a library is linked by, of its first version.
+/// Creates the link name of a library, for its first version.
 fn name_for_linking(library: &str, folder: &Path) -> Result<(), Error> {
     let name = folder.join(format!("lib{library}.so"));
-    let _ = fs::remove_file(&name); // it may be there from before, or not
+    let _ = fs::remove_file(&name); // It may exist already.
     symlink(format!("lib{library}.so.0"), &name)?;
     Ok(())
 }
@@ -347,8 +349,8 @@ fn copy_header(header: &Path, folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes `libunspool.a`: one object that has only the names of the shared object for others to see. The
-/// library that cargo makes has Rust's own beside them, which another of Rust's may have, too.
+/// Creates `libunspool.a`: one object that exports only the shared object's symbols. cargo's
+/// library also has Rust's own symbols, which another Rust library may have, too.
 fn archive(library: &Path, folder: &Path) -> Result<(), Error> {
     let names = exports("libunspool.so.0")?;
     let object = library.with_file_name("unspool.o");
@@ -367,7 +369,7 @@ fn archive(library: &Path, folder: &Path) -> Result<(), Error> {
         .arg(&object);
     run_command(hide)?;
     let archive = folder.join("libunspool.a");
-    let _ = fs::remove_file(&archive); // else it would keep what it had
+    let _ = fs::remove_file(&archive); // Otherwise it would keep its old contents.
     let mut pack = Command::new("ar");
     pack.arg("rcsD").arg(archive).arg(object);
     run_command(pack)
@@ -378,7 +380,8 @@ fn run_command(mut command: Command) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes what `pkg-config` reads of a library, with a field of its own. It holds wherever the folder is.
+/// Writes the `pkg-config` file of a library, with an additional field. It is valid wherever the
+/// folder is.
 fn write_pkg_config(
     library: &str,
     description: &str,
@@ -414,7 +417,7 @@ fn crate_folder(source: &LibrarySource) -> PathBuf {
     crates.join(source.folder)
 }
 
-/// The names that a shared object exports, one a line, in the order of their bytes.
+/// The symbols that a shared object exports, one a line, sorted as bytes.
 ///
 /// # Errors
 ///
@@ -428,10 +431,10 @@ pub fn exports(soname: &str) -> Result<Vec<String>, Error> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// libunwind has many functions under two names, of which the crate has one.
+/// libunwind has many functions under two names; the crate has one of them.
 fn defined_as(name: &str) -> Option<String> {
     let same = match name {
-        // Programs copy the variable, which takes one with a size.
+        // Programs copy the variable, so it must have a size.
         "_ULx86_64_local_addr_space" => return None,
         "backtrace" => "unw_backtrace".to_owned(),
         // They do nothing.
@@ -446,7 +449,7 @@ fn defined_as(name: &str) -> Option<String> {
     Some(format!("-Wl,--defsym={name}={same}"))
 }
 
-/// Exports these names, without a version as libunwind does, and no other.
+/// Exports exactly these names, without a version, as libunwind does.
 fn version_script(names: &[String]) -> String {
     format!(
         "{{\nglobal:\n  {};\nlocal:\n  *;\n}};\n",

@@ -1,5 +1,6 @@
-//! `cargo xtask tidy`: the documents held against the repository. Does ARCHITECTURE.md's table have all
-//! crates and what they use, is there each path that stands in backticks, is prose wrapped?
+//! `cargo xtask tidy`: checks the documents against the repository. ARCHITECTURE.md's table must
+//! have all crates and their dependencies, each path in backticks must exist, and prose must be
+//! wrapped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,10 +12,10 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// How wide prose may be, in characters.
+/// The maximum width of prose, in characters.
 const MAX_WIDTH: usize = 100;
 
-/// Prints what is wrong; yields whether nothing is.
+/// Prints all faults; returns whether there are none.
 ///
 /// # Errors
 ///
@@ -25,7 +26,7 @@ pub fn run(out: &mut impl Write) -> Result<bool, Error> {
     let paths = Paths::new(&files);
     let mut faults = Vec::new();
     let documents = files.iter().filter(|file| file.ends_with(".md"));
-    // Past releases name the paths of their time.
+    // Past releases mention old paths.
     for name in documents.filter(|name| *name != "CHANGELOG.md") {
         let text = fs::read_to_string(root.join(name))?;
         let at = |(line, what): (usize, String)| format!("{name}:{line}: {what}");
@@ -45,7 +46,7 @@ pub fn run(out: &mut impl Write) -> Result<bool, Error> {
     Ok(faults.is_empty())
 }
 
-/// The lines that a command prints.
+/// The lines of a command's output.
 fn lines(command: &mut Command) -> Result<Vec<String>, Error> {
     let output = command
         .output()
@@ -60,7 +61,7 @@ fn lines(command: &mut Command) -> Result<Vec<String>, Error> {
         .collect())
 }
 
-/// The lines of a document that are prose, with their numbers from 1: no code blocks.
+/// The prose lines of a document, numbered from 1, without code blocks.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_code = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -70,8 +71,8 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Lines that are wider than prose may be, although they could be wrapped: no rows of tables, no lines
-/// of a single word.
+/// Lines of prose that are too wide and can be wrapped: not rows of tables, nor lines of a single
+/// word.
 fn wide_lines(text: &str) -> Vec<(usize, String)> {
     let is_wide = |line: &str| {
         let can_wrap = line.trim_start_matches([' ', '-', '*', '>']).contains(' ');
@@ -82,11 +83,11 @@ fn wide_lines(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// What documents may call the repository's files and folders. A path may leave out folders in front,
-/// and `src` behind a crate's name.
+/// The repository's files and folders as documents may write them. A path may omit leading folders,
+/// and `src` after a crate's name.
 struct Paths {
     known: BTreeSet<String>,
-    /// The first folders, of the repository and of `crates`: what begins with one is meant as a path.
+    /// The top folders, of the repository and of `crates`: a text that starts with one is a path.
     tops: BTreeSet<String>,
 }
 
@@ -95,7 +96,7 @@ impl Paths {
         let mut known = BTreeSet::new();
         for file in files {
             for name in [file.clone(), file.replacen("/src/", "/", 1)] {
-                // The file, and each folder that it is in, from each component on.
+                // The file, and each of its folders, from each component on.
                 let mut whole = name.as_str();
                 loop {
                     let mut rest = whole;
@@ -120,10 +121,10 @@ impl Paths {
         }
     }
 
-    /// Whether a text is meant as one of these, and is none.
+    /// Whether a text looks like a path of the repository and does not exist.
     fn lacks(&self, text: &str) -> bool {
         let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
-        // A name in capitals stands for any.
+        // A name in capitals is a placeholder.
         let stands_for_any =
             |part: &str| part != "README" && part.contains(|c: char| c.is_ascii_uppercase());
         let Some((top, rest)) = text.split_once('/').filter(|_| text.chars().all(is_path)) else {
@@ -136,7 +137,7 @@ impl Paths {
     }
 }
 
-/// Paths in backticks that no file of the repository has.
+/// Paths in backticks that do not exist in the repository.
 fn missing_paths(text: &str, paths: &Paths) -> Vec<(usize, String)> {
     let in_backticks = |(line, text): (usize, &'_ str)| {
         let quoted = text.split('`').skip(1).step_by(2);
@@ -147,10 +148,10 @@ fn missing_paths(text: &str, paths: &Paths) -> Vec<(usize, String)> {
     prose(text).flat_map(in_backticks).collect()
 }
 
-/// The crates, and which crates of ours each may use.
+/// The crates, and the crates of the workspace that each may use.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// The rows of ARCHITECTURE.md's table. What stands in parentheses says what is used of a crate.
+/// The rows of ARCHITECTURE.md's table. Parentheses after a crate say what is used of it.
 fn table_of_crates(text: &str) -> Arrows {
     let rows = text.lines().filter_map(|line| {
         let cells: Vec<&str> = line.strip_prefix("| `")?.split(" | ").collect();
@@ -189,7 +190,7 @@ fn crates(root: &Path) -> Result<Arrows, Error> {
             .cloned()
             .unwrap_or_default()
     };
-    // One of ours has a path; one of tests or of a build script has a kind.
+    // A crate of the workspace has a path; a dependency of tests or of a build script has a kind.
     let is_used = |dependency: &&Value| {
         let has = |key| dependency.get(key).is_some_and(|value| !value.is_null());
         has("path") && !has("kind")
@@ -204,7 +205,7 @@ fn crates(root: &Path) -> Result<Arrows, Error> {
     Ok(packages.collect())
 }
 
-/// How the table differs from the crates.
+/// Differences between the table and the crates.
 fn crate_differences(table: &Arrows, crates: &Arrows) -> Vec<String> {
     let names: BTreeSet<&String> = table.keys().chain(crates.keys()).collect();
     let mut faults = Vec::new();

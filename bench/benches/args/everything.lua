@@ -1,4 +1,5 @@
--- A little of everything that Lua has, for the bench `args`: tables, strings, patterns, closures, coroutines, metamethods, errors, code that is loaded.
+-- A sample of all features of Lua, for the bench `args`: tables, strings, patterns, closures,
+-- coroutines, metamethods, errors, loaded code.
 
 local Point = {}
 Point.__index = Point

@@ -1,13 +1,16 @@
-//! Arguments in backtraces, held against what functions were called with.
+//! Compares the arguments in backtraces with the real arguments of functions.
 //!
-//! `cargo bench -p unspool-bench --bench args -- PROGRAM OBJECTS… -- ARGUMENTS…`: runs a program whose types are in the
-//! `.ctf` of its object files (`gcc -gctf`) with a breakpoint at the entry of each function whose type is known. There the registers that
-//! arguments are passed in, general-purpose and vector ones, are written down, with the place of the return address. Every so often the stack is walked, some
-//! instructions later, while all threads stand still, and each value that is told of a frame is compared with what was written down. What is wrong is
-//! printed, of likely values where the variable `LIKELY` is set. The stack is walked at each seventh entry, or as the variable `EVERY` says: of programs
-//! that come to their work late, less often is better.
+//! `cargo bench -p unspool-bench --bench args -- PROGRAM OBJECTS… -- ARGUMENTS…`: runs a program
+//! with types in the `.ctf` of its object files (`gcc -gctf`). It has a breakpoint at the entry of
+//! each function of known type. There it records the argument registers, general-purpose and vector
+//! ones, with the address of the return address. At intervals, some instructions later, it stops
+//! all threads and walks the stack. Each value reported for a frame is compared with the recorded
+//! one. Wrong values are printed; wrong likely values only if the variable `LIKELY` is set. The
+//! stack is walked at each seventh entry, or as the variable `EVERY` says: for programs with a long
+//! startup, a larger interval is better.
 //!
-//! `everything.lua` is a script for Lua. `… --bench args -- --made N` does the same with N programs made at random, each compiled in several ways.
+//! `everything.lua` is a script for Lua. `… --bench args -- --made N` does the same with N random
+//! programs, each compiled in several ways.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::cell::Cell;
@@ -36,13 +39,13 @@ use unspool_table_store::Store;
 
 mod random_programs;
 
-/// A stack is walked at one of so many entries, where the variable `EVERY` does not say otherwise.
+/// The interval of walks in entries, unless the variable `EVERY` sets it.
 const WALK_INTERVAL: NonZeroU64 = NonZeroU64::new(7).unwrap();
 
-/// So many instructions at most are executed between the entry and the walk.
+/// The most instructions between an entry and the walk.
 const MAX_STEPS_BEFORE_WALK: u64 = 97;
 
-/// So many frames are wanted.
+/// The number of frames to collect.
 const MIN_FRAMES: u64 = 100_000;
 
 fn main() -> anyhow::Result<()> {
@@ -65,7 +68,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How programs made at random are compiled.
+/// The compiler options for random programs.
 const OPTIONS: [&str; 5] = ["-O0", "-O1", "-O2", "-Os", "-O2 -mavx2"];
 
 fn random_programs(programs: u64) -> anyhow::Result<()> {
@@ -122,12 +125,12 @@ fn measure(program: &Path, objects: &[PathBuf], arguments: &[String]) -> anyhow:
     BreakpointRun::start(&file, table, command)?.run()
 }
 
-/// What a function was called with.
+/// The arguments of a function.
 #[derive(Debug, Clone, Copy)]
 struct EntryRecord {
     function: u64,
     registers: libc::user_regs_struct,
-    /// The low halves of xmm0 and those that follow.
+    /// The low halves of xmm0 and the following registers.
     vectors: [u64; 16],
     /// The words above the return address.
     words: [u64; 8],
@@ -155,7 +158,7 @@ impl EntryRecord {
     }
 }
 
-/// How many values were told, and how many of them are wrong.
+/// The number of reported values, and of wrong ones.
 #[derive(Debug, Default, Clone, Copy)]
 struct ValueCounts {
     all: u64,
@@ -179,15 +182,15 @@ impl AddAssign for ValueCounts {
 struct ArgCounts {
     frames: u64,
     unknown: u64,
-    /// Of frames that have called another.
+    /// In frames that have called another.
     returns: ValueCounts,
-    /// Of the innermost frames.
+    /// In innermost frames.
     innermost: ValueCounts,
-    /// Of what is passed in vector registers, of frames that have called another.
+    /// Values in vector registers, in frames that have called another.
     vectors: ValueCounts,
-    /// The same of the innermost frames.
+    /// The same in innermost frames.
     vectors_innermost: ValueCounts,
-    /// Of what is passed in memory, in all frames.
+    /// Values in memory, in all frames.
     memory: ValueCounts,
 }
 
@@ -232,7 +235,7 @@ impl ArgCounts {
     }
 }
 
-/// A process that stands still whenever it is looked at.
+/// A process that is stopped whenever it is inspected.
 struct StoppedProcess {
     mem: File,
     abi: Abi,
@@ -278,7 +281,7 @@ impl FileProvider for StoppedProcess {
     }
 }
 
-/// A program that runs with breakpoints.
+/// A program with breakpoints.
 struct BreakpointRun<'t> {
     tracee: Tracee,
     program: PathBuf,
@@ -287,7 +290,7 @@ struct BreakpointRun<'t> {
     bias: u64,
     /// The bytes that breakpoints replace.
     breakpoints: HashMap<u64, u8>,
-    /// What functions were called with, by the place of their return address, of each thread.
+    /// The arguments of functions, by the address of their return address, for each thread.
     entries: HashMap<Tid, BTreeMap<u64, EntryRecord>>,
     counts: ArgCounts,
     printed: Cell<u32>,
@@ -295,7 +298,7 @@ struct BreakpointRun<'t> {
 
 const TRAP: u8 = 0xcc;
 
-/// The instruction that calls the system.
+/// The system call instruction.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 impl<'t> BreakpointRun<'t> {
@@ -313,7 +316,7 @@ impl<'t> BreakpointRun<'t> {
             .read(true)
             .write(true)
             .open(format!("/proc/{pid}/mem"))?;
-        // Until the program begins: the dynamic linker maps what it needs.
+        // Runs to the program's entry point: the dynamic linker maps the libraries.
         let begin = insert_breakpoint(&mem, entry.0)?;
         tracee.cont()?;
         mem.write_all_at(&[begin], entry.0)?;
@@ -373,7 +376,7 @@ impl<'t> BreakpointRun<'t> {
             let mut is_going = self.step(thread)?;
             hits += 1;
             if hits.is_multiple_of(every.get()) {
-                // Anywhere behind.
+                // A random number of instructions later.
                 let steps = (hits / every).wrapping_mul(0x9e37_79b9) % MAX_STEPS_BEFORE_WALK;
                 for _ in 0..steps {
                     is_going = is_going && !self.is_at_syscall(thread)? && self.step(thread)?;
@@ -384,7 +387,7 @@ impl<'t> BreakpointRun<'t> {
         Ok(self.counts)
     }
 
-    /// Whether a thread is about to call the system, which may wait for threads that stand still.
+    /// Whether a thread is about to make a system call, which may wait for stopped threads.
     fn is_at_syscall(&self, thread: Tid) -> anyhow::Result<bool> {
         let mut code = [0; 2];
         let at = RuntimeAddr(self.tracee.registers(thread)?.rip);
@@ -392,7 +395,8 @@ impl<'t> BreakpointRun<'t> {
         Ok(is_read && code == SYSCALL)
     }
 
-    /// Executes one instruction, and notes the call if it is the first of a function; whether that was all that happened.
+    /// Executes one instruction, and records the call if it is the first of a function; returns
+    /// whether nothing else happened.
     fn step(&mut self, thread: Tid) -> anyhow::Result<bool> {
         let registers = self.tracee.registers(thread)?;
         let replaced = self.breakpoints.get(&registers.rip).copied();
@@ -414,7 +418,7 @@ impl<'t> BreakpointRun<'t> {
         }
     }
 
-    /// Notes what a function is called with, before its first instruction.
+    /// Records the arguments of a function, before its first instruction.
     fn record_entry(&mut self, thread: Tid, now: &libc::user_regs_struct) -> anyhow::Result<()> {
         let mut words = [0; 8];
         for (at, word) in (1_u64..).zip(&mut words) {
@@ -424,7 +428,7 @@ impl<'t> BreakpointRun<'t> {
                 *word = u64::from_le_bytes(bytes);
             }
         }
-        // Whoever was called deeper than this has returned.
+        // Deeper calls have returned.
         let entries = self.entries.entry(thread).or_default();
         *entries = entries.split_off(&now.rsp);
         let entry = EntryRecord {
@@ -437,7 +441,7 @@ impl<'t> BreakpointRun<'t> {
         Ok(())
     }
 
-    /// Walks the stack and compares what it tells.
+    /// Walks the stack and compares the values.
     fn walk_and_compare(&mut self, own: Tid, store: &Store) -> anyhow::Result<()> {
         let now = self.tracee.registers(own)?;
         if self.breakpoints.contains_key(&now.rip) {
@@ -539,7 +543,7 @@ impl<'t> BreakpointRun<'t> {
     }
 }
 
-/// Puts a breakpoint at an address; yields the byte that it replaces.
+/// Inserts a breakpoint at an address; returns the byte that it replaces.
 fn insert_breakpoint(mem: &File, at: u64) -> anyhow::Result<u8> {
     let mut byte = [0];
     mem.read_exact_at(&mut byte, at)?;

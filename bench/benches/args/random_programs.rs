@@ -1,11 +1,11 @@
-//! Programs in C made at random: functions that are passed integers, floating-point numbers, structures and pointers to them, change them, pass them on, and
-//! let others write to them.
+//! Random C programs. Their functions receive integers, floating-point numbers, structures and
+//! pointers to them, change them, pass them on, and let callees write to them.
 
 use std::fmt::Write as _;
 
 use unspool_bench::Random;
 
-/// What is declared before the functions. `fuel` ends recursions.
+/// The declarations before the functions. `fuel` limits recursion.
 const HEAD: &str = "
 #define APART __attribute__((noinline))
 struct floats { float a, b; };
@@ -19,10 +19,11 @@ APART void change_double(double *at) { *at *= 0.5; }
 APART void change_mixed(struct mixed *at) { at->whole ^= 5; at->real += 1; }
 ";
 
-/// So many functions has a program.
+/// The number of functions in a program.
 const FUNCTIONS: usize = 24;
 
-/// The types of parameters, with how a number is made of a value: `@`, and a value of a number.
+/// The types of parameters, each with a conversion of a value (`@`) to a number, and of a number to
+/// a value.
 const TYPES: [(&str, &str, &str); 13] = [
     ("signed char", "@", "(signed char)(@)"),
     ("unsigned short", "@", "(unsigned short)(@)"),
@@ -55,13 +56,13 @@ const TYPES: [(&str, &str, &str); 13] = [
     ("double *", "(long)*@", "&local_double"),
 ];
 
-/// A program, by its number.
+/// A program, by its seed.
 pub(crate) fn program(seed: u64) -> String {
     let mut maker = ProgramGenerator {
         random: Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         functions: Vec::new(),
     };
-    // The first numbers of small seeds are alike.
+    // The first numbers of small seeds are similar.
     for _ in 0..16 {
         maker.random.below(2);
     }
@@ -80,12 +81,12 @@ int main(void) {{
 
 struct ProgramGenerator {
     random: Random,
-    /// What functions take, by numbers of types.
+    /// The parameters of functions, by type index.
     functions: Vec<Vec<usize>>,
 }
 
 impl ProgramGenerator {
-    /// A function, which calls those before it.
+    /// A function, which calls earlier ones.
     fn function(&mut self) -> String {
         let number = self.functions.len();
         let count = 1 + self.random.below(9);
@@ -143,7 +144,7 @@ impl ProgramGenerator {
     fn call(&mut self, callee: usize, types: &[usize]) -> String {
         let takes = self.functions.get(callee).cloned().unwrap_or_default();
         let arguments = takes.into_iter().map(|ty| {
-            // What the caller was passed is passed on, where it is of the type.
+            // The caller's own parameter is passed on, if it has the type.
             let own = types.iter().position(|own| *own == ty);
             match (own, self.random.below(3)) {
                 (Some(at), 1..) => format!("p{at}"),
@@ -158,7 +159,7 @@ impl ProgramGenerator {
         format!("f{callee}({})", arguments.join(", "))
     }
 
-    /// A number, of a parameter mostly.
+    /// A number, usually from a parameter.
     fn number(&mut self, types: &[usize]) -> String {
         let at = self.random.below(types.len() + 1);
         let constant = self.random.below(1000);

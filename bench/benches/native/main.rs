@@ -1,9 +1,9 @@
-//! Unwind tables as code: how large, how long to make, and how long a step takes, beside the C that stands for what
-//! the work of 2018 compiled tables to.
+//! Native tables: their size, their build time, and the time of a step, compared with C code in the
+//! style of the work of 2018.
 //!
-//! `cargo bench -p unspool-bench --bench native -- [--no-c] [FILE…]`. Without files: ld.so and libc. gcc takes
-//! minutes for libc's C, and a quarter of an hour and gigabytes for gdb's, once: what it made is kept below the target
-//! folder. `--no-c` leaves it out.
+//! `cargo bench -p unspool-bench --bench native -- [--no-c] [FILE…]`. Without files: ld.so and
+//! libc. gcc takes minutes for libc's C, and a quarter of an hour and gigabytes for gdb's, once:
+//! its output is kept below the target folder. `--no-c` skips it.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::fmt::Write as _;
@@ -93,7 +93,8 @@ fn measure(path: &Path, with_c: bool, folder: &Path, timer: &Path) -> anyhow::Re
     Ok(())
 }
 
-/// The object that gcc makes of a C source, and how many seconds that took. It is kept: the next run does not wait.
+/// The object that gcc makes from a C source, and the seconds for that. It is kept for the next
+/// run.
 fn compiled(c: &str) -> anyhow::Result<(PathBuf, f64)> {
     let digest = Sha256::digest(c);
     let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -112,7 +113,7 @@ fn compiled(c: &str) -> anyhow::Result<(PathBuf, f64)> {
     Ok((object, seconds))
 }
 
-/// The bytes that are loaded, of all sections.
+/// The loaded bytes of all sections.
 fn print_size(what: &str, object: &Path, source: u64, seconds: f64) -> anyhow::Result<()> {
     let output = Command::new("size").arg(object).output().context("size")?;
     let text = String::from_utf8(output.stdout)?;

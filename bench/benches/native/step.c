@@ -1,5 +1,6 @@
-/* How long a step takes: step OBJECT… ADDRESSES, a file with addresses in hexadecimal. For each object and each of
- * 16, 256, 4096 and 65536 different addresses, in turns: the median, and the best, of 15 rounds of 65536 steps. */
+/* Measures a step: step OBJECT… ADDRESSES, a file with addresses in hexadecimal. For each object and each of
+ * 16, 256, 4096 and 65536 different addresses, alternating: prints the median and the best of 15 rounds of
+ * 65536 steps. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// Preloaded, gives a program that asks for the cycles of the processor the clock instead: for profilers
-// that know no other event, on machines that do not count cycles.
+// Preloaded into a program, replaces the event CPU cycles by the CPU clock: for profilers without another
+// event, on machines that do not count cycles.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <linux/perf_event.h>

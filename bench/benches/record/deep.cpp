@@ -1,4 +1,4 @@
-// Deep stacks of varied frames, another one each time: virtual calls, std::function, std::map, qsort.
+// Deep stacks of varied frames, a different one each time: virtual calls, std::function, std::map, qsort.
 //
 //     deep DEPTH ROUNDS
 #include <cstdint>

@@ -1,4 +1,4 @@
-//! Profilers side by side: what a sample costs, how many stacks are whole, what is lost, how large files are.
+//! Compares profilers: the cost of a sample, complete stacks, lost samples, file sizes.
 //!
 //! `cargo bench -p unspool-bench --bench record -- --help`.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]

@@ -1,4 +1,4 @@
-// A module of a thousand functions, of which each call of `work` goes through twenty.
+// A module of a thousand functions; each call of `work` calls twenty of them.
 #define ONE(n)                                                                                      \
     __attribute__((noinline)) static long f##n(long x, int depth) {                                 \
         volatile long local[n % 50 + 1];                                                            \

@@ -1,4 +1,4 @@
-//! What is asked for on the command line.
+//! The command line.
 
 use anyhow::{Context as _, bail};
 
@@ -29,7 +29,7 @@ pub(crate) struct RecordBenchOptions {
 }
 
 impl RecordBenchOptions {
-    /// `None` if help is asked for.
+    /// `None` if help is requested.
     pub(crate) fn parse() -> anyhow::Result<Option<RecordBenchOptions>> {
         let mut options = RecordBenchOptions {
             scenarios: Vec::new(),
@@ -43,7 +43,7 @@ impl RecordBenchOptions {
             let mut value = || words.next().with_context(|| format!("{word} has no value"));
             let list = |text: String| text.split(',').map(str::to_owned).collect::<Vec<_>>();
             match word.as_str() {
-                "--bench" => {} // from cargo
+                "--bench" => {} // Added by cargo.
                 "--help" => return Ok(None),
                 "--scenario" => options.scenarios = list(value()?),
                 "--workload" => options.workloads = list(value()?),

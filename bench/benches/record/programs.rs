@@ -1,14 +1,14 @@
-//! What is run: recorders, and programs to record.
+//! The programs to run: recorders, and workloads.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use unspool_bench::{Scratch, unspool, version};
 
-/// All programs, built in a folder of their own.
+/// All programs, built in a separate folder.
 pub(crate) struct Programs {
     pub(crate) unspool: PathBuf,
-    /// Whether samply can be had.
+    /// Whether samply is installed.
     pub(crate) has_samply: bool,
     pub(crate) folder: Scratch,
 }
@@ -37,12 +37,12 @@ impl Programs {
         Ok(programs)
     }
 
-    /// A file of a name that nobody else uses.
+    /// A path with a unique name.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// The command line of a program that is recorded.
+    /// The command line of a workload.
     pub(crate) fn workload(&self, workload: &Workload) -> Command {
         let mut words = workload.line.iter();
         let program = words.next().map_or("", String::as_str);
@@ -55,10 +55,10 @@ impl Programs {
     }
 }
 
-/// A program that is recorded.
+/// A workload.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    /// What the kernel calls its threads.
+    /// The kernel's name for its threads.
     pub(crate) comm: &'static str,
     line: Vec<String>,
 }
@@ -73,13 +73,13 @@ impl Workload {
         }
     }
 
-    /// Stacks so many frames deep, some of them of libraries.
+    /// Stacks of this many frames, some of them in libraries.
     pub(crate) fn deep(name: &'static str, depth: u32, rounds: u32) -> Self {
         let line = ["deep", &depth.to_string(), &rounds.to_string()];
         Workload::new(name, "deep", &line)
     }
 
-    /// Those whose cost is measured.
+    /// The workloads for measuring the cost.
     pub(crate) fn all() -> Vec<Workload> {
         let sched = [
             "perf",

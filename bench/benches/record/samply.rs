@@ -1,4 +1,4 @@
-//! What is in samply's files: Firefox's format, addresses without names.
+//! Reads samply's files: Firefox's format, addresses without names.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use unspool_rows::Vaddr;
 
 use crate::script::{StackTotals, is_whole};
 
-/// Counts the stacks of processes of a name.
+/// Counts the stacks of processes with a name.
 pub(crate) fn stacks(path: &Path, comm: &str) -> anyhow::Result<StackTotals> {
     let output = Command::new("gzip").arg("-dc").arg(path).output()?;
     let profile: Value = serde_json::from_slice(&output.stdout)?;
@@ -44,16 +44,16 @@ fn numbers(thread: &Value, path: &str) -> anyhow::Result<Vec<Option<usize>>> {
         .collect())
 }
 
-/// Of each entry of a thread's table of stacks.
+/// For each entry of a thread's table of stacks.
 struct SamplyStackEnds(Vec<SamplyStackEnd>);
 
 #[derive(Clone, Copy, Default)]
 struct SamplyStackEnd {
-    /// Frames of the process.
+    /// User frames.
     frames: u64,
     /// Whether the outermost one is a root.
     is_whole: bool,
-    /// The outermost one.
+    /// The outermost frame.
     outermost: Option<(usize, u64)>,
 }
 
@@ -71,7 +71,7 @@ impl SamplyStackEnds {
             .into_iter()
             .zip(numbers(thread, "/stackTable/frame")?)
         {
-            // A caller comes before those that it calls.
+            // A caller comes before its callees.
             let caller = prefix.and_then(|prefix| ends.get(prefix).copied());
             let place = frame.and_then(|frame| frames.place(frame));
             ends.push(match (caller, place) {
@@ -103,7 +103,7 @@ struct SamplyFrameTable {
 }
 
 impl SamplyFrameTable {
-    /// The library that a frame is of, and its address there.
+    /// The library of a frame, and its address there.
     fn place(&self, frame: usize) -> Option<(usize, u64)> {
         let func = (*self.func.get(frame)?)?;
         let resource = (*self.resource.get(func)?)?;
@@ -113,7 +113,7 @@ impl SamplyFrameTable {
     }
 }
 
-/// Which addresses are of roots.
+/// The addresses of roots.
 struct Roots<'p> {
     profile: &'p Value,
     files: HashMap<usize, Option<ElfFile>>,
@@ -127,7 +127,7 @@ impl<'p> Roots<'p> {
         }
     }
 
-    /// Whether a stack is whole that has these two frames outermost.
+    /// Whether a stack with these two outermost frames is complete.
     fn are_whole(&mut self, outermost: Option<(usize, u64)>, next: Option<(usize, u64)>) -> bool {
         let outermost = self.name(outermost);
         let next = self.name(next);

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The scenarios.
 
 mod cost;
 mod graph;

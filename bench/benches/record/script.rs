@@ -1,10 +1,10 @@
-//! What `perf script` prints, counted.
+//! Counts in the output of `perf script`.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
-/// Where stacks begin: the program's and the dynamic linker's entry, and that of threads.
+/// The roots of stacks: the entry points of the program, the dynamic linker, and threads.
 const ROOTS: [&str; 7] = [
     "_start",
     "_dl_start_user",
@@ -15,8 +15,9 @@ const ROOTS: [&str; 7] = [
     "__GI___clone3",
 ];
 
-/// Whether a stack is whole that has these two functions outermost, of which the first called the second.
-/// Stripped programs have no name for their entry; it is what calls this function of the C library.
+/// Whether a stack is complete that has these two outermost functions, the first of which called
+/// the second. A stripped program has no name for its entry, which is the caller of this function
+/// of the C library.
 pub(crate) fn is_whole(outermost: &str, next: &str) -> bool {
     ROOTS.contains(&outermost) || next.starts_with("__libc_start_main")
 }
@@ -24,17 +25,17 @@ pub(crate) fn is_whole(outermost: &str, next: &str) -> bool {
 /// The stacks of a recording.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StackTotals {
-    /// Those with frames of the process.
+    /// Stacks with user frames.
     pub(crate) all: u64,
-    /// Those that reach a root.
+    /// Stacks that reach a root.
     pub(crate) whole: u64,
-    /// The frames of the process, of all.
+    /// The number of their user frames.
     pub(crate) frames: u64,
-    /// Samples that were lost, if that is said.
+    /// Lost samples, if reported.
     pub(crate) lost: Option<u64>,
 }
 
-/// Counts the stacks of threads of a name.
+/// Counts the stacks of threads with a name.
 pub(crate) fn stacks(text: &Path, comm: &str) -> anyhow::Result<StackTotals> {
     let mut stacks = StackTotals {
         lost: Some(0),
@@ -48,7 +49,7 @@ pub(crate) fn stacks(text: &Path, comm: &str) -> anyhow::Result<StackTotals> {
         if line.starts_with(char::is_whitespace) {
             let mut words = line.split_whitespace();
             let address = words.next().unwrap_or_default();
-            // The kernel's addresses have all of their sixteen digits.
+            // Kernel addresses have sixteen digits.
             let is_kernel = address.len() == 16 && address.starts_with("ffff");
             if !is_kernel && !line.ends_with("(inlined)") {
                 let name = words.next().unwrap_or_default();

@@ -1,7 +1,7 @@
-// Preloaded: when the command of UNSPOOL_TARGET ends, the processor time that it and the children that it waited
-// for took, in microseconds, is written to the file of UNSPOOL_TIME.
+// Preloaded: when the command UNSPOOL_TARGET exits, writes its CPU time, including its waited-for children,
+// in microseconds to the file UNSPOOL_TIME.
 //
-// From within, since perf unwinds less of what is executed by a process that was forked and executed itself.
+// It is measured from within the process: perf unwinds less of a program that was started by a wrapper.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-// Runs a command, and writes how much processor time it and its children took, in microseconds, and the most
-// memory that any of them had, in KiB. From here, since Linux counts what a process had before it executed
-// the command, too: a benchmark may have had more.
+// Runs a command, and writes the CPU time of it and its children, in microseconds, and the peak memory of any
+// of them, in KiB. This is a separate program, since Linux includes the memory of a process before `exec`,
+// and a benchmark may have had more.
 //
 //     timed FILE COMMAND...
 #include <stdio.h>

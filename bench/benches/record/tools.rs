@@ -1,4 +1,4 @@
-//! The recorders, and what a recording of each came to.
+//! The recorders, and the results of their recordings.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,15 +16,15 @@ use crate::script::{self, StackTotals};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
     Unspool,
-    /// With copies of stacks of so many bytes.
+    /// With stack copies of this many bytes.
     PerfDwarf(u32),
     PerfFramePointers,
-    /// The event alone.
+    /// The event without stacks.
     PerfWithoutStacks,
     Samply,
 }
 
-/// Those that record stacks.
+/// The recorders with stacks.
 pub(crate) const TOOLS: [Tool; 5] = [
     Tool::Unspool,
     Tool::PerfDwarf(8192),
@@ -33,24 +33,24 @@ pub(crate) const TOOLS: [Tool; 5] = [
     Tool::Samply,
 ];
 
-/// What a recorder says.
+/// The recorder's error output.
 const ERRORS: &str = "errors";
 
 /// A recording.
 pub(crate) struct RecordRun {
-    /// Processor time of the recorder, without that of what it recorded.
+    /// CPU time of the recorder, without its target.
     pub(crate) recorder: Duration,
-    /// Processor time of what it recorded.
+    /// CPU time of the target.
     pub(crate) target: Duration,
-    /// The most memory that was resident, in bytes.
+    /// The peak resident memory, in bytes.
     pub(crate) peak: u64,
     pub(crate) file_bytes: u64,
 }
 
-/// What is in a recording.
+/// The contents of a recording.
 pub(crate) struct RecordingContents {
     pub(crate) stacks: StackTotals,
-    /// Processor time to unwind and print it afterwards.
+    /// CPU time to unwind and print it afterwards.
     pub(crate) script: Duration,
 }
 
@@ -65,7 +65,8 @@ impl Tool {
         }
     }
 
-    /// The recorder, up to the command that it is to record; what it took is in `usage` then, if that is given.
+    /// The recorder, up to its target's command; the file `usage`, if given, receives its resource
+    /// usage.
     pub(crate) fn recorder(
         self,
         programs: &Programs,
@@ -115,7 +116,7 @@ impl Tool {
         command
     }
 
-    /// What the recorder and its target have preloaded.
+    /// The preloaded library of the recorder and its target.
     fn preloaded(self, programs: &Programs) -> String {
         let target = programs.path("target.so").display().to_string();
         match self {
@@ -158,7 +159,7 @@ impl Tool {
         })
     }
 
-    /// Reads what [`Tool::record`] has recorded of a workload.
+    /// Reads a recording of a workload by [`Tool::record`].
     pub(crate) fn contents(
         self,
         programs: &Programs,
@@ -215,7 +216,7 @@ impl Tool {
     }
 }
 
-/// What `timed` wrote: processor time, and the most memory in bytes.
+/// The output of `timed`: CPU time, and the peak memory in bytes.
 fn read_usage(path: &Path) -> anyhow::Result<(Duration, u64)> {
     let text = fs::read_to_string(path)?;
     let (micros, kib) = text.trim().split_once(' ').context("no usage")?;
@@ -223,7 +224,7 @@ fn read_usage(path: &Path) -> anyhow::Result<(Duration, u64)> {
     Ok((Duration::from_micros(micros.parse()?), kib * 1024))
 }
 
-/// The samples that were lost, as `unspool record` says it: "24,554 samples in 2.4 s, 44 lost".
+/// The lost samples in the output of `unspool record`: "24,554 samples in 2.4 s, 44 lost".
 fn parse_lost(said: &str) -> anyhow::Result<u64> {
     let line = said.lines().find(|line| line.contains(" samples in "));
     let line = line.context("the recorder does not say how many samples there are")?;

@@ -1,9 +1,12 @@
-//! perf's samples unwound through libunwind's interface, as perf does it: by Debian's libunwind, by ours, by
-//! ours with `UNSPOOL_TABLES=native`, and by objects of machine code. Whole walks are timed, beginning and all, of samples that nobody has touched, and of such that were
-//! just walked; and the steps alone, as the papers did.
+//! Unwinds perf's samples through libunwind's interface, as perf does: by Debian's libunwind, by
+//! unspool's, by unspool's with `UNSPOOL_TABLES=native`, and by native objects. Whole walks are
+//! timed, including their start, of untouched samples and of samples that were just walked. Steps
+//! alone are timed as in the papers.
 //!
-//! `cargo xtask capi && cargo bench -p unspool-bench --bench remote`; with `--workload TEXT`, only those whose name
-//! contains it; with `--steps FILE…`, one step each from addresses of these files, by Rust's peers, too. Samples are those of the process that has most of them, with what it has mapped at the end.
+//! `cargo xtask capi && cargo bench -p unspool-bench --bench remote`. With `--workload TEXT`, only
+//! those whose name contains it. With `--steps FILE…`, one step each from addresses of these files,
+//! by Rust's peers, too. Samples are those of the process with the most of them, with its last
+//! mappings.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::collections::HashMap;
@@ -25,7 +28,7 @@ mod steps;
 
 const DEBIAN_LIBUNWIND: &str = "/usr/lib/x86_64-linux-gnu/libunwind-x86_64.so.8";
 
-/// Passes over all samples, after one that is told apart.
+/// Passes over all samples, after one that is reported separately.
 const ROUNDS: &str = "12";
 
 /// The bytes of a path in a file of samples.
@@ -80,7 +83,7 @@ impl<'f> Driver<'f> {
         Ok(Driver { folder, path })
     }
 
-    /// Has samples walked, at most so many steps each, and prints what it took.
+    /// Makes it walk samples, at most this many steps each, and prints the times.
     fn run(&self, name: &str, samples: &[u8], most: u32) -> anyhow::Result<()> {
         let file = self.folder.join("samples");
         std::fs::write(&file, samples)?;
@@ -98,7 +101,7 @@ impl<'f> Driver<'f> {
     }
 }
 
-/// Our shared object with libunwind's names, as `cargo xtask capi` builds it.
+/// Unspool's shared object with libunwind's names, as built by `cargo xtask capi`.
 fn ours() -> anyhow::Result<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
     let file = target.context("no target folder")?;
@@ -107,7 +110,7 @@ fn ours() -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// What one way took, as the driver says it.
+/// The times of one unwinder, as the driver prints them.
 struct UnwinderTimes<'t> {
     name: &'t str,
     samples: u64,
@@ -175,9 +178,10 @@ fn print(workload: &str, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The modules and samples of a process, as the driver takes them: numbers of 8 bytes. First how many modules there are;
-/// of each the first address, the one behind the last, the load bias, its path, and its object's. Then how many samples;
-/// of each the registers, where the stack starts that was copied, its size, and the stack.
+/// The modules and samples of a process in the driver's format: numbers of 8 bytes. First the
+/// number of modules. For each: the first address, the end, the load bias, its path, and its
+/// object's. Then the number of samples. For each: the registers, the start of the copied stack,
+/// its size, and the stack.
 fn samples_of(recording: &Path, folder: &Scratch) -> anyhow::Result<Vec<u8>> {
     let file = DataFile::open(recording)?;
     let mut counts: HashMap<u32, usize> = HashMap::new();
@@ -225,7 +229,7 @@ struct DriverInput {
 }
 
 impl DriverInput {
-    /// Adds a sample of user code, whose registers are there.
+    /// Adds a sample of user code with registers.
     fn add(&mut self, sample: &SampleRecord<'_>) {
         let register = |number| sample.user?.get(Arch::X86_64, Register(number));
         let registers: Option<Vec<u64>> = (0..17).map(register).collect();
@@ -235,7 +239,7 @@ impl DriverInput {
         }
     }
 
-    /// Adds a sample; without a stack it has that of the one before.
+    /// Adds a sample; without a stack it shares the previous one's.
     fn push(&mut self, registers: &[u64], start: u64, stack: &[u8]) {
         let (stack, _) = stack.as_chunks::<8>();
         self.count += 1;
@@ -247,7 +251,7 @@ impl DriverInput {
         self.bytes.extend(stack.as_flattened());
     }
 
-    /// They, behind modules.
+    /// The samples, preceded by modules.
     fn with(&self, modules: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = (modules.len() as u64).to_le_bytes().to_vec();
         bytes.extend(modules.iter().flatten());
@@ -267,7 +271,7 @@ fn module_at(
     module(file, addresses, bias, folder)
 }
 
-/// What the driver is told of a module.
+/// The driver's record of a module.
 fn module(
     file: &ElfFile,
     addresses: Range<u64>,

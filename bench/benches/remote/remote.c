@@ -1,8 +1,9 @@
-/* Samples of perf unwound through libunwind's interface as perf does it, and by objects of machine code:
- * remote SAMPLES ROUNDS LIBUNWIND UNSPOOL MOST. What is in SAMPLES, main.rs says. Walks have at most MOST
- * steps. Each way takes its turn in each round, and walks 16 samples, and the same once more. Printed are samples and
- * frames, how many stacks are those of the first way, steps that the objects left to others, and nanoseconds a frame: the first
- * round, the median of the others, that without the beginning of walks, and the median of walks that come once more. */
+/* Unwinds perf's samples through libunwind's interface, as perf does, and by native objects:
+ * remote SAMPLES ROUNDS LIBUNWIND UNSPOOL MOST. main.rs describes the format of SAMPLES. Walks have at most
+ * MOST steps. The unwinders alternate in each round: each walks 16 samples, and then the same again. Prints
+ * samples and frames, the number of stacks equal to the first unwinder's, steps not covered by the objects, and
+ * nanoseconds per frame: of the first round, the median of the others, the same without the start of walks,
+ * and the median of the repeated walks. */
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -25,7 +26,7 @@ struct recorded_module {
 };
 
 struct sample {
-    /* Where the stack starts that was copied; a size of 0 means that of the sample before. */
+    /* The start of the copied stack; a size of 0 means the previous sample's stack. */
     uint64_t registers[UNSPOOL_REGISTERS], start, size;
     unsigned char stack[];
 };
@@ -45,7 +46,7 @@ static struct segment {
 
 static uint64_t module_count, segment_count, sample_count;
 static const struct sample **samples, *current;
-/* Whose stack the current one has. */
+/* The sample that has the stack of the current one. */
 static const struct sample *copied;
 static uint64_t *expected, left_over;
 static int rounds;
@@ -219,7 +220,7 @@ static void load(struct library *library, const char *path)
     }
 }
 
-/* Ways: what follows the innermost frame, up to MOST frames, into `frames`. */
+/* The unwinders: write the frames after the innermost one, at most MOST, to `frames`. */
 
 static int by_libunwind(struct library *library, int cached, uint64_t *frames, int most)
 {
@@ -306,7 +307,7 @@ static int ascending(const void *a, const void *b)
     return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
 }
 
-/* Of this thread's processor time: others may run, too. */
+/* This thread's CPU time: others may run, too. */
 static double now(void)
 {
     struct timespec now;
@@ -319,7 +320,7 @@ struct passed {
     double whole, again;
 };
 
-/* Walks samples; yields how many frames there are. */
+/* Walks samples; returns the number of frames. */
 static uint64_t walk(const struct way *way, int most, uint64_t start, uint64_t end, uint64_t *same)
 {
     static uint64_t found[DEEPEST];
@@ -387,7 +388,7 @@ int main(int argc, char **argv)
     }
     load(&libraries[0], argv[3]);
     load(&libraries[1], argv[4]);
-    /* Once more, so that it walks by objects. */
+    /* Again, now by the objects. */
     setenv("UNSPOOL_TABLES", "native", 1);
     load(&libraries[2], argv[4]);
     for (int round = 0; round < rounds; round++)

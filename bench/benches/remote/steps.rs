@@ -1,4 +1,4 @@
-//! One step from each of many addresses of a file: by the driver's ways, and by those of Rust.
+//! One step from each of many addresses of a file, by the driver's unwinders and by those in Rust.
 
 use std::path::Path;
 use std::slice;
@@ -15,20 +15,20 @@ use unspool_unwind::{Cursor, FileTables, Module, Modules, Step};
 
 use crate::{Driver, DriverInput, module};
 
-/// How many steps a pass has.
+/// The number of steps in a pass.
 const STEPS: usize = 1 << 16;
 
-/// Passes that are timed, after one that is not.
+/// Timed passes, after an untimed one.
 const ROUNDS: usize = 11;
 
 const BIAS: u64 = 0x5555_0000_0000;
 const STACK: u64 = 0x7fff_0000_0000;
 const STACK_BYTES: usize = 1 << 16;
 
-/// What all registers but the code address are: the middle of the stack.
+/// The value of all registers other than the code address: the middle of the stack.
 const MIDDLE: u64 = STACK + STACK_BYTES as u64 / 2;
 
-/// What each word of the stack is.
+/// The value of each word of the stack.
 const WORD: u64 = 0x5555_0000_1234;
 
 pub(crate) fn measure(path: &Path, driver: &Driver<'_>, folder: &Scratch) -> anyhow::Result<()> {
@@ -75,7 +75,7 @@ pub(crate) fn measure(path: &Path, driver: &Driver<'_>, folder: &Scratch) -> any
     Ok(())
 }
 
-/// So many different addresses, in any order.
+/// This many different addresses, in random order.
 fn addresses(starts: &[u64], different: usize) -> Vec<u64> {
     let mut random = Random::new(1);
     let place = |random: &mut Random| match different {
@@ -86,7 +86,7 @@ fn addresses(starts: &[u64], different: usize) -> Vec<u64> {
     starts.map(|start| BIAS + start).collect()
 }
 
-/// Prints how long a step takes; what is timed yields how many led to a caller.
+/// Prints the time of a step; the timed function returns the number of callers found.
 fn print(name: &str, mut pass: impl FnMut() -> usize) {
     let frames = pass();
     let mut sample = Durations::default();
@@ -118,7 +118,7 @@ impl Memory for ConstantStack {
     }
 }
 
-/// A file as it is mapped.
+/// A mapped file.
 struct OneModule<'t>(&'t FileTables);
 
 impl Modules for OneModule<'_> {

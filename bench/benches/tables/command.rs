@@ -1,4 +1,4 @@
-//! `unspool compile FILE -o OUT`, verification included, as a process: wall time and memory.
+//! `unspool compile FILE -o OUT`, including verification, as a process: wall time and memory.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,13 +12,13 @@ use unspool_table_store as tables;
 
 use crate::{ROUNDS, per};
 
-/// What the command takes for one file.
+/// The cost of the command for one file.
 pub(crate) struct Cost {
     took: Durations,
-    /// The most bytes resident at any time, in any run: the file's own pages among them.
+    /// The peak resident memory in bytes, in any run, including the file's own pages.
     peak: u64,
-    /// The most bytes of anonymous memory that were seen in one more run. There may have been
-    /// more between two looks.
+    /// The peak of anonymous memory in bytes, in one more run. It is polled, so short peaks may be
+    /// missed.
     anonymous: u64,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn measure(unspool: &Path, file: &Path, output: &Path) -> anyhow::Res
         peak: 0,
         anonymous: 0,
     };
-    // The first brings the file into memory.
+    // The first run loads the file into memory.
     finish(command.spawn()?)?;
     for _ in 0..ROUNDS {
         let (took, peak) = time(|| finish(command.spawn()?));
@@ -56,19 +56,19 @@ pub(crate) fn measure(unspool: &Path, file: &Path, output: &Path) -> anyhow::Res
     Ok(cost)
 }
 
-/// Waits for success; the most bytes that were resident.
+/// Waits for success; returns the peak resident memory in bytes.
 fn finish(child: Child) -> anyhow::Result<u64> {
     let Usage { status, peak, .. } = wait(child)?;
     anyhow::ensure!(status.success(), "unspool compile: {status}");
     Ok(peak)
 }
 
-/// The most anonymous memory that was seen of a process, in bytes, until it has ended. It is not
-/// waited for yet, so its number is nobody else's.
+/// The peak of a process's anonymous memory, polled until it exits, in bytes. It is not waited for
+/// yet, so its PID is not reused.
 fn watch(pid: u32) -> u64 {
     let pid = pid.to_string();
     let mut most = 0;
-    // A process that has ended has no memory, nor the line about it.
+    // An exited process has no such line.
     while let Some(bytes) = status_bytes(&pid, "RssAnon:") {
         most = most.max(bytes);
         thread::sleep(Duration::from_micros(200));
@@ -76,7 +76,7 @@ fn watch(pid: u32) -> u64 {
     most
 }
 
-/// A figure of `/proc/PID/status`, which has kilobytes, in bytes.
+/// A value of `/proc/PID/status`, which is in kilobytes, in bytes.
 fn status_bytes(pid: &str, name: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -84,7 +84,7 @@ fn status_bytes(pid: &str, name: &str) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Prints the cost beside what there is to read.
+/// Prints the cost and the size of the input.
 pub(crate) fn print(cost: &Cost, file: &ElfFile) -> anyhow::Result<()> {
     let read = bytes_read(file)?;
     println!(

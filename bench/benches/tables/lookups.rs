@@ -1,8 +1,8 @@
-//! Look-ups in a compiled table against framehop's steps.
+//! Lookups in a compiled table against framehop's steps.
 //!
-//! A step does a little more: it computes the caller's registers from the row. Where framehop has
-//! to find the row first, that is a small part of its time. In the hot set, which its cache of 509
-//! addresses holds, it is most of it: its best case.
+//! A step does a little more: it computes the caller's registers from the row. If framehop must
+//! find the row first, that is a small part of its time. In the hot set, which fits its cache of
+//! 509 addresses, it is most of it: its best case.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::peer::FramehopPeer;
 
 const LOOKUPS: usize = 200_000;
 
-/// How many look-ups are timed together: reading the clock takes longer than one of them.
+/// The number of lookups timed together: reading the clock takes longer than one of them.
 const BATCH: usize = 64;
 
-/// What is measured: chained look-ups wait for the one before, others only for the clock.
+/// The measurements: chained lookups wait for the previous one, others only for the clock.
 const NAMES: [&str; 5] = [
     "random call sites, chained",
     "  code read later",
@@ -125,7 +125,7 @@ fn print(contests: &[Contest]) {
     }
 }
 
-/// Both must answer nearly all: who gives up is fast.
+/// Both must answer nearly all: giving up is fast.
 fn check_answers(
     ours: &CompiledLookup<'_>,
     peer: &FramehopPeer,
@@ -153,14 +153,14 @@ fn check_answers(
     Ok(())
 }
 
-/// What is answered where there is no row.
+/// The answer without a row.
 const NONE: u64 = u64::MAX;
 
 struct CompiledLookup<'c> {
     compiled: &'c CompiledTable<'c>,
     call_sites: CallSites<'c>,
     start: Vaddr,
-    /// The code there.
+    /// The code of the table.
     text: &'c [u8],
 }
 
@@ -184,7 +184,7 @@ impl CompiledLookup<'_> {
     }
 }
 
-/// As [`CompiledLookup::row_of_call`], chained, with the code read later.
+/// As [`CompiledLookup::row_of_call`], chained, with the code checked later.
 fn claimed(ours: &CompiledLookup<'_>, sites: &[Vaddr]) -> anyhow::Result<Durations> {
     let mut later = DelayedChecks::new(ours.call_sites.test(), ours.text);
     let took = chained(sites, |site| match ours.call_sites.claim(site) {
@@ -198,12 +198,12 @@ fn claimed(ours: &CompiledLookup<'_>, sites: &[Vaddr]) -> anyhow::Result<Duratio
     Ok(took)
 }
 
-/// Claims of call sites, whose code is asked for at once and looked at eight claims later, as
-/// a walk can do that goes back where one does not hold.
+/// Call site rows with pending checks: the code is prefetched and checked eight lookups later. A
+/// walk can do that if it backtracks after a failed check.
 struct DelayedChecks<'c> {
     test: CallTest,
     text: &'c [u8],
-    /// Each with the offset in the code that its call returns to.
+    /// Each with the offset in the code to which its call returns.
     waiting: [Option<(CallSiteRow, usize)>; 8],
     next: usize,
     all_hold: bool,
@@ -233,7 +233,7 @@ impl<'c> DelayedChecks<'c> {
         }
     }
 
-    /// Looks at those that wait still, and says whether all held.
+    /// Checks the pending ones, and returns whether all are valid.
     fn finish(mut self) -> bool {
         for waiting in std::mem::take(&mut self.waiting) {
             self.look_at(waiting);
@@ -242,7 +242,7 @@ impl<'c> DelayedChecks<'c> {
     }
 }
 
-/// So many questions in a random order, laid out to be read one after another.
+/// This many queries in random order, in memory for sequential reading.
 fn shuffled(questions: &[Vaddr], seed: usize) -> Vec<Vaddr> {
     let mut random = Random::new(seed as u64 + 1);
     (0..LOOKUPS)
@@ -250,8 +250,8 @@ fn shuffled(questions: &[Vaddr], seed: usize) -> Vec<Vaddr> {
         .collect()
 }
 
-/// Runs a chain of look-ups: the address of each is computed from the answer before, by adding
-/// a zero that the processor cannot know to be one.
+/// Runs a chain of lookups: each address is computed from the previous answer, by adding a zero
+/// that the CPU cannot predict.
 fn chained(questions: &[Vaddr], mut ask: impl FnMut(Vaddr) -> u64) -> Durations {
     let mask = black_box(0_u64);
     let mut last = 0;
@@ -262,7 +262,7 @@ fn chained(questions: &[Vaddr], mut ask: impl FnMut(Vaddr) -> u64) -> Durations 
     took
 }
 
-/// Runs look-ups that the processor may overlap.
+/// Runs lookups that the CPU may overlap.
 fn independent(questions: &[Vaddr], mut ask: impl FnMut(Vaddr) -> u64) -> Durations {
     let mut all = 0;
     let took = in_batches(questions, |question| all ^= ask(question));

@@ -4,7 +4,7 @@
     clippy::cast_precision_loss,
     reason = "a measurement prints, and stops at a bug"
 )]
-//! Compiled tables: bytes, the cost of building, proving and opening them, and look-ups against
+//! Compiled tables: size, the cost of building, verifying and opening them, and lookups against
 //! framehop.
 //!
 //! `cargo bench -p unspool-bench --bench tables [-- FILE…]`
@@ -34,7 +34,7 @@ fn main() -> anyhow::Result<()> {
     let folder = Scratch::new()?;
     let output = folder.join("table");
     let files = files();
-    // Before this program itself takes memory: see `unspool_bench::wait`.
+    // This precedes memory use by this program itself: see `unspool_bench::wait`.
     let commands = files
         .iter()
         .map(|path| command::measure(&unspool, path, &output))
@@ -59,7 +59,7 @@ fn measure(path: &Path, command: &command::Cost, output: &Path) -> anyhow::Resul
     lookups::measure(&file, &made.source.table, &compiled)
 }
 
-/// The cost of opening a table, in memory and from its file, whose pages are in memory too.
+/// The cost of opening a table, in memory and from its file, with its pages in memory too.
 fn open(bytes: &[u8], path: &Path) -> anyhow::Result<()> {
     let (mut in_memory, mut from_file) = (Durations::default(), Durations::default());
     for _ in 0..100 * ROUNDS {
@@ -99,7 +99,7 @@ fn sizes(encoded: &EncodedTable, source: u64) {
     );
 }
 
-/// The cost of reading rows, laying them out, and proving the result.
+/// The cost of reading rows, encoding them, and verifying the result.
 fn build(file: &ElfFile) -> anyhow::Result<()> {
     let [mut reads, mut layouts, mut compiles, mut proofs]: [Durations; 4] = Default::default();
     let mut rows = 0;

@@ -1,4 +1,4 @@
-//! framehop, which looks up and steps at once: it has no look-up alone.
+//! framehop, which combines lookup and step: it has no separate lookup.
 
 use std::cell::RefCell;
 
@@ -26,12 +26,12 @@ impl FramehopPeer {
         })
     }
 
-    /// The return address of the frame whose call returns to this one; 0 if it has none.
+    /// The return address of the frame whose call returns to this address; 0 if it has none.
     pub(crate) fn step_return(&self, address: Vaddr) -> u64 {
         FrameAddress::from_return_address(address.0).map_or(0, |address| self.unwind(address))
     }
 
-    /// The same of a frame that is about to execute the instruction there.
+    /// The same for a frame that is about to execute the instruction there.
     pub(crate) fn step(&self, pc: Vaddr) -> u64 {
         self.unwind(FrameAddress::from_instruction_pointer(pc.0))
     }

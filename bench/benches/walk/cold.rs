@@ -1,4 +1,4 @@
-//! The first walk of a fresh process: this program runs itself, once for each sample.
+//! The first walk of a fresh process: this program runs itself for each sample.
 
 use std::process::Command;
 
@@ -11,23 +11,23 @@ use crate::sys::{DescentPath, minor_faults};
 use crate::visit::{Clock, ONCE, Visitor};
 use crate::workload::sites;
 
-/// The argument that makes this program such a process, before the peer's name and a number.
+/// The argument that makes this program such a process, followed by the peer's name and a number.
 pub(crate) const ARGUMENT: &str = "--cold-start";
 
 const DEPTH: usize = 64;
 
-/// What one fresh process found.
+/// The result of one fresh process.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ColdStart {
-    /// Microseconds of opening the peer.
+    /// The time to open the peer, in microseconds.
     pub(crate) open: f64,
-    /// Minor page faults of that.
+    /// Its minor page faults.
     pub(crate) open_faults: f64,
-    /// Microseconds of the first walk.
+    /// The time of the first walk, in microseconds.
     pub(crate) first: f64,
     /// Its minor page faults.
     pub(crate) faults: f64,
-    /// Microseconds of a second walk of another descent along the same path.
+    /// The time of a second walk of another descent along the same path, in microseconds.
     pub(crate) second: f64,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn start(peer: &str, number: usize) -> anyhow::Result<ColdStart> {
     })
 }
 
-/// What such a process does; prints its figures.
+/// The work of such a process; prints its figures.
 pub(crate) fn run(peer: &Peer, number: u64) -> anyhow::Result<()> {
     let functions = peer.build.load()?;
     let clock = Clock::calibrate();

@@ -4,15 +4,15 @@
     clippy::cast_precision_loss,
     reason = "a measurement prints, and stops at a bug"
 )]
-//! Walking the own stack: ours against frame pointers and the walkers that there are, in one process.
+//! Walks the own stack: unspool against frame pointers and other walkers, in one process.
 //!
-//! `cargo bench -p unspool-bench --bench walk [-- --help]`. Needs gcc; peers that are not there are
-//! named. x86-64 only.
+//! `cargo bench -p unspool-bench --bench walk [-- --help]`. Needs gcc; missing peers are named.
+//! x86-64 only.
 //!
-//! Each walk is compared, frame by frame, with the return addresses that the walked functions have
-//! found themselves when they were called. "fp" is a walk by frame pointers over the same functions
-//! built with frame pointers; everybody else walks those built without. One scenario is a real
-//! program (`real`); `docs/bench.md` says what all are like.
+//! Each walk is compared, frame by frame, with the return addresses that the walked functions
+//! recorded on entry. "fp" is a walk by frame pointers over the same functions built with frame
+//! pointers; all other peers walk those built without. One scenario is a real program (`real`);
+//! `docs/bench.md` describes all scenarios.
 
 mod cold;
 mod options;
@@ -58,10 +58,9 @@ fn main() -> anyhow::Result<()> {
     WalkBench::new(WalkBenchOptions::parse(args)?)?.run()
 }
 
-/// Starts this program again, as a program whose libraries are loaded at its start: the walked
-/// functions are in such libraries. And with room for the thread-local storage of libraries that are
-/// opened later: libunwind's cache of each thread is 26 KB of the kind that must be there from the
-/// start.
+/// Restarts this program with the workload's libraries loaded at its start, since the walked
+/// functions are in libraries. It also reserves thread-local storage for libraries that are opened
+/// later: libunwind's per-thread cache needs 26 KB of static TLS.
 fn start_again() -> anyhow::Result<()> {
     const TUNABLES: &str = "GLIBC_TUNABLES";
     if std::env::var_os(TUNABLES).is_some() {
@@ -159,7 +158,7 @@ impl WalkBench {
         Ok(())
     }
 
-    /// What is walked, and why it is worth walking.
+    /// Prints the scenario's description.
     fn introduce(&self) {
         let (functions, sites, objects) = (source::FUNCTIONS, source::SITES, source::OBJECTS);
         println!(
@@ -182,7 +181,7 @@ impl WalkBench {
         }
     }
 
-    /// All peers in one scenario. They take turns in each round; the first round is not counted. A
+    /// All peers in one scenario. They alternate in each round; the first round is not counted. A
     /// peer that is wrong has no figures.
     fn compare(&self, scenario: &Scenario) -> (Vec<Figures>, Vec<WalkError>) {
         let visitor = |peer: &OpenedPeer| Visitor::new((peer.make)(), self.clock);
@@ -213,7 +212,7 @@ impl WalkBench {
         (figures, wrong)
     }
 
-    /// First walks in fresh processes. The peers take turns.
+    /// First walks in fresh processes. The peers alternate.
     fn cold(&self) -> anyhow::Result<()> {
         let mut names: Vec<&str> = self.peers.iter().map(|peer| peer.name).collect();
         let extra = ours::without_tables().name;
@@ -248,7 +247,7 @@ impl WalkBench {
         Ok(())
     }
 
-    /// One thread and two.
+    /// One and two threads.
     fn threads(&self) -> anyhow::Result<()> {
         println!(
             "\nthreads: random stacks over 2,048 call sites; efficiency is one alone / two at once"

@@ -19,7 +19,7 @@ UNSPOOL_RULES in the environment gives our walkers another memory for rules than
 python is a real program, interrupted by a timer; docs/bench.md says what the stacks of all scenarios are like.
 ";
 
-/// What is measured.
+/// The options.
 #[derive(Debug)]
 pub(crate) struct WalkBenchOptions {
     scenarios: Vec<String>,
@@ -42,7 +42,7 @@ impl WalkBenchOptions {
         while let Some(arg) = args.next() {
             let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
             match arg.as_str() {
-                "--bench" => {} // from cargo
+                "--bench" => {} // Added by cargo.
                 "--scenario" => options.scenarios = list(value()?),
                 "--peer" => options.peers = list(value()?),
                 "--rounds" => options.rounds = value()?.parse()?,

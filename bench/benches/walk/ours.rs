@@ -11,10 +11,10 @@ use crate::peers::{self, MakeWalker, OpenPeer, Peer, PeerWalker};
 use crate::sys::{OwnStack, addresses};
 use crate::workload::{Build, folder};
 
-/// What the names of ours begin with.
+/// The prefix of unspool's names.
 pub(crate) const PREFIX: &str = "unspool";
 
-/// Our walkers.
+/// Unspool's walkers.
 pub(crate) fn all() -> Vec<Peer> {
     let ours: [(&'static str, OpenPeer); 4] = [
         ("unspool, no memo", || {
@@ -33,8 +33,7 @@ pub(crate) fn all() -> Vec<Peer> {
     ours.map(peer).into()
 }
 
-/// As a process walks before anybody has mapped a table. Tables are the whole process's, so it takes
-/// one of its own.
+/// Walks before any table is mapped. Tables are per process, so it needs a separate process.
 pub(crate) fn without_tables() -> Peer {
     peer(("unspool, no tables", || {
         Ok(make(|thread, out| {
@@ -43,9 +42,9 @@ pub(crate) fn without_tables() -> Peer {
     }))
 }
 
-/// The memory that the rules of all of them have, in KiB.
+/// The memory of all their rules, in KiB.
 pub(crate) fn rules() -> usize {
-    // As the first of them does.
+    // The first of them does so.
     local::prepare();
     local::rules::current().size().bytes() / 1024
 }
@@ -58,7 +57,7 @@ fn peer((name, open): (&'static str, OpenPeer)) -> Peer {
     }
 }
 
-/// Maps the compiled tables of all that is loaded; compiles those that are not there yet.
+/// Maps the compiled tables of all loaded files; compiles missing ones.
 fn with_tables() -> anyhow::Result<()> {
     let store = Store::new(None, Some(OsString::from(folder()?)), None);
     let without = map_tables(&store).without;

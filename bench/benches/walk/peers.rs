@@ -1,4 +1,4 @@
-//! Who is measured, and how each is called.
+//! The peers, and how to call each.
 
 mod framehop;
 
@@ -13,31 +13,31 @@ use crate::sys::{
 };
 use crate::workload::{Build, folder};
 
-/// What walks its own thread's stack.
+/// A walker of its own thread's stack.
 pub(crate) trait PeerWalker {
-    /// Writes the addresses of frames, from its own or its caller's outwards, until there is no
-    /// room or no caller: how many. Those of callers are return addresses.
+    /// Writes the addresses of frames, from its own or its caller's outwards, until the room or the
+    /// stack ends: returns their number. Callers have return addresses.
     fn walk(&mut self, stack: &OwnStack, out: &mut [u64]) -> usize;
 }
 
-/// Makes a walker for one thread. What threads share has been made before.
+/// Creates a walker for one thread. State shared by threads exists already.
 pub(crate) type MakeWalker = Box<dyn Fn() -> Box<dyn PeerWalker> + Send + Sync>;
 
-/// A walker that can be chosen.
+/// A selectable walker.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
-    /// Which build of the workload it walks.
+    /// The build of the workload that it walks.
     pub(crate) build: Build,
-    /// Opens what it needs, after the workload has been loaded.
+    /// Opens its libraries, after the workload was loaded.
     pub(crate) open: OpenPeer,
 }
 
 pub(crate) type OpenPeer = fn() -> anyhow::Result<MakeWalker>;
 
-/// The name of the peer that all are compared with.
+/// The peer that all are compared with.
 pub(crate) const BASE: &str = "frame pointers";
 
-/// All, ours after the base.
+/// All peers, unspool's after the base.
 pub(crate) fn all() -> Vec<Peer> {
     let base = Peer {
         name: BASE,
@@ -121,17 +121,17 @@ impl<F: FnMut(&OwnStack, &mut [u64]) -> usize + Send> PeerWalker for F {
     }
 }
 
-/// Our `unw_step`, as it is without settings.
+/// Unspool's `unw_step`, with default settings.
 pub(crate) fn unspool_step() -> anyhow::Result<MakeWalker> {
     step(of_capi()?, &AS_BUILT)
 }
 
-/// Our `unw_backtrace`.
+/// Unspool's `unw_backtrace`.
 pub(crate) fn unspool_backtrace() -> anyhow::Result<MakeWalker> {
     backtrace(of_capi()?, BacktraceSymbol::Libunwind)
 }
 
-/// Walkers that keep nothing of their own.
+/// Walkers without state.
 fn make(
     walk: impl Fn(&OwnStack, &mut [u64]) -> usize + Copy + Send + Sync + 'static,
 ) -> MakeWalker {
@@ -143,7 +143,7 @@ fn backtrace(library: Library, symbol: BacktraceSymbol) -> anyhow::Result<MakeWa
     Ok(make(move |_, out| peer.walk(out)))
 }
 
-/// How libunwind caches register states; what is not said stays as it was built.
+/// How libunwind caches register states; `None` keeps the default.
 struct Caching {
     policy: Option<CachingPolicy>,
     entries: Option<usize>,
@@ -169,7 +169,7 @@ const PER_THREAD: Caching = Caching {
     entries: None,
 };
 
-/// libunwind, asked for caches of threads, gives the global one even where they are built in.
+/// When asked for per-thread caches, libunwind uses the global one even if it was built with them.
 const AS_BUILT: Caching = Caching {
     policy: None,
     entries: None,
@@ -181,7 +181,7 @@ fn step(library: Library, caching: &Caching) -> anyhow::Result<MakeWalker> {
         set_caching_policy(library, policy)?;
     }
     if let Some(entries) = caching.entries {
-        // The first walk lays out a cache of the default size, whatever was asked for before it.
+        // The first walk allocates a cache of the default size, whatever was set before.
         cursor.walk(&mut [0; 4]);
         set_cache_size(library, entries)?;
     }
@@ -203,7 +203,7 @@ fn newer(copy: &str) -> anyhow::Result<Library> {
     open_copy(&built_file("libunwind.so.8")?, copy)
 }
 
-/// LLVM's libunwind, the newest that is installed.
+/// The newest installed libunwind of LLVM.
 fn llvm() -> anyhow::Result<Library> {
     let place = |version| format!("/usr/lib/llvm-{version}/lib/libunwind.so.1.0");
     let mut files = (13..40).rev().map(|version| PathBuf::from(place(version)));
@@ -211,8 +211,8 @@ fn llvm() -> anyhow::Result<Library> {
     Library::open(&file.context("not there: install Debian's package libunwind-16")?)
 }
 
-/// Opens a copy of a library, which has its own settings and caches. The linker takes a library of
-/// the same name for the same, so no name may come twice.
+/// Opens a copy of a library, with its own settings and caches. The linker identifies libraries by
+/// name, so each name must be unique.
 fn open_copy(file: &Path, copy: &str) -> anyhow::Result<Library> {
     let folder = folder()?
         .join("copies")
@@ -229,14 +229,14 @@ fn built(name: &str) -> anyhow::Result<Library> {
     Library::open(&built_file(name)?)
 }
 
-/// A peer that `cargo xtask bench-peers` has built.
+/// A peer built by `cargo xtask bench-peers`.
 fn built_file(name: &str) -> anyhow::Result<PathBuf> {
     let file = target_folder()?.join("bench-peers").join(name);
     anyhow::ensure!(file.exists(), "not there: run cargo xtask bench-peers");
     Ok(file)
 }
 
-/// Our shared object with libunwind's names, as `cargo xtask capi` builds it.
+/// Unspool's shared object with libunwind's names, as built by `cargo xtask capi`.
 fn of_capi() -> anyhow::Result<Library> {
     let file = target_folder()?.join("capi/libunwind/libunwind.so.8");
     let about = file.metadata().context("not there: run cargo xtask capi")?;
@@ -250,7 +250,7 @@ fn of_capi() -> anyhow::Result<Library> {
     Library::open(&file)
 }
 
-/// Whether a folder has a file that was changed after a time.
+/// Whether a folder has a file changed after a time.
 fn has_newer(folder: &Path, time: SystemTime) -> anyhow::Result<bool> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

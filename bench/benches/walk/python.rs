@@ -1,9 +1,10 @@
-//! Stacks of a real program: Python's interpreter at work, interrupted by a timer, and walked in the
-//! signal handler by everybody in turn.
+//! Stacks of a real program: Python's interpreter, interrupted by a timer, and walked in the signal
+//! handler by all peers in turn.
 //!
-//! Frames are those of the interpreter and the C library as Debian builds them, below a signal frame;
-//! `_PyEval_EvalFrameDefault` alone has hundreds of rows. Samples are taken only where the interpreter's own
-//! code is interrupted: some of the peers allocate, and what they interrupt must not be `malloc`.
+//! Frames are those of the interpreter and the C library as Debian builds them, below a signal
+//! frame; `_PyEval_EvalFrameDefault` alone has hundreds of rows. Samples are taken only where the
+//! interpreter's own code is interrupted: some of the peers allocate, and must not interrupt
+//! `malloc`.
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -19,10 +20,10 @@ use crate::sys::{Library, OwnStack, Python, UnwindBacktrace, sample, ticks};
 use crate::visit::{Clock, WalkSample};
 use crate::workload::Build;
 
-/// What the scenario is called.
+/// The name of the scenario.
 pub(crate) const NAME: &str = "python";
 
-/// Work of many kinds, in which C code calls Python code and that C code.
+/// A mixed workload, in which C code calls Python code and the reverse.
 const SOURCE: &str = r#"
 import sys
 if 'before' not in globals():
@@ -58,21 +59,21 @@ list(difflib.unified_diff(text.splitlines()[:300], text.lower().splitlines()[:30
 textwrap.fill(text[:20000])
 "#;
 
-/// More frames than there are, samples of a round, and addresses in all of them.
+/// More frames than any stack has, the samples of a round, and the addresses in all of them.
 const MAX_FRAMES: usize = 4096;
 const SAMPLES: usize = 1 << 16;
 const ADDRESSES: usize = 1 << 23;
 
-/// The interpreter, which has done all of it once.
+/// The interpreter, after running the workload once.
 pub(crate) struct PythonProgram {
     python: Python,
-    /// Where its code is.
+    /// The addresses of its code.
     code: Range<u64>,
-    /// Where this program's is.
+    /// The addresses of this program's code.
     own: Range<u64>,
 }
 
-/// Someone who walks, and what came of it. Nothing of it is allocated while samples are taken.
+/// A peer and its result. It allocates nothing while samples are taken.
 struct SampledPeer {
     walker: Box<dyn PeerWalker>,
     out: Vec<u64>,
@@ -80,23 +81,23 @@ struct SampledPeer {
     wrong: Option<WalkDifference>,
 }
 
-/// Where a walk differs from another.
+/// Where two walks differ.
 #[derive(Debug, Clone, Copy)]
 struct WalkDifference {
-    /// Frames from the outermost that are the same.
+    /// The number of equal frames, counted from the outermost.
     same: usize,
     seen: Option<u64>,
     expected: Option<u64>,
 }
 
-/// What was walked: so many addresses for each stack.
+/// The walked stacks: the number of addresses in each.
 struct WalkedStacks {
     addresses: Vec<u64>,
     lengths: Vec<usize>,
 }
 
 impl PythonProgram {
-    /// Starts it: to be done before peers are opened, who want to know what is loaded.
+    /// Starts it: must be called before peers are opened, which look for loaded files.
     pub(crate) fn start() -> anyhow::Result<Self> {
         let python = Python::start()?;
         python.run(SOURCE)?;
@@ -109,7 +110,8 @@ impl PythonProgram {
         })
     }
 
-    /// All peers, at the same samples; the first round is not counted. Prints what was walked.
+    /// All peers, on the same samples; the first round is not counted. Prints statistics of the
+    /// stacks.
     pub(crate) fn compare(
         &self,
         peers: &[OpenedPeer],
@@ -117,7 +119,7 @@ impl PythonProgram {
         clock: Clock,
     ) -> anyhow::Result<(Vec<Figures>, Vec<WalkError>)> {
         let reference = UnwindBacktrace::from_library(Library::open(Path::new("libgcc_s.so.1"))?)?;
-        // Nobody can walk it by frame pointers.
+        // No peer can walk it by frame pointers.
         let opened = || {
             peers
                 .iter()
@@ -135,7 +137,7 @@ impl PythonProgram {
                 let first = frames.iter().position(theirs).unwrap_or(frames.len());
                 let expected = &frames[first..];
                 let is_counted = round > 0 && seen.add(expected);
-                // They take turns to be first, who finds less of the stack in the caches.
+                // They alternate as the first, which finds less of the stack in the caches.
                 let turn = number % all.len().max(1);
                 let (later, sooner) = all.split_at_mut(turn);
                 for peer in sooner.iter_mut().chain(later) {
@@ -204,7 +206,7 @@ impl SampledPeer {
     }
 }
 
-/// Has somebody walk; return addresses of zero, in which some walks end, are none.
+/// Runs a walker; a return address of zero at the end, as from some walks, is removed.
 fn walk(out: &mut Vec<u64>, walk: impl FnOnce(&mut [u64]) -> usize) {
     out.clear();
     out.resize(MAX_FRAMES, 0);
@@ -216,7 +218,7 @@ fn walk(out: &mut Vec<u64>, walk: impl FnOnce(&mut [u64]) -> usize) {
 }
 
 impl WalkDifference {
-    /// A walk begins in the walker, and should end with the expected frames.
+    /// A walk starts in the walker, and should end with the expected frames.
     fn find(seen: &[u64], expected: &[u64]) -> Option<Self> {
         let pairs = seen.iter().rev().zip(expected.iter().rev());
         let same = pairs
@@ -271,7 +273,7 @@ impl WalkedStacks {
         for length in &self.lengths {
             let (stack, others) = rest.split_at(*length);
             different.insert(stack);
-            points.extend(stack.get(1)); // behind the signal's trampoline
+            points.extend(stack.get(1)); // The frame after the signal trampoline.
             rest = others;
         }
         let addresses: BTreeSet<u64> = self.addresses.iter().copied().collect();

@@ -31,19 +31,19 @@ impl Figures {
     }
 }
 
-/// By nearest rank, of sorted numbers; zero of none.
+/// By nearest rank, of sorted numbers; zero if empty.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
-/// The median; zero of none.
+/// The median; zero if empty.
 pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_unstable_by(f64::total_cmp);
     percentile(&numbers, 50)
 }
 
-/// A peer, and where it goes wrong.
+/// A peer, and its first error.
 pub(crate) type WalkError = (&'static str, String);
 
 /// One scenario's table.
@@ -85,7 +85,7 @@ fn ratio(ratio: f64) -> String {
     }
 }
 
-/// All scenarios side by side: medians, and how many times the base's they are.
+/// All scenarios next to each other: medians, and their ratios to the base's.
 pub(crate) fn print_all(figures: &[Figures]) {
     let mut scenarios: Vec<&str> = figures.iter().map(|one| one.scenario).collect();
     scenarios.dedup();
@@ -104,7 +104,7 @@ pub(crate) fn print_all(figures: &[Figures]) {
             let found = here.find(|one| one.peer == peer);
             let text = found.map(|one| {
                 let digits = if one.p50 < 100.0 { 2 } else { 0 };
-                // Real programs have no frame pointers to compare with.
+                // Real programs have no frame pointers as a base.
                 let times = base(scenario, figures).map(|base| ratio(one.p50 / base));
                 let times = times.map_or_else(String::new, |times| format!(" ({times})"));
                 format!(" {:.digits$}{times} |", one.p50)

@@ -1,4 +1,4 @@
-//! The stacks that are walked, and how they change from walk to walk.
+//! The walked stacks, and how they change between walks.
 
 use unspool_bench::Random;
 
@@ -6,18 +6,18 @@ use crate::sys::{CallInstruction, DescentPath, WorkFunctions};
 use crate::visit::{ONCE, SampleSize, Visitor, WalkSample};
 use crate::workload::{realigned_sites, sites};
 
-/// Stacks of a round where each is walked once.
+/// The stacks of a round in which each is walked once.
 const STACKS: usize = 400;
 
-/// How often each call site is seen before: caches that grow settle after a few times (libunwind's
-/// begin anew whenever they do).
+/// How often each call site is visited before: growing caches settle after a few times (libunwind's
+/// are cleared whenever they grow).
 const WARM_UPS: usize = 8;
 
-/// Samples of a round where one stack is walked again and again.
+/// The samples of a round in which one stack is walked repeatedly.
 const SAMPLES: usize = 200;
 
-/// Nanoseconds that each of these should last at least, so that reading the clock does not count,
-/// and the most walks that are done for it.
+/// The shortest duration of each of these in nanoseconds, so that reading the clock does not
+/// matter, and the most walks for it.
 const MIN_SAMPLE_NS: f64 = 4000.0;
 const MAX_WALKS: usize = 16;
 
@@ -28,23 +28,23 @@ pub(crate) struct Scenario {
     pub(crate) about: &'static str,
     /// Frames of the workload.
     depth: usize,
-    /// Different call sites among them, or to choose from.
+    /// The number of different call sites in them, or to choose from.
     sites: usize,
     changes: Changes,
 }
 
-/// What differs from one walk to the next.
+/// The difference from one walk to the next.
 #[derive(Debug, Clone, Copy)]
 enum Changes {
     Nothing,
-    /// The innermost frames, 1 to all but one, most often few: about 8 on average.
+    /// The innermost frames, 1 to all but one, usually few: about 8 on average.
     Innermost,
     All,
-    /// All, and every 16th frame has a CFA that is an expression.
+    /// All, and every 16th frame has an expression as its CFA.
     AllRealigned,
 }
 
-/// All, but the cold start and the two threads.
+/// All, except for the cold start and the two threads.
 pub(crate) const ALL: [Scenario; 8] = [
     scenario(
         "hot-8",
@@ -121,12 +121,12 @@ const fn scenario(
 }
 
 impl Scenario {
-    /// One round of samples; the same stacks for everybody. The first, number 0, warms up: where
-    /// stacks change, it shows the walker each call site and yields nothing.
+    /// One round of samples; the same stacks for every peer. The first, number 0, warms up: if
+    /// stacks change, it visits each call site and returns nothing.
     ///
     /// # Errors
     ///
-    /// A walk differs from what the functions found themselves.
+    /// A walk differs from the functions' own records.
     pub(crate) fn round(
         &self,
         round: u64,
@@ -136,7 +136,7 @@ impl Scenario {
         let mut random = Random::new(0x5eed_0001 + 2 * self.sites as u64);
         let pool = sites(self.sites, &mut random);
         let rare = realigned_sites(self.sites / 16, &mut random);
-        // Other stacks in each round, over the same call sites.
+        // Different stacks in each round, over the same call sites.
         let mut random = Random::new(0xca11_5eed + (round << 8));
         let mut samples = Vec::new();
         let mut stack = self.stack(&pool, &mut random);
@@ -173,7 +173,7 @@ impl Scenario {
         Ok(samples)
     }
 
-    /// Lets the walker see each call site a few times.
+    /// Makes the walker visit each call site a few times.
     fn warm_up(
         &self,
         functions: &WorkFunctions,
@@ -200,7 +200,7 @@ impl Scenario {
     /// The call sites of one stack, the outermost first.
     fn stack(&self, pool: &[CallInstruction], random: &mut Random) -> Vec<CallInstruction> {
         match self.changes {
-            // Each call site is there, and as often as the others.
+            // Each call site occurs, and equally often.
             Changes::Nothing => pool.iter().copied().cycle().take(self.depth).collect(),
             _ => (0..self.depth).map(|_| any(pool, random)).collect(),
         }
@@ -231,7 +231,7 @@ fn any(pool: &[CallInstruction], random: &mut Random) -> CallInstruction {
     pool[random.below(pool.len())]
 }
 
-/// At least one and less than `depth`, with a geometric distribution whose mean is 8.
+/// At least one and less than `depth`, with a geometric distribution of mean 8.
 fn innermost(random: &mut Random, depth: usize) -> usize {
     let mut count = 1;
     while count < depth - 1 && random.below(8) != 0 {

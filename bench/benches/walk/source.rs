@@ -1,4 +1,4 @@
-//! The C source of the functions whose frames are walked.
+//! The C source of the walked functions.
 
 use std::fmt::Write as _;
 
@@ -7,17 +7,18 @@ use unspool_bench::Random;
 /// Functions of ordinary shapes, over all shared objects.
 pub(crate) const FUNCTIONS: usize = 4096;
 
-/// Functions after those whose frames are realigned with a dynamic realign argument pointer: their
-/// CFA is an expression, which few caches take.
+/// Additional functions with frames realigned by a dynamic realign argument pointer: their CFA is
+/// an expression, which few caches support.
 pub(crate) const REALIGNED: usize = 128;
 
 /// Call instructions of each function.
 pub(crate) const SITES: usize = 8;
 
-/// Shared objects that the functions are spread over, so that most calls cross from one to another.
+/// The shared objects that the functions are distributed over, so that most calls cross from one to
+/// another.
 pub(crate) const OBJECTS: usize = 4;
 
-/// What all objects begin with. Must agree with `sys::descent`.
+/// The start of each object's source. Must agree with `sys::descent`.
 const PRELUDE: &str = "\
 struct descent;
 typedef long (*function)(struct descent *, long);
@@ -28,7 +29,7 @@ struct descent { struct step *next; void (*work)(void *, void *); void *data; };
 #define USED(r) asm volatile(\"\" : : \"r\"(r) : \"memory\")
 ";
 
-/// The innermost function. It has a frame pointer in every build, where frame-pointer walks begin.
+/// The innermost function. It has a frame pointer in every build, where frame-pointer walks start.
 const BOTTOM: &str = "
 long bottom(struct descent *d, long a) {
     ENTER(s);
@@ -56,10 +57,10 @@ pub(crate) fn object(object: usize) -> String {
     source
 }
 
-/// What decides about a function's frame.
+/// The properties of a function's frame.
 struct FrameShape {
     locals: Locals,
-    /// Values that live across calls: a callee-saved register each, as far as they go.
+    /// Values that live across calls: each needs a callee-saved register, while there are any.
     live: usize,
     /// Arguments pushed for some calls, which move the stack pointer.
     pushed: usize,
@@ -67,11 +68,11 @@ struct FrameShape {
 
 enum Locals {
     None,
-    /// So many bytes.
+    /// Of this many bytes.
     Fixed(usize),
-    /// An array whose length is not constant: the CFA is based on `rbp`.
+    /// An array of variable length: the CFA is based on `rbp`.
     Variable(usize),
-    /// Of a greater alignment than the stack.
+    /// With a larger alignment than the stack's.
     Aligned(usize),
 }
 
@@ -79,7 +80,7 @@ impl FrameShape {
     fn new(number: usize) -> Self {
         let mut random = Random::new(0x9e37_79b9 + 7919 * number as u64);
         for _ in 0..8 {
-            random.below(1); // seeds that are close begin alike
+            random.below(1); // Similar seeds start alike.
         }
         let bytes = match random.below(16) {
             0..4 => 0,

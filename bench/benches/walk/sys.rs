@@ -1,4 +1,4 @@
-//! What needs `unsafe`: foreign libraries, the descent, and reading the walked stack.
+//! The `unsafe` parts: foreign libraries, the descent, and reading the walked stack.
 #![allow(unsafe_code, reason = "the one module that may")]
 
 mod clock;

@@ -1,4 +1,4 @@
-//! Two threads that walk at once, against one alone.
+//! Two threads that walk concurrently, against one alone.
 
 use std::sync::Barrier;
 use std::thread;
@@ -10,13 +10,13 @@ use crate::scenario::Scenario;
 use crate::sys::WorkFunctions;
 use crate::visit::{Clock, Visitor};
 
-/// Rounds of each thread between two meetings.
+/// Rounds of each thread between two barriers.
 const ROUNDS: u64 = 3;
 
-/// Stacks deep enough for any path.
+/// A stack size that is enough for any path.
 const STACK: usize = 16 << 20;
 
-/// Mean nanoseconds per frame of each of so many threads that walk at once, of its slowest thread.
+/// Mean nanoseconds per frame in the slowest of this many concurrent threads.
 pub(crate) fn walk(
     threads: usize,
     scenario: &Scenario,

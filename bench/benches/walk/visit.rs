@@ -1,4 +1,4 @@
-//! One descent, and the walks at its end: timed, then compared with what the functions know.
+//! One descent, and the walks at its end: timed, then compared with the functions' own records.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -8,17 +8,17 @@ use anyhow::Context as _;
 use crate::peers::PeerWalker;
 use crate::sys::{DescentPath, minor_faults, ticks};
 
-/// Frames of the walker itself and of the benchmark, at most, before those of the workload.
+/// The most frames of the walker itself and of the benchmark, before those of the workload.
 const OWN_FRAMES: usize = 24;
 
-/// Room for them where a walk should not go far beyond the workload.
+/// Room for them if a walk should not go far beyond the workload.
 const FEW_OWN_FRAMES: usize = 8;
 
-/// What ticks are worth.
+/// The conversion of ticks to time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     nanoseconds: f64,
-    /// What reading the counter twice takes, in ticks.
+    /// The duration of reading the counter twice, in ticks.
     overhead: u64,
 }
 
@@ -39,13 +39,13 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds between two readings with so many ticks between them.
+    /// The nanoseconds between two readings of the counter.
     pub(crate) fn nanoseconds(self, ticks: u64) -> f64 {
         ticks.saturating_sub(self.overhead) as f64 * self.nanoseconds
     }
 }
 
-/// A walker at work, with what it wrote last.
+/// A walker and its last output.
 pub(crate) struct Visitor {
     pub(crate) walker: Box<dyn PeerWalker>,
     clock: Clock,
@@ -54,12 +54,12 @@ pub(crate) struct Visitor {
     own: Option<usize>,
 }
 
-/// How often to walk at the end of a descent.
+/// The number of walks at the end of a descent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SampleSize {
     /// Samples.
     pub(crate) samples: usize,
-    /// Walks in each.
+    /// Walks per sample.
     pub(crate) walks: usize,
 }
 
@@ -88,8 +88,8 @@ impl Visitor {
         }
     }
 
-    /// Goes down a path, walks there, and compares what the last walk wrote with the return
-    /// addresses that the functions found themselves.
+    /// Descends along a path, walks there, and compares the last walk's output with the return
+    /// addresses that the functions recorded.
     ///
     /// # Errors
     ///
@@ -121,14 +121,14 @@ impl Visitor {
         Ok(())
     }
 
-    /// The first visit: finds out how many frames are the walker's own.
+    /// The first visit: determines the number of the walker's own frames.
     pub(crate) fn introduce(&mut self, path: &mut DescentPath) -> anyhow::Result<()> {
         self.own = None;
         self.visit(path, ONCE, &mut Vec::new())
     }
 
-    /// The first walk of all, of which not even the walker's own frames are known: the sample, and
-    /// the page faults that it took.
+    /// The very first walk, when not even the number of the walker's own frames is known: the
+    /// sample, and its page faults.
     pub(crate) fn first(&mut self, path: &mut DescentPath) -> anyhow::Result<(WalkSample, i64)> {
         self.out.resize(path.depth() + FEW_OWN_FRAMES, 0);
         let mut result = None;
@@ -146,7 +146,7 @@ impl Visitor {
         Ok((WalkSample { walk, frame }, after? - before?))
     }
 
-    /// How many frames of its own the walker saw first.
+    /// The number of its own frames that the walker found first.
     fn check(&self, path: &DescentPath) -> anyhow::Result<usize> {
         let expected: Vec<u64> = path.return_addresses().collect();
         let innermost = expected.first();

@@ -1,4 +1,4 @@
-//! The functions that are walked: built once, with and without frame pointers, and loaded.
+//! The walked functions: built once, with and without frame pointers, and loaded.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path as FilePath, PathBuf};
@@ -32,7 +32,7 @@ impl Build {
         }
     }
 
-    /// Compiles what is not there yet, and opens the objects.
+    /// Compiles missing objects, and opens all of them.
     pub(crate) fn load(self) -> anyhow::Result<WorkFunctions> {
         let files = self.compile()?;
         let libraries: Result<Vec<Library>, _> =
@@ -40,7 +40,7 @@ impl Build {
         WorkFunctions::load(&libraries?, FUNCTIONS + REALIGNED)
     }
 
-    /// The objects' files. Their names tell the source, so that an old one is never taken.
+    /// The objects' files. Their names identify the source, so that an outdated one is never used.
     pub(crate) fn compile(self) -> anyhow::Result<Vec<PathBuf>> {
         let folder = folder()?;
         let mut files = Vec::new();
@@ -85,19 +85,19 @@ fn finish((mut child, unfinished, file): (Child, PathBuf, PathBuf)) -> anyhow::R
     Ok(())
 }
 
-/// Where the benchmark keeps what it makes: below the target folder.
+/// The benchmark's folder for its files: below the target folder.
 pub(crate) fn folder() -> anyhow::Result<PathBuf> {
     let folder = FilePath::new(env!("CARGO_TARGET_TMPDIR")).join("walk");
     std::fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
-/// So many different call sites, at random over all functions of ordinary shape.
+/// This many different call sites, at random over all functions of ordinary shape.
 pub(crate) fn sites(count: usize, random: &mut Random) -> Vec<CallInstruction> {
     pick(count, 0..FUNCTIONS, random)
 }
 
-/// So many different call sites of functions whose CFA is an expression.
+/// This many different call sites of functions with an expression as CFA.
 pub(crate) fn realigned_sites(count: usize, random: &mut Random) -> Vec<CallInstruction> {
     pick(count, FUNCTIONS..FUNCTIONS + REALIGNED, random)
 }

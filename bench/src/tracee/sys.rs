@@ -1,4 +1,5 @@
-//! The system calls of a tracer, each as one safe function. Addresses of the other process are plain numbers here, which the kernel checks.
+//! The system calls of a tracer, each as one safe function. Addresses of the other process are
+//! plain numbers, which the kernel checks.
 #![allow(unsafe_code, reason = "ptrace and waitpid are system calls")]
 
 use std::io;
@@ -8,12 +9,12 @@ use std::process::Command;
 
 use libc::{c_int, c_long, c_uint, pid_t};
 
-/// What waiting for a thread told.
+/// The result of waiting for a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TraceeStatus {
     /// It stopped with a signal; `event` is the `PTRACE_EVENT_…` or 0.
     Stopped { signal: c_int, event: c_int },
-    /// It has ended.
+    /// It has exited.
     Gone,
 }
 
@@ -24,7 +25,7 @@ fn checked(result: c_long) -> io::Result<()> {
     }
 }
 
-/// Has the child that `command` starts be traced by the thread that starts it, from `execve` on.
+/// Makes the child that `command` starts traced by the starting thread, from `execve` on.
 pub(super) fn trace(command: &mut Command) {
     let traceme = || {
         // SAFETY: TRACEME takes no arguments and touches no memory.
@@ -34,34 +35,35 @@ pub(super) fn trace(command: &mut Command) {
     unsafe { command.pre_exec(traceme) };
 }
 
-/// A request whose data is a number.
+/// A request with a number as data.
 fn number(request: c_uint, tid: pid_t, data: usize) -> io::Result<()> {
-    // SAFETY: the requests that callers pass (SETOPTIONS, CONT, SINGLESTEP) take their data by value.
+    // SAFETY: the requests that callers pass (SETOPTIONS, CONT, SINGLESTEP) take their data by
+    // value.
     checked(unsafe { libc::ptrace(request, tid, 0_usize, data) })
 }
 
-/// A request that fills a value, which is of the type that the request writes.
+/// A request that writes a value of type `T`.
 fn get<T>(request: c_uint, tid: pid_t) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: callers pair each request with the type that the kernel writes for it.
     checked(unsafe { libc::ptrace(request, tid, 0_usize, value.as_mut_ptr()) })?;
-    // SAFETY: the types are structures of numbers, for which all bytes are values.
+    // SAFETY: the types are structures of numbers, for which all bytes are valid.
     Ok(unsafe { value.assume_init() })
 }
 
-/// Says what is told of a thread (`PTRACE_O_…`).
+/// Sets the trace options of a thread (`PTRACE_O_…`).
 pub(super) fn follow(tid: pid_t, options: c_int) -> io::Result<()> {
     let options = usize::try_from(options).map_err(io::Error::other)?;
     number(libc::PTRACE_SETOPTIONS, tid, options)
 }
 
-/// Lets a thread go on, with a signal if it is not 0.
+/// Resumes a thread, with a signal if it is not 0.
 pub(super) fn cont(tid: pid_t, signal: c_int) -> io::Result<()> {
     let signal = usize::try_from(signal).unwrap_or(0);
     number(libc::PTRACE_CONT, tid, signal)
 }
 
-/// Has a thread execute one instruction.
+/// Single-steps a thread.
 pub(super) fn step(tid: pid_t) -> io::Result<()> {
     number(libc::PTRACE_SINGLESTEP, tid, 0)
 }
@@ -85,7 +87,7 @@ pub(super) fn vectors(tid: pid_t) -> io::Result<libc::user_fpregs_struct> {
 /// Changes the registers of a thread.
 pub(super) fn set_registers(tid: pid_t, registers: &libc::user_regs_struct) -> io::Result<()> {
     let from: *const libc::user_regs_struct = registers;
-    // SAFETY: SETREGS reads one `user_regs_struct` from where its data points.
+    // SAFETY: SETREGS reads one `user_regs_struct` from its data pointer.
     checked(unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0_usize, from) })
 }
 
@@ -93,7 +95,7 @@ pub(super) fn set_registers(tid: pid_t, registers: &libc::user_regs_struct) -> i
 pub(super) fn wait(tid: pid_t) -> io::Result<(pid_t, TraceeStatus)> {
     let mut status = 0;
     let into: *mut c_int = &raw mut status;
-    // SAFETY: `into` points to one `int` of this function.
+    // SAFETY: `into` points to an `int` of this function.
     let of = unsafe { libc::waitpid(tid, into, libc::__WALL) };
     checked(of.into())?;
     let told = match libc::WIFSTOPPED(status) {
@@ -108,6 +110,6 @@ pub(super) fn wait(tid: pid_t) -> io::Result<(pid_t, TraceeStatus)> {
 
 /// Sends a thread `SIGSTOP`.
 pub(super) fn stop(process: pid_t, tid: pid_t) -> io::Result<()> {
-    // SAFETY: takes numbers.
+    // SAFETY: the call takes numbers only.
     checked(unsafe { libc::syscall(libc::SYS_tgkill, process, tid, libc::SIGSTOP) })
 }

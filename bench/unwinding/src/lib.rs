@@ -1,3 +1,3 @@
-//! The crate `unwinding` as a shared library: it exports `_Unwind_Backtrace` and its like.
+//! The crate `unwinding` as a shared library: it exports `_Unwind_Backtrace` and related functions.
 
 pub use unwinding::abi::*;

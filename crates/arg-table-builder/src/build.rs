@@ -1,4 +1,4 @@
-//! The table of a file.
+//! Building the table of a file.
 
 use unspool_check::{CheckSubject, CodeOrigin, DeclaredTable, SubjectError};
 use unspool_dwarf_types::TypesError;
@@ -8,21 +8,21 @@ use crate::encode::{CodeTooLarge, encode};
 use crate::functions::analyze_file;
 use crate::prototype_sources::prototypes;
 
-/// Why there is no table of a file's arguments.
+/// Why a file has no argument table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// It does not say what its functions take.
+    /// No prototypes are known for its functions.
     #[error(
         "{file}: the parameters of its functions are not known: build it with -g, or with gcc -gctf, and see `unspool ctf link --into`"
     )]
     NoTypes {
         /// The file.
         file: String,
-        /// The units that may say it and are missing.
+        /// The missing units that may have them.
         missing: Vec<TypesError>,
     },
-    /// Its code cannot be followed.
+    /// Its code cannot be analyzed.
     #[error(transparent)]
     Subject(#[from] SubjectError),
     /// It is too large.
@@ -30,22 +30,23 @@ pub enum BuildError {
     TooLarge(#[from] CodeTooLarge),
 }
 
-/// The table of a file's arguments.
+/// A file's argument table.
 #[derive(Debug, Clone)]
 pub struct BuildOutput {
     /// The table.
     pub bytes: Vec<u8>,
-    /// The units of whose functions it says nothing because the rest of them is missing (`-gsplit-dwarf`), and why: who finds that later has
-    /// another table.
+    /// The units with missing split parts (`-gsplit-dwarf`), and why: their functions have no
+    /// prototypes in the table. A later build with these parts gives another table.
     pub missing: Vec<TypesError>,
 }
 
-/// Makes the table of a file's arguments. `debug` are its separate debug files, and with it make its key
-/// ([`DebugFiles::key`]); without one, the table can be used but not kept.
+/// Builds a file's argument table. `debug` are its separate debug files. File and debug files
+/// determine the table's key ([`DebugFiles::key`]); without a key, the table can be used but not
+/// cached.
 ///
 /// # Errors
 ///
-/// Nothing says what its functions take, or its code cannot be followed.
+/// No prototypes are known for its functions, or its code cannot be analyzed.
 pub fn build_table(file: &ElfFile, debug: &DebugFiles) -> Result<BuildOutput, BuildError> {
     let (prototypes, missing) = prototypes(file, debug);
     if prototypes.is_empty() {

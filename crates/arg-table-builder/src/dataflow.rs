@@ -1,12 +1,14 @@
-//! Where what a function was called with still is, and what it calls others with.
+//! Dataflow analysis of arguments: their locations at each instruction, and the values passed by
+//! calls.
 //!
-//! The analysis knows where registers that calls preserve are. Arguments need more: values of 4 bytes, copies in slots that
-//! a program may have the address of, and for calls which registers hold the same. So this is an analysis of its own, along
-//! the ways that [`Analysis`] found: forward, and what two ways do not agree about is not known. Where the stack pointer is at each
-//! instruction is taken from there.
+//! The unwind analysis only tracks call-preserved registers. Arguments need more: values of 4
+//! bytes, copies in slots that the program may have the address of, and, for calls, registers with
+//! equal values. So this is a separate forward analysis along the edges that [`Analysis`] found.
+//! Where two paths disagree, the join is unknown. The stack pointer at each instruction is taken
+//! from the unwind analysis.
 //!
-//! What is in a register is certain. What is in a slot is certain until others may have the address of something in the frame: whoever
-//! has one may write next to it, at any time.
+//! A value in a register is certain. A value in a slot is certain until others may have the address
+//! of something in the frame: such code may write next to it, at any time.
 
 mod effect;
 mod state;
@@ -21,65 +23,66 @@ use unspool_code_analysis::{Analysis, InsnId, SideEffect};
 use effect::{ArgEffect, OpContext, number_of};
 pub(crate) use state::ArgState;
 
-/// A call, and what it is given.
+/// A call, and its arguments.
 #[derive(Debug, Clone)]
 pub(crate) struct CallEffect {
     /// The instruction.
     pub at: InsnId,
-    /// The function called, if the code says.
+    /// The function called, if the code determines it.
     pub target: Option<u64>,
-    /// What is in the registers that arguments are passed in, as far as it is known.
+    /// The known values in argument registers.
     pub arguments: Vec<(u8, CallSiteValue)>,
 }
 
-/// Something that the program keeps in memory on purpose, from an instruction on.
+/// A slot in which the program keeps an argument (`unspool_keep.h`), from an instruction on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeptSlot {
     pub(crate) source: ArgSource,
-    /// How many of its bytes.
+    /// Its size in bytes.
     pub(crate) bytes: u8,
-    /// Where: at a register plus so many bytes.
+    /// Its location: a register plus an offset in bytes.
     pub(crate) base: u8,
     pub(crate) offset: i32,
 }
 
-/// What is known beside the code.
+/// Facts about the file apart from the code.
 pub(crate) trait CodeContext {
-    /// Whether a function is passed anything in memory, as far as that is known.
+    /// Whether a function takes arguments in memory, if that is known.
     fn takes_stack(&self, entry: u64) -> Option<bool>;
 
-    /// What is kept on purpose from the instruction at an address on.
+    /// The slots kept from the instruction at an address on.
     fn kept_slots(&self, address: u64) -> Vec<KeptSlot>;
 
-    /// Whether a function may return again, when what it returned to has gone on: `setjmp`.
+    /// Whether a function may return a second time after its caller has continued, like `setjmp`.
     fn returns_twice(&self, entry: u64) -> bool;
 
-    /// What the instruction at some addresses does beside its operations.
+    /// The side effects of the instruction at some addresses, apart from its operations.
     fn details(&self, insn: Range<u64>) -> Vec<SideEffect>;
 
-    /// The number in so many bytes of memory that nobody writes.
+    /// The number in read-only memory.
     fn constant(&self, address: u64, bytes: u8) -> Option<u64>;
 }
 
-/// Where the arguments of a unit's functions are.
+/// The locations of arguments in a unit's functions.
 pub(crate) struct ArgDataflow<'a> {
     analysis: &'a Analysis<'a>,
     context: &'a dyn CodeContext,
     steps: Vec<ArgEffect>,
-    /// Where the steps of an instruction end.
+    /// The ends of instructions' effects.
     ends: BTreeMap<InsnId, (usize, usize)>,
-    /// Whether all ways are known.
+    /// Whether all edges are known.
     is_whole: bool,
     block_states: BTreeMap<InsnId, ArgState>,
-    /// Those that may be stopped when they have done a part of what they do.
+    /// The instructions that may be interrupted after a part of their effects.
     stopping_midway: BTreeSet<InsnId>,
 }
 
-/// Blocks are done so many times on average before a unit is given up.
+/// The maximum average number of visits per block before the analysis of a unit is aborted.
 const MAX_VISITS_PER_BLOCK: usize = 64;
 
 impl<'a> ArgDataflow<'a> {
-    /// Follows them through a unit, which must have been analyzed [with edges](unspool_code_analysis::Analyzer::with_edges).
+    /// Analyzes a unit, which must have been analyzed [with
+    /// edges](unspool_code_analysis::Analyzer::with_edges).
     #[must_use]
     pub(crate) fn solve(analysis: &'a Analysis<'a>, beside: &'a dyn CodeContext) -> Self {
         let mut arguments = ArgDataflow {
@@ -96,14 +99,14 @@ impl<'a> ArgDataflow<'a> {
         arguments
     }
 
-    /// Notes what instructions do.
+    /// Lowers instructions to effects.
     fn lower_instructions(&mut self) {
         let facts = self.analysis.abi_info();
         let code = self.analysis.code();
         let mut ends: BTreeMap<InsnId, (usize, usize)> = BTreeMap::new();
         let mut steps = Vec::new();
         let mut stopping_midway = BTreeSet::new();
-        // The details of the last instruction come behind its operations.
+        // The side effects of the last instruction come after its operations.
         let mut last: Option<(InsnId, Vec<ArgEffect>)> = None;
         self.analysis.visit_ops(|insn, op, state| {
             let frame = OpContext { facts, state };
@@ -146,7 +149,7 @@ impl<'a> ArgDataflow<'a> {
         self.stopping_midway = stopping_midway;
     }
 
-    /// Does what an instruction does.
+    /// Applies the effects of an instruction.
     fn apply(&self, insn: InsnId, kept: &mut ArgState) {
         let facts = self.analysis.abi_info();
         let (start, end) = self.ends.get(&insn).copied().unwrap_or_default();
@@ -158,7 +161,7 @@ impl<'a> ArgDataflow<'a> {
         }
     }
 
-    /// Whether a step calls a function that may return again.
+    /// Whether an effect calls a function that may return again.
     fn returns_twice(&self, step: ArgEffect) -> bool {
         match step {
             ArgEffect::Call {
@@ -169,7 +172,7 @@ impl<'a> ArgDataflow<'a> {
         }
     }
 
-    /// Whether a step calls a function that is known to be passed nothing in memory.
+    /// Whether an effect calls a function that is known to take no arguments in memory.
     fn takes_none(&self, step: ArgEffect) -> bool {
         match step {
             ArgEffect::Call {
@@ -180,7 +183,7 @@ impl<'a> ArgDataflow<'a> {
         }
     }
 
-    /// Follows all ways until nothing changes.
+    /// Runs the worklist until a fixpoint.
     fn run_worklist(&mut self) {
         let facts = self.analysis.abi_info();
         let edges = self.analysis.edges();
@@ -239,14 +242,14 @@ impl<'a> ArgDataflow<'a> {
         }
     }
 
-    /// Whether all ways through the unit are known. If not, nothing is certain.
+    /// Whether all edges of the unit are known. If not, no location is certain.
     #[must_use]
     pub(crate) fn is_complete(&self) -> bool {
         self.is_whole
     }
 
-    /// Tells of each instruction that something leads to what is known before it, and of each call what is known while its
-    /// callee runs.
+    /// Passes the state before each reachable instruction to `visit`, and for each call the state
+    /// while its callee runs.
     pub(crate) fn visit(
         &self,
         mut before: impl FnMut(InsnId, &ArgState),
@@ -269,7 +272,7 @@ impl<'a> ArgDataflow<'a> {
                 self.apply(insn, &mut kept);
                 if let Some(mut call) = call {
                     for (_, passed) in &mut call.arguments {
-                        // It is asked for while the callee runs.
+                        // It is read while the callee runs.
                         if let CallSiteValue::Slot { at, is_certain, .. } = passed {
                             *is_certain &= kept.is_private(*at);
                         }
@@ -280,7 +283,7 @@ impl<'a> ArgDataflow<'a> {
         }
     }
 
-    /// The call that an instruction is, and what is in the registers that arguments are passed in.
+    /// The call of an instruction, and the values in argument registers.
     fn call(&self, insn: InsnId, kept: &ArgState) -> Option<CallEffect> {
         let (start, end) = self.ends.get(&insn).copied()?;
         let mut steps = self.steps.get(start..end)?.iter();
@@ -300,7 +303,7 @@ impl<'a> ArgDataflow<'a> {
                 let number = number_of(self.analysis.abi_info(), register);
                 let own = kept.entry_value(number).map(CallSiteValue::EntryValue);
                 let copy = kept.copy(number);
-                // What a callee is given in memory it may change.
+                // A callee may change its arguments in memory.
                 let copy = copy.filter(|copy| match copy {
                     CallSiteValue::Slot { at, .. } => *at >= own_from,
                     _ => true,
@@ -315,7 +318,7 @@ impl<'a> ArgDataflow<'a> {
     }
 }
 
-/// Notes the details of an instruction behind its other steps.
+/// Adds the side effects of an instruction after its other effects.
 fn finish(
     last: Option<(InsnId, Vec<ArgEffect>)>,
     steps: &mut Vec<ArgEffect>,

@@ -1,4 +1,4 @@
-//! A table of arguments written.
+//! Encoding an argument table.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,14 +22,14 @@ use unspool_arg_table::{ArgLocation, ArgSource, CallSiteValue, PieceLocation};
 #[error("the code is larger than 4 GiB, the limit of a table of arguments")]
 pub struct CodeTooLarge;
 
-/// A section of things that are written once, each at its place.
+/// A section of items that are written once, each at its offset.
 struct Pool {
     bytes: Vec<u8>,
     offsets: HashMap<Vec<u8>, u64>,
 }
 
 impl Pool {
-    /// Puts the things that are wanted most first, where places are small numbers.
+    /// Puts the most frequent items first, so that their offsets are small numbers.
     fn new(things: impl Iterator<Item = Vec<u8>>) -> Pool {
         let mut counts: HashMap<Vec<u8>, usize> = HashMap::new();
         for thing in things {
@@ -54,11 +54,11 @@ impl Pool {
     }
 }
 
-/// Writes a table of what was found in the module with this key.
+/// Encodes the analysis of the module with this key.
 ///
 /// # Errors
 ///
-/// They are too far from each other.
+/// The functions are too far from each other.
 pub fn encode(followed: &FileAnalysis, key: &TableKey) -> Result<Vec<u8>, CodeTooLarge> {
     let functions = followed.functions.iter();
     let kept: Vec<&FunctionAnalysis> = functions.filter(|own| !own.is_empty()).collect();
@@ -140,7 +140,7 @@ pub fn encode(followed: &FileAnalysis, key: &TableKey) -> Result<Vec<u8>, CodeTo
     write_sections(key, base, &sections)
 }
 
-/// Puts the header before the sections.
+/// Puts the header in front of the sections.
 fn write_sections(
     key: &TableKey,
     base: u64,
@@ -178,7 +178,7 @@ fn write_sections(
 }
 
 impl FunctionAnalysis {
-    /// Whether nothing can be learned from it.
+    /// Whether it has no information.
     fn is_empty(&self) -> bool {
         self.prototype.is_none() && self.calls.is_empty()
     }
@@ -252,10 +252,11 @@ fn put_parameter(parameter: &OwnedParameter, name: &dyn Fn(&str) -> u64, bytes: 
     }
 }
 
-/// The vector registers that are followed: xmm0 to xmm7. Those of AArch64 are not.
+/// The tracked vector registers: xmm0 to xmm7. Those of AArch64 are not tracked.
 const TRACKED_VECTORS: Range<u8> = 17..25;
 
-/// What is passed, eight bytes at most at a time: where in the argument they are, how many, and where they are at entry.
+/// The pieces of an argument, at most eight bytes each: offset in the argument, size, and location
+/// at entry.
 pub(super) fn eightbytes(passing: &Passing) -> Vec<(u32, u8, Option<ArgSource>)> {
     let mut found = Vec::new();
     for piece in &passing.pieces {
@@ -403,7 +404,7 @@ fn put_call_site_value(given: CallSiteValue, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Something, what is added to it, and how many bits of it count.
+/// Puts a value, its addend, and the number of its valid bits.
 fn put_with_addend(number: u64, add: i32, bits: u8, bytes: &mut Vec<u8>) {
     match (bits, add) {
         (64, 0) => put_unsigned(bytes, number << 2 | call_site_value::WHOLE),

@@ -1,4 +1,5 @@
-//! Where arguments are in the functions of a file: the analysis of its code, put together with what functions take.
+//! Locations of arguments in the functions of a file: the analysis of its code, combined with
+//! prototypes.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -22,65 +23,66 @@ use crate::prototype::{Prototype, Prototypes};
 use crate::unproven_rules::{self, UnprovenRange};
 use unspool_arg_table::{ArgLocation, ArgSource, CallSiteValue, EntryValue, PieceLocation};
 
-/// What is known of a range of code: a function, or a part of one.
+/// The analysis of a range of code: a function, or a part of one.
 #[derive(Debug, Clone)]
 pub struct FunctionAnalysis {
     /// First address.
     pub start: u64,
     /// One past the last address.
     pub end: u64,
-    /// The function's own first address, which of a part out of the way is another.
+    /// The function's own first address, which differs for a split-off part.
     pub entry: u64,
-    /// What it takes, if that is known.
+    /// Its prototype, if that is known.
     pub prototype: Option<Rc<Prototype>>,
-    /// Whether it takes that for certain: a compiler may have made something else of a function that others cannot call.
+    /// Whether it certainly has this prototype: a compiler may have changed a function that others
+    /// cannot call.
     pub is_certain: bool,
-    /// Whether callers give it all of that. LLVM leaves out what a function does not look at (DeadArgumentElimination), and leaves
-    /// its name.
+    /// Whether callers pass all of it. LLVM omits unused arguments (DeadArgumentElimination), and
+    /// keeps the function's name.
     pub is_given_all: bool,
-    /// Whether jumps may lead from it back to its begin, so that it need not have been called with what its caller
-    /// called it with.
+    /// Whether jumps may lead from it back to its start. Then its current arguments may not be
+    /// those of its call.
     pub is_reentered: bool,
-    /// Whether other functions jump to its begin.
+    /// Whether other functions jump to its start.
     pub is_jumped_to: bool,
-    /// Where its arguments are, by where that begins to hold, ascending.
+    /// The locations of its arguments, by start address, ascending.
     pub rows: Vec<ArgRow>,
     /// Its calls, ascending.
     pub calls: Vec<CallSite>,
 }
 
-/// Where arguments are from an address on.
+/// The locations of arguments from an address on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArgRow {
     /// The address.
     pub start: u64,
-    /// Each piece of each parameter that is passed where it can be followed.
+    /// Each tracked piece of each parameter.
     pub pieces: Vec<Option<PieceLocation>>,
 }
 
-/// A call, and what it gives the callee.
+/// A call, and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallSite {
-    /// The address to return to.
+    /// The return address.
     pub returns_to: u64,
-    /// The function called, if the code says.
+    /// The function called, if the code determines it.
     pub target: Option<u64>,
-    /// What is in the registers that arguments are passed in, as far as it can be told while the callee runs.
+    /// The values in argument registers, in terms of the caller's frame while the callee runs.
     pub arguments: Vec<(u8, CallSiteValue)>,
 }
 
-/// A piece of a prototype that is followed.
+/// A tracked piece of a prototype.
 #[derive(Debug, Clone, Copy)]
 pub struct TrackedPiece {
-    /// Where it is at entry.
+    /// Its location at entry.
     pub source: ArgSource,
-    /// How many bits it has.
+    /// Its number of bits.
     pub bits: u8,
     /// Whether it is a `float` for which a `double` may be passed.
     pub may_be_double: bool,
 }
 
-/// The pieces of a prototype that are followed, in their order.
+/// The tracked pieces of a prototype, in order.
 pub fn tracked_pieces(prototype: &Prototype) -> impl Iterator<Item = TrackedPiece> {
     prototype.parameters.iter().flat_map(|parameter| {
         let pieces = parameter.passing.iter().flat_map(eightbytes);
@@ -94,16 +96,17 @@ pub fn tracked_pieces(prototype: &Prototype) -> impl Iterator<Item = TrackedPiec
     })
 }
 
-/// What was found in the code of a file.
+/// The analysis of a file's code.
 #[derive(Debug, Clone, Default)]
 pub struct FileAnalysis {
     /// Its functions, ascending by their starts.
     pub functions: Vec<FunctionAnalysis>,
-    /// Where its unwind table is not to be relied on, ascending.
+    /// The ranges in which its unwind table is not proven, ascending.
     pub doubts: Vec<UnprovenRange>,
 }
 
-/// Follows the arguments of all functions of a file. `symbols` are its own and those of its debug file.
+/// Analyzes the arguments of all functions of a file. `symbols` are its own and those of its debug
+/// file.
 #[must_use]
 pub fn analyze_file(
     subject: &CheckSubject<'_>,
@@ -141,15 +144,15 @@ pub fn analyze_file(
     }
 }
 
-/// Where a function's jumps to others lead.
+/// The targets of a function's tail calls.
 #[derive(Debug, Default, Clone)]
 struct TailCalls {
     to: Vec<u64>,
-    /// Whether some lead nobody knows where.
+    /// Whether some have an unknown target.
     unknown: bool,
 }
 
-/// Whether jumps may lead from a function to its own begin.
+/// Whether jumps may lead from a function to its own start.
 fn can_reenter(entry: u64, tails: &HashMap<u64, TailCalls>) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![entry];
@@ -165,21 +168,22 @@ fn can_reenter(entry: u64, tails: &HashMap<u64, TailCalls>) -> bool {
     false
 }
 
-/// What is known of a file beside its code.
+/// Facts about a file apart from its code.
 struct FileContext<'k, 's> {
     subject: &'k CheckSubject<'s>,
     /// Names of functions, and whether others can call them, by address.
     names: BTreeMap<u64, (String, bool)>,
-    /// How many functions there are of each name.
+    /// The number of functions of each name.
     counts: HashMap<String, usize>,
     prototypes: &'k Prototypes,
-    /// What the program keeps on purpose.
+    /// The arguments that the program keeps (`unspool_keep.h`).
     kept_arguments: BTreeMap<u64, Vec<KeptArgument>>,
-    /// What tells of vector registers, and of all else that the analysis leaves out.
+    /// The source of side effects: of vector registers, and all others that the unwind analysis
+    /// omits.
     details: RefCell<Option<SideEffects>>,
-    /// Functions that may return again: `setjmp` and its like.
+    /// Functions that may return again, like `setjmp`.
     returning_twice: HashSet<u64>,
-    /// Whether the compiler keeps the parameters of functions, or gives them other names if it changes them.
+    /// Whether the compiler keeps the parameters of functions, or renames the functions it changes.
     keeps_parameters: bool,
 }
 
@@ -252,7 +256,7 @@ impl<'k, 's> FileContext<'k, 's> {
             let known = names.entry(symbol.address.0);
             let known = known.or_insert_with(|| (name.clone(), is_visible));
             known.1 |= is_visible;
-            // Of several names, the one that has a type.
+            // Of several names, one that has a type.
             if prototypes.get(0, &known.0).is_none() && prototypes.get(0, &name).is_some() {
                 known.0 = name;
             }
@@ -273,7 +277,7 @@ impl<'k, 's> FileContext<'k, 's> {
         }
     }
 
-    /// What the function at an address takes.
+    /// The prototype of the function at an address.
     fn prototype(&self, entry: u64) -> Option<&'k Rc<Prototype>> {
         let name = self.names.get(&entry).map_or("", |(name, _)| name);
         match is_changed(name) {
@@ -282,7 +286,7 @@ impl<'k, 's> FileContext<'k, 's> {
         }
     }
 
-    /// Whether the function at an address takes what its prototype says.
+    /// Whether the function at an address certainly has its prototype.
     fn is_certain(&self, entry: u64) -> bool {
         let name = self.names.get(&entry);
         name.is_some_and(|(name, is_visible)| {
@@ -331,7 +335,7 @@ impl<'k, 's> FileContext<'k, 's> {
                     return;
                 };
                 if let Some(function) = functions.get(index) {
-                    // An address to return to is looked up by the last byte of the call.
+                    // A return address is looked up by the last byte of the call.
                     let row = row(function, range.start + 1, kept, facts, is_whole);
                     during.push((index, row, self.site(call, range.end, kept, facts)));
                 }
@@ -353,7 +357,7 @@ impl<'k, 's> FileContext<'k, 's> {
         found.append(&mut functions);
     }
 
-    /// Notes where jumps lead out of the functions of a unit; each may take each.
+    /// Adds the jumps out of the functions of a unit; any function may contain any of them.
     fn add_tail_calls(
         &self,
         analysis: &Analysis<'_>,
@@ -384,7 +388,8 @@ impl<'k, 's> FileContext<'k, 's> {
         }
     }
 
-    /// What a call gives its callee, as far as the caller's frame can tell it meanwhile, and as far as the callee is known to take it.
+    /// The arguments of a call, restricted to values that the caller's frame can give meanwhile and
+    /// that the callee is known to take.
     fn site(
         &self,
         call: CallEffect,
@@ -432,7 +437,7 @@ impl<'k, 's> FileContext<'k, 's> {
         }
     }
 
-    /// The begin of the function that an extent is a part of: of `f.cold` that is `f`'s.
+    /// The start of the function that an extent is a part of: for `f.cold` that is `f`'s.
     fn entry_of(&self, extent: &CodeExtent) -> u64 {
         let name = self.names.get(&extent.start).map_or("", |(name, _)| name);
         let Some(whole) = parent_of_cold_part(name) else {
@@ -451,21 +456,22 @@ impl<'k, 's> FileContext<'k, 's> {
     }
 }
 
-/// Whether a function's name says that GCC has made another of it, which takes something else.
+/// Whether a function's name marks it as a copy changed by GCC, which takes other parameters.
 fn is_changed(name: &str) -> bool {
     [".constprop.", ".isra.", ".part.", ".simdclone."]
         .iter()
         .any(|mark| name.contains(mark))
 }
 
-/// Whether GCC made all of a file's code.
+/// Whether GCC compiled all of a file's code.
 fn is_by_gcc(file: &ElfFile) -> bool {
     let mut makers = file.comments();
     let is_gcc = |line: &[u8]| line.starts_with(b"GCC: ");
     makers.clone().next().is_some() && makers.all(is_gcc)
 }
 
-/// Where the arguments of a function are. If not all ways to there are known, none is certain.
+/// The locations of a function's arguments. If not all paths to this point are known, none is
+/// certain.
 fn row(
     function: &FunctionAnalysis,
     start: u64,
@@ -477,13 +483,13 @@ fn row(
     let pieces = tracked_pieces(prototype).map(|piece| {
         let source = piece.source;
         let (place, held) = kept.location_of(source, piece.bits, facts)?;
-        // What was moved elsewhere is looked at.
+        // Moved values are checked.
         let is_moved = match (place, source) {
             (ArgLocation::Register(at), ArgSource::Register(from)) => at != from,
             (ArgLocation::Slot(at), ArgSource::Stack(word)) => at != i32::from(word) * 8,
             _ => true,
         };
-        // Nobody keeps the half of a double.
+        // Half of a double is not an argument.
         let is_this = !piece.may_be_double || held.bits <= piece.bits;
         let is_taken = function.is_given_all || is_moved;
         let is_certain = is_whole && function.is_certain && is_taken && is_this;

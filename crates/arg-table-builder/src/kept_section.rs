@@ -1,7 +1,9 @@
-//! Arguments that a program keeps on its stack on purpose (`unspool_keep.h`).
+//! Arguments that a program keeps on its stack (`unspool_keep.h`).
 //!
-//! The section `.unspool.kept` has for each an address of the code from which on it is there (8 bytes), the parameter's number from 1 on and its size in bytes (a byte
-//! each), and where it is, as assembly has it: `-24(%rbp)`, with a zero byte behind; all of that at a multiple of 8.
+//! The section `.unspool.kept` has an entry for each argument. The first field is the code address
+//! from which on it is kept (8 bytes). Then follow the parameter's number from 1 on and its size in
+//! bytes (a byte each). The last field is its location in assembly, `-24(%rbp)`, with a terminating
+//! zero byte. Entries are aligned to 8.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +13,21 @@ use unspool_rows::{Abi, Arch};
 /// The section's name.
 const SECTION: &str = ".unspool.kept";
 
-/// An argument that is kept in memory, from an address on.
+/// An argument kept in memory, from an address on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeptArgument {
     /// The parameter's number, from 0 on.
     pub(crate) parameter: usize,
     /// Its size in bytes.
     pub(crate) bytes: u8,
-    /// The register that it is found from, by its DWARF number.
+    /// The base register, by its DWARF number.
     pub(crate) base: u8,
-    /// What is added to that.
+    /// The offset from the base.
     pub(crate) offset: i32,
 }
 
-/// What a file's program keeps, by the addresses from which on it does. What cannot be read is not kept.
+/// The arguments that a file's program keeps, by the addresses from which on it does. Unreadable
+/// entries are ignored.
 pub(crate) fn read_kept_section(file: &ElfFile) -> BTreeMap<u64, Vec<KeptArgument>> {
     let mut found: BTreeMap<u64, Vec<KeptArgument>> = BTreeMap::new();
     let Ok(Some(section)) = file.section_named(SECTION) else {
@@ -40,7 +43,7 @@ pub(crate) fn read_kept_section(file: &ElfFile) -> BTreeMap<u64, Vec<KeptArgumen
     found
 }
 
-/// The first one, and how many bytes it has; `None` of it if it is not understood.
+/// The first entry, and its size in bytes; `None` for an unreadable one.
 fn first(bytes: &[u8], abi: Abi) -> Option<(u64, Option<KeptArgument>, usize)> {
     let (address, rest) = bytes.split_first_chunk()?;
     let [number, size, rest @ ..] = rest else {
@@ -60,7 +63,7 @@ fn first(bytes: &[u8], abi: Abi) -> Option<(u64, Option<KeptArgument>, usize)> {
     Some((u64::from_le_bytes(*address), saved, 8 + 2 + end + 1))
 }
 
-/// The register and the offset of an operand of assembly: `-24(%rbp)`, `(%rsp)`.
+/// The register and the offset of an assembly operand: `-24(%rbp)`, `(%rsp)`.
 fn place(text: &str, abi: Abi) -> Option<(u8, i32)> {
     let (offset, register) = text.strip_suffix(')')?.split_once("(%")?;
     let offset = match offset {

@@ -1,7 +1,8 @@
-//! Tables of arguments ([`unspool_arg_table`]), made of a file's machine code and of what its functions take.
+//! Building argument tables ([`unspool_arg_table`]) from a file's machine code and its functions'
+//! prototypes.
 //!
-//! [`follow`] follows arguments through the code, [`encode`] writes what it found. It takes files that were read: it opens
-//! nothing, prints nothing.
+//! [`analyze_file`] tracks arguments through the code, and [`encode`] writes the result. The crate
+//! takes files that were read: it neither opens files nor prints.
 #![forbid(unsafe_code)]
 
 mod build;

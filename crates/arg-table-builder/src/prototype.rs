@@ -1,4 +1,5 @@
-//! What functions take: their parameters, with where the calling convention puts them, and how their values are shown.
+//! Prototypes of functions: their parameters, with their passing by the calling convention, and the
+//! display of their values.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -8,9 +9,9 @@ use unspool_c_types::{Convention, Graph, Number, Passing, TypeId, TypeKind};
 /// A function's parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prototype {
-    /// The parameters, in their order.
+    /// The parameters, in order.
     pub parameters: Vec<OwnedParameter>,
-    /// Whether any is passed in memory, as far as that is known.
+    /// Whether any is passed in memory, if that is known.
     pub takes_stack: Option<bool>,
 }
 
@@ -19,19 +20,20 @@ pub struct Prototype {
 pub struct OwnedParameter {
     /// Its name; empty if it is not known.
     pub name: String,
-    /// Its type, as C has it.
+    /// Its type, in C notation.
     pub type_name: String,
-    /// How its value is shown.
+    /// Its display kind.
     pub shape: OwnedDisplayKind,
     /// Its size in bytes.
     pub bytes: u32,
-    /// Where its bytes are at entry; `None` if that is not known.
+    /// Its location at entry; `None` if that is unknown.
     pub passing: Option<Passing>,
-    /// Whether it is a `float` for which a `double` may be passed: CTF does not tell definitions without a prototype.
+    /// Whether it is a `float` for which a `double` may be passed: CTF does not mark definitions
+    /// without a prototype.
     pub is_float_or_double: bool,
 }
 
-/// How a value is shown.
+/// The form of a value's display.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum OwnedDisplayKind {
     /// A number that can be negative.
@@ -42,21 +44,21 @@ pub enum OwnedDisplayKind {
     Bool,
     /// A character.
     Char,
-    /// A character that is no negative number.
+    /// A character without a sign.
     UnsignedChar,
     /// An address.
     Pointer,
-    /// The address of characters that end with a zero.
+    /// The address of zero-terminated characters.
     CharPointer,
     /// A floating-point number.
     Float,
-    /// One of some constants, or several of them together.
+    /// One of some constants, or several of them combined.
     Enum(Vec<(i64, String)>),
     /// Members, each with its name, its offset and its size in bytes.
     Record(Vec<OwnedMember>),
-    /// So many elements, of so many bytes each.
+    /// The number of elements, and the size of one in bytes.
     Array(u64, u32, Box<OwnedDisplayKind>),
-    /// A bit-field: its first bit, how many bits it has, and how the number is shown that it is.
+    /// A bit-field: its first bit, its number of bits, and the display kind of the number.
     Bits(u8, u8, Box<OwnedDisplayKind>),
     /// Bytes.
     Bytes,
@@ -67,22 +69,22 @@ pub enum OwnedDisplayKind {
 pub struct OwnedMember {
     /// Its name.
     pub name: String,
-    /// Where it begins, in bytes.
+    /// Its offset, in bytes.
     pub offset: u32,
     /// Its size in bytes.
     pub bytes: u32,
-    /// How it is shown.
+    /// Its display kind.
     pub shape: OwnedDisplayKind,
 }
 
-/// Members of members are shown so deep.
+/// The maximum nesting of members.
 const MAX_NESTING: u32 = 7;
 
-/// The most members of a structure, or constants of an enumeration, that are kept.
+/// The maximum number of members of a structure, or constants of an enumeration, in the table.
 const MAX_MEMBERS: usize = 256;
 
 impl Prototype {
-    /// The prototype that a function type is.
+    /// The prototype of a function type.
     #[must_use]
     pub fn from_type(
         graph: &Graph<'_>,
@@ -106,7 +108,7 @@ impl Prototype {
 }
 
 impl Prototype {
-    /// Has those that are `float` be `double` perhaps.
+    /// Marks parameters that are `float` as possibly `double`.
     fn mark_float_or_double(&mut self, graph: &Graph<'_>, function: TypeId) {
         let function = graph.resolve(function).and_then(|ty| graph.get(ty));
         if let Some(TypeKind::Function { parameters, .. }) = function.map(|ty| &ty.kind) {
@@ -118,7 +120,7 @@ impl Prototype {
 }
 
 impl OwnedParameter {
-    /// One with a name and a type, which is passed so.
+    /// A parameter with this name, type and passing.
     pub(crate) fn from_type(
         graph: &Graph<'_>,
         name: &str,
@@ -145,7 +147,7 @@ fn shape(graph: &Graph<'_>, ty: TypeId, depth: u32) -> OwnedDisplayKind {
     let resolved = graph.resolve(ty).and_then(|id| graph.get(id));
     match resolved.map(|ty| &ty.kind) {
         Some(TypeKind::Integer(number)) => number_shape(*number),
-        // A complex number is two.
+        // A complex number consists of two.
         Some(TypeKind::Float(number)) if matches!(number.format, 3..=5) => OwnedDisplayKind::Bytes,
         Some(TypeKind::Float(_)) => OwnedDisplayKind::Float,
         Some(TypeKind::Pointer(to)) => {
@@ -158,7 +160,8 @@ fn shape(graph: &Graph<'_>, ty: TypeId, depth: u32) -> OwnedDisplayKind {
             }
         }
         Some(TypeKind::Enum { enumerators, .. }) => {
-            // The negative ones first: where there are more than are kept, they tell that values have a sign.
+            // The negative ones first: if there are too many to keep, they still show that values
+            // are signed.
             let of_sign = |is_negative| {
                 let all = enumerators.iter();
                 all.filter(move |constant| (constant.value < 0) == is_negative)
@@ -198,7 +201,8 @@ fn number_shape(number: Number) -> OwnedDisplayKind {
     }
 }
 
-/// The shape of a structure; bytes if it has too many members or none that are known, or is too deep inside others.
+/// The display kind of a structure; bytes if it has too many or no known members, or is nested too
+/// deep.
 fn record(graph: &Graph<'_>, ty: TypeId, depth: u32) -> OwnedDisplayKind {
     let layout = graph.layout(ty);
     let layout = layout.filter(|layout| (1..=MAX_MEMBERS).contains(&layout.members.len()));
@@ -221,7 +225,7 @@ fn record(graph: &Graph<'_>, ty: TypeId, depth: u32) -> OwnedDisplayKind {
     OwnedDisplayKind::Record(members.collect())
 }
 
-/// The bytes that a bit-field has a part of, and its shape.
+/// The bytes that contain a bit-field, and its display kind.
 fn bit_field(first: u64, bits: u64, of: OwnedDisplayKind) -> (u32, OwnedDisplayKind) {
     let bytes = u32::try_from(first.saturating_add(bits).div_ceil(8)).unwrap_or(0);
     match (u8::try_from(first), u8::try_from(bits)) {
@@ -232,12 +236,12 @@ fn bit_field(first: u64, bits: u64, of: OwnedDisplayKind) -> (u32, OwnedDisplayK
     }
 }
 
-/// What functions of a name take.
+/// The prototype of functions with one name.
 #[derive(Debug)]
 struct NamedPrototype {
-    /// `None` if they take different things.
+    /// `None` if they have different prototypes.
     prototype: Option<Rc<Prototype>>,
-    /// How many of them have types.
+    /// The number of those with types.
     functions: usize,
 }
 
@@ -251,7 +255,7 @@ pub struct Prototypes {
 }
 
 impl Prototypes {
-    /// Takes in the functions of a graph that does not tell which of them have no prototype.
+    /// Adds the functions of a graph that does not mark functions without a prototype.
     pub fn add(&mut self, graph: &Graph<'_>, convention: Convention) {
         for function in &graph.functions {
             let Some(mut prototype) = Prototype::from_type(graph, function.ty, convention) else {
@@ -270,20 +274,20 @@ impl Prototypes {
         }
     }
 
-    /// Takes in the function at an address.
+    /// Adds the function at an address.
     pub fn add_at(&mut self, address: u64, prototype: Prototype) {
         self.by_address.insert(address, Rc::new(prototype));
     }
 
-    /// The prototype of the function at an address, or of that name.
+    /// The prototype of the function at an address, or else with that name.
     #[must_use]
     pub fn get(&self, address: u64, name: &str) -> Option<&Rc<Prototype>> {
         let known = self.by_address.get(&address);
         known.or_else(|| self.by_name.get(name)?.prototype.as_ref())
     }
 
-    /// Whether that is certain of the function at an address, if so many functions are called by its name: one of them might have
-    /// no type.
+    /// Whether that prototype is certain for the function at an address, given the number of
+    /// functions with its name: one of them might have no type.
     #[must_use]
     pub fn is_certain(&self, address: u64, name: &str, functions: usize) -> bool {
         let named = self.by_name.get(name);
@@ -291,7 +295,7 @@ impl Prototypes {
             || named.is_some_and(|named| named.functions >= functions)
     }
 
-    /// Whether nothing is known.
+    /// Whether there are no prototypes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty() && self.by_address.is_empty()

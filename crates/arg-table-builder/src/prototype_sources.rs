@@ -1,4 +1,4 @@
-//! What files say of the types of functions: their DWARF, and their CTF.
+//! Sources of prototypes: the DWARF and the CTF of files.
 
 use std::cell::LazyCell;
 
@@ -8,8 +8,9 @@ use unspool_elf::{DebugFiles, ElfFile};
 
 use crate::prototype::{Prototype, Prototypes};
 
-/// The prototypes of a file's functions: by its DWARF, or that of its debug files, and by what `.ctf` any of these has. What cannot be
-/// read says nothing; the second are the units of which that is so because the rest of them is missing (`-gsplit-dwarf`).
+/// The prototypes of a file's functions: from its DWARF or its debug files', and from the `.ctf` of
+/// any of these. Unreadable data is ignored. The second result has the units without prototypes
+/// because their split part is missing (`-gsplit-dwarf`).
 #[must_use]
 pub fn prototypes(file: &ElfFile, debug: &DebugFiles) -> (Prototypes, Vec<TypesError>) {
     let mut prototypes = Prototypes::default();
@@ -27,7 +28,7 @@ pub fn prototypes(file: &ElfFile, debug: &DebugFiles) -> (Prototypes, Vec<TypesE
     (prototypes, dwarf.missing().to_vec())
 }
 
-/// The prototypes that the `.ctf` of some files has, such as of the object files of a program.
+/// The prototypes in the `.ctf` of some files, such as the object files of a program.
 pub fn prototypes_of_ctf<'f>(files: impl IntoIterator<Item = &'f ElfFile>) -> Prototypes {
     let mut prototypes = Prototypes::default();
     for file in files {
@@ -50,7 +51,7 @@ fn add_ctf(file: &ElfFile, debug: &DebugFiles, prototypes: &mut Prototypes) {
     let mut units = section.parents();
     let children: Vec<_> = section.children(&units).flatten().collect();
     units.extend(children);
-    // Without arrays of arrays, nobody asks.
+    // Only needed for arrays of arrays.
     let producers = LazyCell::new(|| {
         Producers::from_comment(file).unwrap_or_else(|| Producers::from_dwarf(file, debug))
     });

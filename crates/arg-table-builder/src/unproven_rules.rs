@@ -1,20 +1,21 @@
-//! Where the unwind table does not hold: what was kept in registers is not to be had of frames that are found by such rows.
+//! Ranges in which the unwind table is not proven: register values restored by such rows are
+//! unknown.
 
 use unspool_arg_table::UnprovenRules;
 use unspool_check::{Aspect, CheckSubject, RowVerdict, UnitChecker, Verdict};
 
-/// A range of code whose unwind row the code does not bear out.
+/// A range of code with an unwind row that the code does not prove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnprovenRange {
     /// First address.
     pub start: u64,
     /// One past the last address.
     pub end: u64,
-    /// What of the row.
+    /// The unproven rules of the row.
     pub rules: UnprovenRules,
 }
 
-/// The doubts about a unit's rows.
+/// The unproven ranges of a unit's rows.
 pub(crate) fn unit_ranges(
     subject: &CheckSubject<'_>,
     prover: &mut UnitChecker,
@@ -36,7 +37,7 @@ pub(crate) fn unit_ranges(
 }
 
 fn of_row(subject: &CheckSubject<'_>, row: &RowVerdict) -> UnprovenRules {
-    // Nothing leads there, and a frame stands there nevertheless.
+    // The code is unreachable by the analysis, but a frame is there nevertheless.
     let Some(judgement) = &row.judgement else {
         return UnprovenRules::ALL;
     };

@@ -1,4 +1,4 @@
-//! Values of types that no table of arguments has, shown as arguments are.
+//! Displaying values of types that are not in any argument table, like arguments.
 
 use std::rc::Rc;
 
@@ -10,15 +10,15 @@ use crate::encode::encode;
 use crate::functions::{FileAnalysis, FunctionAnalysis};
 use crate::prototype::{OwnedParameter, Prototype};
 
-/// How some variables are shown.
+/// The display kinds of some variables.
 #[derive(Debug, Clone)]
 pub struct VariableKinds {
-    /// A table of a function that takes them.
+    /// The table of a function with them as parameters.
     bytes: Vec<u8>,
 }
 
 impl VariableKinds {
-    /// Of variables with these names and types.
+    /// For variables with these names and types.
     #[must_use]
     pub fn new<'v>(
         graph: &Graph<'_>,
@@ -58,7 +58,7 @@ impl VariableKinds {
         VariableKinds { bytes }
     }
 
-    /// The variables, in their order.
+    /// The variables, in order.
     pub fn iter(&self) -> impl Iterator<Item = unspool_arg_table::Parameter<'_>> {
         let table = ArgTable::open(&self.bytes).ok();
         let function = table.and_then(|table| table.get(0));

@@ -1,4 +1,4 @@
-//! Whole arguments, of all their pieces.
+//! Whole arguments, assembled from all their pieces.
 
 use crate::location::ArgSource;
 use crate::table::Parameter;
@@ -7,40 +7,42 @@ use crate::value::{ArgStack, Certainty, argument};
 /// The DWARF numbers of vector registers begin here, on x86-64 and AArch64.
 const FIRST_VECTOR_REGISTER: u8 = 17;
 
-/// How the value of an argument was found.
+/// The origin of an argument's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArgOrigin {
-    /// How certain it is: as certain as the least certain piece.
+    /// Its certainty: that of the least certain piece.
     pub certainty: Certainty,
-    /// How many frames further out a piece of it was found, at most.
+    /// The number of frames further out of the piece found furthest out.
     pub caller_depth: usize,
 }
 
 /// Why the value of an argument was not found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ArgUnavailable {
-    /// No table says what its function takes, so that it was looked for nowhere; only who knows of the argument from elsewhere says so.
+    /// No table has its function's parameters, so it was not searched. Only a caller that knows the
+    /// argument from elsewhere reports this.
     #[error("its location at the call is not known")]
     Function,
-    /// Its type is not known well enough.
+    /// Its type is incomplete.
     #[error("its type is not known well enough to say where it is passed")]
     Type,
-    /// It was passed in a vector register, and is in no memory that would be known.
+    /// It was passed in a vector register, and is not at a known place in memory.
     #[error("it was passed in a vector register, which was not saved")]
     Vector,
-    /// Nobody has it.
+    /// It has been overwritten everywhere.
     #[error("it is in no known location any more")]
     Overwritten,
-    /// A part of it.
+    /// A part of it has been overwritten.
     #[error("a part of it is in no known location any more")]
     PartOverwritten,
 }
 
-/// Fills in the bytes of what the function of a frame was called with for a parameter, as many as there is room for.
+/// Reads the bytes of a parameter's value when the function of a frame was called, up to the size
+/// of the buffer.
 ///
 /// # Errors
 ///
-/// [`ArgUnavailable`]; the bytes are of no use then.
+/// [`ArgUnavailable`]; the bytes have no meaning then.
 pub fn read_argument(
     stack: &dyn ArgStack,
     frame: usize,

@@ -1,28 +1,30 @@
-//! What values of enumerations are called. The rule is gdb 13's.
+//! The text of enumeration values, by the rule of gdb 13.
 
 use core::fmt;
 
-/// A part of what a value is called; they follow each other without a space.
+/// A part of a value's text; parts follow each other without a space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnumTextPart<'n> {
-    /// The name of a constant.
+    /// The name of an enumerator.
     Name(&'n str),
-    /// What stands between others.
+    /// A separator between parts.
     Separator(&'static str),
     /// A number, in decimal.
     Number(i64),
-    /// Bits that no constant has, as a number in hexadecimal.
+    /// Bits without an enumerator, as a number in hexadecimal.
     Bits(u64),
 }
 
-/// Says what the value that the low `bits` of a number are is called in an enumeration of these constants, part for part.
+/// Passes the parts of a value's text to `put`. The value is the low `bits` of a number, in an
+/// enumeration of these constants.
 ///
-/// The first constant of the value names it. If no constant is negative or has more than one bit, they are flags: a value is those that are in it, in
-/// their order, with what is left: `(READ | WRITE | unknown: 0x8)`. Others are numbers.
+/// The first constant with the value names it. If no constant is negative or has more than one bit,
+/// they are flags. Then the text has the flags in the value, in order, and the remaining bits:
+/// `(READ | WRITE | unknown: 0x8)`. Other values are numbers.
 ///
 /// # Errors
 ///
-/// `put`'s.
+/// `put`'s errors.
 pub fn enum_text<'n>(
     constants: impl Iterator<Item = (i64, &'n str)> + Clone,
     number: u64,
@@ -63,11 +65,11 @@ pub fn enum_text<'n>(
     put(EnumTextPart::Separator(")"))
 }
 
-/// Writes what [`enum_text`] says.
+/// Writes the text of [`enum_text`].
 ///
 /// # Errors
 ///
-/// The writer's.
+/// The writer's errors.
 pub fn write_enum<'n>(
     f: &mut dyn fmt::Write,
     constants: impl Iterator<Item = (i64, &'n str)> + Clone,

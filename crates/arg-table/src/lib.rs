@@ -1,9 +1,12 @@
-//! The arguments of the functions on a stack: typed values without debugging information at run time.
+//! The arguments of the functions on a stack: typed values without debugging information at run
+//! time.
 //!
-//! Beforehand (`unspool-arg-table-builder`) the machine code is followed: where, at each instruction, is what the function was called with, and
-//! what is each call given? The answers are a table ([`ArgTable`]), beside what functions take. When a stack is there, [`argument`] finds
-//! a value in a frame or in the frames of its callers, with how certain it is. That needs no disassembler, no debugging
-//! information and no memory: the core of the crate is `no_std` and allocates nothing.
+//! `unspool-arg-table-builder` analyzes the machine code in advance. It finds the locations of a
+//! function's arguments at each instruction, and the values that each call passes. The results are
+//! a table ([`ArgTable`]), together with the functions' prototypes. For a stack, [`argument`] finds
+//! a value in a frame or in the frames of its callers, with its certainty. That needs no
+//! disassembler, no debugging information and no memory: the core of the crate is `no_std` and
+//! allocates nothing.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! A table of arguments: read in place, without memory of its own. [`crate::format`] says what its bytes are.
+//! An argument table: read in place, without memory of its own. For the format see
+//! [`crate::format`].
 
 use unspool_rows::leb128::{byte, signed, take, unsigned};
 
@@ -11,25 +12,25 @@ use crate::location::{
     ArgLocation, ArgSource, CallSiteValue, EntryValue, PieceLocation, UnprovenRules,
 };
 
-/// Members of members are read so deep.
+/// The maximum nesting of members.
 const MAX_NESTING: u32 = 10;
 
-/// Why bytes are no table of arguments, or none of this module.
+/// Why bytes are not an argument table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArgTableError {
-    /// They begin in another way.
+    /// The magic number is missing.
     #[error("not a table of arguments: it does not start with \"unspargs\"")]
     Magic,
-    /// Another version.
+    /// An unknown version.
     #[error("version {0} of tables of arguments is not supported; {VERSION} is")]
     Version(u16),
-    /// They end too early.
+    /// A section exceeds the bytes.
     #[error("the table ends at byte {0}, inside section {1}")]
     Truncated(usize, usize),
 }
 
-/// A table of arguments.
+/// An argument table.
 #[derive(Debug, Clone, Copy)]
 pub struct ArgTable<'t> {
     key: ArgTableKey<'t>,
@@ -55,11 +56,11 @@ fn from(bytes: &[u8], at: u64) -> Option<&[u8]> {
 }
 
 impl<'t> ArgTable<'t> {
-    /// A table out of bytes; checks its header only.
+    /// Opens a table; only checks its header.
     ///
     /// # Errors
     ///
-    /// They are no table that is known here.
+    /// The bytes are not a table of a known version.
     pub fn open(bytes: &'t [u8]) -> Result<ArgTable<'t>, ArgTableError> {
         let short = |section| ArgTableError::Truncated(bytes.len(), section);
         let head: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(short(0))?;
@@ -114,7 +115,7 @@ impl<'t> ArgTable<'t> {
         !id.is_empty() && self.key.build_id == id.get(..MAX_BUILD_ID_BYTES).unwrap_or(id)
     }
 
-    /// What it was made of; of a build ID, 32 bytes at most.
+    /// The table's inputs; the build ID has at most 32 bytes.
     #[must_use]
     pub fn key(&self) -> ArgTableKey<'t> {
         self.key
@@ -126,7 +127,7 @@ impl<'t> ArgTable<'t> {
         self.starts.len() / 4
     }
 
-    /// Whether it says nothing.
+    /// Whether it has no ranges.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -137,7 +138,7 @@ impl<'t> ArgTable<'t> {
         Some(self.base.wrapping_add(u64::from(start)))
     }
 
-    /// A range by its number.
+    /// A range by its index.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<CodeRange<'t>> {
         let start = self.start(index)?;
@@ -162,7 +163,7 @@ impl<'t> ArgTable<'t> {
         })
     }
 
-    /// The range of code that an address, as linked, is in.
+    /// The range of code that contains a link-time address.
     #[must_use]
     pub fn function(&self, pc: u64) -> Option<CodeRange<'t>> {
         let (mut low, mut high) = (0, self.len());
@@ -177,7 +178,7 @@ impl<'t> ArgTable<'t> {
             .filter(|function| pc < function.end)
     }
 
-    /// What the unwind row of an address, as linked, says that the code does not bear out.
+    /// The unproven rules of the unwind row at a link-time address.
     #[must_use]
     pub fn unproven_rules(&self, pc: u64) -> UnprovenRules {
         let doubt = |index: usize| {
@@ -215,9 +216,9 @@ pub struct CodeRange<'t> {
     pub start: u64,
     /// One past the last address.
     pub end: u64,
-    /// The first address of the function, which of a part out of the way is in another range.
+    /// The first address of the function; for a split-off part it is in another range.
     pub entry: u64,
-    /// Whether its callers give it for certain what its prototype says.
+    /// Whether its callers certainly pass its prototype's arguments.
     pub is_certain: bool,
     /// Whether jumps may lead from it back to its entry.
     pub is_reentered: bool,
@@ -229,7 +230,7 @@ pub struct CodeRange<'t> {
 }
 
 impl<'t> CodeRange<'t> {
-    /// Its parameters; `None` if nothing is known of them.
+    /// Its parameters; `None` if they are unknown.
     #[must_use]
     pub fn parameters(&self) -> Option<Parameters<'t>> {
         let mut bytes = self.prototype?;
@@ -240,8 +241,9 @@ impl<'t> CodeRange<'t> {
         })
     }
 
-    /// Where the pieces of its arguments are at an address: one place for each piece, in their order, that is not passed in a vector
-    /// register. The address of a call's last byte has what holds while the callee runs.
+    /// The locations of the pieces of its arguments at an address: one for each piece, in order,
+    /// except pieces passed in a vector register. The address of a call's last byte gives the
+    /// locations while the callee runs.
     #[must_use]
     pub fn row(&self, pc: u64) -> Option<PieceLocations<'t>> {
         let mut bytes = self.rest;
@@ -297,19 +299,19 @@ pub struct Parameters<'t> {
 pub struct Parameter<'t> {
     /// Its name; empty if it is not known.
     pub name: &'t str,
-    /// Its type, as C has it.
+    /// Its type, in C notation.
     pub type_name: &'t str,
     /// Its size in bytes.
     pub bytes: u32,
-    /// How it is shown.
+    /// Its display kind.
     pub shape: DisplayKind<'t>,
-    /// Whether it is known where it is passed.
+    /// Whether its passing is known.
     pub is_known: bool,
     /// Whether its address is passed.
     pub is_by_reference: bool,
     /// Whether it is a `float` for which a `double` may be passed.
     pub is_float_or_double: bool,
-    /// The number of its pieces.
+    /// The number of its remaining pieces.
     left: u64,
     pieces: &'t [u8],
 }
@@ -347,14 +349,14 @@ impl<'t> Iterator for Parameters<'t> {
     }
 }
 
-/// Some bytes of an argument: no more than eight.
+/// At most eight bytes of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParameterPiece {
-    /// Where in the argument they begin.
+    /// Their offset in the argument.
     pub offset: u32,
-    /// How many they are.
+    /// Their number.
     pub bytes: u8,
-    /// Where they are at entry; `None` in a vector register that is not followed.
+    /// Their location at entry; `None` for an untracked vector register.
     pub source: Option<ArgSource>,
 }
 
@@ -382,7 +384,7 @@ impl<'t> Parameter<'t> {
     }
 }
 
-/// How a value is shown.
+/// The form of a value's display.
 #[derive(Debug, Clone, Copy)]
 pub enum DisplayKind<'t> {
     /// A number that can be negative.
@@ -393,17 +395,17 @@ pub enum DisplayKind<'t> {
     Bool,
     /// A character.
     Char,
-    /// A character that is no negative number.
+    /// A character without a sign.
     UnsignedChar,
     /// An address.
     Pointer,
-    /// The address of characters that end with a zero.
+    /// The address of zero-terminated characters.
     CharPointer,
     /// A floating-point number.
     Float,
     /// Bytes.
     Bytes,
-    /// One of some constants, or several of them together.
+    /// One of some constants, or several of them combined.
     Enum(Enumerators<'t>),
     /// Members.
     Record(Members<'t>),
@@ -413,27 +415,27 @@ pub enum DisplayKind<'t> {
     Bits(BitField<'t>),
 }
 
-/// The elements of an array, each behind the one before it.
+/// The elements of an array, in sequence.
 #[derive(Debug, Clone, Copy)]
 pub struct Array<'t> {
-    /// How many they are.
+    /// Their number.
     pub count: u64,
-    /// The size in bytes of one.
+    /// The size of an element in bytes.
     pub bytes: u32,
     inner: NestedKind<'t>,
 }
 
-/// Where in some bytes a bit-field is. The lowest bit of the first byte is the first of all.
+/// The position of a bit-field in some bytes. The lowest bit of the first byte is bit 0.
 #[derive(Debug, Clone, Copy)]
 pub struct BitField<'t> {
     /// Its first bit.
     pub first: u8,
-    /// How many bits it has.
+    /// Its number of bits.
     pub count: u8,
     inner: NestedKind<'t>,
 }
 
-/// A shape within another.
+/// A nested display kind.
 #[derive(Debug, Clone, Copy)]
 struct NestedKind<'t> {
     table: ArgTable<'t>,
@@ -448,7 +450,7 @@ impl<'t> NestedKind<'t> {
 }
 
 impl<'t> Array<'t> {
-    /// How an element is shown.
+    /// The display kind of an element.
     #[must_use]
     pub fn element(&self) -> Option<DisplayKind<'t>> {
         self.inner.shape()
@@ -456,7 +458,7 @@ impl<'t> Array<'t> {
 }
 
 impl<'t> BitField<'t> {
-    /// How the number is shown that it is.
+    /// The display kind of the number.
     #[must_use]
     pub fn number(&self) -> Option<DisplayKind<'t>> {
         self.inner.shape()
@@ -495,11 +497,11 @@ pub struct Members<'t> {
 pub struct RecordMember<'t> {
     /// Its name.
     pub name: &'t str,
-    /// Where it begins, in bytes.
+    /// Its offset, in bytes.
     pub offset: u32,
     /// Its size in bytes.
     pub bytes: u32,
-    /// How it is shown.
+    /// Its display kind.
     pub shape: DisplayKind<'t>,
 }
 
@@ -581,7 +583,7 @@ impl<'t> DisplayKind<'t> {
 }
 
 impl<'t> DisplayKind<'t> {
-    /// Passes over a shape within another, which is read when it is asked for.
+    /// Skips a nested display kind, which is read on demand.
     fn pass(table: ArgTable<'t>, bytes: &mut &'t [u8], depth: u32) -> Option<NestedKind<'t>> {
         let inner = NestedKind {
             table,
@@ -593,11 +595,12 @@ impl<'t> DisplayKind<'t> {
     }
 }
 
-/// Where the pieces of a function's arguments are, one after another.
+/// The locations of the pieces of a function's arguments, one after another.
 ///
-/// Each is a number: 0 if it is nowhere; else, less 1, from the lowest bit on: whether it is in memory, whether that is certain, whether
-/// something was added to it, and the register or, with its sign in the lowest bit, the distance from the CFA. What was added follows
-/// as a signed number.
+/// Each is a number: 0 if there is no location. Otherwise, after subtracting 1, the lowest bits
+/// are: whether it is in memory, whether it is certain, and whether there is an addend. Above them
+/// is the register or the distance from the CFA, with its sign in the lowest bit. The addend
+/// follows as a signed number.
 #[derive(Debug, Clone, Copy)]
 pub struct PieceLocations<'t> {
     bytes: &'t [u8],
@@ -636,13 +639,13 @@ fn zigzag(value: u64) -> Option<i32> {
 /// A call.
 #[derive(Debug, Clone, Copy)]
 pub struct CallRecord<'t> {
-    /// The entry of the function called, if the code says.
+    /// The entry of the function called, if the code determines it.
     pub target: Option<u64>,
     bytes: &'t [u8],
 }
 
 impl<'t> CallRecord<'t> {
-    /// What it gives its callee in registers.
+    /// The values that it passes in registers.
     pub fn passed(&self) -> impl Iterator<Item = (u8, CallSiteValue)> + use<'t> {
         let mut bytes = self.bytes;
         let mut left = unsigned(&mut bytes).unwrap_or(0);
@@ -698,7 +701,7 @@ fn read_passed(kind: u8, bytes: &mut &[u8]) -> Option<CallSiteValue> {
     })
 }
 
-/// Something, what is added to it, and how many bits of it count.
+/// A value, its addend, and the number of its valid bits.
 fn read_parts(bytes: &mut &[u8]) -> Option<(u64, i32, u8)> {
     let number = unsigned(bytes)?;
     let sum = |bytes: &mut &[u8]| i32::try_from(signed(bytes)?).ok();

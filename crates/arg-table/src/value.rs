@@ -3,54 +3,54 @@
 use crate::location::{ArgLocation, ArgSource, CallSiteValue, EntryValue, UnprovenRules};
 use crate::table::{ArgTable, CallRecord, CodeRange};
 
-/// How certain a value is.
+/// The certainty of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Certainty {
-    /// It may be another: it lies where the program may have written since, the compiler may have changed what the function takes,
-    /// or it is what the caller gave to a function that need not be this one.
+    /// It may be wrong. The program may have overwritten its location, or the compiler may have
+    /// changed the function's parameters, or the caller may have called another function.
     Likely,
-    /// It is what the function was called with.
+    /// It is the value when the function was called.
     Exact,
 }
 
 /// A value of at most 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArgValue {
-    /// It.
+    /// The value.
     pub number: u64,
-    /// How certain it is.
+    /// Its certainty.
     pub certainty: Certainty,
-    /// How many frames further out what it was found by is: 0 if the function itself kept it.
+    /// The number of frames further out of the frame it was found in: 0 for the function's own.
     pub caller_depth: usize,
 }
 
-/// What a frame is in: its module's table, and its place there.
+/// A frame's module table, and its position there.
 #[derive(Debug, Clone, Copy)]
 pub struct ArgFrame<'t> {
     /// The table of the module.
     pub table: ArgTable<'t>,
     /// The frame's code address, as linked.
     pub address: u64,
-    /// Whether that is an address that a call returns to.
+    /// Whether that is a return address.
     pub is_return: bool,
-    /// What to add to addresses as linked, for those of the process.
+    /// The difference from link-time addresses to the process's.
     pub bias: u64,
 }
 
 impl<'t> ArgFrame<'t> {
-    /// The function that the frame is of.
+    /// The function of the frame.
     #[must_use]
     pub fn function(&self) -> Option<CodeRange<'t>> {
         self.table.function(self.pc())
     }
 
-    /// What the frame's unwind row says that the code does not bear out.
+    /// The unproven rules of the frame's unwind row.
     #[must_use]
     pub fn unproven_rules(&self) -> UnprovenRules {
         self.table.unproven_rules(self.pc())
     }
 
-    /// The address that describes the frame.
+    /// The look-up address of the frame.
     fn pc(&self) -> u64 {
         self.address.wrapping_sub(u64::from(self.is_return))
     }
@@ -58,7 +58,7 @@ impl<'t> ArgFrame<'t> {
 
 /// A stack of frames, the innermost first.
 pub trait ArgStack {
-    /// A frame; `None` if there is none of that number, or nothing is known of its module.
+    /// A frame; `None` if the number is too large, or its module is unknown.
     fn frame(&self, number: usize) -> Option<ArgFrame<'_>>;
 
     /// A register of a frame.
@@ -70,18 +70,19 @@ pub trait ArgStack {
     /// Whether a frame was found without a guess.
     fn is_certain(&self, number: usize) -> bool;
 
-    /// What led to a frame and is doubted: the [`ArgFrame::unproven_rules`] of those further in.
+    /// The unproven rules that led to a frame: the [`ArgFrame::unproven_rules`] of the frames
+    /// further in.
     fn unproven_rules(&self, number: usize) -> UnprovenRules;
 
-    /// The number that some bytes of memory, at most 8, hold.
+    /// The number in at most 8 bytes of memory.
     fn read(&self, address: u64, bytes: u8) -> Option<u64>;
 }
 
-/// So many callers are asked one after another.
+/// The maximum number of callers to search.
 const MAX_CALLERS: usize = 16;
 
-/// What the function of a frame was called with at a source: the low `bits` of it. The function itself is asked, where in its frame it has that, and its
-/// caller, what it gave.
+/// The low `bits` of a source when the function of a frame was called: from the function's own
+/// frame, or from the values its caller passed.
 #[must_use]
 pub fn argument(
     stack: &dyn ArgStack,
@@ -110,13 +111,13 @@ fn find(
     }
 }
 
-/// A register of a frame, if the rows that led there are right.
+/// A register of a frame, if the rows that led there are proven.
 fn register(stack: &dyn ArgStack, number: usize, register: u8) -> Option<u64> {
     let value = stack.register(number, register)?;
     (!stack.unproven_rules(number).has_register(register)).then_some(value)
 }
 
-/// The CFA of a frame, if its row and those that led there are right.
+/// The CFA of a frame, if its row and those that led there are proven.
 fn cfa(stack: &dyn ArgStack, number: usize) -> Option<u64> {
     let own = stack
         .frame(number)
@@ -125,12 +126,12 @@ fn cfa(stack: &dyn ArgStack, number: usize) -> Option<u64> {
     (!stack.unproven_rules(number).union(own).has_cfa()).then_some(cfa)
 }
 
-/// Whether a frame is there for certain.
+/// Whether a frame certainly exists.
 fn is_certain(stack: &dyn ArgStack, number: usize) -> bool {
     stack.is_certain(number) && !stack.unproven_rules(number).has_cfa()
 }
 
-/// What the frame of a function itself has of what it was called with.
+/// The entry value from the function's own frame.
 #[must_use]
 pub fn callee_value(
     stack: &dyn ArgStack,
@@ -162,7 +163,7 @@ pub fn callee_value(
     })
 }
 
-/// What the caller of a frame's function gave it.
+/// The value that the caller of a frame's function passed.
 #[must_use]
 pub fn caller_value(
     stack: &dyn ArgStack,
@@ -187,7 +188,7 @@ fn from_caller(
     let outer = number.checked_add(1)?;
     let caller = stack.frame(outer).filter(|frame| frame.is_return)?;
     let call = caller.function()?.call(caller.address)?;
-    // Another function may have been called, which has jumped here, with what nobody knows.
+    // Another function may have been called and have tail-called this one, with unknown arguments.
     let is_other = callee.is_some_and(|callee| match call.target {
         Some(target) => target != callee.entry,
         None => callee.is_jumped_to,
@@ -217,13 +218,14 @@ fn may_be_double(function: &CodeRange<'_>, source: ArgSource) -> bool {
         .any(|own| own.is_float_or_double && own.pieces().any(|piece| piece.source == Some(source)))
 }
 
-/// Whether what a call gives is 4 bytes, and not a number of 8: those of a `double` that fits into 4 is less than 1e-313.
+/// Whether a call passes 4 bytes, and not a number of 8: the `double`s that fit into 4 bytes are
+/// less than 1e-313.
 fn is_float(caller: &ArgFrame<'_>, given: CallSiteValue) -> bool {
     match given {
         CallSiteValue::Number(number) => u32::try_from(number).is_ok(),
         CallSiteValue::Slot { bytes, .. } => bytes <= 4,
         CallSiteValue::Register { bits, .. } => bits <= 32,
-        // A parameter that the caller has passed on as it was.
+        // A parameter that the caller has passed on unchanged.
         CallSiteValue::EntryValue(EntryValue { source, bits, .. }) => {
             let parameters = caller.function().and_then(|own| own.parameters());
             let mut pieces = parameters
@@ -236,7 +238,7 @@ fn is_float(caller: &ArgFrame<'_>, given: CallSiteValue) -> bool {
     }
 }
 
-/// Whether what runs was come into by this call, and nothing but it.
+/// Whether the running function was certainly reached by this call.
 fn is_this_call(
     stack: &dyn ArgStack,
     number: usize,
@@ -248,7 +250,7 @@ fn is_this_call(
     else {
         return false;
     };
-    // The call is of the caller's own module.
+    // The call is in the caller's own module.
     target == callee.entry && frame.bias == caller.bias && !callee.is_reentered && callee.is_certain
 }
 

@@ -1,14 +1,14 @@
-//! Values as C would have them.
+//! Values in C notation.
 
 use core::fmt;
 
 use crate::enum_text::write_enum;
 use crate::table::{DisplayKind, Parameter};
 
-/// Reads a byte of memory; `None` if it is not there.
+/// Reads a byte of memory; `None` if it is unreadable.
 pub type ByteAt<'a> = &'a dyn Fn(u64) -> Option<u8>;
 
-/// A value, shown as C would have it.
+/// A value, displayed in C notation.
 #[derive(Clone, Copy)]
 pub struct ValueDisplay<'a> {
     bytes: PartialBytes<'a>,
@@ -18,7 +18,7 @@ pub struct ValueDisplay<'a> {
 }
 
 impl<'a> ValueDisplay<'a> {
-    /// An argument whose bytes were found ([`whole`](crate::whole)).
+    /// An argument with its bytes ([`read_argument`](crate::read_argument)).
     #[must_use]
     pub fn new(parameter: &Parameter<'a>, bytes: &'a [u8]) -> ValueDisplay<'a> {
         ValueDisplay {
@@ -29,7 +29,7 @@ impl<'a> ValueDisplay<'a> {
         }
     }
 
-    /// A number, a character, an address or a constant of this shape.
+    /// A number, a character, an address or a constant of this display kind.
     #[must_use]
     pub fn from_kind(shape: DisplayKind<'a>, bytes: &'a [u8]) -> ValueDisplay<'a> {
         ValueDisplay {
@@ -40,7 +40,7 @@ impl<'a> ValueDisplay<'a> {
         }
     }
 
-    /// The same if not all is known: which bits of each byte are.
+    /// The same for a partly known value, with a mask of known bits for each byte.
     #[must_use]
     pub fn with_known(self, known: &'a [u8]) -> ValueDisplay<'a> {
         let bytes = PartialBytes {
@@ -50,7 +50,7 @@ impl<'a> ValueDisplay<'a> {
         ValueDisplay { bytes, ..self }
     }
 
-    /// The same with the characters that a pointer to characters leads to.
+    /// The same with the characters at a pointer to characters.
     #[must_use]
     pub fn with_text(self, memory: ByteAt<'a>) -> ValueDisplay<'a> {
         ValueDisplay {
@@ -75,19 +75,19 @@ impl fmt::Debug for ValueDisplay<'_> {
     }
 }
 
-/// The number that the first eight of some bytes are.
+/// The number in the first eight bytes.
 #[must_use]
 pub fn unsigned(bytes: &[u8]) -> u64 {
     let bytes = bytes.iter().take(8).rev();
     bytes.fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// The number that sixteen bytes are.
+/// The number in sixteen bytes.
 fn wide(bytes: &[u8]) -> Option<u128> {
     bytes.try_into().ok().map(u128::from_le_bytes)
 }
 
-/// How many bits a number of these bytes has, up to 64.
+/// The number of bits in these bytes, up to 64.
 #[must_use]
 pub fn bits_of(bytes: &[u8]) -> u32 {
     8 * u32::try_from(bytes.len().clamp(1, 8)).unwrap_or(8)
@@ -98,16 +98,16 @@ fn signed(bytes: &[u8]) -> i64 {
     unsigned(bytes).cast_signed() << unused >> unused
 }
 
-/// Some bytes of a value, and which of them are known.
+/// Some bytes of a value, and their known bits.
 #[derive(Clone, Copy)]
 struct PartialBytes<'a> {
     bytes: &'a [u8],
-    /// All if it is not said.
+    /// `None` if all are known.
     known: Option<&'a [u8]>,
 }
 
 impl<'a> PartialBytes<'a> {
-    /// A part of it; `None` if it has not so many bytes.
+    /// A part of it; `None` if it does not have that many bytes.
     fn get(&self, start: u64, size: u32) -> Option<PartialBytes<'a>> {
         let start = usize::try_from(start).ok()?;
         let end = start.checked_add(usize::try_from(size).ok()?)?;
@@ -120,7 +120,7 @@ impl<'a> PartialBytes<'a> {
         })
     }
 
-    /// Whether nothing of it is known.
+    /// Whether no bit is known.
     fn is_lost(&self) -> bool {
         self.known
             .is_some_and(|known| known.iter().all(|known| *known == 0))
@@ -132,7 +132,7 @@ impl<'a> PartialBytes<'a> {
     }
 }
 
-/// The most elements of an array that are shown.
+/// The maximum number of elements of an array to show.
 const MAX_ELEMENTS: u64 = 32;
 
 fn show(
@@ -150,7 +150,7 @@ fn show(
             for (index, member) in members.enumerate() {
                 let separator = if index == 0 { "" } else { ", " };
                 f.write_str(separator)?;
-                // What is in a member without a name is the structure's own.
+                // Members of an unnamed member are the structure's own.
                 if !member.name.is_empty() {
                     write!(f, ".{} = ", member.name)?;
                 }
@@ -214,7 +214,7 @@ fn is_short(number: f64) -> bool {
     number == 0.0 || !number.is_finite() || (1e-5..1e16).contains(&number.abs())
 }
 
-/// Shows what has no parts.
+/// Shows a value without parts.
 fn show_number(
     f: &mut fmt::Formatter<'_>,
     bytes: &[u8],
@@ -287,10 +287,10 @@ pub struct TextPreview {
 }
 
 impl TextPreview {
-    /// The most characters.
+    /// The maximum number of characters.
     pub const MAX_TEXT_BYTES: usize = 80;
 
-    /// What is at an address; `None` if some of it cannot be read.
+    /// The text at an address; `None` if a part of it cannot be read.
     #[must_use]
     pub fn read(at: u64, memory: ByteAt<'_>) -> Option<TextPreview> {
         let mut text = TextPreview {
@@ -310,7 +310,7 @@ impl TextPreview {
         Some(text)
     }
 
-    /// The characters of an array of so many, the first of which are there.
+    /// The characters of an array of `count`, with its first bytes.
     fn from_array(bytes: &[u8], count: u64) -> TextPreview {
         let end = bytes.iter().position(|byte| *byte == 0);
         let length = end.unwrap_or(bytes.len());
@@ -333,7 +333,7 @@ impl TextPreview {
     }
 }
 
-/// In quotes, and with dots behind them if there are more characters.
+/// In quotes, followed by dots if there are more characters.
 impl fmt::Display for TextPreview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rest = if self.is_whole { "" } else { "..." };

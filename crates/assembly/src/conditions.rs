@@ -1,10 +1,10 @@
-//! Which lines of a text are assembled under which conditions: those of the preprocessor, and the assembler's own.
+//! Conditions of a text's lines: the preprocessor's and the assembler's own.
 
 use std::collections::HashSet;
 
 use crate::source::{LineKind, split_word, statement};
 
-/// What the lines of a text are. Lines are counted from 1, and 0 is before the first.
+/// Kinds of a text's lines. Lines are counted from 1, and 0 is before the first.
 #[derive(Debug, Clone)]
 pub(crate) struct ConditionLayout {
     lines: Vec<LayoutLine>,
@@ -14,36 +14,36 @@ pub(crate) struct ConditionLayout {
 #[derive(Debug, Clone, Copy)]
 struct LayoutLine {
     kind: LineKind,
-    /// The branch that the text behind it is in.
+    /// The branch of the text behind it.
     branch: BranchId,
-    /// Whether the next line is a part of this one, or of a comment that begins here.
+    /// Whether the next line continues this one, or a comment that begins here.
     continues: bool,
 }
 
-/// A number of a branch.
+/// The number of a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BranchId(usize);
 
-/// What is outside of all conditions.
+/// Outside of all conditions.
 const OUTSIDE: BranchId = BranchId(0);
 
-/// What is between `#if` and `#else`, or `#else` and `#endif`.
+/// The text between `#if` and `#else`, or `#else` and `#endif`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConditionBranch {
     pub(crate) parent: BranchId,
     /// The line of the `#if`.
     pub(crate) condition: u32,
-    /// The line that begins it.
+    /// The line that begins the branch.
     pub(crate) start: u32,
-    /// The line that ends it.
+    /// The line that ends the branch.
     pub(crate) end: u32,
-    /// Whether a line in it makes code, if it is assembled.
+    /// Whether a line in it makes code, if assembled.
     has_code: bool,
-    /// Whether a line in it has made code.
+    /// Whether a line in it made code.
     is_assembled: bool,
 }
 
-/// What a line does to conditions.
+/// Effect of a line on conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConditionStep {
     Open,
@@ -51,17 +51,18 @@ enum ConditionStep {
     Close,
 }
 
-/// Which of a text's lines a preprocessor reads before the assembler.
+/// The lines of a text that a preprocessor reads before the assembler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SourceDialect {
-    /// None: what begins with `#` is a comment.
+    /// None: a line that begins with `#` is a comment.
     Plain,
-    /// Those that begin with `#`.
+    /// Lines that begin with `#`.
     Preprocessed,
 }
 
 impl ConditionLayout {
-    /// Reads the lines of a text. `is_assembled` says which of them, counted from 1, are known to have made code.
+    /// Parses the lines of a text. `is_assembled` says which of them, counted from 1, are known to
+    /// have made code.
     pub(crate) fn parse<'t>(
         texts: impl Iterator<Item = &'t str>,
         dialect: SourceDialect,
@@ -109,7 +110,7 @@ impl ConditionLayout {
     fn step(&mut self, here: BranchId, step: ConditionStep, line: u32) -> BranchId {
         let (parent, condition) = match (step, self.branch(here)) {
             (ConditionStep::Open, _) => (here, line),
-            // What closes nothing is no condition.
+            // A line that closes nothing is not a condition.
             (_, Some(_)) if here == OUTSIDE => return OUTSIDE,
             (_, Some(branch)) => (branch.parent, branch.condition),
             (_, None) => return OUTSIDE,
@@ -147,19 +148,19 @@ impl ConditionLayout {
         self.branches.get(id.0)
     }
 
-    /// The branches between conditions, but not what is outside of all.
+    /// All branches, without the text outside of all conditions.
     pub(crate) fn branches(&self) -> impl Iterator<Item = (BranchId, &ConditionBranch)> {
         let branches = self.branches.iter().enumerate().skip(1);
         branches.map(|(place, branch)| (BranchId(place), branch))
     }
 
-    /// A branch and those that it is in, the innermost first.
+    /// A branch and its enclosing ones, the innermost first.
     pub(crate) fn enclosing(&self, id: BranchId) -> impl Iterator<Item = BranchId> {
         let parent = |id: &BranchId| (*id != OUTSIDE).then(|| self.branch(*id).map(|b| b.parent));
         core::iter::successors(Some(id), move |id| parent(id).flatten())
     }
 
-    /// The branch that the text behind a line is in.
+    /// The branch of the text behind a line.
     pub(crate) fn branch_after(&self, line: u32) -> BranchId {
         self.line(line).map_or(OUTSIDE, |line| line.branch)
     }
@@ -172,29 +173,29 @@ impl ConditionLayout {
         self.line(number).map(|line| line.kind)
     }
 
-    /// How many lines there are.
+    /// Number of lines.
     pub(crate) fn count(&self) -> u32 {
         u32::try_from(self.lines.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
-    /// Whether what is in one branch is assembled wherever what is in another one is.
+    /// Whether one branch is assembled wherever another is.
     pub(crate) fn encloses(&self, outer: BranchId, inner: BranchId) -> bool {
         self.enclosing(inner).any(|id| id == outer)
     }
 
-    /// The innermost branch that two are in.
+    /// The innermost branch that encloses two.
     pub(crate) fn common(&self, a: BranchId, b: BranchId) -> BranchId {
         let mut around = self.enclosing(a);
         around.find(|id| self.encloses(*id, b)).unwrap_or(OUTSIDE)
     }
 
-    /// Whether a line can be put in behind one, so that it is in a branch.
+    /// Whether a line can be inserted behind one so that it is in a branch.
     pub(crate) fn is_insertion_point(&self, line: u32, branch: BranchId) -> bool {
         let line = self.line(line);
         line.is_some_and(|line| line.branch == branch && !line.continues)
     }
 
-    /// The first line between two, from the first on, behind which there is a place in a branch.
+    /// The first line between two, inclusive, with an insertion point of a branch behind it.
     pub(crate) fn first_insertion_point(
         &self,
         from: u32,
@@ -216,7 +217,7 @@ impl ConditionLayout {
         others.any(|(_, other)| other.condition == own.condition && other.has_code)
     }
 
-    /// What a branch is to a line elsewhere: see [`LineVisibility`].
+    /// The visibility of a branch from a line elsewhere: see [`LineVisibility`].
     pub(crate) fn visibility(
         &self,
         id: BranchId,
@@ -244,9 +245,9 @@ impl ConditionLayout {
         outer
     }
 
-    /// Where the entry of a function begins and ends that has its first and last instruction on two lines: behind which
-    /// lines, both in the same branch, which is one that its label is in. The two lines that `is_label` and `is_size` are
-    /// true of are the label, and the directive that says the size.
+    /// The lines behind which a function's entry begins and ends, given the lines of its first and
+    /// last instruction. Both are in the same branch, which is one that its label is in. `is_label`
+    /// is true for the line of the label, `is_size` for that of the size directive.
     pub(crate) fn entry(
         &self,
         first: u32,
@@ -268,7 +269,7 @@ impl ConditionLayout {
         let both = self.common(inner, self.branch_after(last));
         let branch = self.common(self.branch_after(begin), both);
         let top = above.clone().find(is_border).unwrap_or(0);
-        // Code that is left out now may be the first of the function, or its last.
+        // Code that is excluded now may be the first or last of the function.
         let left_out = (begin + 1..first).find(|line| self.kind(*line) == Some(LineKind::Boundary));
         let condition = left_out.and_then(|line| {
             let around = self.enclosing(self.branch_after(line));
@@ -297,7 +298,7 @@ impl ConditionLayout {
     }
 }
 
-/// Whether a line is assembled, as far as can be told for another one that is.
+/// Whether a line is assembled, given that another one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineVisibility {
     Assembled,
@@ -305,13 +306,13 @@ pub(crate) enum LineVisibility {
     Unknown,
 }
 
-/// What goes on behind the end of a line.
+/// A construct that continues behind the end of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Continuation {
     Nothing,
     /// A comment between `/*` and `*/`.
     Comment,
-    /// A line of the preprocessor that ends with `\`.
+    /// A preprocessor line that ends with `\`.
     Macro,
 }
 
@@ -332,7 +333,7 @@ impl Continuation {
     }
 }
 
-/// Whether a comment goes on behind a line.
+/// Whether a comment continues behind a line.
 fn is_in_comment(text: &str, mut is_comment: bool, dialect: SourceDialect) -> bool {
     let mut is_string = false;
     let mut chars = text.chars().peekable();
@@ -360,7 +361,7 @@ fn is_in_comment(text: &str, mut is_comment: bool, dialect: SourceDialect) -> bo
     is_comment
 }
 
-/// What a line is that begins in a comment.
+/// The kind of a line that begins in a comment.
 fn classify_in_comment(text: &str) -> LineKind {
     match text.split_once("*/") {
         Some((_, behind)) if !statement(behind).is_empty() => LineKind::Boundary,
@@ -368,7 +369,7 @@ fn classify_in_comment(text: &str) -> LineKind {
     }
 }
 
-/// What a line is, and what it does to conditions.
+/// The kind of a line, and its effect on conditions.
 fn classify_line(text: &str, dialect: SourceDialect) -> (LineKind, Vec<ConditionStep>) {
     let preprocessor = text.trim_start().strip_prefix('#');
     if let Some(line) = preprocessor.filter(|_| dialect == SourceDialect::Preprocessed) {
@@ -406,5 +407,5 @@ fn step_of(statement: &str) -> Option<ConditionStep> {
     }
 }
 
-/// The numbers of lines that were read, of those that have made code.
+/// Numbers of the original lines that made code.
 pub(crate) type AssembledLines = HashSet<usize>;

@@ -16,7 +16,7 @@ pub enum RegisterSyntax {
 }
 
 impl RegisterSyntax {
-    /// The syntax that a text's directives choose.
+    /// The syntax that a text's directives select.
     #[must_use]
     pub fn detect(text: &str) -> RegisterSyntax {
         let is_plain = |line: &str| {
@@ -106,7 +106,7 @@ impl DirectiveWriter {
         }
     }
 
-    /// What no directive says, with its meaning.
+    /// A rule without a directive, with its meaning in a comment.
     fn escape(&self, purpose: ExpressionUse, expression: Vec<u8>) -> String {
         let statement = Statement {
             purpose,

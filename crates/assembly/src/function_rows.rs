@@ -1,4 +1,4 @@
-//! The instructions of functions with their rows, and what makes rows doubtful.
+//! The instructions of functions with their rows, and reasons to doubt these.
 
 use core::ops::Range;
 use std::collections::{HashMap, HashSet};
@@ -17,41 +17,41 @@ use crate::directives::DirectiveWriter;
 use crate::refusal::{AnnotateRefusal, RefusalReason};
 use crate::source::AssemblySource;
 
-/// An instruction that is to get a row.
+/// An instruction that needs a row.
 #[derive(Debug, Clone)]
 pub(crate) struct PlannedInsn {
     pub(crate) range: Range<u64>,
     pub(crate) line: u32,
     pub(crate) rules: ProvenRules,
-    /// Whether the processor goes on to the next.
+    /// Whether control falls through to the next.
     pub(crate) falls_through: bool,
 }
 
-/// The functions of a file, as far as they have been looked at.
+/// Plans the functions of a file.
 pub(crate) struct FunctionPlanner<'w, L> {
     pub(crate) file: &'w ElfFile,
     pub(crate) program: &'w ProgramCode,
     pub(crate) writer: DirectiveWriter,
     pub(crate) line_of: &'w L,
-    /// How functions come back, by their starts.
+    /// Return behavior of functions, by start.
     pub(crate) callee_behavior: &'w HashMap<u64, CalleeBehavior>,
     pub(crate) source: &'w AssemblySource,
 }
 
-/// How a function comes back to its callers.
+/// How a function returns to its callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CalleeBehavior {
-    /// As calls do.
+    /// As the ABI says.
     Standard,
-    /// With the stack pointer elsewhere.
+    /// With another stack pointer.
     MovesStackPointer,
     /// With other values in registers that calls preserve.
     LosesRegisters,
 }
 
 impl CalleeBehavior {
-    /// How all functions of a program come back, by their starts: as bad as the worst of their own returns, and those
-    /// of the functions that they jump to.
+    /// Return behavior of all functions of a program, by start: the worst of their own returns and
+    /// those of the functions that they jump to.
     pub(crate) fn by_function(
         program: &ProgramCode,
         image: &ElfCodeImage<'_>,
@@ -93,7 +93,7 @@ impl CalleeBehavior {
         }
     }
 
-    /// The worst of all returns of a unit.
+    /// The worst of a unit's returns.
     fn of_unit(analysis: &Analysis<'_>, facts: &AbiInfo) -> CalleeBehavior {
         let mut worst = CalleeBehavior::Standard;
         let entry_sp = AbstractValue::entry_value(facts.stack_pointer);
@@ -102,7 +102,7 @@ impl CalleeBehavior {
                 return;
             }
             let sp = state.get(facts.stack_pointer);
-            // What returns elsewhere is a jump there.
+            // A return elsewhere is a jump there.
             let wanted = match facts.is_return(state) {
                 true => entry_sp,
                 false => entry_sp.plus(-i64::from(facts.call_pushes)),
@@ -117,7 +117,7 @@ impl CalleeBehavior {
     }
 }
 
-/// The jumps of a unit that are returns: to the return address, with the stack as a return leaves it.
+/// The jumps of a unit that are returns: to the return address, with the stack as after a return.
 fn returning_jumps(analysis: &Analysis<'_>) -> HashSet<InsnId> {
     let mut found = HashSet::new();
     analysis.visit(|id, state| {
@@ -132,7 +132,7 @@ fn returning_jumps(analysis: &Analysis<'_>) -> HashSet<InsnId> {
 }
 
 impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
-    /// The instructions of a function up to its last one that is not padding, with their rows.
+    /// The instructions of a function, up to the last one that is not padding, with their rows.
     pub(crate) fn instructions(
         &self,
         analysis: &Analysis<'_>,
@@ -157,7 +157,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
             let row = rules.get(&code.range(id).start);
             row.copied().unwrap_or(Err(MissingRow::Unreached))
         };
-        // Behind the last that is reached there is padding, or what is no code.
+        // Behind the last reached instruction there is padding or data.
         let is_last = |id: &InsnId| match row_of(*id) {
             Err(MissingRow::Unreached) => function.has_size && !is_padding(analysis, *id),
             _ => true,
@@ -174,8 +174,8 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
         for id in own {
             let rules = match row_of(id) {
                 Ok(rules) => rules,
-                // A trap has the row of what is before it. What fills gaps has none: directives that stand behind the
-                // line before come before it.
+                // A trap has the row before it. Alignment padding has none: directives behind the
+                // line come before it.
                 Err(MissingRow::Unreached) if is_padding(analysis, id) => {
                     let is_trap = code.flow(id).is_some();
                     match insns.last().filter(|_| is_trap) {
@@ -204,7 +204,8 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
         Ok(insns)
     }
 
-    /// Whether the function comes and goes as the analysis takes for granted; if not, at which instruction.
+    /// Checks that a function is entered and left as the analysis assumes. The error is the
+    /// instruction that is not.
     fn check_function(
         &self,
         analysis: &Analysis<'_>,
@@ -241,7 +242,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
             .map_err(|id| (id, RefusalReason::UnbalancedTailCall))
     }
 
-    /// A jump to another function must leave things as they were at entry.
+    /// A jump to another function needs a state as at entry.
     fn check_exits(&self, analysis: &Analysis<'_>, own: &[InsnId]) -> Result<(), InsnId> {
         let code = analysis.code();
         let facts = self.writer.facts;
@@ -273,7 +274,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
     }
 }
 
-/// Whether control goes on to the next instruction.
+/// Whether control falls through to the next instruction.
 fn falls_through(flow: Option<Flow>) -> bool {
     match flow {
         None | Some(Flow::Call(_) | Flow::IndirectCall | Flow::Branch { .. }) => true,
@@ -281,12 +282,13 @@ fn falls_through(flow: Option<Flow>) -> bool {
     }
 }
 
-/// The same, for the last instruction of a function: a call there is one that never returns.
+/// The same for a function's last instruction: a call there never returns.
 fn falls_through_end(flow: Option<Flow>) -> bool {
     falls_through(flow) && !matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall))
 }
 
-/// Whether an instruction does nothing, or stops: what is between functions and behind calls that never return.
+/// Whether an instruction does nothing or traps: it is between functions, or behind calls that
+/// never return.
 fn is_padding(analysis: &Analysis<'_>, id: InsnId) -> bool {
     let code = analysis.code();
     match code.flow(id) {

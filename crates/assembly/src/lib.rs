@@ -1,10 +1,12 @@
-//! Writes the CFI directives of assembly that has none.
+//! Writes CFI directives into assembly without any.
 //!
-//! [`DirectivePlan::of`] takes the object file that the assembly makes, finds its functions without entry, and what their rows
-//! must be. [`DirectivePlan::write_into`] has the directives that make these rows inserted into the text, which is otherwise
-//! left as it is; [`DirectivePlan::verify`] looks whether the object file that the new text makes has these rows.
+//! [`DirectivePlan::new`] takes the object file from the assembly, finds its functions without an
+//! entry, and computes their rows. [`DirectivePlan::write_into`] inserts the directives for these
+//! rows into the text, and changes nothing else. [`DirectivePlan::verify`] checks that the object
+//! file from the new text has these rows.
 //!
-//! It takes files that were read and text: it opens nothing, assembles nothing, prints nothing.
+//! It takes files that are already read, and text: it opens nothing, assembles nothing, prints
+//! nothing.
 #![forbid(unsafe_code)]
 
 mod conditions;

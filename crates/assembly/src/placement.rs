@@ -1,4 +1,4 @@
-//! Which directives make the rows of a function, and behind which lines they stand.
+//! Directives for the rows of a function, and the lines that they stand behind.
 
 use core::ops::Range;
 use std::collections::{HashMap, HashSet};
@@ -13,10 +13,10 @@ use crate::directives::DirectiveWriter;
 use crate::function_rows::{FunctionPlanner, PlannedInsn};
 use crate::refusal::RefusalReason;
 
-/// Directives with the line that they stand behind.
+/// Directives, each with the line before them.
 pub(crate) type PlacedDirectives = Vec<(u32, Vec<String>)>;
 
-/// Lines that make instructions in more than one place.
+/// Lines that make instructions at several addresses.
 pub(crate) fn repeated(
     file: &ElfFile,
     functions: &[FunctionExtent],
@@ -50,7 +50,7 @@ pub(crate) fn repeated(
 }
 
 impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
-    /// The directives of a function, by the line that they stand behind.
+    /// The directives of a function, by the line before them.
     pub(crate) fn directives(
         &self,
         name: &str,
@@ -125,7 +125,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
         let layout = self.source.layout();
         let own = layout.branch(layout.branch_after(line));
         let inside = own.map(|branch| branch.condition);
-        // A function that is not in a condition has one within, or is cut off by one.
+        // A function outside of a condition contains one, or is cut off by one.
         let mut below = layout.branches().map(|(_, branch)| branch.condition);
         let condition = inside.filter(|condition| *condition > 0);
         let condition = condition.or_else(|| below.find(|condition| *condition > line));
@@ -135,7 +135,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
         )
     }
 
-    /// The line behind which a row is said anew that control does not come to from the instruction before.
+    /// The line behind which a row is restated that does not come from the instruction before.
     fn insertion_point(&self, before: u32, after: u32) -> Result<u32, (u32, RefusalReason)> {
         let layout = self.source.layout();
         let place = match layout.branch_after(before) == layout.branch_after(after) {
@@ -145,10 +145,10 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
         place.ok_or_else(|| self.conditional(after))
     }
 
-    /// Where a row is remembered and restored.
+    /// Ranges with a remembered and restored row.
     fn remember_ranges(&self, insns: &[PlannedInsn], entry: Range<u32>) -> Vec<Range<usize>> {
         let mut branches = self.source.layout().branches();
-        // What is remembered is right whatever was left out before.
+        // A remembered row is right whatever is excluded before.
         let least = match branches.any(|(_, branch)| entry.contains(&branch.condition)) {
             true => 1,
             false => 2,
@@ -164,8 +164,8 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
         })
     }
 
-    /// Whether directives are right whatever is left out of the branches of conditions inside a function; those that
-    /// count from the CFA are written so that they are.
+    /// Checks that directives are right if any branch inside a function is excluded. Directives
+    /// relative to the CFA are rewritten to achieve that.
     fn check_conditions(
         &self,
         all: &mut [DirectiveGroup],
@@ -175,7 +175,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
         let frame = layout.branch_after(entry.start);
         let own = layout
             .branches()
-            .filter(|(id, branch)| // What is in the last one is over where that ends.
+            .filter(|(id, branch)| // The last branch's effects end with it.
             entry.contains(&branch.start) && entry.contains(&branch.end) && layout.encloses(frame, *id));
         let mut shifts: Vec<CfaShift> = Vec::new();
         for (id, branch) in own {
@@ -234,7 +234,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
         Ok(())
     }
 
-    /// Whether the assembler has put in all the instructions that follow on a line, to align the next.
+    /// Whether the assembler made all the rest of a line's instructions to align the next.
     fn is_padding_to_line_end(&self, rest: &[PlannedInsn], line: u32) -> bool {
         let own = rest.iter().take_while(|insn| insn.line == line);
         own.clone().all(|insn| {
@@ -246,14 +246,14 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
     }
 }
 
-/// Directives at a place.
+/// Directives at one point.
 struct DirectiveGroup {
-    /// The line that they stand behind.
+    /// The line before them.
     after_line: u32,
     texts: Vec<String>,
     /// The row behind them.
     rules: ProvenRules,
-    /// Whether they say a row that control brings from elsewhere.
+    /// Whether they restate a row that control brings from elsewhere.
     is_restated: bool,
 }
 
@@ -267,7 +267,8 @@ impl DirectiveGroup {
         }
     }
 
-    /// Has nothing be counted from the CFA, but from the register that the CFA is counted from. Whether that can be.
+    /// Makes rules relative to the CFA's register instead of the CFA. Returns whether that is
+    /// possible.
     fn make_relative(&mut self) -> bool {
         let CfaLocation::Register(_, distance) = self.rules.cfa else {
             return false;
@@ -292,7 +293,7 @@ impl DirectiveGroup {
     }
 }
 
-/// What a branch of a condition does to the distance of the CFA, in bytes.
+/// Effect of a conditional branch on the CFA's distance, in bytes.
 struct CfaShift {
     branch: BranchId,
     parent: BranchId,
@@ -308,7 +309,7 @@ fn check(line: u32, repeated: &HashSet<u32>) -> Result<(), (u32, RefusalReason)>
     }
 }
 
-/// The encodings that assemblers align with: `nop` with any prefixes and operands, `xchg %ax, %ax`.
+/// Alignment encodings of assemblers: `nop` with any prefixes and operands, `xchg %ax, %ax`.
 fn is_nop(bytes: &[u8]) -> bool {
     let is_prefix = |byte: &u8| matches!(byte, 0x66 | 0x2e);
     let opcode = bytes.iter().position(|byte| !is_prefix(byte));
@@ -318,10 +319,10 @@ fn is_nop(bytes: &[u8]) -> bool {
     matches!(rest, [0x90] | [0x0f, 0x1f, ..])
 }
 
-/// Where a row is remembered (before the instruction with the number of the start) and restored (the end).
+/// Ranges of instructions: a row is remembered before the first, and restored at the end.
 ///
-/// That is done where control comes from elsewhere with a row that was left behind, for an epilogue in between, and
-/// saying the row anew takes so many directives at least. One stretch is inside another, or outside.
+/// This is for control that arrives with an earlier row, with an epilogue in between, if restating
+/// the row takes at least this many directives. Two ranges are nested or disjoint.
 fn remember_ranges(
     insns: &[PlannedInsn],
     writer: DirectiveWriter,

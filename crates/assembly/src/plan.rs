@@ -1,4 +1,4 @@
-//! What is written into a text, and the table that it makes.
+//! The directives to write into a text, and the resulting table.
 
 use std::collections::BTreeMap;
 
@@ -13,27 +13,27 @@ use crate::placement::{PlacedDirectives, repeated};
 use crate::refusal::{AnnotateRefusal, RefusalReason};
 use crate::source::AssemblySource;
 
-/// What is to be written, and the rows that it makes.
+/// A plan: directives, and the rows that they make.
 #[derive(Debug, Clone, Default)]
 pub struct DirectivePlan {
-    /// What functions get, in the order of addresses.
+    /// Directives by function, in the order of addresses.
     functions: Vec<FunctionDirectives>,
-    /// How many have an entry already.
+    /// Number of functions that already have an entry.
     pub already_described: usize,
-    /// Those that get none.
+    /// Functions without directives.
     pub refusals: Vec<AnnotateRefusal>,
 }
 
-/// What is written for a function.
+/// The directives of a function.
 #[derive(Debug, Clone)]
 struct FunctionDirectives {
-    /// Behind lines counted from 1; 0 is the start of the file.
+    /// Line numbers count from 1; 0 is the start of the file.
     directives: PlacedDirectives,
-    /// The row before each instruction that gets one.
+    /// The row before each instruction that has one.
     rows: Vec<(InsnPosition, ProvenRules)>,
 }
 
-/// An instruction by where it is, and of what.
+/// The position of an instruction: section and offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct InsnPosition {
     section: String,
@@ -43,10 +43,11 @@ struct InsnPosition {
 }
 
 impl DirectivePlan {
-    /// Plans directives for the functions of an object file that `declared`, its table, has no entry for.
+    /// Plans directives for the functions of an object file without an entry in `declared`, its
+    /// table.
     ///
-    /// `source` is the text that the object file is made of, and `line_of` says which line of it made the instruction at
-    /// an address.
+    /// `source` is the text that the object file is made from. `line_of` maps an instruction's
+    /// address to its line there.
     #[must_use]
     pub fn new(
         file: &ElfFile,
@@ -150,13 +151,13 @@ impl DirectivePlan {
         });
     }
 
-    /// How many functions get directives.
+    /// Number of functions with directives.
     #[must_use]
     pub fn annotated_count(&self) -> usize {
         self.functions.len()
     }
 
-    /// Leaves it at the function that has an offset of a section.
+    /// Keeps only the function at an offset of a section.
     pub fn retain_around(&mut self, section: &str, offset: u64) {
         self.functions.retain(|function| {
             let first = function.rows.first().map(|(place, _)| place);
@@ -168,7 +169,7 @@ impl DirectivePlan {
         });
     }
 
-    /// Has the text that was planned for have the directives. All else stays as it is.
+    /// Inserts the directives into the text that the plan is for. Everything else is unchanged.
     pub fn write_into(&self, source: &mut AssemblySource) {
         let mut behind: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
         let directives = self
@@ -184,12 +185,12 @@ impl DirectivePlan {
         }
     }
 
-    /// Whether the object file that the written text makes, whose table this is, has the rows that were planned: before
-    /// every instruction.
+    /// Verifies that the object file from the written text, with this table, has the planned row
+    /// before every instruction.
     ///
     /// # Errors
     ///
-    /// The first instruction of which that is not so.
+    /// The first instruction with another row.
     pub fn verify(&self, after: &ElfFile, table: &Table) -> Result<(), AnnotateRefusal> {
         let Some(machine) = Lifter::new(after.abi()) else {
             return Ok(());
@@ -223,7 +224,7 @@ impl DirectivePlan {
     }
 }
 
-/// Whether two rows say the same; that a register is unchanged can be said, or be left unsaid.
+/// Whether two rows are equal; an unchanged register may have a rule or not.
 fn is_same_row(a: &Row<'_>, b: &Row<'_>) -> bool {
     let said = |row: &Row<'_>| {
         let rules = row.rules();

@@ -1,4 +1,4 @@
-//! Assembly source as lines, into which directives are put and from which they are taken.
+//! Assembly source as lines, with directives inserted and removed.
 
 use core::cell::OnceCell;
 use core::fmt::{self, Write as _};
@@ -6,49 +6,49 @@ use core::ops::Range;
 
 use crate::conditions::{AssembledLines, ConditionLayout, LineVisibility, SourceDialect};
 
-/// A text, and what was changed in it.
+/// A text and its changes.
 #[derive(Debug, Clone)]
 pub struct AssemblySource {
     lines: Vec<SourceLine>,
-    /// The lines of the text that was read.
+    /// The lines of the original text.
     original_lines: Vec<String>,
     ending: &'static str,
     dialect: SourceDialect,
-    /// Which lines of the text that was read have made code, if that is known.
+    /// The original lines that made code, if known.
     assembled: Option<AssembledLines>,
-    /// What the lines are, found when it is asked for, and anew when they have changed.
+    /// The kinds of the lines; computed on demand, and again after a change.
     layout: OnceCell<ConditionLayout>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SourceLine {
-    /// Its number in the text that was read, counted from 0; none of what was put in.
+    /// Its number in the original text, counted from 0; `None` if it was inserted.
     original: Option<usize>,
     /// With its line ending.
     text: String,
 }
 
-/// What is between two instructions.
+/// The gap between two instructions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InsnGap {
     /// The lines, counted from 1.
     pub lines: Range<u32>,
-    /// Those of them that are one directive about rows each.
+    /// Those of them that are each one directive about rows.
     pub directives: Vec<u32>,
 }
 
-/// What a line is to those around it.
+/// The kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineKind {
-    /// Nothing is on it but white space, labels, comments.
+    /// Only white space, labels, comments.
     Blank,
-    /// A directive that changes rows, and nothing else.
+    /// Only a directive that changes rows.
     RowDirective,
-    /// Other directives that make no code and stay in their section.
+    /// Another directive that makes no code and stays in its section.
     NoCode,
-    /// What begins or ends a branch of a condition.
+    /// Begins or ends a conditional branch.
     Condition,
-    /// What makes code, begins or ends an entry, leaves the section, or is not known.
+    /// Makes code, begins or ends an entry, leaves the section, or is unknown.
     Boundary,
 }
 
@@ -77,7 +77,7 @@ const NO_CODE_DIRECTIVES: [&str; 14] = [
 ];
 
 impl LineKind {
-    /// What a line is of a text that no preprocessor reads.
+    /// The kind of a line in a text without preprocessor.
     pub(crate) fn classify(line: &str) -> LineKind {
         let code = statement(line);
         let (word, _) = split_word(code);
@@ -97,7 +97,7 @@ impl LineKind {
     }
 }
 
-/// Whether a directive says that there is no caller. That is the author's to know.
+/// Whether a directive declares that there is no caller. Only the author knows that.
 fn is_outermost(directive: &str) -> bool {
     let register = directive.strip_prefix(".cfi_undefined");
     register.is_some_and(|register| {
@@ -105,7 +105,7 @@ fn is_outermost(directive: &str) -> bool {
     })
 }
 
-/// What a line has beside labels and comments.
+/// A line without labels and comments.
 pub(crate) fn statement(line: &str) -> &str {
     let mut rest = line.trim();
     loop {
@@ -134,7 +134,7 @@ pub(crate) fn statement(line: &str) -> &str {
         .trim_end()
 }
 
-/// The first word of a text, to a colon or white space, and what is behind.
+/// The first word of a text, up to a colon or white space, and the rest.
 pub(crate) fn split_word(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| c.is_whitespace() || c == ':');
     let end = end.map_or(text.len(), |end| match text.get(end..end + 1) {
@@ -146,13 +146,13 @@ pub(crate) fn split_word(text: &str) -> (&str, &str) {
 }
 
 impl AssemblySource {
-    /// Takes a text that the assembler reads as it is: `.s`.
+    /// A text that the assembler reads as it is: `.s`.
     #[must_use]
     pub fn new(text: &str) -> AssemblySource {
         AssemblySource::with_dialect(text, SourceDialect::Plain)
     }
 
-    /// Takes a text that C's preprocessor reads before the assembler: `.S`.
+    /// A text that the C preprocessor reads before the assembler: `.S`.
     #[must_use]
     pub fn preprocessed(text: &str) -> AssemblySource {
         AssemblySource::with_dialect(text, SourceDialect::Preprocessed)
@@ -179,8 +179,8 @@ impl AssemblySource {
         }
     }
 
-    /// Has it be known which lines, counted from 1, have made code as the text is: branches of conditions without such
-    /// a line are left out.
+    /// Sets the lines, counted from 1, that made code in the current text: conditional branches
+    /// without such a line are excluded.
     #[must_use]
     pub fn with_assembled(mut self, lines: impl IntoIterator<Item = u32>) -> AssemblySource {
         let lines = lines.into_iter().filter_map(|line| {
@@ -208,7 +208,7 @@ impl AssemblySource {
         })
     }
 
-    /// Whether a label of that name stands on a line.
+    /// Whether a label with that name is on a line.
     pub(crate) fn has_label(&self, number: u32, name: &str) -> bool {
         let mut rest = self.line(number).unwrap_or_default().trim_start();
         loop {
@@ -221,7 +221,7 @@ impl AssemblySource {
         }
     }
 
-    /// The line of the first condition within an entry around a line.
+    /// The line of the first condition within the entry around a line.
     #[must_use]
     pub fn condition_around(&self, number: u32) -> Option<u32> {
         let layout = self.layout();
@@ -230,7 +230,7 @@ impl AssemblySource {
         branches.find(|condition| entry.contains(condition))
     }
 
-    /// Whether what is put in before two lines is assembled under the same conditions.
+    /// Whether insertions before two lines are assembled under the same conditions.
     #[must_use]
     pub fn has_same_conditions(&self, one: u32, other: u32) -> bool {
         let layout = self.layout();
@@ -238,8 +238,8 @@ impl AssemblySource {
         before(one) == before(other)
     }
 
-    /// Whether branches of conditions above a line, in the same entry, change the distance of the CFA, so that what is
-    /// counted from it is elsewhere if they are left out.
+    /// Whether conditional branches above a line, in the same entry, change the CFA's distance. If
+    /// they are excluded, rules relative to the CFA mean other locations.
     #[must_use]
     pub fn has_conditional_cfa_shift(&self, number: u32) -> bool {
         let layout = self.layout();
@@ -259,8 +259,8 @@ impl AssemblySource {
         (entry.start..number).filter_map(shift).sum::<i64>() != 0
     }
 
-    /// Whether whatever is put in before a line is assembled where the line is itself, and the line before it that makes
-    /// code is, and nowhere else.
+    /// Whether an insertion before a line is assembled exactly where the line is, together with the
+    /// code line before it.
     #[must_use]
     pub fn has_unconditional_gap(&self, number: u32) -> bool {
         let layout = self.layout();
@@ -268,13 +268,14 @@ impl AssemblySource {
         layout.branch_after(number) == layout.branch_after(start.saturating_sub(1))
     }
 
-    /// Whether anything was changed.
+    /// Whether there are changes.
     #[must_use]
     pub fn is_changed(&self) -> bool {
         self.changes().iter().any(|(mark, _)| *mark != ' ')
     }
 
-    /// All lines, of before and of now: a space before those of both, `-` before those that went, `+` before new ones.
+    /// All original and current lines: a space before common ones, `-` before removed, `+` before
+    /// inserted ones.
     fn changes(&self) -> Vec<(char, &str)> {
         let mut changes = Vec::new();
         let mut added = Vec::new();
@@ -312,7 +313,7 @@ impl AssemblySource {
         (1..).zip(self.lines.iter().map(|line| line.text.as_str()))
     }
 
-    /// Whether there is nothing on a line but white space, labels, comments.
+    /// Whether a line has only white space, labels, comments.
     #[must_use]
     pub fn is_blank(&self, number: u32) -> bool {
         self.layout().kind(number) == Some(LineKind::Blank)
@@ -324,7 +325,7 @@ impl AssemblySource {
         self.line(number).map_or("", statement)
     }
 
-    /// The number that a line had in the text that was read; `None` if it was put in.
+    /// The original number of a line; `None` if it was inserted.
     #[must_use]
     pub fn original(&self, number: u32) -> Option<u32> {
         let place = usize::try_from(number).ok()?.checked_sub(1)?;
@@ -332,15 +333,15 @@ impl AssemblySource {
         u32::try_from(old + 1).ok()
     }
 
-    /// The number that the last line above a line had in the text that was read, of those that were there; 0 if there is none.
+    /// The original number of the last original line above a line; 0 if there is none.
     #[must_use]
     pub fn original_line_above(&self, number: u32) -> u32 {
         let mut above = (1..number).rev();
         above.find_map(|line| self.original(line)).unwrap_or(0)
     }
 
-    /// What is between a line and the one before it that makes code. What is left out where the line is assembled, as
-    /// branches of conditions are, does not count.
+    /// The gap between a line and the code line before it. Lines that are excluded where the line
+    /// is assembled, as in conditional branches, do not count.
     #[must_use]
     pub fn gap_before(&self, number: u32) -> InsnGap {
         let layout = self.layout();
@@ -354,7 +355,7 @@ impl AssemblySource {
         border.map_or(1, |line| line + 1)..number
     }
 
-    /// What is between a line and the next that makes code.
+    /// The gap between a line and the next code line.
     #[must_use]
     pub fn gap_after(&self, number: u32) -> InsnGap {
         let layout = self.layout();
@@ -364,7 +365,7 @@ impl AssemblySource {
         self.gap(layout, number + 1..end, number)
     }
 
-    /// Whether a line makes code beside another one that does.
+    /// Whether a line is a boundary for another code line.
     fn is_border(&self, layout: &ConditionLayout, line: u32, of: u32) -> bool {
         let near = |line| {
             let is_known = self.assembled.is_some();
@@ -400,9 +401,10 @@ impl AssemblySource {
         }
     }
 
-    /// The lines before which a directive can stand that is to hold from an instruction on: behind the directives that
-    /// follow the instruction before, which is where people write it, and directly before its own line or its labels, if
-    /// that is assembled under the same conditions.
+    /// The lines before which a directive can stand that holds from an instruction on. The first is
+    /// behind the directives that follow the previous instruction, where people write it. Others
+    /// are directly before the instruction's line or its labels, if assembled under the same
+    /// conditions.
     #[must_use]
     pub fn insertion_points_before(&self, number: u32) -> Vec<u32> {
         let layout = self.layout();
@@ -442,7 +444,7 @@ impl AssemblySource {
         depth > 0
     }
 
-    /// Puts directives in before a line, with the indentation of that before.
+    /// Inserts directives before a line, indented like the line before.
     pub fn insert<'d>(&mut self, before: u32, directives: impl IntoIterator<Item = &'d str>) {
         let like = self.line(before.saturating_sub(1)).unwrap_or_default();
         let width = like.len() - like.trim_start_matches([' ', '\t']).len();
@@ -468,7 +470,7 @@ impl AssemblySource {
         self.layout.take();
     }
 
-    /// Takes a line out.
+    /// Removes a line.
     pub fn remove(&mut self, number: u32) {
         let place = usize::try_from(number)
             .ok()
@@ -479,7 +481,7 @@ impl AssemblySource {
         }
     }
 
-    /// Writes another directive on a line, with the same indentation.
+    /// Replaces the directive on a line; the indentation stays.
     pub fn replace(&mut self, number: u32, directive: &str) {
         let indent = self
             .line(number)
@@ -501,7 +503,7 @@ impl AssemblySource {
         }
     }
 
-    /// Has lines that were put in be the author's own again where these say the same.
+    /// Restores the author's lines where inserted lines are equal.
     pub fn restore_unchanged_lines(&mut self) {
         self.layout.take();
         let mut next = 0;
@@ -533,7 +535,8 @@ impl AssemblySource {
         }
     }
 
-    /// The lines of the entry that a line is in: from `.cfi_startproc` to `.cfi_endproc`. None if macros write these.
+    /// The lines of the entry around a line: from `.cfi_startproc` to `.cfi_endproc`. `None` if
+    /// macros write these.
     #[must_use]
     pub fn entry_around(&self, number: u32) -> Option<Range<u32>> {
         self.entries().find(|entry| entry.contains(&number))
@@ -566,14 +569,14 @@ impl AssemblySource {
         })
     }
 
-    /// Whether an entry's first row is that of a function that was called: nothing is said of it.
+    /// Whether an entry's first row is that of a called function: no directive changes it.
     #[must_use]
     pub fn begins_like_function(&self, entry: &Range<u32>) -> bool {
         self.gap_after(entry.start).directives.is_empty()
     }
 
-    /// Takes out all directives of an entry. Whether what it loses by that can be written anew: rows, but not personality
-    /// routines and the like, and not what shares its line with something else.
+    /// Removes all directives of an entry. Returns whether they can be written again: rows can, but
+    /// not personality routines and the like, nor directives that share their line.
     #[must_use]
     pub fn strip(&mut self, entry: Range<u32>) -> bool {
         let mut is_whole = true;
@@ -584,7 +587,7 @@ impl AssemblySource {
             if !text.contains(".cfi_") {
                 continue;
             }
-            // What is left out now is not written anew.
+            // Excluded lines are not written again.
             let near =
                 layout.visibility(layout.branch_after(line), start, self.assembled.is_some());
             let is_alone = !self.line(line).unwrap_or_default().contains(':');
@@ -598,7 +601,7 @@ impl AssemblySource {
         is_whole
     }
 
-    /// How the text differs from the one that was read, as `diff -u` writes it; empty if it does not.
+    /// The changes in the format of `diff -u`; empty if there are none.
     #[must_use]
     pub fn diff(&self, name: &str) -> String {
         let changes = self.changes();

@@ -1,22 +1,23 @@
 /*
- * unspool_variables.h - the variables of the functions on the stack of the own thread, by debug information.
+ * unspool_variables.h - variables of the functions on the calling thread's stack, by debug
+ * information.
  *
  * Linux on x86-64, with glibc 2.35 or later. C99 and C++. Link with -lunspool-variables -lunspool
  * (pkg-config unspool-variables).
  *
- * Tells what `unspool stack --args --locals` tells of a process from outside, of a frame that unspool.h has
- * found: parameters and local variables, also of functions that are inlined, with their types, and their values
- * as text. They are found by DWARF, in the program or in its separate debug files, so a program needs -g, or the
- * distribution's package of debug symbols.
+ * Reports the variables of a frame found by unspool.h, like `unspool stack --args --locals` for
+ * another process: parameters and local variables, also of inlined functions, with their types,
+ * and their values as text. They are found by DWARF, in the program or in its separate debug
+ * files, so a program needs -g, or the distribution's package of debug symbols.
  *
- * This is not unspool.h: it is made for a program that is well, to log what it is about. unspool_variables
- * allocates memory, takes the locks of malloc, and opens and maps files: the modules that are on the stack, and
- * their debug files. It is not async-signal-safe. A handler may call it for signals that the program raises
- * itself by what it does, as SIGFPE, if it did not interrupt malloc or the like: who does not know that must not.
- * It keeps nothing from call to call. errno may change.
+ * Unlike unspool.h, this is for intact programs, to log their state. unspool_variables allocates
+ * memory, takes the locks of malloc, and opens and maps files: the modules on the stack, and
+ * their debug files. It is not async-signal-safe. A handler may call it for synchronous signals
+ * such as SIGFPE, only if it certainly did not interrupt malloc or similar code. It keeps nothing
+ * from call to call. errno may change.
  *
- * It may be called by any number of threads at once, each about its own stack. Pointers must not be NULL, but for
- * those of which it is said what NULL does.
+ * It may be called by any number of threads at once, each for its own stack. Pointers must not be
+ * NULL, except where the effect of NULL is documented.
  */
 #ifndef UNSPOOL_VARIABLES_H
 #define UNSPOOL_VARIABLES_H
@@ -28,68 +29,71 @@ extern "C" {
 #endif
 
 /*
- * How certain it is what a parameter was at entry, beside UNSPOOL_ARGUMENT_LOST, UNSPOOL_ARGUMENT_LIKELY and
- * UNSPOOL_ARGUMENT_EXACT.
+ * The certainty of a parameter's value at entry, in addition to UNSPOOL_ARGUMENT_LOST,
+ * UNSPOOL_ARGUMENT_LIKELY and UNSPOOL_ARGUMENT_EXACT.
  */
 enum {
-	UNSPOOL_ARGUMENT_DESCRIBED = 3 /* the caller's debug information says so: less than exact, more than likely */
+	UNSPOOL_ARGUMENT_DESCRIBED = 3 /* by the caller's debug information: less than exact, more than likely */
 };
 
-/* A variable. Texts and bytes are there until the function returns that is told of it. */
+/* A variable. Texts and bytes are valid until the callback returns. */
 typedef struct unspool_variable {
-	size_t frame;         /* of which frame: how many steps further out than the cursor's */
-	void *address;        /* where that stands, as unspool_address has it */
-	const char *function; /* of which function; "" where that is not known */
-	size_t inlined;       /* 0: of the frame's own function; else of one that is inlined there, so deep */
+	size_t frame;         /* its frame: how many steps further out than the cursor's */
+	void *address;        /* the frame's code address, as from unspool_address */
+	const char *function; /* its function; "" if that is unknown */
+	size_t inlined;       /* 0: of the frame's own function; else the depth of the inlined function */
 	int is_parameter;     /* 1 if it is a parameter, 0 if it is a local variable */
-	size_t block;         /* in how many blocks of that function it is, beside the body, as the compiler has them */
-	const char *name;     /* "(unnamed)", or "#1" and so on for a parameter whose name is not known */
-	const char *type;     /* as C has it; in functions in Rust, as Rust */
+	size_t block;         /* its depth of nested blocks in the function, by the compiler; 0: the body */
+	const char *name;     /* "(unnamed)", or "#1" and so on for a parameter without a known name */
+	const char *type;     /* in C notation; in Rust's for Rust functions */
 
-	/* What it is now. */
-	const char *value;          /* as C has it, what is not known of it as <lost>; NULL if nothing is */
-	const char *lost;           /* why nothing is known of it; NULL if anything is */
-	const unsigned char *bytes; /* what it is in memory, or would be; NULL if nothing is known */
-	const unsigned char *known; /* for each of these, which of its bits are known: 255 if all are */
-	size_t size;                /* how many bytes that are: at most 1,024, even if it has more */
+	/* Its current value. */
+	const char *value;          /* in C notation, with <lost> for unknown parts; NULL if nothing is known */
+	const char *lost;           /* why nothing is known; NULL if any part is known */
+	const unsigned char *bytes; /* its representation in memory; NULL if nothing is known */
+	const unsigned char *known; /* a mask of known bits for each byte: 255 if all are */
+	size_t size;                /* the number of these bytes: at most 1,024, even if it has more */
 
-	/* What it was when the function was called: of parameters of the frame's own function only. */
-	const char *entry; /* as C has it; NULL if that is not known */
+	/* The value when the function was called: only for parameters of the frame's own function. */
+	const char *entry; /* in C notation; NULL if that is unknown */
 	int certainty;     /* UNSPOOL_ARGUMENT_LOST and so on */
 	size_t callers;    /* how many frames further out it was found */
 } unspool_variable;
 
-/* What is asked for, and who is told. */
+/* A request, and its callbacks. */
 typedef struct unspool_variables_asked {
-	size_t first;  /* the frames: from the one so many steps further out than the cursor's, 0 for that itself; */
-	size_t frames; /* so many of them; SIZE_MAX for all */
-	int strings;   /* 1: show the characters that a char * leads to, too, and what slices of Rust do */
-	/* Told of each variable; if it does not return 0, there are no more. NULL: nobody is. */
+	size_t first;  /* the first frame: steps further out than the cursor's, 0 for that itself; */
+	size_t frames; /* the number of frames; SIZE_MAX for all */
+	int strings;   /* 1: also show the characters at a char *, and the elements of Rust slices */
+	/* Called for each variable; a result other than 0 ends the report. May be NULL. */
 	int (*variable)(const unspool_variable *variable, void *data);
-	/* Told why less is known than could be, one line at a time. NULL: nobody is. */
+	/* Called with each reason why less is known than possible, as one line. May be NULL. */
 	void (*problem)(const char *text, void *data);
-	void *data; /* for these two */
+	void *data; /* the callbacks' argument */
 } unspool_variables_asked;
 
 /*
- * Tells of the variables of frames of the calling thread: of the cursor's and of those further out, as
- * asked->first and asked->frames say. The innermost frame comes first; in it the innermost function that is
- * inlined there; of each function its parameters first, then its variables, those of the innermost block first.
+ * Reports the variables of frames of the calling thread: of the cursor's and of those further
+ * out, by asked->first and asked->frames. The innermost frame comes first; in it the innermost
+ * inlined function first. Each function's parameters come first, then its variables, those of the
+ * innermost block first.
  *
- * The values are those that the frames have now: of a frame that waits for a call, where the call is. Registers are
- * those of when the cursor was set: if its frame has gone on since, set it anew.
+ * The values are the frames' current ones; for a frame at a call, those at the call. Registers
+ * are those of the time when the cursor was set: if its frame has continued since, set it again.
  *
- * What is known of registers that calls may change follows from the frames further in: so begin with a cursor that
- * is as far in as can be, and ask for frames further out by asked->first, rather than to step there.
+ * The known values of registers that calls may change follow from the frames further in. So begin
+ * with the innermost possible cursor, and request frames further out by asked->first instead of
+ * stepping there.
  *
- * What parameters were at entry is said as far as callers' debug information says so, and as far as a module's table
- * of arguments does, which `unspool stack --args` makes and keeps (see unspool_arguments). Frames that are
- * guesses, and those behind, are told nothing of. Nor are programs that have more rights than their caller
- * (setuid, setgid, capabilities).
+ * The values of parameters at entry are from callers' debug information, and from a module's
+ * argument table, which `unspool stack --args` makes and caches (see unspool_arguments). There is
+ * no report for guessed frames and those further out, nor in programs with more rights than their
+ * caller (setuid, setgid, capabilities).
  *
- * Functions that are told must return: no longjmp, no exceptions.
+ * Callbacks must return: no longjmp, no exceptions.
  *
- * Returns 0; 1 if asked->variable wanted no more; -1 if nothing can be told, and asked->problem says why.
+ * Returns 0; 1 if asked->variable ended the report; -1 if nothing can be reported, after a call
+ * of asked->problem.
  */
 int unspool_variables(const unspool_cursor *cursor, const unspool_variables_asked *asked);
 

@@ -1,7 +1,8 @@
-//! The variables of the frames of the own stack, as debug information has them, for C (`unspool_variables.h`).
+//! The variables of the own stack's frames, by debug information, for C (`unspool_variables.h`).
 //!
-//! `cargo xtask capi` makes `libunspool-variables.so.0` of it. It allocates and opens files, which `libunspool.so.0` does not: so it is another library, which
-//! asks that one for the registers of frames. The C names are in [`sys`], with all that is unsafe about them; the rest is safe code.
+//! `cargo xtask capi` makes `libunspool-variables.so.0` from it. Unlike `libunspool.so.0` it
+//! allocates and opens files, so it is a separate library. It gets the registers of frames from
+//! that one. The C names are in [`sys`], with all unsafe code; the rest is safe code.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 pub mod report;

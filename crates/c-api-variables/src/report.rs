@@ -1,4 +1,4 @@
-//! What is told, one variable after another.
+//! The report of variables, one after another.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -19,74 +19,74 @@ use unspool_unwind::local::ABI;
 
 /// A frame of the own stack.
 pub struct StartFrame {
-    /// Where it stands.
+    /// Its code address.
     pub code: CodeAddr,
-    /// Its registers, as far as they are known, and those of the thread that all frames have.
+    /// Its known registers, and those that all frames of the thread share.
     pub registers: Registers,
 }
 
-/// Which variables are wanted.
+/// The requested variables.
 #[derive(Debug, Clone, Copy)]
 pub struct VariableQuery {
-    /// Those of the frame that is so many steps further out, at first.
+    /// The first frame, in steps further out.
     pub first: usize,
-    /// Those of so many frames.
+    /// The number of frames.
     pub frames: usize,
-    /// Whether the characters that pointers lead to are shown, too.
+    /// Whether the characters at pointers are shown, too.
     pub with_strings: bool,
 }
 
-/// A variable that is told of.
+/// A variable of the report.
 pub struct VariableReport<'t> {
-    /// How many steps further out its frame is.
+    /// The number of steps further out of its frame.
     pub frame: usize,
-    /// Where that stands.
+    /// The code address of its frame.
     pub address: u64,
-    /// The function that it is of; empty if debug information has none.
+    /// Its function; empty if debug information has none.
     pub function: &'t str,
-    /// In how many functions that is inlined there.
+    /// The depth of the inlined function; 0 for the frame's own.
     pub inlined: usize,
     /// Whether it is a parameter.
     pub is_parameter: bool,
-    /// How many blocks of the function it is in, beside the body.
+    /// The depth of nested blocks in the function; 0 for the body.
     pub block: usize,
     /// Its name.
     pub name: &'t str,
     /// Its type.
     pub type_name: &'t str,
-    /// What it is now, or why that is not known.
+    /// Its current value, or why that is unknown.
     pub current: Result<&'t KnownText, Cow<'t, str>>,
-    /// What it was when the function was called.
+    /// Its value when the function was called.
     pub entry: Option<&'t ArgText>,
 }
 
-/// Who is told.
+/// The receiver of a report.
 pub trait ReportCallbacks {
-    /// Takes a variable; whether there shall be more.
+    /// Receives a variable; returns whether to continue.
     fn variable(&mut self, told: &VariableReport<'_>) -> ControlFlow<()>;
 
-    /// Takes why less is told than could be.
+    /// Receives a reason why less is known than possible.
     fn problem(&mut self, problem: &dyn Display);
 }
 
-/// How the telling ended.
+/// The end of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportStatus {
-    /// All was told.
+    /// It is complete.
     Complete,
-    /// The listener has stopped it.
+    /// The receiver has stopped it.
     Stopped,
-    /// Nothing can be told; the listener knows why.
+    /// Nothing can be reported; the receiver has got the reason.
     Failed,
 }
 
-/// What a parameter was is looked for in the frames of callers, so many of them.
+/// The maximum number of callers to search for a parameter's value.
 const MAX_CALLERS: usize = 64;
 
-/// Why a parameter is not known of which a table of arguments tells alone.
+/// Why a parameter's current value is unknown if only an argument table has it.
 const NOT_DESCRIBED: &str = "debugging information does not say where it is";
 
-/// Tells of the variables of a frame of the calling thread, and of frames further out.
+/// Reports the variables of a frame of the calling thread, and of frames further out.
 pub fn report(
     frame: &StartFrame,
     wanted: VariableQuery,
@@ -162,7 +162,7 @@ fn frames(
     ControlFlow::Continue(())
 }
 
-/// Tells of one frame.
+/// Reports one frame.
 struct FrameReporter<'l> {
     frame: usize,
     address: u64,

@@ -1,6 +1,7 @@
-//! What the functions on the own stack were called with.
+//! Arguments of the functions on the own stack.
 //!
-//! A frame is asked, and its callers, which are found by stepping a copy of the cursor. Async-signal-safe.
+//! They are found from a frame and its callers, by stepping a copy of the cursor.
+//! Async-signal-safe.
 
 use core::cell::Cell;
 
@@ -11,17 +12,17 @@ use unspool_rows::{CodeAddr, Memory, RuntimeAddr};
 use unspool_unwind::local::{self, OwnCursor};
 use unspool_unwind::{Cursor, Modules, Step};
 
-/// A frame that can be left for its caller's.
+/// A frame that can be stepped to its caller.
 pub trait FrameCursor: Copy {
-    /// Goes on to the caller; whether there is one, and it is no guess.
+    /// Steps to the caller; returns whether there is one, and it is not a guess.
     fn step(&mut self) -> bool;
-    /// Where the frame stands.
+    /// The code address of the frame.
     fn code(&self) -> CodeAddr;
     /// A register.
     fn register(&self, number: u8) -> Option<u64>;
     /// The CFA.
     fn cfa(&self) -> Option<u64>;
-    /// Fills in what is in memory; whether it is there.
+    /// Reads memory; returns whether all of it could be read.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;
 }
 
@@ -95,9 +96,9 @@ impl<S: Modules, M: Memory> FrameCursor for ModuleCursor<'_, S, M> {
 /// A frame and its callers.
 struct Callers<C> {
     first: C,
-    /// What led to it and is doubted.
+    /// The unproven rules that led to the frame.
     doubts: UnprovenRules,
-    /// The frame that was asked for last, its number, and what led there and is doubted.
+    /// The last frame used, its number, and the unproven rules that led to it.
     last: Cell<(usize, C, UnprovenRules)>,
 }
 
@@ -140,7 +141,7 @@ impl<C: FrameCursor> ArgStack for Callers<C> {
         self.caller(number)?.0.cfa()
     }
 
-    /// Guesses are not come to.
+    /// Guessed frames are never reached.
     fn is_certain(&self, _: usize) -> bool {
         true
     }
@@ -158,7 +159,7 @@ impl<C: FrameCursor> ArgStack for Callers<C> {
     }
 }
 
-/// What a frame is in, if its module has a table of arguments.
+/// The argument table's view of a frame, if its module has an argument table.
 fn frame(code: CodeAddr) -> Option<ArgFrame<'static>> {
     let module = local::modules().loaded(code.lookup())?;
     Some(ArgFrame {
@@ -169,32 +170,33 @@ fn frame(code: CodeAddr) -> Option<ArgFrame<'static>> {
     })
 }
 
-/// What the unwind row of a frame says that the code does not bear out, as far as that is known.
+/// The rules of a frame's unwind row that the code does not prove, if this is known.
 pub fn unproven_rules_at(code: CodeAddr) -> UnprovenRules {
     frame(code).map_or(UnprovenRules::NONE, |frame| frame.unproven_rules())
 }
 
-/// What led to the frame of a cursor and is doubted: rows of interrupted instructions. At calls those of compilers hold.
+/// The unproven rules that led to a cursor's frame: those of interrupted instructions. At calls,
+/// compilers' rows are right.
 pub fn unproven_rules_within(cursor: &OwnCursor) -> UnprovenRules {
     let interrupted = cursor.interrupted().map(CodeAddr::Instruction);
     interrupted.map_or(UnprovenRules::NONE, unproven_rules_at)
 }
 
-/// An argument, as far as it was found.
+/// An argument, if it was found.
 #[derive(Debug, Clone, Copy)]
 pub struct ArgumentResult {
     /// The parameter.
     pub parameter: Parameter<'static>,
     /// The first eight bytes of its value.
     pub value: u64,
-    /// How certain that is; `None` if it was not found.
+    /// The certainty of the value; `None` if it was not found.
     pub certainty: Option<Certainty>,
-    /// How many frames further out it was found.
+    /// The number of frames further out in which it was found.
     pub caller_depth: usize,
 }
 
-/// An argument of a frame's function, by its place; `None` if there are no more, or nothing is known of the function.
-/// `doubts` led to the frame.
+/// An argument of a frame's function, by its index; `None` if there are no more, or the function is
+/// unknown. `doubts` are the unproven rules that led to the frame.
 pub fn argument_at(
     cursor: &impl FrameCursor,
     doubts: UnprovenRules,

@@ -1,4 +1,4 @@
-//! Evidence and ends, as numbers and as text; what arguments are, as numbers.
+//! Numbers and texts of evidence and ends, and numbers of argument kinds.
 
 use core::ffi::{CStr, c_int};
 
@@ -17,7 +17,7 @@ pub fn evidence(of: Option<Evidence>) -> c_int {
     }
 }
 
-/// What `unspool_evidence_text` says, by number.
+/// The results of `unspool_evidence_text`, by number.
 const EVIDENCE: [&CStr; 6] = [
     c"given",
     c"unwind table",
@@ -44,7 +44,7 @@ pub fn end(of: Option<End>) -> c_int {
     }
 }
 
-/// What `unspool_end_text` says, by number.
+/// The results of `unspool_end_text`, by number.
 const ENDS: [&CStr; 11] = [
     c"the walk has not ended",
     c"outermost frame",
@@ -95,7 +95,7 @@ pub fn shape(shape: DisplayKind<'_>) -> c_int {
         DisplayKind::Pointer => 4,
         DisplayKind::CharPointer => 5,
         DisplayKind::Float => 6,
-        // No argument is an array, or a bit-field.
+        // Arguments are neither arrays nor bit-fields.
         DisplayKind::Bytes | DisplayKind::Array(_) | DisplayKind::Bits(_) => 7,
         DisplayKind::Enum(_) => 8,
         DisplayKind::Record(_) => 9,
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// The number that the header gives a name.
+    /// The number of a name in the header.
     fn number(name: &str) -> c_int {
         let header = include_str!("../include/unspool.h");
         let lines = header.lines().map(str::trim_start);

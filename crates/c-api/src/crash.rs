@@ -1,8 +1,8 @@
-//! What `libunspool-crash.so` prints in a process that a signal is about to end.
+//! The report of `libunspool-crash.so` in a process that a signal is about to end.
 //!
-//! Async-signal-safe: what is printed goes through a buffer on the stack straight to the kernel. All
-//! memory that is not certain to be there is read through [`OwnMemory`], which asks first; what reads
-//! the files of modules where they are mapped is guarded (`sys::crash::guard`).
+//! Async-signal-safe: text goes through a buffer on the stack directly to the kernel. Memory that
+//! may be unmapped is read through [`OwnMemory`], which asks the kernel first. Reading mapped
+//! module files is guarded (`sys::crash::guard`).
 
 use unspool_rows::{Register, Registers, RuntimeAddr};
 use unspool_unwind::local::{self, ABI, OwnMemory};
@@ -37,11 +37,11 @@ pub struct CrashSignal {
     pub process: i32,
     /// The thread.
     pub thread: i32,
-    /// The name of the thread, with zero bytes behind it.
+    /// The name of the thread, padded with zero bytes.
     pub name: [u8; 16],
 }
 
-/// In the order in which they are printed.
+/// The registers, in output order.
 const REGISTERS: [(&[u8], usize); 17] = [
     (b"rax", 0),
     (b"rbx", 3),
@@ -62,7 +62,7 @@ const REGISTERS: [(&[u8], usize); 17] = [
     (b"rip", 16),
 ];
 
-/// Prints everything.
+/// Prints the whole report.
 pub fn report(fault: &CrashSignal, text: &mut TextBuffer<'_>) {
     signals::describe(fault, text);
     registers(fault, text);
@@ -88,18 +88,18 @@ fn registers(fault: &CrashSignal, text: &mut TextBuffer<'_>) {
     text.flush();
 }
 
-/// A frame, as far as it is printed.
+/// A frame to print.
 #[derive(Clone, Copy)]
 struct ReportFrame {
     address: RuntimeAddr,
-    /// An address of the instruction that is executed or has called.
+    /// An address within the executing or calling instruction.
     within: RuntimeAddr,
     evidence: Option<Evidence>,
 }
 
-/// So many frames are printed from the innermost on,
+/// The maximum number of frames printed from the innermost,
 const MAX_INNER_FRAMES: usize = 96;
-/// and so many up to the outermost.
+/// and up to the outermost.
 const MAX_OUTER_FRAMES: usize = 32;
 
 fn stack(fault: &CrashSignal, seen: &mut ReportModules, text: &mut TextBuffer<'_>) {
@@ -156,7 +156,7 @@ fn stack(fault: &CrashSignal, seen: &mut ReportModules, text: &mut TextBuffer<'_
     print_end(end, guesses, text);
 }
 
-/// Steps to the caller; `None` if what leads there faults.
+/// Steps to the caller; `None` after a fault.
 fn step(cursor: &mut Cursor, memory: &OwnMemory) -> Option<Step> {
     let here = cursor.code().lookup();
     let mut step_with = |modules: ReadableModules| {
@@ -169,8 +169,8 @@ fn step(cursor: &mut Cursor, memory: &OwnMemory) -> Option<Step> {
         .or_else(|| step_with(ReadableModules { except: Some(here) }))
 }
 
-/// The modules of the process, as far as they can be read; none at the address of a frame whose table
-/// cannot.
+/// The modules of the process, if readable; none at the address of a frame with an unreadable
+/// table.
 struct ReadableModules {
     except: Option<RuntimeAddr>,
 }
@@ -190,7 +190,7 @@ impl Modules for ReadableModules {
         }
     }
 
-    /// Only of a module that is loaded there is something to be read.
+    /// Only loaded modules can be read.
     fn is_code(&self, addr: RuntimeAddr) -> bool {
         catch_fault(|| local::modules().is_code(addr)).unwrap_or(true)
     }
@@ -237,7 +237,7 @@ fn print(
     text.flush();
 }
 
-/// What the function was called with, if its module has a table of arguments.
+/// Prints the arguments of a function, if its module has an argument table.
 fn print_arguments(
     cursor: Cursor,
     doubts: UnprovenRules,
@@ -280,7 +280,7 @@ fn print_arguments(
     text.flush();
 }
 
-/// A value; of one of more than eight bytes the first eight.
+/// Prints a value; for one of more than eight bytes the first eight.
 fn print_value(found: &ArgumentResult, text: &mut TextBuffer<'_>) {
     let (bytes, value) = (found.parameter.bytes, found.value);
     let unused = 64 - bytes.clamp(1, 8) * 8;
@@ -308,7 +308,7 @@ fn print_value(found: &ArgumentResult, text: &mut TextBuffer<'_>) {
     }
 }
 
-/// The function, and the address in the module's file.
+/// Prints the function, and the address in the module's file.
 fn print_place(
     shown: ReportFrame,
     module: &NamedModule<'_>,
@@ -330,7 +330,7 @@ fn print_place(
     text.put(b"]");
 }
 
-/// Says why there are no more frames; `None` is a fault.
+/// Prints why there are no more frames; `None` is a fault.
 fn print_end(end: Option<End>, guesses: usize, text: &mut TextBuffer<'_>) {
     text.put(match (end.is_some_and(End::is_root), guesses) {
         (true, 0) => b"  complete: ",

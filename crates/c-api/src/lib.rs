@@ -1,9 +1,9 @@
-//! unspool's own C interface (`unspool.h`), and the crash handler that is built on the same parts.
+//! unspool's own C interface (`unspool.h`), and the crash handler, which uses the same parts.
 //!
-//! `cargo xtask capi` makes `libunspool.so.0` and `libunspool-crash.so` of it. The C names are in
-//! [`sys`], with all that is unsafe about them; the rest is safe code.
+//! `cargo xtask capi` makes `libunspool.so.0` and `libunspool-crash.so` from it. The C names are in
+//! [`sys`], with all unsafe code; the rest is safe code.
 //!
-//! `no_std`, and without an allocator: everything but preparation may run in a signal handler.
+//! `no_std`, and without an allocator: everything except preparation may run in a signal handler.
 #![no_std]
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 

@@ -1,8 +1,8 @@
-//! Which tables modules have: what `unspool_table_store::Store` does, without an allocator, for modules that have a
-//! build ID.
+//! Finding the tables of modules: like `unspool_table_store::Store`, without an allocator, for
+//! modules with a build ID.
 //!
-//! First that of the module itself (`unspool compile --into`), where the loader has mapped it; then that of a
-//! [folder](Folders). Tables of arguments are looked for in the folders, too.
+//! The module's own table comes first (`unspool compile --into`), in the loader's mapping; then
+//! that of a [folder](TableFolders). Argument tables are looked up in the folders, too.
 
 use unspool_compiled_table::CompiledTable;
 use unspool_unwind::RowRules;
@@ -11,7 +11,8 @@ use unspool_unwind::local::{self, ModuleBytes};
 
 use crate::sys::files;
 
-/// Finds the tables of all objects that are loaded now and have none; yields how many. They stay.
+/// Finds the tables of all loaded objects that have none yet; returns their number. They stay
+/// mapped.
 ///
 /// Not async-signal-safe: takes the loader's lock, opens files and reads the environment.
 pub fn find_tables() -> usize {
@@ -27,7 +28,7 @@ pub fn find_tables() -> usize {
     count + found.filter(|table| attach(table)).count()
 }
 
-/// Finds the tables of arguments of all objects that are loaded now. They stay.
+/// Finds the argument tables of all loaded objects. They stay mapped.
 ///
 /// Not async-signal-safe, as [`find_tables`].
 pub fn find_argument_tables() {
@@ -48,7 +49,7 @@ fn attach(table: &'static CompiledTable<'static>) -> bool {
     local::modules().attach(table, RowRules::make(table, room))
 }
 
-/// The table that a module has in itself.
+/// The table embedded in a module.
 fn embedded(build_id: &[u8], bytes: ModuleBytes<'_>) -> Option<&'static CompiledTable<'static>> {
     let (ModuleBytes::Permanent(found) | ModuleBytes::Borrowed(found)) = bytes;
     let table = CompiledTable::open(found).ok()?;
@@ -72,7 +73,7 @@ fn find(build_id: &[u8]) -> Option<&'static CompiledTable<'static>> {
     files::leak_table(CompiledTable::open(bytes).ok()?)
 }
 
-/// The table of arguments of the module with a build ID.
+/// The argument table of the module with a build ID.
 fn find_arguments(build_id: &[u8]) -> Option<&'static [u8]> {
     let is_right = |bytes: &[u8]| {
         unspool_arg_table::ArgTable::open(bytes).is_ok_and(|table| table.is_of_build(build_id))
@@ -80,7 +81,7 @@ fn find_arguments(build_id: &[u8]) -> Option<&'static [u8]> {
     first(build_id, b".args.unspool", is_right)
 }
 
-/// The first file of a module that is right and can be trusted, by the ending of its name.
+/// The first valid and trusted file of a module, by the suffix of its name.
 fn first(
     build_id: &[u8],
     ending: &[u8],

@@ -1,4 +1,5 @@
-//! A C type written as BTF, read again, and its holes: `cargo run -p unspool-c-types --example layout`.
+//! A C type written as BTF, read again, and its holes: `cargo run -p unspool-c-types --example
+//! layout`.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::error::Error;

@@ -1,8 +1,10 @@
-//! Where a machine's calling convention passes arguments: from a function's type to registers and stack slots.
+//! Argument passing by a machine's calling convention: from a function's type to registers and
+//! stack slots.
 //!
-//! The conventions are the System V ABI of AMD64 (§3.2.3, "Parameter Passing") and the procedure call standard of AArch64
-//! (AAPCS64, §6.8.2). Registers are by their DWARF numbers. What the compiler has made of a function that others cannot
-//! call is another matter: a function whose parameters it changed has another type than the source's.
+//! The conventions are the System V ABI of AMD64 (§3.2.3, "Parameter Passing") and the procedure
+//! call standard of AArch64 (AAPCS64, §6.8.2). Registers are by their DWARF numbers. The compiler
+//! may change the parameters of a function that others cannot call: then its type differs from the
+//! source's.
 
 mod aarch64;
 mod amd64;
@@ -20,32 +22,32 @@ pub enum Convention {
     Aarch64,
 }
 
-/// Where bytes of an argument are when a function is entered.
+/// The location of bytes of an argument when a function is entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PassingLocation {
     /// In the low bytes of a general-purpose register.
     Register(u8),
     /// In the low bytes of a vector register.
     Vector(u8),
-    /// In memory, so many bytes above the CFA.
+    /// In memory, that many bytes above the CFA.
     Stack(u32),
 }
 
 /// Some bytes of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassingPiece {
-    /// Where in the argument they begin.
+    /// The offset in the argument.
     pub offset: u32,
-    /// How many they are.
+    /// The number of bytes.
     pub bytes: u32,
-    /// Where they are.
+    /// The location.
     pub location: PassingLocation,
 }
 
 /// How an argument is passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passing {
-    /// Its bytes, or if it is passed by reference those of its address.
+    /// The pieces of its value, or if it is passed by reference those of its address.
     pub pieces: Vec<PassingPiece>,
     /// Whether its address is passed.
     pub is_by_reference: bool,
@@ -54,14 +56,16 @@ pub struct Passing {
 /// How the arguments of a function are passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassingSignature {
-    /// Each parameter; `None` from the first one on whose type is not known well enough, and of `float` in a function
-    /// [without a prototype](Graph::unprototyped), which is passed `double` there.
+    /// The passing of each parameter. `None` from the first parameter on with an incomplete type.
+    /// Also `None` for `float` in a function [without a prototype](Graph::unprototyped), which
+    /// receives `double` there.
     pub parameters: Vec<Option<Passing>>,
-    /// Whether anything is passed in memory; `None` if that is not known, as of a variadic function.
+    /// Whether any parameter is passed in memory; `None` if that is unknown, as for a variadic
+    /// function.
     pub takes_stack: Option<bool>,
 }
 
-/// What a part of a value is to a calling convention.
+/// The class of a part of a value in a calling convention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScalarClass {
     Integer,
@@ -69,7 +73,7 @@ enum ScalarClass {
     LongDouble,
 }
 
-/// A number or pointer at its place in a value.
+/// A number or pointer at its offset in a value.
 #[derive(Debug, Clone, Copy)]
 struct Scalar {
     offset: u64,
@@ -77,15 +81,16 @@ struct Scalar {
     class: ScalarClass,
 }
 
-/// The parts of a value that is passed in registers at most are no more; what is greater is passed in memory.
+/// The maximum number of parts of a value that is passed in registers; values with more are passed
+/// in memory.
 const MAX_SCALARS: usize = 64;
 
-/// No type is nested so deep; one that a broken file makes contain itself is.
+/// The maximum nesting of a type; a broken file can make a type contain itself.
 const MAX_NESTING: u32 = 64;
 
 impl Graph<'_> {
-    /// How a function of this type takes its arguments; `None` if the type is none of a function, or says nothing of its
-    /// parameters.
+    /// The argument passing of a function of this type; `None` if the type is not that of a
+    /// function, or lacks its parameters.
     #[must_use]
     pub fn signature(&self, function: TypeId, convention: Convention) -> Option<PassingSignature> {
         let function = self.resolve(function)?;
@@ -114,7 +119,8 @@ impl Graph<'_> {
         })
     }
 
-    /// Whether a type is `float`, for which who knows of no prototype passes `double`. Both take as much room.
+    /// Whether a type is `float`. A caller without a prototype passes `double` for it, in an equal
+    /// slot.
     #[must_use]
     pub fn is_float(&self, ty: TypeId) -> bool {
         let ty = self.resolve(ty).and_then(|ty| self.get(ty));
@@ -123,7 +129,7 @@ impl Graph<'_> {
         )
     }
 
-    /// The numbers and pointers that a value consists of; `None` if something of it is not known, or there are too many.
+    /// The numbers and pointers of a value; `None` if a part is unknown, or there are too many.
     fn scalars(&self, ty: TypeId) -> Option<Vec<Scalar>> {
         let mut leaves = Vec::new();
         self.add_scalars(ty, 0, MAX_NESTING, &mut leaves)?;
@@ -150,7 +156,8 @@ impl Graph<'_> {
                 leaf(at, *size, ScalarClass::Integer)
             }
             TypeKind::Float(number) => {
-                // That of 16 bytes may be IEEE's as well, which is passed in a vector register; its name is another.
+                // A 16-byte floating-point number may also be IEEE's, which is passed in a vector
+                // register; it has another name.
                 let is_long = of.name.contains("long double");
                 let (parts, class) = match (number.format, number.size) {
                     (1 | 2, _) | (6, 8) => (1, ScalarClass::Float),
@@ -171,7 +178,7 @@ impl Graph<'_> {
                 for index in 0..*count {
                     let place = at.checked_add(index.checked_mul(size)?)?;
                     self.add_scalars(*element, place, depth, leaves)?;
-                    // Elements without a value, however many.
+                    // Elements without a value, in any number.
                     if leaves.len() == before {
                         break;
                     }
@@ -183,7 +190,7 @@ impl Graph<'_> {
                     let place = at.checked_add(member.offset / 8)?;
                     match member.bits.filter(|_| member.is_bit_field) {
                         None => self.add_scalars(member.ty, place, depth, leaves)?,
-                        // Only which eight bytes it is in counts.
+                        // Only the eightbyte matters.
                         Some(bits) => {
                             let last = (member.offset + bits.saturating_sub(1)) / 8;
                             for offset in [place, at.checked_add(last)?] {
@@ -211,7 +218,8 @@ impl Graph<'_> {
         kind.is_some_and(|ty| matches!(ty.kind, TypeKind::Record { .. } | TypeKind::Array { .. }))
     }
 
-    /// Whether a structure ends with an array without a size, by itself or in a structure at its end.
+    /// Whether a structure ends with an array without a size, directly or in a structure at its
+    /// end.
     fn ends_without_size(&self, ty: TypeId) -> bool {
         let ends = |ty: TypeId| {
             let ty = self.resolve(ty)?;
@@ -232,8 +240,9 @@ impl Graph<'_> {
         true
     }
 
-    /// The bytes of a value that belong to none of its parts, and are not there for the alignment of the next part or of the whole: something of the
-    /// value is not known. Compilers write transparent unions without members, and no structure with its unnamed bit-fields.
+    /// The bytes of a value that belong to none of its parts and are not padding for the alignment
+    /// of a part or the whole. They belong to an unknown part: compilers write transparent unions
+    /// without members, and no structure with its unnamed bit-fields.
     fn unknown_bytes(leaves: &[Scalar], bytes: u64) -> Vec<Range<u64>> {
         let align = |leaf: &Scalar| leaf.bytes.clamp(1, 16);
         let mut parts: Vec<&Scalar> = leaves.iter().collect();
@@ -255,7 +264,7 @@ impl Graph<'_> {
         holes.map(|(end, (next, _))| end..next).collect()
     }
 
-    /// Whether some part of a value is not at a multiple of its size, as in packed structures.
+    /// Whether a part of a value is not at a multiple of its size, as in packed structures.
     fn is_packed(leaves: &[Scalar]) -> bool {
         leaves
             .iter()
@@ -263,7 +272,7 @@ impl Graph<'_> {
     }
 }
 
-/// A value in memory, behind what is there: its place, and where the next may be.
+/// The location of a value in memory behind the earlier ones, and the next free offset.
 fn on_stack(next: u32, bytes: u64, align: u64) -> Option<(Passing, u32)> {
     let bytes = u32::try_from(bytes).ok()?;
     let align = u32::try_from(align.max(8)).ok()?;
@@ -278,7 +287,7 @@ fn on_stack(next: u32, bytes: u64, align: u64) -> Option<(Passing, u32)> {
 }
 
 impl Passing {
-    /// Passed as it is.
+    /// Passed by value.
     fn by_value(pieces: Vec<PassingPiece>) -> Passing {
         Passing {
             pieces,

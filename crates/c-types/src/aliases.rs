@@ -1,4 +1,4 @@
-//! Names that symbols have beside the ones that types are known of: weak aliases, and what a library exports a function as.
+//! Aliases of symbols with known types: weak aliases, and other exported names of a function.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,10 +8,10 @@ use hashbrown::HashSet;
 use crate::elf::{ElfContext, SymbolExtent, SymbolKind};
 use crate::graph::{Graph, TypedSymbol};
 
-/// The names that share their place with another one, by that.
+/// The aliases of each name.
 type AliasSets = BTreeMap<String, BTreeSet<String>>;
 
-/// Which symbols name the same functions and data.
+/// Symbols that name the same functions and data.
 #[derive(Debug, Clone, Default)]
 pub struct Aliases {
     functions: AliasSets,
@@ -19,8 +19,9 @@ pub struct Aliases {
 }
 
 impl Aliases {
-    /// Adds those of a file, and of separate files of its symbols. Symbols are of the same function or data if their addresses and sizes are the same. Functions that are
-    /// chosen when the program starts are no aliases of the one that chooses, and copies that a compiler makes of a function (`.constprop.0`) take something else.
+    /// Adds the aliases of a file, and of separate files of its symbols. Symbols with equal
+    /// addresses and sizes are aliases. An ifunc is not an alias of its resolver. Copies that a
+    /// compiler makes of a function (`.constprop.0`) take other parameters.
     pub fn add(&mut self, files: &[ElfContext<'_>]) {
         let mut places: BTreeMap<Cow<'_, str>, BTreeSet<(SymbolKind, SymbolExtent)>> =
             BTreeMap::new();
@@ -37,7 +38,7 @@ impl Aliases {
                 }
             }
         }
-        // Which of several a name stands for is not known.
+        // An ambiguous name is not used.
         let is_one = |name: &Cow<'_, str>| places.get(name).is_some_and(|all| all.len() == 1);
         for ((kind, _), names) in names {
             let names: Vec<_> = names.into_iter().filter(is_one).collect();
@@ -53,7 +54,7 @@ impl Aliases {
         }
     }
 
-    /// Leaves out the names that graphs have types of: what they are is said.
+    /// Removes the names that have a type in a graph already.
     pub fn remove_typed<'g, 'a: 'g>(&mut self, graphs: impl Iterator<Item = &'g Graph<'a>>) {
         let (mut functions, mut objects) = (HashSet::new(), HashSet::new());
         for graph in graphs {
@@ -71,7 +72,7 @@ impl Aliases {
         }
     }
 
-    /// Whether a graph has types for some.
+    /// Whether a graph has types for any alias.
     #[must_use]
     pub fn apply_any(&self, graph: &Graph<'_>) -> bool {
         let has = |list: &AliasSets, symbols: &[TypedSymbol<'_>]| {
@@ -82,7 +83,7 @@ impl Aliases {
         has(&self.functions, &graph.functions) || has(&self.objects, &graph.objects)
     }
 
-    /// Gives them the types of those that a graph has, if it has none of them.
+    /// Gives untyped names the type of an alias in a graph.
     pub fn apply_to(&self, graph: &mut Graph<'_>) {
         let lists = [
             (&self.functions, &mut graph.functions),

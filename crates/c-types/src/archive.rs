@@ -1,9 +1,10 @@
 //! An archive: dictionaries by name. A dictionary alone is an archive with one member.
 //!
-//! All numbers are of 64 bits, lowest byte first: a magic number, the data model, how many dictionaries there are, where names and where
-//! dictionaries begin; then for each member, by name, the offsets of its name and of its dictionary, counted from these two
-//! places (as GNU's tools have it; the text of the specification counts from the start). A dictionary has its size before it, in which
-//! GNU ld counts the eight bytes of the size itself.
+//! All numbers have 64 bits, little-endian: a magic number, the data model, the number of
+//! dictionaries, and the offsets of names and dictionaries. Then for each member, sorted by name:
+//! the offsets of its name and of its dictionary. They are relative to the two former offsets (as
+//! in GNU's tools; in the specification's text they are relative to the start). Each dictionary is
+//! preceded by its size, and GNU ld includes the eight bytes of the size itself.
 
 use std::borrow::Cow;
 
@@ -12,29 +13,29 @@ use crate::dict::Dict;
 use crate::elf::ElfStrings;
 use crate::error::CtfError;
 
-/// What an archive begins with.
+/// The magic number of an archive.
 pub const ARCHIVE_MAGIC: u64 = 0x8b47_f2a4_d762_3eeb;
-/// The name of the dictionary that the others are children of, and of one that is alone.
+/// The name of the dictionary that is the parent of the others, and of a single dictionary.
 pub const SHARED: &str = ".ctf";
 
 const HEADER: usize = 40;
 const ENTRY: usize = 16;
-/// Bytes of a member's size.
+/// The width of a member's size, in bytes.
 const SIZE: u64 = 8;
 
 /// A dictionary of an archive, not yet read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CtfArchiveMember<'a> {
-    /// Its name: of the shared one [`SHARED`], of others that of a source file.
+    /// Its name: [`SHARED`] for the shared one, a source file's for the others.
     pub name: Cow<'a, str>,
-    /// Where it begins in the section.
+    /// Its offset in the section.
     pub offset: u64,
     /// Its bytes.
     pub bytes: &'a [u8],
 }
 
 impl<'a> CtfArchiveMember<'a> {
-    /// Reads it.
+    /// Reads the dictionary.
     ///
     /// # Errors
     ///
@@ -48,8 +49,8 @@ impl<'a> CtfArchiveMember<'a> {
 ///
 /// # Errors
 ///
-/// It is neither an archive nor a dictionary, or its tables run past its end. What is wrong with a single member is
-/// an error in its place.
+/// The bytes are neither an archive nor a dictionary, or its tables run past its end. A fault in a
+/// single member is an error in its place.
 pub fn members(bytes: &[u8]) -> Result<Vec<Result<CtfArchiveMember<'_>, CtfError>>, CtfError> {
     if little_u64(bytes, 0) != Some(ARCHIVE_MAGIC) {
         return Ok(vec![Ok(CtfArchiveMember {
@@ -99,7 +100,8 @@ fn member<'a>(
     let length = little_u64(bytes, size(at));
     let length = length.ok_or_else(|| truncated("archive member", at, SIZE))?;
     let offset = at.saturating_add(SIZE);
-    // What is certainly the member's; behind it, what only is so if the size does not count itself.
+    // The end of the bytes that are certainly the member's; further bytes are so only if the size
+    // does not count itself.
     let certain = at.saturating_add(length).max(offset);
     if certain > end {
         return Err(truncated("archive member", offset, length));
@@ -112,8 +114,8 @@ fn member<'a>(
     })
 }
 
-/// Makes errors of members that lie over the table or over each other: what one of them says would be said twice, and a few
-/// bytes could hold very many members.
+/// Makes errors of members that overlap the table or each other. Otherwise their content would be
+/// read twice, and a few bytes could hold very many members.
 fn refuse_overlaps(members: &mut [Result<CtfArchiveMember<'_>, CtfError>], table_end: u64) {
     let range = |index: usize, member: &Result<CtfArchiveMember<'_>, CtfError>| {
         let member = member.as_ref().ok()?;
@@ -156,7 +158,7 @@ pub(crate) fn archive(mut dicts: Vec<(&str, Vec<u8>)>, pointer_size: u64) -> Vec
         bodies.extend_from_slice(dict);
         bodies.resize(bodies.len().next_multiple_of(8), 0);
     }
-    // 1 is a machine with pointers of 4 bytes, 2 one with 8.
+    // 1 is for pointers of 4 bytes, 2 for 8.
     let model = if pointer_size == 4 { 1 } else { 2 };
     let names_at = wide(start + bodies.len());
     let header = [ARCHIVE_MAGIC, model, wide(count), names_at, wide(start)];

@@ -1,7 +1,9 @@
-//! BTF, the types of the Linux kernel and of what is loaded into it (`Documentation/bpf/btf.rst` of the kernel's source).
+//! BTF, the types of the Linux kernel and of programs and modules loaded into it
+//! (`Documentation/bpf/btf.rst` of the kernel's source).
 //!
-//! A header of 24 bytes, then the types one behind another, then the strings. Type 0 is `void`; every other has an id by its place. Functions and
-//! variables stand among the types, as do the places of variables in sections (not kept here) and tags of declarations (neither).
+//! A header of 24 bytes, then the types, then the strings. Type 0 is `void`; every other type's id
+//! is its index. Functions and variables are among the types. So are locations of variables in
+//! sections and tags of declarations, both dropped here.
 
 mod error;
 mod read;

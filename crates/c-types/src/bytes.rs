@@ -1,17 +1,17 @@
 //! Numbers in bytes, in either byte order.
 
-/// The order of the bytes of a number.
+/// The byte order of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Endian {
-    /// The lowest first.
+    /// Little-endian.
     #[default]
     Little,
-    /// The highest first.
+    /// Big-endian.
     Big,
 }
 
 impl Endian {
-    /// The number at a place; `None` if it is not all there.
+    /// The number at an offset; `None` if it is truncated.
     pub(crate) fn u16(self, bytes: &[u8], at: usize) -> Option<u16> {
         let bytes = *bytes.get(at..)?.first_chunk()?;
         Some(match self {
@@ -20,7 +20,7 @@ impl Endian {
         })
     }
 
-    /// The number at a place; `None` if it is not all there.
+    /// The number at an offset; `None` if it is truncated.
     pub(crate) fn u32(self, bytes: &[u8], at: usize) -> Option<u32> {
         let bytes = *bytes.get(at..)?.first_chunk()?;
         Some(match self {
@@ -46,17 +46,17 @@ impl Endian {
     }
 }
 
-/// The number at a place, lowest byte first; `None` if it is not all there.
+/// The little-endian number at an offset; `None` if it is truncated.
 pub(crate) fn little_u64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// A place in memory for a size that a file claims.
+/// A size claimed by a file as a `usize`, saturating.
 pub(crate) fn size(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// A size of something in memory, as files have it.
+/// A size in memory as a number of files.
 pub(crate) fn wide(size: usize) -> u64 {
     u64::try_from(size).unwrap_or(u64::MAX)
 }

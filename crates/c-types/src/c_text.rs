@@ -1,27 +1,28 @@
-//! Types in C.
+//! Types as C text.
 
 use std::fmt::{self, Display, Formatter};
 
 use crate::graph::{Graph, Parameter, Tag, Type, TypeId, TypeKind};
 use crate::layout::{Hole, MemberLayout};
 
-/// No declaration is longer than this, in bytes, nor has more parts around a name than [`MAX_DECLARATORS`].
+/// The maximum length of a declaration in bytes. [`MAX_DECLARATORS`] limits the parts around its
+/// name.
 const MAX_DECLARATION_BYTES: usize = 1 << 12;
 const MAX_DECLARATORS: usize = 64;
-/// No definition is longer than this, in bytes: structures within structures can multiply.
+/// The maximum length of a definition in bytes: nested structures can multiply.
 const MAX_DEFINITION_BYTES: usize = 1 << 18;
 
-/// The least length of a line, in bytes.
+/// The minimum length of a line, in bytes.
 const MIN_LINE_BYTES: usize = 16;
 
-/// What a declaration may still take, since functions that take functions can multiply.
+/// The remaining budget of a declaration, since functions with function parameters can multiply.
 struct DeclarationBudget {
     steps: usize,
-    /// Parameters within parameters.
+    /// The nesting of parameters.
     depth: usize,
 }
 
-/// What is said in the place of what is too long, or leads in a circle.
+/// The replacement for parts that are too long, or circular.
 const TOO_LONG: &str = "/* … */";
 
 impl Graph<'_> {
@@ -39,7 +40,8 @@ impl Graph<'_> {
         )
     }
 
-    /// The definition of a type in C, to be written by `{}`: for a structure or union each member with its offset and size, and the holes.
+    /// The definition of a type in C, formatted by `{}`: for a structure or union each member with
+    /// its offset and size, and the holes.
     #[must_use]
     pub fn define(&self, id: TypeId) -> Definition<'_> {
         Definition { graph: self, id }
@@ -53,7 +55,7 @@ fn declare(
     limits: &mut DeclarationBudget,
 ) -> String {
     let mut qualifiers: Vec<&str> = Vec::new();
-    // What was put around the name last binds less than arrays and parameters do.
+    // Pointers bind less tightly than arrays and parameters.
     let mut is_pointer = false;
     for _ in 0..MAX_DECLARATORS {
         let is_short = text.len() <= MAX_DECLARATION_BYTES;
@@ -66,7 +68,7 @@ fn declare(
         };
         match &ty.kind {
             TypeKind::Qualified(qualifier, to) => {
-                // An array and its elements can both have it, and once is enough (C17 §6.7.3).
+                // An array and its elements can both have it; it is written once (C17 §6.7.3).
                 let word = qualifier.keyword();
                 if !qualifiers.contains(&word) {
                     qualifiers.push(word);
@@ -149,7 +151,7 @@ fn parenthesized(text: String, is_pointer: bool) -> String {
     }
 }
 
-/// Qualifiers, a type, and what is declared with it.
+/// Qualifiers, a type, and the declarator.
 fn join_specifiers(qualifiers: &[&str], base: &str, text: &str) -> String {
     let mut parts: Vec<&str> = qualifiers.to_vec();
     parts.push(base);
@@ -159,7 +161,7 @@ fn join_specifiers(qualifiers: &[&str], base: &str, text: &str) -> String {
     parts.join(" ")
 }
 
-/// The name of a type that is not put together.
+/// The name of a type that is not derived from another.
 fn base_name(ty: &Type<'_>) -> String {
     let tagged = |tag: Tag| match ty.name.is_empty() {
         true => format!("{} {{…}}", tag.keyword()),
@@ -227,7 +229,7 @@ impl Display for Definition<'_> {
     }
 }
 
-/// A tag with its word; of a type without tag the word.
+/// A keyword and its tag; for a type without tag only the keyword.
 fn base_tag(ty: &Type<'_>) -> String {
     let word = match &ty.kind {
         TypeKind::Record { tag, .. } => tag.keyword(),
@@ -237,7 +239,7 @@ fn base_tag(ty: &Type<'_>) -> String {
 }
 
 impl Definition<'_> {
-    /// The members, with holes where they are; those of members without a name within them.
+    /// The members, with the holes between them; also the members of unnamed ones.
     fn body(
         &self,
         f: &mut Formatter<'_>,
@@ -308,7 +310,7 @@ impl Definition<'_> {
         }
         let mut declaration = graph.declare(member.ty, &member.name);
         let ty = graph.get(member.ty).map(|ty| &ty.kind);
-        // The declaration of a slice has the width already.
+        // The declaration of a slice already has the width.
         if member.is_bit_field
             && !matches!(ty, Some(TypeKind::Slice { .. }))
             && let Some(bits) = member.bits
@@ -326,7 +328,7 @@ impl Definition<'_> {
     }
 }
 
-/// A number of bits, in bytes if they are whole.
+/// A number of bits, printed as bytes if they are whole.
 struct BitCount(u64);
 
 impl Display for BitCount {

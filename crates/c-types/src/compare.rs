@@ -1,4 +1,4 @@
-//! Whether types of two graphs agree.
+//! Comparing types of two graphs.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -6,23 +6,24 @@ use hashbrown::HashSet;
 
 use crate::graph::{Graph, Member, Number, Tag, Type, TypeId, TypeKind};
 
-/// What counts.
+/// The strictness of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agreement {
     /// Everything: names of types, qualifiers.
     Same,
-    /// What two modules must agree on to pass such values to each other: sizes, offsets, names of members, the kinds of numbers, and the same of all
-    /// that is pointed to. Other names for types and qualifiers do not count.
+    /// The agreement that two modules need to pass such values to each other: sizes, offsets, names
+    /// of members, kinds of numbers, and the same for all pointed-to types. Typedef names and
+    /// qualifiers do not count.
     Abi,
 }
 
-/// The first thing in which two types do not agree.
+/// The first difference of two types.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypeDifference {
-    /// Where in the type: `.next->flags`, with `[]` for elements, `()` for what is returned and `(1)` for the first parameter. Empty for
-    /// the type itself.
+    /// The path in the type: `.next->flags`, with `[]` for elements, `()` for the return value and
+    /// `(1)` for the first parameter. Empty for the type itself.
     pub path: String,
-    /// What it is there, in the one and in the other.
+    /// The two different properties.
     pub message: String,
 }
 
@@ -36,8 +37,9 @@ impl Display for TypeDifference {
 }
 
 impl Graph<'_> {
-    /// Whether a type and one of another graph agree, and all that they lead to. A forward agrees with every type of its tag, since no more is known. Circles are no problem: a
-    /// pair of types is compared once.
+    /// Whether a type agrees with one of another graph, including all reachable types. A forward
+    /// agrees with every type of its tag, since nothing else is known. Cycles end: a pair of types
+    /// is compared once.
     ///
     /// # Errors
     ///
@@ -73,11 +75,11 @@ struct TypeComparison<'g, 'a> {
     agreement: Agreement,
     visited: HashSet<(TypeId, TypeId)>,
     worklist: Vec<(TypeId, TypeId, usize)>,
-    /// How each place is come to: from which, and by which step.
+    /// The path to each pair: the previous pair, and the step from it.
     steps: Vec<(usize, String)>,
 }
 
-/// A pair of something is equal, or is a difference.
+/// Checks that two properties are equal.
 fn same<T: PartialEq + Display + Copy>(what: &str, one: T, two: T) -> Result<(), String> {
     match one == two {
         true => Ok(()),
@@ -86,7 +88,7 @@ fn same<T: PartialEq + Display + Copy>(what: &str, one: T, two: T) -> Result<(),
 }
 
 impl<'g> TypeComparison<'g, '_> {
-    /// Where in the type a place is.
+    /// The path to a pair of types.
     fn path(&self, mut step: usize) -> String {
         let mut parts = Vec::new();
         while let Some((from, part)) = self.steps.get(step).filter(|_| step != 0) {
@@ -96,13 +98,13 @@ impl<'g> TypeComparison<'g, '_> {
         parts.into_iter().rev().collect()
     }
 
-    /// Has two types compared that are come to by a step.
+    /// Queues the two types that a step reaches.
     fn queue(&mut self, from: usize, step: impl Into<String>, one: TypeId, two: TypeId) {
         self.steps.push((from, step.into()));
         self.worklist.push((one, two, self.steps.len() - 1));
     }
 
-    /// The types as far as they count.
+    /// The types without their parts that do not count.
     fn resolved(&self, one: TypeId, two: TypeId) -> (TypeId, TypeId) {
         match self.agreement {
             Agreement::Same => (one, two),
@@ -279,7 +281,7 @@ fn enums(one: &Type<'_>, two: &Type<'_>) -> Result<(), String> {
 }
 
 impl Type<'_> {
-    /// Whether two types are equal but for the types that they refer to, and for what finds them by their names.
+    /// Whether two types are equal, ignoring the referenced types and whether names are hidden.
     pub(crate) fn equals_shallow(&self, other: &Type<'_>) -> bool {
         let is_same = match (&self.kind, &other.kind) {
             (TypeKind::Unknown, TypeKind::Unknown)
@@ -346,12 +348,12 @@ impl Type<'_> {
     }
 }
 
-/// Whether names are equal. Most in a program are empty, and comparing those as bytes is a call for nothing.
+/// Whether names are equal. Most names are empty, so that case avoids a call.
 fn is_same_name(one: &str, two: &str) -> bool {
     one.len() == two.len() && (one.is_empty() || one == two)
 }
 
-/// What a type is, in C's words.
+/// The kind of a type, in C's terms.
 fn noun(ty: &Type<'_>) -> String {
     let word = match &ty.kind {
         TypeKind::Unknown => "an unknown type",

@@ -1,4 +1,4 @@
-//! A dictionary: a header, and the parts that it leads to.
+//! A dictionary: a header, and its parts.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,19 +9,19 @@ use crate::error::CtfError;
 use crate::header::{DictHeader, Flags};
 use crate::record::Records;
 
-/// Deflate makes a byte of no more than so many (RFC 1951: a length of 258 takes two bits at least).
+/// The maximum ratio of deflate (RFC 1951: a length of 258 takes at least two bits).
 const MAX_INFLATE_RATIO: u64 = 1032;
 
-/// What libctf shows for a name that cannot be found.
+/// libctf's text for a name that cannot be found.
 pub const UNKNOWN_NAME: &str = "(?)";
 
-/// One dictionary. Its bytes stay where they are, unless they are compressed.
+/// One dictionary. Its bytes are borrowed, unless they were compressed.
 #[derive(Debug, Clone)]
 pub struct Dict<'a> {
     header: DictHeader,
-    /// Where the dictionary begins in the section.
+    /// The offset of the dictionary in the section.
     base: u64,
-    /// What is behind the header.
+    /// The bytes behind the header.
     body: Cow<'a, [u8]>,
     external: &'a [u8],
 }
@@ -31,26 +31,28 @@ pub struct Dict<'a> {
 pub struct DictLabel<'a> {
     /// Its name.
     pub name: Cow<'a, str>,
-    /// The last type that it is of.
+    /// The last type of the label.
     pub last: u32,
 }
 
-/// An entry of a table of names or symbols that has a type: what is read of it, not yet looked up.
+/// An entry of a symbol or name table with a type; neither is looked up yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TypedName {
-    /// Where it is in the section.
+    /// Its offset in the section.
     pub(crate) offset: u64,
     pub(crate) name: u32,
     pub(crate) id: u32,
 }
 
 impl<'a> Dict<'a> {
-    /// Reads a dictionary's header, decompresses what is behind it if it must be, and checks that its parts are there. Allocates only for
-    /// what is decompressed. `base` is where `bytes` begin in their section; `strings` are those of the ELF file.
+    /// Reads a dictionary's header, decompresses the rest if necessary, and checks that its parts
+    /// exist. Allocates only for decompression. `base` is the offset of `bytes` in their section;
+    /// `strings` are those of the ELF file.
     ///
     /// # Errors
     ///
-    /// It is no dictionary of a known version, its parts are not where the header says, or it cannot be decompressed.
+    /// The bytes are not a dictionary of a known version, its parts do not match the header, or it
+    /// cannot be decompressed.
     pub fn parse(
         bytes: &'a [u8],
         base: u64,
@@ -90,19 +92,19 @@ impl<'a> Dict<'a> {
         Ok(())
     }
 
-    /// What the header says.
+    /// The header.
     #[must_use]
     pub fn header(&self) -> &DictHeader {
         &self.header
     }
 
-    /// Where the dictionary begins in the section, in bytes.
+    /// The offset of the dictionary in the section, in bytes.
     #[must_use]
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// The offset in the section of a place behind the header.
+    /// The offset in the section of a position behind the header.
     pub(crate) fn offset(&self, at: usize) -> u64 {
         let header = wide(self.header.version.header_size());
         self.base.saturating_add(header).saturating_add(wide(at))
@@ -124,13 +126,13 @@ impl<'a> Dict<'a> {
         self.header_name(self.header.unit_name)
     }
 
-    /// The name of the parent, of a child.
+    /// The name of a child's parent.
     #[must_use]
     pub fn parent_name(&self) -> Option<Cow<'_, str>> {
         self.header_name(self.header.parent_name)
     }
 
-    /// The label of the parent that a child belongs to.
+    /// The parent's label for a child.
     #[must_use]
     pub fn parent_label(&self) -> Option<Cow<'_, str>> {
         self.header_name(self.header.parent_label)
@@ -143,7 +145,7 @@ impl<'a> Dict<'a> {
         })
     }
 
-    /// The name at a reference: bit 31 tells the string table. What is not UTF-8 in it is replaced.
+    /// The name at a reference: bit 31 selects the string table. Invalid UTF-8 in it is replaced.
     pub(crate) fn name(
         &self,
         name: u32,
@@ -157,7 +159,7 @@ impl<'a> Dict<'a> {
         };
         let at = name & !EXTERNAL;
         let rest = bytes.get(size(u64::from(at))..);
-        // No name at all is the empty string, also where the table is empty.
+        // A missing name is the empty string, even if the table is empty.
         let rest = if name == 0 { rest.or(Some(&[0])) } else { rest };
         let end = rest.and_then(memchr);
         match rest.zip(end).and_then(|(rest, end)| rest.get(..end)) {
@@ -178,7 +180,7 @@ impl<'a> Dict<'a> {
         Records::new(self)
     }
 
-    /// The labels. An error is of one label, and the others follow.
+    /// The labels. An error concerns one label, and the others follow.
     pub fn labels(&self) -> impl Iterator<Item = Result<DictLabel<'_>, CtfError>> {
         self.pairs(&self.header.labels).map(|entry| {
             Ok(DictLabel {
@@ -188,7 +190,7 @@ impl<'a> Dict<'a> {
         })
     }
 
-    /// The entries of a part that consists of names and ids.
+    /// The entries of a part with names and ids.
     pub(crate) fn pairs(&self, part: &Range<u32>) -> impl Iterator<Item = TypedName> {
         let start = size(u64::from(part.start));
         let endian = self.endian();
@@ -202,7 +204,8 @@ impl<'a> Dict<'a> {
             })
     }
 
-    /// All strings of the dictionary's own table, each with its offset there. Names may also begin in the middle of one.
+    /// All strings of the dictionary's own table, each with its offset there. Names may also begin
+    /// in the middle of one.
     pub fn strings(&self) -> impl Iterator<Item = (usize, Cow<'_, str>)> {
         let table = self.part(&self.header.strings);
         let table = table.strip_suffix(&[0]).unwrap_or(table);
@@ -219,13 +222,13 @@ impl<'a> Dict<'a> {
     }
 }
 
-/// Where the first zero is.
+/// The position of the first zero.
 fn memchr(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|byte| *byte == 0)
 }
 
-/// What is behind a header, decompressed: exactly the size that the header announces. No memory is taken for
-/// more than so few bytes can hold.
+/// The decompressed bytes behind a header: exactly the announced size. Allocates no more memory
+/// than these bytes can decompress to.
 fn decompressed(stored: &[u8], announced: usize, offset: u64) -> Result<Vec<u8>, CtfError> {
     let most = wide(stored.len()).saturating_mul(MAX_INFLATE_RATIO);
     if wide(announced) > most {

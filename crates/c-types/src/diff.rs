@@ -1,7 +1,8 @@
-//! What changed between two versions of an interface, and what of that breaks programs that were built with the old one.
+//! Changes between two versions of an interface, and their effect on programs built with the old
+//! version.
 //!
-//! The interface is a list of functions and data. Their types are followed to all that they lead to, in both versions side by side, shortest ways first,
-//! so that each changed type is told once, with the way that leads to it.
+//! The interface is a list of functions and data. All types reachable from theirs are compared in
+//! both versions, shortest paths first. So each changed type is reported once, with its path.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,7 +10,7 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::graph::{Enumerator, Graph, Member, Qualifier, Type, TypeId, TypeKind, TypedSymbol};
 
-/// What a change means for programs that were built with the old version.
+/// The effect of a change on programs built with the old version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Compatibility {
     /// They work as before.
@@ -21,31 +22,32 @@ pub enum Compatibility {
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceChange {
-    /// What it means.
+    /// The effect.
     pub effect: Compatibility,
-    /// The function, data or type that is another one.
+    /// The changed function, data or type.
     pub subject: String,
-    /// What is different.
+    /// The difference.
     pub message: String,
-    /// How it is come to from an exported name: `parse(1)->next`, with `()` for what is returned, `(1)` for the first parameter, `[]` for elements. Empty for the
-    /// names themselves.
+    /// The path from an exported name: `parse(1)->next`, with `()` for the return value, `(1)` for
+    /// the first parameter, `[]` for elements. Empty for the names themselves.
     pub path: String,
 }
 
 /// One version of an interface.
 #[derive(Debug, Clone, Copy)]
 pub struct Interface<'i, 'a> {
-    /// Its types. Those of functions and data are looked up in its lists.
+    /// Its types. Functions and data are looked up in its lists.
     pub graph: &'i Graph<'a>,
-    /// The functions that it exports.
+    /// The exported functions.
     pub functions: &'i BTreeSet<String>,
-    /// The data that it exports.
+    /// The exported data.
     pub objects: &'i BTreeSet<String>,
-    /// Of these, the data of which each thread has its own.
+    /// The thread-local data among these.
     pub thread_locals: &'i BTreeSet<String>,
 }
 
-/// What changed from an old version of an interface to a new one: what breaks first. Empty if nothing that has types did.
+/// The changes from an old version of an interface to a new one, breaking ones first. Empty if
+/// nothing with a type changed.
 #[must_use]
 pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> Vec<InterfaceChange> {
     let mut comparison = InterfaceComparison {
@@ -87,7 +89,7 @@ pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> Vec<InterfaceChan
     changes
 }
 
-/// The types of names: of the first that has one, in these lists one behind the other.
+/// The types of names: the first type in these lists, in order.
 fn by_name<'s>(
     first: &'s [TypedSymbol<'_>],
     then: &'s [TypedSymbol<'_>],
@@ -101,12 +103,12 @@ struct InterfaceComparison<'g, 'a, 'b> {
     new: &'g Graph<'b>,
     visited: HashSet<(TypeId, TypeId)>,
     worklist: VecDeque<(TypeId, TypeId, usize)>,
-    /// How each place is come to: from which, and by which step.
+    /// The path to each pair: the previous pair, and the step from it.
     steps: Vec<(Option<usize>, String)>,
     changes: Vec<InterfaceChange>,
 }
 
-/// A type behind names and qualifiers, and what these were.
+/// A type behind typedefs and qualifiers, and these.
 struct Resolved<'g, 'a> {
     id: TypeId,
     ty: Option<&'g Type<'a>>,
@@ -126,7 +128,7 @@ fn resolve<'g, 'a>(graph: &'g Graph<'a>, id: TypeId) -> Resolved<'g, 'a> {
         return resolved;
     };
     let mut at = id;
-    // The outermost name is behind each qualifier once at most.
+    // The outermost name is behind each qualifier at most once.
     for _ in 0..4 {
         match graph.get(at).map(|ty| (&ty.kind, &ty.name)) {
             Some((TypeKind::Qualified(_, to), _)) => at = *to,
@@ -140,7 +142,7 @@ fn resolve<'g, 'a>(graph: &'g Graph<'a>, id: TypeId) -> Resolved<'g, 'a> {
     if let Some(ty) = graph.get(behind.id) {
         (resolved.id, resolved.ty) = (behind.id, Some(ty));
     }
-    // Which pointers do not overlap is the callee's business alone.
+    // Pointers that do not overlap (`restrict`) only matter to the callee.
     let counted = behind
         .qualifiers()
         .filter(|one| *one != Qualifier::Restrict);
@@ -149,7 +151,7 @@ fn resolve<'g, 'a>(graph: &'g Graph<'a>, id: TypeId) -> Resolved<'g, 'a> {
 }
 
 impl<'g> InterfaceComparison<'g, '_, '_> {
-    /// Tells which names are gone, and which are new.
+    /// Reports removed and new names.
     fn names(&mut self, what: &str, old: &BTreeSet<String>, new: &BTreeSet<String>) {
         let gone = old
             .difference(new)
@@ -168,7 +170,7 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         self.changes.extend(told);
     }
 
-    /// Tells what data each thread has its own of in one version only: code finds it in another way.
+    /// Reports data that is thread-local in one version only: code accesses it in another way.
     fn threads(&mut self, old: Interface<'_, '_>, new: Interface<'_, '_>) {
         for name in old.objects.intersection(new.objects) {
             let is_own = |version: Interface<'_, '_>| version.thread_locals.contains(name);
@@ -186,13 +188,13 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         }
     }
 
-    /// Has two types compared that are come to by a step.
+    /// Queues the two types that a step reaches.
     fn queue(&mut self, from: Option<usize>, step: String, one: TypeId, two: TypeId) {
         self.steps.push((from, step));
         self.worklist.push_back((one, two, self.steps.len() - 1));
     }
 
-    /// The way to a place.
+    /// The path to a pair of types.
     fn path(&self, step: usize) -> String {
         let mut parts = Vec::new();
         let mut at = Some(step);
@@ -225,7 +227,7 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         let is_only_named = old.ty.is_some_and(|ty| ty.own_name().is_empty());
         let is_named_anew = old.name != new.name && !is_only_named;
         if said != says && (old.qualifiers != new.qualifiers || is_named_anew) {
-            // Who writes to data that has become constant is stopped.
+            // Programs that write to data that has become constant crash.
             let is_data = self.steps.get(step).is_some_and(|(from, _)| from.is_none());
             let is_closed = new.qualifiers.contains("const") && !old.qualifiers.contains("const");
             let effect = match is_data && is_closed {
@@ -314,7 +316,7 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
             (TypeKind::Enum { .. }, TypeKind::Enum { .. }) => {
                 self.enums((old, said), (new, says), step);
             }
-            // Who knows only the tag depends on nothing else.
+            // Code that only has the tag depends on nothing else.
             (TypeKind::Forward(_), _) | (_, TypeKind::Forward(_))
                 if old.tag() == new.tag() && old.tag().is_some() =>
             {
@@ -353,7 +355,7 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
             return;
         };
         let is_open = |count: usize, is_variadic: bool| count == 0 && is_variadic;
-        // `int f()` does not say what it takes.
+        // `int f()` does not declare its parameters.
         if !is_open(parameters.len(), *is_variadic) && !is_open(others.len(), *varies) {
             if parameters.len() != others.len() {
                 let what = format!("has {} parameters, had {}", others.len(), parameters.len());
@@ -438,7 +440,7 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         }
     }
 
-    /// The member that has another's place under a new name.
+    /// The member at another's offset with a new name.
     fn renamed<'m, 'n>(
         &self,
         member: &Member<'_>,
@@ -523,7 +525,8 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
     }
 }
 
-/// Members with bit-fields as DWARF and BTF say them: the width is the member's, where CTF has a type that is a part of an integer.
+/// Members with bit-fields in the form of DWARF and BTF: the member has the width. In CTF its type
+/// is a part of an integer.
 fn with_dwarf_bit_fields<'a>(graph: &Graph<'a>, members: &[Member<'a>]) -> Vec<Member<'a>> {
     let field = |member: &Member<'a>| match graph.get(member.ty).map(|ty| &ty.kind) {
         Some(TypeKind::Slice {
@@ -539,7 +542,7 @@ fn with_dwarf_bit_fields<'a>(graph: &Graph<'a>, members: &[Member<'a>]) -> Vec<M
     members.iter().map(field).collect()
 }
 
-/// The member that stands for another one: by its name, or without one by its place.
+/// The counterpart of a member: by its name, or for an unnamed one by its offset.
 fn find<'m, 'a>(member: &Member<'_>, others: &'m [Member<'a>]) -> Option<(usize, &'m Member<'a>)> {
     let mut others = others.iter().enumerate();
     others.find(|(_, other)| match member.name.is_empty() {
@@ -555,7 +558,7 @@ fn declaration(graph: &Graph<'_>, member: &Member<'_>) -> String {
     }
 }
 
-/// A place in bits as bytes, and bits behind them.
+/// A position in bits as bytes, and bits after them.
 fn byte_position(bits: u64) -> String {
     match bits % 8 {
         0 => (bits / 8).to_string(),

@@ -1,10 +1,10 @@
-//! What CTF leaves to the ELF file that it is in: strings, and the order of symbols.
+//! Inputs of CTF from its ELF file: strings, and the order of symbols.
 
 use std::borrow::Cow;
 
 use crate::bytes::{Endian, size};
 
-/// The string tables of the ELF file; empty where it has none.
+/// The string tables of the ELF file; empty if it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ElfStrings<'a> {
     /// `.strtab`.
@@ -13,22 +13,22 @@ pub struct ElfStrings<'a> {
     pub dynstr: &'a [u8],
 }
 
-/// What an ELF file says for CTF.
+/// The ELF file's tables for CTF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ElfContext<'a> {
     /// Its string tables.
     pub strings: ElfStrings<'a>,
-    /// `.symtab`, as it is in the file.
+    /// `.symtab`, as in the file.
     pub symtab: &'a [u8],
-    /// `.dynsym`, as it is in the file.
+    /// `.dynsym`, as in the file.
     pub dynsym: &'a [u8],
-    /// The order of the bytes of numbers in it.
+    /// The byte order of numbers in it.
     pub endian: Endian,
     /// Whether addresses have eight bytes, not four.
     pub is_64: bool,
 }
 
-/// What a symbol is the name of, as far as types go.
+/// The kind of a symbol with a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SymbolKind {
     /// A function.
@@ -37,31 +37,33 @@ pub enum SymbolKind {
     Object,
 }
 
-/// A symbol for which a dictionary has room: a defined function, or data.
+/// A symbol with an entry in a dictionary: a defined function, or data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElfSymbol<'a> {
     /// What it names.
     pub kind: SymbolKind,
     /// Its name.
     pub name: Cow<'a, str>,
-    /// Whether it can be had from other files: it is not local.
+    /// Whether other files can use it: it is not local.
     pub is_global: bool,
-    /// Whether it is data of which each thread has its own.
+    /// Whether it is thread-local data.
     pub is_thread_local: bool,
-    /// Whether it is a function that is chosen when the program starts: the code at its address chooses.
+    /// Whether it is an ifunc: the code at its address chooses the function when the program
+    /// starts.
     pub is_ifunc: bool,
-    /// What it names.
+    /// Its bytes.
     pub extent: SymbolExtent,
 }
 
-/// The bytes that a symbol is of.
+/// The bytes of a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SymbolExtent {
-    /// The number of the section that they are in.
+    /// The number of their section.
     pub section: u16,
-    /// The address, in object files in the section, of data of which each thread has its own among that.
+    /// The address; in object files the offset in the section; for thread-local data the offset in
+    /// its block.
     pub address: u64,
-    /// How many there are.
+    /// The number of bytes.
     pub size: u64,
 }
 
@@ -71,14 +73,13 @@ const STT_TLS: u8 = 6;
 const STT_GNU_IFUNC: u8 = 10;
 
 impl<'a> ElfContext<'a> {
-    /// The symbols that symbol types without an index are of, in their order: not those of data of which each thread has its own, and not
-    /// those of functions that are chosen when the program starts.
+    /// The symbols of unindexed symbol types, in their order: without thread-local data and ifuncs.
     pub fn typed_symbols(self, is_dynamic: bool) -> impl Iterator<Item = ElfSymbol<'a>> {
         let symbols = self.entries(is_dynamic);
         symbols.filter_map(|(kind, symbol)| matches!(kind, STT_OBJECT | STT_FUNC).then_some(symbol))
     }
 
-    /// The symbols of all functions and data that are defined, in their order.
+    /// The symbols of all defined functions and data, in their order.
     pub fn symbols(self, is_dynamic: bool) -> impl Iterator<Item = ElfSymbol<'a>> {
         self.entries(is_dynamic).map(|(_, symbol)| symbol)
     }

@@ -1,22 +1,22 @@
-//! What can be wrong with CTF.
+//! Faults in CTF.
 
 use thiserror::Error;
 
-/// Why CTF, or an entry of it, could not be read. Offsets count from the start of the section, in bytes; those of what is
-/// compressed are as if it were not.
+/// Why CTF, or an entry of it, could not be read. Offsets are from the start of the section, in
+/// bytes. For compressed data they are those of the decompressed form.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CtfError {
-    /// Something runs past the end of what it is in.
+    /// A structure runs past the end of its container.
     #[error("{what} at {offset:#x}: {needed} bytes run past the end at {end:#x}")]
     Truncated {
-        /// What it is.
+        /// The structure.
         what: &'static str,
-        /// Where it begins.
+        /// Its offset.
         offset: u64,
         /// Its size in bytes.
         needed: u64,
-        /// Where the bytes end.
+        /// The end of the bytes.
         end: u64,
     },
     /// The first bytes are neither those of a dictionary nor of an archive.
@@ -25,71 +25,72 @@ pub enum CtfError {
         crate::header::MAGIC
     )]
     Magic {
-        /// Where the dictionary should begin.
+        /// The expected offset of the dictionary.
         offset: u64,
-        /// The first two bytes, as the machine that wrote them would.
+        /// The first two bytes, in the byte order of the writing machine.
         found: u16,
     },
-    /// A version that is not known.
+    /// An unknown version.
     #[error(
         "CTF version {version} at {offset:#x} is not supported; 1 to 4 are (4 is called CTFv3)"
     )]
     Version {
-        /// Where it stands.
+        /// Its offset.
         offset: u64,
         /// The version's number.
         version: u8,
     },
-    /// A part of a dictionary begins behind the next one, or has a size that is no multiple of its entries'.
+    /// A part of a dictionary begins behind the next one, or its size is not a multiple of its
+    /// entries' size.
     #[error("header at {offset:#x}: the {part} goes from {start:#x} to {end:#x}, which cannot be")]
     Part {
-        /// Where the header is.
+        /// The offset of the header.
         offset: u64,
-        /// Which part.
+        /// The part.
         part: &'static str,
-        /// Where it begins, behind the header.
+        /// Its start, from the end of the header.
         start: u32,
-        /// Where it ends, behind the header.
+        /// Its end, from the end of the header.
         end: u32,
     },
     /// The compressed part cannot be decompressed.
     #[error("compressed data at {offset:#x}: {reason}")]
     Compressed {
-        /// Where it begins.
+        /// Its offset.
         offset: u64,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// The header announces more than so few compressed bytes can hold.
+    /// The header announces more bytes than the compressed data can hold.
     #[error(
         "compressed data at {offset:#x}: {compressed} bytes cannot hold the {announced} that the header announces"
     )]
     Bomb {
-        /// Where it begins.
+        /// Its offset.
         offset: u64,
-        /// Bytes that there are.
+        /// The size of the compressed data, in bytes.
         compressed: u64,
-        /// Bytes that the header announces.
+        /// The announced size, in bytes.
         announced: u64,
     },
-    /// A type of a kind that does not exist. Where the next type begins is not known then.
+    /// A type of an unknown kind. The next type cannot be found then.
     #[error(
         "type {id:#x} at {offset:#x} is of kind {kind}, which does not exist; types after it cannot be found"
     )]
     Kind {
         /// The type.
         id: u32,
-        /// Where it is.
+        /// Its offset.
         offset: u64,
         /// The kind's number.
         kind: u8,
     },
-    /// A reference to a type that is not there.
+    /// A reference to a type that does not exist.
     #[error("{what} at {offset:#x} refers to type {id:#x}, which is not there")]
     Reference {
-        /// What refers to it.
+        /// The referring entry.
         what: &'static str,
-        /// Where that is.
+        /// Its offset.
         offset: u64,
         /// The type.
         id: u32,
@@ -99,33 +100,33 @@ pub enum CtfError {
         "{what} at {offset:#x} has its name at {name:#x} of the {table} string table, which has {size:#x} bytes"
     )]
     Name {
-        /// What has the name.
+        /// The entry with the name.
         what: &'static str,
-        /// Where that is.
+        /// Its offset.
         offset: u64,
         /// The offset in the table.
         name: u32,
         /// `dictionary's` or `ELF file's`.
         table: &'static str,
-        /// The table's size.
+        /// The size of the table in bytes.
         size: u64,
     },
     /// A child dictionary without its parent.
     #[error("the dictionary at {offset:#x} is a child of {parent:?}, which is not there")]
     NoParent {
-        /// Where the child is.
+        /// The offset of the child.
         offset: u64,
         /// The parent's name.
         parent: String,
     },
-    /// Members of an archive lie over each other, or over its tables.
+    /// Members of an archive overlap each other, or the archive's tables.
     #[error("archive member {index} at {offset:#x} overlaps the data at {other:#x}")]
     Overlap {
-        /// Which member.
+        /// The index of the member.
         index: u64,
-        /// Where it begins.
+        /// Its offset.
         offset: u64,
-        /// Where the other begins.
+        /// The offset of the other.
         other: u64,
     },
 }

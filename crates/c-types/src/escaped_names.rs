@@ -1,6 +1,7 @@
-//! Names as they can be shown: what would steer a terminal or begin a line is an escape.
+//! Names in printable form: control characters are escaped.
 //!
-//! A file can call its types anything. What is read of it keeps the names as they are; text for people is made of a graph whose names are plain.
+//! A file can contain any type name. Reading keeps the names as they are. Text for people is made
+//! from a graph with escaped names.
 
 use std::borrow::Cow;
 
@@ -20,7 +21,7 @@ pub(crate) fn escape(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Makes a name plain.
+/// Escapes a name.
 fn escape_in_place(name: &mut Cow<'_, str>) {
     if let Cow::Owned(text) = escape(name) {
         *name = Cow::Owned(text);
@@ -28,7 +29,8 @@ fn escape_in_place(name: &mut Cow<'_, str>) {
 }
 
 impl<'a> Graph<'a> {
-    /// The graph with escapes for control characters in all its names and in those of its parent, for text that a terminal shows. What it is printed as is in C otherwise.
+    /// The graph with control characters escaped in all its names and its parent's, for display on
+    /// a terminal. The C text is otherwise unchanged.
     #[must_use]
     pub fn with_escaped_names(&self) -> Cow<'_, Graph<'a>> {
         match self.has_escaped_names() {

@@ -1,16 +1,17 @@
 //! The type graph: C types as values that refer to each other by ids.
 //!
-//! It knows no format. CTF is read into it and written from it; BTF and DWARF say the same things, and what only they
-//! say has its place here: names of parameters, members that are bit-fields themselves, enumerators of 64 bits.
+//! It is independent of formats. CTF is read into it and written from it; so are BTF and DWARF. It
+//! includes the facts that CTF lacks: names of parameters, members that are bit-fields themselves,
+//! enumerators of 64 bits.
 //!
-//! A type may refer to itself by way of others. So nothing here recurses without a bound, and a type that a
-//! broken file makes contain itself has no size.
+//! A type may refer to itself through others. So no function here recurses without a bound. A type
+//! that contains itself, in a broken file, has no size.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-/// A type of a graph. 0 is no type: what the producer could not represent.
+/// A type of a graph. 0 is not a type: the producer could not represent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TypeId(pub u32);
 
@@ -24,18 +25,18 @@ impl TypeId {
 pub struct Type<'a> {
     /// Its name or tag; empty if it has none.
     pub name: Cow<'a, str>,
-    /// Whether it is not found by its name, since another is.
+    /// Whether look-ups by its name find another type instead.
     pub is_hidden: bool,
-    /// What it is.
+    /// Its kind.
     pub kind: TypeKind<'a>,
 }
 
-/// What a type is.
+/// The kind of a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TypeKind<'a> {
-    /// What the producer could not represent.
+    /// A type that the producer could not represent.
     Unknown,
-    /// An integer, `char`, `_Bool`, and also `void`, whose size is 0.
+    /// An integer, `char`, `_Bool`, and also `void` with a size of 0.
     Integer(Number),
     /// A floating-point number, which can be complex.
     Float(Number),
@@ -43,20 +44,20 @@ pub enum TypeKind<'a> {
     Pointer(TypeId),
     /// An array.
     Array {
-        /// What it consists of.
+        /// The type of its elements.
         element: TypeId,
         /// The type of its indexes.
         index: TypeId,
-        /// How many elements there are; 0 also if that is not known.
+        /// The number of elements; 0 also if that is unknown.
         count: u64,
     },
     /// A function.
     Function {
-        /// What it returns.
+        /// The return type.
         returns: TypeId,
         /// Its parameters.
         parameters: Vec<Parameter<'a>>,
-        /// Whether it takes more than these (`...`).
+        /// Whether it takes more parameters (`...`).
         is_variadic: bool,
     },
     /// A structure or a union.
@@ -75,34 +76,35 @@ pub enum TypeKind<'a> {
         /// Its constants.
         enumerators: Vec<Enumerator<'a>>,
     },
-    /// A structure, union or enumeration of which only the tag is known.
+    /// A structure, union or enumeration with an unknown definition.
     Forward(Tag),
     /// Another name for a type.
     Typedef(TypeId),
     /// A type with a qualifier.
     Qualified(Qualifier, TypeId),
-    /// A part of an integer, which a bit-field is.
+    /// A part of an integer, as for a bit-field.
     Slice {
         /// The integer.
         of: TypeId,
-        /// Its bytes as a part of a structure.
+        /// Its size in bytes in a structure.
         size: u64,
-        /// Where it begins, in bits.
+        /// Its offset in the integer, in bits.
         offset: u16,
         /// Its width in bits.
         bits: u16,
     },
 }
 
-/// How the bits of an integer or a floating-point number are to be taken.
+/// The format of an integer or a floating-point number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Number {
     /// Its size in bytes.
     pub size: u64,
-    /// Of integers, [`Number::SIGNED`] and others together; of floating-point numbers, one of CTF's twelve formats (1 is `float`, 2 `double`, 6 `long double`;
-    /// 3, 4 and 5 are these as complex numbers).
+    /// For integers, [`Number::SIGNED`] and other flags. For floating-point numbers, one of CTF's
+    /// twelve formats (1 is `float`, 2 `double`, 6 `long double`; 3, 4 and 5 are these as complex
+    /// numbers).
     pub format: u8,
-    /// Where it begins, in bits.
+    /// Its offset, in bits.
     pub offset: u8,
     /// Its width in bits.
     pub bits: u16,
@@ -128,7 +130,7 @@ impl Number {
     }
 }
 
-/// What a tag is of.
+/// The kind of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tag {
     /// `struct`
@@ -140,7 +142,7 @@ pub enum Tag {
 }
 
 impl Tag {
-    /// C's word for it.
+    /// The keyword in C.
     #[must_use]
     pub fn keyword(self) -> &'static str {
         match self {
@@ -167,7 +169,7 @@ impl Qualifier {
         1 << self as u8
     }
 
-    /// C's word for it.
+    /// The keyword in C.
     #[must_use]
     pub fn keyword(self) -> &'static str {
         match self {
@@ -181,7 +183,7 @@ impl Qualifier {
 /// A parameter of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter<'a> {
-    /// Its name; empty in CTF, which has none.
+    /// Its name; always empty in CTF.
     pub name: Cow<'a, str>,
     /// Its type.
     pub ty: TypeId,
@@ -190,13 +192,14 @@ pub struct Parameter<'a> {
 /// A member of a structure or union.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member<'a> {
-    /// Its name; empty if its type has members that are found as if they were its own.
+    /// Its name; empty for an anonymous structure or union: its members count as the containing
+    /// type's.
     pub name: Cow<'a, str>,
     /// Its type.
     pub ty: TypeId,
-    /// Where it begins, in bits.
+    /// Its offset, in bits.
     pub offset: u64,
-    /// Its width in bits, if it is a bit-field and the type does not say so.
+    /// Its width in bits, if it is a bit-field and its type lacks the width.
     pub bits: Option<u16>,
 }
 
@@ -209,7 +212,7 @@ pub struct Enumerator<'a> {
     pub value: i64,
 }
 
-/// A name that has a type: of a function, of data.
+/// A name with a type: of a function, or of data.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypedSymbol<'a> {
     /// The name.
@@ -231,12 +234,13 @@ fn owned(name: Cow<'_, str>) -> Cow<'static, str> {
     Cow::Owned(name.into_owned())
 }
 
-/// C's name spaces: names of different ones are different, even if they are spelled alike.
+/// C's name spaces: equal names in different ones are different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NameSpace {
     /// Type names: those of `typedef` and the basic types.
     Ordinary,
-    /// Tags. C has one space for all three kinds; tools have one for each, since a type is asked for by its kind and tag.
+    /// Tags. C has one space for all three kinds. Tools have one for each, since they look a type
+    /// up by its kind and tag.
     Tags(Tag),
 }
 
@@ -257,7 +261,7 @@ impl Type<'_> {
         }
     }
 
-    /// Where its name belongs; `None` if it has no name, or names play no part for its kind.
+    /// The name space of its name; `None` if it has no name, or its kind does not use names.
     #[must_use]
     pub fn name_space(&self) -> Option<NameSpace> {
         let space = match self.kind {
@@ -267,7 +271,7 @@ impl Type<'_> {
         (!self.name.is_empty()).then_some(space)
     }
 
-    /// What its tag would be of, also if it has none; `None` if types of its kind have no tags.
+    /// The kind of its tag, even if it has none; `None` if types of its kind have no tags.
     pub(crate) fn tag(&self) -> Option<Tag> {
         match self.kind {
             TypeKind::Record { tag, .. } | TypeKind::Forward(tag) => Some(tag),
@@ -276,7 +280,8 @@ impl Type<'_> {
         }
     }
 
-    /// Its name, if that is a part of the type. gcc gives function types the name of a function that has the type; that is not.
+    /// Its name, if that is a part of the type. gcc gives function types the name of a function
+    /// with that type; that does not count.
     #[must_use]
     pub fn own_name(&self) -> &str {
         match self.kind {
@@ -361,7 +366,7 @@ impl Type<'_> {
         }
     }
 
-    /// Calls a function with each type that this one refers to, in their order.
+    /// Calls a function with each referenced type, in order.
     pub fn each_reference(&self, mut visit: impl FnMut(TypeId)) {
         match &self.kind {
             TypeKind::Unknown
@@ -426,12 +431,12 @@ impl Type<'_> {
     }
 }
 
-/// What is behind names and qualifiers.
+/// The result of following typedefs and qualifiers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResolvedType {
-    /// The type, if there is one with that id.
+    /// The type, if that id exists.
     pub(crate) id: TypeId,
-    /// The bits of the qualifiers on the way to it.
+    /// The bits of the qualifiers on the path.
     pub(crate) qualifiers: u8,
 }
 
@@ -448,26 +453,27 @@ impl ResolvedType {
     }
 }
 
-/// The types of a unit, of a program, or of what is left of it when its shared types are in a parent.
+/// The types of a unit or a program, or of the remainder when its shared types are in a parent.
 ///
-/// The ids of a child begin behind those of its parent, whose types it sees.
+/// The ids of a child begin behind those of its parent. The child can use the parent's types.
 #[derive(Debug, Clone, Default)]
 pub struct Graph<'a> {
     parent: Option<Arc<Graph<'a>>>,
     types: Vec<Type<'a>>,
-    /// What is behind each type, where ways are long; found out when it is asked for.
+    /// The resolved type of each type, for long chains; computed on demand.
     behind: OnceLock<Vec<Option<ResolvedType>>>,
-    /// The functions in C whose definitions have no prototype (K&R's), ascending: they are passed `double` for `float`. DWARF alone tells.
+    /// The C functions with definitions without a prototype (K&R's), ascending: they receive
+    /// `double` for `float`. Only DWARF records this.
     pub unprototyped: BTreeSet<TypeId>,
-    /// The source file that it is of.
+    /// Its source file.
     pub unit: Option<Cow<'a, str>>,
     /// The size of a pointer in bytes.
     pub pointer_size: u64,
-    /// Functions. Their types are of the kind [`TypeKind::Function`].
+    /// Functions. Their types are [`TypeKind::Function`].
     pub functions: Vec<TypedSymbol<'a>>,
     /// Data.
     pub objects: Vec<TypedSymbol<'a>>,
-    /// Other names that have a type: those of data that is in no symbol table.
+    /// Other names with a type: data that is in no symbol table.
     pub variables: Vec<TypedSymbol<'a>>,
 }
 
@@ -481,7 +487,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// An empty graph that sees the types of another one.
+    /// An empty graph with a parent.
     #[must_use]
     pub fn with_parent(parent: Arc<Graph<'a>>) -> Graph<'a> {
         Graph {
@@ -491,7 +497,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The graph whose types this one sees.
+    /// The parent graph.
     #[must_use]
     pub fn parent(&self) -> Option<&Graph<'a>> {
         self.parent.as_deref()
@@ -510,19 +516,20 @@ impl<'a> Graph<'a> {
         self.base().saturating_add(own)
     }
 
-    /// Makes room for as many more types.
+    /// Reserves room for as many more types.
     pub(crate) fn reserve(&mut self, count: usize) {
         self.types.reserve_exact(count);
     }
 
-    /// Adds a type, which may refer to types that come later.
+    /// Adds a type, which may refer to later types.
     pub fn add(&mut self, ty: Type<'a>) -> TypeId {
         self.behind.take();
         self.types.push(ty);
         TypeId(self.last())
     }
 
-    /// Takes the names of parameters away, which CTF cannot say: types of functions that differ in them alone are the same there.
+    /// Removes the names of parameters. CTF lacks them: function types that differ only in them are
+    /// the same there.
     pub fn remove_parameter_names(&mut self) {
         for ty in &mut self.types {
             if let TypeKind::Function { parameters, .. } = &mut ty.kind {
@@ -532,7 +539,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The same graph with names of its own, which outlives what it was read from.
+    /// The same graph with owned names, independent of the source's lifetime.
     #[must_use]
     pub fn into_owned(self) -> Graph<'static> {
         Graph {
@@ -562,18 +569,18 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Changes its parent, if it has one: to one with as many types.
+    /// Replaces its parent, if it has one, by one with as many types.
     pub(crate) fn change_parent(&mut self, change: impl FnOnce(Graph<'a>) -> Graph<'a>) {
         let parent = self.parent.take().map(Arc::unwrap_or_clone);
         self.parent = parent.map(|parent| Arc::new(change(parent)));
     }
 
-    /// Its own types, whose names are to be changed.
+    /// Its own types, to change their names.
     pub(crate) fn types_mut(&mut self) -> impl Iterator<Item = &mut Type<'a>> {
         self.types.iter_mut()
     }
 
-    /// Replaces a type of its own; nothing happens if it has none with that id.
+    /// Replaces one of its own types; does nothing if the id is not its own.
     pub fn set(&mut self, id: TypeId, ty: Type<'a>) {
         let index = id.0.checked_sub(self.base() + 1);
         let place = index.and_then(|index| self.types.get_mut(usize::try_from(index).ok()?));
@@ -583,7 +590,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// A type, its own or its parent's; `None` of [`TypeId::NONE`], and of an id that is not there.
+    /// A type, its own or its parent's; `None` for [`TypeId::NONE`] and unknown ids.
     #[must_use]
     pub fn get(&self, id: TypeId) -> Option<&Type<'a>> {
         match id.0.checked_sub(self.base().saturating_add(1)) {
@@ -598,7 +605,7 @@ impl<'a> Graph<'a> {
         (first..).map(TypeId).zip(&self.types)
     }
 
-    /// The types that are found by a name: its own before its parent's. Empty for a name that nothing has.
+    /// The types with a name: its own before its parent's. Empty for an unknown name.
     pub fn named<'s>(&'s self, name: &'s str) -> impl Iterator<Item = (TypeId, &'s Type<'a>)> {
         let parents = self
             .parent
@@ -610,7 +617,7 @@ impl<'a> Graph<'a> {
         all.filter(move |(_, ty)| ty.name == name && !ty.is_hidden && !name.is_empty())
     }
 
-    /// The type behind names and qualifiers; `None` if there is none, or if they lead in a circle.
+    /// The type behind typedefs and qualifiers; `None` if there is none, or if they are circular.
     #[must_use]
     pub fn resolve(&self, id: TypeId) -> Option<TypeId> {
         let behind = self.resolve_qualified(id)?.id;
@@ -618,9 +625,11 @@ impl<'a> Graph<'a> {
         self.get(behind).is_some_and(is_known).then_some(behind)
     }
 
-    /// What is behind names and qualifiers, also if that is nothing; `None` if they lead in a circle.
+    /// The result of following typedefs and qualifiers, even if that is no type; `None` if they are
+    /// circular.
     pub(crate) fn resolve_qualified(&self, id: TypeId) -> Option<ResolvedType> {
-        /// So many are simply followed. Of longer ways, all are found out together.
+        /// The maximum length of a chain to follow directly. For longer chains, all are resolved
+        /// together.
         const MAX_FOLLOWED: usize = 32;
         let mut at = ResolvedType::new(id);
         for _ in 0..MAX_FOLLOWED {
@@ -642,7 +651,7 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// What a name or a qualifier is of, and the qualifier's bit.
+    /// The target of a typedef or a qualifier, and the qualifier's bit.
     fn qualified_target(&self, id: TypeId) -> Option<(TypeId, u8)> {
         match self.get(id)?.kind {
             TypeKind::Typedef(to) => Some((to, 0)),
@@ -651,16 +660,16 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The place of a type of its own among these.
+    /// The index of one of its own types.
     fn own_index(&self, id: TypeId) -> Option<usize> {
         let place = id.0.checked_sub(self.base().saturating_add(1))?;
         let place = usize::try_from(place).ok()?;
         (place < self.types.len()).then_some(place)
     }
 
-    /// What is behind each of its own types, in their order.
+    /// The resolved type of each of its own types, in order.
     fn resolve_all(&self) -> Vec<Option<ResolvedType>> {
-        // On the way from a type, it is nothing: that is what those have that lead to themselves.
+        // A type being visited has no result yet: so circular types have none.
         let mut found: Vec<Option<Option<ResolvedType>>> = vec![None; self.types.len()];
         let mut way = Vec::new();
         for (id, _) in self.types() {
@@ -699,7 +708,7 @@ impl<'a> Graph<'a> {
         found.into_iter().map(Option::flatten).collect()
     }
 
-    /// Calls a function once with each type that can be come to from some, these included.
+    /// Calls a function once with each type reachable from some, including these.
     pub fn walk(&self, from: impl IntoIterator<Item = TypeId>, mut visit: impl FnMut(TypeId)) {
         let last = usize::try_from(self.last()).unwrap_or(usize::MAX);
         let mut seen = vec![false; last.saturating_add(1)];

@@ -5,19 +5,20 @@ use std::ops::Range;
 use crate::bytes::{Endian, size, wide};
 use crate::error::CtfError;
 
-/// The first two bytes of every dictionary, as a number of the machine that wrote it.
+/// The first two bytes of every dictionary, as a number in the byte order of its writer.
 pub const MAGIC: u16 = 0xdff2;
 
-/// The form of a dictionary. The byte in the header is one more than the name from version 2 on.
+/// The format version of a dictionary. From version 2 on, the byte in the header is the version
+/// plus one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CtfVersion {
-    /// Byte 1: types of 16 bits, up to 1023 members, no unit name and no symbol indexes.
+    /// Byte 1: types of 16 bits, up to 1023 members, neither unit name nor symbol indexes.
     V1,
     /// Byte 2: version 3, with the boundary of version 1 between the ids of parents and children.
     V1Upgraded,
     /// Byte 3: version 3 without unit name and symbol indexes.
     V2,
-    /// Byte 4: what GNU tools write.
+    /// Byte 4: GNU tools write it.
     V3,
 }
 
@@ -44,7 +45,7 @@ impl CtfVersion {
         .find(|version| version.byte() == byte)
     }
 
-    /// Bytes of the header.
+    /// The size of the header in bytes.
     pub(crate) fn header_size(self) -> usize {
         match self {
             CtfVersion::V1 | CtfVersion::V2 => 40,
@@ -52,7 +53,7 @@ impl CtfVersion {
         }
     }
 
-    /// The bit of an id that says that a child has the type.
+    /// The bit that marks a child's type ids.
     pub(crate) fn child_bit(self) -> u32 {
         match self {
             CtfVersion::V1 | CtfVersion::V1Upgraded => 0x8000,
@@ -66,42 +67,42 @@ impl CtfVersion {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// What is behind the header is one stream of zlib.
+    /// The bytes behind the header are one zlib stream.
     pub const COMPRESSED: Flags = Flags(1);
-    /// The function part holds a type for each symbol, as the object part does.
+    /// The function part holds a type for each symbol, like the object part.
     pub const NEW_FUNCTION_INFO: Flags = Flags(2);
     /// The symbol indexes are sorted by name.
     pub const INDEX_SORTED: Flags = Flags(4);
-    /// External strings are in `.dynstr`, and symbols those of `.dynsym`.
+    /// External strings are in `.dynstr`, and symbols are those of `.dynsym`.
     pub const DYNSTR: Flags = Flags(8);
 
-    /// Whether these are set.
+    /// Whether all these flags are set.
     #[must_use]
     pub fn has(self, flags: Flags) -> bool {
         self.0 & flags.0 == flags.0
     }
 
-    /// These and others.
+    /// The union of two sets of flags.
     #[must_use]
     pub fn with(self, flags: Flags) -> Flags {
         Flags(self.0 | flags.0)
     }
 }
 
-/// What a header says. Parts are ranges of bytes behind the header.
+/// A dictionary header. Parts are ranges of bytes behind the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DictHeader {
-    /// The form.
+    /// The version.
     pub version: CtfVersion,
-    /// The order of bytes in numbers.
+    /// The byte order of numbers.
     pub endian: Endian,
     /// The flags.
     pub flags: Flags,
-    /// The name of the parent's label that this belongs to.
+    /// The name of the parent's label for this dictionary.
     pub parent_label: u32,
-    /// The parent's name, which a child has.
+    /// The parent's name, in a child.
     pub parent_name: u32,
-    /// The name of the unit (source file) that this is of.
+    /// The name of the unit (source file).
     pub unit_name: u32,
     /// Names of groups of types.
     pub labels: Range<u32>,
@@ -109,20 +110,20 @@ pub struct DictHeader {
     pub objects: Range<u32>,
     /// The types of function symbols.
     pub functions: Range<u32>,
-    /// The names of the data symbols, if these are not in the order of the ELF file's symbols.
+    /// The names of the data symbols, if their order is not that of the ELF file's symbols.
     pub object_index: Range<u32>,
     /// The names of the function symbols.
     pub function_index: Range<u32>,
-    /// Other names that have a type.
+    /// Other names with a type.
     pub variables: Range<u32>,
     /// The types.
     pub types: Range<u32>,
-    /// The names.
+    /// The strings.
     pub strings: Range<u32>,
 }
 
 impl DictHeader {
-    /// Reads a header. `base` is where `bytes` begin, for errors.
+    /// Reads a header. `base` is the offset of `bytes`, for errors.
     pub(crate) fn parse(bytes: &[u8], base: u64) -> Result<DictHeader, CtfError> {
         let truncated = |needed: usize| CtfError::Truncated {
             what: "CTF header",
@@ -167,7 +168,7 @@ impl DictHeader {
         Ok(header)
     }
 
-    /// From the twelve fields behind the preamble of version 3.
+    /// Builds it from the twelve fields behind the preamble of version 3.
     fn from_fields(
         version: CtfVersion,
         endian: Endian,
@@ -192,7 +193,7 @@ impl DictHeader {
         }
     }
 
-    /// Whether the parts can be where they are said to be. Only their order is known here.
+    /// Checks the order of the parts. Their sizes are not known here.
     fn check(&self, base: u64) -> Result<(), CtfError> {
         for (part, range, entry) in self.parts() {
             let is_whole = range
@@ -225,7 +226,7 @@ impl DictHeader {
         Ok(())
     }
 
-    /// The parts in their order, each with its name and the size that its own is a multiple of.
+    /// The parts in order, each with its name and the size of its entries.
     pub fn parts(&self) -> [(&'static str, Range<u32>, u32); 8] {
         let word = if self.has_symbol_types() { 4 } else { 1 };
         let objects = if self.version == CtfVersion::V1 { 2 } else { 4 };
@@ -241,8 +242,8 @@ impl DictHeader {
         ]
     }
 
-    /// Whether the function part has the form that says no more than a type for each symbol. The older form
-    /// repeats the function's arguments, and nobody reads it.
+    /// Whether the function part has a type for each symbol only. The older form repeats the
+    /// function's arguments, and no tool reads it.
     #[must_use]
     pub fn has_symbol_types(&self) -> bool {
         self.version >= CtfVersion::V3 && self.flags.has(Flags::NEW_FUNCTION_INFO)
@@ -254,7 +255,7 @@ impl DictHeader {
         self.parent_name != 0
     }
 
-    /// Bytes behind the header, when they are not compressed.
+    /// The decompressed size of the bytes behind the header.
     #[must_use]
     pub fn body_size(&self) -> usize {
         size(u64::from(self.strings.end))

@@ -1,4 +1,4 @@
-//! Where things are in memory: sizes, alignments, members and the holes between them.
+//! Memory layout: sizes, alignments, members and the holes between them.
 
 use std::borrow::Cow;
 
@@ -6,34 +6,34 @@ use hashbrown::HashSet;
 
 use crate::graph::{Graph, Tag, TypeId, TypeKind};
 
-/// No type is nested so deep; one that a broken file makes contain itself is.
+/// The maximum nesting of a type; a broken file can make a type contain itself.
 const MAX_NESTING: u32 = 256;
 
-/// How a structure or union lies in memory.
+/// The layout of a structure or union.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordLayout<'g> {
-    /// Which of the two it is.
+    /// Structure or union.
     pub tag: Tag,
     /// Its size in bytes.
     pub size: u64,
-    /// Its alignment in bytes, as far as its members tell: attributes can ask for more.
+    /// Its alignment in bytes, derived from its members: attributes can require more.
     pub align: u64,
     /// Its members.
     pub members: Vec<MemberLayout<'g>>,
-    /// Bits that belong to no member, of structures. The last one can be at the end.
+    /// Bits of a structure that belong to no member. The last hole can be at the end.
     pub holes: Vec<Hole>,
 }
 
-/// A member in its place.
+/// A member's layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberLayout<'g> {
     /// Its name; empty if it has none.
     pub name: Cow<'g, str>,
     /// Its type.
     pub ty: TypeId,
-    /// Where it begins, in bits.
+    /// Its offset, in bits.
     pub offset: u64,
-    /// How many bits it takes; `None` if its type has no known size.
+    /// Its width in bits; `None` if its type has no known size.
     pub bits: Option<u64>,
     /// Whether it is a bit-field.
     pub is_bit_field: bool,
@@ -42,17 +42,17 @@ pub struct MemberLayout<'g> {
 /// A part of a structure that belongs to no member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hole {
-    /// Where it begins, in bits.
+    /// Its offset, in bits.
     pub offset: u64,
-    /// How many bits it has.
+    /// Its width in bits.
     pub bits: u64,
     /// Whether it is behind all members.
     pub is_padding: bool,
 }
 
 impl<'a> Graph<'a> {
-    /// The size of a type in bytes; `None` if it has none: functions, forwards, what is not represented. An
-    /// array without a number of elements has 0.
+    /// The size of a type in bytes; `None` for functions, forwards and unrepresented types. An
+    /// array without a number of elements has size 0.
     #[must_use]
     pub fn size(&self, id: TypeId) -> Option<u64> {
         self.size_within(id, MAX_NESTING)
@@ -73,13 +73,13 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The alignment of a type in bytes, by the rule that a type is aligned as what it consists of; `None` if it has none. Attributes
-    /// of the source are not known.
+    /// The alignment of a type in bytes: the maximum alignment of its parts; `None` if it has none.
+    /// Attributes in the source are not known.
     #[must_use]
     pub fn align(&self, id: TypeId) -> Option<u64> {
         let mut most = None;
         let mut seen = HashSet::new();
-        // What a type consists of counts once, however often it is there.
+        // Each part counts once, even if it is repeated.
         let mut open = vec![id];
         while let Some(id) = open.pop() {
             let Some(id) = self.resolve(id).filter(|id| seen.insert(*id)) else {
@@ -106,7 +106,8 @@ impl<'a> Graph<'a> {
         most
     }
 
-    /// How a structure or union lies in memory; `None` of other types. A qualified type or another name for one is looked through.
+    /// The layout of a structure or union, also through typedefs and qualifiers; `None` for other
+    /// types.
     #[must_use]
     pub fn layout(&self, id: TypeId) -> Option<RecordLayout<'_>> {
         let TypeKind::Record { tag, size, members } = &self.get(self.resolve(id)?)?.kind else {
@@ -138,7 +139,8 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// How far behind its place a member of a type begins, in bits, how many it has, and whether it is a bit-field.
+    /// The offset of a member's first bit in its storage, its width in bits, and whether it is a
+    /// bit-field.
     fn extent(&self, ty: TypeId, bits: Option<u16>) -> (u64, Option<u64>, bool) {
         if let Some(bits) = bits {
             return (0, Some(u64::from(bits)), true);
@@ -158,7 +160,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// The bits of a structure that no member has.
+/// The bits of a structure without a member.
 fn holes(members: &[MemberLayout<'_>], size: u64) -> Vec<Hole> {
     let mut ranges: Vec<_> = members
         .iter()

@@ -1,6 +1,6 @@
 //! C types: the type graph, CTF read, written and linked, BTF read and written.
 //!
-//! Bytes and values only: no file is opened and nothing is printed.
+//! It handles bytes and values only, and neither opens files nor prints.
 #![forbid(unsafe_code)]
 
 mod abi;

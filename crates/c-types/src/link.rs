@@ -1,14 +1,18 @@
-//! The linker: the types of many units as one graph that they share, and a child for each unit that differs.
+//! The linker: one shared graph for the types of many units, and a child graph for each unit that
+//! differs.
 //!
-//! How it is decided what is shared:
+//! Choosing the shared types:
 //!
-//! 1. *Classes.* Types of all units that say the same are one class, where a type that is cited by its tag counts as the tag alone. All circles in C go through a tag,
-//!    so that classes are found from the leaves upwards.
-//! 2. *Choices.* Of each name, one class can be the shared one: the one that most units have. If some
-//!    unit knows a tag only as a forward, and others disagree on it, the shared one is the forward, since nobody knows what that unit means.
-//! 3. *Differences.* In each unit, what is not of the chosen class differs, and whatever leads to something that differs does so too. All
-//!    else is shared: everything that can be come to from it is the same in the unit and in what is shared. Nothing more is copied into
-//!    a child, and a child's types are the unit's own, exactly. Where a forward was chosen, pointers to it do not differ: the child completes it by its tag.
+//! 1. *Classes.* Equal types of all units form a class. A reference to a tagged type counts as its
+//!    tag alone. All cycles in C go through a tag, so classes are found from the leaves upwards.
+//! 2. *Choices.* For each name, one class can be shared: the one that most units have. If some unit
+//!    has only a forward for a tag, and others disagree on the tag, the forward is shared: the
+//!    meaning in that unit is unknown.
+//! 3. *Differences.* In each unit, types outside the chosen class differ, and so do types that
+//!    refer to types that differ. All others are shared: every type reachable from them is equal in
+//!    the unit and in the shared graph. A child has only types that differ, and they are exactly
+//!    the unit's own. If a forward was chosen, pointers to it do not differ: the child completes it
+//!    by its tag.
 
 mod classes;
 mod emit;
@@ -28,16 +32,17 @@ use sharing::Choices;
 /// The types of one unit, to be linked.
 #[derive(Debug, Clone)]
 pub struct LinkUnit<'a> {
-    /// The name of its source file. Its child has it, if it gets one; `#0`, `#1` and so on are added where other units have children of that name already, as ld does.
+    /// The name of its source file, and of its child. If other units have children of that name,
+    /// `#0`, `#1` and so on are added, as in ld.
     pub name: Cow<'a, str>,
-    /// The child that it has together with all units that name the same one, instead of one for itself.
+    /// The common child of all units with the same value here, instead of a child of its own.
     pub child: Option<Cow<'a, str>>,
     /// Its types, functions and variables.
     pub graph: Arc<Graph<'a>>,
 }
 
 impl<'a> LinkUnit<'a> {
-    /// A unit with the name that its types say, and a child for itself.
+    /// A unit named by its graph, with a child of its own.
     #[must_use]
     pub fn new(graph: Arc<Graph<'a>>) -> LinkUnit<'a> {
         LinkUnit {
@@ -48,22 +53,22 @@ impl<'a> LinkUnit<'a> {
     }
 }
 
-/// What becomes shared.
+/// The types to share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Share {
     /// All types on which no units disagree.
     #[default]
     Unconflicted,
-    /// Of these, only types that more than one unit has.
+    /// Only those among them that more than one unit has.
     Duplicated,
 }
 
-/// How units are linked.
+/// Options of the linker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkOptions {
-    /// What becomes shared.
+    /// The types to share.
     pub share: Share,
-    /// How many threads may work. The result is the same for any number.
+    /// The maximum number of threads. The result does not depend on it.
     pub threads: usize,
 }
 
@@ -76,18 +81,19 @@ impl Default for LinkOptions {
     }
 }
 
-/// What units are linked into.
+/// The result of linking units.
 #[derive(Debug, Clone)]
 pub struct LinkOutput<'a> {
-    /// What all units share.
+    /// The shared types.
     pub shared: Arc<Graph<'a>>,
-    /// The children with their names: what single units have beyond that.
+    /// The children with their names: the types of single units beyond the shared ones.
     pub children: Vec<(Cow<'a, str>, Graph<'a>)>,
 }
 
-/// Links units. Where units that have a child together disagree, the types of the first are found by name in it.
+/// Links units. If units with a common child disagree, look-ups by name there find the types of the
+/// first.
 ///
-/// The ten lines that make a linker:
+/// A linker in ten lines:
 ///
 /// ```
 /// use unspool_c_types::{ElfContext, LinkOptions, LinkUnit, CtfSection, CtfWriter, link};

@@ -1,7 +1,10 @@
-//! Graphs of many units as one without children: each type once, and types on which units disagree one beside another.
+//! Merging graphs of many units into one without children: each type once, and conflicting types
+//! side by side.
 //!
-//! BTF is such: it has no dictionaries. Two types are one if they say the same and what they lead to is one, in circles, too. That is found by refining: at
-//! first all types are one class, then types of a class are told apart by what they say and by the classes that they refer to, until nothing is told apart any more.
+//! This is for BTF, which has no dictionaries. Two types are merged if they are equal and their
+//! references are merged, also in cycles. Partition refinement finds them: all types start in one
+//! class. Classes are split by the types' own properties and by the classes of their references,
+//! until nothing changes.
 
 use std::hash::{Hash, Hasher};
 
@@ -9,11 +12,13 @@ use hashbrown::HashMap;
 
 use crate::graph::{Graph, Tag, Type, TypeId, TypeKind, TypedSymbol};
 
-/// No types of C are told apart only by what is so many references away. Types of a broken file can be.
+/// The maximum number of rounds. Types of C never differ only that many references away; types of a
+/// broken file can.
 const MAX_ROUNDS: usize = 1 << 10;
 
 impl<'a> Graph<'a> {
-    /// All types of some graphs as one graph, each once. A forward is what it stands for, if there is one such type only.
+    /// All types of some graphs as one graph, each once. A forward becomes its definition, if there
+    /// is exactly one.
     #[must_use]
     pub fn merged(units: &[&Graph<'a>]) -> Graph<'a> {
         let mut all = Graph::concatenate(units);
@@ -26,10 +31,10 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// One graph beside another.
+    /// The concatenation of the graphs.
     fn concatenate(units: &[&Graph<'a>]) -> Graph<'a> {
         let mut all = Graph::new(units.first().map_or(8, |graph| graph.pointer_size));
-        // A parent's types are there once, whichever of its children is met first.
+        // A parent's types are added once, with the first of its children.
         let mut bases: HashMap<*const Graph<'a>, u32> = HashMap::new();
         for graph in units {
             let parent = graph.parent().map(|parent| {
@@ -62,7 +67,8 @@ impl<'a> Graph<'a> {
         all
     }
 
-    /// The id that a type has once the graph's own types come behind `base`, and its parent's behind `parent`.
+    /// The new id of a type: the graph's own types move behind `base`, and its parent's behind
+    /// `parent`.
     fn relocated_id(&self, id: TypeId, base: u32, parent: Option<u32>) -> TypeId {
         match id.0.checked_sub(self.base()) {
             _ if id == TypeId::NONE => id,
@@ -78,7 +84,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The class of each type, by its id; that of no type is 0.
+    /// The class of each type, by its id; 0 for no type.
     fn classes(&self) -> Vec<u32> {
         let (said, mut count) = self.partition(|_, ty| ShallowType(ty));
         let mut classes = said.clone();
@@ -87,7 +93,7 @@ impl<'a> Graph<'a> {
             let (next, more) = self.partition(|id, ty| {
                 let mut key = vec![class(&said, id)];
                 match &ty.kind {
-                    // As where types are compared: what an array's indexes are of makes no difference.
+                    // As in comparisons, an array's index type does not matter.
                     TypeKind::Array { element, .. } => key.push(class(&classes, *element)),
                     _ => ty.each_reference(|id| key.push(class(&classes, id))),
                 }
@@ -99,11 +105,11 @@ impl<'a> Graph<'a> {
             }
             count = more;
         }
-        // Nothing is merged then.
+        // Then no types are merged.
         (0..=self.last()).collect()
     }
 
-    /// A class for each key that types have, and how many there are.
+    /// A class for each distinct key, and the number of classes.
     fn partition<'g, K: Hash + Eq>(
         &'g self,
         key: impl Fn(TypeId, &'g Type<'a>) -> K,
@@ -119,7 +125,7 @@ impl<'a> Graph<'a> {
         (classes, found.len())
     }
 
-    /// Makes forwards what they stand for, where that is one type only. Yields whether there were any.
+    /// Replaces forwards that have one definition. Returns whether there were any.
     fn complete(&mut self, classes: &[u32]) -> bool {
         let completed = self.definitions(classes);
         for (id, definition) in &completed {
@@ -130,7 +136,7 @@ impl<'a> Graph<'a> {
         !completed.is_empty()
     }
 
-    /// The forwards that stand for one type only, each with that.
+    /// The forwards with exactly one definition, each with that.
     fn definitions(&self, classes: &[u32]) -> Vec<(TypeId, TypeId)> {
         let mut definitions: HashMap<(Tag, &str), HashMap<u32, TypeId>> = HashMap::new();
         for (id, ty) in self.types() {
@@ -203,7 +209,7 @@ fn index(id: u32) -> usize {
     usize::try_from(id).unwrap_or(usize::MAX)
 }
 
-/// What a type says, but for what it refers to.
+/// A type without its references.
 struct ShallowType<'t, 'a>(&'t Type<'a>);
 
 impl PartialEq for ShallowType<'_, '_> {

@@ -1,7 +1,8 @@
-//! A dictionary in the lines of `objdump --ctf` (GNU binutils 2.40), so that two readings can be compared line by line.
+//! A dictionary printed in the format of `objdump --ctf` (GNU binutils 2.40), for comparison line
+//! by line.
 //!
-//! What that program says differently from what is so is said here as it says it: an enumeration has 4 bytes, a structure is aligned as its first member,
-//! and names of types are put together by its rules, which are not always C.
+//! The errors of that program are reproduced: an enumeration has 4 bytes, a structure is aligned as
+//! its first member, and names of types follow its rules, which are not always C.
 
 mod name;
 mod type_info;
@@ -16,24 +17,24 @@ use crate::graph::{Graph, Member, Type, TypeId, TypeKind, TypedSymbol};
 use crate::header::{CtfVersion, Flags};
 use crate::read::CtfReading;
 
-/// Types that lead to each other are followed so far in any case.
+/// The length up to which a chain of types is always followed.
 const MAX_CHAIN: usize = 64;
-/// What is behind [`MAX_CHAIN`] of all types together takes no more than this, in steps and bytes: objdump writes all of it, which takes the cube
-/// of the length of a chain.
+/// The budget for all chains beyond [`MAX_CHAIN`] together, in steps and bytes. objdump writes all
+/// of it, which takes the cube of a chain's length.
 const MAX_DEEP_BYTES: usize = 1 << 26;
-/// The members of no type take more than this, in bytes: structures within structures can multiply.
+/// The maximum size of a type's members in bytes: nested structures can multiply.
 const MAX_MEMBERS_BYTES: usize = 1 << 20;
 
-/// A member of an archive, to be written by `{}`.
+/// A member of an archive, formatted by `{}`.
 #[derive(Debug)]
 pub struct ObjdumpText<'d> {
     /// The dictionary.
     pub dict: &'d Dict<'d>,
-    /// What was read of it.
+    /// Its contents.
     pub reading: &'d CtfReading<'d>,
 }
 
-/// Control characters in names are escapes.
+/// Control characters in names are escaped.
 impl Display for ObjdumpText<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.reading.graph.with_escaped_names() {
@@ -47,15 +48,15 @@ impl Display for ObjdumpText<'_> {
 struct ObjdumpLines<'l, 'd> {
     dict: &'l Dict<'l>,
     graph: &'l Graph<'d>,
-    /// What may still be taken of [`MAX_DEEP_BYTES`].
+    /// The rest of the budget [`MAX_DEEP_BYTES`].
     left: Cell<usize>,
 }
 
-/// Whether the types that a type refers to stand behind it.
+/// Whether a type's references follow it in its line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReferenceDisplay {
     Shown,
-    /// Not shown: the type is that of a member.
+    /// Not shown: the type is a member's.
     Hidden,
 }
 
@@ -65,16 +66,17 @@ impl<'l, 'd> ObjdumpLines<'l, 'd> {
         ObjdumpLines { dict, graph, left }
     }
 
-    /// Takes so much for what is behind [`MAX_CHAIN`]; whether there was as much.
+    /// Takes `much` from the budget for chains beyond [`MAX_CHAIN`]; returns whether that much was
+    /// left.
     fn spend(&self, much: usize) -> bool {
         let left = self.left.get().checked_sub(much);
         self.left.set(left.unwrap_or(0));
         left.is_some()
     }
 
-    /// Whether a way has no end, or one so far away that nothing is left to find it.
+    /// Whether a chain has no end, or exceeds the budget.
     fn is_endless(&self, start: TypeId, next: impl Fn(TypeId) -> Option<TypeId>) -> bool {
-        // Whoever is waited for at distances that double is come to again (Brent).
+        // Brent's cycle detection: the point to wait for moves on at doubling distances.
         let (mut at, mut waiting, mut until) = (start, start, 1);
         for step in 0.. {
             let Some(to) = next(at) else {
@@ -157,7 +159,7 @@ impl<'l, 'd> ObjdumpLines<'l, 'd> {
         }
         for (part, range, _) in header.parts() {
             let (start, end) = (range.start, range.end);
-            // The string section is said to be one byte longer than it is.
+            // objdump prints an end of the string section that is one byte too high.
             let end = if part == "string section" {
                 end.saturating_add(1)
             } else {
@@ -200,7 +202,7 @@ impl<'l, 'd> ObjdumpLines<'l, 'd> {
         let number = format!("{:x}", self.shown_id(id));
         let indent = format!("    {:1$}", "", number.len());
         writeln!(f, "    {}", self.line(id, ReferenceDisplay::Shown))?;
-        // A slice of an enumeration is shown with its constants.
+        // A slice of an enumeration is shown with its enumerators.
         let shown = match ty.kind {
             TypeKind::Slice { of, .. } => self.graph.get(of).unwrap_or(ty),
             _ => ty,
@@ -209,7 +211,8 @@ impl<'l, 'd> ObjdumpLines<'l, 'd> {
             TypeKind::Record { .. } => self.members(f, id, &format!("    {indent}")),
             TypeKind::Enum { enumerators, .. } => {
                 let count = enumerators.len();
-                // Of a long list it shows the first five and the last five, but all of that of a slice.
+                // Of a long list, the first five and the last five are shown, but a slice is shown
+                // completely.
                 let is_long = count > 10 && std::ptr::eq(shown, ty);
                 for (index, enumerator) in (1..).zip(enumerators) {
                     if is_long && index > 5 && index + 4 < count {
@@ -226,7 +229,7 @@ impl<'l, 'd> ObjdumpLines<'l, 'd> {
         }
     }
 
-    /// The members, and those of members that are structures.
+    /// The members, and those of structure members.
     fn members(&self, f: &mut Formatter<'_>, id: TypeId, indent: &str) -> fmt::Result {
         let mut left = MAX_MEMBERS_BYTES;
         let mut open = Vec::from_iter(self.nested(id, 0));
@@ -251,7 +254,7 @@ impl<'l, 'd> ObjdumpLines<'l, 'd> {
             let Some(inner) = self.nested(member.ty, offset) else {
                 continue;
             };
-            // What contains itself goes on for ever.
+            // A type that contains itself would recurse endlessly.
             let contains_itself = || open.iter().any(|outer| outer.id == inner.id);
             if open.len() < MAX_CHAIN || !contains_itself() && self.spend(line.len()) {
                 open.push(inner);
@@ -273,7 +276,7 @@ impl<'l, 'd> ObjdumpLines<'l, 'd> {
         }
     }
 
-    /// The id as the file has it.
+    /// The id in the file.
     fn shown_id(&self, id: TypeId) -> u32 {
         let base = self.graph.base();
         match self.dict.header().is_child() && id.0 > base {
@@ -282,7 +285,7 @@ impl<'l, 'd> ObjdumpLines<'l, 'd> {
         }
     }
 
-    /// A type and, if wanted, those that it refers to.
+    /// A type and, if wanted, its references.
     fn line(&self, id: TypeId, references: ReferenceDisplay) -> String {
         const NONE: &str = "(type not represented in CTF)";
         let next = |id| self.graph.get(id).and_then(refers_to);
@@ -342,16 +345,16 @@ impl<'l, 'd> ObjdumpLines<'l, 'd> {
     }
 }
 
-/// A structure whose members are shown.
+/// A structure while its members are shown.
 struct Nested<'l, 'd> {
     id: TypeId,
-    /// Those that are not shown yet.
+    /// The members still to show.
     members: std::slice::Iter<'l, Member<'d>>,
     /// The offset of the structure in the outermost one, in bits.
     base: u64,
 }
 
-/// The type that stands behind one in a line.
+/// The type printed after one in a line.
 fn refers_to(ty: &Type<'_>) -> Option<TypeId> {
     match ty.kind {
         TypeKind::Array { element: to, .. }
@@ -363,7 +366,7 @@ fn refers_to(ty: &Type<'_>) -> Option<TypeId> {
     }
 }
 
-/// The names of flags, with the commas that objdump has: one too many if only the third is missing.
+/// The names of flags, with objdump's commas: one too many if only the third is missing.
 fn flag_names(flags: Flags) -> String {
     let names = [
         (Flags::COMPRESSED, "CTF_F_COMPRESS"),

@@ -1,9 +1,10 @@
-//! The same work for each of several things, on several threads.
+//! Maps independent items on several threads.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// What `work` makes of each item, in the order of the items. This thread works, too; if others cannot be had, it takes longer.
+/// The results of `work`, in the order of the items. The calling thread works, too; if no others
+/// can be created, it does all the work.
 pub(crate) fn map<T: Send, R: Send>(
     items: Vec<T>,
     threads: usize,

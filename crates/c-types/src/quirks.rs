@@ -1,4 +1,4 @@
-//! What producers are known to write wrongly.
+//! Known faults of producers.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use hashbrown::HashMap;
 use crate::graph::{Graph, Type, TypeId, TypeKind, TypedSymbol};
 use crate::section::CtfUnit;
 
-/// The label of dictionaries of which it is known that they have arrays of arrays as the source has them, whatever `.comment` says: those that were made of DWARF,
-/// and those that were turned when they were linked.
+/// The label of dictionaries with arrays of arrays in the source's order, regardless of `.comment`:
+/// dictionaries made from DWARF, and dictionaries corrected by the linker.
 pub const ARRAYS_IN_ORDER: &str = "arrays-in-order";
 
 /// A known fault of a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Quirk {
-    /// gcc wrote the dimensions of an array of arrays from the last to the first (its PR114186): `char nm[3][4]` reads as
-    /// `char nm[4][3]`.
+    /// gcc wrote the dimensions of an array of arrays from the last to the first (its PR114186):
+    /// `char nm[3][4]` reads as `char nm[4][3]`.
     ReversedArrays,
 }
 
@@ -30,12 +30,13 @@ pub struct Gcc {
 }
 
 impl Gcc {
-    /// The one that a line of `.comment` names: `GCC: (Debian 12.2.0-14) 12.2.0`. Lines of others, such as of linkers, name none.
+    /// The release named in a line of `.comment`: `GCC: (Debian 12.2.0-14) 12.2.0`. `None` for
+    /// lines of others, such as linkers.
     #[must_use]
     pub fn from_comment(line: &str) -> Option<Gcc> {
         let text = line.strip_prefix("GCC: ")?;
         let mut depth = 0_u32;
-        // Distributors write what they like between the brackets.
+        // The text in the brackets is the distributor's choice.
         let version = text.trim_start_matches(|letter| {
             match letter {
                 '(' => depth += 1,
@@ -47,7 +48,7 @@ impl Gcc {
         Gcc::from_version(version)
     }
 
-    /// The one that compiled a unit in C, by DWARF's `DW_AT_producer`: `GNU C17 12.2.0 -mtune=generic -g`.
+    /// The release in DWARF's `DW_AT_producer` of a unit in C: `GNU C17 12.2.0 -mtune=generic -g`.
     #[must_use]
     pub fn from_producer(text: &str) -> Option<Gcc> {
         let text = text.strip_prefix("GNU C")?;
@@ -65,7 +66,8 @@ impl Gcc {
         })
     }
 
-    /// The fault that its CTF has. Later releases of gcc 12 and 13 have the correction, and nobody else is known to have had the fault.
+    /// The fault of its CTF. Later releases of gcc 12 and 13 are fixed, and no other producer is
+    /// known to have the fault.
     #[must_use]
     pub fn quirk(self) -> Option<Quirk> {
         let is_wrong = match (self.major, self.minor) {
@@ -78,7 +80,7 @@ impl Gcc {
 }
 
 impl CtfUnit<'_> {
-    /// Whether its dictionary has the label [`ARRAYS_IN_ORDER`].
+    /// Whether the dictionary has the label [`ARRAYS_IN_ORDER`].
     #[must_use]
     pub fn has_arrays_in_order(&self) -> bool {
         let mut labels = self.dict.labels().flatten();
@@ -86,8 +88,8 @@ impl CtfUnit<'_> {
     }
 }
 
-/// Turns the arrays of those units of a section that are wrong. Children see the turned types of their parent, which has to be among the units. What is
-/// known of a graph by nobody else is not copied.
+/// Corrects the arrays of the wrong units of a section. Children use the corrected types of their
+/// parent, which must be among the units. A graph without other owners is not copied.
 pub fn reverse_arrays<'d>(units: &mut [CtfUnit<'d>], is_wrong: impl Fn(&CtfUnit<'d>) -> bool) {
     let has_arrays = |unit: &CtfUnit<'_>| unit.reading.graph.has_arrays_of_arrays();
     let has_arrays: Vec<bool> = units.iter().map(has_arrays).collect();
@@ -131,8 +133,9 @@ pub fn reverse_arrays<'d>(units: &mut [CtfUnit<'d>], is_wrong: impl Fn(&CtfUnit<
 }
 
 impl<'a> Graph<'a> {
-    /// The graph with arrays of arrays turned round, as [`Quirk::ReversedArrays`] needs it. Ids stay as they are; types are added behind. The parent of a
-    /// child stays as it is: what leads from the child to its arrays without a name is copied. Where the parent is wrong, too, [`reverse_arrays`] copies nothing.
+    /// The graph with reversed arrays of arrays, as [`Quirk::ReversedArrays`] needs it. Ids stay;
+    /// types are appended. The parent of a child stays: the child's unnamed references to its
+    /// arrays are copied. If the parent is wrong, too, [`reverse_arrays`] copies nothing.
     #[must_use]
     pub fn with_reversed_arrays(&self) -> Graph<'a> {
         let mut turned = self.clone();
@@ -142,13 +145,14 @@ impl<'a> Graph<'a> {
         turned
     }
 
-    /// Whether it has arrays of arrays of its own.
+    /// Whether the graph itself has arrays of arrays.
     #[must_use]
     pub fn has_arrays_of_arrays(&self) -> bool {
         self.types().any(|(id, _)| self.dimensions(id).len() > 1)
     }
 
-    /// The same child of another parent, which has the types of its own under the same ids, and more behind them.
+    /// The same child with another parent, which has the parent's types under the same ids, and
+    /// more behind them.
     fn on_parent(&self, parent: Arc<Graph<'a>>) -> Graph<'a> {
         let base = self.base();
         let more = parent.last().saturating_sub(base);
@@ -175,7 +179,7 @@ impl<'a> Graph<'a> {
         graph
     }
 
-    /// The arrays that an array consists of, from the outermost.
+    /// The nested arrays of an array, from the outermost.
     fn dimensions(&self, mut id: TypeId) -> Vec<Dimension> {
         const MAX_DIMENSIONS: usize = 64;
         let mut dimensions = Vec::new();
@@ -205,32 +209,32 @@ struct Dimension {
     count: u64,
 }
 
-/// Copies of what is in a parent lead so deep.
+/// The maximum depth of copies of a parent's types.
 const MAX_COPY_DEPTH: u32 = 64;
 
-/// Finds what becomes of a graph whose arrays of arrays are turned.
+/// Computes the changes of a graph with reversed arrays of arrays.
 struct ArrayReverser<'g, 'a> {
     graph: &'g Graph<'a>,
     rewrite: ArrayRewrite<'a>,
-    /// What is cited up to this id is copied if it is to be turned.
+    /// Reversed types up to this id are copied instead of changed.
     base: u32,
     reversed: HashMap<(TypeId, TypeId, u64), TypeId>,
     copies: HashMap<TypeId, TypeId>,
 }
 
-/// What changes in a graph whose arrays of arrays are turned.
+/// The changes of a graph with reversed arrays of arrays.
 #[derive(Default)]
 struct ArrayRewrite<'a> {
-    /// Types that are others.
+    /// Replaced types.
     others: Vec<(TypeId, Type<'a>)>,
-    /// Types that come behind all.
+    /// Appended types.
     more: Vec<Type<'a>>,
-    /// What symbols that cited one type cite instead.
+    /// The new targets of symbols' references.
     copies: HashMap<TypeId, TypeId>,
 }
 
 impl<'a> ArrayRewrite<'a> {
-    /// Changes the graph that it was found of.
+    /// Applies the changes to their graph.
     fn apply(self, graph: &mut Graph<'a>) {
         for (id, ty) in self.others {
             graph.set(id, ty);
@@ -281,21 +285,21 @@ impl<'g, 'a> ArrayReverser<'g, 'a> {
         self.rewrite
     }
 
-    /// Adds a type behind all; its id.
+    /// Appends a type; returns its id.
     fn add(&mut self, ty: Type<'a>) -> TypeId {
         self.rewrite.more.push(ty);
         let more = u32::try_from(self.rewrite.more.len()).unwrap_or(u32::MAX);
         TypeId(self.graph.last().saturating_add(more))
     }
 
-    /// What an array of arrays is when it is turned; `None` of anything else.
+    /// The reversed form of an array of arrays; `None` for other types.
     fn array(&mut self, id: TypeId, depth: u32) -> Option<TypeKind<'a>> {
         let dimensions = self.graph.dimensions(id);
         let (last, others) = dimensions.split_last()?;
         if others.is_empty() {
             return None;
         }
-        // From the innermost outwards: what stands first is the innermost.
+        // From the innermost outwards: the first is the innermost.
         let mut element = self.copied(last.element, depth);
         for dimension in others {
             let (index, count) = (dimension.index, dimension.count);
@@ -317,7 +321,8 @@ impl<'g, 'a> ArrayReverser<'g, 'a> {
         })
     }
 
-    /// What stands for a type that is cited: itself, or a copy of a parent's type without a name that leads to arrays of arrays.
+    /// The new target of a reference: the same type, or a copy of a parent's unnamed type that
+    /// leads to arrays of arrays.
     fn copied(&mut self, id: TypeId, depth: u32) -> TypeId {
         let is_parents = id != TypeId::NONE && id.0 <= self.base;
         let ty = self.graph.get(id).filter(|_| is_parents);

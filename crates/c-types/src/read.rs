@@ -1,4 +1,4 @@
-//! A dictionary into a graph.
+//! Reading a dictionary into a graph.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,22 +14,23 @@ use crate::graph::{
 use crate::header::{CtfVersion, Flags};
 use crate::record::{CtfRecord, kind};
 
-/// A graph, and what is wrong with the dictionary that it was read from.
+/// A graph, and the faults of its dictionary.
 #[derive(Debug)]
 pub struct CtfReading<'d> {
-    /// The types, functions and variables that could be read.
+    /// The readable types, functions and variables.
     pub graph: Arc<Graph<'d>>,
-    /// One error for each entry that could not, or not wholly. What it refers to is [`TypeId::NONE`] then, and its
-    /// name [`UNKNOWN_NAME`].
+    /// One error for each entry that was not read, or only in part. Missing references are
+    /// [`TypeId::NONE`], and missing names [`UNKNOWN_NAME`].
     pub problems: Vec<CtfError>,
 }
 
 impl<'d> Dict<'d> {
-    /// The types of the dictionary as a graph, with the symbols that have types. A child needs its parent's graph.
+    /// The types of the dictionary as a graph, with the typed symbols. A child needs its parent's
+    /// graph.
     ///
     /// # Errors
     ///
-    /// [`CtfError::NoParent`]. What is wrong with single entries is in [`CtfReading::problems`].
+    /// [`CtfError::NoParent`]. Faults of single entries are in [`CtfReading::problems`].
     pub fn graph(
         &'d self,
         parent: Option<&Arc<Graph<'d>>>,
@@ -72,9 +73,9 @@ impl<'d> Dict<'d> {
 
 struct CtfGraphReader<'d> {
     dict: &'d Dict<'d>,
-    /// How many types the parent has.
+    /// The number of the parent's types.
     parents: u32,
-    /// How many the dictionary has.
+    /// The number of the dictionary's types.
     own: u32,
     graph: Graph<'d>,
     problems: Vec<CtfError>,
@@ -114,7 +115,7 @@ impl<'d> CtfGraphReader<'d> {
             kind::FORWARD => TypeKind::Forward(match u8::try_from(record.reference) {
                 Ok(kind::UNION) => Tag::Union,
                 Ok(kind::ENUM) => Tag::Enum,
-                // 0 is what producers wrote before forwards had a kind.
+                // Older producers write 0, from before forwards had a kind.
                 _ => Tag::Struct,
             }),
             kind::TYPEDEF => TypeKind::Typedef(reference(self)),
@@ -136,7 +137,7 @@ impl<'d> CtfGraphReader<'d> {
 
     fn function(&mut self, record: &CtfRecord<'d>) -> TypeKind<'d> {
         let mut ids: Vec<_> = record.arguments().collect();
-        // A last argument of no type stands for `...`.
+        // A last argument without a type is `...`.
         let is_variadic = ids.last() == Some(&0);
         if is_variadic {
             ids.pop();
@@ -190,7 +191,7 @@ impl<'d> CtfGraphReader<'d> {
             })
     }
 
-    /// The id in the graph of an id in the dictionary.
+    /// The graph's id for an id in the dictionary.
     fn id(&mut self, id: u32, what: &'static str, offset: u64) -> TypeId {
         let child_bit = self.dict.header().version.child_bit();
         let is_child = self.dict.header().is_child();
@@ -218,7 +219,7 @@ impl<'d> CtfGraphReader<'d> {
         let header = self.dict.header();
         self.graph.variables = self.named(self.dict.pairs(&header.variables), "variable");
         if header.version == CtfVersion::V1 {
-            return; // no producer of it wrote tables that anybody can still match with symbols
+            return; // its tables cannot be matched with symbols any more
         }
         self.graph.objects = match header.object_index.is_empty() {
             true => self.ordered(SymbolKind::Object, elf),
@@ -245,7 +246,7 @@ impl<'d> CtfGraphReader<'d> {
         entries.map(symbol).collect()
     }
 
-    /// The symbols whose names are in an index beside the types.
+    /// The symbols with names in an index.
     fn indexed(&mut self, kind: SymbolKind) -> Vec<TypedSymbol<'d>> {
         let header = self.dict.header();
         let (index, types, what) = match kind {
@@ -268,7 +269,7 @@ impl<'d> CtfGraphReader<'d> {
         self.named(entries.filter(|entry| has_type(entry.id)), what)
     }
 
-    /// The symbols that are in the order of the ELF file's.
+    /// The symbols in the order of the ELF file's.
     fn ordered(&mut self, kind: SymbolKind, elf: ElfContext<'d>) -> Vec<TypedSymbol<'d>> {
         let header = self.dict.header();
         let (part, what) = match kind {
@@ -294,12 +295,12 @@ impl<'d> CtfGraphReader<'d> {
     }
 }
 
-/// Whether a symbol has a type: none and all ones stand for symbols without.
+/// Whether a symbol has a type: zero and all ones mean none.
 fn has_type(id: u32) -> bool {
     id != 0 && id != u32::MAX
 }
 
-/// Where a place in a record's data is in the section.
+/// The offset in the section of a position in a record's data.
 fn data_offset(record: &CtfRecord<'_>, at: usize) -> u64 {
     let is_large = record.size > u64::from(u32::MAX);
     let fixed = match (record.encoding.is_narrow, is_large) {

@@ -1,4 +1,4 @@
-//! The types of a dictionary as they are stored, one record after another.
+//! The stored types of a dictionary, one record after another.
 
 use crate::bytes::{Endian, size, wide};
 use crate::dict::Dict;
@@ -45,7 +45,7 @@ pub(crate) mod kind {
         }
     }
 
-    /// The number of the kind that a tag is of.
+    /// The number of a tag's kind.
     pub(crate) fn of_tag(tag: Tag) -> u8 {
         match tag {
             Tag::Struct => STRUCT,
@@ -55,36 +55,36 @@ pub(crate) mod kind {
     }
 }
 
-/// Members of structures from this size on have offsets of 64 bits.
+/// The minimum size of structures with 64-bit member offsets.
 pub(crate) const LARGE_STRUCT: u64 = 512 << 20;
 /// The same in version 1.
 const LARGE_STRUCT_V1: u64 = 8192;
 
-/// A type as it is stored.
+/// A stored type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CtfRecord<'d> {
     /// The type's number in its dictionary, from 1.
     pub index: u32,
-    /// Where it is in the section.
+    /// Its offset in the section.
     pub offset: u64,
-    /// Where its name is.
+    /// The reference of its name.
     pub name: u32,
     /// The number of its kind.
     pub kind: u8,
-    /// Whether it is found by its name.
+    /// Whether look-ups by name find it.
     pub is_root: bool,
-    /// How many members, arguments or enumerators it has.
+    /// The number of its members, arguments or enumerators.
     pub count: u32,
-    /// Its size in bytes, if its kind has one.
+    /// Its size in bytes, if its kind has a size.
     pub size: u64,
-    /// The type that it refers to, if its kind does.
+    /// The referenced type, if its kind has one.
     pub reference: u32,
-    /// What is behind: members, arguments, and the like.
+    /// The data after the fixed part: members, arguments, and the like.
     pub data: &'d [u8],
     pub(crate) encoding: RecordEncoding,
 }
 
-/// How numbers are stored in a record.
+/// The encoding of numbers in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordEncoding {
     pub(crate) endian: Endian,
@@ -93,7 +93,7 @@ pub(crate) struct RecordEncoding {
 }
 
 impl RecordEncoding {
-    /// An id, 32 bits wide or 16.
+    /// An id of 32 or 16 bits.
     fn id(self, bytes: &[u8], at: usize) -> u32 {
         match self.is_narrow {
             true => self.endian.u16(bytes, at).map_or(0, u32::from),
@@ -103,12 +103,12 @@ impl RecordEncoding {
 }
 
 impl<'d> CtfRecord<'d> {
-    /// A number of the data.
+    /// A number in the data.
     pub(crate) fn word(&self, at: usize) -> u32 {
         self.encoding.endian.u32(self.data, at).unwrap_or(0)
     }
 
-    /// Content, index and count of an array.
+    /// Element type, index type and count of an array.
     pub(crate) fn array(&self) -> (u32, u32, u32) {
         match self.encoding.is_narrow {
             true => (
@@ -130,7 +130,7 @@ impl<'d> CtfRecord<'d> {
             .map(move |bytes| layout.id(bytes, 0))
     }
 
-    /// Name, type and offset in bits of each member, and where it is in the data.
+    /// Name, type and offset in bits of each member, and its position in the data.
     pub(crate) fn members(&self) -> impl Iterator<Item = (usize, u32, u32, u64)> {
         let RecordEncoding { endian, is_narrow } = self.encoding;
         let layout = self.encoding;
@@ -154,7 +154,7 @@ impl<'d> CtfRecord<'d> {
             })
     }
 
-    /// Name and value of each enumerator, and where it is in the data.
+    /// Name and value of each enumerator, and its position in the data.
     pub(crate) fn enumerators(&self) -> impl Iterator<Item = (usize, u32, i32)> {
         let endian = self.encoding.endian;
         self.data
@@ -177,7 +177,7 @@ impl<'d> CtfRecord<'d> {
         (half(at), half(at + 2))
     }
 
-    /// The type of which a slice is a part.
+    /// The integer type of a slice.
     pub(crate) fn sliced(&self) -> u32 {
         self.encoding.id(self.data, 0)
     }
@@ -207,7 +207,7 @@ fn member_width(is_narrow: bool, is_large: bool) -> usize {
     }
 }
 
-/// The types of a dictionary. Ends at the first whose size cannot be known.
+/// The types of a dictionary. Ends at the first of unknown size.
 #[derive(Debug, Clone)]
 pub struct Records<'d> {
     dict: &'d Dict<'d>,
@@ -226,7 +226,7 @@ impl<'d> Records<'d> {
         }
     }
 
-    /// Where a place among the types is in the section.
+    /// The offset in the section of a position among the types.
     fn offset(&self, at: usize) -> u64 {
         let start = size(u64::from(self.dict.header().types.start));
         self.dict.offset(start.saturating_add(at))
@@ -294,7 +294,7 @@ impl<'d> Records<'d> {
     }
 }
 
-/// Kind, root flag, count, and size or type, of the fixed part of a record.
+/// Kind, root flag, count, and size or type, from the fixed part of a record.
 fn info(layout: RecordEncoding, bytes: &[u8]) -> (u8, bool, u32, u32) {
     let low = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
     if layout.is_narrow {
@@ -312,7 +312,7 @@ fn info(layout: RecordEncoding, bytes: &[u8]) -> (u8, bool, u32, u32) {
     )
 }
 
-/// Bytes behind the fixed part; `None` for a kind that does not exist.
+/// The size of the data after the fixed part, in bytes; `None` for an unknown kind.
 fn data_width(kind: u8, count: u32, is_narrow: bool, size_of: u64) -> Option<usize> {
     let count = size(u64::from(count));
     let id = if is_narrow { 2 } else { 4 };

@@ -1,4 +1,4 @@
-//! A section `.ctf`: its dictionaries, each with its types.
+//! A `.ctf` section: its dictionaries, each with its types.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::read::CtfReading;
 pub struct CtfSection<'a> {
     dicts: Vec<(Cow<'a, str>, Dict<'a>)>,
     elf: ElfContext<'a>,
-    /// What is wrong with members that are no dictionaries.
+    /// The errors of members that are not dictionaries.
     pub problems: Vec<CtfError>,
 }
 
@@ -24,16 +24,17 @@ pub struct CtfUnit<'d> {
     pub name: &'d str,
     /// The dictionary.
     pub dict: &'d Dict<'d>,
-    /// Its types, and what is wrong with them.
+    /// Its types, and their faults.
     pub reading: CtfReading<'d>,
 }
 
 impl<'a> CtfSection<'a> {
-    /// Finds the dictionaries of a section. Those that cannot be read are in [`CtfSection::problems`].
+    /// Finds the dictionaries of a section. Errors of unreadable ones are in
+    /// [`CtfSection::problems`].
     ///
     /// # Errors
     ///
-    /// No dictionary can be read: what is wrong with the section, or with its first dictionary.
+    /// No dictionary can be read: the fault of the section, or of its first dictionary.
     pub fn open(bytes: &'a [u8], elf: ElfContext<'a>) -> Result<CtfSection<'a>, CtfError> {
         let mut section = CtfSection {
             dicts: Vec::new(),
@@ -53,18 +54,19 @@ impl<'a> CtfSection<'a> {
         }
     }
 
-    /// The dictionaries with their names, in their order.
+    /// The dictionaries with their names, in order.
     pub fn dicts(&self) -> impl Iterator<Item = (&str, &Dict<'a>)> {
         self.dicts.iter().map(|(name, dict)| (&**name, dict))
     }
 
-    /// Whether the section is an archive of more than one dictionary, or of one with another name than [`SHARED`].
+    /// Whether the section is an archive of more than one dictionary, or of one with another name
+    /// than [`SHARED`].
     #[must_use]
     pub fn is_archive(&self) -> bool {
         !matches!(&*self.dicts, [(name, _)] if name == SHARED)
     }
 
-    /// The dictionaries that are nobody's children, read.
+    /// The dictionaries that are not children, read.
     #[must_use]
     pub fn parents(&self) -> Vec<CtfUnit<'_>> {
         let all = self
@@ -79,7 +81,7 @@ impl<'a> CtfSection<'a> {
     ///
     /// # Errors
     ///
-    /// Of the first child without a parent.
+    /// The error of the first child without a parent.
     pub fn units(&self) -> Result<Vec<CtfUnit<'_>>, CtfError> {
         let mut units = self.parents();
         let children = self.children(&units).collect::<Result<Vec<_>, _>>()?;
@@ -87,7 +89,7 @@ impl<'a> CtfSection<'a> {
         Ok(units)
     }
 
-    /// The dictionaries that see the types of one of the parents ([`CtfSection::parents`]), read. An error is of one of them.
+    /// The children of the parents ([`CtfSection::parents`]), read. An error concerns one child.
     pub fn children<'d>(
         &'d self,
         parents: &[CtfUnit<'d>],

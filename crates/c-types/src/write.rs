@@ -1,4 +1,4 @@
-//! Graphs into CTF version 3 (the version byte is 4).
+//! Writing graphs as CTF version 3 (the version byte is 4).
 
 mod names;
 mod slices;
@@ -20,43 +20,44 @@ pub(crate) use names::CtfStrings;
 use names::ElfNames;
 use slices::with_slices;
 
-/// In which form it is said which symbols have types.
+/// The form of the list of typed symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SymbolForm {
-    /// By names, which are stored beside the types.
+    /// By names, stored beside the types.
     #[default]
     Names,
-    /// For the symbols of `.symtab`, as far as that is smaller in their order. Means nothing any more when that is stripped.
+    /// In the order of `.symtab`, if that is smaller. Has no meaning after that is stripped.
     Symtab,
-    /// For the symbols of `.dynsym`, as far as that is smaller in their order.
+    /// In the order of `.dynsym`, if that is smaller.
     Dynsym,
-    /// Not at all.
+    /// No list.
     None,
 }
 
-/// How dictionaries are compressed, where that makes them smaller.
+/// The compression of dictionaries, used if it makes them smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compress {
-    /// Not at all.
+    /// None.
     No,
-    /// Those of up to so many bytes as small as can be: that takes a tenth of a microsecond a byte. Others in a fifth of the time, for 6 % more bytes.
+    /// As small as possible for dictionaries up to so many bytes, at a tenth of a microsecond a
+    /// byte. Others take a fifth of the time, for 6 % more bytes.
     SmallestUpTo(usize),
 }
 
-/// Writes CTF.
+/// A writer of CTF.
 #[derive(Debug, Clone, Copy)]
 pub struct CtfWriter<'e> {
-    /// The order of bytes in numbers.
+    /// The byte order of numbers.
     pub endian: Endian,
-    /// How dictionaries are compressed.
+    /// The compression of dictionaries.
     pub compress: Compress,
-    /// In which form symbols are written.
+    /// The form of the list of symbols.
     pub symbols: SymbolForm,
-    /// The ELF file that it is for, whose strings and symbols are used.
+    /// The target ELF file. Its strings and symbols are used.
     pub elf: ElfContext<'e>,
-    /// A label for all types, or nothing. Readers of GNU do not mind it.
+    /// A label for all types, or empty. GNU's readers ignore it.
     pub label: &'e str,
-    /// How many threads may work. What is written is the same for any number.
+    /// The maximum number of threads. The output does not depend on it.
     pub threads: usize,
 }
 
@@ -73,14 +74,15 @@ impl Default for CtfWriter<'_> {
     }
 }
 
-/// Of libdeflate's twelve levels the first that looks for the best of all ways to say the same. Those above it take twice the time for 0.3 % fewer bytes.
+/// The first of libdeflate's twelve levels with near-optimal parsing. The higher ones take twice
+/// the time for 0.3 % fewer bytes.
 const BEST_LEVEL: i32 = 10;
 
-/// A fifth of the time, and 6 % more bytes.
+/// This takes a fifth of the time, for 6 % more bytes.
 const FAST_LEVEL: i32 = 7;
 
 impl CtfWriter<'_> {
-    /// Writes what was linked: a dictionary, or an archive if there are children.
+    /// Writes a linker's result: a dictionary, or an archive if there are children.
     #[must_use]
     pub fn write(&self, linked: &LinkOutput<'_>) -> Vec<u8> {
         let external = ElfNames::new(self);
@@ -97,8 +99,8 @@ impl CtfWriter<'_> {
         }
     }
 
-    /// Writes one graph as a dictionary. Of values of enumerators the low 32 bits are kept, of arrays at most 2^32-1 elements, and 2^24-1 members: there is no
-    /// room for more.
+    /// Writes one graph as a dictionary. The format limits values of enumerators to their low 32
+    /// bits, arrays to 2^32-1 elements, and records to 2^24-1 members.
     #[must_use]
     pub fn dict(&self, graph: &Graph<'_>) -> Vec<u8> {
         self.one(graph, &ElfNames::new(self))
@@ -109,7 +111,8 @@ impl CtfWriter<'_> {
     }
 }
 
-/// A table of types of symbols: the types, and an index of names if they are not in the order of the ELF file's symbols.
+/// A table of symbol types: the types, and an index of names if their order is not that of the ELF
+/// file's symbols.
 #[derive(Default)]
 struct SymbolTypes<'g> {
     ids: Vec<u32>,
@@ -268,7 +271,7 @@ impl<'w, 'a> DictWriter<'w, 'a> {
         external.map_or_else(|| self.strings.offset(name), |offset| *offset)
     }
 
-    /// The id that a type has in the file.
+    /// The id of a type in the file.
     fn id(&self, id: TypeId) -> u32 {
         match id.0.checked_sub(self.graph.base()) {
             Some(own) if own > 0 && self.graph.parent().is_some() => {
@@ -359,7 +362,7 @@ impl<'w, 'a> DictWriter<'w, 'a> {
         }
     }
 
-    /// What every type begins with.
+    /// Writes the fixed part of a type.
     fn fixed(&self, body: &mut Vec<u8>, ty: &Type<'_>, count: u32, small: SizeOrType) {
         self.word(body, self.name(&ty.name));
         let root = if ty.is_hidden { 0 } else { 1 << 25 };
@@ -405,7 +408,7 @@ fn names_of<'t>(ty: &'t Type<'_>, mut visit: impl FnMut(&'t str)) {
     }
 }
 
-/// As a stream of zlib, if that is smaller.
+/// The zlib stream of the bytes, if that is smaller.
 fn compressed(body: &[u8], level: i32) -> Option<Vec<u8>> {
     let level = libdeflater::CompressionLvl::new(level).ok()?;
     let mut compressor = libdeflater::Compressor::new(level);

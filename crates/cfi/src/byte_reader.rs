@@ -5,7 +5,7 @@ use unspool_rows::{Register, leb128};
 
 use crate::error::CfiError;
 
-/// A position in a section, and the end of what may be read.
+/// A position in a section, and the end of the readable bytes.
 #[derive(Debug, Clone)]
 pub struct ByteReader<'a> {
     rest: &'a [u8],
@@ -24,7 +24,7 @@ pub(crate) fn number(bytes: &[u8], endian: Endian) -> u64 {
 }
 
 impl<'a> ByteReader<'a> {
-    /// Reads `data` between two offsets; what lies outside of it is cut off.
+    /// Reads `data` between two offsets; bytes outside of it are cut off.
     #[must_use]
     pub fn new(data: &'a [u8], start: u64, end: u64, endian: Endian) -> Self {
         let len = data.len() as u64;
@@ -44,24 +44,24 @@ impl<'a> ByteReader<'a> {
         self.end - self.rest.len() as u64
     }
 
-    /// Where reading ends, as an offset in the section.
+    /// The end of the readable bytes, as an offset in the section.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Whether nothing is left.
+    /// Whether no bytes are left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Leaves nothing to read.
+    /// Drops the remaining bytes.
     pub fn clear(&mut self) {
         self.rest = &[];
     }
 
-    /// What is left.
+    /// The remaining bytes.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
@@ -159,7 +159,8 @@ impl<'a> ByteReader<'a> {
             .map_err(|_| CfiError::Register(number))
     }
 
-    /// Takes a string of at most `most` bytes that ends with a zero byte, without it.
+    /// Takes a string of at most `most` bytes, and its terminating zero byte. Returns it without
+    /// the zero.
     ///
     /// # Errors
     ///
@@ -178,7 +179,7 @@ impl<'a> ByteReader<'a> {
         Ok(string)
     }
 
-    /// Takes `len` bytes as a cursor of their own.
+    /// Takes `len` bytes as a reader of their own.
     ///
     /// # Errors
     ///

@@ -21,9 +21,8 @@ pub struct CfiEntry<'a> {
 
 /// The entries of a section in the order of their bytes.
 ///
-/// A zero length ends `.eh_frame` for a linear reader, but linkers leave such terminators in
-/// the middle; they are passed over. A bad length ends the iteration, since there is no telling
-/// where the next entry begins.
+/// A zero length ends `.eh_frame` for a linear reader, but linkers leave such terminators in the
+/// middle; they are skipped. A bad length ends the iteration, since the next entry cannot be found.
 #[derive(Debug, Clone)]
 pub struct CfiEntries<'s, 'a> {
     section: &'s Section<'a>,
@@ -31,14 +30,14 @@ pub struct CfiEntries<'s, 'a> {
 }
 
 impl<'a> CfiEntry<'a> {
-    /// An entry whose length and CIE pointer the caller has read, and followed, itself: of a
-    /// section that is not at hand as a whole. `body` begins behind the CIE pointer.
+    /// An entry. The caller has read its length and CIE pointer, and followed the latter: the whole
+    /// section is not available. `body` begins behind the CIE pointer.
     #[must_use]
     pub fn new(offset: u64, cie: Option<u64>, body: ByteReader<'a>) -> Self {
         CfiEntry { offset, cie, body }
     }
 
-    /// The offset of the first byte behind it.
+    /// The offset of the first byte behind the entry.
     #[cfg(feature = "alloc")]
     pub(crate) fn end(&self) -> u64 {
         self.body.end()
@@ -55,7 +54,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The entry whose length field is at `offset`; `None` for a terminator.
+    /// The entry with its length field at `offset`; `None` for a terminator.
     ///
     /// # Errors
     ///
@@ -79,9 +78,9 @@ impl<'a> Section<'a> {
             .map_err(|_| CfiError::Length { length, end })?;
         let id_offset = body.offset();
         let cie = match self.kind {
-            // The CIE pointer of `.eh_frame` has 4 bytes whatever the length has (LSB); it
-            // counts back from itself. The LSB calls it unsigned, but libgcc and `readelf` take
-            // it as signed: a CIE may stand behind its FDE.
+            // The CIE pointer of `.eh_frame` has 4 bytes, even if the length has 8 (LSB); it counts
+            // back from itself. The LSB calls it unsigned, but libgcc and `readelf` read it as
+            // signed: a CIE may follow its FDE.
             SectionKind::EhFrame => match body.signed(4)? {
                 0 => None,
                 back => Some(before(id_offset, back)?),
@@ -130,7 +129,7 @@ impl<'a> Iterator for CfiEntries<'_, 'a> {
 }
 
 impl CfiEntries<'_, '_> {
-    /// Where the entry at `offset` ends, if its length can be trusted that far.
+    /// The end of the entry at `offset`, if its length is plausible.
     fn after(&self, offset: u64) -> Option<u64> {
         let section = self.section;
         let end = section.data.len() as u64;
@@ -156,9 +155,9 @@ pub struct Cie<'a> {
     pub version: u8,
     /// The augmentation string.
     pub augmentation: &'a [u8],
-    /// What advances are multiplied by.
+    /// The factor of advances.
     pub code_alignment: u64,
-    /// What factored offsets are multiplied by.
+    /// The factor of factored offsets.
     pub data_alignment: i64,
     /// The return-address column.
     pub return_address: Register,
@@ -166,9 +165,9 @@ pub struct Cie<'a> {
     pub signal_frame: bool,
     /// Return addresses are signed with the B key (`B`, AArch64).
     pub b_key: bool,
-    /// How addresses in its FDEs are encoded (`R`).
+    /// The encoding of addresses in its FDEs (`R`).
     pub address_encoding: PointerEncoding,
-    /// How the LSDA pointer is encoded (`L`).
+    /// The encoding of the LSDA pointer (`L`).
     pub lsda_encoding: PointerEncoding,
     /// The personality routine (`P`).
     pub personality: Option<Pointer>,
@@ -176,7 +175,7 @@ pub struct Cie<'a> {
     pub word: AddressSize,
     /// Its FDEs begin with augmentation data (`z`).
     pub has_augmentation_data: bool,
-    /// The first letter behind `z` that is unknown, and passed over.
+    /// The first letter behind `z` that is unknown and skipped.
     pub unknown_letter: Option<u8>,
     /// The size of a segment selector before addresses, in bytes (version 4).
     pub segment_size: u8,
@@ -191,7 +190,7 @@ impl<'a> Cie<'a> {
     ///
     /// # Errors
     ///
-    /// There is none, or it is bad.
+    /// No CIE is there, or it is bad.
     pub fn parse_at(section: &Section<'a>, offset: u64) -> Result<Self, CfiError> {
         match section.entry(offset) {
             Ok(Some(entry)) if entry.cie.is_none() => Cie::parse(section, entry),
@@ -203,7 +202,7 @@ impl<'a> Cie<'a> {
     ///
     /// # Errors
     ///
-    /// It is bad.
+    /// The CIE is bad.
     pub fn parse(section: &Section<'a>, entry: CfiEntry<'a>) -> Result<Self, CfiError> {
         let mut body = entry.body;
         let version = body.u8()?;
@@ -252,7 +251,7 @@ impl<'a> Cie<'a> {
         Ok(cie)
     }
 
-    /// Reads the augmentation data that the letters announce.
+    /// Reads the augmentation data of these letters.
     fn augment(
         &mut self,
         section: &Section<'a>,
@@ -261,7 +260,7 @@ impl<'a> Cie<'a> {
         let letters = match self.augmentation {
             [] | b"eh" => return Ok(()),
             [b'z', letters @ ..] => letters,
-            // Without `z` there is no telling where the instructions begin.
+            // Without `z` the start of the instructions cannot be found.
             [other, ..] => return Err(CfiError::Augmentation(char::from(*other))),
         };
         self.has_augmentation_data = true;
@@ -274,7 +273,8 @@ impl<'a> Cie<'a> {
         };
         for letter in letters {
             if let (b'R' | b'L' | b'P', Some(unknown)) = (letter, self.unknown_letter) {
-                // Its data stands behind that of the unknown letter, whose length is unknown.
+                // Its data follows that of the unknown letter, and the length of the latter is
+                // unknown.
                 return Err(CfiError::Augmentation(char::from(unknown)));
             }
             match letter {
@@ -286,7 +286,7 @@ impl<'a> Cie<'a> {
                 }
                 b'S' => self.signal_frame = true,
                 b'B' => self.b_key = true,
-                b'G' => {} // AArch64: the frame's memory is tagged; says nothing about unwinding
+                b'G' => {} // AArch64: the frame's memory is tagged; not relevant to unwinding
                 other => {
                     self.unknown_letter.get_or_insert(*other);
                 }
@@ -296,8 +296,8 @@ impl<'a> Cie<'a> {
     }
 }
 
-/// The most bytes of an augmentation string. Where single entries are looked up, the header of the
-/// CIE is read for each FDE: without a bound that is not linear in the section.
+/// The maximum length of an augmentation string, in bytes. Look-ups of single entries read the
+/// CIE's header for each FDE: without a bound that is not linear in the section.
 pub const MAX_AUGMENTATION: usize = 32;
 
 const OMITTED: u8 = 0xff;
@@ -324,7 +324,7 @@ impl<'a> ParsedFde<'a> {
     ///
     /// # Errors
     ///
-    /// It is bad.
+    /// The FDE is bad.
     pub fn parse(
         section: &Section<'a>,
         cie: &Cie<'a>,
@@ -339,7 +339,7 @@ impl<'a> ParsedFde<'a> {
         };
         let start = bases.address(&mut body, cie.address_encoding)?;
         let length = bases.length(&mut body, cie.address_encoding)?;
-        // A range may end where the address space does; it may not go on from its beginning.
+        // A range may end where the address space ends; it may not continue at address 0.
         let end = match start.0.checked_add(length) {
             Some(end) if end.saturating_sub(1) <= cie.word.mask() => Vaddr(end),
             _ => return Err(CfiError::Range { start, length }),
@@ -349,7 +349,7 @@ impl<'a> ParsedFde<'a> {
         if cie.has_augmentation_data {
             let length = body.uleb()?;
             let mut data = body.split(length)?;
-            // An FDE may leave the pointer out by having no data.
+            // An FDE may omit the pointer by having no data.
             if !data.is_empty() {
                 lsda = bases.nullable(&mut data, cie.lsda_encoding)?;
             }

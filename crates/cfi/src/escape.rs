@@ -1,4 +1,4 @@
-//! The bytes of `.cfi_escape`: call frame instructions that assemblers have no directive for.
+//! The bytes of `.cfi_escape`: call frame instructions without an assembler directive.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,8 @@ use crate::opcode;
 use crate::pointer::PointerEncoding;
 use crate::{Cie, Instruction, Instructions, Section, SectionKind};
 
-/// The instruction that makes a statement (DWARF 5 §6.4.2.2, §6.4.2.3); `None` if it is of nothing.
+/// The instruction of a statement (DWARF 5 §6.4.2.2, §6.4.2.3); `None` if the statement sets
+/// nothing.
 #[must_use]
 pub fn encode(statement: &Statement) -> Option<Vec<u8>> {
     let (code, register) = match statement.purpose {
@@ -29,13 +30,13 @@ pub fn encode(statement: &Statement) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Decodes the instructions that bytes are, and hands them on one after another. Factored offsets are those of the
-/// CIEs that assemblers write: in words.
+/// Decodes instructions, and passes them on one after another. Factored offsets are in words, as in
+/// the CIEs that assemblers write.
 ///
 /// # Errors
 ///
-/// An instruction is unknown or cut short; those before it have been handed on. The error's offset is that in the
-/// bytes.
+/// An instruction is unknown or truncated; those before it have been passed on. The error's offset
+/// is relative to the bytes.
 pub fn decode<'b>(
     bytes: &'b [u8],
     abi: Abi,
@@ -75,7 +76,7 @@ pub fn decode<'b>(
     Ok(())
 }
 
-/// What an instruction says by an expression, if it does.
+/// The statement that an instruction makes by an expression, if it does.
 #[must_use]
 pub fn statement(instruction: &Instruction<'_>) -> Option<Statement> {
     let (purpose, expression) = match *instruction {
@@ -94,12 +95,12 @@ pub fn statement(instruction: &Instruction<'_>) -> Option<Statement> {
     })
 }
 
-/// The bytes that a text lists, if that is what it does: lines of `.cfi_escape`, numbers with commas between them, or
-/// at least two pairs of hexadecimal digits. `None` is for other texts.
+/// Parses a list of bytes: lines of `.cfi_escape`, numbers with commas between them, or at least
+/// two pairs of hexadecimal digits. `None` for other texts.
 ///
 /// # Errors
 ///
-/// One of the numbers is no byte.
+/// One of the numbers does not fit into a byte.
 pub fn parse_bytes(text: &str) -> Result<Option<Vec<u8>>, FormulaParseError> {
     let is_escape = text.trim_start().starts_with(DIRECTIVE);
     let is_listed =

@@ -10,20 +10,19 @@ use crate::entry::{Cie, ParsedFde};
 use crate::error::CfiError;
 use crate::instruction::{Instruction, Instructions};
 
-/// How many states can be remembered at a time. Compilers nest one or two; LLVM has left
-/// `remember_state` unbalanced, a few in a function.
+/// The maximum number of saved states. Compilers nest one or two; LLVM has left a few unbalanced
+/// `remember_state` in a function.
 pub const MAX_REMEMBERED: usize = 16;
 
-/// How many changes of register rules can be undone, over all remembered states.
+/// The maximum number of register rule changes to undo, over all saved states.
 pub const MAX_CHANGES: usize = 96;
 
-/// How many bytes the expressions of one row have at most, taken together. A row takes two bytes
-/// of instructions and repeats the expressions of the row before: without a bound, what is made
-/// from a section is not linear in its size. The most that we have seen is 56, in OpenJDK's
-/// libjsvml.
+/// The maximum total length of one row's expressions, in bytes. A row takes two bytes of
+/// instructions and repeats the expressions of the row before. Without a bound, the result is not
+/// linear in the section's size. The greatest known length is 56, in OpenJDK's libjsvml.
 pub const MAX_EXPRESSION_BYTES: usize = 1024;
 
-/// How far behind its entry's start a row may begin, in bytes: what a table can store.
+/// The maximum distance of a row from its entry's start, in bytes: the limit of a table.
 pub(crate) const MAX_DISTANCE: u64 = u32::MAX as u64;
 
 /// A row that holds over a range of addresses.
@@ -33,13 +32,13 @@ pub struct RowRange<'a> {
     pub start: Vaddr,
     /// One past the last address; greater than `start`.
     pub end: Vaddr,
-    /// The bytes of the instructions since the last range, without the one that ends this.
+    /// The bytes of the instructions since the last range, without the one that ends this range.
     pub instructions: &'a [u8],
-    /// Where they are in the section.
+    /// The offset of these instructions in the section.
     pub instructions_offset: u64,
 }
 
-/// What `remember_state` keeps beside the log.
+/// The state that `remember_state` saves beside the log.
 #[derive(Debug, Clone, Copy)]
 struct SavedState<'a> {
     cfa: CfaRule<'a>,
@@ -48,27 +47,27 @@ struct SavedState<'a> {
     changes: usize,
 }
 
-/// A rule that was replaced.
+/// A replaced rule.
 type RuleChange<'a> = (Register, Option<RegisterRule<'a>>);
 
-/// The row being built, the CIE's initial one, and what is remembered: the storage of an
-/// evaluation, 7.5 KB, which can be used again and again.
+/// The row being built, the CIE's initial row, and the saved states. This is the storage of an
+/// evaluation, 7.5 KB, and is reusable.
 #[derive(Clone)]
 pub struct Evaluator<'a> {
     row: Row<'a>,
     initial: Row<'a>,
     /// The CFA's last register and offset, for the instructions that change one of them.
     ///
-    /// DWARF 5 §6.4.2.2 forbids these where the CFA is not a register and an offset. But the
-    /// SHA-2 code of libgcrypt 1.10 leaves an expression with `.cfi_def_cfa_register`, relying
-    /// on the offset from before it, and every CIE of MIPS begins with that instruction, for
-    /// an offset of 0. libgcc, gdb and `readelf` agree that both work.
+    /// DWARF 5 §6.4.2.2 forbids these if the CFA is not a register and an offset. But the SHA-2
+    /// code of libgcrypt 1.10 ends an expression with `.cfi_def_cfa_register`, and relies on the
+    /// earlier offset. Every CIE of MIPS begins with that instruction, for an offset of 0. libgcc,
+    /// gdb and `readelf` agree that both work.
     register_offset: Option<(Register, i64)>,
     remembered: [SavedState<'a>; MAX_REMEMBERED],
     depth: usize,
     log: [RuleChange<'a>; MAX_CHANGES],
     logged: usize,
-    /// Whether the row may have got longer expressions since they were measured.
+    /// Whether the row's expressions may have grown since they were measured.
     is_unmeasured: bool,
 }
 
@@ -79,7 +78,7 @@ impl Default for Evaluator<'_> {
 }
 
 impl<'a> Evaluator<'a> {
-    /// Storage with nothing in it.
+    /// Empty storage.
     #[must_use]
     pub const fn new() -> Self {
         let nothing = SavedState {
@@ -100,7 +99,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Begins an entry whose CIE's instructions make `initial`.
+    /// Begins an entry. Its CIE's instructions make `initial`.
     fn start(&mut self, initial: &InitialRow<'a>) {
         self.row.assign(&initial.row);
         self.initial.assign(&initial.row);
@@ -108,7 +107,7 @@ impl<'a> Evaluator<'a> {
         self.forget_states();
     }
 
-    /// Remembers no state, and has measured no expression.
+    /// Drops all saved states and measurements.
     fn forget_states(&mut self) {
         (self.depth, self.logged) = (0, 0);
         self.is_unmeasured = true;
@@ -131,7 +130,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Leaves the row that a CIE's instructions make in `row`.
+    /// Leaves the row of a CIE's instructions in `row`.
     fn evaluate_cie(&mut self, section: &Section<'a>, cie: &Cie<'a>) -> Result<(), CfiError> {
         for row in [&mut self.row, &mut self.initial] {
             row.clear(cie.return_address);
@@ -142,13 +141,13 @@ impl<'a> Evaluator<'a> {
         let (offset, len) = (cie.instructions_offset, cie.instructions.len());
         for instruction in Instructions::new(section, cie, offset, len) {
             let (offset, instruction) = instruction?;
-            // A CIE has no addresses: advances have no meaning there, and no effect.
+            // A CIE has no addresses: advances have no effect there.
             self.apply(instruction, offset)?;
         }
         Ok(())
     }
 
-    /// The rows of `fde`, whose CIE is evaluated for it alone.
+    /// The rows of `fde`. Its CIE is evaluated for it alone.
     ///
     /// # Errors
     ///
@@ -165,7 +164,7 @@ impl<'a> Evaluator<'a> {
         Ok(self.rows_from_here(section, cie, fde))
     }
 
-    /// The rows of `fde`, whose CIE's instructions make `initial`.
+    /// The rows of `fde`. Its CIE's instructions make `initial`.
     pub fn rows<'e, 's>(
         &'e mut self,
         section: &'s Section<'a>,
@@ -197,7 +196,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Applies an instruction that stays in the row. `offset` is where it is in the section.
+    /// Applies an instruction that stays in the row, at `offset` in the section.
     #[inline]
     fn apply(&mut self, instruction: Instruction<'a>, offset: u64) -> Result<(), CfiError> {
         use Instruction as I;
@@ -235,7 +234,8 @@ impl<'a> Evaluator<'a> {
             }
             I::ArgsSize(size) => self.row.args_size = size,
             I::NegateRaState => self.toggle(RaState::Signed),
-            // Where it was signed would only serve to authenticate the address, which we do not.
+            // The place of signing would only serve to authenticate the address, which we do not
+            // do.
             I::SetRaState(state, _) => self.row.ra_state = state,
             I::NegateRaStateWithPc => self.toggle(RaState::SignedWithPc),
             I::Nop | I::SetLoc(_) | I::AdvanceLoc(_) => {}
@@ -266,7 +266,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Refuses the row, which begins at `start`, if its expressions are too long.
+    /// Refuses the row that begins at `start`, if its expressions are too long.
     #[inline]
     fn check_expressions(&mut self, start: Vaddr) -> Result<(), CfiError> {
         if !core::mem::take(&mut self.is_unmeasured) {
@@ -286,7 +286,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Keeps the rule that a register had when the innermost state was remembered.
+    /// Keeps a register's rule from the time when the innermost state was saved.
     fn log_change(
         &mut self,
         register: Register,
@@ -330,7 +330,7 @@ impl<'a> Evaluator<'a> {
             .get(top)
             .ok_or(CfiError::NothingRemembered { offset })?;
         let changes = self.log.get(state.changes..self.logged).unwrap_or_default();
-        // A full row has no room for the rules that it lost before those that it gained are gone.
+        // A full row must drop the rules it gained before it can take back the rules it lost.
         let gained = changes.iter().filter(|(_, old)| old.is_none());
         let lost = changes.iter().filter(|(_, old)| old.is_some());
         for (register, rule) in gained.chain(lost) {
@@ -352,7 +352,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// What an entry begins with: the row that its CIE's instructions make.
+/// The initial row of an entry, made by its CIE's instructions.
 #[derive(Debug, Clone, Copy)]
 pub struct InitialRow<'a> {
     pub(crate) row: Row<'a>,
@@ -370,12 +370,12 @@ pub fn initial_row<'a>(section: &Section<'a>, cie: &Cie<'a>) -> Result<InitialRo
 
 /// The rows of an FDE, one after another.
 ///
-/// Where several rows begin at one address the last holds; what begins at or past the FDE's end
-/// holds nowhere.
+/// If several rows begin at one address, the last holds. Rows that begin at or past the FDE's end
+/// hold nowhere.
 pub struct FdeRows<'e, 's, 'a> {
     section: &'s Section<'a>,
     instructions: Instructions<'s, 'a>,
-    /// Where the instructions of the range begin, as an offset in the section.
+    /// The start of the range's instructions, as an offset in the section.
     since: u64,
     evaluator: &'e mut Evaluator<'a>,
     start: Vaddr,
@@ -386,14 +386,14 @@ pub struct FdeRows<'e, 's, 'a> {
 }
 
 impl<'a> FdeRows<'_, '_, 'a> {
-    /// The row of the range that [`FdeRows::advance`] yielded last.
+    /// The row of the range that [`FdeRows::advance`] returned last.
     #[must_use]
     pub fn row(&self) -> &Row<'a> {
         &self.evaluator.row
     }
 
-    /// Whether the ranges so far depend only on the CIE, the instructions, and where the FDE
-    /// starts: not if an instruction names an address, or ranges at the FDE's end are left out.
+    /// Whether the ranges so far depend only on the CIE, the instructions, and the FDE's start.
+    /// They do not if an instruction names an address, or ranges at the FDE's end are dropped.
     #[must_use]
     pub fn is_movable(&self) -> bool {
         self.is_movable
@@ -403,7 +403,7 @@ impl<'a> FdeRows<'_, '_, 'a> {
     ///
     /// # Errors
     ///
-    /// An instruction is bad; the whole entry is then to be dropped.
+    /// An instruction is bad; drop the whole entry then.
     pub fn advance(&mut self) -> Result<Option<RowRange<'a>>, CfiError> {
         if self.next > self.at {
             self.at = self.next;
@@ -457,7 +457,7 @@ impl<'a> FdeRows<'_, '_, 'a> {
         Ok(Some(self.range(self.end, self.instructions.offset())))
     }
 
-    /// The range from here to `end`, made by the instructions up to the offset `until`.
+    /// The range from here to `end`, by the instructions up to the offset `until`.
     fn range(&self, end: Vaddr, until: u64) -> RowRange<'a> {
         RowRange {
             start: self.at,

@@ -1,9 +1,10 @@
-//! What a row says of the few registers that a walk follows, without the row.
+//! The rules of the few registers that a walk needs, without the whole row.
 //!
-//! A walk that comes to new code needs the CFA and three of the rules, once for each call site; the
-//! [evaluator](crate::evaluate) keeps them all, and takes four times as long. What compilers make
-//! for ordinary functions is followed here, byte by byte. Everything else, whatever may be wrong
-//! included, is left to the evaluator: a glance never says what that would not.
+//! When a walk reaches new code, it needs the CFA and three of the rules, once for each call site.
+//! The [evaluator](crate::evaluate) computes all rules, and takes four times as long. This module
+//! decodes the instructions that compilers make for ordinary functions, byte by byte. Everything
+//! else, including all faults, is left to the evaluator: a fast row never contradicts the
+//! evaluator.
 
 use unspool_rows::{CfaRule, Expression, Register, RegisterRule, Vaddr, leb128};
 
@@ -12,15 +13,15 @@ use crate::byte_reader::number;
 use crate::entry::{Cie, ParsedFde};
 use crate::evaluate::{MAX_CHANGES, MAX_DISTANCE, MAX_EXPRESSION_BYTES};
 
-/// What the row of an address says of the CFA, of the return address, and of two more registers.
-/// It is no row of a signal frame, and its return address is not signed.
+/// The rules of the CFA, of the return address, and of two more registers at an address. It is not
+/// a row of a signal frame, and its return address is not signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FastRow<'a> {
-    /// How the CFA is found.
+    /// The rule of the CFA.
     pub cfa: CfaRule<'a>,
     /// The rule of the return address.
     pub return_address: Option<RegisterRule<'a>>,
-    /// The rules of the registers that were asked for.
+    /// The rules of the requested registers.
     pub watched: [Option<RegisterRule<'a>>; 2],
     /// The entry's first address.
     pub start: Vaddr,
@@ -28,15 +29,15 @@ pub struct FastRow<'a> {
     pub end: Vaddr,
 }
 
-/// How many states may be remembered at a time.
+/// The maximum number of saved states.
 const MAX_SAVED_STATES: usize = 4;
 
-/// As many different registers as there may be rules in a row: with none beyond, no row is too full.
+/// A row cannot overflow if all its registers are numbered below its maximum number of rules.
 const MAX_SET_RULES: u64 = unspool_rows::Row::MAX_RULES as u64;
 
 impl<'a> FastRow<'a> {
-    /// Looks at the row that `fde` has at `pc`, which it covers; no further than there. `None` if an
-    /// evaluator must find it, or what is wrong.
+    /// Computes the rules of `fde` at `pc`, which it covers; reads no further than there. `None`
+    /// leaves the row, or its fault, to an evaluator.
     pub(crate) fn lookup(
         section: &Section<'a>,
         cie: &Cie<'a>,
@@ -98,14 +99,14 @@ struct FastRowReader<'s, 'a> {
     initial: FastRowState<'a>,
     remembered: [FastRowState<'a>; MAX_SAVED_STATES],
     depth: usize,
-    /// How many rules were set while a state was remembered: each is one to be undone at most.
+    /// The number of rules set while a state was saved: each is at most one change to undo.
     changes: usize,
-    /// How long all expressions so far are, in bytes: longer than those of any row.
+    /// The total length of all expressions so far, in bytes: an upper bound for each row.
     expressions: usize,
 }
 
 impl<'a> FastRowReader<'_, 'a> {
-    /// Follows instructions, the first of which is at `start`, up to the one that passes `pc`.
+    /// Follows instructions up to the one that passes `pc`. The first is at `start`.
     fn follow(&mut self, instructions: &'a [u8], start: Vaddr, pc: Vaddr) -> Option<()> {
         let mut rest = instructions;
         let mut at = start;
@@ -234,7 +235,7 @@ impl<'a> FastRowReader<'_, 'a> {
         (self.expressions <= MAX_EXPRESSION_BYTES).then_some(Expression(bytes))
     }
 
-    /// Where the rule of a register is kept, if it is.
+    /// The slot of a register's rule, if the rule is tracked.
     #[inline]
     fn slot(&self, register: u64) -> Option<usize> {
         self.registers

@@ -21,7 +21,7 @@ pub struct Hdr<'a> {
     encoding: PointerEncoding,
     entry_size: u8,
     table_offset: u64,
-    /// The number of entries in the search table: zero where there is none that can be searched.
+    /// The number of entries in the search table; zero if it cannot be searched.
     pub count: u64,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Hdr<'a> {
     ///
     /// # Errors
     ///
-    /// It is cut short, or has an unknown version or encoding.
+    /// The header is truncated, or has an unknown version or encoding.
     pub fn parse(data: &'a [u8], address: Vaddr, abi: Abi) -> Result<Self, CfiError> {
         let section = Section {
             kind: SectionKind::EhFrame,
@@ -90,7 +90,7 @@ impl<'a> Hdr<'a> {
     ///
     /// # Errors
     ///
-    /// There is none, or its encoding is unknown.
+    /// The index is too large, or the encoding is unknown.
     pub fn entry(&self, index: u64) -> Result<HdrEntry, CfiError> {
         let size = u64::from(self.entry_size);
         let end = self.table_offset + self.count * size;
@@ -108,7 +108,7 @@ impl<'a> Hdr<'a> {
         })
     }
 
-    /// The last entry that starts at or before `pc`, by binary search: right if the table is
+    /// The last entry that starts at or before `pc`, by binary search: correct if the table is
     /// sorted. Takes at most 64 steps.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl<'a> Hdr<'a> {
         found.transpose()
     }
 
-    /// Where the entry at `index` starts.
+    /// The start of the entry at `index`.
     #[inline]
     fn start(&self, index: u64) -> Result<Vaddr, CfiError> {
         match self.usual_start(index) {
@@ -137,8 +137,8 @@ impl<'a> Hdr<'a> {
         }
     }
 
-    /// Where the entry at `index` starts, if it is encoded as linkers do: in four bytes, counted from
-    /// the section.
+    /// The start of the entry at `index`, in the linkers' encoding: four bytes, relative to the
+    /// section.
     #[inline]
     fn usual_start(&self, index: u64) -> Option<Vaddr> {
         let abi = self.section.abi;

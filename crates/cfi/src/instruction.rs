@@ -13,12 +13,12 @@ use crate::pointer::PointerBases;
 
 /// One instruction, operands scaled by the CIE's alignment factors.
 ///
-/// Variants of an instruction that differ only in how their operands are stored are one.
+/// Instructions that differ only in the storage of their operands are one variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Instruction<'a> {
     /// `DW_CFA_set_loc`: a new row at an address (§6.4.2.1).
     SetLoc(Vaddr),
-    /// `DW_CFA_advance_loc` and its kin: a new row so many bytes on (§6.4.2.1).
+    /// `DW_CFA_advance_loc` and its variants: a new row so many bytes further (§6.4.2.1).
     AdvanceLoc(u64),
     /// `DW_CFA_def_cfa`, `_sf` (§6.4.2.2).
     DefCfa(Register, i64),
@@ -64,8 +64,7 @@ pub enum Instruction<'a> {
 
 /// The instructions of a CIE or an FDE, with the offset of each in the section.
 ///
-/// After an instruction that is unknown or cut short nothing more can be decoded: an error is
-/// the last item.
+/// Nothing can be decoded after an unknown or truncated instruction: the error is the last item.
 #[derive(Debug, Clone)]
 pub struct Instructions<'s, 'a> {
     section: &'s Section<'a>,
@@ -74,7 +73,7 @@ pub struct Instructions<'s, 'a> {
 }
 
 impl<'s, 'a> Instructions<'s, 'a> {
-    /// Decodes the instructions at `offset` in the section, which are `len` bytes.
+    /// Decodes the `len` bytes of instructions at `offset` in the section.
     #[must_use]
     pub fn new(section: &'s Section<'a>, cie: &'s Cie<'a>, offset: u64, len: usize) -> Self {
         let end = offset.saturating_add(len as u64);
@@ -92,7 +91,7 @@ impl<'s, 'a> Instructions<'s, 'a> {
         self.cursor.offset()
     }
 
-    /// The frequent ones here, so that they are read where they are used.
+    /// The frequent instructions, inlined into the caller.
     #[inline(always)]
     fn decode(&mut self, offset: u64) -> Result<Instruction<'a>, CfiError> {
         let opcode = self.cursor.u8()?;
@@ -113,7 +112,7 @@ impl<'s, 'a> Instructions<'s, 'a> {
         }
     }
 
-    /// The instructions whose two high bits are zero.
+    /// The instructions with two high bits of zero.
     fn decode_extended(&mut self, opcode: u8, offset: u64) -> Result<Instruction<'a>, CfiError> {
         let is_aarch64 = self.section.abi.arch == Arch::Aarch64;
         let cursor = &mut self.cursor;
@@ -206,7 +205,7 @@ impl<'s, 'a> Instructions<'s, 'a> {
             .and_then(|factor| factored.checked_mul(factor));
         let distance = match state {
             RaState::SignedWithPc => scaled.ok_or(CfiError::Scale { offset })?,
-            // Nothing is at a distance: the operand is there, and has no meaning.
+            // These states have no distance: the operand is present and has no meaning.
             RaState::Plain | RaState::Signed => scaled.unwrap_or(0),
         };
         Ok(Instruction::SetRaState(state, distance))

@@ -1,16 +1,17 @@
 //! Call frame information: the bytes of `.eh_frame`, `.debug_frame` and `.eh_frame_hdr`, read
 //! into rows.
 //!
-//! Two ways in, which give equal rows. [`read_table`] reads a whole section into an
-//! [`unspool_rows::Table`] and reports every bad entry without losing the others. [`Lookup`]
-//! finds the row of *one* address straight from the bytes, in fixed storage, without
-//! allocating: what an unwinder uses until a compiled table is there.
+//! There are two entry points with equal results. [`read_table`] reads a whole section into an
+//! [`unspool_rows::Table`] and reports every bad entry without losing the others. [`Lookup`] finds
+//! the row of *one* address straight from the bytes, in fixed storage, without allocating: an
+//! unwinder uses it until a compiled table exists.
 //!
-//! The decoder is ours rather than gimli's: gimli's section iterator ends at the first bad
-//! entry, and its reader refuses the `B` and `G` augmentations of AArch64, aligned pointers,
-//! and two GNU instructions. gimli and `readelf` are the independent opinions of the tests.
+//! The decoder is not gimli's: gimli's section iterator ends at the first bad entry. gimli's reader
+//! refuses the `B` and `G` augmentations of AArch64, aligned pointers, and two GNU instructions.
+//! The tests compare with gimli and `readelf`.
 //!
-//! Takes bytes, yields values: no file, no allocation without the `alloc` feature, no `unsafe`.
+//! It takes bytes and returns values: no file access, no allocation without the `alloc` feature, no
+//! `unsafe`.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -55,8 +56,8 @@ pub use write::{EhFrame, SizeOptimization, WriteError};
 
 use unspool_rows::{Abi, Vaddr};
 
-/// Which of the two CFI formats a section has (Linux Standard Base, "Exception Frames", and
-/// DWARF 5 §6.4.1): they differ in how an entry names its CIE.
+/// The CFI format of a section (Linux Standard Base, "Exception Frames", and DWARF 5 §6.4.1). The
+/// two formats differ in how an entry refers to its CIE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SectionKind {
     /// `.eh_frame`: CIE id 0, CIE pointers relative to themselves.
@@ -74,7 +75,7 @@ impl core::fmt::Display for SectionKind {
     }
 }
 
-/// A CFI section, and what its encoded pointers are relative to.
+/// A CFI section, and the bases of its encoded pointers.
 #[derive(Debug, Clone, Copy)]
 pub struct Section<'a> {
     /// The format.
@@ -83,17 +84,17 @@ pub struct Section<'a> {
     pub data: &'a [u8],
     /// The address of the first byte, as linked.
     pub address: Vaddr,
-    /// What `DW_EH_PE_textrel` pointers are relative to: the address of `.text`.
+    /// The base of `DW_EH_PE_textrel` pointers: the address of `.text`.
     pub text_base: Option<Vaddr>,
-    /// What `DW_EH_PE_datarel` pointers are relative to: the address of `.got`, or of
-    /// `.eh_frame_hdr` in that section.
+    /// The base of `DW_EH_PE_datarel` pointers: the address of `.got`, or of `.eh_frame_hdr` in
+    /// that section.
     pub data_base: Option<Vaddr>,
     /// The architecture and byte order.
     pub abi: Abi,
 }
 
 impl<'a> Section<'a> {
-    /// The bytes between two offsets; what lies outside of the section is cut off.
+    /// The bytes between two offsets, cut off at the ends of the section.
     pub(crate) fn bytes(&self, from: u64, to: u64) -> &'a [u8] {
         let at = |offset: u64| {
             usize::try_from(offset)

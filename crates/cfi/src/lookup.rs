@@ -1,8 +1,8 @@
 //! One address → one FDE → one row, straight from section bytes.
 //!
-//! Async-signal-safe: fixed storage, no allocation, no lock. The answer is the bulk reader's:
-//! the FDE with the greatest start among those that cover the address, among equals the first,
-//! and none that the bulk reader would refuse.
+//! Async-signal-safe: fixed storage, no allocation, no lock. The result is the bulk reader's: among
+//! the FDEs that cover the address, the one with the greatest start, and among equals the first.
+//! FDEs that the bulk reader would refuse do not count.
 
 use core::cmp::Reverse;
 
@@ -15,26 +15,26 @@ use crate::evaluate::Evaluator;
 use crate::fast_row::FastRow;
 use crate::hdr::Hdr;
 
-/// How far the search table is trusted.
+/// The degree of trust in the search table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HdrTrust {
-    /// The table lists every FDE that covers something, in order, and no two overlap: its
-    /// answer is the answer. [`Lookup::check_hdr`] finds out.
+    /// The table lists every FDE that covers something, in order, and no two overlap: its result is
+    /// final. [`Lookup::check_hdr`] verifies that.
     Complete,
-    /// Nobody has looked. An entry that the table leads to and that covers the address is taken,
-    /// which is wrong only where a table leaves out an entry that overlaps it; where the table
-    /// leads to none, the look-up goes through the whole section.
+    /// The table is not verified. A listed entry that covers the address is taken. That is wrong
+    /// only if the table omits an entry that overlaps it. If no listed entry covers the address,
+    /// the look-up scans the whole section.
     Unchecked,
-    /// The table may be wrong: every look-up goes through the whole section.
+    /// The table may be wrong: every look-up scans the whole section.
     Suspect,
 }
 
-/// How many bad entries that cover one address are passed over where the whole section is looked
-/// through: each time it is read again. The answer is then an error, though the bulk reader may
-/// know another entry.
+/// The maximum number of bad entries covering one address that a scan of the whole section skips:
+/// the section is read again for each. The result is then an error, though the bulk reader may have
+/// another entry.
 pub const MAX_BAD: usize = 16;
 
-/// Of two entries that cover an address the greater counts: the one with the greater start, and
+/// Among two entries that cover an address the greater counts: the one with the greater start, and
 /// among equals the first.
 type Precedence = (Vaddr, Reverse<u64>);
 
@@ -51,12 +51,12 @@ pub struct Lookup<'a> {
     stops_at_row: bool,
 }
 
-/// Where the row of an address is from, and what its entry says beside it.
+/// The origin of an address's row, and the other facts of its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowInfo {
-    /// The first address that the row holds for.
+    /// The first address of the row.
     pub row_start: Vaddr,
-    /// One past the last address that the row holds for within its entry.
+    /// One past the last address of the row within its entry.
     pub row_end: Vaddr,
     /// The entry's first address.
     pub start: Vaddr,
@@ -71,7 +71,7 @@ pub struct RowInfo {
 }
 
 impl<'a> Lookup<'a> {
-    /// Looks up in `section`, with the help of its search table if that is trusted.
+    /// Looks up in `section`, using its search table if that is trusted.
     #[must_use]
     pub fn new(section: Section<'a>, hdr: Option<Hdr<'a>>, trust: HdrTrust) -> Self {
         Lookup {
@@ -82,8 +82,8 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Reads an entry no further than to the row that is asked for: half of the time. An entry with a
-    /// bad instruction is bad as a whole otherwise; so only where it is behind the row.
+    /// Reads an entry only up to the requested row, in half the time. Otherwise a bad instruction
+    /// makes the whole entry bad; with this it does so only up to the row.
     #[must_use]
     pub fn stop_at_row(mut self) -> Self {
         self.stops_at_row = true;
@@ -96,24 +96,24 @@ impl<'a> Lookup<'a> {
         &self.section
     }
 
-    /// Makes `row` the one that holds at `pc`; `None` where no entry covers it. What it is then, or
-    /// after an error, means nothing.
+    /// Makes `row` the one that holds at `pc`; `None` if no entry covers it. Then, and after an
+    /// error, the content of `row` has no meaning.
     ///
-    /// Takes time logarithmic in the number of entries plus the length of one entry where the
-    /// search table is complete. Where it is not, linear in the section: of the entries that cover
-    /// `pc` only the one that counts is evaluated. If that is bad the next one counts, up to
-    /// [`MAX_BAD`] times.
+    /// With a complete search table, the time is logarithmic in the number of entries plus the
+    /// length of one entry. Otherwise it is linear in the section. Only the entry that counts is
+    /// evaluated. If that is bad the next one counts, up to [`MAX_BAD`] times.
     ///
     /// # Errors
     ///
     /// The entry that covers `pc` is bad, or [`MAX_BAD`] of them are.
     #[inline(never)]
     pub fn row(&self, pc: Vaddr, row: &mut Row<'a>) -> Result<Option<RowInfo>, CfiError> {
-        // Copied as a whole, not made of parts that lie on the stack as well. Not part of callers: it is given back before anybody uses the row.
+        // A constant is copied as a whole, and not built from parts that also use the stack. This
+        // is a function of its own, so that the stack is free again before callers use the row.
         self.row_with(&mut const { Evaluator::new() }, pc, row)
     }
 
-    /// The same in storage of the caller's: [`Lookup::row`] takes 8 KB of the stack for that.
+    /// The same in the caller's storage: [`Lookup::row`] takes 8 KB of the stack for that.
     ///
     /// # Errors
     ///
@@ -134,13 +134,13 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Makes `row` the one that an entry has at `pc`, by the entry's offset in the section in bytes
-    /// ([`RowInfo::origin`]); `None` where it does not cover `pc`. Whoever remembers which entry
-    /// [`Lookup::row`] found for an address saves the search.
+    /// Makes `row` an entry's row at `pc`, by the entry's offset in the section in bytes
+    /// ([`RowInfo::origin`]); `None` if the entry does not cover `pc`. A caller that caches the
+    /// offset found by [`Lookup::row`] saves the search.
     ///
     /// # Errors
     ///
-    /// The entry is bad, or none begins there.
+    /// The entry is bad, or no entry begins there.
     #[inline(never)]
     pub fn row_in(
         &self,
@@ -152,8 +152,8 @@ impl<'a> Lookup<'a> {
         self.row_of(&mut const { Evaluator::new() }, entry, pc, row)
     }
 
-    /// What the row at `pc` says of the return address and of two more registers, many times faster
-    /// than [`Lookup::row`], where that is nothing unusual; `None` says nothing of what is there.
+    /// The rules of the return address and of two more registers at `pc`, many times faster than
+    /// [`Lookup::row`]. `None` for unusual entries; then use [`Lookup::row`].
     ///
     /// Only in look-ups that [stop at the row](Lookup::stop_at_row), and through a search table.
     #[must_use]
@@ -165,12 +165,12 @@ impl<'a> Lookup<'a> {
         FastRow::lookup(&self.section, &cie, &fde, pc, watched)
     }
 
-    /// The entry that covers `pc`, whose instructions are not looked at: where one of them is bad,
-    /// [`Lookup::row`] may know another entry.
+    /// The entry that covers `pc`. Its instructions are not read: if one of them is bad,
+    /// [`Lookup::row`] may find another entry.
     ///
     /// # Errors
     ///
-    /// The entry that the search table leads to is bad.
+    /// The search table's entry is bad.
     pub fn entry(&self, pc: Vaddr) -> Result<Option<(Cie<'a>, ParsedFde<'a>)>, CfiError> {
         match (&self.hdr, self.trust) {
             (Some(hdr), HdrTrust::Complete) => self.listed(hdr, pc),
@@ -182,7 +182,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// The entry that the search table leads to, if that covers `pc`.
+    /// The search table's entry, if that covers `pc`.
     fn listed(
         &self,
         hdr: &Hdr<'a>,
@@ -205,7 +205,7 @@ impl<'a> Lookup<'a> {
         Ok((fde.start..fde.end).contains(&pc).then_some((cie, fde)))
     }
 
-    /// Follows the search table.
+    /// Looks up in the search table.
     fn search(
         &self,
         hdr: &Hdr<'a>,
@@ -217,7 +217,7 @@ impl<'a> Lookup<'a> {
         self.row_of(evaluator, entry, pc, row)
     }
 
-    /// The row of an entry, if there is one.
+    /// The row of an entry at the address, if it has one.
     fn row_of(
         &self,
         evaluator: &mut Evaluator<'a>,
@@ -231,7 +231,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Looks through every entry.
+    /// Scans every entry.
     fn scan(
         &self,
         evaluator: &mut Evaluator<'a>,
@@ -242,7 +242,7 @@ impl<'a> Lookup<'a> {
         let mut bad = Ok(None);
         for _ in 0..MAX_BAD {
             let Some((cie, fde)) = self.last_before(before, pc) else {
-                // The bulk reader has no bad entries: an address that only they cover is a hole.
+                // The bulk reader drops bad entries: an address that only they cover is a hole.
                 return Ok(None);
             };
             bad = self.evaluate(evaluator, &cie, &fde, pc, row);
@@ -254,7 +254,7 @@ impl<'a> Lookup<'a> {
         bad
     }
 
-    /// Of the entries that cover `pc`, the one that counts, or that counts next after one.
+    /// The entry covering `pc` that counts, or that counts next after a given one.
     fn last_before(
         &self,
         bound: Option<Precedence>,
@@ -284,7 +284,7 @@ impl<'a> Lookup<'a> {
     ) -> Result<Option<RowInfo>, CfiError> {
         let mut rows = evaluator.rows_of(&self.section, cie, fde)?;
         let mut found = None;
-        // To the end, or nobody knows whether the entry is bad.
+        // To the end, because a bad instruction anywhere makes the entry bad.
         while let Some(range) = rows.advance()? {
             if range.start <= pc && pc < range.end {
                 row.assign(rows.row());
@@ -310,7 +310,7 @@ impl<'a> Lookup<'a> {
     /// Compares the search table with the section: [`HdrTrust::Complete`] if it lists exactly
     /// the readable entries that cover something, ascending and disjoint.
     ///
-    /// Linear in the section but for a search per entry; allocates nothing.
+    /// Linear in the section except for a search per entry; allocates nothing.
     #[must_use]
     pub fn check_hdr(&self) -> HdrTrust {
         match &self.hdr {
@@ -350,7 +350,7 @@ impl<'a> Lookup<'a> {
             };
             if fde.start < fde.end {
                 present += 1;
-                // What is listed must be the entry itself, not bytes inside another.
+                // The listed offset must be that of the entry itself, not of bytes inside another.
                 let found = hdr.search(fde.start).ok().flatten();
                 let offset = found.map(|entry| entry.fde.0.wrapping_sub(self.section.address.0));
                 if offset != Some(fde.offset) {

@@ -1,4 +1,4 @@
-//! The numbers of call frame instructions that are written (DWARF 5 §7.24).
+//! Opcodes of the call frame instructions that the writers use (DWARF 5 §7.24).
 
 pub(crate) const ADVANCE_LOC: u8 = 0x40;
 pub(crate) const OFFSET: u8 = 0x80;

@@ -1,5 +1,5 @@
-//! Encoded pointers (LSB, "DWARF Exception Header Encoding"). The LSB leaves out what GCC also
-//! writes: 0x08, a signed word, and 0x80, a pointer to the pointer.
+//! Encoded pointers (LSB, "DWARF Exception Header Encoding"). GCC also writes two values that the
+//! LSB omits: 0x08, a signed word, and 0x80, a pointer to the pointer.
 
 use unspool_rows::arch::AddressSize;
 use unspool_rows::{Pointer, Vaddr};
@@ -8,42 +8,42 @@ use crate::Section;
 use crate::byte_reader::ByteReader;
 use crate::error::CfiError;
 
-/// A `DW_EH_PE` byte: how a pointer is stored, and what is added to it.
+/// A `DW_EH_PE` byte: the storage of a pointer, and its base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PointerEncoding(pub u8);
 
 const OMIT: u8 = 0xff;
 const ALIGNED: u8 = 0x50;
-/// A flag: not the pointer is there, but the address of a word that has it.
+/// A flag: the number is the address of a word that holds the pointer.
 pub(crate) const INDIRECT: u8 = 0x80;
 
 impl PointerEncoding {
-    /// An address-sized number, absolute: what an entry has that does not say otherwise.
+    /// An address-sized number, absolute: the default of an entry.
     pub const ABSOLUTE: PointerEncoding = PointerEncoding(0);
 
-    /// Four bytes, signed, relative to the data base (`DW_EH_PE_datarel | DW_EH_PE_sdata4`): what
+    /// Four bytes, signed, relative to the data base (`DW_EH_PE_datarel | DW_EH_PE_sdata4`), as
     /// linkers write in search tables.
     pub const DATAREL_SDATA4: PointerEncoding = PointerEncoding(0x3b);
 
-    /// Four bytes, signed, relative to where they stand (`DW_EH_PE_pcrel | DW_EH_PE_sdata4`).
+    /// Four bytes, signed, relative to their own address (`DW_EH_PE_pcrel | DW_EH_PE_sdata4`).
     pub const PCREL_SDATA4: PointerEncoding = PointerEncoding(0x1b);
 
-    /// Four bytes, without sign, absolute (`DW_EH_PE_udata4`): for counts.
+    /// Four bytes, unsigned, absolute (`DW_EH_PE_udata4`): for counts.
     pub const UDATA4: PointerEncoding = PointerEncoding(0x03);
 
-    /// Whether there is no pointer at all.
+    /// Whether there is no pointer (`DW_EH_PE_omit`).
     #[must_use]
     pub fn is_omitted(self) -> bool {
         self.0 == OMIT
     }
 
-    /// The same size and sign, relative to nothing: how the length of a range is stored.
+    /// The same size and sign, without a base: the encoding of a range's length.
     #[must_use]
     pub fn length(self) -> PointerEncoding {
         PointerEncoding(if self.0 == ALIGNED { 0 } else { self.0 & 0x0f })
     }
 
-    /// The size in bytes, where it is fixed.
+    /// The size in bytes, if it is fixed.
     #[must_use]
     pub fn size(self, word: AddressSize) -> Option<u8> {
         match self.0 & 0x0f {
@@ -55,7 +55,7 @@ impl PointerEncoding {
         }
     }
 
-    /// Takes the stored number, sign-extended where the encoding is signed.
+    /// Takes the stored number, sign-extended if the encoding is signed.
     #[inline]
     fn number(self, cursor: &mut ByteReader<'_>, word: AddressSize) -> Result<u64, CfiError> {
         match self.0 & 0x0f {
@@ -74,10 +74,10 @@ impl PointerEncoding {
     }
 }
 
-/// What pointers may be relative to while one entry is read.
+/// The possible bases of pointers while one entry is read.
 #[derive(Debug, Clone, Copy)]
 pub struct PointerBases<'s, 'a> {
-    /// The section that the pointer is in.
+    /// The section that contains the pointer.
     pub section: &'s Section<'a>,
     /// The size of an address.
     pub word: AddressSize,
@@ -86,11 +86,11 @@ pub struct PointerBases<'s, 'a> {
 }
 
 impl PointerBases<'_, '_> {
-    /// Takes a pointer that is always there: the start of a range.
+    /// Takes a pointer that cannot be null: the start of a range.
     ///
     /// # Errors
     ///
-    /// [`CfiError::Encoding`], [`CfiError::NoBase`], or the field is cut short.
+    /// [`CfiError::Encoding`], [`CfiError::NoBase`], or the field is truncated.
     #[inline]
     pub fn address(
         &self,
@@ -101,11 +101,11 @@ impl PointerBases<'_, '_> {
         Ok(Vaddr(base.wrapping_add(number) & self.word.mask()))
     }
 
-    /// Takes a number that is relative to nothing: the length of a range.
+    /// Takes a number without a base: the length of a range.
     ///
     /// # Errors
     ///
-    /// [`CfiError::Encoding`], or the field is cut short.
+    /// [`CfiError::Encoding`], or the field is truncated.
     #[inline]
     pub fn length(
         &self,
@@ -115,12 +115,12 @@ impl PointerBases<'_, '_> {
         Ok(encoding.length().number(cursor, self.word)? & self.word.mask())
     }
 
-    /// Takes a pointer that may be null: a personality routine or an LSDA. A stored zero is
-    /// null whatever it is relative to.
+    /// Takes a pointer that may be null: a personality routine or an LSDA. A stored zero is null
+    /// for any base.
     ///
     /// # Errors
     ///
-    /// [`CfiError::Encoding`], [`CfiError::NoBase`], or the field is cut short.
+    /// [`CfiError::Encoding`], [`CfiError::NoBase`], or the field is truncated.
     pub fn nullable(
         &self,
         cursor: &mut ByteReader<'_>,
@@ -141,7 +141,7 @@ impl PointerBases<'_, '_> {
         }))
     }
 
-    /// What the pointer is relative to, and the number that is stored.
+    /// The base of the pointer, and the stored number.
     #[inline]
     fn parts(
         &self,

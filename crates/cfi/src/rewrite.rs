@@ -1,7 +1,8 @@
-//! The `.eh_frame` of a relocatable file written anew: some entries get other rows, and new ones stand behind them.
+//! Rewrites the `.eh_frame` of a relocatable file: some entries get other rows, and new ones are
+//! appended.
 //!
-//! Of an entry that gets other rows only the instructions change; the others stay byte for byte. What does change is
-//! where they stand, and so how far back an FDE's CIE is.
+//! Only the instructions of a changed entry change; all other entries keep their bytes. Offsets do
+//! change, and with them the distance from an FDE to its CIE.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,14 +19,14 @@ use crate::write::{
 };
 use crate::{Section, SectionKind};
 
-/// Why a section cannot be written anew.
+/// Why a section cannot be rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RewriteError {
-    /// An entry cannot be read, so that there is no telling what must be kept of it.
+    /// An entry cannot be read, so its other content cannot be kept.
     #[error(transparent)]
     Entry(#[from] CfiProblem),
-    /// The CIE of an entry that gets other rows counts code in units of more than a byte.
+    /// The CIE of a changed entry counts code in units of more than a byte.
     #[error(
         ".eh_frame entry at offset {offset:#x}: the code alignment factor of its CIE is {unit}, not 1"
     )]
@@ -35,26 +36,27 @@ pub enum RewriteError {
         /// The unit, in bytes.
         unit: u64,
     },
-    /// There is no instruction for a row, or there is too much.
+    /// No instruction can express a row, or the section would be too large.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// A section written anew. Offsets are in bytes from its start.
+/// A rewritten section. Offsets are in bytes from its start.
 #[derive(Debug, Clone, Default)]
 pub struct RewrittenSection {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// What is kept of the old section, ascending, and where it begins now. Relocations there go with it.
+    /// The kept ranges of the old section, ascending, and their new offsets. Relocations there move
+    /// with them.
     pub unchanged: Vec<(Range<u64>, u64)>,
-    /// Where an address is to be written, relative to its place, in 4 bytes.
+    /// Offsets of 4-byte fields, and the address to write there, relative to the field.
     pub pointers: Vec<(u64, Vaddr)>,
 }
 
-/// Writes a section anew. Its bytes are those of the file, before relocation.
+/// Rewrites a section. Its bytes are those of the file, before relocation.
 ///
-/// The entries of `changed` replace the rows of the entries of the section from which they come ([`Fde::origin`]). Those of
-/// `added` stand behind all others.
+/// The entries of `changed` replace the rows of their original entries ([`Fde::origin`]). Those of
+/// `added` follow all others.
 ///
 /// # Errors
 ///
@@ -88,25 +90,25 @@ pub fn rewrite(
     written.pointers.extend(pointers);
     written.bytes.extend(added.entries());
     if end < section.data.len() as u64 {
-        written.bytes.extend([0; 4]); // The file ends all unwind tables that are linked before it.
+        written.bytes.extend([0; 4]); // A terminator: the file is linked last in all unwind tables.
     }
     Ok(written)
 }
 
-/// In the place of a length that has 8 bytes, which no assembler writes here.
+/// The escape for a length of 8 bytes, which no assembler writes here.
 const LONG: [u8; 4] = [0xff; 4];
 
 struct SectionRewriter<'r, 'a> {
     section: &'r Section<'a>,
     table: &'r Table,
-    /// The entries that get other rows, by where they are in the section.
+    /// The changed entries, by their offset in the section.
     changed: BTreeMap<u64, &'r Fde>,
-    /// How many more bytes of CIEs' instructions are evaluated.
+    /// The remaining budget for evaluating CIE instructions, in bytes.
     cie_bytes: usize,
     written: RewrittenSection,
-    /// Where CIEs were, and are.
+    /// Old and new offsets of CIEs.
     cies: BTreeMap<u64, u64>,
-    /// FDEs: where they were, where their CIE pointers are, and where the CIEs were.
+    /// FDEs: their old offset, the offset of their CIE pointer, and their CIE's old offset.
     fdes: Vec<(u64, u64, u64)>,
 }
 
@@ -153,7 +155,7 @@ impl SectionRewriter<'_, '_> {
         self.written.unchanged.push((range, to));
     }
 
-    /// Writes an FDE with other rows than it had.
+    /// Writes an FDE with changed rows.
     fn put_rows(&mut self, entry: &CfiEntry<'_>, cie: u64, fde: &Fde) -> Result<(), RewriteError> {
         let section = self.section;
         let at = entry.offset;
@@ -179,7 +181,7 @@ impl SectionRewriter<'_, '_> {
         Ok(close(bytes, start, section.abi, word_bytes(section.abi))?)
     }
 
-    /// Has all FDEs lead to where their CIEs are now.
+    /// Updates the CIE pointers of all FDEs.
     fn lead_to_cies(&mut self) -> Result<(), RewriteError> {
         for (from, field, cie) in core::mem::take(&mut self.fdes) {
             let to = self.cies.get(&cie);

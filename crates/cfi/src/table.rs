@@ -1,4 +1,4 @@
-//! A whole section, read into a table.
+//! Reading a whole section into a table.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -18,13 +18,15 @@ mod scan;
 use cache::{EntryContent, RunCache, TransitionCache};
 use scan::{InstructionScan, RowEffect};
 
-/// How many times the size of its section the distinct rows of a table may take, beside 1 MiB.
+/// The maximum size of a table's distinct rows, as a multiple of the section's size; 1 MiB more are
+/// allowed.
 const ROW_BYTES: usize = 16;
 
-/// How many times the size of their section the instructions of CIEs may have, beside 1 MiB.
+/// The maximum size of CIE instructions, as a multiple of the section's size; 1 MiB more are
+/// allowed.
 pub(crate) const CIE_BYTES: usize = 4;
 
-/// A multiple of a section's size, and 1 MiB for small ones.
+/// A multiple of a section's size, plus 1 MiB for small ones.
 pub(crate) fn bound(section: &Section<'_>, times: usize) -> usize {
     section
         .data
@@ -33,29 +35,29 @@ pub(crate) fn bound(section: &Section<'_>, times: usize) -> usize {
         .saturating_add(1 << 20)
 }
 
-/// What a section holds, and what is wrong with it.
+/// The content of a section, and its faults.
 #[derive(Debug, Clone)]
 pub struct SectionTable {
-    /// Every entry that could be read, in the order of the section.
+    /// Every readable entry, in the order of the section.
     pub table: Table,
-    /// Every entry that could not, or not with certainty, in the order of the section.
+    /// Every entry that is unreadable, or readable only in part, in the order of the section.
     pub problems: Vec<CfiProblem>,
-    /// What was counted on the way.
+    /// Counts of the entries.
     pub counts: EntryCounts,
 }
 
-/// Counts of what a section holds.
+/// Counts of a section's entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EntryCounts {
     /// CIEs.
     pub cies: u32,
-    /// FDEs that were read, those that cover nothing included.
+    /// FDEs that were read, including those that cover nothing.
     pub fdes: u32,
     /// FDEs that cover nothing.
     pub empty_fdes: u32,
 }
 
-/// A CIE and what its instructions make: an [`InitialRow`], in no more storage than it needs.
+/// A CIE and the row of its instructions: an [`InitialRow`] in compact storage.
 struct CieWithRow<'a> {
     cie: Cie<'a>,
     cfa: CfaRule<'a>,
@@ -67,26 +69,26 @@ struct CieWithRow<'a> {
 
 struct SectionReader<'s, 'a> {
     section: &'s Section<'a>,
-    /// How many more bytes of CIEs' instructions are evaluated.
+    /// The remaining budget for evaluating CIE instructions, in bytes.
     cie_bytes: usize,
     cies: BTreeMap<u64, Result<CieWithRow<'a>, CfiError>>,
     builder: TableBuilder<'a>,
     counts: EntryCounts,
 }
 
-/// Reads every entry of a section. A bad entry is reported and does not disturb the others.
+/// Reads every entry of a section. A bad entry is reported and does not affect the others.
 ///
-/// Takes time and memory linear in the section. What an entry can repeat of others is bounded:
+/// Takes time and memory linear in the section. Repetition by entries is bounded:
 ///
-/// - Two bytes of instructions make a row, which repeats the rules of the row before. The distinct
-///   rows of a section take at most 1 MiB and 16 times its size. The most that we have
-///   seen is 0.09 times the size, in sections of more than 64 KiB.
-/// - An FDE can name a CIE at any offset, also inside another entry. The CIEs have at most 1 MiB
-///   and 4 times the size of the section of instructions. Those that stand one behind
-///   another have no more than once its size.
+/// - Two bytes of instructions make a row that repeats the rules of the row before. The distinct
+///   rows of a section take at most 1 MiB and 16 times its size. The greatest known factor is 0.09,
+///   in sections of more than 64 KiB.
+/// - An FDE can name a CIE at any offset, also inside another entry. All CIE instructions together
+///   have at most 1 MiB and 4 times the section's size. CIEs that do not overlap have at most once
+///   that size.
 ///
-/// What goes beyond is reported as [`CfiError::TooLarge`]. Allocates the table, what the CIEs'
-/// instructions make, and the problems.
+/// Entries beyond these limits are reported as [`CfiError::TooLarge`]. Allocates the table, the
+/// CIEs' rows, and the problems.
 #[must_use]
 pub fn read_table(section: &Section<'_>) -> SectionTable {
     read_tables(section.abi, core::slice::from_ref(section))
@@ -151,24 +153,24 @@ impl<'a> SectionReader<'_, 'a> {
     }
 }
 
-/// The table that is being built, and what makes it fast: most entries have the instructions of
-/// another, and most rows are made from the row before as others were.
+/// The table being built, and its caches: most entries have the instructions of another, and most
+/// row transitions repeat earlier ones.
 struct TableBuilder<'a> {
     table: Table,
-    /// The rows of the entry that is being read.
+    /// The rows of the current entry.
     rows: Vec<RowStart>,
     evaluator: Evaluator<'a>,
-    /// The last CIE of which an entry was evaluated, and what that begins with: most entries have
-    /// the CIE of the entry before.
+    /// The last CIE with an evaluated entry, and its initial row: most entries have the CIE of the
+    /// entry before.
     initial: Option<(u64, InitialRow<'a>)>,
-    /// The most bytes that the table's distinct rows may take.
+    /// The maximum size of the table's distinct rows, in bytes.
     most: usize,
     runs: RunCache<'a>,
     steps: TransitionCache,
 }
 
 impl<'a> TableBuilder<'a> {
-    /// Begins a section: CIEs are known by their offsets, and so is what is remembered.
+    /// Begins a section: the caches are keyed by CIE offsets in it.
     fn new(section: &Section<'a>, table: Table) -> Self {
         TableBuilder {
             most: table
@@ -228,8 +230,8 @@ impl<'a> TableBuilder<'a> {
         Ok(())
     }
 
-    /// Evaluates the instructions, and keeps the steps that other entries may take. Whether another
-    /// entry with the same instructions has the same rows.
+    /// Evaluates the instructions, and caches the transitions for other entries. Returns whether
+    /// another entry with the same instructions has the same rows.
     fn evaluate(
         &mut self,
         section: &Section<'a>,
@@ -269,14 +271,14 @@ impl<'a> TableBuilder<'a> {
     }
 }
 
-/// Whether the row says all that the rows after it depend on. Where the CFA is an expression, the
-/// register and offset from before it may come back.
+/// Whether later rows depend only on this row and their instructions. If the CFA is an expression,
+/// the earlier register and offset may be used again.
 fn determines_next(cfa: &CfaRule<'_>) -> bool {
     matches!(cfa, CfaRule::RegisterOffset { .. })
 }
 
 impl<'a> CieWithRow<'a> {
-    /// Reads the CIE at `offset`, and takes the length of its instructions from `left`.
+    /// Reads the CIE at `offset`, and subtracts the length of its instructions from `left`.
     fn read(section: &Section<'a>, offset: u64, left: &mut usize) -> Result<Self, CfiError> {
         let cie = Cie::parse_at(section, offset)?;
         let rest = left.checked_sub(cie.instructions.len());
@@ -310,7 +312,7 @@ impl<'a> CieWithRow<'a> {
         })
     }
 
-    /// What is to be said about a CIE that can be used.
+    /// The note on a usable CIE, as an error.
     fn note(&self) -> Result<(), CfiError> {
         match self.cie.unknown_letter {
             Some(letter) => Err(CfiError::AugmentationIgnored(char::from(letter))),

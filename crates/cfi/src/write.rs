@@ -1,10 +1,11 @@
-//! Rows written as `.eh_frame`, with the search table that leads to its entries.
+//! Writing rows as `.eh_frame`, with its search table.
 //!
-//! Entries that agree about the return address column, signals and the personality routine share a CIE, whose
-//! instructions make the row that most of them begin with; those that begin with other rows have CIEs of their own where
-//! that is shorter. An entry's instructions say what each row changes, in as few bytes as they can ([`SizeOptimization`]).
-//! All addresses are relative to where they stand, in four bytes, so that the sections are for any place within 2 GiB of
-//! the code, and never change their length with it.
+//! Entries with the same return address column, signal flag and personality routine share a CIE.
+//! Its instructions make the most frequent first row of these entries. Entries with other first
+//! rows have CIEs of their own if that is shorter. An entry's instructions encode the changes of
+//! each row, in as few bytes as they can ([`SizeOptimization`]). All addresses are four bytes,
+//! relative to their own location. So the sections fit anywhere within 2 GiB of the code, and their
+//! length does not depend on the place.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -27,20 +28,20 @@ mod remember;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// An address is more than 2 GiB from where it must be written.
+    /// An address is more than 2 GiB from its field.
     #[error("{address} is more than 2 GiB from the section at {section}")]
     Far {
         /// The address.
         address: Vaddr,
-        /// The section that was to have it.
+        /// The address of the section.
         section: Vaddr,
     },
-    /// There is no instruction for what a row says.
+    /// No instruction can represent a part of the row.
     #[error("the row at {at}: no call frame instruction says {what}")]
     Row {
         /// The row's address.
         at: Vaddr,
-        /// What of it.
+        /// The part.
         what: &'static str,
     },
     /// More than 4 GiB.
@@ -48,23 +49,24 @@ pub enum WriteError {
     TooLarge,
 }
 
-/// A way to say the same in fewer bytes.
+/// A method to write the same rows in fewer bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SizeOptimization {
-    /// Entries end at multiples of 4 bytes, as those of assemblers do, and not of a word. Only the section's end does.
+    /// Pads entries to multiples of 4 bytes, as assemblers do, instead of a word. Only the
+    /// section's end is aligned to a word.
     Padding,
-    /// A row that is equal to the one before is left out.
+    /// Drops a row that is equal to the one before.
     Repeats,
-    /// Offsets of the CFA are counted in words (`DW_CFA_def_cfa_offset_sf`) where that takes fewer bytes.
+    /// Counts offsets of the CFA in words (`DW_CFA_def_cfa_offset_sf`) if that takes fewer bytes.
     Words,
-    /// A row that was there before is come back to by `DW_CFA_remember_state` and `DW_CFA_restore_state`.
+    /// Restores an earlier row by `DW_CFA_remember_state` and `DW_CFA_restore_state`.
     States,
-    /// Entries that begin alike, and not as most do, have a CIE that says how.
+    /// Gives entries with the same uncommon first row a CIE that makes this row.
     Beginnings,
 }
 
 impl SizeOptimization {
-    /// All of them.
+    /// All optimizations.
     pub const ALL: &[SizeOptimization] = &[
         SizeOptimization::Padding,
         SizeOptimization::Repeats,
@@ -74,32 +76,33 @@ impl SizeOptimization {
     ];
 }
 
-/// `.eh_frame`, and where its entries are.
+/// `.eh_frame`, and the offsets of its entries.
 #[derive(Debug, Clone)]
 pub struct EhFrame {
     bytes: Vec<u8>,
     abi: Abi,
-    /// Where an address is written, and which: relative to its own place.
+    /// The offset of each address, and the address. It is written relative to its own location.
     pointers: Vec<(usize, Vaddr)>,
-    /// The first address of each entry, and where in the section it is.
+    /// The first address of each entry, and the entry's offset in the section.
     entries: Vec<(Vaddr, usize)>,
 }
 
 impl EhFrame {
-    /// Writes the entries of a table that cover something, by all measures.
+    /// Writes the non-empty entries of a table, with all optimizations.
     ///
     /// # Errors
     ///
-    /// A row says what no instruction can, or there is too much.
+    /// No instruction can represent a row, or the section would be too large.
     pub fn from_table(table: &Table) -> Result<EhFrame, WriteError> {
         EhFrame::with_optimizations(table, SizeOptimization::ALL)
     }
 
-    /// Writes the entries of a table that cover something, by some measures: to learn what each of them saves.
+    /// Writes the non-empty entries of a table, with some optimizations: to measure the effect of
+    /// each.
     ///
     /// # Errors
     ///
-    /// A row says what no instruction can, or there is too much.
+    /// No instruction can represent a row, or the section would be too large.
     pub fn with_optimizations(
         table: &Table,
         measures: &[SizeOptimization],
@@ -123,7 +126,7 @@ impl EhFrame {
             }
         }
         if let Some((_, last)) = written.entries.last() {
-            // What stands behind is aligned to a word, and space between would end the table.
+            // The next section is aligned to a word, and zeros between would end the table.
             close(
                 &mut written.bytes,
                 *last,
@@ -144,7 +147,7 @@ impl EhFrame {
         self.bytes.len()
     }
 
-    /// Whether there are no bytes, which is never so.
+    /// Whether there are no bytes; always false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -156,23 +159,23 @@ impl EhFrame {
         HDR + self.entries.len() * 8
     }
 
-    /// The entries, without the terminator behind them.
+    /// The entries, without the terminator.
     #[must_use]
     pub fn entries(&self) -> &[u8] {
         self.bytes.strip_suffix(&[0; 4]).unwrap_or_default()
     }
 
-    /// The addresses that are written: where in the section, and what they are.
+    /// The addresses to write: their offset in the section, and their value.
     #[must_use]
     pub fn pointers(&self) -> &[(usize, Vaddr)] {
         &self.pointers
     }
 
-    /// The section for an address.
+    /// The bytes of the section at an address.
     ///
     /// # Errors
     ///
-    /// Something that it names is too far away.
+    /// An address in it is too far away.
     pub fn bytes_at(&self, section: Vaddr) -> Result<Vec<u8>, WriteError> {
         let mut bytes = self.bytes.clone();
         for (place, address) in &self.pointers {
@@ -185,11 +188,12 @@ impl EhFrame {
         Ok(bytes)
     }
 
-    /// `.eh_frame_hdr` at an address, for the section at another (Linux Standard Base, "Exception Frame Header").
+    /// `.eh_frame_hdr` at an address, for the section at another (Linux Standard Base, "Exception
+    /// Frame Header").
     ///
     /// # Errors
     ///
-    /// Something that it names is too far away.
+    /// An address in it is too far away.
     pub fn hdr_at(&self, hdr: Vaddr, section: Vaddr) -> Result<Vec<u8>, WriteError> {
         let mut bytes = Vec::from([
             1,
@@ -315,7 +319,7 @@ pub(crate) fn word_bytes(abi: Abi) -> usize {
     usize::from(abi.arch.spec().word.bytes())
 }
 
-/// Pads the last entry of some bytes, up to a multiple of so many, and writes its length.
+/// Pads the last entry to a multiple of `align`, and writes its length.
 pub(crate) fn close(
     bytes: &mut Vec<u8>,
     start: usize,
@@ -333,12 +337,12 @@ pub(crate) fn close(
     Ok(())
 }
 
-/// Bytes of an `.eh_frame_hdr` before its entries.
+/// Size of an `.eh_frame_hdr` before its entries, in bytes.
 const HDR: usize = 12;
 
 const CODE_ALIGNMENT: u64 = 1;
 
-/// What entries of one CIE agree about.
+/// The common properties of a CIE's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct CieGroup {
     return_address: Register,
@@ -362,7 +366,7 @@ impl CieGroup {
     }
 }
 
-/// The CIEs of a group, and the entries that have them.
+/// The CIEs of a group, and the entries of each.
 fn shared<'t, 'f>(
     table: &'t Table,
     fdes: &[&'f Fde],
@@ -396,8 +400,8 @@ fn shared<'t, 'f>(
     Ok(shared)
 }
 
-/// A CIE for entries with the same first row, and how many bytes they take: it makes this row, or none if a register has
-/// a rule in this row and none in a later one, for which there is no instruction.
+/// A CIE for entries with the same first row, and the total size. The CIE makes this row, unless a
+/// register has a rule in this row and none in a later one: no instruction removes a rule.
 fn own<'t>(
     table: &'t Table,
     first: RowId,
@@ -412,10 +416,10 @@ fn own<'t>(
     of(row.as_ref()).or_else(|error| of(None).map_err(|_| error))
 }
 
-/// About how many bytes a CIE takes beside its instructions.
+/// The approximate size of a CIE without its instructions, in bytes.
 const CIE: usize = 24;
 
-/// The most CIEs of a group: each of them is tried for all entries.
+/// The maximum number of CIEs of a group: each of them is tried for all entries.
 const MAX_CIES: usize = 32;
 
 /// The entries by their first row, the most frequent row first.
@@ -436,7 +440,7 @@ fn group_by_first_row<'f>(table: &Table, fdes: &[&'f Fde]) -> Vec<(RowId, Vec<&'
 /// Writes the instructions of entries that share a CIE (DWARF 5 §6.4.2).
 pub(crate) struct InstructionWriter<'r> {
     pub(crate) data_alignment: i64,
-    /// The row that the CIE makes.
+    /// The CIE's row.
     pub(crate) initial: Row<'r>,
     pub(crate) optimizations: &'r [SizeOptimization],
 }
@@ -454,7 +458,7 @@ impl<'r> InstructionWriter<'r> {
             initial: Row::new(first.return_address),
             optimizations: measures,
         };
-        // What no instruction can say is for the entries to tell.
+        // The entries report an unrepresentable rule.
         let mut bytes = Vec::new();
         if instructions
             .put_change(&instructions.initial, &first, &mut bytes)
@@ -472,7 +476,7 @@ impl<'r> InstructionWriter<'r> {
             initial: nothing,
             optimizations: self.optimizations,
         };
-        // That it can be said was found out before.
+        // An earlier check found that it can be represented.
         let _ = fresh.put_change(&nothing, &self.initial, into);
     }
 
@@ -480,7 +484,7 @@ impl<'r> InstructionWriter<'r> {
         self.optimizations.contains(&measure)
     }
 
-    /// How many bytes the instructions of entries take.
+    /// The size of the entries' instructions, in bytes.
     fn bytes_of(&self, table: &Table, fdes: &[&Fde]) -> Result<usize, WriteError> {
         let mut bytes = Vec::new();
         let put = fdes
@@ -515,7 +519,7 @@ impl<'r> InstructionWriter<'r> {
         Ok(())
     }
 
-    /// What leads to each row of an entry from the one before.
+    /// The changes from row to row of an entry.
     fn changes(&self, table: &Table, fde: &Fde) -> Result<Vec<RowChange>, WriteError> {
         let mut changes: Vec<RowChange> = Vec::new();
         let mut before = self.initial;
@@ -541,7 +545,7 @@ impl<'r> InstructionWriter<'r> {
         Ok(changes)
     }
 
-    /// Writes what leads from one row to the next.
+    /// Writes the change from one row to the next.
     fn put_change(
         &self,
         before: &Row<'_>,
@@ -694,7 +698,7 @@ impl<'r> InstructionWriter<'r> {
     }
 }
 
-/// Whether a signed number takes fewer bytes than an offset as it is.
+/// Whether a signed number takes fewer bytes than an unfactored offset.
 fn is_shorter(words: i64, offset: i64) -> bool {
     let (mut signed, mut unsigned) = (Vec::new(), Vec::new());
     put_signed(&mut signed, words);
@@ -702,7 +706,7 @@ fn is_shorter(words: i64, offset: i64) -> bool {
     signed.len() < unsigned.len()
 }
 
-/// A register that stands in the opcode.
+/// A register that fits into the opcode.
 fn short(number: u16) -> Option<u8> {
     u8::try_from(number).ok().filter(|low| *low <= 0x3f)
 }

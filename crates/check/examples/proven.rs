@@ -1,5 +1,5 @@
-//! How many rows of a file's unwind table its machine code proves, and what it refutes:
-//! `cargo run -p unspool-check --example proven [FILE]`.
+//! Counts a file's rows that its machine code proves or refutes: `cargo run -p unspool-check
+//! --example proven [FILE]`.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::error::Error;

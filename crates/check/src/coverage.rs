@@ -1,4 +1,4 @@
-//! Code that no entry covers.
+//! Code without an entry.
 
 use core::cell::LazyCell;
 use std::collections::BTreeSet;
@@ -13,8 +13,9 @@ use crate::finding::FindingCode;
 use crate::origin::CodeOrigin;
 use crate::subject::CheckSubject;
 
-/// Functions that no entry covers, or not to their ends, and other code that is called or jumped to: the first
-/// address without an entry of each. `told` is where control is known to come to behind the end of an entry: nothing more is said of that.
+/// Functions that no entry covers, or not to their ends, and other code that is called or jumped
+/// to: the first address without an entry of each. `told` are addresses behind the end of an entry
+/// that are already reported.
 pub(crate) fn uncovered(
     subject: &CheckSubject<'_>,
     told: &BTreeSet<Vaddr>,
@@ -23,7 +24,7 @@ pub(crate) fn uncovered(
     let is_code = |at: Vaddr| code.iter().any(|range| range.contains(&at));
     let symbols = subject.symbols.iter();
     let functions = symbols.filter(|symbol| is_code(symbol.address));
-    // Few files have labels of which it is asked.
+    // Computed lazily: few files have labels that need it.
     let starts = LazyCell::new(|| {
         let mut starts: Vec<u64> = subject.symbols.iter().map(|it| it.address.0).collect();
         starts.sort_unstable();
@@ -58,8 +59,8 @@ pub(crate) fn uncovered(
     found
 }
 
-/// Whether a symbol that does not say what it is of is of a function: a label that other files see, as people write them, of
-/// code, and not within another function.
+/// Whether a symbol without a type is a function: a global label of code, as in hand-written
+/// assembly, that is not within another function.
 fn is_label(subject: &CheckSubject<'_>, symbol: &Symbol<'_>) -> bool {
     let at = symbol.address;
     let is_within = || {
@@ -72,10 +73,10 @@ fn is_label(subject: &CheckSubject<'_>, symbol: &Symbol<'_>) -> bool {
         && !is_within()
 }
 
-/// Whether control leaves what a label stands before, as far as the next symbol: what is no code seldom looks like that. `starts` are the
-/// addresses of all symbols, ascending.
+/// Whether control leaves the code behind a label before the next symbol: data seldom looks like
+/// that. `starts` are the addresses of all symbols, ascending.
 fn looks_like_code(subject: &CheckSubject<'_>, symbol: &Symbol<'_>, starts: &[u64]) -> bool {
-    // Lines tell what is code, and a program begins with code.
+    // Line numbers mark code, and a program begins with code.
     if subject.has_lines() || subject.entry() == Some(symbol.address) {
         return true;
     }
@@ -95,7 +96,7 @@ fn looks_like_code(subject: &CheckSubject<'_>, symbol: &Symbol<'_>, starts: &[u6
     leads_on
 }
 
-/// For each extent, where the extents end that follow it without a gap.
+/// For each extent, the end of the extents that follow it without a gap.
 struct AdjacentExtents(Vec<u64>);
 
 impl AdjacentExtents {
@@ -116,7 +117,7 @@ impl AdjacentExtents {
         AdjacentExtents(ends)
     }
 
-    /// The first address from `at` on that no extent has.
+    /// The first address from `at` on that is in no extent.
     fn end(&self, subject: &CheckSubject<'_>, at: u64) -> u64 {
         let place = subject.program().index_containing(at);
         place

@@ -1,4 +1,4 @@
-//! A row of the table, in the form that is held against states.
+//! A row of the table in the checker's form.
 
 use unspool_code_analysis::arch::AbiInfo;
 use unspool_code_analysis::op::{MEMORY_BIT, NEW_SLOT_BIT};
@@ -6,28 +6,29 @@ use unspool_rows::{CfaRule, Register, RegisterRule, Row};
 
 use crate::row_checker::Aspect;
 
-/// Where a row says that the CFA or a register of the caller is.
+/// Where a rule says that the CFA or a register of the caller is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleLocation {
-    /// Nowhere: it has no value that could be found.
+    /// Nowhere: its value cannot be found.
     Undefined,
-    /// What a register is, plus an offset.
+    /// A register plus an offset.
     Register(u8, i64),
     /// In memory, at the CFA plus an offset.
     CfaOffset(i64),
     /// The CFA plus an offset.
     CfaValue(i64),
-    /// What an expression says.
+    /// The value of an expression.
     Expression,
 }
 
 impl RuleLocation {
-    /// Whether it is counted from a register.
+    /// Whether it is relative to a register.
     pub(crate) fn is_relative_to(self, register: u8) -> bool {
         matches!(self, RuleLocation::Register(own, _) if own == register)
     }
 
-    /// What of a state is read to find the value, as [`unspool_code_analysis::State::take_written`] has it.
+    /// The parts of a state that its value depends on, like
+    /// [`unspool_code_analysis::AbstractState::take_written`].
     fn reads(self) -> u64 {
         match self {
             RuleLocation::Undefined | RuleLocation::CfaValue(_) => 0,
@@ -38,7 +39,7 @@ impl RuleLocation {
     }
 }
 
-/// A row: where it says that things are.
+/// A row: the declared locations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeclaredRow {
     /// The CFA.
@@ -49,21 +50,22 @@ pub struct DeclaredRow {
     pub preserved: [RuleLocation; DeclaredRow::MAX_PRESERVED_REGISTERS],
     /// The caller's stack pointer, if the row has a rule for it.
     pub stack_pointer: Option<RuleLocation>,
-    /// What of a state it speaks of, as [`unspool_code_analysis::State::take_written`] has it.
+    /// The parts of a state that it depends on, like
+    /// [`unspool_code_analysis::AbstractState::take_written`].
     pub reads: u64,
     /// Whether a rule is an expression.
     pub has_expression: bool,
-    /// Bytes of arguments that the unwinder takes off the stack before an exception lands.
+    /// Bytes of arguments that the unwinder pops before it enters a landing pad.
     pub args_size: u64,
-    /// Whether the frame was interrupted, not called from.
+    /// Whether the frame was interrupted, and did not call.
     pub signal_frame: bool,
 }
 
 impl DeclaredRow {
-    /// The most registers that calls of a machine preserve.
+    /// Greatest number of registers that calls preserve.
     pub const MAX_PRESERVED_REGISTERS: usize = 12;
 
-    /// What a row says.
+    /// Converts a row.
     #[must_use]
     pub fn from_row(row: &Row<'_>, facts: &AbiInfo) -> DeclaredRow {
         let cfa = match row.cfa {
@@ -78,7 +80,7 @@ impl DeclaredRow {
         for (register, place) in facts.preserved.iter().zip(&mut preserved) {
             *place = location_of(row, *register);
         }
-        // An entry may say that another register stands for the return address.
+        // An entry may choose another return address register.
         let column = u8::try_from(row.return_address.0);
         let return_address =
             column.map_or(RuleLocation::Expression, |column| location_of(row, column));
@@ -89,7 +91,7 @@ impl DeclaredRow {
         let has_expression = places
             .clone()
             .any(|place| *place == RuleLocation::Expression);
-        // Whether a slot is out of reach of signals depends on where the stack pointer is.
+        // Whether signals can overwrite a slot depends on the stack pointer.
         let reach = i64::from(facts.red_zone) + i64::from(facts.call_pushes);
         let is_deep = |place: &&RuleLocation| matches!(place, RuleLocation::CfaOffset(offset) if *offset < -reach);
         let of_depth = match places.clone().any(|place| is_deep(&place)) {
@@ -109,7 +111,7 @@ impl DeclaredRow {
         }
     }
 
-    /// Whether all is where it is at the begin of a function, as a call leaves it.
+    /// Whether everything is as a call leaves it at a function's begin.
     #[must_use]
     pub fn is_function_entry(&self, facts: &AbiInfo) -> bool {
         let pushed = i64::from(facts.call_pushes);
@@ -120,7 +122,7 @@ impl DeclaredRow {
             && !self.signal_frame
     }
 
-    /// What the row says of something.
+    /// The row's rule for an aspect.
     pub(crate) fn rule_for(&self, of: Aspect, facts: &AbiInfo) -> RuleLocation {
         match of {
             Aspect::Cfa => self.cfa,

@@ -1,9 +1,9 @@
-//! What expressions say, by example: the plain interpreter steps by the row in states made up at random
-//! that are as the analysis says, and must find the caller in all.
+//! Checks expressions by example: the interpreter unwinds with the row in random concrete states
+//! that the abstract state allows. It must find the caller in all of them.
 //!
-//! A row's expressions add and mask what the state knows; that it is wrong and states of random numbers
-//! agree by chance is a matter of one in 2^40. The CFA is a multiple of 16 (psABI, "The Stack Frame"): of a larger power of 2 it is one
-//! in some of the states only.
+//! A row's expressions add and mask known contents. A wrong row agrees by chance with a probability
+//! of one in 2^40. The CFA is a multiple of 16 (psABI, "The Stack Frame"); in only some of the
+//! states it is one of a larger power of 2.
 
 use unspool_code_analysis::arch::AbiInfo;
 use unspool_code_analysis::{AbstractState, AbstractValue, ValueFact};
@@ -16,11 +16,11 @@ use unspool_rows::{
 use crate::declared_row::{DeclaredRow, RuleLocation};
 use crate::row_checker::{Judgement, Verdict};
 
-/// A row that has expressions.
+/// A row with expressions.
 #[derive(Debug)]
 pub(crate) struct ExpressionRow<'t> {
     row: Row<'t>,
-    /// The registers that they read: bit n stands for register n.
+    /// The registers that its expressions read: bit n stands for register n.
     reads: u64,
 }
 
@@ -38,10 +38,10 @@ impl<'t> ExpressionRow<'t> {
         });
         let operations = rules.chain(cfa).flat_map(|it| it.operations(abi));
         let reads = operations.fold(0, |all, operation| match operation {
-            // There may be others where it leads.
+            // There may be others behind the branch.
             Ok(operation) if operation.branches() => u64::MAX,
             Ok(operation) => all | operation.register().map_or(0, bit),
-            // What follows is not evaluated either.
+            // Operations behind it are not evaluated either.
             Err(_) => all,
         });
         ExpressionRow { row, reads }
@@ -53,7 +53,7 @@ impl<'t> ExpressionRow<'t> {
     }
 }
 
-/// Stands for a register in a set.
+/// The bit of a register.
 fn bit(register: Register) -> u64 {
     1_u64.checked_shl(register.0.into()).unwrap_or(0)
 }
@@ -70,9 +70,10 @@ pub(crate) struct ExpressionCheck<'a> {
 }
 
 impl ExpressionCheck<'_> {
-    /// Judges what is an expression; the rest was judged plainly.
+    /// Checks the expressions of a row; the other rules are already checked.
     pub(crate) fn judge(&self, plainly: Judgement) -> Judgement {
-        // Where the stack pointer was aligned, each multiple of 16 below 64 that the CFA may be above one of 64.
+        // Behind a stack alignment, each multiple of 16 below 64 that the CFA may be above a
+        // multiple of 64.
         let examples = if self.state.aligned().is_some() { 4 } else { 2 };
         let judged = (0..examples).map(|number| self.judge_in(number, plainly));
         let worst = judged.reduce(|worst, judgement| worst.join(&judgement));
@@ -120,7 +121,7 @@ impl ExpressionCheck<'_> {
         judgement
     }
 
-    /// The registers that expressions read, and where the instruction is.
+    /// Sets the registers that expressions read, and the program counter.
     fn put_registers(&self, example: &ConcreteState<'_>, registers: &mut Registers) {
         for number in 0..self.facts.return_address {
             let register = Register(number.into());
@@ -142,9 +143,9 @@ fn verdict(found: Option<u64>, wanted: Option<u64>) -> Verdict {
     }
 }
 
-/// Numbers for what is only known at run time.
+/// A concrete state: numbers for values that only a run knows.
 struct ConcreteState<'s> {
-    /// Which one.
+    /// The state's number.
     number: u64,
     state: &'s AbstractState,
     facts: &'s AbiInfo,
@@ -162,17 +163,17 @@ impl ConcreteState<'_> {
         number ^ (number >> 31)
     }
 
-    /// An address of the stack, aligned as it is before a call, and as far as anything aligns it.
+    /// A stack address, aligned as before a call, or further if something aligns it.
     fn address(&self, of: u64) -> u64 {
         (self.random(of) >> 20) & !63
     }
 
-    /// The CFA: not aligned any further than the ABI says.
+    /// The CFA, aligned only as the ABI says.
     fn canonical(&self) -> u64 {
         self.address(0).wrapping_add(16 * self.number)
     }
 
-    /// The number that a value is here; `None` where it could be any.
+    /// The number for a value in this state; `None` if it could be any.
     fn number(&self, value: AbstractValue) -> Option<u64> {
         let (origin, offset) = match value.fact() {
             ValueFact::Constant(number) => return Some(number),
@@ -191,7 +192,7 @@ impl ConcreteState<'_> {
         Some(origin.wrapping_add_signed(offset.into()))
     }
 
-    /// An address that is only known at run time.
+    /// The number for a symbolic base.
     fn base(&self, at: u32) -> Option<u64> {
         let own = AbstractValue::symbolic_base(at, 0);
         if let Some(known) = self.state.aligned()
@@ -210,18 +211,18 @@ impl ConcreteState<'_> {
         }
     }
 
-    /// What a register held at entry.
+    /// A register's entry value.
     fn entry(&self, register: u8) -> Option<u64> {
         self.number(AbstractValue::entry_value(register))
     }
 
-    /// Whether an address is in the function's own frame, where nothing is hidden.
+    /// Whether an address is in the function's own frame, which contains no escaped values.
     fn is_in_frame(&self, address: u64) -> bool {
-        /// Frames are smaller.
+        /// Larger than any frame.
         const MAX_FRAME_BYTES: u64 = 1 << 20;
         let is_near = |end: u64| address < end && end - address <= MAX_FRAME_BYTES;
         let registers = (0..self.facts.return_address).map(|number| self.state.get(number));
-        // Above where the stack was moved to may be what was there before.
+        // Above a relocated stack pointer there may be older contents.
         let mut moved = registers.filter_map(|value| match value.fact() {
             ValueFact::SymbolicBase(at, _) => self.number(AbstractValue::symbolic_base(at, 0)),
             _ => None,

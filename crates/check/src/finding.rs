@@ -1,4 +1,4 @@
-//! What is wrong with a table, told once for each cause.
+//! Findings: faults of a table, one for each cause.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -13,42 +13,43 @@ use crate::subject::CheckSubject;
 use crate::unit::{Discrepancy, UnitReport};
 use crate::{coverage, wording};
 
-/// What kind of finding: `docs/diagnostics.md` has each with cause and remedy. The numbers stay.
+/// The kind of a finding; `docs/diagnostics.md` has cause and remedy of each. The numbers are
+/// stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FindingCode {
-    /// The CFA is at another offset from the register that is declared.
+    /// The CFA is at another offset from the declared register.
     CfaOffset,
-    /// The CFA is not at any known offset from the register that is declared.
+    /// The CFA is not at any known offset from the declared register.
     CfaRegister,
-    /// A register is not in the slot that is declared.
+    /// A register is not in the declared slot.
     SavedElsewhere,
-    /// A register is declared unchanged, and was overwritten.
+    /// A register is declared unchanged, but was overwritten.
     RegisterLost,
     /// A function has no entry.
     NoEntry,
-    /// Control runs behind the end of the entry.
+    /// Control falls through the end of the entry.
     EntryTooShort,
-    /// Paths meet on different heights of the stack: no row can be right there.
+    /// Paths with different stack heights join: no row can be right there.
     HeightsDiffer,
     /// An expression has another value.
     Expression,
-    /// The outermost frame does not say that it is.
+    /// The outermost frame is not declared as such.
     Outermost,
     /// A function does not preserve a register that calls preserve.
     PrivateConvention,
     /// A row starts inside an instruction.
     InsideInstruction,
-    /// The return address is not where it is declared.
+    /// The return address is not in the declared location.
     ReturnAddress,
-    /// Registers of a signal's frame are not where the kernel puts them.
+    /// Registers of a signal frame are not where the kernel puts them.
     SignalFrame,
-    /// Nothing is known to lead there.
+    /// No path to it was found.
     Unreached,
-    /// A comment in the source that was to allow a finding.
+    /// A source comment that should allow a finding.
     Allow,
-    /// `.sframe` says something else than `.eh_frame`.
+    /// `.sframe` and `.eh_frame` differ.
     SframeRow,
-    /// `.sframe` leaves functions out.
+    /// `.sframe` lacks functions.
     SframeHole,
     /// Entries of `.sframe` cannot be searched.
     SframeOrder,
@@ -56,10 +57,10 @@ pub enum FindingCode {
     SframeEntry,
 }
 
-/// What `docs/` says of all kinds.
+/// Sections of `docs/diagnostics.md` for all kinds.
 const DIAGNOSTICS: &str = include_str!("../diagnostics.md");
 
-/// All kinds, numbered from 1: their names, and what is wrong.
+/// All kinds, numbered from 1: name and summary.
 const CODES: [(FindingCode, &str, &str); 19] = [
     (
         FindingCode::CfaOffset,
@@ -178,7 +179,7 @@ impl FindingCode {
         found.map_or("", |(_, name, _)| name)
     }
 
-    /// The kind with a number or a name, in whatever case: `CFI001`, `cfa-offset`.
+    /// The kind with an ID or a name, in any case: `CFI001`, `cfa-offset`.
     #[must_use]
     pub fn from_name(text: &str) -> Option<FindingCode> {
         let is_it = |code: &FindingCode| {
@@ -187,7 +188,8 @@ impl FindingCode {
         FindingCode::all().find(is_it)
     }
 
-    /// Its section of `docs/diagnostics.md`, in Markdown, without the heading: what is wrong, cause, remedy.
+    /// Its section of `docs/diagnostics.md`, in Markdown, without the heading: fault, cause,
+    /// remedy.
     #[must_use]
     pub fn explanation(self) -> &'static str {
         let heading = format!("## {} {}\n", self.id(), self.name());
@@ -196,7 +198,7 @@ impl FindingCode {
         section.unwrap_or_default().trim()
     }
 
-    /// What is wrong, whatever it is about.
+    /// What is wrong, for any subject.
     #[must_use]
     pub fn summary(self) -> &'static str {
         let found = CODES.iter().find(|(code, ..)| *code == self);
@@ -204,19 +206,19 @@ impl FindingCode {
     }
 }
 
-/// How much a finding counts.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Worth knowing; nothing is wrong.
+    /// Worth knowing; not a fault.
     Note,
-    /// It may be wrong: it could not be proven.
+    /// Possibly wrong: no proof was found.
     Unproven,
     /// It is wrong.
     Refuted,
 }
 
 impl Severity {
-    /// As it is printed: `refuted`.
+    /// Its printed name: `refuted`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -227,33 +229,33 @@ impl Severity {
     }
 }
 
-/// One thing that is wrong, and all places where it shows.
+/// One fault, and all places where it shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind.
+    /// Its kind.
     pub code: FindingCode,
-    /// How much it counts.
+    /// Its severity.
     pub severity: Severity,
-    /// The first instruction where it shows, in the order of the code.
+    /// The first instruction where it shows, in code order.
     pub address: Vaddr,
-    /// How many instructions it was seen at where something it depends on had changed.
+    /// Number of instructions where it shows after a change of something it depends on.
     pub occurrences: usize,
-    /// What it is about: `the CFA`, `the caller's rbx`; empty if it is about the whole entry.
+    /// Its subject: `the CFA`, `the caller's rbx`; empty if it is the whole entry.
     pub subject: String,
-    /// What the row says there; empty if there is none.
+    /// The row's rule; empty if there is none.
     pub declared: String,
-    /// What is true there; empty if that is not known.
+    /// The actual location; empty if it is not known.
     pub computed: String,
-    /// The directive to write before the instruction, if one mends it.
+    /// The directive that repairs it, before the instruction, if there is one.
     pub fix: Option<String>,
-    /// What may have led to it.
+    /// A possible cause.
     pub hint: Option<Hint>,
-    /// Other places that matter: where the paths come from that meet, or where control goes on.
+    /// Related places: the sources of joining paths, or the fall-through target.
     pub related: Vec<Vaddr>,
 }
 
 impl CheckSubject<'_> {
-    /// What a row says, in words.
+    /// A row's rule, in words.
     pub(crate) fn rule_text(&self, row: RowId, of: Aspect) -> String {
         let Some(row) = self.table().row(row) else {
             return String::new();
@@ -268,7 +270,7 @@ impl CheckSubject<'_> {
 }
 
 impl CheckSubject<'_> {
-    /// How much counts what compilers have their reasons for, and people seldom.
+    /// Severity of faults that compilers make on purpose, and people seldom do.
     fn severity_for_hand_written(&self, at: Vaddr) -> Severity {
         match self.origin_at(at) {
             CodeOrigin::HandWritten => Severity::Refuted,
@@ -278,7 +280,7 @@ impl CheckSubject<'_> {
 }
 
 impl Finding {
-    /// A finding of which there is nothing more to say.
+    /// A finding without details.
     pub(crate) fn new(at: Vaddr, code: FindingCode, severity: Severity) -> Finding {
         Finding {
             code,
@@ -294,7 +296,7 @@ impl Finding {
         }
     }
 
-    /// Code that signals' handlers return into, whose entry does not say so.
+    /// Code that signal handlers return to, without an entry that says so.
     #[must_use]
     pub fn undeclared_signal_frame(at: Vaddr) -> Finding {
         Finding {
@@ -306,7 +308,7 @@ impl Finding {
         }
     }
 
-    /// What is wrong, in a sentence.
+    /// A sentence that says what is wrong.
     #[must_use]
     pub fn message(&self) -> String {
         let Finding {
@@ -349,7 +351,7 @@ impl Finding {
     }
 }
 
-/// What doubts of one cause have in common.
+/// Key of discrepancies with one cause.
 type FindingCause = (FindingCode, Aspect, String);
 
 /// The findings of a unit.
@@ -400,7 +402,7 @@ pub(crate) fn unit_findings(subject: &CheckSubject<'_>, report: &UnitReport) -> 
             Entry::Occupied(mut known) => {
                 let known = known.get_mut();
                 let places = known.occurrences + 1;
-                // Where it is certain is where to look.
+                // The place with the greatest severity is the one to look at.
                 if finding.severity > known.severity {
                     *known = finding;
                 }
@@ -428,8 +430,8 @@ pub(crate) fn unit_findings(subject: &CheckSubject<'_>, report: &UnitReport) -> 
     findings
 }
 
-/// Doubts, where those that are of the same thing at the same instruction are one: at a call, what is wrong before it may be wrong while
-/// the callee runs, too. What is true then is what counts.
+/// Merges discrepancies of the same aspect at the same instruction: at a call, a rule may be wrong
+/// before it and while the callee runs. The location before it counts.
 fn merge_discrepancies(doubts: &[Discrepancy]) -> Vec<Discrepancy> {
     let mut merged: Vec<Discrepancy> = Vec::with_capacity(doubts.len());
     let mut last: HashMap<(Vaddr, Aspect), usize> = HashMap::new();
@@ -456,8 +458,8 @@ fn merge_discrepancies(doubts: &[Discrepancy]) -> Vec<Discrepancy> {
     merged
 }
 
-/// The findings that are not of one unit: functions of which not all is covered, and the outermost frame.
-/// `told` is where control is known to come to behind the end of an entry.
+/// Findings of the file as a whole: functions without full coverage, and the outermost frame.
+/// `told` are addresses behind the end of an entry that are already reported.
 pub(crate) fn file_findings(subject: &CheckSubject<'_>, told: &BTreeSet<Vaddr>) -> Vec<Finding> {
     let uncovered = coverage::uncovered(subject, told);
     let mut findings: Vec<Finding> = uncovered
@@ -478,7 +480,7 @@ pub(crate) fn file_findings(subject: &CheckSubject<'_>, told: &BTreeSet<Vaddr>) 
     findings
 }
 
-/// The entry point of a program, if it does not say that nothing called it.
+/// The entry point of a program, if its entry does not say that it has no caller.
 pub(crate) fn outermost(subject: &CheckSubject<'_>) -> Option<Vaddr> {
     let entry = subject.entry()?;
     let place = subject.program().index_starting_at(entry.0)?;
@@ -488,8 +490,8 @@ pub(crate) fn outermost(subject: &CheckSubject<'_>) -> Option<Vaddr> {
     (declared.return_address != RuleLocation::Undefined).then_some(entry)
 }
 
-/// For the extents of a unit that return: the registers that are not what they were at entry at any return.
-/// Bit n stands for register n.
+/// For the extents of a unit that return: the registers that have another value than at entry at
+/// every return. Bit n stands for register n.
 fn never_restored(subject: &CheckSubject<'_>, report: &UnitReport) -> HashMap<usize, u64> {
     let mut of_extents = HashMap::new();
     for (at, lost) in &report.unrestored_at_returns {
@@ -500,7 +502,7 @@ fn never_restored(subject: &CheckSubject<'_>, report: &UnitReport) -> HashMap<us
     of_extents
 }
 
-/// Says in words what a doubt is about.
+/// Makes a finding from a discrepancy.
 struct FindingBuilder<'a> {
     subject: &'a CheckSubject<'a>,
     report: &'a UnitReport,
@@ -508,7 +510,7 @@ struct FindingBuilder<'a> {
     declared: &'a DeclaredRow,
     /// The registers that the extent does not preserve: bit n stands for register n.
     never_restored: u64,
-    /// Whether it is the first doubt of a CFA in its extent.
+    /// Whether it is the extent's first discrepancy of the CFA.
     is_first_of_extent: bool,
 }
 
@@ -548,7 +550,7 @@ impl FindingBuilder<'_> {
         }
     }
 
-    /// Where the CFA is as it is declared, what is wrong is the row's rule for the caller's stack pointer.
+    /// If the CFA is as declared, the fault is in the row's rule for the caller's stack pointer.
     fn stack_pointer_finding(&self, code: FindingCode, severity: Severity) -> Option<Finding> {
         self.declared.stack_pointer?;
         if self.discrepancy.aspect != Aspect::Cfa || self.discrepancy.actual != Some(self.claim()) {
@@ -565,7 +567,7 @@ impl FindingBuilder<'_> {
         })
     }
 
-    /// Where that is of which the row says something else. What registers that are not followed hold may be it: then it may be in both.
+    /// The actual location, if it is known. An untracked register may also have the value.
     fn actual(&self) -> Option<RuleLocation> {
         let column = self.subject.abi_info().return_address;
         let is_elsewhere =
@@ -574,7 +576,7 @@ impl FindingBuilder<'_> {
         self.discrepancy.actual.filter(|_| !is_there)
     }
 
-    /// What the row says of the aspect.
+    /// The row's rule for the aspect.
     fn claim(&self) -> RuleLocation {
         self.declared
             .rule_for(self.discrepancy.aspect, self.subject.abi_info())
@@ -606,7 +608,7 @@ impl FindingBuilder<'_> {
         }
     }
 
-    /// The paths that meet here, if they do.
+    /// The paths that join here, if they do.
     fn height_conflict(&self) -> Option<&[Vaddr; 3]> {
         let mut conflicts = self.report.conflicts.iter();
         let sp = self.subject.abi_info().stack_pointer;
@@ -626,7 +628,8 @@ impl FindingBuilder<'_> {
         self.never_restored & (1 << (register & 63)) != 0
     }
 
-    /// Whether a row of the entry says that the register is saved: who saves it means to preserve it.
+    /// Whether a row of the entry declares the register saved: then the function intends to
+    /// preserve it.
     fn is_saved(&self, register: u8) -> bool {
         let extent = self.subject.program().extent_at(self.discrepancy.address.0);
         let fde = extent.and_then(|extent| self.subject.fde_of(&extent));
@@ -640,7 +643,7 @@ impl FindingBuilder<'_> {
         })
     }
 
-    /// What doubts of the same cause have in common: how far off the row is.
+    /// The row's error, which discrepancies with one cause share.
     fn difference(&self) -> String {
         match (self.claim(), self.discrepancy.actual) {
             (RuleLocation::Register(a, declared), Some(RuleLocation::Register(b, real)))
@@ -652,13 +655,13 @@ impl FindingBuilder<'_> {
         }
     }
 
-    /// The directive that would make the row true.
+    /// The directive that makes the row true.
     fn fix(&self, code: FindingCode) -> Option<String> {
         let abi = self.subject.table().abi();
         if let (FindingCode::PrivateConvention, Aspect::Register(register)) =
             (code, self.discrepancy.aspect)
         {
-            // Who declares something else than that it is unchanged knows of an agreement.
+            // A rule other than "unchanged" indicates a private convention.
             let is_silent =
                 self.claim() == RuleLocation::Register(register, 0) && !self.is_saved(register);
             return is_silent
@@ -675,7 +678,7 @@ impl FindingBuilder<'_> {
             ) => {
                 Some(match self.is_first_of_extent {
                     true => format!(".cfi_adjust_cfa_offset {}", real - declared),
-                    // What mends the first may change what is declared here.
+                    // The repair of the first fault may change the declared values here.
                     false => format!(".cfi_def_cfa_offset {real}"),
                 })
             }

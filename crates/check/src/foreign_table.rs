@@ -1,4 +1,4 @@
-//! Rows of another table, held against the same code.
+//! Another table's rows, checked against the same code.
 
 use core::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::row_checker::{Judgement, RowChecker};
 use crate::subject::CheckSubject;
 use crate::unit::TableAssumptions;
 
-/// A table of a file's code that is not the file's own.
+/// A table of a file's code other than the file's own.
 #[derive(Debug)]
 pub struct ForeignTable<'t> {
     table: &'t Table,
@@ -20,7 +20,7 @@ pub struct ForeignTable<'t> {
 }
 
 impl<'t> ForeignTable<'t> {
-    /// Makes a table ready to be held against the code of a file.
+    /// Prepares a table for the check against a file's code.
     #[must_use]
     pub fn new(table: &'t Table, subject: &CheckSubject<'_>) -> ForeignTable<'t> {
         ForeignTable {
@@ -30,7 +30,7 @@ impl<'t> ForeignTable<'t> {
         }
     }
 
-    /// The row of an address.
+    /// The row at an address.
     #[must_use]
     pub fn row(&self, at: u64) -> Option<Row<'t>> {
         self.table.row(self.row_id(at)?)
@@ -44,9 +44,9 @@ impl<'t> ForeignTable<'t> {
 }
 
 impl CheckSubject<'_> {
-    /// Judges another table's row at each instruction of a unit that something leads to, by what the analysis that
-    /// judges the file's own table knows there. `found` is told the instruction's addresses and what was found, `None`
-    /// where the other table has no row.
+    /// Checks another table's row at each reached instruction of a unit, with the dataflow analysis
+    /// that checks the file's own table. `found` receives the instruction's addresses and the
+    /// judgement, `None` where the other table has no row.
     pub fn check_foreign_table(
         &self,
         analyzer: &mut Analyzer,

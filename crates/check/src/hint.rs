@@ -1,4 +1,4 @@
-//! What its author may have meant by a rule that is not true, or not have thought of.
+//! Hints: what an author may have meant or overlooked.
 
 use std::fmt;
 
@@ -10,30 +10,30 @@ use crate::declared_row::{DeclaredRow, RuleLocation};
 use crate::row_checker::{Aspect, RowChecker};
 use crate::unit::Discrepancy;
 
-/// What may have led to a rule that is not true.
+/// A possible cause of a wrong rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
-    /// A register is named by the number that another one has on i386.
+    /// A register is named by another register's number on i386.
     I386Numbering {
-        /// The register that the number stands for.
+        /// The register with that number.
         declared: Register,
-        /// The one that it would stand for there.
+        /// The register with that number on i386.
         meant: Register,
-        /// The machine.
+        /// The architecture.
         arch: Arch,
     },
-    /// The rule holds, but for what a callee may do to a register.
+    /// The rule holds, except that a callee may change a register.
     NotPreserved {
         /// The register.
         register: Register,
-        /// The machine.
+        /// The architecture.
         arch: Arch,
     },
-    /// The slot holds it, and control returns without it.
+    /// The slot has the value, and control returns without restoring it.
     LostAtReturn,
-    /// The slot holds it, as long as no signal comes.
+    /// The slot has the value, unless a signal arrives.
     BelowRedZone {
-        /// How far below the stack pointer nothing is written but by the function itself, in bytes.
+        /// Bytes below the stack pointer that only the function writes.
         red_zone: i32,
     },
 }
@@ -71,8 +71,8 @@ impl fmt::Display for Hint {
     }
 }
 
-/// The register that a number stands for if it is that of i386's register of the same name; `None` if that is the same number, or
-/// the machine has no such names.
+/// The register that a number means if it is the i386 number of the register with the same name.
+/// `None` if both numbers are the same, or the architecture has no such names.
 #[must_use]
 pub fn i386_register(number: Register, arch: Arch) -> Option<Register> {
     let name = Arch::I386.assembler_name(number)?.strip_prefix('e')?;
@@ -80,7 +80,7 @@ pub fn i386_register(number: Register, arch: Arch) -> Option<Register> {
     (meant != number).then_some(meant)
 }
 
-/// Whether what is wrong would be right by the numbers of i386, and which number it is then.
+/// Whether a wrong rule is right with i386 numbering, and the right number.
 pub(crate) fn i386_numbering(
     judge: &RowChecker<'_>,
     id: RowId,
@@ -104,7 +104,7 @@ pub(crate) fn i386_numbering(
         judge.declared(id)?.rule_for(aspect, judge.facts),
         truth,
     ) {
-        // The stack pointer is meant by whoever names it, and by who names nothing.
+        // A rule without a register, or with the stack pointer, means the stack pointer.
         (Aspect::Cfa, RuleLocation::Register(declared, offset), _)
             if declared != judge.facts.stack_pointer =>
         {
@@ -128,7 +128,7 @@ pub(crate) fn i386_numbering(
     }
 }
 
-/// Says of doubts that are about the time while a callee runs, and not before, what it may do to what the row reads.
+/// Adds the callee's effect as a hint to discrepancies that only exist while a callee runs.
 pub(crate) fn note_clobbered(
     judge: &RowChecker<'_>,
     declared: &DeclaredRow,

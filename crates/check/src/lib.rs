@@ -1,8 +1,8 @@
-//! Unwind tables held against the machine code.
+//! Checks unwind tables against the machine code.
 //!
-//! [`CheckSubject`] is a file with its table and its code. [`CheckSubject::check_unit`] holds the rows of some
-//! functions against what the code does, instruction by instruction. What was found of a file is a
-//! [`CheckReport`], whose [`Finding`]s say what is wrong, why, and what to write.
+//! [`CheckSubject`] is a file with its table and code. [`CheckSubject::check_unit`] checks the rows
+//! of some functions, instruction by instruction. [`CheckReport`] is the result for a file. Its
+//! [`Finding`]s say what is wrong, why, and what to write.
 #![forbid(unsafe_code)]
 
 mod coverage;

@@ -1,4 +1,4 @@
-//! Instructions beside what the table declares for them and what is true.
+//! A listing of instructions with declared and actual CFA.
 
 use iced_x86::{Decoder, DecoderOptions, Formatter as _, GasFormatter};
 use unspool_code_analysis::Analyzer;
@@ -15,18 +15,19 @@ use crate::wording;
 pub struct ListingLine {
     /// Its address.
     pub address: Vaddr,
-    /// What it is, in the GNU assembler's words.
+    /// The instruction in GNU assembler syntax.
     pub text: String,
-    /// Where the row says that the CFA is before it; empty if there is no row.
+    /// The row's CFA before it; empty if there is no row.
     pub declared: String,
-    /// Where it is; empty if that is not known, or nothing leads there.
+    /// The actual CFA; empty if it is unknown or the instruction is unreached.
     pub computed: String,
-    /// Whether it is known to be elsewhere than the row says; `None` if the row counts it from no register.
+    /// Whether the CFA is known to be elsewhere than declared; `None` if the row's CFA is not
+    /// relative to a register.
     pub is_elsewhere: Option<bool>,
 }
 
 impl CheckSubject<'_> {
-    /// The instructions around an address: so many before it, and so many from it on.
+    /// The instructions around an address: this many before it, and this many from it on.
     #[must_use]
     pub fn listing(
         &self,
@@ -93,7 +94,7 @@ impl CheckSubject<'_> {
         lines
     }
 
-    /// An instruction in words.
+    /// The text of an instruction.
     fn disassembled(&self, range: core::ops::Range<u64>) -> String {
         let bytes = self
             .file()
@@ -108,7 +109,7 @@ impl CheckSubject<'_> {
         formatter.options_mut().set_branch_leading_zeros(false);
         let insn = decoder.decode();
         let mut text = String::new();
-        // What an object file calls elsewhere has no address yet.
+        // A callee outside an object file has no address yet.
         let target = insn.near_branch_target();
         match self.file().undefined_name(Vaddr(target)) {
             Some(name) if target != 0 => {

@@ -1,22 +1,23 @@
-//! Who wrote code: a compiler has its reasons for what looks odd, and people seldom.
+//! Origin of code: compilers have reasons for odd code, people seldom do.
 
 use core::ops::Range;
 
 use unspool_elf::{ElfFile, ElfKind, assembly_ranges};
 use unspool_rows::Vaddr;
 
-/// Who made code and its table.
+/// Origin of code and its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodeOrigin {
-    /// A compiler: where the code alone does not say whether control comes somewhere, its table is believed.
+    /// A compiler: its table decides where the code alone does not show whether control reaches an
+    /// address.
     Compiler,
-    /// People: nothing is believed.
+    /// People: nothing is assumed.
     HandWritten,
 }
 
 impl CodeOrigin {
-    /// Who probably made a file, if one did all of it. An object file without the line that compilers leave in `.comment` is an
-    /// assembler's.
+    /// The probable origin of a file as a whole. An object file without a compiler's line in
+    /// `.comment` is from an assembler.
     #[must_use]
     pub fn from_file(file: &ElfFile) -> CodeOrigin {
         let has_comment = file.sections().any(|section| section.name == ".comment");
@@ -27,7 +28,7 @@ impl CodeOrigin {
     }
 }
 
-/// Functions that the C library's and the compiler's files for the start of programs bring along.
+/// Functions from the C library's and the compiler's start files.
 pub const START_FILE_FUNCTIONS: [&str; 8] = [
     "_start",
     "_init",
@@ -39,18 +40,19 @@ pub const START_FILE_FUNCTIONS: [&str; 8] = [
     "frame_dummy",
 ];
 
-/// Who wrote which code of a file.
+/// Origins of a file's code.
 #[derive(Debug, Clone)]
 pub struct CodeOrigins {
-    /// Who made what nothing else is known of.
+    /// Origin of all other code.
     default_origin: CodeOrigin,
-    /// What people wrote in a compiler's file: ascending, without overlap.
+    /// Hand-written code in a compiler's file: ascending, without overlap.
     hand_written: Vec<Range<u64>>,
 }
 
 impl CodeOrigins {
-    /// Those of a file: people wrote what its own debug information says to be of assembly. Of a file whose debug information is kept
-    /// elsewhere, as distributions do, nobody here is the author.
+    /// The origins in a file: code is hand-written if the file's own debug information says
+    /// assembly. A file with separate debug information, as from a distribution, is not the user's
+    /// own code.
     #[must_use]
     pub fn from_file(file: &ElfFile) -> CodeOrigins {
         match CodeOrigin::from_file(file) {
@@ -61,7 +63,7 @@ impl CodeOrigins {
         }
     }
 
-    /// The same, where people wrote these ranges, too.
+    /// The same with additional hand-written ranges.
     #[must_use]
     pub fn with_hand_written(
         mut self,
@@ -79,7 +81,7 @@ impl CodeOrigins {
         self
     }
 
-    /// Who made the code at an address.
+    /// Origin of the code at an address.
     #[must_use]
     pub fn origin_at(&self, at: Vaddr) -> CodeOrigin {
         let behind = self
@@ -94,17 +96,17 @@ impl CodeOrigins {
         }
     }
 
-    /// Whether a compiler made some of it, and people wrote some.
+    /// Whether it is partly compiled and partly hand-written.
     pub(crate) fn is_mixed(&self) -> bool {
         !self.hand_written.is_empty()
     }
 
-    /// Whether people made all that nothing else is known of.
+    /// Whether all other code is hand-written.
     pub(crate) fn is_hand_written(&self) -> bool {
         self.default_origin == CodeOrigin::HandWritten
     }
 
-    /// Whether people wrote any of it.
+    /// Whether any of it is hand-written.
     #[must_use]
     pub fn has_hand_written(&self) -> bool {
         self.default_origin == CodeOrigin::HandWritten || !self.hand_written.is_empty()

@@ -1,4 +1,4 @@
-//! How control comes to an instruction.
+//! A path to an instruction.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -9,12 +9,12 @@ use unspool_rows::Vaddr;
 use crate::subject::CheckSubject;
 use crate::unit::TableAssumptions;
 
-/// A jump: from which instruction, and to which.
+/// A jump: source and target.
 pub type JumpEdge = [Vaddr; 2];
 
 impl CheckSubject<'_> {
-    /// The jumps on a path from the start of a function to an instruction, as few as there can be. `None` if none is
-    /// known: where jump tables or exceptions lead is left out.
+    /// The jumps on a shortest path from a function's start to an instruction. `None` if no path is
+    /// known: jump tables and exceptions are left out.
     #[must_use]
     pub fn path_to(&self, analyzer: &mut Analyzer, at: Vaddr) -> Option<Vec<JumpEdge>> {
         let unit = self.program().unit_of(at.0)?;
@@ -32,7 +32,7 @@ impl CheckSubject<'_> {
             let id = by_start.get(&address).copied();
             id.filter(|id| reached.contains(id))
         };
-        // How each instruction is come to: from which, and whether by a jump.
+        // By instruction: its predecessor, and whether that is a jump.
         let mut from: HashMap<InsnId, Option<(InsnId, bool)>> = HashMap::new();
         let functions = self
             .program()
@@ -58,7 +58,7 @@ impl CheckSubject<'_> {
             };
             let behind = known(code.range(id).end).filter(|_| goes_on);
             next.extend(jump.map(|to| (to, Some((id, true)))));
-            // What is reached without a jump comes first.
+            // Fall-through first.
             if let Some(behind) = behind {
                 next.push_front((behind, Some((id, false))));
             }

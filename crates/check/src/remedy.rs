@@ -1,10 +1,10 @@
-//! What helps against a finding that no single directive mends.
+//! Remedies for findings that no single directive repairs.
 
 use crate::finding::{Finding, FindingCode, Severity};
 use crate::hint::Hint;
 
 impl Finding {
-    /// What its author can do about it, in a sentence.
+    /// A remedy, in a sentence.
     #[must_use]
     pub fn remedy(&self) -> String {
         if let Some(fix) = &self.fix {

@@ -1,4 +1,4 @@
-//! Entries with refuted rows, and what the code proves in their place.
+//! Repairs of entries with refuted rows, from the rows that the code proves.
 
 use core::ops::Range;
 use std::collections::BTreeSet;
@@ -18,38 +18,39 @@ use crate::row_checker::{Aspect, Judgement, Verdict};
 use crate::subject::CheckSubject;
 use crate::unit::{RowVerdict, TableAssumptions};
 
-/// Why an entry stays as it is.
+/// Why an entry is not repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RepairRefusal {
     /// The code proves no row there.
     #[error(transparent)]
     Row(#[from] MissingRow),
-    /// A register that calls preserve is nowhere any more. Its author may know of an agreement.
+    /// A register that calls preserve has no location any more. Its author may use a private
+    /// convention.
     #[error("a register that calls preserve was overwritten and is saved nowhere")]
     LostRegister,
-    /// Its first instruction finds another stack than after a call.
+    /// The stack at its first instruction is not that after a call.
     #[error(
         "the function returns without the return address on top of the stack: it is not entered by a call"
     )]
     NotAFunction,
-    /// What is found in it is as its author wants it.
+    /// The author allows a finding in it.
     #[error("a comment in the source allows what is found there")]
     Allowed,
 }
 
-/// What became of the entries in which rows are refuted.
+/// Result for the entries with refuted rows.
 #[derive(Debug)]
 pub struct RepairedEntries {
-    /// Those of which nothing is refuted any more, each with all of its rows. What an entry says beside them is as it was,
-    /// and so is all that is not refuted.
+    /// The repaired entries, each with all of its rows. Everything that is not refuted is
+    /// unchanged, and so is the rest of the entry.
     pub table: Table,
-    /// Those that stay as they are: the first instruction for which nothing can be said, and why.
+    /// Entries that stay unchanged: the first instruction without a repair, and why.
     pub refused: Vec<(Vaddr, RepairRefusal)>,
 }
 
 impl CheckSubject<'_> {
-    /// Mends the rows that a report of this file says are refuted. An entry is mended as a whole or not at all: not, if something
-    /// that is found in it is allowed.
+    /// Repairs the rows that a report of this file refutes. An entry is repaired as a whole or not
+    /// at all: not if a finding in it is allowed.
     ///
     /// # Errors
     ///
@@ -101,8 +102,8 @@ impl CheckSubject<'_> {
         Ok(mended)
     }
 
-    /// Puts the repairs of an extent, which are among these, into its entry, if none of it is at an address where something is
-    /// allowed.
+    /// Applies the repairs of an extent, which are among these, to its entry, unless a finding at
+    /// one of its addresses is allowed.
     fn repair_extent(
         &self,
         extent: &CodeExtent,
@@ -159,13 +160,13 @@ impl CheckSubject<'_> {
     }
 }
 
-/// The row that an instruction is to have, or why there is none.
+/// The new row of an instruction, or the refusal.
 struct RowRepair {
     range: Range<u64>,
     row: Result<RowId, RepairRefusal>,
 }
 
-/// Finds the instructions of a unit whose rows are refuted.
+/// Collects the instructions of a unit with refuted rows.
 struct RepairCollector<'r> {
     subject: &'r CheckSubject<'r>,
     analysis: &'r Analysis<'r>,
@@ -175,7 +176,7 @@ struct RepairCollector<'r> {
 }
 
 impl RepairCollector<'_> {
-    /// Looks at an instruction; its new row goes into a table.
+    /// Visits an instruction; its new row goes into a table.
     fn visit_insn(&mut self, insn: InsnId, state: &AbstractState, into: &mut Table) {
         let (code, facts) = (self.analysis.code(), self.subject.abi_info());
         let at = code.range(insn);
@@ -186,7 +187,7 @@ impl RepairCollector<'_> {
         };
         let judge = |state: &AbstractState| self.subject.row_checker.check(row, state, at.start);
         let (found, rules) = match code.flow(insn) {
-            // The row of a call is that of the caller while the callee runs.
+            // The row of a call is the caller's row while the callee runs.
             Some(Flow::Call(_) | Flow::IndirectCall) => (
                 judge(state).join(&judge(&self.analysis.state_during_call(state))),
                 ProvenRules::from_call_state(state, facts),
@@ -210,8 +211,8 @@ impl RepairCollector<'_> {
         self.all.push(RowRepair { range: at, row });
     }
 
-    /// Whether an instruction returns to something else than the return address, with the stack pointer above where a
-    /// call has put that.
+    /// Whether an instruction returns to another address than the return address, with the stack
+    /// pointer above it.
     fn is_below_return(&self, flow: Option<Flow>, state: &AbstractState) -> bool {
         let facts = self.subject.abi_info();
         let cfa = self
@@ -224,7 +225,7 @@ impl RepairCollector<'_> {
         matches!(flow, Some(Flow::Return { .. })) && is_above && !facts.is_return(state)
     }
 
-    /// A row of which all that is refuted is as it is proven to be.
+    /// A row with refuted rules replaced by proven ones.
     fn repaired_row(
         &self,
         declared: RowId,
@@ -256,14 +257,14 @@ impl RepairCollector<'_> {
                     copy_rule(&mut row, &proven, register)
                 }
             };
-            // Rows have room for all of a machine's registers.
+            // Rows have room for all registers of an architecture.
             debug_assert!(set.is_ok());
         }
         into.intern(&row).map(Ok)
     }
 }
 
-/// Gives a register the rule that it has in another row.
+/// Copies a register's rule from another row.
 fn copy_rule<'e>(
     row: &mut Row<'e>,
     from: &Row<'e>,

@@ -1,4 +1,4 @@
-//! What was found of a whole file.
+//! The report of a whole file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -16,30 +16,30 @@ use crate::unit::UnitReport;
 use crate::unit_checker::UnitChecker;
 use crate::{sframe, signal};
 
-/// How many rows there are of each verdict.
+/// Number of rows with each verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RowTotals {
     /// All rows.
     pub rows: u64,
-    /// Rows whose CFA is proven at each instruction.
+    /// Rows with a CFA that is proven at each instruction.
     pub proven_cfa: u64,
-    /// Rows of which all is proven at each instruction.
+    /// Rows that are entirely proven at each instruction.
     pub proven: u64,
-    /// Of these, rows of functions that store on the stack by an index or a number that only a run knows: they hold if each such store is inside
-    /// its array.
+    /// Proven rows of functions that store on the stack by an index or a number that only a run
+    /// knows. They hold if each such store is inside its array.
     pub assuming_bounds: u64,
-    /// Rows of which something is refuted.
+    /// Rows with a refuted rule.
     pub refuted: u64,
-    /// Rows of which something is unproven, and nothing refuted.
+    /// Rows with an unproven rule, and none refuted.
     pub unproven: u64,
-    /// Rows to none of whose instructions anything leads.
+    /// Rows without a reached instruction.
     pub unreached: u64,
-    /// Bytes of code that entries cover.
+    /// Bytes of code with an entry.
     pub bytes: u64,
 }
 
 impl RowTotals {
-    /// Takes in those of something else.
+    /// Adds other totals.
     pub fn add(&mut self, other: &RowTotals) {
         self.rows += other.rows;
         self.proven_cfa += other.proven_cfa;
@@ -51,7 +51,7 @@ impl RowTotals {
         self.bytes += other.bytes;
     }
 
-    /// Counts the rows of a unit; of some it is known elsewhere that they are wrong.
+    /// Counts the rows of a unit; `wrong` are rows that another check refutes.
     fn count(&mut self, report: &UnitReport, wrong: &BTreeSet<Vaddr>) {
         for row in &report.rows {
             self.rows += 1;
@@ -76,26 +76,29 @@ impl RowTotals {
     }
 }
 
-/// What was found of a file.
+/// The report of a file.
 #[derive(Debug, Clone, Default)]
 pub struct CheckReport {
     /// Counts.
     pub totals: RowTotals,
-    /// What is wrong, in the order of addresses.
+    /// Findings, in the order of addresses.
     pub findings: Vec<Finding>,
-    /// The begins of functions whose rows are proven only if each store by an index or a number that only a run knows is inside its array:
-    /// [`RowTotals::assuming_bounds`] counts the rows. In the order of addresses.
+    /// Starts of functions with rows that depend on an assumption: each store by an index or a
+    /// number that only a run knows is inside its array. [`RowTotals::assuming_bounds`] counts the
+    /// rows. In the order of addresses.
     pub functions_assuming_bounds: Vec<Vaddr>,
-    /// Where functions return to their callers, and how.
+    /// Returns of functions to their callers, and their behavior.
     exits: Vec<(Vaddr, ReturnBehavior)>,
-    /// Where control leaves them otherwise.
+    /// Other exits of functions.
     other_exits: Vec<Vaddr>,
-    /// Functions that control goes on in with another CFA than their first rows say, and how far that is above the stack pointer.
+    /// Functions that another one continues in with another CFA than their first rows say, and the
+    /// distance of that CFA above the stack pointer.
     entered_with_frame: BTreeMap<Vaddr, i64>,
 }
 
 impl CheckReport {
-    /// Judges all of a file, with so many threads. `progress` is told how many units are done, of how many.
+    /// Checks all of a file on a number of threads. `progress` receives the number of units done,
+    /// and their total.
     #[must_use]
     pub fn from_subject(
         subject: &mut CheckSubject<'_>,
@@ -103,7 +106,7 @@ impl CheckReport {
         progress: impl Fn(usize, usize) + Sync,
     ) -> CheckReport {
         let signals = signal::findings(subject);
-        // Rows of which something is refuted that is not about what they say is where.
+        // Rows with a fault that is not about a location.
         let outermost = finding::outermost(subject);
         let outermost = outermost.filter(|at| subject.origin_at(*at) == CodeOrigin::HandWritten);
         let places = signals
@@ -113,11 +116,11 @@ impl CheckReport {
         let places: Vec<Vaddr> = places.collect();
         let wrong = places.iter().filter_map(|at| subject.row_at(*at)).collect();
         let mut report = CheckReport::check_units(subject, threads, &wrong, &progress);
-        // What callers may expect of a function is known for certain when it was judged.
+        // Return behavior that callers rely on is known for certain once the function was checked.
         if subject.set_return_behaviors(&report.exits, &report.other_exits) {
             report = CheckReport::check_units(subject, threads, &wrong, &progress);
         }
-        // What else is told of their entries is told for the same cause.
+        // Other findings in their entries have the same cause.
         let extent = |at: Vaddr| subject.program().index_containing(at.0);
         let told: Vec<usize> = places.iter().filter_map(|at| extent(*at)).collect();
         report
@@ -140,8 +143,9 @@ impl CheckReport {
         report
     }
 
-    /// Leaves out what was found of functions only because they were judged as functions that are called, where control goes on in them otherwise: their first
-    /// rows are told, and what is found with those mended.
+    /// Drops findings that exist only because a function was checked as if called, although another
+    /// one continues in it. Its first row is reported, and findings that remain with that row
+    /// repaired.
     fn drop_shared_body_findings(&mut self, subject: &CheckSubject<'_>) {
         let Some(machine) = Lifter::new(subject.table().abi()) else {
             return;
@@ -222,5 +226,5 @@ impl CheckReport {
     }
 }
 
-/// How many units a thread takes at once.
+/// Number of units in a thread's batch.
 const UNITS_PER_BATCH: usize = 64;

@@ -1,4 +1,4 @@
-//! Is what a row says true in a state?
+//! Checks a row against a state.
 
 use std::collections::HashMap;
 
@@ -11,18 +11,18 @@ use unspool_rows::{Abi, Row, RowId, Table};
 use crate::declared_row::{DeclaredRow, RuleLocation};
 use crate::expressions::{ExpressionCheck, ExpressionRow};
 
-/// Whether something that a row says is true, whichever way control came.
+/// Whether a rule is true on all paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// It is.
     Proven,
-    /// Neither can be shown.
+    /// Neither proof nor contradiction was found.
     Unproven,
     /// It is not.
     Refuted,
 }
 
-/// What of a row is judged.
+/// The aspect of a row that is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Aspect {
     /// The CFA.
@@ -33,39 +33,39 @@ pub enum Aspect {
     Register(u8),
 }
 
-/// What was found of a row before one instruction.
+/// The verdicts on a row before one instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judgement {
-    /// Of the CFA.
+    /// On the CFA.
     pub cfa: Verdict,
-    /// Of the return address.
+    /// On the return address.
     pub return_address: Verdict,
-    /// Of the preserved registers, in the order of [`AbiInfo::preserved`].
+    /// On the preserved registers, in the order of [`AbiInfo::preserved`].
     pub preserved: [Verdict; DeclaredRow::MAX_PRESERVED_REGISTERS],
 }
 
 impl Judgement {
-    /// All is true.
+    /// All are proven.
     pub const PROVEN: Judgement = Judgement {
         cfa: Verdict::Proven,
         return_address: Verdict::Proven,
         preserved: [Verdict::Proven; DeclaredRow::MAX_PRESERVED_REGISTERS],
     };
 
-    /// The worst of the return address and the preserved registers.
+    /// The worst verdict on the return address and the preserved registers.
     #[must_use]
     pub fn registers(&self) -> Verdict {
         let worst = self.preserved.iter().copied().max();
         worst.unwrap_or(Verdict::Proven).max(self.return_address)
     }
 
-    /// The worst of all.
+    /// The worst verdict.
     #[must_use]
     pub fn worst(&self) -> Verdict {
         self.registers().max(self.cfa)
     }
 
-    /// For each aspect the worse of two.
+    /// Join: for each aspect, the worse of two verdicts.
     #[must_use]
     pub fn join(mut self, other: &Judgement) -> Judgement {
         self.cfa = self.cfa.max(other.cfa);
@@ -76,7 +76,7 @@ impl Judgement {
         self
     }
 
-    /// The same, with nothing worse than a verdict.
+    /// The same with a limit to how bad a verdict can be.
     #[must_use]
     pub(crate) fn capped_at(mut self, worst: Verdict) -> Judgement {
         let own = [&mut self.cfa, &mut self.return_address];
@@ -86,7 +86,7 @@ impl Judgement {
         self
     }
 
-    /// The aspects and what was found of each.
+    /// The aspects with their verdicts.
     pub fn aspects(&self, facts: &AbiInfo) -> impl Iterator<Item = (Aspect, Verdict)> + use<'_> {
         let registers = facts.preserved.iter().copied().map(Aspect::Register);
         let own = [
@@ -98,18 +98,18 @@ impl Judgement {
     }
 }
 
-/// Judges the rows of one table.
+/// Checks the rows of one table.
 #[derive(Debug)]
 pub(crate) struct RowChecker<'t> {
     pub(crate) facts: &'static AbiInfo,
     table: &'t Table,
     declared_rows: Vec<Option<DeclaredRow>>,
     expected_states: Vec<Option<ExpectedState>>,
-    /// What rows say of frames, if they say no more; and the lowest slot in that.
+    /// The rows as verifier states, if these express them; and the lowest slot.
     annotations: Vec<Option<(VerifierState, i16)>>,
-    /// The rows that have expressions.
+    /// The rows with expressions.
     expressions: HashMap<RowId, ExpressionRow<'t>>,
-    /// The CFA, as the states have it.
+    /// The CFA as an abstract value.
     cfa: AbstractValue,
 }
 
@@ -153,22 +153,22 @@ impl<'t> RowChecker<'t> {
         self.table.row(id)
     }
 
-    /// The CFA, as the states have it.
+    /// The CFA as an abstract value.
     pub(crate) fn cfa_value(&self) -> AbstractValue {
         self.cfa
     }
 
-    /// The registers that the expressions of a row read: bit n stands for register n.
+    /// The registers that a row's expressions read: bit n stands for register n.
     pub(crate) fn expressions_read(&self, id: RowId) -> u64 {
         self.expressions.get(&id).map_or(0, ExpressionRow::reads)
     }
 
-    /// What a row says.
+    /// The declared form of a row.
     pub(crate) fn declared(&self, row: RowId) -> Option<&DeclaredRow> {
         self.declared_rows.get(row.0 as usize)?.as_ref()
     }
 
-    /// Whether it shows at a glance that all is true that a row says, as it mostly is.
+    /// Whether a simple comparison proves all of a row, as it mostly does.
     #[inline]
     pub(crate) fn matches_expected_state(&self, id: RowId, state: &AbstractState) -> bool {
         let proof = self
@@ -176,27 +176,27 @@ impl<'t> RowChecker<'t> {
             .get(id.0 as usize)
             .and_then(Option::as_ref);
         proof.is_some_and(|proof| {
-            // They are in the order downwards.
+            // Slots are in descending order.
             let lowest = proof.slots.last();
             proof.matches(state)
                 && !lowest.is_some_and(|slot| self.is_below_red_zone(slot.address, state))
         })
     }
 
-    /// What a row says of frames, if it says no more.
+    /// A row as a verifier state, if that expresses it.
     #[inline]
     pub(crate) fn annotation(&self, id: RowId) -> Option<(VerifierState, i16)> {
         *self.annotations.get(id.0 as usize)?
     }
 
-    /// Judges a row before the instruction at `pc`.
+    /// Checks a row before the instruction at `pc`.
     pub(crate) fn check(&self, id: RowId, state: &AbstractState, pc: u64) -> Judgement {
         let Some(declared) = self.declared(id) else {
             return Judgement::PROVEN;
         };
         if declared.return_address == RuleLocation::Undefined || declared.signal_frame {
-            // The outermost frame: nothing is claimed of a caller. What was interrupted did not call: the layout
-            // of such a frame is looked at elsewhere.
+            // The outermost frame: nothing is declared about a caller. An interrupted function did
+            // not call: the layout of such a frame is checked elsewhere.
             return Judgement::PROVEN;
         }
         let plainly = self.check_plain_rules(declared, state);
@@ -220,8 +220,8 @@ impl<'t> RowChecker<'t> {
         }
     }
 
-    /// Whether a row counts from the stack pointer of which nothing is known, as where another stack was taken: whose frame it
-    /// describes is not known either.
+    /// Whether a row is relative to an unknown stack pointer, as after a stack switch: it is also
+    /// unknown whose frame the row describes.
     fn is_on_other_stack(&self, declared: &DeclaredRow, state: &AbstractState) -> bool {
         let sp = self.facts.stack_pointer;
         let value = state.get(sp);
@@ -229,8 +229,9 @@ impl<'t> RowChecker<'t> {
             && (value == AbstractValue::UNKNOWN || value.is_unconstrained())
     }
 
-    /// Whether a row describes a context that control is about to go to, as those of `longjmp` do: it has a rule of its own
-    /// for the stack pointer, and its CFA is no address of this stack. What is in such a context is an agreement.
+    /// Whether a row describes a context that control is about to switch to, as in `longjmp`: it
+    /// has a rule for the stack pointer, and its CFA is not an address of this stack. The contents
+    /// of such a context are a private convention.
     fn describes_context(&self, declared: &DeclaredRow, state: &AbstractState) -> bool {
         let has_rule = !matches!(
             declared.stack_pointer,
@@ -247,13 +248,13 @@ impl<'t> RowChecker<'t> {
         has_rule && is_elsewhere
     }
 
-    /// Whether the kernel may write a signal's frame over a slot: it is below the red zone.
+    /// Whether the kernel may overwrite a slot with a signal frame: it is below the red zone.
     pub(crate) fn is_below_red_zone(&self, at: AbstractValue, state: &AbstractState) -> bool {
         let above = at.distance_from(state.get(self.facts.stack_pointer));
         above.is_some_and(|above| above < -i64::from(self.facts.red_zone))
     }
 
-    /// Judges the CFA alone; what is an expression is unproven.
+    /// Checks the CFA alone; an expression is unproven.
     pub(crate) fn check_cfa(&self, declared: &DeclaredRow, state: &AbstractState) -> Verdict {
         match declared.cfa {
             RuleLocation::Register(register, offset) => {
@@ -268,8 +269,9 @@ impl<'t> RowChecker<'t> {
         }
     }
 
-    /// What a row calls the CFA, from which it counts: where the caller's stack pointer is, or, if it has a rule for that which adds
-    /// something, what it takes for it, if that is as much less.
+    /// The CFA that a row's offsets are relative to: the caller's stack pointer. If the row has a
+    /// rule for that which adds something, and its CFA is lower by as much, it is the row's own
+    /// CFA.
     fn cfa_of(&self, declared: &DeclaredRow, state: &AbstractState) -> AbstractValue {
         match (declared.cfa, declared.stack_pointer) {
             (RuleLocation::Register(register, offset), Some(RuleLocation::CfaValue(added)))
@@ -281,7 +283,7 @@ impl<'t> RowChecker<'t> {
         }
     }
 
-    /// Judges all that is no expression; what is, is unproven.
+    /// Checks all rules without expressions; those with expressions are unproven.
     fn check_plain_rules(&self, declared: &DeclaredRow, state: &AbstractState) -> Judgement {
         let mut judgement = Judgement::PROVEN;
         judgement.cfa = self.check_cfa(declared, state);
@@ -304,8 +306,8 @@ impl<'t> RowChecker<'t> {
         judgement
     }
 
-    /// What is where a row says that the return address is, if code has moved that over data behind the call: it is where a return would
-    /// take it from, or there is none any more.
+    /// The value at a row's return address rule, if code has moved the return address past data
+    /// behind the call: it is where a return would find it, or it is already popped.
     fn moved_return_address(
         &self,
         place: RuleLocation,
@@ -326,8 +328,8 @@ impl<'t> RowChecker<'t> {
         found.bytes_past_return_address(column).map(|_| found)
     }
 
-    /// Takes back what was refuted of registers for which a row finds what another one of its entry says that they are by
-    /// agreement with callers.
+    /// Downgrades refuted registers to unproven if the row finds the value that another row of the
+    /// entry declares by a private convention.
     pub(crate) fn excuse_agreements(
         &self,
         found: &mut Judgement,
@@ -353,8 +355,8 @@ impl<'t> RowChecker<'t> {
         }
     }
 
-    /// Whether the value that is wanted is where a row says. Offsets are taken from what `cfa` really is: a wrong one is told
-    /// once.
+    /// Whether a value is where a row says. Offsets are relative to the actual `cfa`: a wrong one
+    /// is reported once.
     fn check_location(
         &self,
         place: RuleLocation,
@@ -373,7 +375,7 @@ impl<'t> RowChecker<'t> {
             RuleLocation::CfaOffset(offset) => {
                 let at = cfa.plus(offset);
                 let slot = state.load(at);
-                // What is above the return address is the caller's.
+                // The caller owns the memory above the return address.
                 let is_own = at.distance_from(self.cfa).is_some_and(|above| above < 0);
                 let unknown = match is_own {
                     true => AbstractValue::FRESH,
@@ -385,7 +387,7 @@ impl<'t> RowChecker<'t> {
                     false => found,
                 }
             }
-            // By agreement with the callers it may be.
+            // A private convention may allow it.
             RuleLocation::CfaValue(offset) => match cfa.plus(offset) == wanted {
                 true => Verdict::Proven,
                 false => Verdict::Unproven,
@@ -394,7 +396,7 @@ impl<'t> RowChecker<'t> {
         }
     }
 
-    /// The state at the start of code that only its row says how it is come into.
+    /// The state at the start of code that only its row describes.
     pub(crate) fn entry_state(&self, declared: &DeclaredRow) -> Option<AbstractState> {
         let sp = self.facts.stack_pointer;
         let RuleLocation::Register(register, offset) = declared.cfa else {
@@ -418,8 +420,8 @@ impl<'t> RowChecker<'t> {
         Some(state)
     }
 
-    /// Where the CFA really is: a register and what must be added to it. If there are several, that of the claim is told, or else the
-    /// stack pointer.
+    /// The actual CFA: a register and an offset. If there are several, the declared register's is
+    /// preferred, then the stack pointer's.
     pub(crate) fn actual_cfa(
         &self,
         claim: RuleLocation,
@@ -430,7 +432,7 @@ impl<'t> RowChecker<'t> {
             _ => None,
         };
         let first = claimed.into_iter().chain([self.facts.stack_pointer]);
-        // What calls change is of no use behind the next one.
+        // A register that calls change is useless behind the next one.
         let preserved = self.facts.preserved.iter().copied();
         let registers = first.chain(preserved).chain(0..self.facts.return_address);
         let mut found = registers.filter_map(|register| {
@@ -440,8 +442,8 @@ impl<'t> RowChecker<'t> {
         found.next()
     }
 
-    /// Where the value that a register had at entry really is. If it is in several places, the first is told, or a slot
-    /// if a slot is claimed.
+    /// The actual location of a register's entry value. If there are several, the first counts, or
+    /// a slot if a slot is declared.
     pub(crate) fn actual_location(
         &self,
         register: u8,
@@ -466,7 +468,7 @@ impl<'t> RowChecker<'t> {
     }
 }
 
-/// What a row says of frames, if it says no more.
+/// A row as a verifier state, if that expresses it.
 fn annotation(declared: &DeclaredRow, facts: &AbiInfo) -> Option<VerifierState> {
     let mut claim = VerifierState::UNKNOWN;
     let RuleLocation::Register(register, offset) = declared.cfa else {
@@ -503,17 +505,17 @@ fn annotation(declared: &DeclaredRow, facts: &AbiInfo) -> Option<VerifierState> 
     Some(claim)
 }
 
-/// What shows at a glance that all is true that a row says, as it mostly is.
+/// The registers and slots that a true row implies, for a simple comparison.
 #[derive(Debug)]
 struct ExpectedState {
-    /// What registers hold.
+    /// Contents of registers.
     registers: Vec<(u8, AbstractValue)>,
-    /// What slots hold, in the order in which they are mostly saved: downwards.
+    /// Contents of slots, in the usual order of saves: downwards.
     slots: Vec<AbstractSlot>,
 }
 
 impl ExpectedState {
-    /// The proof of a row; `None` if it takes more than looking at registers and slots.
+    /// The expected state of a row; `None` if it takes more than registers and slots.
     fn from_row(
         declared: &DeclaredRow,
         facts: &AbiInfo,
@@ -564,7 +566,7 @@ impl ExpectedState {
     }
 }
 
-/// Whether a column stands for a return address that calls push: no register has it.
+/// Whether a column stands for a return address on the stack, and not in a register.
 fn is_pushed(register: u8, facts: &AbiInfo) -> bool {
     register == facts.return_address && facts.call_pushes != 0
 }

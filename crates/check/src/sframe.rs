@@ -1,4 +1,4 @@
-//! `.sframe` held against `.eh_frame`, and its entries against each other.
+//! Checks `.sframe` against `.eh_frame`, and its entries against each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use crate::row_checker::Verdict;
 use crate::subject::CheckSubject;
 use crate::unit_checker::UnitChecker;
 
-/// Of one kind, so many are told.
+/// Greatest number of findings of one kind.
 const MAX_FINDINGS_PER_KIND: usize = 1000;
 
-/// What is wrong with the `.sframe` of a file; nothing, if it has none.
+/// The faults in a file's `.sframe`; empty if it has none.
 pub(crate) fn findings(subject: &CheckSubject<'_>) -> Vec<Finding> {
     let file = subject.file();
     let (Some(machine), Ok(sections)) = (SframeAbi::from_abi(file.abi()), file.sframes()) else {
@@ -57,7 +57,7 @@ pub(crate) fn findings(subject: &CheckSubject<'_>) -> Vec<Finding> {
         );
         functions.extend(reading.functions);
     }
-    // Where there is no call frame information, the rows of .sframe are what is held against the code.
+    // Without call frame information, the rows of `.sframe` are checked against the code.
     if let Some(version) = version
         && tables::sections(file, TableSource::Auto).is_ok()
     {
@@ -68,7 +68,7 @@ pub(crate) fn findings(subject: &CheckSubject<'_>) -> Vec<Finding> {
     findings
 }
 
-/// What keeps readers from finding entries.
+/// Faults that keep readers from finding entries.
 fn disorder(reading: &sframe::SframeSection) -> Vec<Finding> {
     let start_behind = |offset: u64| {
         let functions = reading.functions.iter();
@@ -116,7 +116,7 @@ fn disorder(reading: &sframe::SframeSection) -> Vec<Finding> {
                 ),
             ),
         };
-        // The first of a kind, with how many there are.
+        // The first of a kind, with their number.
         let finding = findings.entry(kind).or_insert_with(|| Finding {
             subject,
             occurrences: 0,
@@ -127,13 +127,13 @@ fn disorder(reading: &sframe::SframeSection) -> Vec<Finding> {
     findings.into_values().collect()
 }
 
-/// What both sections say, as rows that can be compared.
+/// Both sections as comparable rows.
 struct SframeComparison<'s, 'f> {
     subject: &'s CheckSubject<'f>,
     machine: SframeAbi,
-    /// What SFrame can say of `.eh_frame`.
+    /// The parts of `.eh_frame` that SFrame can express.
     own: Table,
-    /// What it says.
+    /// The rows of `.sframe`.
     other: Table,
 }
 
@@ -144,7 +144,8 @@ impl<'s, 'f> SframeComparison<'s, 'f> {
         version: SframeVersion,
         functions: &[SframeFunction],
     ) -> SframeComparison<'s, 'f> {
-        // Version 1 has no field for outermost frames, and signal frames are marked in version 3 only.
+        // Version 1 has no field for outermost frames, and signal frames are marked in version 3
+        // only.
         let expected = sframe::functions(subject.table(), machine, version).functions;
         let (own, _) = sframe::table(&expected, machine);
         let (other, _) = sframe::table(&sframe::repair(functions), machine);
@@ -156,7 +157,7 @@ impl<'s, 'f> SframeComparison<'s, 'f> {
         }
     }
 
-    /// Where `.sframe` says something else, once for each of its entries.
+    /// Differences, one for each entry of `.sframe`.
     fn differences(&self) -> Vec<Finding> {
         let mut prover = UnitChecker::new(self.own.abi());
         let mut same = BTreeSet::new();
@@ -197,7 +198,7 @@ impl<'s, 'f> SframeComparison<'s, 'f> {
         findings.into_values().collect()
     }
 
-    /// If the code proves the row of `.eh_frame`, another one is wrong.
+    /// If the code proves the row of `.eh_frame`, a different one is wrong.
     fn severity(&self, prover: &mut UnitChecker, at: Vaddr) -> Severity {
         let Some(unit) = self.subject.program().unit_of(at.0) else {
             return Severity::Unproven;
@@ -211,7 +212,7 @@ impl<'s, 'f> SframeComparison<'s, 'f> {
         }
     }
 
-    /// The first thing that two rows say differently: what it is, and what each of them says.
+    /// The first difference of two rows: its subject, and both rules.
     fn difference(&self, own: &Row<'_>, other: &Row<'_>) -> Option<(String, String, String)> {
         let return_address = self.machine.return_address();
         let frame_pointer = self.machine.frame_pointer();
@@ -248,7 +249,7 @@ impl<'s, 'f> SframeComparison<'s, 'f> {
         ))
     }
 
-    /// Functions of `.eh_frame` that `.sframe` leaves out: one finding for all.
+    /// Functions of `.eh_frame` that `.sframe` lacks: one finding for all.
     fn holes(&self) -> Option<Finding> {
         let mut missing: BTreeSet<Vaddr> = BTreeSet::new();
         for_each_range(&self.own, &self.other, |at, _, own, other| {
@@ -269,7 +270,7 @@ impl<'s, 'f> SframeComparison<'s, 'f> {
         })
     }
 
-    /// Whether a walk ends in all of an entry, with a row or without.
+    /// Whether an unwind ends in all of an entry, with a row or without.
     fn ends_there(&self, span: Span) -> bool {
         let is_outermost = |fde: &Fde| {
             self.own.rows(fde).all(|start| {

@@ -1,7 +1,8 @@
-//! The frames of signals: are the registers where the kernel puts them?
+//! Checks signal frames: are the registers where the kernel puts them?
 //!
-//! A handler returns into a trampoline, which asks the kernel to go on where the thread was interrupted. The
-//! kernel has left all registers in a `ucontext_t` at the stack pointer then (Linux, `arch/x86/include/uapi/asm/sigcontext.h`).
+//! A handler returns into a trampoline, which asks the kernel to resume the thread where it was
+//! interrupted. At that time, all registers are in the kernel's `ucontext_t` at the stack pointer
+//! (Linux, `arch/x86/include/uapi/asm/sigcontext.h`).
 
 use unspool_rows::arch::RegisterName;
 use unspool_rows::interpret::{self, FrameContext, RegisterLocation};
@@ -20,13 +21,13 @@ const TRAMPOLINES: [&[u8]; 2] = [
     &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],
 ];
 
-/// Where `uc_mcontext` is in a `ucontext_t`, in bytes.
+/// Offset of `uc_mcontext` in a `ucontext_t`, in bytes.
 const MCONTEXT_OFFSET: u64 = 40;
 
-/// The registers in `uc_mcontext`, in its order, by their DWARF numbers; 16 is the program counter.
+/// The registers in `uc_mcontext`, in its order, by DWARF number; 16 is the program counter.
 const MCONTEXT_REGISTERS: [u16; 17] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
 
-/// A stack pointer made up: whatever is read there is the address that it was read at.
+/// An artificial stack pointer: each word read has its own address as value.
 const FAKE_STACK_POINTER: u64 = 0x7000_0000_0000;
 
 struct EchoMemory;
@@ -46,7 +47,7 @@ impl Memory for EchoMemory {
 }
 
 impl CheckSubject<'_> {
-    /// Where the row of an instruction begins.
+    /// The start of an instruction's row.
     pub(crate) fn row_at(&self, at: Vaddr) -> Option<Vaddr> {
         let extent = self.program().extent_at(at.0)?;
         let (_, fde) = self.fde_of(&extent)?;
@@ -55,7 +56,7 @@ impl CheckSubject<'_> {
     }
 }
 
-/// What is wrong with the rows of trampolines.
+/// The faults in the rows of trampolines.
 pub(crate) fn findings(subject: &CheckSubject<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for fde in subject.table().fdes() {
@@ -82,7 +83,7 @@ pub(crate) fn findings(subject: &CheckSubject<'_>) -> Vec<Finding> {
                 Severity::Refuted,
             ));
         }
-        // Who comes from the handler looks up the byte before.
+        // After a handler's return, unwinders look up the byte before.
         let looked_up = Vaddr(trampoline.0.saturating_sub(1)).max(fde.start);
         let row_of = |at| rows().take_while(|row| row.start <= at).last();
         let Some(found) = row_of(looked_up) else {
@@ -97,10 +98,10 @@ pub(crate) fn findings(subject: &CheckSubject<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Entries of trampolines are this short.
+/// Greatest size of a trampoline's entry.
 const MAX_TRAMPOLINE_BYTES: usize = 64;
 
-/// Where a trampoline is in an entry, if it is among so many bytes.
+/// Address of a trampoline in an entry, if it is among this many bytes.
 fn trampoline(subject: &CheckSubject<'_>, fde: &Fde, among: usize) -> Option<Vaddr> {
     let size = (fde.end.0 - fde.start.0).min(MAX_TRAMPOLINE_BYTES as u64);
     let bytes = subject.file().bytes_at(fde.start, size)?;
@@ -139,7 +140,7 @@ fn wrong_registers(subject: &CheckSubject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<
         }
         let is_sp = register == abi.arch.spec().stack_pointer;
         let found = match cfa {
-            // The CFA of a signal's frame is the stack pointer of what was interrupted.
+            // The CFA of a signal frame is the interrupted code's stack pointer.
             Some(cfa) if is_sp && row.rule(register).is_none() => Some(cfa.0),
             Some(cfa) => match interpret::recover(row, &frame, cfa, register).location {
                 RegisterLocation::Memory(address) => Some(address.0),
@@ -149,7 +150,7 @@ fn wrong_registers(subject: &CheckSubject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<
         };
         (found != Some(wanted)).then_some((register, found, wanted))
     };
-    // Those that are as far from where they are declared are wrong for one cause.
+    // Registers with the same distance from their declared location have one cause.
     let mut causes: Vec<(Option<u64>, Finding, Vec<String>)> = Vec::new();
     for (register, found, wanted) in (0..).zip(MCONTEXT_REGISTERS).filter_map(is_wrong) {
         let name = RegisterName(register, abi.arch).to_string();

@@ -1,4 +1,4 @@
-//! A file with its table and its code.
+//! A file with its table and code.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use crate::undeclared_functions;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubjectError {
-    /// It has no table that can be read.
+    /// It has no readable table.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// Its machine's instructions are not known here.
+    /// The architecture is not supported.
     #[error("{file}: {} code is not supported; x86-64 code is", .arch.spec().name)]
     Arch {
         /// The file.
@@ -31,18 +31,18 @@ pub enum SubjectError {
     },
 }
 
-/// What a file declares.
+/// A file's declared rows.
 #[derive(Debug)]
 pub struct DeclaredTable {
     /// Its rows.
     pub table: Table,
-    /// Its entries by their starts. What covers nothing, and all but the first of those that start at one
-    /// address, are left out.
+    /// The entries by start. Entries without code, and all except the first at one address, are
+    /// left out.
     by_start: Vec<FdeId>,
 }
 
 impl DeclaredTable {
-    /// Those of a file that has no table.
+    /// For a file without a table.
     #[must_use]
     pub fn empty(file: &ElfFile) -> DeclaredTable {
         DeclaredTable::from_table(Table::new(file.abi()))
@@ -59,7 +59,7 @@ impl DeclaredTable {
         ))
     }
 
-    /// Those of a table.
+    /// For a table.
     #[must_use]
     pub fn from_table(table: Table) -> DeclaredTable {
         let count = u32::try_from(table.fdes().len()).unwrap_or(u32::MAX);
@@ -72,14 +72,14 @@ impl DeclaredTable {
     }
 }
 
-/// A file whose table is held against its code.
+/// A file with a table to check against its code.
 #[derive(Debug)]
 pub struct CheckSubject<'f> {
     file: &'f ElfFile,
     origins: CodeOrigins,
     pub(crate) symbols: &'f Symbols,
     pub(crate) lines: Option<&'f Lines>,
-    /// What it declares.
+    /// Its declared rows.
     declared_table: &'f DeclaredTable,
     /// Its code.
     program: ProgramCode,
@@ -87,11 +87,11 @@ pub struct CheckSubject<'f> {
 }
 
 impl<'f> CheckSubject<'f> {
-    /// Looks at a file's code once.
+    /// Scans a file's code.
     ///
     /// # Errors
     ///
-    /// Its machine is not known.
+    /// The architecture is not supported.
     pub fn new(
         file: &'f ElfFile,
         declarations: &'f DeclaredTable,
@@ -134,8 +134,8 @@ impl<'f> CheckSubject<'f> {
         Ok(subject)
     }
 
-    /// Knows the lines of the source, too: data between instructions has none of its own, by which it is known where nothing
-    /// leads to.
+    /// Adds the source line table. Data between instructions has no lines of its own, which
+    /// identifies it in unreached code.
     #[must_use]
     pub fn with_lines(mut self, lines: &'f Lines) -> CheckSubject<'f> {
         self.lines = Some(lines);
@@ -148,13 +148,13 @@ impl<'f> CheckSubject<'f> {
         self.file
     }
 
-    /// Who made the code at an address.
+    /// Origin of the code at an address.
     #[must_use]
     pub fn origin_at(&self, at: Vaddr) -> CodeOrigin {
         self.origins.origin_at(at)
     }
 
-    /// Whether people made all of the file.
+    /// Whether all of the file is hand-written.
     pub(crate) fn is_hand_written(&self) -> bool {
         self.origins.is_hand_written()
     }
@@ -165,12 +165,12 @@ impl<'f> CheckSubject<'f> {
         sections.any(|section| section.name == ".debug_line")
     }
 
-    /// Where a program begins, which nothing calls; `None` if that is not known.
+    /// The program's entry point, which nothing calls; `None` if it is not known.
     pub(crate) fn entry(&self) -> Option<Vaddr> {
         synthesis::entry_point(self.file, self.symbols).map(Vaddr)
     }
 
-    /// Who made a unit: people, if they wrote any of it.
+    /// Origin of a unit: hand-written, if any of it is.
     pub(crate) fn origin_of_unit(&self, unit: usize) -> CodeOrigin {
         if !self.origins.is_mixed() {
             return self.origin_at(Vaddr(0));
@@ -194,13 +194,14 @@ impl<'f> CheckSubject<'f> {
         &self.program
     }
 
-    /// What must be known of its machine.
+    /// ABI parameters of its architecture.
     #[must_use]
     pub fn abi_info(&self) -> &'static AbiInfo {
         self.row_checker.facts
     }
 
-    /// Takes in where functions return to their callers, and how, and where control leaves them otherwise; whether callers did not know.
+    /// Sets returns of functions, with their behavior, and other exits. Returns whether that is new
+    /// for callers.
     pub(crate) fn set_return_behaviors(
         &mut self,
         exits: &[(Vaddr, ReturnBehavior)],
@@ -216,7 +217,7 @@ impl<'f> CheckSubject<'f> {
         for at in others {
             let place = self.program.index_containing(at.0);
             if let Some(way) = place.and_then(|place| ways.get_mut(&place)) {
-                // What is kept elsewhere is not known.
+                // Registers preserved at other exits are not known.
                 *way = way.join(ReturnBehavior::PreservesExtra(0));
             }
         }
@@ -229,14 +230,14 @@ impl<'f> CheckSubject<'f> {
         learned.fold(false, |any, changed| any | changed)
     }
 
-    /// The entry that an extent of the program is from.
+    /// The entry of a program's extent.
     pub(crate) fn fde_of(&self, extent: &CodeExtent) -> Option<(FdeId, &'f Fde)> {
         let place = self.program.index_starting_at(extent.start)?;
         let id = *self.declared_table.by_start.get(place)?;
         Some((id, self.declared_table.table.fde(id)?))
     }
 
-    /// Where exceptions out of the calls of a unit land, in the order of the calls.
+    /// The landing pads of a unit's calls, in the order of the calls.
     pub(crate) fn landings(&self, unit: usize) -> Vec<Landing> {
         let mut landings = Vec::new();
         for extent in self.program.unit(unit) {
@@ -252,7 +253,7 @@ impl<'f> CheckSubject<'f> {
     }
 }
 
-/// The functions that may be called from where nobody sees; what people write, they call as they like.
+/// Functions that unknown callers may call; hand-written code may call any.
 fn functions(symbols: &Symbols, authors: &CodeOrigins) -> impl Iterator<Item = u64> {
     let functions = symbols.iter().filter(|symbol| {
         let is_seen = || symbol.binding != Binding::Local;
@@ -262,7 +263,7 @@ fn functions(symbols: &Symbols, authors: &CodeOrigins) -> impl Iterator<Item = u
     functions.map(|symbol| symbol.address.0)
 }
 
-/// The entries as ranges of code: each ends at latest where the next begins.
+/// The entries as code extents: each ends at latest where the next begins.
 fn extents(
     file: &ElfFile,
     declarations: &DeclaredTable,
@@ -285,9 +286,9 @@ fn extents(
     extents
 }
 
-/// How an entry's code is come into: what is declared as after a call is a function.
+/// How control enters an entry's code: an entry that is declared as after a call is a function.
 fn part(file: &ElfFile, table: &Table, fde: &Fde, judge: &RowChecker<'_>) -> ExtentKind {
-    /// GCC begins a part out of the way with one, where landing pads must not be at its start.
+    /// GCC begins a cold part with one if a landing pad must not be at its start.
     const NOP: u8 = 0x90;
     let facts = judge.facts;
     let mut rows = table.rows(fde);

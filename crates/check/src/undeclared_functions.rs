@@ -1,9 +1,9 @@
-//! Functions whose first row says that they are none.
+//! Functions with a first row that denies it.
 //!
-//! An entry whose first row is not what a call leaves may be a part of a function, which other parts jump into, or code
-//! that comes with something on the stack, as a resolver behind a PLT does. Of such code nothing is known but its first
-//! row, so that is believed. If the row is wrong, all that is held against it is, too.
-//! But who returns properly if it is come into as after a call is called.
+//! If an entry's first row is not that after a call, it may be a part of a function that other
+//! parts jump into. It may also be code entered with something on the stack, like a PLT's resolver.
+//! Only its first row describes such code, so that is assumed. If the row is wrong, all findings
+//! based on it are, too. But code that returns properly when entered as by a call is a function.
 
 use unspool_code_analysis::op::Flow;
 use unspool_code_analysis::{AbstractState, Analyzer, Assumptions, ExtentKind, Lifter};
@@ -11,7 +11,7 @@ use unspool_synthesis::ElfCodeImage;
 
 use crate::subject::CheckSubject;
 
-/// The starts of entries that are functions although their first rows say something else.
+/// The starts of entries that are functions although their first rows say otherwise.
 pub(crate) fn undeclared_functions(subject: &CheckSubject<'_>, machine: Lifter) -> Vec<u64> {
     let mut analyzer = Analyzer::new(machine);
     let program = subject.program();
@@ -32,7 +32,7 @@ pub(crate) fn undeclared_functions(subject: &CheckSubject<'_>, machine: Lifter) 
         .collect()
 }
 
-/// Whether a unit that is come into as after a call returns, and each time as after a call.
+/// Whether a unit entered as by a call returns, and each time as after a call.
 fn returns_properly(subject: &CheckSubject<'_>, analyzer: &mut Analyzer, unit: usize) -> bool {
     let called = AllCalled(analyzer.entry());
     let analysis = analyzer.analyze(
@@ -52,7 +52,7 @@ fn returns_properly(subject: &CheckSubject<'_>, analyzer: &mut Analyzer, unit: u
     returns != 0 && are_proper
 }
 
-/// Has all be come into as after a call.
+/// Assumes that every entry is entered as by a call.
 struct AllCalled(AbstractState);
 
 impl Assumptions for AllCalled {

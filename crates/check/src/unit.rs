@@ -1,4 +1,4 @@
-//! The rows of some functions, judged instruction by instruction.
+//! Checks the rows of some functions, instruction by instruction.
 
 use core::ops::Range;
 
@@ -22,63 +22,66 @@ use crate::row_checker::{Aspect, Judgement, RowChecker, Verdict};
 use crate::subject::CheckSubject;
 use crate::unit_checker::UnitChecker;
 
-/// What was found of one row of an entry.
+/// The verdict on one row of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowVerdict {
     /// The address of the row.
     pub start: Vaddr,
     /// The row.
     pub row: RowId,
-    /// The worst at all its instructions; `None` if nothing leads to any of them.
+    /// The join over all its instructions; `None` if none is reached.
     pub judgement: Option<Judgement>,
 }
 
-/// A claim of a row that is not proven before an instruction.
+/// A rule of a row that is not proven before an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Discrepancy {
     /// The address of the instruction.
     pub address: Vaddr,
     /// The row.
     pub row: RowId,
-    /// What of it.
+    /// The aspect.
     pub aspect: Aspect,
-    /// What was found.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Where it is instead, if that is known.
+    /// The actual location, if it is known.
     pub actual: Option<RuleLocation>,
-    /// What may have led to it.
+    /// A possible cause.
     pub hint: Option<Hint>,
 }
 
-/// What was found of the extents of a unit.
+/// The report of a unit's extents.
 #[derive(Debug, Clone, Default)]
 pub struct UnitReport {
     /// Their rows, ascending.
     pub rows: Vec<RowVerdict>,
-    /// What is not proven, in the order of the code.
+    /// Rules that are not proven, in code order.
     pub discrepancies: Vec<Discrepancy>,
-    /// Where paths meet with different stack heights: there, and the two places that they come from.
+    /// Joins of paths with different stack heights: the address, and the two sources.
     pub conflicts: Vec<[Vaddr; 3]>,
-    /// The first instruction of each entry that nothing leads to, though it is no padding and no data.
+    /// The first unreached instruction of each entry that is neither padding nor data.
     pub unreached: Vec<Vaddr>,
-    /// Where functions return to their callers, and how.
+    /// Returns of functions to their callers, and their behavior.
     pub exits: Vec<(Vaddr, ReturnBehavior)>,
-    /// Where control leaves an extent otherwise; of what compilers made not all.
+    /// Other exits of extents; not all of them in compiled code.
     pub other_exits: Vec<Vaddr>,
-    /// Functions of other units that control goes on in with another CFA than their first rows say, and how far that is above the stack pointer.
+    /// Functions of other units that this one continues in with another CFA than their first rows
+    /// say. Each has the distance of that CFA above the stack pointer.
     pub entered_with_frame: Vec<(Vaddr, i64)>,
     /// Rows that start inside an instruction.
     pub misaligned_rows: Vec<Vaddr>,
-    /// Instructions from which control goes on behind the end of all entries, and where that is.
+    /// Instructions that fall through the end of all entries, and their targets.
     pub fall_through_ends: Vec<JumpEdge>,
-    /// Whether something is stored on the stack by an index or a number that only a run knows: what is proven is so if that is inside its array.
+    /// Whether a store to the stack uses an index or a number that only a run knows: proven rows
+    /// hold if it is inside its array.
     pub assumes_bounds: bool,
-    /// Returns, and which preserved registers are not what they were at entry: bit n stands for register n.
+    /// Returns, with the preserved registers that have another value than at entry: bit n stands
+    /// for register n.
     pub unrestored_at_returns: Vec<(Vaddr, u64)>,
 }
 
 impl UnitReport {
-    /// Whether nothing is to be told, as it mostly is.
+    /// Whether there is nothing to report, as mostly.
     pub(crate) fn is_clear(&self) -> bool {
         let places = [&self.unreached, &self.misaligned_rows];
         self.discrepancies.is_empty()
@@ -88,11 +91,11 @@ impl UnitReport {
 }
 
 impl CheckSubject<'_> {
-    /// Judges the rows of a unit of the program.
+    /// Checks the rows of a unit of the program.
     #[must_use]
     pub fn check_unit(&self, prover: &mut UnitChecker, unit: usize) -> UnitReport {
         let rows = self.rows_of(unit);
-        // Callers may rely on what is left as it was: it must be known of what people wrote.
+        // Callers may rely on preserved registers: hand-written code must be known.
         let left = match self.origin_of_unit(unit) {
             CodeOrigin::HandWritten => rows,
             CodeOrigin::Compiler => match self.verify_unit(prover, unit, rows) {
@@ -103,7 +106,7 @@ impl CheckSubject<'_> {
         self.check_unit_by_dataflow(&mut prover.analyzer, unit, left)
     }
 
-    /// The same with all that is known of each path.
+    /// The same by the dataflow analysis.
     pub(crate) fn check_unit_by_dataflow(
         &self,
         analyzer: &mut Analyzer,
@@ -121,8 +124,8 @@ impl CheckSubject<'_> {
         }
     }
 
-    /// Judges the rows of a unit as it is come into where control goes on in a function that was not called: with the CFA so far above the stack
-    /// pointer, and what else the function's first row says.
+    /// Checks the rows of a unit that another function continues in: with the CFA at this distance
+    /// above the stack pointer, and otherwise as its first row says.
     pub(crate) fn check_unit_entered_with_frame(
         &self,
         analyzer: &mut Analyzer,
@@ -145,8 +148,8 @@ impl CheckSubject<'_> {
             .0
     }
 
-    /// Judges the rows of a unit with guesses where jumps lead; and where they may lead, if code is left that nothing leads to, and it
-    /// is known what is code.
+    /// Checks the rows of a unit with guessed targets of indirect jumps. Also returns possible
+    /// targets, if code is unreached and is known to be code.
     fn check_unit_with_targets(
         &self,
         analyzer: &mut Analyzer,
@@ -183,7 +186,7 @@ impl CheckSubject<'_> {
         (report, next)
     }
 
-    /// No row that counts from the stack pointer is right where paths meet with different stack heights.
+    /// No row relative to the stack pointer is right at a join of different stack heights.
     fn refute_at_height_conflicts(&self, report: &mut UnitReport) {
         let sp = self.abi_info().stack_pointer;
         let counts = |row| {
@@ -208,7 +211,7 @@ impl CheckSubject<'_> {
         }
     }
 
-    /// Where code begins that nothing is known to lead to, and that is no data.
+    /// Starts of unreached code that is not data.
     fn unreached_code(&self, analysis: &Analysis<'_>) -> IndirectTargets {
         let code = analysis.code();
         let mut guesses = IndirectTargets::default();
@@ -226,7 +229,8 @@ impl CheckSubject<'_> {
         guesses
     }
 
-    /// Whether code puts something on the stack before it goes elsewhere: a jump may lead behind some of that.
+    /// Whether code pushes something before it jumps elsewhere: a jump may lead behind a part of
+    /// that.
     fn pushes_first(&self, analysis: &Analysis<'_>, first: InsnId) -> bool {
         let (code, sp) = (analysis.code(), self.abi_info().stack_pointer);
         let pushes = |op: &Op| matches!(*op, Op::Add { to, bytes, .. } if to == sp && bytes < 0);
@@ -235,8 +239,8 @@ impl CheckSubject<'_> {
         line.any(|insn| code.ops_of(insn).iter().any(pushes))
     }
 
-    /// Finds what holds in a unit of the program. Where the code alone does not say whether control comes somewhere, the
-    /// rows of the unit are believed, if a compiler made them.
+    /// Analyzes a unit of the program. Where the code alone does not show whether control reaches
+    /// an address, a compiler's rows are assumed.
     pub fn analyze_unit<'a>(&'a self, analyzer: &'a mut Analyzer, unit: usize) -> Analysis<'a> {
         let rows = self.rows_of(unit);
         self.analyze(analyzer, unit, &TableAssumptions::new(self, unit, &rows))
@@ -252,7 +256,7 @@ impl CheckSubject<'_> {
         analyzer.analyze(self.program(), &image, unit, &landings, guide)
     }
 
-    /// The rows of a unit, none of them judged.
+    /// The rows of a unit, unchecked.
     pub(crate) fn rows_of(&self, unit: usize) -> Vec<RowVerdict> {
         let extents = self.program().unit(unit);
         let mut rows = Vec::new();
@@ -266,7 +270,7 @@ impl CheckSubject<'_> {
         rows
     }
 
-    /// Judges the row of each instruction, where it or what it speaks of has changed.
+    /// Checks the row of each instruction where it or something that it depends on has changed.
     fn check_rows(
         &self,
         unit: usize,
@@ -281,8 +285,8 @@ impl CheckSubject<'_> {
         self.note_unreached(analysis, report);
     }
 
-    /// Notes the first instruction of each extent that nothing leads to, though it is no padding and no data, and something
-    /// is claimed of it.
+    /// Notes the first unreached instruction of each extent that is neither padding nor data and
+    /// has a row.
     pub(crate) fn note_unreached(&self, analysis: &Analysis<'_>, report: &mut UnitReport) {
         let code = analysis.code();
         let mut before = 0..0;
@@ -306,8 +310,8 @@ impl CheckSubject<'_> {
         }
     }
 
-    /// Where the loop ends that begins with an instruction, if a processor is to run ahead into it and no further, behind a call that does not
-    /// come back (a retpoline).
+    /// The end of a loop that begins with an instruction and only catches speculative execution,
+    /// behind a call that does not return (a retpoline).
     fn loop_for_speculation(&self, code: &LiftedCode, first: InsnId) -> Option<u64> {
         const MAX_SPECULATION_LOOP_INSNS: usize = 8;
         let start = code.range(first).start;
@@ -328,8 +332,8 @@ impl CheckSubject<'_> {
         is_loop.then(|| code.range(last).end)
     }
 
-    /// Whether what nothing leads to is data; `before` is what else nothing leads to, perhaps directly before. Assemblers give lines to
-    /// instructions only: data has that of the instruction before.
+    /// Whether unreached bytes are data; `before` is other unreached code, perhaps adjacent.
+    /// Assemblers give lines to instructions only: data shows the line of the instruction before.
     fn is_data(&self, before: &Range<u64>, here: &Range<u64>) -> bool {
         let line = |at| self.lines?.line(Vaddr(at));
         let last = match before.end == here.start {
@@ -340,8 +344,8 @@ impl CheckSubject<'_> {
             && line(here.start).is_some_and(|line_here| line(last) == Some(line_here))
     }
 
-    /// Whether a label stands before data: that has the line of the instruction before, or none if there is none. Where a compiler's
-    /// file has lines, what has none may be code, too.
+    /// Whether a label is that of data: data has the line of the instruction before, or none if
+    /// there is none. In a compiled file with lines, code may have none, too.
     pub(crate) fn is_data_label(&self, at: Vaddr) -> bool {
         let Some(lines) = self.lines.filter(|_| self.has_lines()) else {
             return false;
@@ -355,7 +359,7 @@ impl CheckSubject<'_> {
         }
     }
 
-    /// Judges a row in the state before the instruction at `pc`.
+    /// Checks a row in the state before the instruction at `pc`.
     fn check_row(
         &self,
         place: usize,
@@ -394,21 +398,21 @@ impl CheckSubject<'_> {
         }
     }
 
-    /// Whether a row speaks of what is the callee's while it runs: registers that it may change, or what is below
-    /// the stack pointer.
+    /// Whether a row depends on something that a running callee owns: registers that it may change,
+    /// or memory below the stack pointer.
     fn depends_on_callee(&self, declared: &DeclaredRow, state: &AbstractState) -> bool {
         let facts = self.abi_info();
         declared.reads & facts.clobbered != 0 || state.has_below(state.get(facts.stack_pointer))
     }
 
-    /// Whether the entry at an address is of an outermost frame, or of a signal's.
+    /// Whether the entry at an address is an outermost or a signal frame.
     fn has_no_caller(&self, at: u64) -> bool {
         self.first_row(at).is_some_and(|(_, declared)| {
             declared.signal_frame || declared.return_address == RuleLocation::Undefined
         })
     }
 
-    /// What a value is that is loaded from a known address: what the file has there.
+    /// The value that the file has at a known address that code loads from.
     fn pointed_to(&self, value: AbstractValue) -> Option<u64> {
         let ValueFact::TableTarget(JumpTable {
             address,
@@ -423,7 +427,7 @@ impl CheckSubject<'_> {
         Some(u64::from_le_bytes(*pointer))
     }
 
-    /// The first row of the entry at an address, and what it says.
+    /// The first row of the entry at an address.
     pub(crate) fn first_row(&self, at: u64) -> Option<(RowId, &DeclaredRow)> {
         let extent = self.program().extent_at(at)?;
         let (_, fde) = self.fde_of(&extent)?;
@@ -445,7 +449,7 @@ impl CheckSubject<'_> {
         code.ids().filter_map(move |insn| leaves(&insn))
     }
 
-    /// The preserved registers that are not what they were at entry: bit n stands for register n.
+    /// The preserved registers without their entry values: bit n stands for register n.
     fn unrestored_registers(&self, state: &AbstractState) -> u64 {
         let is_lost = |register: &&u8| {
             let value = state.get(**register);
@@ -456,40 +460,40 @@ impl CheckSubject<'_> {
     }
 }
 
-/// Where jumps may lead of which it is not known where they lead, and how code may be come into.
+/// Guessed targets of unresolved jumps, and the states that code is entered in.
 #[derive(Debug, Default)]
 struct IndirectTargets {
-    /// A function that is not come into as functions are, and what holds there.
+    /// A function that is not entered as functions are, and its state.
     function_entry_state: Option<(u64, AbstractState)>,
-    /// Where code begins that nothing else leads to.
+    /// Starts of unreached code.
     targets: Vec<u64>,
-    /// All instructions that nothing else leads to, ascending.
+    /// All unreached instructions, ascending.
     unreached: Vec<u64>,
 }
 
-/// A way through the instructions of a unit and its rows at once.
+/// Walks a unit's instructions and rows together.
 pub(crate) struct RowWalk<'w, 's> {
     subject: &'w CheckSubject<'s>,
     report: &'w mut UnitReport,
-    /// Where the extents of the unit end, ascending.
+    /// Ends of the unit's extents, ascending.
     ends: Vec<u64>,
-    /// The place of the row of the instruction.
+    /// Index of the current row.
     row: usize,
-    /// Where the extent of the row ends.
+    /// End of its extent.
     end: u64,
-    /// Where the next row begins, or the extent ends.
+    /// Start of the next row, or the extent's end.
     row_end: u64,
-    /// What the row says.
+    /// The declared form of the row.
     declared: Option<&'w DeclaredRow>,
-    /// What of a state it speaks of.
+    /// The parts of a state that it depends on.
     reads: u64,
-    /// What was written since the row was judged.
+    /// The write set since the row was checked.
     unchecked_writes: u64,
-    /// The addresses of the instruction looked at last.
+    /// The addresses of the last instruction.
     last: Range<u64>,
-    /// The instructions, ascending, to which only guesses lead: nothing is refuted there.
+    /// The instructions, ascending, that only guesses reach: nothing is refuted there.
     guessed_insns: &'w [u64],
-    /// Who made the unit.
+    /// Origin of the unit.
     maker: CodeOrigin,
 }
 
@@ -518,7 +522,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         walk
     }
 
-    /// Looks at an instruction of which there is something to tell, perhaps; says which is the next.
+    /// Visits an instruction that may have a finding; returns which one is the next.
     pub(crate) fn visit_insn(
         &mut self,
         analysis: &Analysis<'_>,
@@ -534,7 +538,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         if !is_guess {
             self.visit_flow(analysis, insn, state);
         }
-        // While the callee runs, the row of the call is this function's, too.
+        // While the callee runs, the row of the call describes this function, too.
         let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
         let across = (self.declared)
             .filter(|row| is_call && self.subject.depends_on_callee(row, state))
@@ -564,7 +568,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         }
     }
 
-    /// Says what led to doubts, from a place on, that are about the time while a callee runs.
+    /// Adds hints to discrepancies, from an index on, that only exist while a callee runs.
     fn note_call(&mut self, from: usize) {
         let doubts = self
             .report
@@ -576,7 +580,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         }
     }
 
-    /// Looks at where control goes from an instruction.
+    /// Visits the control flow of an instruction.
     fn visit_flow(&mut self, analysis: &Analysis<'_>, insn: InsnId, state: &AbstractState) {
         let code = analysis.code();
         let (range, flow) = (code.range(insn), code.flow(insn));
@@ -598,7 +602,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         }
     }
 
-    /// Notes how control leaves by an instruction.
+    /// Notes an exit by an instruction.
     fn note_flow(&mut self, at: u64, flow: Flow, state: &AbstractState) {
         let facts = self.subject.abi_info();
         let sp = facts.stack_pointer;
@@ -621,7 +625,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         }
     }
 
-    /// If `target` is the return address: how it is returned with the stack pointer `left`.
+    /// If `target` is the return address: the behavior of a return with the stack pointer `left`.
     fn exit(
         &self,
         target: AbstractValue,
@@ -655,7 +659,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         (popped % 8 == 0).then(|| PushedWords::new(words).map(ReturnBehavior::LeavesWords))?
     }
 
-    /// Looks at the functions in which control goes on from an instruction.
+    /// Visits the functions that an instruction continues in.
     fn visit_successor_functions(
         &mut self,
         analysis: &Analysis<'_>,
@@ -687,8 +691,8 @@ impl<'w, 's> RowWalk<'w, 's> {
         }
     }
 
-    /// Who goes on in another function than he was called as, with something on the stack, makes its first row false if that does
-    /// not count it.
+    /// A jump into another function with something on the stack contradicts its first row, unless
+    /// the row counts it.
     fn check_entry_with_frame(
         &mut self,
         analysis: &Analysis<'_>,
@@ -725,7 +729,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         }
     }
 
-    /// A row that says that nobody called is wrong where control returns to who did.
+    /// A row that declares no caller is wrong where control returns to one.
     fn check_outermost_return(&mut self, at: u64, analysis: &Analysis<'_>, state: &AbstractState) {
         let is_outermost = self
             .declared
@@ -752,8 +756,8 @@ impl<'w, 's> RowWalk<'w, 's> {
         }
     }
 
-    /// A register that a row says is saved, and that is not what it was when control returns, is lost: what is still in its slot,
-    /// perhaps, is of no use to the caller.
+    /// A register that a row declares saved is lost if it has another value at a return. The value
+    /// may still be in its slot, but the caller does not look there.
     fn check_unrestored(&mut self, at: u64, state: &AbstractState) {
         let facts = self.subject.abi_info();
         let sp = facts.stack_pointer;
@@ -768,7 +772,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         let claims = facts.preserved.iter().zip(&declared.preserved);
         for (place, (register, claim)) in claims.enumerate() {
             let is_lost = lost >> (register & 63) & 1 != 0;
-            // What is in its slot no longer is told of the row as it is.
+            // If its slot was overwritten, the row as such is reported.
             let is_saved = matches!(*claim, RuleLocation::CfaOffset(offset)
                 if state.load(self.subject.row_checker.cfa_value().plus(offset)) == Some(AbstractValue::entry_value(*register)));
             if !is_lost || !is_saved {
@@ -816,7 +820,8 @@ impl<'w, 's> RowWalk<'w, 's> {
         self.row_end = next.min(self.end);
     }
 
-    /// Whether an instruction that ends at an address is the last of its extent, and no other extent follows.
+    /// Whether an instruction that ends at an address is the last of its extent, and no other
+    /// extent follows.
     fn is_outside(&self, at: u64) -> bool {
         at >= self.end && self.subject.program().index_containing(at).is_none()
     }
@@ -844,7 +849,7 @@ fn discrepancies_of(
             RuleLocation::CfaOffset(offset) if judge.is_below_red_zone(judge.cfa_value().plus(offset), state)
         );
         let truth = match aspect {
-            // The slot that is declared does not count; the register itself may have it again.
+            // The declared slot does not count; the register itself may be restored.
             Aspect::Register(register) if is_for_signals => {
                 let is_back = state.get(register) == AbstractValue::entry_value(register);
                 is_back.then_some(RuleLocation::Register(register, 0))
@@ -872,7 +877,8 @@ fn discrepancies_of(
     doubts.collect()
 }
 
-/// Believes a table where the code alone does not say whether control comes somewhere.
+/// Assumes that the table is right where the code alone does not show whether control reaches an
+/// address.
 pub(crate) struct TableAssumptions<'s> {
     /// The rows of the unit, ascending.
     rows: &'s [RowVerdict],
@@ -899,7 +905,7 @@ impl<'s> TableAssumptions<'s> {
         }
     }
 
-    /// The row that is declared for an address of the unit.
+    /// The row declared for an address of the unit.
     pub(crate) fn declared_at(&self, address: u64) -> Option<&DeclaredRow> {
         let behind = self.rows.partition_point(|row| row.start.0 <= address);
         let row = self.rows.get(behind.checked_sub(1)?)?;
@@ -929,12 +935,12 @@ impl Assumptions for TableAssumptions<'_> {
     }
 
     fn is_nested_function(&self, address: u64) -> bool {
-        // A walk takes it for a frame of its own.
+        // Unwinders treat it as a frame of its own.
         let declared = self.declared_at(address);
         declared.is_some_and(|declared| declared.is_function_entry(self.judge.facts))
     }
 
-    /// A breakpoint that people wrote among other code, which is no padding.
+    /// A hand-written breakpoint in other code, which is not padding.
     fn resumes_after_trap(&self, address: u64) -> bool {
         let breakpoint = self.judge.facts.breakpoint;
         let code = ElfCodeImage(self.file);

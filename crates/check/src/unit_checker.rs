@@ -1,5 +1,5 @@
-//! Most rows are true, and one look at each instruction shows it: what rows claim is handed on from each instruction to those that come behind
-//! it. What is not shown so is followed along all paths, with all that is known.
+//! Most rows are true, and the verifier proves that in one pass: each instruction preserves the
+//! rows' claims for its successors. Everything else goes to the path-sensitive dataflow analysis.
 
 use unspool_code_analysis::verifier::{Annotation, Annotations, Verifier};
 use unspool_code_analysis::{Analyzer, Lifter, ReturnBehavior};
@@ -10,7 +10,7 @@ use crate::row_checker::{Judgement, RowChecker};
 use crate::subject::CheckSubject;
 use crate::unit::{RowVerdict, UnitReport};
 
-/// Finds whether rows hold; keeps its room from unit to unit.
+/// Checks rows; keeps its memory from unit to unit.
 #[derive(Debug)]
 pub struct UnitChecker {
     verifier: Verifier,
@@ -18,7 +18,7 @@ pub struct UnitChecker {
 }
 
 impl UnitChecker {
-    /// One for the machine of an ABI; `None` if its instructions are not known.
+    /// For the architecture of an ABI; `None` if it is not supported.
     #[must_use]
     pub fn new(abi: Abi) -> Option<UnitChecker> {
         Some(UnitChecker {
@@ -29,7 +29,8 @@ impl UnitChecker {
 }
 
 impl CheckSubject<'_> {
-    /// Proves all rows of a unit in one look at each instruction. What is left of the report if there is more to tell is its rows.
+    /// Proves all rows of a unit by the verifier. If that fails, only the rows of the report are
+    /// filled in.
     pub(crate) fn verify_unit(
         &self,
         prover: &mut UnitChecker,
@@ -58,11 +59,11 @@ impl CheckSubject<'_> {
     }
 }
 
-/// The rows of a unit, in the order of a sweep.
+/// The rows of a unit as annotations, in code order.
 struct RowAnnotations<'w, 's> {
     judge: &'w RowChecker<'s>,
     report: &'w mut UnitReport,
-    /// The place of the one that the sweep is at.
+    /// Index of the verifier's current row.
     row: usize,
 }
 
@@ -117,7 +118,7 @@ mod tests {
     use crate::origin::CodeOrigin;
     use crate::subject::DeclaredTable;
 
-    /// Claims something else than a row does.
+    /// Annotations that differ from a row.
     struct AlteredAnnotations<'w, 's> {
         rows: RowAnnotations<'w, 's>,
         /// The address of the row.
@@ -171,7 +172,7 @@ mod tests {
         sweeper.verify(program, &image, unit, &landings, &mut claims)
     }
 
-    /// Each row of what is proven, with the CFA elsewhere, and with each saved register elsewhere.
+    /// Alters each proven row: the CFA, and each saved register.
     #[test]
     fn no_row_is_proven_that_says_something_else() {
         let path = Path::new("/lib/x86_64-linux-gnu/libc.so.6");
@@ -223,7 +224,7 @@ mod tests {
         assert!(cfas > 10_000 && slots > 10_000, "{cfas} {slots}");
     }
 
-    /// The full analysis is asked about each unit that is proven without it.
+    /// The dataflow analysis must agree about each unit that the verifier proves.
     #[test]
     fn what_is_proven_at_one_look_is_proven_by_all_that_is_known() {
         for path in [

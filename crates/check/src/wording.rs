@@ -1,5 +1,5 @@
-//! What rows say and what is true, in words, and the directives that say it: expressions as formulas, as `unspool expr` writes
-//! them.
+//! Wording of rules and actual locations, and directives for them. Expressions are formulas, in the
+//! syntax of `unspool expr`.
 
 use unspool_rows::arch::RegisterName;
 use unspool_rows::formula::{ExpressionUse, Statement};
@@ -9,10 +9,10 @@ use unspool_rows::{Abi, CfaRule, Expression, Register, RegisterRule, Row};
 use crate::declared_row::RuleLocation;
 use crate::row_checker::Aspect;
 
-/// Of a register that holds what the caller left in it.
+/// For a register that has the caller's value.
 pub const UNCHANGED: &str = "unchanged";
 
-/// What a row speaks of: `the CFA`, `the caller's rbx`.
+/// The subject of a rule: `the CFA`, `the caller's rbx`.
 #[must_use]
 pub fn aspect(of: Aspect, abi: Abi) -> String {
     match of {
@@ -25,7 +25,7 @@ pub fn aspect(of: Aspect, abi: Abi) -> String {
     }
 }
 
-/// Where a row says that the CFA is: `rsp+16`, `*(rsp+8)+16`.
+/// A row's rule for the CFA: `rsp+16`, `*(rsp+8)+16`.
 #[must_use]
 pub fn cfa(row: &Row<'_>, abi: Abi) -> String {
     match row.cfa {
@@ -44,7 +44,7 @@ pub fn cfa(row: &Row<'_>, abi: Abi) -> String {
     }
 }
 
-/// Where a row says that a register of the caller is: `[cfa-16]`, `*(rbp-8)`, [`UNCHANGED`].
+/// A row's rule for a register of the caller: `[cfa-16]`, `*(rbp-8)`, [`UNCHANGED`].
 #[must_use]
 pub fn register(row: &Row<'_>, register: Register, abi: Abi) -> String {
     let rule = match row.rule(register) {
@@ -64,7 +64,7 @@ pub fn register(row: &Row<'_>, register: Register, abi: Abi) -> String {
     formula.unwrap_or_else(|| RuleText(rule, abi).to_string())
 }
 
-/// Where something is: `rsp+16`, `[cfa-16]`, [`UNCHANGED`].
+/// A location: `rsp+16`, `[cfa-16]`, [`UNCHANGED`].
 #[must_use]
 pub fn place(place: RuleLocation, of: Aspect, abi: Abi) -> String {
     let name = |register: u8| RegisterName(Register(register.into()), abi.arch).to_string();
@@ -79,7 +79,7 @@ pub fn place(place: RuleLocation, of: Aspect, abi: Abi) -> String {
     }
 }
 
-/// The directive that says where something is; `None` if none does. `column` is the return address's number.
+/// The directive for a location; `None` if there is none. `column` is the return address's number.
 #[must_use]
 pub fn directive(of: Aspect, place: RuleLocation, column: u8, abi: Abi) -> Option<String> {
     let register = match of {
@@ -111,7 +111,7 @@ pub(crate) fn operand(register: u8, abi: Abi) -> String {
     name.map_or_else(|| register.to_string(), |name| format!("%{name}"))
 }
 
-/// The right side of a statement; `None` if it has no formula.
+/// The right side of an assignment; `None` if there is no formula.
 fn formula(purpose: ExpressionUse, expression: Expression<'_>, abi: Abi) -> Option<String> {
     let expression = expression.0.to_vec();
     let statement = Statement {

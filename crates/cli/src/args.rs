@@ -1,4 +1,4 @@
-//! The command line: what can be said. Nothing is checked or opened here.
+//! The command line's syntax. This module checks and opens no files.
 
 pub(crate) mod ctf;
 
@@ -47,7 +47,7 @@ pub(crate) struct CommandLine {
     pub(crate) command: Command,
 }
 
-/// What the help of the whole lists, by what it is for. The rest is listed by `unspool help --all`.
+/// The commands in the main help, grouped by purpose. `unspool help --all` lists the others.
 const GROUPS: [(&str, &[&str]); 3] = [
     (
         "Look at programs",
@@ -180,15 +180,15 @@ pub(crate) enum RowSourceArg {
 
 /// Record where a program spends its time.
 ///
-/// Each sample has a stack, unwound while the program runs by the program's own unwind tables. Frame
-/// pointers are not needed, and nothing has to be rebuilt. At the end a line says how many stacks are
-/// complete, and what the others lack. The kernel copies at most 64 KiB of a stack; frames beyond
-/// that are spliced in where possible, and marked.
+/// Each sample has a stack, unwound while the program runs by the program's own unwind tables.
+/// Frame pointers are not needed, and nothing has to be rebuilt. At the end a line says how many
+/// stacks are complete, and what the others lack. The kernel copies at most 64 KiB of a stack;
+/// frames beyond that are spliced in where possible, and marked.
 ///
-/// The command's threads and children are recorded, too, and its exit status is passed on. Everything
-/// after CMD belongs to the command. Ctrl-C ends the recording; the profile has all samples until
-/// then. If the disk is full, the recording ends and the command goes on. The exit status is then the
-/// command's own, or 1 if that is 0.
+/// The command's threads and children are recorded, too, and its exit status is passed on.
+/// Everything after CMD belongs to the command. Ctrl-C ends the recording; the profile has all
+/// samples until then. If the disk is full, the recording ends and the command goes on. The exit
+/// status is then the command's own, or 1 if that is 0.
 ///
 /// Code made at run time is named by the perf map or the jitdump that its maker writes (`node
 /// --perf-basic-prof`). The profile keeps these names, and those of files that are gone, or out of
@@ -262,8 +262,8 @@ pub(crate) struct RecordArgs {
     /// Record the arguments of these functions, or of all with `*`.
     ///
     /// FUNCTION records all its arguments; FUNCTION:ARG one, by name or number. Reports and flame
-    /// graphs show a function once for each list of arguments, up to 1,000 lists a function. Needs what
-    /// `unspool stack --args` needs (docs/arguments.md).
+    /// graphs show a function once for each list of arguments, up to 1,000 lists a function. Needs
+    /// what `unspool stack --args` needs (docs/arguments.md).
     #[arg(long, value_name = "FUNCTION[:ARG],...", value_delimiter = ',', value_parser = parse_wanted)]
     pub(crate) args: Vec<(String, Option<String>)>,
     /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]
@@ -308,11 +308,11 @@ impl Frequency {
 
 /// Say what this machine allows, what that means for each command, and how to change it.
 ///
-/// It opens events, records a short command, traces another one, and reads the kernel's settings. It
-/// changes nothing, except that it makes the cache's folder if there is none.
+/// It opens events, records a short command, traces another one, and reads the kernel's settings.
+/// It changes nothing, except that it makes the cache's folder if there is none.
 ///
-/// `limited` makes a command do less. `failed` keeps `unspool record CMD` from working. The report is
-/// of the user who runs it: run it as the user who will record.
+/// `limited` makes a command do less. `failed` keeps `unspool record CMD` from working. The report
+/// is of the user who runs it: run it as the user who will record.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -329,17 +329,17 @@ pub(crate) struct DoctorArgs {
 
 /// Print a recording as `perf script` does, with complete stacks.
 ///
-/// Fields and layout are those of `perf script`, so that its readers work. Takes recordings of `perf
-/// record`, with any call graph or none, compressed (`-z`), or piped (`-o -`); and profiles of `unspool
-/// record`. Without FILE, it takes unspool.prof in this folder, or else perf.data.
+/// Fields and layout are those of `perf script`, so that its readers work. Takes recordings of
+/// `perf record`, with any call graph or none, compressed (`-z`), or piped (`-o -`); and profiles
+/// of `unspool record`. Without FILE, it takes unspool.prof in this folder, or else perf.data.
 ///
-/// perf's copied stacks are unwound by tables, also after fork and exec. They are as deep as what perf
-/// copied. Files that changed since the recording are not used; a note names them.
+/// perf's copied stacks are unwound by tables, also after fork and exec. They are as deep as what
+/// perf copied. Files that changed since the recording are not used; a note names them.
 ///
-/// --inject writes a recording instead, with finished call chains in place of copied stacks, for `perf
-/// report`, `perf script` and `perf annotate`. perf shows 127 frames of them, or more with --max-stack.
-/// A chain has at most some 8,000 frames, perf's limit. Recordings with AUX areas (processor traces) are
-/// refused.
+/// --inject writes a recording instead, with finished call chains in place of copied stacks, for
+/// `perf report`, `perf script` and `perf annotate`. perf shows 127 frames of them, or more with
+/// --max-stack. A chain has at most some 8,000 frames, perf's limit. Recordings with AUX areas
+/// (processor traces) are refused.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -358,8 +358,8 @@ pub(crate) struct ScriptArgs {
     pub(crate) input: Option<PathBuf>,
     /// Print these fields: comm, pid, tid, cpu, time, period, event, ip, sym, symoff, dso, args.
     ///
-    /// With signs, they change the usual fields: `+pid,-period`. The usual ones are all except pid and
-    /// args.
+    /// With signs, they change the usual fields: `+pid,-period`. The usual ones are all except pid
+    /// and args.
     #[arg(
         short = 'F',
         long,
@@ -395,18 +395,18 @@ pub(crate) struct ScriptArgs {
     pub(crate) no_cache: bool,
 }
 
-/// What becomes of a field that is named.
+/// The effect of a named field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldSign {
-    /// It is printed, and what is not named is not.
+    /// It is printed, and unnamed fields are not.
     Only,
-    /// It is printed beside the usual ones.
+    /// It is printed in addition to the usual fields.
     Added,
-    /// It is not printed, though it is usual.
+    /// It is left out of the usual fields.
     Removed,
 }
 
-/// What is printed of a sample.
+/// A field of a printed sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScriptField {
     Comm,
@@ -420,24 +420,24 @@ pub(crate) enum ScriptField {
     Sym,
     Symoff,
     Dso,
-    /// What functions were called with, below their frames, if that was recorded.
+    /// The arguments of functions below their frames, if recorded.
     Args,
 }
 
 /// Print the stacks of all threads of a process or core file.
 ///
-/// The process stands still while its stacks are copied, and the report says for how long. Typically
-/// that is under 1 ms with a few threads, tens of milliseconds with 1,000 threads or a stack over 1
-/// MiB. Then it goes on. As under any debugger, a few system calls return EINTR: epoll_wait, semop and
-/// others (see signal(7)).
+/// The process stands still while its stacks are copied, and the report says for how long.
+/// Typically that is under 1 ms with a few threads, tens of milliseconds with 1,000 threads or a
+/// stack over 1 MiB. Then it goes on. As under any debugger, a few system calls return EINTR:
+/// epoll_wait, semop and others (see signal(7)).
 ///
-/// `-- CMD` runs a command. If a signal is about to kill it, the signal, the address it touched and all
-/// stacks are printed first. SIGKILL, seccomp and limits of CPU time cannot be intercepted; then one
-/// line names the signal.
+/// `-- CMD` runs a command. If a signal is about to kill it, the signal, the address it touched and
+/// all stacks are printed first. SIGKILL, seccomp and limits of CPU time cannot be intercepted;
+/// then one line names the signal.
 ///
-/// The command receives the signals sent to unspool (HUP, INT, QUIT, TERM), and those of the terminal.
-/// A signal sent to the whole process group arrives twice. If unspool itself is killed, the command
-/// goes on. While a report is written, each of those signals kills unspool.
+/// The command receives the signals sent to unspool (HUP, INT, QUIT, TERM), and those of the
+/// terminal. A signal sent to the whole process group arrives twice. If unspool itself is killed,
+/// the command goes on. While a report is written, each of those signals kills unspool.
 #[derive(Debug, Args)]
 #[command(override_usage = "\
 unspool stack [OPTIONS] PID...
@@ -476,9 +476,10 @@ pub(crate) struct StackArgs {
     pub(crate) registers: bool,
     /// Show each function's arguments, as far as they can still be found.
     ///
-    /// Types come from `.ctf` (gcc -gctf, `unspool ctf link --into`), without debugging information, or
-    /// from DWARF. Each value is exact, described by debugging information, likely, or lost. If
-    /// debugging information knows that a parameter has changed since, its value now is shown, too.
+    /// Types come from `.ctf` (gcc -gctf, `unspool ctf link --into`), without debugging
+    /// information, or from DWARF. Each value is exact, described by debugging information, likely,
+    /// or lost. If debugging information knows that a parameter has changed since, its value now is
+    /// shown, too.
     #[arg(long, group = "values")]
     pub(crate) args: bool,
     /// Show the variables of functions, and of functions inlined there.
@@ -486,7 +487,8 @@ pub(crate) struct StackArgs {
     /// Needs debugging information. A process stands still until the report is made.
     #[arg(long, group = "values")]
     pub(crate) locals: bool,
-    /// Show the text that `char *` values point to. A process stands still until the report is made.
+    /// Show the text that `char *` values point to. A process stands still until the report is
+    /// made.
     #[arg(long, requires = "values")]
     pub(crate) strings: bool,
     /// Exit with status 1 unless every stack reaches its root without a guess.
@@ -500,7 +502,8 @@ pub(crate) struct StackArgs {
     pub(crate) tables: Option<TableFormArg>,
     /// Neither read nor write the user's cache of compiled tables.
     ///
-    /// Other tables are used: those in the files themselves, in UNSPOOL_TABLE_PATH, and packaged ones.
+    /// Other tables are used: those in the files themselves, in UNSPOOL_TABLE_PATH, and packaged
+    /// ones.
     #[arg(long)]
     pub(crate) no_cache: bool,
     /// Stop after N frames of each stack.
@@ -508,8 +511,9 @@ pub(crate) struct StackArgs {
     pub(crate) max_frames: NonZero<usize>,
     /// Write the reports to FILE; `-` is standard output.
     ///
-    /// The file is made, or replaced, when there is something to write. If that will not be possible,
-    /// a command is not run. [default: standard error with `-- CMD`, else standard output]
+    /// The file is made, or replaced, when there is something to write. If that will not be
+    /// possible, a command is not run. [default: standard error with `-- CMD`, else standard
+    /// output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Output format. With several processes, each JSON document is one line.
@@ -518,7 +522,6 @@ pub(crate) struct StackArgs {
 }
 
 impl StackArgs {
-    /// The processes to look at.
     pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
         self.pids.iter().chain(&self.pid).copied()
     }
@@ -526,16 +529,16 @@ impl StackArgs {
 
 /// Show where a recorded program spent its time: a list of functions, and a call tree.
 ///
-/// Takes profiles of `unspool record` and recordings of `perf record`, whose stacks are unwound first.
-/// Without FILE, it takes unspool.prof in this folder, or else perf.data.
+/// Takes profiles of `unspool record` and recordings of `perf record`, whose stacks are unwound
+/// first. Without FILE, it takes unspool.prof in this folder, or else perf.data.
 ///
-/// Weights are nanoseconds, or events where the profile counts events. `own` is the weight of samples
-/// with this function innermost. `total` is the weight of samples with this function anywhere in the
-/// stack. A name ending in `_[g]` is a guessed frame, and in `_[s]` a frame spliced in from another
-/// sample. In lists, `~` marks a total that such frames contribute to.
+/// Weights are nanoseconds, or events where the profile counts events. `own` is the weight of
+/// samples with this function innermost. `total` is the weight of samples with this function
+/// anywhere in the stack. A name ending in `_[g]` is a guessed frame, and in `_[s]` a frame spliced
+/// in from another sample. In lists, `~` marks a total that such frames contribute to.
 ///
-/// Names come from the files that were recorded, or their debug files. Debugging information (-g) adds
-/// inlined functions, and source lines in the forms `firefox` and `pprof`.
+/// Names come from the files that were recorded, or their debug files. Debugging information (-g)
+/// adds inlined functions, and source lines in the forms `firefox` and `pprof`.
 ///
 /// A recording that did not end properly is shown as far as it goes, and a note says so.
 #[derive(Debug, Args)]
@@ -566,8 +569,8 @@ pub(crate) struct ReportArgs {
     /// The order of the list.
     #[arg(long, value_enum, default_value = "own")]
     pub(crate) sort: Sort,
-    /// The call tree, of text and flame graphs: from the root to callees, from the innermost function
-    /// to callers, or none.
+    /// The call tree, of text and flame graphs: from the root to callees, from the innermost
+    /// function to callers, or none.
     #[arg(long, value_enum, default_value = "callees")]
     pub(crate) tree: TreeKind,
     /// Show callers and callees of this function, by its whole name, instead of list and tree.
@@ -576,7 +579,7 @@ pub(crate) struct ReportArgs {
     /// Leave out of the text what has less than this share of the weight, in percent.
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = parse_percent)]
     pub(crate) min_percent: f64,
-    // Last: what follows would be listed among its filters.
+    // Must be last: options after it would be listed among its filters.
     #[command(flatten)]
     pub(crate) output_args: OutputArgs<ReportForm>,
 }
@@ -598,8 +601,8 @@ pub(crate) struct OutputArgs<F: ValueEnum + Send + Sync + 'static> {
     pub(crate) output: PathBuf,
     /// The greatest height of a flame graph.
     ///
-    /// In a graph that would be higher, recursion is collapsed: a path has each function once. If that
-    /// does not suffice, the innermost functions are left out and count for their callers.
+    /// In a graph that would be higher, recursion is collapsed: a path has each function once. If
+    /// that does not suffice, the innermost functions are left out and count for their callers.
     #[arg(long, value_name = "PIXELS", default_value = "2000", value_parser = parse_count)]
     pub(crate) max_height: NonZero<usize>,
     #[command(flatten)]
@@ -727,7 +730,7 @@ pub(crate) struct DiffArgs {
     /// Leave out of the text what changes by less, in percent of the whole.
     #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = parse_percent)]
     pub(crate) min_percent: f64,
-    // Last: what follows would be listed among its filters.
+    // Must be last: options after it would be listed among its filters.
     #[command(flatten)]
     pub(crate) output_args: OutputArgs<DiffForm>,
 }
@@ -745,8 +748,8 @@ pub(crate) enum DiffForm {
 
 /// Show the unwind table of a file, as text that can be read back.
 ///
-/// Each line is a row: from an address on, how to find the CFA, the return address and the registers.
-/// docs/semantics.md defines the text.
+/// Each line is a row: from an address on, how to find the CFA, the return address and the
+/// registers. docs/semantics.md defines the text.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -777,9 +780,9 @@ pub(crate) struct ShowArgs {
 
 /// Compile unwind tables, and compare them with their source at every address.
 ///
-/// A compiled table answers in nanoseconds and is smaller than its source in large programs. Without
-/// --output and --into it goes into the cache, where `stack`, `record` and `script` find it by the
-/// file's build ID and contents.
+/// A compiled table answers in nanoseconds and is smaller than its source in large programs.
+/// Without --output and --into it goes into the cache, where `stack`, `record` and `script` find it
+/// by the file's build ID and contents.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -812,7 +815,8 @@ pub(crate) struct CompileArgs {
     /// The section to read.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) from: SectionArg,
-    /// Do not compare the result with its source. C source is never compared, code in the cache always.
+    /// Do not compare the result with its source. C source is never compared, code in the cache
+    /// always.
     #[arg(long)]
     pub(crate) no_verify: bool,
     /// Output format.
@@ -842,9 +846,9 @@ pub(crate) enum VerifiedForm {
 
 /// Compare compiled tables with their source at every address.
 ///
-/// A second file is compared with the first file's rows, as unspool reads them. Without one, the table
-/// in the file itself is compared (`compile --into`). A file without such a table is compiled in memory
-/// and compared. Folders are searched for ELF files.
+/// A second file is compared with the first file's rows, as unspool reads them. Without one, the
+/// table in the file itself is compared (`compile --into`). A file without such a table is compiled
+/// in memory and compared. Folders are searched for ELF files.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -877,19 +881,19 @@ pub(crate) struct VerifyArgs {
 
 /// Check unwind tables against the machine code: what is wrong, and how to fix it.
 ///
-/// Each row says where the canonical frame address (CFA), the return address and the saved registers
-/// are. The code's effect on the stack is followed along all paths. Each row is proven, refuted, or left
-/// unproven at each instruction. Assembly source (`.s`, `.S`) is assembled first by `$CC`, or cc, with
-/// the options in `$CPPFLAGS` and `$CFLAGS`, such as -I, -D and -m.
+/// Each row says where the canonical frame address (CFA), the return address and the saved
+/// registers are. The code's effect on the stack is followed along all paths. Each row is proven,
+/// refuted, or left unproven at each instruction. Assembly source (`.s`, `.S`) is assembled first
+/// by `$CC`, or cc, with the options in `$CPPFLAGS` and `$CFLAGS`, such as -I, -D and -m.
 ///
-/// `--run -- CMD` runs a command instead, and single-steps its functions (x86-64). Each row reached must
-/// find the caller that is known from the call. The report then goes to standard error, or to -o; the
-/// command's output is its own.
+/// `--run -- CMD` runs a command instead, and single-steps its functions (x86-64). Each row reached
+/// must find the caller that is known from the call. The report then goes to standard error, or to
+/// -o; the command's output is its own.
 ///
 /// `--call FUNCTION FILE` calls one function several times, with generated arguments; no program is
 /// needed. Each argument is the address of writable memory, and also usable as a size; `--arg` says
-/// otherwise. Registers that calls preserve must be unchanged after the return, too. Assembly source and
-/// object files are linked first by `$CC`, or cc.
+/// otherwise. Registers that calls preserve must be unchanged after the return, too. Assembly
+/// source and object files are linked first by `$CC`, or cc.
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "\
 unspool check [OPTIONS] FILES...
@@ -918,8 +922,8 @@ docs/diagnostics.md lists each kind of finding with its cause and remedy.
 Exit status: 0 clean; 1 refuted rows, unproven rows of assembly source, or a call that does not
 return; 2 could not run.")]
 pub(crate) struct CheckArgs {
-    /// Executables, shared objects, object files, archives, kernel modules (also .xz, .zst, .gz), assembly
-    /// source.
+    /// Executables, shared objects, object files, archives, kernel modules (also .xz, .zst, .gz),
+    /// assembly source.
     #[arg(required_unless_present_any = ["explain", "run", "cmd"], conflicts_with = "run")]
     pub(crate) files: Vec<PathBuf>,
     /// Explain a kind of finding: its meaning, causes and remedies. `CFI001`, or `cfa-offset`.
@@ -927,13 +931,15 @@ pub(crate) struct CheckArgs {
     pub(crate) explain: Option<FindingCode>,
     /// Fix what is wrong, then check it: directives in assembly source, rows in other files.
     ///
-    /// Each edit of source is first tried on a copy. It stays if the finding is gone and there is no new
-    /// one. Lines in macros and included files are left alone. In object files, archives, programs and
-    /// libraries, refuted rows are replaced in place, if that proves the function. Compilers do not know
-    /// what inline assembly does to the stack. Findings that a comment in the source allows stay.
+    /// Each edit of source is first tried on a copy. It stays if the finding is gone and there is
+    /// no new one. Lines in macros and included files are left alone. In object files, archives,
+    /// programs and libraries, refuted rows are replaced in place, if that proves the function.
+    /// Compilers do not know what inline assembly does to the stack. Findings that a comment in the
+    /// source allows stay.
     #[arg(long)]
     pub(crate) fix: bool,
-    /// Print what --fix would change, as `diff -u` does, and change nothing. Exit status 1 if it would.
+    /// Print what --fix would change, as `diff -u` does, and change nothing. Exit status 1 if it
+    /// would.
     #[arg(long, conflicts_with = "fix")]
     pub(crate) diff: bool,
     /// Report only findings in source under FOLDER, and in `global_asm!` code.
@@ -964,7 +970,7 @@ pub(crate) struct CheckArgs {
 }
 
 impl CheckArgs {
-    /// The same, with what follows `--` among the files if it is not a command.
+    /// The same, with the words after `--` as files if there is no command to run.
     pub(crate) fn without_command(&self) -> CheckArgs {
         let mut args = self.clone();
         if !args.step_args.run {
@@ -991,12 +997,12 @@ pub(crate) enum CheckFormat {
 /// Make unwind tables for code that has none, from the code itself.
 ///
 /// Functions are found in the machine code and followed along all paths. Where the CFA, the return
-/// address and the preserved registers are proven, there is a row; elsewhere there is none. Code that the
-/// file's own table covers is left alone.
+/// address and the preserved registers are proven, there is a row; elsewhere there is none. Code
+/// that the file's own table covers is left alone.
 ///
-/// `unspool stack`, `record` and `script` do this by themselves when they meet such code. This command
-/// shows what can be had, and writes it for others. Without --output and --into, the rows go into the
-/// cache.
+/// `unspool stack`, `record` and `script` do this by themselves when they meet such code. This
+/// command shows what can be had, and writes it for others. Without --output and --into, the rows
+/// go into the cache.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -1012,12 +1018,12 @@ pub(crate) struct SynthArgs {
     pub(crate) file: PathBuf,
     /// Write the table to OUT instead of the cache.
     ///
-    /// Walks find it in a folder of UNSPOOL_TABLE_PATH, if it has the name that it would have in the
-    /// cache: BUILD-ID-HASH.synth.unspool (docs/formats.md).
+    /// Walks find it in a folder of UNSPOOL_TABLE_PATH, if it has the name that it would have in
+    /// the cache: BUILD-ID-HASH.synth.unspool (docs/formats.md).
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
-    /// Write the file to ELF, with the rows in its .eh_frame beside the entries that it has. ELF may be
-    /// the file itself.
+    /// Write the file to ELF, with the rows in its .eh_frame beside the entries that it has. ELF
+    /// may be the file itself.
     #[arg(long, value_name = "ELF", conflicts_with = "output")]
     pub(crate) into: Option<PathBuf>,
     /// What to make. [default: eh_frame with --into, else table]
@@ -1058,8 +1064,8 @@ pub(crate) enum SframeVersionArg {
 /// backtraces, not for exceptions. Rows that SFrame cannot express are left out and listed with the
 /// reason. The result is read back and compared.
 ///
-/// A .sframe of versions 1 to 3 is read, too: to get another version, or to repair one that a linker
-/// concatenated. It then has one header, sorted entries, and each address once.
+/// A .sframe of versions 1 to 3 is read, too: to get another version, or to repair one that a
+/// linker concatenated. It then has one header, sorted entries, and each address once.
 ///
 /// Without --output and --into nothing is written, and the report says what the result would be.
 #[derive(Debug, Args)]
@@ -1094,11 +1100,12 @@ pub(crate) struct ConvertArgs {
     /// Write the bytes of the section to OUT.
     #[arg(short, long, value_name = "OUT", conflicts_with = "into")]
     pub(crate) output: Option<PathBuf>,
-    /// The address that the bytes are for, in hexadecimal. [default: that of the file's section, or 0]
+    /// The address that the bytes are for, in hexadecimal. [default: that of the file's section, or
+    /// 0]
     #[arg(long, value_name = "ADDR", value_parser = parse_address, requires = "output")]
     pub(crate) address: Option<u64>,
-    /// Write the file to ELF, with the section in a read-only segment of its own. ELF may be the file
-    /// itself.
+    /// Write the file to ELF, with the section in a read-only segment of its own. ELF may be the
+    /// file itself.
     #[arg(long, value_name = "ELF")]
     pub(crate) into: Option<PathBuf>,
     /// List all rows that cannot be expressed, not only the first.
@@ -1110,7 +1117,7 @@ pub(crate) struct ConvertArgs {
 }
 
 impl CheckFormat {
-    /// The format of what a run shows, which is written for people and programs only.
+    /// The format of a report of a run: text or JSON only.
     pub(crate) fn of_run(self) -> anyhow::Result<Format> {
         match self {
             CheckFormat::Text => Ok(Format::Text),
@@ -1124,13 +1131,14 @@ impl CheckFormat {
 
 /// Write the .cfi directives of assembly source that has none.
 ///
-/// The file is assembled by `$CC`, or cc, with the options in `$CPPFLAGS` and `$CFLAGS`. Each function is
-/// followed along all paths: where the CFA, the return address and the preserved registers are. The new
-/// text is assembled, too, and must have these rows before every instruction. Text is only added.
-/// Functions with directives keep them, so that a second run changes nothing.
+/// The file is assembled by `$CC`, or cc, with the options in `$CPPFLAGS` and `$CFLAGS`. Each
+/// function is followed along all paths: where the CFA, the return address and the preserved
+/// registers are. The new text is assembled, too, and must have these rows before every
+/// instruction. Text is only added. Functions with directives keep them, so that a second run
+/// changes nothing.
 ///
-/// A function that cannot be followed gets no directives, but an error with the line and the reason. The
-/// others get theirs.
+/// A function that cannot be followed gets no directives, but an error with the line and the
+/// reason. The others get theirs.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -1245,7 +1253,7 @@ pub(crate) struct CallArgs {
     pub(crate) seed: u64,
 }
 
-/// What an argument of a called function is.
+/// An argument of a called function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallArgument {
     Pointer,
@@ -1310,9 +1318,10 @@ pub(crate) enum StatsFormat {
 
 /// List or remove the compiled tables and the names in the cache.
 ///
-/// `record`, `stack`, `compile` and `synth` keep tables, named by build ID and a hash of the file, up to
-/// 1 GiB; the least recently used ones make room. `report` and `diff` keep the names they looked up, in the folder `names`. `record` and `script`
-/// keep the kernel's functions until the next boot. Names take up to 256 MiB.
+/// `record`, `stack`, `compile` and `synth` keep tables, named by build ID and a hash of the file,
+/// up to 1 GiB; the least recently used ones make room. `report` and `diff` keep the names they
+/// looked up, in the folder `names`. `record` and `script` keep the kernel's functions until the
+/// next boot. Names take up to 256 MiB.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -1417,7 +1426,7 @@ fn parse_stack_pid(text: &str) -> Result<u32, String> {
     parse_pid(text).map_err(error)
 }
 
-/// A function whose arguments are recorded, and which of them. The colons within a name are double.
+/// A function with recorded arguments, and which of them. Colons within a name are doubled.
 fn parse_wanted(text: &str) -> Result<(String, Option<String>), String> {
     let (function, argument) = match text.rsplit_once(':') {
         Some((function, argument)) if !function.ends_with(':') => (function, Some(argument)),
@@ -1472,7 +1481,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     seconds.ok_or_else(|| format!("`{text}` is not a number of seconds"))
 }
 
-/// As addr2line and objdump take addresses.
+/// Accepts addresses as addr2line and objdump do.
 fn parse_address(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     u64::from_str_radix(digits, 16).map_err(|_| {

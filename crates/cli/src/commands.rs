@@ -56,7 +56,7 @@ impl SectionArg {
 }
 
 impl RowSourceArg {
-    /// Whose rows are held against what happens.
+    /// The source of the rows to check.
     #[cfg(target_arch = "x86_64")]
     fn to_step(self) -> unspool_single_step::RowSource {
         match self.section() {
@@ -65,7 +65,7 @@ impl RowSourceArg {
         }
     }
 
-    /// The section; `None`: rows are made of the code.
+    /// The section; `None`: rows are synthesized from the code.
     fn section(self) -> Option<SectionArg> {
         match self {
             RowSourceArg::Auto => Some(SectionArg::Auto),
@@ -77,10 +77,10 @@ impl RowSourceArg {
     }
 }
 
-/// Of a list of things that are wrong with what is read, so many are said.
+/// The most problems printed of one list.
 const MAX_PROBLEMS_PRINTED: usize = 20;
 
-/// Says what is wrong with a file, up to a point.
+/// Reports a file's problems, up to a limit.
 fn report(path: &Path, problems: impl ExactSizeIterator<Item = impl Display>) {
     let path = path.display();
     let hidden = problems.len().saturating_sub(MAX_PROBLEMS_PRINTED);
@@ -92,7 +92,7 @@ fn report(path: &Path, problems: impl ExactSizeIterator<Item = impl Display>) {
     }
 }
 
-/// Where tables are, and in which form stacks are walked by them; the cache is left alone if the user wants that.
+/// The sources of tables, and the table form for walks; without the cache if the user wants that.
 fn store(no_cache: bool, tables: Option<TableFormArg>) -> anyhow::Result<Store> {
     let form = match tables.map_or_else(tables_by_environment, Ok)? {
         TableFormArg::Compact => TableForm::Compact,
@@ -137,7 +137,7 @@ fn read_text(path: &Path) -> anyhow::Result<String> {
 
 /// Opens an ELF file.
 fn open(path: &Path) -> anyhow::Result<ElfFile> {
-    /// What archives of `ar` begin with.
+    /// The magic bytes of `ar` archives.
     const ARCHIVES: [&[u8]; 2] = [b"!<arch>\n", b"!<thin>\n"];
     match ElfFile::open(path) {
         Err(ModuleError::NotElf { start, .. }) if ARCHIVES.contains(&&*start) => bail!(
@@ -148,14 +148,14 @@ fn open(path: &Path) -> anyhow::Result<ElfFile> {
     }
 }
 
-/// Reads a file's unwind table and reports what is wrong with it.
+/// Reads a file's unwind table and reports its problems.
 fn read(file: &ElfFile, from: SectionArg) -> anyhow::Result<SourceTable> {
     let reading = tables::read(file, from.to_library())?;
     report_problems(file, &reading);
     Ok(reading)
 }
 
-/// Reports what is wrong with the entries of a file.
+/// Reports the problems of a file's entries.
 fn report_problems(file: &ElfFile, reading: &SourceTable) {
     if reading.table.fdes().is_empty() && file.has_arm_exception_index() {
         output::notice(&format_args!(
@@ -176,17 +176,18 @@ fn is_missing(error: &anyhow::Error) -> bool {
     matches!(source, Some(SourceError::Missing { .. }))
 }
 
-/// A file that nothing can be said of, in the place of its report.
+/// The JSON object for a file without a report, with the error.
 fn error_object(file: &Path, error: &anyhow::Error) -> Value {
     json!({ "file": file.to_string_lossy(), "error": format!("{error:#}") })
 }
 
-/// Writes a file, with its name in the error, by [`output::replace`](replace). What is no regular file is written to.
+/// Replaces a file by [`output::replace`](replace), with its name in the error. A file that is not
+/// regular is written to.
 fn write(path: &Path, bytes: &[u8], permissions: Option<Permissions>) -> anyhow::Result<()> {
     write_by(path, permissions, |mut file| Ok(file.write_all(bytes)?))
 }
 
-/// The same for what is made while it is written.
+/// The same, for output that is produced while it is written.
 fn write_by<T>(
     path: &Path,
     permissions: Option<Permissions>,
@@ -199,12 +200,12 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-/// Whether [`write()`] has a chance, found out before work is done whose result would be lost.
+/// Whether [`write()`] can succeed, checked before work whose result would be lost.
 fn check_writable(path: &Path) -> anyhow::Result<()> {
     unspool_files::output::check_writable(path).with_context(|| cannot_write(path))
 }
 
-/// All of a file, or of what a pipe yields.
+/// All bytes of a file or a pipe.
 fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let read = || {
         let mut bytes = Vec::new();
@@ -217,12 +218,13 @@ fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     read().with_context(|| path.display().to_string())
 }
 
-/// The command's own status.
+/// The command's own exit status.
 fn pass_on(status: ExitStatus) -> ExitCode {
     exit_code(status).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// How a command ended, as shells say it: its exit code, or 128 plus the signal that killed it.
+/// A command's exit status as shells report it: its exit code, or 128 plus the number of the signal
+/// that killed it.
 fn exit_code(status: ExitStatus) -> Option<u8> {
     use std::os::unix::process::ExitStatusExt as _;
     let code = status.code().or(status.signal().map(|signal| 128 + signal));

@@ -1,4 +1,4 @@
-//! The command `unspool`: arguments in, reports out. All work is done by the libraries.
+//! The command `unspool`: arguments in, reports out. The libraries do the work.
 
 mod args;
 mod commands;

@@ -1,4 +1,4 @@
-//! Results on standard output, all else on standard error.
+//! Results on standard output, everything else on standard error.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -18,18 +18,18 @@ use crate::text::fit::fit;
 pub(crate) struct ExitCodes;
 
 impl ExitCodes {
-    /// Findings, bad entries in a readable file, or the work asked for failed.
+    /// Findings, bad entries in a readable file, or a failed request.
     pub(crate) const FINDINGS: u8 = 1;
     /// Usage, or input that cannot be read.
     pub(crate) const COULD_NOT_RUN: u8 = 2;
 }
 
-/// Whoever reads our output stopped reading: `unspool … | head -1` is no error.
+/// The reader of the output stopped reading: `unspool … | head -1` is not an error.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("standard output was closed")]
 pub(crate) struct OutputClosed;
 
-/// Whether an error is that nobody reads our output any more.
+/// Whether an error means that the reader of the output is gone.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     let inner = |cause: &'_ (dyn Error + 'static)| {
         let inner = cause.downcast_ref::<io::Error>()?.get_ref()?;
@@ -38,7 +38,7 @@ pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| inner(cause).is_some())
 }
 
-/// Standard output, which says when it was closed; other broken pipes are errors.
+/// Standard output, which reports when it was closed; other broken pipes are errors.
 pub(crate) struct Results(StdoutLock<'static>);
 
 impl Write for Results {
@@ -64,12 +64,12 @@ impl Results {
     }
 }
 
-/// Buffered standard output. To be flushed: an error is lost where it is dropped.
+/// Buffered standard output. Must be flushed: dropping it loses errors.
 pub(crate) fn results() -> BufWriter<Results> {
     BufWriter::with_capacity(1 << 16, Results::new())
 }
 
-/// The same for text, which shows names of others.
+/// The same for text with names from files.
 pub(crate) fn text() -> EscapedLines<BufWriter<Results>> {
     EscapedLines(results())
 }
@@ -86,13 +86,13 @@ pub(crate) fn print(text: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-/// Prints the help or the version, which the parser of the command line yields.
+/// Prints the help or the version, as the command line parser formats it.
 pub(crate) fn help(help: &clap::Error) -> io::Result<()> {
     let printed = help.print().and_then(|()| io::stdout().flush());
     printed.map_err(|error| closed_error(&error))
 }
 
-/// Reports an error. A closed standard error is nobody's problem.
+/// Reports an error. A closed standard error is ignored.
 pub(crate) fn error(message: &dyn Display) {
     let message = message.to_string();
     let _ = writeln!(
@@ -102,7 +102,7 @@ pub(crate) fn error(message: &dyn Display) {
     );
 }
 
-/// Reports something worth knowing, once; the work goes on.
+/// Prints a notice, once; the work continues.
 pub(crate) fn notice(message: &dyn Display) {
     static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let message = message.to_string();
@@ -113,7 +113,7 @@ pub(crate) fn notice(message: &dyn Display) {
     }
 }
 
-/// Writes a line that fits so many columns: what is too long loses its middle.
+/// Writes a line of limited width: a longer line is cut in the middle.
 pub(crate) fn line(
     out: &mut dyn Write,
     columns: usize,
@@ -136,12 +136,12 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
     text
 }
 
-/// How a JSON document is laid out.
+/// The layout of a JSON document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JsonLayout {
-    /// For people.
+    /// Pretty-printed.
     Pretty,
-    /// For people, each element of a list on a line.
+    /// Pretty-printed, with each element of a list on one line.
     Rows,
     /// On one line.
     Line,
@@ -186,7 +186,7 @@ pub(crate) fn write_document(
     out.flush()
 }
 
-/// Gives lines of their own to a document's fields and to what these consist of, but to nothing within that.
+/// Gives the fields of a document and their elements separate lines, but nothing within those.
 #[derive(Default)]
 struct RowFormatter {
     depth: usize,
@@ -202,7 +202,7 @@ impl RowFormatter {
         out.write_all(bracket)
     }
 
-    /// Begins an element or a field.
+    /// Starts an element or a field.
     fn next<W: ?Sized + Write>(&mut self, out: &mut W, is_first: bool) -> io::Result<()> {
         if !is_first {
             let has_line = self.depth <= RowFormatter::MAX_ROW_DEPTH;
@@ -212,7 +212,7 @@ impl RowFormatter {
         self.line(out)
     }
 
-    /// Begins a line, unless all is on one.
+    /// Starts a line, unless the layout is a single line.
     fn line<W: ?Sized + Write>(&self, out: &mut W) -> io::Result<()> {
         match self.depth <= RowFormatter::MAX_ROW_DEPTH {
             true => write!(out, "\n{:1$}", "", 2 * self.depth),
@@ -223,7 +223,7 @@ impl RowFormatter {
     fn end<W: ?Sized + Write>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
         let has_lines = self.has_value && self.depth <= RowFormatter::MAX_ROW_DEPTH;
         self.depth -= 1;
-        // This one, of what it is in.
+        // This value is an element of the enclosing one.
         self.has_value = true;
         if has_lines {
             self.line(out)?;
@@ -262,7 +262,7 @@ impl Formatter for RowFormatter {
     }
 }
 
-/// A list that is made while it is written, and so needs no memory.
+/// A list that is produced while it is written, and so needs no memory.
 pub(crate) struct Streamed<F>(pub(crate) F);
 
 impl<F, I> Serialize for Streamed<F>

@@ -1,4 +1,5 @@
-//! Unwind table rows made from machine code alone: `cargo run -p unspool-code-analysis --example made_rows`.
+//! Makes unwind table rows from machine code alone: `cargo run -p unspool-code-analysis --example
+//! made_rows`.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use unspool_code_analysis::{

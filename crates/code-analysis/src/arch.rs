@@ -1,4 +1,4 @@
-//! Machines: their instructions as operations, and what their calls preserve.
+//! Architectures: instructions as operations, and ABI parameters.
 
 use core::ops::Range;
 
@@ -11,59 +11,61 @@ use crate::verifier::state::VerifierState;
 
 pub mod x86_64;
 
-/// What turns bytes into instructions; keeps what it learns about instructions.
+/// Lifts bytes to operations; caches facts about opcodes.
 #[derive(Debug)]
 pub enum Lifter {
     /// x86-64.
     X86_64(Box<x86_64::X86Lifter>),
 }
 
-/// What the analysis must know of a machine and its ABI. Registers are by their DWARF numbers.
+/// ABI parameters that the analysis needs. Registers have DWARF numbers.
 #[derive(Debug)]
 pub struct AbiInfo {
     /// The stack pointer.
     pub stack_pointer: u8,
-    /// Stands for the return address among the values at entry.
+    /// Number that stands for the return address among the entry values.
     pub return_address: u8,
-    /// Registers that a call leaves as they were.
+    /// Registers that a call preserves.
     pub preserved: &'static [u8],
     /// Registers that a call may change: bit n stands for register n.
     pub clobbered: u64,
-    /// Registers that integers and pointers are passed in, in their order.
+    /// Registers for integer and pointer arguments, in order.
     pub arguments: &'static [u8],
-    /// The vector registers that are followed ([`crate::details`]). A call may change all of them.
+    /// The vector registers that [`crate::side_effects`] tracks. A call may change all of them.
     pub vector_registers: Range<u8>,
-    /// Those that floating-point numbers are passed in.
+    /// Registers for floating-point arguments.
     pub vector_arguments: Range<u8>,
-    /// The register that points at the frame in code that keeps a frame pointer.
+    /// The frame pointer register, in code that keeps a frame pointer.
     pub frame_pointer: u8,
-    /// The bytes that a call instruction pushes.
+    /// Bytes that a call instruction pushes.
     pub call_pushes: i32,
-    /// The numbers of system calls that a thread may come back from on another stack.
+    /// System calls that may return on another stack.
     pub stack_switching_syscalls: &'static [u64],
-    /// The number of the one of these that has flags and the address of that stack for arguments, as [`AbiInfo::arguments`] have them.
+    /// The one of these that takes flags and the address of the new stack, in the order of
+    /// [`AbiInfo::arguments`].
     pub clone_syscall: u64,
-    /// The flag of such a system call that has the new thread share the memory.
+    /// Its flag for shared memory.
     pub share_memory_flag: u64,
-    /// The numbers of system calls that a child comes back from first, on the stack of its parent, which waits.
+    /// System calls that return in the child first, on the stack of the waiting parent.
     pub stack_sharing_syscalls: &'static [u64],
-    /// The numbers of system calls that a thread never comes back from.
+    /// System calls that never return.
     pub noreturn_syscalls: &'static [u64],
-    /// The parts of the processor's state that have the same place on each processor, as a choice has them, and how many bytes these take, with all
-    /// that comes before them.
+    /// State components with the same offset on every processor, as a mask, and the end of the last
+    /// of them, in bytes.
     pub fixed_xsave_area: (u64, u16),
-    /// How far below the stack pointer memory keeps its value, in bytes.
+    /// Bytes below the stack pointer that keep their values.
     pub red_zone: i32,
-    /// The instruction that debuggers stop at, and behind which they go on.
+    /// The breakpoint instruction. Debuggers resume after it.
     pub breakpoint: &'static [u8],
-    /// Instructions that do nothing but keep the processor from running ahead.
+    /// Instructions that only stop speculative execution.
     pub speculation_barriers: &'static [&'static [u8]],
-    /// The code that handlers of signals return to: what is on the stack there is the kernel's.
+    /// Code that signal handlers return to. The kernel owns the stack there.
     pub sigreturn_code: &'static [u8],
 }
 
 impl AbiInfo {
-    /// How many bytes the state of the processor has, at most, of which numbers choose a part, low and high, as far as they are known.
+    /// The greatest size of the processor's state, in bytes, for the components in the mask
+    /// `chosen`: its low and its high half, where known.
     #[must_use]
     pub fn state_bytes(&self, chosen: [Option<u64>; 2]) -> u16 {
         let [Some(low), Some(high)] = chosen.map(|bits| bits.map(|bits| bits & 0xffff_ffff)) else {
@@ -76,14 +78,15 @@ impl AbiInfo {
         }
     }
 
-    /// Whether a register is the stack pointer, or points at the frame in code that keeps a frame pointer.
+    /// Whether a register is the stack pointer or the frame pointer.
     #[must_use]
     #[inline]
     pub fn points_at_frames(&self, register: u8) -> bool {
         register == self.stack_pointer || register == self.frame_pointer
     }
 
-    /// Whether the return address is on top of the stack, or code has moved it over data behind the call: a return goes to who called.
+    /// Whether a return from `state` goes to the caller: the return address is on top of the stack,
+    /// or code has moved it past data behind the call.
     #[must_use]
     pub fn is_return(&self, state: &AbstractState) -> bool {
         let top = state.load(state.get(self.stack_pointer));
@@ -91,19 +94,19 @@ impl AbiInfo {
     }
 }
 
-/// An instruction, by itself.
+/// One instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodedInsn {
-    /// Its bytes.
+    /// Length in bytes.
     pub length: usize,
-    /// Where the processor goes, if it does not just go on; of a branch not what it tells.
+    /// Control flow, unless control only falls through. A branch has no condition here.
     pub flow: Option<Flow>,
-    /// Whether it is padding, as [`LiftedCode::is_padding`] has it.
+    /// Whether it is padding; see [`LiftedCode::is_padding`].
     pub is_padding: bool,
 }
 
 impl DecodedInsn {
-    /// A byte that begins no instruction: it traps.
+    /// A byte that does not begin an instruction: it traps.
     const NONE: DecodedInsn = DecodedInsn {
         length: 1,
         flow: Some(Flow::Trap),
@@ -111,7 +114,7 @@ impl DecodedInsn {
     };
 }
 
-/// What a glance at an instruction's bytes shows: how long it is, and, of most, what it does to a [`VerifierState`].
+/// A fast-decoded instruction: its length and, for most, its effect on a [`VerifierState`].
 #[derive(Debug, Clone, Copy)]
 pub enum FastInsn<'b> {
     /// Of x86-64.
@@ -119,7 +122,7 @@ pub enum FastInsn<'b> {
 }
 
 impl FastInsn<'_> {
-    /// How many bytes it has.
+    /// Length in bytes.
     #[must_use]
     #[inline(always)]
     pub fn length(&self) -> usize {
@@ -128,7 +131,7 @@ impl FastInsn<'_> {
         }
     }
 
-    /// Whether it is padding, as [`LiftedCode::is_padding`] has it.
+    /// Whether it is padding; see [`LiftedCode::is_padding`].
     #[must_use]
     #[inline(always)]
     pub fn is_padding(&self) -> bool {
@@ -137,7 +140,7 @@ impl FastInsn<'_> {
         }
     }
 
-    /// Whether it is known to leave a frame as it is, and control goes on behind it.
+    /// Whether it certainly preserves `frame` and falls through.
     #[must_use]
     #[inline(always)]
     pub fn preserves(&self, frame: &VerifierState) -> bool {
@@ -146,7 +149,7 @@ impl FastInsn<'_> {
         }
     }
 
-    /// Whether it takes an address that it says relative to its own.
+    /// Whether it takes an address relative to its own.
     #[must_use]
     #[inline(always)]
     pub fn takes_relative_address(&self) -> bool {
@@ -155,8 +158,8 @@ impl FastInsn<'_> {
         }
     }
 
-    /// Tells what it does to frames, which may be by other operations than [`Lifter::lift`] has; whether it did: otherwise it must be decoded
-    /// for that.
+    /// Emits the operations that act on verifier states. They may differ from those of
+    /// [`Lifter::lift`]. Returns `false` if the instruction needs a full decode.
     #[inline(always)]
     pub fn emit_ops(&self, see: impl FnMut(Op)) -> bool {
         match self {
@@ -164,8 +167,8 @@ impl FastInsn<'_> {
         }
     }
 
-    /// Where control goes from it, if it is at `address`, and control does not just go on: of a branch not what it tells, of an
-    /// indirect jump not by which register.
+    /// Control flow of this instruction at `address`, unless it only falls through. Branches have
+    /// no condition, indirect jumps no register.
     #[must_use]
     #[inline(always)]
     pub fn flow(&self, address: u64) -> Option<Flow> {
@@ -176,7 +179,7 @@ impl FastInsn<'_> {
 }
 
 impl Lifter {
-    /// The machine of an architecture; `None` if it is not known here.
+    /// The lifter of an architecture; `None` if there is none.
     #[must_use]
     pub fn new(abi: Abi) -> Option<Lifter> {
         match abi.arch {
@@ -185,7 +188,7 @@ impl Lifter {
         }
     }
 
-    /// What must be known of it.
+    /// Its ABI parameters.
     #[must_use]
     pub fn abi_info(&self) -> &'static AbiInfo {
         match self {
@@ -193,14 +196,15 @@ impl Lifter {
         }
     }
 
-    /// Decodes all of `bytes`, which are at `address`, behind what `code` has.
+    /// Decodes all of `bytes`, which are at `address`, and appends to `code`.
     pub fn lift(&mut self, bytes: &[u8], address: u64, code: &mut LiftedCode) {
         match self {
             Lifter::X86_64(lifter) => lifter.lift(bytes, address, code),
         }
     }
 
-    /// Glances at the first instruction of `bytes`; `None` if it must be decoded, or there is none.
+    /// Decodes the first instruction of `bytes` from its first bytes alone. `None` if that is not
+    /// enough, or if `bytes` is empty.
     #[must_use]
     #[inline(always)]
     pub fn fast_decode<'b>(&self, bytes: &'b [u8]) -> Option<FastInsn<'b>> {
@@ -209,24 +213,25 @@ impl Lifter {
         }
     }
 
-    /// Decodes the first instruction of `bytes`, which are at `address`, and has `ops` be what it does; `None` if there is none.
+    /// Decodes the first instruction of `bytes`, which are at `address`, and replaces `ops` by its
+    /// operations. `None` if there is no instruction.
     pub fn decode(&mut self, bytes: &[u8], address: u64, ops: &mut Vec<Op>) -> Option<DecodedInsn> {
         match self {
             Lifter::X86_64(lifter) => lifter.decode(bytes, address, ops),
         }
     }
 
-    /// Decodes all of `bytes`, which are at `address`, and tells only where control goes and which
-    /// addresses are taken, and by which instructions.
+    /// Decodes all of `bytes`, which are at `address`. Reports only control flow and taken
+    /// addresses, with the address of the instruction.
     pub fn scan(&mut self, bytes: &[u8], address: u64, see: impl FnMut(u64, ScanEvent)) {
         match self {
             Lifter::X86_64(lifter) => lifter.scan(bytes, address, see),
         }
     }
 
-    /// Decodes all of `bytes`, which are at `address`, and tells of each instruction where it is, where control goes (of a
-    /// branch not what it tells, of an indirect jump not by which register), and whether it is padding, as
-    /// [`LiftedCode::is_padding`] has it.
+    /// Decodes all of `bytes`, which are at `address`. Reports each instruction's address, its
+    /// control flow, and whether it is padding (see [`LiftedCode::is_padding`]). Branches have no
+    /// condition, indirect jumps no register.
     pub fn outline(
         &mut self,
         bytes: &[u8],

@@ -1,10 +1,10 @@
-//! Machine code as a list of instructions, each with what it does.
+//! Lifted code: a list of instructions with their operations.
 
 use core::ops::Range;
 
 use crate::op::{Flow, Op};
 
-/// An instruction, by its place in [`LiftedCode`].
+/// Index of an instruction in [`LiftedCode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InsnId(pub u32);
 
@@ -22,50 +22,52 @@ impl InsnId {
 #[derive(Debug, Clone, Copy)]
 struct LiftedInsn {
     address: u64,
-    /// Where its operations end in [`LiftedCode::ops`].
+    /// End of its operations in [`LiftedCode::ops`]. They begin where the previous instruction's
+    /// end.
     ops_end: u32,
-    /// Its place in [`LiftedCode::flows`], plus 1; 0 if the processor goes on to the next.
+    /// Index in [`LiftedCode::flows`], plus 1; 0 if control falls through.
     flow_index: u32,
     length: u8,
     is_padding: bool,
 }
 
-/// An instruction of a straight line.
+/// An instruction of a basic block.
 #[derive(Debug)]
 pub(crate) struct BlockInsn {
     pub(crate) id: InsnId,
     /// One past its last address.
     pub(crate) end: u64,
-    /// Whether control does not just go on from it.
+    /// Whether it does more than fall through.
     pub(crate) is_flow: bool,
-    /// Where its operations end in [`LiftedCode::ops`]; they begin where those of the one before end.
+    /// End of its operations in [`LiftedCode::ops`]. They begin where the previous instruction's
+    /// end.
     pub(crate) ops_end: u32,
 }
 
-/// Instructions of some ranges of code, decoded one after another from the start of each.
+/// Instructions of some ranges of code, each decoded from the range's start.
 #[derive(Debug, Clone, Default)]
 pub struct LiftedCode {
     insns: Vec<LiftedInsn>,
     ops: Vec<Op>,
-    /// Where the processor goes after those instructions from which it does not just go on.
+    /// Control flow of the instructions that do more than fall through.
     flows: Vec<(InsnId, Flow)>,
 }
 
 impl LiftedCode {
-    /// Forgets all, and keeps the room.
+    /// Empties the list and keeps its memory.
     pub fn clear(&mut self) {
         self.insns.clear();
         self.ops.clear();
         self.flows.clear();
     }
 
-    /// Where the next instruction's operations go.
+    /// Receives the next instruction's operations.
     pub(crate) fn ops(&mut self) -> &mut Vec<Op> {
         &mut self.ops
     }
 
-    /// Adds an instruction whose operations were put into [`LiftedCode::ops`].
-    /// It is padding if it does nothing, or traps.
+    /// Appends an instruction. Its operations are already in [`LiftedCode::ops`]. Padding does
+    /// nothing, or traps.
     pub(crate) fn push(&mut self, address: u64, length: u8, flow: Option<Flow>, is_padding: bool) {
         let flow = flow.map_or(0, |flow| {
             let id = InsnId(u32::try_from(self.insns.len()).unwrap_or(u32::MAX));
@@ -87,7 +89,7 @@ impl LiftedCode {
         self.insns.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no instructions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.insns.is_empty()
@@ -102,7 +104,7 @@ impl LiftedCode {
         })
     }
 
-    /// What an instruction does.
+    /// Operations of an instruction.
     #[must_use]
     #[inline]
     pub fn ops_of(&self, id: InsnId) -> &[Op] {
@@ -115,7 +117,7 @@ impl LiftedCode {
         self.ops.get(start..end_of(id.index())).unwrap_or_default()
     }
 
-    /// Where the processor goes after an instruction; `None`: to the next.
+    /// Control flow of an instruction; `None` if it falls through.
     #[must_use]
     #[inline]
     pub fn flow(&self, id: InsnId) -> Option<Flow> {
@@ -123,37 +125,37 @@ impl LiftedCode {
         Some(*flow)
     }
 
-    /// The instructions from which the processor does not just go on, in their order, and where it goes.
+    /// Control flow of the instructions that do more than fall through, in order.
     pub(crate) fn flows(&self) -> &[(InsnId, Flow)] {
         &self.flows
     }
 
-    /// The place of an instruction among [`LiftedCode::flows`].
+    /// Index of an instruction in [`LiftedCode::flows`].
     #[inline]
     pub(crate) fn flow_index(&self, id: InsnId) -> Option<usize> {
         let flow = self.insns.get(id.index())?.flow_index.checked_sub(1)?;
         Some(flow as usize)
     }
 
-    /// The instructions, in the order of their ranges.
+    /// All instructions, in the order of their ranges.
     pub fn ids(&self) -> impl Iterator<Item = InsnId> + use<> {
         (0..u32::try_from(self.insns.len()).unwrap_or(u32::MAX)).map(InsnId)
     }
 
-    /// Where instructions of these places start.
+    /// Start addresses of the instructions with these indexes.
     pub(crate) fn starts(&self, among: Range<u32>) -> impl Iterator<Item = u64> {
         let insns = self.insns.get(among.start as usize..among.end as usize);
         insns.unwrap_or_default().iter().map(|insn| insn.address)
     }
 
-    /// Where the operations of an instruction are among all.
+    /// Indexes of an instruction's operations.
     pub(crate) fn ops_range(&self, id: InsnId) -> Range<u32> {
         let end_of = |index: usize| self.insns.get(index).map_or(0, |insn| insn.ops_end);
         let start = id.index().checked_sub(1).map_or(0, end_of);
         start..end_of(id.index())
     }
 
-    /// Instructions one after another.
+    /// Consecutive instructions.
     pub(crate) fn block_insns(
         &self,
         first: InsnId,
@@ -170,7 +172,7 @@ impl LiftedCode {
             })
     }
 
-    /// Operations by their places.
+    /// Operations by index.
     #[inline]
     pub(crate) fn ops_at(&self, range: Range<u32>) -> &[Op] {
         let range = range.start as usize..range.end as usize;
@@ -182,14 +184,14 @@ impl LiftedCode {
         &self.ops
     }
 
-    /// Has an operation, by its place, be another one.
+    /// Replaces one operation.
     pub(crate) fn replace(&mut self, place: u32, op: Op) {
         if let Some(old) = self.ops.get_mut(place as usize) {
             *old = op;
         }
     }
 
-    /// Whether an instruction does nothing, or traps: what is between functions.
+    /// Whether an instruction is padding between functions: it does nothing, or traps.
     #[must_use]
     pub fn is_padding(&self, id: InsnId) -> bool {
         self.insns
@@ -197,13 +199,13 @@ impl LiftedCode {
             .is_some_and(|insn| insn.is_padding)
     }
 
-    /// Whether another instruction comes directly behind.
+    /// Whether another instruction follows without a gap.
     pub(crate) fn is_adjacent_to_next(&self, id: InsnId) -> bool {
         let next = self.insns.get(id.next().index());
         next.is_some_and(|next| next.address == self.range(id).end)
     }
 
-    /// The instruction that starts at an address, among those of these places.
+    /// The instruction that starts at an address, among those with these indexes.
     #[must_use]
     pub fn at(&self, address: u64, among: Range<u32>) -> Option<InsnId> {
         let insns = self.insns.get(among.start as usize..among.end as usize)?;

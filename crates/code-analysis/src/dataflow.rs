@@ -1,10 +1,12 @@
-//! What holds before each instruction of a unit: a forward fixpoint over its control flow.
+//! The abstract state before each instruction of a unit: a forward dataflow analysis to the
+//! fixpoint.
 //!
-//! Instructions are cut into segments, which end where control may leave the straight line (calls too) and
-//! begin where it may come in. A state is kept for each segment that is jumped to; others are chained to the
-//! one before, and done with it. The targets of a jump table are known only once its address is: a segment that
-//! turns out to be jumped into is cut in two. Segments are done in the order of their addresses, which is
-//! nearly that of the flow; a state can only lose what it knows, so this ends.
+//! Instructions are divided into basic blocks. A block ends where control may leave it (calls too)
+//! and begins where control may enter. Only blocks that are jump targets have a stored state. The
+//! others extend the previous block, and their states are computed with it (extended basic blocks).
+//! The targets of a jump table are known only when its address is; a target inside a block splits
+//! that block. The worklist is in address order, which is nearly the order of control flow. States
+//! only lose information, so the iteration ends.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,7 +34,7 @@ use inline_data::InlineData;
 use ranges::{LiftedRange, Ranges};
 use solver::{DeferredEdge, Solver};
 
-/// A range of code out of which exceptions land somewhere.
+/// A range of code and the landing pad of its exceptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Landing {
     /// First address.
@@ -44,7 +46,8 @@ pub struct Landing {
 }
 
 impl Landing {
-    /// Where exceptions out of the call at an address land, by landings in the order of their starts.
+    /// The landing pad for exceptions of the call at `call`. `landings` are in the order of their
+    /// starts.
     pub(crate) fn pad_of(landings: &[Landing], call: u64) -> Option<u64> {
         let behind = landings.partition_point(|landing| landing.start <= call);
         let landing = landings.get(behind.checked_sub(1)?)?;
@@ -52,65 +55,66 @@ impl Landing {
     }
 }
 
-/// Paths that meet and disagree about the stack pointer.
+/// A join of paths with different stack pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackHeightConflict {
-    /// The instruction where they meet.
+    /// The instruction where they join.
     pub at: InsnId,
-    /// What it was on the paths that came first.
+    /// The stack pointer of the paths that joined first.
     pub first: AbstractValue,
-    /// The instruction that the first of them came from.
+    /// The instruction before the join on the first of those paths.
     pub first_from: InsnId,
-    /// What it is on the other.
+    /// The stack pointer of the other path.
     pub other: AbstractValue,
-    /// The instruction that the other came from.
+    /// The instruction before the join on the other path.
     pub other_from: InsnId,
 }
 
-/// A way of control to the begin of a block, other than from the instruction before it in the same block.
+/// A control-flow graph edge to the begin of a block, except fall-through inside an extended basic
+/// block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CfgEdge {
-    /// Where it leads.
+    /// Target.
     pub to: InsnId,
-    /// The instruction that it comes from; `None` if that is outside the unit.
+    /// Source; `None` if it is outside the unit.
     pub from: Option<InsnId>,
 }
 
-/// Finds what holds before each instruction; keeps its room from unit to unit.
+/// Runs the dataflow analysis; keeps its memory from unit to unit.
 #[derive(Debug)]
 pub struct Analyzer {
     machine: Lifter,
     transfer: TransferFunction,
     code: LiftedCode,
     ranges: Ranges,
-    /// The states of segments that are jumped to are the first ones.
+    /// Stored states. Only the first [`Analyzer::state_count`] are in use.
     states: Vec<AbstractState>,
-    /// How many those are. The others are room.
+    /// Number of states in use. The rest is spare memory.
     state_count: usize,
     blocks: Vec<BasicBlock>,
-    /// Where direct jumps and calls go, by their places in [`LiftedCode::flows`].
+    /// Targets of direct jumps and calls, by index in [`LiftedCode::flows`].
     targets: Vec<BranchTarget>,
-    /// The segment that begins with an instruction, plus 1.
+    /// Number of the block that begins at each instruction, plus 1.
     block_by_insn: Vec<u32>,
     worklist: BinaryHeap<Reverse<InsnId>>,
     deferred_edges: Vec<DeferredEdge>,
-    /// Indirect jumps of which it is not known where they lead, and what holds there, if guesses are made.
+    /// Indirect jumps with unknown targets and their states, if targets are guessed.
     unresolved_states: Vec<(InsnId, AbstractState)>,
     conflicts: Vec<StackHeightConflict>,
     unresolved: Vec<InsnId>,
     data: InlineData,
-    /// Where control was found to go by jumps, if that is kept.
+    /// Jump edges, if they are kept.
     edges: Option<Vec<CfgEdge>>,
-    /// Whether something is stored of which it is assumed that it is inside its array.
+    /// Whether a store was assumed to stay inside its array.
     assumes_bounds: bool,
-    /// How many more operations and segments are done before the unit is given up.
+    /// Operations and blocks left before the unit is given up.
     budget: usize,
 }
 
-/// Each instruction can be done so many times on average, before a unit is given up.
+/// Average visits of one instruction before the unit is given up.
 const MAX_STEPS_PER_INSN: usize = 64;
 
-/// So many operations are done of the smallest unit.
+/// Least budget of a unit, in operations.
 const MIN_BUDGET_STEPS: usize = 1 << 16;
 
 fn as_u32(number: usize) -> u32 {
@@ -118,7 +122,7 @@ fn as_u32(number: usize) -> u32 {
 }
 
 impl Analyzer {
-    /// An analyzer for a machine.
+    /// An analyzer for an architecture.
     #[must_use]
     pub fn new(machine: Lifter) -> Analyzer {
         Analyzer {
@@ -143,26 +147,26 @@ impl Analyzer {
         }
     }
 
-    /// Keeps where control goes, for [`Analysis::edges`].
+    /// Keeps edges for [`Analysis::edges`].
     #[must_use]
     pub fn with_edges(mut self) -> Analyzer {
         self.edges = Some(Vec::new());
         self
     }
 
-    /// What must be known of the machine.
+    /// The architecture's ABI parameters.
     #[must_use]
     pub fn abi_info(&self) -> &'static AbiInfo {
         self.transfer.facts
     }
 
-    /// What holds at the entry of a function.
+    /// The state at a function's entry.
     #[must_use]
     pub fn entry(&self) -> AbstractState {
         self.transfer.entry()
     }
 
-    /// Finds what holds before each instruction of a unit of a program. `landings` must be in the order of
+    /// Computes the state before each instruction of a unit. `landings` must be in the order of
     /// their starts.
     pub fn analyze<'a>(
         &'a mut self,
@@ -193,7 +197,7 @@ impl Analyzer {
         }
     }
 
-    /// Follows what was read.
+    /// Solves for the lifted code.
     fn solve(
         &mut self,
         program: &ProgramCode,
@@ -238,7 +242,7 @@ impl Analyzer {
             edges.dedup();
         }
         if self.budget == 0 {
-            // Before the end nothing is certain.
+            // Nothing is certain before the end.
             for segment in &mut self.blocks {
                 segment.state = 0;
                 segment.extends_previous = false;
@@ -246,7 +250,7 @@ impl Analyzer {
         }
     }
 
-    /// Decodes the ranges of a unit.
+    /// Lifts the ranges of a unit.
     fn lift_unit(&mut self, program: &ProgramCode, image: &(impl CodeImage + ?Sized), unit: usize) {
         self.code.clear();
         self.ranges.clear();
@@ -262,7 +266,7 @@ impl Analyzer {
         self.ranges.insn_at(address)
     }
 
-    /// The instruction to which the address on top of the stack leads, if it is of the unit.
+    /// The instruction at the address on top of the stack, if the unit has it.
     fn pushed_return_target(&self, state: &AbstractState) -> Option<InsnId> {
         let sp = state.get(self.transfer.facts.stack_pointer);
         self.insn_at(state.load(sp)?.as_constant()?)

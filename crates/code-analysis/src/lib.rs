@@ -1,9 +1,10 @@
-//! Machine code to unwind table rows: control flow, and what registers and stack slots hold.
+//! From machine code to unwind table rows: control flow, and the contents of registers and stack
+//! slots.
 //!
-//! [`ProgramCode::scan`] looks at all code once: which functions never return, which ranges belong together.
-//! [`Analyzer::analyze`] finds for each instruction of one unit what registers and stack slots hold before
-//! it, relative to the function's entry ([`AbstractState`], [`AbstractValue`]). What is not known is unknown; nothing is
-//! guessed.
+//! [`ProgramCode::scan`] reads all code once: it finds functions that never return and ranges that
+//! belong together. [`Analyzer::analyze`] computes the contents of registers and stack slots before
+//! each instruction of one unit, relative to the function's entry ([`AbstractState`],
+//! [`AbstractValue`]). Unknown contents are unknown; nothing is guessed.
 //!
 //! This crate knows no file format, opens nothing, and contains no `unsafe`.
 #![forbid(unsafe_code)]

@@ -1,10 +1,11 @@
-//! The seam between machines and the analysis: what an instruction does to registers and stack slots, and
-//! where the processor goes next.
+//! The interface between architectures and the analysis: effects on registers and stack slots, and
+//! control flow.
 //!
-//! An architecture turns each instruction into a few of these operations. What it does not know in detail
-//! it says by [`Op::Clobber`]: the registers that were written are [`crate::AbstractValue::FRESH`] then.
+//! An architecture lifts each instruction to a few of these operations. An effect that it does not
+//! know in detail is an [`Op::Clobber`]: the written registers are then
+//! [`crate::AbstractValue::FRESH`].
 
-/// What an instruction does. Registers are by their DWARF numbers.
+/// One effect of an instruction. Registers have DWARF numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// `to` is a number.
@@ -14,7 +15,7 @@ pub enum Op {
         /// The number.
         value: u64,
     },
-    /// `to` is an address that the instruction says relative to its own.
+    /// `to` is an address that the instruction encodes relative to its own.
     Address {
         /// The register written.
         to: u8,
@@ -39,7 +40,7 @@ pub enum Op {
         /// A register read.
         b: u8,
     },
-    /// `to` is `base` plus some number that is only known at run time.
+    /// `to` is `base` plus a number that is only known at run time.
     AddUnknown {
         /// The register written.
         to: u8,
@@ -55,12 +56,12 @@ pub enum Op {
         /// A register read.
         b: u8,
     },
-    /// `to` is something that nothing is known of: it may have been kept where nobody looks.
+    /// `to` is unknown; it may be a value that escaped.
     Unknown {
         /// The register written.
         to: u8,
     },
-    /// `to` is `from`, cut to what is at most `limit`.
+    /// `to` is `from`, truncated to at most `limit`.
     Bound {
         /// The register written.
         to: u8,
@@ -69,45 +70,44 @@ pub enum Op {
         /// The greatest result.
         limit: u32,
     },
-    /// The low bits of `to` are those of `from`, and the others copies of the highest of them.
+    /// `to` is the sign extension of the low bits of `from`.
     SignExtend {
         /// The register written.
         to: u8,
         /// The register read.
         from: u8,
-        /// How many bits.
+        /// Number of low bits.
         bits: u8,
     },
-    /// The stack pointer is the next lower multiple of a number, or what it was if it is one.
+    /// The stack pointer is rounded down to a multiple of a number.
     Align {
         /// The number: a power of 2.
         multiple: u32,
     },
-    /// `to` is what 8 bytes of memory hold, at `base` plus `offset`.
+    /// `to` is the 8 bytes of memory at `base` plus `offset`.
     Load {
         /// The register written.
         to: u8,
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// What is added to it.
+        /// Added to the address.
         offset: i32,
     },
-    /// `to` is an entry of a table in memory, at `base` plus `index` times the size of an entry plus
-    /// `offset`.
+    /// `to` is a table entry in memory, at `base` plus `index` times the entry size plus `offset`.
     LoadIndexed {
         /// The register written.
         to: u8,
-        /// The register that has the table's address; none if `offset` is the address.
+        /// The register with the table's address; none if `offset` is the address.
         base: Option<u8>,
-        /// The register that has the index.
+        /// The register with the index.
         index: u8,
-        /// The size of an entry, in bytes: 4, with a sign, or 8.
+        /// Entry size in bytes: 4 (signed) or 8.
         size: u8,
-        /// What is added to the address.
+        /// Added to the address.
         offset: i32,
     },
-    /// `to` is what 4 bytes of memory hold, with their sign, at `a` plus `b` plus `offset`: an entry of a table, if one of the two registers
-    /// has its address.
+    /// `to` is the signed 4 bytes of memory at `a` plus `b` plus `offset`: a table entry, if one of
+    /// the two registers has the table's address.
     LoadSum {
         /// The register written.
         to: u8,
@@ -115,195 +115,198 @@ pub enum Op {
         a: u8,
         /// A register read.
         b: u8,
-        /// What is added to the address.
+        /// Added to the address.
         offset: i32,
     },
-    /// 8 bytes of memory are `from`, at `base` plus 8 times `index` plus `offset`.
+    /// 8 bytes of memory, at `base` plus 8 times `index` plus `offset`, are `from`.
     StoreIndexed {
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// The register that has the index.
+        /// The register with the index.
         index: u8,
-        /// What is added to the address.
+        /// Added to the address.
         offset: i32,
         /// The register read.
         from: u8,
     },
-    /// 8 bytes of memory are `from`, at `base` plus `offset`.
+    /// 8 bytes of memory, at `base` plus `offset`, are `from`.
     Store {
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// What is added to it.
+        /// Added to the address.
         offset: i32,
         /// The register read.
         from: u8,
     },
-    /// The low `size` bytes of `to` are what is in memory, at `base` plus `offset`; the others are computed from
-    /// them.
+    /// The low `size` bytes of `to` are loaded from `base` plus `offset`; the others are computed
+    /// from them.
     LoadLow {
         /// The register written.
         to: u8,
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// What is added to it.
+        /// Added to the address.
         offset: i32,
-        /// How many bytes: less than the register has.
+        /// Number of bytes: fewer than the register has.
         size: u8,
     },
-    /// `size` bytes of memory are the low ones of `from`, at `base` plus `offset`.
+    /// `size` bytes of memory, at `base` plus `offset`, are the low ones of `from`.
     StoreLow {
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// What is added to it.
+        /// Added to the address.
         offset: i32,
         /// The register read.
         from: u8,
-        /// How many bytes: less than the register has.
+        /// Number of bytes: fewer than the register has.
         size: u8,
     },
-    /// `size` bytes of memory are something else, or what they were, at `base` plus `scale` times `index` plus `offset`: those of one element of an
-    /// array, or of several, of which only a run knows which.
+    /// Weak update of `size` bytes of memory at `base` plus `scale` times `index` plus `offset`:
+    /// one or more elements of an array, which only a run knows.
     OverwriteIndexed {
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// The register that the number is a multiple of; none if no register is the number.
+        /// The register with the index; none if a register does not have it.
         index: Option<u8>,
-        /// What the index is multiplied by.
+        /// Factor of the index.
         scale: u8,
-        /// What is added to the address.
+        /// Added to the address.
         offset: i32,
-        /// How many bytes: [`UNBOUNDED`] are as many as there may be.
+        /// Number of bytes, or [`UNBOUNDED`].
         size: u16,
     },
-    /// `count` times `size` bytes of memory are something else, or what they were: at `base` plus `offset`, and each time `scale` times `index`
-    /// further.
+    /// Weak update of `count` rows of `size` bytes. The first is at `base` plus `offset`, each next
+    /// one `scale` times `index` further.
     OverwriteTileRows {
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// The register that the distance is a multiple of.
+        /// The register with the index.
         index: u8,
-        /// What the index is multiplied by.
+        /// Factor of the index.
         scale: u8,
-        /// What is added to the address.
+        /// Added to the address.
         offset: i32,
-        /// How many bytes are in a row.
+        /// Bytes in a row.
         size: u16,
-        /// How many rows there are.
+        /// Number of rows.
         count: u8,
     },
-    /// Memory is something else, or what it was, anywhere below `base` and above it.
+    /// Weak update of any memory below or above `base`.
     OverwriteUnbounded {
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
     },
-    /// The state of the processor is stored at `base` plus `offset`: as much as it has of what two registers choose.
+    /// The processor's state is stored at `base` plus `offset`: the components that two registers
+    /// choose.
     SaveState {
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// What is added to it.
+        /// Added to the address.
         offset: i32,
-        /// The registers that have the low and the high bits of the choice.
+        /// The registers with the low and the high half of the mask.
         chosen: [u8; 2],
     },
-    /// `size` bytes of memory are something else, at `base` plus `offset`.
+    /// Strong update: `size` bytes of memory, at `base` plus `offset`, are something else.
     Overwrite {
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// What is added to it.
+        /// Added to the address.
         offset: i32,
         /// How many bytes.
         size: u16,
     },
-    /// `size` bytes of memory, at `base` plus `offset`, are something else, or what they were: which, only a run tells.
+    /// Weak update: some of `size` bytes of memory, at `base` plus `offset`, are something else.
+    /// Only a run knows which.
     WeakOverwrite {
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// What is added to it.
+        /// Added to the address.
         offset: i32,
-        /// How many bytes: [`UNBOUNDED`] are as many as there may be.
+        /// Number of bytes, or [`UNBOUNDED`].
         size: u16,
     },
-    /// `size` bytes of memory, at `base` plus `offset`, come out of registers that are not followed.
+    /// `size` bytes of memory, at `base` plus `offset`, are stored from untracked registers.
     StoreUntracked {
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// What is added to it.
+        /// Added to the address.
         offset: i32,
         /// How many bytes.
         size: u16,
     },
-    /// `size` bytes of memory, at `base` plus `offset`, are kept in registers that are not followed.
+    /// `size` bytes of memory, at `base` plus `offset`, escape to untracked registers.
     EscapeMemory {
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// What is added to it.
+        /// Added to the address.
         offset: i32,
         /// How many bytes.
         size: u16,
     },
-    /// `from` is kept in a register that is not followed.
+    /// `from` escapes to an untracked register.
     Escape {
         /// The register read.
         from: u8,
     },
-    /// As many times `size` bytes of memory as a register says are something else, once if there is none: from `base` on, in the [direction](Op::Direction)
-    /// that is set.
+    /// Strong update of `size` bytes of memory, `count` times (once without a register), from
+    /// `base` on, in the current [direction](Op::Direction).
     Fill {
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// The register that has the number.
+        /// The register with the number of repetitions.
         count: Option<u8>,
-        /// How many bytes each has.
+        /// Bytes in one repetition.
         size: u8,
     },
-    /// `to` is computed from what it was, in a way that can be undone.
+    /// `to` is computed from its old value in an invertible way.
     Invert {
         /// The register.
         to: u8,
     },
-    /// 8 bytes of memory, at `base` plus `offset`, are computed from what they were, in a way that can be undone.
+    /// 8 bytes of memory, at `base` plus `offset`, are computed from their old value in an
+    /// invertible way.
     InvertMemory {
-        /// The register that has the address.
+        /// The register with the address.
         base: u8,
-        /// What is added to it.
+        /// Added to the address.
         offset: i32,
     },
-    /// Which way strings are written from here on.
+    /// Sets the direction of string instructions.
     Direction {
         /// Whether it is towards lower addresses.
         is_down: bool,
     },
-    /// A system call. Some come back with the stack pointer of another stack, some twice on the same stack.
+    /// A system call. Some return on another stack, some return twice on the same stack.
     SystemCall {
-        /// The register that has its number; none if its numbers are others than usual.
+        /// The register with its number; none if it uses another numbering.
         number: Option<u8>,
     },
-    /// The processor waits, or traps: only kernels may have it wait.
+    /// The processor halts, or traps: only kernels may halt it.
     Halt,
-    /// The stack pointer is so far from where it was at entry, on this stack or on another one that was left at the same place:
-    /// what is saved there is what is saved here. Of what is not saved nothing is known.
+    /// Assumes the stack pointer at this distance from its entry value, on this stack or on an
+    /// equivalent one. Values saved there are the values saved here; all others are unknown.
     AssumeStackPointer {
-        /// How far: less if it is below.
+        /// The distance in bytes: negative below.
         offset: i32,
     },
-    /// The registers of this set are something else: bit n stands for register n.
+    /// Registers in this set are something else: bit n stands for register n.
     Clobber {
         /// The registers.
         registers: u64,
     },
 }
 
-/// Stands for more bytes than anybody knows, where operations write some.
+/// Stands for an unbounded number of bytes in operations that write.
 pub const UNBOUNDED: u16 = u16::MAX;
 
 /// Stands for memory in [`Op::written`].
 pub const MEMORY_BIT: u64 = 1 << 63;
 
-/// Stands for memory of which nothing was known before, in [`crate::AbstractState::take_written`].
+/// Stands for a new memory slot in [`crate::AbstractState::take_written`].
 pub const NEW_SLOT_BIT: u64 = 1 << 62;
 
 impl Op {
-    /// What is written: bit n stands for register n, [`MEMORY_BIT`] for memory.
+    /// The write set: bit n stands for register n, [`MEMORY_BIT`] for memory.
     #[must_use]
     #[inline]
     pub fn written(self, stack_pointer: u8) -> u64 {
@@ -328,7 +331,7 @@ impl Op {
             Op::Halt | Op::Escape { .. } | Op::EscapeMemory { .. } | Op::Direction { .. } => 0,
             Op::Align { .. } => bit(stack_pointer),
             Op::SystemCall { .. } => bit(stack_pointer) | MEMORY_BIT,
-            // Both have names then.
+            // `base` and `index` get symbolic bases.
             Op::StoreIndexed { base, index, .. } => bit(base) | bit(index) | MEMORY_BIT,
             Op::Store { .. }
             | Op::StoreLow { .. }
@@ -355,35 +358,36 @@ pub(crate) fn bits(mut registers: u64) -> impl Iterator<Item = u8> {
     })
 }
 
-/// Where the processor goes after an instruction.
+/// Control flow of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
-    /// To an address.
+    /// Jumps to an address.
     Jump(u64),
-    /// To an address, or on.
+    /// Jumps to an address, or falls through.
     Branch {
         /// The address.
         to: u64,
-        /// What the way that is taken tells.
+        /// What the condition implies.
         test: BranchCondition,
     },
-    /// To an address, which returns behind the call.
+    /// Calls a function at an address; it returns behind the call.
     Call(u64),
-    /// To a function whose address is in a register or memory, and which returns behind the call.
+    /// Calls a function through a register or memory; it returns behind the call.
     IndirectCall,
-    /// To the address in a register ([`crate::state::SCRATCH`] if it came out of memory).
+    /// Jumps to the address in a register ([`crate::state::SCRATCH`] if it was loaded from memory).
     IndirectJump(u8),
-    /// To the address on top of the stack, with so many bytes of arguments popped behind it.
+    /// Returns to the address on top of the stack and pops arguments behind it.
     Return {
-        /// The bytes popped behind the return address.
+        /// Bytes popped behind the return address.
         pops: u16,
     },
-    /// Nowhere: it traps.
+    /// Traps.
     Trap,
 }
 
 impl Flow {
-    /// Whether it may lead to where the code does not say: into another function, or back to the caller.
+    /// Whether control may leave to an address that the code does not name: another function, or
+    /// the caller.
     #[must_use]
     pub fn leaves(self) -> bool {
         match self {
@@ -395,7 +399,7 @@ impl Flow {
     }
 }
 
-/// What a conditional branch tells of registers.
+/// What a conditional branch implies for registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BranchCondition {
     /// Nothing.
@@ -406,38 +410,38 @@ pub enum BranchCondition {
         a: u8,
         /// The other.
         b: u8,
-        /// Whether they are if the branch is taken, or if it is not.
+        /// The edge on which this holds.
         holds_on: BranchEdge,
     },
-    /// A register is at most this, as a number without sign.
+    /// A register is at most this, unsigned.
     AtMost {
         /// The register.
         register: u8,
         /// The greatest number.
         limit: u16,
-        /// Whether it is if the branch is taken, or if it is not.
+        /// The edge on which this holds.
         holds_on: BranchEdge,
     },
 }
 
-/// A way out of a conditional branch.
+/// An edge out of a conditional branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BranchEdge {
     /// The branch is taken.
     Taken,
-    /// It is not.
+    /// The branch falls through.
     FallThrough,
 }
 
-/// What a first look at an instruction tells.
+/// Events of the first pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanEvent {
-    /// Where the processor goes.
+    /// Control flow.
     Flow(Flow),
-    /// An address that it takes, or where a table is that it reads.
+    /// An address that it takes, or the address of a table that it reads.
     AddressTaken(u64),
-    /// A number that it puts somewhere. Where code does not say addresses relative to its own, it may be one.
+    /// An immediate operand. In code without relative addresses it may be an address.
     Immediate(u64),
-    /// The last one was seen, and control goes on behind it.
+    /// The last instruction falls through.
     FallsThroughEnd,
 }

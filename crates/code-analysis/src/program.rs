@@ -1,4 +1,4 @@
-//! A program as ranges of code: which are functions, which belong together, which never return.
+//! A program as extents: functions, fragments, units, and functions that never return.
 
 use core::ops::Range;
 
@@ -6,62 +6,63 @@ use crate::arch::Lifter;
 use crate::op::{Flow, ScanEvent};
 use crate::value::JumpTable;
 
-/// The bytes that code and its jump tables are in.
+/// The bytes of code and its jump tables.
 pub trait CodeImage {
-    /// The bytes from an address to the end of what is there; `None` if nothing is.
+    /// The bytes from an address to the end of its range; `None` outside all ranges.
     fn bytes_from(&self, address: u64) -> Option<&[u8]>;
 
-    /// Bytes of a range; `None` if not all are there.
+    /// Bytes of a range; `None` if some are missing.
     fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
         let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
         self.bytes_from(range.start)?.get(..length)
     }
 }
 
-/// How a range of code is come into.
+/// How control enters an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtentKind {
-    /// It is a function: calls come to its first instruction.
+    /// A function: calls enter at its first instruction.
     Function,
-    /// It is a part of functions that jump into it.
+    /// A fragment: functions jump into it.
     Fragment,
 }
 
-/// A range of code that is described as one: by an entry of the unwind table, or by a symbol.
+/// A range of code that one entry of the unwind table or one symbol describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeExtent {
     /// First address.
     pub start: u64,
     /// One past the last address.
     pub end: u64,
-    /// How it is come into.
+    /// How control enters it.
     pub kind: ExtentKind,
 }
 
-/// What becomes of a call of a function.
+/// Effect of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReturnBehavior {
-    /// It comes back, having popped so many bytes of arguments.
+    /// Returns after popping this many bytes of arguments.
     Pops(u16),
-    /// It comes back, and what it has pushed stays, as outlined prologues have it.
+    /// Returns and leaves pushed words on the stack, as outlined prologues do.
     LeavesWords(PushedWords),
-    /// It comes back, and these registers are as they were, though a call may change them: bit n stands for register n.
+    /// Returns and preserves these registers, which a call may change by the ABI: bit n stands for
+    /// register n.
     PreservesExtra(u64),
-    /// It comes back so many bytes behind where it was called: what lies between is data.
+    /// Returns this many bytes behind the call, past inline data.
     SkipsData(u16),
-    /// It never comes back.
+    /// Never returns.
     Never,
 }
 
 impl ReturnBehavior {
-    /// What becomes of a call of a function that returns in one way or in another.
+    /// Joins the behavior of two exits of a function.
     #[must_use]
     pub fn join(self, other: ReturnBehavior) -> ReturnBehavior {
         match (self, other) {
             (ReturnBehavior::PreservesExtra(one), ReturnBehavior::PreservesExtra(another)) => {
                 ReturnBehavior::PreservesExtra(one & another)
             }
-            // Where data is need not be known where there is code.
+            // Knowledge of inline data is optional where code is known.
             (_, ReturnBehavior::PreservesExtra(_) | ReturnBehavior::SkipsData(_)) => self,
             _ => other,
         }
@@ -71,13 +72,14 @@ impl ReturnBehavior {
 /// Words that a function leaves on its caller's stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct PushedWords {
-    /// From the highest on: the register that calls preserve, by its DWARF number, the value of which the word is, if it is one's.
+    /// From the highest word on: the DWARF number of the preserved register with this entry value,
+    /// if any.
     words: [Option<u8>; 8],
     count: u8,
 }
 
 impl PushedWords {
-    /// These words, from the highest on; `None` if they are more than outlined prologues leave.
+    /// These words, from the highest on; `None` if they are too many for an outlined prologue.
     pub fn new(from: impl Iterator<Item = Option<u8>>) -> Option<PushedWords> {
         let mut words = PushedWords::default();
         for word in from {
@@ -93,31 +95,31 @@ impl PushedWords {
     }
 }
 
-/// What one look at all code tells.
+/// Result of the first pass over all code.
 #[derive(Debug, Clone)]
 pub struct ProgramCode {
     extents: Vec<CodeExtent>,
     returns: Vec<ReturnBehavior>,
-    /// Extents that are looked at together, by their places.
+    /// Extents that are analysed together, by index.
     units: Vec<Vec<u32>>,
     /// The unit of each extent.
     unit_of: Vec<usize>,
-    /// What is come into as after a call and is no start of an extent, ascending.
+    /// Addresses entered as by a call that do not start an extent, ascending.
     extra_entries: Vec<u64>,
-    /// Addresses that code takes of what is not code, ascending: a jump table ends before the next.
+    /// Data addresses that code takes, ascending. A jump table ends before the next one.
     data_addresses: Vec<u64>,
-    /// Where extents are jumped to from behind, or from another, elsewhere than at their starts; ascending.
+    /// Jump targets inside extents: of backward jumps, and of jumps from other extents. Ascending.
     backward_targets: Vec<u64>,
-    /// How many of those are before each extent.
+    /// Number of these targets before each extent.
     backward_targets_before: Vec<usize>,
-    /// Where calls and jumps go that no extent has, ascending.
+    /// Targets of calls and jumps outside all extents, ascending.
     external_targets: Vec<u64>,
     /// Those of them that never return.
     external_noreturn: Vec<u64>,
     index: ExtentIndex,
 }
 
-/// Finds extents by address: for each page of code, how many extents start before it.
+/// Finds extents by address: for each page of code, the number of extents that start before it.
 #[derive(Debug, Clone, Default)]
 struct ExtentIndex {
     base: u64,
@@ -127,7 +129,7 @@ struct ExtentIndex {
 impl ExtentIndex {
     const PAGE_BITS: u32 = 10;
 
-    /// The most pages; what is further away is searched for among all.
+    /// Greatest number of pages. Addresses beyond use a binary search over all extents.
     const PAGES: u64 = 1 << 20;
 
     fn new(extents: &[CodeExtent]) -> ExtentIndex {
@@ -150,8 +152,8 @@ impl ExtentIndex {
         }
     }
 
-    /// Places of extents among which the last one is that starts at an address or before, if any does; the
-    /// one before the first may be, too.
+    /// Indexes of the extents that start in the page of an address. The last extent at or before
+    /// the address is among them, or directly before them.
     fn near(&self, address: u64) -> Range<usize> {
         let page = address
             .checked_sub(self.base)
@@ -169,25 +171,25 @@ impl ExtentIndex {
     }
 }
 
-/// What one look at an extent tells.
+/// Result of the first pass over one extent.
 #[derive(Debug, Clone, Default)]
 pub struct ExtentScan {
-    /// Whether it returns, or leaves to where cannot be told.
+    /// Whether it returns, or jumps to an unknown target.
     may_return: bool,
-    /// What its returns pop, if all pop the same.
+    /// Bytes that its returns pop, if all agree.
     pops: Option<u16>,
-    /// Where it jumps to outside itself.
+    /// Targets of jumps outside itself.
     jumps: Vec<u64>,
-    /// Where it jumps back to inside itself.
+    /// Targets of backward jumps inside itself.
     backward_targets: Vec<u64>,
-    /// Where it calls outside itself.
+    /// Targets of calls outside itself.
     calls: Vec<u64>,
     /// Addresses that it takes.
     taken_addresses: Vec<u64>,
 }
 
 impl ExtentScan {
-    /// Looks at an extent.
+    /// Scans an extent.
     pub fn new(
         machine: &mut Lifter,
         image: &(impl CodeImage + ?Sized),
@@ -198,7 +200,7 @@ impl ExtentScan {
         survey
     }
 
-    /// Forgets all, and keeps the room.
+    /// Empties all and keeps the memory.
     fn clear(&mut self) {
         for list in [
             &mut self.jumps,
@@ -210,7 +212,7 @@ impl ExtentScan {
         }
     }
 
-    /// Looks at an extent, with the lists empty.
+    /// Scans an extent. The lists are empty before.
     fn scan(
         &mut self,
         machine: &mut Lifter,
@@ -233,7 +235,7 @@ impl ExtentScan {
             }
             ScanEvent::Flow(Flow::Call(to)) if !is_inside(to) => self.calls.push(to),
             ScanEvent::Flow(Flow::IndirectJump(_)) => leaves = true,
-            // On into whatever is there.
+            // It falls through into whatever follows.
             ScanEvent::FallsThroughEnd => {
                 leaves = true;
                 self.jumps.push(extent.end);
@@ -252,7 +254,7 @@ impl ExtentScan {
         self.pops = pops.flatten();
     }
 
-    /// Where it calls outside itself.
+    /// Targets of calls outside itself.
     #[must_use]
     pub fn calls(&self) -> &[u64] {
         &self.calls
@@ -260,11 +262,11 @@ impl ExtentScan {
 }
 
 impl ProgramCode {
-    /// Looks at all code once. `extents` must be in the order of their starts, and not overlap. `entries` are
-    /// addresses that are come into as after a call. `never_returns` says of addresses that are called
-    /// whether the function there is known never to return.
+    /// Reads all code once. `extents` must be in the order of their starts and must not overlap.
+    /// `entries` are addresses that are entered as by a call. `never_returns` answers for called
+    /// addresses whether the function there is known never to return.
     ///
-    /// Extents that jump into each other, elsewhere than to the start of a function, are one unit.
+    /// Extents that jump into each other, except to a function's start, are one unit.
     pub fn scan(
         machine: &mut Lifter,
         image: &(impl CodeImage + ?Sized),
@@ -276,7 +278,7 @@ impl ProgramCode {
         let look = |extent: CodeExtent| {
             room.clear();
             room.scan(machine, image, &extent);
-            // As large as they are: there are many, and all are kept for a while.
+            // Copied at exact size: there are many, and all are kept for a while.
             (extent, room.clone())
         };
         let pieces: Vec<(CodeExtent, ExtentScan)> = extents.into_iter().map(look).collect();
@@ -290,7 +292,8 @@ impl ProgramCode {
         program
     }
 
-    /// The same of extents that were looked at, with each a unit of its own until [`ProgramCode::unite`] says otherwise.
+    /// The same for extents that are already scanned. Each is a unit of its own until
+    /// [`ProgramCode::unite`] joins it with others.
     pub fn with_separate_units<'s>(
         pieces: impl Iterator<Item = &'s (CodeExtent, ExtentScan)>,
         never_returns: impl Fn(u64) -> bool,
@@ -300,7 +303,7 @@ impl ProgramCode {
         program
     }
 
-    /// The starts of extents that were looked at which never return.
+    /// The starts of scanned extents that never return.
     pub fn noreturn_functions<'s>(
         pieces: impl Iterator<Item = &'s (CodeExtent, ExtentScan)>,
         never_returns: impl Fn(u64) -> bool,
@@ -347,7 +350,7 @@ impl ProgramCode {
         program
     }
 
-    /// Takes in which addresses were called, jumped to and taken.
+    /// Collects addresses that are called, jumped to and taken.
     fn gather_addresses(&mut self, surveys: &[&ExtentScan]) {
         let (mut entries, mut tables) = (core::mem::take(&mut self.extra_entries), Vec::new());
         let (mut outside, mut heads) = (Vec::new(), Vec::new());
@@ -356,7 +359,7 @@ impl ProgramCode {
             for to in &survey.calls {
                 let near = self.last_at_or_before(*to);
                 match near.and_then(|(place, _)| self.extents.get_mut(place)) {
-                    // What is called is a function, whatever is declared of it.
+                    // A called extent is a function, whatever its entry declares.
                     Some(extent) if extent.start == *to => extent.kind = ExtentKind::Function,
                     Some(extent) if *to < extent.end => entries.push(*to),
                     _ => {
@@ -390,7 +393,7 @@ impl ProgramCode {
         }
     }
 
-    /// A function never returns if all that it leaves by are jumps to such functions.
+    /// A function never returns if its only exits are jumps to such functions.
     fn propagate_noreturn(&mut self, surveys: &[&ExtentScan], never_returns: impl Fn(u64) -> bool) {
         for ((extent, survey), returns) in self.extents.iter().zip(surveys).zip(&mut self.returns) {
             *returns = match survey.pops {
@@ -424,13 +427,13 @@ impl ProgramCode {
         }
     }
 
-    /// The place of the extent that a jump goes into, elsewhere than where something is come into as after a call.
+    /// Index of the extent that a jump enters, except at addresses that are entered as by a call.
     fn extent_jumped_into(&self, to: u64) -> Option<usize> {
         let place = self.index_containing(to)?;
         (!self.is_call_target(to)).then_some(place)
     }
 
-    /// Makes one unit of those of each of these pairs of places.
+    /// Unites the units of each pair of extents.
     pub fn unite(&mut self, joins: impl IntoIterator<Item = (usize, usize)>) {
         let mut sets = DisjointSets::new(self.extents.len());
         let known = self.units.iter();
@@ -454,7 +457,7 @@ impl ProgramCode {
         }
     }
 
-    /// Takes in that an address is come into as after a call; whether that is news.
+    /// Notes that an address is entered as by a call. Returns whether that is new.
     pub fn add_entry(&mut self, address: u64) -> bool {
         let place = self.extra_entries.binary_search(&address);
         if let Err(place) = place {
@@ -463,13 +466,13 @@ impl ProgramCode {
         place.is_err()
     }
 
-    /// Takes in what becomes of calls of the function of an extent; whether that is news.
+    /// Sets the return behavior of an extent's function. Returns whether that is new.
     pub fn set_return_behavior(&mut self, place: usize, returns: ReturnBehavior) -> bool {
         let known = self.returns.get_mut(place);
         known.is_some_and(|known| core::mem::replace(known, returns) != returns)
     }
 
-    /// Takes in that the extent that starts at an address is come into as after a call.
+    /// Notes that the extent that starts at an address is entered as by a call.
     pub fn mark_function(&mut self, start: u64) {
         let place = self.index_starting_at(start);
         if let Some(extent) = place.and_then(|place| self.extents.get_mut(place)) {
@@ -483,7 +486,7 @@ impl ProgramCode {
         &self.extents
     }
 
-    /// The number of units: groups of extents that must be looked at together.
+    /// The number of units: groups of extents that are analysed together.
     #[must_use]
     pub fn unit_count(&self) -> usize {
         self.units.len()
@@ -496,13 +499,13 @@ impl ProgramCode {
         extents.filter_map(|place| self.extents.get(*place as usize).copied())
     }
 
-    /// The unit that the extent is part of that has an address.
+    /// The unit of the extent that contains an address.
     #[must_use]
     pub fn unit_of(&self, address: u64) -> Option<usize> {
         self.unit_of.get(self.index_containing(address)?).copied()
     }
 
-    /// What becomes of a call to an address; `None` if that is not known.
+    /// Effect of a call to an address; `None` if it is not known.
     #[must_use]
     pub fn returns(&self, address: u64) -> Option<ReturnBehavior> {
         match self.index_starting_at(address) {
@@ -514,28 +517,28 @@ impl ProgramCode {
         }
     }
 
-    /// The extent that starts at an address.
+    /// Index of the extent that starts at an address.
     #[must_use]
     pub fn index_starting_at(&self, address: u64) -> Option<usize> {
         let (place, extent) = self.last_at_or_before(address)?;
         (extent.start == address).then_some(place)
     }
 
-    /// The place of the extent that has an address.
+    /// Index of the extent that contains an address.
     #[must_use]
     pub fn index_containing(&self, address: u64) -> Option<usize> {
         let (place, extent) = self.last_at_or_before(address)?;
         (address < extent.end).then_some(place)
     }
 
-    /// The extent that has an address.
+    /// The extent that contains an address.
     #[must_use]
     pub fn extent_at(&self, address: u64) -> Option<CodeExtent> {
         let (_, extent) = self.last_at_or_before(address)?;
         (address < extent.end).then_some(extent)
     }
 
-    /// The last extent that starts at an address or before.
+    /// The last extent that starts at or before an address.
     fn last_at_or_before(&self, address: u64) -> Option<(usize, CodeExtent)> {
         let near = self.index.near(address);
         let first = near.start;
@@ -552,19 +555,19 @@ impl ProgramCode {
         extent.is_some_and(|extent| extent.start == address && extent.kind == ExtentKind::Function)
     }
 
-    /// Whether an address is come into as after a call: where a function starts, or elsewhere.
+    /// Whether an address is entered as by a call: a function's start or an extra entry.
     #[must_use]
     pub fn is_call_target(&self, address: u64) -> bool {
         self.starts_function(address) || self.is_extra_entry(address)
     }
 
-    /// Whether an address that is no start of an extent is come into as after a call.
+    /// Whether an address is entered as by a call and does not start an extent.
     #[must_use]
     pub fn is_extra_entry(&self, address: u64) -> bool {
         self.extra_entries.binary_search(&address).is_ok()
     }
 
-    /// Where code in a range is come into as after a call, beside the starts of extents.
+    /// Extra entries in a range: addresses entered as by a call that do not start an extent.
     #[must_use]
     pub fn extra_entries_in(&self, range: Range<u64>) -> &[u64] {
         let first = self
@@ -576,7 +579,8 @@ impl ProgramCode {
         self.extra_entries.get(first..end).unwrap_or_default()
     }
 
-    /// Where the code of a unit is jumped to from behind, or from another extent; a start of an extent may be missing.
+    /// Targets in a unit of backward jumps and of jumps from other extents. Starts of extents may
+    /// be missing.
     pub fn backward_targets(&self, unit: usize) -> impl Iterator<Item = u64> + '_ {
         let places = self.units.get(unit).map(Vec::as_slice).unwrap_or_default();
         places.iter().flat_map(|place| {
@@ -594,13 +598,13 @@ impl ProgramCode {
         })
     }
 
-    /// Where calls and jumps go that no extent has, ascending.
+    /// Targets of calls and jumps outside all extents, ascending.
     #[must_use]
     pub fn external_targets(&self) -> &[u64] {
         &self.external_targets
     }
 
-    /// Where the entries of a jump table lead; behind its last there may be others.
+    /// Targets of a jump table's entries. There may be more than the table has.
     pub fn jump_table_targets<'i, I: CodeImage + ?Sized>(
         &self,
         table: JumpTable,
@@ -610,12 +614,12 @@ impl ProgramCode {
         let next = self
             .data_addresses
             .partition_point(|taken| *taken <= table.address);
-        // It ends before what code takes the address of.
+        // The table ends before the next taken address.
         let room = match self.data_addresses.get(next) {
             Some(next) => usize::try_from(next - table.address).unwrap_or(usize::MAX) / size,
             None => usize::MAX,
         };
-        // The index may be bounded by its type only: the table need not be as long.
+        // The index may only be bounded by its type; the table may be shorter.
         let count = table
             .max_index
             .map_or(room, |last| room.min(usize::from(last) + 1));
@@ -654,7 +658,7 @@ impl DisjointSets {
 
     fn unite(&mut self, a: usize, b: usize) {
         let (a, b) = (self.root(a), self.root(b));
-        // The first one stands for all.
+        // The first element represents the set.
         if let Some(slot) = self.parents.get_mut(a.max(b)) {
             *slot = a.min(b);
         }

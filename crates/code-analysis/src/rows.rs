@@ -1,7 +1,7 @@
-//! Rows out of states: where the CFA and the caller's registers are before an instruction.
+//! Rows from states: the rules for the CFA and the caller's registers before an instruction.
 //!
-//! A row is proven by how it is made: each place that it names holds the value that it is named for, whichever way
-//! control came. Where there is no such place, there is no row, but a reason ([`MissingRow`]).
+//! A row is proven by construction. Each location in it holds the right value on all paths. If
+//! there is no such location, there is a [`MissingRow`] instead of a row.
 
 use unspool_rows::expression::operation;
 use unspool_rows::leb128::{put_signed, put_unsigned};
@@ -16,63 +16,63 @@ use crate::op::{Flow, MEMORY_BIT, NEW_SLOT_BIT};
 use crate::state::AbstractState;
 use crate::value::{AbstractValue, ValueFact};
 
-/// Where the CFA is. Registers are by their DWARF numbers.
+/// Location of the CFA. Registers have DWARF numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CfaLocation {
-    /// A register plus so many bytes.
+    /// A register plus an offset in bytes.
     Register(u8, i64),
-    /// What is in memory at a register plus `at`, plus `offset`.
+    /// The word in memory at a register plus `at`, plus `offset`.
     Dereferenced {
         /// The register.
         register: u8,
-        /// What is added to it, in bytes.
+        /// Offset of the word from the register, in bytes.
         at: i64,
-        /// What is added to the word there.
+        /// Added to the word, in bytes.
         offset: i64,
     },
 }
 
-/// Where the caller's value of a register is.
+/// Location of the caller's value of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SavedLocation {
     /// In the register.
     SameValue,
-    /// In memory, at the CFA plus so many bytes.
+    /// In memory, at the CFA plus an offset in bytes.
     CfaOffset(i64),
-    /// In memory, at another register plus so many bytes.
+    /// In memory, at another register plus an offset in bytes.
     RegisterOffset(u8, i64),
     /// In another register.
     Register(u8),
-    /// Nowhere: something else was written over it.
+    /// Nowhere: it is overwritten.
     Undefined,
 }
 
 /// Why there is no row before an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MissingRow {
-    /// Nothing is known to lead there.
+    /// No path to it was found.
     #[error("no known path leads here")]
     Unreached,
-    /// The CFA is at no known distance from a register.
+    /// The CFA is not at a known distance from a register.
     #[error("no register or stack slot is at a known distance from the CFA")]
     Cfa,
-    /// The return address is not where it could be told.
+    /// The return address has no known location.
     #[error("the return address is at no known location")]
     ReturnAddress,
-    /// A register may or may not hold what it held at entry.
+    /// A register may or may not hold its entry value.
     #[error("the location of a register's caller value depends on the path that led here")]
     Register(u8),
 }
 
-/// The most registers that calls of a machine preserve.
+/// Greatest number of registers that calls preserve.
 const MAX_PRESERVED_REGISTERS: usize = 12;
 
-/// What a row says.
+/// The rules of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProvenRules {
-    /// Where the CFA is.
+    /// Rule for the CFA.
     pub cfa: CfaLocation,
-    /// Where the return address is.
+    /// Rule for the return address.
     pub return_address: SavedLocation,
     preserved: [SavedLocation; MAX_PRESERVED_REGISTERS],
 }
@@ -93,13 +93,13 @@ impl ProvenRules {
 
     /// The row that the state before an instruction proves.
     ///
-    /// The CFA is counted from a frame pointer while there is one, which points at its own saved value; else from the
-    /// stack pointer where that is at a known distance, else from another register, else from what a stack slot holds. A register is in its stack slot from the time that it is
-    /// saved there until the slot is given back.
+    /// The CFA rule uses the first of these that has a known distance: a frame pointer that points
+    /// at its own saved value, the stack pointer, another register, the contents of a stack slot. A
+    /// register is in its stack slot from the save on until the slot is freed.
     ///
     /// # Errors
     ///
-    /// [`MissingRow`]: something that a row must name is at no known place.
+    /// [`MissingRow`]: something that a row needs has no known location.
     pub fn from_state(state: &AbstractState, facts: &AbiInfo) -> Result<ProvenRules, MissingRow> {
         ProvenRules::from_locations(&LocationFinder {
             state,
@@ -109,12 +109,13 @@ impl ProvenRules {
         })
     }
 
-    /// The row that the state before a call proves. It holds until the call returns, since it is the one that is found
-    /// by the return address: the callee may change registers and what is below the stack pointer.
+    /// The row that the state before a call proves. It holds until the call returns, because
+    /// unwinders find it by the return address. The callee may change registers and the stack below
+    /// the stack pointer.
     ///
     /// # Errors
     ///
-    /// As for [`ProvenRules::of`].
+    /// As for [`ProvenRules::from_state`].
     pub fn from_call_state(
         state: &AbstractState,
         facts: &AbiInfo,
@@ -143,14 +144,14 @@ impl ProvenRules {
         })
     }
 
-    /// The registers that calls preserve, and where the caller's values are.
+    /// The registers that calls preserve, and the locations of the caller's values.
     pub fn preserved(&self, facts: &AbiInfo) -> impl Iterator<Item = (u8, SavedLocation)> {
         let registers = facts.preserved.iter().copied();
         registers.zip(self.preserved)
     }
 
-    /// Whether all is in its register still, or where the CFA says; across a call, the CFA cannot be counted from another
-    /// register than one that calls preserve.
+    /// Whether all registers are unchanged or saved at the CFA. Across a call, the CFA rule also
+    /// needs a register that calls preserve.
     fn is_plain(&self) -> bool {
         let mut saved = self.preserved.iter().chain([&self.return_address]);
         matches!(self.cfa, CfaLocation::Register(..))
@@ -162,7 +163,7 @@ impl ProvenRules {
             })
     }
 
-    /// Puts the row into a table, without the rules that hold where a row has none.
+    /// Adds the row to a table, without the rules that a row implies anyway.
     ///
     /// # Errors
     ///
@@ -203,7 +204,7 @@ impl ProvenRules {
 }
 
 impl CfaLocation {
-    /// The expression that yields it.
+    /// The expression for its value.
     #[must_use]
     pub fn expression(self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -235,7 +236,8 @@ impl CfaLocation {
 }
 
 impl SavedLocation {
-    /// The expression that yields the address of [`SavedLocation::RegisterOffset`]; nothing for others.
+    /// The expression for the address of [`SavedLocation::RegisterOffset`]; empty for other
+    /// locations.
     #[must_use]
     pub fn address_expression(self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -246,7 +248,7 @@ impl SavedLocation {
     }
 }
 
-/// `DW_OP_bregx` says any register, but one byte longer.
+/// `DW_OP_bregx` has any register, but is one byte longer.
 fn put_register(bytes: &mut Vec<u8>, register: u8, offset: i64) {
     const DW_OP_BREG0: u8 = 0x70;
     match register {
@@ -263,9 +265,9 @@ fn put_register(bytes: &mut Vec<u8>, register: u8, offset: i64) {
 struct LocationFinder<'s> {
     state: &'s AbstractState,
     facts: &'s AbiInfo,
-    /// Registers that no place is relative to: bit n stands for register n.
+    /// Registers that no location may use: bit n stands for register n.
     clobbered: u64,
-    /// How far below the stack pointer memory keeps its value, in bytes.
+    /// Bytes below the stack pointer that keep their values.
     red_zone: i64,
 }
 
@@ -275,7 +277,8 @@ impl LocationFinder<'_> {
         AbstractValue::entry_value_plus(sp, self.facts.call_pushes)
     }
 
-    /// The stack pointer, the registers that calls preserve (the frame pointer is the second of x86-64), the others.
+    /// The stack pointer, the registers that calls preserve (the frame pointer is the second of
+    /// x86-64), then the others.
     fn registers(&self) -> impl Iterator<Item = u8> {
         let sp = self.facts.stack_pointer;
         let preserved = self.facts.preserved.iter().copied();
@@ -285,7 +288,7 @@ impl LocationFinder<'_> {
             .filter(|register| self.clobbered >> register & 1 == 0)
     }
 
-    /// A register at a known distance from an address, and how far below the address it is.
+    /// A register at a known distance from an address, and its distance below the address.
     fn register_near(&self, address: AbstractValue) -> Option<(u8, i64)> {
         self.registers().find_map(|register| {
             let distance = address.distance_from(self.state.get(register))?;
@@ -293,8 +296,8 @@ impl LocationFinder<'_> {
         })
     }
 
-    /// A register that points at its own saved value is a frame pointer: the CFA is counted from it as long as that
-    /// is so, as compilers do, whatever becomes of the stack pointer.
+    /// A register that points at its own saved value is a frame pointer. The CFA rule uses it while
+    /// that holds, as compilers do, even if the stack pointer is known.
     fn frame_pointer(&self, cfa: AbstractValue) -> Option<(u8, i64)> {
         let mut preserved = self.facts.preserved.iter();
         preserved.find_map(|register| {
@@ -326,14 +329,14 @@ impl LocationFinder<'_> {
         })
     }
 
-    /// Whether an address is more than so many bytes below the stack pointer.
+    /// Whether an address is more than this many bytes below the stack pointer.
     fn is_below(&self, address: AbstractValue, bytes: i64) -> bool {
         let sp = self.state.get(self.facts.stack_pointer);
         let distance = address.distance_from(sp);
         distance.is_some_and(|distance| distance < -bytes)
     }
 
-    /// The stack slot that holds a value, not more than so many bytes below the stack pointer.
+    /// The stack slot with a value, at most this many bytes below the stack pointer.
     fn slot(&self, wanted: AbstractValue, below: i64) -> Option<SavedLocation> {
         let cfa = self.cfa_value();
         let slots = self.state.slots().iter();
@@ -351,7 +354,7 @@ impl LocationFinder<'_> {
         Some(SavedLocation::RegisterOffset(register, offset))
     }
 
-    /// Where what a register held at entry is.
+    /// Location of a register's entry value.
     fn saved(&self, register: u8) -> Result<SavedLocation, MissingRow> {
         let wanted = AbstractValue::entry_value(register);
         let held = self.state.get(register);
@@ -379,8 +382,8 @@ impl LocationFinder<'_> {
 }
 
 impl Analysis<'_> {
-    /// Tells of each instruction that something leads to, in the order of the unit's ranges, what holds before it, its
-    /// row, and whether that may be another one than the row told before.
+    /// Visits each reached instruction in the order of the unit's ranges, with the state before it
+    /// and its row. The last argument says whether the row may differ from the one visited before.
     pub fn visit_rows(
         &self,
         mut visit: impl FnMut(InsnId, &AbstractState, Result<ProvenRules, MissingRow>, bool),
@@ -409,17 +412,18 @@ impl Analysis<'_> {
 #[derive(Clone, Copy)]
 struct CachedRow {
     rules: Result<ProvenRules, MissingRow>,
-    /// Whether it was asked for across a call.
+    /// Whether it is a row across a call.
     is_call: bool,
-    /// Whether it holds both before the instruction and across a call, and whatever becomes of registers that calls do
-    /// not preserve.
+    /// Whether it holds both before the instruction and across a call, and for any contents of
+    /// registers that calls do not preserve.
     is_plain: bool,
 }
 
 impl CachedRow {
     fn new(state: &AbstractState, facts: &AbiInfo, is_call: bool) -> CachedRow {
         let across = ProvenRules::from_call_state(state, facts);
-        // What is not at a distance from the CFA may be found from a register that calls do not preserve.
+        // A value that is not at a distance from the CFA may be found by a register that calls do
+        // not preserve.
         let cfa = AbstractValue::entry_value(facts.stack_pointer);
         let mut slots = state.slots().iter();
         let is_plain = across.is_ok_and(|rules| rules.is_plain())

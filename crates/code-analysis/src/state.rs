@@ -1,42 +1,42 @@
-//! What registers and stack slots hold at one place of the code.
+//! Contents of registers and stack slots before one instruction.
 
 use crate::op::{MEMORY_BIT, NEW_SLOT_BIT, bits};
 use crate::value::{AbstractValue, INDEX_BASE_BIT, INDEXED_SLOT_BASE_BIT, UNCONSTRAINED_BASE_BITS};
 
-/// The most registers that an architecture can have here.
+/// Greatest number of registers of an architecture.
 pub const REGISTERS: usize = 18;
 
-/// The set of them: bit n stands for register n.
+/// The set of all registers: bit n stands for register n.
 const ALL_REGISTERS: u64 = (1 << REGISTERS) - 1;
 
-/// A register that no machine has: where operations keep what they still need.
+/// A register that no architecture has: scratch space for operations.
 pub const SCRATCH: u8 = 17;
 
-/// How many slots are kept apart; what is saved beyond them is not known.
+/// Greatest number of slots; saves beyond it are unknown.
 const MAX_SLOTS: usize = 24;
 
-/// A slot of 8 bytes on the stack, and what it holds.
+/// An 8-byte stack slot and its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AbstractSlot {
-    /// Its address: relative to an entry value, or to a stack pointer of run time.
+    /// Its address: relative to an entry value or to a symbolic base.
     pub address: AbstractValue,
-    /// What it holds.
+    /// Its contents.
     pub value: AbstractValue,
 }
 
-/// Where a slot is whose address is only known by what a register holds: so many bytes above a place of the stack.
+/// A slot at an index that a register holds: 8 times the index above `base`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexedSlot {
-    /// The place.
+    /// Where index 0 would be.
     pub base: AbstractValue,
-    /// What the register holds. The slot is 8 times as much above the place.
+    /// The register's contents, which are the index.
     pub index: AbstractValue,
-    /// The slot's address: what it is called in [`AbstractSlot::at`].
+    /// The slot's address, as in [`AbstractSlot::address`].
     pub address: AbstractValue,
 }
 
 impl IndexedSlot {
-    /// The address 8 times an index above a place, if it can be told from the slot's.
+    /// The address 8 times an index above a base, if it is the slot's.
     pub(crate) fn address(
         self,
         base: AbstractValue,
@@ -46,26 +46,26 @@ impl IndexedSlot {
         (index == self.index).then(|| self.address.plus(distance))
     }
 
-    /// Whether an index is the slot's, from a place of the same stack.
+    /// Whether an index from a base of the same stack addresses this slot.
     pub(crate) fn is_found_by(self, base: AbstractValue, index: AbstractValue) -> bool {
         base.distance_from(self.base).is_some() && index == self.index
     }
 
-    /// Whether some of the bytes at an address may be the slot's. Indices are at least 0.
+    /// Whether some of the bytes at an address may be the slot's. Indexes are at least 0.
     fn may_be_within(self, at: AbstractValue, size: i64) -> bool {
         let above = at.distance_from(self.base);
         above.is_some_and(|above| above + size > 0)
     }
 }
 
-/// What an address of run time is, if the stack pointer was aligned there.
+/// How an aligned stack pointer relates to its value before the alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackAlignment {
-    /// The address.
+    /// The aligned address.
     pub aligned: AbstractValue,
-    /// What it is the next lower multiple of, or itself.
+    /// The address before; rounded down, it is `aligned`.
     pub original: AbstractValue,
-    /// The number that it is a multiple of: a power of 2.
+    /// The alignment: a power of 2.
     pub multiple: u32,
 }
 
@@ -74,35 +74,36 @@ const EMPTY: AbstractSlot = AbstractSlot {
     value: AbstractValue::UNKNOWN,
 };
 
-/// What registers and stack slots hold before an instruction, whichever path led there.
+/// Contents of registers and stack slots before an instruction, on all paths to it.
 #[derive(Debug, Clone)]
 pub struct AbstractState {
     registers: [AbstractValue; REGISTERS],
-    /// The registers of which something may be known: bit n stands for register n. Of the others nothing is.
+    /// Registers with known contents: bit n stands for register n. All others are unknown.
     tracked_registers: u64,
     slots: [AbstractSlot; MAX_SLOTS],
     len: u8,
-    /// The first so many slots hold nothing that a call takes away, as [`AbstractState::invalidate_after_call`] found.
+    /// Number of first slots that survive a call, as [`AbstractState::invalidate_after_call`]
+    /// found.
     call_checked: u8,
-    /// Where slots may be: [`word_mask`] each, whatever its address is relative to.
+    /// Where slots may be: the union of their [`word_mask`]s, for all bases.
     occupied_words: u64,
-    /// What was written since [`AbstractState::take_written`].
+    /// Write set since [`AbstractState::take_written`].
     written: u64,
-    /// Whether an entry value may be in a slot that is not among these: it was stored nobody knows where, or
+    /// Whether a slot that is not among these may have an entry value: its address was unknown, or
     /// there was no room.
     has_escaped: bool,
-    /// The slot that is found by an index.
+    /// The slot with an index.
     indexed: Option<IndexedSlot>,
-    /// Where the stack pointer was aligned last.
+    /// The last stack alignment.
     aligned: Option<StackAlignment>,
-    /// Whether strings may be written towards lower addresses.
+    /// Whether string instructions may write towards lower addresses.
     is_down: bool,
-    /// Whether something was stored since [`AbstractState::assign`] of which it is assumed that it is inside its array.
+    /// Whether a store since [`AbstractState::assign`] was assumed to stay inside its array.
     assumes_bounds: bool,
 }
 
 impl AbstractState {
-    /// The state in which every register holds what it held at entry, and no slot is known.
+    /// The state in which each register holds its entry value and no slot is known.
     #[must_use]
     pub fn new() -> AbstractState {
         let mut registers = [AbstractValue::UNKNOWN; REGISTERS];
@@ -125,7 +126,7 @@ impl AbstractState {
         }
     }
 
-    /// What a register holds.
+    /// Contents of a register.
     #[must_use]
     #[inline]
     pub fn get(&self, register: u8) -> AbstractValue {
@@ -133,11 +134,11 @@ impl AbstractState {
         value.copied().unwrap_or(AbstractValue::UNKNOWN)
     }
 
-    /// Has a register hold something else.
+    /// Sets a register's contents.
     #[inline]
     pub fn set(&mut self, register: u8, value: AbstractValue) {
         if let Some(old) = self.registers.get_mut(usize::from(register)) {
-            // Two that are unknown need not be the same.
+            // Two unknown values may differ.
             let is_other = *old != value || value == AbstractValue::UNKNOWN;
             self.written |= u64::from(is_other) << (register & 63);
             self.tracked_registers |= 1 << (register & 63);
@@ -145,7 +146,7 @@ impl AbstractState {
         }
     }
 
-    /// The slots of which something is known.
+    /// The slots with known contents.
     #[must_use]
     #[inline]
     pub fn slots(&self) -> &[AbstractSlot] {
@@ -156,12 +157,12 @@ impl AbstractState {
     #[must_use]
     #[inline]
     pub fn has_below(&self, at: AbstractValue) -> bool {
-        // Looking at all is faster than stopping early: mostly there is none.
+        // Testing all is faster than stopping early: mostly none is below.
         let below = self.slots().iter().map(|slot| slot.address.is_below(at));
         at.is_address() && below.fold(false, |any, is_below| any | is_below)
     }
 
-    /// What the 8 bytes at an address hold, if that is known; `None` if no entry value was stored there.
+    /// Contents of the 8 bytes at an address; `None` if no entry value was stored there.
     #[must_use]
     #[inline]
     pub fn load(&self, at: AbstractValue) -> Option<AbstractValue> {
@@ -175,18 +176,19 @@ impl AbstractState {
         }
     }
 
-    /// Has the 8 bytes at an address hold something.
+    /// Sets the contents of the 8 bytes at an address.
     #[inline]
     pub fn store(&mut self, at: AbstractValue, holds: AbstractValue) {
         self.invalidate_aliases(at, 8);
         self.store_into_array(at, holds);
     }
 
-    /// Has the 8 bytes at an address hold something that a program has stored into an array: what is saved is not there.
+    /// Sets the contents of the 8 bytes at an address, stored into a program's array. Saved
+    /// registers are not there.
     #[inline]
     pub(crate) fn store_into_array(&mut self, at: AbstractValue, holds: AbstractValue) {
         self.clear(at, 8);
-        // Wherever something is hidden, it is not here.
+        // Escaped values are elsewhere.
         if holds != AbstractValue::FRESH || self.has_escaped {
             self.push(AbstractSlot {
                 address: at,
@@ -207,26 +209,26 @@ impl AbstractState {
         }
     }
 
-    /// Whether an entry value may be in a slot that is not among [`AbstractState::slots`].
+    /// Whether a slot that is not among [`AbstractState::slots`] may have an entry value.
     #[must_use]
     pub fn has_escaped(&self) -> bool {
         self.has_escaped
     }
 
-    /// The slot whose address is only known by what a register holds. One is kept.
+    /// The slot with an index. Only one is kept.
     #[must_use]
     #[inline]
     pub fn indexed(&self) -> Option<IndexedSlot> {
         self.indexed
     }
 
-    /// What the address is that the stack pointer was aligned to last, if the paths agree on that.
+    /// The last stack alignment, if the paths agree on it.
     #[must_use]
     pub fn aligned(&self) -> Option<StackAlignment> {
         self.aligned
     }
 
-    /// Has a register hold the next lower multiple of a number, by instruction `at`.
+    /// Rounds a register down to a multiple of a number, in instruction `at`.
     pub(crate) fn align(&mut self, register: u8, multiple: u32, at: u32) {
         let of = self.get(register);
         self.set_symbolic_base(register, at);
@@ -238,15 +240,17 @@ impl AbstractState {
         });
     }
 
-    /// Has a register hold an address of which nothing is known, which has a name from then on, given by instruction `at`.
+    /// Gives a register that holds an unknown address an unconstrained symbolic base, in
+    /// instruction `at`.
     pub(crate) fn name_unconstrained_base(&mut self, register: u8, at: u32) {
         if at < INDEX_BASE_BIT {
             self.set_symbolic_base(register, at | UNCONSTRAINED_BASE_BITS);
         }
     }
 
-    /// Has the 8 bytes hold something that are 8 times what register `index` holds above `base`, by instruction `at`. A number
-    /// that was computed has a name from then on, by which the register is known to hold it still.
+    /// Sets the contents of the 8 bytes at 8 times register `index` above `base`, in instruction
+    /// `at`. A computed index gets a symbolic base, so that a later use of the same value is
+    /// recognised.
     pub(crate) fn store_indexed(
         &mut self,
         base: AbstractValue,
@@ -270,7 +274,7 @@ impl AbstractState {
         self.indexed = Some(slot);
     }
 
-    /// Forgets the slot that is found by an index.
+    /// Forgets the slot with an index.
     #[inline]
     pub(crate) fn forget_indexed(&mut self) {
         if let Some(slot) = self.indexed.take()
@@ -280,33 +284,33 @@ impl AbstractState {
         }
     }
 
-    /// Whether strings may be written towards lower addresses.
+    /// Whether string instructions may write towards lower addresses.
     pub(crate) fn is_down(&self) -> bool {
         self.is_down
     }
 
-    /// Has strings be written towards lower addresses, or not.
+    /// Sets the direction of string instructions.
     pub(crate) fn set_direction(&mut self, is_down: bool) {
         self.is_down = is_down;
     }
 
-    /// Notes that something is stored on the stack of which it is assumed that it is inside its array.
+    /// Notes that a store to the stack is assumed to stay inside its array.
     pub(crate) fn assume_bounds(&mut self) {
         self.assumes_bounds = true;
     }
 
-    /// Whether something was stored since [`AbstractState::assign`] of which that is assumed.
+    /// Whether such a store happened since [`AbstractState::assign`].
     #[must_use]
     pub fn assumes_bounds(&self) -> bool {
         self.assumes_bounds
     }
 
-    /// An entry value is stored, and nobody knows where.
+    /// An entry value escapes: it is stored at an unknown address.
     pub fn escape(&mut self) {
         self.has_escaped = true;
     }
 
-    /// Has `size` bytes at an address hold something that is no entry value.
+    /// Strong update: `size` bytes at an address are something else, and not an entry value.
     #[inline]
     pub fn overwrite(&mut self, at: AbstractValue, size: i64) {
         self.invalidate_aliases(at, size);
@@ -316,15 +320,15 @@ impl AbstractState {
         }
     }
 
-    /// Has what `size` bytes at an address are a part of hold nobody knows what: they are something else, or what they were.
+    /// Weak update of `size` bytes at an address: their slots become unknown.
     #[inline(never)]
     pub(crate) fn overwrite_weakly(&mut self, at: AbstractValue, size: i64) {
         self.invalidate_aliases(at, size);
         self.invalidate_where(|slot| slot.address.is_at_distance(at, 1 - 8..size));
     }
 
-    /// The same where only a run knows how much of an array is written, or in which the place is known by a number that a register holds. On the other side of where
-    /// the stack pointer was aligned, an array is assumed not to reach.
+    /// Weak update of an array: only a run knows its length or the element. An array is assumed not
+    /// to reach across a stack alignment.
     #[inline(never)]
     pub(crate) fn overwrite_in_array(&mut self, at: AbstractValue, size: i64) {
         let across = self
@@ -337,7 +341,7 @@ impl AbstractState {
         self.invalidate_where(|slot| slot.address.is_at_distance(at, 1 - 8..size));
     }
 
-    /// Has all that is known relative to what an address is relative to be something else, or what it was.
+    /// Weak update of all slots that share an address's base.
     #[inline(never)]
     pub(crate) fn overwrite_unbounded(&mut self, at: AbstractValue) {
         if at.is_address() {
@@ -350,12 +354,12 @@ impl AbstractState {
         }
     }
 
-    /// Has all slots below an address hold nobody knows what.
+    /// Invalidates all slots below an address.
     pub(crate) fn invalidate_below(&mut self, at: AbstractValue) {
         self.invalidate_where(|slot| slot.address.is_below(at));
     }
 
-    /// Has slots hold nobody knows what.
+    /// Invalidates slots.
     fn invalidate_where(&mut self, is_lost: impl Fn(&AbstractSlot) -> bool) {
         let used = usize::from(self.len);
         for slot in self.slots.iter_mut().take(used) {
@@ -366,7 +370,7 @@ impl AbstractState {
         }
     }
 
-    /// Whether some of the `size` bytes at an address are of a slot whose contents pass.
+    /// Whether some of the `size` bytes at an address belong to a slot with contents that match.
     #[inline]
     pub(crate) fn has_within(
         &self,
@@ -382,8 +386,8 @@ impl AbstractState {
             && self.slots().iter().any(is_there)
     }
 
-    /// Forgets what may be where `size` bytes at an address are and has another name: the slot that is found by an index, and those on the
-    /// other side of where the stack pointer was aligned.
+    /// Invalidates aliases of `size` bytes at an address: the slot with an index, and slots beyond
+    /// a stack alignment.
     #[inline]
     fn invalidate_aliases(&mut self, at: AbstractValue, size: i64) {
         self.invalidate_indexed(at, size);
@@ -394,7 +398,7 @@ impl AbstractState {
         }
     }
 
-    /// Forgets the slot that is found by an index, if it may be where `size` bytes at an address are.
+    /// Invalidates the slot with an index, if it may overlap `size` bytes at an address.
     #[inline]
     pub(crate) fn invalidate_indexed(&mut self, at: AbstractValue, size: i64) {
         if let Some(slot) = self.indexed
@@ -404,12 +408,12 @@ impl AbstractState {
         }
     }
 
-    /// Forgets what `size` bytes at an address held.
+    /// Forgets the contents of `size` bytes at an address.
     #[inline]
     fn clear(&mut self, at: AbstractValue, size: i64) {
         if self.occupied_words & word_mask(at, size) != 0 {
             let is_gone = |slot: &AbstractSlot| slot.address.is_at_distance(at, 1 - 8..size);
-            // What was saved twice may have a name that counts from where the stack pointer was aligned, too.
+            // A value saved twice may also have a slot that counts from the stack alignment.
             let saved = (self.slots().iter()).find(|slot| is_gone(slot) && slot.value.is_address());
             let twin = saved.map(|slot| slot.value);
             self.retain(|slot| {
@@ -423,8 +427,8 @@ impl AbstractState {
         }
     }
 
-    /// Has slots whose contents pass `is_taken` hold nobody knows what, as calls do: what passes must be an address. It is
-    /// asked once of each.
+    /// Invalidates slots that a call may change: those with contents that pass `is_taken`, all of
+    /// them addresses. It is asked once for each slot.
     #[inline]
     pub(crate) fn invalidate_after_call(
         &mut self,
@@ -436,7 +440,7 @@ impl AbstractState {
         }
     }
 
-    /// Has slots whose contents pass `is_lost` hold nobody knows what.
+    /// Invalidates slots with contents that pass `is_lost`.
     pub(crate) fn invalidate_all_matching(
         &mut self,
         is_lost: impl Fn(&AbstractState, AbstractValue) -> bool,
@@ -444,7 +448,7 @@ impl AbstractState {
         self.invalidate_from(0, is_lost);
     }
 
-    /// Has slots from the one at place `first` on whose contents pass `is_lost` hold nobody knows what.
+    /// Invalidates slots from index `first` on with contents that pass `is_lost`.
     fn invalidate_from(
         &mut self,
         first: u8,
@@ -462,7 +466,7 @@ impl AbstractState {
         }
     }
 
-    /// Forgets what registers hold: bit n stands for register n.
+    /// Makes registers unknown: bit n stands for register n.
     pub(crate) fn forget(&mut self, registers: u64) {
         self.written |= registers;
         self.tracked_registers &= !registers;
@@ -473,21 +477,22 @@ impl AbstractState {
         }
     }
 
-    /// Forgets all slots below an address: the callee of a call may overwrite them.
+    /// Forgets all slots below an address: a callee may overwrite them.
     pub fn forget_below(&mut self, at: AbstractValue) {
         if self.has_below(at) {
             self.retain(|slot| !slot.address.is_below(at));
         }
     }
 
-    /// Has a register hold an address that is only known at run time, after instruction `at`.
+    /// Gives a register a new symbolic base, after instruction `at`.
     #[inline(never)]
     pub(crate) fn set_symbolic_base(&mut self, register: u8, at: u32) {
         self.forget_base(at);
         self.set(register, AbstractValue::symbolic_base(at, 0));
     }
 
-    /// Forgets what is relative to the stack pointer after instruction `at`: it has another one now.
+    /// Forgets slots relative to the stack pointer's symbolic base after instruction `at`: the name
+    /// now means another address.
     pub fn forget_base(&mut self, at: u32) {
         let is_counted = |slot: IndexedSlot| {
             let counted = [slot.base, slot.index].map(AbstractValue::symbolic_base_id);
@@ -519,8 +524,8 @@ impl AbstractState {
         self.invalidate_from(0, |_, holds| holds.symbolic_base_id() == Some(at));
     }
 
-    /// Has what is relative to the run-time address that a register holds be relative to another one, `base`,
-    /// which that register holds then: the same is said of some address, which has another name. The name may be that of an address so far away.
+    /// Renames the symbolic base of a register's value: all values and slots relative to it become
+    /// relative to `base`, which the register holds then. The old value may have had an offset.
     pub fn rename_base(&mut self, register: u8, base: u32) {
         let old = self.get(register);
         let Some(from) = old.symbolic_base_id() else {
@@ -555,7 +560,7 @@ impl AbstractState {
         self.find_words();
     }
 
-    /// Forgets slots relative to a base that another state has not: they may be anything.
+    /// Forgets slots relative to a base that another state does not have: they may be anything.
     pub fn retain_slots_of(&mut self, base: u32, other: &AbstractState) {
         let is_lost = |slot: &AbstractSlot| {
             slot.address.symbolic_base_id() == Some(base)
@@ -566,7 +571,7 @@ impl AbstractState {
         self.retain(|slot| !is_lost(slot));
     }
 
-    /// Finds [`AbstractState::words`] anew, where slots have gone or moved.
+    /// Computes [`AbstractState::occupied_words`] again, after slots were removed or moved.
     fn find_words(&mut self) {
         let words = self.slots().iter().map(|slot| word_mask(slot.address, 8));
         self.occupied_words = words.fold(0, |all, words| all | words);
@@ -602,25 +607,25 @@ impl AbstractState {
         self.written |= MEMORY_BIT;
     }
 
-    /// What was written since the last time that this was asked, as [`crate::op::Op::written`] has it; memory
-    /// only if a slot of which something was known is another, and [`NEW_SLOT_BIT`] if something is known of one of which nothing was.
+    /// The write set since the last call, like [`crate::op::Op::written`]. Memory is in it only if
+    /// a known slot changed; [`NEW_SLOT_BIT`] if a slot became known.
     #[inline]
     pub fn take_written(&mut self) -> u64 {
         core::mem::take(&mut self.written)
     }
 
-    /// Whether one of these was written since, or all may be others.
+    /// Whether one of these was written since, or all may have changed.
     #[inline]
     pub(crate) fn is_written(&self, watched: u64) -> bool {
         self.written & watched != 0
     }
 
-    /// All may be others than before.
+    /// All may differ from before.
     pub(crate) fn mark_all_written(&mut self) {
         self.written = u64::MAX;
     }
 
-    /// Takes in a state that holds at the same place on another path; whether that changed anything.
+    /// Joins with the state on another path. Returns whether this changed.
     pub fn join(&mut self, other: &AbstractState) -> bool {
         let mut changed = false;
         for register in bits(self.tracked_registers) {
@@ -646,7 +651,7 @@ impl AbstractState {
         self.join_slots(other) || changed
     }
 
-    /// What is in a slot on one path only is in it perhaps.
+    /// The contents of a slot on one path only are uncertain.
     fn join_slots(&mut self, other: &AbstractState) -> bool {
         if self.has_slots_of(other) {
             return false;
@@ -660,7 +665,7 @@ impl AbstractState {
             true => AbstractValue::UNKNOWN,
             false => AbstractValue::FRESH,
         };
-        // Paths that meet mostly saved the same in the same order.
+        // Joining paths mostly saved the same values in the same order.
         let mut ahead = others;
         let mut met = 0;
         for slot in self.slots.iter_mut().take(used).skip(same) {
@@ -679,13 +684,13 @@ impl AbstractState {
             }
             changed |= slot.value.join_with(theirs);
         }
-        // What is not among these is unknown already if it may be hidden.
+        // Further slots are already unknown if a value may have escaped.
         let has_more = met != others.len() && !self.has_escaped;
         changed | (has_more && self.join_others(same, others))
     }
 
-    /// Whether all slots are those of another state, in the same order. They mostly are, and looking at all of both is faster
-    /// than stopping early.
+    /// Whether all slots equal another state's, in the same order. They mostly do, and comparing
+    /// all is faster than stopping early.
     fn has_slots_of(&self, other: &AbstractState) -> bool {
         let both = self.slots().iter().zip(other.slots());
         let differences = both.map(|(mine, theirs)| {
@@ -694,7 +699,7 @@ impl AbstractState {
         self.len == other.len && differences.fold(0, |all, difference| all | difference) == 0
     }
 
-    /// Takes in those slots of another path that are none here, behind the first ones, which are the same.
+    /// Joins the slots that only another path has; the first ones are the same.
     fn join_others(&mut self, same: usize, others: &[AbstractSlot]) -> bool {
         let before = (self.len, self.has_escaped);
         for theirs in others {
@@ -709,7 +714,7 @@ impl AbstractState {
         before != (self.len, self.has_escaped)
     }
 
-    /// Makes this state equal to another; copies only what there is.
+    /// Makes this state equal to another; copies only used slots.
     #[inline]
     pub fn assign(&mut self, other: &AbstractState) {
         self.registers = other.registers;
@@ -730,13 +735,14 @@ impl AbstractState {
     }
 }
 
-/// Where `size` bytes at an address may be, counted from the other side of an alignment; and how many bytes they are somewhere within.
+/// Address of `size` bytes counted from the other side of the stack alignment, and the size of the
+/// range that they may be in.
 fn across_alignment(
     known: StackAlignment,
     at: AbstractValue,
     size: i64,
 ) -> Option<(AbstractValue, i64)> {
-    // What is so far above the aligned address is that far above the other one, or less.
+    // An address this far above the aligned one is at most this far above the original one.
     let less = i64::from(known.multiple) - 1;
     let lowest = match (
         at.distance_from(known.aligned),
@@ -749,8 +755,8 @@ fn across_alignment(
     Some((lowest, size + less))
 }
 
-/// Which of the words are written, counted modulo 64 and from whatever the address is relative to, if `size` bytes are:
-/// bit n stands for word n. What has none in common with something else of the same base does not overlap it.
+/// The words that `size` bytes at an address overlap, modulo 64, relative to the base: bit n stands
+/// for word n. Disjoint masks with the same base do not overlap.
 #[inline]
 fn word_mask(at: AbstractValue, size: i64) -> u64 {
     let first = i64::from(at.offset()) >> 3;

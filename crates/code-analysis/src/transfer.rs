@@ -1,4 +1,4 @@
-//! What operations do to a state.
+//! The transfer function: effects of operations on an abstract state.
 
 use crate::arch::AbiInfo;
 use crate::op::{BranchCondition, BranchEdge, Op, UNBOUNDED, bits};
@@ -8,7 +8,7 @@ use crate::value::{AbstractValue, JumpTable, JumpTableEncoding, ValueFact};
 use unspool_rows::Register;
 
 impl AbstractState {
-    /// Does what an operation of instruction `at` does.
+    /// Applies an operation of instruction `at`.
     pub fn transfer(&mut self, op: Op, at: u32, facts: &'static AbiInfo) {
         TransferFunction::new(facts).transfer(self, op, at);
     }
@@ -18,8 +18,8 @@ impl AbstractState {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TransferFunction {
     pub(crate) facts: &'static AbiInfo,
-    /// What is saved where it is needed to go on in the caller: the registers that calls preserve, the return
-    /// address. Bit n stands for register n.
+    /// Values that the caller needs after the return: the registers that calls preserve, and the
+    /// return address. Bit n stands for register n.
     saved_registers: u64,
 }
 
@@ -32,7 +32,7 @@ impl TransferFunction {
         }
     }
 
-    /// The state at the entry of a function.
+    /// The state at a function's entry.
     pub(crate) fn entry(self) -> AbstractState {
         let mut state = AbstractState::new();
         if self.facts.call_pushes != 0 {
@@ -47,7 +47,7 @@ impl TransferFunction {
         AbstractValue::entry_value(self.facts.stack_pointer)
     }
 
-    /// Whether an address is one of the stack, as far as it is known at all.
+    /// Whether an address is on the stack, if it is known at all.
     pub(crate) fn is_on_stack(self, at: AbstractValue) -> bool {
         match at.fact() {
             ValueFact::EntryValue(register, _) => register.0 == self.facts.stack_pointer.into(),
@@ -56,7 +56,7 @@ impl TransferFunction {
         }
     }
 
-    /// Has register `to` hold something after instruction `at`.
+    /// Sets register `to` after instruction `at`.
     #[inline]
     fn set(self, state: &mut AbstractState, to: u8, value: AbstractValue, at: u32) {
         let is_lost = to == self.facts.stack_pointer
@@ -65,15 +65,15 @@ impl TransferFunction {
         if is_lost && value.is_read_at_fixed_address() {
             self.set_loaded(state, to, value);
         } else if is_lost {
-            // Wherever it is: what lies at a distance from it can be told.
+            // Its address is unknown; distances from it are not.
             state.set_symbolic_base(to, at);
         } else {
             state.set(to, value);
         }
     }
 
-    /// Has register `to` hold what was in memory. A stack pointer from there is one that somebody kept: of this
-    /// stack or of another.
+    /// Sets register `to` to a value from memory. A stack pointer from memory was saved earlier: of
+    /// this stack or of another.
     fn set_loaded(self, state: &mut AbstractState, to: u8, value: AbstractValue) {
         let is_kept = to == self.facts.stack_pointer && !value.is_address();
         state.set(
@@ -86,8 +86,8 @@ impl TransferFunction {
         );
     }
 
-    /// Whether a value is what unwinding needs: what a register held at entry that calls preserve, the return
-    /// address, or the CFA or what is above.
+    /// Whether unwinding needs a value: a preserved register's entry value, the return address, or
+    /// the CFA or an address above.
     fn is_saved(self, value: AbstractValue) -> bool {
         match value.as_entry() {
             Some((register, offset)) if register == self.facts.stack_pointer => offset >= 0,
@@ -98,9 +98,10 @@ impl TransferFunction {
         }
     }
 
-    /// Whether a slot that holds a value is none that others change: it [is saved](Semantics::is_saved), or is a frame
-    /// pointer, the address of where the caller's is, or the address of where something is saved in a frame that the stack
-    /// pointer has left for elsewhere. In the frame it is in, that may be the end of an array below.
+    /// Whether no callee changes a slot with this value. That holds for a value that [is
+    /// saved](TransferFunction::is_saved), for a frame pointer, and for the address of the caller's
+    /// frame pointer. It also holds for the address of a save in a frame that the stack pointer has
+    /// left. An address in the current frame may be the end of an array below.
     fn survives_call(self, state: &AbstractState, value: AbstractValue) -> bool {
         let is_left = || {
             let sp = state.get(self.facts.stack_pointer);
@@ -115,12 +116,12 @@ impl TransferFunction {
             })
     }
 
-    /// What a computation of values yields that nothing more is known of.
+    /// The result of a computation about which nothing more is known.
     fn computed_value(self, to: u8, operands: [AbstractValue; 2]) -> AbstractValue {
         let own = Register(to.into());
         let may_be_own = operands.iter().any(|value| match value.fact() {
             ValueFact::Unknown => true,
-            // The stack pointer less something is another one.
+            // A stack pointer minus something is another stack pointer.
             ValueFact::EntryValue(register, _) => register == own && to != self.facts.stack_pointer,
             _ => false,
         });
@@ -130,7 +131,7 @@ impl TransferFunction {
         }
     }
 
-    /// Does what an operation of instruction `at` does.
+    /// Applies an operation of instruction `at`.
     #[inline(always)]
     pub(crate) fn transfer(self, state: &mut AbstractState, op: Op, at: u32) {
         match op {
@@ -225,7 +226,7 @@ impl TransferFunction {
                 let place = state.get(base).plus(offset.into());
                 match place.is_address() && state.load(place).is_some() {
                     true => state.store(place, AbstractValue::UNKNOWN),
-                    // Half of two slots is nothing that can be mixed back.
+                    // Halves of two slots cannot be inverted.
                     false => overwrite(state, base, offset, 8),
                 }
             }
@@ -251,7 +252,7 @@ impl TransferFunction {
                 let numbers = [state.get(a), state.get(b)].map(AbstractValue::as_constant);
                 let value = match numbers {
                     [Some(table), None] | [None, Some(table)] => {
-                        // How great the other is, is counted in bytes.
+                        // The other operand is a distance in bytes.
                         AbstractValue::relative_table_entry(
                             table.wrapping_add_signed(offset.into()),
                             None,
@@ -280,8 +281,8 @@ impl TransferFunction {
         }
     }
 
-    /// Has the 8 bytes hold something that are 8 times an index above a place of the stack. What is saved there is found by the
-    /// same index; all else is an array's.
+    /// Stores 8 bytes at 8 times an index above a stack address. A saved register there is found by
+    /// the same index; all else belongs to arrays.
     #[inline(never)]
     fn store_entry(
         self,
@@ -293,7 +294,7 @@ impl TransferFunction {
         let value = state.get(from);
         let is_lost = base == self.facts.stack_pointer && state.get(base) == AbstractValue::UNKNOWN;
         if is_lost && self.is_saved(value) {
-            // Wherever it is: the slot is found from there.
+            // Its address is unknown; the slot is relative to it.
             state.name_unconstrained_base(base, at);
         }
         let place = state.get(base).plus(offset.into());
@@ -309,7 +310,7 @@ impl TransferFunction {
             self.assume_bounds(state, place);
         }
         if known.is_none_or(|place| !place.is_address()) && self.is_saved(value) {
-            // Which number is in a register may only be known by its name if it is none from entry.
+            // The index needs a symbolic base unless it is an entry value.
             match self.is_on_stack(place) && number != AbstractValue::UNKNOWN {
                 true => state.store_indexed(place, index, value, at),
                 false => state.escape(),
@@ -317,10 +318,10 @@ impl TransferFunction {
         }
     }
 
-    /// Does what [`Op::Fill`] does. How much is filled that no number says is a program's array.
+    /// Applies [`Op::Fill`]. An unknown length is assumed to stay inside a program's array.
     #[inline(never)]
     fn fill(self, state: &mut AbstractState, base: u8, count: Option<u8>, size: u8) {
-        /// Frames are smaller.
+        /// Larger than any frame.
         const MAX_FILL_COUNT: u64 = 1 << 20;
         let place = state.get(base);
         let count = count.map_or(Some(1), |count| {
@@ -346,15 +347,15 @@ impl TransferFunction {
         }
     }
 
-    /// Notes that something is stored around an address, in an array that is assumed to be as long as it must be, if that is on the stack.
+    /// Notes that a store around a stack address is assumed to stay inside its array.
     fn assume_bounds(self, state: &mut AbstractState, at: AbstractValue) {
         if self.is_on_stack(at) {
             state.assume_bounds();
         }
     }
 
-    /// Does what an operation does that writes several elements of an array, or one of which only a run knows which it is. What is
-    /// saved is in none of a program's arrays.
+    /// Applies an operation that writes several elements of an array, or an element that only a run
+    /// knows. A program's arrays contain no saved registers.
     #[inline(never)]
     fn overwrite_array(self, state: &mut AbstractState, op: Op) {
         match op {
@@ -420,7 +421,8 @@ impl TransferFunction {
         }
     }
 
-    /// Does what [`Op::SystemCall`] does: where a child runs on the same stack first, what is below the stack pointer may be the child's.
+    /// Applies [`Op::SystemCall`]. If a child runs first on the same stack, memory below the stack
+    /// pointer may be the child's.
     #[inline(never)]
     fn system_call(self, state: &mut AbstractState, number: Option<u8>) {
         let facts = self.facts;
@@ -449,19 +451,19 @@ impl TransferFunction {
         }
     }
 
-    /// What 8 bytes at a place hold.
+    /// Contents of 8 bytes at an address.
     fn load_value(self, state: &AbstractState, place: AbstractValue) -> AbstractValue {
         match place.fact() {
             ValueFact::Unknown => AbstractValue::UNKNOWN,
             ValueFact::EntryValue(register, offset) => match state.load(place) {
                 Some(value) => value,
-                // What the caller keeps above the return address is its own.
+                // The caller owns the memory above the return address.
                 None if register.0 == self.facts.stack_pointer.into() && offset > 0 => {
                     AbstractValue::UNKNOWN
                 }
                 None => AbstractValue::FRESH,
             },
-            // Above where the stack was moved to may be what was there before.
+            // Above a relocated stack pointer there may be older contents.
             ValueFact::SymbolicBase(_, offset) => {
                 let unknown = match offset < 0 && place.is_relocated_stack() {
                     true => AbstractValue::FRESH,
@@ -469,7 +471,7 @@ impl TransferFunction {
                 };
                 state.load(place).unwrap_or(unknown)
             }
-            // Perhaps a target, if somebody jumps there.
+            // It may be a jump target.
             ValueFact::Constant(address) => AbstractValue::table_target(JumpTable {
                 address,
                 max_index: Some(0),
@@ -538,7 +540,8 @@ impl TransferFunction {
         }
     }
 
-    /// What a register is to which something was added that nothing is known of. The stack pointer may be back where it was.
+    /// Result of adding an unknown number to a register. The stack pointer may have its old value
+    /// again.
     fn sum_with_unknown(self, to: u8) -> AbstractValue {
         match to == self.facts.stack_pointer {
             true => AbstractValue::UNKNOWN,
@@ -546,11 +549,11 @@ impl TransferFunction {
         }
     }
 
-    /// Does what [`Op::Align`] does. What is saved in so many slots above the stack pointer that one of them is a slot above
-    /// the new one, however far that is below, is in that, too.
+    /// Applies [`Op::Align`]. A value may be saved in several adjacent slots above the stack
+    /// pointer. Then one of them is a slot above the aligned one, at any distance.
     #[inline(never)]
     fn align(self, state: &mut AbstractState, multiple: u32, at: u32) {
-        /// Who saves something so saves it twice, or four times.
+        /// Such code saves a value twice, or four times.
         const MAX_DUPLICATED_ALIGNMENT: u32 = 64;
         const WORD: i64 = 8;
         let sp = self.facts.stack_pointer;
@@ -574,14 +577,14 @@ impl TransferFunction {
         }
     }
 
-    /// Does what [`Op::AssumeStackPointer`] does.
+    /// Applies [`Op::AssumeStackPointer`].
     #[inline(never)]
     pub(crate) fn assume_stack_pointer(self, state: &mut AbstractState, offset: i32) {
         state.set(
             self.facts.stack_pointer,
             self.entry_sp().plus(offset.into()),
         );
-        // What was saved is for another life: registers may hold the values of the one before.
+        // Saved values belong to another activation: registers may hold values of the previous one.
         let is_saved = |register: &&u8| {
             let mut slots = state.slots().iter();
             slots.any(|slot| slot.value == AbstractValue::entry_value(**register))
@@ -592,7 +595,7 @@ impl TransferFunction {
         state.invalidate_all_matching(|state, holds| !self.survives_call(state, holds));
     }
 
-    /// Whether a thread never comes back from an operation, by what holds before its instruction.
+    /// Whether a thread never returns from an operation, given the state before its instruction.
     pub(crate) fn never_returns(self, op: &Op, state: &AbstractState) -> bool {
         match *op {
             Op::SystemCall { number } => {
@@ -604,33 +607,33 @@ impl TransferFunction {
         }
     }
 
-    /// Whether something is known of what is below the stack pointer.
+    /// Whether contents below the stack pointer are known.
     pub(crate) fn has_values_below(self, state: &AbstractState) -> bool {
         state.has_below(state.get(self.facts.stack_pointer))
     }
 
-    /// Does to registers and to what is below the stack pointer what the callee of a call may do.
+    /// Applies the effect of a call's callee on registers and on memory below the stack pointer.
     pub(crate) fn transfer_callee(self, state: &mut AbstractState) {
         self.transfer_callee_except(state, 0);
     }
 
-    /// Does that, but for some registers.
+    /// The same, except for some registers.
     fn transfer_callee_except(self, state: &mut AbstractState, kept: u64) {
         state.forget_indexed();
         state.forget_below(state.get(self.facts.stack_pointer));
-        // What a callee may change it need not: callers in the same file may rely on that.
+        // A callee may change these but need not: callers in the same file may rely on that.
         state.forget(self.facts.clobbered & !kept);
     }
 
-    /// Does what the callee of a call may do, and the return from it, which may pop arguments, or leave words.
+    /// Applies a callee's effect and its return, which may pop arguments or leave words.
     pub(crate) fn transfer_call(self, state: &mut AbstractState, returns: Option<ReturnBehavior>) {
         let kept = match returns {
             Some(ReturnBehavior::PreservesExtra(registers)) => registers,
             _ => 0,
         };
         self.transfer_callee_except(state, kept);
-        // Whoever has the address of something on the stack may change it; nobody has that of a saved
-        // register.
+        // A callee that has the address of a stack slot may change it; no callee has that of a
+        // saved register.
         state.invalidate_after_call(|state, holds| {
             holds.is_address() && !self.survives_call(state, holds)
         });
@@ -644,7 +647,7 @@ impl TransferFunction {
         }
     }
 
-    /// Pushes what a callee leaves.
+    /// Pushes the words that a callee leaves.
     #[inline(never)]
     fn push_left_words(self, state: &mut AbstractState, mut sp: AbstractValue, words: PushedWords) {
         for word in words.iter() {
@@ -657,7 +660,7 @@ impl TransferFunction {
         state.set(self.facts.stack_pointer, sp);
     }
 
-    /// Pushes the address behind a call of code of the same function.
+    /// Pushes the return address of a call within the same function.
     pub(crate) fn push_return(self, state: &mut AbstractState, address: u64) {
         let sp = state.get(self.facts.stack_pointer);
         let sp = sp.plus(-i64::from(self.facts.call_pushes));
@@ -667,20 +670,20 @@ impl TransferFunction {
         }
     }
 
-    /// Takes off the address that a return goes to.
+    /// Pops the return address.
     pub(crate) fn pop_return(self, state: &mut AbstractState) {
         let sp = state.get(self.facts.stack_pointer);
         let popped = sp.plus(self.facts.call_pushes.into());
         state.set(self.facts.stack_pointer, popped);
     }
 
-    /// Whether a register that calls preserve may still hold what it held at entry, which counts more than how
-    /// great it is.
+    /// Whether a preserved register may still hold its entry value. That is worth more than a
+    /// bound.
     fn holds_entry(self, state: &AbstractState, register: u8) -> bool {
         self.facts.preserved.contains(&register) && state.get(register).is_address()
     }
 
-    /// What it tells that a branch went a way.
+    /// The fact that a taken edge implies.
     pub(crate) fn branch_fact(
         self,
         state: &AbstractState,
@@ -700,7 +703,7 @@ impl TransferFunction {
                         false => BranchFact::Infeasible,
                     };
                 }
-                // Of two that are equal, what is known of one is known of the other.
+                // Facts about one of two equal values hold for the other.
                 match (first.is_address(), second.is_address()) {
                     (true, false) if when == way => BranchFact::RegisterIs(b, first),
                     (false, true) if when == way => BranchFact::RegisterIs(a, second),
@@ -719,24 +722,24 @@ impl TransferFunction {
     }
 }
 
-/// What a branch tells of the state.
+/// The fact that a branch edge implies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum BranchFact {
     /// Nothing.
     None,
-    /// A register holds this.
+    /// A register holds this value.
     RegisterIs(u8, AbstractValue),
-    /// It cannot go that way.
+    /// The edge is infeasible.
     Infeasible,
 }
 
-/// What all are, if they are all the same.
+/// The common value, if all are equal.
 fn same<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
     let first = all.next()?;
     all.all(|other| other == first).then_some(first)
 }
 
-/// Has `size` bytes at a register plus `offset` hold something else.
+/// Strong update of `size` bytes at a register plus `offset`.
 fn overwrite(state: &mut AbstractState, base: u8, offset: i32, size: i64) {
     let place = state.get(base).plus(offset.into());
     if place.is_address() {
@@ -744,7 +747,7 @@ fn overwrite(state: &mut AbstractState, base: u8, offset: i32, size: i64) {
     }
 }
 
-/// Has `size` bytes at an address hold something else, or what they held.
+/// Weak update of `size` bytes at an address.
 fn overwrite_perhaps(state: &mut AbstractState, place: AbstractValue, size: u16) {
     match size {
         _ if !place.is_address() => {}
@@ -753,7 +756,7 @@ fn overwrite_perhaps(state: &mut AbstractState, place: AbstractValue, size: u16)
     }
 }
 
-/// How many bytes an operation writes, at most.
+/// The greatest number of bytes that an operation writes.
 fn most_bytes(size: u16) -> i64 {
     match size {
         UNBOUNDED => u32::MAX.into(),
@@ -761,7 +764,7 @@ fn most_bytes(size: u16) -> i64 {
     }
 }
 
-/// A value cut to what is at most `limit`.
+/// A value truncated to at most `limit`.
 fn narrow(value: AbstractValue, limit: u32) -> AbstractValue {
     match value.fact() {
         ValueFact::AtMost(most) => AbstractValue::at_most(u64::from(limit.min(most.into()))),

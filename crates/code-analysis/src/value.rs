@@ -1,56 +1,57 @@
-//! What is known of the value of a register or a stack slot.
+//! The lattice of abstract values of registers and stack slots.
 
 use core::fmt;
 use core::ops::Range;
 
 use unspool_rows::Register;
 
-/// The most bytes of data behind a call that its callee comes back behind.
+/// Greatest size of inline data behind a call that its callee skips, in bytes.
 pub const MAX_SKIPPED_BYTES: u16 = 4096;
 
-/// What is known of a 64-bit value, relative to the entry of the function.
+/// An abstract 64-bit value, relative to the function's entry.
 ///
-/// Values form a lattice of small height: on top what is known, below it [`AbstractValue::FRESH`] (computed, and no
-/// value from entry), at the bottom [`AbstractValue::UNKNOWN`]. [`AbstractValue::join`] goes down.
+/// Values form a lattice of small height. Known values are at the bottom, [`AbstractValue::FRESH`]
+/// (computed, and not an entry value) is above them, and [`AbstractValue::UNKNOWN`] is the top (⊤).
+/// [`AbstractValue::join`] is the least upper bound.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AbstractValue(u64);
 
-/// What a [`AbstractValue`] says.
+/// The unpacked form of an [`AbstractValue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueFact {
-    /// Nothing: paths disagree, or it was read from where nothing is known.
+    /// Unknown: paths disagree, or it was read from unknown memory.
     Unknown,
-    /// It was computed since entry from nothing that entry values tell.
+    /// Computed since entry, and not from entry values.
     Fresh,
     /// Computed, and at most this.
     AtMost(u16),
-    /// This number; addresses of the image as linked.
+    /// This number; addresses are those of the image as linked.
     Constant(u64),
-    /// What a register held at entry, plus an offset. The CFA is the stack pointer at entry, plus what a
-    /// call pushes; the return-address column stands for the address to return to.
+    /// A register's entry value plus an offset. The CFA is the stack pointer at entry plus the
+    /// bytes that a call pushes. The return-address column stands for the return address.
     EntryValue(Register, i32),
-    /// What is only known at run time, plus an offset: what the stack pointer was after the instruction of that number, or
-    /// what else was named there.
+    /// A symbolic base plus an offset: the stack pointer after the instruction with this number, or
+    /// another address that was named there.
     SymbolicBase(u32, i32),
-    /// An entry of a table of 4-byte distances at this address, at an index that is at most `last`.
+    /// An entry of a table of 4-byte distances at this address, at an index of at most `max_index`.
     RelativeTableEntry {
         /// Address of the table.
         table: u64,
-        /// The greatest index, where it is known.
+        /// The greatest index, if known.
         max_index: Option<u16>,
     },
-    /// An address of code out of a table.
+    /// A code address from a table.
     TableTarget(JumpTable),
 }
 
-/// A table that an indirect jump takes its targets from.
+/// A table with the targets of an indirect jump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JumpTable {
     /// Its address.
     pub address: u64,
-    /// The greatest index, where it is known.
+    /// The greatest index, if known.
     pub max_index: Option<u16>,
-    /// What its entries are.
+    /// Encoding of its entries.
     pub entries: JumpTableEncoding,
 }
 
@@ -63,7 +64,7 @@ impl JumpTable {
         }
     }
 
-    /// The address of code that an entry of the table leads to.
+    /// The code address for an entry.
     #[must_use]
     pub(crate) fn target(self, entry: &[u8]) -> u64 {
         match self.entries {
@@ -76,12 +77,12 @@ impl JumpTable {
     }
 }
 
-/// What the entries of a [`JumpTable`] are.
+/// Encoding of the entries of a [`JumpTable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JumpTableEncoding {
-    /// Signed distances of 4 bytes from the table's address.
+    /// Signed 4-byte distances from the table's address.
     Relative32,
-    /// Addresses of 8 bytes.
+    /// 8-byte addresses.
     Absolute64,
 }
 
@@ -98,17 +99,18 @@ const DISTANCE: u64 = 6;
 const TARGET_BY_DISTANCE: u64 = 7;
 const TARGET_BY_ADDRESS: u64 = 8;
 
-/// Addresses of tables take so many bits; the rest of the payload is the greatest index.
+/// Bits of a table's address; the rest of the payload is the greatest index.
 const TABLE_BITS: u32 = 47;
 const NO_LAST: u64 = (1 << (PAYLOAD_BITS - TABLE_BITS)) - 1;
 
-/// Numbers of bases are those of instructions. Beside that of an instruction, this says that what an index held then is named.
+/// Numbers of bases are those of instructions. This bit marks the base of an index that the
+/// instruction used.
 pub(crate) const INDEX_BASE_BIT: u32 = 1 << 25;
 
-/// The address of the slot that is found by such an index.
+/// This bit marks the base of the slot with such an index.
 pub(crate) const INDEXED_SLOT_BASE_BIT: u32 = 2 << 25;
 
-/// An address of which nothing else is known: it may be one that has another name, too.
+/// Both bits mark an unconstrained base: an address that may also have another name.
 pub(crate) const UNCONSTRAINED_BASE_BITS: u32 = 3 << 25;
 
 const fn tagged(tag: u64, payload: u64) -> AbstractValue {
@@ -118,7 +120,7 @@ const fn tagged(tag: u64, payload: u64) -> AbstractValue {
 impl AbstractValue {
     /// Nothing is known.
     pub const UNKNOWN: AbstractValue = AbstractValue(0);
-    /// Computed since entry; not an entry value but by chance.
+    /// Computed since entry; an entry value only by chance.
     pub const FRESH: AbstractValue = tagged(FRESH, 0);
 
     /// A computed value that is at most `limit`.
@@ -130,7 +132,8 @@ impl AbstractValue {
         }
     }
 
-    /// A number; [`AbstractValue::FRESH`] for the few that no code address or frame size is.
+    /// A number; [`AbstractValue::FRESH`] for the few that are neither a code address nor a frame
+    /// size.
     #[must_use]
     pub fn constant(number: u64) -> AbstractValue {
         let payload = number & ((1 << PAYLOAD_BITS) - 1);
@@ -141,21 +144,21 @@ impl AbstractValue {
         }
     }
 
-    /// What `register` held at entry, plus `offset`.
+    /// The entry value of `register`, plus `offset`.
     #[must_use]
     pub fn entry_value_plus(register: Register, offset: i32) -> AbstractValue {
         let register = u64::from(register.0 & 0xff);
         tagged(ENTRY, register << 32 | u64::from(offset.cast_unsigned()))
     }
 
-    /// What the register of that number held at entry.
+    /// The entry value of the register with that number.
     #[must_use]
     pub fn entry_value(register: u8) -> AbstractValue {
         AbstractValue::entry_value_plus(Register(register.into()), 0)
     }
 
-    /// How far behind the return address it is, in bytes, `register` standing for that: not at all, mostly. There are callees that come back behind data that is behind
-    /// the call.
+    /// Distance past the return address in bytes, mostly 0; `register` stands for the return
+    /// address. Some callees return past inline data behind the call.
     #[must_use]
     pub fn bytes_past_return_address(self, register: u8) -> Option<u16> {
         match self.fact() {
@@ -181,7 +184,7 @@ impl AbstractValue {
         with_table(DISTANCE, table, last)
     }
 
-    /// A target out of a table.
+    /// A target from a table.
     #[must_use]
     pub fn table_target(table: JumpTable) -> AbstractValue {
         let tag = match table.entries {
@@ -205,7 +208,7 @@ impl AbstractValue {
         low.cast_signed()
     }
 
-    /// The number, of a constant.
+    /// The number, if it is a constant.
     #[must_use]
     #[inline]
     pub fn as_constant(self) -> Option<u64> {
@@ -213,7 +216,7 @@ impl AbstractValue {
         (self.tag() == CONSTANT).then_some(sign_extended.cast_unsigned())
     }
 
-    /// What it says.
+    /// Its unpacked form.
     #[must_use]
     #[inline]
     pub fn fact(self) -> ValueFact {
@@ -257,15 +260,15 @@ impl AbstractValue {
         }
     }
 
-    /// Whether it is an address relative to a known one: what may be added to, and what slots lie at.
+    /// Whether it is relative to a known base: offsets can be added, and slots can be there.
     #[must_use]
     #[inline]
     pub fn is_address(self) -> bool {
         matches!(self.tag(), ENTRY | BASE)
     }
 
-    /// The offset of [`ValueFact::EntryValue`] or [`ValueFact::SymbolicBase`], if both are of the same origin: how far `self` is
-    /// above `other`, in bytes.
+    /// Bytes from `other` up to `self`, if both are [`ValueFact::EntryValue`] or
+    /// [`ValueFact::SymbolicBase`] of the same origin.
     #[must_use]
     #[inline]
     pub fn distance_from(self, other: AbstractValue) -> Option<i64> {
@@ -273,7 +276,7 @@ impl AbstractValue {
         same.then(|| i64::from(self.low()) - i64::from(other.low()))
     }
 
-    /// Whether an address is so many bytes above another one.
+    /// Whether its distance above another address is in a range of bytes.
     #[inline]
     pub(crate) fn is_at_distance(self, other: AbstractValue, bytes: Range<i64>) -> bool {
         self.shares_base_with(other)
@@ -286,13 +289,13 @@ impl AbstractValue {
         self.shares_base_with(other) && self.low() < other.low()
     }
 
-    /// Whether it is an address that is only known at run time.
+    /// Whether it is relative to a symbolic base.
     #[inline]
     pub(crate) fn is_symbolic_base(self) -> bool {
         self.tag() == BASE
     }
 
-    /// Whether it is relative to the same entry value, or address of run time, as an address.
+    /// Whether it is relative to the same entry value or symbolic base as an address.
     #[inline]
     pub(crate) fn shares_base_with(self, address: AbstractValue) -> bool {
         self.0 >> 32 == address.0 >> 32
@@ -304,7 +307,7 @@ impl AbstractValue {
         self.low()
     }
 
-    /// The bits in which two differ.
+    /// The bits in which two values differ.
     #[inline]
     pub(crate) fn difference(self, other: AbstractValue) -> u64 {
         self.0 ^ other.0
@@ -317,7 +320,7 @@ impl AbstractValue {
         (self.tag() == ENTRY).then_some((register, self.low()))
     }
 
-    /// The number of the instruction that it is a [`ValueFact::SymbolicBase`] of.
+    /// The number of its [`ValueFact::SymbolicBase`].
     #[must_use]
     #[inline]
     pub(crate) fn symbolic_base_id(self) -> Option<u32> {
@@ -325,21 +328,21 @@ impl AbstractValue {
         (self.tag() == BASE).then_some(at)
     }
 
-    /// Whether it was read at a fixed address, where somebody may have kept it.
+    /// Whether it was loaded from a fixed address, where a value may have been kept.
     #[must_use]
     #[inline]
     pub fn is_read_at_fixed_address(self) -> bool {
         self.tag() == TARGET_BY_ADDRESS
     }
 
-    /// Whether it is relative to what the stack pointer was: where it was moved to, nothing of the caller's is below.
+    /// Whether it is relative to a relocated stack pointer: the caller has nothing below it.
     #[inline]
     pub(crate) fn is_relocated_stack(self) -> bool {
         self.symbolic_base_id()
             .is_some_and(|at| at & UNCONSTRAINED_BASE_BITS == 0)
     }
 
-    /// Whether it is relative to an address of which nothing is known: it may be the same as one that has another origin.
+    /// Whether it is relative to an unconstrained base: another origin may have the same address.
     #[must_use]
     #[inline]
     pub fn is_unconstrained(self) -> bool {
@@ -347,7 +350,7 @@ impl AbstractValue {
             .is_some_and(|at| at & UNCONSTRAINED_BASE_BITS == UNCONSTRAINED_BASE_BITS)
     }
 
-    /// It plus `bytes`.
+    /// This value plus `bytes`.
     #[must_use]
     #[inline]
     pub fn plus(self, bytes: i64) -> AbstractValue {
@@ -373,7 +376,7 @@ impl AbstractValue {
         }
     }
 
-    /// What is known of a value that is one of these two.
+    /// Least upper bound: a value that is one of these two.
     #[must_use]
     #[inline]
     pub fn join(self, other: AbstractValue) -> AbstractValue {
@@ -386,7 +389,7 @@ impl AbstractValue {
         }
     }
 
-    /// Makes it [`AbstractValue::join`] of it and another; whether that changed it.
+    /// Joins with another value in place. Returns whether this changed.
     #[inline]
     pub(crate) fn join_with(&mut self, other: AbstractValue) -> bool {
         if *self == other {

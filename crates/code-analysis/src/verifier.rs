@@ -1,11 +1,14 @@
-//! One look at each instruction of a unit, in the order of the code, that shows that what a table claims holds everywhere.
+//! A verifier of annotations: one pass over a unit's instructions, in code order, that proves a
+//! table's rows.
 //!
-//! What is claimed holds everywhere if it holds at the entry, and each instruction hands it on to whatever comes behind it: no path need be
-//! followed. So where paths meet just what is claimed there is kept of a [`VerifierState`], and addresses of the stack that are the same on all;
-//! each way there must bring that along. A jump from behind that does not has all be looked at again, with less taken for certain.
+//! The rows are annotations. They hold everywhere if they hold at the entry and each instruction
+//! preserves them for its successors; no path is followed. At a join, a [`VerifierState`] keeps
+//! only the annotated facts, and stack addresses that are the same on all edges. Each edge must
+//! supply them. If a back edge does not, another pass runs with weaker assumptions.
 //!
-//! This is what most units take. What a frame does not tell, and whatever does not show at a glance, is left to
-//! [`Analyzer`](crate::Analyzer), which finds what holds and not only whether it does.
+//! Most units pass. A unit that this small domain or fast decoding cannot prove goes to the
+//! dataflow analysis, [`Analyzer`](crate::Analyzer). It computes what holds, not only whether the
+//! rows do.
 
 use core::ops::Range;
 
@@ -24,16 +27,16 @@ pub mod state;
 use join_points::{JoinPoints, Reachability, UnitRange};
 use state::{OutsideDomain, PrecisionLoss, RegisterContents, VerifierState};
 
-/// What is claimed before instructions one after another.
+/// The annotation of consecutive instructions.
 #[derive(Debug, Clone, Copy)]
 pub struct Annotation {
-    /// What must be known.
+    /// The state that must hold.
     pub frame: VerifierState,
-    /// [`VerifierState::lowest`] of that.
+    /// [`VerifierState::lowest_saved_slot`] of that state.
     pub lowest: i16,
-    /// Where the next claim begins, or nothing is claimed.
+    /// End of the annotated range: another annotation begins, or none.
     pub end: u64,
-    /// How many bytes of arguments the unwinder takes off the stack when an exception lands.
+    /// Bytes of arguments that the unwinder pops before it enters a landing pad.
     pub args_size: i32,
 }
 
@@ -46,50 +49,53 @@ impl Annotation {
     };
 }
 
-/// What is claimed of a unit.
+/// The annotations of a unit.
 pub trait Annotations {
-    /// Goes to what is claimed from an address on, of a range that ends at `end`. `None` if nothing is, or no frame tells it.
+    /// Seeks to the annotation at an address in a range that ends at `end`. `None` if there is
+    /// none, or if a verifier state cannot express it.
     fn seek(&mut self, address: u64, end: u64) -> Option<Annotation>;
 
-    /// Is told that what is claimed holds before an instruction.
+    /// Notes that the annotation holds before an instruction.
     fn confirm(&mut self);
 
-    /// Is told that something is stored around an address of the stack of which it is assumed that it is inside its array.
+    /// Notes that a store around a stack address is assumed to stay inside its array.
     fn note_bounds_assumption(&mut self);
 
-    /// Is told that control returns from an address, with all as it was at entry, and how many bytes of arguments are popped.
+    /// Notes a return at an address with everything as at entry, and the number of argument bytes
+    /// popped.
     fn note_return(&mut self, from: u64, pops: u16);
 }
 
-/// So many times all is looked at before a unit is given up.
+/// Passes before a unit is given up.
 const MAX_PASSES: usize = 6;
 
-/// So many entries of jump tables are followed for each byte of a unit, and so many of the smallest.
+/// Jump table entries followed for each byte of a unit. The smallest units have this many in total.
 const MAX_TABLE_ENTRIES_PER_BYTE: u64 = 4;
 const MIN_TABLE_ENTRIES: u64 = 1 << 12;
 
-/// So many addresses are kept that registers may hold.
+/// Greatest number of image addresses tracked in registers.
 const MAX_TRACKED_ADDRESSES: usize = 256;
 
-/// At least so many instructions before one of which more must be known are looked at for that, beside those that leave frames as they are.
+/// Least number of instructions read again where more must be known, beside those that preserve all
+/// states.
 const MIN_LOOKBACK_INSNS: usize = 32;
 
-/// Looks at units; keeps its room from one to the next.
+/// Verifies units; keeps its memory from one to the next.
 #[derive(Debug)]
 pub struct Verifier {
     machine: Lifter,
     semantics: TransferFunction,
     labels: JoinPoints,
-    /// What an instruction does.
+    /// Operations of an instruction.
     ops: Vec<Op>,
-    /// The instructions of a straight line of which more must be known.
+    /// The instructions of a straight line that is read again.
     line: LiftedCode,
-    /// Addresses that registers may hold.
+    /// Image addresses in registers.
     addresses: Vec<u64>,
 }
 
 impl Verifier {
-    /// One for a machine.
+    /// A verifier for an architecture.
     #[must_use]
     pub fn new(machine: Lifter) -> Verifier {
         Verifier {
@@ -102,7 +108,8 @@ impl Verifier {
         }
     }
 
-    /// Whether all that is claimed of a unit of a program shows to hold. `landings` must be in the order of their starts.
+    /// Whether all annotations of a unit of a program are proven. `landings` must be in the order
+    /// of their starts.
     pub fn verify(
         &mut self,
         program: &ProgramCode,
@@ -111,7 +118,7 @@ impl Verifier {
         landings: &[Landing],
         claims: &mut impl Annotations,
     ) -> bool {
-        // An entry may claim to be of more code than there is.
+        // An entry may declare more code than there is.
         let lengths = program.unit(unit).map(|extent| {
             let bytes = image.bytes(extent.start..extent.end)?;
             u64::try_from(bytes.len()).ok()
@@ -162,7 +169,7 @@ impl Verifier {
         false
     }
 
-    /// Finds what must be known to be come to before it is looked at.
+    /// Collects the unit's join points that are known in advance.
     fn begin(&mut self, program: &ProgramCode, unit: usize, landings: &[Landing]) {
         let extents = program.unit(unit);
         self.addresses.clear();
@@ -176,7 +183,8 @@ impl Verifier {
         }
     }
 
-    /// What is known behind instructions of a straight line, whatever holds before them but for addresses that registers hold behind them.
+    /// The state behind a straight line, for any state before it, except that registers hold the
+    /// given addresses behind it.
     fn state_after_line(&self, address_in: impl Fn(u8) -> Option<u64>) -> AbstractState {
         let semantics = self.semantics;
         let sp = semantics.facts.stack_pointer;
@@ -211,8 +219,8 @@ impl Verifier {
         state
     }
 
-    /// Whether a straight line says where what a register holds behind it comes from, and whether that was loaded from a table there, or counts from such
-    /// an entry.
+    /// Whether a straight line shows the origin of a register's contents. The second result says
+    /// whether that is a load from a table, or an address relative to such an entry.
     fn origin_in_line(&self, register: u8) -> (bool, bool) {
         let sp = self.semantics.facts.stack_pointer;
         let bit = |register: u8| 1_u64 << (register & 63);
@@ -232,7 +240,7 @@ impl Verifier {
     }
 }
 
-/// The work on one unit. What yields `None` gives it up.
+/// The verification of one unit. `None` gives it up.
 struct Verification<'a, I: ?Sized, C> {
     sweeper: &'a mut Verifier,
     facts: &'static AbiInfo,
@@ -241,41 +249,43 @@ struct Verification<'a, I: ?Sized, C> {
     unit: usize,
     landings: &'a [Landing],
     annotations: &'a mut C,
-    /// What is claimed.
+    /// The current annotation.
     annotation: Annotation,
-    /// Whether less holds somewhere than what was taken for certain.
+    /// Whether a back edge contradicts an assumption.
     must_repeat: bool,
-    /// Whether what is claimed, or what holds, is not what it was when it was asked whether the one follows from the other.
+    /// Whether the annotation or the state has changed since the last check of one against the
+    /// other.
     must_recheck: bool,
-    /// Whether something depends on an address of the stack in another register than those that point at frames.
+    /// Whether something depends on a stack address in a register other than the stack and frame
+    /// pointers.
     used_stack_address: bool,
-    /// Whether such an address was taken for certain that is not.
+    /// Whether a stack address was assumed that does not hold.
     lost_stack_address: bool,
-    /// Whether it is kept which registers hold addresses of the image: of jump tables that are far from the jump.
+    /// Whether registers' image addresses are tracked: for jump tables far from the jump.
     tracks_image_addresses: bool,
-    /// Whether such an address must be known.
+    /// Whether such an address is needed.
     needs_image_address: bool,
-    /// How many more entries of jump tables are followed before the unit is given up.
+    /// Jump table entries left before the unit is given up.
     table_entry_budget: u64,
 }
 
-/// An instruction, and the straight line that leads to it.
+/// An instruction and the straight line before it.
 #[derive(Debug, Clone, Copy)]
 struct InsnContext {
     /// Its first address.
     start: u64,
     /// One past its last.
     end: u64,
-    /// Where a line begins that is as long as one must be, or as far as there is one.
+    /// Start of the line, at most the required length back.
     line: u64,
-    /// Whether control comes to it.
+    /// Whether control reaches it.
     reachability: Reachability,
 }
 
 impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     fn verify_unit(&mut self) -> Option<()> {
         let entry = VerifierState::entry(self.facts);
-        // What functions have elsewhere comes behind them: by then it is known with what they jump there.
+        // Fragments come last: the states that functions jump with are known by then.
         for part in [ExtentKind::Function, ExtentKind::Fragment] {
             for extent in self.program.unit(self.unit) {
                 if extent.kind != part {
@@ -297,10 +307,10 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         Some(())
     }
 
-    /// Looks at a range of code.
+    /// Verifies a range of code.
     fn verify_range(&mut self, mut here: UnitRange, ops: &mut Vec<Op>) -> Option<()> {
         let Range { start, end } = here.range;
-        // A glance takes more than an instruction has.
+        // Fast decoding needs a window larger than an instruction.
         let bytes = self.image.bytes_from(start)?;
         let length = usize::try_from(end - start).ok()?;
         let code = bytes.get(..length)?;
@@ -329,7 +339,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             };
             next = offset + size;
             (next <= length).then_some(())?;
-            // A claim that begins inside an instruction is false.
+            // An annotation that begins inside an instruction is false.
             (address <= self.annotation.end).then_some(())?;
             if address == self.annotation.end {
                 self.annotation = self.annotations.seek(address, end)?;
@@ -340,7 +350,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 self.must_recheck = true;
                 line = StraightLine::new(address);
             } else if comes == Reachability::Unreachable {
-                // Nothing leads there.
+                // No path leads here.
                 is_padding.then_some(())?;
                 continue;
             }
@@ -382,13 +392,14 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             }
         }
         self.sweeper.labels.finish(start);
-        // Who calls at the end does not know that it never comes back, or that is all there is.
+        // The caller at the end does not know that its callee never returns, or the unit ends
+        // there.
         let ends = is_call && !self.sweeper.labels.contains(end);
         (comes == Reachability::Unreachable || ends).then_some(())
     }
 
-    /// Goes on to the first of those instructions of a range of `bytes` that is not known to leave the frame as it is, or that is jumped
-    /// to; how far that is. `first` is the place of the first byte's label.
+    /// Skips to the first instruction of `bytes` that may change the state, or is a join point.
+    /// Returns the distance. `first` is the index of the first byte's join point.
     #[inline(never)]
     fn skip(
         &self,
@@ -411,7 +422,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         at - range.start
     }
 
-    /// Does what an instruction does, if a glance tells that; whether it does.
+    /// Applies an instruction by fast decoding. Returns whether that was possible.
     #[inline(always)]
     fn transfer_fast(&mut self, glance: &FastInsn<'_>, frame: &mut VerifierState) -> Option<bool> {
         let mut is_beyond = false;
@@ -425,7 +436,8 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         (!is_beyond).then_some(is_told)
     }
 
-    /// Notes whether an operation depends on an address of the stack in another register than those that point at frames.
+    /// Notes whether an operation depends on a stack address in a register other than the stack and
+    /// frame pointers.
     #[inline(always)]
     fn note_stack_use(&mut self, op: Op, frame: &VerifierState) {
         if let Op::OverwriteIndexed { base, .. } | Op::StoreIndexed { base, .. } = op {
@@ -451,7 +463,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         }
     }
 
-    /// The number of an address among those that frames know; `None` if there are too many.
+    /// The number of an address among the tracked ones; `None` if there are too many.
     fn address_number(&mut self, address: u64) -> Option<usize> {
         let addresses = &mut self.sweeper.addresses;
         let known = addresses.iter().position(|known| *known == address);
@@ -462,7 +474,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         known
     }
 
-    /// Does what an instruction does.
+    /// Applies an instruction.
     fn transfer(&mut self, ops: &[Op], at: InsnContext, frame: &mut VerifierState) -> Option<()> {
         for op in ops {
             self.note_stack_use(*op, frame);
@@ -483,10 +495,10 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         Some(())
     }
 
-    /// Whether what is claimed holds.
+    /// Checks the annotation.
     #[inline]
     fn check_annotation(&self, frame: &VerifierState) -> Option<()> {
-        // A signal's frame may be written over what is so far below the stack pointer.
+        // A signal frame may overwrite memory this far below the stack pointer.
         let is_for_signals = match frame.get(self.facts.stack_pointer) {
             RegisterContents::StackAddress(top) => {
                 i32::from(self.annotation.lowest) < i32::from(top) - self.facts.red_zone
@@ -497,7 +509,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         holds.then_some(())
     }
 
-    /// Looks at where control goes from an instruction of a range; whether it goes on behind it.
+    /// Follows the edges out of an instruction of a range. Returns whether it falls through.
     fn transfer_control(
         &mut self,
         flow: Flow,
@@ -535,7 +547,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         here: &UnitRange,
         frame: &VerifierState,
     ) -> Option<()> {
-        // Elsewhere it may be a call of its own.
+        // A jump elsewhere may be a tail call.
         let is_call = || !self.sweeper.labels.contains(to) || self.program.is_call_target(to);
         match !here.range.contains(&to) && is_call() {
             true => Some(()),
@@ -565,7 +577,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             Some(ReturnBehavior::LeavesWords(_) | ReturnBehavior::SkipsData(_)) => return None,
         };
         frame.transfer_call(self.facts).ok()?;
-        // While the callee runs, what is claimed at the call is asked for, too.
+        // The annotation at the call also holds while the callee runs.
         self.check_annotation(frame)?;
         if let Some(pad) = Landing::pad_of(self.landings, at.start)
             && self.sweeper.labels.contains(pad)
@@ -586,7 +598,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         })
     }
 
-    /// Follows a jump to where no number says: through a table, or out of the function as a call of its own would be.
+    /// Follows an indirect jump: through a table, or a tail call out of the function.
     fn indirect_jump(
         &mut self,
         at: InsnContext,
@@ -638,9 +650,9 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                     self.flow_into(to, here, frame, at.reachability)?;
                     is_followed = true;
                 }
-                // What cannot be leads to the end of the function.
+                // Impossible indexes lead to the end of the function.
                 false if self.sweeper.labels.has_end(to) => {}
-                // The table is not as long as its index may be great.
+                // The table is shorter than its index allows.
                 false if table.max_index.is_none() => break,
                 false => return None,
             }
@@ -648,7 +660,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         is_followed.then_some(())
     }
 
-    /// Does what an operation does that no frame tells, but that a number says.
+    /// Applies an operation that a verifier state cannot express, by constant operands.
     fn transfer_by_constants(
         &mut self,
         op: Op,
@@ -661,7 +673,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 count: Some(count),
                 size,
             } => {
-                // How much is filled that no number says is a program's array.
+                // An unknown length is assumed to stay inside a program's array.
                 let count = self.constant_before(count, at)?;
                 if count.is_none() {
                     self.annotations.note_bounds_assumption();
@@ -688,7 +700,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         }
     }
 
-    /// The number that a register holds before an instruction, if the line that leads there says so.
+    /// The number in a register before an instruction, if the straight line before it shows that.
     fn constant_before(&mut self, register: u8, at: InsnContext) -> Option<Option<u64>> {
         self.decode_line(at.line..at.start)?;
         let state = self.sweeper.state_after_line(|_| None);
@@ -704,7 +716,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         Some(())
     }
 
-    /// Lets a frame arrive at an address by a jump from a range.
+    /// Follows an edge from a range to an address.
     fn flow_into(
         &mut self,
         to: u64,
@@ -723,7 +735,8 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         let (label, is_news) = self.sweeper.labels.get_or_insert(place, to)?;
         match label.join(frame, comes, self.facts).ok()? {
             PrecisionLoss::None => {}
-            // It does not matter as long as nothing follows from such an address: see `Verification::note_stack_use`.
+            // This is harmless unless something depends on such an address: see
+            // [`Verification::note_stack_use`].
             PrecisionLoss::StackAddresses => self.lost_stack_address = true,
             PrecisionLoss::Essential => self.must_repeat = true,
         }
@@ -732,14 +745,14 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     }
 }
 
-/// Where the instructions begin that lead in a straight line to one.
+/// The starts of the instructions before one, in a straight line.
 #[derive(Debug, Clone, Copy)]
 struct StraightLine {
-    /// As far as is looked back.
+    /// Start of the lookback.
     start: u64,
-    /// Where the next ones begin.
+    /// Start of the lookback after that.
     next: u64,
-    /// How many there are of these.
+    /// Number of instructions since.
     count: usize,
 }
 
@@ -752,7 +765,7 @@ impl StraightLine {
         }
     }
 
-    /// Goes on to an instruction; where the line begins that leads there.
+    /// Advances to an instruction. Returns where its line begins.
     #[inline]
     fn advance(&mut self, at: u64) -> u64 {
         if self.count == MIN_LOOKBACK_INSNS {

@@ -16,7 +16,8 @@ fn 0x1000..0x1040
 
 fn main() -> Result<(), Box<dyn Error>> {
     let table = text::parse(TABLE)?;
-    // The module's code lets the table answer for return addresses faster; without it, it answers for all alike.
+    // With the module's code the call-site part serves return addresses faster; without it, the
+    // full table serves all.
     let code = ExecutableCode::default();
     let key = ModuleKey {
         build_id: b"example",

@@ -1,15 +1,15 @@
-//! Ascending 16-bit numbers, each of which stands for an address, found by address.
+//! Ascending 16-bit numbers, each for one address, with an index by address.
 //!
-//! An address leads to its page of 64 KiB and its bucket of 1 KiB, and these to the few numbers
-//! of the bucket. The index of pages stays in the innermost cache; a search through numbers that
-//! are far apart would wait for memory at every step.
+//! An address selects its page of 64 KiB and its bucket of 1 KiB, and these the bucket's few
+//! numbers. The index of pages stays in the innermost cache. A binary search through distant
+//! numbers would wait for memory at every step.
 
 use wide::i16x16;
 
 use crate::layout::{BUCKET, PAGE};
 
-/// How many numbers lie before each page and, of those of the page, before each bucket; and the
-/// numbers.
+/// The count of numbers before each page; the count of the page's numbers before each bucket; and
+/// the numbers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Buckets<'t> {
     pages: &'t [[u8; 4]],
@@ -17,7 +17,7 @@ pub(crate) struct Buckets<'t> {
     numbers: &'t [[u8; 2]],
 }
 
-/// Some of the numbers: how many are before them, and how many they are.
+/// A range of the numbers: the count before it, and its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NumberRange {
     pub(crate) first: usize,
@@ -67,7 +67,7 @@ impl<'t> Buckets<'t> {
     pub(crate) fn bucket(&self, offset: u64) -> Option<NumberRange> {
         let page = usize::try_from(offset / PAGE).ok()?;
         let bucket = usize::try_from(offset / BUCKET).ok()?;
-        // Each page has the end of its last bucket too.
+        // Each page also stores the end of its last bucket.
         let at = bucket.checked_add(page)?;
         let end = u16::from_le_bytes(*self.buckets.get(at.checked_add(1)?)?);
         let first = u16::from_le_bytes(*self.buckets.get(at)?);
@@ -89,11 +89,11 @@ impl<'t> Buckets<'t> {
         self.numbers.get(index).copied().map(u16::from_le_bytes)
     }
 
-    /// How many numbers of a bucket are at most `limit`. `None` where there are no such numbers,
-    /// or more than a bucket can have.
+    /// How many numbers of a bucket are at most `limit`. `None` if the numbers do not exist, or are
+    /// more than a bucket can have.
     ///
-    /// Nearly always there are few, and as many again behind them. They are compared at once:
-    /// a branch on each, which a processor cannot guess, takes longer.
+    /// Nearly always there are few, and as many again after them. They are compared at once: a
+    /// branch on each, which a processor cannot predict, takes longer.
     #[inline]
     pub(crate) fn count_at_most(&self, bucket: NumberRange, limit: u16) -> Option<usize> {
         let rest = self.numbers.get(bucket.first..)?;
@@ -118,7 +118,7 @@ const FEW: usize = 16;
 /// Which of the numbers are above `limit`, as bits.
 #[inline]
 fn few_above(few: &[[u8; 2]; FEW], limit: u16) -> u32 {
-    // With the highest bit flipped, the signed order is the unsigned one.
+    // With the highest bit flipped, the signed order equals the unsigned one.
     let signed = |number: u16| (number ^ 1 << 15).cast_signed();
     let numbers = i16x16::new(few.map(|number| signed(u16::from_le_bytes(number))));
     numbers.simd_gt(i16x16::splat(signed(limit))).to_bitmask()
@@ -134,12 +134,12 @@ mod write {
     use crate::encode::{put_u16, put_u32};
     use crate::layout::{BUCKET, BUCKETS_OF_PAGE, PAGE};
 
-    /// Writes the index of numbers that come in the order of their addresses.
+    /// Writes the index of numbers that are added in the order of their addresses.
     #[derive(Default)]
     pub(crate) struct BucketIndex {
-        /// For each page, how many numbers lie before it.
+        /// For each page, the count of numbers before it.
         pub(crate) pages: Vec<u8>,
-        /// For each bucket and the end of each page, how many numbers of the page lie before.
+        /// For each bucket and the end of each page, the count of the page's numbers before it.
         pub(crate) buckets: Vec<u8>,
         begun: u64,
         before_page: usize,
@@ -153,13 +153,13 @@ mod write {
             self.numbers += 1;
         }
 
-        /// Ends with the page before this one.
+        /// Ends at the page before this one.
         pub(crate) fn finish(&mut self, pages: u64) {
             self.begin(pages * BUCKETS_OF_PAGE);
             self.end_page();
         }
 
-        /// Begins so many buckets.
+        /// Begins this many buckets.
         fn begin(&mut self, buckets: u64) {
             for bucket in self.begun..buckets {
                 if bucket.is_multiple_of(BUCKETS_OF_PAGE) {
@@ -170,7 +170,7 @@ mod write {
             self.begun = self.begun.max(buckets);
         }
 
-        /// Writes the end of the last page, if there is one, and the start of the next.
+        /// Writes the end of the last page, if any, and the start of the next.
         fn end_page(&mut self) {
             if !self.buckets.is_empty() {
                 self.put_bucket();
@@ -180,7 +180,7 @@ mod write {
         }
 
         fn put_bucket(&mut self) {
-            // 65,536 are all numbers of a full page, of which nobody needs the difference.
+            // A full page has 65,536 numbers, which wraps to 0; no reader needs that difference.
             put_u16(
                 &mut self.buckets,
                 (self.numbers - self.before_page) as u64 % PAGE,

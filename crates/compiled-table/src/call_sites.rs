@@ -1,6 +1,6 @@
 //! The call-site part: rows projected on return addresses.
 //!
-//! Async-signal-safe, as [`crate::reader`].
+//! Async-signal-safe, like [`crate::reader`].
 
 use unspool_rows::Vaddr;
 
@@ -10,7 +10,7 @@ use crate::layout::{ASK, BUCKET, GRANULE, TableHeader, TableSections};
 use crate::little_endian::{low_u16, u32_at};
 use crate::reader::{RowRef, TableCorruption};
 
-/// The call-site part of a table. Keep it where many addresses are asked.
+/// The call-site part of a table. Keep it for many look-ups.
 #[derive(Debug, Clone, Copy)]
 pub struct CallSites<'t> {
     test: CallTest,
@@ -35,18 +35,17 @@ impl<'t> CallSites<'t> {
         self.steps.is_empty()
     }
 
-    /// The test that an address has to pass.
+    /// The test that an address must pass.
     #[must_use]
     pub fn test(&self) -> CallTest {
         self.test
     }
 
-    /// The row that holds at the call before `return_address`, if this part speaks for it;
-    /// `None`: ask [`crate::CompiledTable::lookup`] with the address minus 1.
+    /// The row that holds at the call before `return_address`. `None` if this part has no answer:
+    /// use [`crate::CompiledTable::lookup`] with the address minus 1.
     ///
-    /// `before` are the module's own bytes that end at the address, from the file or from memory
-    /// that nobody has written to; zeros stand for what is before the code. Visits the steps of
-    /// the same 1 KiB.
+    /// `before` are the module's bytes that end at the address, from the file or from unwritten
+    /// memory; zeros stand for bytes before the code. Visits the steps of the same 1 KiB.
     ///
     /// # Errors
     ///
@@ -63,11 +62,12 @@ impl<'t> CallSites<'t> {
         Ok(self.claim(return_address)?.map(|claim| claim.row))
     }
 
-    /// What [`CallSites::row`] would say if the test is passed, before the code is read.
+    /// The answer of [`CallSites::row`] on condition that the test is passed, before the code is
+    /// read.
     ///
-    /// Code that is far away takes longer to come than everything else. A walk can ask for it,
-    /// go on with the row that is claimed, and see later whether the claim holds; where it does
-    /// not, the frames from there on are to be walked again.
+    /// Code that is far away takes longest to load. A walk can request it, continue with the
+    /// claimed row, and check later whether the claim holds. If it does not, the frames from there
+    /// on must be walked again.
     ///
     /// # Errors
     ///
@@ -78,10 +78,10 @@ impl<'t> CallSites<'t> {
         let Some(bucket) = self.steps.bucket(key) else {
             return Ok(None);
         };
-        // Every step of this granule or an earlier one, whatever its row.
+        // All steps of this granule or an earlier one, for any row.
         let limit = (key % BUCKET / u64::from(GRANULE)) << 9 | u64::from(ASK);
         let count = self.steps.count_at_most(bucket, low_u16(limit));
-        // With no step in the bucket the one before it is in force.
+        // If the bucket has no steps, the one before it holds.
         let Some(step) = (bucket.first + count.ok_or(TableCorruption::CallSites)?).checked_sub(1)
         else {
             return Ok(None);
@@ -103,7 +103,7 @@ pub struct CallSiteRow {
 }
 
 impl CallSiteRow {
-    /// The row to go on with.
+    /// The claimed row.
     #[must_use]
     pub fn row(&self) -> RowRef {
         self.row

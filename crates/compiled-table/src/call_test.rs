@@ -1,22 +1,21 @@
 //! The call test: do the bytes before an address encode a call that ends there?
 //!
-//! The call-site part of a table speaks for every address that passes and for no other, and
-//! tables are proven right at every such address. So the test need not be exact: bytes that
-//! look like a call and are none cost a step in the table, never a wrong answer.
+//! The call-site part of a table answers for every address that passes and for no other, and tables
+//! are proven right at every such address. So the test need not be exact: bytes that only look like
+//! a call cost a step in the table, never a wrong answer.
 //!
-//! x86: `E8` and a 32-bit distance whose target lies in the module's executable code, from its
-//! first to its last address; or
-//! `FF /2` in a form whose length ends at the address. AArch64: the word before is `BL`, `BLR`
-//! or one of `BLRAA`, `BLRAAZ`, `BLRAB`, `BLRABZ`.
+//! x86: `E8` and a 32-bit distance to a target in the module's executable code, from its first to
+//! its last address; or `FF /2` in a form with a length that ends at the address. AArch64: the word
+//! before is `BL`, `BLR` or one of `BLRAA`, `BLRAAZ`, `BLRAB`, `BLRABZ`.
 
 use unspool_rows::{Arch, Vaddr};
 
 use crate::layout::CallForm;
 
-/// How many bytes before an address the test reads.
+/// The number of bytes before an address that the test reads.
 pub const WINDOW: usize = 8;
 
-/// Tells addresses that follow a call from others.
+/// Tests whether an address follows a call.
 #[derive(Debug, Clone, Copy)]
 pub struct CallTest {
     form: CallForm,
@@ -26,7 +25,7 @@ pub struct CallTest {
 }
 
 impl CallTest {
-    /// The test of a module whose executable code lies between two addresses.
+    /// The test of a module with executable code between two addresses.
     pub(crate) fn new(form: CallForm, start: Vaddr, end: Vaddr) -> Self {
         let length = end.0.saturating_sub(start.0);
         CallTest {
@@ -36,18 +35,18 @@ impl CallTest {
         }
     }
 
-    /// The test of code that may be anywhere below 2^63, and call anything there; `None` for an architecture
-    /// whose calls are not known.
+    /// The test of code that may be anywhere below 2^63, and call anything there. `None` for an
+    /// architecture with unknown calls.
     #[must_use]
     pub fn anywhere(arch: Arch) -> Option<Self> {
         let test = CallTest::new(CallForm::from_arch(arch), Vaddr(0), Vaddr(u64::MAX >> 1));
         (test.form != CallForm::None).then_some(test)
     }
 
-    /// Whether the bytes that end at `address` pass. Zeros stand for what is before the code.
+    /// Whether the bytes that end at `address` pass. Zeros stand for bytes before the code.
     ///
-    /// Does not branch on the bytes: they may be far away, and a processor that guesses that the
-    /// test passes need not wait for them.
+    /// Does not branch on the bytes. They may be far away, and a processor that predicts a pass
+    /// need not wait for them.
     #[must_use]
     #[inline]
     pub fn passes(&self, address: Vaddr, before: [u8; WINDOW]) -> bool {
@@ -58,7 +57,7 @@ impl CallTest {
         }
     }
 
-    /// Looks at all places of the 8 bytes at once: bit 7 of a byte is the answer for its place.
+    /// Tests all positions of the 8 bytes at once: bit 7 of a byte is the answer for its position.
     /// Comparisons would be shorter, but compilers make a branch of each.
     #[inline]
     fn follows_x86(&self, address: Vaddr, before: u64) -> bool {
@@ -69,21 +68,21 @@ impl CallTest {
         let distance = before.cast_signed() >> 32;
         let target = address.0.wrapping_add_signed(distance);
         let offset = target.wrapping_sub(self.start.0);
-        // Both are below 2^63, or it is not inside.
+        // Both are below 2^63, or the target is outside.
         let is_inside = offset.wrapping_sub(self.length) & !offset;
         let direct = opcodes << 32 & is_inside & 1 << 63;
         indirect | direct != 0
     }
 }
 
-/// Bit 7 of each byte that is 0; other bits say nothing.
+/// Bit 7 of each byte that is 0; other bits are undefined.
 #[inline]
 const fn zero_bytes(bytes: u64) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     !(((bytes & LOW) + LOW) | bytes)
 }
 
-/// The calls of x86 in the 8 bytes that end with one, the last byte at place 7.
+/// The calls of x86 in the 8 bytes that end with one; the last byte is at position 7.
 ///
 /// | length | opcode | at | ModRM at | mod, rm |
 /// |---|---|---|---|---|
@@ -97,11 +96,11 @@ mod x86 {
     pub(super) const OPCODES: u64 = u64::from_le_bytes([0, 0xff, 0xff, 0xe8, 0xff, 0xff, 0xff, 0]);
     /// Added before bits of the ModRM byte are masked.
     pub(super) const ADDED: u64 = u64::from_le_bytes([0, 0, 0, 0, 0, 0, 0, 0x40]);
-    /// The bits of the ModRM byte that are looked at: the middle three say that it is `FF /2`.
+    /// The bits of the ModRM byte that are tested: the middle three mark `FF /2`.
     pub(super) const MASKS: u64 = u64::from_le_bytes([0, 0, 0x7f, 0x78, 0, 0xff, 0xb8, 0xb8]);
-    /// What they have to be.
+    /// Their required values.
     pub(super) const VALUES: u64 = u64::from_le_bytes([0, 0, 0x14, 0x10, 0, 0x54, 0x10, 0x10]);
-    /// Where a ModRM byte may be.
+    /// Possible positions of a ModRM byte.
     pub(super) const PLACES: u64 = u64::from_le_bytes([0, 0, 0x80, 0x80, 0, 0x80, 0x80, 0x80]);
 
     /// The lengths of `FF` with this ModRM byte, as bits.
@@ -120,12 +119,12 @@ mod x86 {
         let mut lengths = [0; 256];
         let mut modrm = 0;
         while modrm < 256 {
-            // The byte at all its places at once.
+            // The byte at all positions at once.
             let all = modrm as u64 * 0x0101_0101_0101_0101;
             let fits = super::zero_bytes(all.wrapping_add(ADDED) & MASKS ^ VALUES) & PLACES;
             let mut place = 2;
             while place < 8 {
-                // The opcode is one place before, and what follows ends behind place 7.
+                // The opcode is one position before, and the call ends after position 7.
                 lengths[modrm] |= ((fits >> (8 * place + 7) & 1) as u8) << (9 - place);
                 place += 1;
             }
@@ -134,8 +133,8 @@ mod x86 {
         lengths
     };
 
-    /// Visits every offset where a call may have its opcode, ascending: `E8`, and `FF` before
-    /// a byte that makes it `FF /2`; perhaps others among the last.
+    /// Visits every offset of a possible call opcode, ascending: `E8`, and `FF` before a byte that
+    /// makes it `FF /2`. Near the end it may visit others.
     #[cfg(feature = "alloc")]
     pub(super) fn for_each_opcode(bytes: &[u8], mut visit: impl FnMut(usize)) {
         use wide::u8x16;
@@ -172,7 +171,7 @@ fn follows_aarch64(address: Vaddr, before: [u8; WINDOW]) -> bool {
     address.0.is_multiple_of(4) & (is_bl | is_blr)
 }
 
-/// The bytes that end at an offset of `code`, zeros where it has none.
+/// The bytes that end at an offset of `code`; zeros stand for missing ones.
 #[must_use]
 #[inline]
 pub fn window(code: &[u8], end: usize) -> [u8; WINDOW] {
@@ -189,10 +188,10 @@ pub fn window(code: &[u8], end: usize) -> [u8; WINDOW] {
 
 #[cfg(feature = "alloc")]
 impl CallTest {
-    /// Visits every address in `bytes`, which lie at `start`, that passes: once each, ascending.
+    /// Visits every address in `bytes`, which start at `start`, that passes: once each, ascending.
     ///
-    /// Equal to asking [`CallTest::passes`] at every address with the bytes since `start`, and
-    /// many times faster.
+    /// Equal to asking [`CallTest::passes`] at every address with the bytes since `start`, and many
+    /// times faster.
     pub fn for_each(&self, start: Vaddr, bytes: &[u8], visit: impl FnMut(Vaddr)) {
         match self.form {
             CallForm::None => {}
@@ -202,8 +201,8 @@ impl CallTest {
     }
 
     fn for_each_x86(&self, start: Vaddr, bytes: &[u8], mut visit: impl FnMut(Vaddr)) {
-        // Calls found at ascending places end at places that may descend by a few bytes. They
-        // wait, as bits counted from `base`, until no later call can end before them.
+        // Calls found at ascending offsets may end at offsets that descend by a few bytes. Their
+        // ends wait, as bits counted from `base`, until no later call can end before them.
         let (mut base, mut waiting) = (0_usize, 0_u32);
         let mut release = |base: usize, waiting: u32, up_to: usize| {
             let mut rest = waiting;
@@ -224,7 +223,7 @@ impl CallTest {
         release(base, waiting, bytes.len() + 1);
     }
 
-    /// The lengths of the calls whose opcode is at an offset, as bits.
+    /// The lengths of the calls with their opcode at an offset, as bits.
     #[inline]
     fn x86_calls_at(&self, start: Vaddr, bytes: &[u8], at: usize) -> u32 {
         match bytes.get(at..) {
@@ -245,7 +244,7 @@ impl CallTest {
 
 #[cfg(feature = "alloc")]
 fn for_each_aarch64(start: Vaddr, bytes: &[u8], mut visit: impl FnMut(Vaddr)) {
-    // Code that begins within a word may have the end of a call first.
+    // Code that begins within a word may start with the end of a call.
     let first = usize::try_from(start.0.wrapping_neg() % 4).unwrap_or(0);
     for end in (first..=bytes.len()).step_by(4) {
         let address = start.offset(end as u64);

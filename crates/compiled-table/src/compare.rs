@@ -1,9 +1,8 @@
-//! The proof: a compiled table held against the rows it was written from, over every address.
+//! The proof: a compiled table compared with its source rows, over every address.
 //!
-//! Rows are constant on ranges of addresses. Within a range of the source, the compiled table's
-//! own ranges are walked one after another, so that both ends of every range of either side are
-//! looked up and none lies unseen between two that were: the comparison is complete, not
-//! sampled.
+//! Rows are constant on ranges of addresses. Within a range of the source, the compiled table's own
+//! ranges are visited one after another. So both ends of every range of either side are looked up,
+//! and no range is skipped. The comparison is complete, not sampled.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,31 +15,31 @@ use crate::call_test::{WINDOW, window};
 use crate::encode::ExecutableCode;
 use crate::reader::{CompiledTable, EntryInfo, RowRef, TableCorruption};
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceComparison {
     /// Ranges of the source that were compared.
     pub rows: u64,
     /// Distinct rows among them.
     pub distinct_rows: u64,
-    /// Pieces of entries whose bounds, personality and LSDA were compared.
+    /// Pieces of entries that were compared by bounds, personality and LSDA.
     pub entries: u64,
-    /// Holes, whose both ends were looked up.
+    /// Holes, looked up at both ends.
     pub holes: u64,
     /// Addresses that pass the call test and were looked up in the call-site part.
     pub call_sites: u64,
-    /// Of those, how many the call-site part leaves to the full table.
+    /// Those of them that the call-site part leaves to the full table.
     pub call_sites_asked: u64,
-    /// Addresses that do not pass, which the call-site part must not answer.
+    /// Addresses that do not pass; the call-site part must not answer for them.
     pub other_addresses: u64,
-    /// Differences, at most [`SourceComparison::MAX_MISMATCHES`] of them kept.
+    /// Differences; the first [`SourceComparison::MAX_MISMATCHES`] are kept.
     pub mismatches: Vec<Mismatch>,
-    /// All differences.
+    /// The number of all differences.
     pub mismatch_count: u64,
 }
 
 impl SourceComparison {
-    /// How many differences are kept for display.
+    /// The limit of differences kept for display.
     pub const MAX_MISMATCHES: usize = 100;
 
     /// Whether the two are equal.
@@ -56,7 +55,7 @@ impl SourceComparison {
         }
     }
 
-    /// Adds the counts of a comparison of another part of the same table.
+    /// Adds the counts of another part of the same table.
     pub fn add(&mut self, other: SourceComparison) {
         self.rows += other.rows;
         self.entries += other.entries;
@@ -71,23 +70,23 @@ impl SourceComparison {
     }
 }
 
-/// An address at which the compiled table is not its source.
+/// An address where the compiled table differs from its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mismatch {
     /// The address.
     pub at: Vaddr,
-    /// What differs.
+    /// The difference.
     pub what: MismatchKind,
 }
 
-/// What differs.
+/// A kind of difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MismatchKind {
     /// The architecture or byte order, at no address in particular.
     #[error("another architecture or byte order")]
     Abi,
-    /// The source has a row and the compiled table another, or none.
+    /// The source has a row; the compiled table has another, or none.
     #[error("another row")]
     Row,
     /// The source has a hole and the compiled table a row.
@@ -96,10 +95,10 @@ pub enum MismatchKind {
     /// The entry's bounds, personality or LSDA.
     #[error("another entry")]
     Entry,
-    /// The call-site part has another row than the source has at the call.
+    /// The call-site part has another row than the source at the call.
     #[error("another row at a call site")]
     CallSite,
-    /// The call-site part answers for an address that follows no call.
+    /// The call-site part answers for an address that does not follow a call.
     #[error("a call-site answer for an address that follows no call")]
     NotACallSite,
     /// The compiled table is corrupt there.
@@ -109,7 +108,7 @@ pub enum MismatchKind {
 
 /// Compares a compiled table with its source over every address.
 ///
-/// `code` are the executable ranges with their bytes; without them the call-site part is not
+/// `code` has the executable ranges with their bytes; without them the call-site part is not
 /// compared. Linear in both; allocates a word per distinct row.
 #[must_use]
 pub fn compare(
@@ -122,7 +121,7 @@ pub fn compare(
     comparison
 }
 
-/// Which rows of the source are which of the compiled table: each pair is compared once.
+/// Maps rows of the source to rows of the compiled table: each pair is compared once.
 struct RowMatcher<'s, 't> {
     source: &'s Table,
     compiled: &'s CompiledTable<'t>,
@@ -184,7 +183,7 @@ pub fn compare_rows(source: &Table, compiled: &CompiledTable<'_>) -> SourceCompa
             comparison.note(span.start, difference);
         }
         let ours = source.fde(span.fde).map(facts_of);
-        // A piece of the entry before may reach into this one.
+        // A piece of the previous entry may extend into this one.
         if entry_before != Some(span.fde) && pieces.peek() != Some(&span.start) {
             compare_entry(&mut comparison, compiled, span.start, ours);
         }
@@ -198,7 +197,7 @@ pub fn compare_rows(source: &Table, compiled: &CompiledTable<'_>) -> SourceCompa
     for piece in pieces {
         comparison.note(piece, MismatchKind::Hole);
     }
-    // No entry reaches past the last address, so that one is always in a hole.
+    // No entry extends past the last address, so that one is always in a hole.
     compare_hole(&mut comparison, compiled, at, Vaddr(u64::MAX));
     comparison
 }
@@ -225,12 +224,12 @@ fn facts_of(fde: &Fde) -> EntryInfo {
     }
 }
 
-/// Walks the compiled ranges from one end of a source range to the other.
+/// Visits the compiled ranges from one end of a source range to the other.
 fn compare_span(same: &mut RowMatcher<'_, '_>, span: &Span) -> Result<(), MismatchKind> {
     let mut at = span.start;
     while at < span.end {
         let hit = same.compiled.lookup(at)?.ok_or(MismatchKind::Row)?;
-        // A range that does not begin or end where it says would leave addresses unseen.
+        // A range that does not contain its address would leave others unchecked.
         if hit.start > at || hit.end <= at {
             return Err(MismatchKind::Corrupt(TableCorruption::Pieces));
         }
@@ -244,7 +243,8 @@ fn compare_span(same: &mut RowMatcher<'_, '_>, span: &Span) -> Result<(), Mismat
     Ok(())
 }
 
-/// Looks up the first and the last address of a hole; that no piece begins in it has been seen.
+/// Looks up the first and the last address of a hole; the caller has checked that no piece begins
+/// in it.
 fn compare_hole(
     comparison: &mut SourceComparison,
     compiled: &CompiledTable<'_>,
@@ -261,10 +261,11 @@ fn compare_hole(
     }
 }
 
-/// Compares the call-site part, the second half of [`compare`]: at every address of the code, passing the call test or not.
+/// Compares the call-site part, the second half of [`compare`]: at every address of the code,
+/// whether it passes the call test or not.
 ///
-/// The part answers only for addresses that pass; those are looked up one by one. Of the others
-/// both neighbours of every address that passes are asked, which must have no answer.
+/// The part answers only for addresses that pass; those are looked up one by one. The others are
+/// represented by both neighbours of every passing address, which must have no answer.
 #[must_use]
 pub fn compare_calls(
     source: &Table,
@@ -279,7 +280,7 @@ pub fn compare_calls(
     };
     let sites = compiled.call_sites();
     if code.ranges.is_empty() && !sites.is_empty() {
-        // It speaks for addresses, and there is no code to compare it with.
+        // It answers for addresses without any code to compare it with.
         comparison.note(Vaddr(0), MismatchKind::NotACallSite);
     }
     let mut spans = source.spans().peekable();

@@ -1,7 +1,7 @@
-//! Rows to a table.
+//! Encodes rows as a table.
 //!
-//! [`pieces`] cuts the address space, [`shapes`] finds what pieces have in common, [`calls`]
-//! projects the rows on return addresses; this module numbers the rows and lays the file out.
+//! [`pieces`] cuts the address space, [`shapes`] shares equal parts of pieces, [`calls`] projects
+//! the rows on return addresses. This module numbers the rows and lays out the file.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ mod entries;
 mod pieces;
 mod shapes;
 
-/// The executable ranges of a module and their bytes: what the call-site part is made from.
+/// The executable ranges of a module and their bytes: the input of the call-site part.
 #[derive(Debug, Clone, Default)]
 pub struct ExecutableCode<'a> {
     /// Ranges, ascending and disjoint, with their bytes as in the file.
@@ -28,7 +28,7 @@ pub struct ExecutableCode<'a> {
 }
 
 impl ExecutableCode<'_> {
-    /// All of the code: its first address, and one past its last.
+    /// The bounds of the code: its first address, and one past its last.
     pub(crate) fn bounds(&self) -> (Vaddr, Vaddr) {
         let end = |(start, bytes): &(Vaddr, &[u8])| start.offset(bytes.len() as u64);
         let start = self.ranges.first().map_or(Vaddr(0), |(start, _)| *start);
@@ -37,7 +37,7 @@ impl ExecutableCode<'_> {
 
     /// Every address of the code that passes the call test, ascending.
     ///
-    /// Independent of the rows, so it can run beside reading them. About 2 GB/s on x86-64.
+    /// Independent of the rows, so it can run while they are read. About 2 GB/s on x86-64.
     #[must_use]
     pub fn call_addresses(&self, arch: Arch) -> Vec<Vaddr> {
         let (start, end) = self.bounds();
@@ -55,18 +55,18 @@ impl ExecutableCode<'_> {
 pub struct EncodedTable {
     /// The bytes of the file.
     pub bytes: Vec<u8>,
-    /// How many bytes each part takes, for statistics.
+    /// The size of each part in bytes, for statistics.
     pub parts: Vec<(TablePart, usize)>,
 }
 
-/// What bytes of a table are for.
+/// The parts of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TablePart {
     /// Header, directory and key.
     Header,
     /// Rows over addresses: pieces, shapes, distinct rows.
     Rows,
-    /// What entries say beside their rows: personality, LSDA, bounds of odd entries.
+    /// The entries' other fields: personality, LSDA, bounds of odd entries.
     Entries,
     /// The call-site part.
     Calls,
@@ -88,7 +88,7 @@ impl EncodedTable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The module's code spans more than 4 GiB.
+    /// The module's code covers more than 4 GiB.
     #[error("code from {start} to {end} spans more than the 4 GiB that a table can describe")]
     TooWide {
         /// The first address.
@@ -104,16 +104,16 @@ pub enum EncodeError {
     TooLarge,
 }
 
-/// Rows by the number that they have in the file, the most frequent first.
+/// Rows by their number in the file, the most frequent first.
 pub(crate) struct RowNumbering {
     numbers: Vec<u16>,
     rows: Vec<RowId>,
 }
 
 impl RowNumbering {
-    /// Numbers the rows that are used. Steps name the rows below [`ASK`]: these are the ones
-    /// with the most call sites. Among themselves, and among the others, the most frequent are
-    /// first, because sequences take a byte for a number below 256.
+    /// Numbers the rows in use. Steps can name only rows below [`ASK`], so these are the rows with
+    /// the most call sites. Within both groups the most frequent come first, because sequences take
+    /// a byte for a number below 256.
     fn new(table: &Table, pieces: &Pieces, sites_of: &[u32]) -> Result<Self, EncodeError> {
         let mut counts = vec![0_u32; table.distinct_rows()];
         for pattern in &pieces.patterns {
@@ -155,7 +155,7 @@ impl RowNumbering {
 
 /// Writes the table of a module. `calls` are the [`ExecutableCode::call_addresses`] of `code`.
 ///
-/// Allocates at most about 60 bytes per row on the way; less where entries share their rows.
+/// Allocates at most about 60 bytes per row temporarily; less where entries share their rows.
 ///
 /// # Errors
 ///
@@ -169,7 +169,7 @@ pub fn encode(
     encode_all(table, key, code, calls, &[])
 }
 
-/// The same for rows that were made of the module's code: the table says so
+/// The same for rows synthesized from the module's code; the table has a flag for that
 /// ([`crate::CompiledTable::is_synthesized`]). It has no call-site part.
 ///
 /// # Errors
@@ -233,7 +233,7 @@ fn encode_all(
     file(table, base, form, widths, &sections)
 }
 
-/// Bytes of references.
+/// Sizes of references in bytes.
 #[derive(Clone, Copy)]
 struct ReferenceWidths {
     shape: u8,
@@ -263,7 +263,7 @@ fn base(table: &Table, code: &ExecutableCode<'_>) -> Result<Vaddr, EncodeError> 
 }
 
 fn key_bytes(key: ModuleKey<'_>) -> Vec<u8> {
-    // A build ID has 64 bytes at most.
+    // A build ID has at most 64 bytes.
     let length = key.build_id.len().min(usize::from(u8::MAX));
     let mut bytes = vec![u8::try_from(length).unwrap_or(u8::MAX)];
     bytes.extend_from_slice(key.build_id.get(..length).unwrap_or_default());
@@ -271,7 +271,7 @@ fn key_bytes(key: ModuleKey<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The distinct rows, where each ends, and the width of those ends.
+/// The distinct rows, the end of each, and the width of those ends.
 fn dictionary(table: &Table, numbering: &RowNumbering) -> (Vec<u8>, Vec<u8>, u8) {
     let mut bytes = Vec::new();
     let mut ends = Vec::new();
@@ -286,7 +286,7 @@ fn dictionary(table: &Table, numbering: &RowNumbering) -> (Vec<u8>, Vec<u8>, u8)
     (bytes, packed.collect(), width)
 }
 
-/// How many bytes numbers up to `greatest` take: 2 to 4.
+/// The bytes that numbers up to `greatest` need: 2 to 4.
 pub(crate) fn width(greatest: usize) -> u8 {
     match greatest {
         0..=0xffff => 2,

@@ -1,21 +1,22 @@
-//! Names and numbers of the format, version 2, and the checks that opening a table makes.
+//! Names and numbers of the format, version 2, and the checks on opening a table.
 //!
 //! `docs/formats.md` specifies the format, with a worked example that is a test
-//! (`tests/it/example.rs`); a second reader, written from the text, is held against this crate
+//! (`tests/it/example.rs`). A second reader, written from that text, is compared with this crate
 //! (`tests/it/independent.rs`). In short: a header, a directory, and arrays of little-endian
 //! numbers, packed and unaligned.
 //!
-//! - Rows: `PPGS` and `PBKT` lead from 1 KiB of addresses to the *pieces* that start there
-//!   (`STRT`, `PIEC`, `GAPS`), a piece to its *shape* (`SHAP`: a sequence, and distances), a sequence (`SEQS`) to
-//!   row numbers, a row number (`ROWX`) to the row's encoding (`ROWS`, [`unspool_rows::encoding`]).
-//! - Entries: a piece has a class (`CLAS`), which names the personality routine (`PERS`) and says
-//!   whether there is an LSDA (`LSDX`, `LSDA`); what that cannot say is in `ODDS`.
+//! - Rows: `PPGS` and `PBKT` lead from 1 KiB of addresses to the *pieces* that start there (`STRT`,
+//!   `PIEC`, `GAPS`), a piece to its *shape* (`SHAP`: a sequence, and distances), a sequence
+//!   (`SEQS`) to row numbers, a row number (`ROWX`) to the row's encoding (`ROWS`,
+//!   [`unspool_rows::encoding`]).
+//! - Entries: a piece has a class (`CLAS`), which gives the personality routine (`PERS`) and
+//!   whether there is an LSDA (`LSDX`, `LSDA`). Entries that do not fit this scheme are in `ODDS`.
 //! - Call sites: `CPGS` and `CBKT` lead from 1 KiB of addresses to the *steps* there (`CSTP`), a
-//!   step to a row number, for addresses that pass the call test ([`crate::call`], `EXEC`).
+//!   step to a row number, for addresses that pass the call test ([`crate::call_test`], `EXEC`).
 //!
-//! Nothing in a table is trusted: every index is checked where it is used, and a search visits a
-//! bounded number of elements, so that wrong bytes cost a wrong answer or [`crate::TableCorruption`],
-//! never more.
+//! Nothing in a table is trusted. Every index is checked where it is used, and a search visits a
+//! bounded number of elements. So wrong bytes cost at worst a wrong answer or
+//! [`crate::TableCorruption`].
 
 use unspool_rows::arch::AddressSize;
 use unspool_rows::{Abi, Arch, Endian, Vaddr};
@@ -25,25 +26,25 @@ use crate::little_endian::{u16_at, u32_at, u64_from};
 /// The first bytes of a table.
 pub const MAGIC: [u8; 8] = *b"unspool\0";
 
-/// The version that is written, and the only one that is read.
+/// The version: written, and required when reading.
 pub const VERSION: u16 = 2;
 
 /// Bytes of a page: the unit in which pieces and steps are indexed.
 pub const PAGE: u64 = 1 << 16;
 
-/// The most pages of a table: 4 GiB of address space.
+/// The limit of pages in a table: 4 GiB of address space.
 pub const MAX_PAGES: u64 = 1 << 16;
 
-/// The most rows of a piece.
+/// The limit of rows in a piece.
 pub const MAX_PIECE_ROWS: usize = 32;
 
-/// The most sections of a table.
+/// The limit of sections in a table.
 pub const MAX_SECTIONS: u16 = 64;
 
 /// Bytes of the header without the directory.
 pub const HEADER: usize = 64;
 
-/// Where in the header the digest is: SHA-256 of the table with zeros in its place.
+/// The digest's position in the header: SHA-256 of the table with zeros in its place.
 pub const DIGEST: core::ops::Range<usize> = 32..64;
 
 /// Bytes of one entry of the directory.
@@ -59,18 +60,18 @@ pub(crate) const HAS_LSDA: u16 = 1;
 pub(crate) const LONG_GAP: u8 = 255;
 pub(crate) const LONG_DISTANCE: u8 = 255;
 pub(crate) const WIDE_SEQUENCE: u8 = 0x80;
-/// Bytes of a bucket: the unit in which pieces and steps are found.
+/// Bytes of a bucket: the unit in which pieces and steps are searched.
 pub(crate) const BUCKET: u64 = 1 << 10;
 pub(crate) const BUCKETS_OF_PAGE: u64 = PAGE / BUCKET;
 pub(crate) const GRANULE: u32 = 8;
-/// The row number in a step that leaves the answer to the rows.
+/// The row number of a step that refers to the full table.
 pub(crate) const ASK: u16 = 511;
 pub(crate) const LSDA_BLOCK: usize = 64;
 
 /// The bytes of a hash of a file.
 pub const CONTENT_HASH_BYTES: usize = 20;
 
-/// What a table was made of.
+/// The module that a table was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ModuleKey<'t> {
     /// The GNU build ID of the module; empty if it has none.
@@ -90,7 +91,7 @@ impl<'t> ModuleKey<'t> {
     }
 }
 
-/// Why bytes are not a table that can be looked up in.
+/// Why bytes cannot be used as a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -103,12 +104,12 @@ pub enum OpenError {
     /// The bytes end before the length in the header, or before the directory ends.
     #[error("table is truncated: {len:#x} bytes of {expected:#x}")]
     Truncated {
-        /// The bytes there are.
+        /// The number of bytes.
         len: u64,
-        /// The bytes there should be.
+        /// The required number of bytes.
         expected: u64,
     },
-    /// A field of the header has a value that it cannot have.
+    /// A field of the header has an invalid value.
     #[error("field at offset {offset:#x} of the header has the bad value {value:#x}")]
     Header {
         /// The field's offset.
@@ -116,11 +117,11 @@ pub enum OpenError {
         /// Its value.
         value: u64,
     },
-    /// A section that is needed is unknown, missing, given twice, or out of bounds, or its
-    /// length does not fit.
+    /// A required section is unknown, missing, repeated, or out of bounds, or its length does not
+    /// fit.
     #[error("section `{}` is unknown, missing, repeated, or has a bad offset or length", tag_text(.0))]
     Section([u8; 4]),
-    /// The bytes are not those that were written; of [`crate::check_digest`] only.
+    /// The bytes were changed since they were written; only from [`crate::check_digest`].
     #[error(
         "the table was changed or damaged since it was written: its digest does not match; compile it again"
     )]
@@ -141,7 +142,7 @@ macro_rules! sections {
         }
 
         impl<'t> TableSections<'t> {
-            /// The place of the section with this tag.
+            /// The section with this tag.
             fn section_mut(&mut self, tag: [u8; 4]) -> Option<&mut &'t [u8]> {
                 match &tag {
                     $($tag => Some(&mut self.$field),)*
@@ -181,7 +182,7 @@ sections! {
     synthesized = b"SYNT" "One byte if the rows were made of code.";
 }
 
-/// The call instructions that the call test knows.
+/// The call instructions of the call test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallForm {
     /// The table has no call-site part.
@@ -193,7 +194,7 @@ pub(crate) enum CallForm {
 }
 
 impl CallForm {
-    /// The number that stands for it in the header.
+    /// Its number in the header.
     #[cfg(feature = "alloc")]
     pub(crate) const fn code(self) -> u8 {
         match self {
@@ -224,12 +225,12 @@ pub(crate) struct TableHeader {
     pub(crate) base: Vaddr,
 }
 
-/// Whether a table is, to the bit, as it was written, what look-ups do not read included: its header has the
-/// digest. Reads all of it, which opening does not.
+/// Whether a table is bit for bit as written, including bytes that look-ups do not read: its header
+/// has the digest. Reads the whole table, unlike opening.
 ///
 /// # Errors
 ///
-/// [`OpenError::Digest`], or that of a header that does not say where the table ends.
+/// [`OpenError::Digest`], or that of a header that does not give the table's end.
 #[cfg(feature = "alloc")]
 pub fn check_digest(bytes: &[u8]) -> Result<(), OpenError> {
     let (head, table) = start(bytes)?;
@@ -239,7 +240,7 @@ pub fn check_digest(bytes: &[u8]) -> Result<(), OpenError> {
     }
 }
 
-/// SHA-256 of a table, with zeros where its header has the digest.
+/// SHA-256 of a table, with zeros in place of the header's digest.
 #[cfg(feature = "alloc")]
 pub(crate) fn digest(table: &[u8]) -> [u8; 32] {
     use sha2::{Digest as _, Sha256};
@@ -250,14 +251,14 @@ pub(crate) fn digest(table: &[u8]) -> [u8; 32] {
     digest.finalize().into()
 }
 
-/// The header of a table, and all of the table.
+/// The header of a table, and the whole table.
 fn start(bytes: &[u8]) -> Result<(&[u8; HEADER], &[u8]), OpenError> {
     if bytes.first_chunk::<8>() != Some(&MAGIC) {
         return Err(OpenError::Magic);
     }
     let len = bytes.len() as u64;
     let truncated = |expected: u64| OpenError::Truncated { len, expected };
-    // Nothing behind it is known of another version, nor how long its header is.
+    // Of another version, nothing after it is known, not even the header's length.
     let version = u16_at(bytes, 4).ok_or(truncated(HEADER as u64))?;
     if version != VERSION {
         return Err(OpenError::Version(version));
@@ -367,7 +368,7 @@ fn directory(table: &[u8], count: u16) -> Result<TableSections<'_>, OpenError> {
     Ok(sections)
 }
 
-/// Arrays that run in parallel must be equally long, and pages must lie in the address space.
+/// Parallel arrays must be equally long, and pages must lie in the address space.
 fn check_lengths(header: &TableHeader, sections: &TableSections<'_>) -> Result<(), OpenError> {
     let pieces = sections.starts.len() / 2;
     if sections.pieces.len() != pieces * (2 + header.shape_width) {
@@ -395,7 +396,7 @@ fn check_lengths(header: &TableHeader, sections: &TableSections<'_>) -> Result<(
     Ok(())
 }
 
-/// The pages of an index. Each has all of its buckets: more would be of a page past the last.
+/// The pages of an index. Each has all of its buckets: more would belong to a page past the last.
 fn page_count(
     pages: &[u8],
     pages_tag: [u8; 4],

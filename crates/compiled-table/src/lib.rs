@@ -1,9 +1,9 @@
-//! The mappable table: one file per module that answers "which row holds here" in place.
+//! The mappable table: one file per module, looked up in place for the row at an address.
 //!
-//! [`CompiledTable`] opens the bytes of a table in constant time and looks up without allocating;
-//! any bytes are memory-safe to look up in, and every look-up is bounded. With the `alloc`
-//! feature [`encode`] writes a table from rows, and [`compare`] proves a table equal to the
-//! rows it was written from, address by address; [`check_digest`] tells whether a bit was changed since.
+//! [`CompiledTable`] opens the bytes of a table in constant time and looks up without allocating.
+//! Any bytes are memory-safe to look up in, and every look-up is bounded. With the `alloc` feature
+//! [`encode`] writes a table from rows, and [`compare`] proves a table equal to its source rows,
+//! address by address. [`check_digest`] finds any bit changed since.
 //!
 //! [`layout`] documents the format.
 #![no_std]

@@ -1,4 +1,4 @@
-//! Little-endian numbers at an index of a byte array: the whole of how the format is read.
+//! Little-endian numbers at an index of a byte array: all reads of the format use these.
 
 /// The 16-bit number at `index`, counted in 16-bit numbers.
 #[inline]
@@ -23,8 +23,8 @@ pub(crate) fn u32_at(bytes: &[u8], index: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*four))
 }
 
-/// The number of `width` bytes (2 to 4) at the byte offset `at`. A table has one width, so that
-/// a processor guesses the branch.
+/// The number of `width` bytes (2 to 4) at the byte offset `at`. A table has one width, so the
+/// branch is predictable.
 #[inline]
 pub(crate) fn narrow(bytes: &[u8], at: usize, width: usize) -> Option<usize> {
     let rest = bytes.get(at..)?;

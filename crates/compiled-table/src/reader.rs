@@ -19,7 +19,7 @@ use crate::little_endian::{low_u16, narrow, partition, u16_at, u32_at, u64_from}
 pub struct CompiledTable<'t> {
     header: TableHeader,
     sections: TableSections<'t>,
-    /// Where the pieces of each bucket start, counted from their page.
+    /// The start of the pieces of each bucket, counted from their page.
     starts: Buckets<'t>,
     key: ModuleKey<'t>,
 }
@@ -28,18 +28,18 @@ pub struct CompiledTable<'t> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowRef(pub u16);
 
-/// Where an address was found.
+/// The result of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LookupResult {
     /// The row that holds.
     pub row: RowRef,
-    /// The first address for which it is known to hold: where the row begins, or later.
+    /// The first address for which it is known to hold: the row's start, or later.
     pub start: Vaddr,
     /// One past the last address for which it is known to hold.
     pub end: Vaddr,
 }
 
-/// What an entry says beside its rows.
+/// An entry's fields other than rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryInfo {
     /// The entry's first address.
@@ -52,17 +52,17 @@ pub struct EntryInfo {
     pub lsda: Option<Vaddr>,
 }
 
-/// A look-up met bytes that no table has, in one of these sections or in what leads there.
+/// A look-up found bytes that no table has, in one of these sections or in an index to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the compiled table is corrupt: {}", self.what())]
 pub enum TableCorruption {
-    /// Where pieces lie: `PPGS`, `PBKT`, `STRT`, `PIEC`, `GAPS`.
+    /// The positions of pieces: `PPGS`, `PBKT`, `STRT`, `PIEC`, `GAPS`.
     Pieces,
-    /// Which rows a piece has: `SHAP`, `SEQS`.
+    /// The rows of a piece: `SHAP`, `SEQS`.
     Shapes,
     /// The distinct rows: `ROWX`, `ROWS`.
     Rows,
-    /// What entries say beside their rows: `CLAS`, `PERS`, `LSDX`, `LSDA`, `ODDS`.
+    /// The entries' other fields: `CLAS`, `PERS`, `LSDX`, `LSDA`, `ODDS`.
     Entries,
     /// The call-site part: `CPGS`, `CBKT`, `CSTP`.
     CallSites,
@@ -80,7 +80,7 @@ impl TableCorruption {
     }
 }
 
-/// A piece, by its number, and where it lies.
+/// A piece, with its number and its addresses.
 #[derive(Debug, Clone, Copy)]
 struct PieceView<'t> {
     number: usize,
@@ -110,13 +110,13 @@ impl<'t> CompiledTable<'t> {
         })
     }
 
-    /// What the table is keyed by.
+    /// The table's key.
     #[must_use]
     pub fn key(&self) -> ModuleKey<'t> {
         self.key
     }
 
-    /// Whether the rows were made of the module's code, not of a table that it has.
+    /// Whether the rows were synthesized from the module's code, not read from its table.
     #[must_use]
     pub fn is_synthesized(&self) -> bool {
         !self.sections.synthesized.is_empty()
@@ -173,13 +173,14 @@ impl<'t> CompiledTable<'t> {
         let Some(bucket) = self.starts.bucket(offset) else {
             return Ok(None);
         };
-        // Asks for the memory of the records now, beside that of the starts: a tenth of the time.
+        // Loads the memory of the records now, in parallel with that of the starts: a tenth of the
+        // time.
         let records = bucket.first.wrapping_mul(2 + self.header.shape_width);
         core::hint::black_box(self.sections.pieces.get(records).copied());
         let within = offset % PAGE;
         let count = self.starts.count_at_most(bucket, low_u16(within));
         let after = bucket.first + count.ok_or(TableCorruption::Pieces)?;
-        // With none in the bucket it is the one before, if that is of the same page.
+        // If the bucket has none it is the one before, if that is on the same page.
         let page = self
             .starts
             .page(offset / PAGE)
@@ -196,7 +197,7 @@ impl<'t> CompiledTable<'t> {
             Some(PAGE)
         };
         let (gap, class, shape) = self.record(number).ok_or(TableCorruption::Pieces)?;
-        // Within the page: the end of the last page of the address space is no number.
+        // Within the page: the end of the address space's last page does not fit in a number.
         let end = next
             .and_then(|next| next.checked_sub(gap))
             .ok_or(TableCorruption::Pieces)?;
@@ -239,8 +240,7 @@ impl<'t> CompiledTable<'t> {
             .map(|gap| gap as u64)
     }
 
-    /// The row of a shape at a distance from its start, where the row begins, and where the
-    /// next one does.
+    /// The row of a shape at a distance from its start, with its own start and the next row's.
     #[inline]
     fn row_in_shape(&self, shape: &[u8], distance: u64) -> Option<(RowRef, u64, Option<u64>)> {
         let width = self.header.sequence_width;
@@ -280,7 +280,7 @@ impl<'t> CompiledTable<'t> {
         encoding::decode(self.encoded_row(row)?).ok_or(TableCorruption::Rows)
     }
 
-    /// Reads a distinct row into one that there is. What that holds means nothing after an error.
+    /// Reads a distinct row into an existing one. After an error its content means nothing.
     ///
     /// # Errors
     ///
@@ -308,7 +308,7 @@ impl<'t> CompiledTable<'t> {
             .ok_or(TableCorruption::Rows)
     }
 
-    /// What the entry that covers `pc` says beside its rows; `None` in a hole.
+    /// The other fields of the entry that covers `pc`; `None` in a hole.
     ///
     /// Visits at most 64 pieces more than [`CompiledTable::lookup`].
     ///
@@ -326,7 +326,7 @@ impl<'t> CompiledTable<'t> {
         facts.map(Some).ok_or(TableCorruption::Entries)
     }
 
-    /// The entry that is just this piece.
+    /// The entry that consists of just this piece.
     fn whole_entry(&self, piece: &PieceView<'_>, class: u8) -> Option<EntryInfo> {
         let classes = self.sections.classes;
         let personality = u16_at(classes, usize::from(class) * 2)?;
@@ -350,7 +350,7 @@ impl<'t> CompiledTable<'t> {
         u16_at(self.sections.classes, usize::from(class) * 2 + 1).map(|flags| flags & HAS_LSDA != 0)
     }
 
-    /// The outer `None` is corruption, the inner one says that there is no personality.
+    /// The outer `None` is corruption, the inner one means that there is no personality.
     #[expect(
         clippy::option_option,
         reason = "corrupt, absent and present are three answers"
@@ -405,7 +405,7 @@ impl<'t> CompiledTable<'t> {
         })
     }
 
-    /// Whether buckets and pieces ascend, so that every piece is found where it lies.
+    /// Whether buckets and pieces ascend, so that every piece is found by its address.
     #[cfg(feature = "alloc")]
     pub(crate) fn is_ordered(&self) -> bool {
         let mut next = 0;

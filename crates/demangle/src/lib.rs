@@ -1,12 +1,13 @@
-//! Readable names of C++ and Rust symbols, as binutils' `c++filt -i` writes them, and so perf, gdb
-//! and addr2line.
+//! Readable names of C++ and Rust symbols, in the form of binutils' `c++filt -i`, and so of perf,
+//! gdb and addr2line.
 //!
-//! C++ names have the grammar of the Itanium C++ ABI, §5.1. `parse` makes a tree of a name, in which
-//! substitutions (§5.1.10) are shared nodes; `print` writes it. `cargo xtask demangle` compares the
-//! names of a machine's files with those of `c++filt`. Names of Rust are read by `rustc-demangle`.
+//! C++ names have the grammar of the Itanium C++ ABI, §5.1. `parse` builds the tree of a name, in
+//! which substitutions (§5.1.10) are shared nodes; `print` writes it. `cargo xtask demangle`
+//! compares the names of a machine's files with those of `c++filt`. Names of Rust are read by
+//! `rustc-demangle`.
 //!
-//! Names are untrusted: a few hundred bytes of substitutions can stand for gigabytes. Nesting, work
-//! and length are bounded; a name beyond the bounds stays mangled.
+//! Names are untrusted: a few hundred bytes of substitutions can expand to gigabytes. Nesting, work
+//! and length are limited; a name that exceeds the limits stays mangled.
 
 #![forbid(unsafe_code)]
 
@@ -21,10 +22,10 @@ mod parse;
 mod print;
 mod rust;
 
-/// The longest mangled name that is read, and the longest readable name that is made, in bytes.
+/// The longest mangled name to read, and the longest readable name to produce, in bytes.
 pub const MAX_NAME_BYTES: usize = 64 * 1024;
 
-/// How much of the signature of a C++ function its readable name has.
+/// The part of a C++ function's signature in its readable name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SignatureDetail {
     /// The parameters, and the return type of templates.
@@ -32,23 +33,23 @@ pub enum SignatureDetail {
     Whole,
     /// The parameters.
     WithoutReturnType,
-    /// None of it: the name alone, as perf and the linker's map files have it. Functions that enclose
-    /// it keep their parameters.
+    /// None of it: the name alone, as perf and the linker's map files have it. Enclosing functions
+    /// keep their parameters.
     NameOnly,
 }
 
-/// The readable form of a symbol's name: of Rust names (legacy, without the hash, and v0) and of C++
-/// names (Itanium ABI). What follows an `@` (`@plt`, a version) is kept. Any other name is returned
-/// as it is.
+/// The readable form of a symbol's name: of Rust names (legacy, without the hash, and v0) and of
+/// C++ names (Itanium ABI). A suffix from an `@` on (`@plt`, a version) is kept. Any other name is
+/// returned unchanged.
 ///
-/// Allocates the tree and the result, and for other names nothing.
+/// Allocates the tree and the result; for other names, nothing.
 #[must_use]
 pub fn demangle(name: &str) -> Cow<'_, str> {
     SignatureDetail::Whole.demangle(name)
 }
 
 impl SignatureDetail {
-    /// The readable form of a symbol's name, as [`demangle`] describes it.
+    /// The readable form of a symbol's name, as for [`demangle`], with this detail.
     #[must_use]
     pub fn demangle(self, name: &str) -> Cow<'_, str> {
         let (base, suffix) = name.split_at(name.find('@').unwrap_or(name.len()));
@@ -63,10 +64,10 @@ impl SignatureDetail {
     }
 }
 
-/// The readable form of a C++ name, which begins with `_Z`; `None` if it is not one.
+/// The readable form of a C++ name, which starts with `_Z`; `None` if it is not one.
 ///
-/// What compilers append for their copies of functions is kept: `f() [clone .cold]`. Allocates the
-/// tree and the result.
+/// The suffix of compilers for clones of functions is kept: `f() [clone .cold]`. Allocates the tree
+/// and the result.
 #[must_use]
 pub fn cxx(name: &str, signature: SignatureDetail) -> Option<String> {
     if name.len() > MAX_NAME_BYTES {
@@ -76,8 +77,8 @@ pub fn cxx(name: &str, signature: SignatureDetail) -> Option<String> {
     Printer::new(&tree, signature).print(root)
 }
 
-/// Whether a C++ name has a substitution that stands for a template parameter of another template,
-/// or of none: the same text (`T_`) with another meaning. Not all demanglers know that.
+/// Whether a C++ name has a substitution that denotes a template parameter of another template, or
+/// of none: the same text (`T_`) with another meaning. Not all demanglers support that.
 #[must_use]
 pub fn has_foreign_parameter(name: &str) -> bool {
     let tree = name

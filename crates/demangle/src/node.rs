@@ -1,17 +1,17 @@
-//! The tree that a name is read into.
+//! The tree of a name.
 
-/// Where a node is in [`Tree`].
+/// The index of a node in [`Tree`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NameNodeId(pub(crate) usize);
 
-/// What template parameters stand for: an index in [`Tree::contexts`], or one of the constants.
+/// The meaning of template parameters: an index in [`Tree::contexts`], or one of the constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TemplateContext(pub(crate) usize);
 
 impl TemplateContext {
-    /// They are those of a lambda.
+    /// The parameters of a lambda.
     pub(crate) const LAMBDA: TemplateContext = TemplateContext(usize::MAX);
-    /// What follows says it: in the type of a conversion operator.
+    /// A forward reference: in the type of a conversion operator.
     pub(crate) const FORWARD: TemplateContext = TemplateContext(usize::MAX - 1);
 }
 
@@ -19,13 +19,13 @@ impl TemplateContext {
 #[derive(Debug, Default)]
 pub(crate) struct Tree<'a> {
     nodes: Vec<NameNode<'a>>,
-    /// For each node: whether what it means depends on the context that it is in.
+    /// For each node: whether its meaning depends on its context.
     dependent: Vec<bool>,
     /// The arguments of templates.
     pub(crate) contexts: Vec<Vec<NameNodeId>>,
-    /// Whether a substitution was met in a context that is not its own.
+    /// Whether a substitution was found in a foreign context.
     has_foreign_parameter: bool,
-    /// Kept for its memory.
+    /// Kept to reuse its memory.
     parts: Vec<NameNodeId>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Tree<'a> {
         let mut parts = self.parts.iter();
         let is_dependent = match node {
             NameNode::Parameter(..) => true,
-            // Their parameters are their own.
+            // They have their own parameters.
             NameNode::Function(_) | NameNode::Lambda(..) | NameNode::InContext(..) => false,
             _ => parts.any(|part| self.is_dependent(*part)),
         };
@@ -53,7 +53,7 @@ impl<'a> Tree<'a> {
         self.nodes.get_mut(id.0)
     }
 
-    /// Adds a substitution that was met in a context that is not its own.
+    /// Adds a substitution that was found in a foreign context.
     pub(crate) fn add_foreign(&mut self, node: NameNode<'a>) -> NameNodeId {
         self.has_foreign_parameter = true;
         self.add(node)
@@ -74,43 +74,43 @@ pub(crate) struct Qualifiers {
     pub(crate) restrict: bool,
     pub(crate) volatile: bool,
     pub(crate) constant: bool,
-    /// Of a member function.
+    /// For a member function.
     pub(crate) reference: Option<Reference>,
 }
 
-/// What refers to a value.
+/// A reference to a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reference {
     LValue,
     RValue,
 }
 
-/// How the value of a literal is written.
+/// The form of a literal's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LiteralForm {
     /// The type in parentheses before it.
     Cast,
     /// The bytes of a number, in brackets.
     Float,
-    /// A suffix says the type.
+    /// A suffix for the type.
     Suffix(&'static str),
     Bool,
 }
 
 #[derive(Debug)]
 pub(crate) enum NameNode<'a> {
-    /// A name, or a text that stands for one.
+    /// A name, or a fixed text.
     Name(&'a str),
     /// A template parameter, by its index.
     Parameter(u64, TemplateContext),
-    /// A substitution that stands for the same text in another context.
+    /// A substitution that denotes the same text in another context.
     InContext(NameNodeId, TemplateContext),
-    /// `std::string` and the others (§5.1.10): short, whole, and the name of its constructors.
+    /// `std::string` and the others (§5.1.10): short, full, and the name of its constructors.
     Standard(&'static str),
     Qualified(NameNodeId, NameNodeId),
-    /// What is in a function: the function, and the entity.
+    /// An entity in a function: the function, and the entity.
     Local(NameNodeId, NameNodeId),
-    /// In a default argument, counted from the last.
+    /// An entity in a default argument, counted from the last.
     DefaultArgument(u64, NameNodeId),
     Tagged(NameNodeId, &'a str),
     Template(NameNodeId, Vec<NameNodeId>),
@@ -123,7 +123,7 @@ pub(crate) enum NameNode<'a> {
     Lambda(Vec<LambdaParameter>, Vec<NameNodeId>, u64),
     UnnamedType(u64),
     StructuredBinding(Vec<NameNodeId>),
-    /// The module it is a part of, the separator, and its name.
+    /// The enclosing module, the separator, and its name.
     Module(Option<NameNodeId>, &'static str, &'a str),
     InModule(NameNodeId, NameNodeId),
     /// A name with the parameters of its function.
@@ -173,7 +173,7 @@ pub(crate) enum NameNode<'a> {
         initializer: Option<NameNodeId>,
     },
     SizeofPack(NameNodeId),
-    /// With the arguments that were captured.
+    /// With the captured arguments.
     SizeofArguments(Vec<NameNodeId>),
     Designated(NameNodeId, NameNodeId),
     DesignatedIndex(NameNodeId, NameNodeId),
@@ -199,7 +199,7 @@ pub(crate) enum LambdaParameter {
 #[derive(Debug)]
 pub(crate) struct FunctionNode {
     pub(crate) name: NameNodeId,
-    /// The return type, where the mangled name has it.
+    /// The return type, if the mangled name has it.
     pub(crate) returns: Option<NameNodeId>,
     pub(crate) parameters: Vec<NameNodeId>,
     pub(crate) qualifiers: Qualifiers,
@@ -214,7 +214,7 @@ pub(crate) struct FunctionType {
     pub(crate) is_transaction_safe: bool,
 }
 
-/// What a function type says of exceptions.
+/// The exception specification of a function type.
 #[derive(Debug)]
 pub(crate) enum ExceptionSpec {
     Noexcept(Option<NameNodeId>),
@@ -222,7 +222,7 @@ pub(crate) enum ExceptionSpec {
 }
 
 impl NameNode<'_> {
-    /// The nodes below one, in their order.
+    /// The children of a node, in their order.
     pub(crate) fn parts(&self, parts: &mut Vec<NameNodeId>) {
         match self {
             NameNode::Qualified(a, b)

@@ -1,25 +1,25 @@
 //! The operators (Itanium C++ ABI §5.1.3).
 
-/// What follows an operator's code in an expression.
+/// The operands after an operator's code in an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operands {
     /// One expression.
     Prefix,
-    /// One expression, and whether it is before or behind the operator.
+    /// One expression, and whether it is before or after the operator.
     Step,
     /// A type.
     OfType,
     Binary,
     /// A type and an expression.
     NamedCast,
-    /// Others, which [`crate::parse`] knows.
+    /// Others, handled in [`crate::parse`].
     Special,
 }
 
-/// An operator: its code, how it is written, and its operands.
+/// An operator: its code, its text, and its operands.
 pub(crate) type OperatorEntry = (&'static str, &'static str, Operands);
 
-/// The operator of a code.
+/// The operator for a code.
 pub(crate) fn operator(code: &str) -> Option<&'static OperatorEntry> {
     let at = OPERATORS.binary_search_by(|entry| entry.0.cmp(code));
     OPERATORS.get(at.ok()?)

@@ -6,17 +6,17 @@ mod types;
 
 use crate::node::{FunctionNode, NameNode, NameNodeId, Qualifiers, TemplateContext, Tree};
 
-/// How deeply a name may nest.
+/// The deepest nesting of a name.
 const MAX_PARSE_DEPTH: usize = 160;
-/// How often a part of a name may be begun. Parts are read more than once where the grammar is
+/// The most attempts to parse a part. Parts are parsed more than once where the grammar is
 /// ambiguous.
 const MAX_PARSE_STEPS: usize = 512 * 1024;
 
-/// A name, and what its place in the grammar needs to know of it.
+/// A name, and the properties that an enclosing encoding needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ParsedName {
     pub(crate) id: NameNodeId,
-    /// Of a member function.
+    /// For a member function.
     pub(crate) qualifiers: Qualifiers,
     /// Whether the mangled name of such a function has its return type.
     pub(crate) has_return_type: bool,
@@ -37,27 +37,28 @@ pub(crate) struct Parser<'a> {
     text: &'a str,
     at: usize,
     tree: Tree<'a>,
-    /// The candidates, and where each was met.
+    /// The candidates, and the contexts in which they were found.
     substitutions: Vec<(NameNodeId, Option<TemplateContext>)>,
-    /// Parameters of conversion operators, whose arguments come later.
+    /// Parameters of conversion operators, with arguments that follow later.
     forward_references: Vec<NameNodeId>,
     state: ParseState<'a>,
     depth: usize,
     parts: usize,
 }
 
-/// What the meaning of the next part depends on.
+/// The context that determines the meaning of the next part.
 #[derive(Debug, Clone, Copy, Default)]
 struct ParseState<'a> {
-    /// What `T_`, `T0_` and so on stand for.
+    /// The meaning of `T_`, `T0_` and so on.
     context: Option<TemplateContext>,
-    /// Whether template arguments may be those of the conversion operator whose type is read.
+    /// Whether template arguments may be those of the conversion operator whose type is being
+    /// parsed.
     is_conversion: bool,
-    /// What constructors and destructors are named after.
+    /// The class name for constructors and destructors.
     class: &'a str,
 }
 
-/// A place to go back to.
+/// A state to rewind to.
 struct Checkpoint<'a> {
     at: usize,
     substitutions: usize,
@@ -66,7 +67,7 @@ struct Checkpoint<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// For what follows `_Z` in a name.
+    /// Parses the part of a name after `_Z`.
     pub(crate) fn new(text: &'a str) -> Parser<'a> {
         Parser {
             text,
@@ -89,7 +90,7 @@ impl<'a> Parser<'a> {
         (self.at == self.text.len()).then_some((self.tree, root))
     }
 
-    /// What a compiler appended for its own copy of a function: `.cold`, `.part.0`.
+    /// A compiler's suffix for its own clone of a function: `.cold`, `.part.0`.
     fn clone_suffix(&mut self) -> Option<&'a str> {
         let rest = self.rest().strip_prefix('.')?;
         let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -150,7 +151,7 @@ impl<'a> Parser<'a> {
         }))))
     }
 
-    /// Gives parameters that were met before their arguments their context.
+    /// Sets the context of parameters that were found before their arguments.
     fn resolve_forward_references(&mut self) -> Option<()> {
         for id in std::mem::take(&mut self.forward_references) {
             let Some(NameNode::Parameter(index, _)) = self.tree.get(id) else {
@@ -162,7 +163,7 @@ impl<'a> Parser<'a> {
         Some(())
     }
 
-    /// A template parameter in the context that it is in.
+    /// A template parameter in the current context.
     fn parameter(&self, index: u64) -> Option<NameNode<'a>> {
         let context = self.state.context?;
         let at = usize::try_from(index).ok()?;
@@ -260,7 +261,7 @@ impl<'a> Parser<'a> {
         Some(self.add(NameNode::Special(text, target)))
     }
 
-    /// How a thunk adjusts its pointers, which is not shown.
+    /// A thunk's pointer adjustment, which is not shown.
     fn thunk(&mut self) -> Option<&'static str> {
         if self.take("Tc") {
             self.call_offset()?;
@@ -368,7 +369,7 @@ impl<'a> Parser<'a> {
         id
     }
 
-    /// Reads a part that can be within another of its kind.
+    /// Parses a part that can contain parts of its kind.
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.parts += 1;
         if self.depth >= MAX_PARSE_DEPTH || self.parts > MAX_PARSE_STEPS {
@@ -380,7 +381,7 @@ impl<'a> Parser<'a> {
         part
     }
 
-    /// Reads a part; if it is not there, nothing was read.
+    /// Parses a part, or rewinds.
     fn attempt<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         let mark = self.checkpoint();
         let part = read(self);
@@ -406,7 +407,7 @@ impl<'a> Parser<'a> {
         self.state = mark.state;
     }
 
-    /// Reads a list up to its `E`.
+    /// Parses a list up to its `E`.
     fn until_end(
         &mut self,
         read: impl Fn(&mut Self) -> Option<NameNodeId>,

@@ -1,7 +1,7 @@
 //! Writes a tree as text.
 //!
-//! C++ declares a type around a name: `int (*f)(long)`. So a type has what is written before the
-//! name ([`Printer::left`]) and what is written behind it ([`Printer::right`]).
+//! C++ declares a type around a name: `int (*f)(long)`. So a type has a part before the name
+//! ([`Printer::left`]) and a part after it ([`Printer::right`]).
 
 mod expression;
 
@@ -13,31 +13,31 @@ use crate::node::{
 };
 use crate::{MAX_NAME_BYTES, SignatureDetail};
 
-/// How deeply nodes are followed. Substitutions nest deeper than the name does.
+/// The deepest nesting of nodes. Substitutions nest deeper than the name does.
 const MAX_PRINT_DEPTH: usize = 512;
-/// How many nodes are looked at: those without text count, too.
+/// The most nodes to visit, including those without text.
 const MAX_PRINT_STEPS: usize = 512 * 1024;
 
-/// Writes one name. What writes yields `None` where a bound is exceeded.
+/// Writes one name. Its functions return `None` if a limit is exceeded.
 pub(crate) struct Printer<'t> {
     tree: &'t Tree<'t>,
     signature: SignatureDetail,
     text: String,
-    /// Behind the last byte, whether or not that byte was taken back.
+    /// The last byte written, even if it was removed.
     last: u8,
     scope: ParameterScope,
-    /// What the lambda declares whose parameters are written.
+    /// The parameters that the current lambda declares.
     declared: &'t [LambdaParameter],
     depth: usize,
     steps: Cell<usize>,
 }
 
-/// What decides what a template parameter stands for.
+/// The context that determines the meaning of a template parameter.
 #[derive(Debug, Clone, Copy, Default)]
 struct ParameterScope {
-    /// That of the substitution that is written; without one, the parameter's own.
+    /// The context of the current substitution; without one, the parameter's own.
     context: Option<TemplateContext>,
-    /// Which argument of a pack is written; all of them without one.
+    /// The index of the current argument of a pack; without one, all of them.
     pack_index: Option<usize>,
 }
 
@@ -60,7 +60,7 @@ impl<'t> Printer<'t> {
         Some(self.text)
     }
 
-    /// Writes a whole symbol, whose function may go without its signature.
+    /// Writes a whole symbol, optionally without its function's signature.
     fn symbol(&mut self, root: NameNodeId) -> Option<()> {
         match (self.node(root)?, self.signature) {
             (NameNode::Function(function), SignatureDetail::NameOnly) => {
@@ -84,7 +84,7 @@ impl<'t> Printer<'t> {
         self.tree.get(id)
     }
 
-    /// The node that stands for another one, and its scope.
+    /// The node that another one denotes, and its scope.
     fn resolve(
         &self,
         mut id: NameNodeId,
@@ -103,7 +103,7 @@ impl<'t> Printer<'t> {
                 NameNode::Parameter(index, context) => {
                     let context = scope.context.unwrap_or(*context);
                     let Some(arguments) = self.tree.contexts.get(context.0) else {
-                        return Some((id, scope)); // of a lambda
+                        return Some((id, scope)); // A parameter of a lambda.
                     };
                     let argument = *arguments.get(usize::try_from(*index).ok()?)?;
                     match (self.node(argument)?, scope.pack_index) {
@@ -118,7 +118,7 @@ impl<'t> Printer<'t> {
         }
     }
 
-    /// Counts a node that is looked at.
+    /// Counts a visited node.
     fn step(&self) -> Option<()> {
         self.steps.set(self.steps.get() + 1);
         (self.steps.get() <= MAX_PRINT_STEPS).then_some(())
@@ -165,8 +165,8 @@ impl<'t> Printer<'t> {
         written
     }
 
-    /// Writes a list. Elements without text, such as empty packs, have no comma at its end; they
-    /// have one elsewhere, as binutils writes it.
+    /// Writes a list. Elements without text, for example empty packs, have no comma at the list's
+    /// end; elsewhere they have one, as in binutils.
     fn list(&mut self, list: &[NameNodeId]) -> Option<()> {
         let mut end = self.text.len();
         for (number, id) in list.iter().enumerate() {
@@ -183,7 +183,7 @@ impl<'t> Printer<'t> {
         Some(())
     }
 
-    /// Writes what comes before a declared name; all, where nothing comes behind it.
+    /// Writes the part before a declared name; everything, if there is no part after it.
     fn left(&mut self, id: NameNodeId) -> Option<()> {
         self.nested(|printer| match printer.node(id)? {
             NameNode::Pointer(to) => printer.left_of_declarator(*to, "*"),
@@ -251,7 +251,7 @@ impl<'t> Printer<'t> {
         })
     }
 
-    /// Writes what comes behind a declared name.
+    /// Writes the part after a declared name.
     fn right(&mut self, id: NameNodeId) -> Option<()> {
         self.nested(|printer| match printer.node(id)? {
             NameNode::Pointer(to) | NameNode::MemberPointer(_, to) => {
@@ -362,7 +362,7 @@ impl<'t> Printer<'t> {
         }
     }
 
-    /// The qualifiers that the argument which a type stands for does not have already.
+    /// The qualifiers that a type's argument does not have already.
     fn new_qualifiers(&self, type_: NameNodeId, qualifiers: Qualifiers) -> Option<Qualifiers> {
         let (argument, _) = self.resolve(type_, self.scope)?;
         let NameNode::Cv(_, known) = self.node(argument)? else {
@@ -397,7 +397,7 @@ impl<'t> Printer<'t> {
         }
     }
 
-    /// Writes the parameters of a function type, and what follows them.
+    /// Writes the parameters of a function type, and the part after them.
     fn signature(&mut self, function: &FunctionType, qualifiers: Qualifiers) -> Option<()> {
         self.put("(")?;
         self.list(&function.parameters)?;
@@ -427,7 +427,7 @@ impl<'t> Printer<'t> {
     fn function(&mut self, function: &FunctionNode) -> Option<()> {
         if let Some(returns) = function.returns {
             self.left(returns)?;
-            // What a pointer to a function returns has the function in its parentheses.
+            // A returned pointer to a function encloses the function in its parentheses.
             self.put(if self.declares(returns) { "" } else { " " })?;
         }
         self.declared_function(function)?;
@@ -631,7 +631,7 @@ impl<'t> Printer<'t> {
     }
 }
 
-/// What the names of a lambda's template parameters begin with: they have none of their own.
+/// The prefix of a lambda's template parameters, which have no names of their own.
 fn sigil(parameter: &LambdaParameter) -> &'static str {
     match parameter {
         LambdaParameter::Type => "$T",

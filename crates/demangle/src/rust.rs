@@ -4,8 +4,8 @@ use std::fmt::{self, Write};
 
 use crate::MAX_NAME_BYTES;
 
-/// The readable form of a name of Rust. A legacy name ends with a hash; without one it is of a
-/// variable in C++, `_ZN12_GLOBAL__N_13keyE`.
+/// The readable form of a Rust name. A legacy name ends with a hash; without one it is a C++
+/// variable, `_ZN12_GLOBAL__N_13keyE`.
 pub(crate) fn demangle(name: &str) -> Option<String> {
     let symbol = rustc_demangle::try_demangle(name).ok()?;
     if name.starts_with("_Z") && !has_hash(name) {
@@ -22,7 +22,7 @@ fn has_hash(name: &str) -> bool {
         .is_some_and(|hash| hash.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
-/// Text that refuses to grow too long.
+/// Text of bounded length.
 struct BoundedText(String);
 
 impl fmt::Write for BoundedText {

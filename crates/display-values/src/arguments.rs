@@ -1,4 +1,4 @@
-//! What functions were called with, as tables of arguments tell.
+//! Arguments of functions, from argument tables.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -23,33 +23,33 @@ pub struct FrameArgument {
     pub type_name: String,
     /// Its value when the function was called, if it was found.
     pub value: Result<ArgText, ArgUnavailable>,
-    /// What the parameter is now; `None` if debug information does not describe it.
+    /// The parameter's current value; `None` if debug information does not describe it.
     pub current: Option<Result<KnownText, VariableUnavailable>>,
 }
 
-/// A value that was found.
+/// A found value.
 pub struct ArgText {
-    /// As C would have it.
+    /// In C notation.
     pub text: String,
-    /// How it is known.
+    /// Its certainty.
     pub label: ValueCertainty,
-    /// How many frames further out it was found.
+    /// The number of frames further out in which it was found.
     pub caller_depth: usize,
 }
 
-/// How what a function was called with is known.
+/// The certainty and source of an argument's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueCertainty {
-    /// The code says so, and the program can have made nothing else of it.
+    /// Proven by the code, and the program cannot have changed it.
     Exact,
-    /// Debug information says so.
+    /// From debug information.
     FromDebugInfo,
-    /// The code says so, and the program may have made something else of it.
+    /// Derived from the code, but the program may have changed it.
     Likely,
 }
 
 impl ValueCertainty {
-    /// It in one word.
+    /// The certainty in one word.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,14 +60,14 @@ impl ValueCertainty {
     }
 }
 
-/// The tables of arguments of the modules that some stacks stand in.
+/// The argument tables of some stacks' modules.
 #[derive(Default)]
 pub struct ArgTables {
     by_module: HashMap<PathBuf, Option<ArgumentTable>>,
 }
 
 impl ArgTables {
-    /// Asks `table` for the table of each module that a frame stands in.
+    /// Calls `table` for each module of the frames.
     pub fn load<'s>(
         space: &SnapshotUnwinder<'_>,
         stacks: impl Iterator<Item = &'s CallStack>,
@@ -85,7 +85,7 @@ impl ArgTables {
         tables
     }
 
-    /// Whether no module has one.
+    /// Whether no module has a table.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_module.values().all(Option::is_none)
@@ -105,7 +105,7 @@ impl ArgTables {
     }
 }
 
-/// The arguments of one frame; `None` if nothing says what its function takes.
+/// The arguments of one frame; `None` if its function's prototype is unknown.
 pub(crate) fn frame_arguments(
     arguments: &StackArguments<'_>,
     number: usize,
@@ -145,7 +145,8 @@ fn value(
     })
 }
 
-/// What the code and debug information tell of arguments together: what is exact before what is described, and that before what is likely.
+/// Merges arguments from the code and from debug information: exact ones before described ones, and
+/// these before likely ones.
 pub(crate) fn merge(
     known: Option<Vec<FrameArgument>>,
     described: Vec<VariableText>,
@@ -179,7 +180,7 @@ impl FrameArgument {
                 true => ValueCertainty::Likely,
                 false => ValueCertainty::FromDebugInfo,
             };
-            // What the code says is as good, if neither is more than likely.
+            // The code's value is as good, if neither is more than likely.
             let is_kept =
                 |found: &ArgText| found.label == ValueCertainty::Exact || found.label == label;
             if !self.value.as_ref().is_ok_and(is_kept) {

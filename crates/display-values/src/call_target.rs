@@ -1,8 +1,10 @@
-//! Where a call leads that was made, by its code, by what the dynamic linker has noted for it, and by what is left of the caller's registers.
+//! The target of a call in progress: from its code, from the dynamic linker's data, and from the
+//! caller's remaining registers.
 
 use unspool_rows::{Arch, Memory, RuntimeAddr};
 
-/// Where the call before an address leads. `register` tells the caller's registers, by their DWARF numbers.
+/// The target of the call before an address. `register` returns the caller's registers, by their
+/// DWARF numbers.
 pub(crate) fn target(
     arch: Arch,
     returns_to: RuntimeAddr,
@@ -31,7 +33,7 @@ fn amd64_target(
     memory: &dyn Memory,
     register: impl Fn(u16) -> Option<u64>,
 ) -> Option<u64> {
-    /// The DWARF numbers of the registers that instructions know by 0 to 7.
+    /// The DWARF numbers of the registers with encodings 0 to 7.
     const NUMBERS: [u16; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
     let far = |distance| end.wrapping_add_signed(i32::from_le_bytes(distance).into());
     match read::<6>(memory, end.checked_sub(6)?)? {
@@ -46,7 +48,7 @@ fn amd64_target(
     }
 }
 
-/// Where what is called leads, if it is an entry of a procedure linkage table.
+/// The target of an entry of a procedure linkage table, if the address is one.
 fn amd64_plt_target(at: u64, memory: &dyn Memory) -> Option<u64> {
     const ENDBR: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     let begin = match read(memory, at) {
@@ -67,7 +69,7 @@ fn amd64_plt_target(at: u64, memory: &dyn Memory) -> Option<u64> {
         memory,
         end.wrapping_add_signed(i32::from_le_bytes(distance).into()),
     )?;
-    // Before the dynamic linker has looked for it.
+    // The dynamic linker has not resolved it yet.
     (noted != end).then_some(noted)
 }
 
@@ -91,7 +93,7 @@ fn aarch64_target(
     aarch64_plt_target(to, memory)
 }
 
-/// Where what is called leads, if it is an entry of a procedure linkage table; `None` if it is something else that leads on.
+/// The target of an entry of a procedure linkage table; `None` for other code that jumps on.
 fn aarch64_plt_target(at: u64, memory: &dyn Memory) -> Option<u64> {
     /// `bti c`
     const BTI: u32 = 0xd503_245f;

@@ -1,4 +1,4 @@
-//! What is known of each frame of a stack.
+//! Known values of a stack's frames.
 
 use std::ops::Range;
 
@@ -9,20 +9,21 @@ use unspool_rows::{Memory, RuntimeAddr, Unreadable};
 use crate::arguments::{self, ArgTables, FrameArgument, merge};
 use crate::variables::{DebugInfo, FunctionValues, VariableText, WalkedStack};
 
-/// What is known of a frame.
+/// The known values of a frame.
 #[derive(Default)]
 pub struct FrameValues {
-    /// The name of its function, if debug information describes that.
+    /// The name of its function, if debug information has it.
     pub function: Option<String>,
-    /// What its function was called with; `None` if nothing says what it takes, or that was not asked.
+    /// Its function's arguments; `None` if its prototype is unknown, or arguments were not
+    /// requested.
     pub arguments: Option<Vec<FrameArgument>>,
-    /// The functions that are inlined there, innermost first.
+    /// The functions inlined there, innermost first.
     pub inlined: Vec<FunctionValues>,
     /// Its function's own variables, those of the innermost block first.
     pub locals: Vec<VariableText>,
 }
 
-/// A process's memory, with what its files have of it: cores leave that out.
+/// A process's memory, completed from its files: cores omit that part.
 pub struct WithFiles<'r> {
     /// The memory.
     pub memory: &'r dyn Memory,
@@ -41,27 +42,27 @@ impl Memory for WithFiles<'_> {
     }
 }
 
-/// What is asked of the frames of a process's stacks.
+/// A query of the frames of a process's stacks.
 pub struct ValueQuery<'r, 'f> {
-    /// The process, which stands still.
+    /// The stopped process.
     pub snapshot: &'r dyn Snapshot,
     /// Its modules.
     pub space: &'r SnapshotUnwinder<'r>,
     /// Its memory.
     pub memory: &'r dyn Memory,
-    /// What functions were called with.
+    /// The argument tables.
     pub tables: Option<&'r ArgTables>,
-    /// What debug information says.
+    /// The debug information.
     pub described: Option<&'r DebugInfo<'f>>,
     /// Whether the functions' own variables are shown.
     pub with_locals: bool,
-    /// Whether the texts that values lead to are shown, too.
+    /// Whether texts at pointers are shown, too.
     pub with_strings: bool,
 }
 
 impl<'f> ValueQuery<'_, 'f> {
-    /// What is known of some frames of a stack, one after another. The stack must have been [kept with the
-    /// registers](unspool_process::space::Keep::Registers).
+    /// The known values of some frames of a stack, one after another. The stack must have been
+    /// [kept with the registers](unspool_process::space::Keep::Registers).
     pub fn frames<'s>(
         &'s self,
         stack: &'s CallStack,
@@ -99,7 +100,7 @@ impl<'f> ValueQuery<'_, 'f> {
         self.with_strings.then_some(self.memory)
     }
 
-    /// Adds what debug information says of a frame's functions, the outermost last.
+    /// Adds the values from debug information of a frame's functions, the outermost last.
     fn describe(&self, values: &mut FrameValues, mut levels: Vec<FunctionValues>) {
         let Some(own) = levels.pop() else {
             return;
@@ -118,7 +119,7 @@ impl<'f> ValueQuery<'_, 'f> {
     }
 }
 
-/// A value as C would have it, with the characters that it leads to if there is memory for that.
+/// A value in C notation, with the characters at a pointer if memory is given.
 pub(crate) fn format_value(
     shown: unspool_arg_table::ValueDisplay<'_>,
     memory: Option<&dyn Memory>,

@@ -4,21 +4,22 @@ use unspool_arg_table::{ArgFrame, ArgSource, ArgTable, ArgValue, UnprovenRules};
 use unspool_process::snapshot_unwinder::{CallStack, FrameLocation};
 use unspool_rows::{CodeAddr, Memory, Register, RuntimeAddr};
 
-/// A walked stack that is asked for arguments. Its frames must have been [kept with their
+/// A walked stack, prepared to find arguments. Its frames must have been [kept with their
 /// registers](unspool_process::space::Keep::Registers).
 pub struct StackArguments<'a> {
     stack: &'a CallStack,
     memory: &'a dyn Memory,
-    /// What each frame is in, as far as there is a table of arguments.
+    /// The argument table's view of each frame, if there is a table.
     frames: Vec<Option<ArgFrame<'a>>>,
-    /// What led to each frame and is doubted.
+    /// The unproven rules that led to each frame.
     doubts: Vec<UnprovenRules>,
     /// The frames before this one were found without a guess.
     certain: usize,
 }
 
 impl<'a> StackArguments<'a> {
-    /// Prepares to ask a stack, of a process with this memory. `locate` says where a frame stands, `table` has the table of a module.
+    /// Prepares a stack of a process with this memory. `locate` returns the location of a frame,
+    /// `table` the table of a module.
     pub fn new(
         stack: &'a CallStack,
         memory: &'a dyn Memory,
@@ -54,13 +55,13 @@ impl<'a> StackArguments<'a> {
         }
     }
 
-    /// What is known of a frame's function.
+    /// The function of a frame.
     #[must_use]
     pub fn frame(&self, number: usize) -> Option<&ArgFrame<'a>> {
         self.frames.get(number)?.as_ref()
     }
 
-    /// The low `bits` of what the function of a frame was called with.
+    /// The low `bits` of a source when the function of a frame was called.
     #[must_use]
     pub fn value(&self, frame: usize, source: ArgSource, bits: u8) -> Option<ArgValue> {
         unspool_arg_table::argument(self, frame, source, bits)

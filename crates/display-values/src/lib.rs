@@ -1,7 +1,8 @@
-//! What the functions of a walked stack were called with, and what their variables are, as text in C or Rust.
+//! Arguments and variables of the functions of a walked stack, as text in C or Rust.
 //!
-//! [`ValueQuery::frames`] puts together what tables of arguments say ([`ArgTables`]) and what debug information does ([`DebugInfo`]). It is the same of a process, a
-//! core file, and the own process. It prints nothing; what is in the way is a [`ValueProblem`].
+//! [`ValueQuery::frames`] combines argument tables ([`ArgTables`]) and debug information
+//! ([`DebugInfo`]). It works the same for a process, a core file, and the own process. It does not
+//! print; faults are [`ValueProblem`]s.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -19,5 +20,5 @@ pub use variables::{
     DebugInfo, DebugInfoFiles, EntryText, FunctionValues, KnownText, ValueProblem, VariableText,
 };
 
-/// The bytes that are shown of a value at most.
+/// The maximum number of bytes of a value to show.
 pub const MAX_VALUE_BYTES: usize = 1024;

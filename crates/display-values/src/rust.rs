@@ -1,4 +1,4 @@
-//! Values of Rust's types, as Rust and gdb write them.
+//! Values of Rust's types, in the notation of Rust and gdb.
 
 use std::cell::Cell;
 use std::fmt::{self, Write};
@@ -10,23 +10,23 @@ use unspool_rows::{Memory, RuntimeAddr};
 
 use crate::MAX_VALUE_BYTES;
 
-/// So many elements of an array or a slice are shown at most.
+/// The maximum number of elements of an array or a slice to show.
 const MAX_ELEMENTS: usize = 32;
 
-/// So many parts of a value are shown at most, with those that slices lead to.
+/// The maximum number of parts of a value to show, including the elements of slices.
 const MAX_PARTS: u32 = 2000;
 
-/// Parts of parts are shown so deep.
+/// The maximum nesting of parts.
 const MAX_NESTING: u32 = 32;
 
-/// Shows values of a function in Rust.
+/// Formats values of a Rust function.
 pub(crate) struct RustFormatter<'v, 'a> {
     activation: &'v Activation<'v, 'a>,
     graph: &'v Graph<'a>,
     rust: &'v RustTypes<'a>,
-    /// Where slices lead to, if their elements are to be shown.
+    /// The memory of slices' elements, if these are shown.
     memory: Option<&'v dyn Memory>,
-    /// How many parts may still be shown.
+    /// The number of parts that may still be shown.
     left: Cell<u32>,
 }
 
@@ -34,14 +34,14 @@ pub(crate) struct RustFormatter<'v, 'a> {
 #[derive(Clone, Copy)]
 struct PartialBytes<'b> {
     bytes: &'b [u8],
-    /// Which of their bits are known.
+    /// The mask of their known bits.
     known: &'b [u8],
-    /// How many parts may be in each other there.
+    /// The remaining nesting depth.
     depth: u32,
 }
 
 impl<'b> PartialBytes<'b> {
-    /// A part of it; `None` if it has not so many bytes, or is too deep inside others.
+    /// A part of it; `None` if it does not have that many bytes, or is nested too deep.
     fn get(self, start: u64, size: u64) -> Option<PartialBytes<'b>> {
         let start = usize::try_from(start).ok()?;
         let end = start.checked_add(usize::try_from(size).ok()?)?;
@@ -62,7 +62,7 @@ impl<'b> PartialBytes<'b> {
 }
 
 impl<'v, 'a> RustFormatter<'v, 'a> {
-    /// Those of a function's activation. With memory, what slices lead to is shown, too.
+    /// A formatter for a function's activation. With memory, the elements of slices are shown, too.
     pub(crate) fn new(
         activation: &'v Activation<'v, 'a>,
         rust: &'v RustTypes<'a>,
@@ -136,7 +136,7 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
             }
             _ if !part.is_known() => f.write_str("<lost>"),
             TypeKind::Integer(_) if own.name == "()" => f.write_str("()"),
-            // A `char` of Rust is four bytes.
+            // Rust's `char` has four bytes.
             TypeKind::Integer(_) if own.name == "char" => {
                 scalar(f, DisplayKind::UnsignedChar, part)
             }
@@ -161,7 +161,7 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
         }
     }
 
-    /// Shows parts, so many at most, and up to one that is not there.
+    /// Shows parts up to a maximum, and up to one that is missing.
     fn list<P>(
         &self,
         f: &mut String,
@@ -179,7 +179,7 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
         Ok(())
     }
 
-    /// Shows a structure with its members, what tells which variant it is left out.
+    /// Shows a structure with its members, without the discriminant.
     fn record(
         &self,
         f: &mut String,
@@ -214,12 +214,12 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
         f.write_str(if has_names { "}" } else { ")" })
     }
 
-    /// The part of a value that a member is.
+    /// The part of a value that belongs to a member.
     fn member<'b>(&self, member: &Member<'a>, part: PartialBytes<'b>) -> Option<PartialBytes<'b>> {
         part.get(member.offset / 8, self.graph.size(member.ty)?)
     }
 
-    /// Shows the variant that a value is of.
+    /// Shows the variant of a value.
     fn variant(
         &self,
         f: &mut String,
@@ -243,7 +243,8 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
         }
     }
 
-    /// Shows a slice with what it leads to; `None` if it is none, or that is not to be shown or cannot be read.
+    /// Shows a slice with its elements; `None` if it is not a slice, or the elements are not shown
+    /// or unreadable.
     fn slice(
         &self,
         f: &mut String,
@@ -299,7 +300,7 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
     }
 }
 
-/// Shows what has no parts.
+/// Shows a value without parts.
 fn scalar(f: &mut String, shape: DisplayKind<'_>, part: PartialBytes<'_>) -> fmt::Result {
     match part.is_known() {
         true => write!(f, "{}", ValueDisplay::from_kind(shape, part.bytes)),

@@ -1,4 +1,4 @@
-//! Where a thread has the thread-local storage of a module.
+//! The address of a module's thread-local storage in a thread.
 
 use unspool_dwarf_types::variables::VariableStack as _;
 use unspool_rows::Arch;
@@ -8,10 +8,12 @@ use crate::variables::WalkedStack;
 /// `fs.base` of x86-64, the thread pointer.
 const FS_BASE: u16 = 58;
 
-/// Where the copy of a frame's module begins that a frame's thread has, or why that is not known.
+/// The start of the thread-local block of a frame's module in the frame's thread, or why it is
+/// unknown.
 ///
-/// That of the executable lies directly below the thread pointer on x86-64, whatever the C library (ELF Handling For Thread-Local Storage, §3.4.6:
-/// variant II). Those of shared objects are where the dynamic loader has put them.
+/// On x86-64 the executable's block lies directly below the thread pointer, for any C library (ELF
+/// Handling For Thread-Local Storage, §3.4.6: variant II). The dynamic loader has placed those of
+/// shared objects.
 pub(crate) fn block(walked: &WalkedStack<'_, '_>, number: usize) -> Result<u64, &'static str> {
     if walked.snapshot.abi().arch != Arch::X86_64 {
         return Err("where that is is known on x86-64 only");
@@ -34,7 +36,8 @@ pub(crate) fn block(walked: &WalkedStack<'_, '_>, number: usize) -> Result<u64, 
     if !align.is_power_of_two() {
         return Err("its alignment is no power of two");
     }
-    // The block's begin is congruent to the segment's, and its end is no higher than the thread pointer, which is aligned.
+    // The block's start is congruent to the segment's, and its end is at most the thread pointer,
+    // which is aligned.
     let first = segment.vaddr.0.wrapping_neg() & (align - 1);
     let size = segment.mem_size.saturating_sub(first);
     let size = size.checked_next_multiple_of(align);

@@ -1,4 +1,4 @@
-//! The variables of the functions of a report, as debugging information has them.
+//! The variables of a report's functions, from debugging information.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,13 +23,14 @@ use crate::frame_values::format_value;
 use crate::frames::StackArguments;
 use crate::{MAX_VALUE_BYTES, call_target, rust};
 
-/// The files with the debug information of the modules that some stacks stand in.
+/// The files with the debug information of some stacks' modules.
 pub struct DebugInfoFiles {
     by_module: HashMap<PathBuf, (Arc<ElfFile>, DebugFiles, SplitFiles)>,
 }
 
 impl DebugInfoFiles {
-    /// Finds those of the modules that frames stand in, of a process with debug files under its `root` first.
+    /// Finds the files for the modules of frames, of a process with debug files under its `root`
+    /// first.
     pub fn open<'s>(
         space: &SnapshotUnwinder<'_>,
         stacks: impl Iterator<Item = &'s CallStack>,
@@ -50,39 +51,39 @@ impl DebugInfoFiles {
     }
 }
 
-/// What debug information says of the variables of some modules.
+/// The debug information about the variables of some modules.
 pub struct DebugInfo<'f> {
     by_module: HashMap<PathBuf, Variables<'f>>,
-    /// How the variables of functions are shown.
+    /// The display kinds of functions' variables.
     shapes: RefCell<HashMap<*const DwarfFunction<'f>, Rc<VariableKinds>>>,
-    /// By addresses of the process, the registers that functions have left alone up to there.
+    /// The registers that functions have not changed so far, by addresses of the process.
     unchanged: RefCell<HashMap<u64, Rc<[Register]>>>,
     problems: RefCell<Vec<ValueProblem>>,
 }
 
-/// Why less is told than could be.
+/// Why less is reported than possible.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueProblem {
-    /// A debug file was there and is not used.
+    /// A debug file was found but rejected.
     #[error(transparent)]
     DebugFile(ModuleError),
-    /// Debug information of a module cannot be read, or is not there.
+    /// Debug information of a module is unreadable or missing.
     #[error("{}: {error}", module.display())]
     Types {
         /// The module.
         module: PathBuf,
-        /// What is wrong.
+        /// The fault.
         error: TypesError,
     },
-    /// No module has any.
+    /// No module has debug information.
     #[error(
         "no module here has debugging information, which says where variables are: build with -g, or install the package of debug symbols"
     )]
     NoDebugInfo,
 }
 
-/// A function that a frame is of, or one that is inlined there.
+/// The function of a frame, or one inlined there.
 pub struct FunctionValues {
     /// Its name.
     pub function: String,
@@ -98,33 +99,34 @@ pub struct VariableText {
     pub name: String,
     /// Its type.
     pub type_name: String,
-    /// How many blocks of its function it is in, beside the body.
+    /// The depth of nested blocks in its function; 0 for the body.
     pub block: usize,
-    /// What it is now.
+    /// Its current value.
     pub current: Result<KnownText, VariableUnavailable>,
-    /// What a parameter of the frame's function was when that was called, as the caller's call site says.
+    /// The value of a parameter when the frame's function was called, from the caller's call site.
     pub at_entry: Option<EntryText>,
 }
 
-/// What a parameter was when its function was called.
+/// A parameter's value when its function was called.
 pub struct EntryText {
-    /// As the language of its function would have it.
+    /// In the notation of the function's language.
     pub text: String,
-    /// Whether nothing tells that the call, which debugging information says it of, has called this function.
+    /// Whether debugging information has this value for a call that is not proven to have called
+    /// this function.
     pub is_likely: bool,
 }
 
-/// A value that is known, or parts of it.
+/// A completely or partly known value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownText {
-    /// As the language of its function would have it.
+    /// In the notation of the function's language.
     pub text: String,
-    /// Its bytes, [`MAX_VALUE_BYTES`] of them at most, and which of their bits are known.
+    /// Its first bytes, [`MAX_VALUE_BYTES`] at most, and the mask of their known bits.
     pub value: variables::PartialValue,
 }
 
 impl<'f> DebugInfo<'f> {
-    /// Reads what files have.
+    /// Reads the files.
     #[must_use]
     pub fn read(files: &'f DebugInfoFiles) -> DebugInfo<'f> {
         let mut by_module = HashMap::new();
@@ -152,7 +154,7 @@ impl<'f> DebugInfo<'f> {
         }
     }
 
-    /// Why less was told than could be, since this was last asked.
+    /// The problems since the last call.
     #[must_use]
     pub fn take_problems(&self) -> Vec<ValueProblem> {
         self.problems.take()
@@ -170,7 +172,8 @@ impl<'f> DebugInfo<'f> {
         }
     }
 
-    /// The functions of a frame and what is known of their variables: those inlined there first. Empty without debugging information.
+    /// The functions of a frame and the known values of their variables: inlined functions first.
+    /// Empty without debugging information.
     pub(crate) fn frame_functions(
         &self,
         walked: &WalkedStack<'_, 'f>,
@@ -178,7 +181,7 @@ impl<'f> DebugInfo<'f> {
         text: Option<&dyn Memory>,
     ) -> Vec<FunctionValues> {
         let found = self.function(walked, number);
-        // The registers of what is behind a guess are guessed as well.
+        // Behind a guessed frame, the registers are guessed as well.
         let Some((function, lookup)) = found.filter(|_| number < walked.first_guess) else {
             return Vec::new();
         };
@@ -258,15 +261,15 @@ impl<'f> DebugInfo<'f> {
         if !activation.has_static_types() {
             return shapes();
         }
-        // The functions are kept by `Variables`, so that none has the address of another.
+        // `Variables` keeps the functions, so that addresses are unique.
         let mut known = self.shapes.borrow_mut();
         Rc::clone(known.entry(Rc::as_ptr(function)).or_insert_with(shapes))
     }
 }
 
-/// How the variables of a function are written.
+/// The notation of a function's variables.
 enum LanguageFormatter<'s, 'f> {
-    /// With how each of them is shown, and what the texts are read from that they lead to.
+    /// C, with the display kinds, and the memory of texts.
     C(
         Vec<unspool_arg_table::Parameter<'s>>,
         Option<&'s dyn Memory>,
@@ -299,7 +302,7 @@ impl<'f> LanguageFormatter<'_, 'f> {
     }
 }
 
-/// A walked stack that is asked for variables.
+/// A walked stack, prepared to find variables.
 pub(crate) struct WalkedStack<'r, 'f> {
     pub(crate) described: &'r DebugInfo<'f>,
     pub(crate) snapshot: &'r dyn Snapshot,
@@ -308,16 +311,16 @@ pub(crate) struct WalkedStack<'r, 'f> {
     pub(crate) memory: &'r dyn Memory,
     /// The frames before this one were found without a guess.
     pub(crate) first_guess: usize,
-    /// What the code tells of arguments, if that was asked.
+    /// The arguments from the code, if requested.
     pub(crate) arguments: Option<&'r StackArguments<'r>>,
 }
 
-/// So many callees are asked one after another.
+/// The maximum number of callees to check.
 const MAX_CALLEES: usize = 16;
 
 impl<'f> WalkedStack<'_, 'f> {
-    /// A register that calls may change, but the functions that a frame has called have not: compilers count on that where they see
-    /// them all (`-fipa-ra`).
+    /// A register that calls may change, but the functions called by a frame have not: compilers
+    /// rely on that if they see all callees (`-fipa-ra`).
     fn preserved_by_callees(&self, number: usize, register: Register) -> Option<u64> {
         for callee in (0..number).rev().take(MAX_CALLEES) {
             if !self.unchanged(callee)?.contains(&register) {
@@ -331,7 +334,7 @@ impl<'f> WalkedStack<'_, 'f> {
         None
     }
 
-    /// The registers that a frame's function has left alone since its caller called it.
+    /// The registers that a frame's function has not changed since its call.
     fn unchanged(&self, number: usize) -> Option<Rc<[Register]>> {
         let frame = self.stack.frames.get(number)?;
         let CodeAddr::Return(returns_to) = self.stack.frames.get(number.checked_add(1)?)?.code
@@ -359,7 +362,7 @@ impl<'f> WalkedStack<'_, 'f> {
     }
 }
 
-/// The function that the call before an address calls, if the call says which.
+/// The function called before an address, if the call is direct.
 fn callee_address(returns_to: RuntimeAddr, memory: &dyn Memory) -> Option<u64> {
     /// `call rel32` of x86-64.
     const CALL: u8 = 0xe8;

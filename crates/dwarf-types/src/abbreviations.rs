@@ -1,4 +1,4 @@
-//! Whether the tables of abbreviations may be read.
+//! Checking that the tables of abbreviations can be read in linear time.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,9 @@ use gimli::{Reader as _, Section as _};
 use crate::error::TypesError;
 use crate::index::{Dwarf, DwarfReader};
 
-/// Checks that reading the abbreviations of all units takes time linear in the size of the section. Each unit names the offset of its
-/// table, which ends where a zero says so: units of a hostile file can name every place in one long table.
+/// Checks that reading the abbreviations of all units takes time linear in the size of the section.
+/// Each unit names the offset of its table, and a zero ends the table. So units of a hostile file
+/// can name every offset in one long table.
 pub(crate) fn check(dwarf: &Dwarf<'_>) -> Result<(), TypesError> {
     let section = *dwarf.debug_abbrev.reader();
     let limit = section.len().saturating_mul(4).saturating_add(1 << 20);
@@ -26,7 +27,7 @@ pub(crate) fn check(dwarf: &Dwarf<'_>) -> Result<(), TypesError> {
         let mut table = section;
         if table.skip(offset).is_ok() {
             let before = table.len();
-            // A table that cannot be passed over is reported where its unit is read.
+            // A broken table is reported when its unit is read.
             let _ = pass_over(&mut table);
             read = read.saturating_add(before - table.len());
         }
@@ -39,7 +40,7 @@ pub(crate) fn check(dwarf: &Dwarf<'_>) -> Result<(), TypesError> {
     Ok(())
 }
 
-/// Passes over one table (DWARF 5 §7.5.3).
+/// Skips one table (DWARF 5 §7.5.3).
 fn pass_over(table: &mut DwarfReader<'_>) -> gimli::Result<()> {
     const IMPLICIT_CONST: u64 = gimli::DW_FORM_implicit_const.0 as u64;
     while table.read_uleb128()? != 0 {

@@ -1,4 +1,4 @@
-//! What attributes of an entry say.
+//! Reading the attributes of an entry.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,8 @@ pub(crate) fn number(entry: &DieEntry<'_>, name: DwAt) -> Option<u64> {
     entry.attr(name)?.udata_value()
 }
 
-/// A number whose form tells whether it can be negative: that of no size can, those of fixed sizes cannot, which is what gcc and clang write.
+/// A number that may be signed, depending on its form: forms of variable size are signed, those of
+/// fixed size are unsigned, as gcc and clang write them.
 pub(crate) fn signed(entry: &DieEntry<'_>, name: DwAt) -> Option<i64> {
     match entry.attr_value_raw(name)? {
         AttributeValue::Sdata(value) => Some(value),
@@ -41,7 +42,7 @@ pub(crate) fn flag(entry: &DieEntry<'_>, name: DwAt) -> bool {
     matches!(entry.attr_value(name), Some(AttributeValue::Flag(true)))
 }
 
-/// Where a member begins, in bytes; `None` if only a program could tell.
+/// The offset of a member in bytes; `None` if it must be computed at run time.
 pub(crate) fn location(entry: &DieEntry<'_>, encoding: gimli::Encoding) -> Option<u64> {
     let attribute = entry.attr(gimli::DW_AT_data_member_location);
     let Some(attribute) = attribute else {
@@ -62,7 +63,7 @@ pub(crate) fn location(entry: &DieEntry<'_>, encoding: gimli::Encoding) -> Optio
     }
 }
 
-/// The size in bytes of the number that an entry is of, behind names and qualifiers.
+/// The size in bytes of an entry's type, behind typedefs and qualifiers.
 pub(crate) fn storage<'a>(
     index: &DieIndex<'a>,
     place: DieRef,
@@ -71,7 +72,7 @@ pub(crate) fn storage<'a>(
     number(&sized_type(index, place, entry)?, gimli::DW_AT_byte_size)
 }
 
-/// The type that an entry is of, behind names and qualifiers: the first that says its size.
+/// The first type with a size, behind an entry's typedefs and qualifiers.
 pub(crate) fn sized_type<'a>(
     index: &DieIndex<'a>,
     place: DieRef,
@@ -89,7 +90,7 @@ pub(crate) fn sized_type<'a>(
     None
 }
 
-/// So many names and qualifiers of a type are looked behind.
+/// The maximum number of typedefs and qualifiers to follow.
 const MAX_TYPEDEFS: usize = 256;
 
 fn first_operation<'a>(

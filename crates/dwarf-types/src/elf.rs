@@ -1,11 +1,11 @@
-//! What CTF and BTF need of the ELF file that they are in, and of its machine.
+//! The ELF file's inputs for CTF and BTF, and the properties of its machine.
 
 use unspool_c_types::{Convention, ElfContext, ElfStrings, Endian};
 use unspool_elf::{ElfFile, ModuleError};
 use unspool_rows::Arch;
 use unspool_rows::arch::AddressSize;
 
-/// The order of bytes in a file's numbers.
+/// The byte order of a file's numbers.
 #[must_use]
 pub fn endian(file: &ElfFile) -> Endian {
     match file.abi().endian {
@@ -14,7 +14,7 @@ pub fn endian(file: &ElfFile) -> Endian {
     }
 }
 
-/// What CTF needs of an ELF file.
+/// The tables of an ELF file for CTF.
 ///
 /// # Errors
 ///

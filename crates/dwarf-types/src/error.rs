@@ -1,18 +1,20 @@
-//! What can be wrong with types in DWARF.
+//! Faults in DWARF's types.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use unspool_elf::ModuleError;
 
-/// Why types, or one of them, could not be read. Offsets count from the start of the section, in bytes.
+/// Why types, or one of them, could not be read. Offsets are from the start of the section, in
+/// bytes.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TypesError {
     /// A section could not be read.
     #[error(transparent)]
     Module(#[from] ModuleError),
-    /// The sections of an object file refer to each other by relocations of a machine whose relocations are not known. A linked file has none.
+    /// Sections of an object file refer to each other by relocations of an unsupported machine. A
+    /// linked file has no such relocations.
     #[error(
         "{}: the relocations of {section} are those of {machine}, which are not supported: object files of x86-64, i386, ARM, AArch64 and BPF are, and linked files of every machine", file.display()
     )]
@@ -24,67 +26,69 @@ pub enum TypesError {
         /// The machine.
         machine: ElfMachine,
     },
-    /// An entry, or a unit's header, is not as DWARF has it.
+    /// An entry, or a unit's header, is malformed.
     #[error("{section} at {offset:#x}: {source}")]
     Dwarf {
         /// The section.
         section: &'static str,
-        /// Where the entry is.
+        /// The offset of the entry.
         offset: u64,
-        /// What is wrong.
+        /// The fault.
         source: gimli::Error,
     },
-    /// An entry refers to one that is not there.
+    /// An entry refers to one that does not exist.
     #[error("{section} at {offset:#x} refers to {to}")]
     Reference {
         /// The section.
         section: &'static str,
-        /// Where the entry is.
+        /// The offset of the entry.
         offset: u64,
-        /// What it refers to, and why that is nothing.
+        /// The reference, and why it is invalid.
         to: String,
     },
-    /// An entry lacks what its kind must have.
+    /// An entry lacks a required attribute.
     #[error("{section} at {offset:#x}: {what}")]
     Incomplete {
         /// The section.
         section: &'static str,
-        /// Where the entry is.
+        /// The offset of the entry.
         offset: u64,
-        /// What it lacks.
+        /// The missing attribute.
         what: &'static str,
     },
-    /// Units refer to each other so often that reading them all would take much longer than their size justifies.
+    /// Units refer to each other so often that reading all of them would take disproportionate
+    /// time.
     #[error(
         "{section} at {offset:#x}: entries are referred to so often that more than {limit} bytes would have to be read"
     )]
     ReadLimit {
         /// The section.
         section: &'static str,
-        /// Where reading ended.
+        /// The offset at which reading ended.
         offset: u64,
-        /// How many bytes of entries are read at most.
+        /// The maximum number of bytes of entries to read.
         limit: u64,
     },
-    /// The rest of a unit (`-gsplit-dwarf`) cannot be had.
+    /// The split part of a unit (`-gsplit-dwarf`) is not available.
     #[error("the debugging information of {unit} is in {file}: {why}")]
     Split {
-        /// The unit: the name of its source file if that is known without the rest, else where it is in `.debug_info`.
+        /// The unit: the name of its source file if that is known, else its offset in
+        /// `.debug_info`.
         unit: String,
-        /// The name of the `.dwo` file, as the unit has it.
+        /// The name of the `.dwo` file, from the unit.
         file: String,
-        /// Why it is not read.
+        /// The reason.
         why: String,
     },
-    /// Something is wrong with the rest of a unit.
+    /// A fault in the split part of a unit.
     #[error("in {file}: {source}")]
     SplitFile {
-        /// The name of the `.dwo` file, as the unit has it.
+        /// The name of the `.dwo` file, from the unit.
         file: String,
-        /// What is wrong.
+        /// The fault.
         source: Box<TypesError>,
     },
-    /// Sections of one name lie over each other.
+    /// Sections of one name overlap.
     #[error("{}: the sections {section} overlap", file.display())]
     Overlapping {
         /// The file.
@@ -92,15 +96,15 @@ pub enum TypesError {
         /// The name of the sections.
         section: &'static str,
     },
-    /// The tables of abbreviations lie over each other.
+    /// The tables of abbreviations overlap.
     #[error("the tables of .debug_abbrev have more than {limit} bytes in all, so they overlap")]
     Abbreviations {
-        /// How many bytes of tables are read at most.
+        /// The maximum number of bytes of tables to read.
         limit: u64,
     },
 }
 
-/// Of the index of a package of `.dwo` files.
+/// For errors of a `.dwo` package's index.
 impl From<gimli::Error> for TypesError {
     fn from(source: gimli::Error) -> TypesError {
         TypesError::Dwarf {
@@ -111,7 +115,7 @@ impl From<gimli::Error> for TypesError {
     }
 }
 
-/// A machine, by the number that ELF has for it (`e_machine`). It is printed with its name.
+/// A machine, by its number in ELF (`e_machine`). It is printed with its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ElfMachine(pub u16);
 

@@ -1,4 +1,4 @@
-//! Where the units and entries of a file's DWARF are.
+//! Locating the units and entries of a file's DWARF.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
@@ -22,23 +22,24 @@ pub(crate) type Dwarf<'a> = gimli::Dwarf<DwarfReader<'a>>;
 pub(crate) type DwarfUnit<'a> = gimli::Unit<DwarfReader<'a>>;
 pub(crate) type DieEntry<'a> = gimli::DebuggingInformationEntry<DwarfReader<'a>>;
 
-/// The bytes of entries that are read are at most so many times those that there are: `dwz` and type units have entries in common to
-/// units, which are read for each of them.
+/// The maximum number of bytes of entries to read, as a multiple of their size: units can share
+/// entries (by `dwz` and type units), which are read for each of them.
 const MAX_READ_FACTOR: u64 = 64;
-/// What small files may have read anyhow, in bytes.
+/// The minimum of that limit, for small files, in bytes.
 const MIN_READ_BYTES: u64 = 1 << 20;
 
-/// What an entry of a function or variable stands for can be said by another, and by one behind that.
+/// The maximum number of references from an entry of a function or variable to the entry that
+/// defines it.
 const MAX_ORIGIN_DEPTH: usize = 4;
 
-/// Which section an entry is in.
+/// The section of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum UnitSection {
     /// `.debug_info`
     Info,
-    /// `.debug_types`, which DWARF 4 has.
+    /// `.debug_types` of DWARF 4.
     Types,
-    /// `.debug_info` of the file that several share.
+    /// `.debug_info` of the supplementary file.
     Supplementary,
     /// The type unit with this number in a package.
     PackageTypeUnit(usize),
@@ -55,7 +56,7 @@ impl UnitSection {
     }
 }
 
-/// Where an entry is.
+/// A reference to an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct DieRef {
     pub(crate) section: UnitSection,
@@ -81,7 +82,7 @@ impl DieRef {
     }
 }
 
-/// A unit: its header, and what it says once it is asked.
+/// A unit: its header, and its contents, read on demand.
 struct LazyUnit<'a> {
     header: UnitHeader<DwarfReader<'a>>,
     unit: OnceCell<gimli::Result<DwarfUnit<'a>>>,
@@ -91,11 +92,11 @@ struct LazyUnit<'a> {
 pub(crate) struct DwoPackage<'a> {
     pub(crate) path: PathBuf,
     pub(crate) dwarf: DwarfPackage<DwarfReader<'a>>,
-    /// Its type units that were asked for, by their rows in its index.
+    /// The type units that were looked up, by their rows in the index.
     types: Vec<OnceCell<Option<DwoTypeUnit<'a>>>>,
 }
 
-/// A type unit, and the sections that it has for itself.
+/// A type unit, and its own sections.
 struct DwoTypeUnit<'a> {
     dwarf: Box<Dwarf<'a>>,
     slot: LazyUnit<'a>,
@@ -111,7 +112,7 @@ impl<'a> DwoPackage<'a> {
         }
     }
 
-    /// Where the type with a signature is, if it is there.
+    /// The type with a signature, if it is there.
     fn place(&self, signature: DebugTypeSignature, parent: &Dwarf<'a>) -> Option<DieRef> {
         let row = self.dwarf.tu_index.find(signature.0)?;
         let nth = usize::try_from(row).ok()?.checked_sub(1)?;
@@ -142,7 +143,7 @@ impl<'a> DwoPackage<'a> {
     }
 }
 
-/// The signature of a type unit, and where its type is in the section.
+/// The signature of a type unit, and the offset of its type in the section.
 fn type_of(header: &UnitHeader<DwarfReader<'_>>) -> Option<(DebugTypeSignature, usize)> {
     match header.type_() {
         UnitType::Type {
@@ -167,28 +168,28 @@ pub(crate) struct DieIndex<'a> {
     info: Vec<LazyUnit<'a>>,
     types: Vec<LazyUnit<'a>>,
     supplementary: Vec<LazyUnit<'a>>,
-    /// The types that are units of their own.
+    /// The types in units of their own.
     signatures: HashMap<u64, DieRef>,
-    /// What is wrong with headers; units behind such a one cannot be found.
+    /// The faults of headers; units behind a bad header cannot be found.
     pub(crate) problems: Vec<TypesError>,
-    /// Of a file with the rest of a unit, the file with its skeleton, and where that is.
+    /// For a split unit's file, the file with its skeleton, and the skeleton's location.
     skeleton: Option<Skeleton<'a>>,
-    /// How many bytes of entries may still be read.
+    /// The remaining budget for entries, in bytes.
     read_budget_bytes: Cell<u64>,
     limit: u64,
 }
 
-/// What a file with the rest of a unit belongs to.
+/// The owner of a file with a split unit.
 pub(crate) struct Skeleton<'a> {
     /// The file with the skeleton.
     pub(crate) index: Rc<DieIndex<'a>>,
-    /// Where that is.
+    /// The skeleton's location.
     pub(crate) place: DieRef,
-    /// The package that the rest is from.
+    /// The package that contains the split unit.
     pub(crate) package: Option<Rc<DwoPackage<'a>>>,
 }
 
-/// The order of bytes in a file's numbers.
+/// The byte order of a file's numbers.
 pub(crate) fn endian(file: &ElfFile) -> RunTimeEndian {
     match file.abi().endian {
         Endian::Little => RunTimeEndian::Little,
@@ -196,7 +197,7 @@ pub(crate) fn endian(file: &ElfFile) -> RunTimeEndian {
     }
 }
 
-/// The sections that types need.
+/// Reads the sections that types need.
 fn section(file: &ElfFile, id: SectionId) -> Result<DwarfReader<'_>, TypesError> {
     let needed = matches!(
         id,
@@ -220,7 +221,8 @@ fn section(file: &ElfFile, id: SectionId) -> Result<DwarfReader<'_>, TypesError>
     let Some(found) = found else {
         return Ok(EndianSlice::new(&[], endian(file)));
     };
-    // Of the machines that are known, what is left out is of places that types do not need.
+    // For supported machines, relocations that were not applied concern locations that types do not
+    // need.
     if let (Arch::Other { machine, .. }, false) = (file.abi().arch, found.problems.is_empty()) {
         return Err(TypesError::Relocations {
             file: file.path().to_path_buf(),
@@ -248,7 +250,7 @@ impl<'a> DieIndex<'a> {
         Ok(DieIndex::new(dwarf, file.abi().arch, None))
     }
 
-    /// Reads the headers of the units of a `.dwo` file, which have the rest of a unit that is elsewhere.
+    /// Reads the headers of the units of a `.dwo` file.
     pub(crate) fn split(
         mut dwarf: Dwarf<'a>,
         of: Skeleton<'a>,
@@ -300,7 +302,7 @@ impl<'a> DieIndex<'a> {
         index
     }
 
-    /// The units of a part, up to the first whose header cannot be read.
+    /// The units of a section, up to the first with an unreadable header.
     fn headers(
         &mut self,
         part: UnitSection,
@@ -348,12 +350,12 @@ impl<'a> DieIndex<'a> {
         }
     }
 
-    /// The package that this is a part of.
+    /// The package that contains this.
     fn package(&self) -> Option<&DwoPackage<'a>> {
         self.skeleton.as_ref()?.package.as_deref()
     }
 
-    /// Where the root entries of the units of `.debug_info` are.
+    /// The root entries of the units of `.debug_info`.
     pub(crate) fn roots(&self) -> impl Iterator<Item = (UnitType<usize>, DieRef)> {
         self.info.iter().map(|slot| {
             let offset = slot.header.offset().0 + slot.header.root_offset().0;
@@ -373,12 +375,12 @@ impl<'a> DieIndex<'a> {
         self.arch
     }
 
-    /// Whether the highest byte of a number comes first.
+    /// Whether it is big-endian.
     pub(crate) fn is_big(&self) -> bool {
         gimli::Reader::endian(self.dwarf.debug_info.reader()) == RunTimeEndian::Big
     }
 
-    /// The strings, addresses and units of a part.
+    /// The strings, addresses and units of a section.
     pub(crate) fn dwarf(&self, part: UnitSection) -> &Dwarf<'a> {
         match part {
             UnitSection::Supplementary => self.dwarf.sup().unwrap_or(&self.dwarf),
@@ -390,7 +392,7 @@ impl<'a> DieIndex<'a> {
         }
     }
 
-    /// The unit of a place, and the place within it.
+    /// The unit of a reference, and the offset within it.
     pub(crate) fn unit(&self, place: DieRef) -> Result<(&DwarfUnit<'a>, UnitOffset), TypesError> {
         let slots = self.slots(place.section);
         let behind = slots.partition_point(|slot| slot.header.offset().0 <= place.offset);
@@ -423,14 +425,15 @@ impl<'a> DieIndex<'a> {
         Ok(unit)
     }
 
-    /// The entry at a place.
+    /// The entry of a reference.
     pub(crate) fn entry(&self, place: DieRef) -> Result<DieEntry<'a>, TypesError> {
         let (unit, offset) = self.unit(place)?;
         self.spend(place, 1)?;
         unit.entry(offset).map_err(|error| place.dwarf_error(error))
     }
 
-    /// The entry that says what a function or variable is: itself, or the one that it is made from or specifies.
+    /// The entry that defines a function or variable: itself, or its abstract origin or
+    /// specification.
     pub(crate) fn origin(
         &self,
         place: DieRef,
@@ -448,7 +451,7 @@ impl<'a> DieIndex<'a> {
         Ok((place, entry))
     }
 
-    /// Has a function look at each of the entries below one, which are not those below these.
+    /// Calls a function with each child of an entry, without deeper descendants.
     pub(crate) fn children(
         &self,
         place: DieRef,
@@ -462,7 +465,7 @@ impl<'a> DieIndex<'a> {
         let mut before = place.offset;
         while let Some(child) = children.next().map_err(failed)? {
             let offset = start + child.entry().offset().0;
-            // What lies between two of them was passed over.
+            // The bytes between two children were skipped.
             self.spend(place, offset.saturating_sub(before) as u64)?;
             before = offset;
             visit(DieRef { offset, ..place }, child.entry())?;
@@ -470,8 +473,8 @@ impl<'a> DieIndex<'a> {
         Ok(())
     }
 
-    /// Has a function look at all entries below one, in their order, with how deep they are below it. It says whether those below an entry
-    /// are looked at, too.
+    /// Calls a function with all descendants of an entry in order, and their depth below it. The
+    /// function returns whether to descend into an entry.
     pub(crate) fn descendants(
         &self,
         place: DieRef,
@@ -505,7 +508,7 @@ impl<'a> DieIndex<'a> {
         Ok(())
     }
 
-    /// The code of an entry: a unit, a function, a block.
+    /// The code ranges of an entry: a unit, a function, a block.
     pub(crate) fn ranges(
         &self,
         place: DieRef,
@@ -548,7 +551,7 @@ impl<'a> DieIndex<'a> {
         })
     }
 
-    /// The place that an attribute of an entry refers to.
+    /// The target of an attribute's reference.
     pub(crate) fn resolve_reference(
         &self,
         from: DieRef,

@@ -1,8 +1,10 @@
 //! The C types and the variables of a program, from its debug information: DWARF as type graphs.
 //!
-//! [`read`] makes a graph of each compilation unit, which the linker of `unspool-c-types` can make one of. [`DwarfPrototypes`] tells what
-//! a function is called with, by its name or its address. [`variables`] says what variables are in the frames of a stack. [`elf_context`] is what types in other forms need of the file that they are in,
-//! and [`Producers`] what is wrong with CTF of some gccs.
+//! [`read`] makes a graph of each compilation unit; the linker of `unspool-c-types` can combine
+//! them. [`DwarfPrototypes`] finds a function's parameters, by its name or its address.
+//! [`variables`] evaluates variables in the frames of a stack. [`elf_context`] returns the inputs
+//! that types in other formats need from their ELF file. [`Producers`] finds the known faults of
+//! gcc's CTF.
 #![forbid(unsafe_code)]
 
 mod abbreviations;

@@ -1,4 +1,5 @@
-//! Which gccs wrote a file's CTF, which nothing in CTF tells, and so what is wrong with it.
+//! Finding the gcc versions that wrote a file's CTF, and so its faults. CTF itself does not record
+//! them.
 
 use gimli::UnitType;
 use unspool_c_types::{CtfUnit, Gcc, Quirk};
@@ -9,14 +10,14 @@ use crate::index::{DieIndex, DieRef};
 use crate::program::join_directory;
 use crate::split::{self, SplitFiles};
 
-/// How arrays of arrays are stored.
+/// The order of dimensions in arrays of arrays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArrayOrder {
-    /// As the source has them.
+    /// The source's order.
     Source,
-    /// The wrong way round ([`Quirk::ReversedArrays`]), by the gcc that says so of itself.
+    /// The reverse order ([`Quirk::ReversedArrays`]), with the name of the gcc that wrote it.
     Reversed(String),
-    /// Which gcc wrote them is not known.
+    /// The gcc version is unknown.
     Unknown,
 }
 
@@ -29,7 +30,7 @@ impl ArrayOrder {
         }
     }
 
-    /// What all of them are; unknown if they are not all the same, or there are none.
+    /// The common order; unknown if they differ, or there are none.
     fn common<'o>(orders: impl IntoIterator<Item = &'o ArrayOrder>) -> ArrayOrder {
         let mut orders = orders.into_iter();
         let first = orders.next().unwrap_or(&ArrayOrder::Unknown);
@@ -44,17 +45,17 @@ impl ArrayOrder {
     }
 }
 
-/// The gccs that a file's units were made by.
+/// The gcc versions of a file's units.
 #[derive(Debug)]
 pub enum Producers {
-    /// What they have in common.
+    /// One order for all.
     Uniform(ArrayOrder),
-    /// With the names of the units, which may be different.
+    /// The order of each unit, with its name; names may be ambiguous.
     Units(Vec<(String, ArrayOrder)>),
 }
 
 impl Producers {
-    /// Of a file whose `.comment` names gccs that all store arrays in the same way; `None` if they do not, or none is named.
+    /// The order by the gccs in a file's `.comment`; `None` if they differ, or none is named.
     #[must_use]
     pub fn from_comment(file: &ElfFile) -> Option<Producers> {
         let lines = file.comments().map(String::from_utf8_lossy);
@@ -68,7 +69,8 @@ impl Producers {
         }
     }
 
-    /// Of a file with DWARF, in it or in its debug files: each unit says which gcc made it. What cannot be read says nothing.
+    /// The orders by a file's DWARF, in it or in its debug files: each unit names its gcc.
+    /// Unreadable units are ignored.
     #[must_use]
     pub fn from_dwarf(file: &ElfFile, debug: &DebugFiles) -> Producers {
         let opened = SplitFiles::default();
@@ -82,7 +84,8 @@ impl Producers {
         Producers::Units(units.collect())
     }
 
-    /// How a dictionary of the file stores arrays of arrays: if it says so itself, else as the unit's gcc does whose name it has, or, of what many units share, all do.
+    /// The order in a dictionary of the file: from its own label, else from the unit with its name.
+    /// For a dictionary shared by many units, their common order.
     #[must_use]
     pub fn order(&self, dictionary: &CtfUnit<'_>) -> ArrayOrder {
         let units = match self {
@@ -100,7 +103,7 @@ impl Producers {
     }
 }
 
-/// The name of a unit, and how arrays are stored by the gcc that made it; `None` of what no gcc has made out of C.
+/// The name of a unit, and the order of its gcc; `None` for units that gcc did not compile from C.
 fn producer_order(index: &DieIndex<'_>, root: DieRef) -> Option<(String, ArrayOrder)> {
     let entry = index.entry(root).ok()?;
     let producer = text(index, root, &entry, gimli::DW_AT_producer)?;

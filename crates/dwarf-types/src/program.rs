@@ -15,47 +15,51 @@ use crate::index::{DieEntry, DieIndex, DieRef};
 use crate::split::{self, SplitFiles, SplitUnits};
 use crate::unit::{UnitReader, is_c, language_of};
 
-/// What a program's debug information says of its types.
+/// The types in a program's debug information.
 #[derive(Debug, Default)]
 pub struct ProgramTypes<'a> {
-    /// The units in C, in their order. What assemblers write is not among them: they describe functions without their types.
+    /// The units in C, in order. Assembled units are left out: they describe functions without
+    /// types.
     pub units: Vec<UnitTypes<'a>>,
     /// The units in other languages.
     pub skipped_units: Vec<SkippedUnit>,
-    /// What is wrong with single entries: what they would be is [`unspool_c_types::Kind::Unknown`], or is not there. [`TypesError::Split`] is of units the rest of
-    /// which cannot be had, and which are not there.
+    /// Faults of single entries: those become [`unspool_c_types::TypeKind::Unknown`], or are
+    /// dropped. [`TypesError::Split`] is for units that are missing because their split part is not
+    /// available.
     pub problems: Vec<TypesError>,
 }
 
 /// The types of one unit.
 #[derive(Debug)]
 pub struct UnitTypes<'a> {
-    /// Its types, functions and variables, also those that are declared only. Its name is that of the source file, with the
-    /// directory that the compiler ran in.
+    /// Its types, functions and variables, including declarations. Its name is that of the source
+    /// file, with the compiler's working directory.
     pub graph: Arc<Graph<'a>>,
-    /// Where functions begin, with their names and types. The copies that a compiler makes of a function (`.constprop.0`, `.isra.0`, `.part.0`) stand under its name,
-    /// though they may be called otherwise.
+    /// Start addresses of functions, with names and types. Compiler-made copies of a function
+    /// (`.constprop.0`, `.isra.0`, `.part.0`) have its name, though their parameters may differ.
     pub entries: Vec<(Vaddr, Cow<'a, str>, TypeId)>,
 }
 
 /// A unit that is not in [`ProgramTypes::units`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedUnit {
-    /// Where it is in `.debug_info`, in bytes.
+    /// Its offset in `.debug_info`, in bytes.
     pub offset: u64,
     /// The name of its source file.
     pub name: String,
-    /// Its language, whose types CTF and BTF cannot say.
+    /// Its language. CTF and BTF cannot represent its types.
     pub language: String,
 }
 
-/// Reads the types that DWARF says of a module, in the module or in its debug files. Takes memory in proportion to the debug information. There are no
-/// units if there is none. The files that have the rest of units (`-gsplit-dwarf`) are found as for
+/// Reads the types in a module's DWARF, in the module or in its debug files. Takes memory in
+/// proportion to the debug information. Without debug information the result has no units. Files of
+/// split units (`-gsplit-dwarf`) are found as for
 /// [`Variables`](crate::variables::Variables::of_module).
 ///
 /// # Errors
 ///
-/// A section cannot be read, or its abbreviations overlap. What is wrong with single units and entries is in [`ProgramTypes::problems`].
+/// A section cannot be read, or its abbreviations overlap. Faults of single units and entries are
+/// in [`ProgramTypes::problems`].
 pub fn read_types<'a>(
     module: &'a ElfFile,
     files: &'a DebugFiles,
@@ -67,7 +71,7 @@ pub fn read_types<'a>(
         ..ProgramTypes::default()
     };
     for (kind, root) in index.roots() {
-        // What others are made of is read with these.
+        // Partial units are read with the units that import them.
         if !matches!(kind, UnitType::Compilation | UnitType::Skeleton(_)) {
             continue;
         }
@@ -88,7 +92,7 @@ impl<'a> ProgramTypes<'a> {
     ) -> Result<(), TypesError> {
         let skeleton = index.entry(root)?;
         if skeleton.tag() == gimli::DW_TAG_partial_unit {
-            return Ok(()); // before DWARF 5, the header does not tell
+            return Ok(()); // before DWARF 5, the header does not have the id
         }
         let Some((rest, place)) = splits.split_unit(index, root) else {
             return Ok(());
@@ -102,7 +106,7 @@ impl<'a> ProgramTypes<'a> {
             None => source,
         };
         let entry = rest.entry(place).map_err(in_rest)?;
-        // Of a unit with a rest, either has the directory, or both.
+        // For a split unit, the skeleton or the split part has the directory, or both.
         let folder = text(&rest, place, &entry, gimli::DW_AT_comp_dir)
             .or_else(|| text(index, root, &skeleton, gimli::DW_AT_comp_dir));
         let name =
@@ -115,7 +119,7 @@ impl<'a> ProgramTypes<'a> {
             });
             return Ok(());
         }
-        // What assemblers write of functions has no types.
+        // Assemblers describe functions without types.
         if language_of(&entry) == Some(gimli::DW_LANG_Mips_Assembler) {
             return Ok(());
         }
@@ -135,7 +139,7 @@ impl<'a> ProgramTypes<'a> {
     }
 }
 
-/// The name of a unit's source file, with the directory that the compiler ran in.
+/// The name of a unit's source file, with the compiler's working directory.
 pub(crate) fn join_directory<'a>(name: Cow<'a, str>, folder: Option<Cow<'a, str>>) -> Cow<'a, str> {
     match folder {
         Some(folder) if !name.starts_with('/') => format!("{folder}/{name}").into(),
@@ -143,7 +147,7 @@ pub(crate) fn join_directory<'a>(name: Cow<'a, str>, folder: Option<Cow<'a, str>
     }
 }
 
-/// The language of a unit, if that is not C.
+/// The language of a unit, if it is not C.
 fn other_language(entry: &DieEntry<'_>) -> Option<String> {
     let language = language_of(entry).unwrap_or(DwLang(0));
     (!is_c_family(language)).then(|| {
@@ -154,10 +158,10 @@ fn other_language(entry: &DieEntry<'_>) -> Option<String> {
     })
 }
 
-/// C23, which DWARF 5 was given after it was published.
+/// DWARF's number for C23, assigned after version 5 was published.
 const DW_LANG_C23: DwLang = DwLang(0x3e);
 
-/// Whether types of a language are those of C. Assembly has none, which is not worth a word.
+/// Whether a language has C's types. Assembly has none, so it is not reported.
 fn is_c_family(language: DwLang) -> bool {
     is_c(language) || [DW_LANG_C23, gimli::DW_LANG_Mips_Assembler].contains(&language)
 }

@@ -1,4 +1,4 @@
-//! What functions are called with.
+//! Prototypes of functions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,11 +17,12 @@ pub struct DwarfPrototypes {
     graphs: Vec<Arc<Graph<'static>>>,
     by_address: Vec<(Vaddr, usize, TypeId)>,
     by_name: HashMap<Box<str>, Vec<(usize, TypeId)>>,
-    /// Of which units there are none, and why.
+    /// The reasons why some units have none.
     missing: Vec<TypesError>,
 }
 
-/// A function's prototype: a type of the kind [`unspool_c_types::Kind::Function`] in the graph of its unit.
+/// A function's prototype: a type of the kind [`unspool_c_types::TypeKind::Function`] in the graph
+/// of its unit.
 #[derive(Debug, Clone, Copy)]
 pub struct DwarfPrototype<'p> {
     /// The types of the function's unit.
@@ -31,18 +32,20 @@ pub struct DwarfPrototype<'p> {
 }
 
 impl DwarfPrototypes {
-    /// Those of all functions of a module that DWARF describes, in the module or in its debug files. Empty without DWARF.
+    /// The prototypes of all functions in a module's DWARF, in the module or in its debug files.
+    /// Empty without DWARF.
     ///
     /// # Errors
     ///
-    /// As for [`read`]. What is wrong with single entries is passed over; which units are missing tells [`DwarfPrototypes::missing`].
+    /// As for [`read`]. Faults of single entries are ignored; [`DwarfPrototypes::missing`] lists
+    /// missing units.
     pub fn read(module: &ElfFile, files: &DebugFiles) -> Result<DwarfPrototypes, TypesError> {
         let splits = SplitFiles::default();
         let program = read_types(module, files, &splits)?;
         Ok(DwarfPrototypes::from_types(program))
     }
 
-    /// Those of all functions of a program.
+    /// The prototypes of all functions of a program.
     #[must_use]
     pub fn from_types(program: ProgramTypes<'_>) -> DwarfPrototypes {
         let mut prototypes = DwarfPrototypes::default();
@@ -64,20 +67,22 @@ impl DwarfPrototypes {
         prototypes
     }
 
-    /// Why there are none of some units: each a [`TypesError::Split`], of a unit the rest of which cannot be had (`-gsplit-dwarf`).
+    /// Why units have no prototypes: each a [`TypesError::Split`], for a unit with an unavailable
+    /// split part (`-gsplit-dwarf`).
     #[must_use]
     pub fn missing(&self) -> &[TypesError] {
         &self.missing
     }
 
-    /// Those of the functions with an address, ascending.
+    /// The prototypes of functions with an address, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (Vaddr, DwarfPrototype<'_>)> {
         let all = self.by_address.iter();
         all.filter_map(|(address, unit, ty)| Some((*address, self.prototype(*unit, *ty)?)))
     }
 
-    /// That of the function that begins at an address of the file. Where a compiler has made a copy of a function for some callers
-    /// (`.constprop.0`, `.isra.0`, `.part.0`), it is that of the source, though the copy may be called otherwise.
+    /// The prototype of the function that begins at an address of the file. For a compiler-made
+    /// copy of a function (`.constprop.0`, `.isra.0`, `.part.0`), it is the source's, though the
+    /// copy's parameters may differ.
     #[must_use]
     pub fn by_address(&self, address: Vaddr) -> Option<DwarfPrototype<'_>> {
         let behind = self.by_address.partition_point(|entry| entry.0 < address);
@@ -85,7 +90,8 @@ impl DwarfPrototypes {
         (*found == address).then(|| self.prototype(*unit, *ty))?
     }
 
-    /// Those of the functions with a name: more than one if units have functions of their own that are called so, or only declare it.
+    /// The prototypes of functions with a name: several if units have local functions of that name,
+    /// or only declare it.
     pub fn by_name(&self, name: &str) -> impl Iterator<Item = DwarfPrototype<'_>> {
         let found = self.by_name.get(name).into_iter().flatten();
         found.filter_map(|(unit, ty)| self.prototype(*unit, *ty))

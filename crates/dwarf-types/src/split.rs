@@ -1,4 +1,5 @@
-//! Units the rest of which is in files of their own (`-gsplit-dwarf`): `.dwo` files, or packages of such (DWARF 5 §7.3).
+//! Units split between an object file and another file (`-gsplit-dwarf`): `.dwo` files, or packages
+//! of them (DWARF 5 §7.3).
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -13,17 +14,18 @@ use crate::attributes::text;
 use crate::error::TypesError;
 use crate::index::{DieIndex, DieRef, Dwarf, DwarfReader, DwoPackage, Skeleton, endian};
 
-/// The files that were opened for a module's units. They are open as long as this lives.
+/// The files opened for a module's units. They stay open as long as this lives.
 #[derive(Default)]
 pub struct SplitFiles {
     opened: Arena<ElfFile>,
-    /// What several sections of one name have together.
+    /// The concatenated contents of several sections with one name.
     joined: Arena<Vec<u8>>,
 }
 
 impl SplitFiles {
-    /// A section of a `.dwo` file, or of a package of such (DWARF 5 §7.3.2, §7.3.5). Type units have sections of their own, of one name: a linker would put them
-    /// behind each other, and nobody links a `.dwo` file.
+    /// A section of a `.dwo` file, or of a package (DWARF 5 §7.3.2, §7.3.5). Type units have
+    /// sections of their own with one name. A linker would concatenate them, but nobody links a
+    /// `.dwo` file.
     fn section<'a>(
         &'a self,
         file: &'a ElfFile,
@@ -45,7 +47,7 @@ impl SplitFiles {
         named.sort_unstable_by_key(|own| own.offset);
         let pairs = named.iter().zip(named.iter().skip(1));
         let mut ends = pairs.map(|(own, next)| (own.offset.checked_add(own.size), next.offset));
-        // Together they would be larger than the file.
+        // Then their sum would exceed the size of the file.
         if ends.any(|(end, next)| end.is_none_or(|end| end > next)) {
             return Err(TypesError::Overlapping {
                 file: file.path().to_owned(),
@@ -62,7 +64,7 @@ impl SplitFiles {
     }
 }
 
-/// The units of a module, in the module or in its debug file, and those whose rest is elsewhere.
+/// The units of a module, in the module or in its debug file, and its split units.
 pub(crate) fn units<'a>(
     module: &'a ElfFile,
     files: &'a DebugFiles,
@@ -82,22 +84,22 @@ pub(crate) fn units<'a>(
     Ok((Rc::new(index), splits))
 }
 
-/// The rest of a unit: the file that it is in, and where its root entry is there.
+/// The split part of a unit: its file, and its root entry there.
 pub(crate) type SplitUnit<'a> = (Rc<DieIndex<'a>>, DieRef);
 
-/// The units of a module that are elsewhere.
+/// The split units of a module.
 pub(crate) struct SplitUnits<'a> {
-    /// The module, or the file with its debug information.
+    /// The directories of the module, and of the file with its debug information.
     directories: Vec<PathBuf>,
     files: &'a SplitFiles,
     package: OnceCell<Option<Rc<DwoPackage<'a>>>>,
-    /// By where their skeletons are.
+    /// By their skeletons.
     read: RefCell<HashMap<DieRef, Option<SplitUnit<'a>>>>,
-    /// Why some are not there, as long as nobody has asked.
+    /// The reasons why some are missing, until they are taken.
     problems: RefCell<Vec<TypesError>>,
 }
 
-/// The name of the file that has the rest of a unit, as the unit has it; `None` if it is whole.
+/// The name of the file with the split part of a unit, from the unit; `None` if it is complete.
 pub(crate) fn name(index: &DieIndex<'_>, root: DieRef) -> Option<String> {
     let entry = index.entry(root).ok()?;
     let mut names = [gimli::DW_AT_dwo_name, gimli::DW_AT_GNU_dwo_name].into_iter();
@@ -105,14 +107,15 @@ pub(crate) fn name(index: &DieIndex<'_>, root: DieRef) -> Option<String> {
     Some(name.into_owned())
 }
 
-/// Whether the rest of a unit is elsewhere, as its header has it: that of DWARF 5.
+/// Whether the header marks the unit as a skeleton, as in DWARF 5.
 fn is_skeleton(index: &DieIndex<'_>, root: DieRef) -> bool {
     let unit = index.unit(root);
     unit.is_ok_and(|(unit, _)| matches!(unit.header.type_(), UnitType::Skeleton(_)))
 }
 
 impl<'a> SplitUnits<'a> {
-    /// The rest of the unit with a skeleton, or that unit if it is whole; `None` if it cannot be had, which is a problem then.
+    /// The split part of the unit with a skeleton, or that unit if it is complete; `None` if it is
+    /// not available, which is recorded as a problem.
     pub(crate) fn split_unit(
         &self,
         index: &Rc<DieIndex<'a>>,
@@ -135,7 +138,7 @@ impl<'a> SplitUnits<'a> {
         rest
     }
 
-    /// What was wrong since this was last asked.
+    /// The problems since the last call.
     pub(crate) fn take_problems(&self) -> Vec<TypesError> {
         self.problems.take()
     }
@@ -185,7 +188,7 @@ impl<'a> SplitUnits<'a> {
         })
     }
 
-    /// That of a `.dwo` file, if the ids are the same.
+    /// The unit in a `.dwo` file, if the ids are the same.
     fn read_file(
         &self,
         path: &Path,
@@ -203,7 +206,7 @@ impl<'a> SplitUnits<'a> {
         unit_of(dwarf, of, id)
     }
 
-    /// That of the package beside the module, if there is one that has it.
+    /// The unit in the package beside the module, if a package has it.
     fn package(
         &self,
         index: &Rc<DieIndex<'a>>,

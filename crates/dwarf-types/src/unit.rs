@@ -20,28 +20,28 @@ mod variant;
 pub(crate) use array::DynamicDimension;
 pub use variant::{Variant, VariantPart};
 
-/// Units that are imported by units that are imported, at most.
+/// The maximum depth of imported units.
 const MAX_IMPORT_DEPTH: usize = 16;
 
-/// Reads the types of one unit. A type gets its id when something refers to it, and is read afterwards, so that types that lead to
-/// each other are no problem.
+/// Reads the types of one unit. A type gets its id with the first reference to it, and is read
+/// later, so that types can refer to each other.
 pub(crate) struct UnitReader<'d, 'a> {
     index: &'d DieIndex<'a>,
-    /// Whether functions without prototypes are those that C has.
+    /// Whether functions without prototypes are C's.
     is_c: bool,
     graph: Graph<'a>,
     ids: HashMap<DieRef, TypeId>,
-    /// Types that have an id and are not read yet.
+    /// Types with an id that are not read yet.
     pending: Vec<(DieRef, TypeId)>,
-    /// The type of no type.
+    /// The type `void`.
     void: Option<TypeId>,
     functions: HashMap<Cow<'a, str>, TypeId>,
     objects: HashMap<Cow<'a, str>, TypeId>,
-    /// The dimensions of arrays that have no constant size.
+    /// The dimensions of arrays without a constant size.
     pub(crate) dimensions: Vec<DynamicDimension<'a>>,
-    /// Of structures that are one of several variants, these.
+    /// The variant parts of structures that have one.
     pub(crate) variants: HashMap<TypeId, VariantPart<'a>>,
-    /// Where the code of functions begins.
+    /// The start addresses of functions.
     pub(crate) entries: Vec<(Vaddr, Cow<'a, str>, TypeId)>,
     pub(crate) problems: Vec<TypesError>,
 }
@@ -75,7 +75,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         self.finish();
     }
 
-    /// Reads the types that something refers to.
+    /// Reads the referenced types.
     pub(crate) fn finish(&mut self) {
         while let Some((place, id)) = self.pending.pop() {
             match self.ty(id, place) {
@@ -85,12 +85,12 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         }
     }
 
-    /// Where the types are that were read.
+    /// The entries of the types that were read.
     pub(crate) fn places(&self) -> impl Iterator<Item = (TypeId, DieRef)> {
         self.ids.iter().map(|(place, id)| (*id, *place))
     }
 
-    /// The graph, when all is read.
+    /// The graph, after all is read.
     pub(crate) fn graph(self) -> Graph<'a> {
         let mut graph = self.graph;
         let sorted = |symbols: HashMap<Cow<'a, str>, TypeId>| {
@@ -104,7 +104,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         graph
     }
 
-    /// Looks at what a unit consists of.
+    /// Reads the children of a unit's entry.
     fn read_children(&mut self, root: DieRef, depth: usize) {
         let index = self.index;
         let mut imports = Vec::new();
@@ -146,12 +146,12 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         }
     }
 
-    /// The id of the type that a function has, by the entry that says what it is.
+    /// The id of a function's type, by its defining entry.
     pub(crate) fn type_of_function(&mut self, origin: DieRef) -> TypeId {
         self.id(origin)
     }
 
-    /// The id of the type at a place.
+    /// The id of the type of an entry.
     fn id(&mut self, place: DieRef) -> TypeId {
         if let Some(id) = self.ids.get(&place) {
             return *id;
@@ -162,7 +162,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         id
     }
 
-    /// The type that an entry is of; `void` if it says none.
+    /// The type that an entry refers to; `void` if it has none.
     pub(crate) fn type_of(&mut self, place: DieRef, entry: &DieEntry<'a>) -> TypeId {
         let Some(value) = entry.attr_value(gimli::DW_AT_type) else {
             return self.void();
@@ -204,7 +204,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         let Some(name) = self.text(origin, &said, gimli::DW_AT_name) else {
             return Ok(());
         };
-        // An array that was declared without a size is completed by the entry that specifies it.
+        // An array declared without a size is completed by its specification.
         let typed = match entry.has_attr(gimli::DW_AT_type) {
             true => self.type_of(place, entry),
             false => self.type_of(origin, &said),
@@ -217,7 +217,8 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         Ok(())
     }
 
-    /// Where the code of a function begins: if it has several parts, the first is the one that is called.
+    /// The start of a function's code: if it has several parts, the first is the one that is
+    /// called.
     fn address(&self, place: DieRef, entry: &DieEntry<'a>) -> Option<Vaddr> {
         let (unit, _) = self.index.unit(place).ok()?;
         let dwarf = self.index.dwarf(place.section);
@@ -239,7 +240,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         let entry = self.index.entry(place)?;
         let signature = entry.attr_value(gimli::DW_AT_signature);
         if let Some(value) = signature {
-            // A declaration of a type that is a unit of its own: the same type.
+            // A declaration of a type in a unit of its own: the same type.
             let place = self.index.resolve_reference(place, &value)?;
             let entry = self.index.entry(place)?;
             return match entry.has_attr(gimli::DW_AT_signature) {
@@ -272,7 +273,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             gimli::DW_TAG_const_type => self.qualified(Qualifier::Const, place, entry),
             gimli::DW_TAG_volatile_type => self.qualified(Qualifier::Volatile, place, entry),
             gimli::DW_TAG_restrict_type => self.qualified(Qualifier::Restrict, place, entry),
-            // CTF has no word for it, and gcc passes over it as well.
+            // CTF has no qualifier for it, and gcc skips it as well.
             gimli::DW_TAG_atomic_type => return self.inner_type(id, place, entry),
             gimli::DW_TAG_array_type => self.array(id, place, entry)?,
             gimli::DW_TAG_subroutine_type | gimli::DW_TAG_subprogram => {
@@ -300,7 +301,8 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         TypeKind::Qualified(qualifier, self.type_of(place, entry))
     }
 
-    /// The type behind an entry that has no meaning here. A name would be one too many, so its type is read in its place.
+    /// The type behind an entry without a meaning here. A typedef would be superfluous, so its
+    /// target is read in its place.
     fn inner_type(
         &mut self,
         id: TypeId,
@@ -329,8 +331,8 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         place: DieRef,
         entry: &DieEntry<'a>,
     ) -> Result<TypeKind<'a>, TypesError> {
-        // Who calls by another convention than the platform's passes something else than the parameters' types say.
-        // That of a Fortran program's main function is the platform's.
+        // A call by another convention than the platform's passes other values than the parameters'
+        // types say. The convention of a Fortran program's main function is the platform's.
         let convention = number(entry, gimli::DW_AT_calling_convention);
         let platform = [gimli::DW_CC_normal, gimli::DW_CC_program].map(|known| u64::from(known.0));
         if convention.is_some_and(|convention| !platform.contains(&convention)) {
@@ -402,7 +404,7 @@ pub(crate) fn language(index: &DieIndex<'_>, root: DieRef) -> Option<DwLang> {
     language_of(&index.entry(root).ok()?)
 }
 
-/// The language that a unit's entry says.
+/// The language in a unit's entry.
 pub(crate) fn language_of(entry: &DieEntry<'_>) -> Option<DwLang> {
     match entry.attr_value(gimli::DW_AT_language)? {
         AttributeValue::Language(language) => Some(language),
@@ -410,7 +412,7 @@ pub(crate) fn language_of(entry: &DieEntry<'_>) -> Option<DwLang> {
     }
 }
 
-/// Whether a language is C, as it was before C23, in which every function has a prototype.
+/// Whether a language is C before C23. (In C23 every function has a prototype.)
 pub(crate) fn is_c(language: DwLang) -> bool {
     matches!(
         language,
@@ -454,7 +456,7 @@ fn is_type(tag: DwTag) -> bool {
     )
 }
 
-/// Whether the name of an entry is the type's: that of a function is not.
+/// Whether the name of an entry is the type's: a function's is not.
 fn has_own_name(tag: DwTag) -> bool {
     !matches!(
         tag,
@@ -479,7 +481,7 @@ fn basic<'a>(place: DieRef, entry: &DieEntry<'a>) -> Result<TypeKind<'a>, TypesE
         gimli::DW_ATE_signed_char => integer(Number::SIGNED | Number::CHAR),
         gimli::DW_ATE_unsigned_char => integer(Number::CHAR),
         gimli::DW_ATE_float => float(match size {
-            2 | 4 => 1, // CTF has no word for `_Float16` but its size
+            2 | 4 => 1, // CTF can only represent the size of `_Float16`
             8 => 2,
             _ => 6,
         }),

@@ -1,8 +1,10 @@
-//! Variables and parameters: which of them there are at an address, and what they are in a frame of a stack.
+//! Variables and parameters: which ones exist at an address, and their values in a frame of a
+//! stack.
 //!
-//! [`Variables`] finds the function that an address is in, [`DwarfFunction::levels`] what can be named there, [`Activation::now`] what a variable is in a frame
-//! (DWARF 5 §2.6: location descriptions), and [`Activation::at_entry`] what a parameter was when the function was called, as the call site
-//! in the caller tells (§3.4).
+//! [`Variables`] finds the function at an address, [`DwarfFunction::levels`] its variables there,
+//! and [`Activation::current_value`] the value of one in a frame (DWARF 5 §2.6: location
+//! descriptions). [`Activation::at_entry`] finds a parameter's value when the function was called,
+//! from the caller's call site (§3.4).
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -33,59 +35,63 @@ pub use value::PartialValue;
 
 pub use crate::unit::{Variant, VariantPart};
 
-/// Where a frame of a stack is.
+/// The location of a frame of a stack.
 #[derive(Clone, Copy)]
 pub struct VariableFrame<'s, 'a> {
-    /// The variables of the module that it is in.
+    /// The variables of its module.
     pub variables: &'s Variables<'a>,
-    /// The address that describes it, as linked: of the call, for a return address.
+    /// The look-up address, as linked: of the call, for a return address.
     pub lookup: Vaddr,
-    /// The address that it is returned to, as linked; `None` if it was not left by a call.
+    /// The return address into the frame, as linked; `None` if the frame is not at a call.
     pub returns_to: Option<Vaddr>,
-    /// What to add to addresses as linked, for those of the process.
+    /// The difference from link-time addresses to the process's.
     pub bias: u64,
 }
 
-/// A stack of frames, the innermost first, in a process that stands still.
+/// A stack of frames, the innermost first, in a stopped process.
 pub trait VariableStack<'a> {
-    /// A frame; `None` if there is none of that number, or its module has no debug information.
+    /// A frame; `None` if the number is too large, or the frame's module has no debug information.
     fn frame(&self, number: usize) -> Option<VariableFrame<'_, 'a>>;
 
-    /// A general-purpose register of a frame, by its DWARF number; `None` if it is not known there any more.
+    /// A general-purpose register of a frame, by its DWARF number; `None` if its value is lost.
     fn register(&self, number: usize, register: u16) -> Option<u64>;
 
     /// The CFA of a frame.
     fn cfa(&self, number: usize) -> Option<u64>;
 
-    /// Fills in bytes of memory; whether that could be done.
+    /// Reads memory; returns whether all bytes could be read.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;
 
-    /// Where the thread has its own copy of what is at an offset, in bytes, from the begin of the thread-local storage of a frame's module.
+    /// The address of the thread's data at an offset, in bytes, in the thread-local storage of a
+    /// frame's module.
     ///
     /// # Errors
     ///
     /// [`VariableUnavailable::ThreadLocal`].
     fn thread_local(&self, number: usize, offset: u64) -> Result<u64, VariableUnavailable>;
 
-    /// Where the call leads that a frame stands at, as an address of the process; `None` if its code and what is left of its frame do not tell.
+    /// The target of the call that a frame is at, as an address of the process; `None` if the code
+    /// and the rest of the frame do not determine it.
     fn callee_address(&self, number: usize) -> Option<u64>;
 
-    /// What a general-purpose register of a frame was when its function was called, if the code tells for certain. Asked where no call site does.
+    /// A general-purpose register when the frame's function was called, if the code proves it. Used
+    /// if there is no call site.
     fn at_entry(&self, number: usize, register: u16) -> Option<u64>;
 }
 
 /// The functions of a unit, by their addresses.
 type UnitFunctions = Rc<[(Range<u64>, DieRef)]>;
 
-/// The variables of a module's functions, as its debug information has them.
+/// The variables of a module's functions, from its debug information.
 pub struct Variables<'a> {
     index: Rc<DieIndex<'a>>,
     splits: SplitUnits<'a>,
     /// The code of the units, by its addresses.
     units: Vec<(Range<u64>, DieRef)>,
-    /// What was looked into so far.
+    /// The functions of units, read on demand.
     functions: RefCell<HashMap<DieRef, UnitFunctions>>,
-    /// By where the unit is, and where the function is in it or in the rest of it.
+    /// The functions read so far, by the unit's entry and by the function's entry in the unit or
+    /// its split part.
     described: RefCell<HashMap<(DieRef, DieRef), Rc<DwarfFunction<'a>>>>,
     module: &'a ElfFile,
     files: &'a DebugFiles,
@@ -94,13 +100,14 @@ pub struct Variables<'a> {
 }
 
 impl<'a> Variables<'a> {
-    /// Those of a module that DWARF describes, in the module or in its debug files. Reads the header of each unit; no function is found
-    /// without DWARF. The files that have the rest of units (`-gsplit-dwarf`) are opened when they are needed: packages beside the files, then `.dwo`
-    /// files where units say that they are, and beside the files.
+    /// The variables in a module's DWARF, in the module or in its debug files. Reads the header of
+    /// each unit. Without DWARF no function is found. Files of split units (`-gsplit-dwarf`) are
+    /// opened on demand: packages beside the files, then `.dwo` files at the units' paths, and
+    /// beside the files.
     ///
     /// # Errors
     ///
-    /// A section cannot be read, or its abbreviations overlap. Units with errors are passed over.
+    /// A section cannot be read, or its abbreviations overlap. Units with errors are skipped.
     pub fn of_module(
         module: &'a ElfFile,
         files: &'a DebugFiles,
@@ -132,19 +139,19 @@ impl<'a> Variables<'a> {
         })
     }
 
-    /// Where the module is.
+    /// The path of the module.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.module.path()
     }
 
-    /// Whether there is no code that debug information describes.
+    /// Whether debug information describes no code.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.units.is_empty()
     }
 
-    /// The function that an address is in; `None` if none is described.
+    /// The function at an address; `None` if none is described.
     ///
     /// # Errors
     ///
@@ -169,13 +176,13 @@ impl<'a> Variables<'a> {
         Ok(Some(function))
     }
 
-    /// Why the rest of units is not there that was looked for since this was last asked (`-gsplit-dwarf`).
+    /// The reasons why split parts of units are missing, since the last call (`-gsplit-dwarf`).
     #[must_use]
     pub fn take_problems(&self) -> Vec<TypesError> {
         self.splits.take_problems()
     }
 
-    /// Where the function begins that other units and modules know by a name.
+    /// The start of the function with an external name.
     fn address_of(&self, name: &str) -> Option<Vaddr> {
         if let Some(known) = self.named.borrow().get(name) {
             return *known;
@@ -185,7 +192,7 @@ impl<'a> Variables<'a> {
             .symbols
             .get_or_init(|| Symbols::new(self.module, debug));
         let functions = symbols.named(name).filter(|own| own.is_function);
-        // What is hidden in a shared object is local in its symbol table.
+        // A hidden function of a shared object is local in its symbol table.
         let mut best: Vec<Symbol<'_>> = functions.collect();
         let binding = best.iter().map(|own| own.binding != Binding::Local).max();
         best.retain(|own| Some(own.binding != Binding::Local) == binding);
@@ -196,7 +203,7 @@ impl<'a> Variables<'a> {
         address
     }
 
-    /// The functions of a unit, the rest of which is there.
+    /// The functions of a unit, from its split part if it has one.
     fn functions_of(
         &self,
         root: DieRef,
@@ -222,7 +229,7 @@ impl<'a> Variables<'a> {
     }
 }
 
-/// What is at an address: of ranges that overlap, that which begins last.
+/// The entry at an address: among overlapping ranges, the one that begins last.
 fn find_range(sorted: &[(Range<u64>, DieRef)], address: Vaddr) -> Option<DieRef> {
     let behind = sorted.partition_point(|(range, _)| range.start <= address.0);
     let before = sorted.get(..behind)?.iter().rev();
@@ -231,10 +238,11 @@ fn find_range(sorted: &[(Range<u64>, DieRef)], address: Vaddr) -> Option<DieRef>
     Some(*place)
 }
 
-/// So many ranges that begin before an address and end before it, too, are looked at, one of which may be around it.
+/// The maximum number of ranges to skip that begin and end before an address: an earlier one may
+/// still contain it.
 const MAX_OVERLAPPING_RANGES: usize = 64;
 
-/// Whether functions that have code can be among the entries below one with this tag.
+/// Whether entries below one with this tag can be functions with code.
 fn has_functions(tag: gimli::DwTag) -> bool {
     matches!(
         tag,

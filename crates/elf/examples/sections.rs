@@ -1,4 +1,4 @@
-//! What an ELF file says of itself: `cargo run -p unspool-elf --example sections [FILE]`.
+//! The headers and sections of an ELF file: `cargo run -p unspool-elf --example sections [FILE]`.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! Archives of `ar`: their ELF files, and the archive with others in their place (System V ABI, "Archive File").
+//! Archives of `ar`: reading their ELF members, and replacing them (System V ABI, "Archive File").
 //!
 //! ```text
 //! !<arch>\n
@@ -7,8 +7,9 @@
 //! …
 //! ```
 //!
-//! The first member, `/`, is the symbol index: how many symbols there are, for each where the header of its member is, and their names; big-endian
-//! numbers of 4 bytes, or of 8 in `/SYM64/`. A member in the place of another one has to define the same symbols: then only the places change.
+//! The first member, `/`, is the symbol index. It has the number of symbols, the offset of each
+//! symbol's member header, and the names. Numbers are big-endian, of 4 bytes, or of 8 in `/SYM64/`.
+//! A replacement must define the same symbols as the old member: then only offsets change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use crate::elf::ElfFile;
 use crate::error::ModuleError;
 use crate::image::ImageBytes;
 
-/// An archive, not a thin one, which has only names.
+/// The offset of the size field in a header. It has 10 digits.
 #[derive(Debug)]
 pub struct Archive {
     path: PathBuf,
@@ -31,26 +32,26 @@ pub struct Archive {
 pub struct ElfMember {
     /// Where its bytes begin in the archive.
     pub start: u64,
-    /// The file, whose path is `lib.a(member.o)`, or why it cannot be read.
+    /// The file, with the path `lib.a(member.o)`, or why it cannot be read.
     pub file: Result<ElfFile, ModuleError>,
 }
 
 const MAGIC: usize = 8;
 const HEADER: usize = 60;
-/// Where in a header the size is, which has 10 digits.
+/// The offset of the size field in a header. It has 10 digits.
 const SIZE: usize = 48;
-/// Where the last two bytes are.
+/// The offset of the header's last two bytes.
 const END: usize = 58;
 
 const OTHER_FORM: &str =
     "the archive is not in GNU's form: `llvm-ar --format=gnu` makes one that is";
 
 impl Archive {
-    /// Opens a file; `None` if it is no archive.
+    /// Opens a file; `None` if it is not an archive.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is a thin archive.
+    /// The file cannot be read, or is a thin archive.
     pub fn open(path: impl AsRef<Path>) -> Result<Option<Archive>, ModuleError> {
         let path = path.as_ref();
         let (image, _) = ImageBytes::open(path)?;
@@ -65,7 +66,7 @@ impl Archive {
         Archive { path, image }
     }
 
-    /// Whether bytes are those of an archive that has its members in it.
+    /// Whether the bytes are an archive that holds its members.
     pub(crate) fn is_one(path: &Path, bytes: &[u8]) -> Result<bool, ModuleError> {
         match bytes.starts_with(&object::archive::THIN_MAGIC) {
             true => Err(ModuleError::Unpack {
@@ -76,7 +77,7 @@ impl Archive {
         }
     }
 
-    /// The ELF files, in their order.
+    /// The ELF files, in the archive's order.
     ///
     /// # Errors
     ///
@@ -108,12 +109,14 @@ impl Archive {
         Ok(files)
     }
 
-    /// The archive with other bytes for some of its members, by where theirs begin ([`ElfMember::start`]).
-    /// Names, dates and all other members stay. The symbol index is kept, with the places that members have now: the others have to define the same symbols.
+    /// The archive with new bytes for some members, keyed by the offset of the old ones
+    /// ([`ElfMember::start`]). Names, dates and all other members stay. The symbol index is kept,
+    /// with the members' new offsets: replacements must define the same symbols.
     ///
     /// # Errors
     ///
-    /// The archive is broken, has a symbol index that leads to no member, or is not in GNU's form; or becomes too large for its index.
+    /// The archive is broken, has a symbol index that points at no member, or is not in GNU's form.
+    /// Or the result is too large for its index.
     pub fn with(&self, members: &BTreeMap<u64, Vec<u8>>) -> Result<Vec<u8>, ModuleError> {
         let bytes = self.image.bytes();
         let kind = ArchiveFile::parse(bytes).map(|archive| archive.kind());
@@ -167,11 +170,11 @@ impl Archive {
     }
 }
 
-/// A member with its header.
+/// A member and its header.
 struct ArchiveMember<'a> {
     header: &'a [u8],
     content: &'a [u8],
-    /// Where the next one begins.
+    /// Where the next member begins.
     end: usize,
 }
 
@@ -188,7 +191,7 @@ impl<'a> ArchiveMember<'a> {
         })
     }
 
-    /// The bytes of a place in the symbol index, if it is that.
+    /// The size of an offset in the symbol index, in bytes, if this member is one.
     fn index_word(&self) -> Option<usize> {
         match self.header.get(..16)?.trim_ascii_end() {
             b"/" => Some(4),
@@ -197,7 +200,7 @@ impl<'a> ArchiveMember<'a> {
         }
     }
 
-    /// Writes it with this content; `None` if that is too large.
+    /// Writes the member with this content; `None` if that is too large.
     fn write(&self, content: &[u8], into: &mut Vec<u8>) -> Option<()> {
         let size = format!("{:<10}", content.len());
         into.extend(self.header.get(..SIZE)?);
@@ -211,7 +214,7 @@ impl<'a> ArchiveMember<'a> {
     }
 }
 
-/// Writes into the symbol index, whose content begins at an offset, where members have moved to.
+/// Updates the member offsets in the symbol index. Its content begins at the given offset.
 fn move_index(
     written: &mut [u8],
     at: usize,

@@ -1,4 +1,4 @@
-//! What identifies the contents of a file: its build ID, or a hash where it has none.
+//! The identity of a file's contents: its build ID, or a hash if it has none.
 
 use std::fmt;
 
@@ -41,8 +41,8 @@ impl BuildId {
         BuildId::new(&bytes)
     }
 
-    /// Whether this is what the kernel reports for a file with the build ID `of`: it cuts those that are longer
-    /// than 20 bytes.
+    /// Whether the kernel reports this build ID for a file with the build ID `of`. The kernel cuts
+    /// build IDs to 20 bytes.
     #[must_use]
     pub fn is_kernel_report_of(&self, of: &BuildId) -> bool {
         const REPORTED: usize = 20;
@@ -75,9 +75,9 @@ fn hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-/// What tells the file of a module from others, where nobody else chose them: in profiles, which name it, and
-/// where its names are looked for. Whoever makes a file chooses its build ID, so that two files of one build ID
-/// need not be alike; what is kept of a file has a [`TableKey`].
+/// Identifies a module's file where no adversary is expected: in profiles, and when looking for its
+/// names. The author of a file chooses its build ID, so two files with one build ID may differ.
+/// Derived data that is cached is keyed by [`TableKey`].
 ///
 /// Printed as the build ID's digits, or as `sha256-` and 40 digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,7 +98,7 @@ impl ContentKey {
         }
     }
 
-    /// Reads what [`ContentKey`] prints for a file without build ID.
+    /// Parses the printed form of a [`ContentKey`] of a file without build ID.
     #[must_use]
     pub fn hash_from_text(text: &str) -> Option<ContentKey> {
         let digits = text.strip_prefix("sha256-")?;
@@ -108,20 +108,20 @@ impl ContentKey {
     }
 }
 
-/// What a table that is kept was made of: all bytes of a file.
+/// The source of a cached table: all bytes of a file.
 ///
-/// Printed as the build ID's digits, `-`, and 40 digits of the hash; as `sha256-` and those of a file without
-/// build ID.
+/// Printed as the build ID's digits, `-`, and 40 digits of the hash. For a file without build ID:
+/// as `sha256-` and 40 digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableKey {
-    /// The build ID, by which people and the own process know the module.
+    /// The build ID, by which people and the own process identify the module.
     pub build_id: Option<BuildId>,
     /// The first 20 bytes of the SHA-256 of all its bytes.
     pub content: [u8; 20],
 }
 
 impl TableKey {
-    /// Reads what is printed.
+    /// Parses the printed form.
     #[must_use]
     pub fn from_text(text: &str) -> Option<TableKey> {
         let (build_id, digits) = text.split_once('-')?;

@@ -1,4 +1,5 @@
-//! Files that hold ELF files: archives of object files, and what is compressed as a whole, as kernel modules are.
+//! Files that hold ELF files: archives of object files, and compressed files, as kernel modules
+//! are.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,19 +9,19 @@ use crate::elf::ElfFile;
 use crate::error::ModuleError;
 use crate::image::{FileOrigin, ImageBytes};
 
-/// No compressed file is larger than this when it is decompressed, in bytes.
+/// The maximum decompressed size of a file, in bytes.
 const MAX_DECOMPRESSED_BYTES: u64 = 1 << 30;
 
-/// What a path leads to.
+/// The content of a path.
 #[derive(Debug)]
 pub enum Container {
     /// An ELF file, which may have been compressed.
     File(Box<ElfFile>),
-    /// The ELF files of an archive, in their order, as far as they can be read. Their paths are `lib.a(member.o)`.
+    /// The readable ELF files of an archive, in its order. Their paths are `lib.a(member.o)`.
     Archive(Vec<Result<ElfFile, ModuleError>>),
 }
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Debug, Clone, Copy)]
 enum Compression {
     Gzip,
@@ -29,7 +30,7 @@ enum Compression {
 }
 
 impl Compression {
-    /// By the first bytes of a file.
+    /// Detects the compression by a file's first bytes.
     fn detect(bytes: &[u8]) -> Option<Compression> {
         match bytes {
             [0x1f, 0x8b, ..] => Some(Compression::Gzip),
@@ -41,19 +42,21 @@ impl Compression {
 }
 
 impl Container {
-    /// Opens a file, which is decompressed (gzip, xz, zstd) or taken apart (`ar`) in memory if it must be. What is
-    /// neither is taken for an ELF file.
+    /// Opens a file. Compressed files (gzip, xz, zstd) and archives (`ar`) are unpacked in memory.
+    /// Any other file is read as an ELF file.
     ///
     /// # Errors
     ///
-    /// It cannot be read, is no ELF file, or is broken; or it is a thin archive, which holds only names.
+    /// The file cannot be read, is not an ELF file, or is broken; or it is a thin archive, which
+    /// holds only names.
     pub fn open(path: impl AsRef<Path>) -> Result<Container, ModuleError> {
         let path = path.as_ref();
         let (image, origin) = ImageBytes::open(path)?;
         Container::from_image(path, image, Some(origin))
     }
 
-    /// The same of bytes that are in memory already, as what came through a pipe is; `name` stands for the path in errors.
+    /// The same for bytes that are in memory already, for example from a pipe. `name` stands for
+    /// the path in errors.
     ///
     /// # Errors
     ///
@@ -73,7 +76,7 @@ impl Container {
             why,
         };
         if let Some(compression) = Compression::detect(bytes) {
-            // Decoders in C rely on bytes that stay as they are; those of a mapped file need not.
+            // Decoders in C rely on bytes that do not change; those of a mapped file may.
             let packed = bytes.to_vec();
             let bytes = decompressed(compression, &packed).map_err(failed)?;
             let file = ElfFile::from_image(path.to_path_buf(), ImageBytes::from(bytes))?;

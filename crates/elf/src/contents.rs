@@ -1,4 +1,4 @@
-//! The bytes of a section as they are meant: decompressed, and relocated in relocatable files.
+//! The decoded bytes of a section: decompressed, and in relocatable files relocated.
 
 use libdeflater::DecompressionError;
 use object::elf;
@@ -11,20 +11,20 @@ use crate::header::Shdr;
 use crate::relocate::{self, RelocationError};
 use unspool_rows::arch::AddressSize;
 
-/// No section may claim more bytes than this.
+/// The maximum size that a section may claim, in bytes.
 const MAX_SECTION_BYTES: u64 = 4 << 30;
-/// No section may claim to have been compressed better than this: deflate cannot exceed
-/// 1032:1, and debug information under zstd stays far below.
+/// The maximum compression ratio that a section may claim: deflate cannot exceed 1032:1, and debug
+/// information under zstd stays far below.
 const MAX_RATIO: u64 = 2000;
 
-/// Bytes that are not simply in the file.
+/// Section bytes that differ from the file's.
 #[derive(Debug)]
 pub(crate) struct SectionContents {
     data: Vec<u8>,
     problems: Vec<RelocationError>,
 }
 
-/// A compressed section taken apart.
+/// The parts of a compressed section.
 struct CompressedSection<'a> {
     format: CompressionFormat,
     size: u64,
@@ -32,8 +32,8 @@ struct CompressedSection<'a> {
 }
 
 impl ElfFile {
-    /// The bytes of a section, and the relocations that could not be applied to them. The first
-    /// call for a section that is compressed or has relocations allocates.
+    /// The bytes of a section, and the relocations that could not be applied. The first call for a
+    /// section that is compressed or has relocations allocates.
     pub(crate) fn section_contents(
         &self,
         index: usize,
@@ -159,7 +159,7 @@ impl ElfFile {
 fn inflate(parts: &CompressedSection<'_>) -> Result<Vec<u8>, &'static str> {
     let size = usize::try_from(parts.size).map_err(|_| "too large for this machine")?;
     let mut data = vec![0; size];
-    // The decoder is in C and relies on bytes that stay as they are; those of a mapped file need not.
+    // The decoder is in C and relies on bytes that do not change; those of a mapped file may.
     let packed = parts.data.to_vec();
     let written = libdeflater::Decompressor::new()
         .zlib_decompress(&packed, &mut data)

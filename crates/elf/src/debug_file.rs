@@ -1,4 +1,4 @@
-//! Separate debug files: where distributions put what they strip.
+//! Separate debug files: distributions put there what they strip.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -39,14 +39,15 @@ impl Default for SearchRoots {
 }
 
 impl SearchRoots {
-    /// This system, perf's build-ID cache (`PERF_BUILDID_DIR`, else `~/.debug`), and the cache of debuginfod's clients
-    /// (`DEBUGINFOD_CACHE_PATH`, else `debuginfod_client` in `XDG_CACHE_HOME` or `~/.cache`), as [`variable`] has these.
+    /// This system, perf's build-ID cache (`PERF_BUILDID_DIR`, else `~/.debug`), and the cache of
+    /// debuginfod's clients (`DEBUGINFOD_CACHE_PATH`, else `debuginfod_client` in `XDG_CACHE_HOME`
+    /// or `~/.cache`), as [`variable`] reports them.
     #[must_use]
     pub fn from_environment() -> Self {
         SearchRoots::from_variables(variable)
     }
 
-    /// The same with such variables; empty ones count for none.
+    /// The same for the given variables; empty ones count as not set.
     #[must_use]
     pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let folder = |name: &str| variable(name).map(PathBuf::from);
@@ -60,7 +61,7 @@ impl SearchRoots {
         }
     }
 
-    /// Where the separate debug file of the build with that ID would be.
+    /// The path of the separate debug file of the build with that ID.
     #[must_use]
     pub fn debug_files(&self, id: BuildId) -> Vec<PathBuf> {
         let Some(path) = build_id_path(id) else {
@@ -74,14 +75,15 @@ impl SearchRoots {
             .collect()
     }
 
-    /// Where caches would have a copy of the file itself with that ID.
+    /// Paths where caches would keep a copy of the file with that ID.
     #[must_use]
     pub fn executables(&self, id: BuildId) -> Vec<PathBuf> {
         self.copies(id, "executable", "elf").collect()
     }
 
-    /// Where debuginfod's clients and perf keep copies, under these names. What somebody else could have put there is
-    /// left out: they are looked for by build ID, which is in every file that somebody makes.
+    /// The copies that debuginfod's clients and perf keep, under these names. Files that another
+    /// user could have put there are left out. They are looked up by build ID, and anybody can make
+    /// a file with any build ID.
     fn copies(
         &self,
         id: BuildId,
@@ -100,8 +102,8 @@ impl SearchRoots {
     }
 }
 
-/// A path in a cache, unless somebody else could have written what it leads to: the cache, its folders on the way, and
-/// the file belong to root or this user, and nobody else has the permission.
+/// A path in a cache, unless another user could have written the file: the cache, its folders on
+/// the way, and the file belong to root or this user, and nobody else may write to them.
 fn trusted(cache: &Path, path: &Path) -> Option<PathBuf> {
     let path = cache.join(path);
     let mut on_the_way = path.ancestors().take_while(|part| part.starts_with(cache));
@@ -119,19 +121,19 @@ fn build_id_path(id: BuildId) -> Option<String> {
 /// The separate debug files of one module.
 #[derive(Debug, Clone, Default)]
 pub struct DebugFiles {
-    /// What was stripped from the module: the symbol table and the debug information.
+    /// The debug file with the symbol table and the debug information stripped from the module.
     pub debug: Option<Arc<ElfFile>>,
-    /// What several debug files share (`.gnu_debugaltlink`, as `dwz` makes it).
+    /// The file that several debug files share (`.gnu_debugaltlink`, as `dwz` makes it).
     pub supplementary: Option<Arc<ElfFile>>,
-    /// Files that were found under the right name but are not the right ones, or are broken.
+    /// Files with the right name that are broken, or belong to another build.
     pub rejected: Vec<ModuleError>,
 }
 
 impl DebugFiles {
-    /// Looks for the separate debug files of `file`, unless it has debug information itself:
-    /// by build ID in each root's `/usr/lib/debug/.build-id`, in the debuginfod cache and in perf's,
-    /// then by the name in `.gnu_debuglink` beside the file, in `.debug` beside it, and under each
-    /// root's `/usr/lib/debug`.
+    /// Looks for the separate debug files of `file`, unless it has debug information itself. The
+    /// build ID is searched in each root's `/usr/lib/debug/.build-id`, in the debuginfod cache and
+    /// in perf's. Then the name in `.gnu_debuglink` is searched beside the file, in `.debug` beside
+    /// it, and under each root's `/usr/lib/debug`.
     ///
     /// A file is taken if its build ID is the same; where one of the two has none, if its
     /// CRC-32 is that in `.gnu_debuglink`, which reads all of it. Nothing is downloaded.
@@ -140,8 +142,8 @@ impl DebugFiles {
         DebugFiles::locate_or(file, roots, &mut |_| None)
     }
 
-    /// As [`DebugFiles::locate`]; where no file is found, `fetch` is asked for the path of one with
-    /// that build ID, which is checked like any other.
+    /// As [`DebugFiles::locate`], but if no file is found, `fetch` is asked for the path of one
+    /// with that build ID. It is checked like any other.
     pub fn locate_or(
         file: &ElfFile,
         roots: &SearchRoots,
@@ -179,12 +181,12 @@ impl DebugFiles {
         found
     }
 
-    /// What is kept of `file` is kept under this if these files, too, say something of it: a hash of their
-    /// [stamps](ElfFile::stamp), and of those of the packages beside them (`.dwp`). `None` if one of them has
-    /// none. Does not read them.
+    /// A cache key for data derived from `file` and these debug files: a hash of their
+    /// [stamps](ElfFile::stamp), and of the stamps of the packages beside them (`.dwp`). `None` if
+    /// one of them has no stamp. Does not read the files.
     ///
-    /// Whose name and build ID are right need not be right: whoever may put a file beside a copy of `file`
-    /// chooses what that says.
+    /// A file with the right name and build ID is not necessarily right: any user who may put a
+    /// file beside a copy of `file` chooses its content.
     #[must_use]
     pub fn key(&self, file: &ElfFile) -> Option<TableKey> {
         let mut stamps = Vec::new();
@@ -213,7 +215,7 @@ impl DebugFiles {
         })
     }
 
-    /// The first file that exists and passes; those that do not pass are remembered.
+    /// The first file that exists and passes; files that do not pass are recorded.
     fn first_of(&mut self, candidates: &[PathBuf], check: &DebugFileCheck) -> Option<Arc<ElfFile>> {
         for path in candidates.iter().filter(|path| path.exists()) {
             match ElfFile::open(path).and_then(|file| check.pass(file)) {
@@ -229,7 +231,7 @@ fn has_debug_info(file: &ElfFile) -> bool {
     file.indices_named(".debug_info").next().is_some()
 }
 
-/// What a debug file must have.
+/// The required identity of a debug file.
 struct DebugFileCheck {
     build_id: Option<BuildId>,
     checksum: Option<u32>,
@@ -270,15 +272,15 @@ impl DebugFileCheck {
     }
 }
 
-/// The directory that a file is in, and the same as seen from the root that the file is under.
+/// The directory of a file, and the same directory seen from its search root.
 struct Directory {
     path: PathBuf,
     inside: PathBuf,
 }
 
 impl Directory {
-    /// Without symbolic links if it exists. Those under another root mean something else here, even that of
-    /// `/proc/PID/root` itself, and the kernel names mapped files without any.
+    /// The path has no symbolic links if it exists. Links under another root mean something else
+    /// here, even that of `/proc/PID/root` itself; and the kernel names mapped files without links.
     fn from_file(file: &ElfFile, roots: &SearchRoots) -> Directory {
         let mut others = roots
             .roots
@@ -297,7 +299,7 @@ impl Directory {
     }
 }
 
-/// The path without what makes it absolute.
+/// The path without its root.
 fn relative(path: &Path) -> PathBuf {
     path.components()
         .filter(|part| matches!(part, Component::Normal(_)))
@@ -316,7 +318,7 @@ impl DebugLink {
         let name = until_nul(data);
         let at = (name.len() + 1).next_multiple_of(4);
         let checksum = data.get(at..)?.first_chunk()?;
-        // A name only: a path in it could lead anywhere.
+        // A plain name only: a path in it could lead anywhere.
         let plain = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
         plain.then(|| DebugLink {
             name: PathBuf::from(OsStr::from_bytes(name)),
@@ -380,7 +382,7 @@ impl AltLink {
 mod tests {
     use super::*;
 
-    /// The two caches for such variables.
+    /// The two cache directories for these variables.
     fn caches(variables: &[(&str, &str)]) -> [Option<PathBuf>; 2] {
         let roots = SearchRoots::from_variables(|name| {
             let found = variables.iter().find(|(known, _)| *known == name);

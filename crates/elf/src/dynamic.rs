@@ -1,5 +1,5 @@
-//! The dynamic section: what the dynamic loader is told, and what is left to go by in a file
-//! without section headers.
+//! The dynamic section: the dynamic loader's input, and the only index of a file without section
+//! headers.
 
 use object::elf;
 use unspool_rows::Vaddr;
@@ -27,7 +27,7 @@ impl ElfFile {
             .map(|(_, value)| value)
     }
 
-    /// The dynamic symbols. Their number is in the hash table only.
+    /// The dynamic symbols. Only the hash table has their number.
     pub(crate) fn dynamic_symbols(&self) -> Option<DynamicSymbols<'_>> {
         let symbols = self.rest_at(Vaddr(self.dynamic_value(elf::DT_SYMTAB)?))?;
         let strings = Vaddr(self.dynamic_value(elf::DT_STRTAB)?);
@@ -63,7 +63,7 @@ impl ElfFile {
         Some(last + length as u64 + 1)
     }
 
-    /// The 32-bit word of that index.
+    /// The 32-bit word at that index.
     fn word_at(&self, table: &[u8], index: u64) -> Option<u64> {
         slice(table, index.checked_mul(4)?, 4).map(|bytes| self.load(bytes))
     }

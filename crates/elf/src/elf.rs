@@ -1,4 +1,4 @@
-//! The file: opening it, and what its headers say.
+//! The file: opening it, and its headers.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,26 +21,26 @@ use crate::layout::{self, AddressIndex};
 use crate::note;
 use crate::symbols::Symbols;
 
-/// One ELF file: its bytes, and what its headers say about them.
+/// One ELF file: its bytes and its headers.
 ///
-/// Opening reads the headers only. Everything else is read when it is asked for, and is its own
-/// success or failure: a broken symbol table does not keep the unwind tables from being read.
-/// What had to be computed (decompressed or relocated sections, symbols) is kept for the life
-/// of the value. It can be shared between threads.
+/// Opening reads the headers only. Everything else is read on demand and fails on its own: a broken
+/// symbol table does not keep the unwind tables from being read. Computed data (decompressed or
+/// relocated sections, symbols) is kept for the life of the value. It can be shared between
+/// threads.
 ///
 /// # Relocatable files
 ///
-/// Sections of a relocatable file have no addresses: they are laid out one after another,
-/// `.text` first at 0, the others in the order of the section headers, each aligned as its
-/// header asks. Undefined symbols get addresses of their own behind the last section. Every
-/// address that this crate takes or returns for such a file is of that layout.
+/// Sections of a relocatable file have no addresses: they are laid out one after another, `.text`
+/// first at 0, the others in the order of the section headers, each aligned as its header asks.
+/// Undefined symbols get addresses of their own behind the last section. Every address that this
+/// crate takes or returns for such a file is in that layout.
 #[derive(Debug)]
 pub struct ElfFile {
     path: PathBuf,
     origin: Option<FileOrigin>,
     pub(crate) image: Arc<ImageBytes>,
     pub(crate) headers: ElfHeaders,
-    /// Where undefined symbols of a relocatable file are.
+    /// The addresses of undefined symbols of a relocatable file start here.
     pub(crate) externals: u64,
     pub(crate) sections_by_address: AddressIndex,
     pub(crate) contents: Vec<OnceLock<Box<Result<SectionContents, ModuleError>>>>,
@@ -54,21 +54,22 @@ impl ElfFile {
     /// Opens the ELF file at `path`: maps it read-only, or reads it if it is under 64 KiB.
     ///
     /// Another process may truncate the file or write to it meanwhile ([`unspool_files::FileMap`]):
-    /// [`ElfFile::check_unchanged`]. Replacing the file by renaming, as package managers and linkers do, changes nothing.
+    /// [`ElfFile::check_unchanged`]. Replacing the file by renaming, as package managers and
+    /// linkers do, changes nothing.
     ///
     /// # Errors
     ///
-    /// [`ModuleError`] if the path cannot be opened, is no regular file, is empty, or does not
-    /// start with a whole and supported ELF header. Anything else that is wrong with the file
-    /// is reported when it is asked for.
+    /// [`ModuleError`] if the path cannot be opened, is not a regular file, is empty, or does not
+    /// start with a complete and supported ELF header. Any other fault in the file is reported when
+    /// that part is read.
     pub fn open(path: impl AsRef<Path>) -> Result<ElfFile, ModuleError> {
         let path = path.as_ref();
         ElfFile::from_opened(path, ImageBytes::open(path)?)
     }
 
-    /// Whether the file has not been truncated or written to since it was opened: to be asked when work on it is done,
-    /// before its result is reported or kept. Asks the file system. That an owner who wants to hide it has written to the file is
-    /// not seen.
+    /// Checks that the file has not been truncated or written to since it was opened. Call this
+    /// when work on it is done, before the result is reported or kept. Asks the file system. It
+    /// does not detect a write that the file's owner hides.
     ///
     /// # Errors
     ///
@@ -77,8 +78,8 @@ impl ElfFile {
         self.image.check(&self.path, self.state())
     }
 
-    /// The ELF file that `file` has open, read from its beginning, whatever `path` leads to by
-    /// now. Otherwise as if `path` had been opened; the descriptor can be closed afterwards.
+    /// The ELF file that `file` has open, read from its beginning. `path` may lead to another file
+    /// by now. Otherwise as if `path` had been opened. The descriptor can be closed afterwards.
     ///
     /// # Errors
     ///
@@ -97,8 +98,8 @@ impl ElfFile {
         Ok(file)
     }
 
-    /// An ELF file whose bytes are in memory already, such as the vDSO; `name` stands for the
-    /// path in errors. The bytes must be laid out as in a file, which those of the vDSO are.
+    /// An ELF file from bytes in memory, such as the vDSO; `name` stands for the path in errors.
+    /// The bytes must be laid out as in a file, which those of the vDSO are.
     ///
     /// # Errors
     ///
@@ -135,30 +136,30 @@ impl ElfFile {
         })
     }
 
-    /// The path that the file was opened by, or the name given to [`ElfFile::from_bytes`].
+    /// The path of the file, or the name given to [`ElfFile::from_bytes`].
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the file system said of the file when it was opened; `None` for one that was not
-    /// opened by a path.
+    /// The file system's state of the file when it was opened; `None` for one that was not opened
+    /// by a path.
     #[must_use]
     pub fn state(&self) -> Option<FileState> {
         Some(self.origin?.state)
     }
 
-    /// Whether, when it was opened, only root and this user could write to the file: one of them owns it, nobody
-    /// else has the permission, and its mount honours set-user-ID bits, as no mount does that other users
-    /// control. `false` for one that was not opened by a path.
+    /// Whether only root and this user could write to the file when it was opened. One of them owns
+    /// it, nobody else has the permission, and its mount honours set-user-ID bits. A mount that
+    /// other users control honours none. `false` for a file that was not opened by a path.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         self.origin.is_some_and(|origin| origin.is_trusted)
     }
 
-    /// What changes if the file's contents do: its state, as bytes. `None` for a file whose contents could change
-    /// without that: if it is not trusted ([`ElfFile::is_trusted`]), if it changed just before it was opened, and
-    /// where the file system keeps times in whole seconds.
+    /// The file's state as bytes: it changes if the contents do. `None` for a file that could
+    /// change without it: if it is not trusted ([`ElfFile::is_trusted`]), if it changed just before
+    /// it was opened, or if the file system keeps times in whole seconds.
     #[must_use]
     pub fn stamp(&self) -> Option<Vec<u8>> {
         let origin = self
@@ -185,23 +186,23 @@ impl ElfFile {
         self.headers.word
     }
 
-    /// What kind of ELF file this is.
+    /// The kind of the ELF file.
     #[must_use]
     pub fn kind(&self) -> ElfKind {
         self.headers.kind
     }
 
-    /// The entry point (`e_entry`); 0 where there is none.
+    /// The entry point (`e_entry`); 0 if the file has none.
     #[must_use]
     pub fn entry(&self) -> Vaddr {
         Vaddr(self.headers.entry)
     }
 
-    /// Whether the section header table could be read.
+    /// Checks that the section header table could be read.
     ///
     /// # Errors
     ///
-    /// What was wrong with it. A file without section headers is no error.
+    /// The fault in the table. A file without section headers is not an error.
     pub fn check_section_headers(&self) -> Result<(), ModuleError> {
         self.headers
             .sections
@@ -210,11 +211,11 @@ impl ElfFile {
             .map_err(ModuleError::clone)
     }
 
-    /// Whether the program header table could be read.
+    /// Checks that the program header table could be read.
     ///
     /// # Errors
     ///
-    /// What was wrong with it. A file without program headers is no error.
+    /// The fault in the table. A file without program headers is not an error.
     pub fn check_program_headers(&self) -> Result<(), ModuleError> {
         self.headers
             .segments
@@ -223,15 +224,15 @@ impl ElfFile {
             .map_err(ModuleError::clone)
     }
 
-    /// The GNU build ID: from the note sections, or without section headers from the note
-    /// segments. `None` if there is none, or none that is well-formed.
+    /// The GNU build ID: from the note sections, or without section headers from the note segments.
+    /// `None` if the file has no well-formed one.
     #[must_use]
     pub fn build_id(&self) -> Option<BuildId> {
         *self.build_id.get_or_init(|| note::build_id(self))
     }
 
-    /// What tells this file from others: the build ID, or a hash of all its bytes. `None` for a file without
-    /// build ID that has too many bytes ([`ElfFile::content_hash`]).
+    /// The identity of this file: the build ID, or a hash of all its bytes. `None` for a file
+    /// without build ID that is too large to hash ([`ElfFile::content_hash`]).
     ///
     /// The first call for a file without a build ID reads the whole file.
     #[must_use]
@@ -242,7 +243,7 @@ impl ElfFile {
         }
     }
 
-    /// What is kept of this file is kept under this; `None` if it has too many bytes.
+    /// The cache key for data derived from this file; `None` if the file is too large to hash.
     ///
     /// Reads the whole file once.
     #[must_use]
@@ -253,13 +254,13 @@ impl ElfFile {
         })
     }
 
-    /// The first 20 bytes of the SHA-256 of all bytes; `None` if there are more than
-    /// [`MAX_HASHED_BYTES`](ElfFile::MAX_HASHED_BYTES), or in a file that somebody else can write to more than
-    /// [`MAX_UNTRUSTED_BYTES`](ElfFile::MAX_UNTRUSTED_BYTES). Such a file may be large and take no room (a
-    /// sparse one).
+    /// The first 20 bytes of the SHA-256 of all bytes. `None` for files larger than
+    /// [`MAX_HASHED_BYTES`](ElfFile::MAX_HASHED_BYTES), and for files larger than
+    /// [`MAX_UNTRUSTED_BYTES`](ElfFile::MAX_UNTRUSTED_BYTES) that another user can write to. Such a
+    /// file may be large and take no disk space (a sparse one).
     ///
-    /// Reads the whole file once. If it is mapped, and somebody writes to it meanwhile or later, that is the hash
-    /// of neither.
+    /// Reads the whole file once. If it is mapped and somebody writes to it, the hash may match
+    /// neither content.
     #[must_use]
     pub fn content_hash(&self) -> Option<[u8; 20]> {
         let hash =
@@ -267,16 +268,16 @@ impl ElfFile {
         *self.content_hash.get_or_init(hash)
     }
 
-    /// Whether the hash is there already.
+    /// Whether the hash has been computed already.
     #[must_use]
     pub fn is_hashed(&self) -> bool {
         self.content_hash.get().is_some()
     }
 
-    /// A larger file is not hashed or copied, in bytes.
+    /// Larger files are not hashed or copied, in bytes.
     pub const MAX_HASHED_BYTES: u64 = 1 << 30;
 
-    /// A larger file that somebody else can write to is not hashed or copied, in bytes.
+    /// Larger files that another user can write to are not hashed or copied, in bytes.
     pub const MAX_UNTRUSTED_BYTES: u64 = 64 << 20;
 
     fn most(&self) -> u64 {
@@ -286,15 +287,15 @@ impl ElfFile {
         }
     }
 
-    /// Whether nobody can change the bytes of this file: they were read, or handed in, not mapped.
+    /// Whether nobody can change the bytes of this file: they were read or passed in, not mapped.
     #[must_use]
     pub fn is_private(&self) -> bool {
         self.image.is_private()
     }
 
-    /// The same file with its bytes copied into memory, where nobody can change them; `None` if there are too
-    /// many ([`ElfFile::content_hash`]), or it is private already. What is learned of the copy is true of one
-    /// content, and its hash is that content's.
+    /// The same file with its bytes copied into memory, where nobody can change them. `None` if the
+    /// file is too large ([`ElfFile::content_hash`]) or private already. All results from the copy
+    /// describe one content, and its hash is that content's.
     #[must_use]
     pub fn private_copy(&self) -> Option<ElfFile> {
         if self.is_private() || self.bytes().len() as u64 > self.most() {
@@ -314,8 +315,8 @@ impl ElfFile {
         Some(String::from_utf8_lossy(until_nul(bytes)))
     }
 
-    /// Where the program headers are in memory, which is what `AT_PHDR` tells at run time:
-    /// `PT_PHDR`, or the segment that maps them.
+    /// The address of the program headers in memory (`AT_PHDR` at run time): `PT_PHDR`, or the
+    /// segment that maps them.
     #[must_use]
     pub fn program_headers_vaddr(&self) -> Option<Vaddr> {
         match self.segment_of_kind(elf::PT_PHDR) {
@@ -350,7 +351,7 @@ impl ElfFile {
         self.section_headers().get(index)
     }
 
-    /// The raw name of a section, without allocating; empty where it cannot be read.
+    /// The raw name of a section; empty if it cannot be read. Does not allocate.
     pub(crate) fn section_name_bytes(&self, header: &Shdr) -> &[u8] {
         self.section_names()
             .and_then(|names| string_at(names, header.name, MAX_NAME_BYTES))
@@ -415,25 +416,24 @@ fn names<'a>(data: &'a [u8], sections: &[Shdr], index: u32) -> Option<&'a [u8]> 
     slice(data, header.offset, header.size)
 }
 
-/// `length` bytes at `offset`, if they are all there.
+/// `length` bytes at `offset`, if all of them exist.
 pub(crate) fn slice(data: &[u8], offset: u64, length: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     let end = usize::try_from(offset.checked_add(length)?).ok()?;
     data.get(start..end)
 }
 
-/// The most bytes of a name that are read. Names in a string table may overlap: a file of a few
+/// The maximum number of bytes read of a name. Names in a string table may overlap: a file of a few
 /// megabytes can have a million of them, each nearly as long as the file.
 pub(crate) const MAX_NAME_BYTES: usize = 64 * 1024;
 
-/// The NUL-terminated string at `offset` of a string table; of one longer than `most` bytes, so
-/// many.
+/// The NUL-terminated string at `offset` of a string table, cut after `most` bytes.
 pub(crate) fn string_at(table: &[u8], offset: u32, most: usize) -> Option<&[u8]> {
     let rest = table.get(usize::try_from(offset).ok()?..)?;
     Some(until_nul(rest.get(..most).unwrap_or(rest)))
 }
 
-/// Whether that is the NUL-terminated string at `offset` of a string table. Looks at no more of
+/// Whether that is the NUL-terminated string at `offset` of a string table. Reads no more bytes of
 /// it than `text` has.
 pub(crate) fn is_string_at(table: &[u8], offset: u32, text: &[u8]) -> bool {
     string_at(table, offset, text.len() + 1) == Some(text)

@@ -1,31 +1,28 @@
 //! Putting a read-only section into a linked ELF file, so that it is mapped with the file.
 //!
 //! The section becomes a segment of its own (`PT_LOAD`, readable only) behind all others, in the
-//! file and in memory, so that no byte of code or data changes its place. What is hard is the
-//! program header that the segment needs: the table of program headers ends where the first
-//! section begins.
+//! file and in memory, so that no byte of code or data changes its place. The segment needs another
+//! program header, and the table of program headers ends where the first section begins.
 //!
 //! # Where the program header comes from
 //!
-//! 1. A header that means nothing: `PT_NULL`; a `PT_NOTE` of the same bytes as
-//!    `PT_GNU_PROPERTY`, which all that act on the property have read since Linux 5.8 and glibc
-//!    2.32; `PT_PHDR` where nothing computes a load bias from it, which is a file linked for
-//!    fixed addresses, or a library.
-//! 2. Else the table grows where it is. What stands behind it is found by headers and by the
+//! 1. A header that nothing reads: `PT_NULL`; a `PT_NOTE` of the same bytes as `PT_GNU_PROPERTY`
+//!    (Linux since 5.8 and glibc since 2.32 read only the latter); `PT_PHDR` if nothing computes a
+//!    load bias from it (a file linked for fixed addresses, or a library).
+//! 2. Otherwise the table grows in place. The sections behind it are found by headers and by the
 //!    dynamic section, not by code: the interpreter's name, notes, hash tables, the dynamic
-//!    symbols. Notes move on by a few bytes, for the build ID must stay in the first page,
-//!    where core files and the kernel have it; the others move into the new segment, behind
-//!    the section. All that points at them is changed: program and section headers, `DT_HASH`,
-//!    `DT_GNU_HASH` and `DT_SYMTAB`, and symbols defined in them.
+//!    symbols. Notes move by a few bytes, because the build ID must stay in the first page for core
+//!    files and the kernel. The others move into the new segment, behind the section. All
+//!    references to them are changed: program and section headers, `DT_HASH`, `DT_GNU_HASH` and
+//!    `DT_SYMTAB`, and symbols defined in them.
 //!
-//! The table never moves, which would be simpler. Before 5.18 Linux told a program a wrong
-//! `AT_PHDR` if it had; before 6.12 it found no build ID; glibc's own loader computes the address
-//! from `e_phoff`; and `strip` and `objcopy` of binutils and of elfutils destroy such files
-//! without an error (binutils 2.40, elfutils 0.188), because they write the table behind the ELF
-//! header again.
+//! The table never moves, although that would be simpler. Linux before 5.18 passes a wrong
+//! `AT_PHDR` for a moved table, and before 6.12 it finds no build ID. glibc's loader computes the
+//! address from `e_phoff`. `strip` and `objcopy` of binutils 2.40 and elfutils 0.188 destroy such
+//! files without an error, because they write the table behind the ELF header again.
 //!
-//! A library for this was looked at: the ELF builder of `object` lays out the whole file anew,
-//! from the section headers, and so loses what no section describes.
+//! The ELF builder of `object` does not serve here: it lays out the whole file anew from the
+//! section headers, and so loses bytes that no section describes.
 //!
 //! # The file
 //!
@@ -36,8 +33,8 @@
 //! the section headers: the old ones in their order, then the new one
 //! ```
 //!
-//! Embedding again takes the old segment out and puts the new one in, at the same place unless
-//! another tool has put something behind it.
+//! Embedding again replaces the old segment at the same place, unless another tool has added
+//! something behind it.
 
 mod draft;
 mod encode;
@@ -59,37 +56,37 @@ pub use error::EmbedError;
 pub use object_file::{NewEhFrame, eh_frame_of_object, replace_eh_frame};
 pub use unmapped::embed_unmapped;
 
-/// The least size of a page that a file is mapped in.
+/// The minimum page size that files are mapped with.
 const PAGE: u64 = 4096;
 
-/// The bytes at the start of a section that tell it from others.
+/// The number of magic bytes at the start of a section.
 const MAGIC: usize = 8;
 
 /// A copy of the ELF file in which `content` is a section of that name, mapped read-only.
 ///
-/// The section is at the start of a segment of its own, so that a process finds it by its
-/// program header: a readable `PT_LOAD` that begins with the first 8 bytes of `content`. (So can
-/// the constants of a program that looks for these bytes: the bytes that follow must tell.) Its
-/// address is a multiple of `align`. A file with section headers gets one for it; the indices
-/// of the others stay. If the file has the section already, it is replaced; embedding the same
-/// content again gives the same bytes.
+/// The section is at the start of a segment of its own, so that a process finds it by its program
+/// header: a readable `PT_LOAD` that begins with the first 8 bytes of `content`. (The constants of
+/// a program that looks for these bytes can begin so, too: check the bytes that follow.) Its
+/// address is a multiple of `align`. A file with section headers gets one for it; the indices of
+/// the others stay. If the file has the section already, it is replaced; embedding the same content
+/// again gives the same bytes.
 ///
-/// All addresses and file offsets stay, but for what has to make room for a program header in
-/// some files: the interpreter's name, notes, hash tables and dynamic symbols. The build ID
-/// stays the same. Signatures of the file as a whole do not. The segment is behind `.bss`, so
-/// that the heap of a program (`brk`) starts behind it.
+/// All addresses and file offsets stay. In some files these sections move to make room for a
+/// program header: the interpreter's name, notes, hash tables and dynamic symbols. The build ID
+/// stays the same. Signatures of the whole file become invalid. The segment is behind `.bss`, and
+/// the heap of a program (`brk`) starts behind the segment.
 ///
-/// A dynamic loader (`ld-linux…so`) that has the section runs as a program everywhere, but
-/// serves as the interpreter of others only since Linux 6.7: the kernels before cleared the
-/// `.bss` of an interpreter only if it was last in memory.
+/// A dynamic loader (`ld-linux…so`) with the section runs as a program everywhere. It serves as the
+/// interpreter of others only since Linux 6.7: older kernels cleared an interpreter's `.bss` only
+/// if it was last in memory.
 ///
 /// Allocates the result and little else.
 ///
 /// # Errors
 ///
-/// [`EmbedError`] if the file is not a linked one, is damaged, has bytes behind its last
-/// section, or has no room for another program header; and if the name, the content or the
-/// alignment cannot be used.
+/// [`EmbedError`] if the file is not linked, is damaged, has bytes behind its last section, or has
+/// no room for another program header. Also if the name, the content or the alignment cannot be
+/// used.
 pub fn embed(
     file: &ElfFile,
     name: &str,
@@ -122,12 +119,12 @@ pub fn embed(
     draft.write(&request, &room, old.as_ref(), rest)
 }
 
-/// A copy of the ELF file with an unwind table, mapped read-only: `.eh_frame_hdr` and `.eh_frame`, of these lengths in
-/// bytes, with the bytes that `content` has for their addresses. Unwinders and debuggers find them, by
-/// `PT_GNU_EH_FRAME` and by name.
+/// A copy of the ELF file with an unwind table, mapped read-only: `.eh_frame_hdr` and `.eh_frame`,
+/// of these lengths in bytes, with the bytes that `content` returns for their addresses. Unwinders
+/// and debuggers find them, by `PT_GNU_EH_FRAME` and by name.
 ///
-/// Sections that have these names already stay as they are under others, with the ending `.old`. What [`embed()`] says
-/// of addresses, offsets and program headers holds here, too.
+/// Existing sections with these names stay, renamed with the ending `.old`. For addresses, offsets
+/// and program headers see [`embed()`].
 ///
 /// # Errors
 ///
@@ -137,7 +134,7 @@ pub fn embed_eh_frame(
     [hdr, eh_frame]: [u64; 2],
     content: &dyn Fn([Vaddr; 2]) -> [Vec<u8>; 2],
 ) -> Result<Vec<u8>, EmbedError> {
-    /// Both begin at a multiple of this.
+    /// Both sections are aligned to this.
     const ALIGN: u64 = 8;
     check_file(file)?;
     let mut draft = Draft::new(file);
@@ -171,10 +168,10 @@ pub fn embed_eh_frame(
     draft.write(&request, &room, None, rest)
 }
 
-/// A copy of the ELF file with an SFrame section of that length in bytes, mapped read-only, with the bytes that `content`
-/// has for its address. Unwinders find it by `PT_GNU_SFRAME`.
+/// A copy of the ELF file with an SFrame section of that length in bytes, mapped read-only, with
+/// the bytes that `content` returns for its address. Unwinders find it by `PT_GNU_SFRAME`.
 ///
-/// What [`embed_eh_frame`] says of sections that have the name already, and [`embed()`] of addresses, holds here, too.
+/// For existing sections of that name see [`embed_eh_frame`]; for addresses see [`embed()`].
 ///
 /// # Errors
 ///
@@ -184,7 +181,7 @@ pub fn embed_sframe(
     size: u64,
     content: &dyn Fn(Vaddr) -> Vec<u8>,
 ) -> Result<Vec<u8>, EmbedError> {
-    /// Fields of 8 bytes stand at multiples of 4 from its start; all linkers align it so.
+    /// Fields of 8 bytes are at multiples of 4 from its start; all linkers align it so.
     const ALIGN: u64 = 8;
     check_file(file)?;
     let mut draft = Draft::new(file);
@@ -206,7 +203,7 @@ pub fn embed_sframe(
     draft.write(&request, &room, None, rest)
 }
 
-/// How many program headers a segment needs that one of this kind leads to.
+/// The number of program headers for a segment with a leader of this kind.
 fn headers(file: &ElfFile, leader: elf::ProgramType) -> u64 {
     match file.segment_of_kind(leader) {
         Some(_) => 1,
@@ -217,9 +214,9 @@ fn headers(file: &ElfFile, leader: elf::ProgramType) -> u64 {
 impl ElfFile {
     /// The address and the bytes of a section that [`embed`] put into this file.
     ///
-    /// It is found by its section header, or in a file without section headers as the last
-    /// segment in memory, if that is read-only and begins with `magic`. In the latter case a few
-    /// zero bytes may follow it. Does not allocate.
+    /// It is found by its section header. In a file without section headers it is the last segment
+    /// in memory, if that is read-only and begins with `magic`; then a few zero bytes may follow
+    /// it. Does not allocate.
     #[must_use]
     pub fn embedded(&self, name: &str, magic: &[u8]) -> Option<(Vaddr, &[u8])> {
         let found = existing::find(self, name, magic).ok()??;
@@ -251,7 +248,7 @@ fn check_name(name: &str) -> Result<(), EmbedError> {
     }
 }
 
-/// Refuses what no loader maps.
+/// Refuses files that no loader maps.
 fn check_file(file: &ElfFile) -> Result<(), EmbedError> {
     let path = || file.path().to_path_buf();
     let what = match file.kind() {
@@ -278,7 +275,7 @@ fn check_file(file: &ElfFile) -> Result<(), EmbedError> {
     Ok(())
 }
 
-/// A section of code that the file has no bytes for, as in a separate debug file.
+/// A code section without bytes in the file, as in a separate debug file.
 fn text_without_bytes(file: &ElfFile) -> Option<usize> {
     file.section_headers().iter().position(|header| {
         crate::section::is_code(header)

@@ -1,15 +1,15 @@
-//! The environment, as far as it can be trusted.
+//! The trusted part of the environment.
 
 use std::env;
 use std::ffi::OsString;
 
 use crate::sys;
 
-/// The value of an environment variable; `None` if it is not set or empty, and in a program that has more
-/// rights than its caller (`AT_SECURE`: setuid, setgid, file capabilities), whose environment is the
-/// caller's.
+/// The value of an environment variable; `None` if it is not set or empty. Also `None` in a program
+/// with more rights than its caller (`AT_SECURE`: setuid, setgid, file capabilities), because the
+/// caller controls its environment.
 ///
-/// Every folder, file and server that a variable of `unspool` names is asked for here.
+/// Every environment variable that names a folder, file or server is read through this function.
 #[must_use]
 pub fn variable(name: &str) -> Option<OsString> {
     if sys::is_privileged() {

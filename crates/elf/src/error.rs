@@ -10,9 +10,8 @@ use crate::build_id::BuildId;
 
 /// Why an ELF file, or one part of it, could not be read.
 ///
-/// Every variant names the file. Offsets are in bytes from the start of that file unless a
-/// variant says otherwise. Errors are kept by the file they belong to (a section is read once),
-/// so they can be cloned.
+/// Every variant names the file. Offsets are in bytes from the start of that file unless a variant
+/// says otherwise. The file keeps its errors (a section is read once), so they can be cloned.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModuleError {
@@ -21,7 +20,7 @@ pub enum ModuleError {
     Io {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: Arc<io::Error>,
     },
@@ -30,11 +29,11 @@ pub enum ModuleError {
     NotRegular {
         /// The path.
         file: PathBuf,
-        /// What it is, and what helps.
+        /// The kind of file, and what helps.
         what: NotRegularFile,
     },
-    /// Somebody truncated or wrote to the file while it was in use: what was read of it may be of either version, or of
-    /// none.
+    /// The file was truncated or written to while it was in use. The data read may be of either
+    /// version, or of neither.
     #[error("{}: it was truncated or written to while it was read: try again when nobody writes to it", file.display())]
     Changed {
         /// The file.
@@ -54,13 +53,13 @@ pub enum ModuleError {
         /// Its first bytes, at most 8.
         start: Vec<u8>,
     },
-    /// The file is a linker script, as some are that development packages name `lib….so`.
+    /// The file is a linker script. Some development packages install one as `lib….so`.
     #[error("{}: a linker script, not an ELF file", file.display())]
     LinkerScript {
         /// The file.
         file: PathBuf,
     },
-    /// A field has a value that no ELF file known to us has.
+    /// A field has a value that no known ELF file has.
     #[error("{}: {what} at offset {offset:#x} is {value:#x}, which is not supported", file.display())]
     Unsupported {
         /// The file.
@@ -72,7 +71,7 @@ pub enum ModuleError {
         /// Its value.
         value: u64,
     },
-    /// Something runs past the end of the file: the file was cut short, or an offset lies.
+    /// A structure runs past the end of the file: the file was cut short, or an offset is wrong.
     #[error(
         "{}: {what} at offset {offset:#x} ({length:#x} bytes) runs past the end of the file at {end:#x}: \
          there are {end} bytes of at least {}; is it an incomplete download or copy?",
@@ -81,11 +80,11 @@ pub enum ModuleError {
     Truncated {
         /// The file.
         file: PathBuf,
-        /// What does.
+        /// The structure.
         what: String,
         /// Where it starts.
         offset: u64,
-        /// How many bytes it should have.
+        /// The expected size in bytes.
         length: u64,
         /// The size of the file in bytes.
         end: u64,
@@ -101,7 +100,7 @@ pub enum ModuleError {
         offset: u64,
         /// The offending value.
         value: u64,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
     /// An archive or a compressed file could not be taken apart.
@@ -134,7 +133,7 @@ pub enum ModuleError {
         /// The decoder's reason.
         why: String,
     },
-    /// Decompressing would take more memory than any honest file does.
+    /// Decompressing would take an implausible amount of memory.
     #[error(
         "{}: section {section} at offset {offset:#x} claims {size} bytes decompressed from {stored}; \
          at most {limit} are allowed",
@@ -147,11 +146,11 @@ pub enum ModuleError {
         section: String,
         /// Where its compressed bytes start.
         offset: u64,
-        /// The bytes that it takes in the file.
+        /// The compressed size in bytes.
         stored: u64,
-        /// The bytes that it would take in memory.
+        /// The decompressed size in bytes.
         size: u64,
-        /// The most that is allowed.
+        /// The maximum, in bytes.
         limit: u64,
     },
     /// The debug information could not be read.

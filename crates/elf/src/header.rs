@@ -1,5 +1,5 @@
-//! The ELF header and the two header tables, read once into plain values: after this module
-//! nobody needs to know whether the file is 32-bit or 64-bit, or its byte order.
+//! The ELF header and the two header tables, read once into plain values. The class and byte order
+//! of the file do not matter outside this module.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use unspool_rows::{Abi, Arch, Endian};
 
 use crate::error::ModuleError;
 
-/// What kind of ELF file this is (`e_type`).
+/// The kind of ELF file (`e_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ElfKind {
@@ -64,15 +64,15 @@ impl Shdr {
         self.kind == kind.0
     }
 
-    /// Whether the section takes part in the address space. `.tbss` does not, although it is
-    /// flagged as if it did: its addresses belong to the section that follows.
+    /// Whether the section has a place in the address space. `.tbss` has none, although its flags
+    /// say so: its addresses belong to the section that follows.
     pub(crate) fn is_allocated(&self) -> bool {
         let thread_bss = self.has_flag(elf::SHF_TLS) && self.is(elf::SHT_NOBITS);
         self.has_flag(elf::SHF_ALLOC) && !thread_bss
     }
 }
 
-/// Everything that the three headers say.
+/// The contents of the three headers.
 #[derive(Debug)]
 pub(crate) struct ElfHeaders {
     pub(crate) abi: Abi,
@@ -85,8 +85,8 @@ pub(crate) struct ElfHeaders {
     pub(crate) section_names: u32,
 }
 
-/// Reads the headers. Only the ELF header itself must be whole: a header table that cannot be
-/// read is an error of that table.
+/// Reads the headers. Only the ELF header itself must be complete: an unreadable header table is an
+/// error of that table.
 pub(crate) fn parse(file: &Path, data: &[u8]) -> Result<ElfHeaders, ModuleError> {
     let Some(ident) = data.get(..elf::ELFMAG.len() + 3) else {
         return Err(too_short(file, data));
@@ -137,8 +137,8 @@ fn not_elf(file: &Path, data: &[u8]) -> ModuleError {
     ModuleError::NotElf { file, start }
 }
 
-/// Whether a text begins, behind comments, as the linker scripts do that are named as libraries
-/// (GNU ld, "File Commands"): glibc's `libc.so`, `libncurses.so`.
+/// Whether a text begins, after comments, like a linker script installed as a library (GNU ld,
+/// "File Commands"): glibc's `libc.so`, `libncurses.so`.
 fn is_linker_script(data: &[u8]) -> bool {
     let mut rest = data.trim_ascii_start();
     while let Some(comment) = rest.strip_prefix(b"/*") {
@@ -278,7 +278,7 @@ fn sections<E: FileHeader<Endian = Endianness>>(
     Ok(table.iter().map(widen).collect())
 }
 
-/// A header table that cannot be read: mostly the file was cut short.
+/// A header table that cannot be read: usually the file was cut short.
 fn bad_table(
     file: &Path,
     data: &[u8],

@@ -1,4 +1,4 @@
-//! The bytes of a file: mapped, read, or handed in.
+//! The bytes of a file: mapped, read, or passed in.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,14 +12,14 @@ use unspool_files::{FileMap, is_untrusted};
 use crate::error::ModuleError;
 use crate::sys;
 
-/// The bytes of one file. Shared by everything that keeps offsets into it.
+/// The bytes of one file, shared by all that keep offsets into it.
 #[derive(Debug)]
 pub(crate) enum ImageBytes {
     File(FileMap),
     Shared(Arc<[u8]>),
 }
 
-/// What the file system said of a file when it was opened: what changes when the file does.
+/// The file system's state of a file when it was opened. It changes when the file does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileState {
     /// The device that the file is on.
@@ -28,33 +28,34 @@ pub struct FileState {
     pub inode: u64,
     /// Its size in bytes.
     pub size: u64,
-    /// When its bytes were written last: nanoseconds since 1970.
+    /// When its bytes were last written, in nanoseconds since 1970.
     pub modified: i128,
-    /// When its bytes or its inode changed last: nanoseconds since 1970. Whoever may write to the file can
-    /// change its bytes without changing this, by a shared mapping.
+    /// When its bytes or its inode last changed, in nanoseconds since 1970. A user who may write to
+    /// the file can change its bytes without changing this, by a shared mapping.
     pub changed: i128,
 }
 
-/// What was known of a file when it was opened.
+/// The state and trust of a file when it was opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileOrigin {
     pub(crate) state: FileState,
-    /// Whether only root and this user could write to it: one of them owns it, nobody else has the permission,
-    /// and its mount honours set-user-ID bits. Whoever controls such a mount, and with it what it says of
-    /// files, could as well become their owner. Those that users control (FUSE, removable media) are `nosuid`.
+    /// Whether only root and this user could write to it: one of them owns it, nobody else has the
+    /// permission, and its mount honours set-user-ID bits. A user who controls such a mount
+    /// controls what it reports, and could become the owner of its files. Mounts that users control
+    /// (FUSE, removable media) are `nosuid`.
     pub(crate) is_trusted: bool,
-    /// Whether another content would show in another state.
+    /// Whether changed contents would change the state.
     pub(crate) is_settled: bool,
 }
 
 const SECOND: i128 = 1_000_000_000;
 
-/// A file that changed this shortly before could change again without another time, in nanoseconds: two
+/// A file that changed this recently could change again within one timestamp, in nanoseconds: two
 /// ticks of the slowest kernels' clock.
 const SETTLE_TIME_NS: i128 = SECOND / 50;
 
 impl FileState {
-    /// What the file system says of a file.
+    /// Reads the file system's state of a file.
     #[must_use]
     pub fn new(metadata: &fs::Metadata) -> Self {
         let nanoseconds = |seconds: i64, rest: i64| i128::from(seconds) * SECOND + i128::from(rest);
@@ -69,15 +70,15 @@ impl FileState {
 }
 
 impl FileState {
-    /// Whether the file would be in another state if its contents were others: not if it changed just now. Nor
-    /// where times are in whole seconds, as in the image of a file system, which is mounted in the place of
-    /// another of its kind: times, inodes and sizes may all be equal there.
+    /// Whether changed contents would change the state. They would not if the file changed just
+    /// now, or if times are in whole seconds, as in some file system images. If one image is
+    /// mounted in place of another, times, inodes and sizes may all be equal.
     fn is_settled(&self, now: i128) -> bool {
         let changed = self.changed.max(self.modified);
         now - changed > SETTLE_TIME_NS && self.changed % SECOND != 0
     }
 
-    /// All of it, as bytes.
+    /// The whole state, as bytes.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let numbers = [self.device, self.inode, self.size].map(u64::to_le_bytes);
         let times = [self.modified, self.changed].map(i128::to_le_bytes);
@@ -131,22 +132,22 @@ impl ImageBytes {
         path: &Path,
     ) -> Result<(ImageBytes, FileOrigin), ModuleError> {
         let opened = || {
-            // Before the file is read: what is written to it from now on gets another time.
+            // This precedes reading the file, so any later write gets another time.
             let origin = FileOrigin::new(file, &file.metadata()?);
             io::Result::Ok((ImageBytes::File(FileMap::new(file)?), origin))
         };
         opened().map_err(|error| io_error(path, error))
     }
 
-    /// Whether the bytes that were read so far are those that the file had when it was opened, as far as its state tells.
-    /// Those in this process's own memory are.
+    /// Checks that the bytes read so far are those that the file had when it was opened, by its
+    /// state. Bytes in this process's own memory always are.
     pub(crate) fn check(&self, path: &Path, state: Option<FileState>) -> Result<(), ModuleError> {
         let map = match self {
             ImageBytes::File(map) if map.is_mapped() => map,
             _ => return Ok(()),
         };
         let now = fs::metadata(path).map(|metadata| FileState::new(&metadata));
-        // What the path leads to can be another file by now, which says nothing.
+        // The path can lead to another file by now; that does not matter.
         let is_written = |now: FileState, state: FileState| {
             (now.device, now.inode) == (state.device, state.inode) && now != state
         };
@@ -246,7 +247,7 @@ mod tests {
             let file = File::open(&path).unwrap();
             FileOrigin::new(&file, &file.metadata().unwrap()).is_trusted
         };
-        // Where the temporary folder is mounted `nosuid`, none is.
+        // If the temporary folder is mounted `nosuid`, no file in it is trusted.
         let honours = sys::honours_setuid(&File::open(&path).unwrap());
         assert_eq!(is_trusted(0o755), honours);
         assert!(!is_trusted(0o775));

@@ -1,5 +1,4 @@
-//! Where sections are: the addresses given to those of a relocatable file, and the search for
-//! the section at an address.
+//! Section addresses: assigning them in a relocatable file, and finding the section at an address.
 
 use object::elf;
 use unspool_rows::arch::AddressSize;
@@ -9,12 +8,12 @@ use crate::header::Shdr;
 
 /// Addresses stay below this in 64-bit files, so that sums of two never wrap.
 const LIMIT_64: u64 = 1 << 47;
-/// What undefined symbols are placed behind: far enough that no pc is taken for one of them.
+/// The gap before undefined symbols: large enough that no pc is taken for one of them.
 const PAGE: u64 = 4096;
 
-/// Gives every section that takes part in the address space its address: `.text` first at 0,
-/// then the others in order. A section that does not fit (its header lies) loses `SHF_ALLOC`.
-/// Returns the address from which on nothing is placed.
+/// Gives every allocated section its address: `.text` first at 0, then the others in order. A
+/// section that does not fit (its header is wrong) loses `SHF_ALLOC`. Returns the first unused
+/// address after all sections.
 pub(crate) fn assign_addresses(sections: &mut [Shdr], names: &[u8], word: AddressSize) -> u64 {
     let limit = match word {
         AddressSize::W32 => word.mask(),
@@ -51,7 +50,7 @@ fn place_one(section: &mut Shdr, next: u64, limit: u64) -> u64 {
     }
 }
 
-/// The sections of the address space, sorted by address.
+/// The allocated sections, sorted by address.
 #[derive(Debug, Default)]
 pub(crate) struct AddressIndex(Vec<SectionRange>);
 

@@ -1,7 +1,7 @@
 //! One ELF module: segments, sections, build ID, debug files, symbols, lines.
 //!
-//! [`ElfFile`] is the file. It is opened by reading its headers, and answers everything else
-//! when asked, so that one broken part costs nothing but itself.
+//! [`ElfFile`] is the file. Opening it reads its headers. Everything else is read on demand, so
+//! that one broken part does not affect the others.
 
 mod archive;
 mod build_id;
@@ -50,5 +50,5 @@ pub use symbols::{Binding, Preference, Symbol, Symbols};
 pub use unspool_demangle::{SignatureDetail, demangle};
 pub use unwind_entries::{UnwindEntries, fallback_name};
 
-/// What the kernel adds to the path of a file that was removed while it was mapped (proc(5)).
+/// The kernel's suffix for the path of a file that was removed while it was mapped (proc(5)).
 pub const DELETED_SUFFIX: &str = " (deleted)";

@@ -1,7 +1,7 @@
 //! Source lines and inlined functions, from DWARF.
 //!
-//! The work is addr2line's. Its own loader is not used: it reads by path only, decompresses
-//! without a bound, prints to standard error, and takes relocatable files for laid out at 0.
+//! addr2line does the work. Its loader is not used: it reads by path only, decompresses without a
+//! bound, prints to standard error, and assumes that sections of relocatable files are at 0.
 
 use std::cell::RefCell;
 use std::os::unix::ffi::OsStrExt;
@@ -29,17 +29,17 @@ mod qualified;
 
 pub use assembly_ranges::assembly_ranges;
 
-/// No address is in more inlined functions than this; a file that says so loses the others.
+/// The maximum number of inlined functions at one address; any others are dropped.
 const MAX_FRAMES: usize = 1024;
-/// Remembered at most.
+/// The maximum number of recorded problems.
 const MAX_PROBLEMS: usize = 64;
 
-/// One function that an address is in, with the place in the source.
+/// One function at an address, with its source location.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InlineFrame {
     /// The function's readable name.
     pub function: Option<String>,
-    /// The source file, as the compiler was told, with the directory it ran in.
+    /// The source file as passed to the compiler, with the compiler's working directory.
     pub file: Option<String>,
     /// The line: of the address in the innermost function, of the inlined call in the others.
     pub line: Option<u32>,
@@ -49,11 +49,11 @@ pub struct InlineFrame {
 
 /// The line information of one module.
 ///
-/// The first look-up reads the headers of compilation units; each unit is read when an address
-/// in it is first looked up, and kept. Can be shared between threads, which wait for each other.
+/// The first look-up reads the headers of compilation units. Each unit is read when an address in
+/// it is first looked up, and kept. Can be shared between threads; they wait for each other.
 pub struct Lines {
     sources: DebugFileSet,
-    /// What was said to be looked up.
+    /// The announced addresses.
     addresses: Vec<Vaddr>,
     state: Mutex<LineState>,
 }
@@ -63,7 +63,7 @@ struct DebugFileSet {
     module: Arc<ElfFile>,
     debug: Option<Arc<ElfFile>>,
     supplementary: Option<Arc<ElfFile>>,
-    /// How functions are named.
+    /// The detail of function names.
     signature: SignatureDetail,
 }
 
@@ -75,7 +75,7 @@ struct LineState {
 
 type DwarfSlice<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// What the debug information is borrowed from.
+/// The files that the debug information is borrowed from.
 struct DebugSources {
     files: DebugFileSet,
     package: Option<ElfFile>,
@@ -110,12 +110,11 @@ impl Lines {
     /// The line information of `module`, or of its separate debug file if there is one. Reads
     /// nothing yet.
     ///
-    /// What compilers were told to leave in `.dwo` files is read from there, or from a `.dwp`
-    /// file beside the module.
+    /// Split debug information is read from `.dwo` files, or from a `.dwp` file beside the module.
     ///
-    /// If `addresses` says what will be looked up, only the units that these addresses are in
-    /// are read, as far as the file tells (`.debug_aranges`). Others can be looked up too; the
-    /// first of them costs reading the headers of all units.
+    /// If `addresses` announces the look-ups, only the units of these addresses are read, if the
+    /// file has an index of them (`.debug_aranges`). Other addresses can be looked up too; the
+    /// first of them reads the headers of all units.
     #[must_use]
     pub fn new(module: Arc<ElfFile>, files: &DebugFiles, addresses: &[Vaddr]) -> Lines {
         Lines {
@@ -130,17 +129,18 @@ impl Lines {
         }
     }
 
-    /// Names functions with so much of their signatures.
+    /// Sets the detail of function names.
     #[must_use]
     pub fn with_signature(mut self, signature: SignatureDetail) -> Lines {
         self.sources.signature = signature;
         self
     }
 
-    /// The functions that `addr` is in, the innermost inlined one first, the one that has the
-    /// code last. Empty if the debug information does not cover the address.
+    /// The functions at `addr`, the innermost inlined one first, the function with the code last.
+    /// Empty if the debug information does not cover the address.
     ///
-    /// `addr` is that of an instruction: for a return address, of the call before it.
+    /// `addr` is the address of an instruction: for a return address, pass that of the call before
+    /// it.
     ///
     /// # Errors
     ///
@@ -157,15 +157,15 @@ impl Lines {
         Ok(state.frames(addr)?.unwrap_or_default())
     }
 
-    /// The source file and the line of the instruction at an address, in the innermost function; `None` if the debug information does
-    /// not say them, or cannot be read.
+    /// The source file and the line of the instruction at an address, in the innermost function;
+    /// `None` if the debug information lacks them, or cannot be read.
     #[must_use]
     pub fn line(&self, addr: Vaddr) -> Option<(String, u32)> {
         let innermost = self.frames(addr).ok()?.into_iter().next()?;
         innermost.file.zip(innermost.line)
     }
 
-    /// The `.dwo` files that could not be read so far: what they describe has lines, but no
+    /// The `.dwo` files that could not be read so far. Code that they describe has lines, but no
     /// functions.
     #[must_use]
     pub fn problems(&self) -> Vec<ModuleError> {
@@ -183,7 +183,7 @@ impl std::fmt::Debug for Lines {
 }
 
 impl LineState {
-    /// The functions at `addr`; `None` if units that were not read may tell.
+    /// The functions at `addr`; `None` if they may be in units that were not read.
     fn frames(&mut self, addr: Vaddr) -> Result<Option<Vec<InlineFrame>>, ModuleError> {
         let LineState { loaded, problems } = self;
         match loaded {
@@ -247,8 +247,9 @@ fn check_tables(file: &ElfFile, dwarf: &Dwarf<DwarfSlice<'_>>) -> Result<(), Mod
     })
 }
 
-/// Decompresses the largest section beside the others, if a thread can be had: most of the time
-/// that a first look-up takes. What is wrong with a section is found again where it is used.
+/// Decompresses the largest section in parallel with the others, if a thread can be created. It
+/// takes most of the time of a first look-up. A fault in a section is reported again when it is
+/// used.
 fn prepare(file: &ElfFile) {
     let decompress = |id: SectionId| section(file, id, Some(id.name()));
     std::thread::scope(|scope| {
@@ -271,7 +272,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 fn package_of(file: &ElfFile) -> Result<DwarfPackage<DwarfSlice<'_>>, ModuleError> {
     let mut first = None;
     let package = DwarfPackage::load(
-        // The index of a package says where units are in all of its sections.
+        // The index of a package has the unit's offsets in all of its sections.
         |id| {
             any_section(file, id.dwo_name()).map_err(|error| {
                 first = Some(error);
@@ -291,7 +292,7 @@ fn wrong(file: &ElfFile, addr: Vaddr, error: &gimli::Error) -> ModuleError {
     }
 }
 
-/// The section, if looking up lines needs it: decompressing the others would take long.
+/// The section, if looking up lines needs it; decompressing the others would take long.
 fn section<'a>(
     file: &'a ElfFile,
     id: SectionId,
@@ -309,7 +310,7 @@ fn section<'a>(
     any_section(file, name.filter(|_| needed))
 }
 
-/// The section of a name; an empty one if there is none.
+/// The section of that name; an empty one if the file has none.
 fn any_section<'a>(file: &'a ElfFile, name: Option<&str>) -> Result<DwarfSlice<'a>, ModuleError> {
     let data = match name {
         Some(name) => file
@@ -358,7 +359,7 @@ impl<'a> Resolver<'a> {
         Ok(frames)
     }
 
-    /// The readable name of a function: of C++ with the scopes that it is in.
+    /// The readable name of a function; a C++ name with its scopes.
     fn name(
         &self,
         signature: SignatureDetail,
@@ -378,7 +379,7 @@ impl<'a> Resolver<'a> {
         Some(signature.demangle(&name).into_owned())
     }
 
-    /// The debug information of one compilation unit that is in a file of its own.
+    /// The debug information of one compilation unit in a file of its own.
     fn split(
         &self,
         sources: &'a DebugSources,

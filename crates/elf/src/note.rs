@@ -1,4 +1,4 @@
-//! ELF notes, as far as they carry the build ID.
+//! ELF notes, read for the build ID.
 
 use object::elf;
 

@@ -1,9 +1,8 @@
-//! Stubs of the procedure linkage table, which have no symbols of their own: each jumps through
-//! a slot that a dynamic relocation fills, and that names the function.
+//! Stubs of the procedure linkage table, which have no symbols of their own. Each jumps through a
+//! slot, and the dynamic relocation of the slot names the function.
 //!
-//! Only x86-64 so far. The stubs are recognised by their jump instead of counted, because
-//! linkers differ in which of `.plt`, `.plt.sec` and `.plt.got` a function gets, and in what
-//! precedes the first one.
+//! Only x86-64 so far. The stubs are recognised by their jump instead of counted. Linkers differ in
+//! the choice of `.plt`, `.plt.sec` and `.plt.got`, and in the code before the first stub.
 
 use std::collections::HashMap;
 
@@ -18,7 +17,6 @@ use crate::section::Section;
 use crate::symbols::SymbolFilter;
 use crate::symtab::SymbolTable;
 
-/// One stub.
 pub(crate) struct Stub {
     pub(crate) address: Vaddr,
     /// Its size in bytes.
@@ -37,7 +35,7 @@ pub(crate) struct Stubs {
 
 const SECTIONS: [&str; 3] = [".plt", ".plt.sec", ".plt.got"];
 
-/// The stubs in those sections where some are wanted.
+/// The stubs in the sections that have wanted addresses.
 pub(crate) fn stubs(file: &ElfFile, wanted: &SymbolFilter) -> Result<Stubs, ModuleError> {
     let dynamic = file.indices(|_, header| header.is(elf::SHT_DYNSYM)).next();
     let Some(symbols) = dynamic.filter(|_| file.abi().arch == Arch::X86_64) else {
@@ -84,8 +82,8 @@ fn in_section<'a>(
     })
 }
 
-/// The address of the slot that the stub jumps through: `jmp *slot(%rip)`, perhaps behind
-/// `endbr64`, perhaps with a `bnd` prefix.
+/// The address of the slot that the stub jumps through: `jmp *slot(%rip)`, optionally after
+/// `endbr64` and with a `bnd` prefix.
 fn slot_of(address: Vaddr, code: &[u8]) -> Option<u64> {
     const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     let rest = code.strip_prefix(&ENDBR64).unwrap_or(code);
@@ -98,7 +96,7 @@ fn slot_of(address: Vaddr, code: &[u8]) -> Option<u64> {
     )
 }
 
-/// The slots that the dynamic loader fills with the address of a function of the symbol table in
+/// The slots that the dynamic loader fills with the address of a function in the symbol table of
 /// section `symbols`, and the function's name there.
 fn filled_slots(file: &ElfFile, symbols: usize) -> Result<HashMap<u64, u32>, ModuleError> {
     let mut slots = HashMap::new();

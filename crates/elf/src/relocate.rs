@@ -1,6 +1,6 @@
-//! Relocations of relocatable files, applied against the addresses that its sections were laid
-//! out at: absolute and pc-relative kinds, which is what unwind tables, debug information and
-//! direct calls use.
+//! Relocations of relocatable files, applied against the addresses that its sections were laid out
+//! at: absolute and pc-relative kinds, as unwind tables, debug information and direct calls use
+//! them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,33 +16,33 @@ use crate::error::ModuleError;
 use crate::header::Shdr;
 use crate::symtab::{DefiningSection, SymbolTable};
 
-/// Undefined symbols are this many bytes apart.
+/// The distance between undefined symbols in bytes.
 const EXTERNAL_STEP: u64 = 16;
 
-/// Why one relocation was not applied: the bytes that it is for are as in the file.
+/// Why one relocation was not applied: its bytes are as in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelocationError {
-    /// A relocation type that we do not know, or that needs a table which only a linker makes.
+    /// An unknown relocation type, or one that needs a table which only a linker makes.
     #[error("relocation at section offset {offset:#x}: type {kind} is not supported")]
     Unsupported {
-        /// Where, in bytes from the start of the section.
+        /// The offset in the section, in bytes.
         offset: u64,
         /// The relocation type (`ELF64_R_TYPE`).
         kind: u32,
     },
-    /// There is no symbol of that index, or its section has no address.
+    /// The symbol index is invalid, or the symbol's section has no address.
     #[error("relocation at section offset {offset:#x}: symbol {symbol} has no address")]
     BadSymbol {
-        /// Where, in bytes from the start of the section.
+        /// The offset in the section, in bytes.
         offset: u64,
         /// The index in the symbol table.
         symbol: u32,
     },
-    /// The place to relocate is not inside the section.
+    /// The relocated field is not inside the section.
     #[error("relocation at section offset {offset:#x}: the section has only {size:#x} bytes")]
     OutOfSection {
-        /// Where, in bytes from the start of the section.
+        /// The offset in the section, in bytes.
         offset: u64,
         /// The size of the section in bytes.
         size: u64,
@@ -50,7 +50,7 @@ pub enum RelocationError {
     /// The value does not fit into the field.
     #[error("relocation at section offset {offset:#x}: {value:#x} does not fit")]
     Overflow {
-        /// Where, in bytes from the start of the section.
+        /// The offset in the section, in bytes.
         offset: u64,
         /// The value.
         value: u64,
@@ -60,11 +60,11 @@ pub enum RelocationError {
 /// How a relocation type computes and stores its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RelocationHowto {
-    /// Relative to the address of the place.
+    /// Relative to the address of the field.
     relative: bool,
-    /// Bytes of the place: 1, 2, 4 or 8.
+    /// Size of the field in bytes: 1, 2, 4 or 8.
     bytes: usize,
-    /// Low bits of the place that hold the value; the others are kept.
+    /// Low bits of the field that hold the value; the others are kept.
     bits: u32,
     /// The value is shifted right by this many bits.
     shift: u32,
@@ -100,7 +100,7 @@ fn howto(arch: Arch, value: u32) -> Option<RelocationHowto> {
 }
 
 fn is_none(arch: Arch, value: u32) -> bool {
-    // R_AARCH64_NONE had the number 256 in old object files; R_ARM_V4BX marks `bx` only.
+    // R_AARCH64_NONE had the number 256 in old object files; R_ARM_V4BX only marks `bx`.
     value == 0
         || match arch {
             Arch::Aarch64 => value == 256,
@@ -149,7 +149,7 @@ fn arm(value: u32) -> Option<RelocationHowto> {
     }
 }
 
-/// Those of debug information. Programs for the Linux kernel are never linked before it loads them.
+/// The types in debug information. The Linux kernel links its BPF programs when it loads them.
 fn bpf(value: u32) -> Option<RelocationHowto> {
     const R_BPF_64_ABS64: u32 = 2;
     const R_BPF_64_ABS32: u32 = 3;
@@ -181,15 +181,15 @@ fn aarch64(value: u32) -> Option<RelocationHowto> {
 /// One relocation entry, with its fields widened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RelocationEntry {
-    /// Of the place: in its section, or in a linked file its address.
+    /// Offset of the field: in its section, or in a linked file its address.
     pub(crate) offset: u64,
     pub(crate) symbol: u32,
     pub(crate) kind: u32,
-    /// `None`: the addend is in the place.
+    /// `None`: the addend is in the field.
     pub(crate) addend: Option<i64>,
 }
 
-/// Which relocation sections are for which section; empty unless the file is relocatable.
+/// The relocation sections of each section; empty unless the file is relocatable.
 fn relocation_sections(file: &ElfFile) -> &HashMap<u32, Vec<u32>> {
     file.relocation_sections.get_or_init(|| {
         let mut map: HashMap<u32, Vec<u32>> = HashMap::new();
@@ -211,8 +211,8 @@ fn sections_for(file: &ElfFile, index: usize) -> &[u32] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// Whether the section has relocations to be applied. The tables that relocating itself reads
-/// never have any, whatever a file says: reading one must not need another.
+/// Whether the section has relocations to apply. The tables that relocating itself reads never have
+/// any, whatever the file says: reading one must not need another.
 pub(crate) fn concerns(file: &ElfFile, index: usize) -> bool {
     let is_table = |header: &Shdr| {
         [
@@ -230,7 +230,7 @@ pub(crate) fn concerns(file: &ElfFile, index: usize) -> bool {
         && !sections_for(file, index).is_empty()
 }
 
-/// Applies all relocations of a section to its bytes; returns those that could not be.
+/// Applies all relocations of a section to its bytes; returns those that could not be applied.
 pub(crate) fn apply(
     file: &ElfFile,
     index: usize,
@@ -357,7 +357,7 @@ impl RelocationTarget<'_> {
         Ok(())
     }
 
-    /// The address of a symbol; the index 0 stands for no symbol.
+    /// The address of a symbol; index 0 means no symbol.
     fn symbol(&self, index: u32) -> Option<u64> {
         if index == 0 {
             return Some(0);
@@ -377,8 +377,8 @@ impl RelocationTarget<'_> {
 }
 
 impl ElfFile {
-    /// The symbols that a relocatable file uses and others define: their names, and the addresses that its
-    /// relocations have for them, where nothing is. Allocates the result.
+    /// The undefined symbols of a relocatable file: their names, and the otherwise unused addresses
+    /// that its relocations use for them. Allocates the result.
     ///
     /// # Errors
     ///
@@ -403,7 +403,7 @@ impl ElfFile {
         Ok(undefined.collect())
     }
 
-    /// The name of the symbol that others define and a relocatable file's relocations have at an address.
+    /// The name of the undefined symbol at an address of a relocatable file's relocations.
     #[must_use]
     pub fn undefined_name(&self, at: Vaddr) -> Option<Cow<'_, str>> {
         let distance = at.0.checked_sub(self.externals)?;
@@ -418,7 +418,7 @@ impl ElfFile {
     }
 }
 
-/// Where the undefined symbol of that index is.
+/// The address of the undefined symbol at that index.
 pub(crate) fn external(file: &ElfFile, index: u32) -> u64 {
     file.externals
         .saturating_add(u64::from(index) * EXTERNAL_STEP)

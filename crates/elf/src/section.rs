@@ -1,4 +1,4 @@
-//! Sections: what there is, and the bytes of each.
+//! Sections: their headers, and the bytes of each.
 
 use std::borrow::Cow;
 
@@ -10,12 +10,12 @@ use crate::error::ModuleError;
 use crate::header::Shdr;
 use crate::relocate::RelocationError;
 
-/// What a section header says, without the bytes of the section.
+/// A section header, without the bytes of the section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SectionInfo<'a> {
     /// The index in the section header table.
     pub index: usize,
-    /// The name; what is not UTF-8 in it is replaced.
+    /// The name; invalid UTF-8 in it is replaced.
     pub name: Cow<'a, str>,
     /// The section type (`sh_type`).
     pub kind: u32,
@@ -25,7 +25,8 @@ pub struct SectionInfo<'a> {
     pub size: u64,
     /// The file offset of its first byte, in bytes.
     pub offset: u64,
-    /// Whether the file holds its bytes; `.bss` has none, and in a separate debug file `.text`.
+    /// Whether the file holds its bytes: not those of `.bss`, nor of `.text` in a separate debug
+    /// file.
     pub has_data: bool,
     /// May be written at run time.
     pub writable: bool,
@@ -33,11 +34,10 @@ pub struct SectionInfo<'a> {
     pub executable: bool,
 }
 
-/// How a section was found.
+/// What located a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SectionSource {
-    /// A program header, or the pointer in `.eh_frame_hdr`, leads to it: what the run-time
-    /// unwinder uses.
+    /// A program header, or the pointer in `.eh_frame_hdr`: the run-time unwinder uses it.
     ProgramHeader,
     /// Its name or type in the section header table.
     SectionHeader,
@@ -46,19 +46,19 @@ pub enum SectionSource {
 /// A section and its bytes: decompressed, and relocated in a relocatable file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section<'a> {
-    /// The name; empty if the file has no section headers. What is not UTF-8 is replaced.
+    /// The name; empty if the file has no section headers. Invalid UTF-8 is replaced.
     pub name: Cow<'a, str>,
     /// The link-time address of the first byte; 0 if the section is not loaded.
     pub address: Vaddr,
-    /// The file offset of the first byte, in bytes. If the section is compressed, `data` is not
-    /// what the file holds there.
+    /// The file offset of the first byte, in bytes. The bytes of a compressed section differ from
+    /// `data`.
     pub offset: u64,
-    /// The bytes. Without section headers they may go on behind the section, to the end of the
+    /// The bytes. Without section headers they may extend behind the section, to the end of the
     /// segment.
     pub data: &'a [u8],
-    /// The relocations that could not be applied, of a relocatable file.
+    /// The relocations of a relocatable file that could not be applied.
     pub problems: &'a [RelocationError],
-    /// How the section was found.
+    /// What located the section.
     pub source: SectionSource,
 }
 
@@ -119,8 +119,8 @@ impl ElfFile {
     ///
     /// # Errors
     ///
-    /// As for [`ElfFile::section`]; and if no section is found because the section headers
-    /// cannot be read, what is wrong with them.
+    /// As for [`ElfFile::section`]. If no section is found because the section headers cannot be
+    /// read, the error of the headers.
     pub fn section_named(&self, name: &str) -> Result<Option<Section<'_>>, ModuleError> {
         match self.indices_named(name).next() {
             Some(index) => self.section(index),
@@ -128,7 +128,8 @@ impl ElfFile {
         }
     }
 
-    /// The lines of `.comment`: which compilers and assemblers made the file. None if there is no such section, or it cannot be read.
+    /// The lines of `.comment`: the compilers and assemblers that made the file. Empty if there is
+    /// no such section, or it cannot be read.
     pub fn comments(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let section = self.section_named(".comment").ok().flatten();
         let lines = section.map_or(&[][..], |section| section.data);
@@ -136,8 +137,8 @@ impl ElfFile {
         lines.filter(|line| !line.is_empty())
     }
 
-    /// The name of the section that contains `addr`, for printing an address as
-    /// `.text.foo+0x10`, and the address at which that section starts.
+    /// The name and the start address of the section that contains `addr`, to print the address as
+    /// `.text.foo+0x10`.
     #[must_use]
     pub fn section_of(&self, addr: Vaddr) -> Option<(Cow<'_, str>, Vaddr)> {
         let index = self.sections_by_address.find(addr.0)?;

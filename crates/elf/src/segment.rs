@@ -1,4 +1,4 @@
-//! Loadable segments: between link-time addresses, file offsets and mappings.
+//! Loadable segments: translation between link-time addresses, file offsets and mappings.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub struct Segment {
     pub file_offset: u64,
     /// Bytes in the file; the rest of `mem_size` is zero-filled.
     pub file_size: u64,
-    /// The alignment asked for (`p_align`), in bytes.
+    /// The requested alignment (`p_align`), in bytes.
     pub align: u64,
     /// May be read.
     pub readable: bool,
@@ -43,13 +43,13 @@ impl Segment {
         }
     }
 
-    /// The link-time addresses that it takes in memory.
+    /// The link-time addresses of the segment in memory.
     #[must_use]
     pub fn range(&self) -> Range<Vaddr> {
         self.vaddr..Vaddr(self.vaddr.0.saturating_add(self.mem_size))
     }
 
-    /// How far `addr` is behind the start, if the file has a byte for it.
+    /// The offset of `addr` from the start, if the file has a byte for it.
     fn in_file(&self, addr: Vaddr) -> Option<u64> {
         let delta = addr.0.checked_sub(self.vaddr.0)?;
         (delta < self.file_size).then_some(delta)
@@ -66,7 +66,7 @@ impl Segment {
 /// One mapping of a file in a process, as in a line of `/proc/PID/maps`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentMapping {
-    /// Where it starts in the process.
+    /// The start address in the process.
     pub start: RuntimeAddr,
     /// Its length in bytes.
     pub length: u64,
@@ -81,7 +81,7 @@ pub struct SegmentMapping {
 /// How well a mapping fits a segment; greater is better.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Fit {
-    /// An executable that is linked for fixed addresses is at these.
+    /// An executable that is linked for fixed addresses is mapped at these.
     fixed: bool,
     permission: bool,
     /// The start counts more: `PT_GNU_RELRO` splits a mapping behind its first pages.
@@ -90,7 +90,7 @@ struct Fit {
 }
 
 impl SegmentMapping {
-    /// Whether any page of the mapping can be one of the segment's.
+    /// Whether the mapping and the segment can share a page.
     fn overlaps(&self, segment: &Segment) -> bool {
         let pages = segment.pages(self.page_size.max(1));
         self.file_offset < pages.end && pages.start < self.file_end()
@@ -132,13 +132,13 @@ impl ElfFile {
             .map(Segment::new)
     }
 
-    /// What each thread gets a copy of (`PT_TLS`), if there is such.
+    /// The initial image of each thread's storage (`PT_TLS`), if the file has one.
     #[must_use]
     pub fn thread_local_segment(&self) -> Option<Segment> {
         self.segment_of_kind(elf::PT_TLS).map(Segment::new)
     }
 
-    /// From the first to behind the last link-time address of the loadable segments.
+    /// The range of all link-time addresses of the loadable segments.
     #[must_use]
     pub fn address_range(&self) -> Option<Range<Vaddr>> {
         let start = self.segments().map(|s| s.vaddr).min()?;
@@ -168,7 +168,7 @@ impl ElfFile {
         ranges
     }
 
-    /// The link-time address that the file offset (in bytes) is loaded at.
+    /// The link-time address of the byte at a file offset (in bytes).
     #[must_use]
     pub fn vaddr_of_offset(&self, offset: u64) -> Option<Vaddr> {
         self.segments().find_map(|segment| {
@@ -177,7 +177,7 @@ impl ElfFile {
         })
     }
 
-    /// The file offset, in bytes, of the byte that is loaded at `addr`.
+    /// The file offset, in bytes, of the byte at `addr`.
     #[must_use]
     pub fn offset_of_vaddr(&self, addr: Vaddr) -> Option<u64> {
         if self.is_relocatable() {
@@ -190,8 +190,8 @@ impl ElfFile {
         held.map(|(offset, _)| offset)
     }
 
-    /// The file offset of the byte that a segment loads at `addr`, if the file holds it, and how
-    /// many bytes of the segment it holds from there.
+    /// The file offset of the byte that a segment loads at `addr`, and the number of bytes of the
+    /// segment from there in the file.
     fn loaded_bytes(&self, segment: &Segment, addr: Vaddr) -> Option<(u64, u64)> {
         let delta = segment.in_file(addr)?;
         let offset = segment.file_offset.checked_add(delta)?;
@@ -211,8 +211,8 @@ impl ElfFile {
         slice(self.rest_at(addr)?, 0, length)
     }
 
-    /// All bytes from `addr` to the end of what the file holds contiguously: of the section in
-    /// a relocatable file, else of the segment.
+    /// All contiguous bytes in the file from `addr`: of the section in a relocatable file, else of
+    /// the segment.
     #[must_use]
     pub fn rest_at(&self, addr: Vaddr) -> Option<&[u8]> {
         let section = self.sections_by_address.find(addr.0);
@@ -235,16 +235,15 @@ impl ElfFile {
         held.and_then(|(offset, length)| slice(self.bytes(), offset, length))
     }
 
-    /// The load bias of a process that has this file mapped as `mapping`; `None` if no segment
-    /// of the file can have been mapped so.
+    /// The load bias of a process with this mapping of the file; `None` if no segment of the file
+    /// fits the mapping.
     ///
-    /// Several segments may share a page of the file, which is then mapped once for each of
-    /// them at different addresses. The segment is told by the permission to execute, then by
-    /// the first page of the mapping, the last one, and the number of bytes in common. That is
-    /// certain for the executable mapping of a file with one executable segment. Others can be
-    /// ambiguous: the part of the data that is made read-only after relocating looks like the
-    /// read-only segment before it. Where all mappings are known, ask
-    /// [`ElfFile::load_bias_of_all`].
+    /// Several segments may share a page of the file. It is then mapped once for each of them at
+    /// different addresses. The segment is chosen by the permission to execute, then by the first
+    /// page of the mapping, the last one, and the number of bytes in common. That is certain for
+    /// the executable mapping of a file with one executable segment. Others can be ambiguous: data
+    /// made read-only after relocating looks like the read-only segment before it. If all mappings
+    /// are known, use [`ElfFile::load_bias_of_all`].
     #[must_use]
     pub fn load_bias(&self, mapping: &SegmentMapping) -> Option<LoadBias> {
         let candidates = self.segments().filter(|segment| mapping.overlaps(segment));
@@ -254,8 +253,8 @@ impl ElfFile {
         Some(bias)
     }
 
-    /// The load bias that explains most of these mappings, which must be those of one loaded
-    /// copy of this file; `None` if no segment can have been mapped so.
+    /// The load bias that explains most of these mappings. All must belong to one loaded copy of
+    /// this file. `None` if no segment fits any of them.
     #[must_use]
     pub fn load_bias_of_all(&self, mappings: &[SegmentMapping]) -> Option<LoadBias> {
         // The most certain candidates first: of equals, the first is kept.

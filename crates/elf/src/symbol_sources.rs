@@ -1,5 +1,5 @@
-//! Where function symbols come from: the symbol tables of a file, of its debug file, and of the
-//! small symbol file that distributions embed.
+//! Sources of function symbols: the symbol tables of a file, of its debug file, and of the small
+//! symbol file that distributions embed.
 
 use std::io::Read;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::symbols::{Binding, SymbolCollection, SymbolEntry, SymbolFilter, Symbo
 use crate::symtab::{DefiningSection, RawSymbol, SymbolTable};
 use crate::unwind_entries::UnwindEntries;
 
-/// The embedded symbol file may take this many bytes decompressed.
+/// The maximum decompressed size of the embedded symbol file, in bytes.
 const MAX_DEBUGDATA_BYTES: u64 = 256 << 20;
 
 /// Collects the function symbols of a file and its debug file.
@@ -55,7 +55,7 @@ pub(crate) fn collect(
     found
 }
 
-/// Where the first entry of the unwind tables behind each symbol without a size begins.
+/// The first unwind table entry behind each symbol without a size.
 fn begins(file: &ElfFile, symbols: &[SymbolEntry]) -> Vec<u64> {
     let mut unsized_symbols = symbols.iter().filter(|entry| entry.size == 0).peekable();
     if unsized_symbols.peek().is_none() {
@@ -69,7 +69,7 @@ fn begins(file: &ElfFile, symbols: &[SymbolEntry]) -> Vec<u64> {
     begins
 }
 
-/// Where code is: of sections, because there is padding between them that has no symbol.
+/// The ranges of code sections. (Padding between sections has no symbol.)
 fn code_ranges(file: &ElfFile) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = file
         .section_headers()
@@ -88,7 +88,7 @@ fn code_ranges(file: &ElfFile) -> Vec<Range<u64>> {
     ranges
 }
 
-/// Adds the symbols of all tables of that type; returns whether there was one.
+/// Adds the symbols of all tables of that type; returns whether the file has one.
 fn add_tables(
     found: &mut SymbolCollection,
     wanted: &mut SymbolFilter,
@@ -123,7 +123,7 @@ fn add_table(
     table: &SymbolTable<'_>,
     strings: Range<u64>,
 ) {
-    // More tables than this exist in no file; what they hold would be duplicates.
+    // No file has more tables than this; any others would hold duplicates.
     let Ok(number) = u8::try_from(found.tables.len()) else {
         return;
     };
@@ -136,7 +136,7 @@ fn add_table(
         let Some(entry) = entry(file, &symbol, number) else {
             continue;
         };
-        // Names are far away: they are looked at last.
+        // Names are far apart in memory: they are read last.
         if wanted.accepts(entry.address, entry.size)
             && names_code(table.name(&symbol, MARKER), &entry, &found.code)
         {
@@ -146,7 +146,7 @@ fn add_table(
     }
 }
 
-/// The symbol as an entry, if by its type it can name code.
+/// The symbol as an entry, if its type can name code.
 fn entry(file: &ElfFile, symbol: &RawSymbol, table: u8) -> Option<SymbolEntry> {
     let is_function = matches!(symbol.kind, elf::STT_FUNC | elf::STT_GNU_IFUNC);
     if !(is_function || symbol.kind == elf::STT_NOTYPE) {
@@ -179,16 +179,16 @@ fn entry(file: &ElfFile, symbol: &RawSymbol, table: u8) -> Option<SymbolEntry> {
     })
 }
 
-/// How many bytes of a name tell whether it is a marker.
+/// The number of bytes of a name that show whether it is a marker.
 const MARKER: usize = 3;
 
-/// Whether a symbol whose name starts so names code: a function always, a label without a type if
-/// it is in code and for people.
+/// Whether a symbol names code, by the start of its name. A function always does; an untyped label
+/// does if it is in code and is not a marker.
 fn names_code(name: &[u8], entry: &SymbolEntry, code: &[Range<u64>]) -> bool {
     !name.is_empty() && (entry.is_function || (!is_marker(name) && is_in(code, entry.address)))
 }
 
-/// Mapping symbols (`$x`, `$d.1`), which tell code from data, and compilers' local labels.
+/// Mapping symbols (`$x`, `$d.1`), which separate code from data, and compilers' local labels.
 fn is_marker(name: &[u8]) -> bool {
     match name {
         [b'$', b'a' | b'd' | b't' | b'x', rest @ ..] => rest.is_empty() || rest.starts_with(b"."),

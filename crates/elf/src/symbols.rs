@@ -1,4 +1,4 @@
-//! Function symbols, and which of them an address belongs to.
+//! Function symbols, and finding the symbol of an address.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -17,46 +17,47 @@ use crate::symbol_sources;
 /// A symbol that names code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol<'a> {
-    /// The name as in the file, mangled; what is not UTF-8 in it is replaced. One longer than
-    /// 64 KiB is cut there and ends with `…`.
+    /// The name as in the file, mangled; invalid UTF-8 in it is replaced. One longer than 64 KiB is
+    /// cut there and ends with `…`.
     pub name: Cow<'a, str>,
     /// The link-time address of its first byte (without the Thumb bit).
     pub address: Vaddr,
-    /// Its size in bytes; 0 where the symbol table does not say.
+    /// Its size in bytes; 0 if the symbol table has none.
     pub size: u64,
-    /// Which other files see it.
+    /// Its visibility to other files.
     pub binding: Binding,
-    /// Whether its type is that of a function; assembly labels often have no type.
+    /// Whether its type is that of a function. Assembly labels often have no type.
     pub is_function: bool,
 }
 
-/// Which other files see a symbol; greater is preferred where several name one address.
+/// The visibility of a symbol to other files; the greater is preferred if several name one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Binding {
-    /// None.
+    /// Visible to no other file.
     Local,
-    /// All, unless another one defines the same name.
+    /// Visible to all, unless another symbol defines the same name.
     Weak,
-    /// All.
+    /// Visible to all.
     Global,
 }
 
-/// Which of several symbols names an address where they all start. One that has a size always comes before
-/// one that has none, and a function before a label.
+/// The choice among several symbols that start at an address. A symbol with a size always comes
+/// before one without, and a function before a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Preference {
-    /// A global one before a weak one before a local one, then the one with the fewest leading underscores,
-    /// then the first by its bytes.
+    /// A global one before a weak one before a local one, then the one with the fewest leading
+    /// underscores, then the first by its bytes.
     #[default]
     Visible,
-    /// As perf does it (`choose_best_symbol` in `tools/perf/util/symbol.c` of the kernel's sources): a global
-    /// one before a local one before a weak one, then the one with the fewest leading underscores, then the
-    /// longest, both as they are read ([`SignatureDetail::NameOnly`]), then the first in its table.
+    /// As perf (`choose_best_symbol` in `tools/perf/util/symbol.c` of the kernel's sources): first
+    /// a global one before a local one before a weak one. Then the one with the fewest leading
+    /// underscores, then the longest. Last the first in its table. Underscores and length are those
+    /// of the demangled name ([`SignatureDetail::NameOnly`]).
     Perf,
 }
 
 impl Preference {
-    /// The place of a binding: the greatest is preferred.
+    /// The rank of a binding: the greatest is preferred.
     fn rank(self, binding: Binding) -> u8 {
         match (self, binding) {
             (Preference::Visible, Binding::Local) | (Preference::Perf, Binding::Weak) => 0,
@@ -69,17 +70,15 @@ impl Preference {
 /// The function symbols of a module, sorted by address.
 ///
 /// Names stay in the file; a million symbols take about 50 MB beside it. Names may overlap there,
-/// so that their lengths together are bounded by nothing: work is done with the first few bytes
-/// of each.
+/// so the sum of their lengths is unbounded. So only the first few bytes of each are used.
 pub struct Symbols {
     entries: Vec<SymbolEntry>,
     tables: Vec<SymbolStrings>,
-    /// Functions with a size, labels with a size, and everything without: disjoint, sorted.
+    /// Functions with a size, labels with a size, and all symbols without: disjoint, sorted.
     layers: [Vec<SymbolSpan>; 3],
     problems: Vec<ModuleError>,
 }
 
-/// One symbol.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SymbolEntry {
     pub(crate) address: u64,
@@ -91,12 +90,12 @@ pub(crate) struct SymbolEntry {
     pub(crate) binding: Binding,
 }
 
-/// A string table of a file, and what is added to each of its names.
+/// A string table of a file, and the suffix of its names.
 pub(crate) struct SymbolStrings {
     pub(crate) image: Arc<ImageBytes>,
     /// Where the table is in the image.
     pub(crate) strings: Range<u64>,
-    /// `@plt` for stubs, which are named after what they call.
+    /// `@plt` for stubs, which are named after their target.
     pub(crate) suffix: &'static str,
 }
 
@@ -106,7 +105,7 @@ impl SymbolStrings {
         slice(self.image.bytes(), start, end.saturating_sub(start)).unwrap_or_default()
     }
 
-    /// The start of the name at an offset, at most so many bytes.
+    /// The start of the name at an offset, cut after `most` bytes.
     fn start(&self, offset: u32, most: usize) -> &[u8] {
         string_at(self.strings(), offset, most).unwrap_or_default()
     }
@@ -128,7 +127,7 @@ impl SymbolStrings {
     }
 }
 
-/// Addresses whose symbol is `entries[entry]`.
+/// Addresses with the symbol `entries[entry]`.
 #[derive(Debug, Clone, Copy)]
 struct SymbolSpan {
     start: u64,
@@ -136,20 +135,19 @@ struct SymbolSpan {
     entry: usize,
 }
 
-/// What was found in symbol tables, in no order.
+/// Symbols from the symbol tables, unordered.
 #[derive(Default)]
 pub(crate) struct SymbolCollection {
     pub(crate) entries: Vec<SymbolEntry>,
     pub(crate) tables: Vec<SymbolStrings>,
     pub(crate) problems: Vec<ModuleError>,
-    /// Where an unsized symbol ends at the latest: the ranges of code sections, sorted.
+    /// The ranges of code sections, sorted: an unsized symbol ends at the latest with its range.
     pub(crate) code: Vec<Range<u64>>,
-    /// Where entries of the unwind tables begin, as far as symbols are without a size: each that
-    /// comes first behind such a symbol, sorted.
+    /// The first unwind table entry behind each symbol without a size, sorted.
     pub(crate) entry_starts: Vec<u64>,
 }
 
-/// Which symbols are wanted.
+/// The wanted symbols.
 pub(crate) enum SymbolFilter {
     /// All.
     All,
@@ -157,8 +155,8 @@ pub(crate) enum SymbolFilter {
     Near {
         /// The addresses, ascending.
         addresses: Vec<u64>,
-        /// For each address the greatest start, not above it but above the address before it,
-        /// of the symbols that were kept.
+        /// For each address, the greatest start of a kept symbol that is not above it but above the
+        /// previous address.
         starts: Vec<Option<u64>>,
     },
 }
@@ -174,8 +172,8 @@ impl SymbolFilter {
         }
     }
 
-    /// Whether a symbol that begins there matters: it covers one of the addresses, or none that
-    /// is known begins closer to the next of them.
+    /// Whether a symbol that begins there matters: it covers one of the addresses, or no known
+    /// symbol begins closer to the next address.
     pub(crate) fn accepts(&self, start: u64, size: u64) -> bool {
         let SymbolFilter::Near { addresses, starts } = self else {
             return true;
@@ -187,7 +185,7 @@ impl SymbolFilter {
         *addr < start.saturating_add(size) || known.is_none_or(|known| start >= known)
     }
 
-    /// Remembers a symbol that is kept.
+    /// Records a kept symbol.
     pub(crate) fn note_kept(&mut self, start: u64) {
         if let SymbolFilter::Near { addresses, starts } = self {
             let next = addresses.partition_point(|addr| *addr < start);
@@ -197,7 +195,7 @@ impl SymbolFilter {
         }
     }
 
-    /// Whether anything in a range of addresses can be wanted.
+    /// Whether any wanted address can be in the range.
     pub(crate) fn is_any_in(&self, range: Range<u64>) -> bool {
         match self {
             SymbolFilter::All => true,
@@ -208,11 +206,11 @@ impl SymbolFilter {
     }
 }
 
-/// The most bytes of names that are compared with each other.
+/// The maximum number of bytes of names that are compared.
 const MAX_COMPARED_NAME_BYTES: usize = 512;
 
 impl SymbolCollection {
-    /// What names of one address are ordered by.
+    /// The part of a name by which names of one address are ordered.
     fn start_of_name(&self, entry: &SymbolEntry) -> &[u8] {
         names_of(&self.tables, entry).map_or(&[], |names| {
             names.start(entry.name, MAX_COMPARED_NAME_BYTES)
@@ -240,7 +238,7 @@ impl SymbolCollection {
         SignatureDetail::NameOnly.demangle(&name).into_owned()
     }
 
-    /// Whether two symbols have one name, as far as that can be told cheaply.
+    /// Whether two symbols have the same name, by a cheap comparison.
     fn is_same_name(&self, a: &SymbolEntry, b: &SymbolEntry) -> bool {
         let suffix = |entry| names_of(&self.tables, entry).map(|names| names.suffix);
         let (start, other) = (self.start_of_name(a), self.start_of_name(b));
@@ -254,11 +252,11 @@ fn names_of<'a>(tables: &'a [SymbolStrings], entry: &SymbolEntry) -> Option<&'a 
 }
 
 impl ElfFile {
-    /// The function symbols of this file: of `.symtab`, `.dynsym`, and where there is no
-    /// `.symtab` of the compressed `.gnu_debugdata`; and on x86-64 `name@plt` for the stubs that
-    /// call other modules. Read by the first call, which allocates.
+    /// The function symbols of this file: of `.symtab` and `.dynsym`. Without `.symtab`, also of
+    /// the compressed `.gnu_debugdata`. On x86-64, `name@plt` for the stubs that call other
+    /// modules. The first call reads them and allocates.
     ///
-    /// What a stripped file keeps in its separate debug file is found by [`Symbols::new`].
+    /// [`Symbols::new`] includes the symbols in the separate debug file of a stripped file.
     pub fn symbols(&self) -> &Symbols {
         self.symbols.get_or_init(|| Symbols::new(self, None))
     }
@@ -272,8 +270,8 @@ impl Symbols {
         Symbols::from_collected(found, Preference::default())
     }
 
-    /// Those of the symbols that decide what [`Symbols::lookup`] says of these addresses, and a
-    /// few more: for few addresses many times faster than [`Symbols::new`].
+    /// The symbols that decide the result of [`Symbols::lookup`] for these addresses, and a few
+    /// more: for few addresses many times faster than [`Symbols::new`].
     #[must_use]
     pub fn for_addresses(file: &ElfFile, debug: Option<&ElfFile>, addresses: &[Vaddr]) -> Symbols {
         Symbols::for_addresses_preferring(Preference::default(), file, debug, addresses)
@@ -295,7 +293,7 @@ impl Symbols {
     fn from_collected(mut found: SymbolCollection, preference: Preference) -> Symbols {
         let mut entries = std::mem::take(&mut found.entries);
         if preference == Preference::Perf {
-            // The last of equals counts, and sorting keeps their order.
+            // The last of equals counts, and the sort is stable.
             entries.reverse();
         }
         entries.sort_by(|a, b| {
@@ -326,10 +324,11 @@ impl Symbols {
 
     /// The symbol that `addr` belongs to.
     ///
-    /// A function whose size covers the address comes before a label whose size does, and that
-    /// before a symbol without a size, which reaches to the next symbol, to the next entry of the
-    /// unwind tables, or to the end of its section. Of several that cover the address the one that starts last is taken; of several
-    /// that start there, that of the [`Preference`]. An address between two symbols belongs to neither.
+    /// A sized function that covers the address comes before a sized label, and that before a
+    /// symbol without a size. The latter extends to the next symbol, to the next entry of the
+    /// unwind tables, or to the end of its section. Among several that cover the address, the one
+    /// that starts last is taken. Among several that start there, [`Preference`] decides. An
+    /// address between two symbols belongs to neither.
     #[must_use]
     pub fn lookup(&self, addr: Vaddr) -> Option<Symbol<'_>> {
         self.layers.iter().find_map(|layer| {
@@ -340,13 +339,13 @@ impl Symbols {
         })
     }
 
-    /// All symbols, in the order of their addresses. One that is in several tables of the file is
+    /// All symbols, in the order of their addresses. A symbol in several tables of the file is
     /// listed once, unless its name is longer than 511 bytes.
     pub fn iter(&self) -> impl Iterator<Item = Symbol<'_>> {
         self.entries.iter().map(|entry| self.symbol(entry))
     }
 
-    /// The symbols of that name, as in the file. Looks at every symbol; does not allocate.
+    /// The symbols of that name, as in the file. Scans all symbols; does not allocate.
     pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Symbol<'a>> {
         self.entries
             .iter()
@@ -356,13 +355,13 @@ impl Symbols {
             .map(|entry| self.symbol(entry))
     }
 
-    /// How many symbols there are.
+    /// The number of symbols.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether the number of symbols is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -418,7 +417,8 @@ fn flatten(entries: &[SymbolEntry], wanted: impl Fn(&SymbolEntry) -> bool) -> Ve
 
 #[derive(Default)]
 struct SpanFlattener {
-    /// (end, entry) of what covers `position`, the innermost last; ended ones may linger below.
+    /// (end, entry) of the symbols that cover `position`, the innermost last; ended ones may remain
+    /// below.
     open: Vec<(u64, usize)>,
     position: u64,
     spans: Vec<SymbolSpan>,
@@ -445,8 +445,8 @@ impl SpanFlattener {
     }
 }
 
-/// A symbol without a size reaches to the next symbol of any kind, but not into another entry of
-/// the unwind tables, nor out of its section.
+/// A symbol without a size extends to the next symbol of any kind, but neither into another entry
+/// of the unwind tables nor out of its section.
 fn unsized_spans(
     entries: &[SymbolEntry],
     SymbolCollection {
@@ -482,7 +482,7 @@ fn unsized_spans(
     spans
 }
 
-/// Runs of entries with one address, each with the index of its first.
+/// Runs of entries with one address, each with the index of its first entry.
 fn groups(entries: &[SymbolEntry]) -> impl Iterator<Item = (usize, &[SymbolEntry])> {
     let mut index = 0;
     entries

@@ -1,4 +1,4 @@
-//! Symbol table entries, as the file has them.
+//! Symbol table entries, as in the file.
 
 use object::elf::{self, Sym32, Sym64};
 use object::read::elf::Sym;
@@ -30,14 +30,14 @@ impl RawSymbol {
     }
 }
 
-/// Where a symbol is defined.
+/// The defining section of a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DefiningSection {
-    /// In another file, or in common storage.
+    /// Another file, or common storage.
     Elsewhere,
-    /// Its value is not an address of this file's sections.
+    /// None: its value is not an address of this file's sections.
     Absolute,
-    /// In the section of this index.
+    /// The section of this index.
     Section(usize),
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct SymbolTable<'a> {
 }
 
 impl<'a> SymbolTable<'a> {
-    /// A table without section headers to describe it.
+    /// A table without section headers.
     pub(crate) fn without_headers(
         file: &ElfFile,
         data: &'a [u8],
@@ -101,7 +101,7 @@ impl<'a> SymbolTable<'a> {
         }
     }
 
-    /// Where the value is in an entry, in bytes.
+    /// The offset of the value in an entry, in bytes.
     pub(crate) fn value_offset(&self) -> u64 {
         match self.word {
             AddressSize::W32 => 4,
@@ -124,7 +124,7 @@ impl<'a> SymbolTable<'a> {
         }
     }
 
-    /// The name of a symbol; of one longer than `most` bytes, so many.
+    /// The name of a symbol, cut after `most` bytes.
     pub(crate) fn name(&self, symbol: &RawSymbol, most: usize) -> &'a [u8] {
         string_at(self.strings, symbol.name, most).unwrap_or_default()
     }
@@ -160,8 +160,8 @@ impl<'a> SymbolTable<'a> {
     }
 }
 
-/// The table of section indices that do not fit into 16 bits. Assemblers write it behind its symbol table, where it is
-/// looked for first: this is asked for each section with relocations.
+/// The table of section indices that do not fit into 16 bits. Assemblers write it behind its symbol
+/// table, so it is looked for there first: this is called for each section with relocations.
 fn extended_indices(file: &ElfFile, symbols: usize) -> Option<usize> {
     let sections = file.section_headers();
     if sections.len() < usize::from(elf::SHN_LORESERVE) {
@@ -176,7 +176,7 @@ fn extended_indices(file: &ElfFile, symbols: usize) -> Option<usize> {
 }
 
 impl ElfFile {
-    /// The bytes of a section that must be of one of these types.
+    /// The bytes of a section, if it has one of these types.
     fn table(&self, index: usize, kinds: &[elf::SectionType]) -> Result<&[u8], ModuleError> {
         match self.section_header(index) {
             Some(header) if kinds.iter().any(|kind| header.is(*kind)) => {

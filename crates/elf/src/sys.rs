@@ -1,4 +1,4 @@
-//! What the system is asked: whose the process is, and whom a mount is trusted with.
+//! System queries: the privileges of the process, and the trust in a mount.
 #![expect(unsafe_code, reason = "calls of the C library")]
 
 use std::fs::File;
@@ -7,15 +7,15 @@ use std::os::fd::AsRawFd as _;
 
 /// Whether the program has more rights than its caller (`AT_SECURE`: setuid, setgid, capabilities).
 pub(crate) fn is_privileged() -> bool {
-    // SAFETY: takes a number, and yields 0 for one that is not known.
+    // SAFETY: takes a number, and returns 0 for an unknown one.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Whether the kernel honours set-user-ID bits on the mount that a file is on; `false` if it does not say.
+/// Whether the kernel honours set-user-ID bits on a file's mount; `false` if that is unknown.
 pub(crate) fn honours_setuid(file: &File) -> bool {
-    // SAFETY: plain numbers.
+    // SAFETY: all fields are plain numbers.
     let mut about: libc::statvfs = unsafe { mem::zeroed() };
-    // SAFETY: the descriptor is open, and `about` is this function's.
+    // SAFETY: the descriptor is open, and `about` is a local of this function.
     let failed = unsafe { libc::fstatvfs(file.as_raw_fd(), &raw mut about) };
     failed == 0 && about.f_flag & libc::ST_NOSUID == 0
 }
@@ -30,7 +30,7 @@ mod tests {
     #[test]
     fn mounts_are_trusted_as_the_kernel_lists_them() {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        // Of several mounts at one place, the last is seen.
+        // Of several mounts at one place, the last is visible.
         let options: HashMap<&str, bool> = mounts
             .lines()
             .map(|line| line.split(' ').collect::<Vec<_>>())

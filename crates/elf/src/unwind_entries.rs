@@ -1,4 +1,4 @@
-//! Where functions begin and end, as the entries of unwind tables say it: of those that no symbol names.
+//! Function ranges from the entries of unwind tables, for functions without symbols.
 
 use std::ops::Range;
 
@@ -12,17 +12,17 @@ use crate::section::Section;
 
 /// The ranges that the entries of a linked file's unwind tables cover.
 ///
-/// Looks entries up in `.eh_frame_hdr`; where there is none that can be searched, and for
+/// Looks entries up in `.eh_frame_hdr`; if that is missing or cannot be searched, and for
 /// `.debug_frame`, all entries are read once.
 pub struct UnwindEntries<'a> {
     table: Option<SearchTable<'a>>,
-    /// By where they begin.
+    /// Sorted by start.
     list: Vec<Range<u64>>,
 }
 
 /// The pairs of `.eh_frame_hdr` (LSB Core §10.6.2), in the encoding that linkers use.
 struct SearchTable<'a> {
-    /// What its pointers are relative to.
+    /// The base of its pointers.
     base: u64,
     pairs: &'a [[u8; 8]],
     is_little_endian: bool,
@@ -31,7 +31,7 @@ struct SearchTable<'a> {
 }
 
 impl<'a> UnwindEntries<'a> {
-    /// The entries of a file. One that is not linked, or whose tables cannot be read, has none.
+    /// The entries of a file. None if it is not linked, or its tables cannot be read.
     #[must_use]
     pub fn new(file: &'a ElfFile) -> UnwindEntries<'a> {
         if file.is_relocatable() {
@@ -69,7 +69,7 @@ impl<'a> UnwindEntries<'a> {
         Some(Vaddr(range.start)..Vaddr(range.end))
     }
 
-    /// Where the first entry behind an address begins.
+    /// The start of the first entry behind an address.
     #[must_use]
     pub fn next(&self, addr: Vaddr) -> Option<Vaddr> {
         let after = self.list.partition_point(|range| range.start <= addr.0);
@@ -105,7 +105,7 @@ impl<'a> SearchTable<'a> {
         })
     }
 
-    /// Where the entry of a pair covers code, and where the entry is.
+    /// The start of the code of a pair's entry, and the address of the entry.
     fn pair(&self, pair: &[u8; 8]) -> (u64, u64) {
         let (begin, entry) = pair.split_at(4);
         let address = |bytes: &[u8]| {
@@ -156,7 +156,7 @@ fn range_of<R: gimli::Reader>(entry: &gimli::FrameDescriptionEntry<R>) -> Range<
     entry.initial_address()..entry.initial_address().saturating_add(entry.len())
 }
 
-/// Adds the ranges of a section's entries, up to the first that cannot be read.
+/// Adds the ranges of a section's entries, up to the first unreadable one.
 fn add_entries<'a, S>(list: &mut Vec<Range<u64>>, section: &S, bases: &BaseAddresses)
 where
     S: UnwindSection<EndianSlice<'a, RunTimeEndian>>,
@@ -171,7 +171,7 @@ where
     }
 }
 
-/// What a function without a symbol is called: its module's name, and where it begins, as linked.
+/// The name shown for a function without a symbol: its module's name, and its start, as linked.
 #[must_use]
 pub fn fallback_name(module: &str, begin: u64) -> String {
     format!("{module}+{begin:#x}")

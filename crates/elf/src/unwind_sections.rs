@@ -1,4 +1,4 @@
-//! Where a module keeps its unwind tables, as the run-time unwinder would find them.
+//! A module's unwind tables, found as the run-time unwinder finds them.
 
 use std::borrow::Cow;
 
@@ -14,19 +14,19 @@ use crate::section::{Section, SectionSource};
 impl ElfFile {
     /// The call frame information that the run-time unwinder uses.
     ///
-    /// In a linked file it is what `.eh_frame_hdr` (`PT_GNU_EH_FRAME`) points to: the section
-    /// that contains that address, or without section headers all bytes from there to the end
-    /// of the segment. Names come second because tools that rewrite binaries keep stale copies
-    /// under other names, or even move the original aside (`.bolt.org.eh_frame`).
+    /// In a linked file, `.eh_frame_hdr` (`PT_GNU_EH_FRAME`) points to it: the section that
+    /// contains that address, or without section headers all bytes from there to the end of the
+    /// segment. Names come second because tools that rewrite binaries keep stale copies under other
+    /// names, or even move the original aside (`.bolt.org.eh_frame`).
     ///
-    /// If there is no such header, or it leads nowhere, it is every section called `.eh_frame`.
-    /// A relocatable file may have several, for example one in each section group. A separate
-    /// debug file has none.
+    /// If that header is missing or points nowhere, it is every section called `.eh_frame`. A
+    /// relocatable file may have several, for example one in each section group. A separate debug
+    /// file has none.
     ///
     /// # Errors
     ///
-    /// [`ModuleError`] if the section runs past the end of the file or cannot be decompressed,
-    /// or if nothing is found because the header tables cannot be read.
+    /// [`ModuleError`] if the section runs past the end of the file or cannot be decompressed. Also
+    /// if no section is found because the header tables cannot be read.
     pub fn eh_frames(&self) -> Result<Vec<Section<'_>>, ModuleError> {
         if let Some(section) = self.eh_frame_by_header()? {
             return Ok(vec![section]);
@@ -48,8 +48,8 @@ impl ElfFile {
         }
     }
 
-    /// The sections called `.debug_frame`, decompressed. A relocatable file may have several.
-    /// A stripped file has none: ask its separate debug file.
+    /// The sections called `.debug_frame`, decompressed. A relocatable file may have several. A
+    /// stripped file has none: use its separate debug file.
     ///
     /// # Errors
     ///
@@ -81,15 +81,15 @@ impl ElfFile {
             && (has_segment() || sections.any(|header| header.is(elf::SHT_ARM_EXIDX)))
     }
 
-    /// What text-relative pointers (`DW_EH_PE_textrel`) are relative to: the address of `.text`.
+    /// The base of text-relative pointers (`DW_EH_PE_textrel`): the address of `.text`.
     #[must_use]
     pub fn text_base(&self) -> Option<Vaddr> {
         self.address_of_section(".text")
     }
 
-    /// What data-relative pointers (`DW_EH_PE_datarel`) in `.eh_frame` are relative to: the
-    /// global offset table, from `DT_PLTGOT` as the dynamic loader finds it, else the address
-    /// of `.got`. In `.eh_frame_hdr` they are relative to that section itself.
+    /// The base of data-relative pointers (`DW_EH_PE_datarel`) in `.eh_frame`: the global offset
+    /// table. It is found by `DT_PLTGOT` as in the dynamic loader, else by the address of `.got`.
+    /// In `.eh_frame_hdr` such pointers are relative to that section itself.
     #[must_use]
     pub fn data_base(&self) -> Option<Vaddr> {
         self.dynamic_value(elf::DT_PLTGOT)
@@ -169,8 +169,9 @@ impl ElfFile {
         }
     }
 
-    /// The frame information at `target`. Where it starts in the middle of a section that is
-    /// called otherwise, a linker script merged it into that section: what precedes is not it.
+    /// The frame information at `target`. If it starts in the middle of a section with another
+    /// name, a linker script merged it into that section. Then the bytes before it are not part of
+    /// it.
     fn section_from(&self, target: Vaddr) -> Result<Option<Section<'_>>, ModuleError> {
         let Some(index) = self.sections_by_address.find(target.0) else {
             return Ok(self.rest_of_segment(target));
@@ -191,7 +192,7 @@ impl ElfFile {
         Ok(Some(section))
     }
 
-    /// What a program header that describes one section covers.
+    /// The bytes of a program header that describes one section.
     pub(crate) fn section_of_segment(
         &self,
         header: &Phdr,
@@ -234,8 +235,8 @@ impl ElfFile {
     }
 }
 
-/// Solaris and some LLVM versions give `.eh_frame` a type of its own on x86-64, and other tools
-/// keep copies of that type.
+/// On x86-64, Solaris and some LLVM versions give `.eh_frame` a type of its own, and other tools
+/// keep copies with that type.
 fn is_eh_frame(file: &ElfFile, header: &Shdr, arch: Arch) -> bool {
     let typed = arch == Arch::X86_64 && header.is(elf::SHT_X86_64_UNWIND) && header.is_allocated();
     let name = || file.section_name_bytes(header);

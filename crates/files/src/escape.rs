@@ -1,18 +1,19 @@
-//! Text of others, as it is shown.
+//! Safe display of untrusted text.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, Write};
 
-/// Text that comes from elsewhere: names in files, of files, of threads. It is shown on one line; what would
-/// steer a terminal, end the line or change the direction of the text is shown as an escape (`\u{1b}`, `\n`,
-/// `\u{202e}`).
+/// Untrusted text: names in files, of files, of threads. It is shown on one line. Characters that
+/// would control a terminal, end the line or change the text's direction are shown as escapes
+/// (`\u{1b}`, `\n`, `\u{202e}`).
 #[derive(Debug, Clone, Copy)]
 pub struct EscapedText<'a>(pub &'a str);
 
 impl EscapedText<'_> {
-    /// Whether a character is shown as an escape: a control character (C0, DEL, C1), a separator of lines
-    /// or paragraphs, or a format character that changes the direction of text (Unicode, UAX #9 §2).
+    /// Whether a character is shown as an escape: a control character (C0, DEL, C1), a separator of
+    /// lines or paragraphs, or a format character that changes the direction of text (Unicode, UAX
+    /// #9 §2).
     #[must_use]
     pub fn is_escaped(character: char) -> bool {
         character.is_control()
@@ -28,7 +29,7 @@ impl Display for EscapedText<'_> {
         let mut rest = self.0;
         while let Some((plain, after)) = rest.split_once(EscapedText::is_escaped) {
             f.write_str(plain)?;
-            // What lies between both is the one character that was found.
+            // The rest between both is the character.
             let escaped = rest.get(plain.len()..rest.len() - after.len());
             for part in escaped.unwrap_or_default().escape_default() {
                 f.write_char(part)?;
@@ -39,7 +40,8 @@ impl Display for EscapedText<'_> {
     }
 }
 
-/// The same for bytes, which are mostly plain ASCII and then stay as they are. What is no UTF-8 is replaced.
+/// The same for bytes, which are mostly ASCII without control characters and then stay as they are.
+/// Invalid UTF-8 is replaced.
 #[must_use]
 pub fn escape_bytes(text: &[u8]) -> Cow<'_, [u8]> {
     match text.iter().all(|byte| (b' '..=b'~').contains(byte)) {
@@ -51,8 +53,8 @@ pub fn escape_bytes(text: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Writes text of which each line is shown as [`EscapedText`]. Ends of lines and tabulators stay, so names in it that may have some are to be
-/// `EscapedText` by themselves.
+/// Writes text, and shows each line as [`EscapedText`]. Line ends and tabs are kept, so names that
+/// may contain them must be `EscapedText` themselves.
 #[derive(Debug)]
 pub struct EscapedLines<W>(pub W);
 
@@ -82,9 +84,9 @@ fn stays_apart(byte: &u8) -> bool {
     matches!(byte, b'\n' | b'\t')
 }
 
-/// Writes JSON in which no text of others steers what shows it: the characters that [`EscapedText`] escapes are
-/// escaped as JSON has it (RFC 8259 §7), so that whoever parses it has them. Those of C0 stay: JSON has
-/// them between its values only. A character is to be written in one piece.
+/// Writes JSON that is safe to display: the characters that [`EscapedText`] escapes are written as
+/// JSON escapes (RFC 8259 §7), so that a parser restores them. C0 characters are kept: valid JSON
+/// has them only between values. A character must be written in one piece.
 #[derive(Debug)]
 pub struct PlainJson<W>(pub W);
 

@@ -1,11 +1,12 @@
-//! Surviving the loss of mapped files.
+//! Survives the truncation of mapped files.
 //!
-//! Reading a mapped page that its file no longer has raises `SIGBUS`: anybody who may write to a file can
-//! so end a process that has it mapped. The guard is a handler for that signal. It puts pages of zeros in the place of
-//! what is lost, from the fault to the end of the map, and notes that; [`crate::FileMap::check`] then fails.
+//! Reading a mapped page that its file no longer has raises `SIGBUS`. So any user who may write to
+//! a file can kill a process that has it mapped. The guard is a handler for that signal. It maps
+//! zero pages in place of the lost ones, from the fault to the end of the map, and records that;
+//! [`crate::FileMap::check_intact`] then fails.
 //!
-//! A handler belongs to the whole process. Commands install it; libraries do not, since the process is
-//! somebody else's. [`crate::FileMap`] says what it does without.
+//! A handler belongs to the whole process. Commands install it; libraries do not, since the process
+//! is not theirs. [`crate::FileMap`] describes its behaviour without the guard.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +15,12 @@ use crate::sys;
 
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Handles `SIGBUS` from now on, and unblocks it in this thread and in those that it begins.
+/// Handles `SIGBUS` from now on, and unblocks it in this thread and in those that it creates.
 ///
-/// A fault outside of any [`crate::FileMap`], and a signal that was sent, go to the handler that was there before, for good. The
-/// handler runs on the alternate stack of the thread if it has one. It makes one system call, `mmap`, and takes no lock.
-/// To be called before other threads are begun.
+/// A fault outside of any [`crate::FileMap`], or a `SIGBUS` sent by a process, restores the
+/// previous handler permanently. The handler runs on the alternate stack of the thread if it has
+/// one. It makes one system call, `mmap`, and takes no lock. Must be called before other threads
+/// are created.
 ///
 /// # Errors
 ///

@@ -1,13 +1,14 @@
-//! Files and text of others: opened, mapped, written and shown without trust in their owners.
+//! Untrusted files and text: opened, mapped, written and shown without trust in their owners.
 //!
-//! - [`open`] opens a regular file for reading. It never waits for a FIFO and never takes a device
-//!   for a file; the opened descriptor decides, not the path.
-//! - [`FileMap`] is the content of a file. With [`guard::install`], a file that is truncated while it is
-//!   mapped costs an error of [`FileMap::check`], not the process.
-//! - [`output`] writes files. It follows no link that a stranger has put into a sticky folder.
-//! - [`EscapedText`] shows names of others without anything that steers a terminal or begins a line.
+//! - [`open`] opens a regular file for reading. It never blocks on a FIFO and never opens a device
+//!   as a file; the opened descriptor decides, not the path.
+//! - [`FileMap`] is the content of a file. With [`guard::install`], truncation of a mapped file
+//!   makes [`FileMap::check_intact`] fail, and does not kill the process.
+//! - [`output`] writes files. It follows no symbolic link of another user in a sticky folder.
+//! - [`EscapedText`] shows untrusted names without characters that control a terminal or start a
+//!   new line.
 //!
-//! `docs/security.md` says who is meant by "others", and what is promised.
+//! `docs/security.md` describes the attackers and the guarantees.
 
 mod escape;
 pub mod guard;

@@ -1,4 +1,4 @@
-//! The content of a file.
+//! The contents of a file.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -8,19 +8,22 @@ use crate::map_registry::MapSlot;
 use crate::open::is_untrusted;
 use crate::{guard, sys};
 
-/// Smaller files are read, in bytes: that is cheaper than a map, and nobody can change what was read.
+/// Smaller files are read, not mapped; in bytes. That is faster than a map, and the bytes cannot
+/// change.
 const MAP_FROM_BYTES: u64 = 64 << 10;
 
-/// No larger file is read where it cannot be mapped, in bytes. Holes of a file take memory, too.
+/// The size of the largest file to read if it cannot be mapped, in bytes. Holes of a sparse file
+/// take memory, too.
 const MAX_READ_BYTES: u64 = 1 << 30;
 
-/// The bytes of a regular file, as many as it has when it is mapped.
+/// The bytes of a regular file, up to its size at the time of mapping.
 ///
-/// A file of 64 KiB or more is mapped, others are read. Whoever may write to a mapped file can
-/// change the bytes at any time: what is read twice may differ. If the file is truncated, the lost pages read as zeros
-/// and [`FileMap::check_intact`] fails, given that [`guard::install`] was called before. Without the guard, as in a library of somebody
-/// else's program, a file that strangers can change ([`is_untrusted`]) is read; one of the user or root is
-/// mapped, as the dynamic loader maps it: who truncates it can end the process in any case.
+/// A file of 64 KiB or more is mapped, others are read. A user who may write to a mapped file can
+/// change the bytes at any time: two reads may differ. If the file is truncated, the lost pages
+/// read as zeros and [`FileMap::check_intact`] fails, provided that [`guard::install`] was called
+/// before. Without the guard, as in a library, a file that other users can change
+/// ([`is_untrusted`]) is read. A file of the user or root is mapped, as the dynamic loader maps it:
+/// its owner can kill the process anyway.
 #[derive(Debug)]
 pub struct FileMap(Content);
 
@@ -29,13 +32,13 @@ enum Content {
     Read(Vec<u8>),
     Mapped {
         map: memmap2::Mmap,
-        /// None without the guard.
+        /// `None` without the guard.
         slot: Option<&'static MapSlot>,
     },
 }
 
-/// Part of a mapped file is gone: what was computed from it is worth nothing. The source of an [`io::Error`] of kind
-/// [`io::ErrorKind::UnexpectedEof`].
+/// Part of a mapped file is gone: results computed from it are invalid. The source of an
+/// [`io::Error`] of kind [`io::ErrorKind::UnexpectedEof`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "it was truncated while it was read, or its device failed: try again when nobody writes to it"
@@ -43,11 +46,12 @@ enum Content {
 pub struct MapTruncated;
 
 impl FileMap {
-    /// Maps or reads all of a regular file, such as [`crate::open`] yields, from its beginning.
+    /// Maps or reads all of a regular file, for example from [`crate::open`].
     ///
     /// # Errors
     ///
-    /// The system refuses, or the file is too large: over a terabyte, or over 1 GiB where it has to be read.
+    /// The system refuses, or the file is too large: over a terabyte, or over 1 GiB if it must be
+    /// read.
     pub fn new(file: &File) -> io::Result<FileMap> {
         let metadata = file.metadata()?;
         let size = metadata.len();
@@ -66,18 +70,18 @@ impl FileMap {
         Ok(FileMap(Content::Mapped { map, slot }))
     }
 
-    /// Whether the bytes are those of the file, which others may change, and not this process's own.
+    /// Whether the bytes are the file's, which others may change, and not this process's own.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         matches!(self.0, Content::Mapped { .. })
     }
 
-    /// Whether all bytes that were read so far were those of the file. To be asked after work on the bytes is done
-    /// and before its result is reported or kept.
+    /// Whether all bytes read so far were the file's. Must be called after the work on the bytes,
+    /// and before its result is reported or stored.
     ///
     /// # Errors
     ///
-    /// Some were not: the file was truncated.
+    /// They were not: the file was truncated.
     pub fn check_intact(&self) -> Result<(), MapTruncated> {
         match &self.0 {
             Content::Mapped {
@@ -118,7 +122,7 @@ impl Deref for FileMap {
 
 impl Drop for FileMap {
     fn drop(&mut self) {
-        // Before the memory is unmapped: it may be somebody else's at once.
+        // This precedes unmapping: the memory may be reused at once.
         if let Content::Mapped {
             slot: Some(slot), ..
         } = &self.0

@@ -1,27 +1,29 @@
-//! Which memory belongs to a mapped file, for a signal handler that asks.
+//! A registry of mapped files' memory, for a signal handler.
 //!
-//! [`find`] is async-signal-safe: it loads atomic words only. A slot is claimed before its memory is lent out and
-//! released after the last borrow has ended, so a thread that faults in a map finds its slot as it is.
+//! [`find`] is async-signal-safe: it loads atomic words only. A slot is claimed before its memory
+//! is borrowed and released after the last borrow has ended. So a thread that faults in a map finds
+//! a stable slot.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The unit of ranges in bytes. Pages are as large or larger, and a multiple of it.
+/// The unit of ranges in bytes. The page size is a multiple of it.
 const PAGE_UNIT_BYTES: u64 = 4096;
-/// Bits of a range's length; the others are those of its start. No program has memory above 2^48 without asking for it.
+/// The bits of a range's length; the others are those of its start. Programs have memory above 2^48
+/// only on request.
 const LENGTH_BITS: u32 = 28;
 const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 
-/// A range in use, or none.
+/// A range in use, or a free slot.
 #[derive(Debug)]
 pub(crate) struct MapSlot {
-    /// Start and length in units; 0 if free. One word, so that nobody sees half of a change.
+    /// Start and length in units; 0 if free. It is one word, so that changes are atomic.
     range: AtomicU64,
     is_lost: AtomicBool,
 }
 
-/// Slots are never given back to the allocator: a handler may be looking at them.
+/// Slots are never deallocated: a handler may be reading them.
 const SLOTS_PER_CHUNK: usize = 256;
 
 struct Chunk {
@@ -46,8 +48,8 @@ impl Chunk {
 static FIRST: Chunk = Chunk::new();
 
 impl MapSlot {
-    /// Claims a slot for memory of which `bytes` begin at `start`, at a page. `None` if it is more than a
-    /// terabyte, or above 2^48.
+    /// Claims a slot for memory of `bytes` from `start` on, at a page boundary. `None` if it is
+    /// more than a terabyte, or above 2^48.
     pub(crate) fn claim(start: usize, bytes: usize) -> Option<&'static MapSlot> {
         let range = pack(start as u64, bytes as u64)?;
         let mut chunk = &FIRST;
@@ -64,7 +66,7 @@ impl MapSlot {
         }
     }
 
-    /// Gives the slot back. Nobody may have the memory borrowed.
+    /// Releases the slot. The memory must not be borrowed.
     pub(crate) fn release(&self) {
         self.is_lost.store(false, Ordering::Relaxed);
         self.range.store(0, Ordering::Release);
@@ -79,7 +81,7 @@ impl MapSlot {
     }
 }
 
-/// The slot of the memory that an address is in, and that memory, up to the end of its last page.
+/// The slot of the memory at an address, and that memory, up to the end of its last page.
 pub(crate) fn find(address: usize) -> Option<(&'static MapSlot, Range<usize>)> {
     let mut chunk = Some(&FIRST);
     while let Some(here) = chunk {
@@ -129,7 +131,7 @@ mod tests {
         assert!(unpack(0).is_empty());
     }
 
-    /// More than a chunk has room for; addresses that no map of this process has.
+    /// More than a chunk has room for; at addresses that no map of this process has.
     #[test]
     fn a_slot_is_found_until_it_is_released() {
         let base = 0x10_0000_0000_usize;

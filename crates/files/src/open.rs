@@ -1,4 +1,4 @@
-//! Opening files to read them.
+//! Opens files for reading.
 
 use std::fmt::{self, Display};
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// What a path leads to that is not a regular file.
+/// A kind of file that is not regular.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileKind {
@@ -21,7 +21,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// What a file is; `None` for a regular one.
+    /// The kind of a file; `None` for a regular one.
     #[must_use]
     pub fn new(kind: FileType) -> Option<FileKind> {
         match kind {
@@ -49,7 +49,7 @@ impl Display for FileKind {
     }
 }
 
-/// A regular file is wanted, and the path leads to something else. The source of an [`io::Error`] of kind
+/// The path does not lead to a regular file. The source of an [`io::Error`] of kind
 /// [`io::ErrorKind::InvalidInput`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a {0}, not a regular file{remedy}", remedy = self.remedy())]
@@ -72,23 +72,24 @@ impl From<NotRegularFile> for io::Error {
 
 /// Opens a regular file for reading.
 ///
-/// The path may be a stranger's. A FIFO is not waited for, and a device, whose opening may have
-/// effects, is not opened; if the path changes meanwhile, the opened descriptor decides. The descriptor
-/// is closed in programs that are run, and a terminal does not become this session's.
+/// The path may be untrusted. Opening a FIFO does not block, and a device is not opened, since that
+/// may have effects. If the path changes meanwhile, the opened descriptor decides. The descriptor
+/// is close-on-exec, and a terminal does not become the controlling terminal.
 ///
 /// # Errors
 ///
-/// What the system says, or [`NotRegularFile`].
+/// The system's error, or [`NotRegularFile`].
 pub fn open(path: &Path) -> io::Result<File> {
     FileKind::check_regular(&fs::metadata(path)?)?;
     open_with(path, 0)
 }
 
-/// As [`open`]; a symbolic link is not followed, as one in a folder that everybody may write to should not be.
+/// As [`open`], but a symbolic link is not followed: in a folder that everyone may write to, none
+/// should be.
 ///
 /// # Errors
 ///
-/// As for [`open`]; for a link, what the system says.
+/// As for [`open`]; for a link, the system's error.
 pub fn open_no_link(path: &Path) -> io::Result<File> {
     let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_symlink() {
@@ -108,23 +109,23 @@ fn open_with(path: &Path, flags: i32) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether somebody else can change a file or a folder: it belongs to neither the user nor root, or others may write
-/// to it.
+/// Whether other users can change a file or a folder: its owner is neither the user nor root, or
+/// others may write to it.
 #[must_use]
 pub fn is_untrusted(metadata: &Metadata) -> bool {
     !is_our_owner(metadata.uid()) || metadata.mode() & 0o022 != 0
 }
 
-/// Whether the owner of a file or a folder is the user that this process acts as, or root.
+/// Whether the owner of a file or a folder is this process's effective user, or root.
 #[must_use]
 pub fn is_our_owner(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// No more is read from a pipe, in bytes: it has no size that could be looked at before.
+/// The most bytes to read from a pipe, which has no size to check in advance.
 pub const MAX_STREAM_BYTES: u64 = 1 << 30;
 
-/// Something that is read.
+/// An input.
 #[derive(Debug)]
 pub enum Input {
     /// A regular file.
@@ -133,24 +134,25 @@ pub enum Input {
     Stream(Stream),
 }
 
-/// A pipe. Reads fail with [`StreamTooLong`] behind [`MAX_STREAM_BYTES`].
+/// A pipe. Reads fail with [`StreamTooLong`] after [`MAX_STREAM_BYTES`].
 #[derive(Debug)]
 pub struct Stream {
     file: File,
     left: u64,
 }
 
-/// A pipe yields more than is read. The source of an [`io::Error`] of kind [`io::ErrorKind::FileTooLarge`].
+/// A pipe has more data than the limit. The source of an [`io::Error`] of kind
+/// [`io::ErrorKind::FileTooLarge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {MAX_STREAM_BYTES} bytes: write them to a file first")]
 pub struct StreamTooLong;
 
-/// Opens a regular file, or a pipe that the user has named: waits for who writes to it, and signals
-/// interrupt that as they do any program.
+/// Opens a regular file, or a pipe that the user has named: this waits for a writer, and signals
+/// interrupt it as in any program.
 ///
 /// # Errors
 ///
-/// What the system says, or [`NotRegularFile`] for a directory, a device or a socket.
+/// The system's error, or [`NotRegularFile`] for a directory, a device or a socket.
 pub fn open_input(path: &Path) -> io::Result<Input> {
     let wanted = |metadata: &Metadata| match FileKind::new(metadata.file_type()) {
         None => Ok(false),
@@ -189,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// A FIFO without a writer would be waited for.
+    /// Opening a FIFO without a writer would block.
     #[test]
     fn what_is_no_regular_file_is_named() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,10 @@
-//! Writing files.
+//! Writes files.
 //!
-//! A path is walked name by name, by descriptors, so that what was looked at is what is used. The kernel's rules for
-//! sticky folders (`protected_symlinks`, `protected_regular` and `protected_fifos` of `proc_sys_fs(5)`) hold whether
-//! they are switched on or not: in a sticky folder that others may write to, such as `/tmp`, nothing of a stranger is
-//! followed, written to or replaced. A stranger is who is neither the user nor root.
+//! A path is resolved component by component, by descriptors, so that checks and use refer to the
+//! same file. The kernel's rules for sticky folders (`protected_symlinks`, `protected_regular` and
+//! `protected_fifos` of `proc_sys_fs(5)`) apply whether they are enabled or not. In a sticky folder
+//! that others may write to, for example `/tmp`, another user's file is never followed, written to
+//! or replaced. "Another user" means neither the user nor root.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
@@ -20,7 +21,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// A sticky folder has something of a stranger in the way. The source of an [`io::Error`] of kind
+/// Another user's file is in the way in a sticky folder. The source of an [`io::Error`] of kind
 /// [`io::ErrorKind::PermissionDenied`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -29,19 +30,19 @@ use rustix::process::geteuid;
 pub struct ForeignFile {
     /// Its name in the folder.
     pub name: String,
-    /// Who owns it.
+    /// Its owner.
     pub owner: u32,
 }
 
-/// Nobody reads from a pipe. The source of an [`io::Error`] of kind [`io::ErrorKind::NotConnected`].
+/// A pipe has no reader. The source of an [`io::Error`] of kind [`io::ErrorKind::NotConnected`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a pipe that nobody reads: start its reader first")]
 pub struct PipeWithoutReader;
 
-/// As many links are followed in a path: the kernel's number (`MAXSYMLINKS`).
+/// The most links to follow in a path: the kernel's limit (`MAXSYMLINKS`).
 const MAX_LINKS: u32 = 40;
 
-/// The place that a path leads to.
+/// The target of a path: a folder and a name.
 #[derive(Debug)]
 struct ResolvedPath {
     folder: OwnedFd,
@@ -49,20 +50,21 @@ struct ResolvedPath {
     kind: EntryKind,
 }
 
-/// What is at a place.
+/// The kind of an existing target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EntryKind {
     Nothing,
     File,
-    /// A link, which was not to be followed.
+    /// A link that was not to be followed.
     Link,
     /// A pipe, a device, a socket.
     Special,
-    /// A link of `/proc` to what a process has open, which has no path: `/dev/stdout` is one.
+    /// A link of `/proc` to an open file of a process, which has no path: for example,
+    /// `/dev/stdout`.
     ProcLink,
 }
 
-/// What becomes of a link at the end of a path.
+/// Whether a link at the end of a path is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LastLink {
     Follow,
@@ -153,7 +155,8 @@ fn is_on_proc(opened: &OwnedFd) -> io::Result<bool> {
     Ok(fstatfs(opened)?.f_type == PROC_SUPER_MAGIC)
 }
 
-/// Refuses what a stranger has put into a sticky folder. A folder there is no trap by itself: what is in it is looked at in turn.
+/// Refuses another user's file in a sticky folder. A folder there is allowed: its contents are
+/// checked in turn.
 fn check_owner(folder: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<()> {
     let is_ours = stat.st_uid == 0 || stat.st_uid == geteuid().as_raw();
     if is_ours || FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
@@ -172,7 +175,7 @@ fn check_owner(folder: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<()> {
 }
 
 impl ResolvedPath {
-    /// Opens what is there and no regular file, to be written to.
+    /// Opens an existing file that is not regular, for writing.
     fn open_special(&self) -> io::Result<File> {
         let mut flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         if self.kind == EntryKind::ProcLink {
@@ -187,7 +190,7 @@ impl ResolvedPath {
         })?;
         let stat = fstat(&opened)?;
         if self.kind == EntryKind::Special {
-            // It may be another than the one that was looked at.
+            // It may differ from the one checked before.
             check_owner(&self.folder, &self.name, &stat)?;
         }
         // Writes wait for the reader, as those to standard output do.
@@ -195,14 +198,14 @@ impl ResolvedPath {
         Ok(opened.into())
     }
 
-    /// Makes a file of that name, which nobody else has.
+    /// Creates a new file of that name.
     fn create_new(&self, name: &OsStr, mode: Mode) -> io::Result<File> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(openat(&self.folder, name, flags, mode)?.into())
     }
 
-    /// Makes a file beside the place, to be renamed onto it. Strangers cannot guess its name.
+    /// Creates a file next to the target, to be renamed to it. Other users cannot guess its name.
     fn create_beside(&self, mode: Mode) -> io::Result<TemporaryFile<'_>> {
         let random = RandomState::new().hash_one(std::process::id());
         let name = extended(&self.name, &format!(".{random:016x}.tmp"));
@@ -215,7 +218,7 @@ impl ResolvedPath {
     }
 }
 
-/// A file that has not taken its place yet. Removed when it is dropped, unless it has.
+/// A file that is not renamed to its target yet. Removed on drop, unless it was renamed.
 struct TemporaryFile<'e> {
     entry: &'e ResolvedPath,
     name: OsString,
@@ -231,7 +234,7 @@ impl TemporaryFile<'_> {
 
 impl Drop for TemporaryFile<'_> {
     fn drop(&mut self) {
-        // Not there any more if it has taken its place.
+        // It is gone if it was renamed.
         let _ = unlinkat(&self.entry.folder, &self.name, AtFlags::empty());
     }
 }
@@ -242,15 +245,15 @@ fn extended(name: &OsStr, ending: &str) -> OsString {
     name
 }
 
-/// Has a file written beside its place and renames it, so that whoever has the old one open or mapped keeps
-/// it, and nobody sees half of the new. A symbolic link stays one. A pipe or a device
-/// is written to as it is.
+/// Writes a file next to the target and renames it. So users of the old file keep it, and nobody
+/// sees half of the new one. A symbolic link is kept. A pipe or a device is written to directly.
 ///
-/// The file has the permissions that are given, else those of a new file.
+/// The file has the given permissions, else those of a new file.
 ///
 /// # Errors
 ///
-/// The place cannot be written to, has something of a stranger, or `fill` fails: then nothing is changed.
+/// The target cannot be written to, belongs to another user in a sticky folder, or `fill` fails:
+/// then nothing is changed.
 pub fn replace<T, E: From<io::Error>>(
     path: &Path,
     permissions: Option<Permissions>,
@@ -260,7 +263,7 @@ pub fn replace<T, E: From<io::Error>>(
     if matches!(entry.kind, EntryKind::Special | EntryKind::ProcLink) {
         return fill(&entry.open_special()?);
     }
-    // Until it has its permissions, nobody else opens it.
+    // Until it has its permissions, no other user can open it.
     let mode = if permissions.is_some() { 0o600 } else { 0o666 };
     let temporary = entry.create_beside(Mode::from_raw_mode(mode))?;
     if let Some(permissions) = permissions {
@@ -271,11 +274,7 @@ pub fn replace<T, E: From<io::Error>>(
     Ok(result)
 }
 
-/// Whether [`replace`] has a chance, found out before work is done whose result would be lost.
-///
-/// # Errors
-///
-/// As for [`replace`].
+/// Whether [`replace`] can succeed, checked before work whose result would be lost.
 pub fn check_writable(path: &Path) -> io::Result<()> {
     let entry = resolve(path, LastLink::Follow)?;
     match entry.kind {
@@ -284,11 +283,11 @@ pub fn check_writable(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a file of the user to write behind its end; a pipe or a device is opened, too.
+/// Opens the user's file for appending; a pipe or a device is opened, too.
 ///
 /// # Errors
 ///
-/// It is not there, cannot be written to, or is a stranger's.
+/// It does not exist, cannot be written to, or belongs to another user.
 pub fn append(path: &Path) -> io::Result<File> {
     let entry = resolve(path, LastLink::Follow)?;
     if matches!(entry.kind, EntryKind::Special | EntryKind::ProcLink) {
@@ -299,11 +298,11 @@ pub fn append(path: &Path) -> io::Result<File> {
     Ok(openat(&entry.folder, &entry.name, flags, Mode::empty())?.into())
 }
 
-/// Makes a folder, and those that it is in, where there are none.
+/// Creates a folder and its missing parents.
 ///
 /// # Errors
 ///
-/// It cannot be made, or a name on the way is a stranger's.
+/// It cannot be created, or a component belongs to another user.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     let mut folder = PathBuf::new();
     for part in path.components() {
@@ -320,22 +319,23 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A file that was made by [`create`].
+/// A file created by [`create`].
 #[derive(Debug)]
 pub struct NewOutput {
     entry: ResolvedPath,
-    /// What the file that was there is called now.
+    /// The new name of the previous file.
     moved_to: Option<PathBuf>,
 }
 
-/// Makes a file that only its owner may read, to be written while it can already be read. A file or link that is there is moved
-/// to the same name with `.old` at its end, in place of what is there. A pipe or a device is opened to be written.
+/// Creates a file that only its owner may read, which can be read while it is written. An existing
+/// file or link is renamed to the same name with `.old` appended, and replaces a file of that name.
+/// A pipe or a device is opened for writing.
 ///
 /// # Errors
 ///
-/// The file cannot be made, what is there cannot be moved, or is a stranger's.
+/// The file cannot be created, or the existing one cannot be renamed or belongs to another user.
 pub fn create(path: &Path) -> io::Result<(File, NewOutput)> {
-    // A link that leads nowhere is moved.
+    // A dangling link is renamed.
     let target = resolve(path, LastLink::Follow);
     match target {
         Ok(target) if matches!(target.kind, EntryKind::Special | EntryKind::ProcLink) => {
@@ -362,7 +362,7 @@ pub fn create(path: &Path) -> io::Result<(File, NewOutput)> {
     Ok((file, NewOutput { entry, moved_to }))
 }
 
-/// The ending of the name of what was there before.
+/// The suffix of the previous file's name.
 const OLD_SUFFIX: &str = ".old";
 
 impl ResolvedPath {
@@ -376,18 +376,18 @@ impl ResolvedPath {
 }
 
 impl NewOutput {
-    /// What the file that was there is called now.
+    /// The new name of the previous file.
     #[must_use]
     pub fn backup_path(&self) -> Option<&Path> {
         self.moved_to.as_deref()
     }
 
-    /// Undoes [`create`], of a recording that came to nothing: the file is removed, and what was moved has its name again. A pipe or
-    /// a device stays.
+    /// Undoes [`create`], for a recording that failed: the file is removed, and the previous one
+    /// gets its name back. A pipe or a device stays.
     ///
     /// # Errors
     ///
-    /// The file cannot be removed, or what was moved cannot be moved back.
+    /// The file cannot be removed, or the previous one cannot be renamed back.
     pub fn undo(&self) -> io::Result<()> {
         let entry = &self.entry;
         match (entry.kind, &self.moved_to) {

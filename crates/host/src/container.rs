@@ -3,31 +3,33 @@
 use std::fs;
 use std::path::Path;
 
-/// The numbers of the first namespaces (`PROC_USER_INIT_INO`, `PROC_PID_INIT_INO` of the kernel's
-/// linux/proc_ns.h), by which the kernel names them in `/proc/self/ns`.
+/// The inode numbers of the initial namespaces (`PROC_USER_INIT_INO`, `PROC_PID_INIT_INO` of the
+/// kernel's linux/proc_ns.h), as `/proc/self/ns` shows them.
 const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// What container runtimes leave behind in what they run, and their names.
+/// Files and variables that container runtimes set, and the runtimes' names.
 const RUNTIME_MARKERS: [(&str, &str); 3] = [
     ("/.dockerenv", "docker"),
     ("/run/.containerenv", "podman"),
     ("/run/host/container-manager", "container"),
 ];
 
-/// What of the machine this process is in.
+/// The namespaces and the container of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerInfo {
-    /// Whether its users are the machine's: elsewhere rights count for nothing that is the machine's.
+    /// Whether it is in another user namespace than the initial one: there, privileges do not apply
+    /// to the machine.
     pub has_user_namespace: bool,
-    /// Whether there are processes of the machine that it cannot see.
+    /// Whether it is in another PID namespace than the initial one: it cannot see all processes of
+    /// the machine.
     pub has_pid_namespace: bool,
-    /// The container runtime that has left a trace.
+    /// The container runtime that was recognized.
     pub runtime: Option<&'static str>,
 }
 
 impl ContainerInfo {
-    /// Looks around.
+    /// Reads them from the system.
     #[must_use]
     pub fn read() -> ContainerInfo {
         let differs = |name: &str, first: &str| {

@@ -1,10 +1,11 @@
-//! What this machine lets a user do, and what changes that.
+//! The permissions of a user on this machine, and how to change them.
 //!
-//! [`KernelSettings`] are the kernel's settings, [`Privileges`] what this process may beyond other users,
-//! [`ContainerInfo`] whether it sees all of the machine. A [`Remedy`] is what helps against a refusal:
-//! whoever reports one names it, and so the same refusal has the same remedy everywhere.
+//! [`KernelSettings`] are the kernel's settings, [`Privileges`] this process's capabilities and
+//! limits. [`ContainerInfo`] shows whether it sees all of the machine. A [`Remedy`] is the remedy
+//! for a refusal. Every error names one of these, so the same refusal has the same remedy
+//! everywhere.
 //!
-//! Everything is read from `/proc` and `/sys`, when it is asked for. Nothing is changed.
+//! Everything is read from `/proc` and `/sys`, on each call. Nothing is changed.
 
 #![forbid(unsafe_code)]
 

@@ -1,19 +1,19 @@
-//! What this process may (`/proc/self`).
+//! The privileges of this process (`/proc/self`).
 
 use std::fmt;
 use std::fs;
 
-/// A capability (capabilities(7)) that decides about something here.
+/// A capability (capabilities(7)) that matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Capability {
     /// Lock any amount of memory.
     IpcLock,
-    /// Trace processes of others, and those that Yama protects.
+    /// Trace processes of other users, and those that Yama protects.
     SysPtrace,
-    /// Many things: among them those of `Perfmon` and `Bpf`.
+    /// Many operations, including those of `Perfmon` and `Bpf`.
     SysAdmin,
-    /// See addresses of the kernel that are hidden from others.
+    /// See kernel addresses that are hidden from others.
     Syslog,
     /// Open any performance event.
     Perfmon,
@@ -34,7 +34,7 @@ impl Capability {
         }
     }
 
-    /// The name that the kernel has for it.
+    /// The kernel's name for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -48,12 +48,12 @@ impl Capability {
     }
 }
 
-/// An amount that may be limited.
+/// A resource limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResourceLimit {
-    /// So many bytes.
+    /// In bytes.
     Bytes(u64),
-    /// Any.
+    /// No limit.
     Unlimited,
 }
 
@@ -66,17 +66,17 @@ impl fmt::Display for ResourceLimit {
     }
 }
 
-/// What this process may.
+/// The privileges of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Privileges {
-    /// The effective set of capabilities, a bit for each.
+    /// The effective capabilities, as bits.
     capabilities: u64,
-    /// `RLIMIT_MEMLOCK` (`ulimit -l`): how much memory it may lock. `None` if the kernel does not say.
+    /// `RLIMIT_MEMLOCK` (`ulimit -l`): the memory that it may lock. `None` if it cannot be read.
     pub memlock_limit: Option<ResourceLimit>,
 }
 
 impl Privileges {
-    /// Asks the kernel.
+    /// Reads them from the system.
     #[must_use]
     pub fn read() -> Privileges {
         let text = |name: &str| fs::read_to_string(format!("/proc/self/{name}"));
@@ -102,7 +102,8 @@ impl Privileges {
         }
     }
 
-    /// Whether it has a capability in its own user namespace, which the kernel may not ask.
+    /// Whether it has a capability in its own user namespace; the kernel may require it in the
+    /// initial one.
     #[must_use]
     pub fn has(&self, capability: Capability) -> bool {
         self.capabilities & 1 << capability.number() != 0

@@ -1,54 +1,54 @@
-//! What helps against a refusal.
+//! Remedies for refusals.
 
 use std::fmt;
 
-/// What helps against a refusal, in words and as a command.
+/// A remedy for a refusal, in words and as a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remedy {
-    /// `kernel.perf_event_paranoid` has to be lower.
+    /// Lower `kernel.perf_event_paranoid`.
     Paranoid {
-        /// The highest value that will do.
+        /// The highest sufficient value.
         needed: i32,
     },
-    /// A container has to let performance events through.
+    /// Permit performance events in the container.
     PerfInContainer,
-    /// Performance events of what belongs to others.
+    /// Permit performance events of other users' processes.
     PerfOfOthers,
-    /// `kernel.perf_event_max_sample_rate` has to be higher.
+    /// Raise `kernel.perf_event_max_sample_rate`.
     SampleRate {
-        /// The rate that was asked for, in samples a second.
+        /// The requested rate, in samples a second.
         wanted: u64,
     },
-    /// There has to be more memory for ring buffers.
+    /// Allow more memory for ring buffers.
     RingMemory,
-    /// More files have to be open.
+    /// Allow more open files.
     OpenFiles,
-    /// Yama has to let processes be traced.
+    /// Permit tracing by Yama.
     PtraceScope {
-        /// What `kernel.yama.ptrace_scope` is.
+        /// The value of `kernel.yama.ptrace_scope`.
         scope: u32,
     },
-    /// A process of another user has to be traced.
+    /// Permit tracing of another user's process.
     PtraceOfOthers,
-    /// A process that keeps others out has to be traced.
+    /// Permit tracing of an undumpable process.
     PtraceOfUndumpable,
-    /// A container has to let processes be traced.
+    /// Permit tracing in the container.
     PtraceInContainer,
-    /// The kernel has to show its addresses.
+    /// Make kernel addresses visible.
     KernelAddresses {
-        /// What `kernel.kptr_restrict` is; `None` if that is not known.
+        /// The value of `kernel.kptr_restrict`; `None` if unknown.
         restrict: Option<i32>,
     },
-    /// The tracing file system has to be mounted.
+    /// Mount the tracing file system.
     MountTracefs,
-    /// The tracing file system is mounted, and has to be readable.
+    /// Make the mounted tracing file system readable.
     ReadTracefs,
 }
 
 impl Remedy {
-    /// The command that removes the cause for all programs, if one does: without the backquotes of the
-    /// text.
+    /// The command that removes the cause for all programs, if there is one: without the backquotes
+    /// of the text.
     #[must_use]
     pub fn command(self) -> Option<String> {
         let fixed = |command: &str| Some(command.to_owned());

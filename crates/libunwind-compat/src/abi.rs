@@ -15,23 +15,23 @@ pub type RegisterNumber = c_int;
 
 /// `UNW_X86_64_RIP`, `UNW_REG_IP` and `UNW_REG_LAST`.
 pub const RIP: RegisterNumber = 16;
-/// [`RIP`] among the registers.
+/// [`RIP`] as a DWARF register number.
 pub const RIP_NUMBER: u16 = 16;
 /// `UNW_X86_64_RSP` and `UNW_REG_SP`.
 pub const RSP: RegisterNumber = 7;
-/// [`RSP`] among the registers.
+/// [`RSP`] as a DWARF register number.
 pub const RSP_NUMBER: u16 = 7;
 /// `UNW_X86_64_RBP`.
 pub const RBP: RegisterNumber = 6;
-/// `UNW_X86_64_RAX` and `UNW_REG_EH`: the first of the two registers that an exception's landing
-/// pad takes its arguments from.
+/// `UNW_X86_64_RAX` and `UNW_REG_EH`: the first of the two argument registers of an exception's
+/// landing pad.
 pub const RAX: RegisterNumber = 0;
 /// `UNW_X86_64_RDX`: the second of them.
 pub const RDX: RegisterNumber = 1;
 /// `UNW_X86_64_CFA`: the stack pointer of a frame under another number.
 pub const CFA: RegisterNumber = 17;
 
-/// `unw_error_t` as functions return it: negated. Clients' callbacks yield numbers of their own,
+/// `unw_error_t` as functions return it: negated. Clients' callbacks return their own numbers,
 /// which are passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Error(pub c_int);
@@ -41,13 +41,13 @@ impl Error {
     pub const UNSPECIFIED: Error = Error(-1);
     /// `UNW_ENOMEM`: no memory is left.
     pub const NO_MEMORY: Error = Error(-2);
-    /// `UNW_EBADREG`: no such register, or its value is not known.
+    /// `UNW_EBADREG`: the register does not exist, or its value is not known.
     pub const BAD_REGISTER: Error = Error(-3);
     /// `UNW_EREADONLYREG`: the register cannot be written.
     pub const READ_ONLY_REGISTER: Error = Error(-4);
     /// `UNW_ESTOPUNWIND`: the client wants no more frames.
     pub const STOP: Error = Error(-5);
-    /// `UNW_EINVALIDIP`: no code address.
+    /// `UNW_EINVALIDIP`: not a code address.
     pub const INVALID_IP: Error = Error(-6);
     /// `UNW_EBADFRAME`: the frame makes no sense.
     pub const BAD_FRAME: Error = Error(-7);
@@ -55,10 +55,10 @@ impl Error {
     pub const INVALID: Error = Error(-8);
     /// `UNW_EBADVERSION`: unwind information of an unknown version.
     pub const BAD_VERSION: Error = Error(-9);
-    /// `UNW_ENOINFO`: there is no unwind information.
+    /// `UNW_ENOINFO`: no unwind information.
     pub const NO_INFO: Error = Error(-10);
 
-    /// The error that a function of the interface returned, if it is one.
+    /// The error that a function of the interface returned, if it returned one.
     pub(crate) fn check(code: c_int) -> Result<c_int, Error> {
         match code {
             0.. => Ok(code),
@@ -66,7 +66,7 @@ impl Error {
         }
     }
 
-    /// What a C function yields that has nothing to say but whether it worked.
+    /// The return value of a C function that only reports success.
     pub fn code_of(result: Result<(), Error>) -> c_int {
         result.map_or_else(|Error(code)| code, |()| 0)
     }
@@ -89,14 +89,13 @@ pub struct FloatRegister(pub [u8; 16]);
 pub const CACHE_NONE: c_int = 0;
 /// One cache for all threads.
 pub const CACHE_GLOBAL: c_int = 1;
-/// A cache for each thread; here the one for all of them, which takes no lock.
+/// A cache for each thread; here this is the lock-free cache shared by all threads.
 pub const CACHE_PER_THREAD: c_int = 2;
 
 /// `UNW_INFO_FORMAT_DYNAMIC`: a [`DynInfo`] describes one procedure.
 pub const FORMAT_DYNAMIC: i32 = 0;
-/// `UNW_INFO_FORMAT_TABLE`: a table in the memory of the unwinder. What
-/// [`ProcInfo::unwind_info`] has this format, too: an entry that
-/// [`crate::remote_cfi::search`] found.
+/// `UNW_INFO_FORMAT_TABLE`: a table in the memory of the unwinder. [`ProcInfo::unwind_info`] has
+/// this format, too: an entry found by [`crate::remote_cfi::search`].
 pub const FORMAT_TABLE: i32 = 1;
 /// `UNW_INFO_FORMAT_REMOTE_TABLE`: the search table of `.eh_frame_hdr`, in the target's memory.
 pub const FORMAT_REMOTE_TABLE: i32 = 2;
@@ -104,7 +103,7 @@ pub const FORMAT_REMOTE_TABLE: i32 = 2;
 /// [`DynInfo::start_ip`].
 pub const FORMAT_IP_OFFSET: i32 = 4;
 
-/// `UNW_PI_FLAG_DEBUG_FRAME`: the entry is of `.debug_frame`, in the memory of whoever found it.
+/// `UNW_PI_FLAG_DEBUG_FRAME`: the entry is of `.debug_frame`, in the memory of its finder.
 pub const FLAG_DEBUG_FRAME: u32 = 32;
 
 /// `unw_proc_info_t`: a procedure and its unwind information.
@@ -119,23 +118,24 @@ pub struct ProcInfo {
     pub lsda: UnwWord,
     /// The address of its personality routine, or 0.
     pub handler: UnwWord,
-    /// What data-relative pointers are relative to.
+    /// The base of data-relative pointers.
     pub gp: UnwWord,
     /// Flags: `FLAG_*`.
     pub flags: UnwWord,
-    /// What `unwind_info` is: [`FORMAT_TABLE`] for what we make.
+    /// The format of `unwind_info`: [`FORMAT_TABLE`] for ours.
     pub format: c_int,
     /// The size of `unwind_info`, in bytes.
     pub unwind_info_size: c_int,
-    /// Opaque to clients. Ours is the address of the FDE *in the target*: nothing is allocated. Of
-    /// an entry of `.debug_frame` it leads to a [`crate::sys::found::Found`].
+    /// Opaque to clients. Ours is the address of the FDE *in the target*: nothing is allocated. For
+    /// an entry of `.debug_frame` it points at a
+    /// [`crate::sys::debug_frame_entry::DebugFrameEntry`].
     pub unwind_info: *mut c_void,
-    /// Nothing on x86-64.
+    /// Unused on x86-64.
     pub extra: c_char,
 }
 
 impl ProcInfo {
-    /// Nothing is known.
+    /// Without information.
     pub const EMPTY: ProcInfo = ProcInfo {
         start_ip: 0,
         end_ip: 0,
@@ -156,33 +156,33 @@ impl ProcInfo {
     }
 }
 
-/// `unw_dyn_info_t`: where unwind information is found.
+/// `unw_dyn_info_t`: the location of unwind information.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DynInfo {
-    /// The next of a list.
+    /// The next entry of a list.
     pub next: *mut DynInfo,
-    /// The one before it.
+    /// The previous entry.
     pub prev: *mut DynInfo,
-    /// The first address that it is for.
+    /// The first address it covers.
     pub start_ip: UnwWord,
     /// One past the last.
     pub end_ip: UnwWord,
-    /// What data-relative pointers are relative to.
+    /// The base of data-relative pointers.
     pub gp: UnwWord,
-    /// Which of the formats it has: `FORMAT_*`.
+    /// The format: `FORMAT_*`.
     pub format: i32,
-    /// Nothing.
+    /// Padding.
     pub pad: i32,
-    /// What is to be added to the addresses in the table.
+    /// The difference from the table's addresses to run-time addresses.
     pub load_offset: UnwWord,
-    /// The table, if `format` says so: `u.rti`, the greatest member of the union but for `u.pi`,
-    /// which has the same size.
+    /// The table, depending on `format`: `u.rti`, the largest member of the union together with
+    /// `u.pi`, which has the same size.
     pub table: RemoteTable,
 }
 
 impl DynInfo {
-    /// For no address.
+    /// Covers no address.
     pub const NONE: DynInfo = DynInfo {
         next: core::ptr::null_mut(),
         prev: core::ptr::null_mut(),
@@ -207,15 +207,15 @@ impl DynInfo {
 pub struct RemoteTable {
     /// The address of its name.
     pub name_ptr: UnwWord,
-    /// What its entries are relative to.
+    /// The base of its entries.
     pub segbase: UnwWord,
-    /// Its length, in words.
+    /// The base of its entries.
     pub table_len: UnwWord,
     /// Its address.
     pub table_data: UnwWord,
 }
 
-/// `unw_save_loc_t`: where the value of a register is.
+/// `unw_save_loc_t`: the location of a register's value.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SaveLocation {
@@ -223,19 +223,19 @@ pub struct SaveLocation {
     pub kind: c_int,
     /// An address, or the number of a register.
     pub value: UnwWord,
-    /// Nothing on x86-64.
+    /// Unused on x86-64.
     pub extra: c_char,
 }
 
-/// `UNW_SLT_NONE`: nowhere.
+/// `UNW_SLT_NONE`: no location.
 pub const SAVED_NONE: c_int = 0;
 /// `UNW_SLT_MEMORY`: at an address.
 pub const SAVED_MEMORY: c_int = 1;
 /// `UNW_SLT_REG`: in a register.
 pub const SAVED_REGISTER: c_int = 2;
 
-/// `unw_accessors_t`: a client's callbacks. All may be missing here, though the interface says so
-/// of [`Accessors::get_proc_name`] only.
+/// `unw_accessors_t`: a client's callbacks. All of them are optional here. In the interface only
+/// [`Accessors::get_proc_name`] is.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Accessors {
@@ -249,10 +249,10 @@ pub struct Accessors {
             *mut c_void,
         ) -> c_int,
     >,
-    /// Frees what `find_proc_info` allocated. Not called: nothing of ours is allocated.
+    /// Frees memory of `find_proc_info`. Not called, since ours allocates nothing.
     pub put_unwind_info:
         Option<unsafe extern "C" fn(*mut AddressSpace, *mut ProcInfo, *mut c_void)>,
-    /// Where the target has its list of [`DynInfo`].
+    /// The address of the target's list of [`DynInfo`].
     pub get_dyn_info_list_addr:
         Option<unsafe extern "C" fn(*mut AddressSpace, *mut UnwWord, *mut c_void) -> c_int>,
     /// Reads or writes a word of memory.

@@ -1,4 +1,4 @@
-//! A target as its client's callbacks show it.
+//! A target seen through its client's callbacks.
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
@@ -11,7 +11,7 @@ use crate::dyn_info_list;
 use crate::space::AddressSpace;
 use crate::sys::callbacks;
 
-/// An address space and the argument that the client wants back with every call.
+/// An address space, and the client's argument for every call.
 #[derive(Debug, Clone, Copy)]
 pub struct Client<'s> {
     /// The address space.
@@ -20,7 +20,7 @@ pub struct Client<'s> {
     pub argument: *mut c_void,
 }
 
-/// What every step needs of the innermost frame.
+/// The registers of the innermost frame that every step needs.
 #[derive(Debug, Clone, Copy)]
 pub struct TopRegisters {
     /// The code address.
@@ -49,14 +49,14 @@ impl<'s> Client<'s> {
     /// The client's own, or [`Error::INVALID`] without a callback.
     #[inline(always)]
     pub fn read_word(&self, addr: u64) -> Result<u64, Error> {
-        // Two ways out instead of one that both lead to: fewer instructions in a step.
+        // Two separate returns instead of a common one: fewer instructions in a step.
         Ok(match addr.is_multiple_of(8) {
             true => callbacks::read_memory(self, addr)?,
             false => self.read_unaligned(addr)?,
         })
     }
 
-    /// By the two aligned words that the word is in: the interface has no others.
+    /// From the two aligned words that contain the word: the interface only reads aligned words.
     #[cold]
     #[inline(never)]
     fn read_unaligned(&self, addr: u64) -> Result<u64, Error> {
@@ -96,7 +96,7 @@ impl<'s> Client<'s> {
         callbacks::write_register(self, register, value)
     }
 
-    /// The procedure that an address is in, with what [`crate::remote_cfi`] needs to read its
+    /// The procedure at an address, with the data that [`crate::remote_cfi`] needs to read its
     /// entry.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl<'s> Client<'s> {
         self.find(ip, 1)
     }
 
-    /// The procedure that an address is in, and no more.
+    /// The procedure at an address, without unwind information.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl<'s> Client<'s> {
         self.find(ip, 0)
     }
 
-    /// By the client, or else by what the target has registered.
+    /// Asks the client, then searches the target's registered entries.
     fn find(&self, ip: u64, need_unwind_info: c_int) -> Result<ProcInfo, Error> {
         match callbacks::find_proc_info(self, ip, need_unwind_info) {
             Err(Error::NO_INFO) => {
@@ -133,8 +133,8 @@ impl<'s> Client<'s> {
     }
 }
 
-/// Memory of which whole aligned words can be read, by a function. The last word is remembered, so
-/// that reading on from where the last read ended does not read it again.
+/// Memory read by a function, in aligned words. The last word is cached, so that a read that
+/// continues the last one does not read it again.
 #[derive(Debug)]
 pub struct AlignedMemory<F> {
     read: F,

@@ -1,6 +1,7 @@
-//! A core file of x86-64 Linux: what `_UCD_*` is about.
+//! A core file of x86-64 Linux, for `_UCD_*`.
 //!
-//! A kernel leaves out of it what is in files: that is read from them, if they are still there.
+//! The kernel leaves out bytes that are in files. They are read from the files, if these still
+//! exist.
 
 use alloc::vec::Vec;
 
@@ -21,22 +22,22 @@ pub struct CoreFile {
     threads: Vec<CoreThread>,
     selected: usize,
     mappings: Vec<FileNote>,
-    /// The files of the mappings, each once, as far as they can be read.
+    /// The files of the mappings, each once, if readable.
     files: Vec<Option<MappedFile>>,
-    /// The table that was found last.
+    /// The last table found.
     table: Option<DynInfo>,
-    /// What was found last in a file's `.debug_frame`.
+    /// The last entry found in a file's `.debug_frame`.
     debug_frame_entry: DebugFrameEntry,
 }
 
-/// A program header. Only those of memory have an extent.
+/// A program header. Only those of memory have a size.
 #[derive(Debug)]
 struct CoreSegment {
     vaddr: u64,
     memory_size: u64,
     offset: u64,
     file_size: u64,
-    /// A file that the caller has given for what the core file leaves out, and where it has it.
+    /// The caller's file for bytes missing in the core file, and their offset in it.
     backing: Option<(MappedFile, u64)>,
 }
 
@@ -45,20 +46,20 @@ struct CoreSegment {
 struct CoreThread {
     id: i32,
     signal: i32,
-    /// Where its registers are in the core file, laid out as `struct user_regs_struct`.
+    /// The offset of its registers in the core file, laid out as `struct user_regs_struct`.
     registers: usize,
 }
 
-/// What was mapped from a file, by the `NT_FILE` note.
+/// A file mapping, by the `NT_FILE` note.
 #[derive(Debug, Clone, Copy)]
 struct FileNote {
     start: u64,
     end: u64,
-    /// Where it begins in the file, in bytes.
+    /// Its start in the file, in bytes.
     offset: u64,
-    /// Where its name is in the core file, and how long it is.
+    /// The offset of its name in the core file, and the name's length.
     name: (usize, usize),
-    /// Which of the files it is of.
+    /// The index of its file.
     file: usize,
 }
 
@@ -67,7 +68,7 @@ const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 const NT_PRSTATUS: u32 = 1;
 const NT_FILE: u32 = 0x4649_4c45;
-/// In `struct elf_prstatus`: the signal, the thread, and its registers.
+/// Offsets in `struct elf_prstatus`: the signal, the thread, and its registers.
 const PR_CURSIG: usize = 12;
 const PR_PID: usize = 32;
 const PR_REG: usize = 112;
@@ -77,7 +78,7 @@ impl CoreFile {
     ///
     /// # Errors
     ///
-    /// [`Error::NO_INFO`] if it is none, or has no thread; [`Error::NO_MEMORY`].
+    /// [`Error::NO_INFO`] if the file is not a core file, or has no thread; [`Error::NO_MEMORY`].
     pub fn new(file: MappedFile) -> Result<CoreFile, Error> {
         let mut core = CoreFile {
             file,
@@ -126,7 +127,7 @@ impl CoreFile {
         Ok(())
     }
 
-    /// Reads the notes between two places (System V ABI, "Note Section").
+    /// Reads the notes in a range (System V ABI, "Note Section").
     fn read_notes(&mut self, mut at: usize, size: usize) -> Result<(), Error> {
         let bytes = self.file.bytes();
         let end = at.saturating_add(size).min(bytes.len());
@@ -151,7 +152,7 @@ impl CoreFile {
         Ok(())
     }
 
-    /// Maps the files that the mappings are of. Those of one file follow each other.
+    /// Maps the files of the mappings. Mappings of one file are adjacent.
     fn map_files(&mut self) -> Result<(), Error> {
         let mut mappings = core::mem::take(&mut self.mappings);
         let mut last: &[u8] = &[];
@@ -169,12 +170,12 @@ impl CoreFile {
         Ok(())
     }
 
-    /// Takes a file for what the core file leaves out of a segment. It is taken to begin with the
-    /// file's first byte unless the core file says otherwise.
+    /// Uses a file for the bytes of a segment that the core file lacks. The segment begins with the
+    /// file's first byte, unless the core file has another offset.
     ///
     /// # Errors
     ///
-    /// [`Error::UNSPECIFIED`] if there is no such segment, or it has a file already.
+    /// [`Error::UNSPECIFIED`] if the segment does not exist, or has a file already.
     pub fn add_backing(&mut self, segment: usize, file: MappedFile) -> Result<(), Error> {
         let vaddr = self.segments.get(segment).map(|segment| segment.vaddr);
         let mapping = self.mapping(vaddr.ok_or(Error::UNSPECIFIED)?);
@@ -199,7 +200,7 @@ impl CoreFile {
         self.threads.len()
     }
 
-    /// Makes another thread the one that is asked about, if there is such a one.
+    /// Selects the thread for later calls, if it exists.
     pub fn select(&mut self, thread: usize) {
         if thread < self.threads.len() {
             self.selected = thread;
@@ -216,17 +217,17 @@ impl CoreFile {
         self.thread().map_or(0, |thread| thread.id)
     }
 
-    /// The signal that the selected thread got, or zero.
+    /// The signal that stopped the selected thread, or zero.
     #[must_use]
     pub fn signal(&self) -> i32 {
         self.thread().map_or(0, |thread| thread.signal)
     }
 
-    /// A register of the selected thread, by its place in `struct user_regs_struct`.
+    /// A register of the selected thread, by its offset in `struct user_regs_struct`.
     ///
     /// # Errors
     ///
-    /// It is not in the file.
+    /// The register is not in the file.
     pub fn register(&self, offset: usize) -> Result<u64, Error> {
         u64_at(self.file.bytes(), self.thread()?.registers + offset)
     }
@@ -235,13 +236,13 @@ impl CoreFile {
     ///
     /// # Errors
     ///
-    /// [`Error::INVALID`] where neither the core file nor another has it.
+    /// [`Error::INVALID`] if neither the core file nor another file has it.
     pub fn word(&self, addr: u64) -> Result<u64, Error> {
         let (bytes, at) = self.file_position(addr).ok_or(Error::INVALID)?;
         u64_at(bytes, position(at)?).map_err(|_| Error::INVALID)
     }
 
-    /// The file that has the word at an address, and where.
+    /// The file that has the word at an address, and the offset.
     fn file_position(&self, addr: u64) -> Option<(&[u8], u64)> {
         if let Some(segment) = self.segment(addr) {
             let at = addr - segment.vaddr;
@@ -265,7 +266,7 @@ impl CoreFile {
         self.segments.iter().find(covers)
     }
 
-    /// The whole file that a mapping is of.
+    /// The whole file of a mapping.
     fn mapped(&self, mapping: &FileNote) -> Option<&[u8]> {
         let file = self.files.get(mapping.file)?;
         file.as_ref().map(MappedFile::bytes)
@@ -286,8 +287,8 @@ impl CoreFile {
         name.unwrap_or_default()
     }
 
-    /// The file that is mapped at an address: where its first byte is. Without a note, as for the
-    /// vDSO, that is where the segment begins.
+    /// The headers of the file mapped at an address. Without a note, as for the vDSO, its first
+    /// byte is the segment's.
     fn image(&self, addr: u64) -> Result<LoadedHeaders, Error> {
         let base = match self.mapping(addr) {
             Some(mapping) => {
@@ -303,7 +304,7 @@ impl CoreFile {
     ///
     /// # Errors
     ///
-    /// [`Error::NO_INFO`] where there is none, and those of reading.
+    /// [`Error::NO_INFO`] if there is none, and errors of reading.
     pub fn find_proc_info(&mut self, ip: u64) -> Result<ProcInfo, Error> {
         match self.by_eh_frame(ip) {
             Err(Error::NO_INFO) => {
@@ -327,8 +328,7 @@ impl CoreFile {
         remote_cfi::search(&self.memory(), &table, ip)
     }
 
-    /// The whole file that is mapped at an address: one that the caller has given, or else that of the
-    /// process.
+    /// The whole file mapped at an address: the caller's, or else the process's.
     fn file_at(&self, ip: u64) -> Option<&[u8]> {
         let given = self
             .segment(ip)
@@ -339,12 +339,12 @@ impl CoreFile {
         }
     }
 
-    /// Passes the name of the function that an address is in to `found`, and how far into the
-    /// function the address is, in bytes.
+    /// Passes the name of the function at an address to `found`, and the offset of the address in
+    /// the function, in bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::NO_INFO`] where there is none, and those of `found`.
+    /// [`Error::NO_INFO`] if there is none, and errors of `found`.
     pub fn function<T>(
         &self,
         ip: u64,
@@ -357,8 +357,8 @@ impl CoreFile {
     }
 }
 
-/// Reads `NT_FILE` (linux: `fill_files_note`): the count, the unit of offsets, for each mapping
-/// its start, end and offset, and then the names.
+/// Reads `NT_FILE` (linux: `fill_files_note`): the count, the unit of offsets, each mapping's
+/// start, end and offset, and then the names.
 fn read_files(
     bytes: &[u8],
     at: usize,
@@ -391,7 +391,7 @@ fn read_files(
 }
 
 fn position(offset: u64) -> Result<usize, Error> {
-    // Half of the address space: sums of a few do not overflow.
+    // At most half of the address space: sums of a few do not overflow.
     let position = usize::try_from(offset).ok();
     let position = position.filter(|position| *position < usize::MAX / 4);
     position.ok_or(Error::NO_INFO)

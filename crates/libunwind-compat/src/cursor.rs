@@ -1,7 +1,7 @@
-//! A frame of a walk: what an `unw_cursor_t` holds.
+//! A frame of a walk: the content of an `unw_cursor_t`.
 //!
-//! The registers of a frame are not read before somebody asks for them: what is kept is where they
-//! are. Only the code address and the stack pointer, which every step needs, are kept as values.
+//! Registers of a frame are read on demand: the cursor has their locations. Only the code address
+//! and the stack pointer, which every step needs, are kept as values.
 
 use core::ffi::c_int;
 use core::ops::Range;
@@ -40,23 +40,25 @@ pub struct ClientCursor<'s> {
     objects: ObjectUse,
 }
 
-/// Whether frames are left by machine code of tables, where there is some. It says what registers are, and not where.
+/// Whether steps use machine code of tables, if there is some. Machine code returns the values of
+/// registers, not their locations.
 #[derive(Debug, Clone, Copy)]
 enum ObjectUse {
-    /// Not any more, or never.
+    /// Never, or no longer.
     Unused,
-    /// They may be.
+    /// Allowed, not used so far.
     Usable(WalkStart),
-    /// At least one was.
+    /// Used at least once.
     Used(WalkStart),
 }
 
-/// Where a walk has begun.
+/// The start of a walk.
 #[derive(Debug, Clone, Copy)]
 enum WalkStart {
-    /// In the innermost frame, whose registers the client has.
+    /// The innermost frame. The client has its registers.
     Innermost,
-    /// In a frame whose registers are in a context, the client's argument, and that may have been interrupted.
+    /// A frame with its registers in a context, the client's argument. The frame may have been
+    /// interrupted.
     Stored { is_interrupted: bool },
 }
 
@@ -76,8 +78,9 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// A frame whose registers are all in memory, at the addresses that `address` says: one that was
-    /// interrupted, or waits for a call to return. `ip` and `stack_pointer` are two of them.
+    /// A frame with all registers in memory, at the addresses returned by `address`. It was
+    /// interrupted, or waits for a call to return. `ip` and `stack_pointer` are two of the
+    /// registers.
     pub fn stored(
         client: Client<'s>,
         ip: u64,
@@ -85,7 +88,7 @@ impl<'s> ClientCursor<'s> {
         address: impl Fn(u16) -> u64,
         is_interrupted: bool,
     ) -> Self {
-        // Nothing returns to 0: whoever says so has it from a signal.
+        // No call returns to 0: such an address is from a signal.
         let arrival = match is_interrupted || ip == 0 {
             true => Arrival::Innermost,
             false => Arrival::Called,
@@ -100,7 +103,7 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// Reads this memory without asking for it.
+    /// Marks this memory as readable, so that the kernel is not asked.
     pub fn add_readable(&mut self, memory: local::ReadableMemory) {
         self.readable_cache.add_readable(memory);
     }
@@ -111,29 +114,28 @@ impl<'s> ClientCursor<'s> {
         self.client
     }
 
-    /// The code address, as `unw_get_reg` yields it.
+    /// The code address, as `unw_get_reg` returns it.
     #[must_use]
     pub fn ip(&self) -> u64 {
         self.at.ip()
     }
 
-    /// The code address, and which row it means.
+    /// The code address, as a return address or an instruction.
     #[must_use]
     pub fn code(&self) -> CodeAddr {
         self.at.code()
     }
 
     /// `unw_is_signal_frame`: whether the last step left a signal frame, so that this frame was
-    /// interrupted. That is what libunwind's answer means on x86-64, and what its callers take it
-    /// for.
+    /// interrupted. libunwind's result has this meaning on x86-64, and its callers rely on that.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.at.arrival() == Arrival::Interrupted
     }
 
-    /// `unw_step`: steps to the caller. Positive; zero where there is none, and the code address is
-    /// then zero, too; negative for an error: the client's own, or [`Error::BAD_FRAME`] where the
-    /// table makes no sense or the walk came back to a frame that it had left.
+    /// `unw_step`: steps to the caller. Returns a positive number. Zero if there is no caller; then
+    /// the code address is zero, too. Negative for an error: the client's own, or
+    /// [`Error::BAD_FRAME`] if the table is inconsistent or the walk returned to an earlier frame.
     #[inline(always)]
     pub fn step(&mut self) -> c_int {
         let Some(simple) = self.client.space.simple(self.at) else {
@@ -146,8 +148,8 @@ impl<'s> ClientCursor<'s> {
         self.step_up(simple.saved(), cfa, self.client_words())
     }
 
-    /// A step by another kept row than the usual one: of a frame with a frame pointer, of the own
-    /// process, or the outermost.
+    /// A step by another kind of cached row than the usual one: for a frame with a frame pointer,
+    /// of the own process, or the outermost.
     #[inline(never)]
     fn step_by(&mut self, simple: PackedRow) -> c_int {
         let Some(distance) = simple.above_frame_pointer() else {
@@ -160,7 +162,7 @@ impl<'s> ClientCursor<'s> {
         self.step_up(simple.saved(), cfa, self.client_words())
     }
 
-    /// A step by a kept row of the own process, if its module is known to be there; or from the
+    /// A step by a cached row of the own process, if its module is known to be loaded; or from the
     /// outermost frame.
     #[inline(never)]
     fn step_own_cached(&mut self, simple: PackedRow) -> c_int {
@@ -185,7 +187,8 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// The frame pointer, if it is a multiple of 8. Not inlined: a step needs few registers then.
+    /// The frame pointer, if it is a multiple of 8. Not inlined, so that a step needs few
+    /// registers.
     #[inline(never)]
     fn frame_pointer(&self) -> Option<u64> {
         let value = match self.places.last_saved(FRAME_POINTER.0) {
@@ -195,14 +198,14 @@ impl<'s> ClientCursor<'s> {
         value.ok().filter(|value| value.is_multiple_of(8))
     }
 
-    /// The words at addresses, by the client.
+    /// Words of memory, read by the client.
     #[inline(always)]
     fn client_words(&self) -> impl FnOnce(&mut Self, u64) -> Result<u64, Error> + use<'s> {
         let client = self.client;
         move |_, addr| callbacks::read_memory(&client, addr)
     }
 
-    /// The word at an address of the own process; what is around it is known then.
+    /// The word at an address of the own process, if the memory around it is known to be readable.
     #[inline(always)]
     fn own_word(&mut self, addr: u64) -> Result<u64, Error> {
         match self.readable_cache.word(addr) {
@@ -211,7 +214,7 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// The word at an address, wherever that is.
+    /// The word at an address in any memory.
     fn known_word(&self, addr: u64) -> Result<u64, Error> {
         match self.readable_cache.word(addr) {
             Some(word) => Ok(word),
@@ -219,7 +222,7 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// Steps to a frame further up, by the CFA that the stack pointer leads to, a multiple of 8.
+    /// Steps to a frame further up, by the CFA from the stack pointer, a multiple of 8.
     #[inline(always)]
     fn step_up(
         &mut self,
@@ -281,7 +284,8 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    // Rows are large: those of ways that are not taken must not be on a small stack, such as a signal handler's.
+    // Rows are large. Rows of branches that are not taken must not use a small stack, such as a
+    // signal handler's.
     #[inline(never)]
     fn step_remote(&mut self) -> Result<bool, Error> {
         let code = self.code();
@@ -300,7 +304,7 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// A step in the own process: by the rule that is kept from now on, or by the row where it was found.
+    /// A step in the own process: by the rule, which is then cached, or by the row in its place.
     #[inline(never)]
     fn step_own(&mut self) -> Result<bool, Error> {
         with_row(|row| self.step_own_by(row))
@@ -335,7 +339,7 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// What [`Cursor::step_row`] does, for a row that has the simple form.
+    /// [`Cursor::step_row`] for a row of the simple form.
     fn step_simple(&mut self, simple: PackedRow) -> Result<bool, Error> {
         let base = match simple.base() {
             CfaBase::StackPointer => self.stack_pointer(),
@@ -349,14 +353,14 @@ impl<'s> ClientCursor<'s> {
         self.places.note_known(simple.saved(), cfa);
         self.places.leave();
         if !cfa.is_multiple_of(8) {
-            // Notes are of words that can be read at once.
+            // Recorded locations are of readable words.
             self.places.settle();
         }
         self.arrive(left, return_address)?;
         Ok(return_address != 0)
     }
 
-    /// Steps from a signal frame: what [`Cursor::step_row`] does, for a row that says no more.
+    /// Steps from a signal frame: [`Cursor::step_row`] for a row with only these rules.
     fn step_to_interrupted(&mut self) -> Result<bool, Error> {
         let record = self.stack_pointer();
         let stored_at = record.wrapping_add(RIP_IN_CONTEXT);
@@ -372,7 +376,7 @@ impl<'s> ClientCursor<'s> {
         Ok(true)
     }
 
-    /// The word at an address of the stack, which may be the own.
+    /// The word at an address of the stack, which may be the own stack.
     fn stack_word(&mut self, addr: u64) -> Result<u64, Error> {
         match self.client.space.is_own() {
             true => self.own_word(addr),
@@ -384,14 +388,14 @@ impl<'s> ClientCursor<'s> {
     ///
     /// # Errors
     ///
-    /// As [`Cursor::step`]; [`Error::INVALID`] if the bytes are no row.
+    /// As [`Cursor::step`]; [`Error::INVALID`] if the bytes are not a row.
     #[inline(never)]
     pub fn step_encoded(&mut self, bytes: &[u8]) -> Result<bool, Error> {
         let row = encoding::decode(bytes).ok_or(Error::INVALID)?;
         self.step_row(&row, LoadBias(0))
     }
 
-    /// Steps by a row: what `interpret::step` does, for registers that are kept by their places.
+    /// Steps by a row: like `interpret::step`, for registers given by their locations.
     #[inline(never)]
     fn step_row(&mut self, row: &Row<'_>, bias: LoadBias) -> Result<bool, Error> {
         let column = row.return_address;
@@ -425,12 +429,12 @@ impl<'s> ClientCursor<'s> {
         if row.signal_frame {
             self.at = StepAddress::new(ip, stack_pointer, Arrival::Interrupted);
         }
-        // Code at 0 can be interrupted, by the fault of a call there.
+        // An interrupted frame can be at 0, by the fault of a call there.
         Ok(ip != 0 || row.signal_frame)
     }
 
-    /// Stands at the caller of a frame whose stack pointer was `left`. As long as it rises, no frame can
-    /// come again.
+    /// Moves to the caller of a frame with the stack pointer `left`. As long as the stack pointer
+    /// rises, no frame can repeat.
     fn arrive(&mut self, left: u64, ip: u64) -> Result<(), Error> {
         let stack_pointer = self.stack_pointer();
         let is_rising = stack_pointer > left;
@@ -441,7 +445,7 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// Puts another code address in the place of the frame's.
+    /// Replaces the frame's code address.
     fn set_ip(&mut self, ip: u64) {
         self.at = StepAddress::new(ip, self.stack_pointer(), self.at.arrival());
     }
@@ -451,7 +455,7 @@ impl<'s> ClientCursor<'s> {
         false
     }
 
-    /// The same cursor, which uses no machine code.
+    /// The same cursor, without machine code.
     #[must_use]
     pub fn by_rules(self) -> Self {
         ClientCursor {
@@ -460,10 +464,10 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// Sends a frame of the own process to a landing pad when it is resumed, which expects that the
-    /// arguments of the call that it is in are popped. Nothing is written.
+    /// Makes a frame of the own process resume at a landing pad. The landing pad expects that the
+    /// arguments of the frame's current call are popped. Nothing is written.
     pub fn land_at(&mut self, ip: u64) {
-        // Whoever has stepped over the frame has kept whether there are any.
+        // If the frame was stepped over, the cached rule shows whether there are any.
         let kept = match self.client.space.cached_rule(self.at) {
             Some(CachedRule::Simple(row))
                 if self.readable_cache.probe_module(row.module_slot()) =>
@@ -483,7 +487,7 @@ impl<'s> ClientCursor<'s> {
             .set(RETURN_ADDRESS.0, RegisterLocation::Value(ip));
     }
 
-    /// The size of the arguments that a frame of the own process has pushed, in bytes.
+    /// The size of the arguments pushed by a frame of the own process, in bytes.
     #[inline(never)]
     fn own_arguments(&self) -> u64 {
         with_row(|row| match own_process::row(self.code().lookup(), row) {
@@ -492,8 +496,8 @@ impl<'s> ClientCursor<'s> {
         })
     }
 
-    /// Where the kernel stored the code address of a frame that a signal interrupted, beside all
-    /// its other registers.
+    /// The address where the kernel stored the code address of an interrupted frame, beside all its
+    /// other registers.
     #[must_use]
     pub fn interrupted_at(&self) -> Option<u64> {
         match self.places.get(RETURN_ADDRESS.0) {
@@ -502,7 +506,7 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// The values of all registers that can be read.
+    /// The values of all readable registers.
     #[must_use]
     pub fn values(&self) -> Registers {
         let mut registers = Registers::new();
@@ -531,7 +535,7 @@ impl<'s> ClientCursor<'s> {
         self.value_at(self.places.get(register.0))
     }
 
-    /// The value of a register that is at this place.
+    /// The value of a register at this location.
     #[inline]
     fn value_at(&self, place: Option<RegisterLocation>) -> Result<u64, Error> {
         match place.ok_or(Error::BAD_REGISTER)? {
@@ -546,7 +550,8 @@ impl<'s> ClientCursor<'s> {
     ///
     /// # Errors
     ///
-    /// [`Error::BAD_REGISTER`] where there is no such register or it is lost; the client's.
+    /// [`Error::BAD_REGISTER`] if the register does not exist or its value is lost; the client's
+    /// errors.
     #[inline]
     pub fn get(&self, number: RegisterNumber) -> Result<u64, Error> {
         match number {
@@ -556,18 +561,18 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// `unw_set_reg`: writes a register of this frame where it is.
+    /// `unw_set_reg`: writes a register of this frame at its location.
     ///
     /// # Errors
     ///
-    /// [`Error::READ_ONLY_REGISTER`] for the stack pointer, [`Error::BAD_REGISTER`] where the
-    /// register is nowhere; the client's.
+    /// [`Error::READ_ONLY_REGISTER`] for the stack pointer, [`Error::BAD_REGISTER`] if the register
+    /// has no location; the client's errors.
     pub fn set(&mut self, number: RegisterNumber, value: u64) -> Result<(), Error> {
         self.go_by_rules();
         match number {
             abi::RSP | abi::CFA => return Err(Error::READ_ONLY_REGISTER),
-            // Arguments of a landing pad: they go to the frame that is resumed, and the
-            // innermost frame keeps what it has.
+            // Arguments of a landing pad: they are for the resumed frame, and the innermost frame
+            // keeps its own values.
             abi::RAX | abi::RDX => {
                 self.places
                     .set(register_numbered(number)?.0, RegisterLocation::Value(value));
@@ -586,7 +591,7 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// `unw_get_save_loc`: where a register that calls preserve is.
+    /// `unw_get_save_loc`: the location of a call-preserved register.
     pub fn save_location(&mut self, number: RegisterNumber) -> SaveLocation {
         self.find_places();
         let is_shown = |register: &Register| {
@@ -608,12 +613,12 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// Gives the innermost frame the registers of this one, as far as they are known, for the
-    /// client to continue there (`unw_resume`).
+    /// Gives the innermost frame the known registers of this one, so that the client can continue
+    /// there (`unw_resume`).
     ///
     /// # Errors
     ///
-    /// The client's.
+    /// The client's errors.
     pub fn establish(&self) -> Result<(), Error> {
         let values = self.values();
         for (register, value) in values.iter() {
@@ -623,14 +628,14 @@ impl<'s> ClientCursor<'s> {
     }
 }
 
-/// Whether a step leads up the stack, by a return address from the part that is left behind. Memory bounds
-/// how many of these can follow each other, and those of a simple rule too: it reads at a distance from
-/// the CFA. Others lead on without reading, for as long as there are addresses.
+/// Whether a step goes up the stack, by a return address from the part that is left. Memory limits
+/// the number of such steps. It also limits steps by a simple rule, which reads at a distance from
+/// the CFA. Other steps can continue without reading, as long as there are addresses.
 fn climbs(left: Range<u64>, return_address: interpret::RegisterLocation) -> bool {
     matches!(return_address, interpret::RegisterLocation::Memory(at) if left.contains(&at.0))
 }
 
-/// What C functions say of a step: whether there was a caller.
+/// The C functions' result of a step: whether there was a caller.
 #[inline]
 pub fn answer(step: Result<bool, Error>) -> c_int {
     match step {
@@ -646,22 +651,22 @@ fn register_numbered(number: RegisterNumber) -> Result<Register, Error> {
     }
 }
 
-/// Finds cycles of any length in constant memory (Brent's algorithm): a frame is remembered,
-/// compared with all that follow, and replaced after ever longer stretches. It is told of the frames
-/// that are not above the one before; each cycle has one.
+/// Finds cycles of any length in constant memory (Brent's algorithm). A frame is saved, compared
+/// with all later ones, and replaced after ever longer intervals. Only frames that are not above
+/// the previous one are passed to it; each cycle has one.
 #[derive(Debug, Clone, Copy)]
 struct Cycle {
     ip: u64,
     stack_pointer: u64,
-    /// How many frames are still compared with the one that is remembered.
+    /// The number of frames still to compare with the saved one.
     left: u32,
     stretch: u32,
-    /// How many steps did not climb the stack that they were on.
+    /// The number of steps that did not climb their stack.
     stack_changes: u32,
 }
 
 impl Cycle {
-    /// No frame has this stack pointer, which is not aligned.
+    /// No frame has this unaligned stack pointer.
     const NONE: Cycle = Cycle {
         ip: 0,
         stack_pointer: u64::MAX,

@@ -1,5 +1,5 @@
-//! Entries of `.debug_frame`, which is in a file only and not in the target's memory: of programs
-//! that have no `.eh_frame` (DWARF 5 §6.4.1).
+//! Entries of `.debug_frame`, which is only in the file and not in the target's memory: for
+//! programs without `.eh_frame` (DWARF 5 §6.4.1).
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Lookup, Section, SectionKind};
@@ -11,12 +11,12 @@ use crate::image;
 use crate::remote_cfi::ABI;
 use crate::sys::debug_frame_entry::DebugFrameEntry;
 
-/// The procedure of an address by the section of a file, which is looked through from its beginning.
-/// The entry goes to `found`, which [`ProcInfo::unwind_info`] leads to.
+/// The procedure of an address by the section of a file, which is scanned from its start. The entry
+/// is stored in `found`, and [`ProcInfo::unwind_info`] points at it.
 ///
 /// # Errors
 ///
-/// [`Error::NO_INFO`] if the file has no such section, or it is compressed, or nothing in it covers the
+/// [`Error::NO_INFO`] if the file has no such section, or it is compressed, or no entry covers the
 /// address.
 pub fn find(
     file: &[u8],
@@ -38,11 +38,11 @@ pub fn find(
     })
 }
 
-/// The entry that [`find`] has found.
+/// The entry found by [`find`].
 ///
 /// # Errors
 ///
-/// [`Error::NO_INFO`] if that was somebody else, [`Error::BAD_FRAME`] for a bad entry.
+/// [`Error::NO_INFO`] if another finder made `info`, [`Error::BAD_FRAME`] for a bad entry.
 pub fn entries(info: &ProcInfo) -> Result<FdeWithCie<'_>, Error> {
     let (data, offset) = DebugFrameEntry::from_proc_info(info).ok_or(Error::NO_INFO)?;
     FdeWithCie::in_section(section(data), offset)
@@ -63,7 +63,7 @@ fn section(data: &[u8]) -> Section<'_> {
 mod tests {
     use super::*;
 
-    /// libunwind has a structure of its own there.
+    /// libunwind has its own structure there.
     #[test]
     fn what_another_library_has_found_is_left_alone() {
         let theirs = [0_u64; 16];

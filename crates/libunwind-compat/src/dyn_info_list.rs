@@ -1,5 +1,5 @@
-//! What a target has registered with `_U_dyn_register`: unwind information of code that it has made
-//! itself, in a list in its memory.
+//! Unwind information that a target has registered with `_U_dyn_register` for generated code: a
+//! list in its memory.
 
 use unspool_rows::memory::read_uint;
 use unspool_rows::{Memory, RuntimeAddr};
@@ -7,19 +7,19 @@ use unspool_rows::{Memory, RuntimeAddr};
 use crate::abi::{self, DynInfo, Error, ProcInfo, RemoteTable};
 use crate::remote_cfi::{self, ABI};
 
-/// How many entries are looked at: a list may be a circle.
+/// The maximum number of entries to read: a list may be circular.
 const MAX_LIST_ENTRIES: usize = 1 << 16;
 
 /// The only version of `unw_dyn_info_list_t`.
 const VERSION: u64 = 1;
 
-/// The procedure of an address, by the `unw_dyn_info_list_t` at `list`. One that is described by
-/// operations ([`abi::FORMAT_DYNAMIC`]) has no more than its addresses, as with libunwind on x86-64.
+/// The procedure of an address, by the `unw_dyn_info_list_t` at `list`. For one described by
+/// operations ([`abi::FORMAT_DYNAMIC`]), only its addresses are known, as with libunwind on x86-64.
 ///
 /// # Errors
 ///
-/// [`Error::NO_INFO`] if nothing is registered for the address, [`Error::BAD_VERSION`] for a list of
-/// another version; those of [`remote_cfi::search`].
+/// [`Error::NO_INFO`] if nothing is registered for the address, [`Error::BAD_VERSION`] for a list
+/// of another version; those of [`remote_cfi::search`].
 pub fn find<M: Memory>(memory: &M, list: u64, ip: u64) -> Result<ProcInfo, Error> {
     let read = |addr: u64, size| {
         let read = read_uint(memory, RuntimeAddr(addr), size, ABI.endian);
@@ -66,14 +66,15 @@ fn procedure<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<ProcInfo
     }
 }
 
-/// A procedure that is described by operations, but for these.
+/// A procedure described by operations, without these.
 #[must_use]
 pub fn described(table: &DynInfo) -> ProcInfo {
     ProcInfo {
         start_ip: table.start_ip,
         end_ip: table.end_ip,
         gp: table.gp,
-        // `unw_dyn_proc_info_t`: the name, the personality routine, flags in 4 bytes, and the operations.
+        // `unw_dyn_proc_info_t`: the name, the personality routine, flags in 4 bytes, and the
+        // operations.
         handler: table.table.segbase,
         flags: table.table.table_len & 0xffff_ffff,
         ..ProcInfo::EMPTY
@@ -91,7 +92,7 @@ mod tests {
     const LIST: u64 = 0x1000;
     const FUNCTION: u64 = BASE + 0x8000;
 
-    /// A target with an entry for [`FUNCTION`], and these words at [`LIST`].
+    /// The result for a target with an entry for [`FUNCTION`], and these words at [`LIST`].
     fn found(words: &[u64], ip: u64) -> Result<ProcInfo, Error> {
         let (bytes, _) = target(&[FUNCTION]);
         let word = |addr: u64| {
@@ -111,7 +112,7 @@ mod tests {
         )
     }
 
-    /// An entry of the list, whose next is at `next`.
+    /// An entry of the list, with the next one at `next`.
     fn entry(next: u64, addresses: [u64; 2], format: i32, load_offset: u64) -> [u64; 11] {
         let (_, table) = target(&[FUNCTION]);
         let [start, end] = addresses;
@@ -154,7 +155,7 @@ mod tests {
         let info = found(&list, FUNCTION + 3).unwrap();
         assert_eq!((info.start_ip, info.end_ip), (FUNCTION, FUNCTION + 16));
         assert!(!info.unwind_info.is_null());
-        // Within the table's addresses, and in no entry.
+        // Within the table's addresses, but in no entry.
         assert_eq!(found(&list, FUNCTION + 16).err(), Some(Error::NO_INFO));
         let info = found(&list, far + 31).unwrap();
         assert_eq!(
@@ -162,7 +163,7 @@ mod tests {
             (far, far + 32, 0)
         );
         assert!(info.unwind_info.is_null());
-        // The second and third words of what is a search table otherwise.
+        // The second and third words have another meaning in a search table.
         assert_eq!((info.handler, info.flags), (BASE, 1));
         for elsewhere in [0, FUNCTION - 1, far + 32, u64::MAX] {
             assert_eq!(found(&list, elsewhere).err(), Some(Error::NO_INFO));

@@ -1,4 +1,4 @@
-//! An FDE and its CIE, wherever the two are in a target's memory.
+//! An FDE and its CIE, anywhere in a target's memory.
 
 use alloc::vec::Vec;
 use core::ops::{ControlFlow, Range};
@@ -12,24 +12,26 @@ use unspool_rows::{LoadBias, Memory, Pointer, Row, RuntimeAddr, Vaddr};
 use crate::abi::{self, DynInfo, Error, ProcInfo};
 use crate::remote_cfi::ABI;
 
-/// An entry of more bytes is taken for garbage. The longest that we have seen has 40 KB.
+/// Larger entries are treated as garbage. The longest known entry has 40 KB.
 const MAX_ENTRY: u64 = 1 << 20;
 
-/// Where an FDE and its CIE are.
+/// The locations of an FDE and its CIE.
 #[derive(Debug)]
 pub struct EntryHeaders {
     fde: EntryHeader,
     cie: EntryHeader,
-    /// What data-relative pointers are relative to.
+    /// The base of data-relative pointers.
     data_base: Vaddr,
 }
 
 impl EntryHeaders {
-    /// Of the FDE at an address. Data-relative pointers are relative to `gp`.
+    /// Reads the headers of the FDE at an address and of its CIE. Data-relative pointers are
+    /// relative to `gp`.
     ///
     /// # Errors
     ///
-    /// [`Error::NO_INFO`] if there is no FDE, [`Error::BAD_FRAME`] for a bad one; the memory's.
+    /// [`Error::NO_INFO`] if no FDE is there, [`Error::BAD_FRAME`] for a bad one; errors of the
+    /// memory.
     pub fn read<M: Memory>(memory: &M, address: u64, gp: u64) -> Result<EntryHeaders, Error> {
         let fde = EntryHeader::read(memory, address)?;
         let cie = EntryHeader::read(memory, fde.cie.ok_or(Error::NO_INFO)?)?;
@@ -47,7 +49,7 @@ impl EntryHeaders {
     ///
     /// # Errors
     ///
-    /// [`Error::NO_MEMORY`]; the memory's.
+    /// [`Error::NO_MEMORY`]; errors of the memory.
     pub fn copy<M: Memory>(self, memory: &M) -> Result<OwnedFde, Error> {
         Ok(OwnedFde {
             fde: self.fde.copy(memory)?,
@@ -56,11 +58,11 @@ impl EntryHeaders {
         })
     }
 
-    /// Reads the entries. `bytes` yields those at addresses.
+    /// Parses the entries. `bytes` returns the bytes at addresses.
     ///
     /// # Errors
     ///
-    /// [`Error::BAD_FRAME`] for a bad entry; those of `bytes`.
+    /// [`Error::BAD_FRAME`] for a bad entry; errors of `bytes`.
     pub fn parse<'a>(
         &self,
         bytes: impl Fn(Range<u64>) -> Result<&'a [u8], Error>,
@@ -70,7 +72,7 @@ impl EntryHeaders {
 
     fn parsed<'a>(&self, fde: &'a [u8], cie: &'a [u8]) -> Result<FdeWithCie<'a>, Error> {
         let bad = |_| Error::BAD_FRAME;
-        // Each is in a section that has nothing else.
+        // Each gets a section that has nothing else.
         let sections = [(&self.fde, fde), (&self.cie, cie)].map(|(header, data)| Section {
             kind: SectionKind::EhFrame,
             data,
@@ -91,20 +93,20 @@ impl EntryHeaders {
     }
 }
 
-/// Where an entry of `.eh_frame` is.
+/// The location of an entry of `.eh_frame`.
 #[derive(Debug)]
 struct EntryHeader {
     address: u64,
-    /// Of the whole entry, in bytes.
+    /// The size of the whole entry, in bytes.
     size: u64,
-    /// Where the bytes behind the CIE pointer begin.
+    /// The address of the bytes behind the CIE pointer.
     body: u64,
     /// The address of its CIE; `None` for a CIE.
     cie: Option<u64>,
 }
 
 impl EntryHeader {
-    /// Of the entry at an address (LSB, "The .eh_frame section").
+    /// Reads the header of the entry at an address (LSB, "The .eh_frame section").
     fn read<M: Memory>(memory: &M, address: u64) -> Result<EntryHeader, Error> {
         let number = |at, size| {
             let number = read_uint(memory, RuntimeAddr(at), size, ABI.endian);
@@ -145,12 +147,12 @@ impl EntryHeader {
 
     fn entry<'a>(&self, bytes: &'a [u8]) -> CfiEntry<'a> {
         let body = ByteReader::new(bytes, self.body, self.size, ABI.endian);
-        // Where the CIE is in the section means nothing: it is in another.
+        // The CIE's offset has no meaning here: it is in another section.
         CfiEntry::new(0, self.cie.map(|_| 0), body)
     }
 }
 
-/// A number with a sign in a target's memory.
+/// A signed number in a target's memory.
 pub(crate) fn read_i32<M: Memory>(memory: &M, addr: u64) -> Result<i32, Error> {
     let mut bytes = [0; 4];
     let read = memory.read(RuntimeAddr(addr), &mut bytes);
@@ -167,7 +169,7 @@ pub struct OwnedFde {
 }
 
 impl OwnedFde {
-    /// Reads the entries.
+    /// Parses the entries.
     ///
     /// # Errors
     ///
@@ -219,13 +221,13 @@ impl<'a> FdeWithCie<'a> {
         })
     }
 
-    /// The addresses that they are about, as they have them.
+    /// The unrelocated addresses that they cover.
     #[must_use]
     pub fn addresses(&self) -> Range<Vaddr> {
         self.fde.start..self.fde.end
     }
 
-    /// What they say beside rows of the procedure, which `table` has found.
+    /// The facts about the procedure apart from its rows; `table` has led to it.
     ///
     /// As with libunwind, the table's load offset is added to the procedure's addresses and to no
     /// others.
@@ -250,12 +252,12 @@ impl<'a> FdeWithCie<'a> {
         })
     }
 
-    /// Shows `visit` the rows in the order of addresses, until it breaks off or an instruction is
-    /// bad. `bias` is added to the addresses that they are for.
+    /// Passes the rows to `visit` in address order, until it stops or an instruction is bad. `bias`
+    /// is added to the rows' addresses.
     ///
     /// # Errors
     ///
-    /// [`Error::BAD_FRAME`] for a bad entry, and those of `visit`.
+    /// [`Error::BAD_FRAME`] for a bad entry, and errors of `visit`.
     pub fn rows(
         &self,
         bias: LoadBias,
@@ -280,7 +282,7 @@ impl<'a> FdeWithCie<'a> {
     }
 }
 
-/// Where a pointer of an entry leads to, or zero.
+/// The target of an entry's pointer, or zero.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
-//! Rows that no table has: what is guessed of a frame whose address no entry covers.
+//! Guessed rows for frames at addresses that no entry covers.
 //!
-//! A guess is a row like another, so it is applied like one. One that is made from the code at an
-//! address is the address's, and can be kept; one that is made from registers and the stack is the frame's.
+//! A guess is an ordinary row, and is applied like one. A guess from the code at an address is
+//! valid for the address, and can be cached. A guess from registers and the stack is only valid for
+//! the frame.
 
 use unspool_rows::row::{CfaRule, RegisterRule, Row};
 use unspool_rows::{Expression, Memory, Register, RuntimeAddr};
@@ -11,12 +12,12 @@ const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RIP: Register = Register(16);
 
-/// What is known of the frame.
+/// The known facts about the frame.
 #[derive(Debug, Clone, Copy)]
 pub struct GuessInput {
     /// Its code address.
     pub ip: u64,
-    /// It was interrupted, or is the innermost: it may have jumped to where no code is.
+    /// It was interrupted, or is the innermost: it may have jumped outside of code.
     pub is_interrupted: bool,
     /// Its stack pointer.
     pub stack_pointer: u64,
@@ -24,18 +25,20 @@ pub struct GuessInput {
     pub frame_pointer: Option<u64>,
 }
 
-/// How far above the stack pointer a frame pointer is believed, in bytes: what libunwind allows.
+/// The maximum distance of a plausible frame pointer above the stack pointer, in bytes: libunwind's
+/// limit.
 const MAX_FRAME: u64 = 0x4000;
 
-/// The row of a frame that no entry covers; `None` if it is taken for the outermost.
+/// The row of a frame that no entry covers; `None` if it is assumed to be the outermost.
 ///
-/// In the order of their trustworthiness: by [`code`], then by [`frame`].
+/// The most reliable guess comes first: by [`code`], then by [`frame`].
 pub fn row<M: Memory>(memory: &M, known: &GuessInput) -> Option<Row<'static>> {
     code(memory, known.ip, known.is_interrupted).or_else(|| frame(memory, known))
 }
 
-/// The row of code that is known by its bytes: the trampoline of a signal handler, or an entry of a
-/// procedure linkage table. Who was interrupted in the call of a trampoline has the address behind it.
+/// The row of code recognised by its bytes: a signal handler's trampoline, or an entry of a
+/// procedure linkage table. A frame interrupted in a trampoline's system call has the address
+/// behind it.
 pub fn code<M: Memory>(memory: &M, ip: u64, is_interrupted: bool) -> Option<Row<'static>> {
     let begin = ip.wrapping_sub(TRAMPOLINE.len() as u64);
     let is_behind =
@@ -47,8 +50,7 @@ pub fn code<M: Memory>(memory: &M, ip: u64, is_interrupted: bool) -> Option<Row<
     }
 }
 
-/// The row of a frame by what is on its stack: of a call to where nothing can be read, or with a
-/// frame pointer.
+/// The row of a frame by its stack: for a call to an unreadable address, or with a frame pointer.
 pub fn frame<M: Memory>(memory: &M, known: &GuessInput) -> Option<Row<'static>> {
     if bytes(memory, known.ip).is_none() && has_just_called(memory, known) {
         return Some(called());
@@ -75,7 +77,7 @@ fn is_trampoline(code: &[u8; 16]) -> bool {
     code.starts_with(&TRAMPOLINE)
 }
 
-/// Whether such a trampoline may begin with bytes, which are its first ones.
+/// Whether a trampoline may begin with these first bytes.
 #[must_use]
 pub fn begins_trampoline(bytes: &[u8]) -> bool {
     TRAMPOLINE.iter().zip(bytes).all(|(a, b)| a == b)
@@ -107,8 +109,8 @@ fn called() -> Row<'static> {
     row
 }
 
-/// The caller's frame pointer and the return address are where the frame pointer leads. What else
-/// the function saved nobody knows.
+/// The caller's frame pointer and the return address are at the frame pointer. Other saved
+/// registers are unknown.
 fn with_frame_pointer() -> Row<'static> {
     let mut row = based_on(RBP, 16);
     for register in [3, 12, 13, 14, 15] {
@@ -131,7 +133,7 @@ pub(crate) fn trampoline() -> Row<'static> {
     row
 }
 
-/// By DWARF number, `DW_OP_breg7` (rsp) and where `uc_mcontext` has the register.
+/// By DWARF number: `DW_OP_breg7` (rsp) and the register's offset in `uc_mcontext`.
 const SIGCONTEXT: [(u16, [u8; 3]); 17] = [
     (8, [0x77, 0xa8, 0x00]),
     (9, [0x77, 0xb0, 0x00]),
@@ -172,12 +174,12 @@ mod tests {
     const CODE: u64 = 0x1000;
     const STACK: u64 = 0x8000;
 
-    /// Sixteen bytes of code, a kilobyte of stack, and nothing else.
+    /// The guess for sixteen bytes of code and a kilobyte of stack, without other memory.
     fn guess_row(code: [u8; 16], known: GuessInput) -> Option<Row<'static>> {
         let memory = AlignedMemory::new(|addr| match addr {
             CODE => Ok(u64::from_le_bytes(code[..8].try_into().unwrap())),
             0x1008 => Ok(u64::from_le_bytes(code[8..].try_into().unwrap())),
-            // On top of the stack is an address of the code.
+            // On top of the stack is a code address.
             STACK => Ok(CODE + 4),
             0x8008..0x8400 => Ok(0),
             _ => Err(Error::INVALID),
@@ -220,7 +222,7 @@ mod tests {
             ..known()
         };
         assert_eq!(guess_row(NOPS, nowhere), Some(called()));
-        // Nobody returns to where nothing is; and a caller must be somewhere.
+        // No call returns to an unreadable address; and a caller must be somewhere.
         let returning = GuessInput {
             is_interrupted: false,
             ..nowhere
@@ -238,7 +240,7 @@ mod tests {
         for (at, is_believed) in [
             (STACK, true),
             (STACK + 0x3f0, true),
-            (STACK + 0x3f8, false), // its second word is not there
+            (STACK + 0x3f8, false), // its second word is missing
             (STACK + 4, false),
             (STACK - 8, false),
             (0, false),

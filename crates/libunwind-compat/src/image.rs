@@ -1,11 +1,11 @@
-//! A 64-bit ELF file of x86-64: as a program has it in memory, to find its unwind table, and as
-//! bytes, to name its functions (System V ABI, "Object Files").
+//! A 64-bit ELF file of x86-64: as loaded in memory, to find its unwind table, and as bytes, to
+//! name its functions (System V ABI, "Object Files").
 
 use unspool_rows::{Memory, RuntimeAddr, Unreadable};
 
 use crate::abi::{self, DynInfo, Error, RemoteTable};
 
-/// What the program headers say of a file that begins at an address.
+/// The program headers of a file that begins at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadedHeaders {
     /// Run-time minus link-time address.
@@ -22,11 +22,11 @@ const ELF_HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER: usize = 56;
 const SECTION_HEADER: usize = 64;
 const SYMBOL: usize = 24;
-/// Of a larger symbol table, what is behind is not looked at: 44 million symbols.
+/// The maximum size of a symbol table to read, in bytes: 44 million symbols.
 const MAX_TABLE_BYTES: u64 = 1 << 30;
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
-/// Of more notes, in bytes, those behind are not looked at.
+/// The maximum size of notes to read, in bytes.
 const MAX_NOTE_BYTES: u64 = 4096;
 /// `NT_GNU_BUILD_ID`, and its owner.
 const BUILD_ID_NOTE: [u8; 8] = *b"\x03\0\0\0GNU\0";
@@ -38,11 +38,11 @@ const SHF_COMPRESSED: u64 = 1 << 11;
 const STT_FUNC: u8 = 2;
 
 impl LoadedHeaders {
-    /// Reads the headers of the file whose first byte is at `base`.
+    /// Reads the headers of the file that begins at `base`.
     ///
     /// # Errors
     ///
-    /// [`Error::NO_INFO`] if there is none; the memory's.
+    /// [`Error::NO_INFO`] if no file is there; errors of the memory.
     pub fn read<M: Memory>(memory: &M, base: u64) -> Result<LoadedHeaders, Error> {
         let mut image = LoadedHeaders {
             bias: 0,
@@ -76,7 +76,7 @@ impl LoadedHeaders {
         })
     }
 
-    /// The build ID of the file whose first byte is at `base`: where it is, and its length in bytes.
+    /// The build ID of the file that begins at `base`: its address and its length in bytes.
     pub fn build_id<M: Memory>(&self, memory: &M, base: u64) -> Option<(u64, u64)> {
         let mut found = None;
         let read = for_each_segment(memory, base, |segment| {
@@ -101,7 +101,7 @@ impl LoadedHeaders {
         read.ok().and(found)
     }
 
-    /// Whether an address is in one of its segments, or between them.
+    /// Whether an address is within the range of its segments.
     #[must_use]
     pub fn covers(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
@@ -111,8 +111,8 @@ impl LoadedHeaders {
     ///
     /// # Errors
     ///
-    /// [`Error::NO_INFO`] if there is none, or not in the form that all linkers give it; the
-    /// memory's.
+    /// [`Error::NO_INFO`] if there is none, or not in the form that all linkers use; errors of the
+    /// memory.
     pub fn table<M: Memory>(&self, memory: &M) -> Result<DynInfo, Error> {
         let hdr = self.eh_frame_hdr.ok_or(Error::NO_INFO)?;
         let head = copy::<12, M>(memory, hdr)?;
@@ -139,7 +139,7 @@ impl LoadedHeaders {
     }
 }
 
-/// Shows `visit` the program headers of the file whose first byte is at `base`.
+/// Passes the program headers of the file that begins at `base` to `visit`.
 fn for_each_segment<M: Memory>(
     memory: &M,
     base: u64,
@@ -153,8 +153,8 @@ fn for_each_segment<M: Memory>(
     headers.try_for_each(|at| visit(&copy(memory, at)?))
 }
 
-/// The function that begins last at or before a link-time address, and how far before, in bytes;
-/// from all symbol tables of a file.
+/// The function that begins last at or before a link-time address, and the distance in bytes; from
+/// all symbol tables of a file.
 #[must_use]
 pub fn function(file: &[u8], vaddr: u64) -> Option<(&[u8], u64)> {
     let (name_at, distance) = find_function(&FileBytes(file), vaddr, &mut [0; 64 * SYMBOL])?;
@@ -162,8 +162,8 @@ pub fn function(file: &[u8], vaddr: u64) -> Option<(&[u8], u64)> {
     Some((name.split(|byte| *byte == 0).next()?, distance))
 }
 
-/// The same of a file whose offsets are the addresses of a memory, which is read through `buffer`: where the name is,
-/// and the distance.
+/// The same for a file as memory, with its offsets as addresses, read through `buffer`. Returns the
+/// offset of the name, and the distance.
 #[must_use]
 pub fn find_function<M: Memory>(file: &M, vaddr: u64, buffer: &mut [u8]) -> Option<(u64, u64)> {
     let header = copy::<ELF_HEADER_BYTES, M>(file, 0).ok()?;
@@ -181,7 +181,7 @@ pub fn find_function<M: Memory>(file: &M, vaddr: u64, buffer: &mut [u8]) -> Opti
             continue;
         };
         let (names_at, names_size) = (u64_at(&names, 24).ok()?, u64_at(&names, 32).ok()?);
-        // What can be read of a table that is cut short counts.
+        // The readable part of a truncated table counts.
         let _ = for_each_symbol(file, &table, buffer, |symbol| {
             let name = u64::from(u32_at(symbol, 0)?);
             if let Some(before) = distance(symbol, vaddr)
@@ -196,7 +196,7 @@ pub fn find_function<M: Memory>(file: &M, vaddr: u64, buffer: &mut [u8]) -> Opti
     nearest
 }
 
-/// Shows `visit` the symbols of a table.
+/// Passes the symbols of a table to `visit`.
 fn for_each_symbol<M: Memory>(
     file: &M,
     table: &[u8; SECTION_HEADER],
@@ -217,7 +217,7 @@ fn for_each_symbol<M: Memory>(
     Ok(())
 }
 
-/// The bytes of a file, as memory whose addresses are their offsets.
+/// The bytes of a file, as memory with its offsets as addresses.
 #[derive(Debug)]
 pub struct FileBytes<'f>(pub &'f [u8]);
 
@@ -230,7 +230,8 @@ impl Memory for FileBytes<'_> {
     }
 }
 
-/// How far before an address a symbol's function begins, if it is one.
+/// The distance from the start of a symbol's function to an address behind it, if the symbol is a
+/// function.
 fn distance(symbol: &[u8], vaddr: u64) -> Option<u64> {
     let is_function = symbol.get(4)? & 0xf == STT_FUNC;
     let is_defined = u16_at(symbol, 6).ok()? != 0;
@@ -256,7 +257,7 @@ fn contents<'f>(file: &'f [u8], section: &[u8]) -> Option<&'f [u8]> {
     file.get(at..)?.get(..size)
 }
 
-/// The bytes of the section of a file with this name, if the file has them as they are.
+/// The bytes of a file's section with this name, if they are uncompressed.
 #[must_use]
 pub fn section<'f>(file: &'f [u8], wanted: &[u8]) -> Option<&'f [u8]> {
     check(file).ok()?;
@@ -271,7 +272,7 @@ pub fn section<'f>(file: &'f [u8], wanted: &[u8]) -> Option<&'f [u8]> {
     contents(file, header).filter(|_| is_there)
 }
 
-/// Whether it is a 64-bit ELF file of x86-64.
+/// Checks that it is a 64-bit ELF file of x86-64.
 pub(crate) fn check(header: &[u8]) -> Result<(), Error> {
     let is_ours = header.starts_with(b"\x7fELF\x02\x01") && u16_at(header, 18)? == 62;
     match is_ours && u16_at(header, 54)? == 56 {

@@ -1,15 +1,14 @@
 //! libunwind's C interface (its version 1.6, on x86-64) on unspool's engine.
 //!
-//! `cargo xtask capi` makes shared objects of it that have the sonames and the symbols of
-//! libunwind's own, so that a program that was built with libunwind's headers runs on them
-//! unchanged. What there is and what is missing is in `docs/capi.md`.
+//! `cargo xtask capi` makes shared objects with the sonames and the symbols of libunwind's own. A
+//! program built with libunwind's headers runs on them unchanged. `docs/libunwind.md` lists the
+//! supported and the missing parts.
 //!
-//! The C names are in [`sys`], with all that is unsafe about them; the rest is safe code on
-//! values. A step is: look up the rule of the frame's address in the address space's
-//! [cache](unspool_unwind::steps), or [`resolve`] it through the client's callbacks, and [`cursor::ClientCursor::step`] by it.
+//! The C names are in [`sys`], with all unsafe code; the rest is safe code on values. A step looks
+//! up the rule of the frame's address in the address space's [cache](unspool_unwind::steps), or
+//! [`resolve`]s it through the client's callbacks. Then [`cursor::ClientCursor::step`] applies it.
 //!
-//! `no_std`: a library that serves as an unwinder must not need one, and Rust's standard library
-//! does.
+//! `no_std`: an unwinder must not depend on another unwinder, and Rust's standard library does.
 #![no_std]
 
 extern crate alloc;

@@ -1,18 +1,18 @@
-//! `/proc/PID/maps`: what a process has mapped where (proc(5)).
+//! `/proc/PID/maps`: the mappings of a process (proc(5)).
 
 use unspool_rows::RuntimeAddr;
 use unspool_unwind::maps_text::{Device, MapsLine};
 
 use crate::abi::Error;
 
-/// The mappings that a text lists; lines of another form are passed over.
+/// The mappings listed in a text; lines of another form are skipped.
 pub fn mappings(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
     let lines = text.split(|byte| *byte == b'\n');
     lines.filter_map(MapsLine::parse)
 }
 
-/// The mapping of an address, and the address where the file that it is of begins: that of the
-/// last mapping before it, of the same file, from the file's first byte.
+/// The mapping of an address, and the start address of its file: that of the last mapping at or
+/// before it with the same file, from the file's first byte.
 #[must_use]
 pub fn find(text: &[u8], address: u64) -> Option<(MapsLine<'_>, u64)> {
     let mut search = MappingSearch::new(RuntimeAddr(address));
@@ -24,12 +24,12 @@ pub fn find(text: &[u8], address: u64) -> Option<(MapsLine<'_>, u64)> {
 #[derive(Debug)]
 pub struct MappingSearch {
     address: RuntimeAddr,
-    /// The last mapping from a file's first byte: of which file, and where.
+    /// The last mapping from a file's first byte: its file, and its address.
     first: Option<(Device, u64, u64)>,
 }
 
 impl MappingSearch {
-    /// Has seen no line yet.
+    /// A search before the first line.
     #[must_use]
     pub fn new(address: RuntimeAddr) -> MappingSearch {
         MappingSearch {
@@ -38,7 +38,8 @@ impl MappingSearch {
         }
     }
 
-    /// Looks at the next line. Where that is the address's, yields where its file begins, or that there is none.
+    /// Reads the next line. If it contains the address, returns the start of its file, or an error
+    /// if that is not mapped.
     pub fn next(&mut self, line: &MapsLine<'_>) -> Option<Result<u64, Error>> {
         if line.offset == 0 {
             self.first = Some((line.device, line.inode, line.start.0));
@@ -75,7 +76,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!(found(0x0fff), None);
         assert_eq!(found(0x1000), Some((&b"/usr/bin/a b"[..], 0, 0x1000)));
         assert_eq!(found(0x3fff), Some((&b"/usr/bin/a b"[..], 0x1000, 0x1000)));
-        // Nameless, and without its beginning.
+        // Unnamed, and without the file's start.
         assert_eq!(found(0x4000), None);
         assert_eq!(found(0x8000), None);
         let vdso = 0x7fff_0000_0000;

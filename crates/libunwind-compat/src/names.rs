@@ -1,7 +1,7 @@
 //! Names of the functions of the own process.
 //!
-//! Async-signal-safe: files are read through memory that is lent for it, at most 4 KiB at a time. Nothing is allocated,
-//! locked or mapped, no thread can be cancelled here, and `errno` is left as it is.
+//! Async-signal-safe: files are read through borrowed memory, at most 4 KiB at a time. Nothing is
+//! allocated, locked or mapped. There is no cancellation point here, and `errno` is preserved.
 
 use unspool_rows::memory::UnreadableReason;
 use unspool_rows::{Memory, RuntimeAddr, Unreadable};
@@ -14,7 +14,7 @@ use crate::maps::MappingSearch;
 use crate::sys::os::{self, ReadOnlyFile};
 use crate::sys::pool;
 
-/// What a name is looked up in.
+/// The buffers of a look-up.
 #[derive(Debug)]
 pub struct NameBuffers {
     path: [u8; NameBuffers::PATH],
@@ -22,25 +22,26 @@ pub struct NameBuffers {
 }
 
 impl NameBuffers {
-    /// Nothing yet.
+    /// Empty buffers.
     pub const EMPTY: NameBuffers = NameBuffers {
         path: [0; NameBuffers::PATH],
         text: [0; NameBuffers::TEXT],
     };
 
-    /// `PATH_MAX`, the zero byte at its end included.
+    /// `PATH_MAX`, including the terminating zero byte.
     const PATH: usize = 4096;
 
-    /// Room for the longest line of `/proc/PID/maps`: what comes before the path, and a path.
+    /// The maximum length of a line of `/proc/PID/maps`: the fields before the path, and a path.
     const TEXT: usize = NameBuffers::PATH + 128;
 }
 
-/// Passes the name of the function that an address is in to `found`, and how far into the function the address is, in
-/// bytes.
+/// Passes the name of the function at an address to `found`, and the offset of the address in the
+/// function, in bytes.
 ///
 /// # Errors
 ///
-/// [`Error::NO_INFO`] where there is none, [`Error::NO_MEMORY`] if it is too long, and those of `found`.
+/// [`Error::NO_INFO`] if there is none, [`Error::NO_MEMORY`] if it is too long, and errors of
+/// `found`.
 pub fn function<T>(
     ip: u64,
     found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
@@ -54,7 +55,7 @@ pub fn function<T>(
     })
 }
 
-/// The name, how far before the address its function begins, and whether all of the name was found room for.
+/// The name, the offset of the address in its function, and whether the whole name fitted.
 fn look_up<'s>(ip: u64, path: &mut [u8], text: &'s mut [u8]) -> Option<(&'s [u8], u64, bool)> {
     let base = find_file(ip, path, text)?;
     let file = FileMemory(ReadOnlyFile::open(os::terminated(path).ok()?).ok()?);
@@ -71,8 +72,8 @@ fn look_up<'s>(ip: u64, path: &mut [u8], text: &'s mut [u8]) -> Option<(&'s [u8]
     Some((name, distance, end.is_some()))
 }
 
-/// Puts the path of the file that is mapped at an address into `path`, with a zero byte behind it; yields where the file's
-/// first byte is mapped.
+/// Puts the path of the file mapped at an address into `path`, with a terminating zero byte.
+/// Returns the address of the file's first byte.
 fn find_file(ip: u64, path: &mut [u8], text: &mut [u8]) -> Option<u64> {
     let maps = ReadOnlyFile::open(c"/proc/thread-self/maps").ok()?;
     let mut search = MappingSearch::new(RuntimeAddr(ip));
@@ -100,11 +101,12 @@ fn find_file(ip: u64, path: &mut [u8], text: &mut [u8]) -> Option<u64> {
     }
 }
 
-/// Whether a file is the one that the module at an address was loaded from: by the build ID, if it has one. Packages are
-/// upgraded while programs run, and the symbols of another build would be wrong names.
+/// Whether the module at an address was loaded from this file: by the build ID, if it has one.
+/// Packages are upgraded while programs run, and the symbols of another build would give wrong
+/// names.
 fn is_of_module(file: &FileMemory, image: &LoadedHeaders, ip: u64) -> bool {
     let Some(module) = local::modules().loaded(RuntimeAddr(ip)) else {
-        // Nobody has loaded it, so nobody knows.
+        // Without loaded headers this cannot be checked.
         return true;
     };
     let expected = module.build_id;
@@ -117,7 +119,7 @@ fn is_of_module(file: &FileMemory, image: &LoadedHeaders, ip: u64) -> bool {
     expected.is_empty() || has_it == Some(true)
 }
 
-/// The contents of a file, as memory whose addresses are their offsets.
+/// The contents of a file, as memory with its offsets as addresses.
 struct FileMemory(ReadOnlyFile);
 
 impl Memory for FileMemory {

@@ -1,8 +1,8 @@
-//! Which machine code there is for an address: the object of its module, by the module's build ID.
+//! Finding the machine code for an address: the object of its module, by the module's build ID.
 //!
-//! Of the own process the loader knows the module. Of another address space only its memory is there, by the client's
-//! callback. So the module is looked for from the code downwards, page by page, and is believed to be it if its own
-//! search table leads to the entry that the client has named.
+//! In the own process the loader knows the module. Another address space only has its memory, by
+//! the client's callback. So the module is searched from the code downwards, page by page. It is
+//! accepted if its own search table points at the entry named by the client.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -27,7 +27,8 @@ pub struct ObjectCode {
     pub bias: LoadBias,
 }
 
-/// The code for an address of the own process, unless a signal handler may return there: no entry says that.
+/// The code for an address of the own process, except if a signal handler may return there: no
+/// entry covers that.
 ///
 /// Async-signal-safe.
 #[must_use]
@@ -59,26 +60,26 @@ pub fn own(code: CodeAddr) -> Option<ObjectCode> {
     Some(found)
 }
 
-/// The modules of another address space. All zero, none were looked for.
+/// The modules of another address space. All zero means that none was looked up.
 #[derive(Debug)]
 pub struct RemoteModules {
-    /// In the place that a page's lowest bits say: its number, and in the lowest bits that of the module, counted from 1,
-    /// or [`NONE`](RemoteModules::NONE).
+    /// In the slot given by a page's lowest bits: its number, and in the lowest bits that of the
+    /// module, counted from 1, or [`NONE`](RemoteModules::NONE).
     pages: [AtomicU64; RemoteModules::PAGES],
-    /// Those of which there are objects.
+    /// The modules with an object.
     modules: [SetOnce<RemoteModule>; RemoteModules::MAX_MODULES],
     count: AtomicUsize,
-    /// Where modules began that were found, whether there are objects of them or not; 0 for none.
+    /// The start addresses of modules found so far, with or without an object; 0 for none.
     bases: [AtomicU64; RemoteModules::MAX_MODULES],
     next_base: AtomicUsize,
 }
 
-/// A module of which there is an object.
+/// A module with an object.
 #[derive(Debug, Clone, Copy)]
 struct RemoteModule {
     found: ObjectCode,
     build_id: BuildId,
-    /// Where the target has it.
+    /// The address of its build ID in the target.
     build_id_at: u64,
 }
 
@@ -86,16 +87,16 @@ impl RemoteModules {
     const PAGES: usize = 1 << 12;
     const MAX_MODULES: usize = 512;
     const NUMBER_BITS: u32 = 12;
-    /// There is no object for this page.
+    /// This page has no object.
     const NONE: u64 = (1 << RemoteModules::NUMBER_BITS) - 1;
     const PAGE: u64 = 4096;
-    /// How far below its code a module may begin, in pages: 256 MiB.
+    /// The maximum distance of a module's start below its code, in pages: 256 MiB.
     const MAX_PAGES_BELOW_CODE: u64 = 1 << 16;
 
-    /// The code for an address, unless a signal handler may return there: no entry says that.
+    /// The code for an address, except if a signal handler may return there: no entry covers that.
     ///
-    /// Where a client wants nothing to be kept, as one may whose targets take turns, it is looked each time whether the
-    /// module is there.
+    /// If the client wants no caching, each look-up checks that the module is still loaded. Such a
+    /// client may use one address space for several targets.
     pub fn find(&self, client: Client<'_>, code: CodeAddr) -> Option<ObjectCode> {
         let known = self.remote_module(client, code.lookup().0)?;
         if !client.space.keeps() && !known.is_there(client) {
@@ -108,7 +109,7 @@ impl RemoteModules {
         }
     }
 
-    /// Forgets where modules are. Where they began is only where they are looked for first.
+    /// Forgets the modules. Their start addresses stay, as hints for the search.
     pub fn forget(&self) {
         self.pages
             .iter()
@@ -119,7 +120,7 @@ impl RemoteModules {
         let number = pc / RemoteModules::PAGE;
         let place = usize::try_from(number).ok()? % RemoteModules::PAGES;
         let page = self.pages.get(place)?;
-        // Acquire: the module was there before its number.
+        // Acquire: the module was published before its number.
         let kept = page.load(Ordering::Acquire);
         let module = match kept >> RemoteModules::NUMBER_BITS == number && kept != 0 {
             true => kept & RemoteModules::NONE,
@@ -135,7 +136,7 @@ impl RemoteModules {
         self.modules.get(at)?.get()
     }
 
-    /// The number of the module of an address, counted from 1; `None` if there is no object of it.
+    /// The number of an address's module, counted from 1; `None` if it has no object.
     fn look_for(&self, client: Client<'_>, pc: u64) -> Option<u64> {
         let (base, image) = module(client, pc, self.base_below(pc))?;
         self.note_base(base);
@@ -156,7 +157,7 @@ impl RemoteModules {
             return Some(number);
         }
         let code = objects::of_build(&build_id)?;
-        // So that the count stays near the number of places.
+        // This keeps the count near the number of slots.
         self.modules.get(self.count.load(Ordering::Relaxed))?;
         let place = self.count.fetch_add(1, Ordering::Relaxed);
         self.modules.get(place)?.set(RemoteModule {
@@ -167,13 +168,13 @@ impl RemoteModules {
         u64::try_from(place + 1).ok()
     }
 
-    /// Where the last module that was found before begins that does so at or below an address.
+    /// The last known module start at or below an address.
     fn base_below(&self, pc: u64) -> Option<u64> {
         let bases = self.bases.iter().map(|base| base.load(Ordering::Relaxed));
         bases.filter(|base| (1..=pc).contains(base)).max()
     }
 
-    /// Keeps where a module begins, in the place of the one that was found first.
+    /// Records the start of a module in place of the oldest one.
     fn note_base(&self, new: u64) {
         let mut bases = self.bases.iter();
         if bases.all(|base| base.load(Ordering::Relaxed) != new) {
@@ -186,7 +187,7 @@ impl RemoteModules {
 }
 
 impl RemoteModule {
-    /// Whether the target has the module there now.
+    /// Whether the target has the module at this address now.
     fn is_there(&self, client: Client<'_>) -> bool {
         let expected = self.build_id.bytes();
         let mut found = [0; BuildId::MAX_BYTES];
@@ -198,8 +199,8 @@ impl RemoteModule {
     }
 }
 
-/// The module of an address: where it begins, and what its headers say. It is looked for at `first`, and then from the
-/// address downwards.
+/// The module of an address: its start, and its headers. The search begins at `first`, and then
+/// goes from the address downwards.
 fn module(client: Client<'_>, pc: u64, first: Option<u64>) -> Option<(u64, LoadedHeaders)> {
     let info = client.find_proc_info(pc).ok()?;
     if info.has(abi::FLAG_DEBUG_FRAME) {
@@ -221,12 +222,12 @@ fn module(client: Client<'_>, pc: u64, first: Option<u64>) -> Option<(u64, Loade
     None
 }
 
-/// The headers of the module that begins at an address, if one does whose search table leads from `pc` to this entry. What
-/// looks like a file and lies in code leads elsewhere.
+/// The headers of the module at an address, if its search table points from `pc` at this entry.
+/// Bytes in code that look like a file have no such table.
 ///
 /// # Errors
 ///
-/// There is no memory.
+/// Out of memory.
 fn module_at(
     client: Client<'_>,
     base: u64,
@@ -248,7 +249,7 @@ fn module_at(
     Ok(LoadedHeaders::read(&memory, base).ok().filter(leads_there))
 }
 
-/// Whether a signal handler may return to an address. Mostly the first word shows that none does.
+/// Whether a signal handler may return to an address. Usually the first word excludes it.
 fn may_be_trampoline(client: Client<'_>, address: u64) -> bool {
     let word = client.read_word(address & !7).unwrap_or(0).to_le_bytes();
     let skipped = usize::try_from(address % 8).unwrap_or(0);

@@ -1,7 +1,7 @@
 //! The own process: procedures and their unwind information, read where the loader mapped them.
 //!
-//! Async-signal-safe: nothing here allocates or locks. The kernel is asked for memory, once for each
-//! page of a thread's stack.
+//! Async-signal-safe: nothing here allocates or locks. The kernel is asked whether memory is
+//! readable, once for each page of a thread's stack.
 
 use core::ops::ControlFlow;
 use core::ptr;
@@ -17,17 +17,17 @@ use crate::space::AddressSpace;
 use crate::sys::{dynamic, pool::with_evaluator};
 use crate::{dyn_info_list, remote_cfi};
 
-/// What a walk of the own stack has found out, so that nothing is asked twice. Other walks find
-/// out nothing.
+/// Cached facts of a walk on the own stack, so that nothing is asked twice. Other walks cache
+/// nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadableCache {
     memory: ReadableMemory,
-    /// The modules that are there, by their numbers as bits.
+    /// A bit set of the modules known to be loaded, by number.
     modules: u64,
 }
 
 impl ReadableCache {
-    /// At the beginning of a walk in an address space.
+    /// The start of a walk in an address space.
     #[must_use]
     pub fn new(space: &AddressSpace) -> ReadableCache {
         match space.is_own() {
@@ -42,19 +42,19 @@ impl ReadableCache {
         }
     }
 
-    /// Has learnt that this memory can be read.
+    /// Records that this memory is readable.
     pub fn add_readable(&mut self, memory: ReadableMemory) {
         self.memory = memory;
     }
 
-    /// The word at an address, if that is known to be readable.
+    /// The word at an address, if it is known to be readable.
     #[inline(always)]
     #[must_use]
     pub fn word(&self, addr: u64) -> Option<u64> {
         self.memory.word(RuntimeAddr(addr))
     }
 
-    /// The word at an address, where the kernel is asked for what is around it.
+    /// The word at an address, after asking the kernel whether the memory around it is readable.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl ReadableCache {
     #[inline(never)]
     pub fn probe_word(&mut self, addr: u64) -> Result<u64, Error> {
         self.memory = ReadableMemory::around(RuntimeAddr(addr));
-        // One that is in two pages is asked for apart.
+        // A word on two pages is checked separately.
         let read_apart = || {
             let mut word = [0; 8];
             let read = OwnMemory::with_own_stack().read(RuntimeAddr(addr), &mut word);
@@ -72,14 +72,14 @@ impl ReadableCache {
         self.word(addr).or_else(read_apart).ok_or(Error::INVALID)
     }
 
-    /// Whether a module is known to be there.
+    /// Whether a module is known to be loaded.
     #[inline(always)]
     #[must_use]
     pub fn has(&self, place: ModuleSlot) -> bool {
         place.0 < 64 && self.modules >> place.0 & 1 != 0
     }
 
-    /// Whether a module is there, if a row is of one; the loader is asked.
+    /// Whether the module of a row, if it has one, is loaded; asks the loader.
     pub fn probe_module(&mut self, place: Option<ModuleSlot>) -> bool {
         let Some(place) = place else {
             return true;
@@ -92,7 +92,7 @@ impl ReadableCache {
     }
 }
 
-/// Where the row at an address of the own process is from.
+/// The origin of the row at an address of the own process.
 #[derive(Debug, Clone, Copy)]
 pub struct RowOrigin {
     /// Run-time minus link-time address of the module.
@@ -103,25 +103,25 @@ pub struct RowOrigin {
     pub end: RuntimeAddr,
 }
 
-/// Makes `row` the one at an address: its module's, or else a registered one. What it is after an error
-/// means nothing.
+/// Makes `row` the one at an address: its module's, or else a registered one. After an error the
+/// content of `row` has no meaning.
 ///
 /// # Errors
 ///
-/// [`Error::NO_INFO`] where no entry covers it, [`Error::BAD_FRAME`] if its entry is bad.
+/// [`Error::NO_INFO`] if no entry covers it, [`Error::BAD_FRAME`] if its entry is bad.
 pub fn row(pc: RuntimeAddr, row: &mut Row<'static>) -> Result<RowOrigin, Error> {
     let found = ModuleTables::find(pc).and_then(|table| table.row(pc, row));
     or_registered(found, || registered_row(pc, row))
 }
 
-// What it needs of the stack is not for those who do not come here.
+// Not inlined: other callers do not need its stack.
 #[cold]
 #[inline(never)]
 fn registered_row(pc: RuntimeAddr, row: &mut Row<'static>) -> Result<RowOrigin, Error> {
     RegisteredTable::find(pc)?.row(pc, row)
 }
 
-/// Where the table of an address's module has nothing, looks in what is registered.
+/// If the table of an address's module has no entry, looks in the registered tables.
 fn or_registered<T>(
     found: Result<T, Error>,
     registered: impl FnOnce() -> Result<T, Error>,
@@ -135,7 +135,7 @@ fn or_registered<T>(
 /// The tables of a module.
 struct ModuleTables {
     lookup: Option<&'static Lookup<'static>>,
-    /// Asked where the other has nothing.
+    /// Used if the other table has no entry.
     sframe: Option<&'static sframe::SframeLookup<'static>>,
     bias: LoadBias,
     slot: Option<ModuleSlot>,
@@ -169,8 +169,8 @@ impl ModuleTables {
         })
     }
 
-    /// Makes `row` the one that SFrame has; yields where its entry ends.
-    // What it needs of the stack is not for those who do not come here.
+    /// Makes `row` the one that SFrame has; returns the end of its entry.
+    // Not inlined: other callers do not need its stack.
     #[cold]
     #[inline(never)]
     fn sframe_end(&self, pc: Vaddr, row: &mut Row<'static>) -> Result<Vaddr, Error> {
@@ -190,7 +190,7 @@ impl ModuleTables {
         }
     }
 
-    /// SFrame knows of no handlers.
+    /// SFrame has no personality routines.
     fn procedure_by_sframe(&self, pc: RuntimeAddr) -> Result<ProcInfo, Error> {
         let sframe = self.sframe.ok_or(Error::NO_INFO)?;
         let entry = sframe.entry(self.bias.to_vaddr(pc));
@@ -205,7 +205,7 @@ impl ModuleTables {
     fn procedure_by(&self, lookup: &Lookup<'_>, pc: RuntimeAddr) -> Result<ProcInfo, Error> {
         let found = lookup.entry(self.bias.to_vaddr(pc));
         let (cie, fde) = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
-        // What pointers lead through is in the module: where the stack is need not be asked.
+        // Indirect pointers are in the module: the stack's range is not needed.
         let memory = OwnMemory::with_modules();
         let resolved = |pointer| entries::resolved(&memory, self.bias, pointer);
         let section = self.bias.to_runtime(lookup.section().address);
@@ -222,10 +222,10 @@ impl ModuleTables {
     }
 }
 
-/// What is registered for an address.
+/// The registered table for an address.
 struct RegisteredTable {
     info: DynInfo,
-    /// The entry that a search table names for it.
+    /// The entry from its search table.
     entries: FdeWithCie<'static>,
 }
 
@@ -233,7 +233,7 @@ impl RegisteredTable {
     fn find(pc: RuntimeAddr) -> Result<RegisteredTable, Error> {
         let info = dynamic::registered(pc.0).ok_or(Error::NO_INFO)?;
         if info.format == abi::FORMAT_DYNAMIC {
-            // A description of what each instruction does: nobody reads it on x86-64.
+            // A list of operations: not supported on x86-64, as in libunwind.
             return Err(Error::NO_INFO);
         }
         let memory = OwnMemory::with_own_stack();
@@ -276,11 +276,11 @@ impl RegisteredTable {
     }
 }
 
-/// What there is to know of the procedure that covers an address, as the C interface has it.
+/// The procedure that covers an address, for the C interface.
 ///
 /// # Errors
 ///
-/// [`Error::NO_INFO`] where none does, [`Error::BAD_FRAME`] if its entry is bad.
+/// [`Error::NO_INFO`] if none does, [`Error::BAD_FRAME`] if its entry is bad.
 pub fn procedure_info(pc: RuntimeAddr) -> Result<ProcInfo, Error> {
     let found = ModuleTables::find(pc).and_then(|table| table.procedure(pc));
     or_registered(found, || match RegisteredTable::find(pc) {

@@ -1,4 +1,4 @@
-//! A process that the caller traces with ptrace: what `_UPT_*` is about.
+//! A process that the caller traces with ptrace, for `_UPT_*`.
 
 use unspool_rows::{LoadBias, Memory};
 
@@ -9,13 +9,13 @@ use crate::sys::debug_frame_entry::DebugFrameEntry;
 use crate::sys::os::{self, MappedFile};
 use crate::{debug_frame, maps, remote_cfi};
 
-/// A stopped process. Only the thread that traces it can use it.
+/// A stopped process. Only its tracing thread can use it.
 #[derive(Debug)]
 pub struct PtraceTarget {
     pid: i32,
-    /// The file that the last address was in.
+    /// The file of the last address.
     module: Option<TracedModule>,
-    /// What was found last in its `.debug_frame`.
+    /// The last entry found in its `.debug_frame`.
     debug_frame_entry: DebugFrameEntry,
 }
 
@@ -24,7 +24,7 @@ pub struct PtraceTarget {
 struct TracedModule {
     image: LoadedHeaders,
     table: Result<DynInfo, Error>,
-    /// The file, once somebody has asked for it.
+    /// The file, opened on demand.
     file: Option<Result<MappedFile, Error>>,
 }
 
@@ -49,7 +49,7 @@ impl PtraceTarget {
     ///
     /// # Errors
     ///
-    /// [`Error::NO_INFO`] where there is none, and those of reading.
+    /// [`Error::NO_INFO`] if there is none, and errors of reading.
     pub fn find_proc_info(&mut self, ip: u64) -> Result<ProcInfo, Error> {
         let (pid, memory) = (self.pid, memory(self.pid));
         let known = self.module.take();
@@ -70,12 +70,12 @@ impl PtraceTarget {
         }
     }
 
-    /// Passes the name of the function that an address is in to `found`, and how far into the
-    /// function the address is, in bytes.
+    /// Passes the name of the function at an address to `found`, and the offset of the address in
+    /// the function, in bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::NO_INFO`] where there is none, and those of `found`.
+    /// [`Error::NO_INFO`] if there is none, and errors of `found`.
     pub fn function<T>(
         &self,
         ip: u64,
@@ -84,7 +84,7 @@ impl PtraceTarget {
         let maps = os::maps(self.pid)?;
         let (mapping, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
         let file = os::map_of_process(self.pid, mapping.name)?;
-        // Not from the process: that takes a system call for each word.
+        // Not from the process, because that takes a system call for each word.
         let image = LoadedHeaders::read(&FileBytes(file.bytes()), 0)?;
         let vaddr = ip.wrapping_sub(base).wrapping_sub(image.bias);
         let (name, offset) = image::function(file.bytes(), vaddr).ok_or(Error::NO_INFO)?;

@@ -1,4 +1,4 @@
-//! Unwind table entries in the target's memory, found by the search table of `.eh_frame_hdr`.
+//! Unwind table entries in the target's memory, found by its `.eh_frame_hdr`.
 
 use core::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use crate::abi::{self, DynInfo, Error, ProcInfo};
 use crate::debug_frame;
 use crate::entries::{EntryHeaders, RowAt, read_i32};
 
-/// What a target is. Its byte order is the client's business: words come in the host's.
+/// The target's ABI. The client converts the byte order: words are in the host's.
 pub const ABI: Abi = Abi {
     arch: Arch::X86_64,
     endian: Endian::Little,
@@ -18,8 +18,8 @@ pub const ABI: Abi = Abi {
 ///
 /// # Errors
 ///
-/// [`Error::NO_INFO`] where the table has none, [`Error::INVALID`] if it is not in the target;
-/// the memory's.
+/// [`Error::NO_INFO`] if the table has none, [`Error::INVALID`] if it is not in the target; errors
+/// of the memory.
 pub fn search_table<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<u64, Error> {
     let base = match table.format {
         abi::FORMAT_REMOTE_TABLE => table.table.segbase,
@@ -53,8 +53,8 @@ pub fn search_table<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<u
 ///
 /// # Errors
 ///
-/// [`Error::NO_INFO`] where none covers it, [`Error::INVALID`] for a table that is not in the
-/// target, [`Error::BAD_FRAME`] for a bad entry; the memory's.
+/// [`Error::NO_INFO`] if none covers it, [`Error::INVALID`] for a table that is not in the target,
+/// [`Error::BAD_FRAME`] for a bad entry; errors of the memory.
 pub fn search<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<ProcInfo, Error> {
     let address = search_table(memory, table, ip)?;
     let copied = EntryHeaders::read(memory, address, table.gp)?.copy(memory)?;
@@ -65,13 +65,13 @@ pub fn search<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<ProcInf
     }
 }
 
-/// Shows `visit` the rows of a procedure that [`search`] or [`debug_frame::find`] found, as
-/// [`Entries::rows`](crate::entries::Entries::rows) does.
+/// Passes the rows of a procedure found by [`search`] or [`debug_frame::find`] to `visit`, like
+/// [`FdeWithCie::rows`](crate::entries::FdeWithCie::rows).
 ///
 /// # Errors
 ///
-/// [`Error::NO_INFO`] for a procedure that it did not find, [`Error::BAD_FRAME`] for a bad entry;
-/// the memory's, and those of `visit`.
+/// [`Error::NO_INFO`] for another finder's procedure, [`Error::BAD_FRAME`] for a bad entry; errors
+/// of the memory and of `visit`.
 pub fn rows<M: Memory>(
     memory: &M,
     info: &ProcInfo,

@@ -12,8 +12,8 @@ use crate::own_process;
 use crate::remote_cfi;
 use crate::rule::OwnedStepRule;
 
-/// The rule at an address, which all frames there have; `None` where there is none, and only
-/// [`guessed`] may know one.
+/// The rule at an address, common to all frames there; `None` if there is none, and only
+/// [`guess_rule`] may find one.
 ///
 /// # Errors
 ///
@@ -30,8 +30,8 @@ pub fn rule(client: Client<'_>, code: CodeAddr) -> Result<Option<OwnedStepRule>,
         }
         Err(error) => return Err(error),
     };
-    // A handler returns to the first byte of its trampoline, not to behind a call: the entry that
-    // covers the byte before it may be that of the function before it.
+    // A handler returns to the first byte of its trampoline, not to the byte behind a call: the
+    // entry that covers the preceding byte may be the previous function's.
     if matches!(code, CodeAddr::Return(_))
         && address == info.end_ip
         && let Some(row) = guess::trampoline_at(&memory, address)
@@ -49,7 +49,8 @@ pub fn rule(client: Client<'_>, code: CodeAddr) -> Result<Option<OwnedStepRule>,
     found.ok_or(Error::NO_INFO).map(Some)
 }
 
-/// The rule of one frame, where there is none at its address; `None` if it is taken for the outermost.
+/// The rule of one frame, if there is none at its address; `None` if it is assumed to be the
+/// outermost.
 ///
 /// # Errors
 ///
@@ -59,7 +60,7 @@ pub fn guess_rule(client: Client<'_>, known: &GuessInput) -> Result<Option<Owned
     row.as_ref().map(OwnedStepRule::from_row).transpose()
 }
 
-/// Whose a row of the own process is.
+/// The module of a row of the own process.
 #[derive(Debug, Clone, Copy)]
 pub struct Owner {
     /// The load bias of its module.
@@ -69,14 +70,14 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// A guess is nobody's.
+    /// A guess has no module.
     const NOBODY: Owner = Owner {
         bias: LoadBias(0),
         slot: None,
     };
 }
 
-/// Makes `row` the one at an address of the own process; `None` where the frame is taken for the
+/// Makes `row` the one at an address of the own process; `None` if the frame is assumed to be the
 /// outermost. Allocates nothing.
 ///
 /// # Errors
@@ -108,7 +109,7 @@ pub fn own_row(
     }
 }
 
-/// Makes `row` that of a signal handler's trampoline; whether one begins at an address.
+/// Makes `row` that of a signal handler's trampoline; returns whether one begins at the address.
 #[cold]
 #[inline(never)]
 fn own_trampoline(client: Client<'_>, address: u64, row: &mut Row<'static>) -> bool {
@@ -116,7 +117,7 @@ fn own_trampoline(client: Client<'_>, address: u64, row: &mut Row<'static>) -> b
     trampoline.map(|found| *row = found).is_some()
 }
 
-/// Makes `row` that of a frame that no entry covers; false if it is taken for the outermost.
+/// Makes `row` that of a frame that no entry covers; false if it is assumed to be the outermost.
 #[cold]
 #[inline(never)]
 fn own_guess(client: Client<'_>, known: &GuessInput, row: &mut Row<'static>) -> bool {
@@ -138,7 +139,7 @@ mod tests {
     const FUNCTION: u64 = BASE + 0x1000;
     const BEHIND: u64 = FUNCTION + 16;
 
-    /// A function, and behind it these bytes, which no entry covers.
+    /// A function, followed by these bytes, which no entry covers.
     fn target_with(behind: [u8; 16]) -> FakeTarget {
         let (mut bytes, table) = target(&[FUNCTION]);
         bytes.resize(0x1010, 0x90);
@@ -179,17 +180,17 @@ mod tests {
             let returned = CodeAddr::Return(RuntimeAddr(BEHIND));
             let rule = resolved(&target, returned).unwrap().unwrap();
             assert_eq!(is_signal_frame(&rule), is_trampoline);
-            // Interrupted there, it has no entry.
+            // An interrupted frame there has no entry.
             let there = CodeAddr::Instruction(RuntimeAddr(BEHIND));
             let rule = resolved(&target, there).unwrap();
             assert_eq!(rule.as_ref().is_some_and(is_signal_frame), is_trampoline);
-            // In the kernel, the address is the one behind the trampoline. Nobody returns to there.
+            // In the kernel, the address is the one behind the trampoline. No call returns there.
             let end = RuntimeAddr(BEHIND + 9);
             let rule = resolved(&target, CodeAddr::Instruction(end)).unwrap();
             assert_eq!(rule.as_ref().is_some_and(is_signal_frame), is_trampoline);
             let rule = resolved(&target, CodeAddr::Return(end)).unwrap();
             assert!(rule.is_none());
-            // Within the function, nobody looks at the bytes.
+            // Within the function, the bytes do not matter.
             for code in [
                 CodeAddr::Return(RuntimeAddr(BEHIND - 1)),
                 CodeAddr::Instruction(RuntimeAddr(BEHIND - 1)),
@@ -200,7 +201,7 @@ mod tests {
         }
     }
 
-    /// The row of a return address is that of the call before it.
+    /// The row of a return address is that of the preceding call.
     #[test]
     fn an_instruction_and_a_return_address_have_rows_of_their_own() {
         let target = target_with([0x90; 16]);

@@ -1,4 +1,4 @@
-//! How to step from a frame: a row of the unwind table in the forms that a cache can keep.
+//! The rule to step from a frame: a row of the unwind table in a cacheable form.
 
 use alloc::vec::Vec;
 
@@ -8,17 +8,17 @@ use unspool_unwind::steps::{self, PackedRow};
 
 use crate::abi::Error;
 
-/// What a step follows.
+/// The rule of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnedStepRule {
     /// A row in the short form, or none.
     Simple(PackedRow),
-    /// Any other row, as [`encoding`] has it.
+    /// Any other row, in the form of [`encoding`].
     Encoded(Vec<u8>),
 }
 
 impl OwnedStepRule {
-    /// As a cache takes it.
+    /// The form for a cache.
     #[must_use]
     pub fn as_cached(&self) -> steps::StepRule<'_> {
         match self {
@@ -40,14 +40,14 @@ impl OwnedStepRule {
     }
 }
 
-/// The row as [`encoding`] has it.
+/// The row in the form of [`encoding`].
 ///
 /// # Errors
 ///
 /// [`Error::NO_MEMORY`].
 pub fn encoded(row: &Row<'_>) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    // `encode` cannot report that memory is short: it gets all that a row can take beforehand.
+    // `encode` cannot report that memory is short: room for any row is reserved first.
     bytes
         .try_reserve_exact(MAX_ENCODED)
         .map_err(|_| Error::NO_MEMORY)?;
@@ -55,5 +55,5 @@ pub fn encoded(row: &Row<'_>) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// More than an encoded row has: its expressions, and 16 bytes for each rule.
+/// An upper bound of an encoded row's size: its expressions, and 16 bytes for each rule.
 const MAX_ENCODED: usize = unspool_cfi::evaluate::MAX_EXPRESSION_BYTES + 16 * (Row::MAX_RULES + 2);

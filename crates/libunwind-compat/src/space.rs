@@ -1,4 +1,4 @@
-//! An address space: a client's callbacks, and what was learnt through them.
+//! An address space: a client's callbacks, and data cached from them.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -12,17 +12,17 @@ use crate::objects::{ObjectCode, RemoteModules};
 use crate::rule::OwnedStepRule;
 use crate::sys::{self, objects};
 
-/// What an `unw_addr_space_t` points to. Any number of threads may step in one at a time.
+/// The target of an `unw_addr_space_t`. Any number of threads may step in one at a time.
 #[derive(Debug)]
 pub struct AddressSpace {
     /// The client's callbacks.
     pub accessors: Accessors,
-    /// It is the own process: tables are read where they are, and nothing is allocated.
+    /// It is the own process: tables are read in place, and nothing is allocated.
     is_own: bool,
     policy: AtomicI32,
-    /// While the policy is to keep nothing, nothing is put there.
+    /// Empty while the policy is to cache nothing.
     cache: CacheStorage,
-    /// Of another process, where machine code of tables is wanted.
+    /// For another process, if machine code of tables is wanted.
     modules: Option<Box<RemoteModules>>,
 }
 
@@ -33,7 +33,7 @@ enum CacheStorage {
 }
 
 impl AddressSpace {
-    /// An address space that keeps nothing.
+    /// An address space without caching.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl AddressSpace {
         self.is_own
     }
 
-    /// Sets whether rules are kept: one of `abi::CACHE_*`.
+    /// Sets whether rules are cached: one of `abi::CACHE_*`.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Forgets all rules.
+    /// Drops all cached rules.
     pub fn flush(&self) {
         self.cache().flush();
         if let Some(modules) = &self.modules {
@@ -111,20 +111,20 @@ impl AddressSpace {
         }
     }
 
-    /// The row of an address, if it is kept and simple: what nearly every step finds.
+    /// The simple row of an address, if it is cached: nearly every step finds one.
     #[inline(always)]
     #[must_use]
     pub fn simple(&self, at: StepAddress) -> Option<PackedRow> {
         self.cache().simple(at)
     }
 
-    /// The rule of an address, if it is kept.
+    /// The rule of an address, if it is cached.
     #[must_use]
     pub fn cached_rule(&self, at: StepAddress) -> Option<CachedRule> {
         self.cache().get(at)
     }
 
-    /// Finds out the rule of an address, and keeps it if the client wants that.
+    /// Resolves the rule of an address, and caches it if the client wants that.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl AddressSpace {
         Ok(resolved)
     }
 
-    /// Whether the client wants what was found out to be kept.
+    /// Whether the client wants caching.
     #[must_use]
     pub fn keeps(&self) -> bool {
         self.policy.load(Ordering::Relaxed) != abi::CACHE_NONE

@@ -1,8 +1,8 @@
-//! The table as C, for people to read and compilers to compile.
+//! The table as C, for people and compilers.
 //!
-//! This is the form that the 2018 work compiled tables to: a tree of comparisons that ends in jumps to the rows, each
-//! distinct row written once. It needs a C compiler, minutes for big files, and several times the room of the
-//! machine code that [`crate::object`] makes; it behaves the same.
+//! This is the form of the 2018 work on compiled tables: a tree of comparisons that ends in jumps
+//! to the rows, each distinct row written once. It needs a C compiler, minutes for big files, and
+//! several times the size of the machine code from [`crate::object`]. The behavior is the same.
 
 use core::fmt::{self, Write};
 
@@ -13,7 +13,7 @@ use crate::outline::{Outline, OutlineStart, RowNumber};
 use crate::recipe::{self, BranchFreeExpression, CallerRecipe, Recipe, ReturnAddress, ValueSource};
 use crate::status::StepStatus;
 
-/// Writes C11 source. `about` says of what it is made, in the first line.
+/// Writes C11 source. `about` names the table's source, in the first line.
 ///
 /// # Errors
 ///
@@ -32,7 +32,7 @@ pub fn source(outline: &Outline<'_>, about: &str, out: &mut impl Write) -> fmt::
     if code.contains("KNOWN(") {
         writeln!(out, "#define KNOWN(r) (frame->known >> (r) & 1)\n")?;
     }
-    // Those that others call are in front of these.
+    // Called functions are defined before their callers.
     for (at, (call, helper)) in HELPERS.iter().enumerate() {
         let mut behind = HELPERS.iter().skip(at + 1);
         let helps = behind.any(|(other, text)| text.contains(call) && code.contains(other));
@@ -77,7 +77,7 @@ fn function(out: &mut String, outline: &Outline<'_>) -> fmt::Result {
     writeln!(out, "}}")
 }
 
-/// Functions that the code may call, each with how a call begins.
+/// Functions that the code may call, each with the begin of a call.
 const HELPERS: [(&str, &str); 5] = [
     (
         "load(",
@@ -141,7 +141,7 @@ impl fmt::Display for Indent {
     }
 }
 
-/// A tree of comparisons over what starts at some addresses; the address is not below the first.
+/// A tree of comparisons over some starts; the address is not below the first.
 fn tree(out: &mut impl Write, starts: &[OutlineStart], depth: usize) -> fmt::Result {
     let indent = Indent(depth);
     let Some((first, _)) = starts.split_first() else {
@@ -237,7 +237,7 @@ fn value(out: &mut impl Write, variable: &str, source: &ValueSource) -> fmt::Res
     }
 }
 
-/// A name plus a number.
+/// A name plus an offset.
 struct OffsetName<'a>(&'a str, i64);
 
 impl fmt::Display for OffsetName<'_> {
@@ -250,7 +250,7 @@ impl fmt::Display for OffsetName<'_> {
     }
 }
 
-/// Sets a variable to what an expression yields, or to what is in memory there, and `status`.
+/// Sets a variable to the result of an expression, or to the memory at it, and `status`.
 fn expression(
     out: &mut impl Write,
     variable: &str,
@@ -282,7 +282,7 @@ fn expression(
     )
 }
 
-/// Writes what operations do to variables that stand for a stack.
+/// Writes operations on variables that represent a stack.
 struct StackVariables<'o, W> {
     out: &'o mut W,
     depth: usize,
@@ -297,7 +297,7 @@ impl<W: Write> StackVariables<'_, W> {
         Ok(())
     }
 
-    /// The variable so many values below the top.
+    /// The variable this many values below the top.
     fn at(&self, below: usize) -> String {
         format!("s[{}]", self.depth.saturating_sub(below + 1))
     }
@@ -384,7 +384,7 @@ impl<W: Write> StackVariables<'_, W> {
                     DW_OP_GT => signed(">"),
                     DW_OP_LE => signed("<="),
                     DW_OP_LT => signed("<"),
-                    // A recipe has no others.
+                    // A recipe has no other operations.
                     _ => return Err(fmt::Error),
                 };
                 self.assign(&second, &result)

@@ -1,5 +1,5 @@
-//! An ELF file with a few sections, written from its begin to its end (System V gABI, chapters 4 and 5). Allocates
-//! nothing.
+//! Writes an ELF file with a few sections, from begin to end (System V gABI, chapters 4 and 5).
+//! Allocates nothing.
 
 use core::ops::Range;
 
@@ -33,7 +33,7 @@ const EHDR: usize = 64;
 const PHDR: usize = 56;
 const SHDR: usize = 64;
 const PHDRS: usize = 7;
-/// The section that has the names of all.
+/// The section with all names.
 const LAST_NAME: &str = ".shstrtab";
 const PAGE: u64 = 0x1000;
 
@@ -64,7 +64,7 @@ impl SegmentKind {
         }
     }
 
-    /// How far its addresses are above its places in the file: each segment has pages of its own.
+    /// Its addresses minus its file offsets: each segment has pages of its own.
     fn shift(self) -> u64 {
         match self {
             SegmentKind::Read => 0,
@@ -74,7 +74,7 @@ impl SegmentKind {
     }
 }
 
-/// A section that is loaded. Those of a segment stand together, and segments in their order.
+/// A loaded section. Sections of a segment are adjacent, and segments are in order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SectionSpec {
     pub(crate) name: &'static str,
@@ -87,7 +87,7 @@ pub(crate) struct SectionSpec {
     pub(crate) entry_size: u64,
 }
 
-/// Where a section is in the file and in memory.
+/// Position of a section in the file and in memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SectionPosition {
     pub(crate) offset: usize,
@@ -100,16 +100,16 @@ impl SectionPosition {
         self.offset + self.size
     }
 
-    /// Where it is in the file.
+    /// Its range in the file.
     pub(crate) fn range(&self) -> Range<usize> {
         self.offset..self.end()
     }
 }
 
-/// How many sections there are, but the first, which is none, and the last, which has their names.
+/// Number of sections, without the null section and the last one, which has their names.
 pub(crate) const SECTIONS: usize = 10;
 
-/// Where the sections of a file are. `None` if it is no such file.
+/// Positions of a file's sections. `None` if it is not such a file.
 pub(crate) fn parts(file: &[u8]) -> Option<[SectionPosition; SECTIONS]> {
     let word = |at: usize| {
         let bytes = file.get(at..)?.first_chunk()?;
@@ -141,17 +141,17 @@ pub(crate) fn parts(file: &[u8]) -> Option<[SectionPosition; SECTIONS]> {
     Some(parts)
 }
 
-/// What the program headers speak of.
+/// Targets of the program headers.
 #[derive(Debug)]
 pub(crate) struct HeaderTargets {
     pub(crate) machine: u16,
-    /// Notes one behind the other.
+    /// The notes, in order.
     pub(crate) notes: [SectionPosition; 2],
     pub(crate) dynamic: SectionPosition,
     pub(crate) eh_frame_hdr: SectionPosition,
 }
 
-/// Gives each section a place.
+/// Assigns positions to sections.
 pub(crate) fn place(sections: &[SectionSpec; SECTIONS]) -> [SectionPosition; SECTIONS] {
     let mut offset = EHDR + PHDRS * PHDR;
     sections.map(|section| {
@@ -166,8 +166,8 @@ pub(crate) fn place(sections: &[SectionSpec; SECTIONS]) -> [SectionPosition; SEC
     })
 }
 
-/// Writes the file from its begin to its end, piece by piece: headers, sections at their places with their contents,
-/// and the headers of these.
+/// Writes the file from begin to end, piece by piece: headers, sections with their contents,
+/// section headers.
 pub(crate) fn write(
     sections: &[SectionSpec; SECTIONS],
     parts: &[SectionPosition; SECTIONS],
@@ -189,7 +189,7 @@ pub(crate) fn write(
         let own = own.filter(|(section, _)| section.segment == segment);
         let span = span(own.map(|(_, part)| *part));
         let span = match segment {
-            // The headers are read, too.
+            // The headers are mapped, too.
             SegmentKind::Read => SectionPosition {
                 offset: 0,
                 address: 0,
@@ -240,7 +240,7 @@ fn span(parts: impl Iterator<Item = SectionPosition>) -> SectionPosition {
     parts.unwrap_or_default()
 }
 
-/// Where the file goes, and how much of it has gone there.
+/// Output of the file, and the number of bytes written.
 struct FileWriter<'p> {
     put: &'p mut dyn FnMut(&[u8]),
     at: usize,
@@ -296,7 +296,7 @@ impl FileWriter<'_> {
         self.number(section.kind);
         self.words(&[flags, part.address, part.offset as u64, part.size as u64]);
         self.number(u32::try_from(section.link).unwrap_or(0));
-        // Of a table of symbols: the first that is not local.
+        // For a symbol table: the first symbol that is not local.
         self.number(u32::from(section.kind == SHT_DYNSYM));
         self.words(&[section.align as u64, section.entry_size]);
     }

@@ -1,29 +1,30 @@
-//! How machine code finds the row of an address.
+//! The index: how machine code finds the row of an address.
 //!
-//! Addresses are counted from `base`, a multiple of [`PAGE`]. For each page, `pages` says how many starts lie before
-//! it; for each bucket of 256 bytes, `buckets` says how many starts of its page lie before it, modulo 65,536, and
-//! there is one bucket more for each page, behind its last. `starts` has the low byte of each start, ascending within
-//! a bucket, and `rows` a byte for each: 0 for a hole, the number of a row plus 1, or [`WIDE`], of which `wide` has
-//! the place and the number plus 1.
+//! Addresses are relative to `base`, a multiple of [`PAGE`]. `pages` has, for each page, the number
+//! of starts before it. `buckets` has, for each bucket of 256 bytes, the number of starts of its
+//! page before it, modulo 65,536; each page has one more bucket behind its last. `starts` has the
+//! low byte of each start, ascending within a bucket. `rows` has a byte for each start: 0 for a
+//! hole, a row's number plus 1, or [`WIDE`]. For the latter, `wide` has the start's index and the
+//! number plus 1.
 
 use crate::outline::Outline;
 
-/// Bytes of address space that a page has.
+/// Size of a page in bytes of address space.
 pub(crate) const PAGE: u64 = 1 << 16;
 
 /// Buckets of a page, and the one behind the last.
 pub(crate) const BUCKETS: usize = 257;
 
-/// The byte for a row whose number is in `wide`.
+/// The byte for a row with its number in `wide`.
 pub(crate) const WIDE: u8 = 255;
 
-/// So many bytes are read behind the last start.
+/// Bytes that the look-up may read behind the last start.
 pub(crate) const SLACK: usize = 16;
 
-/// Bytes of an element of `wide`: where it is, u32, and the number, u16.
+/// Bytes of an element of `wide`: index, u32, and number, u16.
 pub(crate) const WIDE_SIZE: usize = 6;
 
-/// The most pages: 4 GiB.
+/// Greatest number of pages: 4 GiB.
 pub(crate) const MAX_PAGES: u64 = 1 << 16;
 
 /// The arrays, little-endian.
@@ -38,7 +39,8 @@ pub(crate) struct IndexArrays {
 }
 
 impl IndexArrays {
-    /// The index of an outline; `None` if its addresses are more than 4 GiB apart, or if it has more than 65,534 rows.
+    /// The index of an outline; `None` if its addresses span more than 4 GiB, or if it has more
+    /// than 65,534 rows.
     pub(crate) fn new(outline: &Outline<'_>) -> Option<IndexArrays> {
         let base = outline.starts().next()?.address & !(PAGE - 1);
         let (count, end) = outline.extent();
@@ -87,7 +89,7 @@ impl IndexArrays {
         }
     }
 
-    /// How many elements there are of everything, with so many bodies.
+    /// Number of elements of all arrays, with this many bodies.
     pub(crate) fn counts(&self, bodies: usize) -> ArrayCounts {
         ArrayCounts {
             pages: self.pages.len() / 4,
@@ -98,7 +100,7 @@ impl IndexArrays {
     }
 }
 
-/// How many elements the arrays have. They are what the index begins with, behind `base`, 4 bytes each.
+/// Numbers of elements. The index begins with `base` and these, 4 bytes each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ArrayCounts {
     pub(crate) pages: usize,
@@ -108,7 +110,7 @@ pub(crate) struct ArrayCounts {
 }
 
 impl ArrayCounts {
-    /// The bytes of `base` and of these.
+    /// Size of `base` and these, in bytes.
     pub(crate) const SIZE: usize = 24;
 
     pub(crate) fn written(&self, base: u64) -> Vec<u8> {

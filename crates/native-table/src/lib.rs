@@ -1,12 +1,14 @@
 //! Unwind tables as code: machine code in a shared object, and C.
 //!
-//! Both export one function, `unspool_step`, which takes the registers of a frame and an address, and makes of them
-//! the registers of the caller. Its declaration is [`HEADER`]; `docs/native.md` says what it promises.
+//! Both export one function, `unspool_step`, which takes the registers of a frame and an address,
+//! and changes them to the caller's. Its declaration is in [`HEADER`], its guarantees in
+//! `docs/native.md`.
 //!
-//! An [`Outline`] is the table as code has it: which row holds from which address on, with rows that do the same
-//! counted once. [`c::source`] writes it as C, for people, and [`object`] as an ELF file, with no compiler.
+//! An [`Outline`] is the table in the form that code needs: which row holds from which address on,
+//! with equivalent rows counted once. [`c::source`] writes it as C, for people, and [`object`] as
+//! an ELF file, without a compiler.
 //!
-//! Without the feature `std` there is no more than what reads an [`ObjectView`], which allocates nothing.
+//! Without the feature `std` there is only the reader, [`ObjectView`], which allocates nothing.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "std"), no_std)]
 

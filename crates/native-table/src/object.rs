@@ -1,4 +1,4 @@
-//! The shared object of a table, made.
+//! Makes the shared object of a table.
 
 use core::ops::Range;
 
@@ -16,16 +16,16 @@ use crate::outline::Outline;
 use crate::own_cfi::own_table;
 use crate::x86_64::{self, AssembledCode, CodeFrame, GeneratedCode, IndexArray};
 
-/// Why no object can be made.
+/// Why there is no object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NativeError {
-    /// Addresses are too far apart, or there are too many different rows.
+    /// The addresses span too much, or there are too many different rows.
     #[error(
         "the table exceeds the limits of native code, 4 GiB of addresses and 65,534 different rows: compile it as a table"
     )]
     TooLarge,
-    /// The table of the code itself cannot be written.
+    /// The unwind table of the code itself cannot be written.
     #[error("the object cannot be written: {0}")]
     Write(String),
 }
@@ -63,7 +63,7 @@ pub fn object(outline: &Outline<'_>, key: ModuleKey<'_>) -> Result<Vec<u8>, Nati
     );
     let own = own(text.address)?;
     let contents = arrays.contents(&index, &built, envelope.part(INDEX), text);
-    // With big modules this is a sixth of all memory.
+    // For big modules this is a sixth of all memory.
     drop(index);
     let contents = VariableContents {
         module: &module,
@@ -82,7 +82,7 @@ pub fn object(outline: &Outline<'_>, key: ModuleKey<'_>) -> Result<Vec<u8>, Nati
     Ok(bytes)
 }
 
-/// More than what stands behind the code has.
+/// More than the contents behind the code.
 const HEADERS: usize = 2048;
 
 fn module_note(key: ModuleKey<'_>) -> Vec<u8> {
@@ -104,7 +104,7 @@ fn numbers(numbers: &[u32]) -> Vec<u8> {
         .collect()
 }
 
-/// The `.eh_frame` of so many bytes of code, which are at an address.
+/// The `.eh_frame` of code of this size, in bytes, at an address.
 pub(crate) fn own_frames(
     abi: Abi,
     frame: &CodeFrame,
@@ -114,7 +114,7 @@ pub(crate) fn own_frames(
     EhFrame::from_table(&own_table(abi, frame, text, size)?).map_err(NativeError::from_error)
 }
 
-/// Where each array is, from the begin of the index.
+/// Position of each array, relative to the index.
 pub(crate) struct ArrayLayout {
     places: [(IndexArray, Range<usize>); 6],
     size: usize,
@@ -139,7 +139,7 @@ impl ArrayLayout {
         ArrayLayout { places, size }
     }
 
-    /// Where an array is from the begin of the index.
+    /// Position of an array relative to the index.
     pub(crate) fn place(&self, array: IndexArray) -> Range<usize> {
         let mut places = self.places.iter();
         let place = places.find(|(other, _)| *other == array);
@@ -180,7 +180,7 @@ impl ArrayLayout {
         contents
     }
 
-    /// The code, with the distances to the arrays.
+    /// The code with the distances to the arrays filled in.
     pub(crate) fn linked(
         &self,
         assembled: &AssembledCode,

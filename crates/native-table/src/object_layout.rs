@@ -1,15 +1,17 @@
-//! The ELF shared object, but for what is in it.
+//! The layout of the ELF shared object, without its contents.
 //!
-//! It has three segments: what is only read (the notes, the dynamic symbols, the index, the code's own
-//! `.eh_frame`), the code, and the dynamic section, which loaders may write to. Nothing in it is relocated.
+//! It has three segments. The first is read-only: the notes, the dynamic symbols, the index, the
+//! code's own `.eh_frame`. The second is the code, and the third is the dynamic section, which
+//! loaders may write to. There are no relocations.
 //!
-//! Whoever makes an object and whoever checks one has its bytes from here, the latter without memory.
+//! Both the writer and the checker of objects take these bytes from here; the checker needs no
+//! memory.
 
 use core::ops::Range;
 
 use crate::elf::{self, SECTIONS, SectionPosition, SectionSpec, SegmentKind};
 
-/// What the module is known by that a table is of.
+/// Identifies a table's module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModuleKey<'k> {
     /// Its GNU build ID; empty if it has none.
@@ -18,17 +20,17 @@ pub struct ModuleKey<'k> {
     pub content: &'k [u8; 20],
 }
 
-/// The function that is exported.
+/// The exported function.
 const NAME: &[u8] = b"\0unspool_step\0";
 
-/// The bytes of the digest, SHA-256, which is the object's own build ID.
+/// Size of the digest in bytes: SHA-256, which is the object's own build ID.
 const DIGEST: usize = 32;
 
-/// The type of the note that names the module, as the key of a compiled table does: a byte with the length of its build
-/// ID, the build ID, and 20 bytes of a hash.
+/// Type of the note that identifies the module, in the format of a compiled table's key: a byte
+/// with the length of its build ID, the build ID, and 20 bytes of a hash.
 const NOTE_MODULE: u32 = 2;
 
-/// The sections, in their order.
+/// The sections, in order.
 const BUILD_ID: usize = 0;
 pub(crate) const MODULE: usize = 1;
 const HASH: usize = 2;
@@ -40,7 +42,7 @@ pub(crate) const EH_FRAME: usize = 7;
 pub(crate) const TEXT: usize = 8;
 const DYNAMIC: usize = 9;
 
-/// The bytes of what differs from object to object.
+/// Sizes of the parts that differ from object to object, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VariableSizes {
     pub(crate) module: usize,
@@ -50,7 +52,7 @@ pub(crate) struct VariableSizes {
     pub(crate) text: usize,
 }
 
-/// The same, itself.
+/// The contents of these parts.
 pub(crate) struct VariableContents<'c> {
     pub(crate) module: &'c [u8],
     pub(crate) index: &'c [u8],
@@ -59,7 +61,7 @@ pub(crate) struct VariableContents<'c> {
     pub(crate) text: &'c [u8],
 }
 
-/// All of an object that is the same whatever it is of, but for sizes.
+/// The parts of an object that only depend on sizes.
 pub(crate) struct ObjectLayout {
     sections: [SectionSpec; SECTIONS],
     parts: [SectionPosition; SECTIONS],
@@ -112,7 +114,7 @@ impl ObjectLayout {
         self.parts.get(number).copied().unwrap_or_default()
     }
 
-    /// The file from its begin to its end, its digest 0.
+    /// Writes the file from begin to end, with a zero digest.
     pub(crate) fn write(
         &self,
         machine: u16,
@@ -144,13 +146,13 @@ impl ObjectLayout {
         elf::write(&self.sections, &self.parts, contents, &roles, put);
     }
 
-    /// Where the digest is in the file.
+    /// The digest's range in the file.
     pub(crate) fn digest(&self) -> Range<usize> {
         let start = self.part(BUILD_ID).offset + 16;
         start..start + DIGEST
     }
 
-    /// The dynamic symbols: none, and the function.
+    /// The dynamic symbols: the null symbol, and the function.
     fn symbols(&self) -> [u8; 48] {
         let text = self.part(TEXT);
         let section = u16::try_from(TEXT + 1).unwrap_or(0);
@@ -180,7 +182,7 @@ impl ObjectLayout {
     }
 }
 
-/// As many bytes as there is room for, and zeros.
+/// Bytes up to the size of the array, padded with zeros.
 fn filled<const N: usize>(bytes: impl Iterator<Item = u8>) -> [u8; N] {
     let mut filled = [0; N];
     filled
@@ -198,7 +200,7 @@ fn numbers<const N: usize, const B: usize>(numbers: [u32; N]) -> [u8; B] {
     filled(numbers.into_iter().flat_map(u32::to_le_bytes))
 }
 
-/// What the note of a module begins with, if its key, kind included, has so many bytes.
+/// The begin of a module's note with a key of this many bytes, including its kind.
 pub(crate) fn module_note_head(length: usize) -> [u8; MODULE_NOTE_HEAD] {
     let length = u32::try_from(length).unwrap_or(u32::MAX);
     let numbers: [u8; 12] = numbers([8, length, NOTE_MODULE]);
@@ -207,7 +209,7 @@ pub(crate) fn module_note_head(length: usize) -> [u8; MODULE_NOTE_HEAD] {
 
 pub(crate) const MODULE_NOTE_HEAD: usize = 20;
 
-/// What a module's note says, if it is one: its key, as in a compiled table.
+/// The key in a module's note, if it is one, in the format of a compiled table.
 pub(crate) fn module_of(content: &[u8]) -> Option<&[u8]> {
     let length = content.get(4..)?.first_chunk()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;

@@ -1,15 +1,15 @@
-//! The table as code has it.
+//! The outline: a table in the form that code needs.
 
 use hashbrown::HashMap;
 use unspool_rows::arch::DefaultRule;
 use unspool_rows::encoding;
 use unspool_rows::{Abi, Arch, Endian, Register, RegisterRule, Row, Table, Vaddr};
 
-/// A distinct row, by its place in [`Outline::rows`].
+/// A distinct row, by index in [`Outline::rows`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowNumber(pub u32);
 
-/// From an address on a row holds, or none, up to the next one.
+/// A row or a hole that holds from an address up to the next start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutlineStart {
     /// The address, as linked.
@@ -18,44 +18,44 @@ pub struct OutlineStart {
     pub row: Option<RowNumber>,
 }
 
-/// Which row holds from which address on, and the rows, those that do the same counted once.
+/// Which row holds from which address on, and the distinct rows.
 #[derive(Debug, Clone)]
 pub struct Outline<'t> {
     table: &'t Table,
-    /// The number of each row of the table, by its [`unspool_rows::RowId`], that counts anywhere.
+    /// The number of each used row of the table, by its [`unspool_rows::RowId`].
     numbers: Vec<Option<RowNumber>>,
-    /// Encoded as [`unspool_rows::encoding`] has it, the most frequent first.
+    /// Encoded by [`unspool_rows::encoding`], the most frequent first.
     rows: Vec<Vec<u8>>,
     source_rows: usize,
     start_count: usize,
-    /// Where the last hole starts.
+    /// Start of the last hole.
     end: u64,
 }
 
-/// Why a table cannot be made into code.
+/// Why a table cannot become code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutlineError {
-    /// There is no code for this architecture.
+    /// The architecture is not supported.
     #[error("native code is not supported for {arch}: compile it as a table", arch = .0.spec().name)]
     Arch(Arch),
     /// It covers nothing.
     #[error("the table has no rows: there is nothing to compile")]
     Empty,
-    /// A row is not one.
+    /// A row is invalid.
     #[error("row {0} of the table cannot be read")]
     Row(u32),
 }
 
 impl<'t> Outline<'t> {
-    /// The registers of a frame, by their DWARF numbers: those below this one.
+    /// The registers of a frame have DWARF numbers below this.
     pub const REGISTERS: u16 = 17;
 
     /// The outline of a table.
     ///
     /// # Errors
     ///
-    /// The table is not for x86-64, or empty.
+    /// The table is not for x86-64, or is empty.
     pub fn from_table(table: &'t Table) -> Result<Outline<'t>, OutlineError> {
         let abi = table.abi();
         if abi.arch != Arch::X86_64 || abi.endian != Endian::Little {
@@ -95,7 +95,7 @@ impl<'t> Outline<'t> {
         Ok(outline)
     }
 
-    /// Puts the most frequent rows first, and counts where they start.
+    /// Sorts rows by the number of their starts, the most frequent first.
     fn sort(&mut self) {
         let mut counts = vec![0_usize; self.rows.len()];
         let (mut start_count, mut end) = (0, 0);
@@ -131,7 +131,7 @@ impl<'t> Outline<'t> {
         self.table.abi()
     }
 
-    /// Where rows and holes start, ascending; the last one is a hole.
+    /// Starts of rows and holes, ascending; the last one is a hole.
     pub fn starts(&self) -> impl Iterator<Item = OutlineStart> {
         let mut spans = self.table.spans().peekable();
         let mut hole = None;
@@ -158,7 +158,7 @@ impl<'t> Outline<'t> {
         })
     }
 
-    /// How many starts there are, and the address of the last one.
+    /// Number of starts, and the address of the last one.
     pub(crate) fn extent(&self) -> (usize, u64) {
         (self.start_count, self.end)
     }
@@ -171,15 +171,15 @@ impl<'t> Outline<'t> {
             .map(move |row| encoding::decode(row).unwrap_or(empty))
     }
 
-    /// How many rows the source has.
+    /// Number of rows in the source.
     #[must_use]
     pub fn source_rows(&self) -> usize {
         self.source_rows
     }
 }
 
-/// The row without what makes no difference to a step: the size of arguments, rules that say what holds without
-/// them, and those of registers that no frame has.
+/// The row without parts that do not affect a step: the size of arguments, rules that hold by
+/// default, and rules for registers that no frame has.
 fn effect<'e>(row: &Row<'e>, arch: Arch) -> Row<'e> {
     let mut effect = *row;
     effect.args_size = 0;
@@ -188,13 +188,13 @@ fn effect<'e>(row: &Row<'e>, arch: Arch) -> Row<'e> {
             DefaultRule::SameValue => Some(RegisterRule::SameValue),
             DefaultRule::Cfa => Some(RegisterRule::ValOffset(0)),
             DefaultRule::Unknown if row.signal_frame => Some(RegisterRule::SameValue),
-            // For the return address that there is none is not the same as that it is lost.
+            // "No return address" differs from "return address lost".
             DefaultRule::Unknown if register == row.return_address => None,
             DefaultRule::Unknown => Some(RegisterRule::Undefined),
         };
         let is_no_register = register >= Register(Outline::REGISTERS);
         if Some(rule) == default || is_no_register && register != row.return_address {
-            // A rule that is taken away always fits.
+            // Removing a rule always fits.
             let _ = effect.set_rule(register, None);
         }
     }

@@ -1,4 +1,4 @@
-//! The unwind table of the code itself, so that debuggers and profilers see through it.
+//! The unwind table of the code itself, for debuggers and profilers.
 
 use unspool_rows::table::{FdeHeader, RowStart};
 use unspool_rows::{Abi, CfaRule, Register, RegisterRule, Row, Table, Vaddr};
@@ -6,11 +6,12 @@ use unspool_rows::{Abi, CfaRule, Register, RegisterRule, Row, Table, Vaddr};
 use crate::object::NativeError;
 use crate::x86_64::CodeFrame;
 
-/// The frame pointer, and what else the prologue saves, with where it is from the CFA.
+/// The frame pointer and the other register that the prologue saves, with their offsets from the
+/// CFA.
 const FRAME_POINTER: (u16, i64) = (6, -16);
 const SAVED: [(u16, i64); 5] = [(3, -24), (12, -32), (13, -40), (14, -48), (15, -56)];
 
-/// The table of so many bytes of code, which are at an address.
+/// The table of code of this size, in bytes, at an address.
 pub(crate) fn own_table(
     abi: Abi,
     frame: &CodeFrame,
@@ -48,7 +49,7 @@ pub(crate) fn own_table(
     }
     put(&row, frame.prologue.saved)?;
     let inside = row;
-    // Before it returns the registers have their values back, and are in their slots, too.
+    // Before the return, the registers are restored, and still in their slots, too.
     row.cfa = cfa(sp, 8);
     row.set_rule(Register(fp), None)
         .map_err(NativeError::from_error)?;

@@ -1,13 +1,14 @@
-//! A proof that code does what rows mean, by reading it.
+//! A proof by symbolic execution that code does what rows mean.
 //!
-//! Each body is run on terms instead of numbers, from the first instruction to the return, along every way that it
-//! can go. Where ways meet again, what they did becomes one state with choices. In the end the frame, the words that
-//! it says are known, and the status must be the same terms as those that the row means, in every case; and on no way
-//! may the code read or write memory, call or jump where it should not.
+//! Each body is executed on terms instead of numbers, from the first instruction to the return,
+//! along every path. Where paths join, their states become one state with choices. In the end the
+//! frame, its words for known registers, and the status must be the same terms as the row's, in
+//! every case. On no path may the code read or write memory, call or jump where it should not.
 //!
-//! What is taken for granted: the look-up and the prologue before the bodies, which must be byte for byte what this
-//! crate writes for an index of these sizes; that the function which reads other memory keeps the psABI's rules and
-//! writes nothing but its result; and what instructions do (`execute.rs`).
+//! The proof assumes: the look-up and the prologue before the bodies, which must be byte for byte
+//! this crate's output for an index of these sizes; that the function that reads other memory
+//! follows the psABI and writes nothing except its result; and the effects of instructions
+//! (`execute.rs`).
 
 use core::num::NonZero;
 use std::panic::resume_unwind;
@@ -36,34 +37,34 @@ use terms::{TermId, Terms};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProofFault {
-    /// An instruction that bodies have no use for.
+    /// An instruction that bodies do not use.
     #[error("such objects have no such instruction")]
     Instruction,
-    /// A branch on what nothing is known of.
+    /// A branch on an unknown condition.
     #[error("it branches on an unknown value")]
     Condition,
-    /// A way out of the code, or into it at a strange place.
+    /// A jump out of the code, or to an unexpected place in it.
     #[error("it branches where unspool's code never does")]
     Branch,
-    /// The stack pointer, moved.
+    /// The stack pointer was moved.
     #[error("it moves the stack pointer where it must not")]
     Stack,
-    /// An address that is none of what is given.
+    /// An address that is not derived from the inputs.
     #[error("it uses an address outside of the frame, the stack and the given memory")]
     Address,
-    /// A load from memory that may not be there.
+    /// A load from memory that may not be readable.
     #[error("it reads memory that may be unreadable")]
     Load,
-    /// A store to what is neither the own stack nor the frame.
+    /// A store to other memory than the own stack or the frame.
     #[error("it writes where it must not")]
     Store,
     /// A division that may trap.
     #[error("it divides by a value that may be 0")]
     Trap,
-    /// A register that is not given back.
+    /// A register that is not restored.
     #[error("it does not preserve all registers that calls preserve")]
     Preserved,
-    /// More steps or ways than are looked at.
+    /// More steps or paths than the limits allow.
     #[error("it takes too many steps, or too many paths")]
     TooLong,
     /// The wrong result.
@@ -71,10 +72,10 @@ pub enum ProofFault {
     Result(ResultPart),
 }
 
-/// A part of what a step yields.
+/// A part of a step's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultPart {
-    /// The status that is returned.
+    /// The returned status.
     Status,
     /// A register of the frame, by its DWARF number.
     Register(u8),
@@ -99,20 +100,20 @@ impl core::fmt::Display for ResultPart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("at {at:#x} of the object: {fault}")]
 pub struct ProofFailure {
-    /// The address of the instruction, from where the object begins.
+    /// The address of the instruction, relative to the object.
     pub at: u64,
     /// What is wrong.
     pub fault: ProofFault,
 }
 
-/// What reading an object against a table found.
+/// Result of a proof of an object against a table.
 #[derive(Debug, Default)]
 pub struct ObjectProof {
-    /// Rows of the table, all of their addresses compared.
+    /// Number of rows of the table, with all of their addresses compared.
     pub rows: usize,
-    /// Different pairs of a row, or none, and a body.
+    /// Number of different pairs of a row, or none, and a body.
     pub pairs: usize,
-    /// Where the object is not proven to do what the table says: the first address of each pair of which that is so.
+    /// Pairs that are not proven: the first address of each, and the reason.
     pub unproven: Vec<(Vaddr, ProofFailure)>,
 }
 
@@ -120,7 +121,8 @@ pub struct ObjectProof {
 ///
 /// # Errors
 ///
-/// The index is not one that the code stays inside of, or the code that uses it is not what this crate writes.
+/// The index is not one that the code stays inside of, or the code that uses it is not this crate's
+/// output.
 pub fn prove(object: &ObjectView<'_>, table: &Table) -> Result<ObjectProof, ObjectError> {
     object.check_frame(table.abi())?;
     let (starts, _) = object.starts()?;
@@ -153,7 +155,7 @@ pub fn prove(object: &ObjectView<'_>, table: &Table) -> Result<ObjectProof, Obje
         }
         unproven
     };
-    // The proofs have nothing to do with each other.
+    // The proofs are independent.
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let share = pairs.pairs.len().div_ceil(threads).max(PAIRS_OF_A_THREAD);
     let unproven = std::thread::scope(|scope| {
@@ -173,10 +175,10 @@ pub fn prove(object: &ObjectView<'_>, table: &Table) -> Result<ObjectProof, Obje
     })
 }
 
-/// As many proofs are worth a thread.
+/// Number of proofs that justify a thread.
 const PAIRS_OF_A_THREAD: usize = 256;
 
-/// All addresses from 0 on, in pieces that have one row or none; the last piece has no end.
+/// All addresses from 0 on, in ranges with one row or none; the last range has no end.
 fn covered(table: &Table) -> impl Iterator<Item = (u64, Option<u64>, Option<RowId>)> {
     let mut end = 0;
     let spans = table.spans().flat_map(move |span| {
@@ -189,7 +191,7 @@ fn covered(table: &Table) -> impl Iterator<Item = (u64, Option<u64>, Option<RowI
     spans.chain([(last, None, None)])
 }
 
-/// A row, or none, and the body that the index leads to where it holds.
+/// A row, or none, and the body that the index selects where it holds.
 struct RowBody {
     row: Option<RowId>,
     body: u32,
@@ -197,7 +199,7 @@ struct RowBody {
     at: Vaddr,
 }
 
-/// Which rows go with which bodies, each pair once.
+/// The bodies of rows, each pair once.
 #[derive(Default)]
 struct RowBodies {
     pairs: Vec<RowBody>,
@@ -229,11 +231,11 @@ struct Prover<'b> {
     parts: CodeParts,
 }
 
-/// What running code comes to.
+/// Results of running code.
 struct FinalStates {
-    /// The states in which it has returned.
+    /// The states after its return.
     returned: Vec<SymbolicState>,
-    /// The one that was left where a part begins, and what is known there.
+    /// The state left where a part begins, and the registers known there.
     left: Option<(SymbolicState, CallerRegisters)>,
 }
 
@@ -254,7 +256,8 @@ impl<'b> Prover<'b> {
         }
     }
 
-    /// Proves that the code at an address does what a row means; without one, that it says that there is none.
+    /// Proves that the code at an address does what a row means or, without one, that it returns
+    /// "no row".
     fn prove(&mut self, row: Option<&Row<'_>>, at: u64) -> Result<(), ProofFailure> {
         if self.terms.is_nearly_full() {
             let decoded = core::mem::take(&mut self.decoded);
@@ -283,8 +286,8 @@ impl<'b> Prover<'b> {
         }
     }
 
-    /// All ways through the code from a state on, until it returns; or, if it may be left there, until the first
-    /// place where a part begins.
+    /// Runs all paths through the code from a state on until the return. If it may be left there,
+    /// runs until the first place where a part begins.
     fn run(&mut self, from: SymbolicState, may_leave: bool) -> Result<FinalStates, ProofFailure> {
         let mut open = vec![from];
         let mut ways = FinalStates {
@@ -326,7 +329,7 @@ impl<'b> Prover<'b> {
                 Successor::At(to) | Successor::Back(to) => {
                     state.at = to;
                     state.is_behind_call = matches!(next, Successor::Back(_));
-                    // Most often there is nothing that it could meet.
+                    // Mostly there is no state to join with.
                     if count > 1 {
                         let state = open.swap_remove(place);
                         put(&mut open, state, &mut context);
@@ -355,7 +358,7 @@ impl<'b> Prover<'b> {
         Ok(ways)
     }
 
-    /// What all ways yield that have returned.
+    /// The joined result of all paths that have returned.
     fn outcome(&mut self, ways: FinalStates) -> StepTerms {
         let mut outcome = StepTerms {
             status: Terms::UNKNOWN,
@@ -369,7 +372,7 @@ impl<'b> Prover<'b> {
         outcome
     }
 
-    /// Whether code yields what it should, in all cases.
+    /// Whether code has the expected result in all cases.
     fn compare(&mut self, found: &StepTerms, expected: &StepTerms) -> Result<(), ProofFault> {
         let terms = &mut self.terms;
         let same = |terms: &Terms, found: TermId, expected: TermId, part| {
@@ -421,8 +424,9 @@ fn decode(
     Some(instruction)
 }
 
-/// Whether an instruction begins with a prefix that changes the size of operands or addresses (Intel SDM, volume 2,
-/// 2.1.1). Code has none, and processors of AMD and Intel differ in what they mean for branches.
+/// Whether an instruction begins with a prefix that changes the size of operands or addresses
+/// (Intel SDM, volume 2, 2.1.1). Generated code has none, and AMD's and Intel's processors
+/// interpret them differently for branches.
 fn has_size_prefix(bytes: &[u8]) -> bool {
     let is_prefix = |byte: &u8| {
         matches!(
@@ -434,7 +438,7 @@ fn has_size_prefix(bytes: &[u8]) -> bool {
     prefixes.any(|byte| matches!(byte, 0x66 | 0x67))
 }
 
-/// The place of the state that goes on first.
+/// Index of the state that continues first.
 fn first(open: &[SymbolicState]) -> Option<usize> {
     if let [_] = open {
         return Some(0);
@@ -444,7 +448,7 @@ fn first(open: &[SymbolicState]) -> Option<usize> {
     Some(place)
 }
 
-/// Puts a state beside the others, or into the one that it meets.
+/// Adds a state, or joins it with one at the same place.
 fn put(open: &mut Vec<SymbolicState>, state: SymbolicState, context: &mut ProofContext<'_>) {
     match open.iter_mut().find(|other| other.can_join(&state)) {
         Some(other) => other.join(context, &state),
@@ -452,7 +456,7 @@ fn put(open: &mut Vec<SymbolicState>, state: SymbolicState, context: &mut ProofC
     }
 }
 
-/// Adds what a state yields that has returned.
+/// Joins the result of a state that has returned.
 fn add(outcome: &mut StepTerms, state: &SymbolicState, context: &mut ProofContext<'_>) {
     let condition = state.path_condition.all(context.terms);
     let status = state.status(context);

@@ -1,7 +1,7 @@
-//! An object, read back: is it one of ours as a whole, and what does its index say?
+//! Reads an object back: is it entirely this crate's output, and what does its index say?
 //!
-//! Nothing is believed. Headers, notes and symbols must be byte for byte those that an object with parts of these sizes
-//! has. Allocates nothing, but to say what the index says.
+//! Nothing is trusted. Headers, notes and symbols must be byte for byte those of an object with
+//! parts of these sizes. Allocates nothing, except for the contents of the index.
 
 use core::ops::Range;
 
@@ -17,28 +17,29 @@ mod index;
 #[cfg(feature = "std")]
 pub use index::BodyStart;
 
-/// Why bytes are no object that can be used.
+/// Why bytes are not a usable object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
-    /// Its headers, notes or symbols are not what objects have.
+    /// Its headers, notes or symbols differ from those of objects.
     #[error("not an object that `unspool compile --emit native` wrote: byte {0:#x} differs")]
     Foreign(usize),
-    /// It is too short, or its sections lie outside.
+    /// It is too short, or its sections are outside.
     #[error("not an object that `unspool compile --emit native` wrote, or truncated")]
     Short,
-    /// The digest is not that of its bytes.
+    /// The digest does not match its bytes.
     #[error("it was changed or damaged since it was written: its digest does not match")]
     Digest,
-    /// The index cannot be.
+    /// The index is invalid.
     #[error("its index is damaged: {0}")]
     Index(&'static str),
-    /// The code that finds a row in the index, or its own `.eh_frame`, is not what objects with such an index have.
+    /// The code that finds a row in the index, or its own `.eh_frame`, differs from those of
+    /// objects with such an index.
     #[error("{0} differs from what `unspool compile --emit native` writes")]
     Changed(&'static str),
 }
 
-/// An object whose form is right.
+/// An object with a valid form.
 #[derive(Debug)]
 pub struct ObjectView<'b> {
     bytes: &'b [u8],
@@ -49,9 +50,9 @@ pub struct ObjectView<'b> {
 /// A part of an object that is mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectSegment<'b> {
-    /// Its address, from where the object begins.
+    /// Its address relative to the object.
     pub address: u64,
-    /// What it begins with; zeros follow.
+    /// Its first bytes; zeros follow.
     pub bytes: &'b [u8],
     /// Whether it is code.
     pub is_code: bool,
@@ -111,7 +112,7 @@ impl<'b> ObjectView<'b> {
         })
     }
 
-    /// What the module is known by that it is of.
+    /// Identifies the module of its table.
     #[must_use]
     pub fn key(&self) -> Option<ModuleKey<'b>> {
         let (length, rest) = self.module.split_first()?;
@@ -126,7 +127,7 @@ impl<'b> ObjectView<'b> {
         self.parts.get(number).copied().unwrap_or_default()
     }
 
-    /// What must be mapped for the code to run.
+    /// The segments that must be mapped for the code to run.
     #[must_use]
     pub fn mapped(&self) -> [ObjectSegment<'b>; 2] {
         let read = 0..self.part(object_layout::EH_FRAME).range().end;
@@ -139,7 +140,7 @@ impl<'b> ObjectView<'b> {
         [of(0, read, false), of(text.address, text.range(), true)]
     }
 
-    /// Where the function is, from where the object begins.
+    /// Address of the function relative to the object.
     #[must_use]
     pub fn entry(&self) -> u64 {
         self.part(object_layout::TEXT).address
@@ -152,15 +153,15 @@ impl<'b> ObjectView<'b> {
     }
 }
 
-/// What an object with such contents is, held against bytes that are given piece by piece.
+/// Compares the expected bytes of an object, piece by piece, with the given ones.
 struct ExpectedBytes<'b> {
     bytes: &'b [u8],
     digest: Sha256,
-    /// Where the digest is, which is left out of itself.
+    /// The digest's range, which the digest does not cover.
     digest_at: Range<usize>,
-    /// How much there was so far.
+    /// Number of bytes so far.
     length: usize,
-    /// Where the first byte is that is another.
+    /// Offset of the first byte that differs.
     differs: Option<usize>,
 }
 
@@ -170,7 +171,7 @@ impl ExpectedBytes<'_> {
         let start = self.length;
         self.length += piece.len();
         let bytes = self.bytes.get(start..).unwrap_or_default();
-        // Mostly all are the same.
+        // Mostly all are equal.
         if self.differs.is_none() && !bytes.starts_with(piece) {
             let mut pairs = (start..).zip(piece.iter().zip(bytes));
             let differs = pairs.find(|(at, (a, b))| a != b && !self.digest_at.contains(at));

@@ -1,4 +1,4 @@
-//! What code does for a row, in the order in which it does it.
+//! Recipes: the work of code for a row, in order.
 
 use unspool_rows::arch::DefaultRule;
 use unspool_rows::expression::{MAX_STACK, MAX_STEPS, Operation, operation};
@@ -7,54 +7,54 @@ use unspool_rows::{Abi, CfaRule, Expression, Register, RegisterRule, Row};
 use crate::outline::Outline;
 use crate::status::StepStatus;
 
-/// An expression without branches: its operations do one after another what they do.
+/// An expression without branches: its operations run in sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BranchFreeExpression(pub(crate) Vec<Operation>);
 
-/// Where a value comes from. All are found in the frame that is left.
+/// The source of a value. All values are computed from the callee's frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ValueSource {
-    /// The CFA plus so many bytes.
+    /// The CFA plus an offset in bytes.
     Cfa(i64),
-    /// 8 bytes of memory, so many above the CFA.
+    /// 8 bytes of memory at the CFA plus an offset in bytes.
     AtCfa(i64),
-    /// What a register is, plus a number.
+    /// A register plus an offset.
     Register(u8, i64),
-    /// What an expression yields.
+    /// The result of an expression.
     Is(BranchFreeExpression),
-    /// 8 bytes of memory, where an expression says.
+    /// 8 bytes of memory at the result of an expression.
     At(BranchFreeExpression),
 }
 
-/// What code does for a row.
+/// The recipe of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Recipe {
-    /// It says that it cannot.
+    /// Fails with a status.
     Fails(StepStatus),
-    /// It goes to the caller.
+    /// Steps to the caller.
     Steps(CallerRecipe),
 }
 
-/// Where the address of the caller's code is. It is looked for when the CFA is known.
+/// The source of the return address. It is computed after the CFA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReturnAddress {
     /// It must have a value.
     At(ValueSource),
     /// There is no caller.
     Undefined,
-    /// It is not said, or never known.
+    /// There is no rule, or it is never known.
     Missing(StepStatus),
 }
 
-/// How code goes to the caller.
+/// The recipe of a step to the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallerRecipe {
     /// The CFA. It must have a value.
     pub(crate) cfa: ValueSource,
     pub(crate) return_address: ReturnAddress,
-    /// Registers that stay as they are, bit n stands for register n.
+    /// Registers that stay unchanged: bit n stands for register n.
     pub(crate) kept: u32,
-    /// Registers that get another value, if there is one. Not the return address.
+    /// Registers that get another value, if there is one; without the return address.
     pub(crate) set: Vec<(u8, ValueSource)>,
     /// Whether the frame was interrupted.
     pub(crate) is_interrupted: bool,
@@ -131,7 +131,7 @@ fn number(register: Register) -> Option<u8> {
     number.filter(|_| register < Register(Outline::REGISTERS))
 }
 
-/// Where a rule says that the value of a register is; `None` where it has none.
+/// The source of a register's value by a rule; `None` if there is none.
 fn source(
     rule: RegisterRule<'_>,
     register: Register,
@@ -154,7 +154,7 @@ fn source(
     })
 }
 
-/// The operations of an expression that is evaluated with so many values on the stack.
+/// The operations of an expression that starts with this many values on the stack.
 fn straight(
     expression: Expression<'_>,
     abi: Abi,
@@ -177,8 +177,8 @@ fn straight(
     }
 }
 
-/// How many values an operation needs on the stack, and how many it leaves of these and puts there; `None` if it is
-/// not compiled.
+/// Number of values that an operation needs on the stack, and of those that it leaves instead;
+/// `None` if it is not compiled.
 pub(crate) fn effect(operation: &Operation) -> Option<(usize, usize)> {
     use operation::*;
     Some(match operation.opcode {
@@ -209,7 +209,7 @@ pub(crate) fn effect(operation: &Operation) -> Option<(usize, usize)> {
     })
 }
 
-/// The number that an operation puts on the stack.
+/// The constant that an operation pushes.
 pub(crate) fn constant(operation: &Operation) -> Option<u64> {
     use operation::*;
     match operation.opcode {
@@ -221,7 +221,7 @@ pub(crate) fn constant(operation: &Operation) -> Option<u64> {
     }
 }
 
-/// The register that an operation reads, and what it adds to it.
+/// The register that an operation reads, and the offset that it adds.
 pub(crate) fn register(operation: &Operation) -> Option<(u16, i64)> {
     use operation::*;
     match operation.opcode {

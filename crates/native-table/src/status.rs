@@ -1,33 +1,33 @@
-//! What the function returns.
+//! Return values of the function.
 
 use unspool_rows::expression::ExpressionError;
 use unspool_rows::interpret::{RegisterError, StepError};
 
-/// What `unspool_step` returns.
+/// Return value of `unspool_step`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepStatus {
     /// The frame is the caller's.
     Caller,
-    /// The same, and the frame that was left had been interrupted.
+    /// The same, and the callee's frame was interrupted.
     Interrupted,
     /// There is no caller.
     Outermost,
-    /// The table says nothing of the address.
+    /// The table has no row at the address.
     NoRow,
     /// The row has no CFA, or no return address.
     NoRule,
-    /// One of both needs a register that is not known.
+    /// The CFA or the return address needs an unknown register.
     UnknownRegister,
-    /// One of both needs memory that cannot be read.
+    /// The CFA or the return address needs unreadable memory.
     Unreadable,
-    /// An expression for one of both divides by zero.
+    /// An expression for the CFA or the return address divides by zero.
     NoValue,
     /// The row has an expression that is not compiled.
     NotCompiled,
 }
 
 impl StepStatus {
-    /// What is returned where the plain interpreter has this error.
+    /// The status for an error of the interpreter.
     #[must_use]
     pub fn from_step_error(error: &StepError) -> StepStatus {
         let of_expression = |error: &ExpressionError| match error {

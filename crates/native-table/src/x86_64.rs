@@ -1,9 +1,10 @@
 //! Machine code for x86-64, by the System V psABI.
 //!
-//! `unspool_step` finds the row of its address ([`crate::index`]) and jumps to the row's body. A body sets `al` or
-//! `rax` to a distance and calls a *stub*, once for the CFA and once for each register that was saved, then jumps to
-//! the end. Bodies share what follows the CFA: saving one register more begins with that register, and goes on as
-//! the row that saved one fewer. Rows of any other kind have bodies that are written out.
+//! `unspool_step` finds the row of its address ([`crate::index`]) and jumps to the row's body. A
+//! body sets `al` or `rax` to a distance and calls a *stub*: once for the CFA and once for each
+//! saved register. Then it jumps to the end. Bodies share everything after the CFA: a body that
+//! restores one more register does that first, and continues as the body that restores one fewer.
+//! All other rows have bodies of their own.
 //!
 //! | register | holds |
 //! |---|---|
@@ -11,7 +12,7 @@
 //! | r12 | the CFA |
 //! | r13 | which registers of the caller are known |
 //! | r14, r15 | the first and the last address from which 8 bytes of the stack can be read |
-//! | rbp | the frame pointer: behind the first instructions, the CFA of the code itself is rbp+16 throughout |
+//! | rbp | the frame pointer: after the prologue, the code's own CFA is always rbp+16 |
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -40,86 +41,87 @@ const STACK_END: i32 = 8;
 const READ: i32 = 16;
 const ARGUMENT: i32 = 24;
 
-/// From `rbp`: where the arguments are kept, and the frame as it was.
+/// From `rbp`: the saved arguments, and the original frame.
 pub(crate) const BIAS: i32 = -48;
 pub(crate) const MEMORY: i32 = -56;
 pub(crate) const OLD: i32 = -208;
 
-/// The words of the frame that are kept: the registers, and which of them are known.
+/// Words of the original frame: the registers, and which of them are known.
 const OLD_WORDS: u64 = 18;
 
-/// The return address, by its number in a frame.
+/// The return address, by number in a frame.
 const PC: u8 = 16;
 const SP: u8 = 7;
 
-/// Where a register is in `struct unspool_frame`.
+/// Offset of a register in `struct unspool_frame`.
 fn slot(register: u8) -> i32 {
     8 * i32::from(register)
 }
 
-/// A body of code that others jump to or call.
+/// A shared routine.
 #[derive(Debug, Clone, Copy)]
 struct RoutineLabels {
-    /// With a distance in `rax`.
+    /// Entry with a distance in `rax`.
     wide: Label,
-    /// With 8-byte words in `al`.
+    /// Entry with 8-byte words in `al`.
     words: Label,
 }
 
-/// Registers that are still to be restored, and where each is from the CFA; the last one first.
+/// Registers still to be restored, with their offsets from the CFA; the last one first.
 type RestoreList = Vec<(u8, i64)>;
 
-/// A row of the usual kind: the return address is below the CFA, and what else calls preserve is saved, or as it was.
+/// A row of the usual kind: the return address is below the CFA, and other preserved registers are
+/// saved or unchanged.
 struct CommonRow {
-    /// The register that the CFA is based on, and the distance.
+    /// The register that the CFA is relative to, and the offset.
     base: u8,
     offset: i64,
     saved: RestoreList,
 }
 
-/// What all bodies use.
+/// Labels that all bodies use.
 struct SharedLabels {
-    /// Ends with what is in `eax`.
+    /// Returns `eax`.
     leave: Label,
-    /// Ends at the caller, with the registers that are known.
+    /// Returns the caller, with the known registers.
     caller: Label,
     interrupted: Label,
     no_row: Label,
     unknown: Label,
     unreadable: Label,
     no_value: Label,
-    /// Reads 8 bytes at `rax`; carry if it cannot.
+    /// Loads 8 bytes at `rax`; carry if unreadable.
     load: Label,
-    /// The same, of `edx` bytes.
+    /// The same for `edx` bytes.
     load_size: Label,
-    /// Only by asking.
+    /// Loads through the callback only.
     ask: Label,
-    /// Keeps the frame as it was.
+    /// Saves the original frame.
     keep_old: Label,
 }
 
-/// The code for the rows of an outline.
+/// Generates the code for the rows of an outline.
 pub(crate) struct CodeBuilder {
     asm: Assembler,
     abi: Abi,
     shared: SharedLabels,
-    /// By the register that the CFA is based on.
+    /// By the register that the CFA is relative to.
     cfa: BTreeMap<u8, RoutineLabels>,
-    /// By the register that is restored.
+    /// By the restored register.
     restore: BTreeMap<u8, RoutineLabels>,
-    /// By what is still to be restored: registers and where they are.
+    /// By the registers still to be restored, with their offsets.
     rests: HashMap<RestoreList, Label>,
     preserved: u32,
 }
 
-/// The code, and where each row's body begins in it.
+/// The code, and the begin of each row's body in it.
 pub(crate) struct GeneratedCode {
     pub(crate) code: AssembledCode,
     pub(crate) bodies: Vec<u32>,
     pub(crate) frame: CodeFrame,
 }
 
-/// The code up to the first body: how it finds a row, and how it ends.
+/// The code up to the first body: the look-up of a row, and the ends.
 pub(crate) struct LookupCode {
     pub(crate) code: AssembledCode,
     pub(crate) frame: CodeFrame,
@@ -132,27 +134,27 @@ pub(crate) struct CodeFrame {
     pub(crate) epilogue: Epilogue<u32>,
 }
 
-/// Places in the prologue.
+/// Positions in the prologue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prologue<P> {
-    /// The frame pointer is on the stack.
+    /// The frame pointer is pushed.
     pub(crate) pushed: P,
-    /// It is this function's.
+    /// The frame pointer is set.
     pub(crate) pointed: P,
-    /// All that must be is on the stack.
+    /// All saves are done.
     pub(crate) saved: P,
 }
 
-/// Places in the epilogue.
+/// Positions in the epilogue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Epilogue<P> {
-    /// The frame pointer is the caller's again.
+    /// The frame pointer is restored.
     pub(crate) popped: P,
     /// Behind the return.
     pub(crate) end: P,
 }
 
-/// Writes the code for an outline and its index.
+/// Generates the code for an outline and its index.
 pub(crate) fn build(outline: &Outline<'_>, index: &IndexArrays) -> GeneratedCode {
     let mut builder = CodeBuilder::new(outline.abi());
     let frame = builder.look_up(index.base, &index.counts(0));
@@ -170,7 +172,7 @@ pub(crate) fn build(outline: &Outline<'_>, index: &IndexArrays) -> GeneratedCode
     }
 }
 
-/// Writes what the code for an index begins with.
+/// Generates the begin of the code for an index.
 pub(crate) fn look_up(abi: Abi, base: u64, counts: &ArrayCounts) -> LookupCode {
     let mut builder = CodeBuilder::new(abi);
     let frame = builder.look_up(base, counts);
@@ -181,7 +183,7 @@ pub(crate) fn look_up(abi: Abi, base: u64, counts: &ArrayCounts) -> LookupCode {
     }
 }
 
-/// The prologue and the epilogue, before their places are known.
+/// The prologue and the epilogue, before their positions are known.
 struct OwnLabels {
     prologue: Prologue<Label>,
     epilogue: Epilogue<Label>,
@@ -256,7 +258,7 @@ impl CodeBuilder {
         let enough = asm.label();
         asm.alu_number(Alu::Sub, R15, 8);
         asm.jump_if(ConditionCode::AboveOrEqual, enough);
-        // No 8 bytes end there: none is at or above the first and at or below the last.
+        // No 8 bytes fit: no address is at or above the first and at or below the last.
         asm.alu(Alu::Xor, R15, R15);
         asm.alu_number(Alu::Or, R14, -1);
         asm.bind(enough);
@@ -304,17 +306,17 @@ impl CodeBuilder {
         asm.emit(&[0x66, 0x0f, 0x6e, 0xc0]);
         asm.emit(&[0x66, 0x0f, 0x70, 0xc0, 0x00]);
         let (again, few, found) = (asm.here(), asm.label(), asm.label());
-        // Those that are not above it: movdqu (%rdx), %xmm1; movdqa %xmm1, %xmm2; pminub %xmm0, %xmm2;
-        // pcmpeqb %xmm1, %xmm2; pmovmskb %xmm2, %eax
+        // Those that are not above it: movdqu (%rdx), %xmm1; movdqa %xmm1, %xmm2; pminub %xmm0,
+        // %xmm2; pcmpeqb %xmm1, %xmm2; pmovmskb %xmm2, %eax
         asm.emit(&[0xf3, 0x0f, 0x6f, 0x0a]);
         asm.emit(&[0x66, 0x0f, 0x6f, 0xd1]);
         asm.emit(&[0x66, 0x0f, 0xda, 0xd0]);
         asm.emit(&[0x66, 0x0f, 0x74, 0xd1]);
         asm.emit(&[0x66, 0x0f, 0xd7, 0xc2]);
-        // How many of the first: xor $0x1ffff, %eax; bsf %eax, %eax
+        // Number of the first ones: xor $0x1ffff, %eax; bsf %eax, %eax
         asm.emit(&[0x35, 0xff, 0xff, 0x01, 0x00]);
         asm.emit(&[0x0f, 0xbc, 0xc0]);
-        // At most as many as there are.
+        // At most the number that there are.
         asm.alu(Alu::Cmp, RAX, RCX);
         asm.jump_if(ConditionCode::AboveOrEqual, few);
         asm.alu(Alu::Add, R8, RAX);
@@ -342,7 +344,7 @@ impl CodeBuilder {
         asm.jump_register(RAX);
     }
 
-    /// If `eax` says so, finds its number in the list of great ones: by halves.
+    /// If `eax` is [`index::WIDE`], looks the number up in `wide`, by binary search.
     fn find_wide(&mut self, count: usize) {
         let asm = &mut self.asm;
         let (narrow, halve, below, end) = (asm.label(), asm.label(), asm.label(), asm.label());
@@ -421,7 +423,7 @@ impl CodeBuilder {
         label
     }
 
-    /// What a row says, if it is of the usual kind.
+    /// The row in its usual form, if it has that.
     fn usual(&self, steps: &CallerRecipe) -> Option<CommonRow> {
         let ValueSource::Register(base, offset) = steps.cfa else {
             return None;
@@ -442,7 +444,7 @@ impl CodeBuilder {
         let restored = saved
             .iter()
             .fold(0, |all, (register, _)| all | 1 << register);
-        // Those that were saved first are restored last.
+        // The first save is restored last.
         saved.sort_by_key(|(register, offset)| (core::cmp::Reverse(*offset), *register));
         let is_usual = is_sp_cfa && steps.kept | restored & self.preserved == self.preserved;
         is_usual.then_some(CommonRow {
@@ -468,7 +470,7 @@ impl CodeBuilder {
         entry
     }
 
-    /// Calls a stub with a distance: in words, which have a sign beforehand, if it can be.
+    /// Calls a stub with a distance: in words times `sign` if that fits, else in bytes.
     fn call_with(&mut self, entry: RoutineLabels, distance: i64, sign: i64) {
         let words = distance.checked_mul(sign).filter(|bytes| bytes % 8 == 0);
         match words.and_then(|bytes| u8::try_from(bytes / 8).ok()) {
@@ -484,7 +486,7 @@ impl CodeBuilder {
         }
     }
 
-    /// Goes on to restore these, the last first.
+    /// Continues by restoring these, the last first.
     fn rest(&mut self, mut saved: RestoreList) {
         loop {
             if saved.is_empty() {
@@ -503,7 +505,7 @@ impl CodeBuilder {
         }
     }
 
-    /// A body that does each thing by itself.
+    /// A body of its own that shares nothing.
     fn written_out(&mut self, steps: &CallerRecipe) {
         self.asm.call(self.shared.keep_old);
         self.value(&steps.cfa, None, false);
@@ -537,7 +539,8 @@ impl CodeBuilder {
         self.asm.jump(end);
     }
 
-    /// Has `rax` be a value of the frame as it was. Where it has none, goes to `lost`, or gives up the step.
+    /// Sets `rax` to a value of the original frame. If there is none, jumps to `lost`, or gives up
+    /// the step.
     fn value(&mut self, source: &ValueSource, lost: Option<Label>, has_cfa: bool) {
         match source {
             ValueSource::Cfa(offset) => {
@@ -564,7 +567,7 @@ impl CodeBuilder {
         }
     }
 
-    /// Has `rax` be what a register was; goes elsewhere if that is not known.
+    /// Sets `rax` to a register's original value; jumps elsewhere if that is unknown.
     fn old(&mut self, register: u8, unknown: Label) {
         self.asm.load(RAX, RBP, OLD + KNOWN);
         self.asm.bit(4, RAX, register);
@@ -572,7 +575,7 @@ impl CodeBuilder {
         self.asm.load(RAX, RBP, OLD + slot(register));
     }
 
-    /// What reads memory.
+    /// The routines that read memory.
     fn loads(&mut self) {
         let shared = &self.shared;
         let asm = &mut self.asm;
@@ -593,7 +596,7 @@ impl CodeBuilder {
         let asking = asm.label();
         asm.jump(asking);
 
-        // Of `edx` bytes, which are 1, 2 or 4.
+        // For `edx` bytes: 1, 2 or 4.
         asm.bind(shared.load_size);
         asm.load(RCX, RBP, MEMORY);
         asm.cmp_memory(RAX, RCX, STACK);
@@ -705,7 +708,7 @@ impl CodeBuilder {
     }
 }
 
-/// Has `rax` be the 8 bytes at `rax`, if they are of the stack; else goes elsewhere.
+/// Loads the 8 bytes at `rax`, if they are on the stack; else jumps elsewhere.
 fn load_near(asm: &mut Assembler, elsewhere: Label) {
     asm.alu(Alu::Cmp, RAX, R14);
     asm.jump_if(ConditionCode::Below, elsewhere);
@@ -714,10 +717,10 @@ fn load_near(asm: &mut Assembler, elsewhere: Label) {
     asm.load(RAX, RAX, 0);
 }
 
-/// Ends with a status.
+/// Returns a status.
 fn fails(asm: &mut Assembler, shared: &SharedLabels, status: StepStatus) {
     let number = i64::from(status.number());
-    // The low half is what counts.
+    // Only the low half counts.
     asm.number(RAX, number.cast_unsigned() & 0xffff_ffff);
     asm.jump(shared.leave);
 }

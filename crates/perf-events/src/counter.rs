@@ -1,4 +1,4 @@
-//! An event, open.
+//! An open event.
 
 use std::fmt;
 use std::io;
@@ -11,21 +11,21 @@ use crate::event::PerfEvent;
 use crate::record::SampleFormat;
 use crate::sys;
 
-/// How often a sample is taken.
+/// The sampling rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
-    /// So many times a second.
+    /// Samples per second.
     Frequency(u64),
-    /// Once in so many events.
+    /// Events per sample.
     Period(u64),
 }
 
-/// Whose events are counted.
+/// The target of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventTarget {
-    /// A thread's, and perhaps those of the threads and processes that it begins.
+    /// A thread, and optionally the threads and processes that it creates.
     Thread(u32),
-    /// Those of all that runs on the processor.
+    /// Everything that runs on the CPU.
     Everyone,
 }
 
@@ -38,36 +38,36 @@ impl fmt::Display for EventTarget {
     }
 }
 
-/// What is counted, and what is recorded of it.
+/// An event to open, and the fields of its records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventAttr {
     /// The event.
     pub event: PerfEvent,
-    /// How often a sample is taken.
+    /// The sampling rate.
     pub rate: Rate,
-    /// The registers of the process that a sample has: [`crate::user_mask`].
+    /// The user registers in a sample: [`crate::user_mask`].
     pub user_registers: u64,
-    /// How many bytes of the stack a sample has: a multiple of 8, below 64 KiB; 0 for none.
+    /// The size of the stack copy in a sample, in bytes: a multiple of 8, below 64 KiB; 0 for none.
     pub stack_bytes: u32,
-    /// Whether the kernel's own code is counted and its frames are recorded.
+    /// Whether kernel code is counted and kernel frames are recorded.
     pub with_kernel: bool,
-    /// Whether the kernel walks the process' stack by frame pointers.
+    /// Whether the kernel walks the user stack by frame pointers.
     pub with_frame_pointers: bool,
-    /// Whether threads and processes that are begun later are counted too.
+    /// Whether threads and processes created later are counted too.
     pub inherits: bool,
-    /// Whether counting begins when the process runs a new program, and not before.
+    /// Whether counting starts only when the process calls `exec`.
     pub from_exec: bool,
-    /// Whether what is mapped, named, begun and ended is recorded too: files with their build IDs, if the
-    /// kernel knows them.
+    /// Whether mappings, names, forks and exits are recorded too: files with their build IDs, if
+    /// the kernel knows them.
     pub with_tasks: bool,
-    /// Whether it is recorded when a thread comes to a processor, or leaves one.
+    /// Whether context switches are recorded.
     pub with_switches: bool,
-    /// After how many bytes of records whoever waits is woken.
+    /// The number of bytes of records after which a waiting reader is woken.
     pub wake_after: u32,
 }
 
 impl EventAttr {
-    /// Which fields the records have.
+    /// The fields of the records.
     #[must_use]
     pub fn layout(&self) -> SampleFormat {
         let attr = self.attributes();
@@ -78,7 +78,7 @@ impl EventAttr {
             user_registers: attr.sample_regs_user,
             interrupted_registers: attr.sample_regs_intr,
             has_sample_id: true,
-            // A kernel that cannot tell them is not asked, and leaves no bit.
+            // On a kernel without build IDs the bit is not set.
             has_build_ids: attr.build_id() != 0,
         }
     }
@@ -135,14 +135,14 @@ impl EventAttr {
     }
 }
 
-/// An event, open: it is counted until this is dropped.
+/// An open event, counted until this is dropped.
 #[derive(Debug)]
 pub struct Counter {
     file: OwnedFd,
 }
 
 impl Counter {
-    /// Opens an event on one processor, without counting it yet.
+    /// Opens an event on one CPU, without counting it yet.
     pub fn open(setup: &EventAttr, whom: EventTarget, cpu: u32) -> Result<Counter, OpenError> {
         let mut attributes = setup.attributes();
         let tid = match whom {
@@ -151,7 +151,7 @@ impl Counter {
         };
         let cpu = i32::try_from(cpu).unwrap_or(i32::MAX);
         let opened = match sys::open(&mut attributes, tid, cpu) {
-            // Before Linux 5.12 the kernel does not tell build IDs.
+            // Before Linux 5.12 the kernel does not report build IDs.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput && setup.with_tasks => {
                 attributes.set_build_id(0);
                 sys::open(&mut attributes, tid, cpu)
@@ -172,7 +172,7 @@ impl Counter {
         Ok(Counter { file })
     }
 
-    /// Counts from now on.
+    /// Starts counting.
     pub fn enable(&self) -> io::Result<()> {
         sys::enable(self.file.as_fd())
     }
@@ -182,12 +182,12 @@ impl Counter {
         sys::disable(self.file.as_fd())
     }
 
-    /// Has its records go to the ring of another event of the same processor.
+    /// Redirects its records to the ring of another event on the same CPU.
     pub fn write_to_ring_of(&self, other: &Counter) -> io::Result<()> {
         sys::redirect(self.file.as_fd(), other.file.as_fd())
     }
 
-    /// The number by which records name it.
+    /// The ID by which records refer to it.
     pub fn id(&self) -> io::Result<u64> {
         sys::id(self.file.as_fd())
     }

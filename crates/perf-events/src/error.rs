@@ -14,7 +14,7 @@ use crate::event::PerfEvent;
 pub struct OpenError {
     /// The event.
     pub event: PerfEvent,
-    /// Whose.
+    /// The target.
     pub target: EventTarget,
     /// The reason.
     pub why: OpenRefusal,
@@ -26,36 +26,36 @@ pub struct OpenError {
 pub enum OpenRefusal {
     /// The machine does not count it: no performance counters, as in most virtual machines.
     NotCounted,
-    /// `kernel.perf_event_paranoid` is above what the event needs.
+    /// `kernel.perf_event_paranoid` is too high for the event.
     Paranoid {
-        /// What it is.
+        /// Its value.
         level: i32,
-        /// The highest at which it would be allowed.
+        /// The highest value that allows the event.
         needed: i32,
     },
-    /// The process belongs to another user, or has more rights than this one.
+    /// The process belongs to another user, or has more privileges.
     OtherUser,
-    /// There is no such process any more.
+    /// The process does not exist any more.
     NoProcess,
     /// More samples a second than `kernel.perf_event_max_sample_rate`.
     TooOften {
         /// The highest rate.
         limit: u64,
-        /// The rate that was asked for.
+        /// The requested rate.
         wanted: u64,
     },
     /// Too many files are open.
     Files,
     /// A container or a security module forbids the system call.
     Forbidden,
-    /// The kernel has no performance events at all.
+    /// The kernel does not support performance events.
     NoEvents,
-    /// Something else.
+    /// Another error.
     Other(io::Error),
 }
 
 impl OpenRefusal {
-    /// What helps against it, if something does.
+    /// The remedy, if there is one.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
@@ -102,7 +102,7 @@ impl fmt::Display for OpenRefusal {
 }
 
 impl OpenRefusal {
-    /// What an error of the system call means, for an event of some process or of all.
+    /// The meaning of a system call's error, for an event of one process or of all.
     pub(crate) fn from_error(
         error: io::Error,
         whom: EventTarget,

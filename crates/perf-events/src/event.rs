@@ -1,4 +1,4 @@
-//! What is counted.
+//! Events to count.
 
 use std::fmt;
 use std::fs;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use perf_event_open_sys::bindings as abi;
 use unspool_host::Remedy;
 
-/// What is counted, by the name that `perf list` gives it.
+/// An event, by its name in `perf list`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PerfEvent {
     name: String,
@@ -17,11 +17,11 @@ pub struct PerfEvent {
     config: u64,
 }
 
-/// Why there is no event of a name.
+/// Why a name does not denote an event.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnknownEvent {
-    /// Nobody knows the name.
+    /// The name is unknown.
     #[error(
         "no event has the name {0:?}: try cycles, cpu-clock, task-clock, page-faults, context-switches, \
              instructions, cache-misses, branch-misses, a tracepoint as sched:sched_switch, or rNNNN for a processor's own"
@@ -35,15 +35,15 @@ pub enum UnknownEvent {
     Tracepoint {
         /// Its name.
         name: String,
-        /// What says which it is.
+        /// The file that should have its ID.
         path: String,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl UnknownEvent {
-    /// What helps against it, if something does.
+    /// The remedy, if there is one.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
@@ -53,7 +53,7 @@ impl UnknownEvent {
     }
 }
 
-/// Who may not read it is told so by the kernel; where it is not mounted, there is nothing.
+/// Without permission the kernel returns an error; without the mount, there is no file.
 fn tracefs_remedy(error: &io::Error) -> Remedy {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Remedy::ReadTracefs,
@@ -165,11 +165,11 @@ const EVENT_NAMES: [(&str, u32, u32); 21] = [
     ("dummy", abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_DUMMY),
 ];
 
-/// Where tracepoints are, mounted by the system or by older ones.
+/// The mount points of tracefs: current, and on older systems.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 impl PerfEvent {
-    /// The processor's cycles.
+    /// CPU cycles.
     #[must_use]
     pub fn cycles() -> PerfEvent {
         PerfEvent::named(
@@ -179,7 +179,7 @@ impl PerfEvent {
         )
     }
 
-    /// The time of the processor, by a timer of each.
+    /// CPU clock: a timer on each CPU.
     #[must_use]
     pub fn cpu_clock() -> PerfEvent {
         PerfEvent::named(
@@ -189,7 +189,7 @@ impl PerfEvent {
         )
     }
 
-    /// The time that a thread ran.
+    /// Task clock: the time that a thread runs.
     #[must_use]
     pub fn task_clock() -> PerfEvent {
         PerfEvent::named(
@@ -199,14 +199,14 @@ impl PerfEvent {
         )
     }
 
-    /// A thread leaves its processor.
+    /// Context switches: a thread leaves its CPU.
     #[must_use]
     pub fn context_switches() -> PerfEvent {
         let config = abi::PERF_COUNT_SW_CONTEXT_SWITCHES.into();
         PerfEvent::named("context-switches", abi::PERF_TYPE_SOFTWARE, config)
     }
 
-    /// Nothing: what maps, names, begins and ends is recorded with it.
+    /// Dummy: counts nothing, and records mappings, names, forks and exits.
     #[must_use]
     pub fn dummy() -> PerfEvent {
         PerfEvent::named(
@@ -216,8 +216,8 @@ impl PerfEvent {
         )
     }
 
-    /// The name that `perf list` has for an event, by the kernel's numbers; `None` for tracepoints, and
-    /// for what only its processor knows.
+    /// The name of an event in `perf list`, from the kernel's numbers; `None` for tracepoints and
+    /// events specific to a CPU.
     #[must_use]
     pub fn name_of(kind: u32, config: u64) -> Option<&'static str> {
         let is_meant = |event: &&(&str, u32, u32)| event.1 == kind && u64::from(event.2) == config;
@@ -255,7 +255,7 @@ impl PerfEvent {
                 .any(|clock| u64::from(*clock) == self.config)
     }
 
-    /// Whether it is counted a second at a rate that can be asked for, and not each time that it happens.
+    /// Whether it is sampled at a requested frequency, and not at each occurrence.
     #[must_use]
     pub fn has_rate(&self) -> bool {
         self.is_clock() || matches!(self.kind, abi::PERF_TYPE_HARDWARE | abi::PERF_TYPE_RAW)

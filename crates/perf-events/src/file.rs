@@ -1,9 +1,10 @@
-//! What `perf record` wrote: `perf.data` files, and the stream that it writes to a pipe.
+//! Output of `perf record`: `perf.data` files, and the stream that it writes to a pipe.
 //!
-//! A file begins with a header: `PERFILE2`, and where the attributes of the events, the records and the
-//! *features* (what else is known of the recording) are. The stream has the records only, and the rest
-//! as records of perf's own. All of it is in the byte order of the machine that recorded; big-endian
-//! files are refused. (`tools/perf/Documentation/perf.data-file-format.txt` in the kernel's sources.)
+//! A file starts with a header: `PERFILE2`, and the locations of the events' attributes, of the
+//! records, and of the *features* (metadata of the recording). The stream has only records: the
+//! other parts are synthesized records of perf. Both have the byte order of the recording machine;
+//! big-endian files are refused. (`tools/perf/Documentation/perf.data-file-format.txt` in the
+//! kernel's sources.)
 
 use std::collections::HashMap;
 use std::io;
@@ -22,37 +23,37 @@ mod rewrite;
 pub use records::{FileRecord, ReadSummary};
 pub use rewrite::{RewriteError, Rewriter};
 
-/// Why a file of perf cannot be read at all.
+/// Why a file by perf cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
     /// The system refused.
     #[error("cannot be read")]
     Io(#[from] io::Error),
-    /// It is something else.
+    /// It is not a recording.
     #[error("not a recording of perf: it does not start with PERFILE2")]
     NotPerf,
-    /// It is from a machine whose numbers have their most significant byte first.
+    /// It comes from a big-endian machine.
     #[error("was recorded on a big-endian machine, which is not supported")]
     BigEndian,
-    /// It is of a recording whose records are in several files.
+    /// Its records are in several files.
     #[error(
         "is one file of several (perf record --threads), which are not supported: record without --threads"
     )]
     OneOfSeveral,
-    /// What cannot be missing is damaged.
+    /// A required part is damaged.
     #[error(transparent)]
     Damaged(#[from] FileDamage),
 }
 
-/// Something that is wrong with a file.
+/// A damaged part of a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at offset {offset:#x}: {why}")]
 pub struct FileDamage {
-    /// Where, in bytes from the start of the file. Of a record that was compressed, where that
-    /// which holds it is.
+    /// Its location, in bytes from the start of the file. For a compressed record, the location of
+    /// the record that contains it.
     pub offset: u64,
-    /// What.
+    /// The damage.
     pub why: String,
 }
 
@@ -68,79 +69,79 @@ impl FileDamage {
 /// An event of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileEvent {
-    /// Its name, as perf was given it.
+    /// Its name, as given to perf.
     pub name: String,
-    /// `type` of `perf_event_attr`: whose event it is.
+    /// `type` of `perf_event_attr`: the kind of event.
     pub kind: u32,
-    /// `config` of `perf_event_attr`: which.
+    /// `config` of `perf_event_attr`: the event of that kind.
     pub config: u64,
-    /// How often samples were taken.
+    /// The sampling rate.
     pub rate: Rate,
-    /// How its records are read.
+    /// The format of its records.
     pub layout: SampleFormat,
-    /// The numbers that the kernel gave it, one for each processor or thread.
+    /// The IDs that the kernel assigned to it, one for each CPU or thread.
     pub ids: Vec<u64>,
-    /// Where its attributes are in the file.
+    /// The location of its attributes in the file.
     attr: Range<usize>,
 }
 
-/// The build ID of a file that was mapped.
+/// The build ID of a mapped file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBuildId {
-    /// Whose code is in it.
+    /// The mode of its code.
     pub mode: CpuMode,
-    /// The path as the process knew it, or a name in brackets.
+    /// The path in the process, or a name in brackets.
     pub name: Vec<u8>,
     /// The build ID: at most 20 bytes.
     pub id: Vec<u8>,
 }
 
-/// What a file says of its recording.
+/// A file's metadata on its recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecordingInfo {
-    /// The machine's name.
+    /// The machine's host name.
     pub host: String,
-    /// The release of its kernel.
+    /// The kernel release.
     pub kernel: String,
-    /// Its architecture, as `uname -m` says it.
+    /// Its architecture, as `uname -m` prints it.
     pub arch: String,
     /// The version of perf.
     pub tool: String,
     /// The command line of perf.
     pub command: Vec<String>,
-    /// How many processors were there.
+    /// The number of CPUs.
     pub cpus: Option<u32>,
-    /// The times of the first sample and of the last, in nanoseconds of the event's clock.
+    /// The times of the first and the last sample, in nanoseconds of the event's clock.
     pub times: Option<Range<u64>>,
 }
 
-/// What `perf record` wrote.
+/// The output of `perf record`.
 #[derive(Debug)]
 pub struct DataFile {
     image: FileMap,
     events: Vec<FileEvent>,
-    /// The events by their numbers.
+    /// The events by their IDs.
     by_id: HashMap<u64, usize>,
     build_ids: Vec<FileBuildId>,
     about: RecordingInfo,
     features: header::Features,
-    /// Where the records are.
+    /// The location of the records.
     data: Range<usize>,
     damaged: Vec<FileDamage>,
 }
 
 impl DataFile {
-    /// Opens a recording in a regular file, which is mapped ([`FileMap`]). `perf record` moves an old recording
-    /// away; who truncates one that is read is told of by [`DataFile::check`].
+    /// Opens a recording in a regular file, which is mapped ([`FileMap`]). `perf record` moves an
+    /// old recording away. [`DataFile::check`] reports a truncation while reading.
     ///
     /// # Errors
     ///
-    /// [`FileError`]. What is damaged, and can be done without, is said by [`DataFile::damaged`].
+    /// [`FileError`]. [`DataFile::damaged`] reports damaged parts that are not required.
     pub fn open(path: &Path) -> Result<DataFile, FileError> {
         DataFile::parse(FileMap::new(&unspool_files::open(path)?)?)
     }
 
-    /// Whether all that was read was in the file: to be asked when the records are read.
+    /// Whether the file contained all that was read; to be called after reading the records.
     ///
     /// # Errors
     ///
@@ -149,7 +150,7 @@ impl DataFile {
         self.image.check_intact()
     }
 
-    /// A recording whose bytes are in memory.
+    /// A recording in memory.
     ///
     /// # Errors
     ///
@@ -180,32 +181,32 @@ impl DataFile {
         &self.events
     }
 
-    /// The build IDs of the files that samples were in.
+    /// The build IDs of files with samples.
     #[must_use]
     pub fn build_ids(&self) -> &[FileBuildId] {
         &self.build_ids
     }
 
-    /// What it says of the recording.
+    /// Its metadata.
     #[must_use]
     pub fn info(&self) -> &RecordingInfo {
         &self.about
     }
 
-    /// What is damaged, and was done without.
+    /// Damaged parts that were not required.
     #[must_use]
     pub fn damaged(&self) -> &[FileDamage] {
         &self.damaged
     }
 
-    /// The attributes of an event, as the kernel was given them (`struct perf_event_attr`).
+    /// The attributes of an event, as passed to the kernel (`struct perf_event_attr`).
     #[must_use]
     pub fn attributes(&self, event: &FileEvent) -> &[u8] {
         let bytes = self.image.get(event.attr.clone());
         bytes.unwrap_or_default()
     }
 
-    /// The event that a record is of, by its place among all; the first if the record does not say.
+    /// The index of a record's event; the first event if the record has no ID.
     fn event_of(&self, header: RecordHeader, bytes: &[u8]) -> usize {
         let [first, _, ..] = self.events.as_slice() else {
             return 0;

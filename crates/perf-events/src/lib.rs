@@ -1,14 +1,15 @@
-//! The kernel's performance events (`perf_event_open(2)`): opening them, their ring buffers, and
-//! their records.
+//! Performance events of the Linux kernel (`perf_event_open(2)`): opening them, their ring buffers,
+//! and their records.
 //!
-//! An [`PerfEvent`] says what is counted, a [`EventAttr`] what a record of it holds and whom it is of. A
-//! [`Counter`] is such an event, open; a [`Ring`] is the memory that the kernel writes its records to.
-//! A [`SampleFormat`] reads records ([`Record`]), from a ring or from a file that somebody else wrote.
+//! A [`PerfEvent`] is an event to count. An [`EventAttr`] describes its records' fields, an
+//! [`EventTarget`] its target. A [`Counter`] is an open event; a [`Ring`] is the memory to which
+//! the kernel writes its records. A [`SampleFormat`] reads records ([`Record`]), from a ring or
+//! from a file by another program.
 //!
-//! A [`DataFile`] is what `perf record` wrote: events, and their records in the order of their times. A
-//! [`Rewriter`] writes it anew, with call chains in place of copied stacks.
+//! A [`DataFile`] is the output of `perf record`: events, and their records in the order of their
+//! times. A [`Rewriter`] rewrites it with call chains in place of copied stacks.
 //!
-//! Records and files are untrusted input: whatever the bytes, reading them yields a record or an error.
+//! Records and files are untrusted input: for any bytes, reading them returns a record or an error.
 
 mod counter;
 mod error;

@@ -1,7 +1,6 @@
-//! What the kernel records (`struct perf_event_header` and what follows it).
+//! Records of the kernel (`struct perf_event_header` and the fields after it).
 //!
-//! Which fields a record has is said by the event that it is of: a [`SampleFormat`]. All numbers are
-//! little-endian.
+//! The fields of a record depend on its event: a [`SampleFormat`]. All numbers are little-endian.
 
 use std::ops::Range;
 
@@ -12,10 +11,10 @@ use crate::registers::SampledRegisters;
 /// Why a record could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadRecord {
-    /// It ends before what it should hold.
+    /// It ends too early.
     #[error("the record ends within its {field}")]
     Truncated {
-        /// What is missing.
+        /// The missing field.
         field: &'static str,
     },
     /// A name does not end.
@@ -23,14 +22,14 @@ pub enum BadRecord {
     EndlessName,
 }
 
-/// What all records begin with.
+/// The header of all records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// Which record it is: `PERF_RECORD_…`.
+    /// The type of the record: `PERF_RECORD_…`.
     pub kind: u32,
-    /// Bits whose meaning depends on the kind: `PERF_RECORD_MISC_…`.
+    /// Bits that depend on the type: `PERF_RECORD_MISC_…`.
     pub misc: u16,
-    /// How many bytes it has, this header included.
+    /// The size in bytes, including this header.
     pub size: u16,
 }
 
@@ -50,12 +49,12 @@ impl RecordHeader {
     }
 }
 
-/// What was running.
+/// The mode of the executed code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CpuMode {
-    /// Code of a process.
+    /// A process.
     User,
-    /// The kernel, for a process or by itself.
+    /// The kernel, for a process or for itself.
     Kernel,
     /// A hypervisor, or a guest.
     Other,
@@ -71,18 +70,18 @@ impl CpuMode {
     }
 }
 
-/// When and where something happened, and to whom, as far as the event says so.
+/// The time and origin of a record, in the fields that the event has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleId {
-    /// The process.
+    /// The process ID.
     pub pid: u32,
-    /// The thread.
+    /// The thread ID.
     pub tid: u32,
     /// In nanoseconds, of the event's clock.
     pub time: u64,
-    /// The processor.
+    /// The CPU.
     pub cpu: u32,
-    /// The event, by the number that the kernel gave it.
+    /// The event, by the ID that the kernel assigned.
     pub id: u64,
 }
 
@@ -90,58 +89,58 @@ pub struct SampleId {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Record<'r> {
-    /// The event happened.
+    /// A sample.
     Sample(SampleRecord<'r>),
-    /// A file, or memory, was mapped.
+    /// A file or memory was mapped.
     Mmap(MmapRecord<'r>),
-    /// A thread has a new name, perhaps that of a new program.
+    /// A thread has a new name, perhaps because of `exec`.
     Comm(CommRecord<'r>),
-    /// A thread or process began.
+    /// A thread or process was created.
     Fork(TaskRecord),
-    /// A thread or process ended.
+    /// A thread or process exited.
     Exit(TaskRecord),
-    /// Records were lost, for want of room in the ring.
+    /// Records were lost because the ring was full.
     Lost {
-        /// How many.
+        /// The number of lost records.
         count: u64,
     },
-    /// A thread left its processor, or came back to one.
+    /// A context switch.
     Switch {
-        /// It left.
+        /// The thread left its CPU; otherwise it was switched in.
         out: bool,
-        /// Though it could have gone on.
+        /// It was still runnable.
         preempted: bool,
     },
-    /// The event is too frequent: the kernel leaves it out for a while, or stops doing so.
+    /// The event is too frequent: the kernel starts or stops suppressing it.
     Throttle {
-        /// From now on.
+        /// Suppression starts.
         begins: bool,
     },
-    /// Something else.
+    /// Another record.
     Other,
 }
 
-/// A sample: what was running, and its stack.
+/// A sample: the executed code and its stack.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SampleRecord<'r> {
-    /// What was running.
+    /// The mode of the executed code.
     pub mode: CpuMode,
-    /// Where.
+    /// The instruction pointer.
     pub ip: u64,
-    /// How many events it stands for, or ns of a clock.
+    /// The number of events that it stands for, or the nanoseconds of a clock.
     pub period: u64,
-    /// The stack as the kernel walked it.
+    /// The kernel's call chain.
     pub chain: CallChain<'r>,
-    /// The registers of the process; `None` for a kernel thread, or if they were not asked for.
+    /// The user registers; `None` for a kernel thread, or if not requested.
     pub user: Option<SampledRegisters<'r>>,
-    /// The top of the process' stack.
+    /// The top of the user stack.
     pub stack: UserStackDump<'r>,
-    /// What a tracepoint recorded.
+    /// The raw data of a tracepoint.
     pub raw: &'r [u8],
 }
 
 impl SampleRecord<'_> {
-    /// Nothing is known but what was running.
+    /// A sample without fields.
     fn new(mode: CpuMode) -> Self {
         SampleRecord {
             mode,
@@ -158,41 +157,40 @@ impl SampleRecord<'_> {
 /// A copy of the top of a stack, from the stack pointer on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UserStackDump<'r> {
-    /// What could be read of it.
+    /// The copied bytes.
     pub bytes: &'r [u8],
-    /// How many bytes were asked for: if there are fewer, the stack's memory ends there.
+    /// The requested size in bytes: fewer copied bytes mean that the stack's memory ends there.
     pub requested_bytes: usize,
 }
 
-/// Addresses as the kernel walked them, with marks (`PERF_CONTEXT_…`) between those of the kernel and
-/// those of the process.
+/// The kernel's call chain, with markers (`PERF_CONTEXT_…`) between kernel and user addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallChain<'r>(&'r [u8]);
 
 impl<'r> CallChain<'r> {
-    /// The addresses and marks, innermost first.
+    /// The addresses and markers, innermost first.
     pub fn words(self) -> impl ExactSizeIterator<Item = u64> + Clone + 'r {
         let (words, _) = self.0.as_chunks::<8>();
         words.iter().map(|word| u64::from_le_bytes(*word))
     }
 
-    /// The addresses and marks before those of the process.
+    /// The addresses and markers before the user addresses.
     pub(crate) fn before_user(self) -> impl Iterator<Item = u64> + 'r {
         self.words()
             .take_while(|word| *word != abi::PERF_CONTEXT_USER)
     }
 
-    /// The addresses within the kernel, innermost first.
+    /// The kernel addresses, innermost first.
     pub fn kernel(self) -> impl Iterator<Item = u64> + 'r {
         self.part(|mark| mark == abi::PERF_CONTEXT_KERNEL)
     }
 
-    /// The addresses within the process, innermost first.
+    /// The user addresses, innermost first.
     pub fn user(self) -> impl Iterator<Item = u64> + 'r {
         self.part(|mark| mark == abi::PERF_CONTEXT_USER)
     }
 
-    /// The addresses behind the marks that are meant.
+    /// The addresses after selected markers.
     fn part(self, is_meant: impl Fn(u64) -> bool + 'r) -> impl Iterator<Item = u64> + 'r {
         let mut is_in = false;
         self.words().filter(move |word| {
@@ -205,74 +203,74 @@ impl<'r> CallChain<'r> {
     }
 }
 
-/// A file, or memory, that was mapped.
+/// A mapping of a file or memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MmapRecord<'r> {
-    /// The process; 0xffff_ffff for the kernel.
+    /// The process ID; 0xffff_ffff for the kernel.
     pub pid: u32,
-    /// The thread that did it.
+    /// The ID of the mapping thread.
     pub tid: u32,
-    /// Whose code may be there.
+    /// The mode of its code.
     pub mode: CpuMode,
     /// Its first address.
     pub start: u64,
     /// Its size in bytes.
     pub size: u64,
-    /// Where it begins in the file, in bytes.
+    /// The file offset of its start, in bytes.
     pub offset: u64,
-    /// Which file it is, if the kernel said so.
+    /// The file, if the kernel identified it.
     pub file: MmapFile<'r>,
-    /// Whether its code may run.
+    /// Whether it is executable.
     pub is_executable: bool,
-    /// The file's path as the process knows it, or a name in brackets.
+    /// The file's path in the process, or a name in brackets.
     pub name: &'r [u8],
 }
 
-/// Which file something is.
+/// The identity of a mapped file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MmapFile<'r> {
-    /// Nobody said.
+    /// Not recorded.
     Unknown,
-    /// By its place in the file system.
+    /// Device and inode.
     Inode {
-        /// Of the device.
+        /// The device's major number.
         major: u32,
-        /// Of the device.
+        /// The device's minor number.
         minor: u32,
-        /// Of the file.
+        /// The inode number.
         inode: u64,
     },
-    /// By its build ID.
+    /// The build ID.
     BuildId(&'r [u8]),
 }
 
 /// A thread's new name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommRecord<'r> {
-    /// The process.
+    /// The process ID.
     pub pid: u32,
-    /// The thread.
+    /// The thread ID.
     pub tid: u32,
     /// The name.
     pub name: &'r [u8],
-    /// It runs another program now: nothing that was mapped is there any more.
+    /// The process called `exec`: its earlier mappings are gone.
     pub is_exec: bool,
 }
 
-/// Who began or ended, and by whom it was begun.
+/// A created or exited thread, and its creator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskRecord {
-    /// The process.
+    /// The process ID.
     pub pid: u32,
-    /// The thread.
+    /// The thread ID.
     pub tid: u32,
-    /// The process that began it.
+    /// The process ID of its creator.
     pub parent_pid: u32,
-    /// The thread that began it.
+    /// The thread ID of its creator.
     pub parent_tid: u32,
 }
 
-/// Which fields the records of an event have.
+/// The fields of an event's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleFormat {
     /// `sample_type` of the event.
@@ -285,11 +283,11 @@ pub struct SampleFormat {
     pub user_registers: u64,
     /// `sample_regs_intr` of the event.
     pub interrupted_registers: u64,
-    /// Whether other records than samples say when and where they are from, too.
+    /// Whether records other than samples have time and origin, too (`sample_id_all`).
     pub has_sample_id: bool,
-    /// Whether mappings may tell build IDs: some event of the recording asked for them. Linux (as of 6.18) leaves
-    /// their bit set in what it writes next of the same mapping, to events that did not ask, with device and
-    /// inode where the build ID would be.
+    /// Whether mappings may have build IDs: an event of the recording requested them. Linux (as of
+    /// 6.18) also sets their bit in later records of the same mapping, for events that did not
+    /// request them. These have device and inode in place of the build ID.
     pub has_build_ids: bool,
 }
 
@@ -298,37 +296,37 @@ impl SampleFormat {
         self.sample_type & u64::from(bit) != 0
     }
 
-    /// Whether samples have a stack, as addresses or copied.
+    /// Whether samples have a stack, as call chain or copy.
     #[must_use]
     pub fn has_chain(&self) -> bool {
         self.has(abi::PERF_SAMPLE_CALLCHAIN)
     }
 
-    /// Whether samples have a copy of the top of the process' stack.
+    /// Whether samples have a copy of the top of the user stack.
     #[must_use]
     pub fn has_stack_copy(&self) -> bool {
         self.has(abi::PERF_SAMPLE_STACK_USER)
     }
 
-    /// Whether samples say on which processor they were taken.
+    /// Whether samples have the CPU.
     #[must_use]
     pub fn has_cpu(&self) -> bool {
         self.has(abi::PERF_SAMPLE_CPU)
     }
 
-    /// Whether samples say when they were taken.
+    /// Whether samples have the time.
     #[must_use]
     pub fn has_time(&self) -> bool {
         self.has(abi::PERF_SAMPLE_TIME)
     }
 
-    /// Whether samples say how many events they stand for.
+    /// Whether samples have the period.
     #[must_use]
     pub fn has_period(&self) -> bool {
         self.has(abi::PERF_SAMPLE_PERIOD)
     }
 
-    /// Reads a record, all of it: what it holds, and when and where it is from.
+    /// Reads a record with its time and origin.
     pub fn read<'r>(
         &self,
         header: RecordHeader,
@@ -381,7 +379,7 @@ impl SampleFormat {
         Ok((origin, record))
     }
 
-    /// The time of a record, without reading the rest of it; `None` if it says none.
+    /// The time of a record, without reading the rest of it; `None` if it has none.
     #[must_use]
     pub fn time(&self, header: RecordHeader, bytes: &[u8]) -> Option<u64> {
         if !self.has(abi::PERF_SAMPLE_TIME) {
@@ -411,8 +409,7 @@ impl SampleFormat {
         Some(u64::from_le_bytes(*word))
     }
 
-    /// The number of the event that a record is of, without reading the rest of it; `None` if it does
-    /// not say.
+    /// The event ID of a record, without reading the rest of it; `None` if it has none.
     #[must_use]
     pub fn id(&self, header: RecordHeader, bytes: &[u8]) -> Option<u64> {
         let body = bytes.get(RecordHeader::SIZE..)?;
@@ -444,7 +441,7 @@ impl SampleFormat {
         Some(u64::from_le_bytes(*word))
     }
 
-    /// The fields that name thread and time: they come one behind another wherever records have them.
+    /// The fields for thread and time: they are adjacent in all records.
     fn read_task_and_time(
         &self,
         fields: &mut RecordFields<'_>,
@@ -460,7 +457,7 @@ impl SampleFormat {
         Ok(())
     }
 
-    /// Those that name event and processor.
+    /// The fields for event and CPU.
     fn read_event_and_cpu(
         &self,
         fields: &mut RecordFields<'_>,
@@ -479,7 +476,7 @@ impl SampleFormat {
         Ok(())
     }
 
-    /// What is at the end of all records but samples, and what is before it.
+    /// Splits a record other than a sample at its trailing time and origin.
     fn split_origin<'r>(&self, body: &'r [u8]) -> Result<(&'r [u8], SampleId), BadRecord> {
         if !self.has_sample_id {
             return Ok((body, SampleId::default()));
@@ -518,11 +515,11 @@ impl SampleFormat {
         self.chain(&mut fields, &mut sample)?;
         self.before_stack(&mut fields, &mut sample)?;
         self.stack(&mut fields, &mut sample)?;
-        // What follows is not used.
+        // The remaining fields are not used.
         Ok((origin, sample))
     }
 
-    /// What is around the call chain and the copied stack in the record of a sample.
+    /// Splits a sample record around its call chain and its copied stack.
     pub(crate) fn split_at_stack<'r>(&self, bytes: &'r [u8]) -> Result<SplitSample<'r>, BadRecord> {
         let body = bytes.get(RecordHeader::SIZE..).unwrap_or_default();
         let mut fields = RecordFields(body);
@@ -645,31 +642,31 @@ impl SampleFormat {
     }
 }
 
-/// What is around the stack of a sample in its record, without the header.
+/// The parts of a sample record around its stack, without the header.
 pub(crate) struct SplitSample<'r> {
-    /// Up to the call chain, or where one would be.
+    /// Up to the call chain, or where it would be.
     pub(crate) before: &'r [u8],
     pub(crate) chain: CallChain<'r>,
-    /// From there to the registers of the process, or where they would be.
+    /// From there to the user registers, or where they would be.
     pub(crate) between: &'r [u8],
     /// From the end of the copied stack on.
     pub(crate) after: &'r [u8],
 }
 
-/// What the record of a mapping has of its file, beside the path.
+/// The file fields of a mapping record, other than the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MmapFileForm {
-    /// Nothing, nor the protection: `PERF_RECORD_MMAP`.
+    /// None, and no protection either: `PERF_RECORD_MMAP`.
     Path,
     Inode,
     BuildId,
 }
 
-/// What is left to be read of a record.
+/// The remaining bytes of a record.
 pub(crate) struct RecordFields<'r>(pub(crate) &'r [u8]);
 
 impl<'r> RecordFields<'r> {
-    /// What was read since `start` was left.
+    /// The bytes read since `start` remained.
     fn since(&self, start: &'r [u8]) -> &'r [u8] {
         let read = start.len().saturating_sub(self.0.len());
         start.get(..read).unwrap_or_default()
@@ -703,7 +700,7 @@ impl<'r> RecordFields<'r> {
         self.array(field).map(u64::from_le_bytes)
     }
 
-    /// A name that a zero ends.
+    /// A name that ends with a zero byte.
     pub(crate) fn name(&mut self) -> Result<&'r [u8], BadRecord> {
         let end = self.0.iter().position(|byte| *byte == 0);
         let Range { end, .. } = 0..end.ok_or(BadRecord::EndlessName)?;

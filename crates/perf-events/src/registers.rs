@@ -1,15 +1,16 @@
-//! The registers of a process in a sample (`perf_regs.h` of each architecture).
+//! The user registers in a sample (`perf_regs.h` of each architecture).
 
 use unspool_rows::{Arch, Register};
 
-/// The kernel's numbers of the general registers, in the order of their DWARF numbers: those of rax,
-/// rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, and the instruction pointer.
+/// The kernel's numbers of the general registers, in DWARF order: rax, rdx, rcx, rbx, rsi, rdi,
+/// rbp, rsp, r8 to r15, and the instruction pointer.
 const X86_64: [u8; 17] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23, 8];
 
-/// x0 to x30 and sp have the numbers that DWARF gives them; the program counter follows.
+/// x0 to x30 and sp have their DWARF numbers; the program counter follows.
 const AARCH64_COUNT: u8 = 33;
 
-/// Those that an unwinder needs, for `sample_regs_user`; `None` where they are not known.
+/// The mask of registers that an unwinder needs, for `sample_regs_user`; `None` for other
+/// architectures.
 #[must_use]
 pub fn user_mask(arch: Arch) -> Option<u64> {
     match arch {
@@ -19,7 +20,7 @@ pub fn user_mask(arch: Arch) -> Option<u64> {
     }
 }
 
-/// The registers of a process in a sample.
+/// The user registers in a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampledRegisters<'r> {
     mask: u64,
@@ -58,7 +59,7 @@ impl<'r> SampledRegisters<'r> {
         }
     }
 
-    /// All that an unwinder knows by a DWARF number.
+    /// All registers that have a DWARF number in the unwinder.
     pub fn iter(self, arch: Arch) -> impl Iterator<Item = (Register, u64)> + 'r {
         let numbers = match arch {
             Arch::X86_64 => 0..17,

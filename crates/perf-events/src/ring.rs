@@ -1,4 +1,4 @@
-//! The memory that the kernel writes records to, one ring for each processor.
+//! The memory to which the kernel writes records, one ring for each CPU.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -9,17 +9,17 @@ use crate::counter::Counter;
 use crate::record::RecordHeader;
 use crate::sys::{self, RingMap};
 
-/// Why a ring could not be had.
+/// Why a ring cannot be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// All that this user may lock in memory is taken.
+    /// This user's limit of locked memory is reached.
     #[error(
         "cannot map {kib} KiB of ring buffer: more than `kernel.perf_event_mlock_kb` and `ulimit -l` allow together: \
          {}",
         Remedy::RingMemory
     )]
     Locked {
-        /// How many KiB were asked for.
+        /// The requested size in KiB.
         kib: usize,
     },
     /// The kernel refused for another reason.
@@ -28,7 +28,7 @@ pub enum RingError {
 }
 
 impl RingError {
-    /// What helps against it, if something does.
+    /// The remedy, if there is one.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
@@ -42,18 +42,18 @@ impl RingError {
 #[derive(Debug)]
 pub struct Ring {
     map: RingMap,
-    /// How much of it is read, in bytes since it was made.
+    /// The read position, in bytes since its creation.
     read: u64,
-    /// How much of that the kernel has back.
+    /// The position up to which memory was released to the kernel.
     released: u64,
-    /// How far it was written when that was last asked.
+    /// The write position at the last refresh.
     written: u64,
-    /// A record that wraps, in one piece.
+    /// A contiguous copy of a record that wraps.
     wrapped_record: Vec<u8>,
 }
 
 impl Ring {
-    /// Maps the ring of an event, of at least so many bytes.
+    /// Maps the ring of an event, of at least this many bytes.
     pub fn new(counter: &Counter, bytes: usize) -> Result<Ring, RingError> {
         let pages = bytes.div_ceil(sys::page_size()).next_power_of_two();
         let size = pages * sys::page_size();
@@ -70,18 +70,18 @@ impl Ring {
         })
     }
 
-    /// Looks how far the kernel has written: [`Ring::first`] yields no record that came later.
+    /// Updates the write position: [`Ring::first`] returns no later record.
     pub fn refresh(&mut self) {
         self.written = self.map.written();
     }
 
-    /// How many bytes of records it has room for.
+    /// Its capacity in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.map.capacity()
     }
 
-    /// How full it is, as a share of all.
+    /// Its fill level, as a fraction.
     #[must_use]
     pub fn fullness(&self) -> f64 {
         let bytes = u32::try_from(self.written.wrapping_sub(self.read)).unwrap_or(u32::MAX);
@@ -89,13 +89,13 @@ impl Ring {
         f64::from(bytes) / f64::from(all.max(1))
     }
 
-    /// Where in the ring a position is.
+    /// The offset of a position in the ring.
     fn place(&self, position: u64) -> Option<usize> {
-        // A power of two.
+        // The capacity is a power of two.
         Some(usize::try_from(position).ok()? & self.map.capacity().checked_sub(1)?)
     }
 
-    /// The header of the first record that is not read, if all of the record is there.
+    /// The header of the first unread record, if the record is complete.
     fn header(&self) -> Option<RecordHeader> {
         let there = self.written.wrapping_sub(self.read);
         // Records are multiples of 8 bytes, as the ring is: a header never wraps.
@@ -106,8 +106,8 @@ impl Ring {
         (is_there && size >= RecordHeader::SIZE && size <= self.map.capacity()).then_some(header)
     }
 
-    /// The first record that is not read: its header, and all of it. The ring's memory, unless the
-    /// record wraps.
+    /// The first unread record: its header, and all its bytes. These are the ring's memory, unless
+    /// the record wraps.
     pub fn first(&mut self) -> Option<(RecordHeader, &[u8])> {
         let header = self.header()?;
         let (at, size) = (self.place(self.read)?, usize::from(header.size));
@@ -122,15 +122,16 @@ impl Ring {
         Some((header, &self.wrapped_record))
     }
 
-    /// Has the processor bring the beginning of the record behind the first one to its cache, while
-    /// the first is read: it was written on another processor, from which each line comes slowly.
+    /// Prefetches the start of the second record while the first is read: it was written on another
+    /// CPU, from which each cache line takes long.
     pub fn prefetch_second(&self) {
         sys::prefetch(self.second().unwrap_or_default());
     }
 
-    /// The beginning of what is behind the first record.
+    /// The start of the second record.
     fn second(&self) -> Option<&[u8]> {
-        /// In bytes. What stacks have beyond that costs less than to bring what they do not have.
+        /// In bytes. Loading more of a large stack later costs less than prefetching memory that
+        /// small stacks do not use.
         const PREFETCH_BYTES: usize = 4 << 10;
         let position = self.read.wrapping_add(self.header()?.size.into());
         let there = usize::try_from(self.written.wrapping_sub(position)).ok()?;
@@ -139,18 +140,18 @@ impl Ring {
         self.map.bytes(at, PREFETCH_BYTES.min(until_end).min(there))
     }
 
-    /// Goes on to the next record.
+    /// Moves on to the next record.
     pub fn skip(&mut self, header: RecordHeader) {
         self.read = self.read.wrapping_add(header.size.into());
     }
 
-    /// Gives the memory of all records that were skipped back to the kernel.
+    /// Releases the memory of all skipped records to the kernel.
     pub fn release(&mut self) {
         self.map.read_up_to(self.read);
         self.released = self.read;
     }
 
-    /// Does so if that is a good part of the ring: to tell the kernel of each record would cost more.
+    /// Does so if it is a large part of the ring: an update for each record would cost more.
     pub fn release_if_large(&mut self) {
         let skipped = self.read.wrapping_sub(self.released);
         if skipped > self.map.capacity() as u64 / 8 {

@@ -1,4 +1,4 @@
-//! The build ID of a module, read from the memory that it is loaded in.
+//! The build ID of a module, read from the memory where it is loaded.
 
 use unspool_rows::{Memory, RuntimeAddr, Unreadable};
 
@@ -13,10 +13,10 @@ const NT_GNU_BUILD_ID: u32 = 3;
 
 /// Real modules have about 15 program headers.
 const MAX_PROGRAM_HEADERS: u16 = 256;
-/// Real note segments have about 100 bytes; one of a kernel module loader's may have more.
+/// Real note segments have about 100 bytes; one from a kernel module loader may have more.
 const MAX_NOTES: u64 = 64 << 10;
 
-/// Why the build ID of a module in memory is not known.
+/// Why the build ID of a module in memory is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoBuildId {
@@ -24,22 +24,22 @@ pub enum NoBuildId {
     /// often not recorded (core(5), bit 4 of `coredump_filter`).
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// No part of the mapped file is mapped from its first byte on.
+    /// The first byte of the mapped file is not mapped.
     #[error("the module of the mapping at {start} has no mapped ELF header")]
     NoHeader {
-        /// The start of the mapping asked about.
+        /// The start of the mapping in question.
         start: RuntimeAddr,
     },
     /// There is no ELF64 little-endian header.
     #[error("no ELF64 little-endian header at {addr}")]
     NotElf {
-        /// Where it should be.
+        /// The expected address.
         addr: RuntimeAddr,
     },
     /// The module has no build ID note; link it with `--build-id` to have one.
     #[error("the module at {addr} has no build ID")]
     Absent {
-        /// Where its ELF header lies.
+        /// The address of its ELF header.
         addr: RuntimeAddr,
     },
 }
@@ -53,7 +53,7 @@ struct ProgramHeader {
     align: u64,
 }
 
-/// Reads the build ID of the module whose ELF header lies at `base`.
+/// Reads the build ID of the module with its ELF header at `base`.
 pub(crate) fn read(memory: &dyn Memory, base: RuntimeAddr) -> Result<Vec<u8>, NoBuildId> {
     let headers = program_headers(memory, base)?;
     let absent = NoBuildId::Absent { addr: base };
@@ -61,7 +61,7 @@ pub(crate) fn read(memory: &dyn Memory, base: RuntimeAddr) -> Result<Vec<u8>, No
         .iter()
         .find(|header| header.kind == PT_LOAD)
         .ok_or(absent)?;
-    // `base` is where the file's first byte lies, which the first segment begins with.
+    // `base` is the address of the file's first byte, where the first segment begins.
     let first_byte = first.vaddr.wrapping_sub(first.offset);
     for notes in headers.iter().filter(|header| header.kind == PT_NOTE) {
         let at = base.0.wrapping_add(notes.vaddr.wrapping_sub(first_byte));
@@ -87,7 +87,7 @@ fn program_headers(
     Ok(entries.filter_map(program_header).collect())
 }
 
-/// `e_phoff` and `e_phnum` of a header that is ELF64 and little-endian.
+/// `e_phoff` and `e_phnum` of an ELF64 little-endian header.
 fn program_header_table(header: &[u8]) -> Option<(u64, u16)> {
     let ident = header.get(..6)?;
     let entry_size = u16_at(header, 54)?;

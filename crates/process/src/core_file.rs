@@ -1,8 +1,8 @@
 //! Core files: ELF64 little-endian cores of x86-64 and AArch64, as the kernel and gdb write
 //! them (core(5)).
 //!
-//! What can be read is read: a cut or partly malformed core yields its intact parts, and
-//! [`Core::problems`] lists the others with their place in the file.
+//! A truncated or partly malformed core yields its intact parts. [`Core::problems`] lists the
+//! others with their file offsets.
 
 use std::path::Path;
 
@@ -38,10 +38,10 @@ pub struct Core {
     problems: Vec<CoreProblem>,
 }
 
-/// The process that a core file was written of (`NT_PRPSINFO`).
+/// The process of a core file (`NT_PRPSINFO`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessInfo {
-    /// Its process id.
+    /// Its process ID.
     pub pid: u32,
     /// The name of its first thread, at most 15 bytes.
     pub name: String,
@@ -50,12 +50,13 @@ pub struct ProcessInfo {
 }
 
 impl Core {
-    /// Opens a core file, which is mapped, not read ([`Map`]): what is lost while it is truncated cannot be read
-    /// any more ([`UnreadableReason::Truncated`](unspool_rows::memory::UnreadableReason::Truncated)).
+    /// Opens a core file, which is mapped, not read ([`FileMap`]). If the file is truncated
+    /// meanwhile, the lost part becomes unreadable
+    /// ([`UnreadableReason::Truncated`](unspool_rows::memory::UnreadableReason::Truncated)).
     ///
     /// # Errors
     ///
-    /// The file cannot be opened, is no ELF64 little-endian core file of a supported
+    /// The file cannot be opened, is not an ELF64 little-endian core file of a supported
     /// architecture, or ends before its first program header.
     pub fn open(path: impl AsRef<Path>) -> Result<Core, CoreError> {
         let path = path.as_ref();
@@ -67,11 +68,11 @@ impl Core {
         Core::from_contents(contents.map_err(failed)?)
     }
 
-    /// Takes the bytes of a core file.
+    /// Parses the bytes of a core file.
     ///
     /// # Errors
     ///
-    /// Those of [`Core::open`], but for the opening.
+    /// Those of [`Core::open`], except for opening.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Core, CoreError> {
         Core::from_contents(bytes.into())
     }
@@ -103,19 +104,19 @@ impl Core {
         })
     }
 
-    /// The memory that was recorded.
+    /// The recorded memory.
     #[must_use]
     pub fn memory(&self) -> &CoreMemory {
         &self.memory
     }
 
-    /// The process, if the core says.
+    /// The process, if recorded.
     #[must_use]
     pub fn process(&self) -> Option<&ProcessInfo> {
         self.process.as_ref()
     }
 
-    /// What could not be read.
+    /// The parts that could not be read.
     #[must_use]
     pub fn problems(&self) -> &[CoreProblem] {
         &self.problems
@@ -154,8 +155,8 @@ impl Snapshot for Core {
 
 fn read_notes(bytes: &[u8], headers: &CoreHeaders) -> CoreNotes {
     let mut facts = CoreNotes::default();
-    // Honest segments do not overlap. This bounds the work that a file can cause by naming the
-    // same notes again and again.
+    // Valid segments do not overlap. This bounds the work when a file refers to the same notes
+    // again and again.
     let mut budget = bytes.len();
     for segment in headers
         .segments
@@ -171,7 +172,7 @@ fn read_notes(bytes: &[u8], headers: &CoreHeaders) -> CoreNotes {
     facts
 }
 
-/// The part of a segment that the file has.
+/// The part of a segment that is in the file.
 fn contents_of<'a>(bytes: &'a [u8], segment: &ProgramHeader) -> &'a [u8] {
     let start = usize::try_from(segment.offset).unwrap_or(usize::MAX);
     let size = usize::try_from(segment.file_size).unwrap_or(usize::MAX);

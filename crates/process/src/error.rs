@@ -1,4 +1,4 @@
-//! Why a process could not be looked at.
+//! Why a process could not be inspected.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::procfs;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessError {
-    /// There is no process of this id, or it ended in the meantime.
+    /// There is no process with this ID, or it ended meanwhile.
     #[error("process {pid}: no such process")]
     NoSuchProcess {
         /// The process.
@@ -65,7 +65,7 @@ pub enum ProcessError {
         /// The process.
         pid: u32,
     },
-    /// This program was not built for an architecture whose processes it can read.
+    /// Live processes are not supported on this program's architecture.
     #[error("live processes are supported on x86-64 and AArch64 only")]
     Architecture,
     /// A file under `/proc` could not be read.
@@ -76,7 +76,7 @@ pub enum ProcessError {
         /// The reason.
         source: io::Error,
     },
-    /// A request to the kernel failed for another reason than those above.
+    /// A request to the kernel failed for any other reason.
     #[error("{request} of thread {tid} failed")]
     Ptrace {
         /// The request, such as `PTRACE_SEIZE`.
@@ -89,18 +89,18 @@ pub enum ProcessError {
     /// The command could not be started.
     #[error("cannot run `{program}`")]
     Spawn {
-        /// The program that was to be run.
+        /// The program.
         program: String,
         /// The reason.
         source: io::Error,
     },
-    /// The thread that does the tracing could not be started, or ended early.
+    /// The tracing thread could not be started, or ended early.
     #[error("the tracing thread failed")]
     Tracer {
         /// The reason.
         source: io::Error,
     },
-    /// The process is still held by the [`Process`](crate::Process) of its fatal signal.
+    /// The [`Process`](crate::Process) of its fatal signal still holds the process.
     #[error("process {pid} is still held at its fatal signal: drop that `Process` first")]
     StillHeld {
         /// The process.
@@ -119,14 +119,14 @@ pub enum AttachRefusal {
         /// Its effective user id.
         owner: u32,
     },
-    /// Nobody but root may look into it: it was set-user-ID, its file may not be read, or it
-    /// asked for it by `PR_SET_DUMPABLE`.
+    /// Only root may inspect it: it was set-user-ID, its file is not readable, or it called
+    /// `PR_SET_DUMPABLE`.
     #[error(
         "it has gained privileges or closed its memory (PR_SET_DUMPABLE); {}",
         self.remedy()
     )]
     Undumpable,
-    /// The security module Yama is set so (Documentation/admin-guide/LSM/Yama).
+    /// A setting of the security module Yama (Documentation/admin-guide/LSM/Yama).
     #[error(
         "kernel.yama.ptrace_scope is {scope}, {}; {}",
         yama_rule(*scope),
@@ -136,7 +136,7 @@ pub enum AttachRefusal {
         /// The value of `/proc/sys/kernel/yama/ptrace_scope`.
         scope: u32,
     },
-    /// None of those: a container, seccomp or another security module.
+    /// Another reason: a container, seccomp or another security module.
     #[error(
         "a container, seccomp or a security module forbids ptrace; {}",
         self.remedy()
@@ -145,7 +145,7 @@ pub enum AttachRefusal {
 }
 
 impl AttachRefusal {
-    /// What helps against it.
+    /// The remedy.
     #[must_use]
     pub fn remedy(self) -> Remedy {
         match self {
@@ -165,7 +165,7 @@ fn yama_rule(scope: u32) -> &'static str {
     }
 }
 
-/// What decides whether this user may trace a process.
+/// The conditions on which this user may trace a process.
 #[derive(Debug, Clone, Copy)]
 struct TraceAccess {
     own_user: u32,
@@ -185,7 +185,7 @@ impl TraceAccess {
         }
     }
 
-    /// Yama's strictest setting holds for all; the kernel asks for the others in this order.
+    /// Yama's strictest setting applies to all; the kernel checks the others in this order.
     fn refusal(self) -> AttachRefusal {
         match self.ptrace_scope {
             Some(scope @ 3..) => AttachRefusal::Yama { scope },
@@ -198,7 +198,7 @@ impl TraceAccess {
 }
 
 impl ProcessError {
-    /// Why reading about a thread is refused; whether it is traced does not matter to that.
+    /// Why reading about a thread is refused, whether it is traced or not.
     pub(crate) fn from_refusal(pid: i32, tid: i32) -> ProcessError {
         let (id, thread) = (pid.unsigned_abs(), tid.unsigned_abs());
         match procfs::TaskStatus::read(pid, tid) {

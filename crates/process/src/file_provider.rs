@@ -1,4 +1,4 @@
-//! The file behind a mapping: a live process and a core file have different ways to it.
+//! The file behind a mapping, which a live process and a core file find in different ways.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use crate::{FileIdentity, MappedFile, Snapshot};
 
 /// Finds the file behind a mapping.
 pub trait FileProvider {
-    /// Opens the file that is mapped.
+    /// Opens the mapped file.
     ///
     /// # Errors
     ///
-    /// Why there is none, or none that is certain to be the same.
+    /// There is no such file, or none that is certainly the same.
     fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem>;
 }
 
@@ -31,30 +31,30 @@ pub enum FileProblem {
     /// It cannot be opened.
     #[error("{}: {error}", path.display())]
     Open {
-        /// The path that the process has.
+        /// The path in the process.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// It is no ELF file that can be read.
+    /// It is not a readable ELF file.
     #[error(transparent)]
     Elf(#[from] Box<ModuleError>),
-    /// The file on disk is another one than the process has mapped.
+    /// The file on disk differs from the mapped one.
     #[error("{}: the file was replaced since it was mapped{}", path.display(), build_ids(mapped.as_deref(), on_disk.as_deref()))]
     Replaced {
         /// The path.
         path: PathBuf,
-        /// The build ID of what is mapped.
+        /// The build ID of the mapped file.
         mapped: Option<Box<BuildId>>,
         /// The build ID of the file.
         on_disk: Option<Box<BuildId>>,
     },
-    /// The file that was named for the program of a core is another.
+    /// The file given as the core's program is another one.
     #[error("{}: it is not the program of this core{}", path.display(), build_ids(mapped.as_deref(), on_disk.as_deref()))]
     OtherProgram {
         /// The path that was given.
         path: PathBuf,
-        /// The build ID of what is mapped.
+        /// The build ID of the mapped file.
         mapped: Option<Box<BuildId>>,
         /// The build ID of the file.
         on_disk: Option<Box<BuildId>>,
@@ -62,7 +62,7 @@ pub enum FileProblem {
     /// The image in memory cannot be read.
     #[error("the image in memory cannot be read: {0}")]
     Memory(#[from] Unreadable),
-    /// No segment of the file can have been mapped so.
+    /// No segment of the file can have this mapping.
     #[error("{}: no segment of the file fits the mapping", path.display())]
     NoSegment {
         /// The path.
@@ -99,7 +99,7 @@ impl FileProvider for OwnProcess {
     }
 }
 
-/// The file that a live process has mapped, if it is certain to be that.
+/// The file that a live process has mapped, if this is certain.
 fn mapped(
     snapshot: &dyn Snapshot,
     mapping: &Mapping,
@@ -110,18 +110,18 @@ fn mapped(
         path: path(),
         error,
     })?;
-    // What the path leads to can be another file by now than the one that was identified.
+    // By now the path may lead to another file than the identified one.
     let file = ElfFile::from_file(&opened.path, &opened.file)?;
     match opened.identity {
         FileIdentity::Same => Ok(file),
-        // Another inode, or file systems that do not say: the build ID decides.
+        // Another inode, or a file system without reliable ones: the build ID decides.
         FileIdentity::Unverified | FileIdentity::Replaced => {
             same_build(snapshot, mapping, file, path())
         }
     }
 }
 
-/// Accepts a file whose build ID is that of the module in memory.
+/// Accepts a file with the build ID of the module in memory.
 fn same_build(
     snapshot: &dyn Snapshot,
     mapping: &Mapping,
@@ -143,7 +143,7 @@ fn same_build(
     })
 }
 
-/// The files of a core: those it names, wherever they are now.
+/// The files of a core, at their present paths.
 #[derive(Debug)]
 pub struct CoreFiles<'c> {
     core: &'c Core,
@@ -151,14 +151,13 @@ pub struct CoreFiles<'c> {
 }
 
 impl<'c> CoreFiles<'c> {
-    /// Takes the files from where the core says that they were; the executable from
-    /// `executable` if that is given.
+    /// Takes the files from their paths in the core; the executable from `executable` if given.
     #[must_use]
     pub fn new(core: &'c Core, executable: Option<PathBuf>) -> Self {
         CoreFiles { core, executable }
     }
 
-    /// Whether the file that was given for the executable, if one was, is that of the core.
+    /// Checks that the file given for the executable, if any, is that of the core.
     ///
     /// # Errors
     ///
@@ -202,7 +201,7 @@ impl FileProvider for CoreFiles<'_> {
         let named = mapping.path().unwrap_or(Path::new(""));
         let path = given.unwrap_or(named);
         let file = ElfFile::open(path)?;
-        // A core says nothing of inodes. Without a recorded build ID the path has to do.
+        // A core does not record inodes. Without a recorded build ID the path has to do.
         match self.core.build_id_at(mapping) {
             Ok(_) => same_build(self.core, mapping, file, path.to_path_buf()),
             Err(_) => Ok(file),

@@ -1,10 +1,10 @@
-//! Processes and core files: what is mapped, registers and memory, and the stacks in them.
+//! Processes and core files: their mappings, registers, memory and stacks.
 //!
 //! [`Process::attach`] stops a running process for as long as the value lives.
-//! [`Traced::spawn`] runs a command and stops it when a signal is about to kill it.
-//! [`OwnProcess`] is the process itself, for a thread that looks at its own stack. A [core
-//! file](core_file::Core) is a process that is over. All give a [`Snapshot`], and a
-//! [`Space`](space::Space) walks the stacks of one.
+//! [`TracedCommand::spawn`] runs a command and stops it when a signal is about to kill it.
+//! [`OwnProcess`] is the process itself, for a thread that inspects its own stack. A [core
+//! file](core_file::Core) is a process that has ended. All implement [`Snapshot`], and a
+//! [`SnapshotUnwinder`](snapshot_unwinder::SnapshotUnwinder) walks the stacks of one.
 #![cfg_attr(
     not(feature = "ptrace"),
     allow(dead_code, reason = "a tracer asks more of `/proc` and of signals")

@@ -1,4 +1,4 @@
-//! Live processes: stop all threads, read registers and memory, let them go on.
+//! Live processes: stopping all threads, reading registers and memory, and resuming.
 
 use std::cell::RefCell;
 use std::io;
@@ -33,9 +33,9 @@ use tracer::Tracer;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AttachOptions {
-    /// How long stopping all threads may take, from when the first is asked to stop. One that
-    /// waits in the kernel without being interruptible (state `D`) may take for ever; the others
-    /// stand still meanwhile. Threads that are started all the time are found only so long.
+    /// The time limit for stopping all threads, counted from the first request. An uninterruptible
+    /// thread (state `D`) may never stop; the others stay stopped meanwhile. If threads are started
+    /// constantly, the search for new ones ends after this time.
     pub stop_timeout: Duration,
 }
 
@@ -50,20 +50,20 @@ impl Default for AttachOptions {
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A live process, all of whose threads stand still.
+/// A live process with all its threads stopped.
 ///
-/// They go on when the value is dropped, on a panic too, and when this program is killed, with
-/// the signals that came meanwhile.
-/// [`Process::resume`] lets them go on earlier and keeps what was read so far. To stop a
-/// process only briefly, attach, call [`Process::prefetch_stacks`], resume, and then unwind.
+/// They resume when the value is dropped, also on a panic, and when this program is killed. Signals
+/// that arrived meanwhile are then delivered. [`Process::resume`] resumes them earlier and keeps
+/// everything read so far. To stop a process only briefly, attach, call
+/// [`Process::prefetch_stacks`], resume, and then unwind.
 ///
-/// Being stopped makes a few system calls return `EINTR` early, those that the kernel cannot
-/// restart: `epoll_wait`, `semop`, `sigtimedwait` and others (signal(7), "Interruption of
-/// system calls and library functions by stop signals"). All others are not disturbed.
+/// Stopping makes those system calls return `EINTR` early that the kernel cannot restart:
+/// `epoll_wait`, `semop`, `sigtimedwait` and others (signal(7), "Interruption of system calls and
+/// library functions by stop signals"). All others are not disturbed.
 #[derive(Debug)]
 pub struct Process {
     pid: i32,
-    /// The thread through which files of `/proc` and memory are read.
+    /// The thread for reading memory and files of `/proc`.
     reader: i32,
     abi: Abi,
     threads: Vec<Thread>,
@@ -76,14 +76,14 @@ pub struct Process {
     stop: RefCell<StopState>,
 }
 
-/// Whether the process still stands still.
+/// Whether the process is still stopped.
 #[derive(Debug)]
 enum StopState {
     Active { tracer: Arc<Tracer>, since: Instant },
     Finished(Duration),
 }
 
-/// What the tracing thread tells about the threads that it stopped.
+/// The tracing thread's report about the threads that it stopped.
 #[derive(Debug)]
 struct StoppedThreads {
     threads: Vec<Thread>,
@@ -92,12 +92,12 @@ struct StoppedThreads {
 }
 
 impl Process {
-    /// Stops all threads of the process `pid`; a thread's id stands for its process.
+    /// Stops all threads of the process `pid`; a thread's ID also selects its process.
     ///
     /// # Errors
     ///
-    /// There is no such process, it may not be traced, is traced by another program, or is a
-    /// 32-bit one. A single thread that cannot be stopped is no error: its registers say why.
+    /// There is no such process, it may not be traced, is traced by another program, or is a 32-bit
+    /// one. A single thread that cannot be stopped is not an error: its registers give the reason.
     pub fn attach(pid: u32) -> Result<Process, ProcessError> {
         Process::attach_with(pid, &AttachOptions::default())
     }
@@ -116,8 +116,8 @@ impl Process {
         Process::stop(pid, before, tracer)
     }
 
-    /// Stops the threads that `tracer` is in charge of and puts together what is known. If that
-    /// fails, they go on with the signals that were held: the tracer ends.
+    /// Stops the threads of `tracer` and collects their state. On failure they resume with the
+    /// signals that were held: the tracer ends.
     fn stop(pid: i32, before: ProcFiles, tracer: Arc<Tracer>) -> Result<Process, ProcessError> {
         let arch = registers::native().ok_or(ProcessError::Architecture)?;
         let stopped = tracer.run(move |state| match state {
@@ -162,48 +162,48 @@ impl Process {
         })
     }
 
-    /// Puts the thread that `signal` is for first.
+    /// Moves the thread that `signal` is for to the front.
     fn with_signal(mut self, signal: Signal) -> Process {
         self.threads.sort_by_key(|thread| thread.tid != signal.tid);
         self.signal = Some(signal);
         self
     }
 
-    /// The process id.
+    /// The process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
     }
 
-    /// The executable's path as the process sees it, if it can be told.
+    /// The executable's path as the process sees it, if known.
     #[must_use]
     pub fn executable(&self) -> Option<&Path> {
         self.executable.as_deref()
     }
 
-    /// The memory, which stays usable after [`Process::resume`]: then it still knows what was
-    /// read before, and can read what the process cannot write to.
+    /// The memory, which stays usable after [`Process::resume`]: then it still has everything read
+    /// before, and can read memory that the process cannot write to.
     #[must_use]
     pub fn memory(&self) -> &ProcessMemory {
         &self.memory
     }
 
-    /// Reads up to `bytes` of each thread's stack in as few system calls as possible, so that
-    /// the process can be let go before it is unwound. Returns the number of bytes read. All
-    /// stacks together are read up to 512 MiB, which small ones leave to the large ones.
+    /// Reads up to `bytes` of each thread's stack in as few system calls as possible, so that the
+    /// process can resume before it is unwound. Returns the number of bytes read. The limit for all
+    /// stacks together is 512 MiB; what small stacks leave is available to large ones.
     pub fn prefetch_stacks(&self, bytes: u64) -> usize {
         self.prefetch_stacks_and(bytes, &[])
     }
 
-    /// Like [`Process::prefetch_stacks`], and reads as much from each address of `others`
-    /// upwards, such as where an earlier walk found a stack that is no thread's own. What an
-    /// earlier call read is given up.
+    /// Like [`Process::prefetch_stacks`], and reads as much from each address of `others` upwards.
+    /// These may be stacks found by an earlier walk that do not belong to a thread. The result of
+    /// an earlier call is discarded.
     pub fn prefetch_stacks_and(&self, bytes: u64, others: &[RuntimeAddr]) -> usize {
         self.memory.prefetch(bytes, others)
     }
 
-    /// How long the process has been standing still, or stood still: from the first request
-    /// to stop until the last thread was let go.
+    /// How long the process is or was stopped: from the first request to stop until the last thread
+    /// resumed.
     #[must_use]
     pub fn stopped(&self) -> Duration {
         match &*self.stop.borrow() {
@@ -212,26 +212,26 @@ impl Process {
         }
     }
 
-    /// Lets all threads go on. Registers, mappings and the memory read so far are kept.
-    /// Returns how long the process stood still.
+    /// Resumes all threads. Registers, mappings and the memory read so far are kept. Returns how
+    /// long the process was stopped.
     pub fn resume(&self) -> Duration {
         let mut stop = self.stop.borrow_mut();
         if let StopState::Active { tracer, since } = &*stop {
             let released = tracer.run(|state| state.take().map(|mut tracees| tracees.release()));
             let duration = released.ok().flatten().unwrap_or_else(|| since.elapsed());
-            // The tracing thread ends here, and with it whatever it still holds.
+            // The tracing thread ends here, and releases everything that it still holds.
             *stop = StopState::Finished(duration);
         }
         drop(stop);
         self.stopped()
     }
 
-    /// Opens the file behind a mapping, and says whether it still is the mapped one.
+    /// Opens the file behind a mapping, and tells whether it still is the mapped one.
     ///
     /// # Errors
     ///
-    /// The mapping comes from no file, or no file can be reached in any of the ways of
-    /// [`Route`](crate::Route); the error is that of the path.
+    /// The mapping has no file, or no [`FileRoute`](crate::FileRoute) leads to one; the error is
+    /// that of the path.
     pub fn open_mapped_file(&self, mapping: &Mapping) -> io::Result<MappedFile> {
         mapped_file::open(self.reader, mapping)
     }
@@ -274,7 +274,7 @@ impl Drop for Process {
 }
 
 impl ProcessError {
-    /// Turns the failure of a ptrace request into the fact behind it.
+    /// Finds the reason for a failed ptrace request.
     pub(crate) fn from_ptrace(
         pid: i32,
         tid: i32,
@@ -293,7 +293,7 @@ impl ProcessError {
         }
     }
 
-    /// A thread that has a tracer already cannot be attached to, whoever asks.
+    /// A thread that has a tracer cannot be attached to, by any user.
     fn from_seize_refusal(pid: i32, tid: i32) -> ProcessError {
         match procfs::TaskStatus::read(pid, tid) {
             Ok(status) if status.tracer != 0 => ProcessError::AlreadyTraced {
@@ -307,7 +307,7 @@ impl ProcessError {
     }
 }
 
-/// The process that a process or thread id stands for; not this one.
+/// The process of a process or thread ID; not this one.
 fn process_of(id: u32) -> Result<i32, ProcessError> {
     let gone = ProcessError::NoSuchProcess { pid: id };
     let Some(tid) = i32::try_from(id).ok().filter(|tid| *tid > 0) else {
@@ -320,7 +320,7 @@ fn process_of(id: u32) -> Result<i32, ProcessError> {
     if pid.unsigned_abs() == std::process::id() {
         return Err(ProcessError::Own { pid: id });
     }
-    // A first thread that has ended may have left others behind.
+    // A first thread that has ended may have left others.
     if status.has_ended() && pid == tid && procfs::tasks(pid).is_ok_and(|tasks| tasks.len() < 2) {
         return Err(ProcessError::Zombie { pid: id });
     }
@@ -344,8 +344,8 @@ fn stop_on_tracer(tracees: &mut Tracees, arch: Arch) -> Result<StoppedThreads, P
     })
 }
 
-/// A process that started as a 64-bit one is 32-bit after all if any of its threads is: the
-/// kernel then returns the shorter register block.
+/// A process that started as a 64-bit one counts as 32-bit if any of its threads is: the kernel
+/// then returns the shorter register block.
 fn refuse_32_bit(pid: i32, threads: &[Thread]) -> Result<(), ProcessError> {
     let shorter = |thread: &Thread| matches!(thread.registers, Err(NoRegisters::Size { found, expected }) if found < expected);
     if threads.iter().any(shorter) {
@@ -366,8 +366,8 @@ fn stack_pointers(threads: &[Thread], arch: Arch) -> Vec<u64> {
         .collect()
 }
 
-/// The thread to read files of `/proc` and memory through: the first thread, unless it has
-/// ended before the others. The kernel then says that the process has no memory.
+/// The thread for reading memory and files of `/proc`: the first thread, unless it has ended before
+/// the others. The kernel then reports that the process has no memory.
 fn reader(pid: i32, threads: &[Thread]) -> i32 {
     let held = |thread: &&Thread| thread.registers.is_ok();
     let first = threads

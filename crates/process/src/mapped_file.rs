@@ -15,57 +15,56 @@ use crate::procfs;
 pub struct MappedFile {
     /// The file.
     pub file: File,
-    /// Where it is: as this program sees it if its path leads to it here, else as the process does, under
-    /// `/proc/PID/root`. Nothing need be there.
+    /// Its path. If the process's path leads to it here, that path; else the process's path under
+    /// `/proc/PID/root`. The file may be gone.
     pub path: PathBuf,
-    /// The way it was found.
+    /// The route to it.
     pub route: FileRoute,
-    /// Whether it is the file that is mapped.
+    /// Whether it is the mapped file.
     pub identity: FileIdentity,
 }
 
-/// The ways to the file behind a mapping, in the order in which they are tried.
+/// The routes to the file behind a mapping, in the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileRoute {
-    /// `/proc/PID/map_files/START-END`: the mapped file itself, even if it was deleted or lies
-    /// in another mount namespace. Needs CAP_CHECKPOINT_RESTORE.
+    /// `/proc/PID/map_files/START-END`: the mapped file itself, even if it was deleted or is in
+    /// another mount namespace. Needs CAP_CHECKPOINT_RESTORE.
     MapFiles,
     /// `/proc/PID/root/PATH`: the path as the process sees it.
     Root,
     /// The path as this program sees it.
     Path,
-    /// `/proc/PID/exe`: the executable, wherever it is, for everybody who may look at the
-    /// process.
+    /// `/proc/PID/exe`: the executable, at any path, for every user who may inspect the process.
     Executable,
 }
 
-/// Whether an opened file is the one that a process has mapped.
+/// Whether an opened file is the mapped one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileIdentity {
     /// The same device and inode, or opened through the mapping itself.
     Same,
-    /// The same inode number on another device number, or the mapping's inode is not known. Btrfs and
-    /// overlayfs report other device numbers for a mapping than for a file, so it is probably the same:
-    /// compare build IDs.
+    /// The same inode number on another device number, or the mapping's inode is unknown. Btrfs and
+    /// overlayfs report other device numbers for a mapping than for a file, so it is probably the
+    /// same: compare build IDs.
     Unverified,
     /// Another inode: the file on disk was replaced since it was mapped.
     Replaced,
 }
 
-/// The files that may be behind a mapping of a process, which need not be attached to: in the order of the
-/// [`FileRoute`]s, each opened when it is asked for.
+/// Candidates for the file behind a mapping, in the order of the [`FileRoute`]s, each opened on
+/// demand. The process need not be attached to.
 ///
-/// A mapping that comes from no file has none.
+/// A mapping without a file has none.
 pub fn mapped_files(
     pid: u32,
     mapping: &Mapping,
 ) -> impl Iterator<Item = io::Result<MappedFile>> + use<'_> {
-    // No process has such a number.
+    // No process has such an ID.
     let pid = i32::try_from(pid).unwrap_or(i32::MAX);
     candidates(pid, mapping).map(|(_, opened)| opened)
 }
 
-/// The ways to the file behind a mapping.
+/// The routes to the file behind a mapping.
 fn routes(pid: i32, mapping: &Mapping) -> impl Iterator<Item = (FileRoute, PathBuf)> + use<> {
     let link = format!("map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);
     let routes = mapping.path().map(|name| {
@@ -93,7 +92,8 @@ fn candidates(
     })
 }
 
-/// Where an opened file is. Names of links in `/proc` tell people nothing, nor where its debug files are.
+/// The path of an opened file. Names of links in `/proc` mean nothing to users, and do not lead to
+/// its debug files.
 fn place(pid: i32, mapping: &Mapping, file: &File) -> PathBuf {
     let name = mapping.path().unwrap_or(Path::new(""));
     let inode = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
@@ -104,8 +104,8 @@ fn place(pid: i32, mapping: &Mapping, file: &File) -> PathBuf {
     }
 }
 
-/// Opens the file behind a mapping: the first that is the mapped one. If none is, the first file that was
-/// found is returned, or the error of the last way to the path.
+/// Opens the file behind a mapping: the first that is the mapped one. If none is, yields the first
+/// file found, or the error of the last route by path.
 pub(crate) fn open(pid: i32, mapping: &Mapping) -> io::Result<MappedFile> {
     let mut found = Err(match mapping.path() {
         Some(_) => io::Error::from(io::ErrorKind::NotFound),
@@ -117,7 +117,7 @@ pub(crate) fn open(pid: i32, mapping: &Mapping) -> io::Result<MappedFile> {
     for (route, opened) in candidates(pid, mapping) {
         match opened {
             Ok(file) if file.identity != FileIdentity::Replaced => return Ok(file),
-            // What has nothing to do with the path says nothing about it.
+            // An error on this route says nothing about the path.
             _ if route == FileRoute::Executable => {}
             opened => found = found.or(opened),
         }
@@ -125,8 +125,8 @@ pub(crate) fn open(pid: i32, mapping: &Mapping) -> io::Result<MappedFile> {
     found
 }
 
-/// The state of the file behind a mapping of a process, or of what is there first on the ways to it; `None` if there is
-/// nothing any more. Opens nothing.
+/// The state of the file behind a mapping, or of the first file on its routes; `None` if there is
+/// no file any more. Opens nothing.
 #[must_use]
 pub fn mapped_state(pid: u32, mapping: &Mapping) -> Option<FileState> {
     let pid = i32::try_from(pid).unwrap_or(i32::MAX);
@@ -136,8 +136,7 @@ pub fn mapped_state(pid: u32, mapping: &Mapping) -> Option<FileState> {
     Some(FileState::new(&found))
 }
 
-/// A path of a process by way of its root, which the kernel's path has in front if the process was moved there by
-/// `chroot`.
+/// A process's path through its root. If `chroot` changed that root, the kernel's path includes it.
 fn in_root(pid: i32, name: &Path) -> PathBuf {
     let link = procfs::path(pid, "root");
     let root = std::fs::read_link(&link).unwrap_or_else(|_| PathBuf::from("/"));
@@ -145,11 +144,11 @@ fn in_root(pid: i32, name: &Path) -> PathBuf {
     link.join(inside.unwrap_or(name))
 }
 
-/// Opens a regular file that may be the one behind a mapping, by a path.
+/// Opens a regular file by its path, a candidate for the file behind a mapping.
 ///
 /// # Errors
 ///
-/// It cannot be opened, or is no regular file.
+/// It cannot be opened, or is not a regular file.
 pub fn open_mapped(path: PathBuf, route: FileRoute, mapping: &Mapping) -> io::Result<MappedFile> {
     let file = unspool_files::open(&path)?;
     let metadata = file.metadata()?;

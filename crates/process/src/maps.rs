@@ -1,4 +1,4 @@
-//! What is mapped where: `/proc/PID/maps` of a live process (proc_pid_maps(5)), and the same
+//! The mappings of a process: `/proc/PID/maps` of a live process (proc_pid_maps(5)), and the same
 //! list rebuilt from a core file.
 
 use std::ffi::{OsStr, OsString};
@@ -10,8 +10,8 @@ use unspool_rows::RuntimeAddr;
 pub use unspool_unwind::maps_text::{Device, Permissions};
 use unspool_unwind::maps_text::{MapsLine, unescaped};
 
-/// Maps lines beyond this number are not kept: the kernel's default limit for one process
-/// (`vm.max_map_count`) is 65530, and it can be raised.
+/// The limit of kept lines. The kernel's default limit for one process (`vm.max_map_count`) is
+/// 65530, and it can be raised.
 const MAX_MAPPINGS: usize = 1 << 20;
 
 /// One mapped range of addresses.
@@ -21,18 +21,18 @@ pub struct Mapping {
     pub start: RuntimeAddr,
     /// One past the last address; greater than `start`.
     pub end: RuntimeAddr,
-    /// Where in the mapped file `start` lies, in bytes; 0 when no file is mapped.
+    /// The file offset of `start`, in bytes; 0 if no file is mapped.
     pub offset: u64,
-    /// What may be done with the memory.
+    /// The permissions of the memory.
     pub permissions: Permissions,
-    /// The device of the mapped file; 0:0 when no file is mapped, or when not known.
+    /// The device of the mapped file; 0:0 if no file is mapped, or if unknown.
     pub device: Device,
-    /// The inode of the mapped file; 0 when no file is mapped, or when not known.
+    /// The inode of the mapped file; 0 if no file is mapped, or if unknown.
     pub inode: u64,
-    /// The path of the mapped file without ` (deleted)`, or the kernel's own name in brackets,
-    /// such as `[stack]`; `None` for memory without a name.
+    /// The path of the mapped file without ` (deleted)`, or the kernel's own name in brackets
+    /// (`[stack]`). `None` for memory without a name.
     pub name: Option<OsString>,
-    /// The file has no name any more: it was removed or replaced since it was mapped.
+    /// The file has lost its name: it was removed or replaced since it was mapped.
     pub deleted: bool,
 }
 
@@ -49,10 +49,10 @@ impl Mapping {
         self.end.0.saturating_sub(self.start.0)
     }
 
-    /// The path of the mapped file, or `None` for memory that comes from no file.
+    /// The path of the mapped file, or `None` for memory without a file.
     ///
-    /// The kernel names a few files that no path leads to, such as `/memfd:name` and
-    /// `/dev/zero`; they are returned like any other, mostly with `deleted` set.
+    /// The kernel names a few files that have no path, for instance `/memfd:name` and `/dev/zero`.
+    /// They are returned like any other, mostly with `deleted` set.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         let name = self.name.as_deref()?;
@@ -68,8 +68,8 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    /// Parses the text of `/proc/PID/maps`. A line that cannot be read is counted in
-    /// [`Mappings::malformed`] and left out; the others are kept.
+    /// Parses the text of `/proc/PID/maps`. A malformed line is counted in [`Mappings::malformed`]
+    /// and left out; the others are kept.
     #[must_use]
     pub fn parse(text: &[u8]) -> Mappings {
         let mut list = Vec::new();
@@ -87,7 +87,7 @@ impl Mappings {
     }
 
     /// Takes mappings in any order. Where two overlap, the one with the lower start keeps the
-    /// shared addresses; of two with one start, the earlier in the list does.
+    /// shared addresses; with equal starts, the earlier in the list does.
     #[must_use]
     pub fn from_list(mut list: Vec<Mapping>) -> Mappings {
         list.sort_by_key(|mapping| mapping.start);
@@ -103,7 +103,7 @@ impl Mappings {
         Mappings { list, malformed: 0 }
     }
 
-    /// The mapping that holds `addr`, by binary search.
+    /// The mapping that contains `addr`, by binary search.
     #[must_use]
     pub fn find(&self, addr: RuntimeAddr) -> Option<&Mapping> {
         let after = self.list.partition_point(|mapping| mapping.end <= addr);
@@ -123,7 +123,7 @@ impl Mappings {
         &self.list
     }
 
-    /// How many lines of the text could not be read.
+    /// The number of malformed lines in the text.
     #[must_use]
     pub fn malformed(&self) -> usize {
         self.malformed
@@ -139,7 +139,7 @@ impl<'a> IntoIterator for &'a Mappings {
     }
 }
 
-/// Moves the start of a mapping up to `floor`, and its file offset with it.
+/// Raises the start of a mapping to `floor`, and its file offset with it.
 fn clip_start(mapping: &mut Mapping, floor: RuntimeAddr) {
     let cut = floor.0.saturating_sub(mapping.start.0);
     if cut > 0 {
@@ -167,8 +167,8 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
 
 /// Splits a name as the kernel prints it from its ` (deleted)` mark.
 ///
-/// A file may really be called `x (deleted)`; the kernel prints both alike, and the mark is
-/// far more often meant.
+/// A file may really be called `x (deleted)`. The kernel prints both alike, and the mark is far
+/// more likely.
 pub(crate) fn parse_name(name: &[u8]) -> (Option<OsString>, bool) {
     let (name, deleted) = match name.strip_suffix(DELETED_SUFFIX.as_bytes()) {
         Some(rest) if rest.starts_with(b"/") => (rest, true),

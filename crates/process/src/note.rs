@@ -4,28 +4,28 @@
 /// One note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ElfNote<'a> {
-    /// Where the note begins, in bytes from the start of the notes.
+    /// The note's offset, in bytes from the start of the notes.
     pub(crate) offset: u64,
-    /// The name, without the zero that ends it.
+    /// The name, without its final zero.
     pub(crate) name: &'a [u8],
-    /// The type, whose meaning depends on the name.
+    /// The type, which depends on the name.
     pub(crate) kind: u32,
     /// The descriptor.
     pub(crate) desc: &'a [u8],
 }
 
-/// A note runs past the end of the notes.
+/// A note that extends past the end of the notes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TruncatedNote {
-    /// Where the note begins, in bytes from the start of the notes.
+    /// The note's offset, in bytes from the start of the notes.
     pub(crate) offset: u64,
     /// The type, if its header is complete.
     pub(crate) kind: Option<u32>,
-    /// How many bytes the note needs.
+    /// The bytes that the note needs.
     pub(crate) size: u64,
 }
 
-/// Goes through notes; ends after the first that is cut.
+/// Iterates over notes; ends after the first truncated one.
 #[derive(Debug)]
 pub(crate) struct ElfNotes<'a> {
     bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! The own process, seen as others are.
+//! The own process, as a snapshot.
 
 use std::io;
 
@@ -12,11 +12,12 @@ use crate::{
     AuxVector, MappedFile, ProcessError, Signal, Snapshot, Thread, mapped_file, procfs, read_memory,
 };
 
-/// The own process, as the calling thread sees it: for [walks of its own stack](crate::space::Space::walk_from) that are to tell more than
-/// [`unspool_unwind::local`] can. What is further out on that stack stands still as long as the thread is here; other threads go on, and none is in
-/// [`Snapshot::threads`].
+/// The own process, as the calling thread sees it. It serves [walks of its own
+/// stack](crate::snapshot_unwinder::SnapshotUnwinder::walk_from) that need more detail than
+/// [`unspool_unwind::local`] has. The caller's frames on that stack cannot change meanwhile. Other
+/// threads keep running and are not in [`Snapshot::threads`].
 ///
-/// It allocates and opens files: it is nothing for signal handlers.
+/// It allocates and opens files, so it must not be used in signal handlers.
 #[derive(Debug)]
 pub struct OwnProcess {
     thread: i32,
@@ -26,11 +27,12 @@ pub struct OwnProcess {
 }
 
 impl OwnProcess {
-    /// Reads what is mapped now.
+    /// Reads the present mappings.
     ///
     /// # Errors
     ///
-    /// `/proc` is not there, or is not to be read: the files of a process that has more rights than its user belong to root.
+    /// `/proc` is missing or unreadable: if a process has more rights than its user, its files
+    /// there belong to root.
     pub fn new() -> Result<OwnProcess, ProcessError> {
         let thread = procfs::own_thread().map_err(|source| ProcessError::Proc {
             path: "/proc/thread-self".into(),
@@ -45,17 +47,18 @@ impl OwnProcess {
         })
     }
 
-    /// Opens the file behind a mapping, and says whether it still is the mapped one.
+    /// Opens the file behind a mapping, and tells whether it still is the mapped one.
     ///
     /// # Errors
     ///
-    /// The mapping comes from no file, or no file can be reached in any of the ways of [`Route`](crate::Route); the error is that of the path.
+    /// The mapping has no file, or no [`FileRoute`](crate::FileRoute) leads to one; the error is
+    /// that of the path.
     pub fn open_mapped_file(&self, mapping: &Mapping) -> io::Result<MappedFile> {
         mapped_file::open(self.thread, mapping)
     }
 }
 
-/// The own memory, read by the kernel, which knows what another thread has unmapped meanwhile.
+/// The own memory, read through the kernel, which knows about mappings that another thread removed.
 #[derive(Debug)]
 struct KernelReadMemory;
 
@@ -63,7 +66,7 @@ impl Memory for KernelReadMemory {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         match read_memory(std::process::id(), addr, into) {
             Ok(read) if read == into.len() => Ok(()),
-            // Not all of it is there, or a sandbox forbids to ask so.
+            // Part of it is missing, or a sandbox forbids this call.
             _ => OwnMemory::without_stack().read(addr, into),
         }
     }

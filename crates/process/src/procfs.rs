@@ -1,4 +1,4 @@
-//! What `/proc` says about a process (proc(5)).
+//! A process's files in `/proc` (proc(5)).
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use std::ffi::OsStr;
@@ -10,8 +10,8 @@ use std::string::{String, ToString as _};
 
 use unspool_elf::DELETED_SUFFIX;
 
-/// The files under `/proc` that are read whole are small, except for `maps`, which takes about
-/// 100 bytes for each of at most some 65,530 mappings. Reading stops here.
+/// The limit of bytes read from a file under `/proc`. Files that are read whole are small, except
+/// `maps`: about 100 bytes for each of at most some 65,530 mappings.
 const MAX_FILE: u64 = 256 << 20;
 
 /// The path of a file of the process's directory.
@@ -25,7 +25,7 @@ pub(crate) fn read(pid: i32, file: &str) -> io::Result<Vec<u8>> {
 }
 
 fn read_path(path: &Path) -> io::Result<Vec<u8>> {
-    // 4 KiB is what the kernel hands out of `maps` per call.
+    // The kernel returns 4 KiB of `maps` per call.
     let mut bytes = Vec::with_capacity(4096);
     fs::File::open(path)?
         .take(MAX_FILE)
@@ -33,7 +33,8 @@ fn read_path(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The id of the calling thread, as `/proc` has it: the first thread of its process may have ended.
+/// The ID of the calling thread, as `/proc` shows it: the first thread of its process may have
+/// ended.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(crate) fn own_thread() -> io::Result<i32> {
     let link = fs::read_link("/proc/thread-self")?;
@@ -42,7 +43,7 @@ pub(crate) fn own_thread() -> io::Result<i32> {
     id.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The ids of the threads.
+/// The IDs of the threads.
 pub(crate) fn tasks(pid: i32) -> io::Result<Vec<i32>> {
     let mut tasks = Vec::new();
     for entry in fs::read_dir(path(pid, "task"))? {
@@ -52,7 +53,7 @@ pub(crate) fn tasks(pid: i32) -> io::Result<Vec<i32>> {
     Ok(tasks)
 }
 
-/// Who owns the process's files here: its user, or root if the process is not dumpable. (The
+/// The owner of the process's files here: its user, or root if the process is not dumpable. (The
 /// directory belongs to the user in any case.)
 pub(crate) fn owner(pid: i32) -> Option<u32> {
     fs::metadata(path(pid, "status"))
@@ -77,7 +78,7 @@ pub(crate) fn name(pid: i32, tid: i32) -> Option<String> {
 pub(crate) struct TaskStatus {
     /// The letter of the state: `R`, `S`, `D`, `T`, `t`, `Z`, `X`, …
     pub(crate) state: char,
-    /// The process that the thread belongs to.
+    /// The thread's process.
     pub(crate) tgid: i32,
     /// The tracer, or 0.
     pub(crate) tracer: i32,
@@ -140,7 +141,7 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// The executable's path as the kernel names it, without the mark of a deleted file.
+/// The executable's path as the kernel prints it, without the mark of a deleted file.
 pub(crate) fn executable(pid: i32) -> Option<PathBuf> {
     let target = fs::read_link(path(pid, "exe")).ok()?;
     let plain = target

@@ -1,4 +1,4 @@
-//! Memory of a process that goes on meanwhile.
+//! Memory of a running process.
 
 use std::io;
 
@@ -6,12 +6,13 @@ use unspool_rows::RuntimeAddr;
 
 use crate::sys;
 
-/// Reads memory of a process that goes on meanwhile, by the number of any of its threads. Yields how many
-/// bytes there are up to the first page that cannot be read, which may be fewer than are asked for.
+/// Reads memory of a running process, by the ID of any of its threads. Yields the number of bytes
+/// up to the first unreadable page, which may be fewer than requested.
 ///
 /// # Errors
 ///
-/// There is no such process, it may not be read, or nothing can be read there (`process_vm_readv(2)`).
+/// There is no such process, it may not be read, or nothing can be read at the address
+/// (`process_vm_readv(2)`).
 pub fn read_memory(tid: u32, addr: RuntimeAddr, into: &mut [u8]) -> io::Result<usize> {
     let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
     let tid = i32::try_from(tid).map_err(invalid)?;

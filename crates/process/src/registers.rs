@@ -1,7 +1,7 @@
-//! The general registers as the kernel lays them out in `NT_PRSTATUS`, for ptrace
-//! (`PTRACE_GETREGSET`) and core files alike: `struct user_regs_struct` of x86-64 and
-//! `struct user_pt_regs` of AArch64. Each is an array of 8-byte words. And the vector registers in `NT_PRFPREG`:
-//! `struct user_i387_struct`, and `struct user_fpsimd_state`.
+//! The general registers in the kernel's layout of `NT_PRSTATUS`, for ptrace (`PTRACE_GETREGSET`)
+//! and core files alike: `struct user_regs_struct` of x86-64 and `struct user_pt_regs` of AArch64.
+//! Each is an array of 8-byte words. Also the vector registers in `NT_PRFPREG`: `struct
+//! user_i387_struct`, and `struct user_fpsimd_state`.
 
 use unspool_rows::{Arch, Register, Registers};
 
@@ -10,38 +10,38 @@ use crate::little_endian::u64_at;
 mod aarch64;
 mod x86_64;
 
-/// Where one architecture's kernel puts each register.
+/// The positions of registers in one architecture's blocks.
 #[derive(Debug)]
 pub(crate) struct RegisterLayout {
     /// The size of the register block in bytes.
     pub(crate) size: usize,
     /// Word index in the block, and DWARF number.
     words: &'static [(usize, u16)],
-    /// The word that holds the number of the system call a thread is in, or -1.
+    /// The word with the number of the thread's current system call, or -1.
     syscall_word: Option<usize>,
-    /// Where `NT_PRFPREG` has the vector registers.
+    /// The position of the vector registers in `NT_PRFPREG`.
     vectors: VectorLayout,
-    /// Code addresses may carry a signature; `NT_ARM_PAC_MASK` tells in which bits.
+    /// Code addresses may carry a signature; `NT_ARM_PAC_MASK` gives its bits.
     pub(crate) has_pac_mask: bool,
 }
 
-/// Vector registers of 16 bytes, one behind another, with DWARF numbers that are so, too.
+/// Vector registers of 16 bytes, contiguous, with consecutive DWARF numbers.
 #[derive(Debug)]
 struct VectorLayout {
-    /// Where in the block they begin, in bytes.
+    /// The offset of the first in the block, in bytes.
     offset: usize,
     /// The DWARF number of the first.
     first: u16,
-    /// How many they are.
+    /// Their number.
     count: u16,
 }
 
-/// What the register block of one thread says.
+/// The decoded register block of one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DecodedRegisters {
     /// The general registers by DWARF number.
     pub(crate) registers: Registers,
-    /// The system call that the thread is in, where the block tells.
+    /// The thread's current system call, if the block has it.
     pub(crate) syscall: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn layout(arch: Arch) -> Option<&'static RegisterLayout> {
 }
 
 impl RegisterLayout {
-    /// Reads a register block; `None` unless it holds exactly [`RegisterLayout::size`] bytes.
+    /// Reads a register block; `None` unless it has exactly [`RegisterLayout::size`] bytes.
     pub(crate) fn decode(&self, block: &[u8]) -> Option<DecodedRegisters> {
         if block.len() != self.size {
             return None;
@@ -73,7 +73,8 @@ impl RegisterLayout {
 }
 
 impl RegisterLayout {
-    /// Adds the low 8 bytes of the vector registers that a block of `NT_PRFPREG` has, as far as it has them.
+    /// Adds the low 8 bytes of the vector registers in a block of `NT_PRFPREG`; a short block has
+    /// fewer.
     pub(crate) fn decode_vectors(&self, block: &[u8], registers: &mut Registers) {
         let VectorLayout {
             offset,
@@ -92,7 +93,7 @@ fn word(block: &[u8], index: usize) -> Option<u64> {
     u64_at(block, index.checked_mul(8)?)
 }
 
-/// The architecture that this program runs on, the only one whose live processes it can read.
+/// The architecture that this program runs on; only its live processes can be read.
 pub(crate) const fn native() -> Option<Arch> {
     if cfg!(target_arch = "x86_64") {
         Some(Arch::X86_64)

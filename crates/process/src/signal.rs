@@ -14,13 +14,13 @@ pub struct Signal {
     pub tid: u32,
     /// The signal's number.
     pub number: i32,
-    /// `si_code`: why it was sent. Positive when the kernel sent it because of what the
-    /// program did, 0 or negative when a program sent it. See sigaction(2).
+    /// `si_code`: the reason. Positive if the kernel sent it because of the program's own action, 0
+    /// or negative if a program sent it. See sigaction(2).
     pub code: i32,
-    /// The address that the program touched or executed, for the signals that have one
-    /// (`SIGSEGV`, `SIGBUS`, `SIGILL`, `SIGFPE`, `SIGTRAP` sent by the kernel).
+    /// The address that the program accessed or executed, for signals with one (`SIGSEGV`,
+    /// `SIGBUS`, `SIGILL`, `SIGFPE`, `SIGTRAP` sent by the kernel).
     pub address: Option<RuntimeAddr>,
-    /// Who sent it, if a program did.
+    /// The sender, if a program sent it.
     pub sender: Option<Sender>,
 }
 
@@ -53,14 +53,14 @@ impl Signal {
         })
     }
 
-    /// The signal's name, such as `SIGSEGV`; `None` for a real-time or unknown signal.
+    /// The signal's name, for instance `SIGSEGV`; `None` for a real-time or unknown signal.
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
         signal_name(self.number)
     }
 }
 
-/// The name of signal `number`, such as `SIGSEGV`; `None` for a real-time or unknown signal.
+/// The name of signal `number`, for instance `SIGSEGV`; `None` for a real-time or unknown signal.
 #[must_use]
 pub fn signal_name(number: i32) -> Option<&'static str> {
     let entry = NAMES.iter().find(|(found, _)| *found == number);
@@ -76,8 +76,8 @@ fn has_address(number: i32, code: i32) -> bool {
         libc::SIGFPE,
         libc::SIGTRAP,
     ];
-    // `SI_KERNEL`: a fault of which the kernel does not know the address, such as an access
-    // to a non-canonical one on x86-64.
+    // `SI_KERNEL`: a fault with an address unknown to the kernel, for instance an access to a
+    // non-canonical one on x86-64.
     const SI_KERNEL: i32 = 0x80;
     faults.contains(&number) && code > 0 && code != SI_KERNEL
 }
@@ -94,7 +94,7 @@ fn has_sender(code: i32) -> bool {
     .contains(&code)
 }
 
-/// Whether a process dies that neither handles nor ignores signal `number` (signal(7)).
+/// Whether signal `number` kills a process that neither handles nor ignores it (signal(7)).
 pub(crate) fn kills_by_default(number: i32) -> bool {
     let harmless = [
         libc::SIGCHLD,

@@ -1,4 +1,4 @@
-//! What a live process and a core file have in common: a process that stands still.
+//! The common interface of a live process and a core file: a stopped process.
 
 use std::time::Duration;
 
@@ -10,14 +10,12 @@ use crate::{NoBuildId, Signal, build_id};
 /// The vDSO of every known kernel is below 64 KiB; more is not read.
 const MAX_VDSO: u64 = 1 << 20;
 
-/// A process that stands still: [`Process`](crate::Process) or
-/// [`Core`](crate::core_file::Core).
+/// A stopped process: [`Process`](crate::Process) or [`Core`](crate::core_file::Core).
 pub trait Snapshot {
     /// The architecture and byte order.
     fn abi(&self) -> Abi;
 
-    /// The threads. In a core file and after a fatal signal the first one is the thread that
-    /// the signal was for.
+    /// The threads. In a core file and after a fatal signal, the signal's thread is the first one.
     fn threads(&self) -> &[Thread];
 
     /// The mappings.
@@ -32,8 +30,8 @@ pub trait Snapshot {
     /// The signal that stopped the process for good, if there was one.
     fn signal(&self) -> Option<&Signal>;
 
-    /// The bits of a code address that hold a signature (AArch64 PAuth, `NT_ARM_PAC_MASK`);
-    /// 0 where there is none.
+    /// The bits of a code address that hold a signature (AArch64 PAuth, `NT_ARM_PAC_MASK`); 0
+    /// without signatures.
     fn pac_mask(&self) -> u64;
 
     /// The ELF image of the vDSO, the code that the kernel maps into every process, or `None`
@@ -50,8 +48,8 @@ pub trait Snapshot {
         Some(self.memory().read(start, &mut image).map(|()| image))
     }
 
-    /// The first address of the loaded copy of a file that a mapping belongs to: that of the
-    /// nearest mapping of the file's first byte. A file can be loaded more than once.
+    /// The first address of the loaded copy of a file that contains a mapping: that of the nearest
+    /// mapping of the file's first byte. A file can be loaded more than once.
     fn copy_start(&self, mapping: &Mapping) -> Option<RuntimeAddr> {
         let mut candidates = self.mappings().iter().filter(|other| {
             other.start <= mapping.start && other.offset == 0 && other.name == mapping.name
@@ -59,8 +57,8 @@ pub trait Snapshot {
         Some(candidates.next_back()?.start)
     }
 
-    /// The build ID of the module that a mapping belongs to, read from memory: what was
-    /// loaded, whatever the file on disk is now.
+    /// The build ID of a mapping's module, read from memory: the loaded module's, whatever file is
+    /// on disk now.
     ///
     /// # Errors
     ///
@@ -73,35 +71,35 @@ pub trait Snapshot {
     }
 }
 
-/// One thread of a process that stands still.
+/// One thread of a stopped process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
-    /// The thread's id; the first thread of a process has the process's id.
+    /// The thread's ID; the first thread of a process has the process's ID.
     pub tid: u32,
-    /// The name the thread gave itself (`comm`, at most 15 bytes), if it is recorded.
+    /// The thread's name (`comm`, at most 15 bytes), if recorded.
     pub name: Option<String>,
-    /// How the thread was found.
+    /// The thread's state when it was found.
     pub state: ThreadState,
-    /// The number of the system call that the thread is in, if it is in one and the
-    /// architecture tells.
+    /// The number of the thread's current system call, if there is one and the architecture records
+    /// it.
     pub syscall: Option<u64>,
     /// The general registers by DWARF number.
     pub registers: Result<Registers, NoRegisters>,
 }
 
-/// How a thread was found.
+/// The state of a thread when it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ThreadState {
-    /// It ran, or waited in a system call, and was stopped to be looked at.
+    /// It ran, or waited in a system call, and was stopped for the snapshot.
     Stopped,
     /// Job control had stopped it before (`SIGSTOP`, `SIGTSTP`); it stays stopped afterwards.
     JobStopped,
-    /// A signal was about to be delivered to it; it will be, when the thread goes on.
+    /// A signal was about to be delivered to it; delivery happens when the thread resumes.
     Signalled(i32),
     /// It has exited, but other threads of the process have not.
     Exited,
-    /// It did not stop in time; `/proc/PID/stat` says that it was in this state.
+    /// It did not stop in time; its state in `/proc/PID/stat` was this.
     NotStopped(char),
     /// It was read from a core file.
     Recorded,
@@ -111,7 +109,7 @@ pub enum ThreadState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoRegisters {
-    /// The thread has exited; the process goes on without it.
+    /// The thread has exited; the process continues without it.
     #[error("the thread has exited")]
     Exited,
     /// The thread did not stop in time.
@@ -121,7 +119,7 @@ pub enum NoRegisters {
         if *state == 'D' { ": waiting in the kernel, uninterruptible" } else { "" }
     )]
     NotStopped {
-        /// The time it was given.
+        /// The time limit.
         waited: Duration,
         /// Its state in `/proc/PID/stat`.
         state: char,
@@ -131,10 +129,10 @@ pub enum NoRegisters {
     Size {
         /// Bytes found.
         found: usize,
-        /// Bytes that the architecture's register block has.
+        /// Bytes of the architecture's register block.
         expected: usize,
     },
-    /// The system refused to hand out the registers.
+    /// The system refused to return the registers.
     #[error("PTRACE_GETREGSET failed: {}", std::io::Error::from_raw_os_error(*errno))]
     Refused {
         /// The system's error number.
@@ -142,7 +140,7 @@ pub enum NoRegisters {
     },
 }
 
-/// The auxiliary vector: facts the kernel hands a program at its start (getauxval(3)).
+/// The auxiliary vector: values that the kernel passes to a program at its start (getauxval(3)).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuxVector {
     entries: Vec<(u64, u64)>,
@@ -176,8 +174,8 @@ impl AuxVector {
         AuxVector { entries }
     }
 
-    /// Whether the pairs are of 4-byte words, as a 32-bit program has them: the size of a
-    /// program header, which every program is told, is then that of ELF32.
+    /// Whether the pairs consist of 4-byte words, as in a 32-bit program. Every vector has the size
+    /// of a program header, which is then that of ELF32.
     pub(crate) fn is_32_bit(bytes: &[u8]) -> bool {
         const ELF32_PHDR_SIZE: u32 = 32;
         let (words, _) = bytes.as_chunks::<4>();
@@ -197,13 +195,13 @@ impl AuxVector {
         entry.map(|(_, value)| *value)
     }
 
-    /// `AT_SYSINFO_EHDR`: where the vDSO's ELF header lies.
+    /// `AT_SYSINFO_EHDR`: the address of the vDSO's ELF header.
     #[must_use]
     pub fn sysinfo_ehdr(&self) -> Option<RuntimeAddr> {
         self.address(Self::AT_SYSINFO_EHDR)
     }
 
-    /// `AT_PHDR`: where the program headers of the executable lie.
+    /// `AT_PHDR`: the address of the executable's program headers.
     #[must_use]
     pub fn phdr(&self) -> Option<RuntimeAddr> {
         self.address(Self::AT_PHDR)
@@ -222,19 +220,21 @@ impl AuxVector {
             .filter(|size| size.is_power_of_two())
     }
 
-    /// `AT_BASE`: where the program interpreter (`ld.so`) is loaded; absent in a static program.
+    /// `AT_BASE`: the load address of the program interpreter (`ld.so`); absent in a static
+    /// program.
     #[must_use]
     pub fn base(&self) -> Option<RuntimeAddr> {
         self.address(Self::AT_BASE)
     }
 
-    /// `AT_SECURE`: whether the program runs with more rights than its caller (setuid, setgid, capabilities).
+    /// `AT_SECURE`: whether the program has more rights than its caller (setuid, setgid,
+    /// capabilities).
     #[must_use]
     pub fn is_privileged(&self) -> bool {
         self.get(Self::AT_SECURE).is_some_and(|value| value != 0)
     }
 
-    /// `AT_RANDOM`: 16 random bytes, which lie in the stack of the first thread.
+    /// `AT_RANDOM`: the address of 16 random bytes in the stack of the first thread.
     pub(crate) fn random(&self) -> Option<RuntimeAddr> {
         self.address(Self::AT_RANDOM)
     }
@@ -248,7 +248,7 @@ impl AuxVector {
 mod tests {
     use super::*;
 
-    /// What a kernel told the same program, built for either.
+    /// A kernel's vectors for the same program, built for either.
     #[test]
     fn auxv_of_a_32_bit_program() {
         let wide = [33, 0x7fb2_97ac_9000_u64, 6, 0x1000, 3, 0x40_0040, 4, 56];

@@ -1,8 +1,8 @@
-//! A process that stands still, with its modules: walks the stacks of its threads.
+//! A stopped process with its modules: walks the stacks of its threads.
 //!
-//! Modules are opened when a walk first meets them. Their compiled table comes from the
-//! [`Store`]; a module without one is unwound straight from its `.eh_frame`, and named by
-//! [`SnapshotUnwinder::uncompiled`] so that a table can be made once the process runs again.
+//! Modules are opened when a walk first needs them. Their compiled table is from the [`Store`]. A
+//! module without one is unwound straight from its `.eh_frame`. [`SnapshotUnwinder::uncompiled`]
+//! lists it, so that a table can be made once the process runs again.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -24,21 +24,21 @@ mod open_module;
 
 pub use open_module::OpenModule;
 
-/// What tells a mapped file from others.
+/// The identity of a mapped file.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MappedFileId {
     name: Option<OsString>,
     device: Device,
     inode: u64,
-    /// Where it was loaded, if nobody knows its inode: a core may have two files of one name,
-    /// one of which was replaced by the other while the process ran.
+    /// Its load address, if its inode is unknown: a core may have two files with one name, one of
+    /// which replaced the other while the process ran.
     copy: Option<RuntimeAddr>,
 }
 
-/// What is mapped at a mapping: a module and its bias, or why there is none.
+/// The module and bias at a mapping, or why there is none.
 type OpenResult = Result<(Rc<OpenModule>, LoadBias), FileProblem>;
 
-/// The modules of a process that stands still.
+/// The modules of a stopped process.
 pub struct SnapshotUnwinder<'p> {
     snapshot: &'p dyn Snapshot,
     files: &'p dyn FileProvider,
@@ -48,19 +48,19 @@ pub struct SnapshotUnwinder<'p> {
     notices: RefCell<Vec<Notice>>,
 }
 
-/// What a walk keeps of each frame.
+/// The detail that a walk keeps of each frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WalkDetail {
-    /// Where it stands, its CFA and its evidence.
+    /// Its code address, CFA and evidence.
     Frames,
     /// Its registers too: mostly some 100 bytes a frame.
     Registers,
 }
 
-/// The registers of a frame that are known, and nothing of the others.
+/// The known registers of a frame.
 #[derive(Debug, Clone)]
 pub struct SparseRegisters {
-    /// Bit `n` stands for register `n`.
+    /// Bit `n`: register `n` is known.
     known: u128,
     /// The values of the known ones, ascending by number.
     values: Box<[u64]>,
@@ -89,17 +89,17 @@ impl SparseRegisters {
 /// One frame of a walked stack.
 #[derive(Debug, Clone)]
 pub struct StackFrame {
-    /// Where the frame stands.
+    /// The frame's code address.
     pub code: CodeAddr,
-    /// Its stack pointer, if that is known.
+    /// Its stack pointer, if known.
     pub stack_pointer: Option<RuntimeAddr>,
-    /// Its registers as far as they are known, if they were asked for.
+    /// Its known registers, if requested.
     pub registers: Option<SparseRegisters>,
-    /// How it was found; `None` for the innermost frame, whose registers are the thread's.
+    /// The step that found it; `None` for the innermost frame, which has the thread's registers.
     pub step: Option<StepInfo>,
-    /// Its canonical frame address, if that is known.
+    /// Its canonical frame address, if known.
     pub cfa: Option<RuntimeAddr>,
-    /// Whether that is a guess: no row covers the frame, and its caller was guessed.
+    /// Whether the CFA is a guess: no row covers the frame, and its caller was guessed.
     pub cfa_is_guess: bool,
 }
 
@@ -110,13 +110,13 @@ pub struct CallStack {
     pub frames: Vec<StackFrame>,
     /// Why the walk ended.
     pub end: End,
-    /// Where memory begins that was not copied and that would show more: callers, or registers
-    /// of the frames if those were asked for.
+    /// The start of memory that was not copied and would extend the result: callers, or registers
+    /// of the frames if requested.
     pub missing: Option<RuntimeAddr>,
 }
 
 impl CallStack {
-    /// How many frames there are before the first that is a guess.
+    /// The number of frames before the first guess.
     #[must_use]
     pub fn certain(&self) -> usize {
         let guessed = |frame: &StackFrame| frame.step.is_some_and(|f| f.evidence.is_guess());
@@ -124,37 +124,37 @@ impl CallStack {
         first.unwrap_or(self.frames.len())
     }
 
-    /// Whether the stack can be relied on: no frame is a guess, and the root was reached.
+    /// Whether the stack is reliable: no frame is a guess, and the root was reached.
     #[must_use]
     pub fn is_reliable(&self) -> bool {
         self.end.is_root() && self.certain() == self.frames.len()
     }
 }
 
-/// A frame's place in its module.
+/// A frame's location in its module.
 #[derive(Debug, Clone)]
 pub struct FrameLocation {
     /// The module.
     pub module: Rc<OpenModule>,
-    /// The address that describes the frame, as linked: of the call, for a return address.
+    /// The link-time address for look-ups of the frame: that of the call, for a return address.
     pub lookup: Vaddr,
-    /// The frame's own address, as linked.
+    /// The frame's own link-time address.
     pub address: Vaddr,
 }
 
-/// A file that is mapped and cannot be used.
+/// A mapped file that cannot be used.
 #[derive(Debug, Clone, Copy)]
 pub struct UnusableFile<'s> {
-    /// The path that the process knows it by.
+    /// Its path in the process.
     pub name: &'s Path,
-    /// The offset in the file, in bytes, of what is mapped at the address.
+    /// The file offset of the address, in bytes.
     pub offset: u64,
     /// Why it is not used.
     pub problem: &'s FileProblem,
 }
 
 impl<'p> SnapshotUnwinder<'p> {
-    /// The modules of a snapshot, their files from `files`, their tables from `store`.
+    /// The modules of a snapshot, with their files from `files`, their tables from `store`.
     #[must_use]
     pub fn new(snapshot: &'p dyn Snapshot, files: &'p dyn FileProvider, store: &'p Store) -> Self {
         let count = snapshot.mappings().as_slice().len();
@@ -169,7 +169,7 @@ impl<'p> SnapshotUnwinder<'p> {
     }
 
     /// Walks the stack of a thread, at most `limit` frames of it; `None` if its registers are
-    /// not known.
+    /// unknown.
     #[must_use]
     pub fn walk(&self, thread: &Thread, limit: usize, keep: WalkDetail) -> Option<CallStack> {
         let registers = *thread.registers.as_ref().ok()?;
@@ -177,7 +177,7 @@ impl<'p> SnapshotUnwinder<'p> {
         Some(self.walk_from(cursor, limit, keep))
     }
 
-    /// Walks from a frame on, at most `limit` frames, itself included.
+    /// Walks from a frame on, at most `limit` frames including itself.
     #[must_use]
     pub fn walk_from(&self, cursor: Cursor, limit: usize, keep: WalkDetail) -> CallStack {
         let mut cursor = cursor.with_pac_mask(self.snapshot.pac_mask());
@@ -228,7 +228,7 @@ impl<'p> SnapshotUnwinder<'p> {
         }
     }
 
-    /// Steps to the caller: by the module's own table where the compiled one turns out to be
+    /// Steps to the caller; uses the module's own table if the compiled one turns out to be
     /// corrupt.
     fn step(&self, cursor: &mut Cursor, memory: &SnapshotMemory<'_>) -> Step {
         loop {
@@ -252,7 +252,7 @@ impl<'p> SnapshotUnwinder<'p> {
         }
     }
 
-    /// The module that a frame stands in.
+    /// The module of a frame.
     #[must_use]
     pub fn locate(&self, code: CodeAddr) -> Option<FrameLocation> {
         let (module, bias) = self.slot(code.lookup())?.as_ref().ok()?;
@@ -263,7 +263,7 @@ impl<'p> SnapshotUnwinder<'p> {
         })
     }
 
-    /// The file that is mapped at an address and cannot be used.
+    /// The file at an address, if it cannot be used.
     #[must_use]
     pub fn unusable(&self, addr: RuntimeAddr) -> Option<UnusableFile<'_>> {
         let (_, mapping) = self.mapping(addr)?;
@@ -276,7 +276,7 @@ impl<'p> SnapshotUnwinder<'p> {
         })
     }
 
-    /// Why files that walks met cannot be used, each reason once.
+    /// The problems of files that walks needed, each once.
     #[must_use]
     pub fn problems(&self) -> Vec<&FileProblem> {
         let slots = self.slots.iter().filter_map(OnceCell::get);
@@ -285,7 +285,7 @@ impl<'p> SnapshotUnwinder<'p> {
         by_text.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
-    /// The files that were truncated or written to while walks read them: their frames may be wrong.
+    /// The files that were truncated or written to during walks: their frames may be wrong.
     #[must_use]
     pub fn changed_files(&self) -> Vec<ModuleError> {
         let opened = self.opened.borrow();
@@ -293,7 +293,7 @@ impl<'p> SnapshotUnwinder<'p> {
         checked.filter_map(Result::err).collect()
     }
 
-    /// The modules that walks met and that have no compiled table, each file once.
+    /// The modules that walks used without a compiled table, each file once.
     #[must_use]
     pub fn uncompiled(&self) -> Vec<Rc<OpenModule>> {
         let opened = self.opened.borrow();
@@ -302,13 +302,13 @@ impl<'p> SnapshotUnwinder<'p> {
         by_path.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
-    /// What the store found and did not use.
+    /// Notices about tables that the store found and did not use.
     #[must_use]
     pub fn take_notices(&self) -> Vec<Notice> {
         self.notices.take()
     }
 
-    /// The mapping at an address, by its number.
+    /// The mapping at an address, with its index.
     fn mapping(&self, addr: RuntimeAddr) -> Option<(usize, &'p Mapping)> {
         let list = self.snapshot.mappings().as_slice();
         let at = list
@@ -331,7 +331,8 @@ impl<'p> SnapshotUnwinder<'p> {
         self.snapshot.auxv().page_size().unwrap_or(4096)
     }
 
-    /// Fills in bytes that the process cannot have changed, from the file of a module that is mapped there: cores leave them out. Whether they are there.
+    /// Fills in bytes that the process cannot have changed, from the module's file at the address:
+    /// cores leave them out. Yields whether it could.
     #[must_use]
     pub fn read_unchanging(&self, addr: RuntimeAddr, into: &mut [u8]) -> bool {
         let mut fill = || {
@@ -345,7 +346,7 @@ impl<'p> SnapshotUnwinder<'p> {
             let opened = self.opened.borrow();
             let file = &opened.get(&self.file_id(mapping))?.file;
             let offset = mapping.offset.checked_add(addr.0 - mapping.start.0)?;
-            // What was writable once is not what the file has.
+            // Memory that was once writable may differ from the file.
             let is_fixed = file.segments().any(|segment| {
                 let held =
                     segment.file_offset..segment.file_offset.saturating_add(segment.file_size);
@@ -361,7 +362,7 @@ impl<'p> SnapshotUnwinder<'p> {
         fill().is_some()
     }
 
-    /// What the file of a mapping is known by.
+    /// The identity of a mapping's file.
     fn file_id(&self, mapping: &Mapping) -> MappedFileId {
         MappedFileId {
             name: mapping.name.clone(),
@@ -404,7 +405,7 @@ impl<'p> SnapshotUnwinder<'p> {
         Ok((module, bias))
     }
 
-    /// Bytes of code as the file has them: a core leaves out those that nobody has changed.
+    /// Bytes of code from the file: a core leaves out unchanged ones.
     fn code_in_file(&self, addr: RuntimeAddr, length: usize) -> Option<&[u8]> {
         let (_, mapping) = self.mapping(addr)?;
         if mapping.permissions.write {
@@ -439,7 +440,7 @@ impl<'p> SnapshotUnwinder<'p> {
 /// The memory of the process during one walk.
 struct SnapshotMemory<'s> {
     space: &'s SnapshotUnwinder<'s>,
-    /// The first address that exists and was not copied.
+    /// The first address that is mapped and was not copied.
     missing: Cell<Option<RuntimeAddr>>,
 }
 
@@ -481,8 +482,8 @@ impl Modules for SnapshotUnwinder<'_> {
     }
 }
 
-/// Whether nobody says what may be done with a mapping. gdb's `gcore` writes no segment for a
-/// part of a file that the process only reads and executes; the file has the permissions then.
+/// Whether the permissions of a mapping are unrecorded. gdb's `gcore` writes no segment for a part
+/// of a file that the process only reads and executes; the file has the permissions then.
 fn is_unrecorded(mapping: &Mapping) -> bool {
     let permissions = mapping.permissions;
     !permissions.read && !permissions.write && !permissions.execute

@@ -1,4 +1,4 @@
-//! What `/proc` tells about a process beside its threads.
+//! A process's files in `/proc` other than those of its threads.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::maps::Mappings;
 use crate::{AuxVector, ProcessError, procfs};
 
-/// What `/proc` tells about a process.
+/// A process's data from `/proc`.
 #[derive(Debug)]
 pub(crate) struct ProcFiles {
     maps: Vec<u8>,
@@ -35,8 +35,8 @@ impl ProcFiles {
         })
     }
 
-    /// The same after the stop. Usually nothing has changed, and only comparing the text of
-    /// the maps is left to do while the process stands still.
+    /// The same after the stop. Usually nothing has changed, and while the process is stopped only
+    /// the text of the maps must be compared.
     pub(crate) fn refreshed(self, pid: i32) -> Result<ProcFiles, ProcessError> {
         let now = read_proc(pid, "maps")?;
         if now == self.maps {

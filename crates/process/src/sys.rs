@@ -11,9 +11,9 @@ use libc::{c_void, pid_t};
 /// A range of the other process's memory: address and length in bytes.
 pub(crate) type RemoteRange = (usize, usize);
 
-/// Copies `ranges` of the memory of `pid` one after the other into `into`. Returns how many
-/// bytes it copied: fewer than asked for when a page of a range cannot be read. At most
-/// [`MAX_RANGES`] ranges are looked at.
+/// Copies `ranges` of the memory of `pid` one after the other into `into`. Returns how many bytes
+/// it copied: fewer than requested if a page of a range cannot be read. At most [`MAX_RANGES`]
+/// ranges are read.
 pub(crate) fn read_memory(
     pid: pid_t,
     into: &mut [u8],
@@ -33,12 +33,12 @@ pub(crate) fn read_memory(
         .collect();
     let count = libc::c_ulong::try_from(remote.len()).unwrap_or(0);
     // SAFETY: `local` is one vector that describes `into`, which is uniquely borrowed, so the
-    // kernel writes nowhere else; `remote` has `count` entries, whose addresses belong to the
-    // other process and are checked by the kernel.
+    // kernel writes nowhere else. `remote` has `count` entries with addresses of the other process,
+    // which the kernel checks.
     let copied =
         unsafe { libc::process_vm_readv(pid, &raw const local, 1, remote.as_ptr(), count, 0) };
     usize::try_from(copied).map_err(|_| io::Error::last_os_error())
 }
 
-/// The greatest number of ranges that the kernel takes in one call (`UIO_MAXIOV`).
+/// The kernel's limit of ranges in one call (`UIO_MAXIOV`).
 pub(crate) const MAX_RANGES: usize = 1024;

@@ -1,4 +1,4 @@
-//! What can be done about stacks that do not reach their root.
+//! Advice on stacks that do not reach their root.
 
 use std::fmt;
 use std::path::Path;
@@ -7,30 +7,30 @@ use crate::completeness::{Completeness, IncompleteReason, share};
 use crate::model::{CodeLocation, Rate, StackEnd};
 use crate::names::short_name;
 
-/// What can be done about stacks that end for one reason in one module.
+/// Advice on stacks that end for one reason in one module.
 #[derive(Debug, Clone, Copy)]
 pub struct Advice<'a> {
-    /// The reason, and how many samples have it.
+    /// The reason, and the number of samples with it.
     pub why: IncompleteReason<'a>,
-    /// How many samples have a stack.
+    /// The number of samples with a stack.
     stacks: u64,
     /// Whether perf recorded them.
     is_of_perf: bool,
-    /// How often samples were taken.
+    /// The sampling rate.
     rate: Rate,
 }
 
-/// So many of a thousand stacks may be incomplete before anything is advised, and from so many on a reason
-/// is worth a line.
+/// Per mille of stacks: below the first, no advice is given, and below the second, a reason is not
+/// worth a line.
 const MIN_INCOMPLETE_PER_MILLE: u64 = 10;
 const MIN_REASON_PER_MILLE: u64 = 1;
 
-/// How much is advised at most.
+/// The most pieces of advice.
 const MAX_ADVICE: usize = 4;
 
 impl Completeness {
-    /// What can be done about the most frequent reasons why stacks are incomplete; nothing if that are
-    /// fewer than 1 % of them.
+    /// Advice on the most frequent reasons for incomplete stacks; empty if fewer than 1 % of stacks
+    /// are incomplete.
     #[must_use]
     pub fn advice(&self) -> Vec<Advice<'_>> {
         let stacks = self.stacks();
@@ -53,7 +53,7 @@ impl Completeness {
 }
 
 impl Advice<'_> {
-    /// What can be done.
+    /// The remedy.
     #[must_use]
     pub fn text(&self) -> String {
         let path = self
@@ -99,7 +99,7 @@ impl Advice<'_> {
     }
 }
 
-/// The same with how many stacks it is about.
+/// The same with the number of stacks.
 impl fmt::Display for Advice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = share(self.why.samples, self.stacks);

@@ -31,16 +31,16 @@ pub fn total(samples: &[&ProfileSample]) -> u64 {
         .fold(0, |sum, sample| sum.saturating_add(sample.weight))
 }
 
-/// The weight of something: a function, a module, a thread.
+/// The weight of a function, a module or a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weight<K> {
-    /// What it is of.
+    /// Its key.
     pub key: K,
-    /// Of the samples whose innermost frame is in it.
+    /// The weight of samples whose innermost frame is in it.
     pub own: u64,
-    /// Of the samples with any frame in it, each counted once.
+    /// The weight of samples with any frame in it, each counted once.
     pub total: u64,
-    /// Of those in which all these frames are guessed or spliced.
+    /// The weight of samples in which all these frames are guessed or spliced.
     pub guessed: u64,
 }
 
@@ -80,7 +80,7 @@ pub fn processes(profile: &Profile, samples: &[&ProfileSample]) -> Vec<Weight<Pr
     }))
 }
 
-/// The weights of what samples are of as a whole.
+/// The weights by a key of whole samples.
 fn tasks<K: Copy + Eq + Hash + Ord>(weights: impl Iterator<Item = (K, u64)>) -> Vec<Weight<K>> {
     let weight = |(key, weight)| Weight {
         key,
@@ -91,7 +91,7 @@ fn tasks<K: Copy + Eq + Hash + Ord>(weights: impl Iterator<Item = (K, u64)>) -> 
     sorted(sums(weights).into_iter().map(weight).collect())
 }
 
-/// A weight, and what was seen of its key last.
+/// A weight, and the state of the last stack with its key.
 struct WeightEntry<K> {
     weight: Weight<K>,
     stack: Option<StackId>,
@@ -99,7 +99,7 @@ struct WeightEntry<K> {
     is_guessed: bool,
 }
 
-/// The weights of what functions are counted as, which is given for each of them.
+/// The weights by a key of functions, given for each function.
 fn list<K: Copy + Eq + Hash + Ord>(
     named: &NamedProfile<'_>,
     samples: &[&ProfileSample],
@@ -148,7 +148,7 @@ impl<K> WeightEntry<K> {
         }
     }
 
-    /// Counts the stack that was seen last.
+    /// Adds the last stack.
     fn count(&mut self, weight: u64, is_innermost: bool) {
         let sums = &mut self.weight;
         sums.total = sums.total.saturating_add(weight);
@@ -161,7 +161,7 @@ impl<K> WeightEntry<K> {
     }
 }
 
-/// The number of each key, and the keys by these numbers.
+/// The index of each key, and the keys by index.
 fn numbered<K: Copy + Eq + Hash>(
     keys: impl Iterator<Item = K>,
 ) -> (Vec<usize>, Vec<WeightEntry<K>>) {
@@ -181,18 +181,18 @@ fn sorted<K: Copy + Ord>(mut weights: Vec<Weight<K>>) -> Vec<Weight<K>> {
     weights
 }
 
-/// A tree of functions: called by each other from the root on, or calling each other.
+/// A tree of functions: callees from the root on, or callers.
 #[derive(Debug, Clone)]
 pub struct CallTree(PathTree<StackFunction, 1>);
 
-/// Functions in a tree that lead from one to the next without a branch.
+/// Functions of a tree in a row without a branch.
 #[derive(Debug, Clone, Copy)]
 pub struct CallNode<'t> {
-    /// The functions: all samples that come to the first come to the last. None in the root.
+    /// The functions: all samples that reach the first reach the last. Empty in the root.
     pub functions: &'t [StackFunction],
     /// The weight of the samples that end in the last of them.
     pub own: u64,
-    /// The weight of the samples that come here.
+    /// The weight of the samples that reach them.
     pub total: u64,
     branch: PathBranch<'t, StackFunction, 1>,
 }
@@ -209,7 +209,7 @@ impl<'t> CallNode<'t> {
         }
     }
 
-    /// The nodes below, the heaviest first.
+    /// The child nodes, the heaviest first.
     #[must_use]
     pub fn children(&self) -> Vec<CallNode<'t>> {
         let mut children: Vec<_> = self.branch.branches().map(CallNode::new).collect();
@@ -218,12 +218,12 @@ impl<'t> CallNode<'t> {
     }
 }
 
-/// How a tree is laid out.
+/// The direction of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From the outermost function to what it calls.
+    /// From the outermost function to its callees.
     Callees,
-    /// From the innermost function to what calls it.
+    /// From the innermost function to its callers.
     Callers,
 }
 
@@ -243,8 +243,8 @@ impl CallTree {
         })
     }
 
-    /// The tree of what is around one function, which is below its root: what it calls, from where
-    /// it was first called on, or what calls it there. Samples without it do not count.
+    /// The tree around one function, which is below its root: its callees from its first call on,
+    /// or its callers there. Samples without it do not count.
     #[must_use]
     pub fn around(
         named: &NamedProfile<'_>,
@@ -268,7 +268,7 @@ impl CallTree {
         })
     }
 
-    /// A tree of paths. Of a stack without one the root has the weight, and no other node.
+    /// A tree of paths. A stack without a path adds its weight to the root only.
     fn of(
         samples: &[&ProfileSample],
         path_of: impl Fn(StackId, &mut Vec<StackFunction>),

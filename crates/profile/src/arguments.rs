@@ -1,48 +1,48 @@
-//! What functions were called with, as far as it was recorded.
+//! The recorded arguments of functions.
 
 use std::fmt;
 use std::num::NonZero;
 
-/// The number of a list of arguments in its profile, which is the same for an equal one.
+/// The ID of a list of arguments in its profile; equal lists have equal IDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ArgumentsId(NonZero<u32>);
 
 impl ArgumentsId {
-    /// The number of what comes after so many others. There is no memory for more than it can count.
+    /// The ID after this many others. Memory cannot hold more than it can count.
     pub(crate) fn from_index(others: usize) -> ArgumentsId {
         let next = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
         ArgumentsId(NonZero::new(next).unwrap_or(NonZero::<u32>::MAX))
     }
 
-    /// How many come before it.
+    /// Its index.
     pub(crate) fn index(self) -> u32 {
         self.0.get() - 1
     }
 }
 
-/// What a function was called with for one of its parameters.
+/// The argument of a function for one of its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Argument {
     /// The parameter's name; `#` and its number, from 1 on, if it has none.
     pub name: String,
-    /// Its type, as C has it.
+    /// Its type in C syntax.
     pub type_name: String,
-    /// The value, as C has it; empty if it is not known.
+    /// The value in C syntax; empty if unknown.
     pub value: String,
-    /// How well it is known.
+    /// Its certainty.
     pub certainty: ArgumentCertainty,
 }
 
-/// How well the value of an argument is known.
+/// The certainty of an argument's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ArgumentCertainty {
     /// The function was called with it.
     Exact,
-    /// It may be another: it lies where the program may have written since.
+    /// It may differ: it was read from memory that the program may have changed.
     Likely,
-    /// Nobody had it any more.
+    /// It was no longer available.
     Lost,
-    /// It was left out, because the function was called with so many others.
+    /// It was left out, because the function was called with too many others.
     Omitted,
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for Argument {
     }
 }
 
-/// The name of a function with what it was called with: `serve(path="a", tries~3)`.
+/// A function's name with its arguments: `serve(path="a", tries~3)`.
 pub(crate) fn with_arguments(function: &str, arguments: &[Argument]) -> String {
     let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
     format!("{function}({})", arguments.join(", "))

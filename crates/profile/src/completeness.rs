@@ -1,4 +1,4 @@
-//! How many stacks reach their root, and why the others do not.
+//! How many stacks reach their root, and why others do not.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,59 +9,59 @@ use crate::model::{
 };
 use crate::stacks::{StackId, Stacks};
 
-/// How complete the stacks of some samples are. All numbers count samples, but for those of frames.
+/// How complete the stacks of some samples are. All numbers count samples, except for frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Completeness {
-    /// Whose stack reaches its root by frames of its own.
+    /// Stacks that reach their root by frames of their own.
     pub complete: u64,
-    /// Of those: whose stack has a guessed frame.
+    /// Those of them with a guessed frame.
     pub guessed: u64,
-    /// Whose stack reaches its root by frames that were spliced in.
+    /// Stacks that reach their root by spliced frames.
     pub spliced: u64,
-    /// Why the others with a user's stack do not, the most frequent first.
+    /// The reasons of the other user stacks, the most frequent first.
     pub incomplete: Vec<IncompleteStacks>,
-    /// Of threads of the kernel, which have no user's stack.
+    /// Samples of kernel threads, which have no user stack.
     pub kernel_threads: u64,
-    /// Without registers of the user's code.
+    /// Samples without user registers.
     pub no_user_registers: u64,
-    /// How many frames were found in which way: each as often as a sample has it.
+    /// The number of frames by evidence, counted once for each sample.
     pub frames: BTreeMap<FrameEvidence, u64>,
-    /// How many samples were lost while recording, whatever is looked at.
+    /// The number of samples lost during the recording, whatever the selection.
     pub lost: u64,
     /// Whether perf recorded them.
     pub is_of_perf: bool,
-    /// How often samples were taken.
+    /// The sampling rate.
     pub rate: Rate,
 }
 
-/// Samples whose stacks end for the same reason in the same code.
+/// Stacks that end for the same reason in the same code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IncompleteStacks {
     /// The reason.
     pub end: StackEnd,
-    /// Where the outermost frame stands in the most of them; `None` without any frame.
+    /// The location of the outermost frame in most of them; `None` without any frame.
     pub location: Option<CodeLocation>,
-    /// The module there; `None` for code in no module.
+    /// Its module; `None` for code in no module.
     pub module: Option<ProfileModule>,
-    /// How many.
+    /// The number of samples.
     pub samples: u64,
 }
 
-/// Why stacks are incomplete, as people are told: for each module, unless it does not matter where stacks end.
+/// A reason for incomplete stacks as shown to users: for each module, if the location matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IncompleteReason<'a> {
     /// The reason.
     pub end: StackEnd,
-    /// Where the outermost frame stands in the most of the samples, if that matters.
+    /// The location of the outermost frame in most of the samples, if that matters.
     pub place: Option<CodeLocation>,
-    /// The module there; `None` for code in no module.
+    /// Its module; `None` for code in no module.
     pub module: Option<&'a ProfileModule>,
-    /// How many.
+    /// The number of samples.
     pub samples: u64,
 }
 
 impl Completeness {
-    /// Counts.
+    /// Counts samples.
     #[must_use]
     pub fn new(profile: &Profile, samples: &[&ProfileSample]) -> Completeness {
         let mut count = CompletenessCounter::default();
@@ -83,18 +83,18 @@ impl Completeness {
         count.completeness(profile.meta(), profile.frames(), module)
     }
 
-    /// Those whose stack does not reach its root.
+    /// The number of stacks that do not reach their root.
     #[must_use]
     pub fn incomplete(&self) -> u64 {
         self.incomplete.iter().map(|why| why.samples).sum()
     }
 
-    /// Why, the most frequent first.
+    /// The reasons, the most frequent first.
     #[must_use]
     pub fn reasons(&self) -> Vec<IncompleteReason<'_>> {
         let mut reasons: Vec<IncompleteReason<'_>> = Vec::new();
         for why in &self.incomplete {
-            // A short copy ends anywhere.
+            // A copy that is too short may end anywhere.
             let is_anywhere = matches!(
                 why.end,
                 StackEnd::NotCopied | StackEnd::Limit | StackEnd::NotUnwound
@@ -114,25 +114,25 @@ impl Completeness {
         reasons
     }
 
-    /// Those with a user's stack.
+    /// The number of samples with a user stack.
     #[must_use]
     pub fn stacks(&self) -> u64 {
         self.complete + self.spliced + self.incomplete()
     }
 
-    /// All.
+    /// The number of all samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.stacks() + self.kernel_threads + self.no_user_registers
     }
 }
 
-/// The line that a recording or a report has of it: "99.97 % of 17,535 stacks reach a root; 5
+/// The summary line of a recording or a report: "99.97 % of 17,535 stacks reach a root; 5
 /// incomplete: 3 no unwind table in libfoo.so+0x1234, 2 stack copy too short".
 #[derive(Debug, Clone, Copy)]
 pub struct CompletenessSummary<'a>(&'a Completeness);
 
-/// The line's beginning, without reasons and numbers: "99.97 % of 17,535 stacks reach a root".
+/// The start of that line, without reasons and numbers: "99.97 % of 17,535 stacks reach a root".
 #[derive(Debug, Clone, Copy)]
 pub struct Headline<'a>(&'a Completeness);
 
@@ -164,20 +164,20 @@ impl fmt::Display for Headline<'_> {
 }
 
 impl Completeness {
-    /// The beginning of that line.
+    /// The start of the summary line.
     #[must_use]
     pub fn headline(&self) -> Headline<'_> {
         Headline(self)
     }
 
-    /// The line that a recording or a report has of it.
+    /// The summary line of a recording or a report.
     #[must_use]
     pub fn summary(&self) -> CompletenessSummary<'_> {
         CompletenessSummary(self)
     }
 }
 
-/// How many reasons are named.
+/// The most reasons to name.
 const MAX_REASONS: usize = 4;
 
 impl fmt::Display for CompletenessSummary<'_> {
@@ -236,7 +236,8 @@ impl fmt::Display for IncompleteReason<'_> {
     }
 }
 
-/// A share in percent, never rounded up: only all of it is 100 %. Nor is something nothing.
+/// A share in percent, rounded down unless it is the whole: only the whole is 100 %. A share above
+/// 0 is never shown as 0.
 #[must_use]
 pub fn share(part: u64, of: u64) -> String {
     let hundredths = u128::from(part) * 10_000 / u128::from(of.max(1));
@@ -247,7 +248,7 @@ pub fn share(part: u64, of: u64) -> String {
     }
 }
 
-/// A number with commas between its thousands.
+/// A number with commas between groups of thousands.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupedDigits(pub u64);
 
@@ -265,14 +266,14 @@ impl fmt::Display for GroupedDigits {
     }
 }
 
-/// Counts samples as they come.
+/// Counts samples incrementally.
 #[derive(Debug, Default)]
 pub(crate) struct CompletenessCounter {
-    /// All but what the others are.
+    /// All fields other than the ones below.
     all: Completeness,
-    /// By the kinds' numbers.
+    /// By the index of the evidence.
     frames: [u64; FrameEvidence::ALL.len()],
-    /// The stacks that reach no root, by the frame where they end.
+    /// The incomplete stacks, by their last frame.
     ends: HashMap<(StackEnd, Option<FrameId>), u64>,
 }
 
@@ -310,12 +311,12 @@ impl CompletenessCounter {
         }
     }
 
-    /// Counts samples that were lost.
+    /// Adds lost samples.
     pub(crate) fn add_lost(&mut self, samples: u64) {
         self.all.lost = self.all.lost.saturating_add(samples);
     }
 
-    /// What was counted.
+    /// The result.
     pub(crate) fn completeness<'m>(
         &self,
         meta: &Meta,
@@ -332,7 +333,7 @@ impl CompletenessCounter {
         }
     }
 
-    /// Joins the ends of one module that have one reason.
+    /// Combines ends in one module with one reason.
     fn by_module<'m>(
         &self,
         frames: &[ProfileFrame],
@@ -352,7 +353,7 @@ impl CompletenessCounter {
         let incomplete =
             |((end, id), places): ((StackEnd, Option<ModuleId>), Vec<_>)| IncompleteStacks {
                 end,
-                // Of equally many the first.
+                // Among equally frequent ones, the first.
                 location: (places.iter())
                     .max_by_key(|(samples, place)| (*samples, std::cmp::Reverse(*place)))
                     .and_then(|(_, place)| *place),

@@ -1,7 +1,7 @@
 //! The file: blocks, each with rows of one table, in columns. `docs/formats.md` specifies it.
 //!
-//! [`block`] has what surrounds a block's content, [`column`] the numbers and strings in it, and
-//! [`rows`] what the columns of each table are, written and read beside each other.
+//! [`block`] has the framing of blocks, [`column`] the encoding of numbers and strings, and
+//! [`rows`] the columns of each table, reading beside writing.
 
 pub(crate) mod block;
 pub(crate) mod column;
@@ -11,10 +11,10 @@ pub(crate) mod table;
 /// The first bytes of a profile.
 pub const MAGIC: [u8; 8] = *b"unsprof\0";
 
-/// The version that is written, and the only one that is read.
+/// The version that is written, and the only one accepted.
 pub(crate) const VERSION: u16 = 1;
 
-/// The length of a file's header in bytes: magic, version, and 6 bytes for later.
+/// The length of a file's header in bytes: magic, version, and 6 reserved bytes.
 pub(crate) const HEADER: usize = 16;
 
 /// The header of a file.

@@ -1,4 +1,4 @@
-//! Numbers for modules, frames and stacks, each told once.
+//! IDs for modules, frames and stacks, each written once.
 
 use std::collections::HashMap;
 
@@ -13,18 +13,19 @@ use crate::stacks::{StackId, StackNode, Stacks};
 
 type FastMap<K, V> = hashbrown::HashMap<K, V, DefaultHashBuilder>;
 
-/// A frame as an unwinder finds it.
+/// A frame from an unwinder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RawFrame {
-    /// Where it stands.
+    /// Its address.
     pub code: CodeAddr,
-    /// How it was found.
+    /// Its evidence.
     pub evidence: FrameEvidence,
-    /// What its function was called with, as [`Writer::arguments`](crate::Writer::arguments) numbers it.
+    /// The arguments of its function, by the ID from
+    /// [`ProfileWriter::arguments`](crate::ProfileWriter::arguments).
     pub arguments: Option<ArgumentsId>,
 }
 
-/// The modules of a profile that is being written.
+/// The modules of a profile under construction.
 #[derive(Debug, Default)]
 pub struct ModuleInterner {
     ids: HashMap<ProfileModule, ModuleId>,
@@ -33,7 +34,7 @@ pub struct ModuleInterner {
 }
 
 impl ModuleInterner {
-    /// The number of a module, which is the same for an equal one.
+    /// The ID of a module; equal modules have equal IDs.
     pub fn id(&mut self, module: &ProfileModule) -> ModuleId {
         if let Some(id) = self.ids.get(module) {
             return *id;
@@ -43,8 +44,8 @@ impl ModuleInterner {
         id
     }
 
-    /// The number of another module, which may only look like one before: its contents are told later
-    /// ([`ProfileUpdate::ModuleHash`](crate::Change::ModuleHash)).
+    /// A new ID for a module that may equal an earlier one: its contents are identified later
+    /// ([`ProfileUpdate::ModuleHash`](crate::ProfileUpdate::ModuleHash)).
     pub fn add(&mut self, module: &ProfileModule) -> ModuleId {
         let id = ModuleId(number(self.all.len()));
         self.table.push(module);
@@ -52,24 +53,24 @@ impl ModuleInterner {
         id
     }
 
-    /// The module with a number.
+    /// The module with an ID.
     pub(crate) fn get(&self, id: ModuleId) -> Option<&ProfileModule> {
         self.all.get(id.0 as usize)
     }
 }
 
-/// The frames of a profile that is being written.
+/// The frames of a profile under construction.
 #[derive(Debug, Default)]
 pub(crate) struct FrameInterner {
     ids: FastMap<ProfileFrame, FrameId>,
     all: Vec<ProfileFrame>,
     pub(crate) table: TableWriter<ProfileFrame, 3>,
-    /// What some of them were called with.
+    /// The arguments of some of them.
     pub(crate) called_with: TableWriter<FrameArguments, 2>,
 }
 
 impl FrameInterner {
-    /// All of them, by their numbers.
+    /// All of them, by ID.
     pub(crate) fn all(&self) -> &[ProfileFrame] {
         &self.all
     }
@@ -91,7 +92,7 @@ impl FrameInterner {
     }
 }
 
-/// What functions were called with, of a profile that is being written.
+/// The arguments of functions in a profile under construction.
 #[derive(Debug, Default)]
 pub(crate) struct ArgumentInterner {
     ids: HashMap<Vec<Argument>, ArgumentsId>,
@@ -99,7 +100,7 @@ pub(crate) struct ArgumentInterner {
 }
 
 impl ArgumentInterner {
-    /// The number of a list of arguments, which is the same for an equal one.
+    /// The ID of a list of arguments; equal lists have equal IDs.
     pub(crate) fn id(&mut self, arguments: &[Argument]) -> ArgumentsId {
         if let Some(id) = self.ids.get(arguments) {
             return *id;
@@ -112,18 +113,18 @@ impl ArgumentInterner {
     }
 }
 
-/// The stacks of a profile that is being written.
+/// The stacks of a profile under construction.
 #[derive(Debug, Default)]
 pub(crate) struct StackInterner {
     stacks: Stacks,
-    /// The stacks by what they consist of, but for those that follow their callers' stack.
+    /// The stacks by their nodes, except for those that directly follow their callers' stack.
     ids: FastMap<StackNode, StackId>,
     /// The latest stacks, which are not in the table yet.
     run: StackRun,
     table: TableWriter<StackRun, 3>,
 }
 
-/// The most frames of a chain: with its numbers at their longest, the block still has room.
+/// The most frames of a run: with the longest encoding of its numbers, the block still has room.
 const MAX_RUN_FRAMES: usize = 1 << 16;
 
 impl StackInterner {
@@ -135,10 +136,10 @@ impl StackInterner {
         stack.0 < self.stacks.count()
     }
 
-    /// The stack with one frame more. When no number is left, it is the one without.
+    /// The stack with one more frame. When IDs run out, it is the stack without it.
     fn child(&mut self, parent: StackId, frame: FrameId) -> StackId {
         let node = StackNode { parent, frame };
-        // The first child of a stack is mostly the stack after it, and the newest has none.
+        // The first child of a stack usually follows it directly, and the newest has no child.
         let next = StackId(parent.0.wrapping_add(1));
         match self.stacks.node(next) {
             Some(child) if child == node => next,
@@ -147,7 +148,7 @@ impl StackInterner {
         }
     }
 
-    /// The same for a child that does not follow its parent.
+    /// The same for a child that does not directly follow its parent.
     fn other_child(&mut self, node: StackNode) -> StackId {
         if let Some(id) = self.ids.get(&node) {
             return *id;
@@ -165,7 +166,7 @@ impl StackInterner {
         Some(id)
     }
 
-    /// Adds a new stack to what is to be written.
+    /// Adds a new stack to the pending rows.
     fn note(&mut self, node: StackNode, id: StackId) {
         let follows = node.parent.0 + 1 == id.0 && !self.run.frames.is_empty();
         if !follows || self.run.frames.len() == MAX_RUN_FRAMES {
@@ -182,37 +183,37 @@ impl StackInterner {
         }
     }
 
-    /// The rows that are to be written.
+    /// The pending rows.
     pub(crate) fn table(&mut self) -> &mut TableWriter<StackRun, 3> {
         self.end_run();
         &mut self.table
     }
 }
 
-/// The frames that addresses of one process stand for.
+/// The frames by their addresses in one process.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     frames: FastMap<RawFrame, FrameId>,
-    /// How often they were forgotten.
+    /// How often they were discarded.
     generation: u32,
 }
 
 impl Addresses {
-    /// Forgets what the addresses stand for.
+    /// Discards the frames of the addresses.
     pub(crate) fn forget(&mut self) {
         self.frames.clear();
         self.generation = self.generation.wrapping_add(1);
     }
 }
 
-/// The last stack of a thread, from the outermost frame on, each with the stack that it ends.
+/// The last stack of a thread, from the outermost frame on, each with the stack up to it.
 #[derive(Debug, Default)]
 pub(crate) struct LastStack {
     frames: Vec<(RawFrame, StackId)>,
     generation: u32,
 }
 
-/// What finds the number of a stack.
+/// Looks up the ID of a stack.
 pub(crate) struct StackLookup<'a> {
     pub(crate) addresses: &'a mut Addresses,
     pub(crate) modules: &'a mut ModuleInterner,
@@ -221,8 +222,8 @@ pub(crate) struct StackLookup<'a> {
 }
 
 impl StackLookup<'_> {
-    /// The number of a stack whose frames are given from the innermost on. Only what differs from
-    /// the thread's last stack is looked up.
+    /// The ID of a stack whose frames are given from the innermost on. Only the part that differs
+    /// from the thread's last stack is looked up.
     pub(crate) fn stack(
         &mut self,
         last: &mut LastStack,
@@ -263,7 +264,7 @@ impl StackLookup<'_> {
     }
 }
 
-/// The number of what comes after so many others. There is no memory for more than it can count.
+/// The ID after this many others. Memory cannot hold more than it can count.
 pub(crate) fn number(others: usize) -> u32 {
     u32::try_from(others).unwrap_or(u32::MAX)
 }

@@ -1,9 +1,9 @@
-//! A profile as a value: its file, what can be asked of it, and the forms it can be written in.
+//! A profile: its file, queries on it, and its output formats.
 //!
-//! A [`Profile`] is what a recording knows: modules, processes, threads, stacks as a tree of frames,
-//! and samples, each with the reason why its stack ended. A recorder makes its file with a
-//! [`ProfileWriter`], block by block while it runs; [`Profile::read`] reads it, as far as it goes. Addresses
-//! in it have no names: those are looked up when they are asked for.
+//! A [`Profile`] has the data of a recording: modules, processes, threads, stacks as a tree of
+//! frames, and samples. Each sample has the reason why its stack ended. A recorder makes its file
+//! with a [`ProfileWriter`], block by block while it runs. [`Profile::read`] reads it, up to its
+//! end or its first damaged block. Its addresses have no names: those are looked up on demand.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What a recording knows.
+//! The data of a recording.
 
 use std::path::PathBuf;
 
@@ -14,69 +14,69 @@ use crate::stacks::{StackId, Stacks};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);
 
-/// The number of a module in its profile.
+/// The index of a module in its profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleId(pub u32);
 
-/// The number of a process in its profile. The kernel gives a pid to another process when its owner
-/// is gone; this number it never does.
+/// The index of a process in its profile. The kernel reuses a PID after its process exits; this
+/// index is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub u32);
 
-/// The number of a thread in its profile, as lasting as [`ProcessId`].
+/// The index of a thread in its profile, never reused, like [`ProcessId`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(pub u32);
 
-/// The number of a frame in its profile.
+/// The index of a frame in its profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u32);
 
-/// What was recorded, where and how.
+/// Metadata of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Meta {
-    /// The command and its arguments; empty if the recording was of something that ran already.
+    /// The command and its arguments; empty if the target was already running.
     pub command: Vec<String>,
-    /// The name of the machine.
+    /// The host name of the machine.
     pub host: String,
     /// The kernel's release, as `uname -r` prints it.
     pub kernel: String,
     /// The machine's architecture, as `uname -m` prints it.
     pub arch: String,
-    /// What recorded it, with its version.
+    /// The recording program, with its version.
     pub tool: String,
-    /// When samples on a CPU were taken.
+    /// The event of on-CPU samples.
     pub event: SampledEvent,
     /// The wall clock at the start, in nanoseconds since 1970 (UTC).
     pub started: u64,
-    /// The clock of samples at that moment.
+    /// The clock of samples at that time.
     pub clock: Time,
 }
 
-/// What samples on a CPU count.
+/// The event of on-CPU samples.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SampledEvent {
-    /// The name that `perf list` has for it: `cycles`, `cpu-clock`.
+    /// Its name in `perf list`: `cycles`, `cpu-clock`.
     pub name: String,
-    /// How often samples are taken.
+    /// The sampling rate.
     pub rate: Rate,
-    /// What the weight of a sample on a CPU counts.
+    /// The unit of an on-CPU sample's weight.
     pub unit: WeightUnit,
 }
 
-/// How often samples are taken.
+/// The sampling rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rate {
-    /// It is not known.
+    /// Unknown.
     #[default]
     Unknown,
-    /// About so many times a second of each CPU.
+    /// Approximate samples per second of each CPU.
     Frequency(u64),
-    /// Each time that so many events have happened.
+    /// Events per sample.
     Period(u64),
 }
 
 impl Rate {
-    /// What has fewer samples taken, by the options of `record`.
+    /// The options of `record` for fewer samples.
     #[must_use]
     pub fn remedy(self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ impl Rate {
     }
 }
 
-/// What the weight of a sample on a CPU counts. Off it, that is always nanoseconds.
+/// The unit of an on-CPU sample's weight. Off-CPU weights are always nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WeightUnit {
     /// Events.
@@ -96,93 +96,93 @@ pub enum WeightUnit {
     Nanoseconds,
 }
 
-/// Code that frames stand in.
+/// Code of frames.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProfileModule {
-    /// Where it comes from.
+    /// Its origin.
     pub kind: ModuleKind,
-    /// The path as the process knew it, without a ` (deleted)`; the kernel's name in brackets for
-    /// what has none.
+    /// The path in the process, without a ` (deleted)`; the kernel's name in brackets for a module
+    /// without a path.
     pub path: PathBuf,
-    /// What identifies what was mapped: its build ID, or a hash if it has none. It need not be that of the
-    /// file there now.
+    /// The identity of the mapped contents: the build ID, or a hash without one. The file there now
+    /// may have another one.
     pub content: Option<ContentKey>,
     /// Whether the file had been deleted or replaced when it was mapped.
     pub is_deleted: bool,
-    /// Where its code is, in memory and in the file.
+    /// The location of its code, in memory and in the file.
     pub code: Option<CodeSegment>,
 }
 
 impl ProfileModule {
-    /// The build ID of what was mapped.
+    /// The build ID of the mapped contents.
     #[must_use]
     pub fn build_id(&self) -> Option<BuildId> {
         self.content.and_then(ContentKey::build_id)
     }
 }
 
-/// A part of a module that is mapped from its file.
+/// A mapped part of a module's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CodeSegment {
     /// The address of its first byte, as linked.
     pub address: Vaddr,
-    /// Where that byte is in the file.
+    /// The file offset of that byte.
     pub offset: u64,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub size: u64,
 }
 
-/// Where a module comes from.
+/// The origin of a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ModuleKind {
     /// An ELF file.
     File,
-    /// The code that the kernel gives to each process.
+    /// Code that the kernel maps into each process.
     Vdso,
     /// The kernel.
     Kernel,
-    /// A module of the kernel.
+    /// A kernel module.
     KernelModule,
-    /// Code made at run time, described by a file of its maker (jitdump).
+    /// Code generated at run time, described by a file of its process (jitdump).
     Jit,
 }
 
-/// A process, from its start or the last `execve` on.
+/// A process, from its start or its last `execve` on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileProcess {
-    /// The kernel's number.
+    /// The kernel's process ID.
     pub pid: u32,
-    /// The process that started it; 0 if that is not known.
+    /// The PID of its parent; 0 if unknown.
     pub parent_pid: u32,
-    /// When it started, or when it was first seen.
+    /// When it started, or was first seen.
     pub start: Time,
-    /// When it ended; `None` if it outlived the recording.
+    /// When it exited; `None` if it outlived the recording.
     pub end: Option<Time>,
-    /// The name of its first thread, the last that was seen.
+    /// The latest name of its first thread.
     pub name: String,
 }
 
 /// A thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileThread {
-    /// Of this process.
+    /// Its process.
     pub process: ProcessId,
-    /// The kernel's number.
+    /// The kernel's thread ID.
     pub tid: u32,
-    /// When it started, or when it was first seen.
+    /// When it started, or was first seen.
     pub start: Time,
-    /// When it ended; `None` if it outlived the recording.
+    /// When it exited; `None` if it outlived the recording.
     pub end: Option<Time>,
-    /// Its name (`comm`), the last that was seen.
+    /// Its latest name (`comm`).
     pub name: String,
 }
 
-/// News of a process, thread or module that was told before.
+/// An update of an earlier process, thread or module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProfileUpdate {
-    /// It ended then.
+    /// It exited at this time.
     ProcessEnd(ProcessId, Time),
-    /// It ended then.
+    /// It exited at this time.
     ThreadEnd(ThreadId, Time),
     /// It has a new name.
     ProcessName(ProcessId, String),
@@ -192,19 +192,19 @@ pub enum ProfileUpdate {
     ModuleHash(ModuleId, [u8; 20]),
 }
 
-/// Where in which code.
+/// A code location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CodeLocation {
     /// In a module, at an address as linked.
     Module(ModuleId, Vaddr),
-    /// In the kernel, whose modules are not known.
+    /// In the kernel, without a known module.
     Kernel(RuntimeAddr),
-    /// In no module of a process: code made at run time, or no code at all.
+    /// In a process but in no module: code generated at run time, or not code at all.
     Process(ProcessId, RuntimeAddr),
 }
 
 impl CodeLocation {
-    /// The place `bytes` further on, wrapping.
+    /// The location `bytes` further on, wrapping.
     #[must_use]
     pub fn offset(self, bytes: u64) -> CodeLocation {
         let further = |address: RuntimeAddr| RuntimeAddr(address.0.wrapping_add(bytes));
@@ -219,7 +219,7 @@ impl CodeLocation {
         }
     }
 
-    /// The address, whatever it is of.
+    /// The address, in either space.
     #[must_use]
     pub fn address(self) -> u64 {
         match self {
@@ -229,17 +229,17 @@ impl CodeLocation {
     }
 }
 
-/// One frame of a stack. Frames are equal if all that is known of them is.
+/// A frame of a stack. Frames are equal if all their data is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProfileFrame {
-    /// The instruction, or of a return address the byte before it, which belongs to the call
-    /// ([`CodeAddr::lookup`]). This is what to look a name up for.
+    /// The location for lookup: the instruction, or for a return address the byte before it, which
+    /// belongs to the call ([`CodeAddr::lookup`]). Names are looked up by it.
     pub lookup: CodeLocation,
     /// Whether it is a return address.
     pub is_return: bool,
-    /// How it was found.
+    /// Its evidence.
     pub evidence: FrameEvidence,
-    /// What its function was called with, if that was recorded.
+    /// The arguments of its function, if recorded.
     pub arguments: Option<ArgumentsId>,
 }
 
@@ -260,30 +260,30 @@ impl ProfileFrame {
     }
 }
 
-/// How a frame was found.
+/// The evidence for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FrameEvidence {
-    /// It is where the thread was interrupted.
+    /// The interrupted registers.
     Registers,
-    /// By a row of its callee's unwind table.
+    /// A row of the callee's unwind table.
     Cfi,
-    /// By a row made from the callee's instructions.
+    /// A row synthesized from the callee's instructions.
     Synthesized,
-    /// The callee is a signal trampoline by its bytes.
+    /// The callee is a signal trampoline, recognized by its bytes.
     SignalTrampoline,
-    /// By a call through a bad pointer, which had just been made.
+    /// The preceding call through a bad pointer.
     BadCall,
-    /// By the frame pointer.
+    /// The frame pointer.
     FramePointer,
-    /// It lies beyond the copied stack: in an earlier copy, or in the thread's memory later on, whose stack
-    /// is taken to be the same.
+    /// Memory beyond the stack copy: an earlier copy, or the thread's later memory, which is taken
+    /// for the same stack.
     Spliced,
-    /// By the kernel, of its own stack.
+    /// The kernel's walk of its own stack.
     Kernel,
 }
 
 impl FrameEvidence {
-    /// All of them, from the most to the least trustworthy, but for the kernel's.
+    /// All of them, from the most to the least trustworthy, except for the kernel's.
     pub const ALL: [FrameEvidence; 8] = [
         FrameEvidence::Registers,
         FrameEvidence::Cfi,
@@ -295,8 +295,8 @@ impl FrameEvidence {
         FrameEvidence::Kernel,
     ];
 
-    /// Whether it was not told by registers, a row or the kernel. Such a frame is marked wherever
-    /// it is shown.
+    /// Whether it is not from registers, a row or the kernel. Such a frame is marked in every
+    /// output.
     #[must_use]
     pub fn is_guess(self) -> bool {
         use FrameEvidence::{Cfi, Kernel, Registers, Synthesized};
@@ -319,19 +319,18 @@ impl FrameEvidence {
     }
 }
 
-/// Why a sample's stack has no more frames.
+/// Why a sample's stack ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StackEnd {
-    /// The row says that the return address is undefined: the outermost frame.
+    /// The row marks the return address as undefined: the outermost frame.
     Outermost,
-    /// The outermost frame runs entry code, which nothing calls.
+    /// The outermost frame is in entry code, which nothing calls.
     EntryPoint,
-    /// A thread of the kernel, which has no other stack.
+    /// A kernel thread, which has no user stack.
     KernelThread,
-    /// The kernel gave no registers of the user's code; or there is no stack for them, since the
-    /// program is just being replaced by another.
+    /// The kernel provided no user registers; or there is no user stack, in the middle of `exec`.
     NoUserRegisters,
-    /// The address lies in no module.
+    /// The address is in no module.
     NoModule,
     /// The module's file cannot be used.
     NoFile,
@@ -343,17 +342,17 @@ pub enum StackEnd {
     BadEntry,
     /// The module's compiled table is damaged.
     CorruptTable,
-    /// What was copied of the stack ends before the next frame.
+    /// The stack copy ends before the next frame.
     NotCopied,
-    /// The row leads to memory that cannot be read, or to no caller for another reason.
+    /// The row leads to unreadable memory, or to no caller for another reason.
     StepFailed,
-    /// The return address is zero, in a frame that is not declared the outermost.
+    /// The return address is zero, in a frame that is not marked as the outermost.
     ZeroReturnAddress,
-    /// The walk came back to a frame that it had left.
+    /// The walk returned to an earlier frame.
     Loop,
-    /// The walk went from stack to stack too often.
+    /// The walk switched stacks too often.
     TooManyStacks,
-    /// The limit of frames was reached.
+    /// The frame limit was reached.
     Limit,
     /// The recorder fell behind and did not unwind this sample.
     NotUnwound,
@@ -387,13 +386,13 @@ impl StackEnd {
         matches!(self, StackEnd::Outermost | StackEnd::EntryPoint)
     }
 
-    /// Whether there was a user's stack to be unwound.
+    /// Whether there was a user stack to unwind.
     #[must_use]
     pub fn has_user_stack(self) -> bool {
         !matches!(self, StackEnd::KernelThread | StackEnd::NoUserRegisters)
     }
 
-    /// The same in words.
+    /// The same as a phrase.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
@@ -417,7 +416,7 @@ impl StackEnd {
         }
     }
 
-    /// The name used in reports, which is that of `unspool stack` for the same end.
+    /// The name used in reports; `unspool stack` has the same names.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -442,98 +441,99 @@ impl StackEnd {
     }
 }
 
-/// One sample.
+/// A sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProfileSample {
-    /// When.
+    /// Its time.
     pub time: Time,
-    /// Of which thread.
+    /// Its thread.
     pub thread: ThreadId,
-    /// On which CPU.
+    /// Its CPU.
     pub cpu: u32,
-    /// The stack: its innermost frame, from which the others follow.
+    /// Its stack, given by the innermost frame.
     pub stack: StackId,
-    /// How much the sample stands for: on a CPU in the unit of the event, off it in nanoseconds.
+    /// Its weight: on a CPU in the unit of the event, off it in nanoseconds.
     pub weight: u64,
     /// Whether the thread was running.
     pub state: CpuState,
-    /// Why the stack has no more frames.
+    /// Why the stack ends.
     pub end: StackEnd,
 }
 
 /// Whether a thread was running when it was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CpuState {
-    /// It was.
+    /// It was running.
     OnCpu,
-    /// It was blocked, or had to wait for a CPU.
+    /// It was blocked or waiting for a CPU.
     OffCpu,
 }
 
-/// Samples that were taken and are not in the profile.
+/// Samples that were taken and are missing in the profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostSamples {
-    /// When that was noticed.
+    /// When the loss was noticed.
     pub time: Time,
-    /// On which CPU.
+    /// Their CPU.
     pub cpu: u32,
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// By whom.
+    /// The component that lost them.
     pub by: LossOrigin,
 }
 
-/// Who lost samples.
+/// The component that lost samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LossOrigin {
     /// The kernel: its ring buffer was full, or it throttled the event.
     Kernel,
-    /// The recorder: it had no room for more.
+    /// The recorder: it was out of space.
     Recorder,
 }
 
-/// A name that could only be known while recording: of the kernel, or of code made at run time.
+/// A name that was only available during the recording: of the kernel, or of generated code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedSymbol {
-    /// Where it starts.
+    /// Its start.
     pub start: CodeLocation,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub size: u64,
-    /// The name, not demangled; empty if only `module` is known.
+    /// The name, mangled; empty if only `module` is known.
     pub name: String,
-    /// What it is of, where that is no [`Module`]: the kernel's module, in brackets, or the name of a file that could
-    /// not be read. Else empty.
+    /// Its module, if that is not a [`ProfileModule`]: the kernel module, in brackets, or the name
+    /// of an unreadable file. Otherwise empty.
     pub module: String,
 }
 
 /// How the reading of a profile's file ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileEnding {
-    /// The recording ended properly, and nothing is missing.
+    /// The recording ended properly, and the profile is complete.
     Proper {
-        /// When.
+        /// The time of the end.
         time: Time,
     },
-    /// The file ends without that, between two blocks: the recorder was killed, or goes on.
+    /// The file ends without an end record, between two blocks: the recorder was killed, or is
+    /// still running.
     Open,
-    /// What follows cannot be used. What comes before is whole.
+    /// The rest cannot be used. The part before it is valid.
     Cut {
         /// Where the first unusable block starts, in bytes from the start of the file.
         offset: u64,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         why: &'static str,
     },
 }
 
 impl FileEnding {
-    /// Whether some of the file cannot be used.
+    /// Whether part of the file cannot be used.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         matches!(self, FileEnding::Cut { .. })
     }
 }
 
-/// A profile, as read from its file. All numbers in it lead to something in it.
+/// A profile, read from its file. All its indices are valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     pub(crate) meta: Meta,
@@ -550,7 +550,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// What was recorded, where and how.
+    /// The metadata.
     #[must_use]
     pub fn meta(&self) -> &Meta {
         &self.meta
@@ -580,14 +580,14 @@ impl Profile {
         &self.frames
     }
 
-    /// What the function of a frame was called with; nothing if the number is of another profile.
+    /// The arguments of a frame's function; empty if the ID is of another profile.
     #[must_use]
     pub fn arguments(&self, id: ArgumentsId) -> &[Argument] {
         let arguments = self.arguments.get(id.index() as usize);
         arguments.map_or(&[], Vec::as_slice)
     }
 
-    /// Forgets what functions were called with.
+    /// Discards the arguments of functions.
     pub fn forget_arguments(&mut self) {
         for frame in &mut self.frames {
             frame.arguments = None;
@@ -600,20 +600,20 @@ impl Profile {
         &self.stacks
     }
 
-    /// The samples, in the order in which they were written: of each CPU by time.
+    /// The samples in the order of writing: sorted by time for each CPU.
     #[must_use]
     pub fn samples(&self) -> &[ProfileSample] {
         &self.samples
     }
 
-    /// The samples that were lost.
+    /// The lost samples.
     #[must_use]
     pub fn lost(&self) -> &[LostSamples] {
         &self.lost
     }
 
-    /// The names that were written while recording, in that order: of two for one address, the
-    /// later holds.
+    /// The names written during the recording, in that order: of two for one address, the later is
+    /// valid.
     #[must_use]
     pub fn symbols(&self) -> &[RecordedSymbol] {
         &self.symbols
@@ -625,25 +625,25 @@ impl Profile {
         &self.ending
     }
 
-    /// A module; `None` if the number is of another profile.
+    /// A module; `None` if the index is of another profile.
     #[must_use]
     pub fn module(&self, id: ModuleId) -> Option<&ProfileModule> {
         self.modules.get(id.0 as usize)
     }
 
-    /// A process; `None` if the number is of another profile.
+    /// A process; `None` if the index is of another profile.
     #[must_use]
     pub fn process(&self, id: ProcessId) -> Option<&ProfileProcess> {
         self.processes.get(id.0 as usize)
     }
 
-    /// A thread; `None` if the number is of another profile.
+    /// A thread; `None` if the index is of another profile.
     #[must_use]
     pub fn thread(&self, id: ThreadId) -> Option<&ProfileThread> {
         self.threads.get(id.0 as usize)
     }
 
-    /// A frame; `None` if the number is of another profile.
+    /// A frame; `None` if the index is of another profile.
     #[must_use]
     pub fn frame(&self, id: FrameId) -> Option<&ProfileFrame> {
         self.frames.get(id.0 as usize)

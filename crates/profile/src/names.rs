@@ -1,4 +1,4 @@
-//! Names of places: what looks them up, and a profile whose frames have them.
+//! Names of code locations: their lookup, and a profile with named frames.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -11,38 +11,39 @@ use crate::model::{
 };
 use crate::stacks::StackId;
 
-/// One function that a place is in.
+/// A function at a code location, perhaps inlined.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SourceFrame {
     /// Its readable name.
     pub function: String,
     /// The source file.
     pub file: Option<String>,
-    /// The line: of the place in the innermost function, of the inlined call in the others.
+    /// The line: of the location in the innermost function, of the inlined call in the others.
     pub line: Option<u32>,
 }
 
-/// What is known of a place.
+/// The name of a code location.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LocationName {
-    /// The functions that were inlined there, the innermost first, and at the end the one that has
-    /// the code. Empty if nothing is known.
+    /// The functions inlined there, innermost first, and last the function that contains the code.
+    /// Empty if unknown.
     pub functions: Vec<SourceFrame>,
-    /// Where the function that has the code starts, as an address of the same kind as the place's. It
-    /// can be known of a function without a name.
+    /// The start of the function that contains the code, in the same address space as the location.
+    /// It can be known for a function without a name.
     pub start: Option<u64>,
-    /// What tells the symbols of one readable name apart, of that function: functions of one such
-    /// name and number are others if they start elsewhere. `None`: all of that name are one.
+    /// A hash of that function's symbol, which distinguishes symbols of one readable name.
+    /// Functions with equal name and hash differ if they start elsewhere. `None`: all functions of
+    /// that name are the same.
     pub symbol_hash: Option<u32>,
 }
 
-/// Looks names up.
+/// Looks up names.
 pub trait NameResolver {
-    /// What is known of a place, which is that of an instruction ([`ProfileFrame::lookup`]).
+    /// The name of the code location of an instruction ([`ProfileFrame::lookup`]).
     fn name(&self, place: CodeLocation) -> LocationName;
 }
 
-/// No names but those that the profile has.
+/// No names except those in the profile.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoNameResolver;
 
@@ -52,25 +53,26 @@ impl NameResolver for NoNameResolver {
     }
 }
 
-/// The number of a function in a [`NamedProfile`] profile.
+/// The index of a function in a [`NamedProfile`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId(pub u32);
 
-/// A function, of one module.
+/// A function of one module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProfileFunction {
-    /// Its readable name. That of a function without one is `module+0x1c3f0`, by where it starts; where that
-    /// is not known, it is that of the module in brackets, or `[unknown]`.
+    /// Its readable name. A function without a name is `module+0x1c3f0`, by its start. If that is
+    /// unknown, it is the module in brackets, or `[unknown]`.
     ///
-    /// Where several functions of the module have one symbol, such as static ones of several source files, `@0x1c3f0`
-    /// follows: where this one starts. What it was called with follows if that was recorded: it counts as another
-    /// function with other arguments.
+    /// If several functions of the module have one symbol, for example static ones of several
+    /// source files, `@0x1c3f0` follows: the start of this one. Recorded arguments follow: with
+    /// other arguments, it counts as another function.
     pub name: String,
-    /// The last component of its module's path, the kernel's name for it in brackets, or `[unknown]`.
+    /// The last component of its module's path, the kernel's name for it in brackets, or
+    /// `[unknown]`.
     pub module: String,
-    /// What it was called with, if that was recorded.
+    /// Its arguments, if recorded.
     pub arguments: Option<ArgumentsId>,
-    /// Where it starts, if others of the module have its symbol.
+    /// Its start, if others of the module have its symbol.
     pub start: Option<u64>,
     /// The length of its name alone, in bytes.
     plain: usize,
@@ -87,7 +89,7 @@ impl ProfileFunction {
         }
     }
 
-    /// One of several with the same name.
+    /// One of several functions with the same name.
     fn with_start(self, start: u64) -> ProfileFunction {
         ProfileFunction {
             name: format!("{}@{start:#x}", self.name),
@@ -111,12 +113,12 @@ impl ProfileFunction {
     }
 }
 
-/// One function of a frame: several if some were inlined.
+/// A function of a frame: there are several if some were inlined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameLine {
     /// The function.
     pub function: FunctionId,
-    /// Whether its code is part of the next one's.
+    /// Whether it is inlined into the next one.
     pub is_inlined: bool,
     /// The source file.
     pub file: Option<String>,
@@ -124,14 +126,14 @@ pub struct FrameLine {
     pub line: Option<u32>,
 }
 
-/// How sure it is that a frame belongs to a stack.
+/// How certain a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
-    /// It was told by registers, a table or the kernel.
+    /// It is from registers, a table or the kernel.
     Sure,
-    /// It was guessed ([`FrameEvidence::is_guess`]).
+    /// It is guessed ([`FrameEvidence::is_guess`]).
     Guessed,
-    /// It is of another sample, or of the kernel's chain of frame pointers.
+    /// It is from another sample, or from the kernel's frame pointer chain.
     Spliced,
 }
 
@@ -156,7 +158,7 @@ impl Mark {
         }
     }
 
-    /// What is appended to a name: nothing, `_[g]` or `_[s]`, in the manner of flame graphs.
+    /// The suffix of a name: empty, `_[g]` or `_[s]`, as usual in flame graphs.
     #[must_use]
     pub fn suffix(self) -> &'static str {
         match self {
@@ -172,26 +174,26 @@ impl Mark {
 pub struct StackFunction {
     /// The function.
     pub function: FunctionId,
-    /// Of its frame.
+    /// The mark of its frame.
     pub mark: Mark,
 }
 
-/// A profile whose frames have names.
+/// A profile with named frames.
 #[derive(Debug)]
 pub struct NamedProfile<'a> {
     /// The profile.
     pub profile: &'a Profile,
     functions: Vec<ProfileFunction>,
-    /// For each frame: its functions, the innermost first, at least one.
+    /// For each frame: its functions, innermost first, at least one.
     lines: Vec<Vec<FrameLine>>,
-    /// For each frame: where the function that has the code starts.
+    /// For each frame: the start of the function that contains the code.
     starts: Vec<Option<u64>>,
     /// For each frame: whether its function has a name.
     has_name: Vec<bool>,
 }
 
 impl<'a> NamedProfile<'a> {
-    /// Looks up the name of each frame with `names`, which know most of it, and then in what was recorded.
+    /// Names each frame by `names`, which has most of them, and then by the names in the profile.
     #[must_use]
     pub fn new(profile: &'a Profile, names: &impl NameResolver) -> NamedProfile<'a> {
         let recorded = RecordedSymbols::new(profile.symbols());
@@ -247,7 +249,7 @@ impl<'a> NamedProfile<'a> {
                 next
             })
         };
-        // What has the code has its arguments, not what was inlined there.
+        // The function that contains the code has the arguments, not an inlined one.
         let with_code = |function: ProfileFunction| {
             let start = outermost.start.filter(|_| outermost.is_ambiguous);
             let function = match start {
@@ -299,28 +301,28 @@ impl<'a> NamedProfile<'a> {
         &self.functions
     }
 
-    /// A function's name; empty if the number is of another profile.
+    /// A function's name; empty if the index is of another profile.
     #[must_use]
     pub fn function_name(&self, id: FunctionId) -> &str {
         let function = self.functions.get(id.0 as usize);
         function.map_or("", |function| &function.name)
     }
 
-    /// The functions of a frame, the innermost first: at least one.
+    /// The functions of a frame, innermost first: at least one.
     #[must_use]
     pub fn lines_of(&self, frame: FrameId) -> &[FrameLine] {
         let lines = self.lines.get(frame.0 as usize);
         lines.map_or(&[], Vec::as_slice)
     }
 
-    /// Whether anything is known of a frame's function.
+    /// Whether a frame's function has a name.
     #[must_use]
     pub fn has_name(&self, frame: FrameId) -> bool {
         self.has_name.get(frame.0 as usize) == Some(&true)
     }
 
-    /// How far a frame is behind the start of the function that has its code, in bytes; `None` if
-    /// that is not known.
+    /// The offset of a frame from the start of the function that contains its code, in bytes;
+    /// `None` if unknown.
     #[must_use]
     pub fn offset(&self, id: FrameId) -> Option<u64> {
         let start = self.starts.get(id.0 as usize).copied().flatten()?;
@@ -355,7 +357,7 @@ impl<'a> NamedProfile<'a> {
         })
     }
 
-    /// The name of a sample's thread, and its number in brackets.
+    /// The name of a sample's thread, and its ID in brackets.
     #[must_use]
     pub fn thread_name(&self, sample: &ProfileSample) -> String {
         let thread = self.profile.thread(sample.thread);
@@ -363,7 +365,7 @@ impl<'a> NamedProfile<'a> {
     }
 }
 
-/// The function that has the code of a frame.
+/// The function that contains the code of a frame.
 #[derive(Clone, Copy)]
 struct Outermost {
     start: Option<u64>,
@@ -372,7 +374,7 @@ struct Outermost {
     arguments: Option<ArgumentsId>,
 }
 
-/// What functions have in common that cannot be told apart by name: name, module and symbol.
+/// The key of functions that names cannot distinguish: name, module and symbol hash.
 type FunctionKey<'n> = (&'n str, &'n str, u32);
 
 fn key<'n>(name: &'n LocationName, module: &'n str) -> Option<FunctionKey<'n>> {
@@ -380,7 +382,7 @@ fn key<'n>(name: &'n LocationName, module: &'n str) -> Option<FunctionKey<'n>> {
     Some((function, module, name.symbol_hash?))
 }
 
-/// The keys of several functions.
+/// The keys shared by several functions.
 fn ambiguous_keys(found: &[(LocationName, String)]) -> HashSet<FunctionKey<'_>> {
     let mut starts = HashMap::new();
     let keys = found
@@ -391,11 +393,11 @@ fn ambiguous_keys(found: &[(LocationName, String)]) -> HashSet<FunctionKey<'_>> 
         .collect()
 }
 
-/// The names that were written while recording, by where they start.
+/// The names written during the recording, by their start.
 #[derive(Default)]
 struct RecordedSymbols<'a> {
     functions: BTreeMap<CodeLocation, &'a RecordedSymbol>,
-    /// Of code whose functions have no name.
+    /// Names of regions, for functions without a name.
     regions: BTreeMap<CodeLocation, &'a RecordedSymbol>,
 }
 
@@ -420,7 +422,7 @@ impl<'a> RecordedSymbols<'a> {
     }
 }
 
-/// Adds a symbol, which takes the place of those that start within it.
+/// Adds a symbol, which replaces those that start within it.
 fn add<'a>(symbols: &mut BTreeMap<CodeLocation, &'a RecordedSymbol>, symbol: &'a RecordedSymbol) {
     let end = symbol.start.offset(symbol.size);
     if symbol.start < end {
@@ -433,7 +435,7 @@ fn add<'a>(symbols: &mut BTreeMap<CodeLocation, &'a RecordedSymbol>, symbol: &'a
     }
 }
 
-/// What a symbol says of a place in it: perhaps no more than whose code it is.
+/// The name of a location in a symbol: perhaps only its owner.
 fn as_name(symbol: &RecordedSymbol) -> LocationName {
     if symbol.name.is_empty() {
         return LocationName {
@@ -442,7 +444,7 @@ fn as_name(symbol: &RecordedSymbol) -> LocationName {
         };
     }
     let function = demangle(&symbol.name).into_owned();
-    // Code that is made at run time is made anew under the same name.
+    // Generated code is regenerated under the same name.
     let is_made = matches!(symbol.start, CodeLocation::Process(..));
     LocationName {
         symbol_hash: (function == symbol.name && !is_made).then_some(0),
@@ -454,10 +456,10 @@ fn as_name(symbol: &RecordedSymbol) -> LocationName {
     }
 }
 
-/// The module of code in memory without a file, of which only the region is known.
+/// The module of code in memory without a file, with only the region known.
 pub const ANONYMOUS: &str = "[anon]";
 
-/// What a place is in, for people.
+/// The module of a location, for display.
 fn module_name(profile: &Profile, place: CodeLocation, symbol: Option<&RecordedSymbol>) -> String {
     if let Some(symbol) = symbol.filter(|symbol| !symbol.module.is_empty()) {
         return symbol.module.clone();

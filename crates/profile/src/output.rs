@@ -1,4 +1,4 @@
-//! The forms that other tools read. Each is written from the samples of a [`View`].
+//! The formats of other tools. Each is written from the samples of a [`View`].
 
 pub mod firefox;
 #[cfg(feature = "flamegraph")]
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use crate::model::{CpuState, ProfileSample, WeightUnit};
 use crate::names::NamedProfile;
 
-/// What is written: some samples of a profile.
+/// The data to write: some samples of a profile.
 #[derive(Debug, Clone)]
 pub struct View<'a> {
     /// The profile, with its names.
@@ -31,7 +31,7 @@ impl View<'_> {
         on_cpu == WeightUnit::Nanoseconds || self.samples.iter().all(is_time)
     }
 
-    /// What the weights count, for people.
+    /// The unit of the weights, for display.
     #[must_use]
     pub fn unit(&self) -> &str {
         match self.is_time() {
@@ -40,7 +40,7 @@ impl View<'_> {
         }
     }
 
-    /// The command, as it was typed but for quotes; the event if there was none.
+    /// The command as typed, except for quotes; the event if there was none.
     #[must_use]
     pub fn title(&self) -> String {
         let meta = self.named.profile.meta();
@@ -51,7 +51,7 @@ impl View<'_> {
     }
 }
 
-/// Texts, each once, by the order in which they came.
+/// Distinct strings, in the order of their first use.
 #[derive(Default)]
 struct StringInterner {
     ids: HashMap<String, u32>,

@@ -1,7 +1,7 @@
-//! Paths with weights, as a tree that has no nodes in memory: among sorted paths, those that begin alike are
-//! neighbours.
+//! Paths with weights, as a tree without nodes in memory: in sorted order, paths with a common
+//! prefix are neighbours.
 
-/// A path, from the root on, with its weight in each of `N` profiles.
+/// A path from the root, with its weight in each of `N` profiles.
 #[derive(Debug, Clone)]
 pub(crate) struct WeightedPath<T, const N: usize> {
     pub(crate) steps: Box<[T]>,
@@ -18,7 +18,7 @@ impl<T: Copy + Ord, const N: usize> PathTree<T, N> {
         PathTree(paths)
     }
 
-    /// Where all paths come from: no step.
+    /// The root of all paths, without steps.
     pub(crate) fn root(&self) -> PathBranch<'_, T, N> {
         PathBranch {
             steps: &[],
@@ -27,49 +27,49 @@ impl<T: Copy + Ord, const N: usize> PathTree<T, N> {
         }
     }
 
-    /// The paths that differ, in their order, with the weight of all that are alike.
+    /// The distinct paths, sorted, with their total weight.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&[T], [u64; N])> {
         let alike = self.0.chunk_by(|a, b| a.steps == b.steps);
         alike.filter_map(|paths| Some((&*paths.first()?.steps, sum(paths))))
     }
 }
 
-/// The paths that begin alike, as far as they do.
+/// Paths with a common prefix, as long as possible.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PathBranch<'p, T, const N: usize> {
-    /// What they share behind the branch that this one is of.
+    /// The steps that they share after the parent branch.
     pub(crate) steps: &'p [T],
-    /// How many steps they share in all.
+    /// The number of steps that they share.
     end: usize,
     paths: &'p [WeightedPath<T, N>],
 }
 
 impl<'p, T: Copy + Ord, const N: usize> PathBranch<'p, T, N> {
-    /// The paths that end here, which come before those that go on, and the others.
+    /// The paths that end here, which sort first, and the others.
     fn split_at_end(&self) -> (&'p [WeightedPath<T, N>], &'p [WeightedPath<T, N>]) {
         let goes_on = |path: &WeightedPath<T, N>| path.steps.len() > self.end;
         let ends = self.paths.partition_point(|path| !goes_on(path));
         self.paths.split_at(ends)
     }
 
-    /// The weight of the paths that end here; `None` if none does.
+    /// The weight of the paths that end here; `None` if none ends.
     pub(crate) fn own(&self) -> Option<[u64; N]> {
         let ends = self.split_at_end().0;
         (!ends.is_empty()).then(|| sum(ends))
     }
 
-    /// The weight of all of them.
+    /// Their total weight.
     pub(crate) fn total(&self) -> [u64; N] {
         sum(self.paths)
     }
 
-    /// Those that go on, by the step that they take.
+    /// The longer paths, by their next step.
     pub(crate) fn branches(&self) -> impl Iterator<Item = PathBranch<'p, T, N>> + use<'p, T, N> {
         let at = self.end;
         let parts = self.split_at_end().1;
         let parts = parts.chunk_by(move |a, b| a.steps.get(at) == b.steps.get(at));
         parts.filter_map(move |paths| {
-            // What the first and the last of sorted paths share, all have.
+            // All sorted paths share the common prefix of the first and the last.
             let (first, last) = (&paths.first()?.steps, &paths.last()?.steps);
             let pairs = first.iter().zip(last.iter()).skip(at);
             let end = at + pairs.take_while(|(a, b)| a == b).count();

@@ -16,11 +16,11 @@ use crate::model::{
 };
 use crate::stacks::{StackNode, Stacks};
 
-/// Reads a profile while it is written.
+/// Reads a profile, also while it is being written.
 pub struct ProfileReader<R> {
     blocks: BlockReader<R>,
     profile: Profile,
-    /// How many samples were taken out of it.
+    /// The number of samples taken out of it.
     taken_samples: usize,
 }
 
@@ -33,11 +33,11 @@ impl<R> std::fmt::Debug for ProfileReader<R> {
 }
 
 impl<R: Read> ProfileReader<R> {
-    /// Begins to read.
+    /// Starts to read.
     ///
     /// # Errors
     ///
-    /// It cannot be read, is no profile or one of another version.
+    /// It cannot be read, is not a profile, or has another version.
     pub fn new(mut from: R) -> Result<ProfileReader<R>, FileError> {
         check_header(&mut from)?;
         Ok(ProfileReader {
@@ -47,12 +47,12 @@ impl<R: Read> ProfileReader<R> {
         })
     }
 
-    /// Reads all that is there. When there is more, it can be called again, as long as it has come to
-    /// no [`FileEnding::Cut`]: there must be whole blocks each time, as a writer writes them.
+    /// Reads all available blocks. It can be called again when there is more, unless it has reached
+    /// a [`FileEnding::Cut`]. The writer must have written complete blocks each time.
     ///
     /// # Errors
     ///
-    /// As of [`Profile::read`].
+    /// As for [`Profile::read`].
     pub fn read_more(&mut self) -> Result<(), FileError> {
         loop {
             match self.blocks.next()? {
@@ -66,18 +66,18 @@ impl<R: Read> ProfileReader<R> {
         }
     }
 
-    /// What it is read from.
+    /// The underlying reader.
     pub fn source(&mut self) -> &mut R {
         self.blocks.source()
     }
 
-    /// What was read, but for the samples that were taken out.
+    /// The profile so far, except for the samples taken out.
     #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Takes out the samples that were read since this was last called.
+    /// Takes out the samples read since the last call.
     pub fn take_samples(&mut self) -> Vec<ProfileSample> {
         self.taken_samples += self.profile.samples.len();
         std::mem::take(&mut self.profile.samples)
@@ -85,23 +85,23 @@ impl<R: Read> ProfileReader<R> {
 }
 
 impl Profile {
-    /// Reads a profile: all of it, or as far as it can be used ([`Profile::ending`]). Blocks of kinds
-    /// that are not known are passed over.
+    /// Reads a profile: all of it, or up to the first unusable block ([`Profile::ending`]). Blocks
+    /// of unknown kinds are skipped.
     ///
     /// Takes memory in proportion to the size of the file, at most about a thousand times as much
-    /// for one that was made to be expensive.
+    /// for a malicious one.
     ///
     /// # Errors
     ///
-    /// It cannot be read, is no profile or one of another version, or has a whole block that no
-    /// writer writes.
+    /// It cannot be read, is not a profile, has another version, or has a complete block that is
+    /// invalid.
     pub fn read(from: impl Read) -> Result<Profile, FileError> {
         let mut reader = ProfileReader::new(from)?;
         reader.read_more()?;
         Ok(reader.profile)
     }
 
-    /// Takes what a block has; so many samples were taken out before.
+    /// Adds the content of a block; `taken` samples were taken out before.
     fn take(&mut self, block: &Block, taken: usize) -> Result<(), FileError> {
         match block.kind {
             kind::META => each(block, |fact: MetaEntry| note(&mut self.meta, fact)),
@@ -211,10 +211,10 @@ impl Profile {
     }
 }
 
-/// Whether a row can be, or why not.
+/// Whether a row is valid, or why not.
 type RowCheck = Result<(), &'static str>;
 
-/// Takes each row of a block.
+/// Calls a function with each row of a block.
 fn each<R: TableRow<N>, const N: usize>(
     block: &Block,
     mut take: impl FnMut(R) -> RowCheck,
@@ -245,7 +245,7 @@ fn add<T>(all: &mut Vec<T>, row: T) -> RowCheck {
     }
 }
 
-/// Takes a fact of the recording. What is not known is of a later version.
+/// Adds an entry of the metadata. Unknown ones are of a later version.
 fn note(meta: &mut Meta, MetaEntry { key, value }: MetaEntry) -> RowCheck {
     let number = || value.parse().map_err(|_| "it should be a number");
     match key.as_str() {

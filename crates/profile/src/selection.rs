@@ -1,28 +1,28 @@
-//! Which samples are looked at.
+//! The selection of samples.
 
 use std::ops::Range;
 
 use crate::model::{CpuState, Profile, ProfileProcess, ProfileSample, ProfileThread, Time};
 use crate::names::NamedProfile;
 
-/// Which samples are looked at: those that pass all that is asked.
+/// A selection of samples: those that pass all conditions.
 #[derive(Default)]
 pub struct Selection<'a> {
-    /// Of these threads, by number or name; of all if empty.
+    /// Samples of these threads, by ID or name; of all if empty.
     pub threads: Vec<String>,
-    /// Of these processes, by number or name; of all if empty.
+    /// Samples of these processes, by ID or name; of all if empty.
     pub processes: Vec<String>,
-    /// Taken then.
+    /// Samples in this time range.
     pub time: Option<Range<Time>>,
-    /// On a CPU, or off it.
+    /// On-CPU or off-CPU samples.
     pub state: Option<CpuState>,
-    /// With a frame in a module whose name, without folders, passes this.
+    /// Samples with a frame in a module whose name, without folders, passes this.
     pub module: Option<NamePredicate<'a>>,
-    /// With a frame in a function whose name passes this.
+    /// Samples with a frame in a function whose name passes this.
     pub function: Option<NamePredicate<'a>>,
 }
 
-/// Says whether a name is meant.
+/// Whether a name is selected.
 pub type NamePredicate<'a> = Box<dyn Fn(&str) -> bool + 'a>;
 
 impl std::fmt::Debug for Selection<'_> {
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Selection<'_> {
 }
 
 impl Selection<'_> {
-    /// The samples of a profile that are looked at, in its order.
+    /// The selected samples of a profile, in its order.
     #[must_use]
     pub fn samples<'p>(&self, named: &NamedProfile<'p>) -> Vec<&'p ProfileSample> {
         let profile = named.profile;
@@ -62,8 +62,8 @@ impl Selection<'_> {
             && profile.process(thread.process).is_some_and(in_process)
     }
 
-    /// For each stack, whether one of its frames is in a module, and one in a function, that is
-    /// meant; `None` if all are.
+    /// For each stack, whether it has a frame in a selected module, and one in a selected function;
+    /// `None` without such conditions.
     fn stacks(&self, named: &NamedProfile<'_>) -> Option<Vec<[bool; 2]>> {
         if self.module.is_none() && self.function.is_none() {
             return None;

@@ -2,16 +2,16 @@
 
 use crate::model::FrameId;
 
-/// The number of a stack in its profile: of its innermost frame in the tree.
+/// The ID of a stack in its profile: that of its innermost frame in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StackId(pub u32);
 
 impl StackId {
-    /// The stack without frames, which all others come from.
+    /// The stack without frames, the root of all others.
     pub const EMPTY: StackId = StackId(0);
 }
 
-/// A frame and the stack that it was called from.
+/// A frame and its caller's stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StackNode {
     /// The stack of its callers.
@@ -20,21 +20,21 @@ pub struct StackNode {
     pub frame: FrameId,
 }
 
-/// The stacks of a profile. A stack comes after that of its callers.
+/// The stacks of a profile. A stack comes after its caller's.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stacks {
     nodes: Vec<StackNode>,
 }
 
 impl Stacks {
-    /// How many there are, the empty one included.
+    /// Their number, including the empty one.
     #[must_use]
     pub fn count(&self) -> u32 {
         u32::try_from(self.nodes.len()).map_or(u32::MAX, |nodes| nodes.saturating_add(1))
     }
 
-    /// The innermost frame of a stack and the stack without it; `None` for the empty one, and for a
-    /// number of another profile.
+    /// The innermost frame of a stack and the stack without it; `None` for the empty one, and for
+    /// an ID of another profile.
     #[must_use]
     pub fn node(&self, stack: StackId) -> Option<StackNode> {
         let index = stack.0.checked_sub(1)?;
@@ -50,12 +50,12 @@ impl Stacks {
         })
     }
 
-    /// All stacks but the empty one, each after that of its callers.
+    /// All stacks except the empty one, each after its caller's.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = StackNode> {
         self.nodes.iter().copied()
     }
 
-    /// Adds a stack; `None` if its callers are not there yet, or there is no number for it.
+    /// Adds a stack; `None` if its caller's is missing, or IDs have run out.
     pub(crate) fn push(&mut self, node: StackNode) -> Option<StackId> {
         let id = self.count();
         if node.parent.0 >= id || id == u32::MAX {

@@ -1,4 +1,4 @@
-//! Writing a profile while it is recorded.
+//! Writes a profile during a recording.
 
 use std::io::{self, Write};
 
@@ -19,16 +19,17 @@ use crate::model::{
 use crate::stacks::StackId;
 use unspool_rows::RuntimeAddr;
 
-/// Writes a profile, so that what was written is a profile at any time.
+/// Writes a profile, so that the output is a valid profile at any time.
 ///
-/// What is told is gathered and written block by block: when a block of samples is full, at
-/// [`flush`](Writer::flush), and at the end. A block comes after all that it refers to.
+/// Rows are collected and written in blocks: when a block of samples is full, in
+/// [`flush`](ProfileWriter::flush), and at the end. A block follows all blocks that it refers to.
 ///
-/// Nothing is allocated for a sample whose frames and stack were there before.
+/// A sample allocates nothing if its frames and its stack are known.
 #[derive(Debug)]
 pub struct ProfileWriter<W: Write> {
     out: W,
-    /// Whether the last write failed. There may be half a block then, and nothing can come after it.
+    /// Whether the last write failed. The output may then end within a block, and nothing can
+    /// follow it.
     has_failed: bool,
     sealer: BlockWriter,
     modules: ModuleInterner,
@@ -43,7 +44,7 @@ pub struct ProfileWriter<W: Write> {
     count: CompletenessCounter,
 }
 
-/// Rows that wait to be written.
+/// Pending rows.
 #[derive(Debug, Default)]
 struct PendingRows {
     processes: TableWriter<ProfileProcess, 4>,
@@ -55,7 +56,7 @@ struct PendingRows {
 }
 
 impl<W: Write> ProfileWriter<W> {
-    /// Begins a profile: writes its header and what is known of the recording.
+    /// Starts a profile: writes its header and the metadata.
     ///
     /// # Errors
     ///
@@ -82,12 +83,12 @@ impl<W: Write> ProfileWriter<W> {
         Ok(writer)
     }
 
-    /// The number of a module, which is the same for an equal one.
+    /// The modules, which assign equal IDs to equal modules.
     pub fn modules(&mut self) -> &mut ModuleInterner {
         &mut self.modules
     }
 
-    /// A process. One that calls `execve` is another from then on, with the same pid, and so are its
+    /// Adds a process. After `execve`, it is another process with the same PID, and so are its
     /// threads.
     pub fn process(&mut self, process: &ProfileProcess) -> ProcessId {
         let id = ProcessId(number(self.addresses.len()));
@@ -99,7 +100,7 @@ impl<W: Write> ProfileWriter<W> {
         id
     }
 
-    /// A thread of a process that was told before.
+    /// Adds a thread of an earlier process.
     pub fn thread(&mut self, thread: &ProfileThread) -> ThreadId {
         let id = ThreadId(number(self.threads.len()));
         self.threads.push((thread.process, LastStack::default()));
@@ -110,7 +111,7 @@ impl<W: Write> ProfileWriter<W> {
         id
     }
 
-    /// News of a process, thread or module that was told before.
+    /// Adds an update of an earlier process, thread or module.
     pub fn change(&mut self, change: &ProfileUpdate) {
         if let ProfileUpdate::ThreadEnd(thread, _) = change
             && let Some((_, last)) = self.threads.get_mut(thread.0 as usize)
@@ -120,38 +121,37 @@ impl<W: Write> ProfileWriter<W> {
         self.pending.changes.push(change);
     }
 
-    /// From now on, addresses of this process may stand for something else: something was mapped or
-    /// unmapped, or code was made or replaced.
+    /// Discards the code locations of this process's addresses: mappings changed, or code was
+    /// generated or replaced.
     pub fn mappings_changed(&mut self, process: ProcessId) {
         if let Some(addresses) = self.addresses.get_mut(process.0 as usize) {
             addresses.forget();
         }
     }
 
-    /// A name that will not be known later.
+    /// Adds a name that will not be available later.
     pub fn symbol(&mut self, symbol: &RecordedSymbol) {
         self.pending.symbols.push(symbol);
     }
 
-    /// Samples that were lost.
+    /// Adds lost samples.
     pub fn lost(&mut self, lost: &LostSamples) {
         self.count.add_lost(lost.count);
         self.pending.lost.push(lost);
     }
 
-    /// The number of what a function was called with, which is the same for an equal one: at least one
-    /// argument.
+    /// The ID of a list of arguments, at least one; equal lists have equal IDs.
     pub fn arguments(&mut self, arguments: &[Argument]) -> ArgumentsId {
         self.arguments.id(arguments)
     }
 
-    /// The number of a stack of a thread, whose frames are given from the innermost on, as a walk
-    /// finds them.
+    /// The ID of a thread's stack; its frames are given from the innermost on, as a walk finds
+    /// them.
     ///
-    /// `resolve` says where an address is: that of an instruction, or the byte before a return
-    /// address. It is asked once for each frame that its process has not had since
-    /// [`mappings_changed`](Writer::mappings_changed). What a stack shares with the thread's last one
-    /// costs a comparison only.
+    /// `resolve` locates an address: of an instruction, or the byte before a return address. It is
+    /// called once for each frame that is new in its process since
+    /// [`mappings_changed`](ProfileWriter::mappings_changed). The part shared with the thread's
+    /// last stack costs only a comparison.
     pub fn stack(
         &mut self,
         thread: ThreadId,
@@ -174,12 +174,12 @@ impl<W: Write> ProfileWriter<W> {
         finder.stack(last, frames, resolve)
     }
 
-    /// A sample. Of each CPU they come in the order of their times.
+    /// Adds a sample. Samples of each CPU must be sorted by time.
     ///
     /// # Errors
     ///
-    /// Its thread or its stack was not told before ([`io::ErrorKind::InvalidInput`]), or a block
-    /// became full and cannot be written.
+    /// Its thread or its stack is unknown ([`io::ErrorKind::InvalidInput`]), or a block became full
+    /// and cannot be written.
     pub fn sample(&mut self, sample: &ProfileSample) -> io::Result<()> {
         let is_known = (sample.thread.0 as usize) < self.threads.len();
         if !is_known || !self.tree.has(sample.stack) {
@@ -195,7 +195,7 @@ impl<W: Write> ProfileWriter<W> {
         }
     }
 
-    /// How complete the stacks of the samples are that were told so far.
+    /// How complete the stacks of the samples so far are.
     #[must_use]
     pub fn completeness(&self) -> Completeness {
         let module = |id| self.modules.get(id);
@@ -203,11 +203,11 @@ impl<W: Write> ProfileWriter<W> {
         self.count.completeness(&self.meta, frames, module)
     }
 
-    /// Writes all that was told.
+    /// Writes all pending rows.
     ///
     /// # Errors
     ///
-    /// It cannot be written. What was written before is a profile; nothing can be added to it.
+    /// It cannot be written. The output so far is a valid profile; nothing can be added to it.
     pub fn flush(&mut self) -> io::Result<()> {
         let (sealer, pending) = (&mut self.sealer, &mut self.pending);
         pending.processes.write_blocks(sealer)?;
@@ -224,8 +224,7 @@ impl<W: Write> ProfileWriter<W> {
         self.write()
     }
 
-    /// Writes all that was told, and that the recording ended properly, then. Yields where it was
-    /// written to.
+    /// Writes all pending rows and the end record with a time. Returns the output.
     ///
     /// # Errors
     ///
@@ -247,7 +246,7 @@ impl<W: Write> ProfileWriter<W> {
         table.write_blocks(&mut self.sealer)
     }
 
-    /// Writes the blocks that were made.
+    /// Writes the finished blocks.
     fn write(&mut self) -> io::Result<()> {
         if self.has_failed {
             return Err(io::Error::other("an earlier write to the profile failed"));
@@ -260,7 +259,7 @@ impl<W: Write> ProfileWriter<W> {
     }
 }
 
-/// What is known of a recording, as it is stored.
+/// The stored form of the metadata.
 fn facts(meta: &Meta) -> Vec<MetaEntry> {
     let number = |number: u64| number.to_string();
     let mut facts = vec![

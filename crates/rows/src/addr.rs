@@ -1,4 +1,4 @@
-//! Addresses that must not be mixed: as linked, as loaded, of an instruction, after a call.
+//! Address types that must not be mixed: link-time, run-time, of an instruction, after a call.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Vaddr(pub u64);
 
-/// An address in a running process, a core file or a copied stack. As bytes it is its number.
+/// An address in a running process, a core file or a copied stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct RuntimeAddr(pub u64);
@@ -38,23 +38,21 @@ impl Vaddr {
     }
 }
 
-/// Where a frame stands in its code, and how that is known.
+/// The code address of a frame, and its kind.
 ///
-/// A call pushes the address of the instruction *after* it, which may belong to another row,
-/// or to another function when the callee never returns. The row that describes the caller is
-/// therefore the one that covers the call: the byte before the return address.
-/// [`CodeAddr::lookup`] is the only place where that 1 is subtracted.
+/// A call pushes the address of the instruction *after* it. That address may belong to another row,
+/// or to another function if the callee never returns. The caller's row is therefore the row that
+/// covers the call: the byte before the return address. Only [`CodeAddr::lookup`] subtracts that 1.
 ///
-/// On ARM both are addresses of bytes, as tables have them: bit 0, which in a link register or a
-/// function pointer says that the code is Thumb (AAPCS32, "Subroutine Calls"), is not part of
-/// them. Left in, it would undo the 1. [`crate::interpret::step`] clears it, and is the only
-/// place that does.
+/// On ARM both are addresses of bytes, as in tables. They lack bit 0, which marks Thumb code in a
+/// link register or function pointer (AAPCS32, "Subroutine Calls"). Left in, it would cancel the 1.
+/// Only [`crate::interpret::step`] clears it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CodeAddr {
-    /// The next instruction to be executed: the innermost frame, and a frame that was
-    /// interrupted by a signal.
+    /// The next instruction to execute: in the innermost frame, or in a frame that a signal
+    /// interrupted.
     Instruction(RuntimeAddr),
-    /// The address that a call will return to.
+    /// The return address of a call.
     Return(RuntimeAddr),
 }
 
@@ -67,7 +65,7 @@ impl CodeAddr {
         }
     }
 
-    /// The address whose row describes the frame.
+    /// The address for looking up the frame's row.
     #[must_use]
     pub fn lookup(self) -> RuntimeAddr {
         match self {
@@ -77,7 +75,7 @@ impl CodeAddr {
     }
 }
 
-/// A pointer of the tables that may lead through one more word.
+/// A pointer in a table, direct or through one more word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pointer {
     /// The address itself.

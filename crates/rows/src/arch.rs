@@ -11,7 +11,7 @@ mod arm;
 mod i386;
 mod x86_64;
 
-/// An instruction set architecture, as far as unwind tables need to know it.
+/// An instruction set architecture, with what unwind tables need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Arch {
@@ -24,8 +24,8 @@ pub enum Arch {
     /// AArch64 (AAPCS64).
     Aarch64,
     /// Any other ELF machine, as [`Arch::from_elf`] makes it. Tables are read and printed with
-    /// numbered registers, and rules mean what they mean everywhere. But no register is known to
-    /// be the stack pointer, to hold the code address, or to be preserved: no stack is walked.
+    /// numbered registers, and rules mean the same as elsewhere. No register is known to be the
+    /// stack pointer, the code address, or preserved, so no stack is walked.
     Other {
         /// The ELF header's `e_machine`.
         machine: u16,
@@ -72,7 +72,7 @@ pub enum Endian {
     Big,
 }
 
-/// Architecture and byte order: what interpreting a row takes beside the row.
+/// Architecture and byte order: what interpreting a row needs besides the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Abi {
     /// The architecture.
@@ -81,7 +81,7 @@ pub struct Abi {
     pub endian: Endian,
 }
 
-/// One architecture's facts.
+/// The properties of one architecture.
 #[derive(Debug)]
 pub struct ArchSpec {
     /// The name as printed and parsed: `x86-64`.
@@ -91,7 +91,7 @@ pub struct ArchSpec {
     /// Register names with their DWARF numbers; the first name of a number is printed, the
     /// others are accepted.
     pub names: &'static [(u16, &'static str)],
-    /// The stack pointer, whose value in the caller is the CFA unless a rule says otherwise;
+    /// The stack pointer. Its value in the caller is the CFA unless a rule says otherwise;
     /// [`ArchSpec::NONE`] where none is known.
     pub stack_pointer: Register,
     /// The register slot that holds the frame's own code address, or [`ArchSpec::NONE`].
@@ -100,7 +100,7 @@ pub struct ArchSpec {
     pub return_address: Register,
     /// The pseudo-register that says whether the return address is signed, where the ABI has one.
     pub ra_sign_state: Option<Register>,
-    /// Bits of a code pointer that choose the instruction set and are no part of the address.
+    /// Bits of a code pointer that select the instruction set and are not part of the address.
     pub mode_bits: u64,
     /// Registers that a call preserves: a row without a rule for them leaves them unchanged.
     pub preserved: &'static [u16],
@@ -118,8 +118,8 @@ pub enum DefaultRule {
 }
 
 impl ArchSpec {
-    /// Stands for a register of an ABI that is not known. It is above
-    /// [`crate::Registers::LIMIT`], so it has a value in no frame.
+    /// A register of an unknown ABI. It is above [`crate::Registers::LIMIT`], so it has no value in
+    /// any frame.
     pub const NONE: Register = Register(u16::MAX);
 }
 
@@ -168,7 +168,7 @@ impl Arch {
         }
     }
 
-    /// The facts of this architecture.
+    /// The properties of this architecture.
     #[must_use]
     pub const fn spec(self) -> &'static ArchSpec {
         match self {
@@ -197,7 +197,8 @@ impl Arch {
             .map(|(_, name)| *name)
     }
 
-    /// The name by which assemblers know a register, without sign: of the return address the program counter's.
+    /// The assemblers' name of a register, without a sign. The return address has the program
+    /// counter's.
     #[must_use]
     pub fn assembler_name(self, register: Register) -> Option<&'static str> {
         let mut names = self.spec().names.iter().rev();
@@ -275,8 +276,7 @@ mod tests {
         }
     }
 
-    /// x32 and AArch64's ILP32 among them: a known machine of the other class is not the one
-    /// that we step.
+    /// x32 and AArch64's ILP32 among them: a known machine of the other class is a different one.
     #[test]
     fn nothing_is_taken_from_another_architecture() {
         for (machine, word) in [

@@ -1,8 +1,9 @@
 //! Addresses in ascending order.
 
-/// Addresses of which each is higher than the one before.
+/// Addresses, each higher than the one before.
 ///
-/// Code that reads memory relies on it: what lies between two of them needs no look of its own.
+/// Code that reads memory relies on the order: a check of the first and the last covers all
+/// between.
 #[derive(Debug, Clone, Copy)]
 pub struct AscendingAddresses<'a>(&'a [u64]);
 
@@ -21,7 +22,7 @@ impl<'a> AscendingAddresses<'a> {
         self.0
     }
 
-    /// The lowest and the highest; `None` where there is none.
+    /// The lowest and the highest; `None` if there are no addresses.
     #[inline]
     #[must_use]
     pub fn bounds(self) -> Option<(u64, u64)> {
@@ -29,8 +30,8 @@ impl<'a> AscendingAddresses<'a> {
     }
 }
 
-/// Up to so many addresses in ascending order, to which lower ones can be added: what lies on a
-/// stack, noted from the outermost frame inwards. The highest is the last, whatever comes before.
+/// At most `MAX_ADDRESSES` ascending addresses; only a lower one can be added. It holds stack
+/// addresses, noted from the outermost frame inwards. The highest is always the last.
 #[derive(Debug, Clone)]
 pub struct AddressStack<const MAX_ADDRESSES: usize> {
     /// Ascending from `first` on.
@@ -48,14 +49,14 @@ impl<const MAX_ADDRESSES: usize> AddressStack<MAX_ADDRESSES> {
         }
     }
 
-    /// The index of the lowest; the number of all that fit where there is none.
+    /// The index of the lowest; `MAX_ADDRESSES` if empty.
     #[inline]
     #[must_use]
     pub fn first(&self) -> usize {
         self.first
     }
 
-    /// The address at an index, if there is one.
+    /// The address at an index, or `None`.
     #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<u64> {
@@ -63,7 +64,7 @@ impl<const MAX_ADDRESSES: usize> AddressStack<MAX_ADDRESSES> {
         address.filter(|_| index >= self.first)
     }
 
-    /// All from an index on, or from the first.
+    /// All from an index on; an index below the first counts as the first.
     #[inline]
     #[must_use]
     pub fn from(&self, index: usize) -> AscendingAddresses<'_> {
@@ -71,7 +72,7 @@ impl<const MAX_ADDRESSES: usize> AddressStack<MAX_ADDRESSES> {
         AscendingAddresses(self.addresses.get(from..).unwrap_or_default())
     }
 
-    /// Adds an address. `None`, and nothing is added, unless it is lower than all, and there is room.
+    /// Adds an address. `None`, and nothing is added, if it is not the lowest or there is no room.
     #[inline]
     pub fn push(&mut self, address: u64) -> Option<()> {
         if self.get(self.first).is_some_and(|lowest| lowest <= address) {
@@ -128,7 +129,8 @@ mod tests {
             [0, 1, 2, 3].map(|at| descent.get(at)),
             [None, Some(20), Some(30), None]
         );
-        // What is before the first is nobody's, wherever one asks from.
+        // Indices before the first hold nothing, and asking from one of them is the same as from
+        // the first.
         descent.keep_from(0);
         assert_eq!(descent.from(0).get(), [20, 30]);
         assert_eq!(descent.push(25), None);

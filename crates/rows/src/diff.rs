@@ -6,7 +6,7 @@ use crate::addr::Vaddr;
 use crate::row::Row;
 use crate::table::{Fde, Span, Table};
 
-/// A range of addresses for which two tables say different things.
+/// A range of addresses for which two tables differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowDifference<'t> {
     /// First address.
@@ -19,17 +19,16 @@ pub struct RowDifference<'t> {
     pub right: Option<Row<'t>>,
 }
 
-/// Compares the rows of two tables over every address; entry bounds, personality and LSDA are
-/// compared too where `entries` says so.
+/// What is compared at every address: rows only, or entry bounds, personality and LSDA too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiffScope {
     /// Rows only.
     Rows,
-    /// Rows, and what the entry says beside them.
+    /// Rows, and the entry's other fields.
     RowsAndEntries,
 }
 
-/// Every range for which the tables differ, ascending.
+/// Every range where the tables differ, ascending.
 #[must_use]
 pub fn differences<'t>(
     left: &'t Table,

@@ -46,7 +46,7 @@ pub fn decode(bytes: &[u8]) -> Option<Row<'_>> {
     Some(row)
 }
 
-/// Does so into a row that there is. What it holds means nothing when this yields `None`.
+/// Decodes into an existing row. If this yields `None`, the row's content means nothing.
 pub fn decode_into<'e>(bytes: &'e [u8], row: &mut Row<'e>) -> Option<()> {
     let encoded = EncodedRow::parse(bytes)?;
     row.clear(encoded.return_address);
@@ -61,8 +61,8 @@ pub fn decode_into<'e>(bytes: &'e [u8], row: &mut Row<'e>) -> Option<()> {
     Some(())
 }
 
-/// A row in its encoding, of which the rules are still to be read: for those who need one or two of
-/// them, and not the 1.7 KB of a [`Row`].
+/// An encoded row with its rules still undecoded: for callers that need one or two of them, and not
+/// the 1.7 KB of a [`Row`].
 #[derive(Debug, Clone, Copy)]
 pub struct EncodedRow<'e> {
     /// As [`Row::cfa`].
@@ -79,7 +79,7 @@ pub struct EncodedRow<'e> {
 }
 
 impl<'e> EncodedRow<'e> {
-    /// Reads what is before the rules. `None` when the bytes do not begin as a row does.
+    /// Reads everything before the rules. `None` if the bytes do not begin like a row.
     #[must_use]
     #[inline]
     pub fn parse(bytes: &'e [u8]) -> Option<Self> {
@@ -113,7 +113,7 @@ impl<'e> EncodedRow<'e> {
         })
     }
 
-    /// Reads the rules, from the first on.
+    /// An iterator over the rules, from the first.
     #[must_use]
     #[inline]
     pub fn rules(&self) -> EncodedRules<'e> {
@@ -126,7 +126,8 @@ impl<'e> EncodedRow<'e> {
 pub struct EncodedRules<'e>(&'e [u8]);
 
 impl<'e> EncodedRules<'e> {
-    /// The next register and its rule, `Some(None)` behind the last. `None` when the bytes are no rule.
+    /// The next register and its rule, `Some(None)` after the last. `None` if the bytes are not a
+    /// rule.
     #[inline]
     pub fn next_rule(&mut self) -> Option<Option<(Register, RegisterRule<'e>)>> {
         if self.0.is_empty() {

@@ -1,8 +1,8 @@
 //! DWARF expressions in call frame information: a small stack machine with fixed limits.
 //!
-//! Implements the operations that DWARF 5 §6.4.2 leaves legal in CFI. Branches make the machine
-//! Turing-complete but for its limits, [`MAX_STEPS`] and [`MAX_STACK`], which are the same for
-//! every consumer: an expression that exceeds them has no value anywhere.
+//! Implements the operations that DWARF 5 §6.4.2 leaves legal in CFI. Branches would make the
+//! machine Turing-complete, so it has limits, [`MAX_STEPS`] and [`MAX_STACK`]. They are the same
+//! for every consumer: an expression that exceeds them has no value anywhere.
 
 use crate::addr::{RuntimeAddr, Vaddr};
 use crate::arch::{Abi, AddressSize};
@@ -14,10 +14,10 @@ pub mod operation;
 
 pub use operation::{Operand, Operation, Operations};
 
-/// The most operations that one evaluation executes.
+/// The limit of executed operations in one evaluation.
 pub const MAX_STEPS: u32 = 1024;
 
-/// The most values on the stack: as many as libgcc's unwinder has (`execute_stack_op`).
+/// The limit of values on the stack: the same as in libgcc's unwinder (`execute_stack_op`).
 pub const MAX_STACK: usize = 64;
 
 /// The bytes of a DWARF expression, operands in the byte order of the file.
@@ -69,7 +69,7 @@ pub enum ExpressionError {
         /// Offset of the operation in the expression, in bytes.
         offset: usize,
     },
-    /// It reads a register whose value is not known in this frame.
+    /// It reads a register that is unknown in this frame.
     #[error("expression needs register {}, whose value is unknown in this frame", .0.0)]
     UnknownRegister(Register),
     /// It ends with nothing on the stack.
@@ -87,7 +87,7 @@ impl<'e> Expression<'e> {
         Operations::new(self.0, abi)
     }
 
-    /// Evaluates the expression in `frame`, with `initial` on the stack if there is one (the
+    /// Evaluates the expression in `frame`. `initial` is on the stack at the start, if present (the
     /// CFA, for a register's rule).
     ///
     /// Bounded by [`MAX_STEPS`] and [`MAX_STACK`]; allocates nothing; async-signal-safe if the
@@ -137,7 +137,7 @@ struct StackMachine {
     word: AddressSize,
 }
 
-/// The machine while it executes the operation at `offset`, for error messages.
+/// The machine during the operation at `offset`, for error messages.
 struct OperationContext<'m> {
     machine: &'m mut StackMachine,
     offset: usize,

@@ -13,11 +13,13 @@
 //! | `shra(E, E)` | a shift to the right that keeps the sign |
 //! | `==` `!=` `<` `<=` `>` `>=` | 1 if it is so, else 0 |
 //!
-//! Operators are those of DWARF 5 §2.5.1.4 and §2.5.1.5: comparisons and `/` have signs, `%` and `>>` have none.
+//! Operators are those of DWARF 5 §2.5.1.4 and §2.5.1.5: comparisons and `/` are signed, `%` and
+//! `>>` unsigned.
 //!
-//! [`Formula::parse`] reads the text, [`Formula::assemble`] makes operations of it, [`Formula::of`] finds the formula
-//! of operations. All are bounded: a formula has at most [`MAX_SIZE`] parts when it is written out, nested at most
-//! [`MAX_DEPTH`] deep. [`Statement`] is what a whole line says, `rbx = *(cfa-16)`.
+//! [`Formula::parse`] reads the text, [`Formula::assemble`] writes operations, and
+//! [`Formula::from_expression`] lifts operations to a formula. All are bounded: a formula that is
+//! written out has at most [`MAX_SIZE`] nodes, nested at most [`MAX_DEPTH`] deep. [`Statement`] is
+//! a whole line, `rbx = *(cfa-16)`.
 
 use alloc::vec::Vec;
 use core::fmt::{self, Write as _};
@@ -34,13 +36,13 @@ mod statement;
 pub use parse::FormulaParseError;
 pub use statement::{ExpressionUse, OperationsText, Statement};
 
-/// The most parts of a formula that is written out.
+/// The limit of nodes in a formula that is written out.
 pub const MAX_SIZE: u32 = 1024;
 
-/// How deep a formula can be nested: evaluating it takes at most so many values on the stack, and the CFA.
+/// The limit of nesting. Evaluation takes at most this many values on the stack, and the CFA.
 pub const MAX_DEPTH: u8 = 60;
 
-/// A part of a formula, by its place.
+/// A node of a formula, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NodeId(usize);
 
@@ -101,9 +103,9 @@ enum Node {
     Address(u64),
     Register(Register),
     Cfa,
-    /// What is in memory: a word, or so many bytes.
+    /// A load from memory: a word, or this many bytes.
     Load(Option<u8>, NodeId),
-    /// By its opcode.
+    /// An operation, by its opcode.
     Unary(u8, NodeId),
     Binary(&'static BinaryOperator, NodeId, NodeId),
 }
@@ -119,7 +121,7 @@ impl Node {
     }
 }
 
-/// A node with what bounds it.
+/// A node with its size and depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct MeasuredNode {
     node: Node,
@@ -127,7 +129,7 @@ struct MeasuredNode {
     size: u32,
 }
 
-/// An expression as a formula. Parts stand behind their operands.
+/// An expression as a formula. Nodes stand after their operands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Formula {
     parts: Vec<MeasuredNode>,
@@ -148,7 +150,7 @@ pub enum FormulaError {
         /// Offset of the operation, in bytes.
         offset: usize,
     },
-    /// It computes something that its value does not depend on, and which may have no value.
+    /// It computes something that its value does not depend on, and that may have no value.
     #[error("a value is computed and not used")]
     Unused,
     /// It is larger than [`MAX_SIZE`], or deeper than [`MAX_DEPTH`].
@@ -166,7 +168,7 @@ impl From<TooLarge> for FormulaError {
     }
 }
 
-/// Parts that become a formula.
+/// Nodes that become a formula.
 struct FormulaBuilder {
     parts: Vec<MeasuredNode>,
     abi: Abi,
@@ -197,7 +199,7 @@ impl FormulaBuilder {
             depth = depth.max(part.depth);
             size = size.saturating_add(part.size);
         }
-        let depth = depth + 1; // of parts that are at most `MAX_DEPTH` deep
+        let depth = depth + 1; // of operands at most `MAX_DEPTH` deep
         if depth > MAX_DEPTH || size > MAX_SIZE {
             return Err(TooLarge);
         }
@@ -240,7 +242,7 @@ impl FormulaBuilder {
     }
 }
 
-/// A word as a number with a sign.
+/// A word as a signed number.
 fn signed(number: u64, abi: Abi) -> i64 {
     operation::sign_extend(number, abi.arch.spec().word.bytes()).cast_signed()
 }
@@ -250,7 +252,7 @@ impl Formula {
     ///
     /// # Errors
     ///
-    /// [`FormulaParseError`], with the place in the text.
+    /// [`FormulaParseError`], with the position in the text.
     pub fn parse(text: &str, abi: Abi) -> Result<Formula, FormulaParseError> {
         parse::formula(text, 0, abi, InitialStack::Cfa)
     }
@@ -259,7 +261,7 @@ impl Formula {
     ///
     /// # Errors
     ///
-    /// There is none: [`FormulaError`].
+    /// [`FormulaError`] if there is none.
     pub fn from_expression(
         expression: Expression<'_>,
         abi: Abi,
@@ -289,7 +291,7 @@ impl Formula {
         }
     }
 
-    /// Whether the value depends on all that is computed, but constants.
+    /// Whether the value depends on everything that is computed, except constants.
     fn uses_all(&self) -> bool {
         let mut used = Vec::new();
         used.resize(self.parts.len(), false);
@@ -312,11 +314,11 @@ impl Formula {
         true
     }
 
-    /// What is in memory at this address: the formula that loads a word from there.
+    /// The formula that loads a word from the address that this one computes.
     ///
     /// # Errors
     ///
-    /// It would be too large.
+    /// [`FormulaError::TooLarge`].
     pub fn loaded(mut self) -> Result<Formula, FormulaError> {
         let abi = self.abi;
         let parts = core::mem::take(&mut self.parts);
@@ -325,7 +327,7 @@ impl Formula {
         Ok(builder.finish(root))
     }
 
-    /// The address that a word is loaded from, if that is what the formula does.
+    /// The address that the formula loads a word from, if it is such a load.
     #[must_use]
     pub fn address(&self) -> Option<Formula> {
         match self.node(self.root) {
@@ -338,7 +340,7 @@ impl Formula {
         }
     }
 
-    /// A register plus a number of bytes, or the CFA (`None`) plus a number of bytes, if that is all.
+    /// A register, or the CFA (`None`), plus a number of bytes, if the formula is just that.
     #[must_use]
     pub fn as_sum(&self) -> Option<(Option<Register>, i64)> {
         let base = |id| match self.node(id) {
@@ -363,13 +365,13 @@ impl Formula {
         }
     }
 
-    /// Whether it speaks of the CFA.
+    /// Whether it mentions the CFA.
     #[must_use]
     pub fn uses_cfa(&self) -> bool {
         self.count_cfa(self.root) != 0
     }
 
-    /// How often the CFA stands in the formula: at most [`MAX_SIZE`] times.
+    /// How often the formula mentions the CFA: at most [`MAX_SIZE`] times.
     fn count_cfa(&self, id: NodeId) -> u32 {
         match self.node(id) {
             Node::Cfa => 1,
@@ -382,8 +384,9 @@ impl Formula {
         part.map_or(Node::Number(0), |part| part.node)
     }
 
-    /// The bytes of operations that have this value, evaluated with the CFA on the stack if the formula speaks of it:
-    /// the shortest constants, `DW_OP_bregN` with its offset, `DW_OP_plus_uconst`.
+    /// Operations with this value, in bytes: the shortest constants, `DW_OP_bregN` with its offset,
+    /// `DW_OP_plus_uconst`. They are evaluated with the CFA on the stack if the formula mentions
+    /// it.
     #[must_use]
     pub fn assemble(&self) -> Vec<u8> {
         let mut writing = FormulaWriter {
@@ -397,7 +400,7 @@ impl Formula {
     }
 }
 
-/// What is on the stack before an expression is evaluated.
+/// The stack before an expression is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InitialStack {
     /// Nothing, for a CFA.
@@ -406,7 +409,7 @@ pub enum InitialStack {
     Cfa,
 }
 
-/// Operations that become a formula: the stack holds parts instead of values.
+/// Operations that become a formula: the stack holds nodes instead of values.
 struct FormulaReader {
     builder: FormulaBuilder,
     stack: Vec<NodeId>,
@@ -526,9 +529,9 @@ impl FormulaReader {
 struct FormulaWriter<'f> {
     formula: &'f Formula,
     out: Vec<u8>,
-    /// How many values are on the stack, with the initial one.
+    /// How many values are on the stack, including the initial one.
     values: u8,
-    /// Whether the initial value is used where it lies, if it is the first that is used.
+    /// Whether the initial value is used in place, because it is the first that is used.
     takes_initial: bool,
 }
 
@@ -617,7 +620,7 @@ impl FormulaWriter<'_> {
         put_signed(&mut self.out, bytes);
     }
 
-    /// The shortest operation that pushes the number; of several the one with the fixed size.
+    /// The shortest operation that pushes the number; among several, the one with the fixed size.
     fn constant(&mut self, number: u64) {
         use operation::*;
         let abi = self.formula.abi;
@@ -703,8 +706,8 @@ impl Formula {
         self.print_operand(of, f)
     }
 
-    /// In parentheses, unless it is plain which operand it is. Two operators are never left to the reader's memory
-    /// of precedence, but `a+b-c`.
+    /// In parentheses, unless the operand is obvious. Two operators get parentheses even where
+    /// precedence would do, except in `a+b-c`.
     fn print_operand(&self, id: NodeId, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.node(id) {
             Node::Binary(op, ..) if op.precedence != 0 => {
@@ -716,7 +719,7 @@ impl Formula {
         }
     }
 
-    /// The code address by its machine's name, which is not that of the return address.
+    /// The code address gets the machine's name for it, not that of the return address.
     fn register_name(&self, register: Register) -> alloc::string::String {
         let spec = self.abi.arch.spec();
         let mut names = spec.names.iter().rev();

@@ -1,8 +1,8 @@
-//! What a row means: the plain interpreter.
+//! The meaning of a row: the plain interpreter.
 //!
 //! [`step`] is written to be read beside `docs/semantics.md`. Every faster way of unwinding is
-//! compared with it. All rules are evaluated in one frame: they read the registers of *this*
-//! frame and its memory, never what another rule has just recovered.
+//! compared with it. All rules are evaluated in one frame: they read the registers and memory of
+//! *this* frame, never a register that another rule just recovered.
 
 use crate::addr::{LoadBias, RuntimeAddr};
 use crate::arch::{Abi, DefaultRule};
@@ -11,25 +11,24 @@ use crate::memory::{Memory, Unreadable, read_word};
 use crate::register::{Register, Registers};
 use crate::row::{CfaRule, RaState, RegisterRule, Row};
 
-/// A frame whose caller is wanted: everything beside the row that [`step`] reads.
+/// The inputs of [`step`] except the row: a frame, for finding its caller.
 #[derive(Debug)]
 pub struct FrameContext<'a, M: Memory + ?Sized> {
     /// The architecture and byte order.
     pub abi: Abi,
-    /// The registers of this frame, its own code address in [`crate::arch::ArchSpec::pc`].
+    /// The registers of this frame, with its own code address in [`crate::arch::ArchSpec::pc`].
     pub registers: &'a Registers,
     /// The memory of the thread.
     pub memory: &'a M,
-    /// The load bias of the module that the row is from (`DW_OP_addr` needs it).
+    /// The load bias of the row's module (`DW_OP_addr` needs it).
     pub bias: LoadBias,
-    /// The bits of a return address that pointer authentication may have changed: zero where
-    /// there is none.
+    /// The bits of a return address that pointer authentication may have changed: zero without it.
     pub pac_mask: u64,
 }
 
 /// Where the caller's value of a register is.
 ///
-/// Whoever wants to *set* a register of the caller writes there.
+/// To *set* a register of the caller, write there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegisterLocation {
     /// In the same register of this frame.
@@ -47,12 +46,12 @@ pub enum RegisterLocation {
 /// One register of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecoveredRegister {
-    /// Where its value is.
+    /// The location of its value.
     pub location: RegisterLocation,
-    /// Its value; `None` when it is lost, when its place cannot be read, or when it is in a
+    /// Its value. `None` if it is unrecoverable, if its location cannot be read, or if it is in a
     /// register that is itself unknown.
     pub value: Option<u64>,
-    /// Why there is no value although there is a place.
+    /// Why there is no value although there is a location.
     pub error: Option<RegisterError>,
 }
 
@@ -60,7 +59,7 @@ pub struct RecoveredRegister {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// Its place in memory cannot be read.
+    /// Its location in memory cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     /// Its expression has no value.
@@ -68,17 +67,17 @@ pub enum RegisterError {
     Expression(#[from] ExpressionError),
 }
 
-/// The frame that a row leads to.
+/// The caller of a frame.
 #[derive(Debug, Clone, Copy)]
 pub struct CallerFrame {
-    /// The canonical frame address of the frame that was left.
+    /// The canonical frame address of the callee, the frame that was given.
     pub cfa: RuntimeAddr,
-    /// The return address, without authentication bits and without ARM's Thumb bit; `None` when
-    /// the row says that it is undefined: the frame that was left is the outermost one.
+    /// The return address, without authentication bits and without ARM's Thumb bit. `None` if the
+    /// row says that it is undefined: the given frame is the outermost one.
     pub return_address: Option<RuntimeAddr>,
-    /// Where the return address was read, if that was in memory.
+    /// The address where the return address was read, if that was in memory.
     pub return_address_at: Option<RuntimeAddr>,
-    /// The caller's registers, as far as they are known.
+    /// The caller's known registers.
     pub registers: Registers,
 }
 
@@ -89,7 +88,7 @@ pub enum StepError {
     /// The row defines no CFA.
     #[error("the row defines no CFA")]
     NoCfa,
-    /// The CFA is based on a register whose value is not known in this frame.
+    /// The CFA is based on a register that is unknown in this frame.
     #[error("the CFA is based on register {}, whose value is unknown in this frame", .0.0)]
     UnknownCfaRegister(Register),
     /// The CFA's expression has no value.
@@ -101,7 +100,7 @@ pub enum StepError {
     /// The return address has a rule, but no value.
     #[error("the return address: {0}")]
     ReturnAddress(RegisterError),
-    /// The return address is in a register whose value is not known in this frame.
+    /// The return address is in a register that is unknown in this frame.
     #[error("the return address is in a register whose value is unknown in this frame")]
     UnknownReturnAddress,
 }
@@ -110,7 +109,7 @@ pub enum StepError {
 ///
 /// # Errors
 ///
-/// [`StepError`], of its CFA variants.
+/// [`StepError`], its CFA variants.
 pub fn cfa<M: Memory + ?Sized>(
     row: &Row<'_>,
     frame: &FrameContext<'_, M>,
@@ -129,7 +128,7 @@ pub fn cfa<M: Memory + ?Sized>(
     Ok(RuntimeAddr(value & frame.abi.arch.spec().word.mask()))
 }
 
-/// The caller's value of one register, and where it is.
+/// The caller's value of one register, and its location.
 #[must_use]
 pub fn recover<M: Memory + ?Sized>(
     row: &Row<'_>,
@@ -145,7 +144,7 @@ pub fn recover<M: Memory + ?Sized>(
                 value: Some(cfa.0),
                 error: None,
             },
-            // An interrupted frame has made no call: what has no rule was not touched.
+            // An interrupted frame has made no call: a register without a rule was not touched.
             DefaultRule::Unknown if row.signal_frame => {
                 same(frame, RegisterLocation::SameRegister, register)
             }
@@ -221,7 +220,7 @@ fn failed(error: ExpressionError) -> RecoveredRegister {
     }
 }
 
-/// Steps from `frame` to its caller by `row`.
+/// Steps from `frame` to its caller, by `row`.
 ///
 /// A register that cannot be recovered is unknown in the caller and does not stop the step; the
 /// CFA and the return address must have values. Allocates nothing; bounded by the number of
@@ -243,7 +242,7 @@ pub fn step<M: Memory + ?Sized>(
 
     let mut registers = Registers::new();
     for (register, _) in frame.registers.iter() {
-        // Registers without a rule: unchanged, the CFA, or lost.
+        // Registers without a rule: unchanged, the CFA, or unrecoverable.
         if row.rule(register).is_none() {
             keep(&mut registers, register, recover(row, frame, cfa, register));
         }
@@ -274,8 +273,8 @@ fn keep(registers: &mut Registers, register: Register, recovered: RecoveredRegis
     }
 }
 
-/// The caller's code address: the recovered value of the return-address column; and where it was
-/// read, if that was in memory.
+/// The caller's code address: the recovered value of the return-address column. With it, the
+/// address where it was read, if in memory.
 fn return_address<M: Memory + ?Sized>(
     row: &Row<'_>,
     frame: &FrameContext<'_, M>,
@@ -303,7 +302,8 @@ fn return_address<M: Memory + ?Sized>(
     }
 }
 
-/// Removes what is not address: AArch64's authentication code, ARM's Thumb bit.
+/// Removes all bits that are not part of the address: AArch64's authentication code, ARM's Thumb
+/// bit.
 fn plain_address<M: Memory + ?Sized>(
     row: &Row<'_>,
     frame: &FrameContext<'_, M>,
@@ -317,9 +317,9 @@ fn plain_address<M: Memory + ?Sized>(
     value & !authentication & !frame.abi.arch.spec().mode_bits
 }
 
-/// Whether the return address is signed. A rule for the pseudo-register may say so, too
-/// (AADWARF64, "Call frame instructions"); if its value is unknown, the address counts as signed,
-/// since an address of user space that is not signed loses nothing.
+/// Whether the return address is signed. A rule for the pseudo-register can say so too (AADWARF64,
+/// "Call frame instructions"). If its value is unknown, the address counts as signed: stripping an
+/// unsigned address of user space changes nothing.
 fn is_signed<M: Memory + ?Sized>(
     row: &Row<'_>,
     frame: &FrameContext<'_, M>,
@@ -334,7 +334,7 @@ fn is_signed<M: Memory + ?Sized>(
     row.ra_state != RaState::Plain || by_rule.is_some_and(is_set)
 }
 
-/// The bits of `RA_SIGN_STATE` that have a meaning (AADWARF64, "DWARF register names", note 8).
+/// The bits of `RA_SIGN_STATE` with a meaning (AADWARF64, "DWARF register names", note 8).
 const RA_STATE_BITS: u64 = 0xf;
 
 #[cfg(test)]

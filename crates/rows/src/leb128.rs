@@ -2,8 +2,8 @@
 //!
 //! A number may be padded with bytes that add nothing to it, up to [`MAX_BYTES`].
 
-/// The most bytes of a number. Ten hold 64 bits; without a bound, one number could be all of a
-/// section, and be read again with each entry that refers to it.
+/// The limit of bytes in a number. Ten hold 64 bits. Without a bound, one number could fill a
+/// section and be read again for each entry that refers to it.
 pub const MAX_BYTES: u32 = 32;
 
 /// Takes the first byte.
@@ -57,7 +57,7 @@ fn unsigned_of_any_length(bytes: &mut &[u8]) -> Option<u64> {
     }
 }
 
-/// Where the bits of the next byte belong; `None` behind [`MAX_BYTES`].
+/// The position of the next byte's bits; `None` after [`MAX_BYTES`].
 fn next_shift(shift: u32) -> Option<u32> {
     Some(shift + 7).filter(|shift| *shift < 7 * MAX_BYTES)
 }
@@ -65,7 +65,8 @@ fn next_shift(shift: u32) -> Option<u32> {
 /// Takes a signed LEB128 number; `None` when it is cut short, too long, or exceeds 64 bits.
 #[inline]
 pub fn signed(bytes: &mut &[u8]) -> Option<i64> {
-    // Nearly all numbers have one byte or two. The highest bit of the last one's seven is the sign.
+    // Nearly all numbers have one byte or two. The highest of the last byte's seven bits is the
+    // sign.
     match *bytes {
         [number @ 0..0x80, rest @ ..] => {
             *bytes = rest;

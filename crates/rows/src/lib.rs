@@ -1,11 +1,11 @@
-//! The unwind table as a value: what a row says, what a rule means, and nothing about where
-//! either came from.
+//! The unwind table as a value: the content of a row and the meaning of a rule, whatever format
+//! they came from.
 //!
-//! A [`Row`] tells, for a half-open range of code addresses, how to find the canonical frame
-//! address (CFA) and the caller's registers. [`interpret::step`] is what a row *means*: the
-//! plain interpreter that every compiled form is compared with. With the `alloc` feature a
-//! [`Table`] holds all rows of a module; [`text`] prints a table and parses it back; [`diff`]
-//! compares two tables over every address.
+//! A [`Row`] holds for a half-open range of code addresses. It says how to find the canonical frame
+//! address (CFA) and the caller's registers. [`interpret::step`] defines its meaning: the plain
+//! interpreter that every compiled form is compared with. With the `alloc` feature a [`Table`]
+//! holds all rows of a module; [`text`] prints a table and parses it back; [`diff`] compares two
+//! tables over every address.
 //!
 //! This crate knows no file format, opens nothing, and contains no `unsafe`.
 #![no_std]

@@ -1,4 +1,4 @@
-//! The one way in which memory of the thread being unwound is read.
+//! The one way to read memory of the thread being unwound.
 
 use crate::addr::RuntimeAddr;
 use crate::arch::{AddressSize, Endian};
@@ -6,8 +6,8 @@ use crate::ascending_addresses::AscendingAddresses;
 
 /// Memory of the thread being unwound: its own, a copied stack, another process, a core.
 ///
-/// An implementation never reads outside what it knows to be readable; a read that cannot be
-/// answered is an error, so a lie in a table costs a wrong frame and never a crash.
+/// An implementation never reads outside the memory that it knows to be readable. A read that it
+/// cannot serve is an error, so a wrong table can cost a wrong frame but never a crash.
 pub trait Memory {
     /// Fills `into` with the bytes at `addr`, all of them or none.
     ///
@@ -16,10 +16,10 @@ pub trait Memory {
     /// [`Unreadable`] names the first byte that could not be read, and why.
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable>;
 
-    /// The 8 bytes that end at `end`, if that takes a comparison or two: in the stack that is
-    /// walked. `None` says nothing: ask [`Memory::read`].
+    /// The 8 bytes that end at `end`, if a comparison or two find them: in the stack being walked.
+    /// `None` has no meaning: use [`Memory::read`].
     ///
-    /// A return address ends at the CFA, and most of what a walk reads ends not far below.
+    /// A return address ends at the CFA, and most other reads of a walk end slightly below.
     #[inline]
     fn near(&self, end: RuntimeAddr) -> Option<[u8; 8]> {
         let mut bytes = [0; 8];
@@ -36,8 +36,8 @@ pub trait Memory {
         Some([self.near(end)?, self.near(lower)?])
     }
 
-    /// Whether all words that end at these addresses are these, in little-endian order, and
-    /// [near](Memory::near). Without a word for it an address does not count.
+    /// Whether the words that end at these addresses equal `words`, in little-endian order, and are
+    /// [near](Memory::near). An address without a word in `words` does not count.
     #[inline]
     fn all_near_are(&self, ends: AscendingAddresses<'_>, words: &[u64]) -> bool {
         let mut pairs = ends.get().iter().zip(words);

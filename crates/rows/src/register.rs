@@ -1,10 +1,10 @@
 //! Register numbers, and the values that a frame's registers hold.
 
-/// A register by its DWARF number, whose meaning the architecture's psABI gives.
+/// A register by its DWARF number, as defined by the architecture's psABI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Register(pub u16);
 
-/// The values of one frame's registers, as far as they are known.
+/// The known values of one frame's registers.
 ///
 /// Holds registers with DWARF numbers below [`Registers::LIMIT`], which covers every general
 /// register of the supported architectures and AArch64's callee-saved `d8`–`d15` (72–79, their
@@ -16,10 +16,10 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// One more than the greatest register number that can be held.
+    /// One more than the greatest register number that fits.
     pub const LIMIT: u16 = 96;
 
-    /// A frame about which nothing is known.
+    /// A frame without known registers.
     #[must_use]
     pub const fn new() -> Self {
         Registers {
@@ -35,7 +35,7 @@ impl Registers {
         (self.known >> register.0 & 1 != 0).then_some(*value)
     }
 
-    /// Makes `register` known. A register at or above [`Registers::LIMIT`] is not kept.
+    /// Makes `register` known. A register at or above [`Registers::LIMIT`] is ignored.
     pub fn set(&mut self, register: Register, value: u64) {
         if let Some(slot) = self.values.get_mut(usize::from(register.0)) {
             *slot = value;
@@ -51,8 +51,8 @@ impl Registers {
         }
     }
 
-    /// The values of the registers below `N`, 0 where they are unknown, and which of them are known, register 0 in the
-    /// lowest bit.
+    /// The values of the registers below `N`, 0 if unknown, and a bit for each known one, register
+    /// 0 in the lowest bit.
     #[must_use]
     pub fn first<const N: usize>(&self) -> ([u64; N], u128) {
         let mut values = [0; N];
@@ -61,8 +61,8 @@ impl Registers {
         (values, self.known & below(N))
     }
 
-    /// Makes these the values of the registers below `N` as far as bits say that they are known, and all other
-    /// registers unknown.
+    /// Sets the registers below `N` to these values if their bit in `known` is set, and makes all
+    /// other registers unknown.
     pub fn replace<const N: usize>(&mut self, values: [u64; N], known: u128) {
         if self.known & !below(N) != 0 {
             *self = Registers::new();

@@ -79,14 +79,14 @@ impl RaState {
 /// One row of an unwind table, in fixed storage: at most [`Row::MAX_RULES`] register rules,
 /// kept sorted by register.
 ///
-/// `'e` is where expression bytes live: the section, or the compiled table, that was read.
+/// `'e` is the lifetime of expression bytes: the section, or the compiled table, that was read.
 #[derive(Clone, Copy)]
 pub struct Row<'e> {
     /// How the CFA is found.
     pub cfa: CfaRule<'e>,
-    /// The return-address column: the register whose recovered value is the caller's pc.
+    /// The return-address column: its recovered value is the caller's pc.
     pub return_address: Register,
-    /// The frame was interrupted, not called from: the caller's pc is the address of an
+    /// The frame was interrupted; it made no call. The caller's pc is the address of an
     /// instruction, not of a return (augmentation `S`).
     pub signal_frame: bool,
     /// Whether the return address is signed.
@@ -105,8 +105,8 @@ pub struct Row<'e> {
 pub struct TooManyRules;
 
 impl<'e> Row<'e> {
-    /// The most register rules that one row can hold. An AArch64 signal frame, the largest
-    /// seen, has 33.
+    /// The limit of register rules in one row. An AArch64 signal frame, the largest one seen, has
+    /// 33.
     pub const MAX_RULES: usize = 64;
 
     /// A row without CFA and rules.
@@ -124,7 +124,7 @@ impl<'e> Row<'e> {
         }
     }
 
-    /// Takes away CFA and rules, and all else that [`Row::new`] does not have.
+    /// Makes it the same as a [`Row::new`]: without CFA and rules.
     pub fn clear(&mut self, return_address: Register) {
         self.cfa = CfaRule::Undefined;
         self.return_address = return_address;
@@ -134,7 +134,7 @@ impl<'e> Row<'e> {
         self.len = 0;
     }
 
-    /// Makes this row equal to another; copies only the rules that there are.
+    /// Makes this row equal to another; copies only the rules in use.
     pub fn assign(&mut self, other: &Row<'e>) {
         self.cfa = other.cfa;
         self.return_address = other.return_address;
@@ -169,7 +169,7 @@ impl<'e> Row<'e> {
         self.rules.get(at).copied()
     }
 
-    /// Whether it says that nobody called: the return address has no value.
+    /// Whether the frame has no caller: the return address is undefined.
     #[must_use]
     pub fn is_outermost(&self) -> bool {
         self.rule(self.return_address) == Some(RegisterRule::Undefined)
@@ -180,7 +180,7 @@ impl<'e> Row<'e> {
         self.used().iter().copied().zip(self.rules.iter().copied())
     }
 
-    /// Gives `register` a rule, or with `None` takes it away; yields the one it had.
+    /// Gives `register` a rule, or removes it with `None`; yields the previous one.
     ///
     /// # Errors
     ///

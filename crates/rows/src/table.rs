@@ -15,33 +15,33 @@ use crate::row::Row;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowId(pub u32);
 
-/// A frame description entry of a [`Table`], by its place in [`Table::fdes`].
+/// A frame description entry of a [`Table`], by its index in [`Table::fdes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FdeId(pub u32);
 
-/// The rows of an entry, each by its distance from the entry's start. Entries that say the same
-/// can share them.
+/// The rows of an entry, each by its distance from the entry's start. Entries with equal rows can
+/// share them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(pub u32);
 
-/// A frame description entry: a range of code that one description covers.
+/// A frame description entry: a range of code with one description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fde {
     /// First address.
     pub start: Vaddr,
-    /// One past the last address. Not before `start`; equal for an entry that covers nothing.
+    /// One past the last address. Not before `start`; equal for an empty entry.
     pub end: Vaddr,
     /// The personality routine of the entry's CIE.
     pub personality: Option<Pointer>,
     /// The language-specific data area.
     pub lsda: Option<Vaddr>,
-    /// Where the entry comes from, for messages: its offset in the section that was read.
+    /// The entry's offset in its section, for messages.
     pub origin: u64,
     run: RunId,
 }
 
 impl Fde {
-    /// What the entry says beside its rows.
+    /// The entry without its rows.
     #[must_use]
     pub fn header(&self) -> FdeHeader {
         FdeHeader {
@@ -60,8 +60,8 @@ impl Fde {
     }
 }
 
-/// A row of a run: it holds from an offset, in bytes from where an entry starts, to the next
-/// row's, or to the entry's end.
+/// A row of a run. It holds from an offset, in bytes from the entry's start, to the next row's, or
+/// to the entry's end.
 #[derive(Debug, Clone, Copy)]
 struct RunRow {
     offset: u32,
@@ -87,7 +87,7 @@ pub struct RowStart {
     pub row: RowId,
 }
 
-/// A range of addresses, the row that holds in it, and the entry that the row is from.
+/// A range of addresses, the row that holds in it, and the row's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// First address.
@@ -100,10 +100,10 @@ pub struct Span {
     pub row: RowId,
 }
 
-/// Two entries claim the same addresses.
+/// Two entries that cover the same addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overlap {
-    /// The entry that has the greater start, or among equals comes first: the one that counts.
+    /// The entry with the greater start, or among equals the first: the one that counts.
     pub winner: FdeId,
     /// The entry that does not count there.
     pub loser: FdeId,
@@ -113,15 +113,15 @@ pub struct Overlap {
 
 /// The unwind table of one module.
 ///
-/// Entries stand in the order in which they were added, as the source has them: unsorted, and
-/// possibly overlapping. [`Table::spans`] is the table as a function of the address.
+/// Entries stand in the order in which they were added, as in the source: unsorted, and possibly
+/// overlapping. [`Table::spans`] is the table as a function of the address.
 #[derive(Clone)]
 pub struct Table {
     abi: Abi,
     fdes: Vec<Fde>,
-    /// How many rows the entries have, counted where they are shared, too.
+    /// The number of rows of all entries; a shared row counts for each.
     row_count: usize,
-    /// The rows of all runs, one run behind another.
+    /// The rows of all runs, one run after another.
     rows: Vec<RunRow>,
     /// Where each run ends in `rows`.
     run_ends: Vec<u32>,
@@ -135,7 +135,7 @@ pub struct Table {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// More entries, rows or distinct rows than 32-bit numbers count, or a row further from its
+    /// More entries, rows or distinct rows than 32-bit numbers count, or a row too far from its
     /// entry's start.
     #[error(
         "a table holds at most 2^32 entries, rows, bytes of an entry before its last row, and bytes of distinct rows"
@@ -153,7 +153,7 @@ pub enum TableError {
     },
 }
 
-/// What an entry says beside its rows.
+/// An entry without its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FdeHeader {
     /// First address.
@@ -164,7 +164,7 @@ pub struct FdeHeader {
     pub personality: Option<Pointer>,
     /// The language-specific data area.
     pub lsda: Option<Vaddr>,
-    /// Where the entry comes from, for messages.
+    /// The entry's offset in its section, for messages.
     pub origin: u64,
 }
 
@@ -203,7 +203,7 @@ impl Table {
         self.fdes.get(id.0 as usize)
     }
 
-    /// The rows of one entry, ascending; none if it is not of this table.
+    /// The rows of one entry, ascending; none if the entry is not of this table.
     pub fn rows(
         &self,
         fde: &Fde,
@@ -214,13 +214,13 @@ impl Table {
             .map(move |row| row.starting_at(start))
     }
 
-    /// The number of rows of all entries; those that entries share count for each.
+    /// The number of rows of all entries; a shared row counts for each.
     #[must_use]
     pub fn row_count(&self) -> usize {
         self.row_count
     }
 
-    /// The number of runs, which is at most that of entries; their ids are `0..count`.
+    /// The number of runs, at most that of entries; their ids are `0..count`.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.run_ends.len()
@@ -238,7 +238,7 @@ impl Table {
         self.ends.len()
     }
 
-    /// The bytes that the canonical encodings of all distinct rows take.
+    /// The bytes of the canonical encodings of all distinct rows.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         self.encoded.len()
@@ -258,11 +258,11 @@ impl Table {
         encoding::decode(self.encoded_row(id))
     }
 
-    /// Stores a row, once however often it is given.
+    /// Stores a row; equal rows are stored once.
     ///
     /// # Errors
     ///
-    /// [`TableError::TooLarge`]; the table is then as it was.
+    /// [`TableError::TooLarge`]; the table is then unchanged.
     pub fn intern(&mut self, row: &Row<'_>) -> Result<RowId, TableError> {
         let start = self.encoded.len();
         encoding::encode(row, &mut self.encoded);
@@ -290,19 +290,19 @@ impl Table {
         Ok(id)
     }
 
-    /// Gives back memory that was taken for entries still to come.
+    /// Frees memory reserved for more entries.
     pub fn shrink_to_fit(&mut self) {
         self.fdes.shrink_to_fit();
         self.rows.shrink_to_fit();
         self.run_ends.shrink_to_fit();
     }
 
-    /// Adds an entry with its rows: the first at the entry's start, the others ascending and
-    /// before its end. An entry that covers nothing keeps one row or none.
+    /// Adds an entry with its rows: the first at the entry's start, the others ascending and before
+    /// its end. An empty entry keeps one row or none.
     ///
     /// # Errors
     ///
-    /// [`TableError`]; the table is then as it was.
+    /// [`TableError`]; the table is then unchanged.
     pub fn push(&mut self, header: FdeHeader, rows: &[RowStart]) -> Result<FdeId, TableError> {
         let FdeHeader { start, end, .. } = header;
         check_order(start, end, rows)?;
@@ -322,12 +322,12 @@ impl Table {
         Ok(id)
     }
 
-    /// Adds an entry that shares the rows of another. All of them must begin before its end; there
-    /// may be none only if it covers nothing.
+    /// Adds an entry that shares the rows of another. All of them must begin before its end. Only
+    /// an empty entry may have none.
     ///
     /// # Errors
     ///
-    /// [`TableError`]; the table is then as it was.
+    /// [`TableError`]; the table is then unchanged.
     #[inline]
     pub fn push_run(&mut self, header: FdeHeader, run: RunId) -> Result<FdeId, TableError> {
         let FdeHeader { start, end, .. } = header;
@@ -372,8 +372,8 @@ impl Table {
 
     /// The table as a function of the address: ascending, disjoint ranges.
     ///
-    /// Where entries overlap, the one with the greatest start counts, and among equal starts
-    /// the first. Equal neighbouring rows of an entry are merged; holes stay holes.
+    /// Where entries overlap, the one with the greatest start counts, and among equal starts the
+    /// first. Equal neighbouring rows of an entry are joined; holes stay holes.
     #[must_use]
     pub fn spans(&self) -> Spans<'_> {
         Spans {
@@ -382,8 +382,8 @@ impl Table {
         }
     }
 
-    /// What of the address space each entry counts for: ascending, disjoint ranges, with
-    /// the spans in them. An entry that others overlap can have several, or none.
+    /// The addresses for which each entry counts: ascending, disjoint ranges, with the spans in
+    /// them. An entry that others overlap can have several, or none.
     #[must_use]
     pub fn extents(&self) -> Extents<'_> {
         Extents {
@@ -391,7 +391,7 @@ impl Table {
         }
     }
 
-    /// Every pair of entries of which one hides part of the other, at most `limit` of them.
+    /// Pairs of entries, one of which hides part of the other; at most `limit`.
     #[must_use]
     pub fn overlaps(&self, limit: usize) -> Vec<Overlap> {
         let mut sweep = OverlapScan::new(self);
@@ -430,7 +430,7 @@ fn index(n: usize) -> Result<u32, TableError> {
     u32::try_from(n).map_err(|_| TableError::TooLarge)
 }
 
-/// What ends at the end with this index, and begins at the one before.
+/// The range that ends at the end with this index, and begins at the one before.
 fn before_end(ends: &[u32], index: u32) -> Range<usize> {
     let at = index as usize;
     let start = at.checked_sub(1).and_then(|before| ends.get(before));
@@ -504,25 +504,25 @@ pub struct Extent<'t> {
     pub end: Vaddr,
     /// The entry.
     pub id: FdeId,
-    /// The same.
+    /// That entry.
     pub fde: &'t Fde,
-    /// The rows from the one on that holds at `start`.
+    /// The rows, beginning with the one that holds at `start`.
     rows: &'t [RunRow],
 }
 
 impl<'t> Extent<'t> {
-    /// Whether this is all that the entry covers.
+    /// Whether it is the whole entry.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         (self.start, self.end) == (self.fde.start, self.fde.end)
     }
 
-    /// The spans in it, which leave nothing out.
+    /// Its spans, without gaps.
     pub fn spans(mut self) -> impl Iterator<Item = Span> + use<'t> {
         core::iter::from_fn(move || self.next_span())
     }
 
-    /// Takes the first span away.
+    /// Takes the first span.
     #[inline]
     fn next_span(&mut self) -> Option<Span> {
         if self.start >= self.end {
@@ -550,20 +550,20 @@ impl<'t> Extent<'t> {
     }
 }
 
-/// A sweep over the entries by ascending start, which resolves overlaps.
+/// A scan over the entries by ascending start, which resolves overlaps.
 #[derive(Debug, Clone)]
 struct OverlapScan<'t> {
     table: &'t Table,
-    /// Entries that cover something, by ascending start; among equal starts the first is last,
-    /// so that of two entries the one that counts is always opened later.
+    /// Entries that are not empty, by ascending start. Among equal starts the first is last, so the
+    /// entry that counts is always opened later.
     order: Vec<(Vaddr, FdeId)>,
     next: usize,
-    /// Entries that began; the one that counts is last.
+    /// Open entries; the one that counts is last.
     open: Vec<OpenEntry<'t>>,
     at: Vaddr,
 }
 
-/// An entry and those of its rows that are not passed yet.
+/// An entry and its remaining rows.
 #[derive(Debug, Clone, Copy)]
 struct OpenEntry<'t> {
     id: FdeId,
@@ -579,7 +579,7 @@ impl<'t> OverlapScan<'t> {
             .map(|(n, fde)| (fde.start, FdeId(n)))
             .collect();
         order.reverse();
-        // Stable; linear where they ascend already, and fast where a few runs do.
+        // Stable; linear for ascending input, and fast for a few ascending runs.
         order.sort_by_key(|(start, _)| *start);
         OverlapScan {
             table,
@@ -605,7 +605,7 @@ impl<'t> OverlapScan<'t> {
         });
     }
 
-    /// Brings `open` up to date with `at`; `None` when the table is at its end.
+    /// Updates `open` to `at`; `None` at the end of the table.
     fn settle(&mut self) -> Option<()> {
         loop {
             while self.open.last().is_some_and(|top| top.fde.end <= self.at) {

@@ -16,11 +16,11 @@
 //! | `rbp=[cfa-16]` · `rbp=cfa-16` | in memory at CFA-16, the value CFA-16 |
 //! | `rbp=rcx` | in register `rcx` |
 //! | `rbp=[{…}]` · `rbp={…}` | in memory at the expression, the expression's value |
-//! | `signal` · `return=rdi` · `args=16` · `signed` · `signed-pc` | the row's other facts, where they are not the usual |
+//! | `signal` · `return=rdi` · `args=16` · `signed` · `signed-pc` | other attributes, if unusual |
 //!
-//! Registers have their psABI names, or `reg77`. Expressions are `DW_OP` names without the
-//! prefix; bytes that these names would not reproduce exactly stand as `{#1a2b}`. `#` at the
-//! start of a line makes it a comment. Nothing is said twice in a line.
+//! Registers have their psABI names, or `reg77`. Expressions are `DW_OP` names without the prefix.
+//! Bytes that these names would not reproduce exactly stand as `{#1a2b}`. `#` at the start of a
+//! line makes it a comment. A line gives each register or attribute only once.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -97,7 +97,7 @@ impl fmt::Display for FdeText<'_> {
     }
 }
 
-/// Prints one row: everything but its address.
+/// Prints one row without its address.
 #[derive(Debug, Clone, Copy)]
 pub struct RowText<'a>(pub &'a Row<'a>, pub Abi);
 
@@ -181,7 +181,7 @@ impl fmt::Display for ExpressionText<'_> {
 }
 
 impl ExpressionText<'_> {
-    /// The operations by name, if they would be assembled to the same bytes.
+    /// The operations by name, if these assemble to the same bytes.
     fn operations(&self) -> Option<String> {
         let ExpressionText(expression, abi) = *self;
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What a process has mapped, as its samples see it.
+//! The mappings of a process, as its samples see them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,35 +15,35 @@ use crate::exit_path::CodeBytes;
 use crate::jit::JitTables;
 use crate::module_files::ModuleFile;
 
-/// What is mapped at a range of addresses.
+/// The content of a range of addresses.
 #[derive(Debug, Clone)]
 pub(crate) enum RegionContent {
-    /// A file that can be used.
+    /// A usable file.
     File {
         file: Arc<ModuleFile>,
         bias: LoadBias,
         slot: Option<ModuleSlot>,
     },
-    /// A file that cannot be used.
+    /// An unusable file.
     Unusable(Arc<FileProblem>),
     /// Memory without a file, such as code made at run time.
     Anonymous,
 }
 
-/// A range of addresses whose code may run.
+/// A range of addresses with executable code.
 #[derive(Debug, Clone)]
 pub(crate) struct Region {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Where the start of the file would be.
+    /// The address at which offset 0 of the file would be mapped.
     pub(crate) file_start: u64,
-    /// The path as the kernel tells it, or a name in brackets.
+    /// The path as the kernel reports it, or a name in brackets.
     pub(crate) name: Option<Arc<[u8]>>,
     pub(crate) content: RegionContent,
 }
 
 impl Region {
-    /// The place of its module, if it has one.
+    /// The slot of its module, if it has one.
     fn place(&self) -> Option<ModuleSlot> {
         match self.content {
             RegionContent::File { slot: place, .. } => place,
@@ -54,26 +54,27 @@ impl Region {
 
 /// The code that a process has mapped.
 ///
-/// Nobody says what is unmapped. What is mapped later at the same addresses takes the place.
+/// The kernel does not report unmapping. A later mapping at the same addresses replaces the earlier
+/// one.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessSpace {
-    /// By their addresses, without overlap.
+    /// Sorted by address, without overlap.
     regions: Vec<Region>,
-    /// The places of the regions' modules below 64, as bits.
+    /// The slots of the regions' modules below 64, as bits.
     low_slots: u64,
-    /// The others.
+    /// The other slots.
     high_slots: HashSet<ModuleSlot>,
-    /// The tables of code that is in no file.
+    /// The unwind tables of code that is in no file.
     jit: JitTables,
 }
 
 impl ProcessSpace {
-    /// Adds code that the process has made.
+    /// Adds code that the process has generated.
     pub(crate) fn add_jit_code(&mut self, code: &JitCode, abi: Abi) {
         self.jit.add(code, abi);
     }
 
-    /// Adds a region, in place of what was there.
+    /// Adds a region, and replaces whatever it overlaps.
     pub(crate) fn insert(&mut self, region: Region) {
         if region.start >= region.end {
             return;
@@ -101,7 +102,7 @@ impl ProcessSpace {
         }
     }
 
-    /// Notes whose places are there, after some have gone: what was learned of them holds no more.
+    /// Rebuilds the set of slots after some regions are gone. Rules learned for those are invalid.
     fn renew_slots(&mut self) {
         self.low_slots = 0;
         self.high_slots.clear();
@@ -125,7 +126,7 @@ impl ProcessSpace {
         (addr.0 < region.end).then_some(region)
     }
 
-    /// The file that is mapped at an address, and the address as linked.
+    /// The file mapped at an address, and the address as linked.
     #[must_use]
     pub fn locate(&self, addr: RuntimeAddr) -> Option<(&Arc<ModuleFile>, Vaddr)> {
         match &self.region(addr)?.content {
@@ -134,8 +135,9 @@ impl ProcessSpace {
         }
     }
 
-    /// What is mapped at an address: its path as the kernel tells it, or a name in brackets, and how far
-    /// from the start of the file the address is, in bytes. There is no name for memory without a file.
+    /// The mapping at an address: its path as the kernel reports it, or a name in brackets. Also
+    /// the address's offset from the start of the file, in bytes. Memory without a file has no
+    /// name.
     #[must_use]
     pub fn mapped(&self, addr: RuntimeAddr) -> Option<(Option<&[u8]>, u64)> {
         let region = self.region(addr)?;
@@ -143,13 +145,13 @@ impl ProcessSpace {
         Some((region.name.as_deref(), offset))
     }
 
-    /// Why the file that is mapped at an address is not used.
+    /// Why the file mapped at an address is not used.
     #[must_use]
     pub fn problem(&self, addr: RuntimeAddr) -> Option<&FileProblem> {
         Some(self.unusable(addr)?.1)
     }
 
-    /// What is mapped at an address, if its file is not used, and why.
+    /// The mapping at an address and the reason, if its file is not used.
     pub(crate) fn unusable(&self, addr: RuntimeAddr) -> Option<(&Region, &Arc<FileProblem>)> {
         let region = self.region(addr)?;
         match &region.content {
@@ -163,14 +165,15 @@ impl ProcessSpace {
         self.region(addr).filter(|region| region.name.is_none())
     }
 
-    /// Bytes of code, as the file has them.
+    /// Bytes of code, as they are in the file.
     pub(crate) fn code_in_file(&self, addr: RuntimeAddr, length: usize) -> Option<&[u8]> {
         let (file, addr) = self.locate(addr)?;
         let elf = file.tables.file();
         elf.bytes_at(addr, u64::try_from(length).ok()?)
     }
 
-    /// The bytes from an address on that the process has mapped of a file without the right to write there.
+    /// The bytes from an address on, in a file that the process has mapped without write
+    /// permission.
     pub(crate) fn constant(&self, addr: RuntimeAddr) -> Option<&[u8]> {
         self.regions.iter().find_map(|region| {
             let RegionContent::File { file, bias, .. } = &region.content else {
@@ -185,12 +188,12 @@ impl ProcessSpace {
         })
     }
 
-    /// Whether an address is of a file's code that no unwind table speaks of.
+    /// Whether an address is in a file's code that no unwind table covers.
     pub(crate) fn is_hole(&self, addr: RuntimeAddr) -> bool {
         self.locate(addr).is_some() && self.function(addr).is_none()
     }
 
-    /// Where the function at an address begins, as its unwind table has it.
+    /// The start of the function at an address, according to its unwind table.
     pub(crate) fn function(&self, addr: RuntimeAddr) -> Option<RuntimeAddr> {
         let module = self.module(addr)?;
         let mut row = Row::new(Register(0));
@@ -198,7 +201,7 @@ impl ProcessSpace {
         Some(module.bias.to_runtime(found.entry_start))
     }
 
-    /// Takes new places for all modules.
+    /// Assigns new slots to all modules.
     pub(crate) fn renumber(
         &mut self,
         mut place_of: impl FnMut(&ModuleFile, LoadBias) -> Option<ModuleSlot>,
@@ -269,7 +272,7 @@ impl Modules for ProcessSpace {
     }
 }
 
-/// A mapping as the segments of a file see it.
+/// A mapping in the form that a file's segments are compared with.
 pub(crate) fn segment(mapping: &Mapping) -> SegmentMapping {
     SegmentMapping {
         start: mapping.start,

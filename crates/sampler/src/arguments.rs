@@ -1,7 +1,8 @@
-//! What functions were called with when samples were taken.
+//! The arguments of functions at the time of a sample.
 //!
-//! A file's table of arguments says where values are ([`unspool_arg_table`]). Registers and stack are there with each sample: a
-//! cursor leads from frame to frame, as far out as somebody is asked. Values are compared as bytes; they become text once.
+//! A file's argument table says where values are ([`unspool_arg_table`]). Each sample has registers
+//! and stack: a cursor steps from frame to frame, no further than the outermost requested frame.
+//! Values are compared as bytes, and formatted once.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,11 +27,11 @@ use crate::module_files::ModuleFile;
 use crate::stack_copy::StackCopy;
 use crate::unwinder::SampleTop;
 
-/// Finds a file's table of arguments, or makes it, which takes a second for some 10 MB of code. `None` if nothing says what its
-/// functions take.
+/// Finds a file's argument table, or builds it, which takes a second per 10 MB of code. `None` if
+/// nothing describes the parameters of its functions.
 pub type FindTable = fn(&ElfFile, &Store) -> Option<ArgumentTable>;
 
-/// Whose arguments are recorded.
+/// The functions whose arguments are recorded.
 pub struct ArgumentFilter {
     functions: FunctionFilter,
     find: FindTable,
@@ -45,7 +46,7 @@ enum FunctionFilter {
 /// A function whose arguments are recorded.
 struct FunctionRequest {
     name: String,
-    /// Which of them; all if there is none.
+    /// Its requested parameters; all of them if empty.
     parameters: Vec<ParameterRequest>,
     matched: AtomicU8,
 }
@@ -54,19 +55,19 @@ struct FunctionRequest {
 struct ParameterRequest {
     /// Its name or number.
     name: String,
-    /// Whether such a function takes it.
+    /// Whether such a function has it.
     is_matched: AtomicBool,
 }
 
 /// A file has such a function.
 const FUNCTION_EXISTS: u8 = 1;
-/// It says what the function takes.
+/// A file describes its parameters.
 const HAS_TYPE: u8 = 2;
 
 /// Why nothing of a function was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnmatchedRequest {
-    /// Nothing that was mapped has it.
+    /// No mapped file has it.
     #[error("--args: no recorded file has a function named `{0}`")]
     Function(String),
     /// It has no type.
@@ -74,12 +75,12 @@ pub enum UnmatchedRequest {
         "--args: the parameters of `{0}` are not known: build with -g, or with gcc -gctf and `unspool ctf link --into`"
     )]
     Type(String),
-    /// It takes no such argument.
+    /// It has no such parameter.
     #[error("--args: `{function}` has no parameter `{parameter}`")]
     Parameter {
         /// The function.
         function: String,
-        /// The name, or the number, that was given.
+        /// The name or number that was requested.
         parameter: String,
     },
 }
@@ -91,8 +92,8 @@ impl fmt::Debug for ArgumentFilter {
 }
 
 impl ArgumentFilter {
-    /// The arguments of functions by name, each with the name or number of one parameter, or none for all of them; of all functions
-    /// if none is named.
+    /// Requests the arguments of functions by name, each with the name or number of one parameter,
+    /// or none for all. Without names, of all functions.
     #[must_use]
     pub fn new(functions: &[(String, Option<String>)], find: FindTable) -> ArgumentFilter {
         let mut named: Vec<FunctionRequest> = Vec::new();
@@ -119,7 +120,7 @@ impl ArgumentFilter {
         }
     }
 
-    /// What was asked for and not met.
+    /// Requests that nothing matched.
     pub(crate) fn missing(&self) -> Vec<UnmatchedRequest> {
         let FunctionFilter::Named(named) = &self.functions else {
             return Vec::new();
@@ -127,16 +128,17 @@ impl ArgumentFilter {
         named.iter().flat_map(FunctionRequest::missing).collect()
     }
 
-    /// Makes the table of a file that is about to be run, and has the store keep it, so that it is there from the first sample on.
+    /// Builds the table of a file that is about to run, and stores it, so that it is available from
+    /// the first sample on.
     pub fn prepare(&self, file: &ElfFile, store: &Store) {
         if self.entries(file).is_some() {
             (self.find)(file, store);
         }
     }
 
-    /// Prepares a file if it has a function that is asked for, and the store has its table.
+    /// Prepares a file if it has a requested function and the store has its table.
     pub(crate) fn attach_cached(&self, file: &ModuleFile, store: &Store) {
-        // What is found and not used is told where tables are made.
+        // The code that builds tables reports unused debug files.
         let debug = DebugFiles::locate(file.tables.file(), &SearchRoots::from_environment());
         let found = store.find_arguments(file.tables.file(), &debug, &mut Vec::new());
         if let Some(table) = found
@@ -146,7 +148,7 @@ impl ArgumentFilter {
         }
     }
 
-    /// The same; its table is made if there is none.
+    /// The same, but builds the table if the store has none.
     pub(crate) fn attach_made(&self, file: &ModuleFile, store: &Store) {
         if file.arguments.get().is_none()
             && let Some(entries) = self.entries(file.tables.file())
@@ -158,12 +160,13 @@ impl ArgumentFilter {
 
     fn attach(&self, file: &ModuleFile, table: ArgumentTable, entries: &HashMap<u64, usize>) {
         if let Some(arguments) = FileArguments::new(table, entries, self) {
-            // Nobody else brings another.
+            // No other thread sets it.
             let _ = file.arguments.set(arguments);
         }
     }
 
-    /// Where the functions of a file begin that are asked for, with their places in the list; `None` if it has none.
+    /// The entries of the requested functions of a file, with their indices in the list; `None` if
+    /// it has none.
     fn entries(&self, file: &ElfFile) -> Option<HashMap<u64, usize>> {
         let FunctionFilter::Named(named) = &self.functions else {
             return Some(HashMap::new());
@@ -187,7 +190,7 @@ impl ArgumentFilter {
         (!entries.is_empty()).then_some(entries)
     }
 
-    /// Which parameters of a function of a file are asked for, by their places.
+    /// The requested parameters of a function of a file, by their indices.
     fn chosen(&self, function: &CodeRange<'_>, entries: &HashMap<u64, usize>) -> Vec<usize> {
         let parameters = function.parameters().into_iter().flatten().enumerate();
         match &self.functions {
@@ -221,7 +224,7 @@ impl FunctionRequest {
         meant.count() > 0 || self.parameters.is_empty()
     }
 
-    /// What of it was not met.
+    /// The parts of this request that nothing matched.
     fn missing(&self) -> Vec<UnmatchedRequest> {
         let met = self.matched.load(Ordering::Relaxed);
         match (met & FUNCTION_EXISTS != 0, met & HAS_TYPE != 0) {
@@ -240,25 +243,25 @@ impl FunctionRequest {
     }
 }
 
-/// What is asked of a file's functions.
+/// The requests for a file's functions.
 #[derive(Debug)]
 pub(crate) struct FileArguments {
     table: ArgumentTable,
-    /// The ranges of code of these functions, by their addresses, without overlap.
+    /// The ranges of code of these functions, sorted by address, without overlap.
     ranges: Vec<ArgumentRange>,
 }
 
-/// Some code of a function whose arguments are asked for.
+/// Some code of a function whose arguments are requested.
 #[derive(Debug)]
 struct ArgumentRange {
     start: u64,
     end: u64,
-    /// The places of the parameters that are asked for.
+    /// The indices of the requested parameters.
     parameters: Vec<usize>,
 }
 
 impl FileArguments {
-    /// `None` if nothing is asked of the file.
+    /// `None` if nothing is requested of the file.
     fn new(
         table: ArgumentTable,
         entries: &HashMap<u64, usize>,
@@ -284,39 +287,40 @@ impl FileArguments {
     }
 }
 
-/// So many different lists of arguments are kept of one function, and so many of all.
+/// The most distinct lists of arguments kept per function, and in total.
 const MAX_LISTS_PER_FUNCTION: u32 = 1000;
 const MAX_LISTS: usize = 1 << 16;
 
-/// The bytes that are kept of a value at most.
+/// The most bytes kept of a value.
 const MAX_VALUE_BYTES: usize = 256;
 
-/// Finds what the functions of stacks were called with.
+/// Finds the arguments of functions on stacks.
 #[derive(Default)]
 pub(crate) struct ArgumentRecorder {
-    /// The lists that were met, as [`ArgumentRecorder::key`] has them.
+    /// The lists so far, keyed as [`ArgumentRecorder::key`].
     lists: HashMap<Box<[u8]>, ArgumentsId>,
-    /// How many there are of each function, by its file's number and its entry.
+    /// The number of lists per function, by its file's number and its entry.
     counts: HashMap<(u32, u64), u32>,
-    /// What makes a list: the function, and of each argument how well it is known, and its bytes or characters.
+    /// The key of a list: the function, and for each argument its certainty and its bytes or
+    /// characters.
     key: Vec<u8>,
     values: Vec<SampledValue>,
     reached: Vec<ReachedFrame>,
     frames: Vec<RawFrame>,
 }
 
-/// A sample that was unwound.
+/// A sample after unwinding.
 #[derive(Clone, Copy)]
 pub(crate) struct UnwoundSample<'s> {
     pub(crate) space: &'s ProcessSpace,
     pub(crate) tid: u32,
     pub(crate) sample: &'s SampleRecord<'s>,
-    /// All frames, those of the kernel first.
+    /// All frames, kernel frames first.
     pub(crate) frames: &'s [RawFrame],
 }
 
 impl ArgumentRecorder {
-    /// The frames of a sample with what their functions were called with. `number` numbers a list.
+    /// The frames of a sample with their functions' arguments. `number` numbers a list.
     pub(crate) fn note<'f>(
         &'f mut self,
         taken: UnwoundSample<'f>,
@@ -418,7 +422,7 @@ impl UnwoundSample<'_> {
     }
 }
 
-/// A frame whose arguments are asked for.
+/// A frame whose arguments are requested.
 struct RequestedFrame<'s> {
     file: &'s Arc<ModuleFile>,
     function: CodeRange<'s>,
@@ -437,35 +441,36 @@ impl<'s> RequestedFrame<'s> {
         })
     }
 
-    /// The parameters that are asked for, with their places.
+    /// The requested parameters, with their indices.
     fn parameters(&self) -> impl Iterator<Item = (usize, Parameter<'s>)> {
         let all = self.function.parameters().into_iter().flatten().enumerate();
         all.filter(|(place, _)| self.places.contains(place))
     }
 }
 
-/// A stack that is walked as far as it is asked for.
+/// A stack, walked no further than requested.
 struct ArgumentWalk<'s> {
     space: &'s ProcessSpace,
     tid: u32,
     memory: StackCopy<'s>,
     reached: RefCell<Vec<ReachedFrame>>,
-    /// The frames, as they were found before.
+    /// The frames, as the unwinder found them.
     frames: &'s [RawFrame],
-    /// How many of them were found without a guess.
+    /// The number of frames found without guessing.
     certain: usize,
 }
 
-/// A frame that was stepped to.
+/// A frame that a step has reached.
 #[derive(Clone, Copy)]
 struct ReachedFrame {
     cursor: Cursor,
-    /// What led there and is doubted.
+    /// The unproven rules used on the path there.
     doubts: UnprovenRules,
 }
 
 impl ArgumentWalk<'_> {
-    /// A cursor at a frame, and what led there; `None` if the frame was found in another way than by stepping there.
+    /// A cursor at a frame, and the rules used on the path there. `None` if the frame was not found
+    /// by stepping.
     fn reached(&self, number: usize) -> Option<ReachedFrame> {
         let mut reached = self.reached.borrow_mut();
         while reached.len() <= number {
@@ -483,8 +488,8 @@ impl ArgumentWalk<'_> {
         reached.get(number).copied()
     }
 
-    /// The characters at an address, and whether nothing can have changed them: elsewhere than in the copied stack and in
-    /// what is mapped of files without the right to write, they are read from the process as it goes on.
+    /// The characters at an address, and whether they are certainly unchanged. Outside the copied
+    /// stack and read-only mappings of files, they are read from the running process.
     fn text(&self, at: u64) -> Option<(TextPreview, bool)> {
         let byte_of = |bytes: &[u8], address: u64| {
             let offset = usize::try_from(address.checked_sub(at)?).ok()?;
@@ -539,7 +544,7 @@ impl unspool_arg_table::ArgStack for ArgumentWalk<'_> {
             .map_or(UnprovenRules::ALL, |frame| frame.doubts)
     }
 
-    /// Of the copied stack only: what is below the stack pointer was not copied.
+    /// Reads the copied stack only: memory below the stack pointer was not copied.
     fn read(&self, address: u64, bytes: u8) -> Option<u64> {
         let mut number = [0; 8];
         let wanted = number.get_mut(..usize::from(bytes))?;
@@ -553,7 +558,7 @@ struct SampledValue {
     known: ArgumentCertainty,
     bytes: [u8; MAX_VALUE_BYTES],
     length: usize,
-    /// What a pointer to characters leads to.
+    /// The characters that a pointer points to.
     text: Option<TextPreview>,
 }
 
@@ -599,7 +604,7 @@ impl SampledValue {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 
-    /// What tells it from others, of the same parameter.
+    /// Adds the bytes that distinguish it from other values of the same parameter.
     fn put(&self, key: &mut Vec<u8>) {
         let known = ArgumentCertainty::ALL
             .iter()

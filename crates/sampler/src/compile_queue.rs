@@ -1,6 +1,6 @@
-//! Tables that are missing are compiled, and proven, beside the recording, by one thread of low priority. Of files
-//! without build ID, it also finds out which they are; and it makes their machine code, if stacks are walked by that, and tables of arguments if any are
-//! recorded.
+//! Compiles and verifies missing tables during the recording, on one thread of low priority. For
+//! files without a build ID, it also computes their identity. It makes their native tables if walks
+//! run those, and argument tables if arguments are recorded.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -17,16 +17,16 @@ pub(crate) struct Compiler {
     queue: Sender<CompileJob>,
 }
 
-/// What is to be done for a file.
+/// The work for one file.
 #[derive(Debug)]
 struct CompileJob {
     file: Weak<ModuleFile>,
-    /// Whether its table is compiled.
+    /// Whether its table is compiled already.
     has_table: bool,
 }
 
 impl Compiler {
-    /// `None` if there can be no thread for it.
+    /// `None` if the thread cannot be created.
     pub(crate) fn start(
         store: Arc<Store>,
         wanted: Option<Arc<ArgumentFilter>>,
@@ -39,11 +39,11 @@ impl Compiler {
         thread.is_ok().then_some(Compiler { queue })
     }
 
-    /// Has the table of a file compiled, if it is not; it is looked for first if the file is not identified yet. Has
-    /// rows made of the code that it does not cover.
+    /// Queues a file: its table is compiled if missing, and first looked up if the file is not
+    /// identified yet. Then rows are synthesized for code that the table does not cover.
     pub(crate) fn compile(&self, file: &Arc<ModuleFile>, has_table: bool) {
         let file = Arc::downgrade(file);
-        // Only a thread that panicked does not listen; then there is no table.
+        // The send fails only if the thread panicked; then there is no table.
         let _ = self.queue.send(CompileJob { file, has_table });
     }
 }
@@ -66,21 +66,21 @@ fn run(queue: &Receiver<CompileJob>, store: &Store, wanted: Option<&ArgumentFilt
 }
 
 fn compile_table(file: &ModuleFile, store: &Store) {
-    // Of those whose hash was known it was looked for when they were opened.
+    // Files with a known hash were looked up when they were opened.
     if file.find_table(store) {
         return;
     }
     let elf = &*store.stable(file.tables.file());
-    // A file without tables, or with none that can be compiled, is read as it is.
+    // A file without tables, or without any that can be compiled, is read directly.
     let Ok(made) = compile(elf, TableSource::Auto) else {
         return;
     };
-    // Nor is a table used that is not proven.
+    // An unproven table is not used either.
     match verify(elf, &made.source.table, &made.encoded.bytes) {
         Ok(comparison) if comparison.mismatches.is_empty() => {}
         _ => return,
     }
-    // That it cannot be kept costs the next recording the same time again.
+    // If it cannot be stored, the next recording compiles it again.
     let _ = store.keep(elf, &made.encoded.bytes);
     file.tables.attach(TableBytes::Memory(made.encoded.bytes));
 }

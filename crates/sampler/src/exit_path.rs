@@ -1,10 +1,10 @@
-//! The way out of a function that no unwind table speaks of, from where it stands to its end.
+//! The path from the program counter to the end of a function that no unwind table covers.
 //!
-//! Assemblers' and compilers' own start code has no table: `.init` and `.fini`, the functions of
-//! `crtbegin.o`, the instructions after the system call in the C library's `clone`. They are short, and what
-//! they do to the stack can be read off the instructions that are still to come: by the ABI the stack
-//! pointer is at the return address, and the caller's frame pointer back in its register, at whichever end
-//! of the function is reached. Where a table speaks again, it is followed from there.
+//! Startup code of assemblers and compilers has no table: `.init` and `.fini`, the functions of
+//! `crtbegin.o`, and the instructions after the system call in the C library's `clone`. They are
+//! short, and the remaining instructions show their effect on the stack. By the ABI, at every end
+//! of the function the stack pointer is at the return address and the caller's frame pointer is
+//! back in its register. If the path reaches code with a table, that table takes over.
 
 use std::collections::HashSet;
 
@@ -13,17 +13,17 @@ use iced_x86::{
     OpAccess, OpKind, Register,
 };
 
-/// The registers that decide about the way.
+/// The registers that determine the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExitStart {
     pub(crate) code: u64,
     pub(crate) stack_pointer: u64,
     pub(crate) frame_pointer: u64,
-    /// What a system call has returned last: there are two ways on from one that began a thread.
+    /// The last result of a system call: one that starts a thread has two possible paths after it.
     pub(crate) result: u64,
 }
 
-/// Where the way leads.
+/// The end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExitEnd {
     pub(crate) end: ExitKind,
@@ -31,55 +31,55 @@ pub(crate) struct ExitEnd {
     pub(crate) frame_pointer: CallerFramePointer,
 }
 
-/// What a way ends at.
+/// The kind of a path's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitKind {
     /// A return: the stack pointer is at the return address.
     Return,
-    /// An instruction that a table speaks of.
+    /// An instruction that a table covers.
     Instruction(u64),
 }
 
 /// The caller's frame pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallerFramePointer {
-    /// It is this.
+    /// It has this value.
     Is(u64),
     /// It is saved at this address.
     SavedAt(u64),
 }
 
-/// Code that is looked at.
+/// Code to decode.
 pub(crate) trait CodeBytes {
-    /// The longest instruction, or what there is of it.
+    /// Up to the longest instruction's length in bytes, fewer at the end of the code.
     fn instruction_at(&self, address: u64) -> &[u8];
 
-    /// Whether a table speaks of an address.
+    /// Whether a table covers an address.
     fn has_row(&self, address: u64) -> bool;
 }
 
-/// So many instructions are followed, all ways together.
+/// The most instructions to follow on all paths together.
 const MAX_INSTRUCTIONS: usize = 256;
 
-/// The state on a way.
+/// The state on a path.
 #[derive(Debug, Clone, Copy)]
 struct PathState {
     code: u64,
     stack_pointer: u64,
-    /// What the frame pointer register holds; `None` if that is not known.
+    /// The value of the frame pointer register, if known.
     frame_pointer: Option<u64>,
-    /// Where the caller's is.
+    /// The location of the caller's frame pointer.
     caller_frame_pointer: CallerFramePointer,
-    /// What the first result register holds, as long as it is known.
+    /// The value of the first result register, while it is known.
     result: Option<u64>,
-    /// What was compared with zero last, if that is known.
+    /// The value last compared with zero, if known.
     tested: Option<u64>,
-    /// Whether the last instruction was a branch that was taken.
+    /// Whether the last instruction was a taken branch.
     has_jumped: bool,
 }
 
-/// Follows the instructions from a place in a function on. `None` if they lead to no end, or do
-/// something that is not understood.
+/// Follows the instructions from a point in a function on. `None` if they reach no end, or have an
+/// unknown effect.
 pub(crate) fn follow(here: ExitStart, text: &impl CodeBytes) -> Option<ExitEnd> {
     let mut info = InstructionInfoFactory::new();
     let mut seen = HashSet::new();
@@ -97,7 +97,7 @@ pub(crate) fn follow(here: ExitStart, text: &impl CodeBytes) -> Option<ExitEnd> 
             if way.code != here.code && text.has_row(way.code) {
                 match way.has_jumped {
                     true => return Some(way.end(ExitKind::Instruction(way.code))),
-                    // The call before does not return.
+                    // The preceding call does not return.
                     false => break,
                 }
             }
@@ -113,12 +113,12 @@ pub(crate) fn follow(here: ExitStart, text: &impl CodeBytes) -> Option<ExitEnd> 
                     }
                     way.code = instruction.next_ip();
                 }
-                // What is called leaves the stack as it was; so does a system call.
+                // A callee leaves the stack as it was; so does a system call.
                 FlowControl::Call | FlowControl::IndirectCall => {
                     way.result = None;
                     way.code = instruction.next_ip();
                 }
-                // Or on to another function, which returns in place of this one.
+                // Or a tail call to a function that returns in place of this one.
                 FlowControl::Return | FlowControl::IndirectBranch => {
                     return Some(way.end(ExitKind::Return));
                 }
@@ -171,8 +171,8 @@ impl PathState {
         }
     }
 
-    /// What an instruction does to the stack; `None` if that is not known. Above `origin`, the stack is
-    /// as it was.
+    /// Applies an instruction's effect on the stack; `None` if unknown. Above `origin`, the stack
+    /// is unchanged.
     fn step(
         &mut self,
         instruction: &Instruction,
@@ -251,7 +251,7 @@ impl PathState {
     }
 
     fn pop_frame_pointer(&mut self, origin: u64) {
-        // What was pushed on the way is what it was.
+        // A value pushed on this path is what it was.
         if self.stack_pointer >= origin {
             self.caller_frame_pointer = CallerFramePointer::SavedAt(self.stack_pointer);
         }

@@ -1,4 +1,4 @@
-//! Code that processes make at run time, as far as they tell of it: in a perf map, or a jitdump.
+//! Code that processes generate at run time and describe in a perf map or a jitdump.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,16 +11,16 @@ use unspool_unwind::modules::Module;
 
 use crate::live_files::ProcessRoot;
 
-/// A process that makes code, and may write a perf map.
+/// A process that generates code and may write a perf map.
 #[derive(Debug)]
 pub struct JitProcess {
     place: PerfMapLocation,
-    /// What the place is under.
+    /// Keeps the root directory open that the path is under.
     _root: Option<Arc<ProcessRoot>>,
 }
 
 impl JitProcess {
-    /// A process that has this root, if it is another than ours. It still runs.
+    /// A running process with this root, if it is not ours.
     pub(crate) fn from_pid(pid: u32, root: Option<Arc<ProcessRoot>>) -> Option<JitProcess> {
         let path = root.as_ref().map_or("/".as_ref(), |root| root.path());
         Some(JitProcess {
@@ -44,7 +44,7 @@ pub(crate) struct JitDumpReader {
 }
 
 impl JitDumpReader {
-    /// Whether a mapped file is a jitdump: its writer maps it to tell of it.
+    /// Whether a mapped file is a jitdump: its writer maps it to announce it.
     pub(crate) fn is_meant(path: &[u8]) -> bool {
         let name = path.rsplit(|byte| *byte == b'/').next();
         name.is_some_and(|name| name.starts_with(b"jit-") && name.ends_with(b".dump"))
@@ -58,7 +58,7 @@ impl JitDumpReader {
         })
     }
 
-    /// Reads what was written since the last time.
+    /// Reads the records appended since the last call.
     pub(crate) fn read_more(&mut self, mut each: impl FnMut(&JitCode)) {
         loop {
             match self.records.next() {
@@ -68,22 +68,22 @@ impl JitDumpReader {
                         self.codes.push(code);
                     }
                 }
-                // The next one can be read.
+                // The next record can still be read.
                 Err(JitError::Record { .. }) => {}
                 Ok(None) | Err(_) => return,
             }
         }
     }
 
-    /// All code that it tells of, in the order of its records.
+    /// All code that it describes, in the order of its records.
     pub(crate) fn into_codes(mut self) -> Vec<JitCode> {
         self.read_more(|_| {});
         self.codes
     }
 }
 
-/// The unwind tables of code that a process has made, by where that is. What is made later at the same addresses
-/// takes the place.
+/// The unwind tables of code that a process has generated, by address. Later code at the same
+/// addresses replaces the earlier one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct JitTables(BTreeMap<u64, JitTable>);
 
@@ -94,7 +94,7 @@ struct JitTable {
 }
 
 impl JitTables {
-    /// Adds code that was made, or moved.
+    /// Adds code that was generated or moved.
     pub(crate) fn add(&mut self, code: &JitCode, abi: Abi) {
         let (start, end) = (code.address.0, code.address.0.saturating_add(code.size));
         let overlapped = self.0.range(..end).rev();
@@ -108,7 +108,7 @@ impl JitTables {
         if code.info.eh_frame.is_empty() || start == end {
             return;
         }
-        // It speaks of itself as if it were behind the code.
+        // Its addresses are relative to a position after the code.
         let at = RuntimeAddr(end.next_multiple_of(8));
         let table = CodeTable::new(code.info.eh_frame.clone().into(), at, abi);
         let table = Arc::new(table);

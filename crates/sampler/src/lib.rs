@@ -1,14 +1,15 @@
-//! Samples of running programs: the address spaces of processes followed, stacks unwound, and all of
-//! it recorded.
+//! Samples of running programs: this crate follows address spaces of processes, unwinds stacks, and
+//! records both.
 //!
-//! The kernel says what processes map, begin and end ([`unspool_perf_events::Record`]); [`Processes`] keeps what
-//! is mapped where, with the tables of each file, which are opened once ([`ModuleFiles`]). An [`Unwinder`]
-//! unwinds the copied stack of a sample with that. A [`Recording`] puts it together: it opens the
-//! events, launches a command or attaches to what runs, and writes a profile.
+//! The kernel reports mappings, forks and exits of processes ([`unspool_perf_events::Record`]).
+//! [`Processes`] keeps the mappings, with the tables of each file, which is opened once
+//! ([`ModuleFiles`]). An [`Unwinder`] uses them to unwind the copied stack of a sample. A
+//! [`Recording`] combines these: it opens the events, launches a command or attaches to running
+//! processes, and writes a profile.
 //!
-//! What perf recorded ([`unspool_perf_events::DataFile`]) is unwound by a [`Replay`], becomes a profile by
-//! [`import`], or a recording with finished call chains by [`inject`]; the files of such a recording are found
-//! by [`PerfFiles`].
+//! A recording by perf ([`unspool_perf_events::DataFile`]) is unwound by a [`Replay`]. [`import`]
+//! makes a profile of it, [`inject`] a recording with finished call chains. [`PerfFiles`] finds its
+//! files.
 
 mod address_space;
 mod arguments;

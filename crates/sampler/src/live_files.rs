@@ -1,4 +1,5 @@
-//! What processes of this machine have mapped, opened as soon as the kernel tells of it.
+//! The files that processes of this machine have mapped, opened as soon as the kernel reports the
+//! mapping.
 
 use std::fs;
 use std::io;
@@ -18,20 +19,20 @@ use unspool_symbols::{own_vdso, process_root};
 use crate::jit::JitProcess;
 use crate::module_files::{Distinction, LocatedFile, MappedFileFinder};
 
-/// What processes of a container, or under `chroot`, have for `/`, kept open: it can be looked into after
-/// they are gone.
+/// The root directory of processes in a container or under `chroot`, kept open. It stays readable
+/// after they have exited.
 #[derive(Debug)]
 pub struct ProcessRoot {
-    /// Keeps what the path leads to.
+    /// Keeps the directory open.
     _directory: fs::File,
     path: PathBuf,
-    /// Where it is in the file system that it is of: `/` if that is the whole.
+    /// Its path within its own file system: `/` for the file system's root.
     place: PathBuf,
     identity: [u64; 3],
 }
 
 impl ProcessRoot {
-    /// The root of a process that has another than this one.
+    /// The root of a process, if it differs from this process's.
     fn from_pid(pid: u32) -> Option<ProcessRoot> {
         let link = process_root(pid)?;
         let directory = fs::File::open(&link).ok()?;
@@ -43,14 +44,14 @@ impl ProcessRoot {
         })
     }
 
-    /// A path to it, as long as it is kept.
+    /// A path to it, valid while it is kept.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What a path leads to under it. Records have paths from there on, and lists of what is mapped from our
-    /// root.
+    /// The path of a file under it. Records have paths relative to this root; `/proc` lists have
+    /// them relative to ours.
     pub(crate) fn join(&self, path: &Path) -> PathBuf {
         let inside = path.strip_prefix(&self.place);
         let inside = inside.or_else(|_| path.strip_prefix("/"));
@@ -58,25 +59,25 @@ impl ProcessRoot {
     }
 }
 
-/// What tells the root of a process, and what is mounted there, from others.
+/// Identifies the root of a process and its mounts.
 fn identity(pid: u32) -> Option<[u64; 3]> {
     let metadata = |name| fs::metadata(format!("/proc/{pid}/{name}")).ok();
     let (root, mounts) = (metadata("root")?, metadata("ns/mnt")?);
     Some([root.dev(), root.ino(), mounts.ino()])
 }
 
-/// Finds what processes of this machine have mapped.
+/// Finds the files that processes of this machine have mapped.
 #[derive(Debug, Default)]
 pub struct LiveFiles {
-    /// Of processes that were met, the last one first.
+    /// Roots of processes seen so far, the last one first.
     roots: Vec<Arc<ProcessRoot>>,
 }
 
 impl LiveFiles {
-    /// How many roots are kept: a machine has few containers that begin new programs at a time.
+    /// The most roots kept: few containers on a machine start new programs at a time.
     const MAX_ROOTS: usize = 64;
 
-    /// The root of a process, if it has another than this one, and still runs.
+    /// The root of a process, if it differs from this process's, and the process still runs.
     pub(crate) fn root(&mut self, pid: u32) -> Option<Arc<ProcessRoot>> {
         let identity = identity(pid)?;
         let is_its = |root: &Arc<ProcessRoot>| root.identity == identity;
@@ -116,8 +117,8 @@ impl MappedFileFinder for LiveFiles {
                 Err(problem) => worst = worse(worst, problem),
             }
         }
-        // The process may be gone, and its container still be known; or another one, in which a user has put a file
-        // of that name and build ID.
+        // The process may be gone and its container still known. Or another container has a user's
+        // file of that name and build ID.
         let known = self.roots.iter().filter_map(|root| {
             let opened = open_mapped(root.join(name), FileRoute::Path, mapping);
             let file = check(opened, name, build_id).ok()?;
@@ -151,7 +152,7 @@ impl MappedFileFinder for LiveFiles {
 
     fn mappings(&self, pid: u32) -> Option<Mappings> {
         let mut text = fs::read(format!("/proc/{pid}/maps")).ok()?;
-        // Where the first thread has ended, the others tell.
+        // If the first thread has exited, the other threads report the mappings.
         if text.is_empty() {
             let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
             let maps = |thread: fs::DirEntry| fs::read(thread.path().join("maps")).ok();
@@ -173,8 +174,8 @@ fn cannot_open(name: &Path, error: io::Error) -> FileProblem {
     }
 }
 
-/// Accepts an opened file if it is the one that was mapped: by its build ID if the kernel has told that, else
-/// by its place in the file system.
+/// Accepts an opened file if it is the mapped one: by its build ID if the kernel reported that,
+/// else by its device and inode.
 fn check(
     opened: io::Result<MappedFile>,
     name: &Path,
@@ -200,8 +201,8 @@ fn check(
     }
 }
 
-/// Of the problems with two ways to a file, the one that tells more: that somebody may not go there, or what is
-/// there, more than that nothing is.
+/// The more informative of the problems with two paths to a file. A denied permission, or a wrong
+/// file, says more than a missing file.
 fn worse(one: FileProblem, other: FileProblem) -> FileProblem {
     let weight = |problem: &FileProblem| match problem {
         FileProblem::Open { error, .. } => match error.kind() {

@@ -21,26 +21,25 @@ use crate::live_files::ProcessRoot;
 /// A file that some process has mapped, with its unwind tables.
 #[derive(Debug)]
 pub struct ModuleFile {
-    /// A number that no other file has.
+    /// A number unique to this file.
     pub number: u32,
-    /// The path that a process knows it by, or the kernel's name in brackets.
+    /// The path by which a process has it, or the kernel's name in brackets.
     pub name: PathBuf,
     /// Whether it had been removed or replaced when it was mapped.
     pub is_deleted: bool,
     /// Its unwind tables, and the file itself.
     pub tables: FileTables,
-    /// What its process has for `/`, if that is not ours.
+    /// The root directory of its process, if it differs from ours.
     pub root: Option<Arc<ProcessRoot>>,
-    /// What identifies its contents, once that is known: to hash a large file takes longer than rings have
-    /// room.
+    /// Identifies its contents, once known: hashing a large file takes longer than the rings last.
     pub(crate) content: OnceLock<Option<ContentKey>>,
-    /// What is asked of its functions' arguments, once its table of them is there.
+    /// The requests for its functions' arguments, once its argument table is available.
     pub(crate) arguments: OnceLock<FileArguments>,
 }
 
 impl ModuleFile {
-    /// Whether it is where somebody would look for it later. If it is not, it can still be read as long as this
-    /// has it.
+    /// Whether a later lookup by its path would find it. If not, it stays readable while this holds
+    /// it.
     pub(crate) fn is_in_place(&self) -> bool {
         let file = self.tables.file();
         let path = match self.root {
@@ -54,22 +53,23 @@ impl ModuleFile {
         fs::metadata(path).is_ok_and(is_same)
     }
 
-    /// Finds out what identifies its contents: the store may remember what they were hashed to.
+    /// Computes the identity of its contents; the store may remember their hash.
     fn identify(&self, store: &Store) {
         let file = self.tables.file();
         self.content.get_or_init(|| store.content_key(file));
     }
 
-    /// Looks for a compiled table, and uses it; whether there is one. The contents are known then.
+    /// Looks up a compiled table and uses it; `true` if there is one. Its contents are identified
+    /// afterwards.
     pub(crate) fn find_table(&self, store: &Store) -> bool {
         self.identify(store);
-        // What is found and not used is told by `unspool stack` and `unspool verify`.
+        // `unspool stack` and `unspool verify` report tables that are not used.
         let file = self.tables.file();
         let found = store.find_named(file, &self.name, &mut Vec::new());
         found.is_some_and(|(bytes, _)| self.tables.attach(bytes))
     }
 
-    /// Has walks run on machine code, if tables have that form, made if there is none yet.
+    /// Makes walks run the native table, if tables have that form; builds it if missing.
     pub(crate) fn run_native(&self, store: &Store) {
         if store.form() == TableForm::Native {
             // As for compiled tables.
@@ -79,33 +79,33 @@ impl ModuleFile {
     }
 }
 
-/// A file that was found.
+/// A file that a finder has located.
 #[derive(Debug)]
 pub struct LocatedFile {
     /// The file.
     pub file: ElfFile,
-    /// What its process has for `/`, if that is not ours.
+    /// The root directory of its process, if it differs from ours.
     pub root: Option<Arc<ProcessRoot>>,
 }
 
-/// What tells a mapped file from others. Its name and build ID alone do not: a process may have other mounts, and in
-/// these a file that has both.
+/// Identifies a mapped file. Its name and build ID alone do not: a process may have other mounts,
+/// with another file that has both.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct FileKey {
     name: Option<OsString>,
     device: Device,
     inode: u64,
     build_id: Option<BuildId>,
-    /// `None` of what is not a file: the vDSO.
+    /// `None` for the vDSO, which is not a file.
     distinction: Option<Distinction>,
 }
 
-/// What tells files of one name and build ID apart.
+/// Distinguishes files of one name and build ID.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub enum Distinction {
-    /// Nothing: a recording knows no more of them.
+    /// The name only: a recording has no more information.
     Name,
-    /// Where a file is and when it was changed.
+    /// The file's device, inode and times.
     State(FileState),
 }
 
@@ -115,7 +115,7 @@ pub trait MappedFileFinder {
     ///
     /// # Errors
     ///
-    /// Why there is none, or none that is certain to be the same.
+    /// Why there is none, or none that is certainly the same.
     fn file(
         &mut self,
         pid: u32,
@@ -123,42 +123,43 @@ pub trait MappedFileFinder {
         build_id: Option<BuildId>,
     ) -> Result<LocatedFile, FileProblem>;
 
-    /// What tells the file of a mapping from others of its name; `None` if it has to be opened to know.
+    /// Distinguishes a mapping's file from others of its name. `None` if only opening it can show
+    /// that.
     fn distinction(&self, pid: u32, mapping: &Mapping) -> Option<Distinction>;
 
-    /// Opens a file of a process that is no module, at its beginning.
+    /// Opens a file of a process that is not a module, at its beginning.
     fn other_file(&mut self, pid: u32, mapping: &Mapping) -> Option<fs::File>;
 
-    /// Where a process that makes code may name it; `None` if nobody knows.
+    /// Where a process that generates code may describe it; `None` if unknown.
     fn jit_process(&mut self, pid: u32) -> Option<JitProcess>;
 
-    /// All that a process has mapped now; `None` if nobody knows.
+    /// All current mappings of a process; `None` if unknown.
     fn mappings(&self, pid: u32) -> Option<Mappings>;
 
-    /// Whether all threads of a process have ended; `false` if nobody knows.
+    /// Whether all threads of a process have exited; `false` if unknown.
     fn has_ended(&self, pid: u32) -> bool;
 }
 
-/// The files that processes have mapped, each opened once, with their compiled tables where there are
-/// some; the others are compiled meanwhile.
+/// The files that processes have mapped, each opened once, with their compiled tables. Missing
+/// tables are compiled meanwhile.
 pub struct ModuleFiles {
     finder: Box<dyn MappedFileFinder>,
     store: Arc<Store>,
     compiler: Option<Compiler>,
-    /// Whose arguments are recorded.
+    /// The functions whose arguments are recorded.
     wanted: Option<Arc<ArgumentFilter>>,
     opened: HashMap<FileKey, Arc<ModuleFile>>,
     next: u32,
 }
 
 impl ModuleFiles {
-    /// Compiled tables come from a store, and missing ones are made and kept there.
+    /// Takes compiled tables from a store, and compiles missing ones into it.
     #[must_use]
     pub fn new(finder: Box<dyn MappedFileFinder>, store: Store) -> Self {
         ModuleFiles::with_arguments(finder, store, None)
     }
 
-    /// The same; what is asked of functions' arguments is prepared, too.
+    /// The same, and prepares argument tables.
     pub(crate) fn with_arguments(
         finder: Box<dyn MappedFileFinder>,
         store: Store,
@@ -172,8 +173,8 @@ impl ModuleFiles {
         }
     }
 
-    /// Compiled tables come from a store; files that have none there are read as they are, which is
-    /// as good for what does not go on for long.
+    /// Takes compiled tables from a store. Files without one there are read directly, which is as
+    /// fast for short work.
     #[must_use]
     pub fn without_compiler(finder: Box<dyn MappedFileFinder>, store: Store) -> Self {
         ModuleFiles {
@@ -186,7 +187,7 @@ impl ModuleFiles {
         }
     }
 
-    /// Finds out what identifies the contents of a file, however long that takes.
+    /// Computes the identity of a file's contents, however long that takes.
     pub(crate) fn identify(&self, file: &ModuleFile) {
         file.identify(&self.store);
     }
@@ -257,7 +258,7 @@ impl ModuleFiles {
         if elf.build_id().is_some() {
             file.identify(&self.store);
         }
-        // Of those that have to be hashed, the compiler looks for the tables.
+        // For files that must be hashed first, the compiler thread looks for the tables.
         let looks_now = self.compiler.is_none() || self.store.knows(&elf);
         let has_table = looks_now && file.find_table(&self.store);
         if looks_now && let Some(wanted) = &self.wanted {
@@ -267,7 +268,7 @@ impl ModuleFiles {
             if looks_now && self.store.form() == TableForm::Native {
                 file.tables.find_native(&self.store, &mut Vec::new());
             }
-            // Stacks through code without a table would end there until the compiler comes to it.
+            // Stacks through code without a table would end there until the compiler reaches it.
             if is_small(&elf) {
                 file.tables.synthesize(&self.store);
             }
@@ -280,10 +281,9 @@ impl ModuleFiles {
     }
 }
 
-/// Whether a file has so little code, and besides, that it can be hashed and rows be made of it while samples wait: some
+/// Whether a file is small enough to hash it and synthesize its rows while samples wait: some
 /// milliseconds.
 fn is_small(file: &ElfFile) -> bool {
-    /// Bytes.
     const MAX_SMALL_CODE_BYTES: u64 = 1 << 18;
     const MAX_SMALL_FILE_BYTES: usize = 1 << 20;
     if file.bytes().len() > MAX_SMALL_FILE_BYTES {
@@ -300,7 +300,7 @@ mod tests {
 
     use super::*;
 
-    /// What each process has under the same name.
+    /// The content that each process has under the same name.
     struct Processes {
         files: Vec<PathBuf>,
     }
@@ -324,7 +324,7 @@ mod tests {
         }
 
         fn distinction(&self, pid: u32, _: &Mapping) -> Option<Distinction> {
-            // Every third is gone by the time that it is asked for.
+            // Every third file is gone when it is requested.
             let state = || FileState::new(&fs::metadata(self.path(pid)).unwrap());
             (!pid.is_multiple_of(3)).then(state).map(Distinction::State)
         }
@@ -366,8 +366,8 @@ mod tests {
         bytes
     }
 
-    /// Whatever strangers' processes map under a name and with a build ID, in whatever order: each process has the
-    /// file that it has mapped.
+    /// Each process gets the file that it has mapped, whatever names, build IDs and order other
+    /// users' processes choose.
     #[test]
     fn processes_share_a_file_only_if_it_is_the_same() {
         let folder = env::temp_dir().join(format!("unspool-files-{}", process::id()));
@@ -401,7 +401,7 @@ mod tests {
                 let file = files.open(u32::from(pid), mapping, build_id).unwrap();
                 assert_eq!(file.tables.file().bytes(), elf(id, content));
             }
-            // Each process has a file of its own here, which is opened once.
+            // Here, each process has its own file, which is opened once.
             assert!(files.opened.len() <= contents.len());
         }
         fs::remove_dir_all(folder).unwrap();

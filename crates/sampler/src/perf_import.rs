@@ -1,4 +1,5 @@
-//! What perf recorded, perhaps on another day or machine: its files found, its stacks unwound.
+//! Recordings by perf, perhaps of another day or machine: finds their files and unwinds their
+//! stacks.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -26,8 +27,8 @@ use crate::processes::Processes;
 use crate::record::{ProcessNames, RecordWriter, RingKind};
 use crate::unwinder::{Unwinder, UnwoundStack};
 
-/// Finds the files of a recording: by their paths, and by their build IDs in caches; never one of
-/// another build.
+/// Finds the files of a recording: by their paths, and by their build IDs in caches. A file of
+/// another build is never used.
 #[derive(Debug)]
 pub struct PerfFiles {
     finder: unspool_symbols::ModuleFinder,
@@ -35,7 +36,7 @@ pub struct PerfFiles {
 }
 
 impl PerfFiles {
-    /// The files of a recording are where `finder` looks.
+    /// Files are looked up in `finder`.
     #[must_use]
     pub fn new(file: &DataFile, finder: unspool_symbols::ModuleFinder) -> PerfFiles {
         let known = file.build_ids().iter();
@@ -89,7 +90,7 @@ impl MappedFileFinder for PerfFiles {
     }
 }
 
-/// The first thing that was wrong with what was tried.
+/// The first problem among the attempts.
 fn why_not(path: PathBuf, problems: Vec<SymbolProblem>) -> FileProblem {
     match problems.into_iter().next() {
         Some(SymbolProblem::OtherBuild {
@@ -109,36 +110,36 @@ fn why_not(path: PathBuf, problems: Vec<SymbolProblem>) -> FileProblem {
     }
 }
 
-/// Why a recording of perf cannot be unwound.
+/// Why a recording by perf cannot be unwound.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// It is from a machine whose stacks are not unwound.
+    /// It comes from an architecture that is not supported.
     #[error("it was recorded on {arch}, which is not supported; x86_64 is")]
     Arch {
-        /// The machine's architecture, as `uname -m` says it.
+        /// The machine's architecture, as `uname -m` prints it.
         arch: String,
     },
-    /// The kernel has no memory.
+    /// Out of memory.
     #[error(transparent)]
     Memory(#[from] OutOfMemory),
-    /// What was made of it cannot be written.
+    /// The result cannot be written.
     #[error("cannot write")]
     Write(#[source] io::Error),
-    /// It cannot be written anew.
+    /// It cannot be rewritten.
     #[error(transparent)]
     Rewrite(#[from] RewriteError),
 }
 
 /// Unwinds the samples of a recording, one after the other.
 pub struct Replay {
-    /// What the processes have mapped, as far as was read.
+    /// The mappings of processes, up to the last record read.
     pub processes: Processes,
     unwinder: Unwinder,
 }
 
 impl Replay {
-    /// Nothing is read yet. Files are where `finder` looks, compiled tables come from `store`.
+    /// An empty replay. Files are looked up in `finder`, compiled tables in `store`.
     ///
     /// # Errors
     ///
@@ -155,12 +156,12 @@ impl Replay {
         })
     }
 
-    /// Follows what a record tells that is no sample. `true` if addresses of its process may mean
-    /// something else now.
+    /// Applies a record other than a sample. `true` if addresses of its process may have a new
+    /// meaning.
     ///
     /// # Errors
     ///
-    /// The kernel has no memory.
+    /// Out of memory.
     pub fn note(&mut self, record: &Record<'_>) -> Result<bool, OutOfMemory> {
         let changes = self.processes.note(record);
         if changes && self.processes.is_out_of_slots() {
@@ -170,7 +171,7 @@ impl Replay {
         Ok(changes)
     }
 
-    /// Unwinds the stack of a sample, in the space of its process.
+    /// Unwinds the stack of a sample, in the address space of its process.
     pub fn unwind(
         &mut self,
         space: &ProcessSpace,
@@ -183,7 +184,7 @@ impl Replay {
 
 fn arch(file: &DataFile) -> Result<Arch, ImportError> {
     match file.info().arch.as_str() {
-        // A recorder that was killed has not said it.
+        // A recorder that was killed has not written it.
         "x86_64" | "" => Ok(Arch::X86_64),
         arch => Err(ImportError::Arch {
             arch: arch.to_owned(),
@@ -191,26 +192,25 @@ fn arch(file: &DataFile) -> Result<Arch, ImportError> {
     }
 }
 
-/// What was made of a recording by [`inject`].
+/// The result of [`inject`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InjectSummary {
-    /// How many samples had a copied stack.
+    /// The number of samples with a copied stack.
     pub stacks: u64,
-    /// How many of these reach the root of the stack.
+    /// The number of complete stacks among these: they reach the root.
     pub complete: u64,
-    /// How many have no stack of a process: of kernel threads, and without registers.
+    /// Samples without a user stack: of kernel threads, or without registers.
     pub without_stack: u64,
-    /// How many have more frames than a record of perf can hold, and are without the outermost.
+    /// Samples with more frames than a perf record can hold: they lack the outermost ones.
     pub cut: u64,
 }
 
-/// Writes a recording of perf anew, with the stacks unwound: perf reads the call chains where the copied
-/// stacks were. Everything else is as it was, but records are in the order of their times, and no longer
-/// compressed.
+/// Rewrites a recording by perf with unwound stacks: perf reads call chains in place of the copied
+/// stacks. Everything else stays the same, except that records are sorted by time and uncompressed.
 ///
 /// # Errors
 ///
-/// [`ImportError`]. What is damaged in the recording is left out; the [`ReadSummary`] says so.
+/// [`ImportError`]. Damaged parts of the recording are left out; the [`ReadSummary`] reports them.
 pub fn inject<W: Write + Seek>(
     file: &DataFile,
     out: W,
@@ -246,25 +246,25 @@ pub fn inject<W: Write + Seek>(
     Ok((out, injected, reading))
 }
 
-/// What was made of a recording by [`import`].
+/// The result of [`import`].
 #[derive(Debug)]
 pub struct ImportSummary<W> {
-    /// Where the profile was written to.
+    /// The output.
     pub out: W,
-    /// How many samples it holds, and how complete their stacks are.
+    /// The number of its samples, and how complete their stacks are.
     pub completeness: Completeness,
-    /// How many samples of other events were left out.
+    /// Samples of other events, which were left out.
     pub other_events: u64,
-    /// What is damaged in the recording.
+    /// The damaged parts of the recording.
     pub reading: ReadSummary,
 }
 
-/// Makes a profile of a recording of perf, with the stacks unwound: of the samples of one event, by its
-/// place among those of the file.
+/// Converts a recording by perf to a profile with unwound stacks: the samples of one event, given
+/// by its index in the file.
 ///
 /// # Errors
 ///
-/// [`ImportError`]. What is damaged in the recording is said by the [`ReadSummary`].
+/// [`ImportError`]. The [`ReadSummary`] reports damaged parts of the recording.
 pub fn import<W: Write>(
     file: &DataFile,
     event: usize,

@@ -1,4 +1,4 @@
-//! Processes as the kernel's records tell of them.
+//! Processes, according to the kernel's records.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,32 +17,32 @@ use crate::address_space::{ProcessSpace, Region, RegionContent, segment};
 use crate::jit::{JitDumpReader, JitProcess};
 use crate::module_files::{ModuleFile, ModuleFiles};
 
-/// The process that the kernel's own code belongs to, in records.
+/// The process ID of kernel code in records.
 const KERNEL: u32 = u32::MAX;
 
-/// Of the processes whose stacks are unwound.
+/// The ABI of the processes to unwind.
 const ABI: Abi = Abi {
     arch: Arch::X86_64,
     endian: Endian::Little,
 };
 
-/// What processes have mapped, as far as records have told.
+/// The mappings of processes, according to the records so far.
 pub struct Processes {
     files: ModuleFiles,
     spaces: HashMap<u32, Arc<ProcessSpace>>,
     slots: ModuleSlots,
-    /// What processes tell of the code that they make.
+    /// The jitdumps of processes.
     dumps: HashMap<u32, JitDumpReader>,
-    /// The processes whose first thread has ended, and others may go on.
+    /// The processes whose first thread has exited, while others may still run.
     leaderless: Vec<u32>,
-    /// When there are so many, those that are gone are forgotten.
+    /// At this many, exited processes are removed.
     max_leaderless: usize,
 }
 
-/// So many are forgotten together, at least: to find out who is gone takes a microsecond for each.
+/// The fewest to remove at a time: checking whether one has exited takes a microsecond.
 const MIN_FORGOTTEN_PROCESSES: usize = 64;
 
-/// The numbers of modules at addresses, which are never given twice.
+/// The numbers of modules at addresses, never reused.
 #[derive(Debug, Default)]
 struct ModuleSlots {
     known: HashMap<(u32, u64), ModuleSlot>,
@@ -64,7 +64,7 @@ impl ModuleSlots {
 }
 
 impl Processes {
-    /// No process is known yet.
+    /// Without any process.
     #[must_use]
     pub fn new(files: ModuleFiles) -> Self {
         Processes {
@@ -77,7 +77,7 @@ impl Processes {
         }
     }
 
-    /// Follows what a record tells. `true` if addresses of its process may mean something else now.
+    /// Applies a record. `true` if addresses of its process may have a new meaning.
     pub fn note(&mut self, record: &Record<'_>) -> bool {
         match record {
             Record::Mmap(mapped) if mapped.pid != KERNEL && mapped.is_executable => {
@@ -97,7 +97,7 @@ impl Processes {
             }
             Record::Fork(task) if task.pid != task.parent_pid => {
                 let parent = self.spaces.get(&task.parent_pid).cloned();
-                // A parent that nobody knows is looked at when the child is sampled.
+                // An unknown parent's mappings are read when the child is sampled.
                 match parent {
                     Some(parent) => drop(self.spaces.insert(task.pid, parent)),
                     None => drop(self.spaces.remove(&task.pid)),
@@ -115,7 +115,7 @@ impl Processes {
         }
     }
 
-    /// Forgets the processes that are gone.
+    /// Removes processes that have exited.
     fn forget_ended(&mut self) {
         let (files, spaces, dumps) = (&self.files, &mut self.spaces, &mut self.dumps);
         self.leaderless.retain(|pid| {
@@ -129,23 +129,23 @@ impl Processes {
         self.max_leaderless = MIN_FORGOTTEN_PROCESSES.max(2 * self.leaderless.len());
     }
 
-    /// Finds out what identifies the contents of a file, however long that takes.
+    /// Computes the identity of a file's contents, however long that takes.
     pub(crate) fn identify(&self, file: &ModuleFile) {
         self.files.identify(file);
     }
 
-    /// Where a process that makes code may name it, if that can be known.
+    /// Where a process that generates code may describe it, if known.
     pub(crate) fn jit_process(&mut self, pid: u32) -> Option<JitProcess> {
         self.files.jit_process(pid)
     }
 
-    /// All code that a process has told to have made in its jitdump, which is closed.
+    /// All code that a process has described in its jitdump, which is closed.
     pub(crate) fn take_jit_code(&mut self, pid: u32) -> Vec<JitCode> {
         let dump = self.dumps.remove(&pid);
         dump.map(JitDumpReader::into_codes).unwrap_or_default()
     }
 
-    /// Follows what a process tells of the code that it makes.
+    /// Reads the jitdump records that a process has added.
     fn note_jit_code(&mut self, pid: u32) {
         let Some(dump) = self.dumps.get_mut(&pid) else {
             return;
@@ -154,7 +154,7 @@ impl Processes {
         dump.read_more(|code| Arc::make_mut(space).add_jit_code(code, ABI));
     }
 
-    /// What a process has mapped. Who is not known is asked for what it has mapped now.
+    /// The mappings of a process. Those of an unknown process are read from the system.
     pub fn space(&mut self, pid: u32) -> Arc<ProcessSpace> {
         self.note_jit_code(pid);
         if let Some(space) = self.spaces.get(&pid) {
@@ -221,14 +221,14 @@ impl Processes {
         })
     }
 
-    /// Whether numbers for modules are running out: then rules that were learned have to be forgotten,
-    /// and [`Processes::renumber`] begins anew.
+    /// Whether module slots are running out. Then learned rules must be discarded, and
+    /// [`Processes::renumber`] starts again.
     #[must_use]
     pub fn is_out_of_slots(&self) -> bool {
         self.slots.last == u16::MAX
     }
 
-    /// Numbers the modules of all processes anew.
+    /// Assigns new slots to the modules of all processes.
     pub fn renumber(&mut self) {
         self.slots = ModuleSlots::default();
         for space in self.spaces.values_mut() {
@@ -252,7 +252,7 @@ fn mapping(mapped: &MmapRecord<'_>) -> Mapping {
         } => (Device { major, minor }, inode),
         _ => (Device::default(), 0),
     };
-    // What the kernel calls memory without a file.
+    // The kernel's name for memory without a file.
     let is_named = !name.is_empty() && name != b"//anon";
     Mapping {
         start: RuntimeAddr(mapped.start),

@@ -1,4 +1,4 @@
-//! A recording: events opened, a command launched or processes attached to, a profile written.
+//! A recording: opens events, launches a command or attaches to processes, and writes a profile.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -37,48 +37,48 @@ pub(crate) use merge::RingKind;
 pub(crate) use process_names::ProcessNames;
 pub(crate) use writer::RecordWriter;
 
-/// What is recorded.
+/// The target of a recording.
 #[derive(Debug)]
 pub enum RecordTarget {
     /// A command, from its first instruction on.
     Command(Command),
-    /// Processes that run.
+    /// Running processes.
     Processes(Vec<u32>),
-    /// All that runs.
+    /// The whole system.
     Everything,
 }
 
 /// How it is recorded.
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
-    /// The event that samples are taken of; `None` for the processor's cycles, or what comes next to them.
+    /// The event to sample; `None` for CPU cycles, or the closest available event.
     pub event: Option<PerfEvent>,
-    /// How often.
+    /// The sampling rate.
     pub rate: Rate,
-    /// Whether threads and processes that are begun later are recorded too.
+    /// Whether threads and processes created later are recorded too.
     pub inherits: bool,
-    /// Whether the time is recorded, too, that threads are blocked, or wait for a processor.
+    /// Whether off-CPU time is recorded too: threads blocked or waiting for a CPU.
     pub off_cpu: bool,
-    /// For how long; `None` until it ends, or a signal comes.
+    /// The duration; `None` until the target exits or a signal arrives.
     pub duration: Option<Duration>,
-    /// Whose arguments are recorded; `None` for nobody's.
+    /// The functions whose arguments are recorded; `None` for none.
     pub arguments: Option<Arc<ArgumentFilter>>,
 }
 
-/// What lets a user see the kernel's work.
+/// The setting that allows a user to sample the kernel.
 const KERNEL_REMEDY: Remedy = Remedy::Paranoid { needed: 1 };
 
-/// What the user should know, though the recording goes on.
+/// A limitation to report to the user; the recording continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordNotice {
-    /// Samples are of another event.
+    /// Another event is sampled.
     OtherEvent {
-        /// What should have been counted.
+        /// The preferred event.
         wanted: PerfEvent,
-        /// What is counted.
+        /// The sampled event.
         taken: PerfEvent,
     },
-    /// The kernel's own work is left out.
+    /// Kernel code is left out.
     WithoutKernel,
 }
 
@@ -104,13 +104,13 @@ pub enum RecordError {
     /// An event cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A ring cannot be had.
+    /// A ring cannot be mapped.
     #[error(transparent)]
     Map(#[from] RingError),
-    /// The kernel refused something about its rings or events.
+    /// The kernel refused an operation on rings or events.
     #[error("cannot set up the events")]
     Ring(#[source] io::Error),
-    /// Who may not see the kernel's work does not learn when threads stop running.
+    /// Without permission to sample the kernel, context switches are not reported.
     #[error(
         "cannot record when threads stop running: kernel.perf_event_paranoid is above 1: {KERNEL_REMEDY}"
     )]
@@ -118,22 +118,22 @@ pub enum RecordError {
     /// The command cannot be run.
     #[error("cannot run the command")]
     Launch(#[source] io::Error),
-    /// A process is not there.
+    /// The process does not exist.
     #[error("process {pid}: no such process")]
     NoProcess {
         /// The process.
         pid: u32,
     },
-    /// The profile cannot be begun.
+    /// The profile cannot be created.
     #[error("cannot write the profile")]
     Write(#[source] io::Error),
-    /// The system refused something else.
+    /// The system refused another operation.
     #[error("cannot record")]
     System(#[source] io::Error),
 }
 
 impl RecordError {
-    /// What helps against it, if something does.
+    /// The remedy, if there is one.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
@@ -149,74 +149,73 @@ impl RecordError {
     }
 }
 
-/// What a recording came to.
+/// The result of a recording.
 #[derive(Debug)]
 pub struct RecordSummary {
-    /// How many samples there are, and how complete their stacks.
+    /// The number of samples, and how complete their stacks are.
     pub completeness: Completeness,
-    /// How the command ended; `None` if none was launched, or it still runs.
+    /// The command's exit status; `None` if none was launched, or it still runs.
     pub status: Option<ExitStatus>,
-    /// Where the recording ended with the command or the processes: those that they have begun, and that go on
-    /// unrecorded.
+    /// Processes that the command or the targets created, and that still run, now unrecorded.
     pub still_running: Vec<ChildProcess>,
-    /// For how long.
+    /// The duration.
     pub elapsed: Duration,
-    /// Why the profile ends too early, if it does: what it has until then can be read.
+    /// Why the profile ends early, if it does. The part before can be read.
     pub failure: Option<io::Error>,
     /// Records that could not be read.
     pub damaged: u64,
-    /// Why files that samples met could not be used: their functions have no names, and their unwind tables
-    /// are not known.
+    /// Why files with samples could not be used: their functions have no names, and their unwind
+    /// tables are unknown.
     pub unusable: Vec<Arc<FileProblem>>,
-    /// Whose arguments were asked for in vain.
+    /// Requests for arguments that nothing matched.
     pub unmatched_arguments: Vec<UnmatchedRequest>,
 }
 
-/// How far a recording is.
+/// The progress of a recording.
 #[derive(Debug, Clone)]
 pub struct RecordProgress {
-    /// How many samples there are so far, and how complete their stacks.
+    /// The number of samples so far, and how complete their stacks are.
     pub completeness: Completeness,
-    /// For how long.
+    /// The time so far.
     pub elapsed: Duration,
 }
 
-/// What is told of a recording while it goes on.
+/// An update about a running recording.
 #[derive(Debug)]
 pub enum RecordUpdate<'n> {
-    /// How far it is.
+    /// Its progress.
     Progress(RecordProgress),
-    /// The profile cannot be written any more, which is told once. Nothing is recorded from now on.
+    /// The profile cannot be written any more; sent once. Nothing is recorded from now on.
     CannotWrite {
-        /// Why not.
+        /// The cause.
         error: &'n io::Error,
-        /// Whether there is a command, which is waited for.
+        /// Whether a command still runs, which is waited for.
         command_goes_on: bool,
     },
 }
 
-/// A recording that is set up, and not begun.
+/// A recording that is set up and not started.
 pub struct Recording {
     events: Events,
     signals: Signals,
     options: RecordOptions,
     command: Option<PausedCommand>,
     watched: Vec<OwnedFd>,
-    /// What the user should know.
+    /// The limitations to report to the user.
     pub notices: Vec<RecordNotice>,
 }
 
-/// How long the recorder waits at most before it looks at all rings, in milliseconds.
+/// The longest time between two checks of all rings, in milliseconds.
 const POLL_TIMEOUT_MS: i32 = 50;
 
-/// How often what was recorded is written, and progress is told.
+/// The interval at which records are written and progress is reported.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long to wait for a command to end that was told to, in milliseconds.
+/// How long to wait for a command to exit after a signal, in milliseconds.
 const EXIT_TIMEOUT_MS: i32 = 2000;
 
 impl Recording {
-    /// Opens the events of a target. A command is begun, and does not run yet.
+    /// Opens the events of a target. A command is created, and does not run yet.
     pub fn prepare(target: RecordTarget, options: RecordOptions) -> Result<Recording, RecordError> {
         let signals = Signals::block().map_err(RecordError::System)?;
         let mut notices = Vec::new();
@@ -231,7 +230,7 @@ impl Recording {
                 held = Some(begun);
             }
             RecordTarget::Processes(pids) => {
-                // Whoever is named twice is recorded once.
+                // A process named twice is recorded once.
                 let mut all = BTreeSet::new();
                 for pid in pids.into_iter().collect::<BTreeSet<_>>() {
                     let watch = sys::open_pidfd(pid).map_err(|_| RecordError::NoProcess { pid })?;
@@ -257,24 +256,25 @@ impl Recording {
         })
     }
 
-    /// What samples are of.
+    /// The sampled event.
     #[must_use]
     pub fn event(&self) -> &PerfEvent {
         &self.events.event
     }
 
-    /// The sizes of the ring buffers for samples, in bytes: of each processor one, and another one with
+    /// The sizes of the ring buffers for samples, in bytes: one per CPU, and a second one with
     /// [`RecordOptions::off_cpu`].
     pub fn ring_sizes(&self) -> impl Iterator<Item = usize> {
         self.events.ring_sizes()
     }
 
-    /// Records until the command or the processes end, the time is over, or a signal says so. From time
-    /// to time, `tell` is told how far it is.
+    /// Records until the command or the processes exit, the time is over, or a signal arrives.
+    /// Calls `tell` with the progress from time to time.
     ///
     /// # Errors
     ///
-    /// [`RecordError`]. That the profile cannot be written to its end is none: the [`RecordSummary`] says so.
+    /// [`RecordError`]. A failure to write the whole profile is not an error: the [`RecordSummary`]
+    /// reports it.
     pub fn run<W: Write>(
         self,
         out: W,
@@ -367,7 +367,7 @@ impl Recording {
         })
     }
 
-    /// What samples are of, as the profile says it.
+    /// The sampled event in the profile's form.
     fn described(&self) -> unspool_profile::SampledEvent {
         unspool_profile::SampledEvent {
             name: self.events.event.name().to_owned(),
@@ -383,32 +383,32 @@ impl Recording {
     }
 }
 
-/// A recording that goes on.
+/// A running recording.
 struct RecordLoop<W: Write> {
     events: Events,
-    /// How much is copied of stacks, if that can be changed.
+    /// Chooses the size of stack copies, if both sizes are available.
     copies: Option<CopySizer>,
-    /// Which rings' events are waited for.
+    /// The rings whose events are polled.
     polled: Vec<bool>,
     signals: Signals,
-    /// The processes that have not ended yet, if it is over with them.
+    /// The targets that have not exited, if the recording ends with them.
     watched: Vec<OwnedFd>,
     is_watching: bool,
     child: Option<Child>,
     inherits: bool,
     started: Instant,
     until: Option<Instant>,
-    /// When what was recorded was written last.
+    /// The time of the last flush.
     last_flush: Instant,
     writer: RecordWriter<W>,
     wanted: Option<Arc<ArgumentFilter>>,
     damaged: u64,
-    /// Why nothing more is recorded, and when that was.
+    /// Why and since when nothing is recorded.
     failure: Option<(io::Error, Instant)>,
 }
 
 impl<W: Write> RecordLoop<W> {
-    /// Takes what there is; says from time to time how far it is.
+    /// Processes new records; returns an update from time to time.
     fn advance(&mut self) -> io::Result<Option<RecordProgress>> {
         self.process_rings(sys::now())?;
         if self.last_flush.elapsed() < FLUSH_INTERVAL {
@@ -433,7 +433,7 @@ impl<W: Write> RecordLoop<W> {
         }
     }
 
-    /// Waits until there is something to do; whether it is over.
+    /// Waits for events; `true` if the recording is over.
     fn wait(&mut self) -> Result<bool, RecordError> {
         let rings = self.events.files().zip(&self.polled);
         let rings = rings.filter(|(_, polled)| **polled).map(|(file, _)| file);
@@ -449,7 +449,7 @@ impl<W: Write> RecordLoop<W> {
         let mut ready = ready.into_iter().skip(1);
         self.watched
             .retain(|_| ready.next() == Some(Readiness::Pending));
-        // The event of a thread that has ended is ready for ever.
+        // The event of an exited thread stays ready forever.
         for polled in self.polled.iter_mut().filter(|polled| **polled) {
             *polled = ready.next() != Some(Readiness::Closed);
         }
@@ -466,24 +466,24 @@ impl<W: Write> RecordLoop<W> {
         Ok(is_late || self.has_ended())
     }
 
-    /// Whether the command or the processes have ended.
+    /// Whether the command or the processes have exited.
     fn has_ended(&self) -> bool {
         self.is_watching && self.watched.is_empty()
     }
 
-    /// Has the command end, as the recorder was told to.
+    /// Forwards to the command a signal that ends the recording.
     fn stop(&mut self, signal: i32) {
         let Some(child) = &self.child else { return };
-        // What comes from the terminal comes to the command, too.
+        // A signal from the terminal reaches the command as well.
         if signal != libc::SIGINT {
             sys::send(child.id(), signal);
         }
         let watched: Vec<_> = self.watched.iter().map(|process| process.as_fd()).collect();
-        // A command that goes on is left alone, whatever ended the wait.
+        // A command that keeps running is left alone, whatever ended the wait.
         let _ = sys::wait(&watched, EXIT_TIMEOUT_MS);
     }
 
-    /// Notes all records from before a time.
+    /// Processes all records from before a time.
     fn process_rings(&mut self, until: u64) -> io::Result<()> {
         let mut failure = None;
         let (scribe, copies) = (&mut self.writer, &mut self.copies);
@@ -503,7 +503,7 @@ impl<W: Write> RecordLoop<W> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Has less copied of stacks if all of them were small lately.
+    /// Makes stack copies smaller if all of them were small lately.
     fn shrink_copies(&mut self) {
         if let Some(size) = self.copies.as_mut().and_then(CopySizer::shrink) {
             self.events.copy_up_to(size);

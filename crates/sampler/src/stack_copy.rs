@@ -1,9 +1,9 @@
-//! The memory of a sample: a copy of the top of the stack, and what the files have.
+//! The memory of a sample: a copy of the top of the stack, and the contents of files.
 //!
-//! The copy begins at the stack pointer, but unwind tables also speak of what lies below: at the end of a
-//! function, where it has popped registers, they go on to say that these were saved where they were popped
-//! from. Nobody has written there since, so what is there is what the register holds; which register
-//! that is, the instructions before the program counter say.
+//! The copy begins at the stack pointer, but unwind tables also refer to memory below it. In an
+//! epilogue, after registers were popped, tables still say that these are saved in their popped
+//! slots. Nothing has written there since, so a slot's value is still in the register. The
+//! instructions before the program counter show which register.
 
 use unspool_rows::memory::{Unreadable, UnreadableReason};
 use unspool_rows::{Arch, CodeAddr, Memory, Register, RuntimeAddr};
@@ -13,19 +13,20 @@ use crate::address_space::ProcessSpace;
 use crate::stack_extension::SplicePoint;
 use crate::unwinder::SampleTop;
 
-/// The most registers that a function pops, and the code of so many with a prefix each, in bytes.
+/// The most registers that a function pops, and the size of that code with a prefix each, in bytes.
 const MAX_POPPED_REGISTERS: usize = 8;
 const MAX_POP_CODE_BYTES: usize = 2 * MAX_POPPED_REGISTERS;
 
-/// What is further from the stack pointer is not of the same stack.
+/// Memory further from the stack pointer is not part of the same stack.
 ///
-/// That the kernel has copied less than it was asked to does not say that the stack ends there: it copies
-/// no page that nobody has touched yet, such as there are within large frames.
+/// A copy shorter than requested does not prove that the stack ends there. The kernel does not copy
+/// untouched pages, and large frames contain some.
 const MAX_STACK_BYTES: u64 = 16 << 20;
 
-/// The registers that x86-64 code pops at its end, the last one first.
+/// The registers that x86-64 code pops in its epilogue, the last one first.
 fn pops_before(code: &[u8]) -> impl Iterator<Item = Register> {
-    /// The registers by their numbers in instructions, without the eight that need a prefix.
+    /// The DWARF numbers of registers by their numbers in instructions, without the eight that need
+    /// a prefix.
     const NUMBERED: [u16; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
     const POP: u8 = 0x58;
     const PREFIX: u8 = 0x41;
@@ -34,7 +35,7 @@ fn pops_before(code: &[u8]) -> impl Iterator<Item = Register> {
     std::iter::from_fn(move || {
         let (last, before) = rest.split_last()?;
         if *last == LEAVE {
-            // It pops the frame pointer, and what was before it moved the stack pointer.
+            // It pops the frame pointer, and the instruction before it moved the stack pointer.
             rest = &[];
             return Some(Register(6));
         }
@@ -76,12 +77,13 @@ impl<'s> StackCopy<'s> {
         self.start
     }
 
-    /// What was copied.
+    /// The copied bytes.
     pub(crate) fn bytes(&self) -> &'s [u8] {
         self.bytes
     }
 
-    /// The joint to what was not copied, if a walk ended there, at a frame of a code address.
+    /// The splice point to the memory beyond the copy, if a walk ended there, at a frame's code
+    /// address.
     pub(crate) fn splice_point(
         &self,
         walk: &WalkResult,
@@ -128,7 +130,7 @@ impl<'s> StackCopy<'s> {
         self.top.register(register)
     }
 
-    /// What was copied from an address on.
+    /// The copied bytes from an address on.
     pub(crate) fn copied(&self, addr: u64) -> &'s [u8] {
         let at = addr.checked_sub(self.start);
         let at = at.and_then(|at| usize::try_from(at).ok());
@@ -188,7 +190,7 @@ mod tests {
         pops_before(code).map(|Register(number)| number).collect()
     }
 
-    /// As `objdump` shows the ends of functions.
+    /// Epilogues as `objdump` shows them.
     #[test]
     fn the_last_registers_that_were_popped() {
         // add $0x38,%rsp; pop %rbx; pop %rbp; pop %r12; pop %r13

@@ -1,15 +1,14 @@
-//! Stacks beyond what the kernel copied of them, which is 64 KiB at most.
+//! Stacks larger than the kernel's copy, which is 64 KiB at most.
 //!
-//! What lies further out was in an earlier copy of the same thread, if it came there step by step; or it is
-//! still in the thread's memory when the sample is looked at. Whether it is the same stack shows where
-//! the copy ends, at the outermost frame that was found in it. Below that frame is the return address of what
-//! it calls. If the other memory has, at the same place, a return address into the same function, then it has
-//! a frame of that function at the same height of the stack, and what lies above is taken for what was not
+//! The outer part was in an earlier copy of the same thread, if its stack grew step by step. Or it
+//! is still in the thread's memory when the sample is processed. The outermost frame in the copy
+//! shows whether it is the same stack. Below that frame is the return address of its callee. If the
+//! other memory has a return address into the same function there, it has a frame of that function
+//! at the same height of the stack. Then the memory above it is taken for the part that was not
 //! copied.
 //!
-//! That is likely right and not certain: the function may have been called again, from elsewhere. So
-//! frames that are found there are spliced, and said to be; and where they do not lead to a root, they are
-//! not taken at all.
+//! That is likely and not certain: the function may have been called again, from elsewhere. So
+//! frames found there are marked as spliced. If they do not lead to a root, they are discarded.
 
 use unspool_process::read_memory;
 use unspool_rows::{CodeAddr, RuntimeAddr};
@@ -17,11 +16,11 @@ use unspool_rows::{CodeAddr, RuntimeAddr};
 use crate::address_space::ProcessSpace;
 use crate::stack_copy::StackCopy;
 
-/// Copies that are as large may soon be too large. What is smaller is not remembered, which takes as long as
-/// some of the walk.
+/// Stacks with copies this large may soon be too large. Smaller ones are not kept, which would take
+/// as long as part of the walk.
 const MIN_COPY_BYTES: usize = 56 << 10;
 
-/// Where to look, one after the other: more is read of a thread's memory where less was not enough.
+/// The sources in order: if less memory of a thread was not enough, more is read.
 const EXTENSION_SOURCES: [ExtensionSource; 5] = [
     ExtensionSource::Earlier,
     ExtensionSource::Now(256 << 10),
@@ -30,10 +29,10 @@ const EXTENSION_SOURCES: [ExtensionSource; 5] = [
     ExtensionSource::Now(16 << 20),
 ];
 
-/// How many threads with large stacks are remembered, by the low bits of their numbers.
+/// The number of threads with remembered large stacks, by the low bits of their IDs.
 const MAX_THREADS: usize = 8;
 
-/// What is known of the outer parts of stacks.
+/// The outer parts of stacks.
 #[derive(Debug, Default)]
 pub(crate) struct StackExtensions {
     known: [ExtendedStack; MAX_THREADS],
@@ -41,40 +40,40 @@ pub(crate) struct StackExtensions {
     pub(crate) is_live: bool,
 }
 
-/// Where the outer part of a stack may be had from.
+/// A source for the outer part of a stack.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ExtensionSource {
     /// Earlier copies.
     Earlier,
-    /// So many bytes of the thread's memory as it is now.
+    /// This many bytes of the thread's current memory.
     Now(usize),
 }
 
-/// The stack of a thread, as it was last seen.
+/// The last known stack of a thread.
 #[derive(Debug, Default)]
 pub(crate) struct ExtendedStack {
     tid: u32,
-    /// The address of the first byte that is known.
+    /// The address of the first known byte.
     start: u64,
-    /// Where it is in the bytes; what comes before is room for more.
+    /// Its index in the bytes; the space before it is free.
     at: usize,
     bytes: Vec<u8>,
-    /// Whether the thread's memory was read as far as there is any.
+    /// Whether the thread's memory was read to its end.
     is_whole: bool,
 }
 
-/// Where a copy of a stack ends: the outermost frame that was found in it.
+/// The outer end of a stack copy: the outermost frame that was found in it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SplicePoint<'s> {
     pub(crate) space: &'s ProcessSpace,
     /// The code address of the frame.
     pub(crate) code: CodeAddr,
-    /// Where the return address into the frame is, or would be.
+    /// The address of the return address into the frame, or where it would be.
     pub(crate) slot: u64,
 }
 
 impl SplicePoint<'_> {
-    /// Whether a word in place of the return address is one of the same function.
+    /// Whether a word in place of the return address points into the same function.
     fn is_of_same_function(&self, word: u64) -> bool {
         let other = CodeAddr::Return(RuntimeAddr(word));
         other == self.code || {
@@ -84,19 +83,19 @@ impl SplicePoint<'_> {
     }
 }
 
-/// Whether there is more than a copy.
+/// Whether there is more memory than a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extension {
-    /// There is.
+    /// There is more.
     Available,
-    /// Not there.
+    /// This source has no more.
     NotHere,
-    /// Nor will there be, wherever else is looked.
+    /// No source has more.
     Nowhere,
 }
 
 impl StackExtensions {
-    /// What is known of a thread, and where to look for more.
+    /// The known bytes of a thread, and the sources to try.
     pub(crate) fn of_thread(
         &mut self,
         tid: u32,
@@ -122,7 +121,7 @@ impl StackExtensions {
 }
 
 impl ExtendedStack {
-    /// What is known, and where it begins.
+    /// The known bytes, and the address of the first.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.get(self.at..).unwrap_or_default()
     }
@@ -131,7 +130,7 @@ impl ExtendedStack {
         self.start.saturating_add(self.bytes().len() as u64)
     }
 
-    /// A copy is all that is known, if it is of use.
+    /// Replaces the known bytes by a copy, if it is of use.
     pub(crate) fn set(&mut self, copy: &StackCopy<'_>) {
         self.replace(copy.start(), copy.bytes());
     }
@@ -146,7 +145,7 @@ impl ExtendedStack {
         }
     }
 
-    /// Whether the frame at a joint is the same.
+    /// Whether the frame at a splice point is the same.
     fn agrees(&self, joint: &SplicePoint<'_>) -> bool {
         let at = joint.slot.checked_sub(self.start);
         let at = at.and_then(|at| usize::try_from(at).ok());
@@ -154,7 +153,7 @@ impl ExtendedStack {
         word.is_some_and(|word| joint.is_of_same_function(u64::from_le_bytes(*word)))
     }
 
-    /// Adds what is beyond a copy, and the copy.
+    /// Adds the memory beyond a copy, and the copy.
     pub(crate) fn extend(
         &mut self,
         source: ExtensionSource,
@@ -169,7 +168,7 @@ impl ExtendedStack {
                 false => Extension::NotHere,
             };
         };
-        // The last one has ended where the stack does.
+        // The last extension reached the end of the stack.
         if std::mem::take(&mut self.is_whole) {
             return Extension::Nowhere;
         }
@@ -183,12 +182,13 @@ impl ExtendedStack {
                 self.is_whole = read < size;
                 Extension::Available
             }
-            // The thread has gone elsewhere, or has ended.
+            // The thread's stack has changed, or it has exited.
             false => Extension::Nowhere,
         }
     }
 
-    /// Puts a copy in place of what is known there and below, if that agrees at the joint and leads on.
+    /// Replaces the known bytes at and below a copy, if they agree at the splice point and
+    /// continue.
     fn renew(&mut self, start: u64, copy: &[u8], joint: &SplicePoint<'_>) -> bool {
         let end = start.saturating_add(copy.len() as u64);
         if !self.agrees(joint) || self.end() <= end {
@@ -205,11 +205,11 @@ impl ExtendedStack {
         true
     }
 
-    /// Makes room, so that what is known begins at an address, or below.
+    /// Makes room, so that the known bytes begin at or below an address.
     fn reach_down_to(&mut self, start: u64) {
         let missing = usize::try_from(self.start.saturating_sub(start)).unwrap_or(0);
         if missing > self.at {
-            // As much again, so that this is not done often.
+            // As much again, so that this happens rarely.
             let more = missing + self.bytes.len();
             self.bytes.splice(..0, std::iter::repeat_n(0, more));
             self.at += more;
@@ -231,7 +231,8 @@ mod tests {
     /// Half of a copy.
     const UNIT: usize = MIN_COPY_BYTES / 2;
 
-    /// A stack in which each word says where it is; copied from `depth` bytes below the top on.
+    /// A stack in which each word holds its own address; copied from `depth` bytes below the top
+    /// on.
     fn copy(depth: usize, length: usize) -> (u64, Vec<u8>) {
         let start = TOP - depth as u64;
         let words = (start..).step_by(8).take(length / 8);
@@ -254,7 +255,8 @@ mod tests {
         assert!(matches!(sources, [ExtensionSource::Earlier]));
         let (start, bytes) = copy(2 * UNIT, 2 * UNIT);
         known.replace(start, &bytes);
-        // Deeper, back, a leap, and deeper: how much of the stack is known then, if more than the copy.
+        // Deeper, back, far deeper, deeper: the known length of the stack then, if more than the
+        // copy.
         let steps = [
             (3, Some(3)),
             (4, Some(4)),
@@ -292,7 +294,7 @@ mod tests {
         assert!(!known.renew(start, &bytes, &other));
         let same = joint(&space, slot, slot);
         assert!(known.renew(start, &bytes, &same));
-        // What another thread has is not this one's.
+        // Another thread's memory is not used for this one.
         let (other, _) = beyond.of_thread(8);
         assert!(!other.renew(start, &bytes, &same));
     }

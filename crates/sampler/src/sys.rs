@@ -8,15 +8,15 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::thread::{self, JoinHandle};
 
-/// Gives way to all other threads of the system.
+/// Lowers the priority below that of all other threads of the system.
 pub(crate) fn lower_priority() {
     const LOWEST: i32 = 19;
-    // SAFETY: takes numbers; 0 is the calling thread.
+    // SAFETY: the call takes numbers only; 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LOWEST) };
 }
 
-/// While it lives, its thread goes before others of the system, if this user may have that: rings are
-/// full soon when a machine is busy.
+/// Raises the thread's priority while it lives, if this user may do that: on a busy machine, rings
+/// are soon full.
 #[derive(Debug)]
 pub(crate) struct PriorityBoost {
     before: i32,
@@ -26,7 +26,7 @@ impl PriorityBoost {
     const HIGH: i32 = -15;
 
     pub(crate) fn new() -> Self {
-        // SAFETY: takes numbers; 0 is the calling thread.
+        // SAFETY: the call takes numbers only; 0 is the calling thread.
         let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         // SAFETY: as above.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, PriorityBoost::HIGH.min(before)) };
@@ -36,7 +36,7 @@ impl PriorityBoost {
 
 impl Drop for PriorityBoost {
     fn drop(&mut self) {
-        // SAFETY: takes numbers; 0 is the calling thread.
+        // SAFETY: the call takes numbers only; 0 is the calling thread.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.before) };
     }
 }
@@ -44,16 +44,16 @@ impl Drop for PriorityBoost {
 /// The clock of all records, in nanoseconds.
 pub(crate) fn now() -> u64 {
     let mut time = MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: the time lives through the call. This clock is always there.
+    // SAFETY: the time outlives the call. This clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr()) };
-    // SAFETY: two numbers, for which all bits are good, zero at first.
+    // SAFETY: two numbers, for which all bit patterns are valid, zero at first.
     let time = unsafe { time.assume_init() };
     let [seconds, rest] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
     seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
-/// Waits until one of some files is ready, or the time in milliseconds is over. Says of each whether
-/// there is something to read, or whether there will never be more.
+/// Waits until one of some files is ready, or a time in milliseconds has passed. Returns for each
+/// file whether it has data, or never will have any.
 pub(crate) fn wait(files: &[BorrowedFd<'_>], milliseconds: i32) -> io::Result<Vec<Readiness>> {
     let mut polled: Vec<_> = files
         .iter()
@@ -64,7 +64,7 @@ pub(crate) fn wait(files: &[BorrowedFd<'_>], milliseconds: i32) -> io::Result<Ve
         })
         .collect();
     let count = libc::nfds_t::try_from(polled.len()).unwrap_or(libc::nfds_t::MAX);
-    // SAFETY: as many entries as are said, which live through the call.
+    // SAFETY: the pointer and the count describe one slice, which outlives the call.
     let done = unsafe { libc::poll(polled.as_mut_ptr(), count, milliseconds) };
     if done < 0 {
         return Err(io::Error::last_os_error());
@@ -77,7 +77,7 @@ pub(crate) fn wait(files: &[BorrowedFd<'_>], milliseconds: i32) -> io::Result<Ve
     Ok(polled.iter().map(ready).collect())
 }
 
-/// What [`wait`] says of a file.
+/// The result of [`wait`] for one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Readiness {
     Pending,
@@ -85,8 +85,8 @@ pub(crate) enum Readiness {
     Closed,
 }
 
-/// The signals that end a recording or are passed on, as they come: they do nothing else any more in this
-/// thread, and in those that it begins.
+/// Queues the signals that end a recording or are passed on. In this thread and those that it
+/// creates, they have no other effect.
 #[derive(Debug)]
 pub(crate) struct Signals {
     file: OwnedFd,
@@ -95,7 +95,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-    /// Those that are for the command alone.
+    /// Signals that are for the command only.
     const PASSED_ON: [i32; 2] = [libc::SIGUSR1, libc::SIGUSR2];
 
     /// Whether a signal ends a recording.
@@ -106,37 +106,37 @@ impl Signals {
     pub(crate) fn block() -> io::Result<Signals> {
         let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: the set lives through the call, which makes it empty.
+        // SAFETY: the set outlives the call, which makes it empty.
         unsafe { libc::sigemptyset(set.as_mut_ptr()) };
         for signal in Signals::ENDING.into_iter().chain(Signals::PASSED_ON) {
             // SAFETY: the set was made by the call above.
             unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
         }
-        // SAFETY: both sets live through the call, which writes the second.
+        // SAFETY: both sets outlive the call, which writes the second.
         let failed =
             unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr()) };
         if failed != 0 {
             return Err(io::Error::from_raw_os_error(failed));
         }
-        // SAFETY: the set lives through the call.
+        // SAFETY: the set outlives the call.
         let file =
             unsafe { libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if file < 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(Signals {
-            // SAFETY: the kernel has just made the descriptor, for nobody else.
+            // SAFETY: the kernel has just created the descriptor, and nothing else owns it.
             file: unsafe { OwnedFd::from_raw_fd(file) },
-            // SAFETY: the call that succeeded wrote it.
+            // SAFETY: the successful call wrote it.
             before: unsafe { before.assume_init() },
         })
     }
 
-    /// The next signal that came.
+    /// The next queued signal.
     pub(crate) fn next(&self) -> Option<i32> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
         let size = size_of::<libc::signalfd_siginfo>();
-        // SAFETY: as many bytes as are said, which live through the call.
+        // SAFETY: the pointer and the length describe one buffer, which outlives the call.
         let read = unsafe { libc::read(self.file.as_raw_fd(), info.as_mut_ptr().cast(), size) };
         if usize::try_from(read) != Ok(size) {
             return None;
@@ -156,14 +156,14 @@ impl AsFd for Signals {
 /// Sends a signal to a process.
 pub(crate) fn send(pid: u32, signal: i32) {
     if let Ok(pid) = i32::try_from(pid) {
-        // SAFETY: takes numbers.
+        // SAFETY: the call takes numbers only.
         unsafe { libc::kill(pid, signal) };
     }
 }
 
-/// A file that becomes readable when a process ends.
+/// A file that becomes readable when a process exits.
 pub(crate) fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: takes numbers.
+    // SAFETY: the call takes numbers only.
     let file = unsafe {
         libc::syscall(
             libc::SYS_pidfd_open,
@@ -172,47 +172,46 @@ pub(crate) fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
         )
     };
     match i32::try_from(file) {
-        // SAFETY: the kernel has just made the descriptor, for nobody else.
+        // SAFETY: the kernel has just created the descriptor, and nothing else owns it.
         Ok(file @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(file) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// A command that was begun, and waits before its program runs.
+/// A created command that waits before its program runs.
 #[derive(Debug)]
 pub(crate) struct PausedCommand {
-    /// Its process.
+    /// Its process ID.
     pub(crate) pid: u32,
     go: io::PipeWriter,
     child: JoinHandle<io::Result<Child>>,
 }
 
 impl PausedCommand {
-    /// Begins a command, with the signals as they were before some were caught.
+    /// Creates a command's process, with the signal mask from before signals were blocked.
     pub(crate) fn spawn(mut command: Command, signals: &Signals) -> io::Result<PausedCommand> {
         let (mut pid_from, mut pid_to) = io::pipe()?;
         let (mut go_from, go) = io::pipe()?;
         let mask = signals.before;
-        // The child has it too. Were it open there, the child would wait for itself.
+        // The child inherits it. If it stayed open there, the child would wait for itself.
         let unused = go.as_raw_fd();
         let hold = move || {
-            // SAFETY: the child's own copy of the descriptor, which nobody else uses there.
+            // SAFETY: the child's own copy of the descriptor, which nothing else uses there.
             unsafe { libc::close(unused) };
             let told = pid_to.write_all(&std::process::id().to_ne_bytes());
-            // Who began it may have given up, or be gone: then the program does not run, and nobody is there to be
-            // told.
+            // The parent may have given up or exited. Then the program does not run, and there is
+            // no one to report to.
             if told.and_then(|()| go_from.read_exact(&mut [0])).is_err() {
-                // SAFETY: ends the child, which has nothing of its own yet.
+                // SAFETY: ends the child, which has no state of its own yet.
                 unsafe { libc::_exit(0) };
             }
-            // SAFETY: the set was filled by the kernel.
+            // SAFETY: the kernel filled the set.
             unsafe {
                 libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut())
             };
             Ok(())
         };
-        // SAFETY: what runs in the child between fork and exec are system calls only, on memory of its
-        // own.
+        // SAFETY: between fork and exec, the child makes system calls only, on its own memory.
         unsafe { command.pre_exec(hold) };
         // It returns when the program runs.
         let child = thread::Builder::new().spawn(move || command.spawn())?;
@@ -227,7 +226,7 @@ impl PausedCommand {
         }
     }
 
-    /// Has its program run.
+    /// Starts its program.
     pub(crate) fn resume(mut self) -> io::Result<Child> {
         self.go.write_all(&[1])?;
         join(self.child)

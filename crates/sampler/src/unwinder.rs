@@ -15,12 +15,12 @@ use crate::exit_path::{self, CallerFramePointer};
 use crate::stack_copy::StackCopy;
 use crate::stack_extension::{Extension, StackExtensions};
 
-/// A stack that was unwound.
+/// A stack after unwinding.
 #[derive(Debug, Clone, Copy)]
 pub struct UnwoundStack<'u> {
-    /// The frames, the innermost first; those of the kernel come before those of the process.
+    /// The frames, innermost first; kernel frames come before those of the process.
     pub frames: &'u [RawFrame],
-    /// Why there are no more.
+    /// Why the walk ended.
     pub end: StackEnd,
 }
 
@@ -34,36 +34,36 @@ impl<'u> UnwoundStack<'u> {
     }
 }
 
-/// Unwinds samples of any processes, and remembers what it learned.
+/// Unwinds samples of any processes, and remembers the rules it learned.
 ///
-/// Unwinding allocates nothing and makes no system call once every module was met.
+/// Unwinding allocates nothing and makes no system call once every module is known.
 pub struct Unwinder {
     arch: Arch,
     form: TableForm,
     rules: MappedRuleCache,
-    /// The last stacks of threads, by the low bits of their numbers. Which thread one is of need not be
-    /// known: what is remembered is compared before it is used.
+    /// The last stacks of threads, by the low bits of their IDs. The thread need not be known: a
+    /// remembered stack is compared before it is used.
     memos: Vec<Memo>,
     addresses: Vec<RuntimeAddr>,
     frames: Vec<RawFrame>,
     beyond: StackExtensions,
 }
 
-/// Memory for rules: of 16 MiB of code at a time.
+/// Memory for rules: enough for 16 MiB of code.
 const RULE_CACHE_BYTES: usize = 4 << 20;
 
-/// How many threads' last stacks are remembered.
+/// The number of threads with a remembered last stack.
 const MAX_MEMOS: usize = 32;
 
 /// The most frames of a stack.
 const MAX_FRAMES: usize = 1 << 16;
 
 impl Unwinder {
-    /// Nothing is learned yet. Samples are of processes of an architecture, whose tables have a form.
+    /// An empty unwinder. Samples are of processes of one architecture; tables have one form.
     ///
     /// # Errors
     ///
-    /// The kernel has no memory.
+    /// Out of memory.
     pub fn new(arch: Arch, form: TableForm) -> Result<Self, OutOfMemory> {
         let size = RuleCacheSize::from_bytes(RULE_CACHE_BYTES).unwrap_or(RuleCacheSize::DEFAULT);
         Ok(Unwinder {
@@ -77,19 +77,19 @@ impl Unwinder {
         })
     }
 
-    /// Looks at the memory of threads, too, where stacks are larger than what was copied: they run on
-    /// this machine, and now.
+    /// Also reads the memory of threads if stacks are larger than the copies: the threads must
+    /// still run on this machine.
     #[must_use]
     pub fn with_live_threads(mut self) -> Self {
         self.beyond.is_live = true;
         self
     }
 
-    /// Forgets what was learned of modules: their numbers mean others now.
+    /// Discards the rules of modules, because their slots have a new meaning.
     ///
     /// # Errors
     ///
-    /// The kernel has no memory.
+    /// Out of memory.
     pub fn forget(&mut self) -> Result<(), OutOfMemory> {
         let beyond = std::mem::take(&mut self.beyond);
         *self = Unwinder {
@@ -132,7 +132,7 @@ impl Unwinder {
         let Some(top) = SampleTop::from_sample(sample, self.arch) else {
             return StackEnd::NoUserRegisters;
         };
-        // What is just being replaced by another program has no stack any more.
+        // A process in the middle of `exec` has no stack any more.
         if sample.stack.bytes.is_empty() && sample.chain.kernel().next().is_some() {
             return StackEnd::NoUserRegisters;
         }
@@ -141,7 +141,7 @@ impl Unwinder {
         let end = self.walk(space, tid, &top, copy);
         let second = self.frames.get(first + 1);
         let is_found = second.is_some_and(|caller| !caller.evidence.is_guess());
-        // Nothing is guessed where the code itself says what its caller is.
+        // No guess is needed if the code itself leads to its caller.
         if !is_found && let Some(left) = top.exit_frame(space, &copy) {
             self.frames.truncate(first);
             self.frames.push(top.frame());
@@ -154,7 +154,7 @@ impl Unwinder {
         end
     }
 
-    /// Walks, and notes the frames; beyond the copy if the stack does not end there.
+    /// Walks and notes the frames; extends the copy if the stack does not end in it.
     fn walk(
         &mut self,
         space: &ProcessSpace,
@@ -203,7 +203,7 @@ impl Unwinder {
                 found = longer;
                 memory = copy.with(known.bytes());
             }
-            // The frames that were found in the copy are as they were.
+            // The frames found in the copy do not change.
             None => known.set(&copy),
         }
         let outermost = self.frames.len() + copied;
@@ -222,7 +222,8 @@ impl Unwinder {
         stack_end(end)
     }
 
-    /// Takes the frames that the kernel found by frame pointers, of a recording without copied stacks.
+    /// Takes the frames that the kernel found by frame pointers, in a recording without copied
+    /// stacks.
     fn kernel_call_chain(&mut self, sample: &SampleRecord<'_>) -> StackEnd {
         let mut addresses = sample.chain.user().map(RuntimeAddr);
         self.frames.extend(addresses.next().map(|first| RawFrame {
@@ -235,7 +236,7 @@ impl Unwinder {
             evidence: FrameEvidence::FramePointer,
             arguments: None,
         }));
-        // Nobody can tell whether it ended where the stack does.
+        // It is unknown whether it ended where the stack does.
         StackEnd::NotCopied
     }
 }
@@ -257,7 +258,7 @@ fn push(top: &SampleTop<'_>, addresses: &[RuntimeAddr], frames: &mut Vec<RawFram
     }));
 }
 
-/// Walks slowly, and notes of each frame how it was found.
+/// Walks one frame at a time, and notes how each was found.
 fn step_by_step(
     top: &SampleTop<'_>,
     space: &ProcessSpace,
@@ -285,7 +286,7 @@ fn step_by_step(
     evidence::End::Limit
 }
 
-/// The innermost frame of a sample's process; or the one that it leads to, where walks begin then.
+/// The innermost user frame of a sample; or the frame that it leads to, where walks start then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SampleTop<'s> {
     arch: Arch,
@@ -293,7 +294,7 @@ pub(crate) struct SampleTop<'s> {
     code: CodeAddr,
     stack_pointer: u64,
     frame_pointer: u64,
-    /// Whether it is a frame of its own, or a place further on in the innermost one.
+    /// Whether it is a frame of its own, or a later point in the innermost one.
     is_shown: bool,
 }
 
@@ -348,9 +349,9 @@ impl<'s> SampleTop<'s> {
         }
     }
 
-    /// Where the way out of its function leads, if no table speaks of it.
+    /// The end of the exit path of its function, if no table covers it.
     fn exit_frame(&self, space: &ProcessSpace, memory: &StackCopy<'_>) -> Option<Self> {
-        /// What system calls return.
+        /// The result register of system calls.
         const RESULT: Register = Register(0);
         (self.arch == Arch::X86_64 && space.is_hole(self.code.lookup())).then_some(())?;
         let here = exit_path::ExitStart {
@@ -409,7 +410,7 @@ impl InnermostFrame for SampleTop<'_> {
     }
 }
 
-/// Why a walk ended, as profiles say it.
+/// Why a walk ended, in the profile's form.
 fn stack_end(end: evidence::End) -> StackEnd {
     use evidence::End as Walked;
     let is_cut = |unreadable: Option<unspool_rows::memory::Unreadable>| {

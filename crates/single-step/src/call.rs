@@ -1,7 +1,7 @@
-//! One function, called with values that are made up for its arguments.
+//! Calls one function with generated arguments.
 //!
-//! Each call is made in a process of its own. That runs to where the program's own code begins, when all modules
-//! are mapped and relocated; instead of that code the function is called then.
+//! Each call is made in a process of its own. The process runs until its own code would begin, with
+//! all modules mapped and relocated; instead of that code the function is called.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
@@ -19,55 +19,56 @@ use crate::tracer::{HaltedThread, PreparedCall, Tracer, preserved};
 use crate::watchdog::Watchdog;
 use crate::{RowSource, SingleStepError, StepRequest};
 
-/// The function that is to be called, and how.
+/// The function to call, and how.
 #[derive(Debug)]
 pub struct CallRequest {
-    /// A program that maps the file, and its arguments. It may be the file itself. Its own code is not run.
+    /// A program that maps the file, and its arguments. It may be the file itself. Its own code is
+    /// not run.
     pub command: Vec<OsString>,
-    /// What is added to its environment.
+    /// Added to its environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// The file that has the function, by the path that the kernel tells of it.
+    /// The file with the function, by the kernel's path of it.
     pub file: PathBuf,
     /// The function's name.
     pub function: String,
-    /// What the registers for arguments get, from `rdi` on; the others get [`ArgumentInput::Pointer`].
+    /// Values of the argument registers, from `rdi` on; the others get [`ArgumentInput::Pointer`].
     pub arguments: Vec<ArgumentInput>,
-    /// How often it is called.
+    /// Number of calls.
     pub calls: u32,
-    /// What the values are made from: the same calls are made for the same number.
+    /// Seed of the generated values: equal seeds make equal calls.
     pub seed: u64,
-    /// Which rows are held against what happens.
+    /// The rows that are compared with the run.
     pub rows: RowSource,
-    /// How often each instruction is looked at.
+    /// How often each instruction is checked.
     pub visits: u32,
-    /// When a call is given up.
+    /// Time after which a call is given up.
     pub time_limit: Duration,
 }
 
-/// What a register for an argument gets.
+/// The value of an argument register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgumentInput {
-    /// The address of memory that can be read and written, a multiple of 64. Where the machine allows it this is
-    /// a number between 68 Ki and 192 Ki, so that it may be meant as a size as well: from each address on there
-    /// are more than 3 MiB. The words in that memory are such addresses again.
+    /// The address of readable and writable memory, a multiple of 64. Where the kernel allows it,
+    /// this is a number between 68 Ki and 192 Ki, so that it also works as a size: more than 3 MiB
+    /// follow each address. The words in that memory are such addresses, too.
     Pointer,
-    /// A number not less than the first and not greater than the second.
+    /// A number between two bounds, inclusive.
     Between(u64, u64),
 }
 
-/// What calls showed.
+/// Result of the calls.
 #[derive(Debug)]
 pub struct CallReport {
-    /// Each call that was made: behind one that did not return in time there are none.
+    /// All calls made; none follow one that did not return in time.
     pub calls: Vec<CallResult>,
-    /// What all of them showed of the unwind table.
+    /// The report on the unwind table over all of them.
     pub report: StepReport,
 }
 
-/// A call.
+/// Result of a call.
 #[derive(Debug)]
 pub struct CallResult {
-    /// The registers for arguments: `rdi`, `rsi`, `rdx`, `rcx`, `r8`, `r9`.
+    /// The argument registers: `rdi`, `rsi`, `rdx`, `rcx`, `r8`, `r9`.
     pub arguments: [u64; 6],
     /// How it ended.
     pub end: CallEnd,
@@ -76,24 +77,24 @@ pub struct CallResult {
 /// How a call ended.
 #[derive(Debug)]
 pub enum CallEnd {
-    /// It returned. Registers that must be as they were before, and are not.
+    /// It returned. Registers that should have their old values, but do not.
     Returned(Vec<ClobberedRegister>),
-    /// A signal came that ends processes, by its number.
+    /// A fatal signal arrived, with its number.
     Signal(c_int, StopLocation),
-    /// It had not returned in time; where it was then, if that is known.
+    /// It did not return in time; where it was then, if known.
     TimedOut(Option<StopLocation>),
     /// The process ended.
     Ended(ExitStatus),
 }
 
-/// A register that is not what it must be.
+/// A register with a wrong value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClobberedRegister {
     /// Its name.
     pub register: &'static str,
-    /// What it must be.
+    /// The required value.
     pub expected: u64,
-    /// What it is.
+    /// The actual value.
     pub found: u64,
 }
 
@@ -102,30 +103,31 @@ pub struct ClobberedRegister {
 pub struct StopLocation {
     /// The address in the process.
     pub address: u64,
-    /// The file that is mapped there.
+    /// The file mapped there.
     pub file: Option<PathBuf>,
     /// The address in that file, if it is the one with the function.
     pub vaddr: Option<Vaddr>,
 }
 
-/// Memory for arguments, in bytes. It ends before programs that are linked for fixed addresses begin.
+/// Size of the memory for arguments, in bytes. It ends before programs with fixed addresses begin.
 const SCRATCH: u64 = 0x3d_0000;
-/// The addresses in it that arguments are, in lines of 64 bytes from its start.
+/// Range of argument addresses in it, in lines of 64 bytes from its start.
 const LINES: (u64, u64) = (0x40, 0x7ff);
-/// How far below what the process has on its stack the call's frame lies, in bytes.
+/// Distance of the call's frame below the process's own stack contents, in bytes.
 const SCRATCH_MARGIN_BYTES: u64 = 4096;
-/// So many words above the return address look like arguments.
+/// Number of words above the return address that look like arguments.
 const ON_STACK: usize = 32;
-/// The flag that has string instructions count down. It is clear before a call and behind it.
+/// The direction flag: string instructions count down. It is clear before and after a call.
 const DIRECTION: u64 = 0x400;
 
-/// Calls a function some times, or until a call does not return in time. What it writes to standard output goes to standard error.
+/// Calls a function several times, or until a call does not return in time. Its standard output
+/// goes to standard error.
 ///
-/// Must be called by a thread that has no other children: it waits for all of them.
+/// Must be called by a thread without other children: it waits for all of them.
 ///
 /// # Errors
 ///
-/// The program cannot be started or traced, or the file has no such function.
+/// The program cannot be started or traced, or the file does not have the function.
 pub fn call(request: &CallRequest) -> Result<CallReport, SingleStepError> {
     let scope = StepRequest {
         command: request.command.clone(),
@@ -163,7 +165,7 @@ pub fn call(request: &CallRequest) -> Result<CallReport, SingleStepError> {
     Ok(CallReport { calls, report })
 }
 
-/// Makes one call in a process that has just been started.
+/// Makes one call in a process that was just started.
 fn one(
     request: &CallRequest,
     tracer: &mut Tracer<'_>,
@@ -229,7 +231,7 @@ fn one(
     Ok(CallResult { arguments, end })
 }
 
-/// Follows a process until a thread is halted; `None` if it ends before.
+/// Traces a process until a thread is halted; `None` if it ends before.
 fn until_halt(
     tracer: &mut Tracer<'_>,
     limit: &Watchdog,
@@ -244,7 +246,7 @@ fn until_halt(
     }
 }
 
-/// Ends a process, and what it has started.
+/// Ends a process and everything that it started.
 fn end(tracer: &mut Tracer<'_>, root: i32) -> Result<(), SingleStepError> {
     sys::kill(root);
     tracer.processes().into_iter().for_each(sys::kill);
@@ -258,7 +260,7 @@ fn end(tracer: &mut Tracer<'_>, root: i32) -> Result<(), SingleStepError> {
     }
 }
 
-/// What of the registers must be behind a call as it was before, and is not.
+/// Registers that must be preserved across a call, and are not.
 fn clobbered(before: &Regs, after: &Regs) -> Vec<ClobberedRegister> {
     let names = ["rbx", "rbp", "r12", "r13", "r14", "r15"];
     let saved = preserved(before).into_iter().zip(preserved(after));
@@ -275,7 +277,7 @@ fn clobbered(before: &Regs, after: &Regs) -> Vec<ClobberedRegister> {
     .collect()
 }
 
-/// Makes up values (splitmix64).
+/// Generates values (splitmix64).
 struct ValueGenerator(u64);
 
 impl ValueGenerator {
@@ -286,7 +288,7 @@ impl ValueGenerator {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number not less than the first and not greater than the second.
+    /// A number between two bounds, inclusive.
     fn between(&mut self, least: u64, most: u64) -> u64 {
         match most.wrapping_sub(least).checked_add(1) {
             Some(count) => least.wrapping_add(self.next().checked_rem(count).unwrap_or(0)),
@@ -298,12 +300,12 @@ impl ValueGenerator {
         prepared.scratch + 64 * self.between(LINES.0, LINES.1)
     }
 
-    /// The registers at the entry of the function. Those that calls preserve have values that are no addresses and
-    /// are easily told, and so have all that mean nothing.
+    /// The registers at the function's entry. Registers that calls preserve, or that have no
+    /// meaning, have recognisable values that are not addresses.
     fn registers(&mut self, at_entry: &Regs, prepared: &PreparedCall, arguments: [u64; 6]) -> Regs {
         let mut odd = |tag: u64| tag << 48 | self.next() >> 16;
         let [rdi, rsi, rdx, rcx, r8, r9] = arguments;
-        // No vector registers have arguments.
+        // Number of vector registers with arguments.
         let rax = 0;
         Regs {
             rbx: odd(0x5ab0),

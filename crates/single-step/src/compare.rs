@@ -1,4 +1,4 @@
-//! A row against the truth.
+//! Compares a row with the truth.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -12,7 +12,7 @@ use unspool_rows::{CfaRule, Unreadable};
 
 use crate::shadow_stack::ShadowFrame;
 
-/// Memory of a stopped process; what lies around the last read is kept.
+/// Memory of a stopped process; bytes around the last read are cached.
 #[derive(Debug)]
 pub(crate) struct StoppedMemory<'a> {
     file: &'a File,
@@ -27,7 +27,7 @@ struct ReadCache {
 }
 
 const CACHE_BYTES: usize = 256;
-/// How far before what is read the kept bytes begin: registers are saved below the return address.
+/// Start of the cached bytes before a read, in bytes: registers are saved below the return address.
 const READ_BEHIND_BYTES: u64 = 192;
 
 impl<'a> StoppedMemory<'a> {
@@ -77,19 +77,19 @@ impl Memory for StoppedMemory<'_> {
     }
 }
 
-/// What is wrong about the row of an instruction.
+/// A fault in an instruction's row.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RowFault {
-    /// There is none.
+    /// There is no row.
     Missing,
-    /// It says something that is not so.
+    /// A rule is wrong.
     Mismatch(RowMismatch),
-    /// It does not say that the frame is a signal's.
+    /// A signal frame is not declared as such.
     UndeclaredSignal,
 }
 
 impl RowFault {
-    /// What the row says that is not so.
+    /// The wrong rule.
     pub(crate) fn difference(&self) -> Option<&RowMismatch> {
         match self {
             RowFault::Mismatch(difference) => Some(difference),
@@ -98,17 +98,17 @@ impl RowFault {
     }
 }
 
-/// One thing that a row says, and that is not so.
+/// A rule that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RowMismatch {
     pub(crate) code: FindingCode,
     pub(crate) of: Aspect,
     pub(crate) declared: String,
-    /// What findings of one cause have in common beside these.
+    /// Further key of findings with one cause.
     pub(crate) distance: Option<i64>,
 }
 
-/// A row, the state at an instruction that it is of, and what is true there.
+/// A row, the state at an instruction that it covers, and the truth there.
 pub(crate) struct RowComparison<'a> {
     pub(crate) abi: Abi,
     pub(crate) facts: &'static AbiInfo,
@@ -120,8 +120,8 @@ pub(crate) struct RowComparison<'a> {
 }
 
 impl RowComparison<'_> {
-    /// What the row says that is not so, each with the value that is found by it. A row that says that nobody
-    /// called says nothing that could be wrong.
+    /// The wrong rules, each with the value that it yields. A row without a caller has no rules
+    /// that could be wrong.
     pub(crate) fn differences(&self) -> Vec<(RowMismatch, Option<u64>)> {
         let row = self.row;
         if row.is_outermost() {
@@ -140,7 +140,7 @@ impl RowComparison<'_> {
             };
             found.push((difference, sp));
         }
-        // What is counted from a wrong CFA is not wrong for another cause.
+        // Offsets from a wrong CFA are not separate faults.
         let cfa = match declared_cfa {
             Some(cfa) if !is_counted => cfa,
             _ => RuntimeAddr(self.truth.sp),
@@ -177,7 +177,7 @@ impl RowComparison<'_> {
         found
     }
 
-    /// Where the row says that the caller goes on.
+    /// The return address by the row.
     pub(crate) fn return_address(&self) -> Option<u64> {
         let cfa = interpret::cfa(self.row, &self.view()).ok()?;
         self.recover(cfa, self.row.return_address)
@@ -227,8 +227,7 @@ impl RowComparison<'_> {
         }
     }
 
-    /// Where that is in truth of which a difference says that it is elsewhere; `None` if it is nowhere to be
-    /// found.
+    /// The actual location of a value that a mismatch concerns; `None` if it is not found.
     pub(crate) fn truth_of(&self, difference: &RowMismatch) -> Option<RuleLocation> {
         let wanted = match difference.of {
             Aspect::ReturnAddress => self.truth.pc,
@@ -242,13 +241,14 @@ impl RowComparison<'_> {
             Aspect::Cfa | Aspect::ReturnAddress => None,
         };
         let own = own.filter(|own| self.registers.get(Register((*own).into())) == Some(wanted));
-        // A number that may be anywhere by chance tells nothing.
+        // A small number may be anywhere by chance.
         let is_telling = wanted >= 256;
         let slot = |red_zone| {
             let below = self.slot_of(wanted, red_zone).filter(|_| is_telling)?;
             Some(RuleLocation::CfaOffset(-below.cast_signed()))
         };
-        // Whose row says that it is saved means to say where, though it may not have been overwritten yet.
+        // A row that declares a register saved intends to give its slot, although the register may
+        // not be overwritten yet.
         let is_saved = own.is_some_and(|own| {
             let rule = self.row.rule(Register(own.into()));
             matches!(rule, Some(RegisterRule::Offset(_)))
@@ -264,7 +264,8 @@ impl RowComparison<'_> {
         saved.or(kept).or_else(|| slot(red_zone)).or_else(elsewhere)
     }
 
-    /// How far below the CFA a word of the frame is that has a value: between there and so many bytes below the stack pointer.
+    /// Distance below the CFA of the frame's word with a value; the search ends a number of bytes
+    /// below the stack pointer.
     fn slot_of(&self, value: u64, below_sp: u64) -> Option<u64> {
         let lowest = self
             .registers
@@ -275,14 +276,14 @@ impl RowComparison<'_> {
         words.find(|below| self.memory.word(self.truth.sp.wrapping_sub(*below)) == Some(value))
     }
 
-    /// The registers that integers are in, and what they hold.
+    /// The general registers with their values.
     fn numbered(&self) -> impl Iterator<Item = (u8, u64)> {
         let numbers = self.registers.iter();
         let numbers = numbers.map(|(register, value)| (u8::try_from(register.0), value));
         numbers.filter_map(|(number, value)| Some((number.ok().filter(|it| *it < 16)?, value)))
     }
 
-    /// The register that the row counts the CFA from.
+    /// The register that the row's CFA is relative to.
     fn declared_register(&self) -> Option<u8> {
         match self.row.cfa {
             CfaRule::RegisterOffset { register, .. } => u8::try_from(register.0).ok(),
@@ -293,7 +294,7 @@ impl RowComparison<'_> {
     /// The true CFA as a register and an offset.
     fn counted_from_a_register(&self) -> Option<RuleLocation> {
         let declared = self.declared_register();
-        // rsp and rbp are what tables count from.
+        // Tables use rsp and rbp.
         let sp = self.facts.stack_pointer;
         let first = declared.into_iter().chain([sp, self.facts.frame_pointer]);
         let first = first.map(|number| (number, self.registers.get(Register(number.into()))));
@@ -303,13 +304,14 @@ impl RowComparison<'_> {
             (number, offset)
         });
         let near = places.filter(|(_, offset)| offset.unsigned_abs() < MAX_SAVE_DISTANCE_BYTES);
-        // What points above the CFA is near by chance, mostly: it is of the caller's frame.
+        // A register that points above the CFA is mostly near by chance: it belongs to the caller's
+        // frame.
         let (number, offset) = near.min_by_key(|(number, offset)| *offset < 0 && *number != sp)?;
         Some(RuleLocation::Register(number, offset))
     }
 }
 
-/// A register's place among those that calls preserve.
+/// A register's index among those that calls preserve.
 pub(crate) fn place_of(of: Aspect, facts: &AbiInfo) -> Option<usize> {
     let Aspect::Register(register) = of else {
         return None;
@@ -320,7 +322,7 @@ pub(crate) fn place_of(of: Aspect, facts: &AbiInfo) -> Option<usize> {
         .position(|number| *number == register)
 }
 
-/// A distance in a frame is less, in bytes.
+/// Upper limit of distances in a frame, in bytes.
 const MAX_SAVE_DISTANCE_BYTES: u64 = 1 << 20;
-/// How many words of a frame are searched for a register.
+/// Size of the part of a frame that is searched for a register, in bytes.
 const MAX_SEARCH_BYTES: u64 = 512;

@@ -1,8 +1,9 @@
-//! Instructions that are executed elsewhere than where they stand.
+//! Displaced execution: instructions executed at another address than their own.
 //!
-//! A breakpoint must never be taken out of memory for one thread to go on: another would run through, and
-//! miss it. So a thread executes a copy of the instruction beside the program's code, and is then told to be
-//! where the instruction itself would have led it. The kernel does the same for uprobes.
+//! A breakpoint must never be removed for one thread to continue: another thread would run through
+//! and miss it. So a thread executes a copy of the instruction in memory beside the program's code.
+//! Its registers are then set as if it had executed the original. The kernel does the same for
+//! uprobes.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, OpKind};
 
@@ -11,20 +12,20 @@ use crate::instruction::{InstructionKind, MAX_INSTRUCTION_BYTES};
 /// An instruction and its copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DisplacedInstruction {
-    /// Where the instruction stands.
+    /// Address of the instruction.
     pub(crate) at: u64,
-    /// Where its copy is.
+    /// Address of its copy.
     pub(crate) copy: u64,
-    /// It branches so far from where it stands.
+    /// Its branch target is relative to its own address.
     is_relative: bool,
-    /// It pushes where it stands.
+    /// It pushes its own address.
     pub(crate) is_call: bool,
     pub(crate) kind: InstructionKind,
 }
 
 impl DisplacedInstruction {
-    /// Makes the copy at `copy` of the instruction at `at`, whose bytes are `bytes`. `None` if it speaks of
-    /// memory that it does not reach from there.
+    /// Makes the copy at `copy` of the instruction at `at` with these bytes. `None` if it addresses
+    /// memory that the copy cannot reach.
     pub(crate) fn new(
         at: u64,
         copy: u64,
@@ -57,7 +58,7 @@ impl DisplacedInstruction {
         Some(aside)
     }
 
-    /// Where a thread is for the program that came from the copy to `pc`.
+    /// The program's view of the address `pc` that the copy led to.
     pub(crate) fn original_pc(&self, pc: u64) -> u64 {
         match self.is_relative || self.is_in_copy(pc) {
             true => pc.wrapping_sub(self.copy).wrapping_add(self.at),
@@ -93,7 +94,7 @@ mod tests {
         let (jump, bytes) = copied(&[0xe9, 0xfd, 0, 0, 0]);
         assert_eq!(bytes[..5], [0xe9, 0xfd, 0, 0, 0]);
         assert_eq!(jump.original_pc(COPY + 0x102), AT + 0x102);
-        // ret: to any place, which is none of the copy's.
+        // ret: to any address, which is outside of the copy.
         let (back, _) = copied(&[0xc3]);
         assert_eq!(back.original_pc(0x1234), 0x1234);
         assert_eq!(back.original_pc(COPY), AT);

@@ -1,37 +1,38 @@
-//! What an instruction does to control flow, to the stack pointer, and to its tracer.
+//! Effects of an instruction on control flow, on the stack pointer, and on its tracer.
 
 use unspool_code_analysis::code::LiftedCode;
 use unspool_code_analysis::op::{Flow, Op};
 use unspool_code_analysis::{InsnId, Lifter};
 
-/// What a tracer must know of an instruction. Targets are addresses of the file.
+/// The tracer's facts about an instruction. Targets are addresses of the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SteppedInstruction {
-    /// Its bytes.
+    /// Length in bytes.
     pub(crate) length: u8,
-    /// Where the processor goes.
+    /// Its control flow.
     pub(crate) flow: Option<Flow>,
-    /// The stack pointer becomes something that is not counted from what it was: this may be another stack.
+    /// The new stack pointer is not relative to the old one: this may be another stack.
     pub(crate) loads_stack_pointer: bool,
-    /// It reads or writes the word on top of the stack: called, it makes use of what the call pushed, as no function does.
+    /// It reads or writes the word on top of the stack: if called, it uses the pushed address, as
+    /// functions do not.
     pub(crate) takes_top: bool,
-    /// What is peculiar to it.
+    /// What is special about it.
     pub(crate) kind: InstructionKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InstructionKind {
     Usual,
-    /// It pushes the flags, with those of the tracer.
+    /// It pushes the flags, including those of the tracer.
     PushesFlags,
     /// A breakpoint of the program's own.
     Breakpoint,
 }
 
-/// The longest instruction of x86-64, in bytes.
+/// Length of the longest x86-64 instruction, in bytes.
 pub(crate) const MAX_INSTRUCTION_BYTES: usize = 15;
 
-/// Prefixes that may stand before an opcode of one byte: operand size, segments, repetition, REX.
+/// Prefixes before a one-byte opcode: operand size, segment, repetition, REX.
 fn is_prefix(byte: u8) -> bool {
     matches!(
         byte,
@@ -40,7 +41,7 @@ fn is_prefix(byte: u8) -> bool {
 }
 
 impl SteppedInstruction {
-    /// The instruction that `bytes` begin with.
+    /// The first instruction of `bytes`.
     pub(crate) fn decode(machine: &mut Lifter, bytes: &[u8], address: u64) -> SteppedInstruction {
         let bytes = bytes.get(..MAX_INSTRUCTION_BYTES).unwrap_or(bytes);
         let mut code = LiftedCode::default();
@@ -69,7 +70,7 @@ impl SteppedInstruction {
         }
     }
 
-    /// Where it leads that can be told: the next, if it may go on there, and where it branches to.
+    /// Its known successors: the next instruction, if it may fall through, and the branch target.
     pub(crate) fn successors(&self, address: u64) -> [Option<u64>; 2] {
         let following = Some(address.wrapping_add(self.length.into()));
         match self.flow {
@@ -82,7 +83,7 @@ impl SteppedInstruction {
 }
 
 impl InstructionKind {
-    /// That of the instruction that `bytes` begin with.
+    /// The kind of the first instruction of `bytes`.
     pub(crate) fn from_bytes(bytes: &[u8]) -> InstructionKind {
         let opcode = bytes.iter().find(|byte| !is_prefix(**byte));
         match opcode {

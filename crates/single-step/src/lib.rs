@@ -1,15 +1,16 @@
-//! A program single-stepped, and its unwind tables held against what happened.
+//! Single-steps a program, and compares its unwind tables with what happened.
 //!
-//! [`run`] executes a command under ptrace. In the functions in scope each thread executes one instruction after
-//! another, and a shadow stack remembers what is true of each frame: where its return address lies, what it is,
-//! and what the registers were that calls preserve. At each instruction the plain interpreter
-//! ([`unspool_rows::interpret`]) finds the caller by the row that the module's table has for it, and must find
-//! just that. Rows that are made of the code alone are held against what happens in the same way ([`RowSource`]). All other code runs at full speed to a breakpoint where it returns.
+//! [`run`] executes a command under ptrace. In the functions in scope, each thread executes one
+//! instruction after another. A shadow stack has the truth about each frame: location and value of
+//! its return address, and the values of registers that calls preserve. At each instruction the
+//! interpreter ([`unspool_rows::interpret`]) finds the caller by the row of the module's table, and
+//! must find exactly that. Rows synthesized from code are compared in the same way ([`RowSource`]).
+//! All other code runs at full speed to a breakpoint at its return.
 //!
-//! What an instruction was seen to do often enough is not looked at again: a thread then runs at full speed to
-//! where something new may come.
+//! An instruction that was checked often enough is not checked again: the thread then runs at full
+//! speed to where something new may happen.
 //!
-//! [`call`](fn@call) does the same with one function, which it calls with values made up for its arguments.
+//! [`call`](fn@call) does the same with one function, which it calls with generated arguments.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 use std::ffi::OsString;
@@ -42,26 +43,26 @@ use sys::WaitStatus;
 use tracer::Tracer;
 use watchdog::Watchdog;
 
-/// What is to be run, and what of it is to be stepped.
+/// The command to run, and the parts of it to step.
 #[derive(Debug, Clone)]
 pub struct StepRequest {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Names of functions; those of which they are the first part (`NAME.cold`) are meant as well. Without any,
-    /// all functions of `modules` are in scope.
+    /// Names of functions; parts of them (`NAME.cold`) are included. Without any, all functions of
+    /// `modules` are in scope.
     pub functions: Vec<String>,
-    /// File names or paths of modules. Without any, functions of the program: those from assembly if it has
-    /// some, else all.
+    /// File names or paths of modules. Without any, functions of the program: those from assembly
+    /// if there are some, else all.
     pub modules: Vec<String>,
-    /// Which rows are held against what happens.
+    /// The rows that are compared with the run.
     pub rows: RowSource,
-    /// How often each instruction is looked at.
+    /// How often each instruction is checked.
     pub visits: u32,
-    /// When the command is killed if it has not ended.
+    /// Time after which the command is killed.
     pub time_limit: Duration,
 }
 
-/// Why a command could not be run under the eyes of the tracer.
+/// Why a command could not be traced.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SingleStepError {
@@ -79,7 +80,7 @@ pub enum SingleStepError {
     /// It cannot be traced.
     #[error("the command cannot be traced")]
     Trace(#[source] io::Error),
-    /// Only x86-64's instructions are known.
+    /// Only x86-64 is supported.
     #[error("programs can be stepped on x86-64 only")]
     Architecture,
     /// No function is in scope.
@@ -87,9 +88,9 @@ pub enum SingleStepError {
     NothingInScope(String),
 }
 
-/// Runs a command and holds the tables of the functions in scope against what happens.
+/// Runs a command and compares the tables of the functions in scope with what happens.
 ///
-/// Must be called by a thread that has no other children: it waits for all of them.
+/// Must be called by a thread without other children: it waits for all of them.
 ///
 /// # Errors
 ///
@@ -125,7 +126,7 @@ fn start(command: &mut Command) -> Result<i32, SingleStepError> {
     Ok(i32::try_from(child.id()).unwrap_or(0))
 }
 
-/// Follows a command from where it was executed to the end of all that it started.
+/// Traces a command from its execution to the end of everything that it started.
 fn trace<'r>(
     request: &'r StepRequest,
     root: i32,
@@ -139,13 +140,13 @@ fn trace<'r>(
     Ok(tracer)
 }
 
-/// Deals with the next thing that happens; says whether there was any.
+/// Handles the next event. Returns whether there was one.
 fn follow_one(tracer: &mut Tracer<'_>, limit: &Watchdog) -> Result<bool, SingleStepError> {
     if tracer.is_over() {
         return Ok(false);
     }
     let (tid, status) = match sys::wait() {
-        // Where SIGCHLD is ignored, ends are not told.
+        // If SIGCHLD is ignored, ends are not reported.
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(false),
         waited => waited.map_err(SingleStepError::Trace)?,
     };

@@ -11,19 +11,19 @@ use crate::sys::{self, WaitStatus};
 /// The instruction `syscall`.
 pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const PAGE: u64 = 4096;
-/// Where the kernel lets programs map memory at the lowest, unless it was told otherwise (`vm.mmap_min_addr`).
+/// The lowest address that programs may map, by the default of `vm.mmap_min_addr`.
 pub(crate) const LOWEST: u64 = 1 << 16;
-/// How much of a mapping is looked through at once, in bytes.
+/// Size of the blocks that a mapping is searched in, in bytes.
 const CHUNK: usize = 1 << 16;
 
-/// Has a thread make a system call by the instruction at `syscall`, and be as it was before. It must have
-/// stopped outside of any system call.
+/// Makes a thread execute a system call by the instruction at `syscall`, and restores its state. It
+/// must have stopped outside of any system call.
 pub(crate) fn call(tid: i32, syscall: u64, number: i64, arguments: [u64; 6]) -> io::Result<u64> {
     let saved = sys::registers(tid)?;
     let mut regs = saved;
     regs.rip = syscall;
     regs.rax = number.cast_unsigned();
-    // No system call is under way that would be begun again.
+    // No interrupted system call is restarted.
     regs.orig_rax = u64::MAX;
     let [rdi, rsi, rdx, r10, r8, r9] = arguments;
     (regs.rdi, regs.rsi, regs.rdx) = (rdi, rsi, rdx);
@@ -38,15 +38,15 @@ pub(crate) fn call(tid: i32, syscall: u64, number: i64, arguments: [u64; 6]) -> 
     }
 }
 
-/// Has a stopped thread execute one instruction, and waits for that. No handler runs meanwhile: signals come
-/// later, but for a `SIGSTOP`, which is dropped.
+/// Makes a stopped thread execute one instruction, and waits for it. No handler runs meanwhile:
+/// signals arrive later, except a `SIGSTOP`, which is dropped.
 pub(crate) fn step(tid: i32) -> io::Result<()> {
     const DONE: WaitStatus = WaitStatus::Stopped {
         signal: libc::SIGTRAP,
         event: 0,
     };
     let blocked = sys::blocked_signals(tid)?;
-    // The step itself is told by a signal.
+    // The step itself is reported by a signal.
     let trap = 1 << (libc::SIGTRAP - 1);
     sys::block_signals(tid, !trap)?;
     loop {
@@ -58,8 +58,8 @@ pub(crate) fn step(tid: i32) -> io::Result<()> {
     sys::block_signals(tid, blocked)
 }
 
-/// Where in executable memory the instruction `syscall` is. The kernel's own code for processes has one, and
-/// lies last.
+/// Address of a `syscall` instruction in executable memory. The kernel's own code for processes has
+/// one, and is mapped last.
 pub(crate) fn find_syscall(maps: &Mappings, memory: &File) -> Option<u64> {
     let mut mappings: Vec<&Mapping> = maps.iter().filter(|m| m.permissions.execute).collect();
     mappings.reverse();
@@ -76,8 +76,8 @@ pub(crate) fn find_syscall(maps: &Mappings, memory: &File) -> Option<u64> {
     })
 }
 
-/// Where `size` bytes are free that lie as near to an address as can be. They are right below a mapping, where
-/// neither the heap nor a stack grows, which grow towards each other.
+/// Address of `size` free bytes, as near to an address as possible. They are right below a mapping,
+/// where neither the heap nor a stack grows: these grow towards each other.
 pub(crate) fn free_near(maps: &Mappings, near: u64, size: u64) -> Option<u64> {
     let mut end = LOWEST;
     let mut nearest = None;
@@ -104,7 +104,7 @@ pub(crate) fn map(tid: i32, syscall: u64, at: u64, size: u64, access: i32) -> io
     call(tid, syscall, libc::SYS_mmap, arguments)
 }
 
-/// Where a program's own code begins (`AT_ENTRY`).
+/// The entry point of a program (`AT_ENTRY`).
 pub(crate) fn entry(tid: i32) -> io::Result<u64> {
     let bytes = std::fs::read(format!("/proc/{tid}/auxv"))?;
     let (words, _) = bytes.as_chunks::<8>();

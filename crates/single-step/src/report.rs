@@ -1,4 +1,4 @@
-//! What a run showed.
+//! Results of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt as _;
@@ -13,68 +13,68 @@ use crate::compare::{RowFault, RowMismatch, place_of};
 use crate::scope::{SteppedFunction, SteppedModule};
 use crate::tracer::{ABI, FaultCause, FaultRecord, Tracer};
 
-/// What was seen.
+/// The report of a run.
 #[derive(Debug)]
 pub struct StepReport {
-    /// How the command ended; `None` if that is not known.
+    /// Exit status of the command; `None` if it is not known.
     pub status: Option<ExitStatus>,
-    /// It did not end in time, and was killed.
+    /// Whether it was killed at the time limit.
     pub timed_out: bool,
     /// The functions in scope, by module and address.
     pub functions: Vec<FunctionRun>,
-    /// Of modules that have functions in scope beside others, which compilers made: how many others.
+    /// For modules with functions in scope: the number of compiled functions out of scope.
     pub left_out: BTreeMap<PathBuf, usize>,
-    /// What is wrong, by module and address.
+    /// Findings, by module and address.
     pub findings: Vec<ObservedFinding>,
-    /// Instructions that were stepped.
+    /// Number of instructions stepped.
     pub steps: u64,
-    /// Instructions at which rows were compared with the truth.
+    /// Number of instructions at which rows were compared with the truth.
     pub checked: u64,
-    /// Instructions that were stepped while it was not certain whose frame they run in: rows were not compared.
+    /// Number of instructions stepped in an uncertain frame: rows were not compared.
     pub uncertain: u64,
-    /// Entries of functions that no call led to: they were not stepped.
+    /// Number of function entries without a call: they were not stepped.
     pub entries_without_call: u64,
 }
 
 /// A function in scope.
 #[derive(Debug)]
 pub struct FunctionRun {
-    /// The file that it is in.
+    /// The file that contains it.
     pub module: PathBuf,
     /// Its name.
     pub name: Option<String>,
     /// Its first address.
     pub start: Vaddr,
-    /// How often its entry was seen.
+    /// Number of observed entries.
     pub entered: u64,
-    /// Whether it was let be, since it had shown nothing new for long: what it executed from then on was not compared, but
-    /// where it did something that had not been seen.
+    /// Whether it was retired because it showed nothing new for long. From then on it was not
+    /// compared, except where it did something new.
     pub was_retired: bool,
     /// Its rows.
     pub rows: RowCoverage,
 }
 
-/// Rows of a function.
+/// Coverage of a function's rows.
 #[derive(Debug, Default)]
 pub struct RowCoverage {
-    /// How many were executed.
+    /// Number of rows executed.
     pub executed: usize,
-    /// Where those start that were not.
+    /// Starts of the rows that were not executed.
     pub not_executed: Vec<Vaddr>,
-    /// How many instructions were executed for which there is no row.
+    /// Number of executed instructions without a row.
     pub missing: usize,
 }
 
-/// A finding, and where it was seen.
+/// A finding, and where it was observed.
 #[derive(Debug)]
 pub struct ObservedFinding {
     /// The file.
     pub module: PathBuf,
-    /// What is wrong.
+    /// The finding.
     pub finding: Finding,
-    /// All instructions at which it was seen.
+    /// All instructions at which it was observed.
     pub places: Vec<Vaddr>,
-    /// How often it was seen.
+    /// Number of observations.
     pub times: u64,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn from_tracer(tracer: &Tracer<'_>, is_late: bool) -> StepReport {
         let mut observed = observed(modules.get(cause.0)?, cause, seen, facts)?;
         let finding = &mut observed.finding;
         if finding.code == FindingCode::CfaOffset && !mended.insert((cause.0, cause.1)) {
-            // What mends the first may change what is declared here.
+            // The repair of the first fault may change the declared values here.
             finding.fix = match seen.truth {
                 Some(RuleLocation::Register(_, real)) => {
                     Some(format!(".cfi_def_cfa_offset {real}"))
@@ -118,7 +118,7 @@ pub(crate) fn from_tracer(tracer: &Tracer<'_>, is_late: bool) -> StepReport {
 fn functions(module: &SteppedModule) -> impl Iterator<Item = FunctionRun> {
     module.functions.iter().map(|function| {
         let rows = rows(module, function);
-        // Nobody calls a part: it was come into if it was executed.
+        // A part is not called: it was entered if it was executed.
         let is_executed_part = function.is_part && rows.executed > 0;
         FunctionRun {
             module: module.path.clone(),
@@ -193,7 +193,7 @@ fn observed(
                 (FindingCode::CfaOffset, Some(distance)) => {
                     Some(format!(".cfi_adjust_cfa_offset {distance}"))
                 }
-                // What was meant by an expression is not known.
+                // The intention of an expression is not known.
                 (FindingCode::Expression, _) if difference.of == Aspect::Cfa => None,
                 _ => seen.truth.and_then(|truth| {
                     wording::directive(difference.of, truth, facts.return_address, ABI)
@@ -204,7 +204,7 @@ fn observed(
             }
         }
     }
-    // Compilers have their reasons for these, people seldom.
+    // Compilers do these on purpose, people seldom.
     let has_reasons = matches!(
         finding.code,
         FindingCode::NoEntry | FindingCode::EntryTooShort | FindingCode::PrivateConvention
@@ -220,7 +220,7 @@ fn observed(
     })
 }
 
-/// Whether a function was seen to return, and never with what the register was at entry.
+/// Whether a function was seen to return, and never with the register's entry value.
 fn is_never_restored(
     function: Option<&SteppedFunction>,
     difference: &RowMismatch,

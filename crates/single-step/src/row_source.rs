@@ -1,20 +1,21 @@
-//! Which rows are held against what happens.
+//! Sources of the rows that are compared with the run.
 
 use unspool_elf::ElfFile;
 use unspool_rows::Table;
 use unspool_table_store::{self as tables, TableSource};
 
-/// Where rows are from.
+/// The source of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowSource {
     /// The unwind table of the file.
     Table(TableSource),
-    /// The code alone, as [`unspool_synthesis::synthesize`] makes rows of it. Code without a row is no finding then.
+    /// The code alone, through [`unspool_synthesis::synthesize`]. Code without a row is then not a
+    /// finding.
     Code,
 }
 
 impl RowSource {
-    /// The rows of a file; none if they cannot be had.
+    /// The rows of a file; an empty table if there are none.
     #[must_use]
     pub fn read(self, file: &ElfFile) -> Table {
         let table = match self {

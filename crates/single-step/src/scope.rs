@@ -1,4 +1,4 @@
-//! A module of which functions are stepped: its table, its functions in scope, and what was visited.
+//! A module with stepped functions: its table, its functions in scope, and visited instructions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,34 +20,34 @@ pub(crate) struct SteppedFunction {
     pub(crate) name: Option<String>,
     pub(crate) start: Vaddr,
     pub(crate) end: Vaddr,
-    /// It is part of others, which jump there: it is not called.
+    /// It is a part of others, which jump there: it is not called.
     pub(crate) is_part: bool,
-    /// Where exceptions land in it.
+    /// Its landing pads.
     pub(crate) pads: Vec<Vaddr>,
-    /// How often it was entered under the eyes of the tracer.
+    /// Number of traced entries.
     pub(crate) entered: u64,
-    /// How often in a row that showed nothing new.
+    /// Number of successive entries without anything new.
     pub(crate) idle: u32,
-    /// How often it was looked at again after it had been let be.
+    /// How often it was reactivated after it was retired.
     pub(crate) reactivated: u32,
-    /// Its instructions have been visited often enough, as far as can be told.
+    /// Its instructions were visited often enough, to the tracer's knowledge.
     pub(crate) is_retired: bool,
-    /// It has been let be at some time.
+    /// It was retired at some time.
     pub(crate) was_retired: bool,
-    /// How often functions had been revived when all its entries began to be seen.
+    /// Number of reactivations when tracing of all its entries began.
     pub(crate) complete_since: u64,
-    /// For each preserved register: how often it returned without having it restored.
+    /// For each preserved register: number of returns without restoring it.
     pub(crate) lost: [u64; 6],
-    /// How often it was seen to return.
+    /// Number of observed returns.
     pub(crate) returned: u64,
 }
 
-/// An instruction that was met.
+/// An instruction that was visited.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VisitedInstruction {
     pub(crate) instruction: SteppedInstruction,
     pub(crate) visits: u32,
-    /// How often a thread that ran at full speed was stopped here in vain.
+    /// How often a thread at full speed was stopped here in vain.
     pub(crate) stops: u32,
 }
 
@@ -56,21 +56,21 @@ pub(crate) struct VisitedInstruction {
 pub(crate) struct SteppedModule {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<ElfFile>,
-    /// The rows that are held against what happens.
+    /// The rows that are compared with the run.
     pub(crate) table: Table,
     pub(crate) spans: Vec<Span>,
     /// Whether rows have registers in vector registers.
     pub(crate) has_vectors: bool,
-    /// Who wrote the functions in scope.
+    /// Origin of the functions in scope.
     pub(crate) maker: CodeOrigin,
     /// The functions in scope, ascending and without overlap.
     pub(crate) functions: Vec<SteppedFunction>,
-    /// How many others there are, which compilers made.
+    /// Number of compiled functions out of scope.
     pub(crate) left_out: usize,
     pub(crate) visited: BTreeMap<u64, VisitedInstruction>,
 }
 
-/// A place in a module that a process has mapped.
+/// An address in a module that a process has mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ModuleAddress {
     pub(crate) module: usize,
@@ -78,7 +78,7 @@ pub(crate) struct ModuleAddress {
     pub(crate) at: Vaddr,
 }
 
-/// A module where a process has it.
+/// A module at its address in a process.
 #[derive(Debug, Clone)]
 pub(crate) struct MappedModule {
     pub(crate) module: usize,
@@ -88,7 +88,7 @@ pub(crate) struct MappedModule {
 }
 
 impl SteppedModule {
-    /// Reads a file, and chooses the functions in scope.
+    /// Reads a file, and selects the functions in scope.
     pub(crate) fn read(
         path: &Path,
         file: Arc<ElfFile>,
@@ -96,7 +96,7 @@ impl SteppedModule {
         machine: &Lifter,
     ) -> SteppedModule {
         let own = tables::read_if_any(&file).unwrap_or_else(|_| Table::new(file.abi()));
-        // Where functions are is not asked of the rows that are held against what happens, if others say it.
+        // Function starts are not taken from the compared rows, if other information has them.
         let is_bare = own.fdes().is_empty();
         let mut module = SteppedModule {
             path: path.to_path_buf(),
@@ -131,14 +131,14 @@ impl SteppedModule {
         self.table = table;
     }
 
-    /// The row of an address.
+    /// The row at an address.
     pub(crate) fn row(&self, at: Vaddr) -> Option<Row<'_>> {
         let place = self.spans.partition_point(|span| span.end <= at);
         let span = self.spans.get(place).filter(|span| span.start <= at)?;
         self.table.row(span.row)
     }
 
-    /// The function in scope that has an address, by its place.
+    /// Index of the function in scope that contains an address.
     pub(crate) fn function(&self, at: Vaddr) -> Option<usize> {
         let after = self
             .functions
@@ -147,13 +147,13 @@ impl SteppedModule {
         (at < self.functions.get(place)?.end).then_some(place)
     }
 
-    /// The function in scope that starts at an address.
+    /// Index of the function in scope that starts at an address.
     pub(crate) fn entry(&self, at: Vaddr) -> Option<usize> {
         let place = self.function(at)?;
         (self.functions.get(place)?.start == at).then_some(place)
     }
 
-    /// What is known of the instruction at an address.
+    /// The record of the instruction at an address.
     pub(crate) fn visited_instruction(
         &mut self,
         machine: &mut Lifter,
@@ -169,7 +169,7 @@ impl SteppedModule {
             })
     }
 
-    /// Chooses the functions in scope.
+    /// Selects the functions in scope.
     fn choose(&mut self, request: &StepRequest, machine: &Lifter) {
         let debug = DebugFiles::locate(&self.file, &SearchRoots::from_environment());
         let is_named = |name: &str| {
@@ -219,8 +219,8 @@ impl SteppedModule {
         section.is_some_and(|(name, _)| matches!(&*name, ".plt" | ".plt.sec" | ".plt.got"))
     }
 
-    /// All functions: by symbols, and by entries of the table that begin as functions do; of the other entries those that no symbol says
-    /// to be of a function, as parts. Of several names, one that is asked for is taken.
+    /// All functions: symbols, and table entries that begin as functions do. Other entries are
+    /// parts if no symbol names them. Of several names, a requested one is preferred.
     fn all_functions(
         &self,
         debug: Option<&ElfFile>,
@@ -249,7 +249,8 @@ impl SteppedModule {
         for symbol in symbols.iter() {
             let is_entry = starts.contains_key(&symbol.address);
             let is_code = code.iter().any(|range| range.contains(&symbol.address));
-            // What is asked for by its name is a function, if an assembler says nothing of that.
+            // A symbol that is requested by name is a function, even if an assembler gave it no
+            // type.
             let is_wanted = wanted.iter().any(|wanted| *wanted == symbol.name);
             if is_code && (symbol.is_function || is_entry || is_wanted) {
                 let end = symbol.address.offset(symbol.size);
@@ -268,7 +269,7 @@ impl SteppedModule {
             let range = code.iter().find(|range| range.contains(&start));
             let limit = range.map_or(start, |range| range.end);
             if let Some(last) = functions.last_mut() {
-                // An assembler's symbol may have no size: it goes on to the next.
+                // An assembler's symbol may have no size: it extends to the next.
                 if last.end == last.start {
                     last.end = start;
                 }
@@ -302,7 +303,7 @@ impl SteppedModule {
         functions
     }
 
-    /// Finds where exceptions land.
+    /// Finds landing pads.
     fn find_pads(&mut self) {
         let mut found = Vec::new();
         for fde in self.table.fdes() {
@@ -323,14 +324,14 @@ impl SteppedModule {
     }
 }
 
-/// Whether a function has a name, or is a part or a copy of one that has it: compilers call them `NAME.cold`,
-/// `NAME.part.0`.
+/// Whether a function has a name, or is a part or copy of one with that name: compilers call them
+/// `NAME.cold`, `NAME.part.0`.
 fn is_part_of(function: &str, name: &str) -> bool {
     let rest = function.strip_prefix(name);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Whether debug information says that code comes from a source that is not assembly.
+/// Whether debug information says that code has a source other than assembly.
 fn is_compiled(lines: &Lines, at: Vaddr) -> bool {
     const ASSEMBLY: [&str; 5] = ["s", "S", "sx", "asm", "nasm"];
     let frames = lines.frames(at).unwrap_or_default();
@@ -342,7 +343,8 @@ fn is_compiled(lines: &Lines, at: Vaddr) -> bool {
     }
 }
 
-/// Whether a register is in a vector register, whose numbers begin behind that of the return address.
+/// Whether a register is saved in a vector register; their numbers follow that of the return
+/// address.
 fn is_vector(rule: RegisterRule<'_>) -> bool {
     matches!(rule, RegisterRule::Register(other) if other.0 > 16)
 }

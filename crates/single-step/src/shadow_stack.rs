@@ -1,56 +1,58 @@
-//! The shadow stack: what is true of the frames of a thread, because it was seen when they began.
+//! The shadow stack: the truth about a thread's frames, recorded when they began.
 //!
-//! Frames are known by the address of their return address. A thread can have several stacks; it is on one of
-//! them, and the others are left until the stack pointer comes back to them.
+//! Frames are identified by the address of their return address. A thread may have several stacks;
+//! it is on one of them, and the others are kept until the stack pointer returns to them.
 
 use std::collections::VecDeque;
 
-/// A function in scope: its module and its place there.
+/// A function in scope: indexes of its module and of itself there.
 pub(crate) type FunctionId = (usize, usize);
 
-/// What the caller of a frame will find when it goes on, and whose frame it is.
+/// The registers that a frame's caller will have when it continues, and the frame's function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShadowFrame {
     /// The address of the return address.
     pub(crate) key: u64,
     /// The stack pointer that the caller expects.
     pub(crate) sp: u64,
-    /// Where the caller goes on.
+    /// The return address.
     pub(crate) pc: u64,
-    /// What the registers that calls preserve are then: rbx, rbp, r12 to r15.
+    /// The caller's values of the preserved registers: rbx, rbp, r12 to r15.
     pub(crate) saved: [u64; 6],
-    /// Whose code is running; `None` if that is not in scope, and its return is waited for.
+    /// The function that runs in it; `None` if that is out of scope, and its return is awaited.
     pub(crate) function: Option<FunctionId>,
-    /// What was interrupted by a signal: nothing is popped behind the return.
+    /// It was interrupted by a signal: nothing is popped behind the return.
     pub(crate) is_interrupted: bool,
-    /// How often functions had been revived when it began.
+    /// Number of reactivations when it began.
     pub(crate) began: u64,
-    /// The thread ran at full speed while it was the innermost one that is known.
+    /// The thread ran at full speed while this was the innermost known frame.
     pub(crate) has_run: bool,
 }
 
-/// A function in which control is.
+/// The function that control is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunningFunction {
     pub(crate) id: FunctionId,
-    /// How often functions had been revived when all its entries began to be seen; `None` if they are not.
+    /// Number of reactivations when tracing of all its entries began; `None` if they are not all
+    /// traced.
     pub(crate) complete_since: Option<u64>,
 }
 
 impl ShadowFrame {
-    /// Whether it is the same, whatever code runs in it.
+    /// Whether it is the same frame, with any function in it.
     fn is(&self, other: &ShadowFrame) -> bool {
         (self.key, self.pc, self.sp) == (other.key, other.pc, other.sp)
     }
 
-    /// Whether it is certain, of a frame of the function that runs, that the function was not called once more within.
+    /// Whether a frame of the running function is certainly the current one: the function was not
+    /// called again within it.
     pub(crate) fn is_certainly(&self, running: RunningFunction) -> bool {
         let are_seen = |since| since <= self.began;
         self.function == Some(running.id)
             && (!self.has_run || running.complete_since.is_some_and(are_seen))
     }
 
-    /// Whether its caller goes on.
+    /// Whether its caller continues.
     pub(crate) fn returns_to(&self, pc: u64, sp: u64) -> bool {
         let popped = sp.checked_sub(self.sp);
         let most = if self.is_interrupted {
@@ -66,41 +68,41 @@ impl ShadowFrame {
 #[derive(Debug, Default)]
 struct ShadowFrames {
     frames: Vec<ShadowFrame>,
-    /// The stack that was left for this one, by its number.
+    /// The stack that was left for this one, by number.
     parent: Option<u64>,
     number: u64,
     /// The stack pointer when it was left.
     left_at: u64,
 }
 
-/// How far a function may take its return address and its arguments off the stack by itself, in bytes.
+/// Greatest size of return address and arguments that a function pops by itself, in bytes.
 const MAX_POPPED_BYTES: u64 = 128;
-/// What `ret N` can pop, in bytes.
+/// Greatest number of bytes that `ret N` pops.
 const MAX_RET_BYTES: u64 = 0xffff;
-/// No frame is greater than this, in bytes; a stack pointer further away is on another stack.
+/// Greatest size of a frame, in bytes; a stack pointer further away is on another stack.
 const MAX_FRAME_BYTES: u64 = 1 << 20;
-/// Stacks that are remembered.
+/// Number of stacks remembered.
 const MAX_STACKS: usize = 4096;
 
 /// The frames of a thread.
 #[derive(Debug)]
 pub(crate) struct ShadowStack {
-    /// Those that were left, the last one last.
+    /// Stacks that were left, the last one last.
     left: VecDeque<ShadowFrames>,
     active: ShadowFrames,
     count: u64,
-    /// Whose frame the code that runs belongs to.
+    /// Whether the frame of the running code is known.
     pub(crate) certainty: Certainty,
 }
 
-/// How certain it is that the innermost frame is that of the code that runs.
+/// Certainty that the innermost frame is that of the running code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Certainty {
     Certain,
-    /// The stack is one that was not seen before. Whoever called on another stack still knows its frame; who
-    /// went to another context has none that is known.
+    /// The stack is new. Code that was called on another stack still knows its frame; after a
+    /// switch to another context none is known.
     NewStack,
-    /// It may be another.
+    /// It may be another frame.
     Uncertain,
 }
 
@@ -116,8 +118,8 @@ impl Default for ShadowStack {
 }
 
 impl ShadowFrames {
-    /// Forgets frames whose return address is below the stack pointer. Nobody saw those end that ran at full speed, so
-    /// whoever called them may have run at full speed since.
+    /// Drops frames with a return address below the stack pointer. Frames that run at full speed
+    /// end unseen, so their callers may have run at full speed since.
     fn drop_below(&mut self, sp: u64) {
         while let Some(gone) = self.frames.pop_if(|frame| frame.key < sp) {
             if let Some(caller) = self.frames.last_mut() {
@@ -126,7 +128,7 @@ impl ShadowFrames {
         }
     }
 
-    /// Ends the frame whose return address is at `key`, which was seen to return.
+    /// Ends the frame with its return address at `key`, after its return was seen.
     fn end(&mut self, key: u64) -> Option<ShadowFrame> {
         self.drop_below(key);
         self.frames.pop_if(|frame| frame.key == key)
@@ -143,7 +145,7 @@ impl ShadowStack {
     /// The innermost frame.
     pub(crate) fn current(&self) -> Option<&ShadowFrame> {
         let mut stack = &self.active;
-        // A stack is younger than the one that was left for it: this ends.
+        // A stack is younger than the one that was left for it, so this ends.
         loop {
             if let Some(frame) = stack.frames.last() {
                 return Some(frame);
@@ -160,7 +162,7 @@ impl ShadowStack {
         stacks.find_map(|frames| frames.last_mut().filter(|frame| **frame == current))
     }
 
-    /// Whether a frame has not ended.
+    /// Whether a frame still exists.
     pub(crate) fn has(&self, frame: &ShadowFrame) -> bool {
         self.active.frames.iter().any(|other| other.is(frame)) || self.has_left(frame)
     }
@@ -171,14 +173,14 @@ impl ShadowStack {
         frames.any(|other| other.is(frame))
     }
 
-    /// A function was called, or what a signal interrupted is left.
+    /// A function was called, or a signal interrupted one.
     pub(crate) fn push(&mut self, frame: ShadowFrame) {
         self.active.drop_below(frame.key.saturating_add(1));
         self.active.frames.push(frame);
         self.certainty = Certainty::Certain;
     }
 
-    /// Says that another function's code runs in the innermost frame, or that of none in scope.
+    /// Sets the function that runs in the innermost frame; `None` if it is out of scope.
     pub(crate) fn becomes(&mut self, function: Option<FunctionId>) {
         if let Some(frame) = self.current_mut() {
             frame.function = function;
@@ -192,12 +194,13 @@ impl ShadowStack {
         }
     }
 
-    /// Control left the innermost frames: those whose return address is below the stack pointer are gone.
+    /// Control left the innermost frames: drops those with a return address below the stack
+    /// pointer.
     pub(crate) fn leave(&mut self, sp: u64) {
         self.active.drop_below(sp);
     }
 
-    /// A return took what it returns to from the stack at `key`. Yields the frame that it ends, if it ends one.
+    /// A return took its target from the stack at `key`. Returns the frame that it ended, if any.
     pub(crate) fn returned(&mut self, key: u64, sp: u64) -> Option<ShadowFrame> {
         let is_it = |frame: &ShadowFrame| frame.key == key;
         if !self.active.frames.iter().any(is_it) {
@@ -223,14 +226,14 @@ impl ShadowStack {
         self.active.end(key)
     }
 
-    /// What was interrupted goes on.
+    /// Interrupted code resumes.
     pub(crate) fn resumed(&mut self, pc: u64, sp: u64) -> bool {
         self.land(|frame| frame.is_interrupted && frame.pc == pc && frame.sp == sp)
     }
 
-    /// Control came to where a frame is waited for: the one that a function out of scope returns to. Without
-    /// one, it may be in the middle of a frame of the function there: by a jump over frames, or where a
-    /// breakpoint waits for it.
+    /// Control arrived at an awaited address: the return from a function out of scope. Without such
+    /// a frame, it may be in the middle of a frame of the function there: after a jump over frames,
+    /// or at a breakpoint that awaits it.
     pub(crate) fn landed(
         &mut self,
         pc: u64,
@@ -246,7 +249,7 @@ impl ShadowStack {
         }
     }
 
-    /// Ends the outermost frame for which something holds: of those that return to the same place, others were
+    /// Ends the outermost frame that passes the test: others with the same return address were
     /// jumped over.
     fn land(&mut self, is_it: impl Fn(&ShadowFrame) -> bool) -> bool {
         let of = |stack: &ShadowFrames| {
@@ -271,7 +274,7 @@ impl ShadowStack {
         true
     }
 
-    /// Goes to the innermost frame of a function that a stack pointer may be in.
+    /// Selects the innermost frame of a function that a stack pointer may be in.
     fn find_within(&mut self, function: RunningFunction, sp: u64) -> bool {
         let is_in = |stack: &ShadowFrames| {
             let mut frames = stack.frames.iter().rev();
@@ -292,7 +295,7 @@ impl ShadowStack {
         true
     }
 
-    /// The stack pointer was loaded with something that is not counted from what it was.
+    /// The stack pointer was loaded with a value that is not relative to the old one.
     pub(crate) fn jumped(&mut self, from: u64, to: u64) {
         let innermost = self.active.frames.last();
         let limit = innermost.map(|frame| frame.key.saturating_add(MAX_POPPED_BYTES));
@@ -327,7 +330,7 @@ impl ShadowStack {
         self.certainty = Certainty::NewStack;
     }
 
-    /// It is known now whether a fresh stack is another context's, whose frames are not known.
+    /// Decides whether a new stack belongs to another context with unknown frames.
     pub(crate) fn settle(&mut self, is_other: bool) {
         self.certainty = Certainty::Certain;
         if is_other {
@@ -335,7 +338,7 @@ impl ShadowStack {
         }
     }
 
-    /// The stack whose innermost frame goes on running on a fresh one.
+    /// The stack with the innermost frame that continues on a new one.
     fn parent_of_next(&self) -> Option<u64> {
         match self.active.frames.is_empty() {
             true => self.active.parent,
@@ -360,7 +363,7 @@ impl ShadowStack {
         }
     }
 
-    /// Where it is not certain whose frame is current: it is if the function that runs is the frame's.
+    /// In an uncertain state: the current frame is certain if the running function is the frame's.
     pub(crate) fn validate(&mut self, function: Option<RunningFunction>, sp: u64) {
         if self.certainty == Certainty::Uncertain
             && let Some(function) = function
@@ -370,14 +373,14 @@ impl ShadowStack {
     }
 }
 
-/// Where control came to.
+/// Where control arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShadowLanding {
-    /// Behind a call that was not followed.
+    /// Behind a call that was not traced.
     Returned,
-    /// In the middle of a frame that is known.
+    /// In the middle of a known frame.
     Within,
-    /// In no frame that is known.
+    /// In no known frame.
     Nowhere,
 }
 
@@ -423,7 +426,7 @@ mod tests {
     #[test]
     fn a_return_ends_the_frame_whose_return_address_it_takes() {
         let mut shadow = two();
-        // A target that was pushed is no frame's return address.
+        // A pushed jump target is not a frame's return address.
         assert_eq!(shadow.returned(0xef8, 0xf00), None);
         assert_eq!(key(&shadow), Some(0xf00));
         assert_eq!(
@@ -461,7 +464,7 @@ mod tests {
             end(&mut shadow);
             shadow.current().unwrap().has_run
         };
-        // Another is called by whoever runs where it was.
+        // The running code calls another function at the same place.
         assert!(has_run(|shadow| {
             shadow.push(frame(0xf00, 0x2, None));
             shadow.returned(0xf00, 0xf08);
@@ -503,7 +506,7 @@ mod tests {
         let mut shadow = two();
         shadow.jumped(0xe80, 0x90_0000);
         assert_eq!(shadow.certainty, Certainty::NewStack);
-        // Whoever calls on another stack still has its frame.
+        // Code called on another stack still has its frame.
         shadow.settle(false);
         assert_eq!(key(&shadow), Some(0xf00));
         shadow.push(frame(0x8f_fff8, 0x3, Some(F)));

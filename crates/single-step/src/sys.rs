@@ -13,12 +13,12 @@ use libc::{c_int, c_uint, pid_t};
 /// The general registers of a thread.
 pub(crate) type Regs = libc::user_regs_struct;
 
-/// What waiting for a thread told.
+/// Result of waiting for a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitStatus {
     /// It stopped with a signal; `event` is the `PTRACE_EVENT_…` or 0.
     Stopped { signal: c_int, event: c_int },
-    /// It is gone; the raw status of wait(2) says how.
+    /// It is gone; `raw` is the status of wait(2).
     Gone { raw: c_int },
 }
 
@@ -29,37 +29,38 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     }
 }
 
-/// A request whose `data` is a number.
+/// A request with a number as `data`.
 fn request(request: c_uint, tid: pid_t, data: usize) -> io::Result<()> {
-    // SAFETY: the requests that callers pass (SETOPTIONS, CONT, SINGLESTEP) take `data` by value; the kernel
-    // neither reads nor writes memory of this process.
+    // SAFETY: the requests that callers pass (SETOPTIONS, CONT, SINGLESTEP) take `data` by value;
+    // the kernel neither reads nor writes memory of this process.
     let result = unsafe { libc::ptrace(request, tid, 0_usize, data) };
     checked(result).map(drop)
 }
 
-/// A request that fills a value, which is of the type that the request writes.
+/// A request that fills a value, which has the type that the request writes.
 fn get<T>(request: c_uint, tid: pid_t) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
-    // SAFETY: callers pair each request with the type that the kernel writes for it, which has that size.
+    // SAFETY: callers pair each request with the type that the kernel writes for it, which has that
+    // size.
     let result = unsafe { libc::ptrace(request, tid, 0_usize, value.as_mut_ptr()) };
     checked(result)?;
-    // SAFETY: the types are structures of numbers, for which all bytes are values.
+    // SAFETY: the types are structures of numbers, for which all bytes are valid.
     Ok(unsafe { value.assume_init() })
 }
 
-/// Has the child that `command` starts be traced by the thread that starts it, from `execve` on.
+/// Makes the child of `command` traced by the thread that starts it, from `execve` on.
 pub(crate) fn trace(command: &mut Command) {
     let closure = || {
         // SAFETY: TRACEME takes no arguments and touches no memory.
         let result = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0_usize, 0_usize) };
         checked(result).map(drop)
     };
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed, and no memory may be allocated:
-    // the closure makes one system call, and builds its error from a number.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed, and no memory may be
+    // allocated: the closure makes one system call, and builds its error from a number.
     unsafe { command.pre_exec(closure) };
 }
 
-/// Has the kernel place the memory of a program alike each time, where it allows that.
+/// Makes the kernel place a program's memory at the same addresses each time, where it allows that.
 pub(crate) fn place_alike(command: &mut Command) {
     let closure = || {
         let persona = libc::c_ulong::try_from(libc::ADDR_NO_RANDOMIZE).unwrap_or(0);
@@ -71,7 +72,7 @@ pub(crate) fn place_alike(command: &mut Command) {
     unsafe { command.pre_exec(closure) };
 }
 
-/// Follows threads, children and executed programs, which all die when the tracer does.
+/// Traces threads, children and executed programs, which all die when the tracer does.
 pub(crate) fn follow(tid: pid_t) -> io::Result<()> {
     let options = libc::PTRACE_O_EXITKILL
         | libc::PTRACE_O_TRACECLONE
@@ -82,12 +83,12 @@ pub(crate) fn follow(tid: pid_t) -> io::Result<()> {
     request(libc::PTRACE_SETOPTIONS, tid, options)
 }
 
-/// Lets a thread go on, and delivers a signal to it unless that is 0.
+/// Resumes a thread, and delivers a signal to it unless that is 0.
 pub(crate) fn go_on(tid: pid_t, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, usize::try_from(signal).unwrap_or(0))
 }
 
-/// Lets a thread execute one instruction, after a signal was delivered unless that is 0.
+/// Makes a thread execute one instruction, after delivery of a signal unless that is 0.
 pub(crate) fn step(tid: pid_t, signal: c_int) -> io::Result<()> {
     let signal = usize::try_from(signal).unwrap_or(0);
     request(libc::PTRACE_SINGLESTEP, tid, signal)
@@ -98,7 +99,7 @@ pub(crate) fn registers(tid: pid_t) -> io::Result<Regs> {
     get(libc::PTRACE_GETREGS, tid)
 }
 
-/// The vector registers of a stopped thread: of each the low 64 bits.
+/// The vector registers of a stopped thread: the low 64 bits of each.
 pub(crate) fn vectors(tid: pid_t) -> io::Result<[u64; 16]> {
     let state: libc::user_fpregs_struct = get(libc::PTRACE_GETFPREGS, tid)?;
     let mut low = [0; 16];
@@ -118,34 +119,35 @@ pub(crate) fn set_registers(tid: pid_t, registers: &Regs) -> io::Result<()> {
     checked(result).map(drop)
 }
 
-/// Sets where a stopped thread goes on.
+/// Sets the program counter of a stopped thread.
 pub(crate) fn set_pc(tid: pid_t, pc: u64) -> io::Result<()> {
     let offset = std::mem::offset_of!(libc::user, regs) + std::mem::offset_of!(Regs, rip);
-    // SAFETY: POKEUSER takes a place in `struct user` and a word by value; no memory of this process is touched.
+    // SAFETY: POKEUSER takes an offset in `struct user` and a word by value; no memory of this
+    // process is touched.
     let result = unsafe { libc::ptrace(libc::PTRACE_POKEUSER, tid, offset, pc) };
     checked(result).map(drop)
 }
 
-/// What an event's stop tells: the new thread, or the former id of the one that called exec.
+/// The message of an event: the new thread, or the former ID of the thread that called exec.
 pub(crate) fn message(tid: pid_t) -> io::Result<pid_t> {
     let message: libc::c_ulong = get(libc::PTRACE_GETEVENTMSG, tid)?;
     Ok(pid_t::try_from(message).unwrap_or(0))
 }
 
-/// What made a thread stop with `SIGTRAP`.
+/// Cause of a thread's `SIGTRAP`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrapCause {
     /// A breakpoint instruction.
     Breakpoint,
-    /// Somebody sent the signal.
+    /// Another process or thread sent the signal.
     Sent,
-    /// It has executed one instruction, or what else the processor stops for.
+    /// It has executed one instruction, or the processor stopped for another reason.
     Step,
 }
 
 /// Why a thread stopped with `SIGTRAP`.
 pub(crate) fn trap(tid: pid_t) -> io::Result<TrapCause> {
-    /// `SI_KERNEL` of sigaction(2): x86 says it of `int3`.
+    /// `SI_KERNEL` of sigaction(2): x86 reports it for `int3`.
     const KERNEL: c_int = 0x80;
     let info: libc::siginfo_t = get(libc::PTRACE_GETSIGINFO, tid)?;
     Ok(match info.si_code {
@@ -157,8 +159,8 @@ pub(crate) fn trap(tid: pid_t) -> io::Result<TrapCause> {
 
 /// A request for the signals that a thread blocks, a bit for each.
 fn signal_mask(request: c_uint, tid: pid_t, mask: *mut u64) -> io::Result<()> {
-    // SAFETY: both requests take the size of the mask, and read or write so many bytes at `mask`, which callers
-    // have point to a `u64` of theirs.
+    // SAFETY: both requests take the mask's size, and read or write that many bytes at `mask`.
+    // Callers point it to a `u64` of theirs.
     let result = unsafe { libc::ptrace(request, tid, size_of::<u64>(), mask) };
     checked(result).map(drop)
 }
@@ -169,12 +171,12 @@ pub(crate) fn blocked_signals(tid: pid_t) -> io::Result<u64> {
     signal_mask(libc::PTRACE_GETSIGMASK, tid, &raw mut mask).map(|()| mask)
 }
 
-/// Has a stopped thread block these signals and no others.
+/// Makes a stopped thread block these signals and no others.
 pub(crate) fn block_signals(tid: pid_t, mut mask: u64) -> io::Result<()> {
     signal_mask(libc::PTRACE_SETSIGMASK, tid, &raw mut mask)
 }
 
-/// Makes a system call until no signal to this process interrupts it.
+/// Repeats a system call until no signal to this process interrupts it.
 fn uninterrupted(mut call: impl FnMut() -> c_int) -> io::Result<c_int> {
     loop {
         match call() {
@@ -209,7 +211,8 @@ fn status(raw: c_int) -> WaitStatus {
     }
 }
 
-/// Waits for the next stop of one traced thread. Its end is an error, and is told by [`wait`] again.
+/// Waits for the next stop of one traced thread. Its end is an error, and is reported again by
+/// [`wait`].
 pub(crate) fn wait_for(tid: pid_t) -> io::Result<WaitStatus> {
     let number = libc::id_t::try_from(tid).unwrap_or(0);
     let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
@@ -231,7 +234,7 @@ pub(crate) fn wait_for(tid: pid_t) -> io::Result<WaitStatus> {
     Ok(status(raw))
 }
 
-/// Sends a signal to a process. One that has ended needs none.
+/// Sends a signal to a process. It does not matter if the process has ended.
 pub(crate) fn signal(pid: pid_t, signal: c_int) {
     // SAFETY: kill touches no memory.
     unsafe { libc::kill(pid, signal) };
@@ -242,7 +245,7 @@ pub(crate) fn kill(pid: pid_t) {
     signal(pid, libc::SIGKILL);
 }
 
-/// Whether two processes have the same memory; `None` if the kernel does not tell.
+/// Whether two processes share memory; `None` if the kernel does not say.
 pub(crate) fn share_memory(one: pid_t, other: pid_t) -> Option<bool> {
     /// `KCMP_VM` of kcmp(2).
     const VM: c_int = 1;

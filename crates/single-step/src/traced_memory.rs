@@ -1,4 +1,5 @@
-//! The memory of a process: its modules in scope, its breakpoints, and copies of the instructions under them.
+//! The memory of a process: its modules in scope, its breakpoints, and copies of the instructions
+//! under them.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -15,36 +16,37 @@ use crate::instruction::MAX_INSTRUCTION_BYTES;
 use crate::remote::{self, SYSCALL};
 use crate::scope::{MappedModule, ModuleAddress};
 
-/// The instruction that stops.
+/// The breakpoint instruction.
 pub(crate) const INT3: u8 = 0xcc;
 
-/// Room for copies that is made at once, in bytes.
+/// Size of a memory area for copies, in bytes.
 const COPY_AREA_BYTES: u64 = 1 << 16;
-/// So often it is tried to make room near an address: another thread may take it.
+/// Attempts to map memory near an address: another thread may take it.
 const ATTEMPTS: u32 = 3;
-/// So far from a place modules are that it is near to, in bytes: half of what instructions reach.
+/// Greatest distance of a copy area from the modules that use it, in bytes: half the reach of
+/// instructions.
 const MAX_DISPLACEMENT_BYTES: u64 = 1 << 30;
-/// What a copy takes of it.
+/// Size of one copy's slot, in bytes.
 const SLOT_BYTES: u64 = 16;
 
-/// Why a breakpoint is there; it can be there for several reasons.
+/// Why a breakpoint is there; there may be several reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BreakpointReason {
     /// A function in scope begins.
     Entry,
-    /// Something in scope may go on here that is not stepped there: the return from a function out of scope, a
-    /// landing pad, an instruction that was not visited yet.
+    /// Code in scope may continue here unstepped: after the return from a function out of scope, at
+    /// a landing pad, or at an instruction not visited yet.
     Resume,
-    /// The dynamic linker says that modules have been loaded.
+    /// The dynamic linker reports loaded modules.
     Loader,
 }
 
-/// What is known of an address where a breakpoint is or was.
+/// State of an address where a breakpoint is or was.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Breakpoint {
-    /// What the program has there, an instruction and what may follow it.
+    /// The program's bytes there: an instruction and perhaps what follows it.
     original: [u8; MAX_INSTRUCTION_BYTES],
-    /// The copy of it, if some thread has gone on from here.
+    /// The copy of it, if a thread has continued from here.
     displaced: Option<DisplacedInstruction>,
     pub(crate) is_entry: bool,
     pub(crate) is_resume: bool,
@@ -75,18 +77,18 @@ impl Breakpoint {
 #[derive(Debug, Clone, Copy)]
 struct CopyArea {
     start: u64,
-    /// What is taken of it, in bytes. The first slot is an instruction `syscall`.
+    /// Bytes in use. The first slot is a `syscall` instruction.
     used: u64,
 }
 
-/// A memory that one process has, or several share.
+/// Memory of one process, or shared by several.
 #[derive(Debug)]
 pub(crate) struct TracedMemory {
     memory: File,
     pub(crate) mapped: Vec<MappedModule>,
     breakpoints: HashMap<u64, Breakpoint>,
     copy_areas: Vec<CopyArea>,
-    /// How often breakpoints were put or taken away, and instructions copied.
+    /// Number of changes: breakpoints set or removed, and instructions copied.
     pub(crate) changes: u64,
 }
 
@@ -102,8 +104,8 @@ impl TracedMemory {
         })
     }
 
-    /// The copy that a new process has. The old one has been changed `changes` times in all up to some time before
-    /// it was copied.
+    /// The copy in a new process. The old memory had `changes` changes in all at some time before
+    /// the copy.
     pub(crate) fn forked(&self, tid: i32, changes: u64) -> io::Result<TracedMemory> {
         let mut space = TracedMemory {
             memory: memory(tid)?,
@@ -113,7 +115,7 @@ impl TracedMemory {
             changes: 0,
         };
         if self.changes != changes {
-            // Whatever was done since then may be missing in the copy.
+            // Later changes may be missing in the copy.
             space.copy_areas.clear();
             for known in space.breakpoints.values_mut() {
                 known.displaced = None;
@@ -125,7 +127,7 @@ impl TracedMemory {
         Ok(space)
     }
 
-    /// What lies in memory.
+    /// The memory's contents.
     pub(crate) fn memory(&self) -> StoppedMemory<'_> {
         StoppedMemory::new(&self.memory)
     }
@@ -136,12 +138,12 @@ impl TracedMemory {
         self.memory.write_all_at(&bytes, at)
     }
 
-    /// Writes a word into memory. Where there is none any more, nobody misses it.
+    /// Writes a word into memory. Unmapped memory is ignored.
     pub(crate) fn set_word(&self, at: u64, word: u64) {
         let _ = self.memory.write_all_at(&word.to_le_bytes(), at);
     }
 
-    /// Where an address is in a module in scope.
+    /// The location of an address in a module in scope.
     pub(crate) fn site(&self, at: u64) -> Option<ModuleAddress> {
         let at = RuntimeAddr(at);
         let is_in = |mapped: &&MappedModule| mapped.start <= at && at < mapped.end;
@@ -153,13 +155,13 @@ impl TracedMemory {
         })
     }
 
-    /// What is known of an address where a breakpoint is, or was: a thread may have stopped there just before
-    /// it was taken away.
+    /// The state of an address where a breakpoint is, or was: a thread may have stopped there just
+    /// before its removal.
     pub(crate) fn breakpoint(&self, at: u64) -> Option<Breakpoint> {
         self.breakpoints.get(&at).copied()
     }
 
-    /// Puts a breakpoint at an address, which is the start of an instruction. Where there is no memory any more
+    /// Sets a breakpoint at an address, which is the start of an instruction. In unmapped memory
     /// nothing will be executed.
     pub(crate) fn stop_at(&mut self, at: u64, reason: BreakpointReason) {
         let known = self.breakpoints.get(&at).copied();
@@ -185,7 +187,7 @@ impl TracedMemory {
         self.breakpoints.insert(at, breakpoint);
     }
 
-    /// Takes a reason away, and the breakpoint if there is no other.
+    /// Removes a reason, and the breakpoint if there is no other.
     pub(crate) fn pass_at(&mut self, at: u64, reason: BreakpointReason) {
         let known = self.breakpoints.get(&at).copied();
         if let Some(mut known) = known.filter(Breakpoint::is_there) {
@@ -198,20 +200,20 @@ impl TracedMemory {
         }
     }
 
-    /// Brings memory in line with what is known of a breakpoint.
+    /// Writes the state of a breakpoint to memory.
     pub(crate) fn write(&self, at: u64, known: &Breakpoint) {
         let [original, ..] = known.original;
         let byte = if known.is_there() { INT3 } else { original };
         let _ = self.memory.write_all_at(&[byte], at);
     }
 
-    /// Forgets the breakpoints of memory that is no more.
+    /// Drops the breakpoints of unmapped memory.
     pub(crate) fn forget(&mut self, mapped: &MappedModule) {
         let is_in = |at: u64| mapped.start.0 <= at && at < mapped.end.0;
         self.breakpoints.retain(|at, _| !is_in(*at));
     }
 
-    /// The bytes of the program at an address; behind the last byte of memory zeros.
+    /// The program's bytes at an address; zeros behind the end of memory.
     pub(crate) fn original(&self, at: u64) -> Option<[u8; MAX_INSTRUCTION_BYTES]> {
         let mut bytes = [0; MAX_INSTRUCTION_BYTES];
         let read = self.memory.read_at(&mut bytes, at).ok()?;
@@ -223,8 +225,8 @@ impl TracedMemory {
         (read > 0).then_some(bytes)
     }
 
-    /// How a thread that has stopped at an address can execute the instruction there; `None` if no breakpoint
-    /// is in the way.
+    /// How a thread stopped at an address can execute the instruction there; `None` if no
+    /// breakpoint is in the way.
     pub(crate) fn aside(&mut self, tid: i32, at: u64) -> io::Result<Option<DisplacedInstruction>> {
         let known = self.breakpoints.get(&at).filter(|known| known.is_there());
         let Some(Breakpoint {
@@ -252,7 +254,7 @@ impl TracedMemory {
         Ok(Some(aside))
     }
 
-    /// Copies an instruction to where there is room for it.
+    /// Copies an instruction to a free slot.
     fn copied(
         &mut self,
         at: u64,
@@ -275,13 +277,13 @@ impl TracedMemory {
         None
     }
 
-    /// Whether there is room for copies of all instructions around an address.
+    /// Whether there are free slots for copies of all instructions around an address.
     pub(crate) fn has_room(&self, near: u64) -> bool {
         let mut rooms = self.copy_areas.iter();
         rooms.any(|room| room.start.abs_diff(near) < MAX_DISPLACEMENT_BYTES)
     }
 
-    /// Has a thread, which must have stopped outside of any system call, make room for copies of instructions
+    /// Makes a thread, which must have stopped outside of any system call, map memory for copies
     /// near an address.
     pub(crate) fn make_room(&mut self, tid: i32, near: u64) -> io::Result<()> {
         let maps = mappings(tid)?;
@@ -298,8 +300,8 @@ impl TracedMemory {
         Ok(())
     }
 
-    /// Has a thread, which must have stopped outside of any system call, map memory at an address, or if that is
-    /// not free elsewhere.
+    /// Makes a thread, which must have stopped outside of any system call, map memory at an
+    /// address, or elsewhere if that is not free.
     pub(crate) fn map(&self, tid: i32, at: u64, size: u64, access: c_int) -> io::Result<u64> {
         let syscall = match self.copy_areas.first() {
             Some(room) => Some(room.start),
@@ -309,7 +311,7 @@ impl TracedMemory {
         remote::map(tid, syscall, at, size, access)
     }
 
-    /// An address in the memory for copies at which nothing is.
+    /// A free address in the memory for copies.
     pub(crate) fn free_slot(&mut self) -> Option<u64> {
         let room = self
             .copy_areas

@@ -1,4 +1,4 @@
-//! The threads of a command, from stop to stop.
+//! The tracer: handles the stops of a command's threads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -32,18 +32,17 @@ pub(crate) const ABI: Abi = Abi {
     endian: Endian::Little,
 };
 
-/// So many instructions in a row that show nothing new are stepped before a thread runs at full speed to where
-/// something new may come.
+/// Number of successive instructions without anything new that are stepped before a thread runs at
+/// full speed.
 const MAX_IDLE_STEPS: u32 = 32;
-/// A function that was entered so often in a row without showing anything new is let be.
+/// Number of successive entries without anything new after which a function is retired.
 const MAX_IDLE_ENTRIES: u32 = 100;
-/// So often a function that was let be is looked at again because it did something new.
+/// How often a retired function is reactivated because it did something new.
 const MAX_REACTIVATIONS: u32 = 20;
-/// So often a thread that runs at full speed is stopped at the same indirect jump.
+/// How often a thread at full speed is stopped at the same indirect jump.
 const MAX_JUMP_STOPS: u32 = 200;
 
-/// Signals for which threads are halted that were not to end: what instructions cause, `abort`, and the end of
-/// the time.
+/// Signals that halt threads that should not end: from instructions, `abort`, and the time limit.
 const FATAL_SIGNALS: [c_int; 7] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -61,7 +60,7 @@ enum ThreadMode {
     Running,
     /// It executes one instruction in scope.
     Stepping,
-    /// It executes one instruction on which there is a breakpoint, and runs on then.
+    /// It executes one instruction with a breakpoint, and then runs.
     Passing,
 }
 
@@ -80,55 +79,55 @@ struct TracedThread {
     shadow: ShadowStack,
     doing: ThreadMode,
     before: Option<StepStart>,
-    /// The signal that it was let go on with.
+    /// The signal that it was resumed with.
     given: c_int,
-    /// The instruction that it executes elsewhere than where it stands, or that a new thread begins behind.
+    /// The instruction that it executes displaced, or that a new thread begins behind.
     displaced: Option<DisplacedInstruction>,
-    /// How often its memory had been changed when it was let go on.
+    /// Number of changes of its memory when it was resumed.
     changes: u64,
-    /// How many instructions in a row showed nothing new.
+    /// Number of successive instructions without anything new.
     idle: u32,
-    /// What was seen in frames that have not ended.
+    /// Faults seen in frames that have not ended.
     pending: Vec<PendingFault>,
     /// It has not stopped for the first time yet.
     is_new: bool,
 }
 
-/// A difference that was seen in a frame that has not ended.
+/// A mismatch in a frame that has not ended.
 #[derive(Debug)]
 struct PendingFault {
     cause: FaultCause,
     at: Vaddr,
-    /// What the row finds.
+    /// The value by the row.
     found: Option<u64>,
-    /// Where it is in truth, if it was found.
+    /// The actual location, if it was found.
     truth: Option<RuleLocation>,
     frame: ShadowFrame,
 }
 
 impl PendingFault {
-    /// Whether it is about the return address.
+    /// Whether it concerns the return address.
     fn is_of_return(&self) -> bool {
         let difference = self.cause.2.difference();
         difference.is_some_and(|told| told.code == FindingCode::ReturnAddress)
     }
 }
 
-/// Differences of one cause.
+/// Faults with one cause.
 #[derive(Debug)]
 pub(crate) struct FaultRecord {
     pub(crate) places: BTreeSet<Vaddr>,
     pub(crate) times: u64,
-    /// Where it is in truth, at the first place that was seen, if it was found.
+    /// The actual location at the first place seen, if it was found.
     pub(crate) truth: Option<RuleLocation>,
 }
 
-/// What faults of one cause have in common: the module, the function, what is wrong.
+/// Key of faults with one cause: the module, the function, the fault.
 pub(crate) type FaultCause = (usize, usize, RowFault);
 
-/// Follows a command.
+/// Traces a command.
 ///
-/// Several can be followed one after another.
+/// Several can be traced one after another.
 pub(crate) struct Tracer<'r> {
     request: &'r StepRequest,
     pub(crate) machine: Lifter,
@@ -144,18 +143,18 @@ pub(crate) struct Tracer<'r> {
     first: Option<PathBuf>,
     root: i32,
     pub(crate) root_status: Option<i32>,
-    /// Where threads are halted. If it is not empty, they also are when a signal comes that ends processes.
+    /// Addresses where threads are halted. If there are any, fatal signals also halt them.
     halts: Vec<u64>,
-    /// The thread that was halted.
+    /// The halted thread.
     pub(crate) halted: Option<HaltedThread>,
     pub(crate) faults: BTreeMap<FaultCause, FaultRecord>,
     pub(crate) steps: u64,
     pub(crate) checked: u64,
-    /// Instructions at which it was not certain whose frame the code runs in.
+    /// Number of instructions in an uncertain frame.
     pub(crate) uncertain: u64,
-    /// Entries of functions that no call led to.
+    /// Number of function entries without a call.
     pub(crate) entries_without_call: u64,
-    /// How often functions were revived.
+    /// Number of reactivations of functions.
     reactivations: u64,
 }
 
@@ -185,12 +184,12 @@ impl<'r> Tracer<'r> {
         })
     }
 
-    /// The processes that are traced.
+    /// The traced processes.
     pub(crate) fn processes(&self) -> BTreeSet<i32> {
         self.threads.values().map(|thread| thread.process).collect()
     }
 
-    /// Takes a command over where it was executed, and lets it wait; says whether there is one.
+    /// Attaches to a command at its execution, and keeps it waiting. Returns whether there is one.
     pub(crate) fn begin(&mut self, root: i32) -> Result<bool, SingleStepError> {
         self.root = root;
         self.root_status = None;
@@ -205,13 +204,13 @@ impl<'r> Tracer<'r> {
         Ok(true)
     }
 
-    /// Lets a command go on that waits.
+    /// Resumes a waiting command.
     pub(crate) fn release(&mut self, root: i32) -> io::Result<()> {
         self.go_on(root, 0)
     }
 
-    /// Deals with one stop or end. A thread that was killed meanwhile is none of ours any more: its end is
-    /// told next.
+    /// Handles one stop or end. A thread that was killed meanwhile is no longer traced: its end is
+    /// reported next.
     pub(crate) fn handle(&mut self, tid: i32, status: WaitStatus) -> Result<(), SingleStepError> {
         let done = match status {
             WaitStatus::Gone { raw } => {
@@ -280,12 +279,12 @@ impl<'r> Tracer<'r> {
         }
     }
 
-    /// Lets a thread go on, with a signal, that has not executed the instruction that it was to execute.
+    /// Resumes a thread, with a signal, that has not executed its instruction.
     fn interrupt(&mut self, tid: i32, signal: c_int) -> io::Result<()> {
         let thread = self.thread(tid)?;
         thread.given = signal;
         if thread.doing == ThreadMode::Passing {
-            // It comes to the breakpoint again.
+            // It will reach the breakpoint again.
             thread.doing = ThreadMode::Running;
         }
         if thread.displaced.is_some() {
@@ -294,7 +293,7 @@ impl<'r> Tracer<'r> {
         self.go_on(tid, signal)
     }
 
-    /// Lets a thread go on with what it does.
+    /// Resumes a thread in its mode.
     fn go_on(&mut self, tid: i32, signal: c_int) -> io::Result<()> {
         let changes = self.space_of(tid)?.changes;
         let thread = self.thread(tid)?;
@@ -305,7 +304,7 @@ impl<'r> Tracer<'r> {
         }
     }
 
-    /// Has a thread execute the instruction where it stands, be there a breakpoint or not.
+    /// Makes a thread execute its next instruction, with or without a breakpoint there.
     fn step(&mut self, tid: i32, regs: &Regs) -> io::Result<()> {
         let aside = self.space_of(tid)?.aside(tid, regs.rip)?;
         if let Some(aside) = aside {
@@ -317,8 +316,8 @@ impl<'r> Tracer<'r> {
         self.go_on(tid, 0)
     }
 
-    /// Has a thread be, for the program, where the instruction stands that it executes elsewhere, or where that
-    /// has led.
+    /// Sets a thread that executes a displaced instruction to the program's view: the original
+    /// address, or its successor.
     fn set_back(&mut self, tid: i32, regs: &mut Regs) -> io::Result<Option<DisplacedInstruction>> {
         let Some(aside) = self.thread(tid)?.displaced.take() else {
             return Ok(None);
@@ -346,7 +345,7 @@ impl<'r> Tracer<'r> {
         thread.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
     }
 
-    /// Another program runs in a process, whose first thread is the one that is left.
+    /// Another program runs in a process, of which only one thread is left.
     fn on_exec(&mut self, tid: i32) -> io::Result<()> {
         let process = self.threads.get(&tid).map_or(tid, |thread| thread.process);
         let (gone, left) = std::mem::take(&mut self.threads)
@@ -384,7 +383,7 @@ impl<'r> Tracer<'r> {
             false => {
                 self.next_space += 1;
                 let forked = self.space_of(parent)?.forked(child, changes);
-                // A child that was killed already needs none.
+                // A killed child does not need memory.
                 if let Ok(forked) = forked {
                     self.spaces.insert(self.next_space, forked);
                 }
@@ -404,7 +403,7 @@ impl<'r> Tracer<'r> {
         }
     }
 
-    /// Finds modules that were mapped since it was last looked, and those of their functions that are in scope.
+    /// Finds newly mapped modules, and their functions in scope.
     fn find_modules(&mut self, tid: i32) -> io::Result<()> {
         let maps = Mappings::parse(&std::fs::read(format!("/proc/{tid}/maps"))?);
         let executable = std::fs::read_link(format!("/proc/{tid}/exe")).unwrap_or_default();
@@ -429,7 +428,7 @@ impl<'r> Tracer<'r> {
         Ok(())
     }
 
-    /// Forgets modules that are not where they were any more.
+    /// Drops modules that are no longer mapped there.
     fn forget_modules(&mut self, tid: i32, maps: &Mappings) -> io::Result<()> {
         let is_there = |modules: &[SteppedModule], mapped: &MappedModule| {
             let mapping = maps.iter().find(|mapping| mapping.contains(mapped.start));
@@ -461,7 +460,7 @@ impl<'r> Tracer<'r> {
         })
     }
 
-    /// The module that a mapping is of, which is read once.
+    /// The module of a mapping, which is read once.
     fn module(&mut self, tid: i32, mapping: &Mapping) -> Option<usize> {
         let path = mapping.path()?;
         if let Some(known) = self.by_path.get(path) {
@@ -479,7 +478,7 @@ impl<'r> Tracer<'r> {
         number
     }
 
-    /// Puts breakpoints into a module that was mapped.
+    /// Sets breakpoints in a newly mapped module.
     fn add(&mut self, tid: i32, mapping: &Mapping, number: usize) -> io::Result<()> {
         let Some(module) = self.modules.get(number) else {
             return Ok(());
@@ -510,7 +509,7 @@ impl<'r> Tracer<'r> {
         }
     }
 
-    /// Stops where the dynamic linker tells debuggers of modules.
+    /// Sets a breakpoint where the dynamic linker reports modules to debuggers.
     fn watch_loader(&mut self, tid: i32, mapping: &Mapping) -> io::Result<()> {
         const LOADER_HOOK: &str = "_dl_debug_state";
         let name = mapping.path().and_then(Path::file_name).unwrap_or_default();
@@ -546,14 +545,14 @@ impl<'r> Tracer<'r> {
         Ok(place.map(|place| (site, (site.module, place))))
     }
 
-    /// A thread that ran at full speed came to a breakpoint.
+    /// A thread at full speed reached a breakpoint.
     fn on_breakpoint(&mut self, tid: i32) -> io::Result<()> {
         let mut regs = sys::registers(tid)?;
         match sys::trap(tid)? {
             TrapCause::Breakpoint => {}
-            // It is told late of a step.
+            // It is a late report of a step.
             TrapCause::Step if regs.eflags & TRAP_FLAG == 0 => return self.go_on(tid, 0),
-            // Somebody sent the signal, or the program steps itself.
+            // The signal was sent, or the program steps itself.
             TrapCause::Step | TrapCause::Sent => return self.go_on(tid, libc::SIGTRAP),
         }
         let at = regs.rip.wrapping_sub(1);
@@ -566,7 +565,7 @@ impl<'r> Tracer<'r> {
         regs.rip = at;
         sys::set_pc(tid, at)?;
         if !breakpoint.is_there() {
-            // It was taken away while this thread stopped there, or after the process was copied.
+            // It was removed while this thread stopped there, or after the process was forked.
             space.write(at, &breakpoint);
             return self.run_on(tid, &regs);
         }
@@ -589,7 +588,7 @@ impl<'r> Tracer<'r> {
         let landed = self.thread(tid)?.shadow.landed(at, regs.rsp, running);
         match landed {
             ShadowLanding::Returned => {
-                // The caller may be known well: it runs at full speed soon.
+                // The caller may have been visited often enough: then it runs at full speed soon.
                 self.has_unvisited(tid, at)?;
                 self.next(tid, &regs)
             }
@@ -605,7 +604,7 @@ impl<'r> Tracer<'r> {
         }
     }
 
-    /// A function in which control is.
+    /// The function that control is in.
     fn running(&self, id: FunctionId) -> RunningFunction {
         let module = self.modules.get(id.0);
         let function = module.and_then(|module| module.functions.get(id.1));
@@ -637,7 +636,7 @@ impl<'r> Tracer<'r> {
         Ok(is_worth)
     }
 
-    /// A function does something new that was let be: its next entry is wanted.
+    /// A retired function does something new: its next entry is traced.
     fn reactivate(&mut self, tid: i32, at: u64, function: Option<FunctionId>) -> io::Result<()> {
         let Some((site, _)) = self.function_at(tid, at)? else {
             return Ok(());
@@ -679,7 +678,7 @@ impl<'r> Tracer<'r> {
         Ok(())
     }
 
-    /// A thread that ran at full speed entered a function. Says whether it is to be stepped.
+    /// A thread at full speed entered a function. Returns whether it is stepped.
     fn on_entry(
         &mut self,
         tid: i32,
@@ -712,7 +711,7 @@ impl<'r> Tracer<'r> {
         Ok(true)
     }
 
-    /// Whether a call is before an address: as the program has it, whatever breakpoint is on it.
+    /// Whether a call is before an address: in the program's own bytes, without breakpoints.
     fn follows_call(&mut self, tid: i32, pc: u64) -> bool {
         let before = self.space_of(tid).ok().and_then(|space| {
             let start = pc.checked_sub(u64::try_from(WINDOW).ok()?)?;
@@ -773,15 +772,16 @@ impl<'r> Tracer<'r> {
         Ok(())
     }
 
-    /// A signal was delivered: the handler begins, and below it is what the kernel has saved.
+    /// A signal was delivered: the handler begins, with the kernel's saved registers behind its
+    /// frame.
     fn push_signal_frame(
         &mut self,
         tid: i32,
         regs: &Regs,
         id: Option<FunctionId>,
     ) -> io::Result<()> {
-        /// Where `struct rt_sigframe` has the registers, in bytes from its start, which is the address of the
-        /// return address: `uc.uc_mcontext`.
+        /// Offset of the registers in `struct rt_sigframe`, from its start, which is the address of
+        /// the return address: `uc.uc_mcontext`. In bytes.
         const SAVED: u64 = 8 + 40;
         /// Their order there: r12, r13, r14, r15, rbp, rbx, rsp, rip.
         const ORDER: [u64; 8] = [4, 5, 6, 7, 10, 11, 15, 16];
@@ -825,8 +825,8 @@ impl<'r> Tracer<'r> {
         Ok(())
     }
 
-    /// The row that an unwinder takes for what a signal interrupted: that of the byte before the return
-    /// address of the handler.
+    /// The row that an unwinder uses for an interrupted frame: that of the byte before the
+    /// handler's return address.
     fn check_restorer(&mut self, tid: i32, restorer: u64, truth: &ShadowFrame) -> io::Result<()> {
         let mut registers = Registers::new();
         registers.set(Register(7), truth.key);
@@ -842,7 +842,8 @@ impl<'r> Tracer<'r> {
         Ok(())
     }
 
-    /// Whoever comes to a frame by a signal's must look up where it was interrupted, and not the byte before.
+    /// An unwinder that reaches a frame through a signal frame must look up the interrupted
+    /// address, and not the byte before.
     fn check_signal(
         &mut self,
         tid: i32,
@@ -876,7 +877,7 @@ impl<'r> Tracer<'r> {
         };
         match self.stop_cause(tid, &regs, start, aside)? {
             TrapCause::Breakpoint => {
-                // It was put there, for another thread, when this one was about to step.
+                // It was set there, for another thread, when this one was about to step.
                 regs.rip = start;
                 sys::set_pc(tid, start)?;
                 return self.next(tid, &regs);
@@ -897,7 +898,7 @@ impl<'r> Tracer<'r> {
         let of_before = before.map(|before| before.instruction.kind);
         match aside.map(|aside| aside.kind).or(of_before) {
             Some(InstructionKind::PushesFlags) => self.hide_trap_flag(tid, &regs)?,
-            // What the program stopped itself for is not the tracer's.
+            // The program's own stop does not belong to the tracer.
             Some(InstructionKind::Breakpoint) => return self.go_on(tid, libc::SIGTRAP),
             _ => {}
         }
@@ -910,8 +911,8 @@ impl<'r> Tracer<'r> {
         }
     }
 
-    /// Why a thread stopped that was to execute the instruction at `start`. It is only asked where the answer
-    /// may be another than that it did.
+    /// Why a thread stopped that should execute the instruction at `start`. It is only asked where
+    /// the cause may be another than that step.
     fn stop_cause(
         &mut self,
         tid: i32,
@@ -935,7 +936,7 @@ impl<'r> Tracer<'r> {
         }
     }
 
-    /// Takes the trap flag out of pushed flags: it is the tracer's.
+    /// Clears the trap flag in pushed flags: it is the tracer's.
     fn hide_trap_flag(&mut self, tid: i32, regs: &Regs) -> io::Result<()> {
         let space = self.space_of(tid)?;
         if let Some(flags) = space.memory().word(regs.rsp) {
@@ -944,14 +945,16 @@ impl<'r> Tracer<'r> {
         Ok(())
     }
 
-    /// Whether a call to a place begins a frame: at the entry of a function, and at a label inside of one where the row is that
-    /// of a begin, unless the code there makes use of the word that the call pushed.
+    /// Whether a call to an address begins a frame. It does at a function's entry. It also does at
+    /// a label inside a function if the row is that of a begin, and the code there does not use the
+    /// pushed word.
     fn begins_frame(&mut self, site: ModuleAddress) -> bool {
         let module = self.modules.get(site.module);
         module.is_some_and(|module| module.entry(site.at).is_some()) || self.has_row_of_begin(site)
     }
 
-    /// Whether the row of a place is that of a function's begin, and the code there does not make use of the word on top.
+    /// Whether the row at an address is that of a function's begin, and the code there does not use
+    /// the word on top.
     fn has_row_of_begin(&mut self, site: ModuleAddress) -> bool {
         let facts = self.machine.abi_info();
         let Some(module) = self.modules.get_mut(site.module) else {
@@ -967,7 +970,7 @@ impl<'r> Tracer<'r> {
                 .takes_top
     }
 
-    /// Brings the shadow stack up to date with an instruction.
+    /// Updates the shadow stack for an instruction.
     fn follow(&mut self, tid: i32, before: &StepStart, regs: &Regs) -> io::Result<()> {
         let following = before
             .regs
@@ -991,7 +994,7 @@ impl<'r> Tracer<'r> {
                 };
                 match ended {
                     Some(ended) => self.note_return(&ended, regs),
-                    // A target was pushed: a jump.
+                    // A pushed target: a jump.
                     None => drop(self.on_jump(tid, before.function, function, regs)?),
                 }
             }
@@ -1039,8 +1042,9 @@ impl<'r> Tracer<'r> {
         Ok(())
     }
 
-    /// Control went to another function by a jump. With the stack as at a call, it has the frame of the one before; with an
-    /// address of that one's on top of the stack, it was called from there. Says whether one of these is so.
+    /// Control went to another function by a jump. With the stack as at a call, the frame of the
+    /// previous function is passed on. With an address of that function on top of the stack, it is
+    /// a call. Returns whether one of these holds.
     fn on_jump(
         &mut self,
         tid: i32,
@@ -1065,8 +1069,8 @@ impl<'r> Tracer<'r> {
         Ok(true)
     }
 
-    /// Control went to another function by a jump: if an address of the function it came from is on top of the stack, that was
-    /// pushed to be returned to. Says whether that is so.
+    /// Control went to another function by a jump: if an address of the previous function is on top
+    /// of the stack, it was pushed as return address. Returns whether that is so.
     fn push_call_by_jump(
         &mut self,
         tid: i32,
@@ -1087,8 +1091,8 @@ impl<'r> Tracer<'r> {
         Ok(is_own)
     }
 
-    /// Whether control goes to where the innermost frame returns to, and something else is where that was on the stack: what an
-    /// outlined prologue pushes stays there.
+    /// Whether control goes to the innermost frame's return address, with another word in its place
+    /// on the stack: words pushed by an outlined prologue stay there.
     fn has_given_up(&mut self, tid: i32, pc: u64) -> io::Result<bool> {
         let frame = self.thread(tid)?.shadow.current().copied();
         let Some(frame) = frame.filter(|frame| frame.pc == pc && !frame.is_interrupted) else {
@@ -1098,7 +1102,7 @@ impl<'r> Tracer<'r> {
         Ok(word.is_some_and(|word| word != pc))
     }
 
-    /// Notes which registers a function has not restored when it returned.
+    /// Notes the registers that a function has not restored at its return.
     fn note_return(&mut self, ended: &ShadowFrame, regs: &Regs) {
         let function = ended.function.and_then(|(module, place)| {
             let module = self.modules.get_mut(module)?;
@@ -1112,7 +1116,7 @@ impl<'r> Tracer<'r> {
         }
     }
 
-    /// Compares, and lets the thread go on in the way that suits where it is.
+    /// Compares, and resumes the thread in the mode that fits its address.
     fn next(&mut self, tid: i32, regs: &Regs) -> io::Result<()> {
         if !self.thread(tid)?.pending.is_empty() {
             self.resolve_pending(tid, regs)?;
@@ -1173,8 +1177,8 @@ impl<'r> Tracer<'r> {
         self.step(tid, regs)
     }
 
-    /// On a stack that was not seen before: if the row finds code that would be gone back to, which is not where
-    /// the innermost frame returns to, this is another context, of which nothing is known.
+    /// On a new stack: if the row finds a return address in code that is not the innermost frame's,
+    /// this is another context with unknown frames.
     fn is_other_context(
         &mut self,
         tid: i32,
@@ -1193,13 +1197,13 @@ impl<'r> Tracer<'r> {
         };
         self.thread(tid)?.shadow.settle(is_other);
         if let Some(pc) = found.filter(|_| is_other) {
-            // What rows found before may be proven there.
+            // Earlier results of rows may be confirmed there.
             self.space_of(tid)?.stop_at(pc, BreakpointReason::Resume);
         }
         Ok(is_other)
     }
 
-    /// Control went on out of scope: what is stepped next is where the innermost frame returns to.
+    /// Control left the scope: stepping resumes at the innermost frame's return address.
     fn leave_scope(&mut self, tid: i32) -> io::Result<()> {
         let shadow = &mut self.thread(tid)?.shadow;
         let current = shadow.current().copied();
@@ -1213,7 +1217,7 @@ impl<'r> Tracer<'r> {
         Ok(())
     }
 
-    /// Lets a thread run at full speed, over a breakpoint where it stands.
+    /// Makes a thread run at full speed, past a breakpoint at its address.
     fn run_on(&mut self, tid: i32, regs: &Regs) -> io::Result<()> {
         let known = self.space_of(tid)?.breakpoint(regs.rip);
         let is_there = known.is_some_and(|known| known.is_there());
@@ -1228,7 +1232,8 @@ impl<'r> Tracer<'r> {
         self.step(tid, regs)
     }
 
-    /// Lets a thread run at full speed until it leaves what was visited often enough of a function.
+    /// Makes a thread run at full speed until it leaves the part of a function that was visited
+    /// often enough.
     fn run_to_new(
         &mut self,
         tid: i32,
@@ -1268,7 +1273,7 @@ impl<'r> Tracer<'r> {
         self.run_on(tid, regs)
     }
 
-    /// The registers by their numbers; of vectors only if the module has rules for them.
+    /// The registers by number; vector registers only if the module has rules for them.
     fn registers(&self, tid: i32, regs: &Regs, site: ModuleAddress) -> io::Result<Registers> {
         let mut registers = Registers::new();
         for (number, value) in (0..).zip(general(regs)) {
@@ -1283,7 +1288,7 @@ impl<'r> Tracer<'r> {
         Ok(registers)
     }
 
-    /// Compares the row of an address with the truth.
+    /// Compares the row at an address with the truth.
     fn compare(
         &mut self,
         tid: i32,
@@ -1307,7 +1312,8 @@ impl<'r> Tracer<'r> {
         self.add_pending_faults(tid, site, truth, faults)
     }
 
-    /// Keeps what is wrong about the row of an instruction, what that finds and where it is in truth, until the frame has ended.
+    /// Keeps the faults of an instruction's row, with the values by the row and the actual
+    /// locations, until the frame has ended.
     fn add_pending_faults(
         &mut self,
         tid: i32,
@@ -1331,10 +1337,10 @@ impl<'r> Tracer<'r> {
         Ok(())
     }
 
-    /// Decides about what was seen in frames that have ended. If control went elsewhere than to the caller, as in
-    /// `longjmp`, what a row finds there need not be the caller: it may be where control went, which is as good. A
-    /// frame whose stack was left, as in `setcontext`, may go on one day; but a row that has found just where control
-    /// is now is done with.
+    /// Decides about faults in frames that have ended. If control went elsewhere than to the
+    /// caller, as in `longjmp`, the row need not find the caller: the target of the jump is as
+    /// good. A frame on a stack that was left, as in `setcontext`, may continue one day; but a row
+    /// that found exactly the current state is done.
     fn resolve_pending(&mut self, tid: i32, regs: &Regs) -> io::Result<()> {
         let thread = self.thread(tid)?;
         let shadow = &thread.shadow;
@@ -1379,7 +1385,7 @@ impl<'r> Tracer<'r> {
         seen.times += 1;
     }
 
-    /// Asks something of the row of an address; `None` if there is no row.
+    /// Evaluates the row at an address; `None` if there is no row.
     fn comparison<T>(
         &self,
         tid: i32,
@@ -1422,7 +1428,7 @@ impl TracedThread {
 }
 
 impl Tracer<'_> {
-    /// Has threads halt at an address instead of where they halted before.
+    /// Sets the address where threads halt, in place of the previous ones.
     pub(crate) fn halt_at(&mut self, tid: i32, at: u64) -> io::Result<()> {
         self.space_of(tid)?.stop_at(at, BreakpointReason::Resume);
         self.halts = vec![at];
@@ -1430,7 +1436,7 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Lets a thread wait where it is.
+    /// Keeps a thread waiting where it is.
     fn halt(&mut self, tid: i32, signal: c_int) -> io::Result<()> {
         let mut regs = sys::registers(tid)?;
         self.set_back(tid, &mut regs)?;
@@ -1438,9 +1444,9 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Makes a process ready to have the function in scope called, of which there must be one: by a thread that
-    /// waits where no function in scope is, with memory of `size` bytes, at an address if that is free. `None` if
-    /// there is no function.
+    /// Prepares a process for calls of the function in scope, of which there must be one. A thread
+    /// that waits outside of all functions in scope maps memory of `size` bytes, at an address if
+    /// that is free. `None` if there is no function.
     pub(crate) fn prepare(
         &mut self,
         tid: i32,
@@ -1476,7 +1482,7 @@ impl Tracer<'_> {
         self.space_of(tid)?.fill(at, words)
     }
 
-    /// Has a thread that waits be at the entry of a function, and lets it go on there.
+    /// Sets a waiting thread to the entry of a function, and resumes it there.
     pub(crate) fn call(
         &mut self,
         tid: i32,
@@ -1509,29 +1515,29 @@ impl Tracer<'_> {
     }
 }
 
-/// A thread that waits, and why.
+/// A waiting thread, and the reason.
 #[derive(Debug)]
 pub(crate) struct HaltedThread {
     pub(crate) tid: i32,
-    /// The signal that came; 0 if it has come to where it halts.
+    /// The signal that arrived; 0 if it reached its halt address.
     pub(crate) signal: c_int,
     pub(crate) regs: Regs,
 }
 
-/// What a call of a function needs.
+/// Addresses for a call of a function.
 #[derive(Debug)]
 pub(crate) struct PreparedCall {
-    /// Where the function begins.
+    /// Start of the function.
     pub(crate) entry: u64,
     function: FunctionId,
-    /// Where it returns to.
+    /// Its return address.
     pub(crate) back: u64,
     /// Memory for arguments.
     pub(crate) scratch: u64,
 }
 
-/// Whether a row has found the return address, or where it was while the callee moved it over data behind the call, to behind which control came
-/// back.
+/// Whether a row has found the return address, or its location while the callee moved it past
+/// inline data, and control returned behind that data.
 fn is_behind_data(pending: &PendingFault, regs: &Regs) -> bool {
     let moved = regs.rip.saturating_sub(u64::from(MAX_SKIPPED_BYTES))..=regs.rip;
     let way = pending.frame.pc..=regs.rip;
@@ -1540,7 +1546,7 @@ fn is_behind_data(pending: &PendingFault, regs: &Regs) -> bool {
         && pending.found.is_some_and(|found| way.contains(&found))
 }
 
-/// What is, where control went, of what a difference is about.
+/// The value after a jump that a mismatch concerns.
 fn value_at_target(pending: &PendingFault, regs: &Regs) -> u64 {
     let of = pending.cause.2.difference().map(|difference| difference.of);
     match of {
@@ -1554,7 +1560,7 @@ fn value_at_target(pending: &PendingFault, regs: &Regs) -> u64 {
     }
 }
 
-/// What the general registers hold, by their numbers in tables; the last is the address of the code.
+/// The general registers by DWARF number; the last is the program counter.
 fn general(regs: &Regs) -> [u64; 17] {
     [
         regs.rax, regs.rdx, regs.rcx, regs.rbx, regs.rsi, regs.rdi, regs.rbp, regs.rsp, regs.r8,
@@ -1562,11 +1568,11 @@ fn general(regs: &Regs) -> [u64; 17] {
     ]
 }
 
-/// The bit of the flags that has the processor stop behind each instruction.
+/// The trap flag: the processor stops behind each instruction.
 const TRAP_FLAG: u64 = 0x100;
 
-/// The registers behind a step. The kernel hides the trap flag that it set, but for what instructions set that
-/// load flags: behind `popf` and `iretq` it takes it for the program's own.
+/// The registers after a step. The kernel hides the trap flag that it set, except after
+/// instructions that load flags: after `popf` and `iretq` it takes it for the program's own.
 fn clear_trap_flag(tid: i32) -> io::Result<Regs> {
     let mut regs = sys::registers(tid)?;
     if regs.eflags & TRAP_FLAG != 0 {
@@ -1581,8 +1587,8 @@ pub(crate) fn preserved(regs: &Regs) -> [u64; 6] {
     [regs.rbx, regs.rbp, regs.r12, regs.r13, regs.r14, regs.r15]
 }
 
-/// Whether the kernel has just put a frame for a signal on the stack: it passes the signal, and where it saved
-/// the registers, which is behind the return address.
+/// Whether the kernel has just put a signal frame on the stack: it passes the signal, and the
+/// address of the saved registers, which is behind the return address.
 fn is_handler(regs: &Regs, signal: Option<c_int>) -> bool {
     let number = signal.map_or(1..=64, |signal| {
         let signal = u64::from(signal.unsigned_abs());

@@ -1,4 +1,4 @@
-//! When what runs for too long is ended.
+//! Ends processes that run for too long.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -8,10 +8,10 @@ use libc::c_int;
 
 use crate::sys;
 
-/// What is there then is killed: what was started meanwhile, and what did not heed the signal.
+/// Time until processes that ignore the signal, or were started meanwhile, are killed.
 const KILL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A thread that ends what runs for too long.
+/// A thread that ends processes that run for too long.
 pub(crate) struct Watchdog {
     shared: Arc<(Mutex<WatchdogState>, Condvar)>,
 }
@@ -24,7 +24,7 @@ struct WatchdogState {
 }
 
 impl Watchdog {
-    /// Sends a signal when the time is over, and kills what has not been ended soon after.
+    /// Sends a signal at the time limit, and kills the processes that remain soon after.
     pub(crate) fn start(limit: Duration, root: i32, signal: c_int) -> Watchdog {
         let watched = WatchdogState {
             processes: BTreeSet::from([root]),
@@ -50,13 +50,13 @@ impl Watchdog {
         Watchdog { shared }
     }
 
-    /// Says which processes there are.
+    /// Sets the processes to end.
     pub(crate) fn watch(&self, processes: BTreeSet<i32>) {
         let watched = self.shared.0.lock();
         watched.unwrap_or_else(PoisonError::into_inner).processes = processes;
     }
 
-    /// Ends the thread; says whether the limit was reached.
+    /// Ends the thread. Returns whether the limit was reached.
     pub(crate) fn stop(&self) -> bool {
         let mut watched = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
         watched.is_over = true;

@@ -1,4 +1,5 @@
-//! Functions and lines of addresses: `cargo run -p unspool-symbols --example names [FILE ADDRESS…]`.
+//! Functions and lines of addresses: `cargo run -p unspool-symbols --example names [FILE
+//! ADDRESS…]`.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::error::Error;

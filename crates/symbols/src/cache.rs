@@ -1,4 +1,4 @@
-//! Names that were looked up before: `$XDG_CACHE_HOME/unspool/names/BUILDID-HASH`, of the files with the
+//! Cached names: `$XDG_CACHE_HOME/unspool/names/BUILDID-HASH`, for the files with the
 //! [key](unspool_elf::DebugFiles::key) of that name; and those of the kernel, `names/kernel` (see
 //! [`crate::kernel`]).
 //!
@@ -18,8 +18,8 @@
 //! | | the texts, one behind another |
 //! | 4 | the CRC-32 of all that |
 //!
-//! A file of another version, of other files, or with a wrong checksum is not used; the next table that
-//! is kept takes its place.
+//! A file of another version, for other files, or with a wrong checksum is not used; the next
+//! stored table replaces it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -33,29 +33,29 @@ use unspool_files::is_untrusted;
 
 use crate::name_table::{AddressEntry, FrameEntry, FunctionEntry, NameTable, TextId, TextPool};
 
-/// What the kernel's functions are kept under.
+/// The cache name of the kernel's functions.
 pub(crate) const KERNEL: &str = "kernel";
 
 const MAGIC: [u8; 8] = *b"unspname";
 const VERSION: u32 = 3;
-/// A table with more addresses is not kept.
+/// The most addresses of a table to store.
 const MAX_ADDRESSES: usize = 1 << 20;
-/// A larger file is not read, in bytes.
+/// The size of the largest file to read, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-/// All files together have at most so many bytes.
+/// The most bytes of all files together.
 const MAX_CACHE_BYTES: u64 = 256 << 20;
-/// How exactly it is noted when a file was used last.
+/// The granularity of the time of last use.
 const USE_TIME_GRANULARITY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Keeps names from one run to the next.
+/// Stores names between runs.
 #[derive(Debug, Clone)]
 pub struct NameCache {
     folder: PathBuf,
 }
 
 impl NameCache {
-    /// The user's cache: `unspool/names` in `XDG_CACHE_HOME`, else in `~/.cache`. `None` if neither is
-    /// there.
+    /// The user's cache: `unspool/names` in `XDG_CACHE_HOME`, else in `~/.cache`. `None` if neither
+    /// is set.
     #[must_use]
     pub fn from_environment() -> Option<Self> {
         let folder = |name: &str| variable(name).map(PathBuf::from);
@@ -65,19 +65,19 @@ impl NameCache {
         Some(NameCache::new(caches.join("unspool/names")))
     }
 
-    /// Keeps names in a folder, which is made when it is needed, with the two that it is in.
+    /// Stores names in a folder, which is created when needed, with its two parents.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         NameCache { folder }
     }
 
-    /// Where names are kept.
+    /// The folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// How many modules have names here, and how many bytes these take.
+    /// The number of modules with names, and the size of their files in bytes.
     ///
     /// # Errors
     ///
@@ -87,11 +87,11 @@ impl NameCache {
         Ok((files.len(), files.iter().map(|file| file.size).sum()))
     }
 
-    /// Removes all that is kept; yields how many files that were, and their bytes.
+    /// Removes all files; returns their number and size in bytes.
     ///
     /// # Errors
     ///
-    /// The folder cannot be read, or a file not be removed.
+    /// The folder cannot be read, or a file cannot be removed.
     pub fn clean(&self) -> io::Result<(usize, u64)> {
         let (mut count, mut bytes) = (0, 0);
         for file in self.files()? {
@@ -108,7 +108,7 @@ impl NameCache {
         decode(&self.read(&name)?, name.as_bytes())
     }
 
-    /// Keeps the names from those files. Nothing is lost if that fails, but time.
+    /// Stores the names from those files. A failure only costs time later.
     fn keep(&self, key: &TableKey, table: &NameTable) -> io::Result<()> {
         if table.entries.len() > MAX_ADDRESSES {
             return Ok(());
@@ -120,7 +120,7 @@ impl NameCache {
         }
     }
 
-    /// What is kept under a name, if nobody else can have written it.
+    /// The bytes stored under a name, if no other user can have written them.
     pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.folder.join(name);
         if is_untrusted(&fs::symlink_metadata(&self.folder).ok()?) {
@@ -140,13 +140,13 @@ impl NameCache {
             .ok()
             .and_then(|time| time.elapsed().ok());
         if age.is_none_or(|age| age > USE_TIME_GRANULARITY) {
-            // Else it counts as not used.
+            // Without this it counts as unused.
             let _ = file.set_modified(SystemTime::now());
         }
         Some(bytes)
     }
 
-    /// Keeps something under a name, in place of what was.
+    /// Stores bytes under a name, and replaces older ones.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         make_folder(&self.folder)?;
         self.make_room(bytes.len() as u64)?;
@@ -169,7 +169,7 @@ impl NameCache {
         written
     }
 
-    /// Removes the files that were not used for longest, until there is room for so many bytes more.
+    /// Removes the least recently used files, until there is room for this many more bytes.
     fn make_room(&self, bytes: u64) -> io::Result<()> {
         let mut files = self.files()?;
         files.sort_by_key(|file| file.used);
@@ -186,7 +186,7 @@ impl NameCache {
         Ok(())
     }
 
-    /// What is in the folder under names that are given here.
+    /// The folder's files with names of this cache.
     fn files(&self) -> io::Result<Vec<CacheFile>> {
         let entries = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -198,9 +198,9 @@ impl NameCache {
             let name = entry.file_name();
             let name = name.to_str().and_then(|name| name.split('.').next());
             let Ok(metadata) = entry.metadata() else {
-                continue; // removed in between
+                continue; // Removed in between.
             };
-            // Earlier versions had a build ID for a name.
+            // Earlier versions used only the build ID as the name.
             let is_build = |name| BuildId::from_hex(name).is_some();
             let is_kept = name.is_some_and(|name| {
                 name == KERNEL || TableKey::from_text(name).is_some() || is_build(name)
@@ -217,21 +217,21 @@ impl NameCache {
     }
 }
 
-/// Where the names of one module are kept.
+/// The cache entry of one module.
 #[derive(Debug)]
 pub(crate) struct NameCacheEntry {
     pub(crate) cache: NameCache,
-    /// Which files they are from.
+    /// The key of the files that it is for.
     pub(crate) key: TableKey,
 }
 
 impl NameCacheEntry {
-    /// The names that were kept.
+    /// The stored names.
     pub(crate) fn load(&self) -> Option<NameTable> {
         self.cache.load(&self.key)
     }
 
-    /// Keeps names in the place of those that were.
+    /// Stores names, and replaces older ones.
     pub(crate) fn keep(&self, table: &NameTable) -> io::Result<()> {
         self.cache.keep(&self.key, table)
     }
@@ -244,16 +244,16 @@ struct CacheFile {
     used: SystemTime,
 }
 
-/// Whether it is this user's or root's.
+/// Whether it belongs to this user or root.
 fn is_ours(metadata: &fs::Metadata) -> bool {
-    // The owner of this is the effective user.
+    // The owner of this folder is the effective user.
     let user = fs::metadata("/proc/self").map(|own| own.uid());
     metadata.uid() == 0 || user.is_ok_and(|user| metadata.uid() == user)
 }
 
-/// Makes a folder in a cache, and the two that it is in, for the user alone. Not those above: a home is
-/// not made. And not in the home of another user, which `sudo` may keep: what is root's would be in
-/// that user's way.
+/// Creates a cache folder and its two parents, for the user alone. Folders above those are not
+/// created: for example, a home. Nor is one created in another user's home, which `sudo` may keep:
+/// files of root would obstruct that user.
 pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     let existing = folder.ancestors().find_map(|path| fs::metadata(path).ok());
     if existing.is_some_and(|existing| !is_ours(&existing)) {
@@ -264,19 +264,19 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     made.reverse();
     for path in made {
         match DirBuilder::new().mode(0o700).create(path) {
-            // A folder that is above the others may be anywhere, and need not be one to write to.
+            // A parent may be anywhere, and need not be writable.
             Err(_) if path.is_dir() => {}
             created => created?,
         }
     }
-    // Somebody else may have been faster.
+    // Another process may have been faster.
     match is_untrusted(&fs::metadata(folder)?) {
         true => Err(io::ErrorKind::PermissionDenied.into()),
         false => Ok(()),
     }
 }
 
-/// The bytes of a table; `None` if it has more of anything than 32 bits can count.
+/// The bytes of a table; `None` if a count does not fit 32 bits.
 fn encode(table: &NameTable, stamp: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = MAGIC.to_vec();
     let counts = [
@@ -317,7 +317,7 @@ fn encode(table: &NameTable, stamp: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Reads a table that [`encode`] wrote with the same stamp.
+/// Decodes a table from [`encode`] with the same stamp.
 fn decode(bytes: &[u8], stamp: &[u8]) -> Option<NameTable> {
     let (content, checksum) = bytes.split_last_chunk()?;
     let mut rest = CacheReader(content);
@@ -342,7 +342,7 @@ fn decode(bytes: &[u8], stamp: &[u8]) -> Option<NameTable> {
     rest.0.is_empty().then_some(table)
 }
 
-/// What is left to be read.
+/// The remaining bytes.
 pub(crate) struct CacheReader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> CacheReader<'a> {
@@ -370,7 +370,7 @@ impl<'a> CacheReader<'a> {
         usize::try_from(self.u32()?).ok()
     }
 
-    /// So many of something, none of which is smaller than a byte.
+    /// A number of items, each at least a byte long.
     pub(crate) fn all<T>(
         &mut self,
         count: usize,
@@ -467,7 +467,7 @@ mod tests {
 
     #[test]
     fn numbers_that_lead_nowhere_are_no_names() {
-        // As one who makes the checksum right could write it.
+        // Tampered content with a corrected checksum.
         let mut table = table();
         table.entries[0].first = u32::MAX;
         table.entries[0].count = u32::MAX;
@@ -509,7 +509,7 @@ mod tests {
         cache.keep(&key(2), &table()).unwrap();
         assert_eq!(cache.load(&key(1)), Some(table()));
         assert_eq!(cache.load(&key(3)), None);
-        // The one that was used longest ago goes first.
+        // The least recently used file is removed first.
         let old = File::options()
             .append(true)
             .open(folder.join(key(2).to_string()));
@@ -520,7 +520,7 @@ mod tests {
         cache.keep(&key(4), &table()).unwrap();
         assert!(cache.load(&key(1)).is_some() && cache.load(&key(4)).is_some());
         assert!(!folder.join(key(2).to_string()).exists());
-        // Others could have written this one.
+        // Other users could have written this file.
         let path = folder.join(key(1).to_string());
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o622)).unwrap();
         assert_eq!(cache.load(&key(1)), None);

@@ -1,8 +1,9 @@
-//! Debug files by build ID from servers that speak debuginfod's protocol.
+//! Debug files by build ID from debuginfod servers.
 //!
-//! The environment and the cache are those of elfutils' client (debuginfod_find_debuginfo(3)), so that
-//! whatever one of them has downloaded the other one finds: `DEBUGINFOD_CACHE_PATH/BUILDID/debuginfo`,
-//! and an empty file in its place for ten minutes where no server had one.
+//! The environment and the cache are those of elfutils' client (debuginfod_find_debuginfo(3)), so
+//! that either client uses the other's downloads. These are
+//! `DEBUGINFOD_CACHE_PATH/BUILDID/debuginfo`, and for ten minutes an empty file in its place if no
+//! server had one.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -21,41 +22,40 @@ use crate::fetch::{Artifact, DownloadError, Fetch};
 use crate::http::{self, Response};
 use crate::symbolizer::LookupEvent;
 
-/// A server that sends less than this within [`DebuginfodOptions::timeout`] is given up, in bytes.
+/// The fewest bytes to receive within [`DebuginfodOptions::timeout`]; a slower server is given up.
 const MIN_BYTES_PER_TIMEOUT: u64 = 100 << 10;
-/// So much is read at once, in bytes.
+/// The number of bytes to read at once.
 const READ_CHUNK_BYTES: usize = 64 << 10;
-/// How often progress is told, in bytes.
+/// The interval of progress reports, in bytes.
 const PROGRESS_STEP_BYTES: u64 = 1 << 20;
-/// For how long it is remembered that no server has a file, unless the cache's `cache_miss_s` says
-/// otherwise.
+/// How long a missing file is remembered, unless the cache's `cache_miss_s` says otherwise.
 const MISS_AGE: Duration = Duration::from_secs(600);
-/// How often old files are removed, unless the cache's `cache_clean_interval_s` says otherwise.
+/// The interval of removing old files, unless the cache's `cache_clean_interval_s` says otherwise.
 const CLEAN_INTERVAL: Duration = Duration::from_secs(86_400);
-/// After how long an unused file is old, unless the cache's `max_unused_age_s` says otherwise.
+/// The age at which an unused file is old, unless the cache's `max_unused_age_s` says otherwise.
 const MAX_UNUSED_AGE: Duration = Duration::from_secs(604_800);
 
-/// Which servers are asked, and how.
+/// The servers and the limits of downloads.
 #[derive(Debug, Clone)]
 pub struct DebuginfodOptions {
-    /// The servers, in the order in which they are asked.
+    /// The servers, in the order of requests.
     pub urls: Vec<String>,
-    /// The folder that files are kept in.
+    /// The cache folder.
     pub cache: PathBuf,
     /// How long to wait for a server to answer, and then for each 100 KiB.
     pub timeout: Duration,
-    /// How long a download may take in all; `None` for any time.
+    /// The longest time of a download; `None` for any time.
     pub max_time: Option<Duration>,
-    /// How large a file may be, in bytes.
+    /// The largest size of a file, in bytes.
     pub max_size: u64,
-    /// Lines that are added to the head of each request, as `Name: value`.
+    /// Additional header lines of each request, as `Name: value`.
     pub headers: Vec<String>,
 }
 
 impl DebuginfodOptions {
-    /// What the environment says: `DEBUGINFOD_URLS`, `DEBUGINFOD_CACHE_PATH`, `DEBUGINFOD_TIMEOUT` (90
-    /// seconds), `DEBUGINFOD_MAXTIME`, `DEBUGINFOD_MAXSIZE` (16 GiB), `DEBUGINFOD_HEADERS_FILE`. `None`
-    /// unless servers are named and there is a folder to keep files in.
+    /// The options from the environment: `DEBUGINFOD_URLS`, `DEBUGINFOD_CACHE_PATH`,
+    /// `DEBUGINFOD_TIMEOUT` (90 seconds), `DEBUGINFOD_MAXTIME`, `DEBUGINFOD_MAXSIZE` (16 GiB),
+    /// `DEBUGINFOD_HEADERS_FILE`. `None` without servers or without a cache folder.
     #[must_use]
     pub fn from_environment() -> Option<Self> {
         DebuginfodOptions::from_variables(variable)
@@ -66,7 +66,7 @@ impl DebuginfodOptions {
         let number = |name: &str| text(name)?.parse::<u64>().ok().filter(|number| *number > 0);
         let seconds = |name: &str| number(name).map(Duration::from_secs);
         let urls = text("DEBUGINFOD_URLS")?;
-        // Between them there may be words about signatures, which are not checked here.
+        // There may be words about signatures between them, which are not verified here.
         let urls = urls
             .split_whitespace()
             .filter(|word| !word.starts_with("ima:"));
@@ -85,17 +85,17 @@ impl DebuginfodOptions {
     }
 }
 
-/// Fetches files from debuginfod's servers into the cache of its clients.
+/// Fetches files from debuginfod servers into the common cache.
 #[derive(Debug)]
 pub struct Debuginfod {
     options: DebuginfodOptions,
-    /// The servers that are not asked again, by their place: a server that hangs does so for each file.
+    /// The servers that are not asked again, by index: a server that hangs does so for each file.
     is_unreachable: Vec<AtomicBool>,
     is_clean: Mutex<bool>,
 }
 
 impl Debuginfod {
-    /// Asks nobody yet.
+    /// Sends no request yet.
     #[must_use]
     pub fn new(options: DebuginfodOptions) -> Self {
         Debuginfod {
@@ -109,7 +109,7 @@ impl Debuginfod {
         }
     }
 
-    /// Whether `curl` is there, which downloads take.
+    /// Whether `curl` is available, which downloads need.
     #[must_use]
     pub fn can_download() -> bool {
         http::is_available()
@@ -123,7 +123,7 @@ impl Debuginfod {
 }
 
 impl Fetch for Debuginfod {
-    /// Files are in the cache already or put there.
+    /// Looks in the cache, and downloads into it.
     fn get(
         &self,
         id: BuildId,
@@ -169,7 +169,7 @@ impl Fetch for Debuginfod {
         }
         let is_asked = |lost: &AtomicBool| !lost.load(Ordering::Relaxed);
         if self.is_unreachable.iter().all(is_asked) {
-            // Nothing is lost if that cannot be remembered.
+            // A failure to remember it is harmless.
             let _ = self.remember_miss(&path);
         }
         Ok(None)
@@ -177,7 +177,7 @@ impl Fetch for Debuginfod {
 }
 
 impl Debuginfod {
-    /// Fetches one file from one server; whether it has it.
+    /// Fetches one file from one server; `false` if the server does not have it.
     fn fetch(
         &self,
         url: &str,
@@ -217,26 +217,27 @@ impl Debuginfod {
             fs::rename(&temporary, path).map_err(|error| in_cache(path, &error))
         })();
         if done.is_err() {
-            // Nothing more can be done about it.
+            // Nothing more can be done about a failure.
             let _ = fs::remove_file(&temporary);
         }
         done.map(|()| true)
     }
 
-    /// Leaves an empty file where no server had one.
+    /// Creates an empty file for a missing one.
     fn remember_miss(&self, path: &Path) -> io::Result<()> {
         let temporary = temporary_beside(path);
         create(&temporary)?;
         fs::rename(&temporary, path)
     }
 
-    /// A number of seconds that the cache has in a file.
+    /// A number of seconds in a file of the cache.
     fn setting(&self, name: &str, default: Duration) -> Duration {
         let text = fs::read_to_string(self.options.cache.join(name)).unwrap_or_default();
         text.trim().parse().map_or(default, Duration::from_secs)
     }
 
-    /// Removes files that nobody has used for a long time, once in a while. What cannot be removed stays.
+    /// Removes files that were unused for a long time, once in a while. A file that cannot be
+    /// removed stays.
     fn clean(&self) {
         let mut is_clean = self.is_clean.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *is_clean, true) {
@@ -250,7 +251,7 @@ impl Debuginfod {
         {
             return;
         }
-        // The time of its last change says when this was done.
+        // Its modification time is the time of the last cleaning.
         let _ = fs::write(&marker, format!("{}", interval.as_secs()));
         let unused = self.setting("max_unused_age_s", MAX_UNUSED_AGE);
         for folder in entries(cache) {
@@ -267,7 +268,7 @@ impl Debuginfod {
                     let _ = fs::remove_file(file);
                 }
             }
-            // Fails unless it is empty.
+            // Fails unless the folder is empty.
             let _ = fs::remove_dir(folder);
         }
     }
@@ -277,11 +278,11 @@ impl Debuginfod {
 struct Download<'a> {
     options: &'a DebuginfodOptions,
     url: &'a str,
-    /// How large the file is, if the server says so.
+    /// The size of the file, if the server reports it.
     all: Option<u64>,
     report: &'a dyn Fn(LookupEvent<'_>),
     started: Instant,
-    /// When all of it must be there.
+    /// The deadline of the whole download.
     deadline: Option<Instant>,
 }
 
@@ -327,7 +328,7 @@ impl Download<'_> {
     }
 }
 
-/// The sooner of two deadlines, each of which may be none.
+/// The earlier of two optional deadlines.
 fn sooner(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     a.into_iter().chain(b).min()
 }
@@ -353,7 +354,7 @@ fn in_cache(path: &Path, error: &io::Error) -> DownloadError {
     }
 }
 
-/// Refuses what is in the cache and somebody else could have written: its build ID says nothing then.
+/// Refuses a cached file that another user could have written: its build ID is then no evidence.
 fn check_trust(path: &Path) -> Result<(), DownloadError> {
     match fs::metadata(path) {
         Ok(found) if is_untrusted(&found) => Err(DownloadError::Cache {
@@ -364,7 +365,7 @@ fn check_trust(path: &Path) -> Result<(), DownloadError> {
     }
 }
 
-/// Whether a downloaded file is a whole ELF file, of the build and the kind that was asked for.
+/// Whether a downloaded file is a complete ELF file of the requested build and kind.
 fn check(url: &str, path: &Path, id: BuildId, artifact: Artifact) -> Result<(), DownloadError> {
     let wrong = |why: String| DownloadError::WrongFile {
         url: url.to_owned(),
@@ -398,7 +399,7 @@ fn check(url: &str, path: &Path, id: BuildId, artifact: Artifact) -> Result<(), 
     }
 }
 
-/// A name beside a file that no other thread or process has.
+/// A unique name next to a file.
 fn temporary_beside(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -407,7 +408,7 @@ fn temporary_beside(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Makes a file that only this user can read, and the folder that it is in.
+/// Creates a file that only this user can read, and its folder.
 fn create(path: &Path) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         make_folder(folder)?;
@@ -417,7 +418,7 @@ fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// What is in a folder; nothing if that cannot be read.
+/// The entries of a folder; empty if it cannot be read.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()

@@ -1,4 +1,4 @@
-//! Files that somebody else has.
+//! Files from elsewhere.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use crate::symbolizer::LookupEvent;
 
 /// Fetches files by build ID.
 pub trait Fetch: Debug + Send + Sync {
-    /// Where a file is, after it was fetched if need be; `None` if nobody has it. `report` is told how far
-    /// the download is.
+    /// The path of a file, after a download if necessary; `None` if no source has it. `report`
+    /// receives the progress of the download.
     ///
     /// # Errors
     ///
@@ -24,10 +24,10 @@ pub trait Fetch: Debug + Send + Sync {
     ) -> Result<Option<PathBuf>, DownloadError>;
 }
 
-/// What a server is asked for.
+/// A kind of file on a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Artifact {
-    /// What was stripped from a file.
+    /// The debug information stripped from a file.
     DebugInfo,
     /// The file itself.
     Executable,
@@ -44,49 +44,49 @@ impl Artifact {
     }
 }
 
-/// Why a file could not be had from a server.
+/// Why a file could not be downloaded.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum DownloadError {
-    /// The server cannot be reached, or breaks off. It is not asked again.
+    /// The server cannot be reached, or the connection breaks. It is not asked again.
     #[error("{url}: {why}")]
     Server {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What happened.
+        /// The cause.
         why: String,
     },
-    /// The server answers with an error.
+    /// The server responds with an error.
     #[error("{url}: the server answers {status}")]
     Status {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
         /// The HTTP status.
         status: u16,
     },
-    /// The server sends less than 100 KiB within the time allowed (`DEBUGINFOD_TIMEOUT`), or takes longer
-    /// for all than allowed (`DEBUGINFOD_MAXTIME`). It is not asked again.
+    /// The server sends less than 100 KiB within the timeout (`DEBUGINFOD_TIMEOUT`), or exceeds the
+    /// total time (`DEBUGINFOD_MAXTIME`). It is not asked again.
     #[error("{url}: given up after {} s: too slow (DEBUGINFOD_TIMEOUT, DEBUGINFOD_MAXTIME)", after.as_secs())]
     TooSlow {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// How long it took.
+        /// The time spent.
         after: Duration,
     },
-    /// The file is larger than allowed (`DEBUGINFOD_MAXSIZE`).
+    /// The file exceeds the limit (`DEBUGINFOD_MAXSIZE`).
     #[error("{url}: more than {limit} bytes (DEBUGINFOD_MAXSIZE)")]
     TooLarge {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What is allowed, in bytes.
+        /// The limit, in bytes.
         limit: u64,
     },
-    /// What the server sent is no whole ELF file, or one of another build.
+    /// The received file is not a complete ELF file, or is of another build.
     #[error("{url}: {why}")]
     WrongFile {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
     /// The cache cannot be written.
@@ -94,7 +94,7 @@ pub enum DownloadError {
     Cache {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Finding the file of a module, and the files that were stripped from it.
+//! Finds the file of a module, and its debug files.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,20 +17,20 @@ use crate::problem::SymbolProblem;
 use crate::symbolizer::LookupEvent;
 use crate::vdso::own_vdso;
 
-/// A module as a process knew it.
+/// The identity of a module in a process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ModuleIdentity {
-    /// The path, as the process knew it.
+    /// The path in the process.
     pub path: PathBuf,
-    /// What identifies what was mapped, if that is known. Without it the path has to do.
+    /// The identity of the mapped contents, if known. Without it, the path must suffice.
     pub content: Option<ContentKey>,
-    /// What the process had for `/`, if that is not ours: `/proc/PID/root` ([`process_root`]), or a copy of
-    /// another machine's file system.
+    /// The root directory of the process, if it differs from ours: `/proc/PID/root`
+    /// ([`process_root`]), or a copy of another machine's file system.
     pub root: Option<PathBuf>,
 }
 
-/// The root of a process (`/proc/PID/root`), if paths lead to other files there than here (another root, or
-/// other mounts), and if it can be looked into.
+/// The root of a process (`/proc/PID/root`), if it is readable and paths lead to other files there
+/// (another root, or other mounts).
 #[must_use]
 pub fn process_root(pid: u32) -> Option<PathBuf> {
     let identity = |process: &str, what: &str| {
@@ -43,31 +43,31 @@ pub fn process_root(pid: u32) -> Option<PathBuf> {
     is_seen_otherwise.then(|| PathBuf::from(format!("/proc/{pid}/root")))
 }
 
-/// Finds files: those of modules, and those with what was stripped from them.
+/// Finds files of modules and their debug files.
 ///
-/// A file whose build ID, or hash if it should have no build ID, is not the one that is wanted is never used.
+/// A file with another build ID than requested is never used; without a build ID, its hash must
+/// match.
 #[derive(Debug, Clone, Default)]
 pub struct ModuleFinder {
     roots: SearchRoots,
     fetch: Option<Arc<dyn Fetch>>,
 }
 
-/// A place where a file may be.
+/// A path where a file may be.
 struct Candidate {
     path: PathBuf,
-    /// Whether it is what the process had mapped only if its build ID or hash says so.
+    /// Whether it is only the mapped file if its build ID or hash matches.
     is_guess: bool,
 }
 
 impl ModuleFinder {
-    /// Looks for debug files in these places, and for files themselves in those of them that have
-    /// such.
+    /// Looks for debug files in these roots, and for files themselves in those that have them.
     #[must_use]
     pub fn new(roots: SearchRoots) -> Self {
         ModuleFinder { roots, fetch: None }
     }
 
-    /// Fetches what is nowhere else, such as from debuginfod's servers.
+    /// Fetches files that are not found locally, for example from debuginfod servers.
     #[must_use]
     pub fn with_fetch(self, fetch: Arc<dyn Fetch>) -> Self {
         ModuleFinder {
@@ -76,7 +76,7 @@ impl ModuleFinder {
         }
     }
 
-    /// Fetches nothing.
+    /// Never fetches.
     pub(crate) fn offline(&self) -> Self {
         ModuleFinder {
             fetch: None,
@@ -84,19 +84,21 @@ impl ModuleFinder {
         }
     }
 
-    /// Looks where the user has files ([`SearchRoots::from_environment`]). Nothing is downloaded ([`ModuleFinder::with_fetch`]).
+    /// Looks in the user's folders ([`SearchRoots::from_environment`]). Nothing is downloaded
+    /// ([`ModuleFinder::with_fetch`]).
     #[must_use]
     pub fn from_environment() -> Self {
         ModuleFinder::new(SearchRoots::from_environment())
     }
 
-    /// Finds the file of a module: at its path; if its build ID is known, also in the caches; and where
-    /// there is none, its debug file, which has all names. `report` is told of downloads.
+    /// Finds the file of a module at its path. If its build ID is known, it also looks in the
+    /// caches, and then for the debug file, which has all names. `report` receives the progress of
+    /// downloads.
     ///
     /// # Errors
     ///
-    /// [`SymbolProblem::NotFound`] is the last of the problems; those before it tell of files that are there
-    /// and were not used.
+    /// [`SymbolProblem::NotFound`] is the last of the problems; the earlier ones report files that
+    /// exist and were not used.
     pub fn open(
         &self,
         module: &ModuleIdentity,
@@ -116,7 +118,7 @@ impl ModuleFinder {
                 tried => problems.extend(tried.and_then(Result::err)),
             }
         }
-        // A debug file has all names, and is what comes with a stripped one anyway.
+        // A debug file has all names, and is needed for a stripped file anyway.
         for artifact in [Artifact::DebugInfo, Artifact::Executable] {
             let path = build_id.map(|id| self.fetch(id, artifact, report));
             match path.transpose().map(Option::flatten) {
@@ -134,8 +136,8 @@ impl ModuleFinder {
         Err(problems)
     }
 
-    /// Finds the debug files of a module's file, and what kept them from being fetched; `root` is that of
-    /// its [`ModuleIdentity`].
+    /// Finds the debug files of a module's file, and the problems of fetching them; `root` is that
+    /// of its [`ModuleIdentity`].
     pub fn debug_files(
         &self,
         file: &ElfFile,
@@ -164,7 +166,7 @@ impl ModuleFinder {
         fetch.map_or(Ok(None), |fetch| fetch.get(id, artifact, report))
     }
 
-    /// The places for debug files: under another root first.
+    /// The roots for debug files: under another root first.
     fn roots_under(&self, root: Option<&Path>) -> SearchRoots {
         let mut roots = self.roots.clone();
         roots.roots.splice(0..0, root.map(Path::to_path_buf));
@@ -250,7 +252,7 @@ fn join_under_root(root: &Path, path: &Path) -> PathBuf {
     root.join(relative)
 }
 
-/// The path that a deleted file had: where there is a new one, or the same again.
+/// The former path of a deleted file: a new file may be there, or the same one again.
 fn without_deleted(path: &Path) -> Option<PathBuf> {
     let path = path
         .as_os_str()

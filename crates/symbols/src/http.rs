@@ -1,5 +1,5 @@
-//! HTTP by the system's `curl`: its TLS and its certificates are the ones that the system keeps current,
-//! and a program that often runs as root has none of its own.
+//! HTTP by the system's `curl`: the system keeps its TLS and its certificates current. A program
+//! that often runs as root should have none of its own.
 
 use std::io::{self, BufRead, BufReader, Read, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -8,27 +8,27 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
-/// A response's head has at most so many bytes, those of redirections included: curl's own limit.
+/// The most bytes of a response's head, including those of redirections: curl's own limit.
 const MAX_HEAD_BYTES: u64 = 300 << 10;
-/// So much of what curl says about an error is read, in bytes.
+/// The most bytes to read of curl's error message.
 const MAX_MESSAGE_BYTES: u64 = 4 << 10;
 
-/// A response whose head was read.
+/// A response after its head was read.
 pub(crate) struct Response {
-    /// The HTTP status, of the last one after redirections.
+    /// The HTTP status, after redirections.
     pub(crate) status: u16,
-    /// How long the body is in bytes, if the server says so.
+    /// The length of the body in bytes, if the server reports it.
     pub(crate) length: Option<u64>,
     curl: Curl,
     body: io::Take<BufReader<CurlOutput>>,
 }
 
-/// Asks for an address, with these header lines (`Name: value`). The response's head must be there by
-/// the deadline; `None` for any time.
+/// Requests a URL with these header lines (`Name: value`). The response's head must arrive by the
+/// deadline; `None` for any time.
 ///
 /// # Errors
 ///
-/// curl cannot be run, or no response comes; the kind is `TimedOut` where that took too long.
+/// curl cannot be run, or there is no response; the kind is `TimedOut` after the deadline.
 pub(crate) fn get(url: &str, headers: &[&str], deadline: Option<Instant>) -> io::Result<Response> {
     let mut curl = Curl::start(url, headers)?;
     let stdout = curl.child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -36,7 +36,7 @@ pub(crate) fn get(url: &str, headers: &[&str], deadline: Option<Instant>) -> io:
     let mut body = BufReader::new(pipe).take(MAX_HEAD_BYTES);
     let Some(head) = Head::read(&mut body)? else {
         if body.limit() == 0 {
-            // curl would wait for somebody to read the rest.
+            // curl would wait for a reader of the rest.
             return Err(io::Error::other("the head of the response does not end"));
         }
         return Err(curl
@@ -70,7 +70,7 @@ impl Response {
     ///
     /// # Errors
     ///
-    /// As [`get`]'s, and where the body ends too early.
+    /// As for [`get`], and if the body is truncated.
     pub(crate) fn read(&mut self, into: &mut [u8], deadline: Option<Instant>) -> io::Result<usize> {
         self.body.get_mut().get_mut().deadline = deadline;
         match self.body.read(into)? {
@@ -80,7 +80,7 @@ impl Response {
     }
 }
 
-/// What a response begins with.
+/// The head of a response.
 #[derive(Debug, Default, PartialEq)]
 struct Head {
     status: u16,
@@ -89,7 +89,7 @@ struct Head {
 }
 
 impl Head {
-    /// The head of the response that is no redirection and no interim one; `None` if the text ends
+    /// The head of the final response, after redirections and interim ones; `None` if the text ends
     /// before.
     fn read(from: &mut impl BufRead) -> io::Result<Option<Head>> {
         let mut head = Head::default();
@@ -127,7 +127,7 @@ impl Head {
     }
 }
 
-/// A running curl, which ends with this.
+/// A running curl, killed on drop.
 struct Curl {
     child: Child,
 }
@@ -135,7 +135,7 @@ struct Curl {
 impl Curl {
     fn start(url: &str, headers: &[&str]) -> io::Result<Curl> {
         let mut command = Command::new("curl");
-        // First, so that nobody's .curlrc changes what is done.
+        // Must be first: no .curlrc may change the behaviour.
         command.arg("--disable");
         command.args([
             "--silent",
@@ -151,7 +151,7 @@ impl Curl {
             "--user-agent",
             concat!("unspool/", env!("CARGO_PKG_VERSION")),
         ]);
-        // Not as arguments: those can be read by other users, and these may have passwords.
+        // Not as arguments, which other users can read: these may contain passwords.
         command.args(["--header", "@-", "--globoff", "--url", url]);
         let command = command
             .stdin(Stdio::piped())
@@ -165,13 +165,13 @@ impl Curl {
         })?;
         let mut curl = Curl { child };
         if let Some(mut stdin) = curl.child.stdin.take() {
-            // One that ended early says why below.
+            // If curl exited early, the error is reported below.
             let _ = stdin.write_all((headers.join("\n") + "\n").as_bytes());
         }
         Ok(curl)
     }
 
-    /// Why it ended, unless it ended well.
+    /// Why it failed, if it did.
     fn failure(&mut self) -> io::Result<Option<io::Error>> {
         let mut text = Vec::new();
         if let Some(stderr) = self.child.stderr.take() {
@@ -189,13 +189,13 @@ impl Curl {
 
 impl Drop for Curl {
     fn drop(&mut self) {
-        // One that ended already is no error.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What curl writes, until a deadline.
+/// curl's output, read until a deadline.
 struct CurlOutput {
     stdout: ChildStdout,
     deadline: Option<Instant>,
@@ -205,7 +205,7 @@ impl Read for CurlOutput {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if let Some(deadline) = self.deadline {
             let left = deadline.saturating_duration_since(Instant::now());
-            // None where that is longer than the system can wait.
+            // `None` if that is longer than the system can wait.
             let left = Timespec::try_from(left).ok();
             let mut waited = [PollFd::new(&self.stdout, PollFlags::IN)];
             if left.is_some_and(|left| left == Timespec::default())

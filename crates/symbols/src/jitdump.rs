@@ -1,9 +1,9 @@
-//! jitdump: the binary file in which a process tells of the code that it makes at run time.
+//! jitdump: the binary file in which a process describes the code that it generates at run time.
 //!
-//! The format is version 1 of the kernel's `tools/perf/Documentation/jitdump-specification.txt`. Two things
-//! the specification leaves open, and producers agree on: unwinding information comes before the load
-//! record that it is for, with `.eh_frame` before `.eh_frame_hdr`; a line entry's name that is the byte
-//! 0xff stands for the name of the entry before.
+//! The format is version 1 of the kernel's `tools/perf/Documentation/jitdump-specification.txt`.
+//! The specification leaves two things open, on which producers agree. Unwinding information comes
+//! before its load record, with `.eh_frame` before `.eh_frame_hdr`. A line entry's name that is the
+//! byte 0xff means the name of the previous entry.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -15,30 +15,31 @@ use crate::live_code::LiveCode;
 
 /// `JiTD`, as a number.
 const MAGIC: u32 = 0x4a69_5444;
-/// The header of version 1, in bytes; a longer one has more behind it.
+/// The header of version 1, in bytes; a longer one has more fields after it.
 const FILE_HEADER_BYTES: usize = 40;
 /// The header of a record, in bytes.
 const RECORD_HEADER_BYTES: usize = 16;
-/// No record is larger, in bytes. V8 and the JVM write at most a few megabytes.
+/// The size of the largest record, in bytes. V8 and the JVM write at most a few megabytes.
 const MAX_RECORD_BYTES: u32 = 64 << 20;
-/// So much is read at once, in bytes: what a hostile file claims is not allocated before it is there.
+/// The number of bytes to read at once: a size claimed by a hostile file is not allocated before
+/// its bytes are read.
 const READ_CHUNK_BYTES: usize = 64 << 10;
-/// V8 (11.3, in Node.js 20) adds the size of an ELF header to the address of each line entry, for the
-/// sake of versions of perf before 5.8. Whoever is right has its first entry at or near the start.
+/// V8 (11.3, in Node.js 20) adds the size of an ELF header to the address of each line entry, for
+/// perf before 5.8. Correct producers have the first entry at or near the start.
 const V8_SHIFT: u64 = 64;
-/// So many line tables wait for the code that they are for.
+/// The most line tables that wait for their code.
 const MAX_PENDING_LINE_TABLES: usize = 64;
 
-/// What the file is of.
+/// The header's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JitHeader {
     /// The ELF number of the architecture (`e_machine`).
     pub machine: u32,
-    /// The process, as it knows itself.
+    /// The process ID in its own namespace.
     pub pid: u32,
-    /// When the file was begun, by the clock of its records.
+    /// The creation time of the file, by the clock of its records.
     pub started: u64,
-    /// Whether times are those of the processor's own counter, not of `CLOCK_MONOTONIC`.
+    /// Whether times are those of the CPU's counter, not of `CLOCK_MONOTONIC`.
     pub has_cpu_time: bool,
 }
 
@@ -48,13 +49,13 @@ pub struct JitDump<R> {
     input: R,
     header: JitHeader,
     little: bool,
-    /// Where the current record begins, in bytes.
+    /// The start of the current record, in bytes.
     position: u64,
-    /// What was read of it so far.
+    /// The bytes read of it so far.
     buffer: Vec<u8>,
-    /// Whether the last record that was handed out has to be left behind.
+    /// Whether the last returned record must be skipped.
     is_done: bool,
-    /// Whether nothing after this can be read.
+    /// Whether the rest is unreadable.
     is_unreadable: bool,
 }
 
@@ -65,13 +66,13 @@ pub enum JitError {
     /// The system failed.
     #[error("jitdump: {0}")]
     Io(#[from] io::Error),
-    /// It does not begin as a jitdump does.
+    /// It does not start with the magic of a jitdump.
     #[error("not a jitdump: it begins with {found:#010x}")]
     NotJitDump {
         /// Its first four bytes, as a number.
         found: u32,
     },
-    /// It is of another version.
+    /// It has another version.
     #[error("jitdump of version {found}; only 1 is known")]
     Version {
         /// The version.
@@ -86,69 +87,69 @@ pub enum JitError {
     /// A record cannot be read. The next one can.
     #[error("jitdump: record {kind} at offset {offset:#x}: {why}")]
     Record {
-        /// Where it begins.
+        /// Its start.
         offset: u64,
         /// Its kind, as a number.
         kind: u32,
-        /// What is wrong.
+        /// The problem.
         why: &'static str,
     },
-    /// A record has a size that none can have, so that nothing after it can be read.
+    /// A record has an invalid size, so that the rest is unreadable.
     #[error(
         "jitdump: record at offset {offset:#x} claims {size} bytes; 16 to {MAX_RECORD_BYTES} are possible"
     )]
     Size {
-        /// Where it begins.
+        /// Its start.
         offset: u64,
-        /// The size that it claims.
+        /// The claimed size.
         size: u32,
     },
 }
 
-/// One record.
+/// A record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JitRecord<'a> {
-    /// Code was made.
+    /// Code was generated.
     Load(JitLoad<'a>),
     /// Code was moved.
     Move {
-        /// When.
+        /// The time.
         time: u64,
-        /// Where it was.
+        /// Its old address.
         from: RuntimeAddr,
-        /// Where it is.
+        /// Its new address.
         to: RuntimeAddr,
-        /// How many bytes it has.
+        /// Its size in bytes.
         size: u64,
-        /// The number of the code in this file.
+        /// The index of the code in this file.
         index: u64,
     },
-    /// The source lines of code whose load record follows.
+    /// The source lines of the next loaded code.
     Lines(JitLines<'a>),
-    /// Unwinding information of code whose load record follows.
+    /// Unwinding information of the next loaded code.
     Unwinding(JitUnwinding<'a>),
-    /// The process is done.
+    /// The process closed the file.
     Close,
-    /// A kind of record that is not known.
+    /// An unknown kind of record.
     Other {
         /// Its number.
         kind: u32,
     },
 }
 
-/// Code that was made.
+/// Generated code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JitLoad<'a> {
-    /// When.
+    /// The time.
     pub time: u64,
-    /// The thread that made it.
+    /// The generating thread.
     pub tid: u32,
-    /// Where it is.
+    /// Its address.
     pub address: RuntimeAddr,
-    /// Its number in this file.
+    /// Its index in this file.
     pub index: u64,
-    /// Its name; what is not UTF-8 in it is in bytes.
+    /// Its name; it may not be UTF-8.
     pub name: &'a [u8],
     /// The code itself.
     pub code: &'a [u8],
@@ -157,9 +158,9 @@ pub struct JitLoad<'a> {
 /// The source lines of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JitLines<'a> {
-    /// Where the code will be.
+    /// The address of the code.
     pub address: RuntimeAddr,
-    /// How many entries there are.
+    /// The number of entries.
     count: u64,
     little: bool,
     entries: &'a [u8],
@@ -178,15 +179,16 @@ pub struct JitLine<'a> {
     pub file: &'a [u8],
 }
 
-/// Unwinding information of code. Addresses in it are relative to their own place: they are right if
-/// `.eh_frame` lies behind the code, at the next multiple of 8, and `.eh_frame_hdr` behind it.
+/// Unwinding information of code. Its addresses are relative to their own location: `.eh_frame`
+/// must be after the code, at the next multiple of 8, and `.eh_frame_hdr` after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JitUnwinding<'a> {
     /// The bytes of `.eh_frame`.
     pub eh_frame: &'a [u8],
     /// The bytes of `.eh_frame_hdr`; empty if there is none.
     pub eh_frame_hdr: &'a [u8],
-    /// How many bytes of both are mapped in the process, behind the code; 0 if they are not.
+    /// The number of bytes of both that are mapped in the process, after the code; 0 if they are
+    /// not.
     pub mapped_size: u64,
 }
 
@@ -235,19 +237,19 @@ impl<R: Read> JitDump<R> {
         Ok(dump)
     }
 
-    /// What the file is of.
+    /// The header's data.
     #[must_use]
     pub fn header(&self) -> JitHeader {
         self.header
     }
 
-    /// The next record; `None` if the file has no more of them so far. It can be asked again when the
-    /// file has grown.
+    /// The next record; `None` if the file has no more of them so far. It can be called again when
+    /// the file has grown.
     ///
     /// # Errors
     ///
-    /// [`JitError::Record`] for a record that cannot be read, after which others follow. After any other
-    /// error there is no more.
+    /// [`JitError::Record`] for an unreadable record, after which others follow. Any other error
+    /// ends the file.
     #[expect(clippy::should_implement_trait, reason = "a record borrows the reader")]
     pub fn next(&mut self) -> Result<Option<JitRecord<'_>>, JitError> {
         if self.is_done {
@@ -274,7 +276,7 @@ impl<R: Read> JitDump<R> {
         Ok(Some(record))
     }
 
-    /// Reads until the buffer has so many bytes; whether it has.
+    /// Reads until the buffer has a number of bytes; returns whether it has.
     fn fill(&mut self, wanted: usize) -> io::Result<bool> {
         while self.buffer.len() < wanted {
             let before = self.buffer.len();
@@ -287,7 +289,7 @@ impl<R: Read> JitDump<R> {
         Ok(true)
     }
 
-    /// Goes on behind what is in the buffer.
+    /// Continues after the buffered record.
     fn skip_record(&mut self) {
         self.position += self.buffer.len() as u64;
         self.buffer.clear();
@@ -302,14 +304,14 @@ impl<R: Read> JitDump<R> {
     }
 }
 
-/// What is left of a header or record.
+/// The remaining bytes of a header or record.
 #[derive(Debug, Clone, Copy)]
 struct JitFields<'a> {
     rest: &'a [u8],
     little: bool,
 }
 
-/// The record ends before what it must have.
+/// The record ends before its required fields.
 const CUT: &str = "it ends before its fields do";
 
 impl<'a> JitFields<'a> {
@@ -345,7 +347,7 @@ impl<'a> JitFields<'a> {
         Some(bytes)
     }
 
-    /// The text up to a NUL, which is left behind.
+    /// The text up to a NUL, which is skipped.
     fn text(&mut self) -> Option<&'a [u8]> {
         let end = self.rest.iter().position(|byte| *byte == 0)?;
         let (text, rest) = self.rest.split_at_checked(end)?;
@@ -428,7 +430,7 @@ impl<'a> JitFields<'a> {
 }
 
 impl<'a> JitLines<'a> {
-    /// The entries, as far as the record has them.
+    /// The entries that the record has completely.
     pub fn entries(&self) -> impl Iterator<Item = JitLine<'a>> + use<'a> {
         let mut fields = JitFields {
             rest: self.entries,
@@ -454,27 +456,27 @@ impl<'a> JitLines<'a> {
     }
 }
 
-/// Code that was made at run time, and is at one place from some time on.
+/// Generated code that is at one address from some time on.
 #[derive(Debug, Clone)]
 pub struct JitCode {
-    /// From when.
+    /// The first time.
     pub time: u64,
-    /// Where it begins.
+    /// Its address.
     pub address: RuntimeAddr,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub size: u64,
-    /// What does not change when it is moved.
+    /// The data that a move does not change.
     pub info: Arc<JitInfo>,
 }
 
-/// What is known of code, wherever it is.
+/// The data of code, wherever it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JitInfo {
     /// Its name.
     pub name: String,
-    /// The source files that `lines` names.
+    /// The source files of `lines`.
     pub files: Vec<String>,
-    /// Its source lines, by their distance from its start.
+    /// Its source lines, by offset from its start.
     pub lines: Vec<JitLineRow>,
     /// The bytes of its `.eh_frame`, as in [`JitUnwinding`]; empty if there is none.
     pub eh_frame: Vec<u8>,
@@ -482,10 +484,10 @@ pub struct JitInfo {
     pub eh_frame_hdr: Vec<u8>,
 }
 
-/// From which byte on code is of which line.
+/// A source line and the first byte of its code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JitLineRow {
-    /// The distance from the start of the code, in bytes.
+    /// The offset from the start of the code, in bytes.
     pub offset: u64,
     /// The index of the file in [`JitInfo::files`].
     pub file: usize,
@@ -507,24 +509,24 @@ impl JitCode {
     }
 }
 
-/// Puts records together: code with its lines and its unwinding information.
+/// Combines records: code with its lines and its unwinding information.
 #[derive(Debug, Default)]
 pub struct JitCollector {
-    /// By the address of the code that they are for.
+    /// By the address of their code.
     lines: HashMap<u64, (Vec<String>, Vec<JitLineRow>)>,
     unwinding: Option<(Vec<u8>, Vec<u8>)>,
-    /// What was loaded, by its number in the file.
+    /// Loaded code, by its index in the file.
     loaded: HashMap<u64, Arc<JitInfo>>,
 }
 
 impl JitCollector {
-    /// Nothing yet.
+    /// Without any records.
     #[must_use]
     pub fn new() -> Self {
         JitCollector::default()
     }
 
-    /// Takes the next record; yields code if it tells that some was made or moved.
+    /// Adds the next record; returns code if it was generated or moved.
     pub fn add(&mut self, record: &JitRecord<'_>) -> Option<JitCode> {
         match record {
             JitRecord::Load(load) => Some(self.load(load)),
@@ -541,7 +543,7 @@ impl JitCollector {
                 info: Arc::clone(self.loaded.get(index)?),
             }),
             JitRecord::Lines(lines) => {
-                // Those of code that never came.
+                // Line tables of code that never followed.
                 if self.lines.len() >= MAX_PENDING_LINE_TABLES {
                     self.lines.clear();
                 }
@@ -580,7 +582,7 @@ impl JitCollector {
     }
 }
 
-/// The entries relative to the code, by their distances, and each file once.
+/// The entries by offset from the code, and each file once.
 fn line_rows(lines: &JitLines<'_>) -> (Vec<String>, Vec<JitLineRow>) {
     let mut files: HashMap<&[u8], usize> = HashMap::new();
     let mut names = Vec::new();
@@ -607,13 +609,13 @@ fn line_rows(lines: &JitLines<'_>) -> (Vec<String>, Vec<JitLineRow>) {
 pub struct JitTimeline {
     /// By time.
     codes: Vec<JitCode>,
-    /// What there is after the first `next` of them.
+    /// The code after the first `next` of them.
     live: LiveCode,
     next: usize,
 }
 
 impl JitTimeline {
-    /// The code that was made, in any order.
+    /// Generated code, in any order.
     #[must_use]
     pub fn new(mut codes: Vec<JitCode>) -> Self {
         codes.sort_by_key(|code| code.time);
@@ -623,7 +625,7 @@ impl JitTimeline {
         }
     }
 
-    /// The code at an address, at a time. Cheap if times are asked for in their order.
+    /// The code at an address and a time. Fast if the times of calls are ascending.
     pub fn get(&mut self, address: RuntimeAddr, time: u64) -> Option<&JitCode> {
         let until = self.codes.partition_point(|code| code.time <= time);
         if until < self.next {

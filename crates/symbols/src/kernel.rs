@@ -13,9 +13,9 @@ mod cached;
 
 /// The kernel's list of symbols.
 const KALLSYMS: &str = "/proc/kallsyms";
-/// The last symbol of the kernel or of a module ends with a page at the latest.
+/// The last symbol of the kernel or of a module ends after a page at the latest.
 const PAGE: u64 = 4096;
-/// No kernel's list is longer, in bytes.
+/// The size of the longest list, in bytes.
 const MAX_TEXT_BYTES: usize = 1 << 30;
 
 /// The functions of a kernel and of its modules, by address.
@@ -25,37 +25,37 @@ const MAX_TEXT_BYTES: usize = 1 << 30;
 pub struct KernelSymbols {
     /// By address.
     entries: Vec<KallsymsEntry>,
-    /// The names, one behind another, in the order of the list.
+    /// The names, concatenated, in the order of the list.
     names: String,
     modules: Vec<String>,
     bad_lines: usize,
 }
 
-/// One function.
+/// A function.
 #[derive(Debug, Clone, Copy)]
 struct KallsymsEntry {
     address: u64,
-    /// Where its name begins in `names`.
+    /// The offset of its name in `names`.
     name: u32,
     length: u16,
-    /// One above the index of its module; 0 for the kernel itself.
+    /// The index of its module plus one; 0 for the kernel itself.
     module: u16,
 }
 
 /// A function of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelSymbol<'a> {
-    /// The name as the kernel has it, which is what perf prints.
+    /// The kernel's name for it, which perf prints.
     pub name: &'a str,
     /// Its first address.
     pub address: RuntimeAddr,
-    /// How many bytes it has, with what follows before the next symbol.
+    /// Its size in bytes, up to the next symbol.
     pub size: u64,
-    /// The kernel's module that it is in, without brackets.
+    /// Its kernel module, without brackets.
     pub module: Option<&'a str>,
 }
 
-/// Why there are no symbols of the kernel.
+/// Why the kernel's symbols are not available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelSymbolsError {
@@ -73,7 +73,7 @@ pub enum KernelSymbolsError {
         /// The value of `kernel.perf_event_paranoid`, or `?`.
         paranoid: String,
     },
-    /// There are no functions in the list.
+    /// The list has no functions.
     #[error("{KALLSYMS} has no functions; the kernel may be built without CONFIG_KALLSYMS")]
     Empty,
 }
@@ -84,12 +84,12 @@ fn remedy(restrict: &str) -> Remedy {
     }
 }
 
-/// Addresses are there and all of them 0.
+/// All addresses are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct AddressesHidden;
 
 impl KernelSymbolsError {
-    /// What helps against it, if something does.
+    /// The remedy, if there is one.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
@@ -104,7 +104,7 @@ impl KernelSymbols {
     ///
     /// # Errors
     ///
-    /// [`KernelSymbolsError`] says why there is none, and what the user can do about it.
+    /// [`KernelSymbolsError`] has the reason and the remedy.
     pub fn from_running_kernel() -> Result<KernelSymbols, KernelSymbolsError> {
         let text = fs::read(KALLSYMS)?;
         let setting = |name: &str| {
@@ -121,9 +121,9 @@ impl KernelSymbols {
         }
     }
 
-    /// The same, if need be only what was kept in `cache` since the kernel started: the kernel takes long to
-    /// write its list. It is read all the same if what was kept does not name all of these addresses, and
-    /// kept then.
+    /// The same, preferably from `cache`, written since the kernel booted: the kernel takes long to
+    /// produce its list. If the cached list does not cover all of these addresses, the list is read
+    /// and cached again.
     ///
     /// # Errors
     ///
@@ -146,14 +146,13 @@ impl KernelSymbols {
         if let Some((cache, state)) = &state
             && let Some(bytes) = cached::encode(&symbols, state)
         {
-            // Else it takes as long the next time.
+            // Without this, the next run takes as long.
             let _ = cache.write(cache::KERNEL, &bytes);
         }
         Ok(symbols)
     }
 
-    /// Reads a list that was saved; `None` if it has no addresses. Lines that are none of such a list
-    /// are counted and left out.
+    /// Reads a saved list; `None` if it has no addresses. Invalid lines are counted and skipped.
     #[must_use]
     pub fn from_text(text: &[u8]) -> Option<KernelSymbols> {
         KernelSymbols::parse(text).ok()
@@ -188,7 +187,7 @@ impl KernelSymbols {
         let module = match line.module {
             None => Ok(0),
             Some(name) => {
-                // Symbols of one module come one after another.
+                // Symbols of one module are adjacent.
                 if self.modules.last().is_none_or(|last| last != name) {
                     self.modules.push(name.to_owned());
                 }
@@ -210,9 +209,9 @@ impl KernelSymbols {
         true
     }
 
-    /// The function that an address of the kernel belongs to: the last that starts at or before it,
-    /// up to the next one or, before another module, to the end of a page. Of several at one address
-    /// the last in the kernel's list.
+    /// The function at an address of the kernel: the last that starts at or before it. It extends
+    /// up to the next one or, before another module, to the end of a page. Of several at one
+    /// address, the last in the kernel's list.
     #[must_use]
     pub fn get(&self, address: RuntimeAddr) -> Option<KernelSymbol<'_>> {
         let after = self
@@ -255,26 +254,26 @@ impl KernelSymbols {
         a.module == b.module || self.module(a) == self.module(b)
     }
 
-    /// How many functions there are.
+    /// The number of functions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How many lines of the list could not be read.
+    /// The number of lines that could not be read.
     #[must_use]
     pub fn bad_lines(&self) -> usize {
         self.bad_lines
     }
 }
 
-/// A line of the list: `ffffffff81000000 T name` and for a module's symbol `\t[module]`.
+/// A line of the list: `ffffffff81000000 T name`, and for a module's symbol `\t[module]`.
 struct KallsymsLine<'a> {
     address: u64,
     is_function: bool,

@@ -1,11 +1,11 @@
 //! Names for many addresses of many modules: functions, inlined functions, source lines.
 //!
-//! A [`Symbolizer`] takes modules with the addresses that are asked for, finds their files
-//! ([`ModuleFinder`]), and yields [`AddressNames`], which answer for each address without more work. What is in
-//! the way is a [`SymbolProblem`] of its module, never an error of the whole.
+//! A [`Symbolizer`] takes modules with addresses, finds their files ([`ModuleFinder`]), and returns
+//! [`AddressNames`] with the name of each address. A failure is a [`SymbolProblem`] of its module,
+//! never an error of the whole lookup.
 //!
-//! Code that is in no file has names elsewhere: that of the kernel in its own list ([`KernelSymbols`]),
-//! that which a process makes at run time in a [`PerfMap`] or a [`JitDump`].
+//! Code in no file has names elsewhere: kernel code in the kernel's own list ([`KernelSymbols`]),
+//! generated code in a [`PerfMap`] or a [`JitDump`].
 
 #![forbid(unsafe_code)]
 

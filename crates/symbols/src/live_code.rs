@@ -1,12 +1,12 @@
-//! Code that is made at run time: what is at an address now.
+//! Generated code: finds the current code at an address.
 
 use std::collections::BTreeMap;
 
-/// Ranges of addresses, each with a number. A range that is added takes the place of whatever was
-/// there, as code does that is made where other code was.
+/// Ranges of addresses, each with an index. A new range replaces whatever it overlaps, as new code
+/// replaces older code.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LiveCode {
-    /// Disjoint; by their first address.
+    /// Disjoint; by start address.
     ranges: BTreeMap<u64, NamedRange>,
 }
 
@@ -27,7 +27,7 @@ impl LiveCode {
         self.ranges.insert(start, NamedRange { end, number });
     }
 
-    /// The number of the code at an address.
+    /// The index of the code at an address.
     pub(crate) fn get(&self, address: u64) -> Option<usize> {
         let (_, range) = self.ranges.range(..=address).next_back()?;
         (address < range.end).then_some(range.number)
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn what_was_added_last_counts() {
-        // Against the naive way, over all ranges of a small space in some order.
+        // Compared with a naive search over all ranges of a small space in some order.
         let mut live = LiveCode::default();
         let mut naive = [None; 32];
         let mut state = 7_usize;

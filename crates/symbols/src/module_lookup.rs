@@ -1,4 +1,4 @@
-//! The work for one module.
+//! The lookup in one module.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -12,40 +12,41 @@ use crate::names::ModuleNames;
 use crate::problem::SymbolProblem;
 use crate::symbolizer::{LookupProgress, NameDetail, SymbolRequest, Symbolizer};
 
-/// How many addresses are worth a thread, and reading a module's list of compilation units once more.
+/// The fewest addresses worth another thread, which must read a module's list of compilation units
+/// once more.
 pub(crate) const MIN_ADDRESSES_PER_THREAD: usize = 512;
-/// How many addresses are looked up between two reports of progress.
+/// The number of addresses between two reports of progress.
 const PROGRESS_STEP_ADDRESSES: usize = 256;
-/// The most problems with `.dwo` files that are told of one module.
+/// The most problems with `.dwo` files to report for one module.
 const MAX_SPLIT_PROBLEMS: usize = 8;
 
-/// The work for one request.
+/// The lookup for one request.
 #[derive(Default)]
 pub(crate) struct ModuleLookup {
     file: Option<Arc<ElfFile>>,
-    /// Where the names are kept from run to run.
+    /// The cache entry of the names.
     place: Option<NameCacheEntry>,
-    /// What was kept.
+    /// The cached names.
     cached: NameTable,
-    /// What was not, by address, each once.
+    /// The other addresses, sorted, each once.
     addresses: Vec<Vaddr>,
-    /// In how many parts that is looked up.
+    /// The number of parts in which they are looked up.
     parts: usize,
-    /// Where; `None` if nothing is to be looked up, or there is no file.
+    /// The source; `None` if nothing must be looked up, or there is no file.
     source: Option<LookupSource>,
     problems: Vec<SymbolProblem>,
-    /// What was found for each part so far.
+    /// The results of the parts so far.
     pub(crate) parts_done: Vec<LookupPart>,
 }
 
-/// Where names are looked up.
+/// The source of names.
 struct LookupSource {
     file: Arc<ElfFile>,
     debug: DebugFiles,
     symbols: Symbols,
 }
 
-/// What was found for some addresses.
+/// The result for some addresses.
 #[derive(Default)]
 pub(crate) struct LookupPart {
     table: NameTable,
@@ -116,7 +117,7 @@ impl ModuleLookup {
         work
     }
 
-    /// The addresses that have not been looked up, part by part.
+    /// The addresses not looked up yet, part by part.
     pub(crate) fn rest(&self) -> impl Iterator<Item = &[Vaddr]> {
         let is_left = self.parts_done.is_empty() && self.source.is_some();
         let addresses = if is_left {
@@ -128,7 +129,7 @@ impl ModuleLookup {
         addresses.chunks(size.max(1))
     }
 
-    /// Looks up addresses that are close to each other: others may read what lies between.
+    /// Looks up a contiguous part of the addresses; other threads look up the others.
     pub(crate) fn look_up(
         &self,
         addresses: &[Vaddr],
@@ -173,7 +174,7 @@ impl ModuleLookup {
         found
     }
 
-    /// Puts together what was found, and keeps it for the next time.
+    /// Combines the results, and stores them for the next time.
     pub(crate) fn finish(mut self) -> ModuleNames {
         if let Some(source) = &self.source {
             let found = self.found_problems(source);
@@ -184,7 +185,7 @@ impl ModuleLookup {
         tables.extend(self.parts_done.into_iter().map(|found| found.table));
         let table = NameTable::merged(tables);
         if let Some(place) = self.place.filter(|_| is_news) {
-            // Without it the next time takes longer.
+            // Without this, the next run takes longer.
             let _ = place.keep(&table);
         }
         ModuleNames {

@@ -8,35 +8,35 @@ use unspool_rows::Vaddr;
 
 use crate::names::{AddressName, CodeSymbol, InlineFrameRef};
 
-/// Addresses and their names. Each text and each function is there once.
+/// Addresses and their names. Each text and each function is stored once.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NameTable {
-    /// By address, each once.
+    /// Sorted by address, each once.
     pub(crate) entries: Vec<AddressEntry>,
     pub(crate) functions: Vec<FunctionEntry>,
     pub(crate) frames: Vec<FrameEntry>,
     pub(crate) texts: TextPool,
 }
 
-/// What an address has.
+/// The data of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AddressEntry {
     pub(crate) address: u64,
-    /// One above the index of its function; 0 for none.
+    /// The index of its function plus one; 0 for none.
     pub(crate) function: u32,
     /// The index of its first frame.
     pub(crate) first: u32,
-    /// How many frames it has.
+    /// Its number of frames.
     pub(crate) count: u32,
 }
 
-/// A symbol; without a name, a function that the unwind table has.
+/// A symbol; without a name, a function from the unwind table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FunctionEntry {
     pub(crate) name: TextId,
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// Of the mangled name.
+    /// The hash of the mangled name.
     pub(crate) symbol_hash: u32,
 }
 
@@ -45,21 +45,21 @@ pub(crate) struct FunctionEntry {
 pub(crate) struct FrameEntry {
     pub(crate) function: TextId,
     pub(crate) file: TextId,
-    /// 0 if it is not known.
+    /// 0 if unknown.
     pub(crate) line: u32,
-    /// One above the column; 0 if it is not known.
+    /// The column plus one; 0 if unknown.
     pub(crate) column: u32,
 }
 
-/// The number of a text; 0 stands for none.
+/// The index of a text plus one; 0 for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct TextId(pub(crate) u32);
 
-/// Texts one behind another.
+/// Concatenated texts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TextPool {
     pub(crate) bytes: String,
-    /// Where each ends.
+    /// The end of each.
     pub(crate) ends: Vec<u32>,
 }
 
@@ -73,7 +73,7 @@ impl TextPool {
         self.bytes.get(start..place(*self.ends.get(index)?))
     }
 
-    /// Adds a text; none if there is no more room.
+    /// Adds a text; 0 if there is no room.
     fn push(&mut self, text: &str) -> TextId {
         let end = u32::try_from(self.bytes.len() + text.len());
         let number = u32::try_from(self.ends.len() + 1);
@@ -86,18 +86,18 @@ impl TextPool {
     }
 }
 
-/// What a number that is one above an index stands for.
+/// The index that a number minus one denotes.
 fn index(number: u32) -> Option<usize> {
     number.checked_sub(1).map(place)
 }
 
-/// A `u32` always fits where Linux runs.
+/// A `u32` fits on every target of Linux.
 fn place(index: u32) -> usize {
     usize::try_from(index).unwrap_or(usize::MAX)
 }
 
 impl NameTable {
-    /// What all these tables have together.
+    /// All these tables in one.
     pub(crate) fn merged(mut tables: Vec<NameTable>) -> NameTable {
         tables.retain(|table| !table.entries.is_empty());
         if tables.len() < 2 {
@@ -148,15 +148,15 @@ impl AddressEntry {
     }
 }
 
-/// What has the code at an address.
+/// The name of the code at an address.
 pub(crate) enum CodeName<'a> {
     Symbol(Symbol<'a>),
-    /// A function without a symbol, by the unwind table.
+    /// A function without a symbol, from the unwind table.
     Unnamed(Range<Vaddr>),
     Unknown,
 }
 
-/// Makes a table.
+/// Builds a table.
 #[derive(Default)]
 pub(crate) struct NameTableBuilder {
     signature: SignatureDetail,
@@ -167,7 +167,7 @@ pub(crate) struct NameTableBuilder {
 }
 
 impl NameTableBuilder {
-    /// Names functions with so much of their signatures.
+    /// Names functions with this detail of their signatures.
     pub(crate) fn new(signature: SignatureDetail) -> Self {
         NameTableBuilder {
             signature,
@@ -175,7 +175,7 @@ impl NameTableBuilder {
         }
     }
 
-    /// Adds an address. If it is added twice, one of the two counts.
+    /// Adds an address. If it is added twice, one of the two is used.
     pub(crate) fn add(&mut self, address: Vaddr, code: &CodeName<'_>, frames: &[InlineFrame]) {
         let function = match code {
             CodeName::Symbol(symbol) => self.symbol(symbol),
@@ -238,7 +238,7 @@ impl NameTableBuilder {
         self.table
     }
 
-    /// Adds an entry with the frames from `first` on; without them, if there are too many.
+    /// Adds an entry with the frames from `first` on; without frames, if there are too many.
     fn entry(&mut self, address: u64, function: u32, first: usize) {
         let count = self.table.frames.len() - first;
         let place = (u32::try_from(first), u32::try_from(count));
@@ -268,7 +268,7 @@ impl NameTableBuilder {
         })
     }
 
-    /// One above the index of a function; 0 if there are too many.
+    /// The index of a function plus one; 0 if there are too many.
     fn function(&mut self, record: FunctionEntry) -> u32 {
         let Ok(number) = u32::try_from(self.table.functions.len() + 1) else {
             return 0;

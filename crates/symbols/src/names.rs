@@ -1,4 +1,4 @@
-//! What is known of addresses.
+//! The names of addresses.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct AddressNames {
 }
 
 impl AddressNames {
-    /// The names of the module of one request, by the request's place among all.
+    /// The names in the module of a request, by the request's index.
     #[must_use]
     pub fn module(&self, request: usize) -> Option<&ModuleNames> {
         self.modules.get(request)
@@ -33,7 +33,7 @@ impl AddressNames {
         &self.modules
     }
 
-    /// Hands the modules over, in the order of the requests.
+    /// Returns the modules, in the order of the requests.
     #[must_use]
     pub fn into_modules(self) -> Vec<ModuleNames> {
         self.modules
@@ -49,32 +49,32 @@ pub struct ModuleNames {
 }
 
 impl ModuleNames {
-    /// What is known of an address; `None` if it was not asked for, or if there is no file.
+    /// The name of an address; `None` if it was not requested, or there is no file.
     #[must_use]
     pub fn get(&self, address: Vaddr) -> Option<AddressName<'_>> {
         self.table.get(address)
     }
 
-    /// The file that was found for the module.
+    /// The module's file.
     #[must_use]
     pub fn file(&self) -> Option<&Arc<ElfFile>> {
         self.file.as_ref()
     }
 
-    /// What was in the way.
+    /// The problems of the lookup.
     #[must_use]
     pub fn problems(&self) -> &[SymbolProblem] {
         &self.problems
     }
 }
 
-/// What is known of one address.
+/// The name of an address.
 #[derive(Debug, Clone, Copy)]
 pub struct AddressName<'a> {
-    /// The symbol that the address belongs to.
+    /// The symbol at the address.
     pub function: Option<CodeSymbol<'a>>,
-    /// Where the function begins that has the code, as linked: by its symbol, or if it has none by the
-    /// unwind table.
+    /// The start of the function that contains the code, as linked: by its symbol, or without one
+    /// by the unwind table.
     pub begin: Option<Vaddr>,
     pub(crate) records: &'a [FrameEntry],
     pub(crate) table: &'a NameTable,
@@ -87,19 +87,20 @@ pub struct CodeSymbol<'a> {
     pub name: &'a str,
     /// Its first address, as linked.
     pub address: Vaddr,
-    /// Its size in bytes; 0 where the symbol table does not say.
+    /// Its size in bytes; 0 if the symbol table does not have it.
     pub size: u64,
-    /// The CRC-32 of its mangled name. The copies of a template, and a class's constructors, can have one
-    /// readable name and several of these; static functions of several source files have one of both.
+    /// The CRC-32 of its mangled name. The instances of a template, and a class's constructors, can
+    /// have one readable name and several of these. Static functions of several source files have
+    /// one of both.
     pub symbol_hash: u32,
 }
 
-/// A function that an address is in, with the place in the source.
+/// A function at an address, with the source location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InlineFrameRef<'a> {
     /// The function's readable name.
     pub function: Option<&'a str>,
-    /// The source file, as the compiler was told, with the directory that it ran in.
+    /// The source file as given to the compiler, with its working directory.
     pub file: Option<&'a str>,
     /// The line: of the address in the innermost function, of the inlined call in the others.
     pub line: Option<u32>,
@@ -108,9 +109,9 @@ pub struct InlineFrameRef<'a> {
 }
 
 impl<'a> AddressName<'a> {
-    /// The functions that the address is in: inlined ones first, the innermost before the others,
-    /// and last the one that has the code. It has its symbol's name, and that of debug information only
-    /// if there is no symbol. Empty if nothing is known.
+    /// The functions at the address: inlined ones first, innermost first, and last the one that
+    /// contains the code. The last one has its symbol's name; the name from debug information is
+    /// used only without a symbol. Empty if unknown.
     pub fn frames(&self) -> impl Iterator<Item = InlineFrameRef<'a>> + use<'a> {
         let symbol = self.function.map(|function| function.name);
         let alone = InlineFrameRef {
@@ -123,7 +124,7 @@ impl<'a> AddressName<'a> {
         self.debug_frames().chain(alone)
     }
 
-    /// The same functions; none where there is no debug information.
+    /// The same functions; empty without debug information.
     pub fn debug_frames(&self) -> impl ExactSizeIterator<Item = InlineFrameRef<'a>> + use<'a> {
         let (table, function) = (self.table, self.function);
         let last = self.records.len().saturating_sub(1);

@@ -1,10 +1,10 @@
-//! The same work for each of several things, on several threads.
+//! Parallel work on several items.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// What `work` makes of each item, in the order of the items. This thread works too, so that one item
-/// costs no other.
+/// The results of `work` for each item, in order. This thread works too, so that a single item
+/// starts no other thread.
 pub(crate) fn map<T: Send, R: Send>(
     items: Vec<T>,
     threads: usize,

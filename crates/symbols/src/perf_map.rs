@@ -1,7 +1,7 @@
-//! Perf maps: the text file in which a process names the code that it makes at run time.
+//! Perf maps: the text file in which a process names the code that it generates at run time.
 //!
-//! Each line is `START SIZE NAME`, with hexadecimal numbers; a name may contain blanks. A line that
-//! comes later takes the place of what it overlaps.
+//! Each line is `START SIZE NAME`, with hexadecimal numbers; a name may contain blanks. A later
+//! line replaces whatever it overlaps.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -12,10 +12,10 @@ use unspool_rows::RuntimeAddr;
 
 use crate::live_code::LiveCode;
 
-/// So much of a file is read, in bytes.
+/// The most bytes to read of a file.
 const MAX_TEXT_BYTES: u64 = 256 << 20;
 
-/// The names of code that a process made.
+/// The names of a process's generated code.
 #[derive(Debug, Default)]
 pub struct PerfMap {
     live: LiveCode,
@@ -34,14 +34,14 @@ struct PerfMapEntry {
     length: usize,
 }
 
-/// Code that was made at run time.
+/// Generated code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JitSymbol<'a> {
-    /// The name that its maker gave it.
+    /// Its name.
     pub name: &'a str,
     /// Its first address.
     pub address: RuntimeAddr,
-    /// How many bytes it had when it was made.
+    /// Its size in bytes.
     pub size: u64,
 }
 
@@ -54,10 +54,10 @@ pub enum PerfMapError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// It belongs to somebody who is neither the process' user nor root: anybody can write into `/tmp`.
+    /// Its owner is neither the process's user nor root: any user can write into `/tmp`.
     #[error("{}: not the file of this process: it is of user {owner}", path.display())]
     Untrusted {
         /// The file.
@@ -67,7 +67,7 @@ pub enum PerfMapError {
     },
 }
 
-/// Where a process has its perf map, if it writes one: it can be read when the process is gone.
+/// The path of a process's perf map, if it writes one: readable after the process has exited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PerfMapLocation {
     path: PathBuf,
@@ -75,12 +75,12 @@ pub struct PerfMapLocation {
 }
 
 impl PerfMapLocation {
-    /// Asks a live process: its map is in `/tmp` under its root, which `root` leads to, under the number that
-    /// it has in its own namespace.
+    /// The path for a running process: in `/tmp` under its root, to which `root` leads, with its
+    /// PID in its own namespace.
     ///
     /// # Errors
     ///
-    /// The process is gone, or may not be looked at.
+    /// The process has exited, or may not be inspected.
     pub fn from_process(pid: u32, root: &Path) -> Result<PerfMapLocation, PerfMapError> {
         let process = PathBuf::from(format!("/proc/{pid}"));
         let failed = |error| PerfMapError::Io {
@@ -106,7 +106,7 @@ impl PerfMapLocation {
 }
 
 impl PerfMap {
-    /// Reads the perf map of a live process: in its own `/tmp`, under the number that it has in its own
+    /// Reads the perf map of a running process: in its own `/tmp`, with its PID in its own
     /// namespace.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl PerfMap {
         Ok(map)
     }
 
-    /// Reads the text of a perf map. Lines that are none are counted and left out.
+    /// Reads the text of a perf map. Invalid lines are counted and skipped.
     #[must_use]
     pub fn from_text(text: &[u8]) -> PerfMap {
         let mut map = PerfMap::default();
@@ -180,39 +180,38 @@ impl PerfMap {
         })
     }
 
-    /// How many lines name code.
+    /// The number of lines that name code.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether none does.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How many lines could not be read. The last can be one that is being written.
+    /// The number of invalid lines. The last one may be incomplete.
     #[must_use]
     pub fn bad_lines(&self) -> usize {
         self.bad_lines
     }
 
-    /// The first line that could not be read; the first of all is 1.
+    /// The first invalid line, counted from 1.
     #[must_use]
     pub fn first_bad_line(&self) -> Option<usize> {
         self.first_bad_line
     }
 
-    /// Whether the file is longer than 256 MiB, of which the rest was not read.
+    /// Whether the file is longer than 256 MiB; the rest was not read.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 }
 
-/// The number that a process has in the innermost namespace that it is in, by the text of
-/// `/proc/PID/status`.
+/// The PID of a process in its innermost namespace, from the text of `/proc/PID/status`.
 fn inner_pid(status: &str) -> Option<u32> {
     let line = status
         .lines()
@@ -225,7 +224,7 @@ fn open_file(path: &Path, user: u32) -> Result<File, PerfMapError> {
         path: path.to_path_buf(),
         error,
     };
-    // Nobody can have us wait for a pipe, or follow a link to what only we may read.
+    // This refuses pipes, on which the open would block, and links to files that only we may read.
     let file = unspool_files::open_no_link(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     let owner = metadata.uid();
@@ -238,7 +237,7 @@ fn open_file(path: &Path, user: u32) -> Result<File, PerfMapError> {
     })
 }
 
-/// The first word of a line, and what follows it.
+/// The first word of a line, and the rest.
 fn split_word(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = line.iter().position(u8::is_ascii_whitespace)?;
     let (word, rest) = line.split_at_checked(end)?;
@@ -248,7 +247,7 @@ fn split_word(line: &[u8]) -> Option<(&[u8], &[u8])> {
 fn hexadecimal(digits: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(digits).ok()?;
     let digits = digits.strip_prefix("0x").unwrap_or(digits);
-    // A sign is no digit.
+    // A sign is not a digit.
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     u64::from_str_radix(digits, 16).ok().filter(|_| is_plain)
 }

@@ -1,4 +1,4 @@
-//! The work: modules side by side, and parts of big ones.
+//! The parallel lookup: of modules, and of parts of large ones.
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -17,58 +17,58 @@ use crate::names::AddressNames;
 use crate::parallel;
 use crate::problem::SymbolProblem;
 
-/// What is looked up.
+/// The detail of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NameDetail {
     /// Function names only, from symbol tables.
     Functions,
-    /// Source lines and inlined functions too, where there is debug information.
+    /// Source lines and inlined functions too, if there is debug information.
     #[default]
     Lines,
 }
 
-/// A module whose addresses have names.
+/// The module of a request.
 #[derive(Debug, Clone)]
 pub enum ModuleSource {
-    /// Its file has to be found.
+    /// It must be found.
     Identity(ModuleIdentity),
     /// Its file is open.
     Open {
         /// The file.
         file: Arc<ElfFile>,
-        /// As in [`Identity::root`]: where debug files are looked for first.
+        /// As [`ModuleIdentity::root`]: the first place to look for debug files.
         root: Option<PathBuf>,
     },
 }
 
-/// What names are asked for in one module.
+/// A request for names in one module.
 #[derive(Debug, Clone)]
 pub struct SymbolRequest {
     /// The module.
     pub module: ModuleSource,
-    /// Addresses of instructions, as linked, in any order: for a return address, of the call before
-    /// it.
+    /// Addresses of instructions, as linked, in any order: for a return address, an address within
+    /// the call before it.
     pub addresses: Vec<Vaddr>,
 }
 
-/// How far the work is.
+/// The progress of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LookupEvent<'a> {
-    /// So many addresses have been looked up.
+    /// Addresses were looked up.
     Addresses {
-        /// So many have.
+        /// Their number.
         done: usize,
-        /// Of so many, of all modules.
+        /// The number of all addresses of all modules.
         all: usize,
     },
     /// A file is being downloaded.
     Download {
-        /// From where.
+        /// Its URL.
         url: &'a str,
-        /// So many bytes are there.
+        /// The bytes so far.
         bytes: u64,
-        /// Of so many, if the server says so.
+        /// The size in bytes, if the server reports it.
         all: Option<u64>,
     },
 }
@@ -84,7 +84,7 @@ pub struct Symbolizer {
     cache: Option<NameCache>,
 }
 
-/// How far the work is, for all its threads.
+/// The progress of all threads.
 pub(crate) struct LookupProgress<'a> {
     pub(crate) report: &'a (dyn Fn(LookupEvent<'_>) + Sync),
     done: AtomicUsize,
@@ -102,7 +102,7 @@ impl LookupProgress<'_> {
 }
 
 impl Symbolizer {
-    /// Finds files with `finder`, and uses as many threads as there are processors.
+    /// Finds files with `finder`, and uses one thread for each CPU.
     #[must_use]
     pub fn new(finder: ModuleFinder, detail: NameDetail) -> Self {
         Symbolizer {
@@ -115,40 +115,38 @@ impl Symbolizer {
         }
     }
 
-    /// Keeps the lines and inlined functions of modules for the next time, and takes those that were kept.
-    /// Nothing is kept of a module with a [`SymbolProblem`], or whose files somebody else can write to.
+    /// Caches the lines and inlined functions of modules. A module with a [`SymbolProblem`], or
+    /// with files that another user can write to, is not cached.
     #[must_use]
     pub fn with_cache(self, cache: Option<NameCache>) -> Self {
         Symbolizer { cache, ..self }
     }
 
-    /// Names C++ functions with so much of their signatures. Only names with all of it are kept for the
-    /// next time.
+    /// Names C++ functions with this detail of their signatures. Only full names are cached.
     #[must_use]
     pub fn with_signature(self, signature: SignatureDetail) -> Self {
         Symbolizer { signature, ..self }
     }
 
-    /// Prefers other symbols where several name an address. Their names are not kept for the next time.
+    /// Prefers other symbols where several are at one address. Their names are not cached.
     #[must_use]
     pub fn with_preference(self, preference: Preference) -> Self {
         Symbolizer { preference, ..self }
     }
 
-    /// Uses at most so many threads, the calling one included.
+    /// Uses at most this many threads, including the calling one.
     #[must_use]
     pub fn with_threads(self, threads: usize) -> Self {
         Symbolizer { threads, ..self }
     }
 
-    /// Looks up all that is asked for. The result has the modules in the order of the requests, and
-    /// nothing has to be asked in it twice.
+    /// Looks up all requests. The result has the modules in the order of the requests.
     #[must_use]
     pub fn look_up(&self, requests: Vec<SymbolRequest>) -> AddressNames {
         self.look_up_with(requests, &|_| {})
     }
 
-    /// As [`Symbolizer::look_up`]; `report` is told how far the work is, by several threads.
+    /// As [`Symbolizer::look_up`]; several threads call `report` with the progress.
     #[must_use]
     pub fn look_up_with(
         &self,
@@ -162,7 +160,7 @@ impl Symbolizer {
             all,
         };
         let threads = match self.detail {
-            // Faster than a thread starts.
+            // This is faster than starting a thread.
             NameDetail::Functions if all < MIN_ADDRESSES_PER_THREAD => 1,
             _ => self.threads,
         };
@@ -184,7 +182,7 @@ impl Symbolizer {
         }
     }
 
-    /// Opens the files of a module. If nothing is asked of it, none is downloaded.
+    /// Opens the files of a module. Without requested addresses, nothing is downloaded.
     pub(crate) fn open(
         &self,
         request: &SymbolRequest,
@@ -212,7 +210,7 @@ impl Symbolizer {
         })
     }
 
-    /// Where the names of a module are kept.
+    /// The cache entry of a module's names.
     pub(crate) fn cache_entry(&self, opened: &OpenedModule) -> Option<NameCacheEntry> {
         let cache = self
             .cache

@@ -1,14 +1,14 @@
-//! The image of the vDSO, which is in no file.
+//! The image of the vDSO, which is not in a file.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// No vDSO is larger, in bytes.
+/// The size of the largest vDSO, in bytes.
 const MAX_IMAGE_BYTES: u64 = 1 << 20;
 
-/// The image of the vDSO of this process, laid out as a file: that of every process of its word size which the
-/// running kernel has.
+/// The image of this process's vDSO in the layout of a file. On a running kernel, all processes of
+/// this word size have the same.
 ///
 /// # Errors
 ///

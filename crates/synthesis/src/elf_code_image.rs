@@ -1,10 +1,10 @@
-//! The bytes of a file's code and data, for the analysis.
+//! A file's code and data, for the analysis.
 
 use unspool_code_analysis::CodeImage;
 use unspool_elf::ElfFile;
 use unspool_rows::Vaddr;
 
-/// The bytes of a file as they are loaded.
+/// A file's bytes as loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct ElfCodeImage<'f>(pub &'f ElfFile);
 

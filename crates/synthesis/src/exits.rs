@@ -1,8 +1,8 @@
-//! Whether code was come into as was assumed, as its ways out tell.
+//! Exits of a unit: evidence whether it is entered as assumed.
 //!
-//! At each way out of a function the stack must be as a caller left it, and the registers that calls preserve must hold
-//! what they held. Code that is come into in another state than was assumed, in the middle of a function, cannot do
-//! that: what it takes off the stack is not what it finds there.
+//! At each exit of a function the stack must be as a caller left it. The registers that calls
+//! preserve must have their entry values. Code in the middle of a function, entered in another
+//! state than assumed, cannot do that: the words that it pops are not the ones that it finds.
 
 use unspool_code_analysis::op::Flow;
 use unspool_code_analysis::state::AbstractSlot;
@@ -10,14 +10,14 @@ use unspool_code_analysis::{
     AbstractState, AbstractValue, Analysis, InsnId, ProgramCode, ReturnBehavior,
 };
 
-/// The ways out of a unit.
+/// The exits of a unit.
 #[derive(Debug, Default)]
 pub(crate) struct Exits {
-    /// How many of those that are no jumps bear out that it was come into as after a call.
+    /// Number of exits other than jumps that confirm an entry as by a call.
     supporting: usize,
-    /// The first of them that does not.
+    /// The first exit that contradicts it.
     contradicting: Option<u64>,
-    /// Those that may be one, if a function begins where they lead.
+    /// Jumps that are exits if a function begins at their target.
     jumps: Vec<ExitJump>,
 }
 
@@ -30,28 +30,28 @@ struct ExitJump {
     is_as_at_entry: bool,
 }
 
-/// Where a jump leads.
+/// Kind of a jump's target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JumpDestination {
-    /// To the start of a function, which returns in place of this one.
+    /// The start of a function, which returns in place of this one.
     Function,
-    /// Into a function that is another one.
+    /// The middle of another function.
     MiddleOfFunction,
-    /// To where nothing is known of, or to a function that never returns, or to the same unit.
+    /// Unknown, a function that never returns, or the same unit.
     Unknown,
 }
 
-/// What the ways out of a unit say.
+/// Evidence from the exits of a unit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExitEvidence {
-    /// How many bear out that it was come into as after a call.
+    /// Number of exits that confirm an entry as by a call.
     pub(crate) supporting: usize,
-    /// The first that does not.
+    /// The first exit that contradicts it.
     pub(crate) contradicting: Option<u64>,
 }
 
 impl Exits {
-    /// Takes note of an instruction, if it is a way out.
+    /// Adds an instruction, if it is an exit.
     pub(crate) fn add_insn(
         &mut self,
         analysis: &Analysis<'_>,
@@ -65,7 +65,7 @@ impl Exits {
                 true => self.supporting += 1,
                 false => self.contradicting = self.contradicting.or(Some(from)),
             },
-            // One that leaves all as it was may be a switch.
+            // A jump that changes nothing may be a switch.
             Some(Flow::IndirectJump(to)) => {
                 let returns = analysis.is_return_by(to, state) && analysis.preserves(state);
                 let calls =
@@ -87,13 +87,13 @@ impl Exits {
         }
     }
 
-    /// Forgets those that cannot speak against it.
+    /// Drops exits that cannot contradict.
     pub(crate) fn retain_contradicting(&mut self) {
         self.jumps.retain(|jump| !jump.is_as_at_entry);
         self.jumps.shrink_to_fit();
     }
 
-    /// What they say of a unit of a program; `outside` says where jumps lead that leave the program.
+    /// Evidence for a unit of a program. `outside` classifies targets of jumps out of the program.
     pub(crate) fn evidence(
         &self,
         program: &ProgramCode,
@@ -117,7 +117,7 @@ impl Exits {
     }
 }
 
-/// Where a jump out of an extent leads; `None`: out of the program.
+/// Destination of a jump out of an extent; `None` if it leaves the program.
 fn jump_destination(program: &ProgramCode, to: u64) -> Option<JumpDestination> {
     program.extent_at(to)?;
     let returns = program.returns(to) != Some(ReturnBehavior::Never);
@@ -127,7 +127,7 @@ fn jump_destination(program: &ProgramCode, to: u64) -> Option<JumpDestination> {
     })
 }
 
-/// Whether a register was saved and has its value back: what is left below the stack pointer tells.
+/// Whether a register was saved and restored, as leftovers below the stack pointer show.
 fn has_restored_register(analysis: &Analysis<'_>, state: &AbstractState) -> bool {
     let facts = analysis.abi_info();
     let sp = state.get(facts.stack_pointer);

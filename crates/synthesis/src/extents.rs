@@ -1,4 +1,4 @@
-//! Code cut into extents.
+//! Code divided into extents.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, HashSet};
@@ -11,10 +11,10 @@ use crate::elf_code_image::ElfCodeImage;
 use crate::functions::{CodeReferences, FunctionExtent};
 use crate::plt::plt_stubs;
 
-/// Where code begins that belongs together, and how that is come into.
+/// Starts of code that belongs together, and how control enters it.
 pub(crate) type ExtentStarts = BTreeMap<u64, ExtentKind>;
 
-/// What of some ranges is not in others; both ascend.
+/// The parts of some ranges that are not in others. Both ascend.
 pub(crate) fn subtract_ranges(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut left = Vec::new();
     for range in ranges {
@@ -34,7 +34,7 @@ pub(crate) fn subtract_ranges(ranges: &[Range<u64>], others: &[Range<u64>]) -> V
     left
 }
 
-/// Where something certainly begins.
+/// Addresses where something certainly begins.
 pub(crate) fn certain_starts(
     file: &ElfFile,
     entry: Option<u64>,
@@ -48,11 +48,11 @@ pub(crate) fn certain_starts(
     let called = called.map(|to| (to, ExtentKind::Function));
     let named = known.iter().map(|function| function.extent);
     let named = named.map(|extent| (extent.start, extent.kind));
-    // Of what is said of one address, the last counts.
+    // The last entry for an address counts.
     ends.chain(named).chain(called).collect()
 }
 
-/// Ranges of code, cut where something begins.
+/// Ranges of code, split at starts.
 pub(crate) fn split(ranges: &[Range<u64>], starts: &ExtentStarts) -> Vec<CodeExtent> {
     let mut extents = Vec::new();
     for range in ranges {
@@ -75,13 +75,16 @@ pub(crate) fn split(ranges: &[Range<u64>], starts: &ExtentStarts) -> Vec<CodeExt
     extents
 }
 
-/// Where compilers have functions begin that are not small on purpose.
+/// Alignment of functions that are not optimised for size.
 pub(crate) const FUNCTION_ALIGNMENT_BYTES: u64 = 16;
 
-/// A range of code, cut where control does not go on: what comes behind may be a function. Padding between is left
-/// out. It does not go on behind a call, either, that is padded as functions are, unless a loop begins there, or what is
-/// there takes something off the stack, which no function begins with (GCC has a `nop` behind calls before the end of
-/// functions that it does not optimise): most calls that are the last instruction of a function never return.
+/// A range of code, split where control does not fall through: a function may follow. Padding
+/// between runs is left out.
+///
+/// A call followed by function padding also ends a run: most calls that end a function never
+/// return. There are two exceptions: a loop begins behind the padding, or the code there pops from
+/// the stack, which no function begins with. (GCC emits a `nop` after calls at the end of functions
+/// that it does not optimise.)
 pub(crate) fn fall_through_runs(
     file: &ElfFile,
     range: Range<u64>,
@@ -93,7 +96,7 @@ pub(crate) fn fall_through_runs(
     let inside = interior_addresses(machine, bytes, range.start);
     let mut runs = Vec::new();
     let mut run: Option<CodeExtent> = None;
-    // Where the last instruction ended that was no padding, if it was a call.
+    // End of the last instruction that is not padding, if it was a call.
     let mut called = None;
     machine.outline(bytes, range.start, |insn, flow, is_padding| {
         let Range { start, end } = insn;
@@ -129,7 +132,7 @@ pub(crate) fn fall_through_runs(
     runs
 }
 
-/// Where no function begins, though functions are aligned so: where loops begin, and what takes something off the stack
+/// Aligned addresses where no function begins: begins of loops, and code that pops from the stack
 /// behind a padded call.
 fn interior_addresses(machine: &mut Lifter, bytes: &[u8], address: u64) -> HashSet<u64> {
     let (mut inside, mut behind) = (HashSet::new(), Vec::new());
@@ -166,5 +169,5 @@ fn interior_addresses(machine: &mut Lifter, bytes: &[u8], address: u64) -> HashS
     inside
 }
 
-/// The bytes of the longest instruction, of any machine.
+/// Length of the longest instruction of any architecture, in bytes.
 const MAX_INSN_BYTES: usize = 16;

@@ -1,4 +1,4 @@
-//! Which ranges of a file's code are functions, and how they are come into.
+//! Functions in a file's code, and how control enters them.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub struct FunctionExtent {
     pub name: String,
     /// The range.
     pub extent: CodeExtent,
-    /// Whether the symbol table says where it ends.
+    /// Whether the symbol table has its size.
     pub has_size: bool,
 }
 
@@ -29,15 +29,15 @@ struct FunctionCandidate {
     is_visible: bool,
 }
 
-/// The functions of a file that have names, ascending: symbols of that type, labels that other files see, and labels
-/// that are called.
+/// The named functions of a file, ascending: function symbols, global labels, and called labels.
 pub fn functions(file: &ElfFile, symbols: &Symbols, machine: &mut Lifter) -> Vec<FunctionExtent> {
     let sections = code_ranges(file);
     let seen = CodeReferences::scan(file, &sections, machine);
     named_functions(symbols, &sections, &seen)
 }
 
-/// Where a program begins, which nothing calls. Of an object file that is where linkers have it begin.
+/// The entry point of a program, which nothing calls. In an object file it is the linker's default
+/// entry symbol.
 #[must_use]
 pub fn entry_point(file: &ElfFile, symbols: &Symbols) -> Option<u64> {
     if file.kind() != ElfKind::Relocatable {
@@ -47,7 +47,7 @@ pub fn entry_point(file: &ElfFile, symbols: &Symbols) -> Option<u64> {
     Some(start.address.0)
 }
 
-/// Where a file's code is, ascending: its sections of code, or where it has no sections all that may be executed.
+/// The code of a file, ascending: its code sections or, without sections, all executable segments.
 pub(crate) fn code_ranges(file: &ElfFile) -> Vec<Range<u64>> {
     let is_code = |section: &SectionInfo<'_>| section.executable && section.has_data;
     let sections = file.sections().filter(is_code);
@@ -64,7 +64,7 @@ pub(crate) fn code_ranges(file: &ElfFile) -> Vec<Range<u64>> {
     ranges
 }
 
-/// The functions with names in some ranges of code.
+/// The named functions in some ranges of code.
 pub(crate) fn named_functions(
     symbols: &Symbols,
     sections: &[Range<u64>],
@@ -90,8 +90,8 @@ pub(crate) fn named_functions(
             0 => section.end,
             size => candidate.start.saturating_add(size).min(section.end),
         };
-        // What only jumps lead to is what they bring there, be it a function or a part of one. Bytes in data may look
-        // like the address of one by chance.
+        // Code reached only by jumps is entered in the jumps' state, whether it is a function or a
+        // part. Data may contain its address by chance.
         let jumps = seen.jumps_within(candidate.start..candidate.start.saturating_add(1));
         let is_only_jumped_to =
             !candidate.is_visible && !jumps.is_empty() && !seen.is_taken(candidate.start);
@@ -115,15 +115,15 @@ pub(crate) fn named_functions(
     found
 }
 
-/// The name of the function of which a name is that of a part: GCC names what is seldom run of `f` `f.cold`, older ones `f.cold.3`. LLVM gives such names to
-/// functions, which are called.
+/// The function's name if a name is that of a cold part. GCC names the cold part of `f` `f.cold`,
+/// older versions `f.cold.3`. LLVM gives such names to functions, which are called.
 #[must_use]
 pub fn parent_of_cold_part(name: &str) -> Option<&str> {
     let (whole, number) = name.rsplit_once(".cold")?;
     (number.is_empty() || number.starts_with('.')).then_some(whole)
 }
 
-/// One for each address: the best that starts there.
+/// One candidate for each address: the best that starts there.
 fn candidates(symbols: &Symbols) -> Vec<FunctionCandidate> {
     let mut by_start: BTreeMap<u64, FunctionCandidate> = BTreeMap::new();
     for symbol in symbols.iter() {
@@ -137,7 +137,7 @@ fn candidates(symbols: &Symbols) -> Vec<FunctionCandidate> {
         let known = by_start.entry(candidate.start);
         known
             .and_modify(|known| {
-                // Two names of one function: what is true of one is true of the other.
+                // Two names of one function share their properties.
                 let is_better = candidate.is_function && !known.is_function;
                 if is_better {
                     known.name.clone_from(&candidate.name);
@@ -151,22 +151,22 @@ fn candidates(symbols: &Symbols) -> Vec<FunctionCandidate> {
     by_start.into_values().collect()
 }
 
-/// Where code leads, and whose address somebody has; ascending.
+/// Targets of calls and jumps, and taken addresses; ascending.
 #[derive(Debug, Default)]
 pub(crate) struct CodeReferences {
     pub(crate) calls: Vec<u64>,
-    /// Each with how many jumps lead there.
+    /// Each with its number of jumps.
     jumps: Vec<(u64, u32)>,
     taken_addresses: Vec<u64>,
 }
 
 impl CodeReferences {
-    /// Whether code or data has an address.
+    /// Whether code or data takes an address.
     pub(crate) fn is_taken(&self, address: u64) -> bool {
         self.taken_addresses.binary_search(&address).is_ok()
     }
 
-    /// Where jumps lead in a range, and how many to each address.
+    /// Jump targets in a range, each with its number of jumps.
     pub(crate) fn jumps_within(&self, range: Range<u64>) -> &[(u64, u32)] {
         let place = |address| self.jumps.partition_point(|(to, _)| *to < address);
         let jumps = self.jumps.get(place(range.start)..place(range.end));
@@ -199,7 +199,7 @@ impl CodeReferences {
                 ScanEvent::Flow(_) | ScanEvent::Immediate(_) | ScanEvent::FallsThroughEnd => {}
             });
         }
-        // Of addresses in data nothing is known but that some bytes are one.
+        // About addresses in data nothing is known, except that some bytes look like one.
         for section in file.sections().filter(|section| !section.executable) {
             let Some(start) = section.address.filter(|_| section.has_data) else {
                 continue;

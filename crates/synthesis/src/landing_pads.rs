@@ -1,16 +1,19 @@
-//! Where exceptions land in functions of which no table says where their language-specific data areas are.
+//! Landing pads of functions without a table that names their LSDAs (language-specific data areas).
 //!
-//! The areas are there, but not whose they are. Each says where its function has calls and landing pads. A function is
-//! taken to have an area if all of that is so, and if there is no other explanation:
+//! The LSDAs exist, but their functions are not known. Each LSDA lists its function's calls and
+//! landing pads. A function is taken to have an LSDA if all of this holds and no other explanation
+//! exists:
 //!
-//! - Each range of calls that has a pad begins and ends with a call, and every other one between instructions.
-//! - Nothing is known to lead to a pad, nobody has its address, and control does not go on into it from before.
-//! - All code as far as the area reaches, and what joins on to it, is led to by the function's start, by the pads, or by
-//!   what these lead to in other places; and nothing else jumps there.
-//! - No other area, with other pads, fits as well.
+//! - Each call site range with a pad begins and ends with a call, and every other one between
+//!   instructions.
+//! - Nothing known leads to a pad, its address is not taken, and control does not fall through into
+//!   it.
+//! - All code in the LSDA's range, and the code that joins it, is reached from the function's
+//!   start, from the pads, or indirectly from these. Nothing else jumps there.
+//! - No other LSDA with other pads fits as well.
 //!
-//! What holds of a function's own area, so that one that fits alone is that one; `docs/synthesis.md` has the argument, and
-//! where it ends.
+//! All of this holds for a function's own LSDA, so a single fitting one is the right one.
+//! `docs/synthesis.md` has the argument and its limits.
 
 use core::ops::Range;
 use std::collections::{HashMap, HashSet};
@@ -27,12 +30,12 @@ use crate::functions::CodeReferences;
 use crate::lsda::{Lsda, LsdaCallSite};
 use crate::unit_rows::CallDepth;
 
-/// Where exceptions land.
+/// Landing pads.
 #[derive(Debug, Default)]
 pub(crate) struct LandingPads {
     /// Ascending.
     landings: Vec<Landing>,
-    /// Functions, ascending, with the stack pointer at their calls that have no arguments on the stack.
+    /// Functions, ascending, with the stack pointer at calls without stack arguments.
     frames: Vec<(Range<u64>, AbstractValue)>,
 }
 
@@ -46,7 +49,7 @@ impl LandingPads {
         &self.landings
     }
 
-    /// The extents of a program that are one because of them, by their places.
+    /// Pairs of extents of a program, by index, that pads join.
     pub(crate) fn joins(&self, program: &ProgramCode) -> Vec<(usize, usize)> {
         let joins = self.landings.iter().filter_map(|landing| {
             let from = program.index_containing(landing.start)?;
@@ -70,17 +73,17 @@ impl Assumptions for LandingPads {
     }
 }
 
-/// What is known of a file's code before pads are.
+/// Knowledge about a file's code before the search for pads.
 pub(crate) struct PadSearchInput<'k> {
     pub(crate) file: &'k ElfFile,
     pub(crate) facts: &'static AbiInfo,
-    /// Where the code is, ascending.
+    /// Code ranges, ascending.
     pub(crate) ranges: &'k [Range<u64>],
     pub(crate) program: &'k ProgramCode,
     pub(crate) references: &'k CodeReferences,
-    /// Where functions start, ascending.
+    /// Function starts, ascending.
     pub(crate) starts: &'k [u64],
-    /// The code that is known to be come to, ascending.
+    /// Reached code, ascending.
     pub(crate) reached_ranges: &'k [Range<u64>],
     /// Calls, ascending.
     pub(crate) depths: &'k [CallDepth],
@@ -95,7 +98,7 @@ impl PadSearchInput<'_> {
         range.is_some_and(|range| range.start <= address)
     }
 
-    /// Whether all code from one address to another is reached.
+    /// Whether all code between two addresses is reached.
     fn is_all_reached(&self, start: u64, end: u64) -> bool {
         let extents = self.program.extents();
         let first = extents.partition_point(|extent| extent.end <= start);
@@ -121,11 +124,10 @@ impl PadSearchInput<'_> {
     }
 }
 
-/// So many steps are taken for each function before it is given up that areas have functions; real programs take a
-/// hundred.
+/// Steps for each function before the search for LSDAs is given up. Real programs take a hundred.
 const MAX_STEPS_PER_FUNCTION: usize = 1 << 12;
 
-/// Finds where exceptions land.
+/// Finds landing pads.
 pub(crate) fn landings(
     known: &PadSearchInput<'_>,
     machine: &mut Lifter,
@@ -161,7 +163,7 @@ pub(crate) fn landings(
         }
     }
     if search.steps == 0 {
-        // Others might fit as well.
+        // Other LSDAs might fit as well.
         return LandingPads::default();
     }
     found.landings.sort_unstable_by_key(|landing| landing.start);
@@ -170,8 +172,9 @@ pub(crate) fn landings(
 }
 
 impl LandingPads {
-    /// Takes in that a function has an area, if it can be told how much of what is on the stack at its calls are arguments,
-    /// which are gone where exceptions land: functions lay out their frames once, and all that calls differ by is arguments.
+    /// Assigns an LSDA to a function, if the size of stack arguments at its calls is known.
+    /// Arguments are gone when an exception lands. Functions allocate their frames once, so calls
+    /// differ only by their arguments.
     fn add_lsda(&mut self, known: &PadSearchInput<'_>, start: u64, area: &Lsda) {
         let reach = start..start.saturating_add(area.code_bytes());
         let landings = area.sites_with_pads().map(|site| Landing {
@@ -197,20 +200,21 @@ impl LandingPads {
     }
 }
 
-/// The search for areas of functions.
+/// The search for functions' LSDAs.
 struct LsdaSearch<'s> {
     known: &'s PadSearchInput<'s>,
     machine: &'s mut Lifter,
-    /// By where the first calls end that have a pad.
+    /// By the end of the first call with a pad.
     by_first: HashMap<u32, Vec<&'s Lsda>>,
-    /// Of the function that is looked at.
+    /// Code of the current function.
     code: LiftedCode,
-    /// So many more are taken.
+    /// Steps left.
     steps: usize,
 }
 
 impl<'s> LsdaSearch<'s> {
-    /// The area of the function that starts at an address and ends before another, if one is known to be it.
+    /// The LSDA of the function that starts at one address and ends before another, if exactly one
+    /// fits.
     fn lsda_of(&mut self, start: u64, end: u64) -> Option<&'s Lsda> {
         if self.known.is_all_reached(start, end) {
             return None;
@@ -250,13 +254,13 @@ fn is_call(code: &LiftedCode, id: InsnId) -> bool {
     matches!(code.flow(id), Some(Flow::Call(_) | Flow::IndirectCall))
 }
 
-/// Takes so many of the steps that are left; whether there are as many.
+/// Uses up steps. Returns whether enough were left.
 fn consume_steps(steps: &mut usize, count: usize) -> bool {
     *steps = steps.saturating_sub(count);
     *steps != 0
 }
 
-/// The code from where a function starts to where the next does.
+/// The code from one function's start to the next.
 struct FunctionCode<'f> {
     known: &'f PadSearchInput<'f>,
     code: &'f LiftedCode,
@@ -281,7 +285,7 @@ impl FunctionCode<'_> {
         last.filter(|last| self.code.range(*last).end == end)
     }
 
-    /// Whether calls and pads are where an area says.
+    /// Whether calls and pads are where an LSDA says.
     fn fits(&self, area: &Lsda, steps: &mut usize) -> bool {
         let mut sites = area.sites.iter();
         consume_steps(steps, 1) && sites.all(|site| consume_steps(steps, 1) && self.has(site))
@@ -295,7 +299,7 @@ impl FunctionCode<'_> {
         })
     }
 
-    /// Whether code begins at an offset to which nothing is known to lead, nor goes on from before.
+    /// Whether code begins at an offset without a known jump to it or fall-through into it.
     fn has_pad(&self, offset: u32) -> bool {
         let Some(pad) = self.at(offset) else {
             return false;
@@ -318,8 +322,8 @@ impl FunctionCode<'_> {
             && !self.known.references.is_taken(address)
     }
 
-    /// Whether all code as far as an area reaches, and what joins on to it, is led to by the function and by the pads, and
-    /// nothing else jumps there.
+    /// Whether the function and the pads reach all code in an LSDA's range and the code that joins
+    /// it, and nothing else jumps there.
     fn accounts_for_all_code(&self, area: &Lsda, machine: &mut Lifter, steps: &mut usize) -> bool {
         let reach = self.start..self.start.saturating_add(area.code_bytes());
         let Some(led) = self.reached_code(area, machine, steps) else {
@@ -344,7 +348,7 @@ impl FunctionCode<'_> {
             }
             last = extent.end;
             let start = extent.start.max(self.start);
-            // Where a jump table leads is not seen here; nor what else joins on behind.
+            // Jump table targets are not known here, nor other code that joins behind.
             let may_be_other = led.has_indirect_jump || is_behind;
             let is_led = led.reached_from.get(&extent.start) == Some(&start);
             if !is_led && (!may_be_other || !self.known.is_reached(start)) {
@@ -354,7 +358,7 @@ impl FunctionCode<'_> {
         true
     }
 
-    /// What the start and the pads of an area lead to by direct jumps; `None` if that is too much.
+    /// Code that an LSDA's function start and pads reach by direct jumps; `None` if it is too much.
     fn reached_code(
         &self,
         area: &Lsda,
@@ -377,7 +381,7 @@ impl FunctionCode<'_> {
             if *from <= address {
                 continue;
             }
-            // What is behind was looked at.
+            // Code behind it was already visited.
             let range = address..core::mem::replace(from, address);
             let bytes = text.bytes(range.clone()).unwrap_or_default();
             if !consume_steps(steps, bytes.len()) {
@@ -397,13 +401,13 @@ impl FunctionCode<'_> {
     }
 }
 
-/// What the start and the pads of a function lead to.
+/// Code reached from the start and the pads of a function.
 #[derive(Default)]
 struct ReachedCode {
-    /// Of extents, by their starts: from which address on.
+    /// By extent start: the first reached address.
     reached_from: HashMap<u64, u64>,
-    /// Where jumps of these lead, and how many.
+    /// Targets of these jumps, with their number.
     jumps: HashMap<u64, u32>,
-    /// Whether there is a jump of which it is not seen where it leads.
+    /// Whether there is a jump without a known target.
     has_indirect_jump: bool,
 }

@@ -1,6 +1,6 @@
-//! The functions of ELF files, found in their code, and unwind tables of those that have none.
+//! Finds the functions of ELF files in their code, and makes unwind tables for those without one.
 //!
-//! It takes files that were read: it opens nothing, prints nothing.
+//! It takes files that are already read: it opens nothing and prints nothing.
 #![forbid(unsafe_code)]
 
 mod elf_code_image;

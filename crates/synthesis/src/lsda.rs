@@ -1,9 +1,9 @@
-//! Language-specific data areas: the call sites of functions, and where exceptions out of these land (Itanium C++ ABI,
-//! "Exception Handling Tables"; the same for C, C++, Rust and others).
+//! LSDAs (language-specific data areas): call sites of functions and their landing pads (Itanium
+//! C++ ABI, "Exception Handling Tables"; the same for C, C++, Rust and others).
 //!
-//! Nothing but entries of unwind tables says where an area begins. In a section of them one follows the other, so that the
-//! begin of each is where the one before ends: behind its call sites, or behind its types and its lists of types that may be
-//! thrown, if it has any. Zeros fill up to where another object file's begin.
+//! Only entries of unwind tables point to an LSDA. In a section they follow one another, so each
+//! begins where the one before ends. That is behind its call sites or, if it has them, behind its
+//! types and lists of permitted types. Zeros fill up to the next object file's LSDAs.
 
 use std::collections::HashSet;
 
@@ -14,28 +14,28 @@ use unspool_code_analysis::Landing;
 use unspool_elf::ElfFile;
 use unspool_rows::Vaddr;
 
-/// What an area says of a range of code. Addresses are counted from where the function starts.
+/// A call site of an LSDA. Addresses are relative to the function's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LsdaCallSite {
     pub(crate) start: u32,
     pub(crate) end: u32,
-    /// The landing pad; 0: none.
+    /// The landing pad, or 0.
     pub(crate) pad: u32,
 }
 
-/// An area that has landing pads.
+/// An LSDA with landing pads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Lsda {
     pub(crate) sites: Box<[LsdaCallSite]>,
 }
 
 impl Lsda {
-    /// The call sites that have landing pads.
+    /// The call sites with landing pads.
     pub(crate) fn sites_with_pads(&self) -> impl Iterator<Item = &LsdaCallSite> + Clone {
         self.sites.iter().filter(|site| site.pad != 0)
     }
 
-    /// How far it speaks of its function: so many bytes.
+    /// Size of the code that it describes, in bytes.
     pub(crate) fn code_bytes(&self) -> u64 {
         let ends = self.sites.iter();
         let ends = ends.map(|site| u64::from(site.end).max(u64::from(site.pad) + 1));
@@ -43,8 +43,8 @@ impl Lsda {
     }
 }
 
-/// Reads where exceptions land that leave calls of the function at `start`, whose language-specific data area is at
-/// `lsda`; ends at the first damage.
+/// Reads the landing pads of the function at `start` with its LSDA at `lsda`; stops at the first
+/// damage.
 pub fn landings(file: &ElfFile, lsda: Vaddr, start: Vaddr, into: &mut Vec<Landing>) {
     let Some(data) = file.rest_at(lsda) else {
         return;
@@ -63,10 +63,10 @@ pub fn landings(file: &ElfFile, lsda: Vaddr, start: Vaddr, into: &mut Vec<Landin
     });
 }
 
-/// Sections of areas have this name, or one that goes on with a dot.
+/// Sections of LSDAs have this name, or this name followed by a dot and a suffix.
 const NAME: &str = ".gcc_except_table";
 
-/// The areas of a file that have landing pads, each once, as far as they can be read.
+/// The LSDAs of a file that have landing pads, each once; unreadable ones are left out.
 pub(crate) fn lsdas(file: &ElfFile) -> HashSet<Lsda> {
     let is_one = |name: &str| {
         let rest = name.strip_prefix(NAME);
@@ -83,14 +83,14 @@ pub(crate) fn lsdas(file: &ElfFile) -> HashSet<Lsda> {
         if let Some((address, data)) = start.zip(data) {
             end = address.0.saturating_add(section.size);
             let section = section_of_areas(file, address, data);
-            // What is behind damage is not found.
+            // LSDAs behind damage are not found.
             let _ = LsdaReader::new(&section, None).read_all(&mut areas);
         }
     }
     areas
 }
 
-/// Nothing in an area is relative to text or data.
+/// LSDAs are not relative to text or data.
 fn section_of_areas<'d>(file: &ElfFile, address: Vaddr, data: &'d [u8]) -> Section<'d> {
     Section {
         kind: SectionKind::EhFrame,
@@ -107,18 +107,18 @@ struct CallSiteRecord {
     start: u64,
     length: u64,
     pad: u64,
-    /// Where the first action is in the table of actions, plus 1; 0: only to clean up.
+    /// Offset of the first action in the action table, plus 1; 0 if there is only a cleanup.
     action: u64,
 }
 
-/// Reads areas of one section.
+/// Reads LSDAs of one section.
 struct LsdaReader<'s, 'd> {
     section: &'s Section<'d>,
     bases: PointerBases<'s, 'd>,
 }
 
 impl<'s, 'd> LsdaReader<'s, 'd> {
-    /// `function` is where the function starts whose area is read, if that is known.
+    /// `function` is the function's start, if known.
     fn new(section: &'s Section<'d>, function: Option<Vaddr>) -> Self {
         let bases = PointerBases {
             section,
@@ -128,8 +128,9 @@ impl<'s, 'd> LsdaReader<'s, 'd> {
         LsdaReader { section, bases }
     }
 
-    /// Reads an area as far as its table of call sites; tells of each, and where pads are counted from if that is not where
-    /// the function starts. Returns where the types end, if there are any.
+    /// Reads an LSDA up to the end of its call-site table and reports each call site. It also
+    /// reports the base of the pads, if that is not the function's start. Returns the end of the
+    /// types, if there are any.
     fn read(
         &self,
         cursor: &mut ByteReader<'d>,
@@ -172,7 +173,7 @@ impl<'s, 'd> LsdaReader<'s, 'd> {
             let (mut sites, mut actions) = (Some(Vec::new()), HashSet::new());
             let types = self.read(&mut cursor, |base, record| {
                 actions.extend(record.action.checked_sub(1));
-                // Where pads are counted from something else, nothing says how far from the function they are.
+                // With another base, the pads' distance from the function is not known.
                 let site = LsdaCallSite::from_record(&record).filter(|_| base.is_none());
                 sites = sites
                     .take()
@@ -193,8 +194,8 @@ impl<'s, 'd> LsdaReader<'s, 'd> {
         Ok(())
     }
 
-    /// Where an area ends that has types: behind these, or behind the last list of types that may be thrown. Only actions
-    /// say whether there are such lists: by a filter below zero, which says where one begins.
+    /// End of an LSDA with types: behind the types, or behind the last list of permitted types.
+    /// Only actions show whether there are such lists: a negative filter has the start of one.
     fn end(&self, start: u64, types: u64, firsts: HashSet<u64>) -> Result<u64, CfiError> {
         let at = |offset: u64| {
             let data = self.section.data;
@@ -204,7 +205,7 @@ impl<'s, 'd> LsdaReader<'s, 'd> {
         let mut seen = HashSet::new();
         for first in firsts {
             let mut next = Some(start.saturating_add(first));
-            // Chains share their ends, and all are before the types.
+            // Action records may share their successors, and all are before the types.
             while let Some(offset) =
                 next.take_if(|next| (start..types).contains(next) && seen.insert(*next))
             {
@@ -226,7 +227,7 @@ impl<'s, 'd> LsdaReader<'s, 'd> {
     }
 }
 
-/// Adds a call site, if it is behind all others, as it must be.
+/// Appends a call site, if it is behind all others, as required.
 fn ascending(mut sites: Vec<LsdaCallSite>, site: LsdaCallSite) -> Option<Vec<LsdaCallSite>> {
     let is_behind = sites.last().is_none_or(|last| last.end <= site.start);
     is_behind.then(|| {
@@ -236,7 +237,7 @@ fn ascending(mut sites: Vec<LsdaCallSite>, site: LsdaCallSite) -> Option<Vec<Lsd
 }
 
 impl LsdaCallSite {
-    /// `None`: no function is that large.
+    /// `None`: functions are not that large.
     fn from_record(record: &CallSiteRecord) -> Option<LsdaCallSite> {
         let narrow = |number: u64| u32::try_from(number).ok();
         Some(LsdaCallSite {

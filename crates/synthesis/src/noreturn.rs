@@ -1,4 +1,4 @@
-//! Functions that are known by name never to return: those of other files, of which only the name is seen.
+//! Functions that are known by name never to return: those of other files have only a name.
 
 use std::collections::HashSet;
 
@@ -58,7 +58,7 @@ const MANGLED_PREFIXES: &[&str] = &[
     "_ZSt17rethrow_exception",
 ];
 
-/// Whether a function of that name never returns.
+/// Whether a function with that name never returns.
 #[must_use]
 pub fn is_noreturn_name(name: &str) -> bool {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
@@ -78,8 +78,8 @@ fn is_throw(name: &str) -> bool {
     rest.len() > name.len() && name.starts_with("__throw_")
 }
 
-/// The addresses of the functions of a file, and of those of others that it calls, that are known by name never
-/// to return.
+/// Addresses of a file's functions, and of its imported ones, that are known by name never to
+/// return.
 #[must_use]
 pub fn noreturn_addresses(file: &ElfFile, symbols: &Symbols) -> HashSet<u64> {
     let own = symbols.iter().map(|symbol| (symbol.name, symbol.address));

@@ -1,8 +1,8 @@
-//! Which pieces of code belong together, and where functions begin.
+//! Partitions code into functions and units.
 //!
-//! A jump from one piece to another goes on in the same function, or calls another in its place. The state tells: if the
-//! stack is as it was at entry, and so are all registers that calls preserve, then the other piece is come into as after
-//! a call, be it a function or not. Otherwise both are one.
+//! A jump between two runs either stays in the function or is a tail call; the state decides. The
+//! stack and all registers that calls preserve may be as at entry. Then the target is entered as by
+//! a call, whether it is a function or not. Otherwise both runs are one function.
 
 use core::ops::Range;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -16,17 +16,17 @@ use crate::extents::{ExtentStarts, fall_through_runs, split};
 use crate::landing_pads::LandingPads;
 use crate::unit_rows::{RowInterner, UnitRows, UnitSummary};
 
-/// So many times code is looked at for jumps from unit to unit. Real programs take ten.
+/// Greatest number of rounds that look for jumps between units. Real programs take ten.
 const MAX_ROUNDS: usize = 200;
 
-/// What was found of units, by the starts of their first extents.
+/// Summaries of units, by the starts of their first extents.
 pub(crate) type UnitSummaries = HashMap<u64, UnitSummary>;
 
-/// The pieces of some ranges of code as a program whose units belong together; `None` if that comes to no end in
+/// The runs of some ranges of code as a program with units; `None` if there is no fixpoint in
 /// reasonable time.
 ///
-/// `starts` says where something certainly begins; what is whole is not cut further. `lost` are addresses of functions
-/// that are known never to return, by their names; those that are found are added.
+/// `starts` are certain starts; anything smaller is not split further. `lost` are functions that
+/// are known by name never to return; functions found not to return are added.
 pub(crate) fn partition(
     tools: &mut UnitAnalyzer<'_>,
     ranges: &[Range<u64>],
@@ -35,7 +35,8 @@ pub(crate) fn partition(
     lost: &mut HashSet<u64>,
 ) -> Option<(ProgramCode, UnitSummaries)> {
     let known = split(ranges, starts);
-    // What comes behind a call that never returns is another piece, and if that is known, others never return.
+    // Behind a call that never returns there is another run; with that knowledge, further functions
+    // never return.
     let mut rounds = 0;
     let mut pieces: Vec<Vec<(CodeExtent, ExtentScan)>> = vec![Vec::new(); known.len()];
     let mut changed: Vec<usize> = (0..known.len()).collect();
@@ -53,13 +54,13 @@ pub(crate) fn partition(
         let never = never.into_iter();
         let news: Vec<u64> = never.filter(|start| lost.insert(*start)).collect();
         rounds += 1;
-        // That more never return would only have told more.
+        // Further functions without return would only have added precision.
         if news.is_empty() || rounds == MAX_ROUNDS {
             break ProgramCode::with_separate_units(pieces.iter().flatten(), |to| {
                 lost.contains(&to)
             });
         }
-        // What calls them ends there.
+        // Their callers end there.
         let is_new = |address: &u64| news.binary_search(address).is_ok();
         let calls = |(extent, survey): &(CodeExtent, ExtentScan)| {
             is_new(&extent.start) || survey.calls().iter().any(is_new)
@@ -69,7 +70,7 @@ pub(crate) fn partition(
         changed = calling.map(|(place, _)| place).collect();
     };
     drop(pieces);
-    // A jump table's targets are in the same function, which may reach to where the next one certainly begins.
+    // Jump table targets are in the same function, which may extend to the next certain start.
     let number = |extent: &CodeExtent| known.partition_point(|known| known.start <= extent.start);
     let pieces = program.extents().windows(2).zip(0..);
     let near = pieces.filter(|(pair, _)| matches!(pair, [a, b] if number(a) == number(b)));
@@ -81,7 +82,7 @@ pub(crate) fn partition(
     is_settled.then_some((program, descriptions))
 }
 
-/// What looks at units, and what it knows.
+/// Analyzes units, with the knowledge that this needs.
 pub(crate) struct UnitAnalyzer<'t> {
     pub(crate) file: &'t ElfFile,
     pub(crate) lifter: Lifter,
@@ -96,7 +97,7 @@ impl UnitAnalyzer<'_> {
         (extent, survey)
     }
 
-    /// The pieces of an extent.
+    /// The fall-through runs of an extent.
     fn scan_runs(
         &mut self,
         extent: &CodeExtent,
@@ -114,7 +115,8 @@ impl UnitAnalyzer<'_> {
         pieces.map(|piece| self.survey(piece)).collect()
     }
 
-    /// Looks at units, and joins them with what they jump into, until nothing is new; whether that comes to an end.
+    /// Analyzes units and unites them with the units that they jump into, until no jump is new.
+    /// Returns whether there is a fixpoint.
     pub(crate) fn analyze_to_fixpoint(
         &mut self,
         program: &mut ProgramCode,
@@ -155,12 +157,12 @@ impl UnitAnalyzer<'_> {
     }
 }
 
-/// Jumps from unit to unit.
+/// Jumps between units.
 #[derive(Default)]
 struct InterUnitEdges {
-    /// Where those lead that come as after a call.
+    /// Targets entered as by a call.
     tail_call_targets: BTreeSet<u64>,
-    /// The others.
+    /// All other jumps.
     intra_function_jumps: BTreeSet<(u64, u64)>,
 }
 

@@ -2,10 +2,11 @@
 
 use unspool_elf::ElfFile;
 
-/// What the first stub begins with, to which others jump: `push` of what is in memory.
+/// Begin of the PLT header, the target of the stubs' jumps: `push` of a memory operand.
 const PUSH: [u8; 2] = [0xff, 0x35];
 
-/// The stubs of the procedure linkage table, without the first, which others jump to with more on the stack.
+/// The stubs of the procedure linkage table, without the header, which is entered with more on the
+/// stack.
 #[must_use]
 pub fn plt_stubs(file: &ElfFile) -> Vec<u64> {
     let mut stubs = Vec::new();
@@ -31,8 +32,8 @@ pub fn plt_stubs(file: &ElfFile) -> Vec<u64> {
     stubs
 }
 
-/// The first stub, to which others jump with one word more on the stack than they were called with: which function is to be found (psABI,
-/// "Procedure Linkage Table"). Linkers write it where there is no other, too.
+/// The PLT header. Stubs jump there with one more word on the stack than at their call: the
+/// function to resolve (psABI, "Procedure Linkage Table"). Linkers also write it without any stub.
 pub(crate) fn plt_header(file: &ElfFile) -> Option<u64> {
     let plt = file.sections().find(|section| section.name == ".plt")?;
     let start = plt.address?;

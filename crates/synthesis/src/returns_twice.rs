@@ -1,10 +1,10 @@
-//! Functions that may return again, when what they returned to has gone on.
+//! Functions that may return twice, after their caller has continued.
 
 use std::collections::HashSet;
 
 use unspool_elf::{ElfFile, Symbols};
 
-/// Those of C, POSIX and glibc, and what glibc's and musl's headers make of them.
+/// Functions of C, POSIX and glibc, and the names that glibc's and musl's headers give them.
 const NAMES: &[&str] = &[
     "__sigsetjmp",
     "_setjmp",
@@ -14,7 +14,7 @@ const NAMES: &[&str] = &[
     "vfork",
 ];
 
-/// The addresses of the functions of a file, and of those of others that it calls, that may return again.
+/// Addresses of a file's functions, and of its imported ones, that may return twice.
 #[must_use]
 pub fn returns_twice_addresses(file: &ElfFile, symbols: &Symbols) -> HashSet<u64> {
     let own = symbols.iter().map(|symbol| (symbol.name, symbol.address));

@@ -1,9 +1,9 @@
-//! Unwind tables for code that no table covers.
+//! Makes unwind tables for code without one.
 //!
-//! Functions are found by symbols, by calls, and by where the program begins. What the analysis then proves before each
-//! instruction is its row. Where no symbol says how far a function reaches, it is no more than an assumption that it is
-//! one; and of code that nothing is known to lead to it is assumed that it begins as a function does. Such assumptions
-//! must be borne out by the ways out ([`crate::ways_out`]), or there are no rows.
+//! Functions are found by symbols, by calls, and by the program's entry point. The row before each
+//! instruction is the one that the analysis proves. Without a symbol's size, a function is only
+//! assumed; unreached code is assumed to begin as a function does. The exits ([`crate::exits`])
+//! must confirm such assumptions, or there are no rows.
 
 use core::ops::Range;
 use std::collections::{HashMap, HashSet};
@@ -34,16 +34,16 @@ use crate::unit_rows::{
     CallDepth, InsnRow, RowInterner, RowSpan, UnitRows, UnitSummary, spans, within,
 };
 
-/// A table that was made of code, and how much of the code it covers.
+/// A synthesized table, and its coverage of the code.
 #[derive(Debug)]
 pub struct Synthesis {
-    /// The rows. An address is in no entry if no row is proven there.
+    /// The rows. An address without a proven row is in no entry.
     pub table: Table,
-    /// The functions that were found, and code that may be one, ascending.
+    /// Functions, and code that may be one, ascending.
     pub functions: Vec<FunctionCoverage>,
 }
 
-/// What became of a function, or of code that may be one.
+/// The result for a function, or for code that may be one.
 #[derive(Debug, Clone)]
 pub struct FunctionCoverage {
     /// Its symbol; empty if it has none.
@@ -52,24 +52,25 @@ pub struct FunctionCoverage {
     pub start: Vaddr,
     /// One past the last address.
     pub end: Vaddr,
-    /// Its instructions, without padding that nothing leads to.
+    /// Number of instructions, without unreached padding.
     pub instructions: usize,
-    /// Those that got a row.
+    /// Number of instructions with a row.
     pub instructions_with_row: usize,
-    /// Why the first of the others got none, and where that is.
+    /// The first instruction without a row, and the reason.
     pub first_without_row: Option<(Vaddr, MissingReason)>,
 }
 
 /// Why an instruction has no row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MissingReason {
-    /// Nothing is proven there that a row could say.
+    /// No row is proven there.
     #[error(transparent)]
     Row(#[from] MissingRow),
-    /// The function does not leave the stack and the registers as a caller left them, so that it may be none.
+    /// An exit does not leave the stack and the registers as a caller left them: it may not be a
+    /// function.
     #[error("no symbol says that this is a function, and its exit at {0} is not like a function's")]
     ContradictedByExit(Vaddr),
-    /// Nothing leads there, and no way out bears out that it begins as a function does.
+    /// It is unreached, and no exit confirms that it begins as a function does.
     #[error("no known path leads here, and nothing here returns")]
     NoSupportingExit,
 }
@@ -77,23 +78,23 @@ pub enum MissingReason {
 /// Why there is no table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SynthesisError {
-    /// The machine's instructions are not known.
+    /// The architecture is not supported.
     #[error("{} code is not supported; x86-64 code is", .0.spec().name)]
     Arch(Arch),
-    /// Jumps lead from function to function without end.
+    /// The search for jumps between functions has no fixpoint in reasonable time.
     #[error("the code jumps between functions too often to be followed; compilers' code does not")]
     NoFixpoint,
-    /// There is too much of it.
+    /// The table is too large.
     #[error(transparent)]
     Table(#[from] TableError),
 }
 
-/// Makes rows for the code of a file that is not in `covered`, ranges that ascend. `symbols` say where functions are: the
-/// file's own, or those of its separate debug file, too.
+/// Makes rows for a file's code outside of `covered`, ranges that ascend. `symbols` name functions:
+/// the file's own symbols, or also those of its separate debug file.
 ///
 /// # Errors
 ///
-/// The machine is not known, or the table is too large.
+/// The architecture is not supported, or the table is too large.
 pub fn synthesize(
     file: &ElfFile,
     symbols: &Symbols,
@@ -132,7 +133,7 @@ pub fn synthesize(
         references: &seen,
         noreturn: &lost,
     };
-    // An entry of a table names the area of its function.
+    // A table's entry names its function's LSDA.
     let areas = match covered {
         [] => lsdas(file),
         _ => HashSet::new(),
@@ -149,7 +150,7 @@ pub fn synthesize(
         .finish()
 }
 
-/// Looks again at what exceptions land in, together with where they come from; whether that comes to an end.
+/// Analyzes landing pads again, together with their functions. Returns whether there is a fixpoint.
 fn reanalyze_with_pads(
     tools: &mut UnitAnalyzer<'_>,
     program: &mut ProgramCode,
@@ -161,7 +162,7 @@ fn reanalyze_with_pads(
     tools.analyze_to_fixpoint(program, units.collect(), descriptions)
 }
 
-/// Assumes of one place that nothing leads to that it is come into: as after a call, mostly. This is the state then.
+/// Assumes that one unreached address is entered, mostly as by a call, in this state.
 struct AssumedEntry<'l> {
     at: u64,
     state: AbstractState,
@@ -178,7 +179,7 @@ impl Assumptions for AssumedEntry<'_> {
     }
 }
 
-/// Where a jump leads that nothing is known to lead to.
+/// Destination of a jump from unreached code.
 fn goal(program: &ProgramCode, reached: &[Range<u64>], to: u64) -> JumpDestination {
     let place = reached.partition_point(|range| range.end <= to);
     let is_reached = reached.get(place).is_some_and(|range| range.start <= to);
@@ -189,19 +190,19 @@ fn goal(program: &ProgramCode, reached: &[Range<u64>], to: u64) -> JumpDestinati
     }
 }
 
-/// So many instructions of one unit are looked at for where functions may begin that nothing leads to.
+/// Instructions of one unit tried as starts of unreached functions.
 const MAX_TRIED_INSNS: usize = 1 << 20;
 
-/// What is known of a file's code but for what looking at its units tells.
+/// Knowledge about a file's code before its units are analysed.
 struct SynthesisInput<'k> {
     file: &'k ElfFile,
-    /// Where the program begins.
+    /// The program's entry point.
     entry: Option<u64>,
-    /// The first stub of its procedure linkage table.
+    /// The PLT header.
     first_stub: Option<u64>,
-    /// Where code is that gets rows, ascending.
+    /// Code that gets rows, ascending.
     gaps: &'k [Range<u64>],
-    /// Functions that symbols name, by their starts.
+    /// Named functions, by start.
     names: &'k HashMap<u64, &'k FunctionExtent>,
     references: &'k CodeReferences,
     /// Functions that never return.
@@ -209,7 +210,7 @@ struct SynthesisInput<'k> {
 }
 
 impl<'k> SynthesisInput<'k> {
-    /// Makes rows of what was found of a program's units, and of what nothing is known to lead to.
+    /// Makes rows from the results for a program's units, and for unreached code.
     fn synthesize_units(
         &'k self,
         tools: &mut UnitAnalyzer<'_>,
@@ -245,26 +246,26 @@ impl<'k> SynthesisInput<'k> {
 /// The work on one file.
 struct Synthesizer<'w> {
     known: &'w SynthesisInput<'w>,
-    /// The code that something is known to lead to, and what else is in the same ranges.
+    /// The reached code, and everything else in the same ranges.
     program: &'w ProgramCode,
     facts: &'static AbiInfo,
     table: Table,
-    /// The rows of the table, by their numbers.
+    /// The rows of the table, by number.
     row_ids: HashMap<u32, RowId>,
-    /// The entries of the table to be: where they end, and their rows.
+    /// The entries of the new table: their ends and rows.
     entries: Vec<(u64, Vec<RowStart>)>,
-    /// Code that something is known to lead to; ascends once all that is known was looked at.
+    /// Reached code; ascending once all reached code was processed.
     reached_ranges: Vec<Range<u64>>,
-    /// The calls of code that nothing is known to lead to.
+    /// The calls of unreached code.
     depths: Vec<CallDepth>,
-    /// Where the code ends that was assumed last to be a function's.
+    /// End of the last code that was assumed to be a function.
     last_assumed_end: u64,
     functions: Vec<FunctionCoverage>,
 }
 
 impl Synthesizer<'_> {
-    /// Describes a unit that something is known to lead to. If it is not certain that it is come into as after a call,
-    /// that must be borne out.
+    /// Adds a reached unit. If it is not certain that it is entered as by a call, its exits must
+    /// confirm that.
     fn add_unit(
         &mut self,
         description: &UnitSummary,
@@ -304,7 +305,7 @@ impl Synthesizer<'_> {
         Ok(())
     }
 
-    /// Describes what nothing is known to lead to.
+    /// Adds unreached code.
     fn add_unreached(&mut self, tools: &mut UnitAnalyzer<'_>) -> Result<(), TableError> {
         let known = self.known;
         let never_returns = |address| known.noreturn.contains(&address);
@@ -322,7 +323,7 @@ impl Synthesizer<'_> {
         Ok(())
     }
 
-    /// Describes what of a unit, that nothing is known to lead to, is borne out to begin as a function does.
+    /// Adds the parts of an unreached unit that their exits confirm to be functions.
     fn add_assumed_functions(
         &mut self,
         tools: &mut UnitAnalyzer<'_>,
@@ -359,7 +360,7 @@ impl Synthesizer<'_> {
             tries = tries.saturating_sub(insns.len());
             let outside = |to| goal(self.program, &self.reached_ranges, to);
             let ways = described.exits.evidence(rest, outside);
-            // What another function shares must be the same for both.
+            // Code shared with another function needs the same row in both.
             let is_other = |insn: &&InsnRow| {
                 let row = known.get(&insn.range.start);
                 insn.is_reached() && row.is_some_and(|row| *row != insn.row)
@@ -391,7 +392,7 @@ impl Synthesizer<'_> {
         Ok(())
     }
 
-    /// Finds where exceptions land, of areas of which it is not known whose they are.
+    /// Finds landing pads in LSDAs with unknown functions.
     fn landings(
         &self,
         tools: &mut UnitAnalyzer<'_>,
@@ -446,7 +447,7 @@ impl Synthesizer<'_> {
         landing_pads::landings(&known, &mut tools.lifter, areas)
     }
 
-    /// Whether code ends at an address that something is known to lead to.
+    /// Whether code ends at an address that is known to be reached.
     fn is_end(&self, address: u64) -> bool {
         let place = self
             .reached_ranges
@@ -454,7 +455,7 @@ impl Synthesizer<'_> {
         place.is_ok()
     }
 
-    /// Makes entries of the rows of instructions that follow each other.
+    /// Makes entries from the rows of consecutive instructions.
     fn add_entries(&mut self, spans: &[RowSpan], rows: &RowInterner) -> Result<(), TableError> {
         let file = self.known.file;
         let start = spans.first().map_or(0, |first| first.range.start);
@@ -472,7 +473,7 @@ impl Synthesizer<'_> {
                 last = None;
             }
             let Ok(row) = span.row else {
-                // Padding within a function does not part it.
+                // Padding within a function does not split it.
                 last = last.filter(|_| span.is_unreached_padding);
                 continue;
             };
@@ -494,7 +495,7 @@ impl Synthesizer<'_> {
         Ok(())
     }
 
-    /// The row of the table that a number stands for; at the entry of the program, which nothing calls, it has no
+    /// The table's row for a number. At the program's entry point, which nothing calls, it has no
     /// return address.
     fn row_id(
         &mut self,
@@ -541,7 +542,7 @@ impl Synthesizer<'_> {
     fn finish(mut self) -> Result<Synthesis, SynthesisError> {
         let start = |rows: &[RowStart]| rows.first().map_or(Vaddr(0), |row| row.start);
         self.entries.sort_unstable_by_key(|(_, rows)| start(rows));
-        // Instructions that overlap are not both meant.
+        // Of overlapping instructions, only one is meant.
         let mut covered = Vaddr(0);
         self.entries.retain(|(end, rows)| {
             let is_free = covered <= start(rows);

@@ -1,4 +1,4 @@
-//! Registers that a function has left alone so far.
+//! Registers that a function has not changed so far.
 
 use core::ops::Range;
 
@@ -10,11 +10,12 @@ use unspool_rows::{Register, Vaddr};
 
 use crate::elf_code_image::ElfCodeImage;
 
-/// The general-purpose registers, by their DWARF numbers below this.
+/// General-purpose registers have DWARF numbers below this.
 const GENERAL_REGISTERS: u8 = 16;
 
-/// The general-purpose registers that hold before the instruction with an address what they held when its function was called, whichever way was taken there: proven
-/// by the function's code, of which all parts must be given, the first of which begins with its entry. None if not all of its jumps are known.
+/// The general-purpose registers that have their entry values before the instruction at an address,
+/// on all paths. The function's code proves that: all its parts must be given, and the first begins
+/// with its entry. `None` if some of its jumps are unknown.
 #[must_use]
 pub fn unchanged_registers(
     file: &ElfFile,

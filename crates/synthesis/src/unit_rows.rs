@@ -1,4 +1,4 @@
-//! What one look at a unit tells: rows, ways out, and how deep its calls are in the stack.
+//! Results for one unit: rows, exits, and the stack depth of its calls.
 
 use core::ops::Range;
 use std::collections::{HashMap, VecDeque};
@@ -11,16 +11,16 @@ use unspool_code_analysis::{
 
 use crate::exits::Exits;
 
-/// The rows of a file, each once; others name them by their numbers.
+/// Interns the rows of a file, which are then named by number.
 #[derive(Debug, Default)]
 pub(crate) struct RowInterner {
     numbers: HashMap<ProvenRules, u32>,
     rules: Vec<ProvenRules>,
-    /// Those that were last found: one of them is mostly the next.
+    /// The last rows found: the next is mostly one of them.
     recent: VecDeque<(ProvenRules, u32)>,
 }
 
-/// So many rows are compared before they are searched for among all.
+/// Number of recent rows compared before a search.
 const RECENT_ROWS: usize = 8;
 
 impl RowInterner {
@@ -37,7 +37,7 @@ impl RowInterner {
         number
     }
 
-    /// The row of a number.
+    /// The row with a number.
     pub(crate) fn get(&self, number: u32) -> Option<ProvenRules> {
         self.rules.get(number as usize).copied()
     }
@@ -57,14 +57,14 @@ impl InsnRow {
     }
 }
 
-/// Instructions one behind the other that have the same row, or none for the same reason.
+/// Consecutive instructions with the same row, or without a row for the same reason.
 #[derive(Debug, Clone)]
 pub(crate) struct RowSpan {
     pub(crate) range: Range<u64>,
     pub(crate) row: Result<u32, MissingRow>,
-    /// How many instructions.
+    /// Number of instructions.
     pub(crate) len: usize,
-    /// Whether they are padding that nothing leads to.
+    /// Whether they are unreached padding.
     pub(crate) is_unreached_padding: bool,
 }
 
@@ -74,7 +74,7 @@ impl RowSpan {
     }
 }
 
-/// Puts instructions together, but none of different extents, of which `starts` are the starts.
+/// Groups instructions, but not across extents; `starts` are the starts of the extents.
 pub(crate) fn spans(insns: &[InsnRow], starts: impl IntoIterator<Item = u64>) -> Vec<RowSpan> {
     let mut starts = starts.into_iter().peekable();
     let mut spans: Vec<RowSpan> = Vec::new();
@@ -102,17 +102,17 @@ pub(crate) fn spans(insns: &[InsnRow], starts: impl IntoIterator<Item = u64>) ->
     spans
 }
 
-/// The spans of an extent, of those of its unit.
+/// The spans of an extent, out of those of its unit.
 pub(crate) fn within<'s>(spans: &'s [RowSpan], extent: &CodeExtent) -> &'s [RowSpan] {
     let place = |address| spans.partition_point(|span| span.range.start < address);
     let own = spans.get(place(extent.start)..place(extent.end));
     own.unwrap_or_default()
 }
 
-/// A call, and where the stack pointer is before it, counted from where it was at entry.
+/// A call, and the stack pointer before it relative to its entry value.
 pub(crate) type CallDepth = (u64, i64);
 
-/// What is found of a unit.
+/// Results for a unit.
 #[derive(Debug, Default)]
 pub(crate) struct UnitRows {
     pub(crate) insns: Vec<InsnRow>,
@@ -121,7 +121,7 @@ pub(crate) struct UnitRows {
 }
 
 impl UnitRows {
-    /// Looks at a unit; `see` is told of each instruction that something leads to, too.
+    /// Evaluates a unit; `see` also visits each reached instruction.
     pub(crate) fn from_analysis(
         analysis: &Analysis<'_>,
         program: &ProgramCode,
@@ -164,7 +164,7 @@ impl UnitRows {
     }
 }
 
-/// The same, with less room, of a unit that something leads to: its ways out need not speak for it.
+/// The same in less memory, for a reached unit: its exits need not confirm it.
 #[derive(Debug, Default)]
 pub(crate) struct UnitSummary {
     pub(crate) spans: Vec<RowSpan>,
@@ -173,7 +173,7 @@ pub(crate) struct UnitSummary {
 }
 
 impl UnitSummary {
-    /// Of the extents of the unit.
+    /// For the extents of the unit.
     pub(crate) fn from_rows(
         described: UnitRows,
         extents: impl Iterator<Item = CodeExtent>,

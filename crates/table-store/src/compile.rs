@@ -13,10 +13,10 @@ use unspool_rows::Table;
 
 use crate::source::{self, SourceError, SourceTable, TableSource};
 
-/// A compiled table and what it was made from.
+/// A compiled table and its source.
 #[derive(Debug, Clone)]
 pub struct CompiledFile {
-    /// What was read.
+    /// The source.
     pub source: SourceTable,
     /// The table.
     pub encoded: EncodedTable,
@@ -42,8 +42,8 @@ pub enum CompileError {
     },
 }
 
-/// The executable code of a file, as the call-site part needs it: none for a relocatable file,
-/// whose code is not final, and none for a file that says that it patches its own code.
+/// The executable code of a file, for the call-site part. None for a relocatable file: its code is
+/// not final. None for a file that declares that it patches its own code.
 #[must_use]
 pub fn code(file: &ElfFile) -> ExecutableCode<'_> {
     if file.kind() == ElfKind::Relocatable || patches_itself(file) {
@@ -59,7 +59,7 @@ pub fn code(file: &ElfFile) -> ExecutableCode<'_> {
 }
 
 /// Whether the program turns no-operations into calls while it runs (XRay,
-/// `-fpatchable-function-entry`): the call test reads the file's bytes, where they are not yet.
+/// `-fpatchable-function-entry`). The call test reads the file's bytes, which lack these calls.
 fn patches_itself(file: &ElfFile) -> bool {
     let patched = ["xray_instr_map", "__patchable_function_entries"];
     file.sections()
@@ -69,12 +69,13 @@ fn patches_itself(file: &ElfFile) -> bool {
             .any(|segment| segment.executable && segment.writable)
 }
 
-/// Reads and compiles the table of a file, keyed by its build ID and a hash of its bytes. Of a file that is too
-/// large to be hashed, the table can be used, but is not kept.
+/// Reads and compiles the table of a file, keyed by its build ID and a hash of its bytes. If the
+/// file is too large to be hashed, the table can be used, but is not kept.
 ///
 /// # Errors
 ///
-/// There is no table to read, its rows cannot be written as one, or the file was written to meanwhile.
+/// There is no table to read, its rows cannot be written as one, or the file was written to
+/// meanwhile.
 pub fn compile(file: &ElfFile, from: TableSource) -> Result<CompiledFile, CompileError> {
     source::check_exists(file, from)?; // else the code would be searched for calls in vain
     let code = code(file);
@@ -103,7 +104,7 @@ pub fn compile(file: &ElfFile, from: TableSource) -> Result<CompiledFile, Compil
 ///
 /// # Errors
 ///
-/// The bytes are no table, or are not those that were written.
+/// The bytes are not a table, or were changed.
 pub fn verify(file: &ElfFile, source: &Table, table: &[u8]) -> Result<SourceComparison, OpenError> {
     let compiled = CompiledTable::open(table)?;
     check_digest(table)?;
@@ -114,7 +115,7 @@ pub fn verify(file: &ElfFile, source: &Table, table: &[u8]) -> Result<SourceComp
     Ok(comparison)
 }
 
-/// Runs one function here and another beside it, or after it if no thread can be had.
+/// Runs one function here and another in parallel, or afterwards if no thread can be started.
 fn join<A, B: Send>(here: impl FnOnce() -> A, beside: &(impl Fn() -> B + Sync)) -> (A, B) {
     thread::scope(
         |scope| match thread::Builder::new().spawn_scoped(scope, beside) {
@@ -128,14 +129,14 @@ fn join<A, B: Send>(here: impl FnOnce() -> A, beside: &(impl Fn() -> B + Sync)) 
     )
 }
 
-/// Whether a table is keyed as the table of this file. Hashes the file.
+/// Whether a table has the key of this file's table. Hashes the file.
 #[must_use]
 pub fn is_table_of(table: &CompiledTable<'_>, file: &ElfFile) -> bool {
     file.table_key()
         .is_some_and(|key| table.key() == as_key(&key))
 }
 
-/// The key that a file's tables have, also if it is too large to be hashed.
+/// The key of a file's tables, even if it is too large to be hashed.
 #[must_use]
 pub fn own_key(file: &ElfFile) -> TableKey {
     file.table_key().unwrap_or(TableKey {
@@ -144,7 +145,7 @@ pub fn own_key(file: &ElfFile) -> TableKey {
     })
 }
 
-/// A file's key in the form that the format has.
+/// A file's key in the table format's form.
 pub(crate) fn as_key(key: &TableKey) -> ModuleKey<'_> {
     ModuleKey {
         build_id: id_bytes(key),
@@ -152,14 +153,14 @@ pub(crate) fn as_key(key: &TableKey) -> ModuleKey<'_> {
     }
 }
 
-/// The bytes of the build ID, none if there is none.
+/// The bytes of the build ID; empty without one.
 pub(crate) fn id_bytes(key: &TableKey) -> &[u8] {
     key.build_id.as_ref().map_or(&[], BuildId::as_bytes)
 }
 
-/// A file as tables are made of it to be kept: its bytes are in memory, so that the hash that they are kept
-/// under is that of the bytes that they were made of, whoever writes to the file meanwhile. A file that is too
-/// large for that ([`ElfFile::private_copy`]) is used as it is; then nothing is kept.
+/// A file in the form from which kept tables are made: with its bytes in memory. So the key's hash
+/// is that of the source bytes, even if the file is written to meanwhile. A file that is too large
+/// for that ([`ElfFile::private_copy`]) is used as it is; then nothing is kept.
 #[derive(Debug)]
 pub enum StableFile<'f> {
     /// The file itself.

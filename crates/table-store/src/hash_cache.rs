@@ -1,14 +1,14 @@
-//! Hashes of files, remembered: that of a file of 150 MB takes longer than a backtrace.
+//! A cache of file hashes: hashing a file of 150 MB takes longer than a backtrace.
 //!
-//! A file's hash is kept in the folder `keys` of the cache, with what changes if the file does: its device,
-//! inode, size and times ([`ElfFile::stamp`]). It is kept, and believed, only of files that nobody but root and
-//! the user can write to: others could write to theirs through a shared mapping, without a new time, or have a
-//! file system of their own that says what they like. The name of the hash's file is a number below [`MAX_HASHES`]
-//! made from device and inode, so that there are never more; of two files with the same number the one that
-//! was looked at last is remembered.
+//! A file's hash is kept in the folder `keys` of the cache, with its device, inode, size and times
+//! ([`ElfFile::stamp`]), which change if the file does. Hashes are kept and used only for files
+//! that nobody but root and the user can write to. Other users could write to theirs through a
+//! shared mapping, without a new time, or use a file system that reports false times. The hash's
+//! file name is a number below [`MAX_HASHES`] made from device and inode, which bounds their count.
+//! Of two files with the same number, the last one hashed is remembered.
 //!
-//! A hash that is found here only says which table is used of the file. What is kept is kept under the hash of
-//! the very bytes that it was made of ([`ElfFile::is_private`]).
+//! A hash from here only selects a file's table. Tables are kept under the hash of the very bytes
+//! that they were made from ([`ElfFile::is_private`]).
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use crate::store::{self, StoreError};
 /// Smaller files are hashed as fast as a hash is looked up.
 const MIN_REMEMBERED_BYTES: u64 = 1 << 16;
 
-/// How many hashes are remembered: what three hexadecimal digits number.
+/// The limit of remembered hashes: all numbers of three hexadecimal digits.
 const MAX_HASHES: u64 = 0x1000;
 
-/// More than a hash's file has: bytes.
+/// A limit above the size of any hash's file, in bytes.
 const MAX_LINE: u64 = 256;
 
-/// The hash of a file, as [`ElfFile::content_hash`] has it, by way of the cache.
+/// The hash of a file, as in [`ElfFile::content_hash`], through the cache.
 pub(crate) fn content_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20]> {
     if let Some(hash) = known_hash(cache, file) {
         return Some(hash);
@@ -38,7 +38,7 @@ pub(crate) fn content_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 
     Some(hash)
 }
 
-/// The same if it takes no time: of a small file, or if it is remembered.
+/// The same if it takes no time: for a small file, or a remembered hash.
 pub(crate) fn known_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20]> {
     if file.is_hashed() || file.bytes().len() as u64 <= MIN_REMEMBERED_BYTES {
         return file.content_hash();
@@ -46,7 +46,7 @@ pub(crate) fn known_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20
     remembered(cache?, &telling_state(file)?)
 }
 
-/// The state of a file, if it would be another if its contents were.
+/// The state of a file, if it certainly changes with the contents.
 fn telling_state(file: &ElfFile) -> Option<FileState> {
     file.stamp()?;
     file.state()
@@ -88,7 +88,7 @@ pub(crate) fn folder(cache: &Path) -> PathBuf {
     cache.join("keys")
 }
 
-/// The folder and the file that remember the hash of a file in this state.
+/// The folder and the file for the hash of a file in this state.
 fn place(cache: &Path, state: &FileState) -> (PathBuf, PathBuf) {
     let folder = folder(cache);
     let path = folder.join(format!("{:03x}", (state.device ^ state.inode) % MAX_HASHES));
@@ -100,7 +100,7 @@ pub(crate) fn is_slot(name: &str) -> bool {
     name.len() == 3 && name.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
-/// What a hash's file holds.
+/// The content of a hash's file.
 fn line(state: &FileState, hash: &[u8; 20]) -> String {
     format!("{} {}\n", stamp(state), ContentKey::Hash(*hash))
 }
@@ -112,7 +112,7 @@ fn read_line(line: &str, state: &FileState) -> Option<[u8; 20]> {
     key.build_id.is_none().then_some(key.content)
 }
 
-/// What tells that a file is still the same.
+/// Text that changes if the file does.
 fn stamp(state: &FileState) -> String {
     let FileState {
         device,
@@ -141,7 +141,7 @@ mod tests {
     const LINE: &str = "fe01 12345678 1048576 1700000000000000000 1700000000123456789 \
                         sha256-c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5\n";
 
-    /// States that differ from [`STATE`] in one thing.
+    /// States that differ from [`STATE`] in one field.
     fn others() -> [FileState; 9] {
         let with = |change: fn(&mut FileState)| {
             let mut state = STATE;

@@ -1,4 +1,4 @@
-//! The unwind tables of ELF files: read, compiled, compared with their source, kept, and found again.
+//! The unwind tables of ELF files: reading, compiling, comparing with the source, keeping, finding.
 #![forbid(unsafe_code)]
 
 mod compile;

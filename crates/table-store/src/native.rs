@@ -1,4 +1,4 @@
-//! Unwind tables as machine code that walks run on: made, and opened.
+//! Unwind tables as machine code that walks run: made, and opened.
 
 use self_cell::self_cell;
 use unspool_elf::{ElfFile, TableKey};
@@ -12,7 +12,7 @@ use crate::compile::id_bytes;
 use crate::source::{self, SourceError, TableSource};
 
 self_cell!(
-    /// The bytes of an object, and what they are.
+    /// The bytes of an object, and their parsed form.
     struct OwnedObject {
         owner: Vec<u8>,
         #[covariant]
@@ -22,8 +22,9 @@ self_cell!(
     impl {Debug}
 );
 
-/// An object whose code this process may run: it has made it and proven it by reading the code, or has found it where
-/// only its user and root can write ([`Store`](crate::Store)), and put such objects.
+/// An object with code that this process may run. Either this process made it and proved it by
+/// reading the code. Or it was in a folder that only its user and root can write to
+/// ([`Store`](crate::Store)); they put only such objects there.
 #[derive(Debug)]
 pub struct NativeObject(OwnedObject);
 
@@ -34,16 +35,16 @@ pub enum NativeTableError {
     /// There is no table to read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// It is not one that code can be made for.
+    /// No code can be made for it.
     #[error(transparent)]
     Outline(#[from] OutlineError),
     /// The object cannot be written.
     #[error(transparent)]
     Write(#[from] NativeError),
-    /// What was made is no object.
+    /// The result is not an object.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// What was made is not proven to be right.
+    /// The result is not proven right.
     #[error("{0}: its machine code is not proven: {1}; this is a bug in unspool, please report it")]
     Unproven(Vaddr, ProofFailure),
 }
@@ -74,8 +75,9 @@ impl NativeObject {
         }
     }
 
-    /// Takes bytes that nobody else could have written: whoever calls this has seen to that. They must be an object as
-    /// [`object`] writes them, unchanged; `None` if it is that of another module.
+    /// Accepts bytes that nobody else could have written; the caller must have checked that. They
+    /// must be an object as [`object`] writes them, unchanged; `None` if it belongs to another
+    /// module.
     pub(crate) fn trusted(
         bytes: Vec<u8>,
         key: &TableKey,
@@ -89,7 +91,7 @@ impl NativeObject {
         OwnedObject::try_new(bytes, |bytes| ObjectView::parse(bytes)).map(NativeObject)
     }
 
-    /// What its bytes say.
+    /// The parsed object.
     #[must_use]
     pub fn object(&self) -> &ObjectView<'_> {
         self.0.borrow_dependent()
@@ -102,7 +104,7 @@ impl NativeObject {
     }
 }
 
-/// A file's key as objects have it.
+/// A file's key in the form of objects.
 #[must_use]
 pub fn native_key(key: &TableKey) -> ModuleKey<'_> {
     ModuleKey {

@@ -16,20 +16,21 @@ pub enum TableSource {
     EhFrame,
     /// `.debug_frame`.
     DebugFrame,
-    /// `.sframe`. Its rows say of all registers but the stack and the frame pointer that they are unknown in the caller.
+    /// `.sframe`. In its rows all registers except the stack and frame pointer are unknown in the
+    /// caller.
     Sframe,
 }
 
 /// A section that a table was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceSection {
-    /// The name in the file; empty where the file has no section headers.
+    /// The name in the file; empty if the file has no section headers.
     pub name: String,
     /// The number of bytes, decompressed.
     pub size: u64,
 }
 
-/// What is wrong with an entry, and where it is.
+/// What is wrong with an entry, and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableProblem {
@@ -41,7 +42,7 @@ pub enum TableProblem {
     Sframe(#[from] SframeProblem),
 }
 
-/// What was read.
+/// A table that was read.
 #[derive(Debug, Clone)]
 pub struct SourceTable {
     /// The rows.
@@ -52,7 +53,7 @@ pub struct SourceTable {
     pub summary: EntryCounts,
     /// The sections that were read.
     pub sections: Vec<SourceSection>,
-    /// Bytes of the `.eh_frame_hdr` of the section; 0 where there is none.
+    /// Bytes of the section's `.eh_frame_hdr`; 0 without one.
     pub hdr_size: u64,
 }
 
@@ -71,9 +72,9 @@ pub enum SourceError {
     Missing {
         /// The file.
         file: String,
-        /// What was looked for.
+        /// The wanted section.
         wanted: &'static str,
-        /// Whether it has the unwind tables that most of ARM's files have instead.
+        /// Whether it has the exception index that most ARM files have instead.
         has_arm_exception_index: bool,
     },
 }
@@ -82,7 +83,7 @@ pub enum SourceError {
 ///
 /// # Errors
 ///
-/// The file has no such section, or its bytes are out of reach.
+/// The file has no such section, or its bytes cannot be read.
 pub fn read(file: &ElfFile, from: TableSource) -> Result<SourceTable, SourceError> {
     let first = match from {
         TableSource::Sframe => Err(missing(file, SFRAME)),
@@ -102,14 +103,14 @@ pub fn read(file: &ElfFile, from: TableSource) -> Result<SourceTable, SourceErro
     }
 }
 
-/// What is missing where there is no SFrame.
+/// The name in the error if there is no SFrame.
 const SFRAME: &str = ".sframe";
 
-/// Whether there is something to read, found out without reading it.
+/// Whether there is a table, without reading it.
 ///
 /// # Errors
 ///
-/// The file has no such section, or its bytes are out of reach.
+/// The file has no such section, or its bytes cannot be read.
 pub(crate) fn check_exists(file: &ElfFile, from: TableSource) -> Result<(), SourceError> {
     let is_sframe =
         matches!(from, TableSource::Auto | TableSource::Sframe) && !file.sframes()?.is_empty();
@@ -120,7 +121,7 @@ pub(crate) fn check_exists(file: &ElfFile, from: TableSource) -> Result<(), Sour
     }
 }
 
-/// The SFrame sections of a file, if it has some.
+/// The SFrame sections of a file, if any.
 fn read_sframe(file: &ElfFile) -> Result<Option<SourceTable>, ModuleError> {
     let Some(machine) = SframeAbi::from_abi(file.abi()) else {
         return Ok(None);
@@ -162,7 +163,7 @@ fn read_sframe(file: &ElfFile) -> Result<Option<SourceTable>, ModuleError> {
 ///
 /// # Errors
 ///
-/// The file's bytes are out of reach.
+/// The file's bytes cannot be read.
 pub fn read_if_any(file: &ElfFile) -> Result<Table, SourceError> {
     read_if_any_from(file, TableSource::Auto)
 }
@@ -171,7 +172,7 @@ pub fn read_if_any(file: &ElfFile) -> Result<Table, SourceError> {
 ///
 /// # Errors
 ///
-/// The file's bytes are out of reach.
+/// The file's bytes cannot be read.
 pub fn read_if_any_from(file: &ElfFile, from: TableSource) -> Result<Table, SourceError> {
     match read(file, from) {
         Ok(reading) => Ok(reading.table),
@@ -180,12 +181,12 @@ pub fn read_if_any_from(file: &ElfFile, from: TableSource) -> Result<Table, Sour
     }
 }
 
-/// The sections of call frame information that hold a file's unwind table, with their names: one, or several in a
-/// relocatable file.
+/// The sections of call frame information with a file's unwind table, and their names: one, or
+/// several in a relocatable file.
 ///
 /// # Errors
 ///
-/// The file has none, or its bytes are out of reach. SFrame has none either.
+/// The file has none, or its bytes cannot be read. SFrame never has any.
 pub fn sections(file: &ElfFile, from: TableSource) -> Result<Vec<NamedSection<'_>>, SourceError> {
     let (kinds, wanted): (&[SectionKind], _) = match from {
         TableSource::Auto => (
@@ -221,7 +222,7 @@ fn missing(file: &ElfFile, wanted: &'static str) -> SourceError {
     }
 }
 
-/// A section as the reader takes it, and its name.
+/// A section in the reader's form, and its name.
 pub type NamedSection<'a> = (Section<'a>, String);
 
 fn sections_of_kind(
@@ -271,9 +272,9 @@ fn read_found(file: &ElfFile, found: &[NamedSection<'_>]) -> SourceTable {
     }
 }
 
-/// Whether `.eh_frame_hdr` lists just the entries that were read and cover something, ascending
-/// and without overlaps, so that a search finds the right one. `None` where there is none, or
-/// they were not read from `.eh_frame`.
+/// Whether `.eh_frame_hdr` lists exactly the entries that were read and are not empty, ascending
+/// and without overlaps, so that a search finds the right one. `None` without `.eh_frame_hdr`, or
+/// if the entries are not from `.eh_frame`.
 #[must_use]
 pub fn hdr_is_complete(file: &ElfFile, reading: &SourceTable) -> Option<bool> {
     if reading.hdr_size == 0 {
@@ -306,9 +307,9 @@ pub fn hdr_is_complete(file: &ElfFile, reading: &SourceTable) -> Option<bool> {
     Some(is_complete)
 }
 
-/// Looks single addresses up in the file's own section: what serves until a compiled table is
-/// there. `.eh_frame_hdr` is not checked first, which would take as long as reading the section: `trust` says
-/// what is made of an address that it does not list.
+/// Looks up single addresses in the file's own section, for use until there is a compiled table.
+/// `.eh_frame_hdr` is not checked first, which would take as long as reading the section. `trust`
+/// decides about addresses that it does not list.
 #[must_use]
 pub fn section_lookup(file: &ElfFile, trust: HdrTrust) -> Option<Lookup<'_>> {
     if let Some((section, _)) = sections_of_kind(file, SectionKind::EhFrame)

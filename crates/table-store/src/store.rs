@@ -1,16 +1,17 @@
-//! Where compiled tables are found and kept.
+//! Finding and keeping compiled tables.
 //!
 //! In order: the ELF file itself (section `.unspool`), the folders of `UNSPOOL_TABLE_PATH`, the
-//! user's cache (`$XDG_CACHE_HOME/unspool`, else `~/.cache/unspool`), and
-//! `/usr/lib/unspool/tables` for packaged tables. A table's file is named by its key
-//! ([`TableKey`](unspool_elf::TableKey): the module's build ID, and a hash of what the table was made of), with
-//! the ending `.unspool`, `.synth.unspool` for rows made of its code, `.native.so` for a table as machine code, or
-//! `.args.unspool` for a table of arguments. Files with other names are neither used nor listed nor removed, but
-//! those of earlier versions, whose names have no hash, make room for new ones.
+//! user's cache (`$XDG_CACHE_HOME/unspool`, else `~/.cache/unspool`), and `/usr/lib/unspool/tables`
+//! for packaged tables. A table's file is named by its key ([`TableKey`](unspool_elf::TableKey):
+//! the module's build ID, and a hash of the table's source). The ending is `.unspool`,
+//! `.synth.unspool` for rows made from code, `.native.so` for a table as machine code, or
+//! `.args.unspool` for a table of arguments. Files with other names are not used, listed or
+//! removed. Only those of earlier versions, with names without a hash, are removed to make room for
+//! new ones.
 //!
-//! Beside it, a symbolic link with the build ID alone leads there for who knows only that: the own process
-//! (`unspool_unwind::local::store`). There is one only if the file was one of this system that nobody but
-//! root and the user can write to.
+//! Beside it, a symbolic link named by the build ID alone leads to the table, for readers that know
+//! only that: the own process (`unspool_unwind::local::store`). It exists only if the file is one
+//! of this system that nobody but root and the user can write to.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -34,16 +35,16 @@ use crate::native::{NativeObject, NativeTableError};
 /// The folder of packaged tables.
 const SYSTEM: &str = "/usr/lib/unspool/tables";
 
-/// What a table's rows were made of: the ending of its name.
+/// The source of a table's rows, which selects the ending of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TableKind {
-    /// Of the module's unwind table.
+    /// The module's unwind table.
     Compiled,
-    /// Of its code.
+    /// The module's code.
     Synthesized,
-    /// Of the module's unwind table, as machine code.
+    /// The module's unwind table, as machine code.
     Native,
-    /// Of its code and what its functions take: no rows, but where arguments are.
+    /// The module's code and its functions' parameters: no rows, but the locations of arguments.
     Arguments,
 }
 
@@ -65,39 +66,39 @@ impl TableKind {
     }
 }
 
-/// In which form walks have tables.
+/// The form of tables in walks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TableForm {
-    /// As compiled tables, and as files have them.
+    /// Compiled tables, and tables in the files' own form.
     #[default]
     Compact,
-    /// As machine code ([`NativeObject`]), where there can be some, and for what that leaves over as above.
+    /// Machine code ([`NativeObject`]) where possible, and the forms above for the rest.
     Native,
 }
 
-/// The most bytes that the tables of a cache have together.
+/// The limit of a cache's tables together, in bytes.
 const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
 
-/// How exactly it is noted when a table was used last.
+/// The resolution of the time of last use.
 const USE_RESOLUTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A file that a writer has not finished by then was left behind by one that was killed.
+/// A file that a writer has not finished after this time was left behind by a killed one.
 const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// Finds compiled tables, and keeps those that were made.
+/// Finds compiled tables, and keeps new ones.
 ///
-/// A table file, and the folder that it is looked for in, must belong to the user or root and be
-/// writable by nobody else. What is above the folder is not looked at.
+/// A table file, and its folder, must belong to the user or root and be writable by nobody else.
+/// Folders above that are not checked.
 ///
-/// Tables are mapped ([`Map`]). A table is replaced by renaming another onto it, as [`Store::keep`] does, so
-/// that who has the old one mapped keeps it.
+/// Tables are mapped ([`FileMap`]). [`Store::keep`] replaces a table by renaming another onto it,
+/// so processes that mapped the old one keep it.
 #[derive(Debug, Clone)]
 pub struct Store {
-    /// Folders that are looked in before the cache.
+    /// Folders searched before the cache.
     path: Vec<PathBuf>,
     cache: Option<PathBuf>,
     cache_bytes: u64,
-    /// The folder that is looked in last.
+    /// The folder searched last.
     system: PathBuf,
     form: TableForm,
 }
@@ -111,7 +112,7 @@ pub enum TableOrigin {
     File(PathBuf),
 }
 
-/// The bytes of a table that was found, mapped or borrowed from the ELF file.
+/// The bytes of a found table, mapped or borrowed from the ELF file.
 #[derive(Debug)]
 pub enum TableBytes {
     /// The section of the ELF file, by index and length: borrow it again from there.
@@ -142,7 +143,7 @@ pub enum StoreError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         error: io::Error,
     },
     /// Others could have written it.
@@ -155,7 +156,7 @@ pub enum StoreError {
         /// Its permissions.
         mode: u32,
     },
-    /// A cache would be made in the folder of another user.
+    /// The cache would be made in the folder of another user.
     #[error("{}: no cache is made in a folder of user {owner}; set XDG_CACHE_HOME to one of yours", path.display())]
     OthersFolder {
         /// The folder.
@@ -163,23 +164,23 @@ pub enum StoreError {
         /// Its owner.
         owner: u32,
     },
-    /// It is no file: a folder, a pipe.
+    /// It is not a regular file: a folder, a pipe.
     #[error("{}: not a regular file", path.display())]
     NotRegular {
-        /// What there is.
+        /// Its path.
         path: PathBuf,
     },
-    /// It is larger than all tables of the cache may be together.
+    /// It is larger than the limit of the whole cache.
     #[error("{}: a table of {size} bytes; the cache is limited to {limit}", path.display())]
     TooLarge {
-        /// Its file, if it were written.
+        /// Its file, had it been written.
         path: PathBuf,
         /// Its size in bytes.
         size: u64,
         /// The limit in bytes.
         limit: u64,
     },
-    /// It is no table, or one of another version.
+    /// It is not a table, or has another version.
     #[error("{}: {error}", path.display())]
     Table {
         /// The file.
@@ -187,7 +188,7 @@ pub enum StoreError {
         /// What is wrong.
         error: OpenError,
     },
-    /// It is a table, and has bytes that no table has.
+    /// It is a table with invalid bytes.
     #[error("{}: {corrupt}; the module's own unwind table is used instead", path.display())]
     Corrupt {
         /// The file.
@@ -195,7 +196,7 @@ pub enum StoreError {
         /// What is wrong.
         corrupt: TableCorruption,
     },
-    /// It is no machine code of a table, or was changed.
+    /// It is not machine code of a table, or was changed.
     #[error("{}: {error}; another is made", path.display())]
     Object {
         /// The file.
@@ -203,7 +204,7 @@ pub enum StoreError {
         /// What is wrong.
         error: ObjectError,
     },
-    /// It is no table of arguments, or one of another version.
+    /// It is not a table of arguments, or has another version.
     #[error("{}: {error}; another is made", path.display())]
     Arguments {
         /// The file.
@@ -211,7 +212,7 @@ pub enum StoreError {
         /// What is wrong.
         error: unspool_arg_table::ArgTableError,
     },
-    /// No machine code can be made of a module's table.
+    /// A module's table cannot be made into machine code.
     #[error("{}: {error}; it is walked by its table", path.display())]
     NotNative {
         /// The module.
@@ -219,8 +220,8 @@ pub enum StoreError {
         /// Why.
         error: NativeTableError,
     },
-    /// It was made of a file that others could write to meanwhile, and that is too large to be copied; or one of
-    /// its debug files could be.
+    /// It was made from a file that others could write to meanwhile, and that is too large to be
+    /// copied; or one of its debug files could be.
     #[error("{}: a large file that others can write to, or that changed just now, is not cached", path.display())]
     Changeable {
         /// The module.
@@ -237,11 +238,11 @@ pub enum StoreError {
     NoCache,
 }
 
-/// Something the user may want to know; the work goes on.
+/// Something the user may want to know; work continues.
 pub type Notice = StoreError;
 
 impl Store {
-    /// The folders that the environment names. In a setuid program the environment is ignored.
+    /// The folders of the environment. In a setuid program the environment is ignored.
     #[must_use]
     pub fn from_environment() -> Self {
         Store::new(
@@ -272,31 +273,30 @@ impl Store {
         }
     }
 
-    /// Chooses the form of the tables that walks have.
+    /// Sets the form of tables in walks.
     #[must_use]
     pub fn with_form(self, form: TableForm) -> Self {
         Store { form, ..self }
     }
 
-    /// The form of the tables that walks have.
+    /// The form of tables in walks.
     #[must_use]
     pub fn form(&self) -> TableForm {
         self.form
     }
 
-    /// Limits the size of the cache: [`Store::keep`] removes the least recently used tables until
-    /// all of them together, the new one included, have at most so many bytes. 1 GiB if this is
-    /// not called.
+    /// Limits the size of the cache, 1 GiB by default. [`Store::keep`] removes the least recently
+    /// used tables until all tables, including the new one, have at most `bytes` bytes.
     ///
-    /// Several processes that keep tables at the same time can exceed the limit by what the
-    /// others are writing; the next that keeps one corrects that.
+    /// Several processes that keep tables at the same time can exceed the limit by the tables that
+    /// the others are writing; the next one that keeps a table corrects that.
     #[must_use]
     pub fn with_cache_limit(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
         self
     }
 
-    /// The same without the cache: none is read, and [`Store::keep`] fails.
+    /// The same without the cache: it is not read, and [`Store::keep`] fails.
     #[must_use]
     pub fn without_cache(self) -> Self {
         Store {
@@ -311,8 +311,8 @@ impl Store {
         self.cache.as_deref()
     }
 
-    /// Whether [`Store::keep`] can write into the cache, found out by doing so; yields the folder,
-    /// which is made if it is not there.
+    /// Checks whether [`Store::keep`] can write into the cache, by writing. Yields the folder,
+    /// which is made if it is missing.
     ///
     /// # Errors
     ///
@@ -326,10 +326,10 @@ impl Store {
         Ok(folder)
     }
 
-    /// The table of a module, if there is one. What was found and not used goes to `notices`,
+    /// The table of a module, if there is one. Tables that were found and not used go to `notices`,
     /// each notice once.
     ///
-    /// Opens files and maps one. Reads all of the file, unless the cache remembers its hash.
+    /// Opens files and maps one. Reads the whole file, unless the cache remembers its hash.
     pub fn find(
         &self,
         file: &ElfFile,
@@ -338,7 +338,8 @@ impl Store {
         self.find_named(file, file.path(), notices)
     }
 
-    /// What tells a file from others ([`ElfFile::content_key`]); of one without build ID, the cache remembers it.
+    /// The key of a file's contents ([`ElfFile::content_key`]); if it has no build ID, the cache
+    /// remembers its hash.
     #[must_use]
     pub fn content_key(&self, file: &ElfFile) -> Option<ContentKey> {
         match file.build_id() {
@@ -347,7 +348,7 @@ impl Store {
         }
     }
 
-    /// What tables of a file are looked for under ([`ElfFile::table_key`]); the cache remembers its hash.
+    /// The key of a file's tables ([`ElfFile::table_key`]); the cache remembers its hash.
     fn table_key(&self, file: &ElfFile) -> Option<TableKey> {
         Some(TableKey {
             build_id: file.build_id(),
@@ -355,13 +356,13 @@ impl Store {
         })
     }
 
-    /// Whether tables of a file can be looked for without reading all of it.
+    /// Whether a file's tables can be found without reading the whole file.
     #[must_use]
     pub fn knows(&self, file: &ElfFile) -> bool {
         hash_cache::known_hash(self.cache.as_deref(), file).is_some()
     }
 
-    /// The file as tables are made of it that are kept here. Without a cache, itself.
+    /// The file in the form from which kept tables are made. Without a cache, the file itself.
     #[must_use]
     pub fn stable<'f>(&self, file: &'f ElfFile) -> StableFile<'f> {
         match self.cache {
@@ -370,8 +371,8 @@ impl Store {
         }
     }
 
-    /// As [`Store::find`], with the name that notices have for the file: its path may be one of
-    /// the kernel's links in `/proc`, which tells people nothing.
+    /// As [`Store::find`], with the file's name for notices: its path may be one of the kernel's
+    /// links in `/proc`, which means nothing to users.
     pub fn find_named(
         &self,
         file: &ElfFile,
@@ -387,22 +388,23 @@ impl Store {
         Some((TableBytes::Mapped(found.map), TableOrigin::File(found.path)))
     }
 
-    /// The rows that were made of a module's code, if they are in a folder.
+    /// The rows synthesized from a module's code, if they are in a folder.
     pub(crate) fn find_synthesized(&self, file: &ElfFile) -> Option<TableBytes> {
         let found = self.find_in_folders(file, TableKind::Synthesized, &mut Vec::new())?;
         Some(TableBytes::Mapped(found.map))
     }
 
-    /// The machine code of a module's table, if it is in a folder: it, too, must belong to the user or root and be
-    /// writable by nobody else, be whole, and be of the module.
+    /// The machine code of a module's table, if it is in a folder. It, too, must belong to the user
+    /// or root, be writable by nobody else, be whole, and belong to the module.
     ///
-    /// Reads the file into memory: who changes it later changes nothing that is run.
+    /// Reads the file into memory, so later changes to the file do not affect the code that runs.
     pub fn find_native(&self, file: &ElfFile, notices: &mut Vec<Notice>) -> Option<NativeObject> {
         let key = self.table_key(file)?;
         self.first_folder(notices, |folder| open_native(folder, &key))
     }
 
-    /// The table of a module's arguments, if it is in a folder. `debug` are its debug files, of which its types are.
+    /// The table of a module's arguments, if it is in a folder. `debug` are the debug files that
+    /// its types are from.
     pub fn find_arguments(
         &self,
         file: &ElfFile,
@@ -423,7 +425,7 @@ impl Store {
         self.first_folder(notices, |folder| open_table(folder, &key, kind))
     }
 
-    /// What is found in the first folder that has it, with its file.
+    /// The result of the first folder that has the file, with its path.
     fn first_folder<T>(
         &self,
         notices: &mut Vec<Notice>,
@@ -439,7 +441,7 @@ impl Store {
                     return Some(found);
                 }
                 Ok(None) => {}
-                // An older or a newer unspool's; whoever finds none makes one, in its place.
+                // From an older or newer unspool; the caller makes a new one in its place.
                 Err(StoreError::Arguments {
                     error: unspool_arg_table::ArgTableError::Version(_),
                     ..
@@ -450,22 +452,22 @@ impl Store {
         None
     }
 
-    /// Keeps a table in the cache: written beside its place and renamed, so that several writers
-    /// and readers never see half of one, and not renamed before it is on the disk.
+    /// Keeps a table in the cache. It is written under a temporary name, synced to the disk, and
+    /// renamed, so concurrent writers and readers never see half a table.
     ///
-    /// Makes room first ([`Store::with_cache_limit`]), and removes files that killed writers left
-    /// there over an hour ago.
+    /// Makes room first ([`Store::with_cache_limit`]), and removes temporary files that killed
+    /// writers left there over an hour ago.
     ///
     /// # Errors
     ///
-    /// The file was not [stable](Store::stable) when the table was made of it, the folder cannot be made or
-    /// trusted, the table's file cannot be written, or the table alone is larger than the limit; then no other
-    /// is removed.
+    /// The file was not [stable](Store::stable) when the table was made from it. The folder cannot
+    /// be made or trusted. The table's file cannot be written. The table alone is larger than the
+    /// limit; then no other is removed.
     pub fn keep(&self, file: &ElfFile, bytes: &[u8]) -> Result<PathBuf, StoreError> {
         self.keep_as(file, self.stable_key(file)?, TableKind::Compiled, bytes)
     }
 
-    /// Keeps rows that were made of a module's code, in the same way.
+    /// Keeps rows synthesized from a module's code, in the same way.
     ///
     /// # Errors
     ///
@@ -492,7 +494,8 @@ impl Store {
         )
     }
 
-    /// Keeps the table of a module's arguments, in the same way. `debug` are the debug files that it was made of.
+    /// Keeps the table of a module's arguments, in the same way. `debug` are the debug files that
+    /// it was made from.
     ///
     /// # Errors
     ///
@@ -529,7 +532,7 @@ impl Store {
         self.trim(&path, size);
         write_atomically(&path, |file| {
             file.write_all(bytes)?;
-            // Else a table could have holes after a power failure, and nobody would notice.
+            // Otherwise a table could have unnoticed holes after a power failure.
             file.sync_data()
         })?;
         if let Some(id) = key.build_id.filter(|_| is_of_this_system(file)) {
@@ -538,7 +541,7 @@ impl Store {
         Ok(path)
     }
 
-    /// What a table of a file is kept under: the hash of the bytes that it was made of.
+    /// The key under which a file's table is kept: with the hash of the table's source bytes.
     fn stable_key(&self, file: &ElfFile) -> Result<TableKey, StoreError> {
         if self.cache.is_none() {
             return Err(StoreError::NoCache);
@@ -560,8 +563,8 @@ impl Store {
         Ok(stored)
     }
 
-    /// Removes every table of the cache, what is remembered beside them, and what killed writers
-    /// left there over an hour ago; yields how many tables it removed, and their bytes.
+    /// Removes every table of the cache, the remembered hashes, and temporary files that killed
+    /// writers left over an hour ago. Yields the number of removed tables, and their bytes.
     ///
     /// # Errors
     ///
@@ -583,7 +586,7 @@ impl Store {
         Ok((count, bytes))
     }
 
-    /// Makes room for a new table at `path`. A table that cannot be removed is left alone.
+    /// Makes room for a new table at `path`. A table that cannot be removed stays.
     fn trim(&self, path: &Path, new: u64) {
         let mut stored = self.list().unwrap_or_default();
         stored.retain(|table| table.path != path); // the new one takes its place
@@ -611,20 +614,21 @@ fn changeable(file: &ElfFile) -> StoreError {
     }
 }
 
-/// Whether a file is one of this system as its path leads to it, and nobody but root and the user can write to it:
-/// not one that a process sees under that path in its own mounts. Then its build ID says enough.
+/// Whether a file is the one at its path in this system, and nobody but root and the user can write
+/// to it. A process may have another file under that path in its own mounts. Then the build ID
+/// suffices as its key.
 fn is_of_this_system(file: &ElfFile) -> bool {
     let Some(state) = file.state().filter(|_| file.is_trusted()) else {
         return false;
     };
     let path = file.path();
-    // Links of the kernel's lead to what others have mounted.
+    // The kernel's links lead into other mounts.
     let is_here = path.is_absolute() && !path.starts_with("/proc");
     let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (state.device, state.inode);
     is_here && fs::metadata(path).is_ok_and(is_same)
 }
 
-/// Adds a notice. Modules share folders, and one word about each is enough.
+/// Adds a notice. Modules share folders, and one notice about each is enough.
 fn push_notice(notices: &mut Vec<Notice>, notice: Notice) {
     let text = notice.to_string();
     if !notices.iter().any(|said| said.to_string() == text) {
@@ -632,30 +636,30 @@ fn push_notice(notices: &mut Vec<Notice>, notice: Notice) {
     }
 }
 
-/// The section of an ELF file that holds its own table.
+/// The section of an ELF file for its own table.
 pub const EMBEDDED_SECTION: &str = ".unspool";
 
-/// The table that a file holds of itself.
+/// A file's embedded table.
 #[must_use]
 pub fn embedded(file: &ElfFile) -> Option<CompiledTable<'_>> {
     let (_, compiled) = check_embedded(file, file.path()).ok()??;
     Some(compiled)
 }
 
-/// The bytes of the table that a file holds of itself.
+/// The bytes of a file's embedded table.
 ///
 /// # Errors
 ///
-/// It is no table of this version, or that of another file.
+/// It is not a table of this version, or belongs to another file.
 pub fn embedded_bytes(file: &ElfFile) -> Result<Option<&[u8]>, StoreError> {
     let found = check_embedded(file, file.path())?;
     Ok(found.map(|(bytes, _)| bytes))
 }
 
-/// The table that a file holds of itself, or why it is not used.
+/// A file's embedded table, or why it is not used.
 ///
-/// It must have the file's build ID. Its hash cannot be checked: the contents have changed by its being put there.
-/// Who made the file put it there, and could as well have written another unwind table.
+/// It must have the file's build ID. Its hash cannot be checked: embedding it changed the contents.
+/// Whoever made the file embedded it, and could as well have written another unwind table.
 fn check_embedded<'f>(
     file: &'f ElfFile,
     name: &Path,
@@ -700,7 +704,7 @@ fn is_key(text: &str) -> bool {
     BuildId::from_hex(text).is_some() || TableKey::from_text(text).is_some()
 }
 
-/// Has a build ID's name lead to a table.
+/// Makes a link from a build ID to a table.
 fn link(path: &Path, table: &Path) -> Result<(), StoreError> {
     let target = table.file_name().unwrap_or_default();
     if fs::read_link(path).is_ok_and(|found| found.as_os_str() == target) {
@@ -716,7 +720,7 @@ fn link(path: &Path, table: &Path) -> Result<(), StoreError> {
     })
 }
 
-/// Removes links to tables. What cannot be removed is left alone.
+/// Removes links to tables. A link that cannot be removed stays.
 fn remove_links(cache: &Path, is_unwanted: impl Fn(&Path) -> bool) {
     let entries = fs::read_dir(cache).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink())) {
@@ -727,7 +731,7 @@ fn remove_links(cache: &Path, is_unwanted: impl Fn(&Path) -> bool) {
     }
 }
 
-/// A table file that can be used.
+/// A usable table file.
 struct TableFile {
     path: PathBuf,
     map: FileMap,
@@ -774,13 +778,13 @@ fn open_table(
 pub struct ArgumentTable(TableBytes);
 
 impl ArgumentTable {
-    /// One that was just made.
+    /// A table that was just made.
     #[must_use]
     pub fn from_bytes(bytes: Vec<u8>) -> ArgumentTable {
         ArgumentTable(TableBytes::Memory(bytes))
     }
 
-    /// The table; `None` of bytes that are none, which [`Store::find_arguments`] does not yield.
+    /// The table; `None` for invalid bytes, which [`Store::find_arguments`] does not yield.
     #[must_use]
     pub fn table(&self) -> Option<unspool_arg_table::ArgTable<'_>> {
         let bytes: &[u8] = match &self.0 {
@@ -792,7 +796,8 @@ impl ArgumentTable {
     }
 }
 
-/// Maps a module's table of arguments if it is in the folder, can be trusted and belongs to the module.
+/// Maps a module's table of arguments if it is in the folder, can be trusted and belongs to the
+/// module.
 fn open_arguments(
     folder: &Path,
     key: &TableKey,
@@ -826,13 +831,13 @@ fn open_native(folder: &Path, key: &TableKey) -> Result<Option<(File, NativeObje
     }
 }
 
-/// Notes that a table was used, in the time of its last modification: file systems need not keep
-/// that of the last access, and mostly do not (`noatime`, `relatime`).
+/// Notes that a table was used, in its modification time. File systems need not keep access times,
+/// and usually do not (`noatime`, `relatime`).
 fn note_use(file: &File) {
     let noted = file.metadata().and_then(|metadata| metadata.modified());
     let is_recent = noted.is_ok_and(|noted| noted.elapsed().is_ok_and(|age| age < USE_RESOLUTION));
     if !is_recent {
-        // Fails for root's table in the user's cache, which then counts as not used.
+        // Fails for root's table in the user's cache, which then counts as unused.
         let _ = file.set_modified(SystemTime::now());
     }
 }
@@ -841,7 +846,7 @@ fn note_use(file: &File) {
 pub(crate) fn open_trusted(path: &Path) -> Result<Option<File>, StoreError> {
     let opened = OpenOptions::new()
         .read(true)
-        .custom_flags(libc::O_NONBLOCK) // a pipe would have us wait for its writer
+        .custom_flags(libc::O_NONBLOCK) // opening a pipe would wait for its writer
         .open(path);
     let file = match opened {
         Err(error) if is_missing(&error) => return Ok(None),
@@ -857,9 +862,9 @@ pub(crate) fn open_trusted(path: &Path) -> Result<Option<File>, StoreError> {
     Ok(Some(file))
 }
 
-/// Whether there is a folder; an error if it cannot be trusted, or not looked into.
+/// Whether a folder exists; an error if it cannot be trusted, or cannot be searched.
 pub(crate) fn is_trusted_folder(folder: &Path) -> Result<bool, StoreError> {
-    // What is in a folder, its own `.` too, is out of reach for those who may not look into it.
+    // Files in a folder, even its own `.`, cannot be reached without search permission.
     match fs::metadata(folder.join(".")) {
         Err(error) if is_missing(&error) => Ok(false),
         Err(error) => Err(io_error(folder, error)),
@@ -881,7 +886,7 @@ fn io_error(path: &Path, error: io::Error) -> StoreError {
     }
 }
 
-/// Refuses what somebody else could have written.
+/// Refuses files that somebody else could have written.
 fn check_trust(path: &Path, metadata: &fs::Metadata) -> Result<(), StoreError> {
     if !is_untrusted(metadata) {
         return Ok(());
@@ -893,13 +898,13 @@ fn check_trust(path: &Path, metadata: &fs::Metadata) -> Result<(), StoreError> {
     })
 }
 
-/// Makes a folder, and the one that it is in, for the user alone. Not those above: a home is not
-/// made.
+/// Makes a folder, and its parent, for the user alone. Folders above are not made: a home must
+/// exist.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), StoreError> {
     if is_trusted_folder(folder)? {
         return Ok(());
     }
-    // Root with the home of a user, which `sudo` may keep: a folder of root's would be in the
+    // Root may have a user's home, which `sudo` can keep. A folder of root's there would be in the
     // user's way.
     let mut above = folder.ancestors().skip(1);
     let existing = above.find_map(|path| Some((path, fs::metadata(path).ok()?.uid())));
@@ -917,14 +922,14 @@ pub(crate) fn make_folder(folder: &Path) -> Result<(), StoreError> {
             _ => {}
         }
     }
-    // Somebody else may have been faster, or there is something else by that name.
+    // Another process may have been faster, or the name is taken by something else.
     if !is_trusted_folder(folder)? {
         return Err(io_error(folder, io::ErrorKind::NotADirectory.into()));
     }
     Ok(())
 }
 
-/// Writes a file beside its place and renames it.
+/// Writes a file under a temporary name beside its path and renames it.
 pub(crate) fn write_atomically(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
@@ -949,14 +954,14 @@ fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
             .mode(0o600)
             .open(&temporary);
         match created {
-            // Of a killed process that had this number, or of one in another container.
+            // Left by a killed process with this process ID, or by one in another container.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             created => return created.map(|file| (PathBuf::from(temporary), file)),
         }
     }
 }
 
-/// What a folder has by such names and is no folder itself; nothing if there is no such folder.
+/// The entries of a folder with such names, except folders; nothing if the folder does not exist.
 pub(crate) fn files(
     folder: &Path,
     is_wanted: impl Fn(&str) -> bool,
@@ -972,7 +977,7 @@ pub(crate) fn files(
             continue;
         }
         let Ok(metadata) = entry.metadata() else {
-            continue; // removed in between
+            continue; // removed meanwhile
         };
         if !metadata.is_dir() {
             files.push(StoredTable {
@@ -985,7 +990,7 @@ pub(crate) fn files(
     Ok(files)
 }
 
-/// Removes what killed writers left behind in a cache. What cannot be removed is left alone.
+/// Removes files that killed writers left behind in a cache. A file that cannot be removed stays.
 fn remove_leftovers(cache: &Path) {
     for folder in [cache, &hash_cache::folder(cache)] {
         let is_trusted = is_trusted_folder(folder).is_ok_and(|is_there| is_there);
@@ -998,7 +1003,7 @@ fn remove_leftovers(cache: &Path) {
     }
 }
 
-/// Removes a file; yields whether it was there.
+/// Removes a file; yields whether it existed.
 pub(crate) fn remove(path: &Path) -> Result<bool, StoreError> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
@@ -1014,7 +1019,7 @@ mod tests {
 
     use super::*;
 
-    /// The header of an ELF file that has nothing else.
+    /// An ELF file with just the header.
     fn file() -> ElfFile {
         let mut header = [0; 64];
         header[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x00");

@@ -1,4 +1,4 @@
-//! Rows made of code, for where a file's unwind table has none.
+//! Rows made from code that a file's unwind table does not cover.
 
 use core::ops::Range;
 
@@ -11,12 +11,12 @@ use crate::compile::{CompileError, as_key, own_key};
 use crate::source::read_if_any;
 use crate::store::{Store, TableBytes};
 
-/// Makes rows of the code of a file that `own`, its unwind table, does not cover. `symbols` say where functions are: the
-/// file's own, or those of its separate debug file, too.
+/// Makes rows for the code of a file that `own`, its unwind table, does not cover. `symbols` give
+/// the functions: the file's own, or also those of its separate debug file.
 ///
 /// # Errors
 ///
-/// The machine's instructions are not known, or there is too much code.
+/// The architecture is unsupported, or there is too much code.
 pub fn synthesize(
     file: &ElfFile,
     symbols: &Symbols,
@@ -25,7 +25,7 @@ pub fn synthesize(
     synthesize_gaps(file, symbols, &covered(own))
 }
 
-/// Compiles rows that were made of a file's code.
+/// Compiles rows that were made from a file's code.
 ///
 /// # Errors
 ///
@@ -38,7 +38,7 @@ pub fn compile_synthesized(file: &ElfFile, table: &Table) -> Result<EncodedTable
     })
 }
 
-/// The rows made of a file's code, compiled: from a store, or else made, and kept there.
+/// The rows made from a file's code, compiled: from a store, or else made and kept there.
 #[must_use]
 pub fn find_or_synthesize(file: &ElfFile, store: &Store) -> Option<TableBytes> {
     if let Some(found) = store.find_synthesized(file) {
@@ -49,12 +49,12 @@ pub fn find_or_synthesize(file: &ElfFile, store: &Store) -> Option<TableBytes> {
     let synthesis = synthesize(file, file.symbols(), &own).ok()?;
     let encoded = compile_synthesized(file, &synthesis.table).ok()?;
     file.check_unchanged().ok()?;
-    // That they cannot be kept costs the same time again.
+    // If they cannot be kept, the only cost is making them again.
     let _ = store.keep_synthesized(file, &encoded.bytes);
     Some(TableBytes::Memory(encoded.bytes))
 }
 
-/// The addresses that a table has entries for, ascending.
+/// The addresses covered by a table's entries, ascending.
 fn covered(table: &Table) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for extent in table.extents() {

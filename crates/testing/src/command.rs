@@ -1,4 +1,4 @@
-//! Commands that inherit nothing, and what they wrote.
+//! Commands that inherit nothing, and their output.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,7 +9,8 @@ use std::thread;
 use crate::packages;
 use crate::thorough::THOROUGH;
 
-/// The variables that a command keeps: where programs and files of the user are, which is no test's subject.
+/// The environment variables that a command keeps: paths of the user's programs and files, which no
+/// test depends on.
 const KEPT: &[&str] = &[
     "PATH",
     "HOME",
@@ -21,9 +22,9 @@ const KEPT: &[&str] = &[
     THOROUGH,
 ];
 
-/// A program, by its path or as the shell finds it. It has no other variables than `KEPT` and `LC_ALL=C.UTF-8`, an empty
-/// standard input, and ignores no signal: those that a shell without job control starts in the background ignore SIGINT, and what
-/// nohup starts SIGHUP.
+/// A program, by its path or as the shell finds it. Its environment has only `KEPT` and
+/// `LC_ALL=C.UTF-8`, its standard input is empty, and it ignores no signal. Shells without job
+/// control make background commands ignore SIGINT, and nohup makes them ignore SIGHUP.
 #[must_use]
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("env");
@@ -40,7 +41,7 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A tool of the system, by its name or its path.
+/// A system tool, by its name or its path.
 ///
 /// # Panics
 ///
@@ -50,7 +51,7 @@ pub fn tool(name: &str) -> Command {
     command(packages::tool(name).unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// Runs a tool of the system to its end, however that is.
+/// Runs a system tool until it exits with any status.
 ///
 /// # Panics
 ///
@@ -61,20 +62,20 @@ pub fn run_tool(name: &str, arguments: &[&str]) -> TextOutput {
     tool(name).args(arguments).finish()
 }
 
-/// Commands that are run to their end.
+/// Commands that run until they exit.
 pub trait Finish {
-    /// Runs it, and yields what it wrote.
+    /// Runs it, and returns its output.
     ///
     /// # Panics
     ///
-    /// It cannot be run, or what it wrote is not text.
+    /// It cannot be run, or its output is not UTF-8.
     fn finish(&mut self) -> TextOutput;
 
-    /// Runs it, and yields what it wrote to its standard output.
+    /// Runs it, and returns its standard output.
     ///
     /// # Panics
     ///
-    /// It fails. The message has all that it wrote.
+    /// It fails. The message has all its output.
     fn succeed(&mut self) -> String;
 }
 
@@ -100,10 +101,10 @@ impl Finish for Command {
     }
 }
 
-/// How a command ended, and what it wrote.
+/// A command's exit status and output.
 #[derive(Debug)]
 pub struct TextOutput {
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
     /// Its standard output.
     pub out: String,
@@ -112,11 +113,11 @@ pub struct TextOutput {
 }
 
 impl TextOutput {
-    /// This, if it ended with this status.
+    /// Returns itself, if the exit status is this.
     ///
     /// # Panics
     ///
-    /// It did not. The message has all that it wrote.
+    /// It is not. The message has all its output.
     #[must_use]
     #[track_caller]
     pub fn ended_with(self, status: i32) -> TextOutput {
@@ -124,7 +125,7 @@ impl TextOutput {
         self
     }
 
-    /// Both outputs, one behind the other.
+    /// Both outputs, concatenated.
     #[must_use]
     pub fn all(&self) -> String {
         format!("{}{}", self.out, self.err)
@@ -138,7 +139,7 @@ impl std::fmt::Display for TextOutput {
     }
 }
 
-/// What a command makes of its input.
+/// A command's output for an input.
 ///
 /// # Panics
 ///
@@ -166,7 +167,8 @@ pub fn filter(command: &mut Command, input: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// Runs a test that other tests would disturb, or it them, in a process of its own: this program, with this test alone.
+/// Runs a test in a separate process, because other tests would disturb it, or it them. The process
+/// is this program, with this test alone.
 ///
 /// # Panics
 ///
@@ -175,7 +177,7 @@ pub fn alone(test: impl FnOnce()) {
     alone_by(&[], test);
 }
 
-/// The same by a command that runs another.
+/// The same, run by another command.
 ///
 /// # Panics
 ///
@@ -189,7 +191,8 @@ pub fn alone_by(starter: &[&str], test: impl FnOnce()) {
     assert!(text.contains("1 passed"), "{text}");
 }
 
-/// This program with the test alone that calls this, started by a command that runs another: without words, as it is.
+/// This program, restricted to the calling test, run by another command; without words, run
+/// directly.
 #[must_use]
 pub fn this_test(starter: &[&str]) -> Command {
     let thread = thread::current();

@@ -1,4 +1,4 @@
-//! Folders of tests.
+//! Test folders.
 
 use std::env;
 use std::fs;
@@ -11,12 +11,12 @@ use std::thread;
 
 use crate::command::{Finish as _, tool};
 
-/// A new folder of its own for one test. It goes with the value, unless the test fails.
+/// A new folder for one test. Dropping it removes the folder, unless the test fails.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Where cargo has room for what tests write.
+    /// The folder that cargo provides for tests' files.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "no default is a new folder")]
     pub fn new() -> Folder {
@@ -24,7 +24,7 @@ impl Folder {
         Folder::below(&own.ancestors().nth(3).unwrap().join("tmp"))
     }
 
-    /// In a folder, which is made where it is missing.
+    /// A new folder in another one, which is created if missing.
     #[must_use]
     pub fn below(parent: &Path) -> Folder {
         let test = thread::current();
@@ -47,13 +47,13 @@ impl Folder {
         path
     }
 
-    /// Runs a tool of the system in it, which must succeed; yields what it prints. The words have no spaces.
+    /// Runs a system tool in it, which must succeed; returns its output. The words have no spaces.
     #[track_caller]
     pub fn tool(&self, name: &str, words: &str) -> String {
         self.started(&mut tool(name), words).succeed()
     }
 
-    /// A command that runs in it, with words that have no spaces.
+    /// A command that runs in it, with arguments that have no spaces.
     pub fn started<'c>(&self, command: &'c mut Command, words: &str) -> &'c mut Command {
         command.args(words.split_whitespace()).current_dir(&self.0)
     }
@@ -76,12 +76,12 @@ impl AsRef<Path> for Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if !thread::panicking() {
-            let _ = fs::remove_dir_all(&self.0); // it is in nobody's way
+            let _ = fs::remove_dir_all(&self.0); // A remaining folder does no harm.
         }
     }
 }
 
-/// A path in `folder` that nobody else uses.
+/// A unique path in `folder`.
 #[must_use]
 pub fn scratch(folder: &Path, name: &str) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -89,8 +89,8 @@ pub fn scratch(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}-{}-{count}", std::process::id()))
 }
 
-/// What gcc takes to leave out `.eh_frame`, by a script for GNU ld in `folder`. With `-Wa,--gsframe` it makes a program that has
-/// `.sframe` only.
+/// The gcc options that leave out `.eh_frame`, by a script for GNU ld in `folder`. With
+/// `-Wa,--gsframe`, the program has only `.sframe`.
 #[must_use]
 pub fn without_eh_frame(folder: &Path) -> String {
     let script = scratch(folder, "without-eh-frame");
@@ -102,12 +102,12 @@ pub fn without_eh_frame(folder: &Path) -> String {
 /// The user `nobody`.
 pub const NOBODY: u32 = 65534;
 
-/// A new folder of a user's that all can come to, for tests with two users.
+/// A new folder of a user that everyone can access, for tests with two users.
 #[derive(Debug)]
 pub struct UserFolder(Folder);
 
 impl UserFolder {
-    /// In the folder for temporary files.
+    /// Creates it in the folder for temporary files.
     ///
     /// # Panics
     ///

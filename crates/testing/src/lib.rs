@@ -1,7 +1,7 @@
-//! What the tests of all crates share: folders, other tools to ask, and programs to look at. Nothing that is started here
-//! depends on who runs the tests: neither on the environment nor on the signals that are ignored.
+//! Shared parts of the tests of all crates: folders, tools to compare with, and running programs.
+//! The started programs do not depend on the environment or the ignored signals of the caller.
 //!
-//! Functions panic where they fail, with all that a failed program wrote.
+//! Functions panic on failure, with all output of a failed program.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ pub use running::{
 };
 pub use thorough::{THOROUGH, is_thorough, sample};
 
-/// Any error, for a person to read.
+/// Any error, to be printed.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A number as binutils print it: hexadecimal, with or without `0x`.

@@ -1,4 +1,4 @@
-//! The Debian packages that tests and tasks need beside a Rust toolchain.
+//! The Debian packages that tests and tasks need in addition to a Rust toolchain.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::process::Command;
 
 use crate::Error;
 
-/// A file that a test or a task needs, and the Debian package that has it.
+/// A file that a test or a task needs, and the Debian package with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackageFile {
-    /// Where it is.
+    /// Its path.
     pub file: &'static str,
     /// The package.
     pub package: &'static str,
@@ -156,10 +156,11 @@ pub const NEEDED: &[PackageFile] = &[
     needed("/usr/s390x-linux-gnu/lib/libc.so.6", "libc6-s390x-cross"),
 ];
 
-/// Debian 12 has no such package: there binutils has what is in it.
+/// Debian 12 has no such package: its binutils package has the files.
 const GOLD: &str = "binutils-gold";
 
-/// A package that is unpacked in the target folder, not installed: LLVM's libunwind-N-dev would have to go for it.
+/// A package that is unpacked in the target folder, not installed: it conflicts with LLVM's
+/// libunwind-N-dev.
 const UNPACKED: PackageFile = needed("usr/include/x86_64-linux-gnu/libunwind.h", "libunwind-dev");
 
 const fn needed(file: &'static str, package: &'static str) -> PackageFile {
@@ -170,7 +171,7 @@ const fn needed(file: &'static str, package: &'static str) -> PackageFile {
 ///
 /// # Errors
 ///
-/// It is missing, or not of [`NEEDED`]; the message says what to do.
+/// It is missing, or not in [`NEEDED`]; the message says what to do.
 pub fn path(file: &str) -> Result<PathBuf, Error> {
     let needed = NEEDED.iter().find(|needed| needed.file == file);
     let needed =
@@ -184,7 +185,8 @@ pub fn path(file: &str) -> Result<PathBuf, Error> {
     }
 }
 
-/// The path of a program of [`NEEDED`], by its name or its path. Others are in packages that every Debian has.
+/// The path of a program of [`NEEDED`], by its name or its path. Other programs are in essential
+/// Debian packages.
 ///
 /// # Errors
 ///
@@ -213,7 +215,7 @@ pub fn libunwind_headers() -> Result<PathBuf, Error> {
     }
 }
 
-/// Where [`UNPACKED`] is.
+/// The folder of [`UNPACKED`].
 fn unpacked() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.join("target/packages").join(UNPACKED.package)
@@ -232,7 +234,7 @@ pub fn missing() -> Vec<&'static str> {
     missing
 }
 
-/// Installs what is missing, as root or with `sudo`.
+/// Installs missing packages, as root or with `sudo`.
 ///
 /// # Errors
 ///
@@ -243,7 +245,7 @@ pub fn setup(out: &mut impl Write) -> Result<(), Error> {
         writeln!(out, "nothing is missing")?;
         return Ok(());
     }
-    // A fresh machine has no package lists, or old ones.
+    // A fresh machine has no package lists, or outdated ones.
     apt_get(&["update"], &missing())?;
     for is_last in [false, true] {
         let mut packages = missing();
@@ -273,7 +275,7 @@ pub fn setup(out: &mut impl Write) -> Result<(), Error> {
 fn unpack() -> Result<(), Error> {
     let folder = unpacked();
     std::fs::create_dir_all(&folder)?;
-    // Its unwind.h would stand in the way of the compiler's own.
+    // Its unwind.h would hide the compiler's own.
     let script = "apt-get --quiet download \"$0\" && dpkg-deb --extract \"$0\"_*.deb . && rm \"${1%/*}/unwind.h\"";
     let mut shell = Command::new("sh");
     shell.args(["-c", script, UNPACKED.package, UNPACKED.file]);
@@ -283,7 +285,7 @@ fn unpack() -> Result<(), Error> {
     }
 }
 
-/// Runs `apt-get`, as root or with `sudo`, asking nothing.
+/// Runs `apt-get` without questions, as root or with `sudo`.
 fn apt_get(arguments: &[&str], packages: &[&str]) -> Result<(), Error> {
     let by_hand = || format!("install by hand: {}", packages.join(" "));
     let mut words = if is_root()? { vec![] } else { vec!["sudo"] };

@@ -1,4 +1,4 @@
-//! Programs that run while a test looks at them.
+//! Programs that run during a test.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,7 +20,7 @@ pub struct RunningProgram {
 }
 
 impl RunningProgram {
-    /// Starts a command, whose input and output the test has.
+    /// Starts a command with input and output connected to the test.
     #[must_use]
     pub fn start(command: &mut Command) -> RunningProgram {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -30,7 +30,7 @@ impl RunningProgram {
         RunningProgram { child, output }
     }
 
-    /// Waits until it has printed `ready`, and all its threads sleep.
+    /// Waits until it has printed `ready` and all its threads sleep.
     #[track_caller]
     pub fn await_ready(&mut self) {
         assert_eq!(self.line(), "ready");
@@ -43,20 +43,20 @@ impl RunningProgram {
         await_state(self.pid(), letter);
     }
 
-    /// The process.
+    /// The process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The next line that it prints, empty if there is none.
+    /// The next line of its output, empty at the end.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// What it prints from now on until it ends.
+    /// Its remaining output until it exits.
     pub fn rest(&mut self) -> String {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
@@ -79,7 +79,7 @@ impl RunningProgram {
         self.child.kill().unwrap();
     }
 
-    /// Waits for its end, which nothing but itself must bring about.
+    /// Waits until it exits by itself.
     #[track_caller]
     pub fn end(&mut self) -> ExitStatus {
         let mut status = None;
@@ -90,12 +90,13 @@ impl RunningProgram {
         status.unwrap()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has exited.
     pub fn try_end(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
-    /// Lets the kernel write a core file of the program, which ends with that: in the folder where it was started.
+    /// Makes the kernel write a core file of the program, which ends it: in the folder where it was
+    /// started.
     #[track_caller]
     pub fn dump_core(mut self, folder: &Path) -> PathBuf {
         core_pattern();
@@ -116,7 +117,7 @@ pub fn limitless(program: impl AsRef<OsStr>) -> Command {
     shell
 }
 
-/// Where the kernel left the core of a process whose working directory was this.
+/// The core file of a process with this ID that was started in this folder.
 #[must_use]
 #[track_caller]
 pub fn kernel_core(folder: &Path, pid: u32) -> PathBuf {
@@ -144,7 +145,7 @@ fn core_pattern() -> String {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.kill(); // It may have exited.
         let _ = self.child.wait();
     }
 }
@@ -156,7 +157,7 @@ pub fn send_signal(pid: u32, name: &str) {
     command("sh").args(["-c", &kill]).succeed();
 }
 
-/// Looks again and again until `condition` holds.
+/// Polls until `condition` holds.
 #[track_caller]
 pub fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -166,7 +167,7 @@ pub fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until all threads of a process have a state, as `/proc/PID/stat` has it.
+/// Waits until all threads of a process have a state, as in `/proc/PID/stat`.
 #[track_caller]
 pub fn await_state(pid: u32, letter: char) {
     await_that(&format!("state {letter}"), || {
@@ -175,7 +176,7 @@ pub fn await_state(pid: u32, letter: char) {
     });
 }
 
-/// The state of each thread by `/proc/PID/task/TID/stat`.
+/// The state of each thread from `/proc/PID/task/TID/stat`.
 #[must_use]
 pub fn states(pid: u32) -> Vec<(u32, char)> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {

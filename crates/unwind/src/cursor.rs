@@ -1,7 +1,7 @@
 //! From a frame to its caller.
 //!
-//! Async-signal-safe as far as the modules and the memory are: nothing here allocates, locks or
-//! loops without bound.
+//! Async-signal-safe if the modules and the memory are: nothing here allocates, locks or loops
+//! without bound.
 
 use core::cell::Cell;
 
@@ -15,34 +15,34 @@ use crate::frame::FrameState;
 use crate::guess::{self, Guess, NoGuess};
 use crate::modules::{Module, ModuleRow, Modules, NativeTarget, NativeUnwinder};
 
-/// A frame of a walk: where it stands and what its registers hold.
+/// A frame of a walk: its code address and its registers.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor {
     frame: FrameState,
     pub(crate) trail: LoopGuard,
 }
 
-/// What ends a walk that would go on for ever.
+/// State that ends a walk in a circle.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LoopGuard {
     cycle: CycleDetector,
-    /// How many steps left the stack that they were on.
+    /// The number of steps that left their stack.
     stack_changes: u16,
 }
 
-/// What a step led to.
+/// The result of a step.
 #[derive(Debug, Clone, Copy)]
 pub enum Step {
-    /// The cursor stands at the caller.
+    /// The cursor is at the caller.
     Caller(StepInfo),
-    /// There is no caller to be found; the cursor stands where it stood.
+    /// No caller was found; the cursor has not moved.
     End(End),
 }
 
-/// What the tables say of a frame's address.
+/// The result of a look-up of a frame's address in the tables.
 #[derive(Debug, Clone, Copy)]
 pub struct RowLookup<'e, 'm> {
-    /// The module that it lies in.
+    /// The module at the address.
     pub module: Option<Module<'m>>,
     /// The row that covers it, or why there is none.
     pub row: Result<ModuleRow<'e, 'm>, NoRow>,
@@ -53,18 +53,18 @@ pub struct RowLookup<'e, 'm> {
 pub struct StepInfo {
     /// The evidence.
     pub evidence: Evidence,
-    /// The canonical frame address of the frame that was left.
+    /// The canonical frame address of the callee, the frame before the step.
     pub cfa: RuntimeAddr,
-    /// For a guess, why no table could be asked.
+    /// For a guess, why there was no row.
     pub instead_of: Option<NoRow>,
-    /// The frame that was left is that of a signal handler's trampoline: its caller was
+    /// The frame before the step is that of a signal handler's trampoline: its caller was
     /// interrupted.
     pub signal_frame: bool,
 }
 
 impl Cursor {
-    /// The most steps of one walk that do not climb the stack that they are on. A signal handler on
-    /// a stack of its own takes one or two, and so does a segment of a split stack.
+    /// The limit of a walk's steps that leave their stack. A signal handler on its own stack takes
+    /// one or two, and so does a segment of a split stack.
     pub const MAX_STACK_CHANGES: u16 = 1024;
 
     /// The innermost frame of a thread; `None` if its code address is unknown.
@@ -75,7 +75,7 @@ impl Cursor {
         Some(Cursor::with_code(abi, code, registers))
     }
 
-    /// A frame that stands at `code`.
+    /// A frame at `code`.
     #[must_use]
     pub fn with_code(abi: Abi, code: CodeAddr, registers: Registers) -> Self {
         Cursor {
@@ -89,33 +89,32 @@ impl Cursor {
         }
     }
 
-    /// Goes on from a frame that was found by other means, further out.
+    /// Continues from a frame further out that was found by other means.
     pub(crate) fn move_to(&mut self, code: CodeAddr, registers: Registers) {
         self.frame.code = code;
         self.frame.registers = registers;
     }
 
-    /// Names the bits of a code address that a pointer authentication code takes (AArch64).
+    /// Sets the bits of a code address that hold a pointer authentication code (AArch64).
     #[must_use]
     pub fn with_pac_mask(mut self, mask: u64) -> Self {
         self.frame.pac_mask = mask;
         self
     }
 
-    /// Where the frame stands.
+    /// The frame's code address.
     #[must_use]
     pub fn code(&self) -> CodeAddr {
         self.frame.code
     }
 
-    /// The frame's registers, as far as they are known.
+    /// The frame's known registers.
     #[must_use]
     pub fn registers(&self) -> &Registers {
         &self.frame.registers
     }
 
-    /// Changes a register of the frame, for the steps that follow. Nothing is written to where it is
-    /// saved.
+    /// Changes a register of the frame, for later steps. Memory where it is saved is not written.
     pub fn set_register(&mut self, register: Register, value: u64) {
         if register == self.frame.abi.arch.spec().pc {
             self.frame.code = match self.frame.code {
@@ -132,7 +131,7 @@ impl Cursor {
         self.frame.stack_pointer()
     }
 
-    /// What the tables say of the frame's address; a row is made in `row`.
+    /// Looks up the frame's address in the tables; a row is decoded into `row`.
     #[inline]
     pub fn locate<'e, 'm, S>(&self, modules: &'m S, row: &'e mut Row<'m>) -> RowLookup<'e, 'm>
     where
@@ -159,8 +158,8 @@ impl Cursor {
         RowLookup { module, row }
     }
 
-    /// Steps to the caller: by the row that covers the frame's address, or where none does by a
-    /// guess that is checked against what is known to be code.
+    /// Steps to the caller by the row that covers the frame's address. Without a row, by a guess
+    /// that is checked against known code.
     pub fn step<S, M>(&mut self, modules: &S, memory: &M) -> Step
     where
         S: Modules + ?Sized,
@@ -178,7 +177,7 @@ impl Cursor {
         self.step_by(&located, modules, memory)
     }
 
-    /// Does so for a frame that was [located](Cursor::locate).
+    /// Steps from a frame that was already [located](Cursor::locate).
     #[inline]
     pub fn step_by<S, M>(&mut self, located: &RowLookup<'_, '_>, modules: &S, memory: &M) -> Step
     where
@@ -189,7 +188,7 @@ impl Cursor {
             (Some(module), Ok(found)) => self
                 .step_by_trampoline(found, module, memory)
                 .unwrap_or_else(|| self.step_by_row(found, module, memory)),
-            // The table's source has the row, and is not far from whoever has the table.
+            // The table's source still has the row, and the table's owner can use that.
             (_, Err(corrupt @ NoRow::CorruptTable(_))) => Err(End::NoRow(*corrupt)),
             (module, Err(missing)) => {
                 self.step_by_guess(*missing, module.as_ref(), modules, memory)
@@ -210,7 +209,7 @@ impl Cursor {
         }
     }
 
-    /// Moves to a caller, whose registers are put in, if the walk may go on there.
+    /// Moves to a caller and sets its registers, unless that ends the walk.
     #[inline]
     fn arrive(
         &mut self,
@@ -233,11 +232,11 @@ impl Cursor {
         Step::Caller(found)
     }
 
-    /// Whether a caller is further up the stack, and was found by a word of the part that is left behind.
+    /// Whether a caller is further up the stack, and was found by a word below it.
     ///
-    /// Every such step takes a word of memory that no other of the same climb takes, so a climb
-    /// ends with the stack. A table that lies can lead upwards without reading any, for as long as
-    /// there are addresses; or down, and never twice to the same frame.
+    /// Each such step uses a word of memory that no other step of the same climb uses, so a climb
+    /// ends with the stack. A wrong table can lead upwards without reading any word, until
+    /// addresses run out. It can also lead down, but never twice to the same frame.
     fn climbs_to(&self, there: &CallerPosition) -> bool {
         let left = self.stack_pointer().zip(there.stack_pointer);
         let left = left.map(|(from, to)| from..RuntimeAddr(to));
@@ -245,8 +244,8 @@ impl Cursor {
             .is_some_and(|(left, at)| left.contains(&at))
     }
 
-    /// The canonical frame address by the row that covers the frame, if there is one: that of an
-    /// outermost frame too, which has no caller.
+    /// The canonical frame address by the row that covers the frame, if there is one. An outermost
+    /// frame also has one, without a caller.
     #[must_use]
     pub fn cfa<S, M>(&self, modules: &S, memory: &M) -> Option<RuntimeAddr>
     where
@@ -274,10 +273,10 @@ impl Cursor {
         }
     }
 
-    /// A handler returns to the first byte of its trampoline, not to behind a call, so the byte
-    /// before it may belong to another function, whose row would be the wrong one. That
-    /// function ends where the trampoline begins, and so do those that end in a call that never
-    /// returns: the bytes of the trampoline tell.
+    /// Checks for a trampoline at the frame's address. A handler returns to the first byte of its
+    /// trampoline, which does not follow a call. So the byte before may belong to another function
+    /// and have the wrong row. That function ends where the trampoline begins, as does one that
+    /// ends in a call that never returns. The trampoline's bytes decide.
     #[inline(never)]
     fn step_by_trampoline<M: Memory + ?Sized>(
         &self,
@@ -295,8 +294,10 @@ impl Cursor {
         }
     }
 
-    /// Steps by the machine code of the module's table, if that is enough: what [`Cursor::step_by_row`] does, faster.
-    // Registers are large: those of ways that are not taken must not be on a small stack, such as a signal handler's.
+    /// Steps by the machine code of the module's table, if possible: like [`Cursor::step_by_row`],
+    /// but faster.
+    // Registers are large: those of other branches must not be on a small stack, for instance a
+    // signal handler's.
     #[inline(never)]
     fn step_by_native<M: Memory + ?Sized>(
         &mut self,
@@ -319,12 +320,12 @@ impl Cursor {
             NativeTarget::Interrupted => (CodeAddr::Instruction(address), true),
             NativeTarget::Caller => (CodeAddr::Return(address), false),
         };
-        // Whether it is where the stack begins, the row's entry says.
+        // The row's entry shows whether the stack begins here.
         (address.0 != 0 || signal_frame).then_some(())?;
         let there = CallerPosition {
             code,
             stack_pointer: step.get(spec.stack_pointer),
-            // Mostly the return address, and any other word of the frame is as good.
+            // Usually the return address; any other word of the frame would serve as well.
             read: highest.get(),
         };
         let found = StepInfo {
@@ -349,10 +350,10 @@ impl Cursor {
             Some(RegisterRule::Undefined) if found.evidence == Evidence::Cfi => {
                 return Err(End::Outermost);
             }
-            // Entry code need not describe a caller that it does not have.
+            // Entry code need not describe a missing caller.
             _ if module.entry == Some(found.entry_start) => return Err(End::EntryPoint),
-            // A function that has made a call has saved its return address somewhere: a link
-            // register without a rule holds that of the call, and would lead back to here.
+            // A function that has made a call has saved its return address somewhere. A link
+            // register without a rule holds the call's return address, and would lead back to here.
             None if matches!(self.frame.code, CodeAddr::Return(_)) => {
                 return Err(End::Step(StepError::NoReturnAddress));
             }
@@ -416,8 +417,9 @@ impl Cursor {
         Ok(guessed_caller(&guess, missing))
     }
 
-    /// Whether the return address is the first byte of a function, and no call is before it: whoever made the
-    /// stack has put it at its base. glibc's `makecontext` has coroutines return to such a function.
+    /// Whether the return address is the first byte of a function without a call before it: the
+    /// stack's creator put it at the base. glibc's `makecontext` makes coroutines return to such a
+    /// function.
     fn is_at_base<M: Memory + ?Sized>(&self, module: &Module<'_>, memory: &M) -> bool {
         let CodeAddr::Return(address) = self.frame.code else {
             return false;
@@ -450,8 +452,8 @@ impl Cursor {
     }
 }
 
-/// Whether a return address is one byte into a function, where no call can end: whoever made the stack has put
-/// it at its base. Go's goroutines return to `runtime.goexit` so.
+/// Whether a return address is one byte into a function, where no call can end: the stack's creator
+/// put it at the base. Go's goroutines return to `runtime.goexit` that way.
 pub(crate) fn follows_no_call(
     code: CodeAddr,
     found: &ModuleRow<'_, '_>,
@@ -461,27 +463,26 @@ pub(crate) fn follows_no_call(
     is_first && matches!(code, CodeAddr::Return(_))
 }
 
-/// Entry code without a table of its own is taken to be at most this long, in bytes: `_start`
-/// of musl has 22.
+/// The assumed limit of entry code without its own table, in bytes: `_start` of musl has 22.
 const MAX_START_CODE_BYTES: u64 = 64;
 
-/// What decides whether a walk may go on at a frame.
+/// A caller, as needed to decide whether a walk may continue there.
 struct CallerPosition {
     code: CodeAddr,
     stack_pointer: Option<u64>,
-    /// A word that was read to get there: the return address, if it was read.
+    /// A word read by the step: the return address, if it was read.
     read: Option<RuntimeAddr>,
 }
 
-/// A frame that a step leads to.
+/// A step's resulting frame.
 struct CallerState {
     code: CodeAddr,
-    /// Where that was read, if it was.
+    /// The address where `code` was read, if it was.
     code_at: Option<RuntimeAddr>,
     registers: Registers,
 }
 
-/// The caller that was guessed, for want of a row.
+/// A guessed caller, found without a row.
 fn guessed_caller(guess: &Guess, missing: NoRow) -> (CallerState, StepInfo) {
     let found = StepInfo {
         evidence: guess.evidence,
@@ -497,8 +498,8 @@ fn guessed_caller(guess: &Guess, missing: NoRow) -> (CallerState, StepInfo) {
     (caller, found)
 }
 
-/// Finds cycles of any length in constant memory (Brent's algorithm): a frame is remembered,
-/// compared with all that follow, and replaced after ever longer stretches.
+/// Finds cycles of any length in constant memory (Brent's algorithm). A frame is remembered,
+/// compared with all later ones, and replaced after ever longer intervals.
 #[derive(Debug, Clone, Copy, Default)]
 struct CycleDetector {
     remembered: Option<(RuntimeAddr, RuntimeAddr)>,

@@ -7,25 +7,25 @@ use unspool_rows::expression::ExpressionError;
 use unspool_rows::interpret::{RegisterError, StepError};
 use unspool_rows::memory::{Unreadable, UnreadableReason};
 
-/// How the caller of a frame was found, most to least trustworthy. The first two are proof; the others are guesses,
-/// reported as such.
+/// How the caller of a frame was found, from most to least trustworthy. The first two are proof;
+/// the others are guesses, reported as such.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Evidence {
     /// By a row of the module's unwind table.
     Cfi,
-    /// By a row that was made of the code, where the module's unwind table has none.
+    /// By a row synthesized from the code, where the module's unwind table has none.
     Synthesized,
-    /// The code is a signal trampoline by its bytes, and the kernel's record lies above it.
+    /// The code is a signal trampoline by its bytes, with the kernel's record above it.
     SignalTrampoline,
-    /// The address is not code: a call through a bad pointer has just been made, and the return
-    /// address is where a call leaves it.
+    /// The address is not code: a call through a bad pointer has just been made, and its return
+    /// address is still in place.
     BadCall,
-    /// By the frame pointer, on the assumption that the code keeps one.
+    /// By the frame pointer, assuming that the code keeps one.
     FramePointer,
 }
 
 impl Evidence {
-    /// Whether the frame was not found by a row.
+    /// Whether the frame was found without a row.
     #[must_use]
     pub fn is_guess(self) -> bool {
         self > Evidence::Synthesized
@@ -48,13 +48,13 @@ impl Evidence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoRow {
-    /// The address lies in no module.
+    /// The address is in no module.
     #[error("the address lies in no module")]
     NoModule,
-    /// A file is mapped at the address, and it cannot be used.
+    /// The file mapped at the address cannot be used.
     #[error("the module's file cannot be used")]
     NoFile,
-    /// The module comes with no unwind table.
+    /// The module has no unwind table.
     #[error("the module has no unwind table")]
     NoTable,
     /// The module's table does not cover the address.
@@ -66,7 +66,7 @@ pub enum NoRow {
     /// The SFrame entry that covers the address is bad, or cannot be used without an allocator.
     #[error("the SFrame entry cannot be used: {0}")]
     BadSframe(SframeError),
-    /// The compiled table has bytes that no table has.
+    /// The compiled table has invalid bytes.
     #[error(transparent)]
     CorruptTable(#[from] TableCorruption),
 }
@@ -75,38 +75,37 @@ pub enum NoRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum End {
-    /// The row says that the return address is undefined: the outermost frame.
+    /// The return address is undefined in the row: the outermost frame.
     #[error("outermost frame")]
     Outermost,
-    /// The frame runs the entry code of the program, of its loader, or of a stack that the program made:
-    /// nothing calls it.
+    /// The frame runs the entry code of the program, of its loader, or of a stack that the program
+    /// made. It has no caller.
     #[error("entry code")]
     EntryPoint,
     /// No row covers the frame's address, and no guess was plausible.
     #[error(transparent)]
     NoRow(NoRow),
-    /// No row covers the frame's address, and what a guess would read is in memory that was
-    /// not copied.
+    /// No row covers the frame's address, and a guess would read memory that was not copied.
     #[error("{missing}; {unreadable}")]
     Guess {
         /// Why there is no row.
         missing: NoRow,
-        /// Where a caller may be.
+        /// Memory that may lead to a caller.
         unreadable: Unreadable,
     },
-    /// The row leads to no caller.
+    /// A caller cannot be computed by the row.
     #[error(transparent)]
     Step(StepError),
-    /// The return address is zero, in a frame that does not declare itself the outermost.
+    /// The return address is zero, in a frame that is not declared the outermost.
     #[error("the return address is zero")]
     ZeroReturnAddress,
-    /// The same address and CFA came up again: the stack, or the table, leads in a circle.
+    /// The same address and CFA repeated: the stack, or the table, leads in a circle.
     #[error("the walk came back to a frame that it had left")]
     Loop,
-    /// The walk went from stack to stack so often that no program can have so many.
+    /// The walk changed stacks more often than any program can.
     #[error("the walk changed stacks too often")]
     TooManyStacks,
-    /// The caller asked for no more frames.
+    /// The requested number of frames was reached.
     #[error("the limit of frames is reached")]
     Limit,
 }
@@ -118,7 +117,7 @@ impl End {
         matches!(self, End::Outermost | End::EntryPoint)
     }
 
-    /// What the walk could not read and had to, if that is why it ended.
+    /// Unreadable memory, if that is why the walk ended.
     #[must_use]
     pub fn unreadable(self) -> Option<Unreadable> {
         match self {

@@ -1,4 +1,4 @@
-//! The unwind tables of one file, ready to be asked.
+//! The unwind tables of one file, ready for look-ups.
 
 use std::io;
 use std::path::Path;
@@ -20,9 +20,9 @@ use crate::modules::{EntryCache, Module, ModuleSlot, NativeUnwinder, Synthesized
 use crate::native::{NativeCode, NativeTable};
 use crate::rule::RowRules;
 
-/// The unwind tables of one file: the compiled one as soon as there is one, and the file's own.
+/// The unwind tables of one file: the file's own, and the compiled one once it is attached.
 ///
-/// Any thread may ask, while another brings the compiled table.
+/// Any thread may look up while another attaches the compiled table.
 #[derive(Debug)]
 pub struct FileTables {
     file: Arc<ElfFile>,
@@ -30,11 +30,11 @@ pub struct FileTables {
     compiled: OnceLock<OwnedTable>,
     is_corrupt: AtomicBool,
     source: OnceLock<OwnedLookup>,
-    /// Where rows made of the code are looked for and kept, if they are made when they are first asked for.
+    /// The store for synthesized rows, if these are made on first use.
     on_demand: Option<Store>,
     synthesized: OnceLock<Option<OwnedTable>>,
     native: OnceLock<NativeTable>,
-    /// The file's SFrame as a compiled table, if it has nothing else: made when first asked for.
+    /// The file's SFrame as a compiled table, if it has nothing else: made on first use.
     sframe: OnceLock<Option<OwnedTable>>,
 }
 
@@ -42,13 +42,13 @@ pub struct FileTables {
 #[derive(Debug)]
 struct WalkTable<'a> {
     table: CompiledTable<'a>,
-    /// What its rows come to in a walk, if it is for walks.
+    /// The rules of its rows, if it is for walks.
     rules: Vec<u32>,
     /// The file's code, for the table's call-site part, if it is for walks.
     code: Option<(Vaddr, &'a [u8])>,
 }
 
-/// What a compiled table is opened from.
+/// The source of an opened compiled table.
 #[derive(Debug)]
 struct CompiledSource {
     file: Arc<ElfFile>,
@@ -79,7 +79,7 @@ self_cell!(
     impl {Debug}
 );
 
-/// The unwind table of code that is in no file: made at run time, and described by its maker.
+/// The unwind table of code outside of files: made at run time, and described by its creator.
 #[derive(Debug)]
 pub struct CodeTable(OwnedSection);
 
@@ -94,7 +94,8 @@ self_cell!(
 );
 
 impl CodeTable {
-    /// The bytes of an `.eh_frame`, which speak of addresses of the process as if they were there.
+    /// The bytes of an `.eh_frame` with addresses of the process, as if it were loaded at
+    /// `address`.
     #[must_use]
     pub fn new(eh_frame: Box<[u8]>, address: RuntimeAddr, abi: Abi) -> Self {
         CodeTable(OwnedSection::new(eh_frame, |data| {
@@ -110,7 +111,8 @@ impl CodeTable {
         }))
     }
 
-    /// The code, for a walk. What is learned of it holds only as long as it is there, and is not kept.
+    /// The code's module, for a walk. Rules learned from it hold only while it exists, and are not
+    /// kept.
     #[must_use]
     pub fn module(&self) -> Module<'_> {
         Module {
@@ -130,7 +132,7 @@ impl CodeTable {
 }
 
 impl FileTables {
-    /// The tables of a file, of which nothing is read yet, for a cursor.
+    /// The tables of a file, for a cursor. Nothing is read yet.
     #[must_use]
     pub fn new(file: Arc<ElfFile>) -> Self {
         FileTables {
@@ -146,23 +148,25 @@ impl FileTables {
         }
     }
 
-    /// Has a compiled table prepared for a [`Walker`](crate::Walker), which learns faster then. Until there is one,
-    /// what `.eh_frame_hdr` does not list is a hole: a walk cannot look through a section of megabytes.
+    /// Prepares compiled tables for a [`Walker`](crate::Walker), so that it learns rules faster.
+    /// Until there is one, addresses missing in `.eh_frame_hdr` count as holes: a walk cannot
+    /// search a section of megabytes.
     #[must_use]
     pub fn for_walks(mut self) -> Self {
         self.for_walks = true;
         self
     }
 
-    /// Has rows made of the code when a walk first comes to where no table speaks; they are kept in a store, and looked
-    /// for there first. Without it there are none until [`FileTables::synthesize`].
+    /// Synthesizes rows when a walk first reaches code that no table covers. They are kept in a
+    /// store, and looked up there first. Without this, [`FileTables::synthesize`] must be called.
     #[must_use]
     pub fn synthesized_on_demand(mut self, store: &Store) -> Self {
         self.on_demand = Some(store.clone());
         self
     }
 
-    /// Makes rows of the code that no table covers, or finds them in a store; does nothing if that was done.
+    /// Synthesizes rows for code that no table covers, or finds them in a store; does nothing the
+    /// second time.
     pub fn synthesize(&self, store: &Store) {
         let _ = self.synthesized.get_or_init(|| {
             let parts = CompiledSource {
@@ -174,7 +178,7 @@ impl FileTables {
         });
     }
 
-    /// Has walks run on machine code of the table, if a store has some; whether they do.
+    /// Makes walks run machine code of the table, if a store has some; returns whether it does.
     pub fn find_native(&self, store: &Store, notices: &mut Vec<Notice>) -> bool {
         if self.native.get().is_none()
             && let Some(object) = store.find_native(&self.file, notices)
@@ -184,8 +188,8 @@ impl FileTables {
         self.native.get().is_some()
     }
 
-    /// Has walks run on machine code of the table: what a store has, or else some that is made and kept there. `name`
-    /// is what notices have for the file: why what was found is not used, or none can be made.
+    /// Makes walks run machine code of the table: from a store, or else made and kept there. `name`
+    /// is the file's name in notices: why existing code is not used, or none can be made.
     pub fn run_native(&self, store: &Store, name: &Path, notices: &mut Vec<Notice>) {
         if self.find_native(store, notices) {
             return;
@@ -193,11 +197,11 @@ impl FileTables {
         let file = store.stable(&self.file);
         match NativeObject::from_file(&file, &own_key(&file)) {
             Ok(made) => {
-                // That it cannot be kept costs the same time again.
+                // If it cannot be kept, the only cost is making it again.
                 let _ = store.keep_native(&file, &made);
                 self.attach_native(&made, notices);
             }
-            // Its frames say so.
+            // Its frames report that.
             Err(NativeTableError::Source(_)) => {}
             Err(error) => notices.push(StoreError::NotNative {
                 path: name.to_path_buf(),
@@ -225,7 +229,7 @@ impl FileTables {
         &self.file
     }
 
-    /// Brings the compiled table. `false` if the bytes are none, or there is one already.
+    /// Attaches the compiled table. `false` if the bytes are invalid, or there is one already.
     pub fn attach(&self, bytes: TableBytes) -> bool {
         let parts = CompiledSource {
             file: Arc::clone(&self.file),
@@ -242,12 +246,12 @@ impl FileTables {
         self.opened().is_some()
     }
 
-    /// Does without the compiled table from now on; whether that is new.
+    /// Stops using the compiled table; returns whether it was in use.
     pub fn distrust(&self) -> bool {
         !self.is_corrupt.swap(true, Ordering::Relaxed)
     }
 
-    /// The file as it is mapped, for a walk.
+    /// The file as a mapped module, for a walk.
     #[must_use]
     pub fn module<'t>(
         &'t self,
@@ -292,8 +296,8 @@ impl FileTables {
         Some(self.native.get()?)
     }
 
-    /// The rows of a file that has SFrame and no call frame information. A walk that must not wait does without until the
-    /// compiled table is there.
+    /// The rows of a file that has SFrame and no call frame information. A walk that must not wait
+    /// has none until the compiled table is attached.
     fn sframe(&self) -> Option<&WalkTable<'_>> {
         if self.for_walks {
             return None;
@@ -311,7 +315,7 @@ impl FileTables {
         table.borrow_dependent().as_ref()
     }
 
-    /// The table as the file has it.
+    /// The file's own table.
     fn source(&self) -> Option<&Lookup<'_>> {
         let trust = match self.for_walks {
             true => HdrTrust::Complete,

@@ -1,14 +1,14 @@
-//! Where a frame stands, and what its registers hold.
+//! A frame's code address and registers.
 
 use unspool_rows::{Abi, CodeAddr, Registers, RuntimeAddr};
 
-/// A frame, as far as a step to its caller needs it.
+/// A frame, with everything that a step to its caller needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameState {
     pub(crate) abi: Abi,
     pub(crate) code: CodeAddr,
     pub(crate) registers: Registers,
-    /// The bits of a code address that a pointer authentication code takes.
+    /// The bits of a code address that hold a pointer authentication code.
     pub(crate) pac_mask: u64,
 }
 

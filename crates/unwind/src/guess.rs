@@ -1,8 +1,8 @@
-//! Guesses, where no table covers an address.
+//! Guesses, for addresses that no table covers.
 //!
-//! They are made in the order of their trustworthiness and each is checked. A signal trampoline is
-//! known by its bytes; what it interrupted may be anywhere, and on another stack. What any other
-//! guess finds must be code, and its CFA must not be below the stack pointer.
+//! They are tried in the order of their trustworthiness and each is checked. A signal trampoline is
+//! known by its bytes; the interrupted frame may be anywhere, even on another stack. Any other
+//! guessed caller must be code, with a CFA that is not below the stack pointer.
 
 use unspool_rows::memory::{UnreadableReason, read_uint};
 use unspool_rows::{Arch, CodeAddr, Memory, Register, Registers, RuntimeAddr, Unreadable};
@@ -14,21 +14,21 @@ use crate::modules::Modules;
 mod aarch64;
 mod x86_64;
 
-/// A caller that was guessed.
+/// A guessed caller.
 pub(crate) struct Guess {
     pub(crate) evidence: Evidence,
     pub(crate) cfa: RuntimeAddr,
     pub(crate) code: CodeAddr,
-    /// Where that was read, if it was in memory.
+    /// The address where `code` was read, if in memory.
     pub(crate) code_at: Option<RuntimeAddr>,
     pub(crate) registers: Registers,
 }
 
 /// Why there is no guess.
 pub(crate) enum NoGuess {
-    /// Nothing that looks like a caller.
+    /// Nothing looks like a caller.
     Implausible,
-    /// There may be one in memory that exists, but whose bytes nobody has.
+    /// There may be one in memory that exists, but was not copied.
     NotRecorded(Unreadable),
 }
 
@@ -44,7 +44,7 @@ impl From<Unreadable> for NoGuess {
 }
 
 impl NoGuess {
-    /// Tries the next way, but not where one that comes before it might have led on.
+    /// Tries the next method, but not if an earlier one failed only for missing memory.
     fn or(self, next: impl FnOnce() -> Result<Guess, NoGuess>) -> Result<Guess, NoGuess> {
         match self {
             NoGuess::Implausible => next(),
@@ -52,7 +52,7 @@ impl NoGuess {
         }
     }
 
-    /// Why a walk ends here, where the tables have no row for that reason.
+    /// The end of a walk without a guess; `missing` is why the tables have no row.
     pub(crate) fn end(self, missing: NoRow) -> End {
         match self {
             NoGuess::Implausible => End::NoRow(missing),
@@ -75,7 +75,7 @@ where
         Arch::Aarch64 => aarch64::guess(frame, modules, memory)?,
         _ => return Err(NoGuess::Implausible),
     };
-    // What a signal interrupted may have been a jump to where no code is.
+    // A signal may have interrupted a jump to an address without code.
     if guess.evidence == Evidence::SignalTrampoline || modules.is_code(guess.code.lookup()) {
         Ok(guess)
     } else {
@@ -83,7 +83,7 @@ where
     }
 }
 
-/// The caller of a frame whose code is a signal handler's trampoline by its bytes.
+/// The caller of a frame with a signal handler's trampoline as code, by its bytes.
 pub(crate) fn trampoline<M>(frame: &FrameState, memory: &M) -> Result<Guess, NoGuess>
 where
     M: Memory + ?Sized,
@@ -94,7 +94,7 @@ where
     }
 }
 
-/// The caller by the frame pointer, if it can be one: it leads to the caller's frame pointer, the
+/// The caller by the frame pointer, if plausible: it leads to the caller's frame pointer, the
 /// return address, and the end of the frame.
 fn frame_record<M>(
     frame: &FrameState,
@@ -123,7 +123,7 @@ where
     })
 }
 
-/// The places of the two words, and the end of the frame.
+/// The addresses of the two words, and the end of the frame.
 fn frame_words(frame: &FrameState, frame_pointer: Register) -> Option<[RuntimeAddr; 3]> {
     let at = frame.registers.get(frame_pointer)?;
     if at % 8 != 0 || at < frame.stack_pointer()?.0 {

@@ -1,9 +1,8 @@
 //! From a frame to its caller: registers, memory and modules in, frames with evidence out.
 //!
-//! The core ([`Cursor`]) is `no_std`, allocates nothing and serves own stacks, copied stacks,
-//! other processes and cores alike: all it asks for is a [`Memory`](unspool_rows::Memory) and
-//! [`Modules`]. With the feature `std` come the tables of ELF files as walks use them
-//! ([`FileTables`]).
+//! The core ([`Cursor`]) is `no_std` and allocates nothing. It serves own stacks, copied stacks,
+//! other processes and cores alike: it needs only a [`Memory`](unspool_rows::Memory) and
+//! [`Modules`]. The feature `std` adds the tables of ELF files for walks ([`FileTables`]).
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 mod arch;

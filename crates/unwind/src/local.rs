@@ -1,30 +1,33 @@
 //! The stacks of the own process.
 //!
-//! [`walk`] walks the stack of the thread that asks, any thread, and finds what the thread keeps for
-//! that by itself ([`prepare_thread`]); [`OwnThread`] is the same for whoever hands that around. What a
-//! walk needs is found once and kept in memory of fixed size; the walk itself is a [`crate::walk`].
+//! [`walk`] walks the stack of the calling thread, any thread, and finds the thread's prepared
+//! state by itself ([`prepare_thread`]). [`OwnThread`] is the same state as a value. Everything
+//! that a walk needs is found once and kept in memory of fixed size. The walk itself is a
+//! [`crate::walk`].
 //!
 //! | | async-signal-safe | allocates | system calls | locks |
 //! |---|---|---|---|---|
-//! | [`prepare`] | no | what the C library may, to print statistics | yes | the loader's |
-//! | [`prepare_thread`] | no | memory of its own, and what the C library may | yes | the C library's |
-//! | [`walk`], [`walk_from`], [`with_memory`] | yes | no | only to ask whether memory outside of the known stack is mapped | no |
+//! | [`prepare`] | no | only the C library, to print statistics | yes | the loader's |
+//! | [`prepare_thread`] | no | its own memory; the C library may | yes | the C library's |
+//! | [`walk`], [`walk_from`], [`with_memory`] | yes | no | outside of the known stack | no |
 //! | [`with_cursor`], [`OwnCursor`] | yes | no | as [`walk`] | no |
 //! | [`OwnThread::new`] | no | may | yes | may |
-//! | [`OwnThread::walk`] | yes | no | only to ask whether memory outside of the known stack is mapped | no |
-//! | [`OwnModules::prepare`], [`OwnModules::meet_all`], [`OwnModules::for_each_embedded`] | no | no | no | the loader's |
+//! | [`OwnThread::walk`] | yes | no | outside of the known stack | no |
+//! | [`OwnModules::prepare`], [`OwnModules::discover_all`] | no | no | no | the loader's |
+//! | [`OwnModules::for_each_embedded`] | no | no | no | the loader's |
 //! | [`OwnModules::attach`], [`OwnModules::loaded`] | yes | no | no | no |
-//! | [`OwnMemory::with_own_stack`], [`ReadableMemory`] | yes | no | once for each page of the stack, and for memory outside of it | no |
+//! | [`OwnMemory::with_own_stack`], [`ReadableMemory`] | yes | no | stack pages; outside | no |
 //! | [`rules::resize`], [`rules::begin`] | no | no | `mmap` | no |
 //! | [`rules::current`] | yes | no | no | no |
 //! | [`store::TableFolders::from_environment`], [`wants_native`] | no | no | no | no |
-//! | [`store::TableFolders::first`] | yes | `mmap`, for what is found | for files | no |
+//! | [`store::TableFolders::first`] | yes | `mmap`, for found files | for files | no |
 //! | [`map_tables`] | no | yes | yes | the loader's |
 //!
-//! `docs/safety.md` has the argument that no walk follows a bad pointer, and what has to hold because
-//! nobody can check it: the code that the stack returns to stays mapped
-//! while it is walked (unloading code that is still to be returned to is an error of the program
-//! in any case), and the first page of a loaded object is readable.
+//! The system calls of walks only ask whether memory is mapped, for each page of the stack once.
+//!
+//! `docs/safety.md` argues that no walk follows a bad pointer, and lists the assumptions that
+//! cannot be checked. The code that the stack returns to stays mapped while it is walked: unloading
+//! such code is a program error in any case. The first page of a loaded object is readable.
 
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -61,7 +64,7 @@ pub const ABI: Abi = Abi {
     endian: Endian::Little,
 };
 
-/// Whether `UNSPOOL_TABLES` asks for tables as machine code. Not async-signal-safe.
+/// Whether `UNSPOOL_TABLES` requests tables as machine code. Not async-signal-safe.
 #[must_use]
 pub fn wants_native() -> bool {
     sys::variable(c"UNSPOOL_TABLES") == Some(b"native")
@@ -70,7 +73,7 @@ pub fn wants_native() -> bool {
 /// The modules of the process.
 static MODULES: OwnModules = OwnModules::new();
 
-/// Whether a thread has begun to look which modules are there for good.
+/// Whether a thread has begun to find the permanent modules.
 static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 
 /// The modules of the own process.
@@ -79,8 +82,8 @@ pub fn modules() -> &'static OwnModules {
     &MODULES
 }
 
-/// Does once what helps the walks of all threads: has the kernel provide memory for their rules, as
-/// much as [`rules`] says, and asks the loader which modules will stay.
+/// Prepares once what speeds up the walks of all threads. The kernel provides memory for their
+/// rules, in the size of [`rules`], and the loader is asked which modules are permanent.
 pub fn prepare() {
     if !IS_PREPARED.swap(true, Ordering::Relaxed) {
         rules::begin();
@@ -92,9 +95,9 @@ pub fn prepare() {
     }
 }
 
-/// What a thread keeps for walks of its own stack: 60 KiB.
+/// A thread's state for walks of its own stack: 60 KiB.
 ///
-/// It stays with its thread, whose stack is read without asking whether it is there:
+/// It stays with its thread, because the thread's stack is read without checking that it is mapped:
 ///
 /// ```compile_fail,E0277
 /// let mut thread = unspool_unwind::local::OwnThread::new();
@@ -104,12 +107,13 @@ pub fn prepare() {
 pub struct OwnThread {
     memo: Memo,
     stack: Range<u64>,
-    /// Another thread's stack may lie where this one's was, and end before it.
+    /// Another thread's stack may have taken this one's addresses, and end before it.
     stays: PhantomData<*const ()>,
 }
 
 impl OwnThread {
-    /// Looks up where the stack of this thread is. On other stacks every page is asked for.
+    /// Finds the bounds of this thread's stack. On other stacks the kernel is asked about every
+    /// page.
     #[must_use]
     pub fn new() -> Self {
         prepare();
@@ -118,12 +122,12 @@ impl OwnThread {
             stack: sys::stack().unwrap_or_default(),
             stays: PhantomData,
         };
-        // The first walk waits for its code and its memory: not the one that is asked for.
+        // The first walk waits for its code and its memory, so it is done here.
         thread.walk(&mut [RuntimeAddr(0); 64]);
         thread
     }
 
-    /// Walks the own stack: the first address is where this function returns to.
+    /// Walks the own stack: the first address is this function's return address.
     ///
     /// Async-signal-safe.
     #[inline(never)]
@@ -135,7 +139,7 @@ impl OwnThread {
         stats::counted(|| walker.walk_again(memo, &captured, &MODULES, &memory, addresses))
     }
 
-    /// Does the same without the memory of the last walk.
+    /// Walks without the memo of the last walk.
     #[inline(never)]
     pub fn walk_afresh(&self, addresses: &mut [RuntimeAddr]) -> WalkResult {
         let mut captured = CapturedRegisters::EMPTY;
@@ -146,7 +150,7 @@ impl OwnThread {
     }
 }
 
-/// The function that walks is not part of what it shows.
+/// The walking function is not part of the result.
 impl InnermostFrame for CapturedRegisters {
     fn code(&self) -> CodeAddr {
         CodeAddr::Return(RuntimeAddr(self.code))

@@ -9,9 +9,9 @@ pub struct MapsLine<'t> {
     pub start: RuntimeAddr,
     /// One past the last address; greater than `start`.
     pub end: RuntimeAddr,
-    /// What may be done with the memory.
+    /// The permissions of the memory.
     pub permissions: Permissions,
-    /// Where in the mapped file `start` lies, in bytes; 0 when no file is mapped.
+    /// The file offset of `start`, in bytes; 0 if no file is mapped.
     pub offset: u64,
     /// The device of the mapped file; 0:0 when no file is mapped.
     pub device: Device,
@@ -31,7 +31,8 @@ pub struct Permissions {
     pub write: bool,
     /// May be executed.
     pub execute: bool,
-    /// Writes stay in this process (copy on write). A core file does not say; there it is true.
+    /// Writes stay in this process (copy on write). Core files do not record this; there it is
+    /// true.
     pub private: bool,
 }
 
@@ -40,14 +41,14 @@ pub struct Permissions {
 pub struct Device {
     /// The driver.
     pub major: u32,
-    /// The unit that the driver serves.
+    /// The unit of the driver.
     pub minor: u32,
 }
 
 impl<'t> MapsLine<'t> {
     /// Reads `start-end perms offset major:minor inode   name`; `None` for a line of another form.
-    /// The name is everything after the blanks that follow the inode, so it may contain blanks
-    /// itself.
+    /// The name is everything after the blanks that follow the inode, so it may itself contain
+    /// blanks.
     #[must_use]
     pub fn parse(line: &'t [u8]) -> Option<MapsLine<'t>> {
         let (range, rest) = field(line)?;
@@ -79,7 +80,7 @@ impl<'t> MapsLine<'t> {
     }
 }
 
-/// A name without the kernel's escapes: it prints a newline as `\012`, and nothing else so.
+/// A name without the kernel's escapes: it prints a newline as `\012`, and escapes nothing else.
 pub fn unescaped(name: &[u8]) -> impl Iterator<Item = u8> {
     let mut rest = name;
     core::iter::from_fn(move || {
@@ -93,7 +94,7 @@ pub fn unescaped(name: &[u8]) -> impl Iterator<Item = u8> {
     })
 }
 
-/// The first field that ends in a blank, or at the end of the line, and what follows it.
+/// The first field, which ends in a blank or at the end of the line, and the rest of the line.
 fn field(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.trim_ascii_start();
     let end = text.iter().position(|byte| *byte == b' ');

@@ -1,4 +1,4 @@
-//! Code and its unwind tables in one address space, as the cursor sees them.
+//! Code and its unwind tables in one address space, for the cursor.
 
 use core::cell::Cell;
 use core::fmt;
@@ -17,12 +17,13 @@ use crate::rule::RowRules;
 ///
 /// Implementations for the own process must be wait-free and async-signal-safe.
 pub trait Modules {
-    /// The module that is mapped at an address.
+    /// The module mapped at an address.
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>>;
 
-    /// What [`Modules::module`] says of an address, if that is in the module at a place: one that it has found
-    /// there, and that nobody may unload meanwhile, so that nobody is asked whether it still is there. `None`
-    /// where it is another, or to leave that to [`Modules::module`]. No module is at place 0.
+    /// The same as [`Modules::module`] for an address in the module of a slot. The caller has found
+    /// the module there, and it cannot be unloaded meanwhile, so its presence is not checked.
+    /// `None` if the address is in another module, or to leave it to [`Modules::module`]. Slot 0
+    /// has no module.
     fn module_at(&self, _place: ModuleSlot, _addr: RuntimeAddr) -> Option<Module<'_>> {
         None
     }
@@ -32,66 +33,66 @@ pub trait Modules {
         NoRow::NoModule
     }
 
-    /// The places below 64, as bits, of modules that stay there as long as the address space does:
-    /// nobody need ask whether they are there.
+    /// The slots below 64, as bits, of modules that stay as long as the address space: their
+    /// presence need not be checked.
     fn staying(&self) -> u64 {
         0
     }
 
-    /// Whether a module is still at its place: asked of those that have a return address of the
-    /// stack, which nobody may unload meanwhile.
+    /// Whether a slot's module is still present. Only called for modules that contain a return
+    /// address of the stack, which cannot be unloaded meanwhile.
     fn is_there(&self, _place: ModuleSlot) -> bool {
         false
     }
 
-    /// Whether an address was in the module at a place when that was found. Says nothing of now, and
-    /// reads nothing of the module.
+    /// Whether an address was in a slot's module when that was discovered. Says nothing about the
+    /// present, and reads nothing of the module.
     fn was_in(&self, _place: ModuleSlot, _addr: RuntimeAddr) -> bool {
         true
     }
 
-    /// Whether there is executable code at an address, in a module or not. Guesses are checked
-    /// with it.
+    /// Whether there is executable code at an address, in a module or not. Guesses are checked by
+    /// this.
     fn is_code(&self, addr: RuntimeAddr) -> bool;
 }
 
-/// The number of a module at an address, above 0: what caches are keyed by. It is never given to
-/// another module, nor to the same at another address.
+/// The number of a module at an address, above 0: the key for caches. It is never reused for
+/// another module, nor for the same module at another address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ModuleSlot(pub u16);
 
-/// A mapped module and what is known about its frames.
+/// A mapped module with its unwind tables.
 #[derive(Debug, Clone, Copy)]
 pub struct Module<'m> {
-    /// Its place, if what is learned of it may be kept.
+    /// Its slot, if knowledge about it may be kept.
     pub slot: Option<ModuleSlot>,
     /// Run-time minus link-time address.
     pub bias: LoadBias,
-    /// Where the program, or its loader, begins: code that nothing calls.
+    /// The entry code of the program, or of its loader, which has no caller.
     pub entry: Option<Vaddr>,
-    /// Its compiled table: asked first.
+    /// Its compiled table: looked up first.
     pub compiled: Option<&'m CompiledTable<'m>>,
-    /// What rows of the compiled table come to in a walk, as far as that is known beforehand.
+    /// The rules of the compiled table's rows, if prepared.
     pub rules: RowRules<'m>,
-    /// Its executable code as it was linked, if that is at hand: the first address, and the bytes.
-    /// With it the compiled table's call-site part can be asked.
+    /// Its executable code as linked, if available: the first address, and the bytes. It is needed
+    /// for the compiled table's call-site part.
     pub code: Option<(Vaddr, &'m [u8])>,
-    /// Its unwind table as the file has it: asked where there is no compiled table.
+    /// Its own unwind table in the file: looked up if there is no compiled table.
     pub cfi: Option<&'m Lookup<'m>>,
-    /// Its SFrame as the file has it: asked where the table has nothing.
+    /// Its own SFrame in the file: looked up where the table has nothing.
     pub sframe: Option<&'m sframe::SframeLookup<'m>>,
-    /// Which entries of `cfi` were found before.
+    /// A cache of entries found in `cfi`.
     pub entry_cache: Option<&'m EntryCache>,
-    /// Rows made of the code: asked where no table speaks.
+    /// Rows synthesized from the code: looked up where no table covers the address.
     pub synthesized: Option<&'m dyn SynthesizedRows>,
-    /// Its unwind table as machine code: a cursor steps by it before it asks for a row.
+    /// Its unwind table as machine code: a cursor tries it before it looks up a row.
     pub native: Option<&'m dyn NativeUnwinder>,
 }
 
 /// A module's unwind table as machine code.
 pub trait NativeUnwinder: fmt::Debug {
-    /// Steps from a frame that stands at an address of the module: as its row says, if more than that need not be
-    /// known. `None` leaves the frame to the row, and so the reason why there is no caller, if there is none.
+    /// Steps from a frame at an address of the module by its row, if the row is enough. `None`
+    /// leaves the frame to the row, which also gives the reason if there is no caller.
     fn step(
         &self,
         code: CodeAddr,
@@ -101,24 +102,24 @@ pub trait NativeUnwinder: fmt::Debug {
     ) -> Option<NativeStep>;
 }
 
-/// Reads a number of 1 to 8 bytes, as many as the second argument says, of the thread's memory.
+/// Reads a number of 1 to 8 bytes, the second argument, from the thread's memory.
 pub type ReadNumber<'m> = &'m dyn Fn(RuntimeAddr, u8) -> Option<u64>;
 
-/// What a step by machine code led to.
+/// The result of a step by machine code.
 #[derive(Debug, Clone, Copy)]
 pub struct NativeStep {
-    /// Where it led.
+    /// The kind of frame that it found.
     pub to: NativeTarget,
-    /// The canonical frame address of the frame that was left.
+    /// The canonical frame address of the callee, the frame before the step.
     pub cfa: RuntimeAddr,
-    /// The values there of the first registers, the code address among them.
+    /// The values of the first registers in the new frame, including the code address.
     pub values: [u64; NativeStep::REGISTERS],
-    /// Which of them are known, register 0 in the lowest bit. No others are.
+    /// A bit for each known register, register 0 in the lowest bit. All others are unknown.
     pub known: u64,
 }
 
 impl NativeStep {
-    /// The registers of a frame, by their DWARF numbers: those below this one.
+    /// The registers of a frame below this DWARF number.
     pub const REGISTERS: usize = 17;
 
     /// The value of a register.
@@ -128,32 +129,32 @@ impl NativeStep {
     }
 }
 
-/// Where a step by machine code led.
+/// The kind of frame that a step by machine code found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NativeTarget {
-    /// To a caller, which has made a call.
+    /// A caller, which has made a call.
     Caller,
-    /// From a signal frame to the frame that was interrupted.
+    /// From a signal frame, the interrupted frame.
     Interrupted,
-    /// Nowhere: the frame is the outermost.
+    /// None: the frame is the outermost.
     Outermost,
 }
 
-/// Rows made of a module's code, for where its unwind tables have none.
+/// Rows synthesized from a module's code, where its unwind tables have none.
 pub trait SynthesizedRows: fmt::Debug {
-    /// They, as a compiled table; `None` if there are none. It may take long to make them.
+    /// The rows as a compiled table; `None` if there are none. Making them may take long.
     fn rows(&self) -> Option<&CompiledTable<'_>>;
 }
 
-/// The entries that were found for some addresses of one module: a walk through a recursion
-/// asks for the same few again and again, and without a search table each look-up goes through
-/// the whole section. Fixed size; a later address takes the place of an earlier one.
+/// A cache of entries for addresses of one module. A walk through a recursion looks up the same few
+/// repeatedly, and without a search table each look-up scans the whole section. Fixed size; a later
+/// address replaces an earlier one.
 #[derive(Debug)]
 pub struct EntryCache {
     slots: [Cell<Option<CachedEntry>>; EntryCache::SLOTS],
 }
 
-/// An address and the offset of the entry that covers it, if there is one.
+/// An address and the offset of the entry that covers it, if any.
 #[derive(Debug, Clone, Copy)]
 struct CachedEntry {
     pc: Vaddr,
@@ -164,7 +165,7 @@ impl EntryCache {
     const BITS: u32 = 6;
     const SLOTS: usize = 1 << EntryCache::BITS;
 
-    /// Nothing is known.
+    /// An empty cache.
     #[must_use]
     pub const fn new() -> Self {
         EntryCache {
@@ -178,7 +179,7 @@ impl EntryCache {
         self.slots.get(usize::try_from(hash).ok()?)
     }
 
-    /// What `cfi.row(pc, row)` yields.
+    /// The result of `cfi.row(pc, row)`.
     fn row<'m>(
         &self,
         cfi: &Lookup<'m>,
@@ -209,25 +210,25 @@ impl Default for EntryCache {
     }
 }
 
-/// The row of an address, and where its entry begins.
+/// The row of an address, and the bounds of its entry.
 #[derive(Debug, Clone, Copy)]
 pub struct ModuleRow<'e, 'm> {
     /// The row.
     pub row: &'e Row<'m>,
-    /// The first address of the entry that the row is from.
+    /// The first address of the row's entry.
     pub entry_start: Vaddr,
     /// One past its last address.
     pub entry_end: Vaddr,
-    /// Whether it is the row of a table, or was made of the code.
+    /// Whether the row is from a table or was synthesized from the code.
     pub evidence: Evidence,
 }
 
 impl<'m> Module<'m> {
-    /// Makes `row` the one that holds at an address of the module.
+    /// Decodes the row that holds at an address of the module into `row`.
     ///
     /// # Errors
     ///
-    /// [`NoRow`] says why there is none.
+    /// [`NoRow`] gives the reason if there is none.
     pub fn row<'e>(&self, pc: Vaddr, row: &'e mut Row<'m>) -> Result<ModuleRow<'e, 'm>, NoRow> {
         let entry = match self.entry_by_table(pc, row) {
             Err(missing @ (NoRow::Hole | NoRow::NoTable)) => {
@@ -249,7 +250,7 @@ impl<'m> Module<'m> {
         })
     }
 
-    /// Makes `row` the one that the unwind tables have for an address; yields the addresses of its entry.
+    /// Decodes the unwind tables' row for an address into `row`; yields the bounds of its entry.
     pub(crate) fn entry_by_table(
         &self,
         pc: Vaddr,
@@ -281,9 +282,9 @@ impl<'m> Module<'m> {
 }
 
 impl<'m> Module<'m> {
-    /// The row that holds at the call before a return address, if the call-site part of the compiled
-    /// table says so: what [`Module::row`] says of the byte before, faster. Not for entry code and
-    /// signal trampolines, of which more is to be said than the row.
+    /// The row that holds at the call before a return address, if the compiled table's call-site
+    /// part has it: the same as [`Module::row`] for the byte before, faster. Not for entry code and
+    /// signal trampolines, which need more than the row.
     #[inline(always)]
     pub(crate) fn row_of_call(&self, address: Vaddr) -> Option<(&'m CompiledTable<'m>, RowRef)> {
         let compiled = self.compiled?;
@@ -299,8 +300,8 @@ impl<'m> Module<'m> {
         Some((compiled, row))
     }
 
-    /// The row that holds at an instruction, by the compiled table: what [`Module::row`] says, faster. Not
-    /// for entry code, of which more is to be said than the row.
+    /// The row that holds at an instruction, by the compiled table: the same as [`Module::row`],
+    /// faster. Not for entry code, which needs more than the row.
     pub(crate) fn row_of_instruction(&self, pc: Vaddr) -> Option<(&'m CompiledTable<'m>, RowRef)> {
         let compiled = self.compiled?;
         if self.may_be_entry_code(pc) {
@@ -309,18 +310,18 @@ impl<'m> Module<'m> {
         Some((compiled, compiled.lookup(pc).ok()??.row))
     }
 
-    /// Whether an address is in entry code or not far behind.
+    /// Whether an address is in entry code or shortly after it.
     #[inline(always)]
     fn may_be_entry_code(&self, address: Vaddr) -> bool {
-        /// No entry code is longer than this, in bytes.
+        /// The limit of entry code, in bytes.
         const MAX_ENTRY_CODE_BYTES: u64 = 1 << 16;
         let entry = self.entry;
         entry.is_some_and(|entry| address.0.wrapping_sub(entry.0) <= MAX_ENTRY_CODE_BYTES)
     }
 
-    /// What the row that holds at an address says of the stack pointer and the frame pointer
-    /// (`watched`), if that is nothing unusual: what [`Module::row`] says, faster. It is for modules
-    /// without a compiled table.
+    /// The rules for the stack pointer and the frame pointer (`watched`) in the row at an address,
+    /// if the row is usual: the same as [`Module::row`], faster. For modules without a compiled
+    /// table.
     pub(crate) fn fast_row(&self, pc: Vaddr, watched: [Register; 2]) -> Option<FastRow<'m>> {
         match (self.compiled, self.cfi) {
             (None, Some(cfi)) => cfi.fast_row(pc, watched),
@@ -336,7 +337,7 @@ fn compiled_row<'m>(
 ) -> Result<Range<Vaddr>, NoRow> {
     let hit = compiled.lookup(pc)?.ok_or(NoRow::Hole)?;
     compiled.read_row(hit.row, row)?;
-    // Where there is a row there is an entry.
+    // A row always has an entry.
     let entry = compiled.entry(pc)?.ok_or(TableCorruption::Entries)?;
     Ok(entry.start..entry.end)
 }

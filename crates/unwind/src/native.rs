@@ -1,7 +1,9 @@
-//! Unwind tables as machine code ([`unspool_native_table`]): run in walks, and against the rows of their source.
+//! Unwind tables as machine code ([`unspool_native_table`]): run in walks, and against the rows of
+//! their source.
 //!
-//! That an [`Object`](unspool_native_table::Object) can be parsed says that it is whole; anyone can make one that is. So walks
-//! run code that is trusted, and `run_apart` runs any other in a process of its own, behind a fence.
+//! A parsed [`ObjectView`](unspool_native_table::ObjectView) is complete, but anyone can make one.
+//! So walks run only trusted code, and `run_apart` runs any other in its own process, behind a
+//! fence.
 
 mod code;
 #[cfg(feature = "std")]

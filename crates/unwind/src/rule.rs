@@ -1,4 +1,4 @@
-//! How most frames are left, in 18 bits.
+//! Rules for stepping from most frames, in 18 bits.
 
 use unspool_cfi::FastRow;
 use unspool_compiled_table::{CompiledTable, RowRef};
@@ -8,14 +8,14 @@ use unspool_rows::{Abi, Arch, CfaRule, Expression, RaState, Register, RegisterRu
 use crate::arch::x86_64::{RBP, RIP, RSP, is_cfa_in_context, is_saved_in_context};
 use crate::arch::{self, beside};
 
-/// The rules that rows of a compiled table come to: made beforehand, so that a walk that learns a rule
-/// need not read the row.
+/// The rules of a compiled table's rows, made in advance: a walk that learns a rule need not read
+/// the row.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RowRules<'r>(&'r [u32]);
 
 impl<'r> RowRules<'r> {
-    /// Makes the rules of as many of a table's rows as there are numbers, the first row's first:
-    /// [`Compiled::distinct_rows`] are all.
+    /// Makes the rules of the first `into.len()` rows of a table. [`CompiledTable::distinct_rows`]
+    /// is the number of all.
     #[must_use]
     pub fn make(compiled: &CompiledTable<'_>, into: &'r mut [u32]) -> Self {
         for (slot, number) in into.iter_mut().zip(0..=u16::MAX) {
@@ -26,89 +26,89 @@ impl<'r> RowRules<'r> {
         RowRules(into)
     }
 
-    /// The rules that were [made](RowRules::make) there before.
+    /// Rules from [`RowRules::make`], in the same memory.
     #[must_use]
     pub fn from_slice(rules: &'r [u32]) -> Self {
         RowRules(rules)
     }
 
-    /// The rule that a row comes to. `None` if none was made, or if no rule says it.
+    /// The rule of a row. `None` if none was made, or if no rule can express the row.
     pub(crate) fn get(self, row: RowRef) -> Option<PackedRule> {
         let bits = *self.0.get(usize::from(row.0))?;
         (bits != 0).then_some(PackedRule(bits))
     }
 }
 
-/// How to leave a frame of which only stack pointer and frame pointer are known.
+/// The step from a frame with known stack pointer and frame pointer.
 ///
-/// As it is in an entry of [`Rules`](crate::walk::Rules), from bit 4 on:
+/// The bits are those of an entry of [`RuleCache`](crate::walk::RuleCache), from bit 4 on:
 ///
 /// ```text
-/// bits 4-14  offset of the CFA, in pairs of words: with the bits below, in bytes. A stack is aligned
-///            to that where a call is made
+/// bits 4-14  offset of the CFA, in pairs of words: with the bits below, in bytes. At a call the
+///            stack has this alignment
 /// bit 15     the offset is from the frame pointer, not from the stack pointer
-/// bits 16-19 how many words below the return address the caller's frame pointer is; 0 where it is
-///            unchanged
+/// bits 16-19 the number of words from the caller's frame pointer up to the return address;
+///            0 if it is unchanged
 /// bits 20-21 0: a small step
 ///
 /// bits 4-15  offset of the CFA from the stack pointer, in words
-/// bits 16-19 how many words below the return address the caller's frame pointer is, or 0
+/// bits 16-19 as above
 /// bits 20-21 1: an odd step
 ///
 /// bits 4-19  offset of the CFA from the stack pointer, in pairs of words
 /// bits 20-21 2: a large step
 ///
-/// bits 4-19  0 outermost frame, 1 entry code: there is no caller; 2 signal frame; from 3 on a number
-///            of `walk::rare`
+/// bits 4-19  0 outermost frame, 1 entry code: there is no caller; 2 signal frame; from 3 on a
+///            number of `walk::numbered_rules`
 /// bits 20-21 3
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PackedRule(u32);
 
-/// What a row says to a walk that follows stack pointer and frame pointer.
+/// The content of a row for a walk that tracks stack pointer and frame pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UsualRule {
     /// The return address is undefined.
     Outermost,
-    /// The return address is at the CFA, which is at a distance from one of the two.
+    /// The return address is right below the CFA, which is an offset from one of the two.
     Leave(FrameStep),
     /// The CFA is in memory.
     Realigned(RealignedFrame),
-    /// The kernel's record of a signal is at the stack pointer.
+    /// The kernel's signal record is at the stack pointer.
     Signal,
 }
 
 impl UsualRule {
-    /// `None` where a row says something else.
+    /// `None` if a row has another form.
     pub(crate) fn from_row(row: &Row<'_>, abi: Abi) -> Option<UsualRule> {
         WatchedRules::from_row(row, abi)?.way(abi)
     }
 
-    /// The same of what a glance at a row says.
+    /// The same for a [`FastRow`].
     pub(crate) fn from_fast_row(glance: &FastRow<'_>, abi: Abi) -> Option<UsualRule> {
         WatchedRules::from_fast_row(glance).way(abi)
     }
 
-    /// The same of a row in its encoding; `None` also where that is damaged.
+    /// The same for an encoded row; `None` also if that is malformed.
     pub(crate) fn from_encoded(row: &[u8], abi: Abi) -> Option<UsualRule> {
         WatchedRules::from_encoded(&EncodedRow::parse(row)?, abi)?.way(abi)
     }
 }
 
-/// What a rule says of a frame that has a caller.
+/// The step from a frame that has a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameStep {
-    /// The CFA is based on the frame pointer, not on the stack pointer.
+    /// The CFA is relative to the frame pointer, not to the stack pointer.
     pub(crate) by_frame_pointer: bool,
-    /// The CFA's offset from there, in bytes.
+    /// The CFA's offset, in bytes.
     pub(crate) cfa_offset: u64,
-    /// How many bytes below the return address the caller's frame pointer is, a multiple of 8; 0 where
-    /// it is unchanged.
+    /// The distance of the caller's frame pointer below the return address in bytes, a multiple of
+    /// 8; 0 if it is unchanged.
     pub(crate) saved_below: u64,
 }
 
 impl FrameStep {
-    /// No bits at all: there is no room for a return address.
+    /// All bits zero: there is no room for a return address.
     pub(crate) const NOTHING: FrameStep = FrameStep {
         by_frame_pointer: false,
         cfa_offset: 0,
@@ -118,7 +118,7 @@ impl FrameStep {
     const WORD: u64 = 8;
 }
 
-/// What a row says of the registers that a walk follows.
+/// A row's rules for the registers that a walk tracks.
 pub(crate) struct WatchedRules<'e> {
     pub(crate) cfa: CfaRule<'e>,
     pub(crate) return_address: Option<RegisterRule<'e>>,
@@ -166,7 +166,7 @@ impl<'e> WatchedRules<'e> {
         };
         let mut rules = row.rules();
         while let Some((register, rule)) = rules.next_rule()? {
-            // The return address may be in one of the two others.
+            // The return address may be in the slot of one of the two others.
             for (watched, slot) in [
                 (row.return_address, &mut said.return_address),
                 (stack_pointer, &mut said.stack_pointer),
@@ -229,20 +229,20 @@ impl<'e> WatchedRules<'e> {
 }
 
 impl PackedRule {
-    /// The row says that the return address is undefined.
+    /// The return address is undefined in the row.
     pub(crate) const OUTERMOST: PackedRule = PackedRule(PackedRule::END);
     /// The frame runs entry code.
     pub(crate) const ENTRY_POINT: PackedRule = PackedRule(PackedRule::END | 1 << 4);
 
-    /// The frame is one of a signal.
+    /// The frame is a signal frame.
     pub(crate) const SIGNAL: PackedRule = PackedRule(PackedRule::END | 2 << 4);
 
-    /// The bits of an entry that say which form the rule has: 0 for a small step.
+    /// The bits of an entry with the form of the rule: 0 for a small step.
     pub(crate) const KIND: u32 = 3 << 20;
     const ODD: u32 = 1 << 20;
     const LARGE: u32 = 2 << 20;
     const END: u32 = 3 << 20;
-    /// How many rules there are without a number of a way.
+    /// The number of rules of this form without a rule number.
     const ENDS: u32 = 3;
     const BY_FRAME_POINTER: u32 = 1 << 15;
     const ALL: u32 = (1 << 22) - (1 << 4);
@@ -258,7 +258,7 @@ impl PackedRule {
         self.0
     }
 
-    /// The rule that says as much; `None` if none does.
+    /// The packed form of a rule; `None` if there is none.
     pub(crate) fn pack(way: UsualRule) -> Option<PackedRule> {
         let leave = match way {
             UsualRule::Outermost => return Some(PackedRule::OUTERMOST),
@@ -273,13 +273,13 @@ impl PackedRule {
         Some(rule)
     }
 
-    /// The rule that names a way by its number.
+    /// The packed form of a numbered rule.
     pub(crate) fn rare(number: u16) -> Option<PackedRule> {
         let number = u32::from(number) + PackedRule::ENDS;
         (number < 1 << 16).then_some(PackedRule(PackedRule::END | number << 4))
     }
 
-    /// The number of the way that it names.
+    /// The number of a numbered rule.
     pub(crate) fn rare_number(self) -> Option<u16> {
         let number = (self.0 & 0xf_fff0) >> 4;
         let number = number
@@ -310,7 +310,7 @@ impl PackedRule {
         Some(PackedRule(cfa << 4 | PackedRule::LARGE))
     }
 
-    /// How to leave the frame, if the step is small.
+    /// The step, if it is small.
     #[inline]
     pub(crate) fn leave_small(self) -> FrameStep {
         FrameStep {
@@ -320,7 +320,7 @@ impl PackedRule {
         }
     }
 
-    /// How to leave the frame; `None` where there is no caller, or the way has a number.
+    /// The step; `None` if there is no caller, or the rule is numbered.
     pub(crate) fn leave(self) -> Option<FrameStep> {
         let by_stack_pointer = |cfa_offset: u32, saved_below: u32| FrameStep {
             by_frame_pointer: false,
@@ -336,7 +336,7 @@ impl PackedRule {
     }
 }
 
-/// A frame whose CFA, and whose caller's frame pointer, are in memory, at distances from the frame
+/// A frame with its CFA, and its caller's frame pointer, in memory, at distances from the frame
 /// pointer in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RealignedFrame {
@@ -347,7 +347,7 @@ pub(crate) struct RealignedFrame {
 impl RealignedFrame {
     const DEREF: u8 = 0x06;
 
-    /// What two expressions say, if it is this.
+    /// Reads two expressions, if they have this form.
     pub(crate) fn from_expressions(
         cfa: Expression<'_>,
         saved: Option<RegisterRule<'_>>,
@@ -364,19 +364,19 @@ impl RealignedFrame {
         Some(RealignedFrame { cfa_at, saved_at })
     }
 
-    /// Both distances in one number, above its lowest two bits; `None` if they need more.
+    /// Both distances in one number, above its lowest two bits; `None` if they need more bits.
     pub(crate) fn packed(self) -> Option<u64> {
         pack(self.cfa_at, self.saved_at)
     }
 
-    /// What was [packed](Realigned::packed).
+    /// The reverse of [`RealignedFrame::packed`].
     pub(crate) fn unpacked(bits: u64) -> Self {
         let [cfa_at, saved_at] = unpack(bits);
         RealignedFrame { cfa_at, saved_at }
     }
 }
 
-/// Whether a row says that the CFA, and the registers that a walk follows, are in the kernel's record.
+/// Whether by the row the CFA, and the registers that a walk tracks, are in the kernel's record.
 fn is_signal(said: &WatchedRules<'_>) -> bool {
     is_cfa_in_context(said.cfa)
         && is_saved_in_context(RSP, said.stack_pointer)
@@ -384,16 +384,16 @@ fn is_signal(said: &WatchedRules<'_>) -> bool {
         && is_saved_in_context(RIP, said.return_address)
 }
 
-/// Bytes as a number of units, if it is whole and has no more than so many bits.
+/// Bytes as a number of units, if it is whole and has at most `bits` bits.
 fn units(bytes: u64, unit: u64, bits: u32) -> Option<u32> {
     let count = u32::try_from(bytes / unit).ok()?;
     (bytes.is_multiple_of(unit) && count < 1 << bits).then_some(count)
 }
 
-/// How many bits a number of two that are packed has.
+/// The bits of each of two packed numbers.
 const FIELD: u32 = 31;
 
-/// Two numbers in bits 2-32 and 33-63; `None` if one needs more.
+/// Two numbers in bits 2-32 and 33-63; `None` if one needs more bits.
 pub(crate) fn pack(first: i64, second: i64) -> Option<u64> {
     let field = |number: i64| {
         let shift = u64::BITS - FIELD;
@@ -403,7 +403,7 @@ pub(crate) fn pack(first: i64, second: i64) -> Option<u64> {
     Some(field(first)? << 2 | field(second)? << 33)
 }
 
-/// What was packed.
+/// The reverse of [`pack`].
 pub(crate) fn unpack(bits: u64) -> [i64; 2] {
     [bits << FIELD, bits].map(|field| field.cast_signed() >> 33)
 }

@@ -1,12 +1,12 @@
 //! Steps from frame to frame with all registers, fast.
 //!
-//! A frame of nearly every function has a row that fits into a word ([`PackedRow`]), and there are few
-//! different ones. A step looks its address up in a [`StepCache`], reads the return address, and notes
-//! which frame was left ([`RegisterLocations`]): where the caller's registers are is worked out when somebody asks.
-//! Rows of any other form are stepped over by the interpreter, whose answer is put into the same
-//! [`RegisterLocations`].
+//! Nearly every function's frame has a row that fits into a word ([`PackedRow`]), and few of these
+//! rows are different. A step looks up its address in a [`StepCache`], reads the return address,
+//! and notes the frame ([`RegisterLocations`]). The locations of the caller's registers are
+//! computed on demand. For rows of other forms the interpreter takes the step, and its result is
+//! put into the same [`RegisterLocations`].
 //!
-//! Of x86-64 only. Async-signal-safe: nothing here allocates, locks or waits.
+//! For x86-64 only. Async-signal-safe: nothing here allocates, locks or waits.
 
 mod cache;
 mod locations;

@@ -1,25 +1,26 @@
 //! Whole stacks as addresses, fast.
 //!
-//! A [`Walker`] finds what a [`Cursor`] finds, frame by frame: where each frame stands and why the
-//! walk ends. It is many times faster because
+//! A [`Walker`] finds the same as a [`Cursor`], frame by frame: each frame's code address and the
+//! walk's end. It is many times faster because
 //!
-//! - nearly every frame above the innermost one is left by the same few kinds of rule, which take only
-//!   the stack pointer and the frame pointer;
-//! - the rule of an address that any thread has met before is one load away ([`RuleCache`]): of a return
-//!   address, or of an instruction that a signal has interrupted;
-//! - what is left of a stack that has been walked before is compared, not walked ([`Memo`]).
+//! - nearly all frames above the innermost one follow a few kinds of rule, which use only the stack
+//!   pointer and the frame pointer;
+//! - the rule of an address that any thread has reached before is one load away ([`RuleCache`]): of
+//!   a return address, or of an instruction that a signal interrupted;
+//! - the part of a stack that was walked before is compared, not walked ([`Memo`]).
 //!
-//! What is not of these kinds (most expressions, addresses without a row, memory that cannot be
-//! read) is the cursor's, one step at a time. Should a step need a register that is not followed, or
-//! lead back down the stack, the cursor starts again from the innermost frame with all registers.
+//! Everything else (most expressions, addresses without a row, unreadable memory) is left to the
+//! cursor, one step at a time. If a step needs an untracked register, or leads back down the stack,
+//! the cursor starts again from the innermost frame with all registers.
 //!
-//! Two things may differ. A circle through signal frames, which do lead to other stacks, may be noticed
-//! later. And a remembered walk that had no room for another frame ends with [`End::Limit`] again
-//! where it has none again, without a look at whether there still is another.
+//! Two results may differ. A circle through signal frames, which can lead to other stacks, may be
+//! noticed later. And a remembered walk that ended with [`End::Limit`] for lack of room ends so
+//! again if there is still no room. It does not check whether there still is another frame.
 //!
-//! Async-signal-safe as far as the modules and the memory are: nothing here allocates, locks,
-//! waits, or loops without bound. Every step either leads to a greater stack pointer or is the cursor's, which
-//! stops where an address and a CFA come back; but for one, from the stack of a signal handler.
+//! Async-signal-safe if the modules and the memory are: nothing here allocates, locks, waits, or
+//! loops without bound. Every step either leads to a greater stack pointer or is the cursor's,
+//! which stops when an address and a CFA repeat. The only exception is one step off the stack of a
+//! signal handler.
 
 use core::hint::select_unpredictable;
 
@@ -47,57 +48,59 @@ use rule_cache::ModuleRule;
 
 /// The innermost frame of a stack.
 pub trait InnermostFrame {
-    /// Where it stands.
+    /// Its code address.
     fn code(&self) -> CodeAddr;
 
     /// Its stack pointer.
     fn stack_pointer(&self) -> u64;
 
-    /// Its frame pointer register, whatever that holds.
+    /// Its frame pointer register, with any content.
     fn frame_pointer(&self) -> u64;
 
     /// Other registers, for the few stacks that need them.
     fn others(&self) -> impl Iterator<Item = (Register, u64)>;
 
-    /// Whether it is one of the frames that are found, or only where they begin.
+    /// Whether it is part of the result, or only the walk's start.
     fn is_shown(&self) -> bool {
         true
     }
 }
 
-/// What a walk came to.
+/// The result of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkResult {
-    /// How many frames were found: so many addresses were written.
+    /// The number of found frames, and of written addresses.
     pub frames: usize,
-    /// How many of them were guessed.
+    /// The number of guessed ones.
     pub guesses: usize,
-    /// How many of them were found by rows that were made of the code.
+    /// The number found by rows synthesized from the code.
     pub synthesized: usize,
-    /// How many of them a signal interrupted: their addresses, which follow those of the frames that
-    /// the kernel makes for signals, are not return addresses.
+    /// The number interrupted by a signal. Their addresses, which follow those of the kernel's
+    /// signal frames, are not return addresses.
     pub interrupted: usize,
     /// Why the walk ended.
     pub end: End,
-    /// The stack pointer in the outermost frame that was found, if the walk ended because something of
-    /// that frame could not be had; just below it is where its address was read, but for the innermost.
+    /// The stack pointer in the outermost frame found, if the walk ended because something of that
+    /// frame was unavailable. The frame's address was read just below it, except for the innermost
+    /// frame.
     pub stack_pointer: Option<RuntimeAddr>,
-    /// What it took.
+    /// The cost of the walk.
     pub stats: WalkStats,
 }
 
-/// What a walk took beside steps by rules that were at hand, which most are.
+/// A walk's cost besides steps by rules found at once, which are most steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WalkStats {
-    /// Frames that were remembered, and compared.
+    /// Frames that were remembered, and only compared.
     pub remembered: u32,
-    /// Steps by rules that had to be looked for, or whose words had.
+    /// Steps by rules outside their own slots, or with words outside near memory.
     pub searched: u32,
-    /// Rules that nobody had met before, looked up in the tables of their modules.
+    /// New rules, looked up in the tables of their modules.
     pub learned: u32,
     /// Steps by the cursor.
     pub by_cursor: u32,
-    /// Whether it began again, with all registers: the cursor's steps are then those of both.
+    /// Whether it began again, with all registers: the cursor's steps are then those of both
+    /// passes.
     pub began_again: bool,
 }
 
@@ -111,8 +114,8 @@ pub struct Walker<'r> {
 }
 
 impl<'r> Walker<'r> {
-    /// A walker that shares rules with others: of one address space, or of several in which no
-    /// module number stands for two modules.
+    /// A walker that shares rules with others: of one address space, or of several where each
+    /// module slot belongs to one module.
     #[must_use]
     pub const fn new(abi: Abi, rules: &'r RuleCache<'r>) -> Self {
         Walker {
@@ -123,23 +126,23 @@ impl<'r> Walker<'r> {
         }
     }
 
-    /// Has every step taken by a [`Cursor`], with all registers: by machine code, in modules that have some
-    /// ([`Module::native`]). Rules and what is remembered are not used.
+    /// Makes a [`Cursor`] take every step, with all registers: by machine code, in modules that
+    /// have some ([`Module::native`]). Rules and memos are not used.
     #[must_use]
     pub fn with_cursor_only(mut self) -> Self {
         self.by_cursor = true;
         self
     }
 
-    /// Names the bits of a code address that a pointer authentication code takes (AArch64).
+    /// Sets the bits of a code address that hold a pointer authentication code (AArch64).
     #[must_use]
     pub fn with_pac_mask(mut self, mask: u64) -> Self {
         self.pac_mask = mask;
         self
     }
 
-    /// Walks a stack, and writes where its frames stand, from the innermost out, as far as there
-    /// is room. Addresses above the first are return addresses, except above a signal frame.
+    /// Walks a stack, and writes the code addresses of its frames, from the innermost out, as room
+    /// permits. Addresses above the first are return addresses, except above a signal frame.
     pub fn walk<S, M>(
         &self,
         top: &impl InnermostFrame,
@@ -154,7 +157,7 @@ impl<'r> Walker<'r> {
         self.run(top, modules, memory, &mut NoRecorder, addresses)
     }
 
-    /// Does the same, with a memory of the last walk: of the same thread, to be of use.
+    /// The same with a memo of the last walk, which helps if that was of the same thread.
     pub fn walk_again<S, M>(
         &self,
         memo: &mut Memo,
@@ -219,7 +222,7 @@ impl<'r> Walker<'r> {
     }
 }
 
-/// Where the frames that are found go.
+/// The output of found frames.
 struct FrameSink<'o> {
     addresses: &'o mut [RuntimeAddr],
     count: usize,
@@ -239,7 +242,7 @@ impl FrameSink<'_> {
         self.synthesized += usize::from(evidence == Evidence::Synthesized);
     }
 
-    /// `None` where there is no room.
+    /// `None` if there is no room.
     #[inline]
     fn push(&mut self, address: u64) -> Option<()> {
         *self.addresses.get_mut(self.count)? = RuntimeAddr(address);
@@ -247,7 +250,7 @@ impl FrameSink<'_> {
         Some(())
     }
 
-    /// Adds addresses; `None` where there is not enough room for all of them.
+    /// Adds addresses; `None` if there is not enough room for all of them.
     #[inline]
     fn push_all(&mut self, addresses: &[u64]) -> Option<()> {
         let room = self.addresses.get_mut(self.count..).unwrap_or_default();
@@ -259,7 +262,7 @@ impl FrameSink<'_> {
     }
 }
 
-/// What is followed from frame to frame.
+/// The registers that are tracked from frame to frame.
 #[derive(Debug, Clone, Copy)]
 struct FastFrame {
     code: u64,
@@ -277,7 +280,7 @@ impl FastFrame {
         }
     }
 
-    /// Sets the registers that are followed.
+    /// Sets the tracked registers.
     fn put_into(self, registers: &mut Registers, abi: Abi) {
         let spec = abi.arch.spec();
         registers.set(spec.stack_pointer, self.stack_pointer);
@@ -289,8 +292,8 @@ impl FastFrame {
 }
 
 impl FrameStep {
-    /// The caller of a frame, if its stack pointer is higher and what it takes can be read: a word
-    /// by its end, and another so many bytes below.
+    /// The caller of a frame, if its stack pointer is higher and its words are readable: one by its
+    /// end, and another at a distance in bytes below.
     #[inline]
     fn caller(
         self,
@@ -309,7 +312,7 @@ impl FrameStep {
         Some(FastFrame {
             code: u64::from_le_bytes(code),
             stack_pointer: cfa,
-            // Nobody can guess which: stacks of the same functions differ.
+            // Unpredictable for a branch: stacks of the same functions differ.
             frame_pointer: select_unpredictable(
                 self.saved_below == 0,
                 frame.frame_pointer,
@@ -319,7 +322,7 @@ impl FrameStep {
     }
 }
 
-/// How walks by rules end.
+/// The end of a walk by rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RuleEnd {
     Outermost,
@@ -339,33 +342,33 @@ impl From<RuleEnd> for End {
     }
 }
 
-/// Why the usual does not lead on from a frame.
+/// Why the fast loop stops at a frame.
 enum LoopExit<J> {
-    /// The frame is one that is remembered.
+    /// The frame is remembered.
     Remembered(J),
-    /// Something else is to be done, or there is no caller, or no more room.
+    /// The frame needs something else, or there is no caller, or no more room.
     Odd,
 }
 
-/// Where what is remembered leads to.
+/// The result of using the memo.
 enum MemoResult {
     /// Nowhere.
     Not,
     /// To the end of the walk.
     End(RuleEnd),
-    /// To a frame further out.
+    /// To an outer frame.
     On(FastFrame),
 }
 
-/// Why rules do not lead on.
+/// Why rules do not continue.
 enum RuleStop {
-    /// The walk is at its end.
+    /// The walk has ended.
     End(RuleEnd),
-    /// The cursor's turn, at this frame.
+    /// The cursor must continue, at this frame.
     Slow(CodeAddr, FastFrame),
 }
 
-/// A walk under way.
+/// A running walk.
 struct WalkRun<'w, 'r, S: ?Sized, M: ?Sized, R> {
     walker: &'w Walker<'r>,
     modules: &'w S,
@@ -373,14 +376,14 @@ struct WalkRun<'w, 'r, S: ?Sized, M: ?Sized, R> {
     record: &'w mut R,
     frames: FrameSink<'w>,
     live: LiveModules,
-    /// The places of some modules that rules were learned of, the last first: `seen` has them.
+    /// The slots of some modules with rules learned in this walk, the last first: `live` has them.
     learned_of: [ModuleSlot; 4],
-    /// What takes the steps that rules cannot take.
+    /// The cursor for steps that rules cannot take.
     slow: Option<Cursor>,
-    /// Whether a rule has led from the stack of a signal handler to one below it: the cursor sees to it
-    /// that this does not go on for ever.
+    /// Whether a rule has led from the stack of a signal handler to one below it: the cursor
+    /// prevents that this repeats forever.
     has_fallen: bool,
-    /// The stack pointer in the frame that the cursor did not get on from.
+    /// The stack pointer in the frame where the cursor stopped.
     ended_at: Option<u64>,
     stats: WalkStats,
 }
@@ -410,7 +413,8 @@ where
         }
     }
 
-    /// Why the walk ends. Rules do not know where functions begin, which tells the base of some stacks.
+    /// Why the walk ends. Rules do not know the starts of functions, which mark the base of some
+    /// stacks.
     fn end(&self, last: RuleEnd) -> End {
         match last {
             RuleEnd::ZeroReturnAddress if self.is_at_base() => End::EntryPoint,
@@ -418,10 +422,10 @@ where
         }
     }
 
-    /// Whether the outermost frame stands where no call returns to.
+    /// Whether the outermost frame is at an address where no call returns.
     #[cold]
     fn is_at_base(&self) -> bool {
-        // The innermost need not be at a return address.
+        // The innermost may not be at a return address.
         let callers = self.frames.addresses.get(1..self.frames.count);
         let Some(outermost) = callers.and_then(<[_]>::last) else {
             return false;
@@ -435,7 +439,7 @@ where
         found.is_ok_and(|found| follows_no_call(code, &found, &module))
     }
 
-    /// Goes on from a frame by the cursor, and by rules again where these lead on.
+    /// Continues from a frame by the cursor, and by rules again where possible.
     #[cold]
     fn with_cursor(
         &mut self,
@@ -460,7 +464,7 @@ where
         }
     }
 
-    /// Goes on by rules as far as they lead, from a frame that may have been interrupted.
+    /// Continues by rules as long as possible, from a frame that may have been interrupted.
     fn follow_rules_from(&mut self, code: CodeAddr, frame: FastFrame) -> RuleStop {
         match self.leave_interrupted(code, frame) {
             Ok(frame) => self.follow_rules(frame),
@@ -468,9 +472,9 @@ where
         }
     }
 
-    /// Goes on by rules as far as they lead.
+    /// Continues by rules as long as possible.
     ///
-    /// Always inlined, so that the frame goes from register to register.
+    /// Always inlined, so that the frame stays in registers.
     #[inline(always)]
     fn follow_rules(&mut self, mut frame: FastFrame) -> RuleStop {
         loop {
@@ -490,16 +494,16 @@ where
         }
     }
 
-    /// Goes on as long as nothing but the usual happens: the rule is in its own slot and of a small
-    /// step, its module was seen, and what is read is near. Yields the last frame.
+    /// Continues while every frame is usual: the rule is in its own slot and a small step, its
+    /// module was checked, and its words are near. Yields the last frame.
     ///
-    /// No more than this is in the loop, so that all of it stays in registers.
+    /// The loop has nothing else, so that all its state stays in registers.
     #[inline(always)]
     fn follow_near_rules(
         &mut self,
         mut frame: FastFrame,
     ) -> (FastFrame, LoopExit<R::RecordedFrame>) {
-        // Where the first frame is remembered, nothing is got ready for the loop.
+        // If the first frame is remembered, the loop is not set up.
         if let Some(joint) = self.record.find(&frame) {
             return (frame, LoopExit::Remembered(joint));
         }
@@ -510,7 +514,7 @@ where
             let Some(known) = rules.near(RuntimeAddr(frame.code)) else {
                 break LoopExit::Odd;
             };
-            // Near rules are of places below 64.
+            // Near rules have slots below 64.
             if seen >> (known.slot.0 % 64) & 1 == 0 {
                 break LoopExit::Odd;
             }
@@ -534,8 +538,8 @@ where
         (frame, pause)
     }
 
-    /// Takes one step by a rule, wherever the rule and what it reads have to be looked for; and those
-    /// that follow from there to the next return address.
+    /// Takes one step by a rule, even if the rule or its words need a search; then further steps to
+    /// the next return address.
     #[cold]
     fn follow_rule(&mut self, frame: FastFrame) -> Result<FastFrame, RuleStop> {
         match self.step(CodeAddr::Return(RuntimeAddr(frame.code)), frame) {
@@ -550,7 +554,7 @@ where
         }
     }
 
-    /// Steps by rules until a frame stands at a return address.
+    /// Steps by rules until a frame is at a return address.
     #[inline(never)]
     fn leave_interrupted(
         &mut self,
@@ -607,7 +611,7 @@ where
         })
     }
 
-    /// The caller of a frame, if there is one and the way there may be gone.
+    /// The caller of a frame, if there is one and its stack is allowed.
     #[inline(always)]
     fn apply_rule(&mut self, way: UsualRule, frame: FastFrame) -> Option<FastFrame> {
         let read = |addr: u64| {
@@ -632,17 +636,17 @@ where
         }
     }
 
-    /// The address leads nowhere by a rule.
+    /// Handles an address without a rule for the next step.
     fn without_rule(&mut self, code: CodeAddr, frame: FastFrame) -> RuleStop {
         if code == CodeAddr::Return(RuntimeAddr(0)) {
-            // It is no frame.
+            // It is not a frame.
             self.frames.count = self.frames.count.saturating_sub(1);
             return RuleStop::End(RuleEnd::ZeroReturnAddress);
         }
         RuleStop::Slow(code, frame)
     }
 
-    /// Goes on by what is remembered of the last walk.
+    /// Continues by the memo of the last walk.
     fn resume_from_record(&mut self, joint: R::RecordedFrame) -> MemoResult {
         let WalkRun {
             live: seen, frames, ..
@@ -656,14 +660,14 @@ where
         resumed
     }
 
-    /// The rule of a frame that stands there, of a module that is there.
+    /// The cached rule at a code address, if its module is present.
     fn known(&mut self, code: CodeAddr) -> Option<ModuleRule> {
         let known = self.walker.rules.get(code);
         let seen = known.filter(|known| self.live.has(known.slot, self.modules));
         seen.or_else(|| self.learn(code))
     }
 
-    /// The rule of an address that is not known yet, of a module that is there.
+    /// The rule of a new address, if its module is present.
     #[cold]
     fn learn(&mut self, code: CodeAddr) -> Option<ModuleRule> {
         let (module, place) = self.module(code.lookup())?;
@@ -684,8 +688,8 @@ where
         Some(known)
     }
 
-    /// The module that is mapped at an address, and its place, if it has one. One that rules were learned of
-    /// was there earlier in the walk, and has a return address of the stack: it still is.
+    /// The module mapped at an address, and its slot, if it has one. A module with rules learned in
+    /// this walk was present then, and contains a return address of the stack: it still is.
     fn module(&mut self, addr: RuntimeAddr) -> Option<(Module<'w>, ModuleSlot)> {
         let modules = self.modules;
         let mut places = self.learned_of.iter();
@@ -701,7 +705,7 @@ where
         Some((module, place))
     }
 
-    /// The rule of an address by the row that covers it, and by its entry.
+    /// The rule of an address by its row and its entry.
     fn rule_by_row(&self, code: CodeAddr, module: &Module<'_>) -> Option<PackedRule> {
         let abi = self.walker.abi;
         let pc = module.bias.to_vaddr(code.lookup());
@@ -717,7 +721,7 @@ where
             ),
             None => rule_of_row(pc, module, abi)?,
         };
-        // It may be where a signal handler returns to: the bytes there tell.
+        // It may be the return address of a signal handler: the bytes there decide.
         if let CodeAddr::Return(address) = code
             && module.bias.to_vaddr(address) == end
         {
@@ -730,13 +734,12 @@ where
         }
     }
 
-    /// The rule that says a way, or names it.
+    /// The packed or numbered form of a rule.
     fn rule_of(&self, way: UsualRule) -> Option<PackedRule> {
         PackedRule::pack(way).or_else(|| PackedRule::rare(self.walker.rules.numbered.number(way)?))
     }
 
-    /// One step by the cursor, with the registers that are followed; `None` if these are not
-    /// enough.
+    /// One step by the cursor, with the tracked registers; `None` if these are not enough.
     #[cold]
     fn step_by_cursor(
         &mut self,
@@ -782,7 +785,7 @@ where
         }
     }
 
-    /// Walks from the innermost frame, following all registers; again, if rules have not led on.
+    /// Walks from the innermost frame, tracking all registers; again, if rules have failed.
     #[cold]
     fn with_all_registers(&mut self, top: &impl InnermostFrame) -> End {
         let abi = self.walker.abi;
@@ -818,7 +821,7 @@ where
     }
 }
 
-/// What a row says, and where its entry begins and ends.
+/// A row's rule, and the bounds of its entry.
 #[cold]
 fn rule_of_row(
     pc: Vaddr,
@@ -827,7 +830,7 @@ fn rule_of_row(
 ) -> Option<(Option<UsualRule>, Vaddr, Vaddr)> {
     let mut row = Row::new(Register(0));
     let found = module.row(pc, &mut row).ok()?;
-    // Others are the cursor's: a walk says how many there were.
+    // Others are left to the cursor, so that a walk counts them.
     (found.evidence == Evidence::Cfi).then_some(())?;
     Some((
         UsualRule::from_row(found.row, abi),
@@ -836,15 +839,15 @@ fn rule_of_row(
     ))
 }
 
-/// What is kept of a walk for the next one.
+/// The recorder of a walk for the next one.
 trait WalkRecorder {
-    /// A frame that was kept.
+    /// A recorded frame.
     type RecordedFrame;
 
-    /// The frame, if it is one that was kept.
+    /// The frame, if it is recorded.
     fn find(&mut self, frame: &FastFrame) -> Option<Self::RecordedFrame>;
 
-    /// What followed a frame, if all of it still holds.
+    /// The frames recorded after a frame, if all of them still hold.
     fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
         &mut self,
         joint: Self::RecordedFrame,
@@ -854,20 +857,20 @@ trait WalkRecorder {
         frames: &mut FrameSink<'_>,
     ) -> MemoResult;
 
-    /// A step was taken by a rule.
+    /// Records a step by a rule.
     fn take(&mut self, frame: &FastFrame, leave: FrameStep);
 
-    /// The same of a realigned frame.
+    /// The same for a realigned frame.
     fn take_realigned(&mut self, frame: &FastFrame, frames: RealignedFrame);
 
-    /// A step follows that cannot be kept.
+    /// Notes that the next step cannot be recorded.
     fn interrupt(&mut self);
 
-    /// The walk ended at a frame: by the frame's rule, or because there was no more room.
+    /// Ends the walk at a frame: by the frame's rule, or because there was no more room.
     fn finish(&mut self, frame: FastFrame, last: RuleEnd, seen: &LiveModules);
 }
 
-/// Nothing is kept.
+/// Records nothing.
 struct NoRecorder;
 
 impl WalkRecorder for NoRecorder {
@@ -899,7 +902,7 @@ impl WalkRecorder for NoRecorder {
     fn finish(&mut self, _: FastFrame, _: RuleEnd, _: &LiveModules) {}
 }
 
-/// The modules that a walk has seen to be at their places, or that stay there.
+/// The modules that this walk has found present, or that stay.
 #[derive(Debug)]
 struct LiveModules(ModuleSlotSet);
 
@@ -911,7 +914,7 @@ impl LiveModules {
         })
     }
 
-    /// Whether a module is there: asked once in a walk.
+    /// Whether a module is present: checked once in a walk.
     fn has<S: Modules + ?Sized>(&mut self, place: ModuleSlot, modules: &S) -> bool {
         if self.0.have(place) {
             return true;
@@ -923,7 +926,7 @@ impl LiveModules {
         is_there
     }
 
-    /// Whether all modules are there that have some of these addresses. The others may be about to be
+    /// Whether all modules with some of these addresses are present. Others may be about to be
     /// unloaded: nothing is read of them.
     #[inline]
     fn have_all<S: Modules + ?Sized>(
@@ -958,14 +961,14 @@ impl LiveModules {
     }
 }
 
-/// A set of places.
+/// A set of module slots.
 #[derive(Debug, Clone, Copy)]
 struct ModuleSlotSet {
     /// Those below 64, as bits.
     low: u64,
     /// The others, by the low bits of their numbers.
     others: [ModuleSlot; ModuleSlotSet::OTHERS],
-    /// Whether one had to make room for another.
+    /// Whether one had to be evicted for another.
     is_overfull: bool,
 }
 
@@ -1002,7 +1005,7 @@ impl ModuleSlotSet {
 }
 
 impl ModuleSlot {
-    /// Whether it is one of those that are given as bits.
+    /// Whether it is one of those in `low`.
     #[inline]
     fn is_in(self, low: u64) -> bool {
         self.0 < 64 && low >> self.0 & 1 != 0

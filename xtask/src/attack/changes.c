@@ -1,5 +1,5 @@
-// changes HOW FOLDER FIRST SECOND: runs in copies of a library, which it truncates, grows and replaces, or
-// overwrites with a second one in place, again and again. HOW is truncate or overwrite.
+// changes HOW FOLDER FIRST SECOND: runs code in copies of a library, and repeatedly truncates, extends and
+// replaces them, or overwrites them in place with a second one. HOW is truncate or overwrite.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ static void put(const char *path, int which, int flags)
     close(file);
 }
 
-// In a process of its own, which a page that is gone may end.
+// In a separate process, which a lost page may kill.
 static pid_t run(const char *path)
 {
     pid_t child = fork();
@@ -54,7 +54,7 @@ int main(int count, char **arguments)
     load(1, arguments[4]);
     for (unsigned round = 0;; round++) {
         char path[4096], other[4200];
-        // A new name, so that root opens it anew.
+        // A new name, so that root opens it again.
         snprintf(path, sizeof path, "%s/lib%u.so", arguments[2], round);
         snprintf(other, sizeof other, "%s.new", path);
         put(path, 0, 0);

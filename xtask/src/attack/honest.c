@@ -1,4 +1,4 @@
-/* Busy in `inner`, called by `middle`, `outer` and `main`. With another ROOM, its rows are others at the same addresses. */
+/* Busy in `inner`, called by `middle`, `outer` and `main`. With another ROOM, it has other rows at the same addresses. */
 volatile unsigned long sum;
 
 __attribute__((noinline)) void inner(void)

@@ -1,4 +1,4 @@
-// A library that is large enough to be mapped, and whose function is where its process is for most of its time.
+// A library that is large enough to be mapped. Its process spends most of its time in its function.
 #define FUNCTION(n) __attribute__((noinline)) int filler_##n(int a) { return a * n + n; }
 #define TEN(n) FUNCTION(n##0) FUNCTION(n##1) FUNCTION(n##2) FUNCTION(n##3) FUNCTION(n##4) \
                FUNCTION(n##5) FUNCTION(n##6) FUNCTION(n##7) FUNCTION(n##8) FUNCTION(n##9)

@@ -1,8 +1,8 @@
-// A process whose names are not for a terminal: its thread's, its file's, its arguments'.
+// A process with malicious names of its thread, its file, and its arguments.
 #include <sys/prctl.h>
 #include <unistd.h>
 
-// The name that the symbol table has is written over by the task.
+// The task overwrites the name in the symbol table.
 __attribute__((noinline)) int function_XXXXXXXXXXXXXXXX(int a)
 {
     volatile int sum = a;

@@ -1,4 +1,4 @@
-// Whoever is recorded beside an attack: each of its stacks is inner, outer, main.
+// A process that is recorded during an attack: each of its stacks is inner, outer, main.
 #include <unistd.h>
 
 __attribute__((noinline)) static int inner(int a)

@@ -1,22 +1,22 @@
-//! The cases, the function whose frame is bad, and how walks may end behind it.
+//! The cases, the function with the bad frame, and the valid ends of walks after it.
 //!
-//! Every case has one cause, so most have one end. They have several where a compiled table has left
-//! out a bad entry, and where what is read is what lies there by chance.
+//! Every case has one cause, so most have one valid end. Several are valid if a compiled table has
+//! left out a bad entry, or if a walk reads arbitrary memory.
 
 /// A bad stack.
 #[derive(Debug)]
 pub struct Case {
-    /// The scene that builds it.
+    /// Its name in the program.
     pub name: &'static str,
     /// The function with the bad frame.
     culprit: &'static str,
-    /// How our walks may end, by the names used in reports.
+    /// The valid ends of unspool's walks, by the names used in reports.
     pub ends: &'static [&'static str],
 }
 
 impl Case {
-    /// The symbols of addresses that every walk has to find, one after the other: the culprit's is the
-    /// last.
+    /// The symbols of addresses that every walk must find, in order: the last is that of the bad
+    /// frame's function.
     pub fn sound(&self) -> impl Iterator<Item = &'static str> {
         let is_innermost = self.culprit.contains("_wild_");
         let inner = ["after_inner", "after_middle"];
@@ -41,11 +41,12 @@ const LOOP: &str = "loop";
 const ROOT: &str = "outermost";
 const STACKS: &str = "too-many-stacks";
 const BAD_ENTRY: &str = "bad-entry";
-/// A page without access: others can read it as zeros, and a core may not have it.
+/// A page without access: other processes can read it as zeros, and a core file may not have it.
 const NO_ACCESS: &[&str] = &[STEP, ZERO, "not-copied"];
-/// Walks of the own process end there; those of others go on by rows made of the code, which end at the root.
+/// Walks of the own process end there; other walks continue by synthesized rows, which end at the
+/// root.
 const NO_TABLE: &[&str] = &[HOLE, ROOT];
-/// Whatever lies there leads on.
+/// Arbitrary memory.
 const BY_CHANCE: &[&str] = &[STEP, NO_MODULE, ZERO, HOLE, LOOP, STACKS];
 
 /// All of them.

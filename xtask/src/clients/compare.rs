@@ -1,4 +1,4 @@
-//! `cargo xtask clients`: are their stacks the same, and how much faster are they?
+//! `cargo xtask clients`: compares their stacks and their speed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,10 +10,10 @@ use std::time::Instant;
 use super::{ALL, Client, DEBIAN, StackCounts};
 use crate::{Error, packages, shared_objects};
 
-/// How often the program repeats its work where stacks are compared, or instructions counted.
+/// How often the program repeats its work when stacks are compared or instructions counted.
 const COMPARE_ROUNDS: u32 = 8;
 
-/// What `cargo xtask clients --help` prints.
+/// The help of `cargo xtask clients`.
 #[must_use]
 pub fn help() -> String {
     let mut text = HELP.to_owned();
@@ -48,12 +48,12 @@ and half of one to build ours. Times of a busy machine are worth little; what di
 on it. It writes to a folder of its own below TMPDIR. Exit status: 0 if all stacks are the same, 1 if
 some differ, 2 if it could not run.
 
-The programs (docs/capi.md has their figures, `cargo test -p unspool-libunwind-compat --test it clients` compares
+The programs (docs/libunwind.md has their figures, `cargo test -p unspool-libunwind-compat --test it clients` compares
 their stacks only):
 
 ";
 
-/// What `cargo xtask clients` was asked for.
+/// The options of `cargo xtask clients`.
 #[derive(Debug)]
 pub struct ClientOptions {
     runs: usize,
@@ -61,11 +61,11 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// Reads the arguments.
+    /// Parses the arguments.
     ///
     /// # Errors
     ///
-    /// An argument is unknown, or its value is none.
+    /// An argument is unknown, or its value is invalid.
     pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, Error> {
         let mut options = ClientOptions {
             runs: 7,
@@ -88,7 +88,7 @@ impl ClientOptions {
     }
 }
 
-/// Compares all; yields whether all stacks are the same.
+/// Compares all; returns whether all stacks are the same.
 ///
 /// # Errors
 ///
@@ -107,7 +107,7 @@ pub fn run(options: &ClientOptions, out: &mut impl Write) -> Result<bool, Error>
     done
 }
 
-/// Of Debian's library and ours, in this order.
+/// Debian's library and unspool's, in this order.
 struct LibraryComparison<'c> {
     folder: &'c Path,
     libraries: [&'c Path; 2],
@@ -176,7 +176,7 @@ impl LibraryComparison<'_> {
         Ok(())
     }
 
-    /// Seconds of the whole command.
+    /// The seconds of the whole command.
     fn time(
         &self,
         client: &Client,
@@ -195,8 +195,8 @@ impl LibraryComparison<'_> {
         }
     }
 
-    /// Instructions in the library's own code for each frame that is reported, by callgrind: what
-    /// more rounds take, so that first times do not count.
+    /// Instructions in the library's own code for each reported frame, by callgrind: the cost of
+    /// additional rounds, so that the first one does not count.
     fn instructions(
         &self,
         client: &Client,
@@ -232,7 +232,7 @@ impl LibraryComparison<'_> {
             .args(["--quiet", "--tool=callgrind"])
             .args(["--compress-strings=no", "--compress-pos=no"])
             .arg(format!("--callgrind-out-file={}", profile.display()))
-            // What is loaded by the environment is not for valgrind. Of `env` nothing is left.
+            // The environment must not load libraries into valgrind. `env` replaces itself.
             .args(["--trace-children=yes", "/usr/bin/env"])
             .args(environment)
             .arg(wanted.get_program())
@@ -248,7 +248,8 @@ impl LibraryComparison<'_> {
     }
 }
 
-/// Adds up the costs in callgrind's format ("Callgrind Format Specification") of files named libunwind.
+/// Adds up the costs in callgrind's format ("Callgrind Format Specification") of files named
+/// libunwind.
 fn cost_of_libunwind(profile: &str) -> Result<u64, Error> {
     let mut cost = 0;
     let mut is_counted = false;
@@ -257,7 +258,7 @@ fn cost_of_libunwind(profile: &str) -> Result<u64, Error> {
         if let Some(object) = line.strip_prefix("ob=") {
             is_counted = object.contains("/libunwind");
         } else if line.starts_with("calls=") {
-            lines.next(); // the cost of what is called, which has lines of its own
+            lines.next(); // The cost of a callee, which has its own lines.
         } else if let Some((_, own)) = line.split_once(' ').filter(|_| is_counted)
             && line.starts_with(|first: char| first.is_ascii_digit())
         {

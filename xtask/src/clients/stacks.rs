@@ -1,19 +1,19 @@
-//! The stacks that clients report, in a form in which those of two runs can be compared.
+//! The stacks reported by clients, in a form that can be compared between two runs.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use crate::Error;
 
-/// Stacks, and how often each is there.
+/// Stacks and their numbers.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct StackCounts(BTreeMap<FrameLines, u64>);
 
-/// Frames, the innermost first: a file and a place in it.
+/// Frames, innermost first: a file and an offset in it.
 type FrameLines = Vec<String>;
 
 impl StackCounts {
-    /// How many, each as often as it is there.
+    /// Their total number.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.values().sum()
@@ -26,7 +26,7 @@ impl StackCounts {
         self.0.iter().map(frames).sum()
     }
 
-    /// Those that are not there, or not as often, in others.
+    /// The stacks that another set lacks, or has less often.
     #[must_use]
     pub fn without(&self, others: &StackCounts) -> StackCounts {
         let left = self.0.iter().filter_map(|(stack, count)| {
@@ -50,7 +50,7 @@ impl StackCounts {
         *self.0.entry(stack).or_default() += count;
     }
 
-    /// `strace -k`'s output, whose frames are lines below those of system calls.
+    /// `strace -k`'s output: frames are lines below the system calls.
     pub(super) fn of_strace(text: &str) -> StackCounts {
         let mut all = StackCounts::default();
         let mut stack = FrameLines::new();
@@ -64,8 +64,8 @@ impl StackCounts {
         all
     }
 
-    /// heaptrack's raw file: a line `t` for each frame, with its address and the number of its
-    /// caller's line, and a line `+` for each allocation, with its frame's number second.
+    /// heaptrack's raw file. A line `t` for each frame has its address and the index of its
+    /// caller's line. A line `+` for each allocation has its frame's index second.
     pub(super) fn of_heaptrack(maps: &str, text: &str) -> Result<StackCounts, Error> {
         let maps = Maps::parse(maps);
         let mut frames: Vec<(String, usize)> = Vec::new();
@@ -78,7 +78,7 @@ impl StackCounts {
                 Some(&"+") => {
                     let mut stack = FrameLines::new();
                     let mut next = usize::try_from(number(2)?)?;
-                    // They are counted from 1.
+                    // Indices start at 1.
                     while let Some((name, caller)) = next.checked_sub(1).and_then(|n| frames.get(n))
                     {
                         stack.push(name.clone());
@@ -93,7 +93,7 @@ impl StackCounts {
     }
 
     /// A profile of gperftools' CPU profiler ("CPU Profile Format" in its documentation): words,
-    /// after whose header each stack has its count, its length, and its addresses.
+    /// after a header, with count, length and addresses of each stack.
     pub(super) fn of_cpu_profile(maps: &str, bytes: &[u8]) -> Result<StackCounts, Error> {
         let maps = Maps::parse(maps);
         let (words, _) = bytes.as_chunks::<8>();
@@ -157,7 +157,7 @@ fn hexadecimal(text: &str) -> Result<u64, Error> {
     u64::from_str_radix(digits, 16).map_err(|error| format!("{text}: {error}").into())
 }
 
-/// What is mapped where: `/proc/PID/maps`.
+/// The mappings of a process: `/proc/PID/maps`.
 struct Maps<'m>(Vec<MapsEntry<'m>>);
 
 struct MapsEntry<'m> {

@@ -1,4 +1,4 @@
-//! What a file of the corpus says of itself: the comments at its top.
+//! A corpus file's declarations about itself: the comments at its top.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::program::Variant;
 use crate::Error;
 
-/// What a static analysis can say of the wrong variant.
+/// The result of a static analysis of the wrong variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PairVerdict {
     /// The row is false, and the code shows it.
@@ -15,32 +15,32 @@ pub enum PairVerdict {
     Unproven,
 }
 
-/// One assembler file, which is right as it is and wrong with the symbol `WRONG`.
+/// An assembly file, which is right by default and wrong with the symbol `WRONG`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
     /// The file's name without its extension.
     pub name: String,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// The real bug that it rebuilds, or is like.
+    /// The real bug that it reproduces or resembles.
     pub bug: String,
-    /// What is wrong in the wrong variant.
+    /// The error in the wrong variant.
     pub wrong: String,
-    /// What a static analysis can say of that.
+    /// The result of a static analysis of it.
     pub verdict: PairVerdict,
-    /// The first instruction of each stretch with false rows.
+    /// The first instruction of each range with wrong rows.
     pub labels: Vec<String>,
-    /// No run shows it: at every instruction the rows are true.
+    /// No run shows it: at every executed instruction, the rows are right.
     pub is_static_only: bool,
     /// A static analysis cannot prove all of the right variant either.
     pub is_right_unproven: bool,
-    /// The code differs between the variants, beside the table.
+    /// The code differs between the variants, not only the table.
     pub has_two_codes: bool,
-    /// The first instruction of each stretch that no run reaches.
+    /// The first instruction of each range that no run reaches.
     pub never_runs: Vec<String>,
-    /// Functions that nobody calls, at the end of a stack.
+    /// Functions without a caller, at the end of a stack.
     pub outermost: Vec<String>,
-    /// Labels inside functions that are called, and return, as functions do.
+    /// Labels inside functions that are called and return like functions.
     pub called: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ pub fn folder() -> PathBuf {
 ///
 /// # Errors
 ///
-/// A file cannot be read, or does not say of itself what it must.
+/// A file cannot be read, or lacks a declaration.
 pub fn all() -> Result<Vec<Pair>, Error> {
     let mut pairs = Vec::new();
     for entry in fs::read_dir(folder())? {
@@ -70,11 +70,11 @@ pub fn all() -> Result<Vec<Pair>, Error> {
 }
 
 impl Pair {
-    /// Reads the comments at the top of a file.
+    /// Parses the comments at the top of a file.
     ///
     /// # Errors
     ///
-    /// One is missing, or not known.
+    /// One is missing or unknown.
     pub fn parse(path: &Path, text: &str) -> Result<Pair, Error> {
         let name = path.file_stem().ok_or("a file without a name")?;
         let mut pair = Pair {
@@ -136,8 +136,8 @@ impl Pair {
     }
 }
 
-/// The comments before the first line that is none, as keys and values; lines indented by three spaces belong
-/// to the value before.
+/// The comments before the first other line, as keys and values; lines indented by three spaces
+/// continue the previous value.
 fn comments(text: &str) -> Result<Vec<(String, String)>, Error> {
     let mut comments: Vec<(String, String)> = Vec::new();
     for line in text.lines().map_while(|line| line.strip_prefix('#')) {
@@ -155,11 +155,11 @@ fn comments(text: &str) -> Result<Vec<(String, String)>, Error> {
     Ok(comments)
 }
 
-/// One variant of a source, without the conditions that tell them apart.
+/// One variant of a source, without the conditionals.
 #[must_use]
 pub fn plain(text: &str, variant: Variant) -> String {
     let mut out = String::new();
-    // Of each condition that a line is in: whether it is one of the variant, and whether it holds.
+    // For each enclosing conditional: whether it selects a variant, and whether it holds.
     let mut conditions: Vec<(bool, bool)> = Vec::new();
     for line in text.split_inclusive('\n') {
         let mut words = line.split_whitespace();

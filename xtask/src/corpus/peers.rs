@@ -1,4 +1,4 @@
-//! What other tools say of the pairs.
+//! The results of other tools for the pairs.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::program::{PairProgram, Variant};
 use super::proof;
 use crate::{Error, programs};
 
-/// The tools; others than Debian's current release has can be named.
+/// The tools; versions other than those of Debian's current release can be given.
 #[derive(Debug)]
 pub struct PeerTools {
     /// LLVM's assembler; `--validate-cfi` came with LLVM 21.
@@ -30,7 +30,7 @@ impl Default for PeerTools {
     }
 }
 
-/// How often a tool complains of one variant, or of both.
+/// How often a tool complains about one variant, or about both.
 #[derive(Debug, Default)]
 struct ComplaintCount {
     wrong: u32,
@@ -48,7 +48,7 @@ impl ComplaintCount {
     }
 }
 
-/// Prints what they say.
+/// Prints their results.
 ///
 /// # Errors
 ///
@@ -141,12 +141,12 @@ fn line(
     )?)
 }
 
-/// Whether a program's help has a word.
+/// Whether a program's help mentions a word.
 fn knows(program: &str, help: &str, word: &str) -> Result<bool, Error> {
     Ok(programs::stdout(Command::new(program).arg(help))?.contains(word))
 }
 
-/// The line of a program's version that has a number in it.
+/// The line of a program's version output with a number.
 fn version(program: &str) -> Result<String, Error> {
     let text = programs::stdout(Command::new(program).arg("--version"))?;
     let has_number = |line: &&str| line.contains(|letter: char| letter.is_ascii_digit());
@@ -158,7 +158,8 @@ fn version(program: &str) -> Result<String, Error> {
         .to_owned())
 }
 
-/// How many errors of a kind LLVM's assembler has with its check; its warnings are of what it does not check.
+/// The number of errors of a kind from LLVM's assembler with its check; its warnings are about
+/// unchecked parts.
 fn validate_cfi(
     pair: &Pair,
     variant: Variant,
@@ -178,7 +179,7 @@ fn validate_cfi(
     Ok(errors.filter(|line| is_kind(line)).count())
 }
 
-/// Whether an error is not just on a register that functions may change.
+/// Whether an error is not only about a caller-saved register.
 fn is_of_callee_saved(error: &str) -> bool {
     let changed = error.split_once("changed register ");
     let register = changed.and_then(|(_, rest)| rest.split(',').next());
@@ -194,7 +195,8 @@ fn verify(pair: &Pair, variant: Variant, program: &str, folder: &Path) -> Result
     Ok(usize::from(!output.status.success()))
 }
 
-/// What tables the GNU assembler makes itself of the code of the right variants, by single-stepping them.
+/// The tables that the GNU assembler itself generates for the right variants, checked by
+/// single-stepping.
 fn scfi(pairs: &[Pair], gas: &str, folder: &Path, out: &mut impl Write) -> Result<(), Error> {
     let (mut rejected, mut is_false, mut is_true) = (Vec::new(), Vec::new(), 0_u32);
     for pair in pairs {

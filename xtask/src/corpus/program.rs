@@ -1,4 +1,4 @@
-//! A variant of a pair as a program: built, looked at, and stepped by gdb.
+//! A variant of a pair as a program: built, inspected, and stepped by gdb.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,17 +13,17 @@ use super::pair::{Pair, folder};
 use crate::readelf::{DumpHeader, DumpItem, Readelf, ReadelfForm};
 use crate::{Error, packages, programs};
 
-/// Which of the two.
+/// One of the two variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
-    /// The table is true.
+    /// The table is right.
     Right,
-    /// It is not.
+    /// The table is wrong.
     Wrong,
 }
 
 impl Variant {
-    /// What the assembler is given for it.
+    /// The assembler option for it.
     #[must_use]
     pub fn options(self) -> &'static [&'static str] {
         match self {
@@ -33,10 +33,10 @@ impl Variant {
     }
 }
 
-/// A program, and what its file says.
+/// A program, and the contents of its file.
 #[derive(Debug)]
 pub struct PairProgram {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// The addresses of all symbols.
     pub symbols: BTreeMap<String, u64>,
@@ -44,7 +44,7 @@ pub struct PairProgram {
     pub code: Vec<Vec<u8>>,
     /// The ranges of the entries of its unwind table, as `readelf` prints them.
     pub entries: Vec<Range<u64>>,
-    /// The addresses where rows start.
+    /// The start addresses of rows.
     pub rows: BTreeSet<u64>,
     functions: String,
 }
@@ -58,23 +58,23 @@ pub struct TracedInstruction {
     pub mnemonic: String,
 }
 
-/// What a run showed.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct GdbRun {
     /// The instructions of all functions.
     pub instructions: BTreeMap<u64, TracedInstruction>,
-    /// Those that were executed.
+    /// The executed ones.
     pub executed: BTreeSet<u64>,
-    /// Where the table says something else than what is true, and what.
+    /// Addresses where the table is wrong, and how.
     pub differences: BTreeMap<u64, String>,
-    /// Those at which a backtrace does not show the main function.
+    /// Addresses at which a backtrace does not show the main function.
     pub without_caller: BTreeSet<u64>,
     /// The exit status.
     pub exit: String,
 }
 
 impl PairProgram {
-    /// Builds one in a folder, with `assembler` and more options for it.
+    /// Builds one in a folder, with `assembler` and additional options for it.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl PairProgram {
         Ok(address.ok_or_else(|| format!("there is no label `{name}`"))?)
     }
 
-    /// What an address is called.
+    /// The name of an address.
     #[must_use]
     pub fn name(&self, address: u64) -> String {
         let names = self.symbols.iter().filter(|(_, at)| **at == address);
@@ -149,7 +149,7 @@ impl PairProgram {
         }
     }
 
-    /// Has gdb step it from its main function to its end.
+    /// Makes gdb step it from its main function to its end.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl PairProgram {
 }
 
 impl GdbRun {
-    /// Reads what `step.py` prints; the rest is gdb's.
+    /// Parses the output of `step.py`; the rest is from gdb itself.
     fn parse(text: &str) -> Result<GdbRun, Error> {
         let mut run = GdbRun::default();
         for line in text.lines() {
@@ -225,7 +225,7 @@ fn assemble(source: &Path, to: &Path, variant: Variant, assembler: &[&str]) -> R
     Ok(())
 }
 
-/// The ranges of the entries of a file's table, and where its rows start.
+/// The ranges of a file's entries, and the start addresses of its rows.
 fn table(path: &Path) -> Result<(Vec<Range<u64>>, BTreeSet<u64>), Error> {
     let (mut entries, mut rows) = (Vec::new(), BTreeSet::new());
     let mut readelf = Readelf::start(path, ReadelfForm::Rows, Arch::X86_64)?;

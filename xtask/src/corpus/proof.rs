@@ -1,5 +1,5 @@
-//! The proof that a pair is what it says: its right variant is true at every instruction that is executed, and its
-//! wrong one false from the labels on that it names.
+//! The proof of a pair's declarations: its right variant is right at every executed instruction,
+//! and its wrong one is wrong from its labels on.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use super::pair::Pair;
 use super::program::{GdbRun, PairProgram, Variant};
 use crate::Error;
 
-/// Instructions that stand for no code: what fills gaps, and what is never to be reached.
+/// Instructions that are not real code: they fill gaps, or must never be reached.
 const PADDING_MNEMONICS: [&str; 6] = ["nop", "nopl", "nopw", "int3", "ud2", "hlt"];
 
-/// What is not as a pair says; empty if all is.
+/// Differences from a pair's declarations; empty if there are none.
 ///
 /// # Errors
 ///
@@ -45,7 +45,7 @@ fn ends_well(run: &GdbRun, variant: &str) -> Option<String> {
     (exit != "0").then(|| format!("the {variant} variant ends with {exit}"))
 }
 
-/// Where a table is false, and how.
+/// Addresses where a table is wrong, and how.
 #[must_use]
 pub fn falsehoods(program: &PairProgram, run: &GdbRun) -> BTreeMap<u64, String> {
     let mut found = split(program, run);
@@ -53,7 +53,7 @@ pub fn falsehoods(program: &PairProgram, run: &GdbRun) -> BTreeMap<u64, String> 
     found
 }
 
-/// What a run shows to be false: by gdb's unwinder, and where there is no row at all.
+/// Wrong rows in a run: according to gdb's unwinder, and where there is no row.
 fn false_rows(program: &PairProgram, run: &GdbRun) -> BTreeMap<u64, String> {
     let mut found = run.differences.clone();
     for address in &run.executed {
@@ -64,7 +64,7 @@ fn false_rows(program: &PairProgram, run: &GdbRun) -> BTreeMap<u64, String> {
     found
 }
 
-/// The instructions inside of which a row starts.
+/// The instructions in the middle of which a row starts.
 fn split(program: &PairProgram, run: &GdbRun) -> BTreeMap<u64, String> {
     let mut found = BTreeMap::new();
     for row in &program.rows {
@@ -78,7 +78,7 @@ fn split(program: &PairProgram, run: &GdbRun) -> BTreeMap<u64, String> {
     found
 }
 
-/// Whether the stretches of false rows begin elsewhere than at the labels.
+/// Whether the ranges of wrong rows start elsewhere than at the labels.
 fn misplaced(pair: &Pair, program: &PairProgram, run: &GdbRun) -> Result<Option<String>, Error> {
     let found = falsehoods(program, run);
     let code = run.instructions.keys().copied();
@@ -102,7 +102,7 @@ fn misplaced(pair: &Pair, program: &PairProgram, run: &GdbRun) -> Result<Option<
     Ok(Some(text))
 }
 
-/// Whether other code than that of the labels was not executed.
+/// Whether code other than that of the labels was not executed.
 fn unreached(pair: &Pair, program: &PairProgram, run: &GdbRun) -> Result<Option<String>, Error> {
     let code = run.instructions.iter();
     let code: Vec<u64> = code
@@ -126,7 +126,7 @@ fn addresses(program: &PairProgram, labels: &[String]) -> Result<Vec<u64>, Error
     Ok(addresses)
 }
 
-/// The first of each stretch of neighbours for which something holds.
+/// The first of each range of neighbours with a property.
 fn starts(sorted: &[u64], holds: impl Fn(u64) -> bool) -> Vec<u64> {
     let mut starts = Vec::new();
     let mut held = false;

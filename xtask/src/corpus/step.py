@@ -1,8 +1,8 @@
-"""Steps a program of the corpus from its main function to its end, and prints how gdb's unwinder, that is the
-unwind table, differs from the truth.
+"""Steps a program of the corpus from its main function to its end, and prints the differences
+between gdb's unwinder, and so the unwind table, and the truth.
 
-The truth is a shadow stack. What it knows of a frame, it saw: the registers at the entry of the function, where its
-return address lies, and the stack pointer that its caller expects back.
+The truth is a shadow stack. For each frame it has observed the registers at the entry of the function, the address
+of its return address, and the stack pointer that its caller expects.
 
 Lines on stdout:
   insn ADDRESS                    an instruction that was executed
@@ -19,17 +19,17 @@ import gdb
 SAVED = ("rbx", "rbp", "r12", "r13", "r14", "r15")
 MOST_STEPS = 20000
 MOST_FRAMES = 64
-# A change of the stack pointer that is a change of stacks, and how far a frame may be on a stack.
+# A change of the stack pointer that counts as a switch of stacks, and the largest distance of a frame on a stack.
 FAR = 1 << 16
 STACK = 1 << 20
 
 
 class Frame:
-    """A frame of the truth: what its caller will find when it returns."""
+    """A frame of the truth: the state that its caller finds when it returns."""
 
     def __init__(self, key, pc, sp, saved, caller):
-        self.key = key  # where the return address is
-        self.pc = pc  # None: there is no caller
+        self.key = key  # the address of the return address
+        self.pc = pc  # None: no caller
         self.sp = sp
         self.saved = saved
         self.caller = caller
@@ -64,15 +64,15 @@ class Shadow:
         self.push(Frame(sp, word(sp), sp + 8, saved, self.current))
 
     def interrupted(self, before, pc):
-        """A signal was delivered at `pc`: one frame for what it interrupted, one for the handler."""
+        """A signal was delivered at `pc`: one frame for the interrupted code, one for the handler."""
         sp = register("rsp")
         saved = {name: before[name] for name in SAVED}
         self.push(Frame(sp + 8, pc, before["rsp"], saved, self.current))
         self.called(sp)
 
     def leave(self, pc, sp):
-        """Control went elsewhere: frames below the stack pointer are gone, and the one that is returned from though something else lies
-        where its return address was, as outlined prologues have it."""
+        """Control moved: frames below the stack pointer are gone. So is a frame that returned although its
+        return address was overwritten, as in outlined prologues."""
         while self.current is not None:
             frame = self.current
             gave_up = frame.pc == pc and word(frame.key) != pc
@@ -111,7 +111,7 @@ class Shadow:
 
 
 def difference(frame, truth):
-    """How the caller that gdb finds for a frame is not the true one, or None."""
+    """The difference between gdb's caller of a frame and the true one, or None."""
     try:
         caller = frame.older()
         if truth.pc is None:
@@ -128,14 +128,14 @@ def difference(frame, truth):
     ]
     for name, value in truth.saved.items():
         got = saved_register(caller, name)
-        # A table may say that a value is lost; that is no lie.
+        # A table may mark a value as lost; that is not wrong.
         if got not in (value, None):
             wrong.append("%s %s is %#x" % (name, hex(got) if isinstance(got, int) else got, value))
     return ", ".join(wrong) or None
 
 
 def saved_register(caller, name):
-    """A register of the caller, None where the table says that it is lost, or an error's text."""
+    """A register of the caller, None if the table marks it as lost, or an error's text."""
     try:
         value = caller.read_register(name)
         if str(value) == "<not saved>":

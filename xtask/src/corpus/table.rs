@@ -9,7 +9,7 @@ use crate::Error;
 const BEGIN: &str = "<!-- begin of the table: `cargo xtask corpus --write` -->\n";
 const END: &str = "<!-- end of the table -->\n";
 
-/// The README, with the table of these pairs in place of the one that it has.
+/// The README, with its table replaced by that of these pairs.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! What `unspool ctf from-dwarf` makes of an object, held against what gcc says in CTF of the same compilation.
+//! Compares the output of `unspool ctf from-dwarf` for an object with gcc's CTF from the same
+//! compilation.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,16 +12,18 @@ use unspool_c_types::{
 use super::{shell, with_declared_arrays};
 use crate::Error;
 
-/// How two accounts of the same types compare.
+/// The comparison of two descriptions of the same types.
 #[derive(Debug, Default)]
 pub(super) struct DwarfComparison {
-    /// Types with a name that DWARF has.
+    /// Named types in DWARF.
     pub(super) types: usize,
     /// Functions and data that are defined in the objects, and have a type in gcc's CTF.
     pub(super) symbols: usize,
-    /// Types that gcc's CTF does not have: what only code uses, and what gcc cannot say.
+    /// Types that gcc's CTF does not have: they are used only in code, or gcc cannot represent
+    /// them.
     pub(super) more: usize,
-    /// Of both together, those that gcc's CTF has and that are not the same, or that only gcc has: each with what differs.
+    /// Types and symbols that differ from gcc's CTF, or that only gcc has: each with the
+    /// difference.
     pub(super) different: Vec<String>,
 }
 
@@ -81,12 +84,12 @@ impl DwarfComparison {
             let others = named
                 .get(&(space, &*ty.name))
                 .map_or(&[][..], Vec::as_slice);
-            // What gcc cannot say is unknown there.
+            // Types that gcc cannot represent are unknown there.
             if others.iter().all(|other| theirs.resolve(*other).is_none()) {
                 self.more += 1;
                 continue;
             }
-            // gcc keeps a forward beside a definition.
+            // gcc keeps a forward declaration beside a definition.
             let compared = others.iter().map(|other| same(ours, id, theirs, *other));
             if let Err(what) = compared.fold(Err(String::new()), Result::or) {
                 let kind = ours.declare(id, "");
@@ -134,7 +137,7 @@ impl DwarfComparison {
     }
 }
 
-/// The types of a graph by what they are found by.
+/// The types of a graph by their lookup key.
 fn by_name<'g>(graph: &'g Graph<'_>) -> HashMap<(NameSpace, &'g str), Vec<TypeId>> {
     let mut named: HashMap<_, Vec<_>> = HashMap::new();
     let all = graph.types().filter(|(_, ty)| !ty.is_hidden);
@@ -146,7 +149,7 @@ fn by_name<'g>(graph: &'g Graph<'_>) -> HashMap<(NameSpace, &'g str), Vec<TypeId
     named
 }
 
-/// Whether two types are the same, with all that they lead to.
+/// Whether two types are the same, including all types that they refer to.
 fn same(ours: &Graph<'_>, our: TypeId, theirs: &Graph<'_>, their: TypeId) -> Result<(), String> {
     let is_forward =
         |ty: Option<&Type<'_>>| ty.is_some_and(|ty| matches!(ty.kind, TypeKind::Forward(_)));
@@ -157,7 +160,8 @@ fn same(ours: &Graph<'_>, our: TypeId, theirs: &Graph<'_>, their: TypeId) -> Res
     agreed.map_err(|difference| difference.to_string())
 }
 
-/// The bytes of what `from-dwarf` makes of the linked program, with the types of all symbols.
+/// The size of `from-dwarf`'s output for the linked program, with the types of all symbols, in
+/// bytes.
 pub(super) fn size(place: &Path, unspool: &str) -> Result<u64, Error> {
     shell(
         place,
@@ -166,7 +170,8 @@ pub(super) fn size(place: &Path, unspool: &str) -> Result<u64, Error> {
     super::size(place, "ctf-all")
 }
 
-/// The bytes of BTF that `to-btf` makes of the linked program's DWARF, and of what pahole does: types and functions in both.
+/// The bytes of BTF that `to-btf` and pahole make from the linked program's DWARF: types and
+/// functions in both.
 pub(super) fn btf(place: &Path, unspool: &str) -> Result<(u64, u64), Error> {
     shell(
         place,

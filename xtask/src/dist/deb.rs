@@ -1,4 +1,5 @@
-//! Debian packages of what a release has, made by `dpkg-deb` from folders: `deb(5)`, and Debian's policy for where things are.
+//! Debian packages of a release, built by `dpkg-deb` from folders: `deb(5)`, and Debian's policy
+//! for file locations.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +22,7 @@ pub(super) fn command(release: &Release, from: &Path) -> Result<PathBuf, Error> 
         let to = Path::new("usr/share/man/man1").join(name);
         package.compress(&fs::read(&page)?, &to)?;
     }
-    // `cargo unspool` takes what `unspool` takes.
+    // `cargo unspool` takes the options of `unspool`.
     package.link("unspool.1.gz", "usr/share/man/man1/cargo-unspool.1.gz")?;
     let share = from.join("share");
     for folder in ["bash-completion/completions", "fish/vendor_completions.d"] {
@@ -43,8 +44,8 @@ pub(super) fn command(release: &Release, from: &Path) -> Result<PathBuf, Error> 
     )
 }
 
-/// The package of the shared objects. In a folder of their own are those that no program is linked with: that which is
-/// preloaded, and those of libunwind's names.
+/// The package of the shared objects. Objects that no program is linked with are in a separate
+/// folder: the preloaded one, and those with libunwind's names.
 pub(super) fn libraries(release: &Release, from: &Path) -> Result<PathBuf, Error> {
     let package = Package::new(release, "libunspool0")?;
     for name in ["libunspool.so.0", "libunspool-variables.so.0"] {
@@ -72,7 +73,7 @@ pub(super) fn libraries(release: &Release, from: &Path) -> Result<PathBuf, Error
     )
 }
 
-/// The package of what programs are built with.
+/// The package of development files.
 pub(super) fn development(release: &Release, from: &Path) -> Result<PathBuf, Error> {
     let package = Package::new(release, "libunspool-dev")?;
     package.copy_all(&from.join("include"), "usr/include")?;
@@ -81,7 +82,7 @@ pub(super) fn development(release: &Release, from: &Path) -> Result<PathBuf, Err
     }
     for path in files(&from.join("pkgconfig"))? {
         let name = path.file_name().ok_or("a file without a name")?;
-        // In the archive they find themselves; here they have their place.
+        // In the archive, they are relative to themselves; here, they have a fixed path.
         let text = fs::read_to_string(&path)?;
         let (_, rest) = text.split_once("\n\n").ok_or("pkg-config: no fields")?;
         let text = format!("prefix=/usr\nlibdir=/{LIBRARIES}\nincludedir=/usr/include\n\n{rest}");
@@ -101,7 +102,7 @@ pub(super) fn development(release: &Release, from: &Path) -> Result<PathBuf, Err
     ))
 }
 
-/// A package, as the folder of its files.
+/// A package, as its folder of files.
 struct Package<'r> {
     release: &'r Release,
     name: &'static str,
@@ -140,7 +141,8 @@ impl<'r> Package<'r> {
         write(&self.root.join("DEBIAN").join(name), text)
     }
 
-    /// Writes a file compressed, with `.gz` behind its name: without the time and the name that gzip would note.
+    /// Writes a compressed file, with `.gz` appended to its name, and without the time and name
+    /// that gzip would store.
     fn compress(&self, text: &[u8], to: &Path) -> Result<(), Error> {
         let path = self.root.join(to);
         write(&path, text)?;
@@ -164,7 +166,7 @@ impl<'r> Package<'r> {
         write(&self.root.join(to).join("copyright"), copyright(from)?)
     }
 
-    /// Makes the package; `fields` are those that it has for itself.
+    /// Builds the package; `fields` are its own control fields.
     fn build(self, fields: &str) -> Result<PathBuf, Error> {
         let Package {
             release,
@@ -192,7 +194,7 @@ impl<'r> Package<'r> {
         )?;
         set_modes(&root)?;
         let package = release.folder.join(format!("{name}_{VERSION}_amd64.deb"));
-        // Debian 11 does not know zstd here.
+        // Debian 11 does not support zstd here.
         run(Command::new(packages::path("/usr/bin/dpkg-deb")?)
             .env("SOURCE_DATE_EPOCH", &release.epoch)
             .args(["--build", "--root-owner-group", "-Zxz", "--threads-max=1"])
@@ -202,7 +204,7 @@ impl<'r> Package<'r> {
     }
 }
 
-/// Has everybody read all, and run what is in `usr/bin`, whatever the umask was.
+/// Makes everything readable, and `usr/bin` executable, whatever the umask was.
 fn set_modes(root: &Path) -> Result<(), Error> {
     run(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(root))?;
     let not_run = files(root)?;

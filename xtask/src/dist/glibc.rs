@@ -1,5 +1,5 @@
-//! Linking for an older glibc than the machine's: the names and versions of glibc 2.28 (Debian 10, RHEL 8), which zig has for
-//! each version.
+//! Links for an older glibc than the machine's: the symbols and versions of glibc 2.28 (Debian 10,
+//! RHEL 8), which zig has for each version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::{Error, packages};
 const ZIG: &str = "ziglang==0.17.1";
 const TARGET: &str = "x86_64-linux-gnu.2.28";
 
-/// The latest versions that may be needed, of what has versions: those of glibc 2.28 and gcc 8.
+/// The latest permitted symbol versions: those of glibc 2.28 and gcc 8.
 const LATEST: [(&str, &[u32]); 2] = [("GLIBC_", &[2, 28]), ("GCC_", &[8])];
 
-/// What zig makes to link with, and what a linker finds it by, beside the file's own name.
+/// The files that zig generates for linking, and the linker's name for each, beside the file's own.
 const FILES: [(&str, &str); 9] = [
     ("Scrt1.o", ""),
     ("libc_nonshared.a", ""),
@@ -28,13 +28,14 @@ const FILES: [(&str, &str); 9] = [
     ("libld.so.2", "ld-linux-x86-64.so.2"),
 ];
 
-/// A folder with an older glibc to link with: libraries that have its names and versions and no code, and its own start file.
+/// A folder for linking with an older glibc: libraries with its symbols and versions but no code,
+/// and its own start file.
 pub(super) struct Glibc {
     folder: PathBuf,
 }
 
 impl Glibc {
-    /// Has zig make it in a folder, once.
+    /// Generates it by zig in a folder, once.
     pub(super) fn make(folder: &Path) -> Result<Self, Error> {
         let glibc = Glibc {
             folder: folder.join("glibc"),
@@ -49,7 +50,7 @@ impl Glibc {
             .args(["--disable-pip-version-check", "--root-user-action=ignore"])
             .arg("--target")
             .args([zig.as_os_str(), ZIG.as_ref()]))?;
-        // In a cache of its own is one file of each name.
+        // A separate cache has only one file of each name.
         let cache = folder.join("zig-cache");
         let source = folder.join("empty.c");
         write(&source, "int main(void) { return 0; }\n")?;
@@ -75,10 +76,11 @@ impl Glibc {
         Ok(glibc)
     }
 
-    /// What has gcc link with it, rather than with the machine's own.
+    /// The gcc options for linking with it, instead of the machine's own.
     pub(super) fn cc_options(&self) -> Vec<String> {
         let folder = self.folder.display();
-        // The machine's libgcc needs the machine's glibc. Where the program runs, there is another of the same names.
+        // The machine's libgcc needs the machine's glibc. The target machine has another one with
+        // the same names.
         vec![
             format!("-B{folder}"),
             format!("-L{folder}"),
@@ -105,7 +107,7 @@ impl Glibc {
     }
 }
 
-/// The symbols that are needed in too late a version, in what `readelf --dyn-syms` prints.
+/// The symbols with too late versions in the output of `readelf --dyn-syms`.
 fn too_new(symbols: &str) -> Vec<&str> {
     let undefined = symbols.lines().filter_map(|line| line.split_once(" UND "));
     let names = undefined.filter_map(|(_, symbol)| symbol.split_whitespace().next());
@@ -148,7 +150,8 @@ mod tests {
         }
     }
 
-    /// `_dl_find_object` came with glibc 2.35: weak or not, the loader refuses what needs that version.
+    /// `_dl_find_object` is new in glibc 2.35: the loader refuses a file that needs that version,
+    /// even for a weak symbol.
     #[test]
     fn what_needs_a_later_version_is_found() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tmp/versions");

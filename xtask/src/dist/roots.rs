@@ -1,4 +1,4 @@
-//! Packages tried in fresh roots of Debian: installed, run, removed without a trace.
+//! Tests packages in fresh roots of Debian: installs, runs, and removes them completely.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,14 +9,14 @@ use super::{Release, copy, output};
 use crate::debian::{self, run};
 use crate::{Error, packages};
 
-/// A root of a release of Debian.
+/// A root of a Debian release.
 pub(super) struct Root {
     pub(super) release: &'static str,
-    /// What it has beside what every system has.
+    /// Its packages in addition to the essential ones.
     includes: &'static str,
 }
 
-/// The one with lintian has it look at the packages.
+/// The root with lintian also checks the packages.
 pub(super) const ALL: [Root; 3] = [
     Root {
         release: "bullseye",
@@ -32,10 +32,10 @@ pub(super) const ALL: [Root; 3] = [
     },
 ];
 
-/// What is run in a root.
+/// The script to run in a root.
 const SCRIPT: &str = include_str!("try.sh");
 
-/// Where something may be left: what dpkg, ld.so, man and mount note.
+/// Paths that may change: files of dpkg, ld.so, man and mount.
 const NOTES: [&str; 8] = [
     "var/lib/dpkg/status",
     "var/lib/dpkg/status-old",
@@ -84,7 +84,7 @@ impl Root {
         Ok(())
     }
 
-    /// The archive of the fresh root, which is made once.
+    /// The archive of the fresh root, created once.
     fn archive(&self, folder: &Path) -> Result<PathBuf, Error> {
         let archive = folder.join(self.release).with_extension("tar");
         if !archive.exists() {
@@ -101,7 +101,7 @@ impl Root {
     }
 }
 
-/// All files of a root but [`NOTES`], as a line each: kind, mode, size, path, target of the link.
+/// All files of a root except [`NOTES`], a line each: kind, mode, size, path, target of the link.
 fn listing(root: &Path) -> Result<BTreeSet<String>, Error> {
     let text = output(
         Command::new("find")

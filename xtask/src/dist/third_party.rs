@@ -1,4 +1,4 @@
-//! What others wrote and a release contains: which it is (an SBOM), and under which licences.
+//! Third-party code in a release: its list (an SBOM), and its licences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,21 +11,22 @@ use spdx::{Expression, ParseMode};
 use super::{TARGET, VERSION, output};
 use crate::Error;
 
-/// The licences that one of may be chosen for each crate. All but the last let anybody do anything with what
-/// contains the crate. CDDL (inferno) asks that people are told where the crate's source is: `third-party.txt` does so.
+/// The permitted licences, one of which must be available for each crate. All except the last have
+/// no conditions on the containing program. CDDL (inferno) requires a reference to the crate's
+/// source, which is in `third-party.txt`.
 const ALLOWED: [&str; 5] = ["Apache-2.0", "BSD-3-Clause", "MIT", "Zlib", "CDDL-1.0"];
 
 /// A crate.
 struct Package {
     name: String,
     version: String,
-    /// As SPDX writes it.
+    /// In SPDX syntax.
     licence: String,
     repository: String,
     folder: PathBuf,
-    /// SHA-256 of its file in the registry; none of a crate of ours.
+    /// SHA-256 of its file in the registry; `None` for a crate of the workspace.
     checksum: Option<String>,
-    /// What it needs, by the index in [`Closure::packages`].
+    /// Its dependencies, by index in [`Closure::packages`].
     needs: Vec<usize>,
 }
 
@@ -40,15 +41,15 @@ impl Package {
     }
 }
 
-/// Some of our crates with all that becomes a part of them.
+/// Some crates of the workspace with all their dependencies.
 pub(super) struct Closure {
     packages: Vec<Package>,
-    /// The compiler's version: its standard library is a part of all.
+    /// The compiler's version: its standard library is part of everything.
     rust: String,
 }
 
 impl Closure {
-    /// As cargo resolves it for what is shipped: without tests, build scripts and macros.
+    /// As cargo resolves it for shipped code: without tests, build scripts and macros.
     pub(super) fn of(crates: &[String], workspace: &Path) -> Result<Self, Error> {
         let cargo = || {
             let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -91,7 +92,7 @@ impl Closure {
         packages.filter(|package| package.checksum.is_some())
     }
 
-    /// Whether all crates of others have a licence of [`ALLOWED`].
+    /// Whether all third-party crates have a licence of [`ALLOWED`].
     pub(super) fn check_licences(&self) -> Result<(), Error> {
         for package in self.of_others() {
             if !is_allowed(&package.licence) {
@@ -102,7 +103,7 @@ impl Closure {
         Ok(())
     }
 
-    /// What others wrote, and under which licences, with their texts.
+    /// The third-party code and its licences, with their texts.
     pub(super) fn licences(&self) -> Result<String, Error> {
         let mut list = format!(
             "unspool {VERSION} contains what others have written, each under its own licence. The texts\n\
@@ -134,7 +135,7 @@ impl Closure {
         Ok(list)
     }
 
-    /// What it contains, as CycloneDX 1.5 (ECMA-424).
+    /// The contents as CycloneDX 1.5 (ECMA-424).
     pub(super) fn sbom(&self, time: &str) -> Result<String, Error> {
         let component = |package: &Package| {
             let mut component = json!({
@@ -183,7 +184,7 @@ impl Closure {
     }
 }
 
-/// Whether a licence of [`ALLOWED`] is enough.
+/// Whether a licence of [`ALLOWED`] is sufficient.
 fn is_allowed(licence: &str) -> bool {
     Expression::parse_mode(licence, ParseMode::STRICT).is_ok_and(|expression| {
         expression.evaluate(|required| {
@@ -193,7 +194,7 @@ fn is_allowed(licence: &str) -> bool {
     })
 }
 
-/// The packages of these names and versions, in this order.
+/// The packages with these names and versions, in this order.
 fn packages(
     metadata: &Value,
     names: &BTreeSet<(&str, &str)>,
@@ -210,7 +211,7 @@ fn packages(
         found.push(Package {
             name: name.to_owned(),
             version: version.to_owned(),
-            // The former spelling of crates.
+            // An older spelling in manifests.
             licence: text(package, "/license").replace('/', " OR "),
             repository: text(package, "/repository").to_owned(),
             folder: PathBuf::from(text(package, "/manifest_path")).with_file_name(""),
@@ -242,7 +243,7 @@ fn list<'v>(value: &'v Value, at: &str) -> &'v [Value] {
     list.map_or(&[], Vec::as_slice)
 }
 
-/// What `Cargo.lock` says of a package from a registry.
+/// The entry of `Cargo.lock` for a package from a registry.
 fn checksum(lock: &str, name: &str, version: &str) -> Option<String> {
     let begin = format!("name = \"{name}\"\nversion = \"{version}\"\n");
     let (_, rest) = lock.split_once(&begin)?;
@@ -251,7 +252,7 @@ fn checksum(lock: &str, name: &str, version: &str) -> Option<String> {
     Some(checksum.split('"').next()?.to_owned())
 }
 
-/// The licences in a crate, and in what it brings along in C.
+/// The licences in a crate, and in its bundled C code.
 fn licence_files(folder: &Path, depth: u32) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -299,7 +300,7 @@ mod tests {
         }
     }
 
-    /// What others wrote and we ship has a licence that lets us.
+    /// All third-party code in a release has a permitted licence.
     #[test]
     fn all_licences_are_allowed() {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,11 +1,11 @@
-# What `cargo xtask dist --try` runs in a fresh root of Debian, with the packages in /tmp/try.
+# The script of `cargo xtask dist --try` in a fresh root of Debian, with the packages in /tmp/try.
 mount -t sysfs sysfs /sys
 cd /tmp/try
 export HOME=/tmp/try TMPDIR=/tmp/try
 libraries=/usr/lib/x86_64-linux-gnu
 export libraries
 
-# Its output is shown if it fails, or has not what is expected.
+# Its output is shown if it fails, or lacks the expected text.
 expect() {
     text=$1
     shift

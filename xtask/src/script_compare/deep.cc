@@ -1,5 +1,5 @@
-// Goes down through virtual calls, callbacks of the standard library, and frames of several sizes, and works
-// there; now and then by way of an exception.
+// Recurses through virtual calls, callbacks of the standard library, and frames of several sizes, and works
+// there; occasionally through an exception.
 #include <algorithm>
 #include <cstdlib>
 #include <functional>

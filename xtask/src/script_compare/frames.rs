@@ -1,8 +1,8 @@
-//! Samples in the layout of `perf script`, read back.
+//! Parses samples in the layout of `perf script`.
 
 use crate::Error;
 
-/// Where a frame is: an address within a file.
+/// The location of a frame: an address in a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileAddress {
     pub(super) address: u64,
@@ -13,7 +13,7 @@ pub(super) struct FileAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ScriptLine {
     pub(super) address_in_file: FileAddress,
-    /// The function, and how far behind its start.
+    /// The function, and the offset from its start.
     pub(super) symbol: String,
 }
 
@@ -21,7 +21,8 @@ impl ScriptLine {
     fn parse(line: &str) -> Option<ScriptLine> {
         let (address, rest) = line.trim_start().split_once(' ')?;
         let rest = rest.strip_suffix(')')?;
-        // Names of functions and of files may have parentheses; an offset is between them if there is a name.
+        // Names of functions and of files may have parentheses; between them there is an offset if
+        // there is a name.
         let offset = rest.rfind("+0x").unwrap_or(0);
         let end = offset + rest.get(offset..)?.find(" (")?;
         let (symbol, file) = (rest.get(..end)?, rest.get(end + 2..)?);
@@ -44,7 +45,7 @@ impl ScriptLine {
 pub(super) struct ScriptSample {
     /// Its line.
     pub(super) head: String,
-    /// Its frames, the innermost first.
+    /// Its frames, innermost first.
     pub(super) frames: Vec<ScriptLine>,
 }
 
@@ -56,11 +57,11 @@ impl ScriptSample {
     }
 }
 
-/// Reads samples with frames.
+/// Parses samples with frames.
 ///
 /// # Errors
 ///
-/// A line is no frame.
+/// A line is not a frame.
 pub(super) fn parse(text: &str) -> Result<Vec<ScriptSample>, Error> {
     let mut samples: Vec<ScriptSample> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty()) {

@@ -1,4 +1,4 @@
-/* Unwinds copied stacks by elfutils' libdw, for somebody who wants another opinion.
+/* Unwinds copied stacks by elfutils' libdw, as a third opinion.
  *
  * Reads lines from standard input:
  *
@@ -32,7 +32,7 @@ static const Dwfl_Callbacks callbacks = {
 	.find_debuginfo = dwfl_standard_find_debuginfo,
 };
 
-/* Where byte 0 of the addresses that the file was linked for is, and so the file's code. */
+/* The load bias of the file. */
 static int load_bias(const char *path, Dwarf_Addr start, Dwarf_Addr offset, Dwarf_Addr *bias)
 {
 	int found = 0;
@@ -66,7 +66,7 @@ static void add_file(Dwfl *dwfl, const char *line)
 		errx(2, "no file: %s", line);
 	const char *path = line + at;
 	Dwarf_Addr bias;
-	/* One that cannot be used is left out: its frames have no callers then. */
+	/* An unusable file is left out: its frames have no callers then. */
 	if (load_bias(path, start, offset, &bias))
 		dwfl_report_elf(dwfl, path, path, -1, bias, true);
 }

@@ -1,4 +1,4 @@
-//! The opinion of a third unwinder, elfutils' libdw, on copied stacks.
+//! A third unwinder, elfutils' libdw, for copied stacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use unspool_rows::Arch;
 use super::frames::FileAddress;
 use crate::{Error, packages, programs};
 
-/// Code that a process has mapped.
+/// A mapping of code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CodeMapping {
     end: u64,
@@ -20,14 +20,14 @@ struct CodeMapping {
     path: String,
 }
 
-/// What a process has mapped, by the first addresses.
+/// The mappings of a process, by start address.
 type AddressMap = BTreeMap<u64, CodeMapping>;
 
-/// The frames of some samples of a recording, by their places in the order of time.
+/// The frames of some samples of a recording, by their indices in the order of time.
 ///
 /// # Errors
 ///
-/// The program cannot be built, run or understood.
+/// The program cannot be built or run, or its output cannot be parsed.
 pub(super) fn frames(
     file: &DataFile,
     wanted: &BTreeSet<usize>,
@@ -61,7 +61,7 @@ pub(super) fn frames(
     Ok(found)
 }
 
-/// Maps something, in place of what was there.
+/// Adds a mapping, and replaces overlapping ones.
 fn map(space: &mut AddressMap, mapped: &MmapRecord<'_>) {
     let end = mapped.start.saturating_add(mapped.size);
     space.retain(|start, old| old.end <= mapped.start || *start >= end);
@@ -73,12 +73,12 @@ fn map(space: &mut AddressMap, mapped: &MmapRecord<'_>) {
     space.insert(mapped.start, mapping);
 }
 
-/// The program that asks libdw.
+/// The program that uses libdw.
 struct Libdw {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
-    /// What it was told last.
+    /// The last mappings sent to it.
     space: AddressMap,
 }
 
@@ -145,7 +145,7 @@ impl Libdw {
 
 impl Drop for Libdw {
     fn drop(&mut self) {
-        // It has nothing to lose.
+        // It has no state to lose.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

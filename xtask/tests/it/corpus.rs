@@ -12,7 +12,7 @@ fn scratch(name: &str) -> PathBuf {
     folder
 }
 
-/// What the proof says of a pair with other text in the place of some of its own.
+/// The proof's result for a pair with part of its text replaced.
 fn changed(name: &str, from: &str, to: &str) -> Vec<String> {
     let folder = scratch("changed");
     let text = fs::read_to_string(pair::folder().join(format!("{name}.s"))).unwrap();
@@ -45,7 +45,7 @@ fn a_false_table_is_found_in_the_right_variant() {
     let found = changed("wrong_slot", "%rbx, -24", "%rbx, -32");
     assert_eq!(found.len(), 3, "{found:?}");
     assert!(found[0].starts_with("the right table is false at pushed: "));
-    // The last instruction of a function, where gdb guesses if it may.
+    // The last instruction of a function, where gdb may guess.
     let found = changed("adjust_missing_pop", ".ifndef", ".ifdef");
     assert!(
         found

@@ -1,11 +1,11 @@
-//! What is not built for tests has none.
+//! Targets that are not built for tests have none.
 
 use std::fs;
 use std::path::Path;
 
 use crate::unsafe_code::sources;
 
-/// `test = false` and `doctest = false` in a manifest would hide tests that somebody adds.
+/// `test = false` and `doctest = false` in a manifest would hide added tests.
 #[test]
 fn libraries_that_are_not_tested_have_no_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -29,7 +29,7 @@ fn libraries_that_are_not_tested_have_no_tests() {
     }
 }
 
-/// Whether documentation has a block of code that nothing says to be of another language than Rust.
+/// Whether documentation has a code block that is Rust by default.
 fn opens_example(text: &str) -> bool {
     let fence = |line: &&str| {
         let line = line.trim_start();

@@ -1,4 +1,5 @@
-//! What tasks and tests share: the corpus' proof can fail, and `unsafe` is where it may be.
+//! Shared code of tasks and tests: the corpus' proof can fail, and `unsafe` is only in permitted
+//! modules.
 #![cfg(test)]
 
 mod corpus;

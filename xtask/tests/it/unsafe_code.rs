@@ -1,4 +1,4 @@
-//! Where `unsafe` is: what docs/safety.md relies on.
+//! The locations of `unsafe`, which docs/safety.md relies on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub(crate) fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// The compiler denies `unsafe` where nobody has said that it is expected.
+/// The compiler denies `unsafe` unless it is expected.
 #[test]
 fn unsafe_code_is_in_modules_named_sys() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");

@@ -1,4 +1,4 @@
-//! What a sample costs, and how good it is.
+//! The cost and the quality of samples.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn compare(
         })
         .collect();
     let rounds = options.rounds.unwrap_or(3);
-    // The first round fills caches.
+    // The first round warms up caches.
     for round in 0..=rounds {
         for row in &mut rows {
             let run = row.tool.record(programs, workload, rate)?;

@@ -14,7 +14,7 @@ use crate::tools::Tool;
 
 const RATE: u32 = 9973;
 
-/// For how long is recorded: 20,000 samples of one thread.
+/// The duration of the recording: 20,000 samples of one thread.
 const RECORDED: Duration = Duration::from_millis(2_100);
 
 pub(crate) fn measure(programs: &Programs, options: &RecordBenchOptions) -> anyhow::Result<()> {

@@ -27,7 +27,7 @@ pub(crate) fn measure(programs: &Programs, options: &RecordBenchOptions) -> anyh
         let mut peaks = Vec::new();
         let mut whole = Vec::new();
         for _ in 0..rounds {
-            // Nothing is known of these modules: their tables are compiled meanwhile.
+            // These modules have no cached tables: they are compiled meanwhile.
             let _ = std::fs::remove_dir_all(programs.path("cache"));
             let run = tool.record(programs, &workload, RATE)?;
             let stacks = tool.contents(programs, &workload)?.stacks;
@@ -47,7 +47,8 @@ pub(crate) fn measure(programs: &Programs, options: &RecordBenchOptions) -> anyh
     Ok(())
 }
 
-/// Builds the modules, which differ by their build IDs, and the program that opens them; its command line.
+/// Builds the modules, which differ by their build IDs, and the program that loads them; returns
+/// its command line.
 fn build(programs: &Programs) -> anyhow::Result<Vec<String>> {
     let many = programs
         .folder

@@ -1,4 +1,4 @@
-//! How much slower what is recorded becomes: its processor time, against the same event without stacks.
+//! The slowdown of a recorded program: its CPU time, compared with the same event without stacks.
 
 use unspool_bench::{Random, median, ratio};
 
@@ -8,7 +8,7 @@ use crate::tools::{TOOLS, Tool};
 
 const RATE: u32 = 999;
 
-/// How often the pairs are drawn again, for the interval.
+/// The number of bootstrap samples, for the interval.
 const DRAWS: usize = 2_000;
 
 pub(crate) fn measure(programs: &Programs, options: &RecordBenchOptions) -> anyhow::Result<()> {
@@ -23,7 +23,7 @@ pub(crate) fn measure(programs: &Programs, options: &RecordBenchOptions) -> anyh
     let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); tools.len()];
     for round in 0..=rounds {
         for (tool, ratios) in tools.iter().zip(&mut ratios) {
-            // Who comes first takes turns.
+            // They alternate as the first.
             let tool_first = round.is_multiple_of(2);
             let run = |tool: Tool| tool.record(programs, &workload, RATE);
             let (with, without) = match tool_first {
@@ -57,7 +57,7 @@ pub(crate) fn measure(programs: &Programs, options: &RecordBenchOptions) -> anyh
     Ok(())
 }
 
-/// Where the middle 95 % of the medians of as many values lie, each drawn from all.
+/// The range of the middle 95 % of medians of as many values, each drawn from all.
 fn interval(values: &[f64]) -> [f64; 2] {
     let mut random = Random::new(7);
     let mut draw = || {

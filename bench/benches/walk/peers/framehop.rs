@@ -1,4 +1,4 @@
-//! framehop, with all files that are loaded when it is opened.
+//! framehop, with all files that were loaded when it was opened.
 
 use std::sync::Arc;
 

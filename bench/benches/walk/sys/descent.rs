@@ -1,4 +1,4 @@
-//! The way down through the workload's functions.
+//! The descent through the workload's functions.
 
 use std::ffi::{c_long, c_void};
 use std::ops::Range;
@@ -12,14 +12,14 @@ use super::library::{Library, stack_of_thread};
 /// A function of the workload.
 type WorkFunction = unsafe extern "C" fn(*mut Descent, c_long) -> c_long;
 
-/// What one frame does: it calls `callee` at its call site number `site`.
+/// The action of one frame: it calls `callee` at its call site number `site`.
 ///
 /// `struct step` of the C source.
 #[repr(C)]
 struct DescentStep {
     callee: WorkFunction,
     site: c_long,
-    /// The return address that the frame found when it was called.
+    /// The return address that the frame recorded on entry.
     from: u64,
 }
 
@@ -31,7 +31,7 @@ struct Descent {
     data: *mut c_void,
 }
 
-/// Where a walk by frame pointers begins, and how far it may read.
+/// Where a walk by frame pointers starts, and the readable range.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnStack {
     /// The frame pointer of the innermost function of the workload.
@@ -41,7 +41,7 @@ pub(crate) struct OwnStack {
 }
 
 impl OwnStack {
-    /// The stack of this thread, with functions that keep no frame pointers.
+    /// The stack of this thread, with functions that do not use frame pointers.
     pub(super) fn without_frame_pointers() -> anyhow::Result<Self> {
         let bounds = stack_of_thread()?;
         Ok(OwnStack { frame: 0, bounds })
@@ -66,15 +66,15 @@ pub(crate) struct WorkFunctions {
 }
 
 impl WorkFunctions {
-    /// Those of the objects, each of which has every so-manieth of `count`.
+    /// The functions of all `objects`: with n objects, each has every n-th of `count` functions.
     pub(crate) fn load(objects: &[Library], count: usize) -> anyhow::Result<Self> {
         let mut tables = Vec::new();
         let mut bottom = None;
         for (number, object) in objects.iter().enumerate() {
             let table = object.symbol(c"functions")?.cast::<WorkFunction>();
             let length = (number..count).step_by(objects.len()).count();
-            // SAFETY: the source that the object was built from has a table of so many functions,
-            // which is never changed; the object is never closed.
+            // SAFETY: the object's source has a table of this many functions, which is never
+            // changed; the object is never closed.
             tables.push(unsafe { std::slice::from_raw_parts(table.as_ptr(), length) });
             let symbol = object.symbol(c"bottom")?.as_ptr();
             // SAFETY: the source defines `bottom` as a function of this type.
@@ -98,14 +98,14 @@ pub(crate) struct CallInstruction {
     pub(crate) number: usize,
 }
 
-/// A way through the functions, and what they found on it.
+/// A path through the functions, and their records.
 pub(crate) struct DescentPath {
     first: WorkFunction,
     steps: Vec<DescentStep>,
 }
 
 impl DescentPath {
-    /// The way through these call sites, the outermost first.
+    /// The path through these call sites, outermost first.
     pub(crate) fn new(
         functions: &WorkFunctions,
         sites: &[CallInstruction],
@@ -135,18 +135,18 @@ impl DescentPath {
         })
     }
 
-    /// How many frames it has, without that of the innermost function.
+    /// The number of its frames, without the innermost function's.
     pub(crate) fn depth(&self) -> usize {
         self.steps.len() - 1
     }
 
-    /// The return addresses that the functions found when they were called, the innermost first.
-    /// They are zero before the first descent.
+    /// The return addresses that the functions recorded on entry, innermost first. They are zero
+    /// before the first descent.
     pub(crate) fn return_addresses(&self) -> impl Iterator<Item = u64> {
         self.steps.iter().skip(1).rev().map(|step| step.from)
     }
 
-    /// Goes down and calls `work` there.
+    /// Descends and calls `work` at the end.
     pub(crate) fn descend(&mut self, work: &mut dyn FnMut(&OwnStack)) -> anyhow::Result<()> {
         let bounds = stack_of_thread()?;
         let mut work = DescentWork { work, bounds };
@@ -155,9 +155,9 @@ impl DescentPath {
             work: at_bottom,
             data: (&raw mut work).cast(),
         };
-        // SAFETY: each function takes one step and calls that step's callee at a call site that it
-        // has; the innermost takes the last step and calls `work`. `new` has laid them out so, and
-        // all pointers are live.
+        // SAFETY: each function takes one step and calls that step's callee at an existing call
+        // site; the innermost takes the last step and calls `work`. `new` has prepared that, and
+        // all pointers are valid.
         unsafe { (self.first)(&raw mut descent, 1) };
         Ok(())
     }
@@ -165,9 +165,9 @@ impl DescentPath {
 
 /// # Safety
 ///
-/// `work` is a `DescentWork` that nobody else uses, and `frame` the frame address of a caller.
+/// `work` is a `DescentWork` without other users, and `frame` the frame address of a caller.
 unsafe extern "C" fn at_bottom(work: *mut c_void, frame: *const c_void) {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     let work = unsafe { &mut *work.cast::<DescentWork<'_>>() };
     let stack = OwnStack {
         frame: frame.addr() as u64,

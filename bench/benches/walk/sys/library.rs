@@ -1,4 +1,4 @@
-//! Shared libraries, opened so that none gets between another and what it calls.
+//! Shared libraries, opened so that their symbols do not interpose each other.
 
 use std::cell::OnceCell;
 use std::ffi::{CStr, CString, OsStr, c_int, c_void};
@@ -13,18 +13,18 @@ use anyhow::Context as _;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Library(NonNull<c_void>);
 
-// SAFETY: a handle of dlopen may be used by any thread (dlopen(3): MT-Safe), and is not closed.
+// SAFETY: any thread may use a handle of dlopen (dlopen(3): MT-Safe), and it is not closed.
 unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
 impl Library {
-    /// Opens it; its symbols serve nobody else, and it takes its own first.
+    /// Opens it with its symbols hidden from others, and preferring its own.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         Library::open_so(path, libc::RTLD_LOCAL | libc::RTLD_DEEPBIND)
     }
 
-    /// Opens it; its symbols serve what is opened later.
+    /// Opens it with its symbols visible to libraries opened later.
     pub(crate) fn open_for_all(path: &Path) -> anyhow::Result<Self> {
         Library::open_so(path, libc::RTLD_GLOBAL)
     }
@@ -32,8 +32,8 @@ impl Library {
     fn open_so(path: &Path, flags: c_int) -> anyhow::Result<Self> {
         let name = CString::new(path.as_os_str().as_bytes())?;
         let flags = libc::RTLD_NOW | flags;
-        // SAFETY: the name ends with a zero byte. Only system libraries and those that this
-        // benchmark has built are opened; their constructors ask nothing of us.
+        // SAFETY: the name ends with a zero byte. Only system libraries and those built by this
+        // benchmark are opened; their constructors have no requirements.
         let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
         NonNull::new(handle).map(Library).with_context(error)
     }
@@ -48,7 +48,7 @@ impl Library {
 
 /// Why the last call of this thread failed.
 fn error() -> String {
-    // SAFETY: asks for nothing.
+    // SAFETY: the call has no requirements.
     let message = unsafe { libc::dlerror() };
     if message.is_null() {
         return "dlopen fails".to_owned();
@@ -62,17 +62,17 @@ fn error() -> String {
 #[derive(Debug)]
 pub(crate) struct LoadedFile {
     pub(crate) path: PathBuf,
-    /// What is added to addresses of the file.
+    /// The value to add to addresses of the file.
     pub(crate) bias: u64,
 }
 
-/// All files that are loaded and can be read: not the one that the kernel provides.
+/// All loaded files that can be read: not the vDSO.
 pub(crate) fn images() -> anyhow::Result<Vec<LoadedFile>> {
     let mut images: Vec<LoadedFile> = Vec::new();
-    // SAFETY: `note` is called only within this call, and with `images` as its last argument.
+    // SAFETY: `note` is called only during this call, and with `images` as its last argument.
     unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut images).cast()) };
     if let Some(own) = images.first_mut() {
-        own.path = std::env::current_exe()?; // its name is empty
+        own.path = std::env::current_exe()?; // Its name is empty.
     }
     images.retain(|image| image.path.is_absolute() && image.path.exists());
     Ok(images)
@@ -80,15 +80,15 @@ pub(crate) fn images() -> anyhow::Result<Vec<LoadedFile>> {
 
 /// # Safety
 ///
-/// `info` is one of dl_iterate_phdr's, and `images` a `Vec<LoadedFile>` that nobody else uses.
+/// `info` is from dl_iterate_phdr, and `images` a `Vec<LoadedFile>` without other users.
 unsafe extern "C" fn note(
     info: *mut libc::dl_phdr_info,
     _size: usize,
     images: *mut c_void,
 ) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     let info = unsafe { &*info };
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     let images = unsafe { &mut *images.cast::<Vec<LoadedFile>>() };
     // SAFETY: the dynamic linker's names end with a zero byte and live as long as the library.
     let name = unsafe { CStr::from_ptr(info.dlpi_name) };
@@ -99,9 +99,9 @@ unsafe extern "C" fn note(
     0
 }
 
-/// The stack of this thread, as far as it may grow: addresses, from the lowest.
+/// The addresses to which this thread's stack may grow, from the lowest.
 ///
-/// Asked for once: the answer for the main thread takes reading /proc/self/maps.
+/// To be called once: for the main thread it reads /proc/self/maps.
 pub(crate) fn stack_of_thread() -> anyhow::Result<Range<u64>> {
     thread_local! {
         static STACK: OnceCell<Range<u64>> = const { OnceCell::new() };
@@ -117,13 +117,13 @@ pub(crate) fn stack_of_thread() -> anyhow::Result<Range<u64>> {
 
 fn find_stack() -> anyhow::Result<Range<u64>> {
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
-    // SAFETY: asks for nothing.
+    // SAFETY: the call has no requirements.
     let thread = unsafe { libc::pthread_self() };
-    // SAFETY: the thread runs; the pointer is to a place of the right type.
+    // SAFETY: the thread is running; the pointer is to memory of the right type.
     let failed = unsafe { libc::pthread_getattr_np(thread, attributes.as_mut_ptr()) };
     anyhow::ensure!(failed == 0, "pthread_getattr_np fails: {failed}");
     let (mut lowest, mut size) = (std::ptr::null_mut(), 0);
-    // SAFETY: pthread_getattr_np has initialised them; the other pointers are to live variables.
+    // SAFETY: pthread_getattr_np has initialised them; the other pointers are to valid variables.
     let failed =
         unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut lowest, &raw mut size) };
     // SAFETY: initialised above, and not used again.

@@ -12,19 +12,19 @@ use super::descent::OwnStack;
 /// Microseconds from the end of one sample to the next.
 const PERIOD: libc::suseconds_t = 97;
 
-/// What is done at each sample, in the signal's handler.
+/// The work at each sample, in the signal handler.
 struct SampleWork<'w> {
-    /// Only where code at these addresses is interrupted.
+    /// Only if code at these addresses is interrupted.
     within: Range<u64>,
     each: &'w mut dyn FnMut(&OwnStack),
     stack: OwnStack,
 }
 
-/// What is to be done now, or null.
+/// The current work, or null.
 static NOW: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Has something done, and `each` again and again meanwhile, in a signal handler, wherever this
-/// thread is interrupted in code at some addresses.
+/// Runs `work`, and calls `each` in a signal handler whenever this thread is interrupted in code at
+/// certain addresses.
 pub(crate) fn sample<T>(
     within: Range<u64>,
     each: &mut dyn FnMut(&OwnStack),
@@ -45,23 +45,24 @@ pub(crate) fn sample<T>(
 }
 
 fn handle(signal: c_int) -> io::Result<()> {
-    // SAFETY: all zero is a value of it: no flags, no signals, the default action.
+    // SAFETY: all zeros is a valid value: no flags, no signals, the default action.
     let mut action: libc::sigaction = unsafe { zeroed() };
     action.sa_sigaction = interrupted as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    // SAFETY: the handler has the type that SA_SIGINFO says, and runs at any time, see there.
+    // SAFETY: the handler has the type for SA_SIGINFO, and may run at any time, as documented
+    // there.
     match unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Asks for one signal after so many microseconds, or for none with zero.
+/// Requests one signal after a number of microseconds, or none with zero.
 fn arm(microseconds: libc::suseconds_t) -> io::Result<()> {
-    // SAFETY: all zero is a value of it.
+    // SAFETY: all zeros is a valid value.
     let mut timer: libc::itimerval = unsafe { zeroed() };
     timer.it_value.tv_usec = microseconds;
-    // SAFETY: the pointer is to a value that lives until the call returns.
+    // SAFETY: the pointer is to a value that outlives the call.
     match unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -70,15 +71,15 @@ fn arm(microseconds: libc::suseconds_t) -> io::Result<()> {
 
 /// # Safety
 ///
-/// The kernel calls it, in the thread that waits in [`sample`] for what it does.
+/// Only the kernel calls it, in the thread that is in [`sample`].
 unsafe extern "C" fn interrupted(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: yields the address of this thread's errno.
+    // SAFETY: returns the address of this thread's errno.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: it is this thread's.
+    // SAFETY: it belongs to this thread.
     let kept = unsafe { *errno };
     let work: *mut SampleWork<'_> = NOW.load(Ordering::Relaxed).cast();
-    // SAFETY: null, or the value in `sample`, which nobody uses meanwhile: the process has one thread
-    // that takes the signal, and the signal is blocked in its handler.
+    // SAFETY: null, or the value in `sample`, which has no other user meanwhile. The process has
+    // one thread that gets the signal, and the handler blocks the signal.
     if let Some(work) = unsafe { work.as_mut() } {
         // SAFETY: SA_SIGINFO's third argument is a ucontext_t.
         let context = unsafe { &*context.cast::<libc::ucontext_t>() };
@@ -91,7 +92,7 @@ unsafe extern "C" fn interrupted(_: c_int, _: *mut libc::siginfo_t, context: *mu
         if work.within.contains(&rip.cast_unsigned()) {
             (work.each)(&work.stack);
         }
-        // Without the next sample there is none; that is seen in the report.
+        // A failure means no more samples, which the report shows.
         let _ = arm(PERIOD);
     }
     // SAFETY: as above.

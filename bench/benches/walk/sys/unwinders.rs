@@ -8,7 +8,7 @@ use std::ptr::{NonNull, with_exposed_provenance};
 use super::descent::OwnStack;
 use super::library::Library;
 
-/// The word at an address of the stack, if it is aligned and lies above `lowest`.
+/// The word at an address of the stack, if it is aligned and above `lowest`.
 #[inline(always)]
 pub(crate) fn read_word(stack: &OwnStack, lowest: u64, address: u64) -> Option<u64> {
     let end = stack.bounds().end;
@@ -16,9 +16,9 @@ pub(crate) fn read_word(stack: &OwnStack, lowest: u64, address: u64) -> Option<u
         return None;
     }
     let word: *const u64 = with_exposed_provenance(usize::try_from(address).ok()?);
-    // SAFETY: the word is aligned and lies in the part of this thread's stack that is in use:
-    // callers pass an address of a live frame as `lowest`. What is there may be written by
-    // nobody else meanwhile; it is read as volatile, since Rust knows of no object there.
+    // SAFETY: the word is aligned and in the used part of this thread's stack: callers pass an
+    // address of a live frame as `lowest`. Nothing else writes to it meanwhile; the read is
+    // volatile, since Rust knows of no object there.
     Some(unsafe { word.read_volatile() })
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn frame_pointers(stack: &OwnStack, out: &mut [u64]) -> usize {
     let (mut lowest, mut frame) = (stack.frame, stack.frame);
     let mut count = 0;
     for slot in out {
-        // The return address is next to it, so it is within the bounds, too.
+        // The return address is adjacent, so it is within the bounds, too.
         let Some(caller) = read_word(stack, lowest, frame) else {
             break;
         };
@@ -43,7 +43,7 @@ pub(crate) fn frame_pointers(stack: &OwnStack, out: &mut [u64]) -> usize {
     count
 }
 
-/// Registers from which a walk can begin.
+/// Registers from which a walk can start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StartRegisters {
     pub(crate) rip: u64,
@@ -51,7 +51,7 @@ pub(crate) struct StartRegisters {
     pub(crate) rbp: u64,
 }
 
-/// The registers, as they are in the function that this is inlined into.
+/// The registers in the function that this is inlined into.
 #[inline(always)]
 pub(crate) fn registers() -> StartRegisters {
     let (rip, rsp, rbp): (u64, u64, u64);
@@ -77,7 +77,7 @@ pub(crate) struct Backtrace(BacktraceFn);
 type BacktraceFn = unsafe extern "C" fn(*mut u64, c_int) -> c_int;
 
 impl Backtrace {
-    /// Takes the one of a library, by the symbol `backtrace` or `unw_backtrace`.
+    /// The function of a library, by the symbol `backtrace` or `unw_backtrace`.
     pub(crate) fn from_library(library: Library, symbol: BacktraceSymbol) -> anyhow::Result<Self> {
         let name = match symbol {
             BacktraceSymbol::Glibc => c"backtrace",
@@ -98,7 +98,7 @@ impl Backtrace {
     }
 }
 
-/// Which of the functions of that form.
+/// The functions of that form.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum BacktraceSymbol {
     Glibc,
@@ -109,7 +109,7 @@ type OnFrame = unsafe extern "C" fn(*mut c_void, *mut BacktraceOutput<'_>) -> c_
 type UnwindBacktraceFn = unsafe extern "C" fn(OnFrame, *mut BacktraceOutput<'_>) -> c_int;
 type GetIp = unsafe extern "C" fn(*mut c_void) -> usize;
 
-/// `_Unwind_Backtrace`, of whichever library.
+/// `_Unwind_Backtrace` of any library.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnwindBacktrace {
     walk: UnwindBacktraceFn,
@@ -140,7 +140,7 @@ impl UnwindBacktrace {
             out,
             count: 0,
         };
-        // SAFETY: `on_frame` gets a context and `found`, as it demands.
+        // SAFETY: `on_frame` gets a context and `found`, as it requires.
         unsafe { (self.walk)(on_frame, &raw mut found) };
         found.count
     }
@@ -148,16 +148,16 @@ impl UnwindBacktrace {
 
 /// # Safety
 ///
-/// `context` is one of `_Unwind_Backtrace`, and nobody else uses `found`.
+/// `context` is from `_Unwind_Backtrace`, and `found` has no other users.
 unsafe extern "C" fn on_frame(context: *mut c_void, found: *mut BacktraceOutput<'_>) -> c_int {
     const GO_ON: c_int = 0; // _URC_NO_REASON
     const STOP: c_int = 5; // _URC_END_OF_STACK
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     let found = unsafe { &mut *found };
     let Some(slot) = found.out.get_mut(found.count) else {
         return STOP;
     };
-    // SAFETY: the context is of the library that `ip` is of.
+    // SAFETY: the context is from the same library as `ip`.
     *slot = unsafe { (found.ip)(context) } as u64;
     found.count += 1;
     if found.count == found.out.len() {
@@ -181,7 +181,7 @@ type BufferFn = unsafe extern "C" fn(*mut OpaqueBuffer) -> c_int;
 type Init = unsafe extern "C" fn(*mut OpaqueBuffer, *mut OpaqueBuffer) -> c_int;
 type GetRegister = unsafe extern "C" fn(*mut OpaqueBuffer, c_int, *mut u64) -> c_int;
 
-/// Whose interface: names and numbers differ.
+/// The implementation: names and numbers differ.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Dialect {
     Nongnu,
@@ -234,7 +234,7 @@ impl UnwCursor {
     pub(crate) fn walk(self, out: &mut [u64]) -> usize {
         let mut context = OpaqueBuffer([0; 256]);
         let mut cursor = OpaqueBuffer([0; 256]);
-        // SAFETY: there is room for a context; it is used while this frame lives only.
+        // SAFETY: there is room for a context; it is only used while this frame exists.
         unsafe { (self.get_context)(&raw mut context) };
         // SAFETY: there is room for a cursor, and the context has been filled in.
         if unsafe { (self.init)(&raw mut cursor, &raw mut context) } != 0 {
@@ -242,7 +242,7 @@ impl UnwCursor {
         }
         let mut count = 0;
         for slot in out {
-            // SAFETY: the cursor is initialised and the register's number is right for it.
+            // SAFETY: the cursor is initialised and the register number is valid for it.
             if unsafe { (self.get)(&raw mut cursor, self.ip, &raw mut *slot) } != 0 {
                 break;
             }
@@ -256,7 +256,7 @@ impl UnwCursor {
     }
 }
 
-/// Who shares libunwind's cache of register states.
+/// The sharing of libunwind's cache of register states.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CachingPolicy {
     None = 0,
@@ -277,7 +277,7 @@ pub(crate) fn set_caching_policy(library: Library, policy: CachingPolicy) -> any
     Ok(())
 }
 
-/// Sets the entries of that cache.
+/// Sets the number of entries of that cache.
 pub(crate) fn set_cache_size(library: Library, entries: usize) -> anyhow::Result<()> {
     type SetSizeFn = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
     let space = local_address_space(library)?;

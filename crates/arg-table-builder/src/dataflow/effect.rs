@@ -1,4 +1,5 @@
-//! What instructions do to arguments: the operations of the analysis, with addresses of the frame as distances from the CFA.
+//! Effects of instructions on arguments: the operations of the unwind analysis, with frame
+//! addresses as distances from the CFA.
 
 use unspool_arg_table::ArgSource;
 use unspool_code_analysis::arch::AbiInfo;
@@ -8,7 +9,7 @@ use unspool_code_analysis::{AbstractState, AbstractValue, SideEffect, ValueFact}
 
 use super::KeptSlot;
 
-/// What an instruction does to what is kept, with addresses of the frame as distances from the CFA.
+/// The effect of an instruction on argument values, with frame addresses as distances from the CFA.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ArgEffect {
     Copy {
@@ -16,12 +17,12 @@ pub(super) enum ArgEffect {
         from: u8,
         addend: i32,
     },
-    /// The low bits are those of the other register.
+    /// The low bits are copied from the other register.
     Truncate {
         to: u8,
         from: u8,
         bits: u8,
-        /// Whether those above them are zero.
+        /// Whether the bits above them are zero.
         is_rest_zero: bool,
     },
     Constant {
@@ -53,19 +54,19 @@ pub(super) enum ArgEffect {
         at: i32,
         bytes: u32,
     },
-    /// An address at that distance from the CFA is where others may get it.
+    /// An address at that distance from the CFA becomes available to others.
     Expose {
         at: i32,
     },
-    /// The program keeps something there on purpose.
+    /// The program keeps an argument there (`unspool_keep.h`).
     Keep {
         at: i32,
         source: ArgSource,
         bytes: u8,
     },
-    /// Something is written that is not known to be in the frame.
+    /// A store to an address that may not be in the frame.
     StoreUnknown,
-    /// The stack pointer is not known to be anywhere: what it is written to may be anything.
+    /// The stack pointer is unknown: a store through it may write anything.
     StackPointerUnknown,
     Call {
         sp: Option<i32>,
@@ -80,7 +81,7 @@ pub(super) struct OpContext<'s> {
 }
 
 impl OpContext<'_> {
-    /// How far an address is above the CFA.
+    /// The distance of an address above the CFA.
     pub(super) fn distance(&self, address: AbstractValue) -> Option<i32> {
         match address.fact() {
             ValueFact::EntryValue(register, offset)
@@ -102,7 +103,7 @@ impl OpContext<'_> {
         registers.any(|register| self.place(register, 0).is_some())
     }
 
-    /// Notes what an operation does.
+    /// Adds the effects of an operation.
     pub(super) fn push_effects(&self, op: Op, steps: &mut Vec<ArgEffect>) {
         let kill = |to: u8| ArgEffect::Kill {
             registers: 1 << (to & 63),
@@ -162,7 +163,7 @@ impl OpContext<'_> {
                 steps.push(ArgEffect::StoreUnknown);
                 number.map_or(ArgEffect::Kill { registers: 0 }, kill)
             }
-            // What these do is told in detail.
+            // The side effects describe these.
             Op::Halt
             | Op::Direction { .. }
             | Op::Escape { .. }
@@ -199,7 +200,7 @@ impl OpContext<'_> {
                 ArgEffect::Overwrite { at, bytes: 8 }
             }),
             Op::OverwriteIndexed { .. } | Op::StoreIndexed { .. } => ArgEffect::StoreUnknown,
-            // No more is known than where it begins.
+            // Only the start is known.
             Op::OverwriteTileRows { base, .. }
             | Op::OverwriteUnbounded { base }
             | Op::SaveState { base, .. } => {
@@ -216,7 +217,8 @@ impl OpContext<'_> {
         steps.push(step);
     }
 
-    /// The addresses that an operation makes in the frame or above it, other than those that the frame is kept by.
+    /// The addresses in the frame or above it that an operation computes, except in the registers
+    /// that address the frame.
     fn exposed(&self, op: Op) -> [Option<i32>; 2] {
         let AbiInfo {
             stack_pointer,
@@ -229,7 +231,7 @@ impl OpContext<'_> {
                 let is_frame = to == frame_pointer && at == Some(-2 * self.facts.call_pushes);
                 [at.filter(|_| to != stack_pointer && !is_frame), None]
             }
-            // Anywhere, below or above the CFA.
+            // Any address, below or above the CFA.
             Op::Sum { to, a, b } if to != stack_pointer && self.has_frame([a, b]) => ANYWHERE,
             Op::Difference { to, a, .. } if to != stack_pointer && self.has_frame([a]) => ANYWHERE,
             Op::AddUnknown { base, .. }
@@ -245,8 +247,8 @@ impl OpContext<'_> {
         }
     }
 
-    /// Notes a detail of what an instruction does, behind its operations. `constant` tells what is in memory that nobody
-    /// writes.
+    /// Adds a side effect of an instruction after its operations. `constant` returns the content of
+    /// read-only memory.
     pub(super) fn push_detail_effects(
         &self,
         detail: SideEffect,
@@ -301,7 +303,7 @@ impl OpContext<'_> {
                     None => kill(to),
                 })
             }
-            // That memory is something else was noted.
+            // The change of memory was recorded already.
             SideEffect::Store {
                 base,
                 offset,
@@ -342,7 +344,7 @@ impl OpContext<'_> {
         steps.extend(step);
     }
 
-    /// So many bytes so many times; all there are if nobody knows how often.
+    /// A number of bytes times a count; the maximum if the count is unknown.
     fn product(&self, bytes: u8, count: Option<u8>) -> u32 {
         let times = match count.map(|count| self.state.get(count).fact()) {
             None => Some(1),
@@ -353,7 +355,7 @@ impl OpContext<'_> {
         product.unwrap_or(u32::MAX)
     }
 
-    /// Notes what is kept on purpose.
+    /// The effect of a kept slot.
     pub(super) fn keep(&self, kept: &KeptSlot) -> Option<ArgEffect> {
         Some(ArgEffect::Keep {
             at: self.place(kept.base, kept.offset)?,
@@ -371,8 +373,9 @@ impl OpContext<'_> {
         }
     }
 
-    /// Something is written: in the frame if it is known where, else elsewhere. By the stack pointer, that may be anywhere in
-    /// the frame. By any other register than those that the frame is kept by it may be more than one instruction shows (`rep stos`).
+    /// The effect of a store: to the frame if the address is known, else elsewhere. Through the
+    /// stack pointer, it may write anywhere in the frame. Through any register that does not
+    /// address the frame, it may write more than one instruction shows (`rep stos`).
     fn write(
         &self,
         base: u8,
@@ -398,11 +401,11 @@ impl OpContext<'_> {
     }
 }
 
-/// How many registers are followed: those of the analysis, and behind them vector registers.
+/// The number of tracked registers: those of the unwind analysis, followed by vector registers.
 pub(super) const COUNT: usize = REGISTERS + 16;
 
-/// The number that a register has here: of vector registers it is another than DWARF's, which the analysis has for a register that
-/// is none of the machine.
+/// The index of a register here. Vector registers are not numbered as in DWARF, because the unwind
+/// analysis uses that number for a pseudo-register.
 pub(super) fn number_of(facts: &AbiInfo, register: u8) -> u8 {
     match register.checked_sub(facts.vector_registers.start) {
         Some(index) if facts.vector_registers.contains(&register) => FIRST_VECTOR + index,
@@ -410,7 +413,7 @@ pub(super) fn number_of(facts: &AbiInfo, register: u8) -> u8 {
     }
 }
 
-/// The number of the first vector register.
+/// The index of the first vector register.
 #[expect(clippy::cast_possible_truncation, reason = "it is a small number")]
 const FIRST_VECTOR: u8 = REGISTERS as u8;
 

@@ -1,4 +1,4 @@
-//! What is known of arguments before an instruction, and what steps do to it.
+//! The abstract state of arguments before an instruction, and the transfer functions of effects.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use unspool_code_analysis::state::SCRATCH;
 
 use super::effect::{ArgEffect, COUNT, is_vector, members, number_of, vectors};
 
-/// Bytes of the frame that hold something that the function was called with.
+/// Bytes of the frame that hold an entry value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ArgSlot {
     at: i32,
     bytes: u8,
     held: EntryValue,
-    /// Whether the program keeps it there on purpose: nobody else writes to it.
+    /// Whether the program keeps it there (`unspool_keep.h`): no other code writes to it.
     is_kept: bool,
 }
 
@@ -25,42 +25,42 @@ impl ArgSlot {
     }
 }
 
-/// What is known before an instruction, or while the callee of a call runs.
+/// The state before an instruction, or while the callee of a call runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ArgState {
     registers: [Option<EntryValue>; COUNT],
-    /// What registers hold that is not held of an argument, for calls.
+    /// Register values for calls, apart from entry values.
     copies: [Option<CallSiteValue>; COUNT],
     slots: Vec<ArgSlot>,
-    /// Bit n: the n-th eight bytes above the CFA were written over.
+    /// Bit n: the n-th eight bytes above the CFA were overwritten.
     overwritten_words: u64,
-    /// The words of the frame written since the last call, by their distances from the CFA: a callee may have
-    /// been given them.
+    /// The words of the frame written since the last call, by their distances from the CFA: they
+    /// may be arguments of a callee.
     written: BTreeSet<i32>,
-    /// They are more than these.
+    /// More words than these were written.
     wrote_more: bool,
-    /// Of what is below the CFA.
+    /// The sharing of memory below the CFA.
     frame: Sharing,
-    /// Of what the caller put above it.
+    /// The sharing of the caller's memory above the CFA.
     passed: Sharing,
 }
 
-/// Who may write to memory of the stack. What is above the CFA and what is below it are never parts of the same thing.
+/// Who may write to stack memory. Memory above the CFA and below it never belongs to one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Sharing {
-    /// The function alone.
+    /// Only the function.
     Private,
-    /// The function alone, which has made an address of something in it.
+    /// Only the function, but it has computed an address in it.
     Exposed,
-    /// Whoever was given that address.
+    /// All code that may have got that address.
     Shared,
 }
 
-/// No frame passes more words than a function is looked at for.
+/// The maximum number of tracked words of a frame.
 const MAX_FRAME_WORDS: usize = 256;
 
 impl ArgState {
-    /// What is known at entry.
+    /// The state at entry.
     pub(super) fn entry(facts: &AbiInfo) -> ArgState {
         let mut registers = [None; COUNT];
         let arguments = facts.arguments.iter().copied();
@@ -81,7 +81,7 @@ impl ArgState {
         }
     }
 
-    /// Nothing is known, but what is above the CFA if it was not `lost`.
+    /// The unknown state; only memory above the CFA outside of `lost` is known.
     pub(super) fn unknown(lost: u64) -> ArgState {
         ArgState {
             registers: [None; COUNT],
@@ -95,13 +95,13 @@ impl ArgState {
         }
     }
 
-    /// Whether what is at a distance from the CFA is certain.
+    /// Whether the value at a distance from the CFA is certain.
     pub(super) fn is_private(&self, at: i32) -> bool {
         let sharing = if at < 0 { self.frame } else { self.passed };
         sharing != Sharing::Shared
     }
 
-    /// Others can do what they like, once they have an address.
+    /// Drops values that others may overwrite through an address.
     fn invalidate_shared(&mut self) {
         for sharing in [&mut self.frame, &mut self.passed] {
             if *sharing == Sharing::Exposed {
@@ -110,8 +110,9 @@ impl ArgState {
         }
     }
 
-    /// Where something that the function was called with is, if all its low `bits` are, and how: certain ones first, then
-    /// those in registers that calls preserve, which stay longest. Nobody has the vector registers of a frame.
+    /// A location of a source's low `bits`, if all of them are there. Certain ones come first, then
+    /// call-preserved registers, which stay valid longest. A frame's vector registers are not
+    /// available.
     #[must_use]
     pub(crate) fn location_of(
         &self,
@@ -147,7 +148,7 @@ impl ArgState {
         best
     }
 
-    /// What was passed in memory and was not written over is where it was.
+    /// An argument passed in memory that was not overwritten is at its original location.
     fn incoming_stack_value(&self, source: ArgSource) -> Option<(i32, EntryValue)> {
         let ArgSource::Stack(word) = source else {
             return None;
@@ -163,7 +164,7 @@ impl ArgState {
         (!is_lost).then_some((at, held))
     }
 
-    /// What is read out of a slot.
+    /// The value loaded from a slot.
     fn load_value(&self, slot: &ArgSlot) -> EntryValue {
         let is_certain = slot.held.is_certain && (slot.is_kept || self.is_private(slot.at));
         EntryValue {
@@ -180,7 +181,7 @@ impl ArgState {
         self.copies.get(usize::from(register)).copied()?
     }
 
-    /// Has a register hold something else.
+    /// Sets the value of a register.
     fn set(&mut self, register: u8, held: Option<EntryValue>, copy: Option<CallSiteValue>) {
         for copy in &mut self.copies {
             if matches!(copy, Some(CallSiteValue::Register { register: of, .. }) if *of == register)
@@ -196,7 +197,7 @@ impl ArgState {
         }
     }
 
-    /// Has bytes of the frame hold something else.
+    /// Overwrites bytes of the frame.
     fn overwrite(&mut self, at: i32, bytes: u32) {
         self.slots.retain(|slot| !slot.overlaps(at, bytes));
         for copy in &mut self.copies {
@@ -225,7 +226,8 @@ impl ArgState {
         self.written.extend(places.take(room));
     }
 
-    /// Forgets what is in memory that any step of the unit writes: control comes back when others of them were done.
+    /// Drops values in memory that any effect of the unit writes: control may return after any of
+    /// them.
     pub(super) fn forget_written(&mut self, steps: &[ArgEffect]) {
         for step in steps {
             match *step {
@@ -236,7 +238,7 @@ impl ArgState {
         }
     }
 
-    /// Has bytes of the frame hold something of an argument.
+    /// Puts an entry value into bytes of the frame.
     fn put(&mut self, at: i32, bytes: u8, held: EntryValue, is_kept: bool) {
         self.slots.push(ArgSlot {
             at,
@@ -247,7 +249,7 @@ impl ArgState {
         self.slots.sort_unstable_by_key(|slot| slot.at);
     }
 
-    /// What bytes of the frame hold.
+    /// The entry value in bytes of the frame.
     fn load(&self, at: i32, bytes: u8) -> Option<EntryValue> {
         let slots = self.slots.iter();
         let mut slots = slots.filter(|slot| slot.at == at && slot.bytes >= bytes);
@@ -266,7 +268,7 @@ impl ArgState {
         })
     }
 
-    /// Does what a call does.
+    /// The effect of a call.
     fn call(&mut self, sp: Option<i32>, takes_none: bool, facts: &AbiInfo) {
         for register in members(facts.clobbered | vectors(facts)) {
             self.set(register, None, None);
@@ -276,7 +278,7 @@ impl ArgState {
             if !takes_none {
                 let end = self.outgoing_end(sp);
                 self.slots.retain(|slot| slot.is_kept || slot.at >= end);
-                // The end may be that of all memory.
+                // The end may be the maximum address.
                 let given = |word: &i32| word * 8 < end && sp < word * 8 + 8;
                 for word in (0..64).filter(given) {
                     self.overwritten_words |= 1 << word;
@@ -293,8 +295,8 @@ impl ArgState {
         self.invalidate_shared();
     }
 
-    /// Where what may be given to a callee ends: what was written last, from the stack pointer upwards, may be the callee's. One word that
-    /// was not may align the next (psABI, §3.2.3).
+    /// The end of the words that may be a callee's arguments: the words written last, from the
+    /// stack pointer upwards. One unwritten word may align the next (psABI, §3.2.3).
     fn outgoing_end(&self, sp: i32) -> i32 {
         if self.wrote_more {
             return i32::MAX;
@@ -309,7 +311,8 @@ impl ArgState {
         end
     }
 
-    /// Which slots a call leaves to the caller, as far as it is known where the stack pointer is before it: those from this distance from the CFA on.
+    /// The slots that a call leaves to the caller, if the stack pointer before it is known: those
+    /// from this distance from the CFA upwards.
     pub(super) fn own_from(&self, sp: Option<i32>, takes_none: bool) -> i32 {
         match sp {
             Some(sp) if takes_none => sp,
@@ -318,7 +321,7 @@ impl ArgState {
         }
     }
 
-    /// Takes in what is known on another way; whether that changed anything.
+    /// Joins the state of another path; returns whether that changed anything.
     pub(super) fn join(&mut self, other: &ArgState) -> bool {
         let before = self.clone();
         for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
@@ -346,7 +349,8 @@ impl ArgState {
         *self != before
     }
 
-    /// Does what a step does; of a call, `takes_none` says whether it is known to pass nothing in memory.
+    /// Applies an effect; for a call, `takes_none` is whether it is known to take no arguments in
+    /// memory.
     pub(super) fn step(&mut self, step: ArgEffect, takes_none: bool, facts: &AbiInfo) {
         let is_preserved = |register: u8| facts.preserved.contains(&register);
         match step {
@@ -393,7 +397,7 @@ impl ArgState {
                     }),
                     false => self.copy(from).and_then(|copy| low(copy, bits)),
                 };
-                // Of a number all bits would be told.
+                // For a number all bits would be recorded.
                 let copy =
                     copy.filter(|copy| is_rest_zero || !matches!(copy, CallSiteValue::Number(_)));
                 self.set(to, held, copy);
@@ -478,7 +482,7 @@ impl ArgState {
         }
     }
 
-    /// Notes that a register holds the same as one that calls preserve, unless more is known of it.
+    /// Records that a register equals a call-preserved one, unless more is known about it.
     fn record_copy(&mut self, register: u8, as_preserved: u8, bits: u8) {
         let known = self.copies.get_mut(usize::from(register));
         if let Some(known @ (None | Some(CallSiteValue::Slot { .. }))) = known {
@@ -491,7 +495,7 @@ impl ArgState {
     }
 }
 
-/// What two ways agree about.
+/// The join of two values.
 fn join_values(a: Option<EntryValue>, b: Option<EntryValue>) -> Option<EntryValue> {
     let (a, b) = (a?, b?);
     ((a.source, a.addend) == (b.source, b.addend)).then(|| EntryValue {
@@ -501,7 +505,7 @@ fn join_values(a: Option<EntryValue>, b: Option<EntryValue>) -> Option<EntryValu
     })
 }
 
-/// The same plus a number.
+/// The same value plus a number.
 fn with_addend(copy: CallSiteValue, add: i32) -> Option<CallSiteValue> {
     Some(match copy {
         _ if add == 0 => copy,
@@ -525,7 +529,7 @@ fn with_addend(copy: CallSiteValue, add: i32) -> Option<CallSiteValue> {
     })
 }
 
-/// The low bits of the same.
+/// The low bits of the same value.
 fn low(copy: CallSiteValue, bits: u8) -> Option<CallSiteValue> {
     Some(match copy {
         CallSiteValue::Number(value) if bits < 64 => {

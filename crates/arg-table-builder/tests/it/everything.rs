@@ -1,10 +1,10 @@
-//! All that can be asked of a table of arguments.
+//! Runs all queries on an argument table.
 
 use unspool_arg_table::{
     ArgFrame, ArgSource, ArgStack, ArgTable, DisplayKind, UnprovenRules, ValueDisplay, argument,
 };
 
-/// A shape as the shapes of prototypes are written.
+/// A display kind in the notation of prototypes' kinds.
 pub(crate) fn shape(own: DisplayKind<'_>) -> String {
     match own {
         DisplayKind::Enum(constants) => format!("Enum({:?})", constants.collect::<Vec<_>>()),
@@ -38,7 +38,7 @@ pub(crate) fn shape(own: DisplayKind<'_>) -> String {
     }
 }
 
-/// A stack of which every frame is the same.
+/// A stack of equal frames.
 struct CommonFunction<'t>(ArgTable<'t>, u64);
 
 impl ArgStack for CommonFunction<'_> {
@@ -67,7 +67,7 @@ impl ArgStack for CommonFunction<'_> {
     }
 }
 
-/// Does with a table whatever can be done with it.
+/// Runs all operations on a table.
 pub(crate) fn use_all(bytes: &[u8], address: u64) {
     let Ok(table) = ArgTable::open(bytes) else {
         return;

@@ -1,4 +1,4 @@
-//! Tables of arguments: what was written is read, and what is not a table costs an answer, never more.
+//! Argument tables: a written table is read back, and other bytes cost an answer and nothing worse.
 #![cfg(test)]
 
 mod everything;
@@ -13,7 +13,7 @@ use unspool_check::{CheckSubject, CodeOrigin, DeclaredTable};
 use unspool_elf::ElfFile;
 use unspool_testing::tool;
 
-/// The functions of a program that gcc made, and their table.
+/// The functions of a program compiled by gcc, and their table.
 fn made(program: &str) -> (FileAnalysis, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/programs");
@@ -46,7 +46,8 @@ fn what_was_written_is_read() {
     compare("arguments_float");
 }
 
-/// Of more constants than a table keeps, those that are negative are kept: they tell that other values can be.
+/// If there are more constants than a table keeps, the negative ones are kept: they show that
+/// values are signed.
 #[test]
 fn of_many_constants_the_negative_ones_are_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -71,7 +72,7 @@ fn of_many_constants_the_negative_ones_are_kept() {
     assert!(!many.contains("\"C299\""), "{many}");
 }
 
-/// gcc 12 stores their dimensions in CTF the wrong way round, and says in `.comment` who it is.
+/// gcc 12 reverses their dimensions in CTF, and names itself in `.comment`.
 #[test]
 fn arrays_of_arrays_are_as_the_source_has_them() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Texts of which parts are assembled under conditions, by example.
+//! Examples of texts with conditional parts.
 
 use unspool_assembly::AssemblySource;
 
@@ -33,23 +33,23 @@ fn what_is_left_out_is_not_between() {
     let foo = without(&[9]);
     assert_eq!(foo.gap_before(15).directives, [7]);
     assert_eq!(foo.gap_before(15).lines, 7..15);
-    // Before `#else`, not before what comes behind the condition.
+    // Before `#else`, not before the lines behind the condition.
     assert_eq!(foo.insertion_points_before(15), [8]);
     assert!(!foo.has_unconditional_gap(15));
     let other = without(&[6, 7]);
     assert_eq!(other.gap_before(15).lines, 10..15);
     assert_eq!(other.gap_before(9).lines, 5..9);
     assert_eq!(other.insertion_points_before(9), [5]);
-    // Nothing is put into the middle of a definition or a comment, nor into a condition.
+    // Nothing is inserted into a definition, a comment, or a condition.
     let neither = without(&[6, 7, 9]);
     assert_eq!(neither.gap_before(15).lines, 5..15);
     assert_eq!(neither.insertion_points_before(15), [5, 13]);
     assert!(neither.has_unconditional_gap(15));
-    // A file whose lines nobody knows: what is between may be assembled.
+    // A file with unknown assembled lines: any part may be assembled.
     let unknown = AssemblySource::preprocessed(TEXT);
     assert_eq!(unknown.insertion_points_before(15), [11, 13]);
     assert_eq!(unknown.condition_around(15), Some(5));
-    // Where no preprocessor reads the text these are comments.
+    // Without a preprocessor, these are comments.
     assert_eq!(AssemblySource::new(TEXT).insertion_points_before(9), [8]);
 }
 

@@ -1,4 +1,4 @@
-//! Sources that are edited, by example.
+//! Examples of edited sources.
 #![cfg(test)]
 
 mod conditions;

@@ -1,4 +1,4 @@
-//! Texts that are edited, by example.
+//! Examples of edited texts.
 
 use unspool_assembly::AssemblySource;
 
@@ -24,7 +24,8 @@ fn gaps_are_what_makes_no_code() {
     assert_eq!(source.directive(3), ".cfi_adjust_cfa_offset 8");
     // Behind the directives of the instruction before, and before the label.
     assert_eq!(source.insertion_points_before(7), [5]);
-    // Behind `.cfi_startproc`, whose line has a label, there is nothing; and that there is no caller is no row.
+    // Behind `.cfi_startproc`, on a line with a label, there is nothing; and "no caller" is not a
+    // row.
     assert_eq!(source.insertion_points_before(2), [2]);
     assert!(source.gap_before(9).directives.is_empty());
 }
@@ -37,7 +38,7 @@ fn entries_are_known_by_their_directives() {
     assert_eq!(source.entry_around(21), None);
     assert_eq!(source.entry_before(21), Some(11..21));
     assert_eq!(source.entry_after(7), Some(11..21));
-    // Its author says that there is no caller: that cannot be found out anew. Nor is there a line for `.cfi_startproc`.
+    // Only the author knows that there is no caller. Nor is there a line for `.cfi_startproc`.
     assert!(!source.clone().strip(1..11));
     let plain = TEXT
         .replace("f:\t", "f:\n\t")

@@ -1,4 +1,4 @@
-//! A frame that `libunspool.so.0` has found.
+//! A frame found by `libunspool.so.0`.
 
 use core::arch::asm;
 use core::ffi::{c_int, c_void};
@@ -7,7 +7,7 @@ use unspool_rows::{CodeAddr, Register, Registers, RuntimeAddr};
 
 use crate::report::StartFrame;
 
-/// `unspool_cursor`, of which that library alone knows what is in it.
+/// `unspool_cursor`, opaque here.
 #[repr(C)]
 pub struct CCursor {
     _opaque: [u8; 0],
@@ -19,10 +19,10 @@ unsafe extern "C" {
     fn unspool_get_register(cursor: *const CCursor, number: c_int, value: *mut u64) -> c_int;
 }
 
-/// `rax` to `r15` in DWARF's order; the instruction pointer comes behind.
+/// `rax` to `r15` in DWARF's order; the instruction pointer follows.
 const REGISTERS: u16 = 16;
 
-/// `rip`, and `fs.base`, below which a thread has storage of its own.
+/// `rip`, and `fs.base`: a thread's own storage is below it.
 const RIP: Register = Register(16);
 const FS_BASE: Register = Register(58);
 
@@ -43,7 +43,7 @@ pub(super) unsafe fn frame(cursor: *const CCursor) -> StartFrame {
     let mut registers = Registers::new();
     for number in 0..REGISTERS {
         let mut value = 0;
-        // SAFETY: the caller's promise; there is room for the value.
+        // SAFETY: the caller's promise; the value can be written.
         let known = unsafe { unspool_get_register(cursor, number.into(), &raw mut value) };
         if known == 0 {
             registers.set(Register(number), value);
@@ -54,10 +54,11 @@ pub(super) unsafe fn frame(cursor: *const CCursor) -> StartFrame {
     StartFrame { code, registers }
 }
 
-/// The thread pointer: its first word is its own address (ELF Handling For Thread-Local Storage, §3.4.6).
+/// The thread pointer: its first word is its own address (ELF Handling For Thread-Local Storage,
+/// §3.4.6).
 fn thread_pointer() -> u64 {
     let pointer;
-    // SAFETY: reads the word that the ABI has there in every thread.
+    // SAFETY: reads a word that the ABI guarantees in every thread.
     unsafe {
         asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly));
     }

@@ -1,4 +1,4 @@
-//! The function of `unspool_variables.h`, where it is documented.
+//! The function of `unspool_variables.h`, documented there.
 
 use core::ffi::{c_char, c_int, c_void};
 use std::ffi::CString;
@@ -46,7 +46,8 @@ pub struct CQuery {
 ///
 /// # Safety
 ///
-/// The cursor was filled in by the calling thread, and its frame has not returned; what is asked for, and what that names, can be used.
+/// The cursor was filled in by the calling thread, and its frame has not returned; the request, and
+/// everything it points to, is valid.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_variables(cursor: *const CCursor, asked: *const CQuery) -> c_int {
     // SAFETY: the caller's promise.
@@ -65,7 +66,7 @@ pub unsafe extern "C" fn unspool_variables(cursor: *const CCursor, asked: *const
     }
 }
 
-/// Who has asked, and can be called back.
+/// The request, with its callbacks.
 struct CCallbacks<'c> {
     asked: &'c CQuery,
 }
@@ -99,7 +100,7 @@ impl ReportCallbacks for CCallbacks<'_> {
             certainty: certainty(told.entry.map(|found| found.label)),
             callers: told.entry.map_or(0, |found| found.caller_depth),
         };
-        // SAFETY: the caller's promise; all that it is shown lives until it returns.
+        // SAFETY: the caller's promise; all data passed lives until it returns.
         match unsafe { variable(&raw const shown, self.asked.data) } {
             0 => ControlFlow::Continue(()),
             _ => ControlFlow::Break(()),
@@ -115,7 +116,7 @@ impl ReportCallbacks for CCallbacks<'_> {
     }
 }
 
-/// Text as C has it. A zero in it, which a file may have in a name, is left out.
+/// Text as a C string, without any zeros, which a file may have in a name.
 fn text(text: &str) -> CString {
     let bytes = text.bytes().filter(|byte| *byte != 0).collect::<Vec<_>>();
     CString::new(bytes).unwrap_or_default()

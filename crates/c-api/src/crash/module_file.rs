@@ -1,13 +1,13 @@
-//! Whether the file that a path leads to now is the one that a module was loaded from.
+//! Checking whether a path still leads to the file that a module was loaded from.
 //!
-//! Packages are upgraded while programs run. The symbols of another build would be wrong names.
+//! Packages are upgraded while programs run. The symbols of another build would give wrong names.
 
 use super::bytes::{u16_at, u32_at, u64_at};
 use super::modules::NamedModule;
 use crate::sys::crash::maps;
 use crate::sys::files::ReadOnlyFile;
 
-/// By the build ID, or where there is none by device and inode.
+/// Compares the build IDs, or without one the device and inode.
 pub(super) fn is_file_of_module(file: &ReadOnlyFile, module: &NamedModule<'_>) -> bool {
     match module.loaded.build_id {
         [] => {
@@ -18,7 +18,7 @@ pub(super) fn is_file_of_module(file: &ReadOnlyFile, module: &NamedModule<'_>) -
     }
 }
 
-/// So much is looked at of a segment of notes, in bytes.
+/// The maximum number of bytes to read of a segment of notes.
 const MAX_NOTE_BYTES: usize = 1024;
 
 fn has_build_id(file: &ReadOnlyFile, build_id: &[u8]) -> Option<()> {
@@ -38,7 +38,7 @@ fn has_build_id(file: &ReadOnlyFile, build_id: &[u8]) -> Option<()> {
     })
 }
 
-/// The build ID that notes have.
+/// The build ID in notes.
 fn build_id(mut notes: &[u8]) -> Option<&[u8]> {
     const NT_GNU_BUILD_ID: u32 = 3;
     loop {

@@ -1,4 +1,4 @@
-//! The modules that frames are in.
+//! The modules of frames.
 
 use unspool_rows::{Memory, RuntimeAddr};
 use unspool_unwind::local::{LoadedModule, OwnMemory};
@@ -6,7 +6,7 @@ use unspool_unwind::local::{LoadedModule, OwnMemory};
 use super::text::TextBuffer;
 use crate::sys::crash::{maps, program_path};
 
-/// A name in memory of fixed size.
+/// A name in a buffer of fixed size.
 #[derive(Debug, Clone, Copy)]
 pub struct BoundedName {
     bytes: [u8; BoundedName::MAX_BYTES],
@@ -16,7 +16,7 @@ pub struct BoundedName {
 impl BoundedName {
     const MAX_BYTES: usize = 256;
 
-    /// A text that ends with a zero byte, as far as there is room and it can be read.
+    /// A zero-terminated text, truncated to the buffer and to readable memory.
     pub(super) fn read(memory: &OwnMemory, from: RuntimeAddr) -> BoundedName {
         let mut name = BoundedName {
             bytes: [0; BoundedName::MAX_BYTES],
@@ -35,7 +35,7 @@ impl BoundedName {
         name
     }
 
-    /// Bytes up to a zero byte, as far as there is room.
+    /// Bytes up to a zero byte, truncated to the buffer.
     pub(crate) fn from_bytes(bytes: &[u8]) -> BoundedName {
         let mut name = BoundedName {
             bytes: [0; BoundedName::MAX_BYTES],
@@ -55,7 +55,7 @@ impl BoundedName {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 
-    /// Of a path, what follows the folders.
+    /// The file name of a path.
     #[must_use]
     pub fn last_part(&self) -> &[u8] {
         let path = self.bytes();
@@ -66,16 +66,16 @@ impl BoundedName {
 /// A module and its path.
 #[derive(Clone, Copy)]
 pub struct NamedModule<'m> {
-    /// What is known of it.
+    /// The module.
     pub loaded: LoadedModule<'m>,
     path: BoundedName,
 }
 
-/// Where `struct link_map` has the path of an object (`link.h`).
+/// The offset of an object's path in `struct link_map` (`link.h`).
 const L_NAME: u64 = 8;
 
 impl<'m> NamedModule<'m> {
-    /// Asks the loader's list for the path, which is empty for the program.
+    /// Reads the path from the loader's list. It is empty for the program.
     pub(super) fn new(loaded: LoadedModule<'m>, memory: &OwnMemory) -> Self {
         let field = RuntimeAddr(loaded.link_map.0.wrapping_add(L_NAME));
         let mut word = [0; 8];
@@ -84,7 +84,7 @@ impl<'m> NamedModule<'m> {
             Err(_) => BoundedName::from_bytes(b""),
         };
         let path = match path.bytes() {
-            // The kernel may have started the loader, and that the program.
+            // The kernel may have started the loader, and the loader the program.
             b"" => match maps::mapping_at(loaded.start) {
                 Some(mapped) if !mapped.path.bytes().is_empty() => mapped.path,
                 _ => BoundedName::from_bytes(program_path()),
@@ -94,20 +94,20 @@ impl<'m> NamedModule<'m> {
         NamedModule { loaded, path }
     }
 
-    /// Its path, as far as it is known.
+    /// Its path, if it is known.
     #[must_use]
     pub fn path(&self) -> &[u8] {
         self.path.bytes()
     }
 
-    /// The last part of it.
+    /// The last part of its path.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         self.path.last_part()
     }
 }
 
-/// The modules that were seen.
+/// The modules of the report's frames.
 pub struct ReportModules {
     modules: [Option<ReportModule>; ReportModules::MAX_MODULES],
 }

@@ -1,33 +1,33 @@
-//! Which of several threads that crash reports.
+//! Choosing one of several crashing threads as the reporter.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Who reports. Whoever has begun keeps the turn: nothing follows but the end of the process.
+/// The reporting thread. It keeps the lock: the process ends after the report.
 ///
 /// Async-signal-safe.
 #[derive(Debug)]
 pub struct ReporterLock(AtomicU64);
 
-/// What a thread that asks is told.
+/// The result for a thread that tries to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockAttempt {
-    /// It is the first, and reports.
+    /// It is the first, and must report.
     Acquired,
-    /// It reports already: a signal has interrupted its handler.
+    /// It is reporting already: a signal has interrupted its handler.
     Reentered,
-    /// Another thread of the process reports.
+    /// Another thread of the process is reporting.
     HeldByOther,
 }
 
 impl ReporterLock {
-    /// Nobody reports.
+    /// No thread is reporting.
     #[must_use]
     pub const fn new() -> ReporterLock {
         ReporterLock(AtomicU64::new(0))
     }
 
-    /// Asks for a thread of a process. A process that was forked while its parent reported has the
-    /// parent's note, which says nothing about it.
+    /// Tries to acquire it for a thread of a process. A process forked during its parent's report
+    /// has the parent's entry, which does not count.
     pub fn try_acquire(&self, process: i32, thread: i32) -> LockAttempt {
         let [process, thread] = [process, thread].map(|id| u64::from(id.cast_unsigned()));
         let this = process << 32 | thread;
@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(turn.try_acquire(10, 11), LockAttempt::Acquired);
         assert_eq!(turn.try_acquire(10, 12), LockAttempt::HeldByOther);
         assert_eq!(turn.try_acquire(10, 11), LockAttempt::Reentered);
-        // Forked meanwhile, or after it.
+        // Forked during the report, or after it.
         assert_eq!(turn.try_acquire(13, 13), LockAttempt::Acquired);
         assert_eq!(turn.try_acquire(13, 11), LockAttempt::HeldByOther);
     }

@@ -1,9 +1,9 @@
-//! What is said of a signal.
+//! Descriptions of signals.
 
 use super::CrashSignal;
 use super::text::TextBuffer;
 
-/// The signals that are caught: those that end a process for an error of its own.
+/// The handled signals: those that end a process for an error of its own.
 pub const HANDLED_SIGNALS: [(i32, &[u8]); 7] = [
     (libc::SIGSEGV, b"SIGSEGV"),
     (libc::SIGBUS, b"SIGBUS"),
@@ -14,7 +14,7 @@ pub const HANDLED_SIGNALS: [(i32, &[u8]); 7] = [
     (libc::SIGSYS, b"SIGSYS"),
 ];
 
-/// Signals that the kernel sends for what the program did, by their `si_code`
+/// The causes of signals that the kernel sends for the program's actions, by their `si_code`
 /// (`asm-generic/siginfo.h`).
 const KERNEL_SI_CODES: [(i32, i32, &[u8]); 35] = [
     (libc::SIGSEGV, 1, b"address not mapped"),
@@ -36,7 +36,7 @@ const KERNEL_SI_CODES: [(i32, i32, &[u8]); 35] = [
     (libc::SIGBUS, 3, b"hardware error of the object"),
     (libc::SIGBUS, 4, b"memory error in use"),
     (libc::SIGBUS, 5, b"memory error found"),
-    // The processor has an exception of its own where the base is the stack or frame pointer.
+    // The processor raises a different exception if the base is the stack or frame pointer.
     (libc::SIGBUS, SI_KERNEL, b"address not canonical"),
     (libc::SIGILL, 1, b"illegal opcode"),
     (libc::SIGILL, 2, b"illegal operand"),
@@ -63,11 +63,11 @@ const KERNEL_SI_CODES: [(i32, i32, &[u8]); 35] = [
     (libc::SIGSYS, 2, b"system call for the program to dispatch"),
 ];
 
-/// The kernel does not know the address, or there is none.
+/// The address is unknown to the kernel, or there is none.
 const SI_KERNEL: i32 = 0x80;
 
-/// Signals that somebody sent, by their `si_code`: what is said of them, and whether the kernel says
-/// who it was (sigaction(2)).
+/// Signals sent by a process, by their `si_code`: the description, and whether the kernel names the
+/// sender (sigaction(2)).
 const USER_SI_CODES: [(i32, &[u8], bool); 7] = [
     (libc::SI_USER, b"sent", true),
     (libc::SI_QUEUE, b"queued", true),
@@ -82,27 +82,27 @@ const USER_SI_CODES: [(i32, &[u8], bool); 7] = [
     (libc::SI_SIGIO, b"sent by a file that is ready", false),
 ];
 
-/// A signal, as the kernel describes it in `siginfo_t`.
+/// A signal, from the kernel's `siginfo_t`.
 #[derive(Debug, Clone, Copy)]
 pub struct Signal {
     /// Its number.
     pub number: i32,
     /// `si_code`.
     pub code: i32,
-    /// `si_addr`: the address that it is about, if it was a fault.
+    /// `si_addr`: the faulting address, if it was a fault.
     pub address: u64,
-    /// `si_pid` and `si_uid`: the process that has sent it and its user, if the code says so.
+    /// `si_pid` and `si_uid`: the sending process and its user, if the code implies them.
     pub sender: (i32, u32),
 }
 
 impl Signal {
-    /// Whether somebody has sent it, and it is not for what the program did.
+    /// Whether a process has sent it, instead of the kernel for the program's actions.
     #[must_use]
     pub fn is_sent(&self) -> bool {
         self.code <= 0
     }
 
-    /// The address that it is about.
+    /// The faulting address.
     fn fault_address(&self) -> Option<u64> {
         (!self.is_sent() && self.code != SI_KERNEL).then_some(self.address)
     }
@@ -118,7 +118,7 @@ impl Signal {
         }
     }
 
-    /// Adds what it came of.
+    /// Adds its cause.
     pub(crate) fn origin(&self, text: &mut TextBuffer<'_>) {
         text.put(b", ");
         match self.is_sent() {
@@ -164,7 +164,7 @@ impl Signal {
     }
 }
 
-/// So near to the stack pointer a fault may come of a stack that is full, in bytes.
+/// The maximum distance from the stack pointer of a fault by a full stack, in bytes.
 const MAX_OVERFLOW_DISTANCE_BYTES: u64 = 64 << 10;
 
 /// The first lines of a report.
@@ -202,8 +202,8 @@ mod tests {
         text(|text| signal.origin(text))
     }
 
-    /// What siginfo has of each code is in sigaction(2): the sender only of some that were sent, the
-    /// address only of faults that have one.
+    /// sigaction(2) lists the fields of siginfo for each code: the sender only for some sent
+    /// signals, the address only for faults that have one.
     #[test]
     fn the_code_says_what_else_is_known() {
         let at = ", at 0x000000000000001f";

@@ -1,8 +1,8 @@
 //! Names of functions, from the symbol tables of the module in memory (`.dynsym`) and of its file
 //! (`.symtab`).
 //!
-//! `dladdr` takes the loader's lock. Here all is read where it lies, in memory that need not be what it
-//! was: what is found there is at worst a wrong name.
+//! `dladdr` takes the loader's lock. Here tables are read in place, from memory that may have been
+//! overwritten. The worst result is a wrong name.
 
 use unspool_rows::{Memory, RuntimeAddr, Vaddr};
 use unspool_unwind::local::OwnMemory;
@@ -41,7 +41,7 @@ const SYMBOL_BYTES: usize = 24;
 /// The best symbol so far for an address.
 struct BestSymbol {
     at: Vaddr,
-    /// Its start, and the offset of its name.
+    /// The start of its function, and the offset of its name.
     found: Option<(u64, u32)>,
 }
 
@@ -50,7 +50,7 @@ impl BestSymbol {
         BestSymbol { at, found: None }
     }
 
-    /// Looks at a symbol: a function that covers the address and begins behind the best one.
+    /// Takes a symbol if its function covers the address and begins behind the best one.
     fn consider(&mut self, entry: &SymbolBytes) {
         const STT_FUNC: u8 = 2;
         const STT_GNU_IFUNC: u8 = 10;
@@ -88,7 +88,7 @@ fn half(memory: &OwnMemory, addr: u64) -> Option<u32> {
     read(memory, addr).map(u32::from_le_bytes)
 }
 
-/// Where the dynamic section says that things are.
+/// The addresses in the dynamic section.
 #[derive(Default)]
 struct DynamicSection {
     symbols: u64,
@@ -98,7 +98,7 @@ struct DynamicSection {
 }
 
 impl DynamicSection {
-    /// No dynamic section has more entries.
+    /// The maximum number of entries in a dynamic section.
     const MAX_ENTRIES: u64 = 256;
 
     fn read(module: &NamedModule<'_>, memory: &OwnMemory) -> Option<DynamicSection> {
@@ -135,7 +135,7 @@ impl DynamicSection {
         Some(dynamic)
     }
 
-    /// How many symbols there are: only the hash tables tell.
+    /// The number of symbols, from the hash tables.
     fn count(&self, memory: &OwnMemory) -> Option<u64> {
         if let Some(hash) = self.hash {
             return half(memory, hash.wrapping_add(4)).map(u64::from);
@@ -157,7 +157,7 @@ impl DynamicSection {
         if last < first {
             return Some(first);
         }
-        // The last chain ends with a hash whose lowest bit is set.
+        // The last chain ends with an odd hash.
         for number in last..last.saturating_add(MAX_SYMBOLS) {
             let hash = half(memory, chains_at.wrapping_add(4 * (number - first)))?;
             if hash & 1 != 0 {
@@ -168,7 +168,7 @@ impl DynamicSection {
     }
 }
 
-/// More symbols are not looked at: a damaged table may say anything.
+/// The maximum number of symbols to read: a damaged table may claim any number.
 const MAX_SYMBOLS: u64 = 1 << 20;
 
 fn in_memory(

@@ -1,12 +1,12 @@
-//! Text, gathered in a buffer and passed on: what a signal handler can do without the C library.
+//! Buffered text output, for signal handlers: without the C library.
 
-/// Where text goes.
+/// A target for text.
 pub trait Sink {
-    /// Writes bytes, [`TextBuffer::BUFFER_BYTES`] at most. Nobody can be told if that fails.
+    /// Writes bytes, [`TextBuffer::BUFFER_BYTES`] at most. Failures are ignored.
     fn write(&self, bytes: &[u8]);
 }
 
-/// Text on its way.
+/// A text buffer.
 pub struct TextBuffer<'s> {
     sink: &'s dyn Sink,
     buffer: [u8; TextBuffer::BUFFER_BYTES],
@@ -14,10 +14,10 @@ pub struct TextBuffer<'s> {
 }
 
 impl<'s> TextBuffer<'s> {
-    /// So many bytes are passed on at a time.
+    /// The maximum number of bytes passed on at once.
     pub const BUFFER_BYTES: usize = 512;
 
-    /// Nothing yet.
+    /// An empty buffer.
     pub fn new(sink: &'s dyn Sink) -> Self {
         TextBuffer {
             sink,
@@ -26,7 +26,7 @@ impl<'s> TextBuffer<'s> {
         }
     }
 
-    /// Passes on what is there.
+    /// Passes the buffered bytes on.
     pub fn flush(&mut self) {
         let used = core::mem::take(&mut self.used);
         if let Some(bytes) = self.buffer.get(..used)
@@ -36,7 +36,7 @@ impl<'s> TextBuffer<'s> {
         }
     }
 
-    /// Adds bytes as they are.
+    /// Adds raw bytes.
     pub fn put(&mut self, bytes: &[u8]) {
         for byte in bytes {
             if self.used == TextBuffer::BUFFER_BYTES {
@@ -49,7 +49,7 @@ impl<'s> TextBuffer<'s> {
         }
     }
 
-    /// Adds bytes of unknown origin, up to a zero byte: what cannot be printed becomes `?`.
+    /// Adds bytes of unknown origin, up to a zero byte: unprintable ones become `?`.
     pub fn quote(&mut self, bytes: &[u8]) {
         for byte in bytes.iter().take_while(|byte| **byte != 0) {
             let is_plain = matches!(byte, b' '..=b'~' | 0x80..);
@@ -62,7 +62,7 @@ impl<'s> TextBuffer<'s> {
         self.padded(number, 0);
     }
 
-    /// Adds a number, to the right of so many places at least.
+    /// Adds a number, right-aligned to at least `places` places.
     pub fn padded(&mut self, number: u64, places: usize) {
         let (digits, from) = digits::<20>(number, 10);
         let length = digits.len() - from;
@@ -72,7 +72,7 @@ impl<'s> TextBuffer<'s> {
         self.put(digits.get(from..).unwrap_or_default());
     }
 
-    /// Adds a number that may be negative.
+    /// Adds a signed number.
     pub fn signed(&mut self, number: impl Into<i64>) {
         let number = number.into();
         if number < 0 {
@@ -102,7 +102,7 @@ impl<'s> TextBuffer<'s> {
     }
 }
 
-/// The digits of a number, with zeros before them, and where they begin.
+/// The digits of a number with leading zeros, and the index of the first digit.
 fn digits<const MAX_DIGITS: usize>(number: u64, base: u64) -> ([u8; MAX_DIGITS], usize) {
     let mut digits = [b'0'; MAX_DIGITS];
     let mut rest = number;

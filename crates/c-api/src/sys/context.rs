@@ -1,4 +1,4 @@
-//! The registers of C functions that call.
+//! The registers of callers of C functions.
 
 use core::arch::naked_asm;
 use core::ffi::c_void;
@@ -7,18 +7,18 @@ use unspool_rows::{CodeAddr, Register, Registers, RuntimeAddr};
 use unspool_unwind::local::{ABI, OwnCursor, RegisterLocation, RegisterLocationArray};
 use unspool_unwind::{Cursor, InnermostFrame};
 
-/// The preserved registers of a caller, as [`call_with_caller_context`] stores them.
+/// The preserved registers of a caller, stored by [`call_with_caller_context`].
 #[repr(C)]
 pub(super) struct CallerContext {
     /// `rbx`, `rbp`, `r12` to `r15`, `rsp` after the return, the return address.
     words: [u64; 8],
 }
 
-/// The DWARF numbers of [`CallerContext`].
+/// The DWARF numbers of the words of [`CallerContext`].
 const NUMBERS: [u16; 8] = [3, 6, 12, 13, 14, 15, 7, 16];
 
 impl CallerContext {
-    /// The registers of a frame that waits for a call to return, if all of them are known.
+    /// The registers of a frame that is at a call, if all of them are known.
     pub(super) fn from_frame(frame: &OwnCursor) -> Option<CallerContext> {
         let is_called = matches!(frame.code(), CodeAddr::Return(_));
         let mut words = [0; 8];
@@ -28,7 +28,7 @@ impl CallerContext {
         Some(CallerContext { words })
     }
 
-    /// The caller, as a walk begins with it.
+    /// The caller, as the start of a walk.
     pub(super) fn cursor(&self) -> OwnCursor {
         let mut registers = Registers::new();
         let mut places: RegisterLocationArray = [RegisterLocation::Unrecoverable; 17];
@@ -60,7 +60,7 @@ impl InnermostFrame for CallerContext {
     }
 }
 
-/// A context that a handler was given.
+/// The context argument of a handler.
 ///
 /// # Safety
 ///
@@ -70,7 +70,7 @@ pub(super) unsafe fn context<'c>(pointer: *const c_void) -> &'c libc::ucontext_t
     unsafe { &*pointer.cast::<libc::ucontext_t>() }
 }
 
-/// Returns to a function that waits, with a result.
+/// Returns a result to a function further out.
 ///
 /// # Safety
 ///

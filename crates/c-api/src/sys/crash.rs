@@ -1,7 +1,7 @@
-//! The crash handler: signals, stacks for their handlers, and what the kernel is asked.
+//! The crash handler: signals, stacks for their handlers, and system calls.
 //!
-//! [`unspool_crash_load`] runs when the library is loaded, [`stacks::pthread_create`] gives each thread a
-//! stack for handlers. `on_signal` and all that it calls is async-signal-safe.
+//! [`unspool_crash_load`] runs when the library is loaded, [`stacks::pthread_create`] gives each
+//! thread a stack for handlers. `on_signal` and all its callees are async-signal-safe.
 
 use core::ffi::{c_int, c_void};
 use core::mem;
@@ -23,7 +23,7 @@ pub(crate) mod maps;
 mod output;
 pub mod stacks;
 
-/// What is found out when the library is loaded, and only read from then on.
+/// Facts found when the library is loaded; read-only from then on.
 struct LoadState {
     program: [u8; 256],
     outputs: OutputTargets,
@@ -31,7 +31,7 @@ struct LoadState {
 
 struct LoadStateCell(core::cell::UnsafeCell<LoadState>);
 
-// SAFETY: written by `unspool_crash_load` only, before the program's own code runs.
+// SAFETY: only `unspool_crash_load` writes it, before the program's own code runs.
 unsafe impl Sync for LoadStateCell {}
 
 static LOAD_STATE: LoadStateCell = LoadStateCell(core::cell::UnsafeCell::new(LoadState {
@@ -40,11 +40,11 @@ static LOAD_STATE: LoadStateCell = LoadStateCell(core::cell::UnsafeCell::new(Loa
 }));
 
 fn load_state() -> &'static LoadState {
-    // SAFETY: nobody writes it any more; see `LoadStateCell`.
+    // SAFETY: it is read-only now; see `LoadStateCell`.
     unsafe { &*LOAD_STATE.0.get() }
 }
 
-/// The path of the program, with zero bytes behind it.
+/// The path of the program, padded with zero bytes.
 pub(crate) fn program_path() -> &'static [u8] {
     &load_state().program
 }
@@ -53,19 +53,20 @@ pub(crate) fn program_path() -> &'static [u8] {
 ///
 /// # Safety
 ///
-/// To be called once, before there are other threads.
+/// Call this once, before there are other threads.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_crash_load() {
     stacks::find_pthread_create();
-    // A report has registers, arguments and addresses. Who has started a setuid program reads them, and may not know them.
+    // A report has registers, arguments and addresses. The user who started a setuid program would
+    // read them, and must not see them.
     if local::is_privileged() {
         return;
     }
-    // SAFETY: the caller's promise: nobody reads it yet.
+    // SAFETY: the caller's promise: it has no readers yet.
     let at_load = unsafe { &mut *LOAD_STATE.0.get() };
     let [room @ .., _] = &mut at_load.program;
     let link = c"/proc/self/exe".as_ptr();
-    // SAFETY: the path ends with a zero byte; the room is as long as that, and was zero.
+    // SAFETY: the path ends with a zero byte; the buffer has that length, and was zero.
     unsafe { libc::readlink(link, room.as_mut_ptr().cast(), room.len()) };
     at_load.outputs = OutputTargets::find();
     stacks::install_for_thread();
@@ -76,19 +77,19 @@ pub unsafe extern "C" fn unspool_crash_load() {
     }
 }
 
-/// What ends a process that reports, unless it has handlers of its own for them.
+/// Signals that end a reporting process, unless the program has handlers for them.
 const TERMINATION_SIGNALS: [c_int; 2] = [libc::SIGTERM, libc::SIGINT];
 
-/// Whether nobody has said what a signal is to do.
+/// Whether the signal has its default action.
 fn has_default_action(signal: c_int) -> bool {
     // SAFETY: plain data.
     let mut now: libc::sigaction = unsafe { mem::zeroed() };
-    // SAFETY: asks only; `now` is this function's.
+    // SAFETY: only a query; `now` is this function's.
     let failed = unsafe { libc::sigaction(signal, ptr::null(), &raw mut now) };
     failed == 0 && now.sa_sigaction == libc::SIG_DFL
 }
 
-/// Catches a signal, unless somebody has already said what it is to do.
+/// Installs the handler for a signal, unless the program has set an action.
 fn install(signal: c_int) {
     if !has_default_action(signal) {
         return;
@@ -97,17 +98,17 @@ fn install(signal: c_int) {
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_signal;
     action.sa_sigaction = handler as usize;
-    // A fault of the handler itself is to be caught, too.
+    // Faults of the handler itself must be caught, too.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
     // SAFETY: the mask is the action's.
     unsafe { libc::sigfillset(&raw mut action.sa_mask) };
-    // And whoever has no time to wait for the report may end the process.
+    // And the user may end the process without waiting for the report.
     let wanted = HANDLED_SIGNALS.map(|(signal, _)| signal);
     for wanted in wanted.into_iter().chain(TERMINATION_SIGNALS) {
         // SAFETY: as above.
         unsafe { libc::sigdelset(&raw mut action.sa_mask, wanted) };
     }
-    // SAFETY: the handler takes what such handlers are given.
+    // SAFETY: the handler has the signature for these flags.
     unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
 }
 
@@ -115,7 +116,7 @@ static REPORTER: ReporterLock = ReporterLock::new();
 
 extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let signal = signal(number, info);
-    // A handler of the program's own might jump out of the report.
+    // The program's own handler might jump out of the report.
     for wanted in TERMINATION_SIGNALS {
         if !has_default_action(wanted) {
             block(wanted);
@@ -125,17 +126,18 @@ extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut
         LockAttempt::Acquired => {
             guard::reset();
             let mut fault = fault(signal, context);
-            // SAFETY: a handler's, which has not returned.
+            // SAFETY: the context of a handler that has not returned.
             let own = unsafe { &context::context(context).uc_stack };
             // SAFETY: `report` takes a fault.
             unsafe { stacks::call_with_room(own, report, (&raw mut fault).cast()) };
         }
-        // The report goes on, and the process ends behind it in any case.
+        // The report continues, and the process ends after it in any case.
         LockAttempt::Reentered if signal.is_sent() => return,
         LockAttempt::Reentered => guard::resume_after_fault(),
         LockAttempt::HeldByOther => wait_for_the_end(),
     }
-    // Pending until this returns: the process then ends where it was, and a core file shows that.
+    // Pending until this returns. Then the process ends at the original place, as a core file
+    // shows.
     block(number);
     end(number, info);
 }
@@ -152,11 +154,11 @@ unsafe extern "C" fn report(fault: *mut c_void) {
 }
 
 fn signal(number: c_int, info: *const libc::siginfo_t) -> Signal {
-    // SAFETY: the kernel's, as long as the handler runs.
+    // SAFETY: the kernel's, valid while the handler runs.
     let info = unsafe { &*info };
-    // SAFETY: of a signal that was sent, it is not meaningful, and `Signal` does not take it so.
+    // SAFETY: for a sent signal it has no meaning, and `Signal` does not use it then.
     let address = unsafe { info.si_addr() };
-    // SAFETY: the same of a fault.
+    // SAFETY: the same for a fault.
     let process = unsafe { info.si_pid() };
     // SAFETY: as above.
     let user = unsafe { info.si_uid() };
@@ -169,10 +171,10 @@ fn signal(number: c_int, info: *const libc::siginfo_t) -> Signal {
 }
 
 fn fault(signal: Signal, context: *const c_void) -> CrashSignal {
-    // SAFETY: a handler's, which has not returned.
+    // SAFETY: the context of a handler that has not returned.
     let context = unsafe { context::context(context) };
     let mut name = [0; 16];
-    // SAFETY: the kernel writes 16 bytes at most.
+    // SAFETY: the kernel writes at most 16 bytes.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
     CrashSignal {
         signal,
@@ -188,14 +190,14 @@ fn process_id() -> i32 {
     unsafe { libc::getpid() }
 }
 
-/// By the system call: glibc has a function for it since 2.30.
+/// By the system call: glibc only has a function for it since 2.30.
 fn thread_id() -> i32 {
     // SAFETY: takes nothing, cannot fail.
     let thread = unsafe { libc::syscall(libc::SYS_gettid) };
     i32::try_from(thread).unwrap_or_default()
 }
 
-/// Another thread reports, and ends the process. Should it be unable to, this one does.
+/// Waits while another thread reports and ends the process. If that fails, this thread ends it.
 fn wait_for_the_end() {
     let until = files::nanoseconds().saturating_add(2 * Output::WRITE_TIMEOUT_NS);
     loop {
@@ -204,7 +206,7 @@ fn wait_for_the_end() {
             return;
         }
         let time = c_int::try_from(left.div_ceil(1_000_000)).unwrap_or(c_int::MAX);
-        // SAFETY: waits for nothing but the time.
+        // SAFETY: waits for the timeout only.
         unsafe { libc::poll(ptr::null_mut(), 0, time) };
     }
 }
@@ -218,11 +220,11 @@ fn block(signal: c_int) {
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
 }
 
-/// The first process of a system, or of a container, does not end by signals that processes send.
+/// Signals from processes do not end the first process of a system or container.
 const FIRST_PROCESS: c_int = 1;
 
-/// Gives the signal its default action and sends it again, to this thread, with all that the kernel
-/// said of it.
+/// Restores the signal's default action and sends it again to this thread, with the kernel's
+/// original information.
 fn end(signal: c_int, info: *const libc::siginfo_t) {
     // SAFETY: plain data.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
@@ -235,11 +237,10 @@ fn end(signal: c_int, info: *const libc::siginfo_t) {
         unsafe { libc::_exit(128 + signal) };
     }
     let number = libc::SYS_rt_tgsigqueueinfo;
-    // SAFETY: `info` is the kernel's own, as long as the handler runs.
+    // SAFETY: `info` is the kernel's own, valid while the handler runs.
     let failed = unsafe { libc::syscall(number, process, thread_id(), signal, info) };
     if failed != 0 {
-        // A filter may forbid the one and not the other.
-        // SAFETY: takes numbers.
+        // A seccomp filter may forbid one of the two only. SAFETY: takes numbers.
         unsafe { libc::syscall(libc::SYS_tgkill, process, thread_id(), signal) };
     }
 }

@@ -1,4 +1,4 @@
-//! The functions of `unspool.h`, where they are documented.
+//! The functions of `unspool.h`, documented there.
 
 use core::arch::asm;
 use core::ffi::{c_char, c_int, c_void};
@@ -21,7 +21,7 @@ pub struct CWalk {
     end: c_int,
 }
 
-/// `unspool_cursor`, which has the alignment of a `long double`.
+/// `unspool_cursor`, aligned like `long double`.
 #[repr(C, align(16))]
 pub struct CCursor {
     words: [MaybeUninit<u64>; CCursor::WORDS],
@@ -96,7 +96,7 @@ pub extern "C" fn unspool_prepare_thread() -> c_int {
 ///
 /// # Safety
 ///
-/// `addresses` is null or has room for `count` pointers; `walk` is null or has room.
+/// `addresses` is null or has room for `count` pointers; `walk` is null or valid for writes.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn unspool_backtrace(
@@ -155,21 +155,23 @@ unsafe fn backtrace_from(
     found.frames
 }
 
-/// A caller's room for addresses: none where the pointer is null, or no memory has room for so many.
+/// A caller's buffer for addresses: empty if the pointer is null, or if the size exceeds all
+/// memory.
 ///
 /// # Safety
 ///
-/// Otherwise the memory is there, and nobody else uses it.
+/// Otherwise the memory is valid, and has no other user.
 unsafe fn room<'r>(addresses: *mut RuntimeAddr, count: usize) -> &'r mut [RuntimeAddr] {
     let size = count.checked_mul(size_of::<RuntimeAddr>());
     let is_possible = size.is_some_and(|size| isize::try_from(size).is_ok());
     if addresses.is_null() || !is_possible {
         return &mut [];
     }
-    // SAFETY: it does nothing. For all that the compiler knows it has written to the memory, which C need
-    // not have done: from here on the numbers there are what the bytes happen to be.
+    // SAFETY: it does nothing. To the compiler it may have written to the memory, which C need not
+    // have initialised: from here on the numbers there have arbitrary but fixed values.
     unsafe { asm!("/* {} */", in(reg) addresses, options(nostack, preserves_flags)) };
-    // SAFETY: the caller's promise; an address is a pointer's bytes, and all bytes are one.
+    // SAFETY: the caller's promise; an address has the representation of a pointer, and all bytes
+    // are valid.
     unsafe { core::slice::from_raw_parts_mut(addresses, count) }
 }
 
@@ -187,7 +189,7 @@ impl From<WalkResult> for CWalk {
 ///
 /// # Safety
 ///
-/// `cursor` has room.
+/// `cursor` is valid for writes.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn unspool_cursor_here(cursor: *mut CCursor) {
@@ -203,7 +205,7 @@ unsafe extern "C" fn cursor_here(cursor: *mut CCursor, saved: &CallerContext) {
 ///
 /// # Safety
 ///
-/// `cursor` has room; `ucontext` is a handler's that has not returned.
+/// `cursor` is valid for writes; `ucontext` is a handler's that has not returned.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_cursor_from(cursor: *mut CCursor, ucontext: *const c_void) {
     // SAFETY: the caller's promise.
@@ -216,17 +218,17 @@ pub unsafe extern "C" fn unspool_cursor_from(cursor: *mut CCursor, ucontext: *co
 ///
 /// # Safety
 ///
-/// The cursor was filled in, and nobody else uses it now.
+/// The cursor was filled in, and has no other user now.
 unsafe fn frame<'c>(cursor: *mut CCursor) -> &'c mut OwnCursor {
     // SAFETY: the caller's promise.
     unsafe { &mut *cursor.cast::<OwnCursor>() }
 }
 
-/// The frame of a cursor that is only looked at.
+/// The frame of a cursor, for reading.
 ///
 /// # Safety
 ///
-/// The cursor was filled in, and nobody changes it now.
+/// The cursor was filled in, and is not being changed.
 unsafe fn shown<'c>(cursor: *const CCursor) -> &'c OwnCursor {
     // SAFETY: the caller's promise.
     unsafe { &*cursor.cast::<OwnCursor>() }
@@ -277,11 +279,11 @@ pub unsafe extern "C" fn unspool_is_signal_frame(cursor: *const CCursor) -> c_in
     c_int::from(unsafe { shown(cursor) }.is_signal_frame())
 }
 
-/// Writes a value that is known: 0, or -1 if it is not.
+/// Writes a known value and returns 0; returns -1 if it is unknown.
 ///
 /// # Safety
 ///
-/// The pointer is null, or there is room.
+/// The pointer is null or valid for writes.
 unsafe fn answer(value: Option<u64>, into: *mut u64) -> c_int {
     let Some(value) = value else {
         return -1;
@@ -297,7 +299,7 @@ unsafe fn answer(value: Option<u64>, into: *mut u64) -> c_int {
 ///
 /// # Safety
 ///
-/// The cursor was filled in; `value` is null or has room.
+/// The cursor was filled in; `value` is null or valid for writes.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_get_register(
     cursor: *const CCursor,
@@ -319,7 +321,7 @@ fn numbered(number: c_int) -> Option<u16> {
 ///
 /// # Safety
 ///
-/// The cursor was filled in; its frame has not returned, and can do with the value.
+/// The cursor was filled in; its frame has not returned, and the value is valid for it.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_set_register(
     cursor: *mut CCursor,
@@ -336,7 +338,7 @@ pub unsafe extern "C" fn unspool_set_register(
     else {
         return -1;
     };
-    // SAFETY: the frame's register is saved there, and was read as a word: it is known.
+    // SAFETY: the frame's register is saved there, and was read as a word.
     unsafe { pointer(addr.0).cast::<u64>().write_unaligned(value) };
     frame.note(number, value);
     0
@@ -346,7 +348,7 @@ pub unsafe extern "C" fn unspool_set_register(
 ///
 /// # Safety
 ///
-/// The cursor was filled in; `address` is null or has room.
+/// The cursor was filled in; `address` is null or valid for writes.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_save_location(
     cursor: *const CCursor,
@@ -375,7 +377,7 @@ pub unsafe extern "C" fn unspool_save_location(
 ///
 /// # Safety
 ///
-/// The cursor was filled in, its frame has not returned; `value` is null or has room.
+/// The cursor was filled in, its frame has not returned; `value` is null or valid for writes.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_get_cfa(cursor: *const CCursor, value: *mut u64) -> c_int {
     // SAFETY: the caller's promise.
@@ -422,7 +424,8 @@ pub extern "C" fn unspool_end_text(end: c_int) -> *const c_char {
 ///
 /// # Safety
 ///
-/// The cursor was filled in; its frame has not returned, and what lies further in can be left.
+/// The cursor was filled in; its frame has not returned, and the frames further in can be
+/// abandoned.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_resume(cursor: *const CCursor, result: u64) -> c_int {
     // SAFETY: the caller's promise.
@@ -437,7 +440,7 @@ pub unsafe extern "C" fn unspool_resume(cursor: *const CCursor, result: u64) -> 
 ///
 /// # Safety
 ///
-/// `module` is null or has room.
+/// `module` is null or valid for writes.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_module_of(address: *const c_void, module: *mut CModule) -> c_int {
     let Some(found) = local::modules().loaded(RuntimeAddr(address.addr() as u64)) else {
@@ -466,7 +469,8 @@ fn pointer(addr: u64) -> *mut c_void {
 ///
 /// # Safety
 ///
-/// The cursor was filled in; the frames that it walks have not returned; `into` is null or has room for `count`.
+/// The cursor was filled in; the frames that it walks have not returned; `into` is null or has room
+/// for `count`.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_arguments(
     cursor: *const CCursor,

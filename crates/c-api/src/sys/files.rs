@@ -10,7 +10,7 @@ use unspool_unwind::local::store::FixedPath;
 /// A file that is open for reading.
 pub(crate) struct ReadOnlyFile(c_int);
 
-/// What tells a file from all others, as long as somebody has it open or mapped.
+/// The identity of a file, unique while it is open or mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceInode {
     device: libc::dev_t,
@@ -18,7 +18,7 @@ pub(crate) struct DeviceInode {
 }
 
 impl DeviceInode {
-    /// The file of these numbers.
+    /// The file with these numbers.
     pub(crate) fn numbered(major: u32, minor: u32, inode: u64) -> DeviceInode {
         DeviceInode {
             device: libc::makedev(major, minor),
@@ -26,7 +26,7 @@ impl DeviceInode {
         }
     }
 
-    /// The file that has a descriptor. Async-signal-safe.
+    /// The file of a descriptor. Async-signal-safe.
     pub(crate) fn of_descriptor(descriptor: c_int) -> Option<DeviceInode> {
         let stat = status(descriptor)?;
         Some(DeviceInode {
@@ -36,17 +36,17 @@ impl DeviceInode {
     }
 }
 
-/// What the kernel says of the file that has a descriptor. Async-signal-safe.
+/// The kernel's status of a descriptor's file. Async-signal-safe.
 fn status(descriptor: c_int) -> Option<libc::stat> {
     // SAFETY: plain numbers.
     let mut stat: libc::stat = unsafe { mem::zeroed() };
-    // SAFETY: `stat` is this function's; that there is no such descriptor is an error it yields.
+    // SAFETY: `stat` is this function's; an invalid descriptor is a returned error.
     let failed = unsafe { libc::fstat(descriptor, &raw mut stat) };
     (failed == 0).then_some(stat)
 }
 
-/// Opens standard error once more, if that is a pipe or a device of characters: what is written there fails
-/// where it would have to wait. `None` also where the kernel does not let it. Async-signal-safe.
+/// Opens standard error again, if that is a pipe or a character device: then writes fail instead of
+/// blocking. `None` also if the kernel refuses. Async-signal-safe.
 pub(crate) fn open_standard_error() -> Option<c_int> {
     let kind = status(libc::STDERR_FILENO)?.st_mode & libc::S_IFMT;
     if !matches!(kind, libc::S_IFCHR | libc::S_IFIFO) {
@@ -58,10 +58,10 @@ pub(crate) fn open_standard_error() -> Option<c_int> {
     (file >= 0).then_some(file)
 }
 
-/// Opens a log, to append to it. `None` also where somebody else but root may have put it there: another user's file, a name
-/// that it shares with another file, or what another user's link leads to. Async-signal-safe.
+/// Opens a log for appending. `None` also if a user other than root may have put it there: another
+/// user's file, a file with several names, or the target of another user's link. Async-signal-safe.
 pub(crate) fn open_log(path: &CStr) -> Option<c_int> {
-    // Of a pipe that nobody reads there is no waiting for a reader.
+    // For a pipe without a reader, this does not wait for one.
     let flags = libc::O_WRONLY
         | libc::O_CREAT
         | libc::O_APPEND
@@ -93,14 +93,14 @@ fn is_of_user_or_root(stat: &libc::stat) -> bool {
     stat.st_uid == 0 || stat.st_uid == unsafe { libc::geteuid() }
 }
 
-/// Whether what is written to a descriptor destroys nothing and is no answer to anybody: a terminal or
-/// another device of characters, a pipe, or a file that all writing is appended to. Async-signal-safe.
+/// Whether writing to a descriptor neither destroys data nor answers a peer: a terminal or another
+/// character device, a pipe, or a file in append mode. Async-signal-safe.
 pub(crate) fn is_for_messages(descriptor: c_int) -> bool {
     let kind = status(descriptor).map(|stat| stat.st_mode & libc::S_IFMT);
     match kind {
         Some(libc::S_IFCHR | libc::S_IFIFO) => true,
         Some(libc::S_IFREG) => {
-            // SAFETY: asks, and changes nothing.
+            // SAFETY: only a query.
             let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
             flags >= 0 && flags & libc::O_APPEND != 0
         }
@@ -111,43 +111,42 @@ pub(crate) fn is_for_messages(descriptor: c_int) -> bool {
 impl ReadOnlyFile {
     /// Async-signal-safe.
     pub(crate) fn open(path: &CStr) -> Option<ReadOnlyFile> {
-        // A pipe would have us wait for its writer.
+        // Opening a pipe would wait for its writer.
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: the path ends with a zero byte.
         let file = unsafe { libc::open(path.as_ptr(), flags) };
         (file >= 0).then_some(ReadOnlyFile(file))
     }
 
-    /// The same of a path of fewer than 257 bytes, as modules have it.
+    /// The same for a path of fewer than 257 bytes, as modules have it.
     pub(crate) fn open_bytes(path: &[u8]) -> Option<ReadOnlyFile> {
         let mut terminated = [0_u8; 257];
         terminated.get_mut(..path.len())?.copy_from_slice(path);
         ReadOnlyFile::open(CStr::from_bytes_until_nul(&terminated).ok()?)
     }
 
-    /// Reads bytes from an offset on; yields how many there were. Async-signal-safe.
+    /// Reads bytes from an offset; returns the number of bytes. Async-signal-safe.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
         let offset = i64::try_from(offset).ok()?;
-        // SAFETY: the room is the caller's.
+        // SAFETY: pointer and length are those of `into`.
         let length = unsafe { libc::pread(self.0, into.as_mut_ptr().cast(), into.len(), offset) };
         usize::try_from(length).ok()
     }
 
-    /// Reads as many bytes as there is room for. Async-signal-safe.
+    /// Fills the buffer. Async-signal-safe.
     pub(crate) fn read_exactly(&self, offset: u64, into: &mut [u8]) -> Option<()> {
         let length = self.read(offset, into)?;
         (length == into.len()).then_some(())
     }
 
-    /// Reads bytes from where the last such call has come to; yields how many there were.
-    /// Async-signal-safe.
+    /// Continues reading after the last such call; returns the number of bytes. Async-signal-safe.
     pub(crate) fn read_next(&self, into: &mut [u8]) -> Option<usize> {
-        // SAFETY: the room is the caller's.
+        // SAFETY: pointer and length are those of `into`.
         let length = unsafe { libc::read(self.0, into.as_mut_ptr().cast(), into.len()) };
         usize::try_from(length).ok()
     }
 
-    /// What tells it from others.
+    /// Its identity.
     pub(crate) fn id(&self) -> Option<DeviceInode> {
         DeviceInode::of_descriptor(self.0)
     }
@@ -155,40 +154,40 @@ impl ReadOnlyFile {
 
 impl Drop for ReadOnlyFile {
     fn drop(&mut self) {
-        // SAFETY: it is open, and nobody else has it.
+        // SAFETY: it is open, and has no other owner.
         unsafe { libc::close(self.0) };
     }
 }
 
-/// Keeps a table for good, in a page of its own.
+/// Leaks a table, on a page of its own.
 pub(crate) fn leak_table(table: CompiledTable<'static>) -> Option<&'static CompiledTable<'static>> {
     let at = pages(mem::size_of_val(&table))?.cast::<CompiledTable<'static>>();
     // SAFETY: fresh memory, large enough, and aligned to a page.
     unsafe { at.write(table) };
-    // SAFETY: written just now; never unmapped, and nobody else has it.
+    // SAFETY: written just now; never unmapped, and without another user.
     Some(unsafe { &*at })
 }
 
-/// Copies bytes, for good.
+/// Leaks a copy of the bytes.
 pub(crate) fn leak_copy(bytes: &[u8]) -> Option<&'static [u8]> {
     let at = pages(bytes.len())?.cast::<u8>();
     // SAFETY: fresh memory, large enough.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
-    // SAFETY: written just now; never unmapped, and nobody else has it.
+    // SAFETY: written just now; never unmapped, and without another user.
     Some(unsafe { core::slice::from_raw_parts(at, bytes.len()) })
 }
 
-/// So many zeros, for good.
+/// Leaks `count` zeros.
 pub(crate) fn zeros(count: usize) -> Option<&'static mut [u32]> {
     let at = pages(count.checked_mul(mem::size_of::<u32>())?)?;
-    // SAFETY: fresh memory, large enough, zeroed, aligned to a page; never unmapped, and nobody else
-    // has it.
+    // SAFETY: fresh memory, large enough, zeroed, aligned to a page; never unmapped, and without
+    // another user.
     Some(unsafe { core::slice::from_raw_parts_mut(at.cast(), count) })
 }
 
-/// New memory, in pages of its own.
+/// New pages of memory.
 fn pages(size: usize) -> Option<*mut c_void> {
-    // SAFETY: a new mapping, at no particular place.
+    // SAFETY: a new mapping, at no fixed address.
     let at = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -202,10 +201,10 @@ fn pages(size: usize) -> Option<*mut c_void> {
     (at != libc::MAP_FAILED).then_some(at)
 }
 
-/// The folder that relative paths begin at.
+/// The folder for relative paths.
 pub(crate) fn working_directory() -> Option<FixedPath> {
     let mut room = [0_u8; FixedPath::MAX_BYTES];
-    // SAFETY: the room is this function's, and as long as that.
+    // SAFETY: pointer and length are those of this function's buffer.
     let found = unsafe { libc::getcwd(room.as_mut_ptr().cast(), room.len()) };
     let found = CStr::from_bytes_until_nul(&room)
         .ok()
@@ -215,7 +214,7 @@ pub(crate) fn working_directory() -> Option<FixedPath> {
     Some(path)
 }
 
-/// What the call of the C library that failed last in this thread failed for. Async-signal-safe.
+/// The error of the thread's last failed C library call. Async-signal-safe.
 pub(crate) fn error_number() -> c_int {
     // SAFETY: takes nothing, cannot fail.
     let number = unsafe { libc::__errno_location() };
@@ -223,7 +222,7 @@ pub(crate) fn error_number() -> c_int {
     unsafe { *number }
 }
 
-/// The time that has gone by since some moment, in nanoseconds. Async-signal-safe.
+/// The time since some fixed moment, in nanoseconds. Async-signal-safe.
 pub(crate) fn nanoseconds() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -1,9 +1,9 @@
-//! What Rust's standard library brings, for a library that goes without it.
+//! Replacements for parts of Rust's standard library, which this library does not use.
 
 use core::ffi::c_int;
 use core::panic::PanicInfo;
 
-/// No code of this library panics; a lint sees to it. What is left in `core` ends here.
+/// No code of this library panics, which a lint checks. Panics of `core` end here.
 #[panic_handler]
 fn panic(_: &PanicInfo<'_>) -> ! {
     // SAFETY: takes nothing.
@@ -13,8 +13,8 @@ fn panic(_: &PanicInfo<'_>) -> ! {
 /// `_URC_CONTINUE_UNWIND`.
 const CONTINUE_UNWIND: c_int = 8;
 
-/// The personality of Rust's frames: none of ours has anything to clean up.
-// SAFETY: nobody else defines it in this library, and it is not exported.
+/// The personality of Rust's frames: none of them has anything to clean up.
+// SAFETY: this library has no other definition, and does not export it.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() -> c_int {
     CONTINUE_UNWIND

@@ -1,4 +1,4 @@
-//! The functions, called by a C program that knows its own stack.
+//! The functions, called by a C program with a known stack.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,8 @@ use unspool_testing::{command, without_eh_frame};
 
 use crate::programs::{self, stdout, with_library};
 
-/// `api.c` compares with the C library's `backtrace`, with its own registers, and with what the
-/// kernel has stored for a handler; it ends with a line that says so.
+/// `api.c` compares with the C library's `backtrace`, with its own registers, and with the
+/// registers that the kernel has stored for a handler. Its last line reports success.
 #[test]
 fn the_functions_do_what_the_header_says() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
@@ -23,13 +23,13 @@ fn the_functions_do_what_the_header_says() {
     }
 }
 
-/// The archive, in the program itself: beside the C library, too.
+/// The archive linked into the program, also with a static C library.
 #[test]
 fn the_archive_does_the_same() {
     for options in [
         &["-pie"][..],
         &["-no-pie"],
-        // `api.c` has a `malloc` of its own, beside the archive's.
+        // `api.c` has its own `malloc`, in addition to the archive's.
         &["-static-pie", "-Wl,-z,muldefs"],
         &["-static", "-Wl,-z,muldefs", "-Wl,--eh-frame-hdr"],
     ] {
@@ -38,7 +38,7 @@ fn the_archive_does_the_same() {
     }
 }
 
-/// A program of the folder with `libunspool.a` in it.
+/// A program of the folder, linked with `libunspool.a`.
 fn with_archive(source: &str, options: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let archive = programs::shared_objects().join("libunspool.a");
@@ -51,8 +51,8 @@ fn with_archive(source: &str, options: &[&str]) -> PathBuf {
     )
 }
 
-/// Neither the end of a thread nor that of the process calls what is not there any more; and what nobody
-/// uses goes.
+/// Neither the end of a thread nor that of the process calls unloaded code; and unused libraries
+/// are unloaded.
 #[test]
 fn the_archive_in_a_plugin_that_is_closed() {
     let plugin = with_archive("plugin.c", &["-shared", "-fPIC"]);
@@ -64,7 +64,7 @@ fn the_archive_in_a_plugin_that_is_closed() {
     }
 }
 
-/// A program that says nothing of rules has as much memory for them as its environment says.
+/// Without a call, a program's memory for rules has the size set in its environment.
 #[test]
 fn the_environment_says_how_much_memory_rules_have() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
@@ -73,7 +73,7 @@ fn the_environment_says_how_much_memory_rules_have() {
     for (value, expected) in [("64K", 64), ("4M", 4096), ("5M", 1024)] {
         let mut command = with_library(&program);
         let command = command
-            // No tables but its own: what it yields is how many came later.
+            // No tables except its own: its output is the number of later ones.
             .env("HOME", "/dev/null")
             .env("XDG_CACHE_HOME", "/dev/null")
             .env("UNSPOOL_RULES", value)
@@ -86,8 +86,8 @@ fn the_environment_says_how_much_memory_rules_have() {
     }
 }
 
-/// Its word of thread-local storage has room in threads that were there before; and what the end of
-/// a thread calls is still there.
+/// Its word of thread-local storage fits into existing threads; and the destructor called at a
+/// thread's end is still loaded.
 #[test]
 fn the_library_may_be_loaded_at_run_time_and_closed() {
     let program = programs::compile("dlopen.c", &["-O1"]);
@@ -96,7 +96,8 @@ fn the_library_may_be_loaded_at_run_time_and_closed() {
     assert_eq!(stdout(&mut command), "all is well\n");
 }
 
-/// A program that has `.sframe` and no `.eh_frame`, against what the C library finds in it with `.eh_frame`.
+/// A program with `.sframe` and without `.eh_frame`, compared with the C library's result with
+/// `.eh_frame`.
 #[test]
 fn a_program_that_has_sframe_only() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
@@ -114,7 +115,8 @@ fn a_program_that_has_sframe_only() {
     assert!(theirs.contains("_start+"), "{theirs}");
 }
 
-/// The stack that each function needs at most is in a table of `docs/api.md`: at its first call, and later.
+/// The maximum stack use of each function is in a table of `docs/api.md`: for its first call, and
+/// later.
 #[test]
 fn functions_take_no_more_of_a_stack_than_is_documented() {
     let mut compiler = programs::cc();

@@ -1,4 +1,4 @@
-//! What functions were called with, told in the process itself and when it crashes.
+//! Arguments of functions, reported in the process itself and when it crashes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use unspool_table_store::Store;
 
 use crate::programs::{self, stdout, with_library};
 
-/// A program, and a cache that has its table of arguments.
+/// A program, and a cache with its argument table.
 fn with_table() -> (PathBuf, PathBuf) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/arguments.c");
     let options = ["-O2", "-gctf", "-Wl,--build-id=sha1"];
@@ -78,7 +78,7 @@ fn a_crash_shows_them() {
     for line in [
         "         #1: enum colour = GREEN\n",
         "         #2: signed char = -7\n",
-        // As gdb prints it.
+        // As printed by gdb.
         "         #3: enum access = (READ | EXECUTE | unknown: 0x8)\n",
         "         #2: long int = 4000000000\n",
         "         #1: long int = 11\n",
@@ -88,7 +88,7 @@ fn a_crash_shows_them() {
     }
 }
 
-/// Opens a file that was just built, as soon as what is made of it can be kept.
+/// Opens a file that was just built, as soon as its derived data can be cached.
 pub(crate) fn settled(path: &Path) -> ElfFile {
     loop {
         let file = ElfFile::open(path).unwrap();

@@ -1,4 +1,4 @@
-//! The crash handler, against gdb's view of the same crash and against what the program did.
+//! The crash handler, compared with gdb's view of the same crash and with the program's actions.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -17,7 +17,7 @@ const SIGNALS: [(&str, i32); 6] = [
     ("SIGSEGV", 11),
 ];
 
-/// `crash.c`, whose functions keep frame pointers for `smashed` to find.
+/// `crash.c`, with frame pointers for `smashed`.
 pub(crate) fn program() -> PathBuf {
     let options = ["-O1", "-g", "-fno-omit-frame-pointer", "-Wl,-z,now"];
     programs::compile("crash.c", &options)
@@ -49,7 +49,7 @@ fn hex(text: &str) -> u64 {
     u64::from_str_radix(text.strip_prefix("0x").unwrap(), 16).unwrap()
 }
 
-/// The frames of a report, and the line that says why there are no more.
+/// The frames of a report, and the line with the reason why they end.
 fn frames(report: &str) -> (Vec<PrintedFrame>, String) {
     let lines = report.lines().skip_while(|line| *line != "stack").skip(1);
     let lines: Vec<_> = lines.take_while(|line| *line != "modules").collect();
@@ -66,7 +66,7 @@ fn frames(report: &str) -> (Vec<PrintedFrame>, String) {
     (lines.iter().filter_map(frame).collect(), end)
 }
 
-/// Functions of the program in a report, by their order: what is before `+`.
+/// The program's functions in a report, in order: the text before `+`.
 fn functions(frames: &[PrintedFrame]) -> Vec<&str> {
     let in_program = frames.iter().filter(|frame| frame.rest.contains("[crash-"));
     in_program
@@ -74,7 +74,7 @@ fn functions(frames: &[PrintedFrame]) -> Vec<&str> {
         .collect()
 }
 
-/// The process ends by the signal, the report says so, and is whole.
+/// Checks that the process ends by the signal, and that the report says so and is complete.
 pub(crate) fn assert_ended_by(output: &Output, signal: &str) -> String {
     let report = errors(output);
     let number = SIGNALS.iter().find(|(name, _)| *name == signal).unwrap().1;
@@ -87,8 +87,8 @@ pub(crate) fn assert_ended_by(output: &Output, signal: &str) -> String {
     report
 }
 
-/// What gdb says of a crash in the process that reports it: addresses at the first stop, how many
-/// there are at most; what it stopped for then; and when the handler had sent the signal again.
+/// gdb's view of a crash in the reporting process: the addresses at the first stop, up to a
+/// maximum; the cause of that stop; and the state after the handler has sent the signal again.
 struct GdbProcess {
     addresses: Vec<u64>,
     first: String,
@@ -98,7 +98,7 @@ struct GdbProcess {
 
 fn debug(program: &Path, way: &str, most: usize) -> GdbProcess {
     const ABOUT: &str = r#"printf "about %p %p %d %p\n", $pc, $sp, $_siginfo.si_code, $_siginfo._sifields._sigfault.si_addr"#;
-    // Not those that it only infers: of inlined functions, and of functions that ended in a jump.
+    // Without inferred frames: inlined functions, and functions that ended in a jump.
     const FRAMES: &str = r#"python exec("""
 frame = gdb.newest_frame()
 while frame and most:
@@ -140,7 +140,7 @@ while frame and most:
     }
 }
 
-/// Ways whose stack is walked to its end by tables, by the functions of the program that are on it.
+/// Crashes with a stack that tables unwind to its end, and the program's functions on it.
 const WAYS: [(&str, &str, &[&str]); 8] = [
     ("write", "SIGSEGV", &["bad_write", "main", "_start"]),
     ("division", "SIGFPE", &["division", "main", "_start"]),
@@ -163,12 +163,12 @@ fn every_signal_is_reported_and_ends_the_process() {
     }
 }
 
-/// gdb sees the same frames at the same addresses; and after the report, the process as it was
-/// when it crashed, with all that the kernel said of the signal: that is what a core file has.
+/// gdb sees the same frames at the same addresses. After the report it sees the process in its
+/// state at the crash, with the kernel's information of the signal, as in a core file.
 #[test]
 fn gdb_sees_the_same_frames() {
     let program = program();
-    // gdb keeps `SIGTRAP` for itself.
+    // gdb uses `SIGTRAP` itself.
     let seen = WAYS.iter().filter(|(_, signal, _)| *signal != "SIGTRAP");
     for (way, _, _) in seen {
         let debugged = debug(&program, way, 100);
@@ -233,7 +233,7 @@ fn a_damaged_stack() {
     assert_eq!(end, "incomplete: the address lies in no module");
 }
 
-/// One of several threads that crash at once reports; the others' lines are not among its.
+/// Of several threads that crash at once, one reports; the others' lines are not mixed in.
 #[test]
 fn several_threads_at_once() {
     let program = program();
@@ -245,8 +245,7 @@ fn several_threads_at_once() {
     }
 }
 
-/// The program has made one for handlers that need little, and the report takes another: also where it
-/// faults.
+/// The program has a small stack for handlers, and the report uses another, even if it faults.
 #[test]
 fn a_small_stack_for_handlers() {
     for way in ["small-stack", "forgotten-stack"] {
@@ -281,8 +280,8 @@ fn a_program_that_the_loader_was_told_to_run() {
     assert!(modules.contains(&format!("/{name}\n")), "{report}");
 }
 
-/// What cannot be read of a module that is mapped costs its own frames' names and tables; these frames are
-/// guessed, by the frame pointer that they keep.
+/// An unreadable part of a mapped module costs only its own frames' names and tables. These frames
+/// are guessed by their frame pointers.
 #[test]
 fn a_module_that_cannot_be_read() {
     let report = assert_ended_by(&crash(&program(), "unreadable"), "SIGABRT");
@@ -301,7 +300,7 @@ fn a_module_that_cannot_be_read() {
     assert_eq!(end, "incomplete: no unwind table covers the address");
 }
 
-/// A library of which a copy that differs by options has the same addresses and sizes.
+/// A library; copies with other options have the same addresses and sizes.
 fn shared_library(options: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let mut cc = programs::cc();
@@ -320,8 +319,8 @@ fn crash_in_library(way: &str, library: &Path, other: Option<&Path>) -> Output {
     command.output().unwrap()
 }
 
-/// Names that only the file has are those of the file that is mapped, not of one that has its path
-/// since and the same addresses.
+/// Names that only the file has are those of the mapped file, not of another one that now has its
+/// path and the same addresses.
 #[test]
 fn a_library_that_was_replaced() {
     for build_id in ["-Wl,--build-id=sha1", "-Wl,--build-id=none"] {
@@ -334,7 +333,7 @@ fn a_library_that_was_replaced() {
             inner.split(['+', ' ']).next().unwrap().to_owned()
         };
         let build = |name, step| shared_library(&[build_id, name, step]);
-        // The build ID is not of the names alone.
+        // The build ID does not depend on the names alone.
         let one = build("-DNAME=one", "-DSTEP=1");
         let two = build("-DNAME=two", "-DSTEP=2");
         let report = assert_ended_by(&crash_in_library("replaced", &one, None), "SIGSEGV");
@@ -345,8 +344,7 @@ fn a_library_that_was_replaced() {
     }
 }
 
-/// A library that was not replaced but written to, as `cp` does: of what it had mapped, nothing can be
-/// read.
+/// A library that was overwritten instead of replaced, as by `cp`: its mapping becomes unreadable.
 #[test]
 fn a_library_whose_file_was_cut_short() {
     for (way, signal, functions_before) in [
@@ -389,7 +387,7 @@ fn a_handler_of_the_program_counts() {
     assert_eq!(errors(&output), "mine\n");
 }
 
-/// It finds room where it would have run on the thread's stack.
+/// It has enough room although it would run on the thread's stack.
 #[test]
 fn a_handler_of_the_program_that_takes_any_stack() {
     let output = crash(&program(), "own-handler-on-stack");
@@ -403,7 +401,7 @@ fn a_stack_of_the_program_for_handlers_stays() {
     assert_ended_by(&command.output().unwrap(), "SIGSEGV");
 }
 
-/// Names with what a terminal would obey, and the thread that crashed.
+/// Names with terminal control characters, and the name of the crashed thread.
 #[test]
 fn who_crashed() {
     let report = assert_ended_by(&crash(&program(), "thread"), "SIGSEGV");
@@ -417,7 +415,7 @@ fn who_crashed() {
     assert_ne!(number("process "), number("thread "));
 }
 
-/// A signal that is sent, and modules with the build IDs that readelf finds.
+/// A sent signal, and modules with the build IDs found by readelf.
 #[test]
 fn a_signal_from_outside() {
     let mut shell = command("sh");
@@ -437,7 +435,7 @@ fn a_signal_from_outside() {
     assert!(notes.contains(&format!("Build ID: {id}")), "{notes}");
 }
 
-/// Nobody has sent what a timer does.
+/// A timer's signal has no sender.
 #[test]
 fn who_has_sent_a_signal() {
     for (way, expected) in [
@@ -451,8 +449,8 @@ fn who_has_sent_a_signal() {
     }
 }
 
-/// Each thread has a stack for handlers, and gives it back; `pthread_exit` and `pthread_cancel` go
-/// through what begins it.
+/// Each thread has a stack for handlers, and releases it; `pthread_exit` and `pthread_cancel`
+/// unwind through its entry point.
 #[test]
 fn threads_come_and_go() {
     let program = program();
@@ -464,11 +462,12 @@ fn threads_come_and_go() {
     run("pthread-exit");
     let mappings = run("many-threads");
     let count: usize = mappings.split(' ').next().unwrap().parse().unwrap();
-    // One for each of 200 threads would be more.
+    // One for each of 200 threads would exceed this.
     assert!(count < 100, "{mappings}");
 }
 
-/// The log is appended to, for the user alone; where it cannot be opened, standard error is used.
+/// The log is opened for appending, with permissions for the user alone. If that fails, standard
+/// error is used.
 #[test]
 fn the_report_goes_to_the_log() {
     use std::os::unix::fs::PermissionsExt as _;

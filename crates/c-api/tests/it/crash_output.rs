@@ -1,4 +1,4 @@
-//! Where reports of crashes go, and that nobody who does not take them keeps a process from its end.
+//! The targets of crash reports. A blocked target never keeps a process from ending.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -11,7 +11,7 @@ use crate::crash::{assert_ended_by, errors, library, program};
 use crate::programs;
 use unspool_testing::{command, tool};
 
-/// A program with the library, which is killed if it does not end by itself.
+/// A program with the library. It is killed if it does not end by itself.
 fn limited(program: &Path, way: &str) -> Command {
     let mut command = tool("timeout");
     command.args(["--signal=KILL", "60", "env"]);
@@ -20,7 +20,7 @@ fn limited(program: &Path, way: &str) -> Command {
     command
 }
 
-/// A program whose standard error is a pipe that was full when it crashed.
+/// A program with a pipe as standard error that was full when it crashed.
 struct BlockedReader {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -39,7 +39,7 @@ impl BlockedReader {
         BlockedReader { child, stdout }
     }
 
-    /// Until it waits, or has ended.
+    /// Waits until it blocks, or has ended.
     fn await_rest(&self) {
         let stat = format!("/proc/{}/stat", self.child.id());
         loop {
@@ -52,7 +52,7 @@ impl BlockedReader {
         }
     }
 
-    /// How it ends. It is killed if it does not.
+    /// Its exit status. It is killed if it does not end.
     fn status(mut self) -> ExitStatus {
         drop(self.stdout);
         let started = Instant::now();
@@ -67,7 +67,8 @@ impl BlockedReader {
     }
 }
 
-/// All that there was no room for at first comes, be the pipe one that says so or one that waits.
+/// The part that did not fit at first is written later, both to a blocking and to a non-blocking
+/// pipe.
 #[test]
 fn a_reader_that_comes_late() {
     for way in ["full-stderr", "full-nonblocking-stderr"] {
@@ -89,7 +90,7 @@ fn a_reader_that_never_comes() {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let status = child.wait().unwrap();
-    // What would be `timeout` is the signal that it was told to send.
+    // `timeout` would have ended it by another signal.
     assert_eq!(status.signal(), Some(11));
 }
 
@@ -100,7 +101,7 @@ fn kill(process: u32, signal: &str) {
     assert!(kill.arg(process.to_string()).status().unwrap().success());
 }
 
-/// A watchdog may send what the report is about already, or another signal.
+/// A watchdog may send another signal, or the one being reported.
 #[test]
 fn what_is_sent_meanwhile_does_not_end_the_report() {
     let mut stuck = BlockedReader::new("full-stderr");
@@ -116,7 +117,7 @@ fn what_is_sent_meanwhile_does_not_end_the_report() {
     assert_eq!(text.matches("unspool: ").count(), 2, "{text}");
 }
 
-/// Nor does it make the report wait for a reader.
+/// A pipe without a reader does not delay the report.
 #[test]
 fn what_is_sent_while_nobody_reads_does_not_stop_the_report() {
     let stuck = BlockedReader::new("full-stderr");
@@ -127,7 +128,7 @@ fn what_is_sent_while_nobody_reads_does_not_stop_the_report() {
     assert_eq!(stuck.status().signal(), Some(11));
 }
 
-/// Who cannot wait for the report need not.
+/// A user can end the process without waiting for the report.
 #[test]
 fn a_process_that_reports_can_be_terminated() {
     let stuck = BlockedReader::new("full-stderr");
@@ -136,7 +137,7 @@ fn a_process_that_reports_can_be_terminated() {
     assert_eq!(stuck.status().signal(), Some(15));
 }
 
-/// Where the log takes nothing, standard error does.
+/// If the log cannot be written, standard error is used.
 #[test]
 fn a_log_that_nobody_reads() {
     let log = programs::scratch("fifo");
@@ -158,7 +159,7 @@ fn the_folder_of_the_log_is_that_of_the_start() {
     assert!(report.ends_with("unspool: end of the report\n"), "{report}");
 }
 
-/// Nothing is written to a file that has the number of standard error by chance. The log has the
+/// Nothing is written to a file that got the number of standard error by chance. The log gets the
 /// report, if there is one.
 #[test]
 fn a_file_of_the_program_is_not_written_to() {
@@ -179,7 +180,7 @@ fn a_file_of_the_program_is_not_written_to() {
     assert!(report.ends_with("unspool: end of the report\n"), "{report}");
 }
 
-/// A daemon that has opened a log of its own as standard error finds the report there.
+/// A daemon with a log of its own as standard error gets the report there.
 #[test]
 fn a_log_of_the_program_is_written_to() {
     let own = programs::scratch("own-log");
@@ -193,7 +194,7 @@ fn a_log_of_the_program_is_written_to() {
     assert!(log.ends_with("unspool: end of the report\n"), "{log}");
 }
 
-/// The first process of a container does not end by signals that are sent. It would go on behind its
+/// Sent signals do not end the first process of a container. It would continue after its
 /// breakpoint.
 #[test]
 fn the_first_process_ends_too() {

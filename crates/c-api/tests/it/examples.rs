@@ -1,4 +1,4 @@
-//! The programs of the folder `examples`, built as their first lines say.
+//! The programs of the folder `examples`, built by the commands in their first lines.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ fn build_c(name: &str, options: &[&str]) -> PathBuf {
     programs::build(cc, &source(name), &programs::pkg_config())
 }
 
-/// The lines that have one of these words, each as that word.
+/// The lines with one of these words, each reduced to that word.
 fn words<'w>(text: &str, words: &[&'w str]) -> Vec<&'w str> {
     let word = |line: &str| words.iter().find(|word| line.ends_with(**word)).copied();
     text.lines().filter_map(word).collect()
@@ -41,7 +41,7 @@ fn backtrace() {
     backtrace_of(&build_c("backtrace.c", &["-rdynamic"]));
 }
 
-/// The C library knows only the segments of such a program.
+/// The C library only knows the segments of such a program.
 #[test]
 fn backtrace_of_a_program_with_holes_between_its_segments() {
     packages::path("/usr/bin/ld.lld").unwrap();
@@ -58,7 +58,7 @@ fn backtrace_of_a_program_with_holes_between_its_segments() {
     backtrace_of(&program);
 }
 
-/// The function at an address of a program that is linked to its addresses, by addr2line.
+/// The function at an address of a non-PIE program, by addr2line.
 fn function(program: &Path, address: u64) -> String {
     let addr2line = packages::path("/usr/bin/addr2line").unwrap();
     let mut command = command(addr2line);
@@ -76,7 +76,7 @@ fn segv() {
     let text = String::from_utf8(output.stderr).unwrap();
     let addresses = text.lines().filter_map(|line| line.strip_prefix("0x"));
     let addresses = addresses.map(|digits| u64::from_str_radix(digits, 16).unwrap());
-    // The first is an instruction's, the others are behind calls.
+    // The first is an instruction's address, the others are behind calls.
     let names = addresses.take(3).enumerate();
     let names: Vec<_> = names
         .map(|(number, address)| function(&program, address - u64::from(number != 0)))
@@ -91,7 +91,7 @@ fn cursor() {
     let text = stdout(&mut with_library(&program));
     let frames = text.lines().filter(|line| line.starts_with("0x"));
     let by_table = frames.filter(|line| line.ends_with(" unwind table"));
-    // `main`, two of the C library, `_start`.
+    // `main`, two functions of the C library, `_start`.
     assert_eq!(by_table.count(), 4);
     assert!(text.contains("  rbx=") && text.contains(" saved at 0x"));
     assert!(text.ends_with("outermost frame\n"), "{text}");
@@ -140,7 +140,7 @@ fn variables() {
     let libraries = programs::pkg_config_of("unspool-variables");
     let program = programs::build(cc, &source("variables.c"), &libraries);
     let text = stdout(&mut with_library(&program));
-    // As the source has it.
+    // As in the source.
     for line in [
         "1 discounted (inlined): percent: int = 90\n",
         "1 pay: kind: enum kind = CARD <called with CARD>\n",

@@ -1,4 +1,4 @@
-//! `libunspool.so.0` and `libunspool-crash.so`, as C programs see them.
+//! `libunspool.so.0` and `libunspool-crash.so`, used by C programs.
 #![cfg(test)]
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 

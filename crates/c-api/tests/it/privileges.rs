@@ -1,5 +1,5 @@
-//! What another user can make of our libraries in programs that have more rights than that user. These tests need root, to be two
-//! users.
+//! Attacks through our libraries on programs with more rights than the attacker. These tests need
+//! root, to be two users.
 
 use std::fs;
 use std::os::unix::fs::{chown, lchown, symlink};
@@ -15,8 +15,8 @@ fn assert_crashed(output: &Output) {
     assert_eq!(output.status.signal(), Some(11), "{}", errors(output));
 }
 
-/// Where root keeps the log in a folder of another user's, nothing is written to what that user has put there, or leads to
-/// by links. It would be read by the user, or destroy what root has elsewhere.
+/// If root logs to another user's folder, nothing is written to that user's files, or through that
+/// user's links. The user would read it, or root's files elsewhere would be destroyed.
 #[test]
 fn a_log_of_others_is_not_written_to() {
     let (mine, theirs) = (UserFolder::new(0), UserFolder::new(NOBODY));
@@ -40,7 +40,7 @@ fn a_log_of_others_is_not_written_to() {
         assert_crashed(&output);
         errors(&output)
     };
-    // Somebody reads there, so that it can be opened.
+    // The pipe has a reader, so that it can be opened.
     let _reader = fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -54,7 +54,7 @@ fn a_log_of_others_is_not_written_to() {
     }
     assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
     assert_eq!(fs::read_to_string(log("file")).unwrap(), "");
-    // What root has put there is written to, by root's own link, too.
+    // Root's own file is written to, also through root's own link.
     symlink(mine.join("log"), log("of-root")).unwrap();
     assert_eq!(crash(&log("of-root")), "");
     assert_eq!(crash(&log("new")), "");
@@ -64,8 +64,8 @@ fn a_log_of_others_is_not_written_to() {
     }
 }
 
-/// In a setuid program the environment chooses nothing, and there is no report: it would tell whoever has started the program what
-/// the program knows.
+/// In a setuid program the environment has no effect, and there is no report: it would reveal the
+/// program's data to the user who started it.
 #[test]
 fn a_setuid_program_does_not_listen_to_its_caller() {
     let (mine, theirs) = (UserFolder::new(0), UserFolder::new(NOBODY));

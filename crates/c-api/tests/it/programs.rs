@@ -8,7 +8,7 @@ use unspool_testing::{Finish as _, command, is_thorough, tool};
 use xtask::programs;
 use xtask::shared_objects::{self, Build, Profile};
 
-/// The folder of our shared objects, which are built once.
+/// The folder of our shared objects, built once.
 pub(crate) fn shared_objects() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -18,12 +18,12 @@ pub(crate) fn shared_objects() -> &'static Path {
     })
 }
 
-/// What `pkg-config` says of the library.
+/// The output of `pkg-config` for the library.
 pub(crate) fn pkg_config() -> Vec<String> {
     pkg_config_of("unspool")
 }
 
-/// What it says of a library.
+/// The output for any library.
 pub(crate) fn pkg_config_of(library: &str) -> Vec<String> {
     let mut command = tool("pkg-config");
     command
@@ -52,7 +52,7 @@ pub(crate) fn with_variables() -> &'static Path {
     })
 }
 
-/// The option that leads a compiler to our header.
+/// The compiler option for our header's folder.
 pub(crate) fn include() -> String {
     format!("-I{}", shared_objects().join("include").display())
 }
@@ -79,14 +79,14 @@ pub(crate) fn compile(source: &str, options: &[&str]) -> PathBuf {
     build(command, &folder.join(source), &[])
 }
 
-/// Compiles and links a source with `libraries` behind it.
+/// Compiles and links a source, followed by `libraries`.
 pub(crate) fn build(compiler: Command, source: &Path, libraries: &[String]) -> PathBuf {
     programs::build(compiler, source, libraries, SCRATCH.as_ref()).unwrap()
 }
 
 const SCRATCH: &str = env!("CARGO_TARGET_TMPDIR");
 
-/// A path that nobody else uses.
+/// A unique path.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     unspool_testing::scratch(SCRATCH.as_ref(), name)
 }
@@ -98,7 +98,7 @@ pub(crate) fn with_library(program: &Path) -> Command {
     command
 }
 
-/// What a command prints; it must succeed.
+/// The output of a command, which must succeed.
 pub(crate) fn stdout(command: &mut Command) -> String {
     command.succeed()
 }

@@ -1,4 +1,4 @@
-//! What the shared objects export and need, and whether the header is fit for all compilers.
+//! The exports and needed libraries of the shared objects, and the header's use with all compilers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,14 +30,14 @@ fn they_export_what_is_listed_and_need_libc_alone() {
         for line in needed {
             assert!(line.contains("[libc.so.6]"), "{line}");
         }
-        // No unwinder; and no thread-local storage that is found by a call, which may allocate.
+        // No unwinder; and no thread-local storage accessed by a call, which may allocate.
         for name in ["_Unwind_", "__tls_get_addr", "DTPMOD64", "TLSDESC"] {
             assert!(!text.contains(name), "{soname} has {name}");
         }
     }
 }
 
-/// That for variables has Rust's standard library, and so needs more.
+/// The library for variables contains Rust's standard library, and so needs more.
 #[test]
 fn the_one_for_variables_exports_what_is_listed_and_needs_ours() {
     let soname = "libunspool-variables.so.0";
@@ -55,7 +55,7 @@ fn the_one_for_variables_exports_what_is_listed_and_needs_ours() {
     assert!(text.contains("Shared library: [libunspool.so.0]"));
 }
 
-/// The functions that a header declares.
+/// The functions declared in a header.
 fn declared(header: &str) -> Vec<String> {
     let header = with_variables().join("include").join(header);
     let text = fs::read_to_string(header).unwrap();

@@ -1,4 +1,4 @@
-//! Compiled tables that `unspool_prepare` maps: those that `Store` keeps, if they can be trusted.
+//! Compiled tables mapped by `unspool_prepare`: those cached by `Store`, if they can be trusted.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,8 +13,8 @@ use unspool_elf::{ElfFile, embed};
 
 use crate::programs::{self, stdout, with_library};
 
-/// What `prepare.c` prints: how many tables were mapped, whether the program has one, and whether
-/// its stack looks as it does to the C library.
+/// The output of `prepare.c`: the number of mapped tables, whether the program has one, and whether
+/// its stack equals the C library's backtrace.
 fn prepare(program: &Path, variable: &str, value: &Path) -> String {
     let mut command: Command = with_library(program);
     command
@@ -29,7 +29,7 @@ fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// A program with a build ID, and a cache that has its table.
+/// A program with a build ID, and a cache with its table.
 fn with_table() -> (PathBuf, PathBuf, PathBuf) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let mut cc = programs::cc();
@@ -46,7 +46,7 @@ fn with_table() -> (PathBuf, PathBuf, PathBuf) {
     (program, home, table)
 }
 
-/// Puts its table into a file.
+/// Embeds its table into a file.
 fn embed_table(path: &Path) {
     let file = ElfFile::open(path).unwrap();
     let made = tables::compile(&file, TableSource::Auto).unwrap();
@@ -57,7 +57,7 @@ fn embed_table(path: &Path) {
     mode(path, 0o755);
 }
 
-/// Wherever it is linked to, the program has its table with it.
+/// The program has its own table, at any link address.
 #[test]
 fn a_table_in_the_module_itself() {
     let (program, _, _) = with_table();
@@ -66,7 +66,7 @@ fn a_table_in_the_module_itself() {
     assert_eq!(prepare(&program, "HOME", Path::new("/dev/null")), FOUND);
 }
 
-/// The table of a library outlives it: the library may come again.
+/// The table of a library is kept after unloading: the library may be loaded again.
 #[test]
 fn a_table_in_a_library_that_is_unloaded() {
     let (program, _, _) = with_table();

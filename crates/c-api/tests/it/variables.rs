@@ -1,4 +1,5 @@
-//! Variables of the own stack: never fewer values than gdb has of the same process at the same place, and the same.
+//! Variables of the own stack: at least as many values as gdb has at the same place of the same
+//! process, and the same ones.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,7 +19,7 @@ fn cli_test_file(name: &str) -> PathBuf {
     tests.join(name)
 }
 
-/// A line of what a program tells of its own variables.
+/// A line of a program's output about its own variables.
 #[derive(Debug)]
 struct PrintedVariable {
     frame: usize,
@@ -72,7 +73,7 @@ impl PrintedVariable {
     }
 }
 
-/// What a program tells, the problems and how it ended last.
+/// A program's output, with the problems and the final status last.
 struct PrintedOutput(Vec<PrintedVariable>, Vec<String>);
 
 impl PrintedOutput {
@@ -111,7 +112,8 @@ impl PrintedOutput {
     }
 }
 
-/// A program of the command's tests that tells of its variables where it would end there.
+/// A program of the command's tests that reports its variables in place of its final abort or
+/// signal.
 fn telling(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
     let folder = with_variables();
     let flags = programs::pkg_config_of("unspool-variables");
@@ -132,7 +134,7 @@ fn telling(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
     )
 }
 
-/// What a program tells, and what gdb knows when it has come to `stop`.
+/// A program's output, and gdb's values when it has reached `stop`.
 fn told_with_gdb(program: &Path, stop: &str) -> (PrintedOutput, Value) {
     let told = programs::scratch("told");
     let known = programs::scratch("gdb");
@@ -195,7 +197,8 @@ fn flags_and_variables_of_each_thread_are_told() {
     }
 }
 
-/// The innermost frame is one that was interrupted: its callers' values in registers that it leaves alone are compared, too.
+/// The innermost frame was interrupted: its callers' values in registers that it has not changed
+/// are compared, too.
 #[test]
 fn all_that_gdb_knows_of_what_a_signal_interrupts_is_told() {
     for optimization in ["-O0", "-O2"] {
@@ -221,12 +224,13 @@ fn where_variables_are_in_the_source_is_told() {
         let own = own.unwrap_or_else(|| panic!("{function} {name}"));
         (own.inlined, own.block)
     };
-    // As the source has it: `inner` has a block with another `given`, `main` a loop with a body, and a variable in that.
+    // As in the source: `inner` has a block with another `given`, `main` a loop with a body, and a
+    // variable in that.
     assert_eq!(one(&plain, "inner", "given", true), (0, 0));
     assert_eq!(one(&plain, "inner", "sum", false), (0, 0));
     assert_eq!(one(&plain, "inner", "given", false), (0, 1));
     assert_eq!(one(&plain, "main", "before", false), (0, 2));
-    // `inner` is in `outer`, and that in `changes`.
+    // `inner` is inlined in `outer`, and that in `changes`.
     assert_eq!(one(&optimized, "inner", "given", true), (2, 0));
     assert_eq!(one(&optimized, "outer", "pair", true), (1, 0));
     assert_eq!(one(&optimized, "changes", "colour", true), (0, 0));
@@ -239,28 +243,28 @@ fn where_variables_are_in_the_source_is_told() {
 fn what_is_known_and_what_not_is_told() {
     let (lines, _) = compared("/usr/bin/gcc", "variables.c", &["-g", "-O2"], HERE);
     let one = |function, name| lines.named(function, name).next().unwrap();
-    // As the source has it.
+    // As in the source.
     let colour = one("changes", "colour");
     assert_eq!(colour.type_name, "enum colour");
     assert_eq!(colour.value.as_deref(), Some("GREEN"));
-    // It was changed; what the caller's call site says of it is less than exact.
+    // It was changed; the caller's call site gives a value that is not certain.
     let number = one("changes", "number");
     assert_eq!(
         (number.value.as_deref(), number.entry.as_deref()),
         (Some("116"), Some("16"))
     );
     assert_eq!(number.certainty, 3);
-    // Nobody needs it any more.
+    // It is no longer needed.
     let result = one("changes", "result");
     assert_eq!(
         (&result.value, result.lost.as_deref()),
         (&None, Some("optimized out here"))
     );
-    // Frames are numbered from the cursor's on, which has no debug information here.
+    // Frames are numbered from the cursor's, which has no debug information here.
     assert_eq!(one("end", "why").frame, 1);
 }
 
-/// With a table of arguments in the cache, what the code says is told, too.
+/// With an argument table in the cache, values proven by the code are reported, too.
 #[test]
 fn tables_of_arguments_are_used() {
     let program = telling("/usr/bin/gcc", "variables.c", &["-g", "-O2"]);
@@ -276,7 +280,7 @@ fn tables_of_arguments_are_used() {
     command.env("XDG_CACHE_HOME", &home).env("TOLD", &told);
     stdout(&mut command);
     let lines = PrintedOutput::read(&told);
-    // The code of the caller says what it gave.
+    // The caller's code shows the value passed.
     let letter = lines.named("changes", "letter").next().unwrap();
     assert_eq!(
         (letter.entry.as_deref(), letter.certainty),
@@ -284,7 +288,7 @@ fn tables_of_arguments_are_used() {
     );
 }
 
-/// What a program without a debugger tells.
+/// The output of a program without a debugger.
 fn told_by(program: &Path) -> PrintedOutput {
     let told = programs::scratch("told");
     let mut command = with_library(program);
@@ -304,7 +308,7 @@ fn without_debug_information_nothing_is_told() {
 fn what_is_missing_is_said() {
     let program = telling("/usr/bin/gcc", "variables.c", &["-g", "-gsplit-dwarf"]);
     assert!(told_by(&program).named("many", "a").count() == 1);
-    // gcc puts it beside the program, under its name and the source's.
+    // gcc puts it beside the program, with a name made of the program's and the source's.
     let rest = format!("{}-variables.dwo", program.display());
     fs::remove_file(&rest).unwrap();
     let lines = told_by(&program);

@@ -1,4 +1,4 @@
-// What unspool.h promises, checked by a program that knows its own stack.
+// The promises of unspool.h, checked by a program with a known stack.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <execinfo.h>
@@ -42,7 +42,7 @@ __attribute__((noinline)) static void compare(void)
 
 	CHECK(count == expected && walk.frames == count);
 	CHECK(walk.guesses == 0 && walk.end == UNSPOOL_OUTERMOST);
-	// The first is behind this function's own calls, which are two.
+	// The first is behind this function's own calls; these are two different addresses.
 	CHECK((char *)ours[0] < (char *)theirs[0] && (char *)theirs[0] < (char *)ours[0] + 200);
 	CHECK(memcmp(ours + 1, theirs + 1, (count - 1) * sizeof *ours) == 0);
 	CHECK(unspool_backtrace(ours, MOST, NULL) == count);
@@ -51,7 +51,7 @@ __attribute__((noinline)) static void compare(void)
 	CHECK(ours[1] == theirs[1]);
 	CHECK(unspool_backtrace(ours, 0, &walk) == 0 && walk.end == UNSPOOL_LIMIT);
 	CHECK(unspool_backtrace(NULL, 0, NULL) == 0);
-	// None at all.
+	// No room at all.
 	for (int i = 0; i < 3; i++) {
 		walk.end = UNSPOOL_NOT_ENDED;
 		CHECK(unspool_backtrace(i ? ours : NULL, i == 1 ? SIZE_MAX : PTRDIFF_MAX / 8 + 1, &walk) == 0);
@@ -74,7 +74,7 @@ __attribute__((noinline)) static void compare(void)
 		if (at > 0) {
 			CHECK(unspool_address(&cursor) == theirs[at]);
 			CHECK(unspool_evidence_of(&cursor) == UNSPOOL_TABLE);
-			// A caller's stack pointer is where the callee's frame ends.
+			// A caller's stack pointer is at the end of the callee's frame.
 			CHECK(unspool_get_register(&cursor, UNSPOOL_RSP, &rsp) == 0 && rsp == cfa);
 		}
 		if (unspool_get_cfa(&cursor, &cfa))
@@ -109,7 +109,7 @@ static void *in_thread(void *prepares)
 	return NULL;
 }
 
-// A function that has saved rbx, whose caller's value is known.
+// A function that has saved rbx, with a known value of its caller's.
 #define MARK 0x1234567890abcdef
 #define CHANGED 0x0fedcba987654321
 
@@ -134,7 +134,7 @@ __attribute__((noinline)) static void change_rbx(void)
 	after = 1;
 }
 
-// Has another value in rbx, and so has saved its caller's.
+// Has another value in rbx, and has saved its caller's.
 __attribute__((noinline)) static void uses_rbx(void)
 {
 	__asm__ volatile("xor %%ebx, %%ebx" ::: "rbx");
@@ -160,7 +160,7 @@ static void preserved_registers(void)
 	CHECK(value == CHANGED);
 }
 
-// Leaves functions that have changed what their callers' registers held.
+// Leaves functions that have changed their callers' registers.
 __attribute__((noinline, noclone)) static uint64_t leaves(int frames)
 {
 	unspool_cursor cursor;
@@ -239,7 +239,7 @@ static void on_illegal(int signal, siginfo_t *info, void *argument)
 		CHECK(unspool_step(&copy) == (i + 1 < count));
 	}
 
-	// The same from here, through the frame that the signal has made.
+	// The same from here, through the signal frame.
 	size_t all = unspool_backtrace(here, MOST, &walk);
 	CHECK(walk.end == UNSPOOL_OUTERMOST && all > count + 1);
 	CHECK(memcmp(here + all - count, addresses, count * sizeof *here) == 0);
@@ -258,11 +258,11 @@ static void on_illegal(int signal, siginfo_t *info, void *argument)
 		CHECK(value == (uint64_t)context->uc_mcontext.gregs[numbers[i]]);
 	}
 
-	// It goes on behind the two bytes of ud2, with another rax.
+	// It continues behind the two bytes of ud2, with another rax.
 	CHECK(unspool_set_register(&cursor, UNSPOOL_RIP, (uint64_t)addresses[0] + 2) == 0);
 	CHECK(unspool_set_register(&copy, UNSPOOL_RAX, 42) == 0);
 	in_handler = 0;
-	// Not there, but where the handler returns to: as if it had.
+	// Not there, but in the handler's return frame: as if the handler had returned.
 	CHECK(unspool_resume(&copy, 0) == -1);
 	if (leaves_by_resume)
 		CHECK(unspool_resume(&trampoline, 0) && "does not return");
@@ -287,14 +287,14 @@ static void in_handlers(int flags)
 		CHECK(interrupted == at_ud2);
 		CHECK(frames >= 4);
 	}
-	// Mask and stack are those of before the signal.
+	// Mask and stack are those before the signal.
 	sigset_t mask;
 	stack_t stack;
 	CHECK(sigprocmask(SIG_SETMASK, NULL, &mask) == 0 && !sigismember(&mask, SIGILL));
 	CHECK(sigaltstack(NULL, &stack) == 0 && !(stack.ss_flags & SS_ONSTACK));
 }
 
-// Where no code is, the caller's registers are those of the callee, but for two.
+// At an address outside of code, the caller's registers are the callee's, except two.
 static void on_bad_call(int signal, siginfo_t *info, void *argument)
 {
 	ucontext_t *context = argument;
@@ -330,7 +330,7 @@ static void bad_call(void)
 	signal(SIGSEGV, SIG_DFL);
 }
 
-// How much stack is used, with a handler's frame, by functions that meet code for the first time.
+// The stack use, including a handler's frame, of functions that reach new code.
 static char painted[1 << 18];
 static ucontext_t outside, inside;
 static unspool_cursor cursor_of_handler;
@@ -371,12 +371,12 @@ static void stack_use(void)
 	inside.uc_link = &outside;
 	makecontext(&inside, run_inside, 0);
 	swapcontext(&outside, &inside);
-	// What the header says, 2.4 KiB of addresses, and what the kernel stores.
+	// The header's limit, 2.4 KiB of addresses, and the kernel's frame.
 	CHECK(touched() < (40 << 10) + 2400 + 4096);
 	CHECK(touched() > 4096);
 }
 
-// Bytes of address space.
+// The bytes of mapped address space.
 static long mapped(void)
 {
 	FILE *file = fopen("/proc/self/statm", "r");
@@ -396,13 +396,13 @@ static void rules(void)
 		CHECK(unspool_resize_rules(wrong[i]) == EINVAL);
 	compare();
 	before = mapped();
-	// Twice: the second time there is nothing new.
+	// Twice: the second time allocates nothing new.
 	for (int i = 0; i < 2; i++) {
 		for (size_t size = 64 << 10; size <= 64 << 20; size *= 2) {
 			CHECK(unspool_resize_rules(size) == 0);
 			compare();
 		}
-		// 1 MiB was there. What says whose rules are is 1 %; a page is in front.
+		// There was 1 MiB. The owners of rules take 1 %; one more page is in front.
 		CHECK(mapped() - before >= (127 << 20) - (1 << 20));
 		CHECK(mapped() - before < 129 << 20);
 	}

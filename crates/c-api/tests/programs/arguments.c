@@ -1,4 +1,5 @@
-/* Prints what the functions on its own stack were called with, as unspool_arguments says, and then is killed if it is asked to be. */
+/* Prints the arguments of the functions on its own stack by unspool_arguments. Then it is killed
+   if requested. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// Ways to end. The name of one is the argument.
+// Crashes. The argument is the name of one.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -61,7 +61,7 @@ NOT_INLINED static int recurse(int depth)
 {
 	volatile char room[100];
 	room[0] = (char)depth;
-	// Always, but the compiler does not know.
+	// Always true, but unknown to the compiler.
 	if (zero == 0)
 		depth = recurse(depth + 1);
 	return depth + room[0];
@@ -79,7 +79,7 @@ NOT_INLINED static void bad_call(void)
 	after = 1;
 }
 
-// Frame pointer and return address lead nowhere.
+// Frame pointer and return address are invalid.
 NOT_INLINED static void smashed(void)
 {
 	uint64_t *frame = __builtin_frame_address(0);
@@ -96,13 +96,13 @@ static void *waits(void *nothing)
 	return nothing;
 }
 
-// malloc reads through a pointer in a free block, with its lock held, since there is another thread.
+// malloc reads through a pointer in a free block. It holds its lock, since there is another thread.
 NOT_INLINED static void in_malloc(void)
 {
 	pthread_t thread;
 	pthread_create(&thread, NULL, waits, NULL);
 	void **volatile block = malloc(0x800);
-	// Else it becomes part of what was never given out.
+	// Otherwise it is merged with memory that was never allocated.
 	void *volatile behind = malloc(0x900);
 	free(block);
 	void *volatile *volatile freed = (void *volatile *)block;
@@ -168,7 +168,7 @@ static void own_handler(void)
 	bad_write();
 }
 
-// Without a stack for handlers they have all of the thread's.
+// Without a handler stack, handlers have the thread's whole stack.
 static void on_stack(int signal)
 {
 	volatile char room[512 << 10];
@@ -183,7 +183,7 @@ static void own_handler_on_stack(void)
 	raise(SIGUSR1);
 }
 
-// The stack that the program has made for its handlers stays.
+// The program's own handler stack stays.
 static void loaded_later(void)
 {
 	stack_t own = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16}, now;
@@ -196,7 +196,7 @@ static void loaded_later(void)
 	bad_write();
 }
 
-// What the report is made from faults: the header of the program cannot be read.
+// The report itself faults: the program's header is unreadable.
 extern char __ehdr_start[];
 static void unreadable(void)
 {
@@ -204,8 +204,8 @@ static void unreadable(void)
 	abort();
 }
 
-// Besides, handlers have a stack of the program's own with room for little more than what the kernel
-// stores, and a page below it that nobody can touch.
+// Handlers also have the program's own stack, with little more room than the kernel's frame needs,
+// and an inaccessible page below it.
 static void with_small_stack(int flags)
 {
 	size_t room = (getauxval(AT_MINSIGSTKSZ) + (8 << 10) + 4095) & ~(size_t)4095;
@@ -222,7 +222,7 @@ static void small_stack(void)
 	with_small_stack(0);
 }
 
-// The kernel forgets it when a handler begins (SS_AUTODISARM).
+// The kernel clears it when a handler begins (SS_AUTODISARM).
 static void forgotten_stack(void)
 {
 	with_small_stack((int)(1U << 31));
@@ -234,11 +234,11 @@ static void *do_nothing(void *argument)
 {
 	stack_t stack;
 	sigaltstack(NULL, &stack);
-	// 1 MiB, and what the kernel needs.
+	// 1 MiB, and the kernel's part.
 	return stack.ss_flags == 0 && stack.ss_size > 1 << 20 ? argument : NULL;
 }
 
-// Threads come and go, and leave nothing mapped.
+// Threads are created and end, and leave nothing mapped.
 static void many_threads(void)
 {
 	for (int i = 0; i < 200; i++) {
@@ -285,7 +285,7 @@ static void pthread_exits(void)
 		exit(6);
 }
 
-// Standard error has no room left; `flags` are what it has beside.
+// Standard error is a full pipe; `flags` are its additional flags.
 static void fill_stderr(int flags)
 {
 	int before = fcntl(STDERR_FILENO, F_GETFL);
@@ -360,21 +360,21 @@ static void replaced(void)
 	after = 1;
 }
 
-// The library's own code is not there any more,
+// The library's own code is truncated,
 static void cut_innermost(void)
 {
 	through_library(cut_library);
 	after = 1;
 }
 
-// or it has called what crashes.
+// or the code that called the crashing function.
 static void cut_outer(void)
 {
 	through_library(cut_library_and_crash);
 	after = 1;
 }
 
-// The log is a pipe that nobody reads.
+// The log is a pipe without a reader.
 static void pipe_as_log(void)
 {
 	if (mkfifo(getenv("UNSPOOL_CRASH_LOG"), 0600))
@@ -403,7 +403,7 @@ static void other_stderr(void)
 	as_stderr(0);
 }
 
-// As daemons have it.
+// As in daemons.
 static void logged_stderr(void)
 {
 	as_stderr(O_APPEND);

@@ -1,4 +1,4 @@
-// The library loaded at run time, used by a thread, and closed before that thread ends.
+// The library is loaded at run time, used by a thread, and closed before that thread ends.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

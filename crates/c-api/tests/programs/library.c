@@ -1,4 +1,4 @@
-// A library whose file is cut short, or replaced, while it runs.
+// A library with a file that is truncated, or replaced, while it runs.
 void called(void (*back)(void));
 
 static volatile int count;

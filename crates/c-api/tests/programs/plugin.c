@@ -1,4 +1,4 @@
-// A plugin that has the library in it.
+// A plugin that contains the library.
 #include <unspool.h>
 
 int use(void);

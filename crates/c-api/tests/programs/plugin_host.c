@@ -1,4 +1,4 @@
-// A plugin is used by a thread, and closed: by that thread or, once it has ended, by another.
+// A plugin is used by a thread, and closed: by that thread or, after its end, by another.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -51,7 +51,7 @@ int main(int count, char **arguments)
 			problem = in_thread(uses);
 		if (!problem && dlclose(plugin))
 			problem = "not closed";
-		// What was closed too early goes with this.
+		// If it was closed too early, it is unloaded with this.
 		if (!problem && is_loaded())
 			problem = "still there";
 		if (problem) {

@@ -1,4 +1,4 @@
-// What unspool_prepare finds.
+// The results of unspool_prepare.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -29,7 +29,7 @@ static void compare(void)
 	is_same = count == expected && !memcmp(ours + 1, theirs + 1, (count - 1) * sizeof *ours);
 }
 
-// From a function of a library, which is unloaded afterwards.
+// From a function of a library that is unloaded afterwards.
 static void compare_in(const char *path)
 {
 	void *library = dlopen(path, RTLD_NOW);
@@ -39,7 +39,7 @@ static void compare_in(const char *path)
 	dlclose(library);
 }
 
-// The arguments are a library that is loaded beforehand, and one that is loaded behind it later.
+// The arguments are a library that is loaded in advance, and one that is loaded behind it later.
 int main(int count, char **arguments)
 {
 	void *library = count > 1 ? dlopen(arguments[1], RTLD_NOW) : NULL;
@@ -55,12 +55,12 @@ int main(int count, char **arguments)
 	if (library) {
 		compare_in(arguments[1]);
 		dlclose(library);
-		// Not where it was.
+		// Not at the old address.
 		dlopen(arguments[2], RTLD_NOW);
 		compare_in(arguments[1]);
 	}
 	printf("; %s\n", is_same ? "same" : "not the same");
-	// What is mapped stays: nothing is mapped again; and nothing more is mapped for good.
+	// Mappings are kept: nothing is mapped again, and nothing else stays mapped.
 	int before = mappings();
 	int again = unspool_prepare();
 	if (mappings() != before)

@@ -1,4 +1,4 @@
-// Prepares, walks, says whether the kernel runs it with more rights than its caller has, and crashes.
+// Prepares, walks, prints whether it has more rights than its caller, and crashes.
 #include <stdio.h>
 #include <sys/auxv.h>
 #include <unspool.h>

@@ -1,5 +1,5 @@
-/* Prints its own stack's addresses as functions and offsets, a signal's handler on it: what the C library finds,
- * if it is asked, or the library. */
+/* Prints its own stack's addresses as functions and offsets, with a signal's handler on it: by
+ * the C library if requested, else by our library. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -20,7 +20,7 @@ void handler(int signal)
 	int count = asks_glibc ? backtrace(addresses, 64)
 			       : (int)unspool_backtrace(addresses, 64, NULL);
 
-	/* The first is of this function. */
+	/* The first is in this function. */
 	for (int i = 1; i < count; i++) {
 		Dl_info info = {0};
 

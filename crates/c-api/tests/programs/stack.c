@@ -1,5 +1,5 @@
-/* How many bytes of a signal handler's stack a function needs, at its first call and at its second. Without a name, those of the
- * functions. Usage: stack [NAME] */
+/* The bytes of a signal handler's stack used by a function, at its first call and at its second.
+ * Without a name, prints the names of the functions. Usage: stack [NAME] */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ static unspool_cursor cursor;
 static void *addresses[64];
 static volatile int sink;
 
-// Everything below is what the next call needs.
+// The next call uses the stack below this.
 #define MARK __asm__ volatile("mov %%rsp, %0" : "=r"(frame))
 
 static void backtrace(void)
@@ -42,7 +42,7 @@ static void cursor_from(void)
 	unspool_cursor_from(&cursor, interrupted);
 }
 
-// What follows has the cursor that `deep` has left.
+// The next functions use the cursor left by `deep`.
 static void step(void)
 {
 	MARK;

@@ -1,6 +1,7 @@
 /*
- * What a program that another source has calls where that would end by `abort`, or by a signal: tells of all variables on the stack
- * by unspool_variables, in a file, and ends it. Compiled without -g: it has none of its own.
+ * Called by a program of another source in place of its final `abort` or signal. Reports all
+ * variables on the stack by unspool_variables, into a file, and ends the program. Compiled
+ * without -g, so that it has no variables of its own.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 
 static FILE *out;
 
-/* Whether the bytes of a number are those of its text. */
+/* Whether the bytes of a number are equal to its text. */
 static int is_same(const unspool_variable *own)
 {
 	int number;

@@ -9,7 +9,7 @@ const REGISTERS: u8 = 8;
 /// The DWARF number of v0.
 const FIRST_VECTOR_REGISTER: u8 = 64;
 
-/// The registers that are taken (the standard's NGRN and NSRN), and the memory (NSAA).
+/// The allocated registers (the standard's NGRN and NSRN), and the memory (NSAA).
 #[derive(Debug, Default)]
 struct RegisterAllocation {
     registers: u8,
@@ -17,7 +17,7 @@ struct RegisterAllocation {
     stack: u32,
 }
 
-/// How parameters of these types are passed, and whether any is passed in memory.
+/// The passing of parameters of these types, and whether any is passed in memory.
 pub(super) fn pass(
     graph: &Graph<'_>,
     types: impl Iterator<Item = TypeId>,
@@ -59,8 +59,10 @@ fn pass_one(graph: &Graph<'_>, ty: TypeId, taken: &mut RegisterAllocation) -> Op
     in_registers(bytes, graph.align(ty)?, taken)
 }
 
-/// Whether all of a structure, a union or an array is known that decides how it is passed. What fills holes between floating-point numbers
-/// does not: they are passed in general-purpose registers then, as what is there is. Of 16 bytes it may ask for their alignment.
+/// Whether all parts of a structure, union or array that decide its passing are known. The filling
+/// of holes between floating-point numbers does not matter: with known parts there, the value is
+/// passed in general-purpose registers anyway. For 16 bytes an unknown part may require their
+/// alignment.
 fn is_known(graph: &Graph<'_>, ty: TypeId, bytes: u64) -> bool {
     match graph.scalars(ty) {
         Some(leaves) if bytes == 16 => Graph::unknown_bytes(&leaves, bytes).is_empty(),
@@ -120,11 +122,11 @@ fn in_registers(bytes: u64, align: u64, taken: &mut RegisterAllocation) -> Optio
     Some(passing)
 }
 
-/// The number of elements of a value that is one to four floating-point numbers of the same size and nothing else (a number, or
-/// a homogeneous floating-point aggregate).
+/// The number of elements of a value that is one to four floating-point numbers of the same size: a
+/// number, or a homogeneous floating-point aggregate.
 fn homogeneous(graph: &Graph<'_>, ty: TypeId) -> Option<u8> {
     let mut leaves = graph.scalars(ty)?;
-    // The members of a union are at the same places.
+    // The members of a union have equal offsets.
     leaves.sort_by_key(|leaf| leaf.offset);
     leaves.dedup_by_key(|leaf| (leaf.offset, leaf.bytes, leaf.class == ScalarClass::Integer));
     let first = *leaves.first()?;

@@ -17,20 +17,20 @@ const VECTORS: u8 = 8;
 /// The class of eight bytes of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Eightbyte {
-    /// No part of the value is there.
+    /// No part of the value is in it.
     Empty,
     Integer,
     Sse,
 }
 
-/// How parameters of these types are passed, and whether any is passed in memory.
+/// The passing of parameters of these types, and whether any is passed in memory.
 pub(super) fn pass(
     graph: &Graph<'_>,
     returns: TypeId,
     types: impl Iterator<Item = TypeId>,
 ) -> (Vec<Option<Passing>>, bool) {
     let mut integers = INTEGER.into_iter();
-    // The address of what is returned in memory is passed before all others.
+    // The address for a value returned in memory is passed before all parameters.
     let mut is_known = true;
     match returned_in_memory(graph, returns) {
         Some(true) => drop(integers.next()),
@@ -63,7 +63,7 @@ fn pass_one(
     }
     let classes = classes(graph, ty, bytes)?;
     let is_aggregate = graph.is_aggregate(ty);
-    // Of a structure with an array at its end that has no size, compilers differ in whether it is passed in registers.
+    // Compilers differ in passing a structure with an unsized array at its end in registers.
     if is_aggregate && graph.ends_without_size(ty) {
         return None;
     }
@@ -75,9 +75,10 @@ fn pass_one(
     if !is_in_registers {
         let align = graph.align(ty)?;
         let place = |align| on_stack(*next, bytes, align);
-        // An alignment that the source asks for is not known of types; the size is a multiple of it.
+        // The types lack an alignment requested by the source; the size is a multiple of it.
         let asked = 1 << bytes.trailing_zeros();
-        // LLVM before version 20 passes a number of two registers half in the one that is left, and aligns it as one half.
+        // LLVM before version 20 can pass a number of two registers half in the last free one, and
+        // aligns it as one half.
         let is_number = count(Eightbyte::Integer) == 2 && !is_aggregate;
         let is_known = match (is_aggregate, is_number) {
             (true, _) => place(align.max(asked)) == place(align),
@@ -108,7 +109,7 @@ fn pass_one(
     Some(Passing::by_value(pieces))
 }
 
-/// The classes of a value's eightbytes; none if it is passed in memory; `None` if it is not known.
+/// The classes of a value's eightbytes; empty if it is passed in memory; `None` if that is unknown.
 fn classes(graph: &Graph<'_>, ty: TypeId, bytes: u64) -> Option<Vec<Eightbyte>> {
     if bytes > 16 {
         return Some(Vec::new());
@@ -138,7 +139,7 @@ fn classes(graph: &Graph<'_>, ty: TypeId, bytes: u64) -> Option<Vec<Eightbyte>> 
             };
         }
     }
-    // What is not known of it may be a number, or nothing.
+    // An unknown part may be a number, or nothing.
     let is_known = |(class, start): (&Eightbyte, u64)| {
         let is_in = |hole: &Range<u64>| hole.start < start + 8 && start < hole.end;
         *class == Eightbyte::Integer || !unexplained.iter().any(is_in)
@@ -147,7 +148,8 @@ fn classes(graph: &Graph<'_>, ty: TypeId, bytes: u64) -> Option<Vec<Eightbyte>> 
     placed.all(is_known).then_some(classes)
 }
 
-/// Whether a function that returns this is passed the address to put it at; `None` if that is not known.
+/// Whether a function with this return type is passed the address of the result; `None` if that is
+/// unknown.
 fn returned_in_memory(graph: &Graph<'_>, returns: TypeId) -> Option<bool> {
     if returns == TypeId::NONE || !graph.is_aggregate(returns) {
         return Some(false);
@@ -159,7 +161,7 @@ fn returned_in_memory(graph: &Graph<'_>, returns: TypeId) -> Option<bool> {
     if graph.ends_without_size(returns) {
         return None;
     }
-    // `struct { long double x; }` comes back in a register of the x87, and is passed in memory.
+    // `struct { long double x; }` is returned in a register of the x87, and is passed in memory.
     let leaves = graph.scalars(returns);
     if bytes == 16
         && let Some([leaf]) = leaves.as_deref()

@@ -1,8 +1,8 @@
-//! What can be wrong with BTF.
+//! Faults in BTF.
 
 use thiserror::Error;
 
-/// Why BTF, or an entry of it, could not be read. Offsets count from its first byte.
+/// Why BTF, or an entry of it, could not be read. Offsets are from its first byte.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BtfError {
@@ -15,56 +15,56 @@ pub enum BtfError {
         /// The first two bytes, lowest first.
         found: u16,
     },
-    /// A version that is not known.
+    /// An unknown version.
     #[error("BTF version {version} at offset 0x2 is not supported; 1 is")]
     Version {
         /// The version's number.
         version: u8,
     },
-    /// Something runs past the end of what it is in.
+    /// A structure runs past the end of its container.
     #[error("{what} at {offset:#x}: {needed} bytes run past the end at {end:#x}")]
     Truncated {
-        /// What it is.
+        /// The structure.
         what: &'static str,
-        /// Where it begins.
+        /// Its offset.
         offset: u64,
         /// Its size in bytes.
         needed: u64,
-        /// Where the bytes end.
+        /// The end of the bytes.
         end: u64,
     },
-    /// A type of a kind that does not exist. Where the next type begins is not known then.
+    /// A type of an unknown kind. The next type cannot be found then.
     #[error(
         "type {id} at {offset:#x} is of kind {kind}, which does not exist; types after it cannot be found"
     )]
     Kind {
         /// The type.
         id: u32,
-        /// Where it is.
+        /// Its offset.
         offset: u64,
         /// The kind's number.
         kind: u8,
     },
-    /// A reference to a type that is not there, or that cannot be meant.
+    /// A reference to a type that does not exist, or of an unsuitable kind.
     #[error("type {from} at {offset:#x} refers to type {id}, which is {what}")]
     Reference {
-        /// What refers to it.
+        /// The referring type.
         from: u32,
-        /// Where that is.
+        /// Its offset.
         offset: u64,
         /// The type.
         id: u32,
-        /// What it is.
+        /// The fault.
         what: &'static str,
     },
-    /// A name that is not in the strings.
+    /// A name outside the strings.
     #[error(
         "type {id} at {offset:#x} has a name at {name:#x} of the strings, which have {size:#x} bytes"
     )]
     Name {
         /// The type.
         id: u32,
-        /// Where it is.
+        /// Its offset.
         offset: u64,
         /// The offset in the strings.
         name: u32,

@@ -1,4 +1,4 @@
-//! BTF into a graph.
+//! Reading BTF into a graph.
 
 use std::borrow::Cow;
 
@@ -10,18 +10,19 @@ use crate::graph::{
     TypedSymbol,
 };
 
-/// A graph, and what is wrong with the BTF that it was read from.
+/// A graph, and the faults of its BTF.
 #[derive(Debug)]
 pub struct BtfReading<'a> {
-    /// The types, functions and variables that could be read. The type `void` is the last.
+    /// The readable types, functions and variables. The type `void` is the last.
     pub graph: Graph<'a>,
-    /// The order of the bytes of numbers.
+    /// The byte order of numbers.
     pub endian: Endian,
-    /// One error for each entry that could not, or not wholly. What it refers to is [`TypeId::NONE`] then.
+    /// One error for each entry that was not read, or only in part. Missing references are
+    /// [`TypeId::NONE`].
     pub problems: Vec<BtfError>,
 }
 
-/// A type as it is stored.
+/// A stored type.
 #[derive(Clone, Copy)]
 struct BtfRecord<'a> {
     id: u32,
@@ -30,27 +31,28 @@ struct BtfRecord<'a> {
     kind: u8,
     flag: bool,
     count: u32,
-    /// Its size, or the type that it refers to.
+    /// Its size, or the referenced type.
     word: u32,
     data: &'a [u8],
 }
 
-/// What an id of the file is in the graph.
+/// The graph's counterpart of an id of the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BtfTypeRef {
     Type(TypeId),
-    /// A tag, which stands for what it refers to.
+    /// A tag; its target replaces it.
     Alias(u32),
     /// A function, a variable or a section.
     NoType,
 }
 
 impl<'a> BtfReading<'a> {
-    /// Reads BTF of a machine with pointers of that size in bytes, which BTF does not say.
+    /// Reads BTF of a machine with pointers of that size in bytes. (BTF lacks the size.)
     ///
     /// # Errors
     ///
-    /// The header is not one of BTF, or its parts are not there. What is wrong with single types is in [`BtfReading::problems`].
+    /// The header is not one of BTF, or its parts are missing. Faults of single types are in
+    /// [`BtfReading::problems`].
     pub fn parse(bytes: &'a [u8], pointer_size: u64) -> Result<BtfReading<'a>, BtfError> {
         let parts = BtfSections::parse(bytes)?;
         let mut problems = Vec::new();
@@ -91,11 +93,11 @@ impl<'a> BtfReading<'a> {
     }
 }
 
-/// What the header leads to.
+/// The parts of a file, by its header.
 struct BtfSections<'a> {
     endian: Endian,
     types: &'a [u8],
-    /// Where the types begin in the file.
+    /// The offset of the types in the file.
     start: usize,
     strings: &'a [u8],
 }
@@ -142,7 +144,7 @@ impl<'a> BtfSections<'a> {
         })
     }
 
-    /// The types, up to the first whose size cannot be known.
+    /// The types, up to the first of unknown size.
     fn records(&self) -> impl Iterator<Item = Result<BtfRecord<'a>, BtfError>> {
         let mut at = 0;
         let mut id = 0;
@@ -198,7 +200,7 @@ impl<'a> BtfSections<'a> {
     }
 }
 
-/// Bytes behind the three numbers that every type has; `None` for a kind that does not exist.
+/// The size in bytes of the data behind the three common numbers; `None` for an unknown kind.
 fn width(kind: u8, count: u32) -> Option<usize> {
     let count = size(u64::from(count));
     Some(match kind {
@@ -272,7 +274,7 @@ impl<'a> BtfGraphReader<'_, 'a> {
             kind::UNION => self.record(record, Tag::Union),
             kind::FWD if record.flag => TypeKind::Forward(Tag::Union),
             kind::FWD => TypeKind::Forward(Tag::Struct),
-            // There is no other way to say that only the tag is known.
+            // BTF has no other encoding for a tag without a definition.
             kind::ENUM | kind::ENUM64 if record.count == 0 && !name.is_empty() => {
                 TypeKind::Forward(Tag::Enum)
             }
@@ -286,7 +288,7 @@ impl<'a> BtfGraphReader<'_, 'a> {
         TypeKind::Qualified(qualifier, self.id(record, record.word))
     }
 
-    /// A number of the data behind a type.
+    /// A number in the data of a type.
     fn word(&self, record: &BtfRecord<'a>, index: usize) -> u32 {
         let word = self.parts.endian.u32(record.data, index * 4);
         word.unwrap_or(0)
@@ -309,7 +311,7 @@ impl<'a> BtfGraphReader<'_, 'a> {
             .entries(record, 2)
             .map(|entry| (entry[0], entry[1]))
             .collect();
-        // A last parameter of no type stands for `...`.
+        // A last parameter without a type is `...`.
         let is_variadic = pairs.last() == Some(&(0, 0));
         if is_variadic {
             pairs.pop();
@@ -363,7 +365,7 @@ impl<'a> BtfGraphReader<'_, 'a> {
         }
     }
 
-    /// The entries of the data behind a type: so many numbers each, of three at most.
+    /// The entries of a type's data: `width` numbers each, at most three.
     fn entries(
         &self,
         record: &BtfRecord<'a>,
@@ -386,11 +388,11 @@ impl<'a> BtfGraphReader<'_, 'a> {
         })
     }
 
-    /// The id in the graph of an id in the file.
+    /// The graph's id for an id in the file.
     fn id(&mut self, record: &BtfRecord<'a>, id: u32) -> TypeId {
         let mut at = id;
         let what = 'wrong: {
-            // Tags can follow each other, and in a broken file lead in a circle.
+            // Tags can be chained, and in a broken file be circular.
             for _ in 0..self.slots.len() {
                 match self.slots.get(size(u64::from(at))) {
                     _ if at == 0 => return self.void,

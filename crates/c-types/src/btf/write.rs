@@ -1,4 +1,4 @@
-//! Graphs into BTF.
+//! Writing graphs as BTF.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -11,26 +11,26 @@ use crate::graph::{
 };
 use crate::write::CtfStrings;
 
-/// Entries that a type can have.
+/// The maximum number of entries of a type.
 const MAX_ENTRIES: usize = 0xffff;
-/// No name stands for a name that stands for a name, so many times.
+/// The maximum length of a chain of names.
 const MAX_TYPEDEFS: usize = 256;
-/// The type of the indexes of all arrays, under the name that other producers give it.
+/// The index type of all arrays, under its usual name.
 const INDEX_TYPE_NAME: &str = "__ARRAY_SIZE_TYPE__";
 
-/// Writes BTF.
+/// A writer of BTF.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BtfWriter {
-    /// The order of bytes in numbers.
+    /// The byte order of numbers.
     pub endian: Endian,
 }
 
-/// What BTF cannot say, and so is not there.
+/// A declaration that BTF cannot represent and that was dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BtfOmission {
-    /// What it is: a type, `struct x.member`, a function.
+    /// The declaration: a type, `struct x.member`, a function.
     pub what: String,
-    /// Why BTF cannot say it.
+    /// The reason.
     pub why: &'static str,
 }
 
@@ -41,7 +41,8 @@ impl Display for BtfOmission {
 }
 
 impl BtfWriter {
-    /// Writes a graph that has no parent: its named types, functions and data, and all that they lead to. Yields what BTF cannot say, too.
+    /// Writes a graph that has no parent: its named types, functions and data, and all types
+    /// reachable from them. Also returns the declarations that BTF cannot represent.
     #[must_use]
     pub fn write(&self, graph: &Graph<'_>) -> (Vec<u8>, Vec<BtfOmission>) {
         let mut plan = BtfPlan::new(graph);
@@ -67,7 +68,7 @@ impl BtfWriter {
             {
                 written.head(&symbol.name, (kind, false, 0), plan.id(symbol.ty));
                 if kind == kind::VAR {
-                    written.word(1); // BTF does not know which are static
+                    written.word(1); // the graph does not record which are static
                 }
             }
         }
@@ -76,18 +77,18 @@ impl BtfWriter {
     }
 }
 
-/// What is written of a graph.
+/// The part of a graph to write.
 struct BtfPlan<'g, 'a> {
     graph: &'g Graph<'a>,
-    /// The ids in the file of the types that are written.
+    /// The ids in the file of written types.
     ids: HashMap<TypeId, u32>,
-    /// The id of the type of indexes; 0 if there is no array.
+    /// The id of the index type; 0 if there is no array.
     index: u32,
     omissions: Vec<BtfOmission>,
 }
 
 impl<'g, 'a> BtfPlan<'g, 'a> {
-    /// Finds out what cannot be said.
+    /// Finds the unrepresentable declarations.
     fn new(graph: &'g Graph<'a>) -> BtfPlan<'g, 'a> {
         let mut unsaid = Vec::new();
         let mut say = |what: String, why| unsaid.push(BtfOmission { what, why });
@@ -122,17 +123,18 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
         self.ids.contains_key(&symbol.ty)
     }
 
-    /// Gives ids to the types with names, to those of functions and data, and to all that they lead to. What they lead to and cannot be said is `void`, which is told.
+    /// Gives ids to named types, types of functions and data, and all types reachable from them.
+    /// Unrepresentable types become `void`, and are reported.
     fn reach(&mut self) {
         let graph = self.graph;
-        // Those of an enumeration without a tag are names, too.
+        // Enumerators of an enumeration without a tag are names, too.
         let is_found =
             |ty: &Type<'_>| ty.name_space().is_some() || matches!(ty.kind, TypeKind::Enum { .. });
         let named = graph.types().filter(|(_, ty)| is_found(ty));
         let symbols = graph.functions.iter().chain(&graph.objects);
         let mut open: Vec<TypeId> = named.map(|(id, _)| id).collect();
         open.extend(symbols.map(|symbol| symbol.ty));
-        // Why these cannot be said is known.
+        // Their reason is known already.
         open.retain(|id| omission_reason(graph, *id).is_none());
         let mut looked_at = HashSet::new();
         let mut reached = HashSet::new();
@@ -209,7 +211,7 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
         names
     }
 
-    /// The id in the file; that of `void` for what is not there.
+    /// The id in the file; `void`'s for a missing type.
     fn id(&self, id: TypeId) -> u32 {
         self.ids.get(&id).copied().unwrap_or(0)
     }
@@ -316,7 +318,7 @@ fn is_void(ty: &Type<'_>) -> bool {
     matches!(ty.kind, TypeKind::Integer(Number { size: 0, .. }))
 }
 
-/// Why a type cannot be said, by itself or for what it consists of.
+/// Why a type, or a part of it, cannot be represented.
 fn omission_reason(graph: &Graph<'_>, id: TypeId) -> Option<&'static str> {
     let mut at = id;
     for _ in 0..MAX_TYPEDEFS {
@@ -331,7 +333,7 @@ fn omission_reason(graph: &Graph<'_>, id: TypeId) -> Option<&'static str> {
                 at = *element;
                 let element = graph.resolve(at).and_then(|id| graph.get(id));
                 match element.map(|ty| &ty.kind) {
-                    // No C has them, and looking at their parameters could lead here again.
+                    // C has none, and checking their parameters could recurse endlessly.
                     Some(TypeKind::Function { .. }) => return Some("an array of functions"),
                     _ if element.is_none_or(is_void) => return Some("an array of no type"),
                     _ => {}
@@ -354,7 +356,8 @@ fn omission_reason(graph: &Graph<'_>, id: TypeId) -> Option<&'static str> {
     Some("an array within more than 256 others, or within itself")
 }
 
-/// Why a parameter cannot be said: those that are functions do not exist in C, so nothing is looked at twice.
+/// Why a parameter cannot be represented. C has no function parameters of function type, so nothing
+/// is visited twice.
 fn parameter_omission_reason(graph: &Graph<'_>, id: TypeId) -> Option<&'static str> {
     let behind = graph.resolve(id).and_then(|id| graph.get(id));
     match behind.map(|ty| &ty.kind) {
@@ -390,7 +393,7 @@ fn kind_omission_reason(kind: &TypeKind<'_>) -> Option<&'static str> {
     }
 }
 
-/// A member as BTF has it: type, offset and width in bits.
+/// A member in BTF's terms: type, offset and width in bits.
 fn btf_member(graph: &Graph<'_>, member: &Member<'_>) -> (TypeId, u64, Option<u16>) {
     match graph.get(member.ty).map(|ty| &ty.kind) {
         Some(TypeKind::Slice {
@@ -404,7 +407,7 @@ fn btf_member(graph: &Graph<'_>, member: &Member<'_>) -> (TypeId, u64, Option<u1
     }
 }
 
-/// Whether some member is a bit-field, which leaves 24 bits for the offsets of all.
+/// Whether a member is a bit-field: this leaves 24 bits for all offsets.
 fn is_flagged(graph: &Graph<'_>, members: &[Member<'_>]) -> bool {
     members
         .iter()
@@ -425,7 +428,7 @@ fn member_omission_reason(
     }
 }
 
-/// The members that can be said: name, type, offset and width in bits.
+/// The representable members: name, type, offset and width in bits.
 fn representable_members<'m>(
     graph: &Graph<'_>,
     members: &'m [Member<'_>],
@@ -440,7 +443,8 @@ fn representable_members<'m>(
     })
 }
 
-/// How an integer is to be taken. The kernel allows one of the three: as other producers do, a character is what its sign says.
+/// An integer's encoding. The kernel allows only one of the three. As with other producers, a
+/// character has only its sign.
 fn encoding(format: u8) -> u32 {
     match format {
         _ if format & Number::BOOL != 0 => u32::from(Number::BOOL),
@@ -470,7 +474,7 @@ impl BtfBytes {
         self.word(at);
     }
 
-    /// The three numbers that every type has.
+    /// The three common numbers of every type.
     fn head(&mut self, name: &str, (kind, flag, count): (u8, bool, usize), word: u32) {
         self.name(name);
         let count = u32::try_from(count).unwrap_or(0);

@@ -1,7 +1,7 @@
-//! Classes: types of all units that say the same.
+//! Classes of equal types of all units.
 //!
-//! Two types are of one class if they are equal but for the types that they cite, and those are of the same classes, one by one. A hash finds types that may
-//! be equal; that they are is found out by comparing them.
+//! Two types are in one class if they are equal apart from their references, and the referenced
+//! types are pairwise in the same classes. A hash finds candidates, and a comparison confirms them.
 
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
@@ -10,11 +10,11 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use crate::graph::{Graph, NameSpace, Tag, Type, TypeId, TypeKind};
 use crate::parallel;
 
-/// A class. 0 is that of no type, and of types that contain themselves other than by a tag.
+/// A class. 0 is for no type, and for types that contain themselves other than by a tag.
 pub(super) type TypeClass = u32;
 
 pub(super) const NO_CLASS: TypeClass = 0;
-/// Of a type whose class is not known yet, and of one whose cited types are looked at.
+/// The class of a type that has none yet, also while its references are visited.
 const UNKNOWN: TypeClass = u32::MAX;
 const OPEN: TypeClass = u32::MAX - 1;
 
@@ -31,14 +31,15 @@ pub(super) struct TypeClasses<'g, 'a> {
 /// The classes of the types of one unit, by their ids.
 #[derive(Default)]
 struct UnitClasses {
-    /// Their own. A forward's is that of its tag.
+    /// Their own classes. A forward's is that of its tag.
     own: Vec<TypeClass>,
-    /// Those that stand for them where they are cited: of tags, if they have one.
+    /// The classes that represent them in references: for tagged types, their tag's.
     cited: Vec<TypeClass>,
 }
 
 impl UnitClasses {
-    /// Marks a type as open, and adds those that it cites whose classes must be found first; yields whether there are any.
+    /// Marks a type as open, and pushes the referenced types that need a class first; returns
+    /// whether there are any.
     fn open(&mut self, id: TypeId, ty: &Type<'_>, open: &mut Vec<TypeId>) -> bool {
         if let Some(own) = self.own.get_mut(index(id.0)) {
             *own = OPEN;
@@ -55,7 +56,7 @@ impl UnitClasses {
         !new.is_empty()
     }
 
-    /// The class that stands for a type where it is cited, as far as it is known.
+    /// The class that represents a type in references, if it is known.
     fn where_cited(&self, id: TypeId) -> TypeClass {
         match class_of(&self.cited, id) {
             UNKNOWN => NO_CLASS,
@@ -63,7 +64,7 @@ impl UnitClasses {
         }
     }
 
-    /// Notes the class of a type.
+    /// Sets the class of a type.
     fn set(&mut self, id: TypeId, class: TypeClass) {
         if let Some(own) = self.own.get_mut(index(id.0)) {
             *own = class;
@@ -76,14 +77,14 @@ impl UnitClasses {
     }
 }
 
-/// What a class stands for.
+/// The meaning of a class.
 #[derive(Debug, Clone, Copy)]
 enum ClassMeaning<'g> {
     /// No type.
     Nothing,
     /// A tag, and a forward of a unit that has one.
     Tag((Tag, &'g str), Option<UnitTypeId>),
-    /// What this type says.
+    /// Types equal to this one.
     Type(UnitTypeId),
 }
 
@@ -103,7 +104,7 @@ impl<'g, 'a> TypeClasses<'g, 'a> {
         }
     }
 
-    /// How many units there are.
+    /// The number of units.
     pub(super) fn units(&self) -> usize {
         self.graphs.len()
     }
@@ -123,12 +124,12 @@ impl<'g, 'a> TypeClasses<'g, 'a> {
         self.graph(unit)?.get(id)
     }
 
-    /// How many classes there are, [`NO_CLASS`] included.
+    /// The number of classes, including class 0.
     pub(super) fn len(&self) -> usize {
         self.meanings.len()
     }
 
-    /// A type of a class, and of which unit it is; a tag's is a forward, if a unit has one.
+    /// A type of a class, and its unit; for a tag's class a forward, if a unit has one.
     pub(super) fn example(&self, class: TypeClass) -> Option<(UnitTypeId, &'g Type<'a>)> {
         let at = match *self.meanings.get(index(class))? {
             ClassMeaning::Nothing => None,
@@ -138,7 +139,7 @@ impl<'g, 'a> TypeClasses<'g, 'a> {
         Some((at, self.ty(at)?))
     }
 
-    /// The tag that a class stands for.
+    /// The tag of a tag's class.
     pub(super) fn tag(&self, class: TypeClass) -> Option<(Tag, &'g str)> {
         match *self.meanings.get(index(class))? {
             ClassMeaning::Tag(tag, _) => Some(tag),
@@ -156,24 +157,24 @@ impl<'g, 'a> TypeClasses<'g, 'a> {
         class_of(self.of_unit(unit), id)
     }
 
-    /// The class that stands for a type where it is cited: of its tag, if it has one.
+    /// The class that represents a type in references: its tag's, if it has one.
     pub(super) fn cited(&self, (unit, id): UnitTypeId) -> TypeClass {
         let unit = self.units.get(unit);
         unit.map_or(NO_CLASS, |unit| class_of(&unit.cited, id))
     }
 }
 
-/// A number as a place in a list.
+/// A number as an index.
 pub(super) fn index(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// A size as a number of 32 bits, of which no list of ours has more.
+/// A size as a 32-bit number; no list here is longer.
 pub(super) fn narrow(size: usize) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }
 
-/// The tag by which a type is cited, if it has one.
+/// The tag that represents a type in references, if it has one.
 pub(super) fn tag_of<'t>(ty: &'t Type<'_>) -> Option<(Tag, &'t str)> {
     match ty.name_space()? {
         NameSpace::Tags(tag) => Some((tag, &ty.name)),
@@ -185,7 +186,7 @@ fn class_of(classes: &[TypeClass], id: TypeId) -> TypeClass {
     classes.get(index(id.0)).copied().unwrap_or(NO_CLASS)
 }
 
-/// Classes of some units.
+/// The classes of some units.
 #[derive(Default)]
 struct ClassTable<'g> {
     hasher: DefaultHashBuilder,
@@ -193,7 +194,7 @@ struct ClassTable<'g> {
     types: HashTable<TypeClass>,
     meanings: Vec<ClassMeaning<'g>>,
     hashes: Vec<u64>,
-    /// The classes that the types of each class cite, one class behind another, and where each ends.
+    /// The referenced classes of each class, concatenated, and the end of each.
     citations: Vec<TypeClass>,
     ends: Vec<usize>,
     units: Vec<UnitClasses>,
@@ -219,7 +220,7 @@ impl<'g> ClassTable<'g> {
         class
     }
 
-    /// The classes that the types of a class cite.
+    /// The classes that a class's types refer to.
     fn citations(&self, class: TypeClass) -> &[TypeClass] {
         let at = index(class);
         let end = |at: Option<usize>| at.and_then(|at| self.ends.get(at)).copied().unwrap_or(0);
@@ -227,7 +228,8 @@ impl<'g> ClassTable<'g> {
         self.citations.get(range).unwrap_or_default()
     }
 
-    /// Finds the classes of all types of a unit: of those that one cites first, unless it cites them by a tag.
+    /// Finds the classes of all types of a unit. Referenced types come first, unless they have a
+    /// tag.
     fn add_unit(&mut self, graphs: &[&'g Graph<'_>], unit: usize) {
         let Some(graph) = graphs.get(unit) else {
             return;
@@ -244,7 +246,7 @@ impl<'g> ClassTable<'g> {
                 };
                 let own = class_of(&classes.own, id);
                 if own == UNKNOWN && classes.open(id, ty, &mut open) {
-                    continue; // once those that it cites are known
+                    continue; // visit it again after its references
                 }
                 open.pop();
                 if own == UNKNOWN || own == OPEN {
@@ -258,7 +260,8 @@ impl<'g> ClassTable<'g> {
         self.units.push(classes);
     }
 
-    /// The classes of the types of a unit as far as tags tell them: those of forwards, and those by which types with tags are cited.
+    /// The classes that follow from tags: those of forwards, and those that represent tagged types
+    /// in references.
     fn tags_of(&mut self, graph: &'g Graph<'_>, unit: usize) -> UnitClasses {
         let count = index(graph.last()).saturating_add(1);
         let mut classes = UnitClasses {
@@ -285,7 +288,7 @@ impl<'g> ClassTable<'g> {
         classes
     }
 
-    /// The class of a tag. One for which no unit had a forward gets this.
+    /// The class of a tag. If it had no forward yet, it gets this one.
     fn tag(&mut self, tag: (Tag, &'g str), forward: Option<UnitTypeId>) -> TypeClass {
         if let Some(&class) = self.tags.get(&tag) {
             if let Some(ClassMeaning::Tag(_, known)) = self.meanings.get_mut(index(class)) {
@@ -298,7 +301,7 @@ impl<'g> ClassTable<'g> {
         class
     }
 
-    /// The class of a type that cites types of these classes; a new one if there is none yet.
+    /// The class of a type with references to these classes; a new one if there is none yet.
     fn class(
         &mut self,
         graphs: &[&'g Graph<'_>],
@@ -330,7 +333,7 @@ impl<'g> ClassTable<'g> {
         class
     }
 
-    /// A hash of the most of what a type says: equal types have the same.
+    /// A hash of most parts of a type: equal types have equal hashes.
     fn hash(&self, ty: &Type<'_>, citations: &[TypeClass]) -> u64 {
         let mut state = self.hasher.build_hasher();
         std::mem::discriminant(&ty.kind).hash(&mut state);
@@ -356,7 +359,7 @@ impl<'g> ClassTable<'g> {
         state.finish()
     }
 
-    /// Takes in the classes of the units behind these.
+    /// Adds the classes of the units behind these.
     fn merge(&mut self, other: ClassTable<'g>, graphs: &[&'g Graph<'_>]) {
         let first = self.units.len();
         let mut ours: Vec<TypeClass> = Vec::with_capacity(other.meanings.len());
@@ -364,7 +367,7 @@ impl<'g> ClassTable<'g> {
             let class = ours.get(index(*class));
             class.copied().unwrap_or(NO_CLASS)
         };
-        // In the order of their numbers, which come behind those of what they cite.
+        // In order: each number comes after those of its references.
         for (meaning, theirs) in other.meanings.iter().zip(0..) {
             let class = match *meaning {
                 ClassMeaning::Nothing => NO_CLASS,

@@ -1,4 +1,4 @@
-//! The graphs that a link yields.
+//! Building the resulting graphs of a link.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,18 +15,18 @@ use crate::graph::{Graph, NameSpace, TypeId, TypeKind, TypedSymbol};
 use crate::parallel;
 use crate::record::kind;
 
-/// Makes the graphs of what was found out about units.
+/// Builds graphs from the results for all units.
 pub(super) struct Emitter<'l, 'g, 'a> {
     pub(super) units: &'l [LinkUnit<'a>],
     pub(super) classes: &'l TypeClasses<'g, 'a>,
     pub(super) choices: &'l Choices,
-    /// What the types of each unit are; `None` if all are shared.
+    /// The status of each unit's types; `None` if all are shared.
     pub(super) statuses: &'l [Option<Vec<ShareStatus>>],
 }
 
-/// A child that is to be made.
+/// A child to be made.
 struct Child<'a> {
-    /// The source file that it is of.
+    /// Its source file.
     file: Cow<'a, str>,
     units: Vec<usize>,
 }
@@ -61,7 +61,7 @@ impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
         }
     }
 
-    /// Makes the types that are shared.
+    /// Makes the shared types.
     fn shared(&self, graph: &mut Graph<'a>) -> Layer<'l, 'g, 'a> {
         let mut shared = Layer::new(self.classes, self.choices, 0);
         let mut is_known = vec![false; self.classes.len()];
@@ -78,7 +78,8 @@ impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
         shared
     }
 
-    /// The children that there are to be, by their names: one for each unit that has types or names of its own, or for all units that want one together.
+    /// The children to make, by name: one for each unit with types or names of its own, or for all
+    /// units with a common child.
     fn children(&self, names: &[SharedNames<'a>; 3]) -> BTreeMap<Cow<'a, str>, Child<'a>> {
         let mut children: BTreeMap<Cow<'a, str>, Child<'a>> = BTreeMap::new();
         let has_own = |at: usize| {
@@ -86,7 +87,8 @@ impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
             let mut names = names.iter().filter_map(|names| names.own.get(at));
             has_types || names.any(|own| !own.is_empty())
         };
-        // Children that units have together keep their names. A unit without anything of its own belongs to one, too: it looks there first.
+        // Common children keep their names. A unit without types of its own belongs to one, too:
+        // look-ups start there.
         let mut units: Vec<_> = self.units.iter().enumerate().collect();
         units.sort_by_key(|(_, unit)| unit.child.is_none());
         for (at, unit) in units {
@@ -114,15 +116,15 @@ impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
         (1..=last).map(move |id| (unit, TypeId(id)))
     }
 
-    /// Types in the order in which they are written: those of one kind beside each other, since so they compress best.
+    /// Types in output order: sorted by kind, since this compresses best.
     fn in_order(&self, types: impl Iterator<Item = UnitTypeId>) -> Vec<UnitTypeId> {
         let mut types: Vec<UnitTypeId> = types.collect();
         types.sort_by_key(|at| self.classes.ty(*at).map(|ty| kind::number(&ty.kind)));
         types
     }
 
-    /// The names by which units that have a child together are to find what is shared: those for which the first that knows more than a forward has nothing
-    /// else.
+    /// The names for which units with a common child must find the shared type: the first unit with
+    /// more than a forward has no type of its own.
     fn names_of_shared(&self, units: &[usize]) -> HashSet<(NameSpace, Cow<'a, str>)> {
         let mut names = HashSet::new();
         if let [_] = units {
@@ -147,7 +149,7 @@ impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
         status(self.statuses, at) == ShareStatus::Shared
     }
 
-    /// Makes a child: what its units have beyond what is shared, once where they agree on it.
+    /// Makes a child: its units' types beyond the shared ones, once if the units agree.
     fn child(
         &self,
         graph: &mut Graph<'a>,
@@ -164,7 +166,7 @@ impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
             }
         }
         let mut layer = Layer::new(self.classes, &choices, graph.base());
-        // The id of a type where it is the unit's own, and where it is cited by what units agree on.
+        // The id of a type of the unit's own, and of one referenced from a common type.
         let own = |layer: &mut Layer<'_, '_, 'a>, at| match status(&inner, at) {
             ShareStatus::Shared => None,
             _ => Some(layer.own(at)),
@@ -201,14 +203,14 @@ impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
     }
 }
 
-/// What a type is, given what those of its unit are.
+/// The status of a type, from the statuses of its unit.
 fn status(statuses: &[Option<Vec<ShareStatus>>], (unit, id): UnitTypeId) -> ShareStatus {
     let statuses = statuses.get(unit).and_then(Option::as_ref);
     let status = statuses.and_then(|statuses| statuses.get(index(id.0)));
     status.copied().unwrap_or(ShareStatus::Shared)
 }
 
-/// The name of a unit, or the first with a number that is free.
+/// The name of a unit, or the name with the first free number.
 fn free_name<'a>(name: &Cow<'a, str>, is_taken: impl Fn(&str) -> bool) -> Cow<'a, str> {
     if !is_taken(name) {
         return name.clone();

@@ -1,4 +1,4 @@
-//! A graph that is being made: which types it gets, and the ids that they will have.
+//! A graph under construction: its types, and their ids.
 
 use std::borrow::Cow;
 
@@ -8,18 +8,18 @@ use super::classes::{TypeClass, TypeClasses, UnitTypeId, narrow};
 use super::sharing::{Choice, Choices};
 use crate::graph::{Graph, NameSpace, Type, TypeId, TypeKind};
 
-/// A type of a graph that is being made.
+/// A type of a graph under construction.
 #[derive(Clone, Copy)]
 pub(super) enum LayerType {
-    /// What is the same in some units, and a type of one of them.
+    /// A class common to some units, and one of its types.
     Class(TypeClass, UnitTypeId),
-    /// The class of a tag of which no more is shared.
+    /// The class of a tag that is shared as a forward only.
     Forward(TypeClass),
     /// A type of one unit.
     Own(UnitTypeId),
 }
 
-/// The types of a graph that is being made.
+/// The types of a graph under construction.
 pub(super) struct Layer<'l, 'g, 'a> {
     classes: &'l TypeClasses<'g, 'a>,
     choices: &'l Choices,
@@ -46,7 +46,7 @@ impl<'l, 'g, 'a> Layer<'l, 'g, 'a> {
         }
     }
 
-    /// What stands for a unit's type here; `None` if nothing does.
+    /// The counterpart of a unit's type here; `None` if it has none.
     fn item(&self, at: UnitTypeId) -> Option<LayerType> {
         let class = self.classes.class(at);
         let tag = self.classes.cited(at);
@@ -54,7 +54,7 @@ impl<'l, 'g, 'a> Layer<'l, 'g, 'a> {
             return Some(LayerType::Class(class, at));
         }
         match self.choices.of_class(tag)? {
-            // Whoever completes a forward has the type.
+            // A unit that completes a forward has its own type.
             Choice::Class(class) if class != self.classes.class(at) => {
                 Some(LayerType::Class(class, self.classes.example(class)?.0))
             }
@@ -64,12 +64,12 @@ impl<'l, 'g, 'a> Layer<'l, 'g, 'a> {
         }
     }
 
-    /// The id of what stands for a unit's type here; a new one if it has none yet.
+    /// The id of the counterpart of a unit's type; a new one if it has none yet.
     pub(super) fn id_in(&mut self, at: UnitTypeId) -> TypeId {
         self.item(at).map_or(TypeId::NONE, |item| self.add(item))
     }
 
-    /// The id of what stands for a unit's type here, if it has one.
+    /// The id of the counterpart of a unit's type, if it has one.
     pub(super) fn id_of(&self, at: UnitTypeId) -> TypeId {
         let id = self.item(at).and_then(|item| match item {
             LayerType::Class(class, _) | LayerType::Forward(class) => self.of_class.get(&class),
@@ -78,12 +78,12 @@ impl<'l, 'g, 'a> Layer<'l, 'g, 'a> {
         id.copied().unwrap_or_default()
     }
 
-    /// The id of a type that a unit has for itself; a new one if it has none yet.
+    /// The id of a unit's own type; a new one if it has none yet.
     pub(super) fn own(&mut self, at: UnitTypeId) -> TypeId {
         self.add(LayerType::Own(at))
     }
 
-    /// The same, if it has one.
+    /// The id of a unit's own type, if it has one.
     pub(super) fn own_of(&self, at: UnitTypeId) -> Option<TypeId> {
         self.of_own.get(&at).copied()
     }
@@ -103,7 +103,8 @@ impl<'l, 'g, 'a> Layer<'l, 'g, 'a> {
         id
     }
 
-    /// Makes the types, each with the references that a function yields. What it adds is made, too. Types with names that are taken are hidden.
+    /// Makes the types. A function returns the references of each; types that it adds are made,
+    /// too. A type is hidden if its name is taken.
     pub(super) fn fill(
         &mut self,
         graph: &mut Graph<'a>,
@@ -117,7 +118,7 @@ impl<'l, 'g, 'a> Layer<'l, 'g, 'a> {
             if let LayerType::Class(_, (unit, _)) | LayerType::Own((unit, _)) = item {
                 ty = ty.with_references(|id| reference(self, item, (unit, id)));
             }
-            // Of types with one name in one graph the first is found by it.
+            // Among types with one name in a graph, look-ups find the first.
             if let Some(space) = ty.name_space()
                 && !ty.is_hidden
             {
@@ -127,7 +128,7 @@ impl<'l, 'g, 'a> Layer<'l, 'g, 'a> {
         }
     }
 
-    /// The type that an item is of, with the references that it has in its unit.
+    /// The type of an item, with its unit's references.
     fn ty(&self, item: LayerType) -> Type<'a> {
         let at = match item {
             LayerType::Class(_, at) | LayerType::Own(at) => at,

@@ -1,11 +1,12 @@
-//! Functions and data: of each name the type that most units give to it is shared, and units that mean another say so themselves.
+//! Functions and data: for each name the most frequent type is shared, and units with another type
+//! have it in their child.
 
 use hashbrown::HashSet;
 
 use super::classes::{TypeClasses, UnitTypeId};
 use crate::graph::{Graph, TypeId, TypedSymbol};
 
-/// Which of the lists of names a graph has.
+/// A list of names in a graph.
 #[derive(Clone, Copy)]
 pub(super) enum SymbolList {
     Functions,
@@ -40,16 +41,17 @@ impl SymbolList {
     }
 }
 
-/// The names of one kind that have types.
+/// The typed names of one kind.
 pub(super) struct SharedNames<'a> {
-    /// Those that mean the same in all units, or in most.
+    /// The names with the same type in all units, or in most.
     pub(super) shared: Vec<TypedSymbol<'a>>,
-    /// Of each unit those that mean something else there, with the ids of its types.
+    /// For each unit the names with another type, with the ids of its types.
     pub(super) own: Vec<Vec<TypedSymbol<'a>>>,
 }
 
 impl<'a> SharedNames<'a> {
-    /// The names of all units, given the ids that their types have among the shared ones; [`TypeId::NONE`] of those that are not shared.
+    /// The names of all units. The given ids are those of their shared types; [`TypeId::NONE`] for
+    /// types that are not shared.
     pub(super) fn new(
         classes: &TypeClasses<'_, 'a>,
         list: SymbolList,
@@ -62,7 +64,7 @@ impl<'a> SharedNames<'a> {
         let mut all: Vec<(&TypedSymbol<'a>, usize, TypeId)> = Vec::new();
         for (unit, graph) in classes.graphs().enumerate() {
             let objects: HashSet<&str> = match list {
-                // What is a data symbol is said to be a variable, too.
+                // The name of a data symbol is a variable, too.
                 SymbolList::Variables => graph.objects.iter().map(|symbol| &*symbol.name).collect(),
                 _ => HashSet::new(),
             };
@@ -77,7 +79,7 @@ impl<'a> SharedNames<'a> {
         names
     }
 
-    /// Adds what units say of one name.
+    /// Adds all units' types of one name.
     fn add(&mut self, same: &[(&TypedSymbol<'a>, usize, TypeId)]) {
         let count = |id| same.iter().filter(|(.., other)| *other == id).count();
         let ids = same.iter().rev().map(|(.., id)| *id);

@@ -1,4 +1,4 @@
-//! What is shared of each name, and what in a unit differs from that.
+//! The shared type of each name, and the differences of a unit from it.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -6,36 +6,36 @@ use super::Share;
 use super::classes::{NO_CLASS, TypeClass, TypeClasses, index, narrow, tag_of};
 use crate::graph::{Graph, NameSpace, Type, TypeId, TypeKind};
 
-/// What is shared of a name.
+/// The shared type of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     /// Types of that class.
     Class(TypeClass),
-    /// A forward, which children complete.
+    /// A forward; children complete it.
     Forward,
     /// Nothing.
     Nothing,
 }
 
-/// What all units have of a name.
+/// All units' types of a name.
 #[derive(Debug)]
 struct NameClasses {
     is_tag: bool,
-    /// The classes of the types, in the order in which units have them first.
+    /// The classes of the types, in order of their first unit.
     classes: Vec<TypeClass>,
-    /// How many units know only the tag.
+    /// The number of units with only a forward.
     forwards: u32,
     choice: Choice,
 }
 
-/// What is known of a class.
+/// The data of a class.
 #[derive(Debug, Default)]
 struct ClassUse {
-    /// How many units have types of it.
+    /// The number of units with its types.
     units: u32,
-    /// The last of them.
+    /// The last of these units.
     last: Option<usize>,
-    /// The name that its types have, or that it is the tag of.
+    /// The name of its types, or the tag that it represents.
     name: Option<u32>,
 }
 
@@ -46,22 +46,22 @@ pub(super) struct Choices {
     share: Share,
 }
 
-/// Which types of each unit are linked: all, or those that differ from what is shared already.
+/// The types of each unit to link: all, or those that differ from the shared ones.
 pub(super) type TypeFilter<'s> = Option<&'s [Option<Vec<ShareStatus>>]>;
 
-/// What a type of a unit is, seen from what is shared.
+/// The status of a unit's type relative to the shared types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ShareStatus {
     /// It is shared.
     Shared,
-    /// It is the unit's, and what is shared has a forward in its place.
+    /// It is the unit's own, and completes a shared forward.
     Completes,
-    /// It is the unit's.
+    /// It is the unit's own.
     Differs,
 }
 
 impl Choices {
-    /// Chooses for all names that types of some units have.
+    /// Chooses for all names of some units' types.
     pub(super) fn new(
         classes: &TypeClasses<'_, '_>,
         share: Share,
@@ -79,7 +79,7 @@ impl Choices {
         choices
     }
 
-    /// Counts the units that have types of each class.
+    /// Counts the units with types of each class.
     fn count(&mut self, classes: &TypeClasses<'_, '_>, units: &[usize], only: TypeFilter<'_>) {
         for &unit in units {
             for (id, class) in classes.of_unit(unit).iter().enumerate() {
@@ -94,7 +94,7 @@ impl Choices {
         }
     }
 
-    /// Brings the classes of each name together.
+    /// Groups the classes of each name.
     fn group(&mut self, classes: &TypeClasses<'_, '_>) {
         let mut present: Vec<TypeClass> = self.uses.keys().copied().collect();
         present.sort_unstable();
@@ -116,7 +116,7 @@ impl Choices {
                     choice: Choice::Nothing,
                 });
             }
-            // A class, and the one of its tag.
+            // A class, and that of its tag.
             for class in [class, classes.cited(at)] {
                 self.uses.entry(class).or_default().name = Some(group);
             }
@@ -130,7 +130,7 @@ impl Choices {
         }
     }
 
-    /// How many units have types of a class.
+    /// The number of units with types of a class.
     fn units(&self, class: TypeClass) -> u32 {
         self.uses.get(&class).map_or(0, |known| known.units)
     }
@@ -142,7 +142,7 @@ impl Choices {
         };
         for variants in &mut self.names {
             let count = |class: &TypeClass| self.uses.get(class).map_or(0, |known| known.units);
-            // The first of those that most units have.
+            // The first among the most frequent.
             let most = variants
                 .classes
                 .iter()
@@ -160,7 +160,8 @@ impl Choices {
         }
     }
 
-    /// What contains something of which only a forward is shared can be shared only as a forward, too.
+    /// If only a forward of a type is shared, types that contain it can only be shared as forwards,
+    /// too.
     fn spread_forwards(&mut self, classes: &TypeClasses<'_, '_>) {
         loop {
             let mut forwards = Vec::new();
@@ -183,7 +184,7 @@ impl Choices {
         }
     }
 
-    /// Whether types of a class have members of which what is shared has only forwards.
+    /// Whether types of a class have members of types that are shared as forwards only.
     fn contains_forward(&self, classes: &TypeClasses<'_, '_>, class: TypeClass) -> bool {
         let Some(((unit, _), ty)) = classes.example(class) else {
             return false;
@@ -207,13 +208,14 @@ impl Choices {
         false
     }
 
-    /// What was chosen for the name that types of a class have, or that the class is the tag of; `None` if they have none.
+    /// The choice for the name of a class's types, or for the tag it represents; `None` if they
+    /// have no name.
     pub(super) fn of_class(&self, class: TypeClass) -> Option<Choice> {
         let name = self.uses.get(&class)?.name?;
         Some(self.names.get(index(name))?.choice)
     }
 
-    /// What a type is, if only its own class counts.
+    /// The status of a type by its own class alone.
     fn status(&self, ty: &Type<'_>, class: TypeClass) -> ShareStatus {
         if ty.is_hidden && ty.name_space().is_some() {
             return ShareStatus::Differs;
@@ -234,7 +236,8 @@ impl Choices {
         }
     }
 
-    /// What a type is that leads to another one; with the class by which it is cited.
+    /// The status of a type that refers to another one; `cited_by` is the class that represents it
+    /// in references.
     fn propagate(&self, ty: &Type<'_>, cited_by: TypeClass, leads_to: ShareStatus) -> ShareStatus {
         match (&ty.kind, leads_to) {
             (_, ShareStatus::Shared)
@@ -251,14 +254,15 @@ impl Choices {
     }
 }
 
-/// Adds the types that a type contains: those of its members, and those that its names stand for.
+/// Pushes the types that a type contains: those of its members, and the targets of typedefs and
+/// qualifiers.
 fn push_contained(ty: &Type<'_>, open: &mut Vec<TypeId>) {
     if !matches!(ty.kind, TypeKind::Pointer(_) | TypeKind::Function { .. }) {
         ty.each_reference(|id| open.push(id));
     }
 }
 
-/// Whether a type is to be linked.
+/// Whether a type must be linked.
 fn is_linked(only: TypeFilter<'_>, unit: usize, id: usize) -> bool {
     let Some(only) = only else { return true };
     let statuses = only.get(unit).and_then(Option::as_ref);
@@ -266,7 +270,7 @@ fn is_linked(only: TypeFilter<'_>, unit: usize, id: usize) -> bool {
     status.is_some_and(|status| *status != ShareStatus::Shared)
 }
 
-/// What the types of a unit are, by their ids; `None` if all are shared.
+/// The status of each type of a unit, by id; `None` if all are shared.
 pub(super) fn differences(
     classes: &TypeClasses<'_, '_>,
     choices: &Choices,
@@ -292,7 +296,7 @@ pub(super) fn differences(
         return None;
     }
     let citers = Citers::new(graph);
-    // Carries differences on to what leads to them.
+    // Propagates differences to the referring types.
     while let Some(id) = open.pop() {
         let Some(&status) = statuses.get(index(id.0)) else {
             continue;
@@ -311,9 +315,9 @@ pub(super) fn differences(
     Some(statuses)
 }
 
-/// For each type those that cite it.
+/// For each type, the types that refer to it.
 struct Citers {
-    /// All of them, one type's behind another's, and where each type's begin.
+    /// All referring types, concatenated, and the start of each type's list.
     all: Vec<TypeId>,
     starts: Vec<usize>,
 }
@@ -354,7 +358,7 @@ impl Citers {
     }
 }
 
-/// Calls a function with each type of a graph and each that it cites.
+/// Calls a function with each type of a graph and each of its references.
 fn each_citation(graph: &Graph<'_>, mut visit: impl FnMut(TypeId, TypeId)) {
     for id in (1..=graph.last()).map(TypeId) {
         if let Some(ty) = graph.get(id) {

@@ -1,16 +1,17 @@
-//! Names of types, put together by libctf's rules.
+//! Names of types by libctf's rules.
 
 use super::{MAX_CHAIN, ObjdumpLines};
 use crate::graph::{Type, TypeId, TypeKind};
 
-/// Parameters take so many bytes of a name in any case. Functions that take functions can multiply: each parameter more costs [`PARAMETER_BYTES`] of
-/// what may be behind.
+/// The size up to which the parameters in a name are always written. Functions with function
+/// parameters can multiply: each further parameter costs [`PARAMETER_BYTES`] of the remaining
+/// budget.
 const MAX_NAME_BYTES: usize = 1 << 12;
 const PARAMETER_BYTES: usize = 64;
-/// No parameters are nested deeper than this.
+/// The maximum nesting of parameters.
 const MAX_PARAMETER_NESTING: usize = 1 << 9;
 
-/// The places that parts of a declaration have in a name.
+/// The kinds of a declaration's parts in a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum DeclaratorKind {
     Base,
@@ -19,11 +20,11 @@ enum DeclaratorKind {
     Function,
 }
 
-/// The parts of a name, each list in its order.
+/// The parts of a name, each list in order.
 #[derive(Default)]
 struct CDeclarator {
     lists: [Vec<TypeId>; 4],
-    /// In which order places were come to, from the innermost type.
+    /// The order in which kinds first occur, from the innermost type.
     order: Vec<DeclaratorKind>,
 }
 
@@ -36,7 +37,7 @@ impl CDeclarator {
         self.order.iter().position(|other| *other == place)
     }
 
-    /// The parts of a type: the chain from it to its innermost type, taken from that end.
+    /// The parts of a type's chain, from its innermost type outwards.
     fn new(lines: &ObjdumpLines<'_, '_>, id: TypeId) -> Option<CDeclarator> {
         let graph = lines.graph;
         let inner = |id| graph.get(id).and_then(inner_type);
@@ -61,7 +62,7 @@ impl CDeclarator {
         chain.retain(|(_, ty)| is_shown(ty));
         let mut parts = CDeclarator::default();
         let mut qualified = DeclaratorKind::Base;
-        // Qualifiers of the innermost type, from the innermost on.
+        // Qualifiers of the innermost type, innermost first.
         let mut first = Vec::new();
         for (id, ty) in chain.into_iter().rev() {
             let place = match ty.kind {
@@ -90,7 +91,7 @@ impl CDeclarator {
     }
 }
 
-/// The type that a name is built around.
+/// The next type inwards in a name.
 fn inner_type(ty: &Type<'_>) -> Option<TypeId> {
     match ty.kind {
         TypeKind::Typedef(to) if ty.name.is_empty() => Some(to),
@@ -103,11 +104,11 @@ fn inner_type(ty: &Type<'_>) -> Option<TypeId> {
     }
 }
 
-/// What a name may still take.
+/// The remaining budget of a name.
 struct NameBudget {
     /// Bytes of parameters.
     left: usize,
-    /// The functions whose parameters are named, each in those of the one before.
+    /// The functions with parameters being named, each nested in the one before.
     open: Vec<TypeId>,
 }
 
@@ -192,7 +193,7 @@ fn put_declarator(
                 if !is_near && (takes_itself || !may()) {
                     break;
                 }
-                // A parameter takes a byte at least, also one that is a function with such parameters.
+                // A parameter takes at least a byte, even if it is a function with such parameters.
                 limits.left = limits.left.saturating_sub(1);
                 limits.open.push(id);
                 let argument = name_within(lines, parameter.ty, limits);

@@ -1,4 +1,5 @@
-//! What objdump says of a type beside its name: kind, size and alignment, by libctf's rules.
+//! Type properties printed by objdump apart from the name: kind, size and alignment, by libctf's
+//! rules.
 
 use hashbrown::HashSet;
 
@@ -7,7 +8,7 @@ use crate::graph::{Number, Tag, Type, TypeId, TypeKind};
 use crate::record::kind;
 
 impl ObjdumpLines<'_, '_> {
-    /// The number of a type's kind. A slice counts as what it is a part of.
+    /// The number of a type's kind. A slice counts as its integer.
     pub(super) fn kind_number(&self, ty: &Type<'_>) -> u8 {
         let sliced = match &ty.kind {
             TypeKind::Slice { of, .. } => self.graph.get(*of),
@@ -19,7 +20,7 @@ impl ObjdumpLines<'_, '_> {
         }
     }
 
-    /// How the bits of a number are taken, and whether it is a slice.
+    /// The format of a number, and whether it is a slice.
     pub(super) fn encoding(&self, ty: &Type<'_>) -> Option<(Number, bool)> {
         match ty.kind {
             TypeKind::Integer(number) | TypeKind::Float(number) => Some((number, false)),
@@ -86,7 +87,7 @@ impl ObjdumpLines<'_, '_> {
     pub(super) fn align(&self, id: TypeId) -> Option<u64> {
         let graph = self.graph;
         let mut most = 0;
-        // What has been come to counts already.
+        // A type that was visited counts already.
         let mut seen = HashSet::new();
         let mut open = vec![id];
         while let Some(id) = open.pop() {

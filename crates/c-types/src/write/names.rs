@@ -1,4 +1,4 @@
-//! Names, and where they are: in the ELF file already, or in a dictionary's own strings.
+//! Names and their offsets: in the ELF file, or in a dictionary's own strings.
 
 use std::borrow::Cow;
 
@@ -7,11 +7,11 @@ use hashbrown::{HashMap, HashSet};
 use super::{CtfWriter, SymbolForm};
 use crate::elf::SymbolKind;
 
-/// What the ELF file has already.
+/// The names in the ELF file.
 pub(super) struct ElfNames<'e> {
     /// Its strings, with their offsets.
     pub(super) strings: HashMap<&'e [u8], u32>,
-    /// The places of its symbols of each kind, by name, and how many there are.
+    /// The indices of its symbols of each kind, by name.
     pub(super) symbol_indexes: [HashMap<Cow<'e, str>, Vec<usize>>; 2],
 }
 
@@ -62,7 +62,8 @@ pub(crate) struct CtfStrings {
 }
 
 impl CtfStrings {
-    /// Strings in the order of their letters, in which they compress best. One that another ends with needs no bytes of its own.
+    /// Strings in alphabetical order, which compresses best. A string that is a suffix of another
+    /// shares its bytes.
     pub(crate) fn new(names: HashSet<&str>) -> CtfStrings {
         let mut names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
         names.sort_unstable_by(|one, other| one.bytes().rev().cmp(other.bytes().rev()));
@@ -90,12 +91,12 @@ impl CtfStrings {
         strings
     }
 
-    /// Where a string is; that of the empty one for what is not there.
+    /// The offset of a string; the empty string's for an unknown one.
     pub(crate) fn offset(&self, name: &str) -> u32 {
         self.offsets.get(name).copied().unwrap_or(0)
     }
 
-    /// The strings, each with a zero behind it.
+    /// The strings, each followed by a zero.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

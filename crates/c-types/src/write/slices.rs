@@ -6,7 +6,8 @@ use hashbrown::HashMap;
 
 use crate::graph::{Graph, Type, TypeId, TypeKind};
 
-/// The graph with a slice for each member that is a bit-field itself, which CTF cannot say otherwise.
+/// The graph with a slice for each member that is a bit-field itself: CTF has no other encoding for
+/// it.
 pub(super) fn with_slices<'g, 'a>(graph: &'g Graph<'a>) -> Cow<'g, Graph<'a>> {
     let is_field = |ty: &Type<'_>| match &ty.kind {
         TypeKind::Record { members, .. } => members.iter().any(|member| member.bits.is_some()),

@@ -1,4 +1,4 @@
-/* Every kind of type that CTF has. */
+/* All kinds of types of CTF. */
 #include <stddef.h>
 typedef unsigned int u32;
 struct node {

@@ -1,4 +1,5 @@
-/* mapped OUT [INPUT CHILD]...: has libctf link one.ctf, two.ctf and three.ctf, with these of them in these children. */
+/* mapped OUT [INPUT CHILD]...: links one.ctf, two.ctf and three.ctf by libctf, with these inputs
+   in these children. */
 #include <ctf-api.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* One of two units that do not agree on `struct item`, on `length` and on what leads to them, and agree on the rest. */
+/* The first of two units that disagree on `struct item`, on `length` and on types that refer to
+   them, and agree on the rest. */
 typedef long length;
 struct item { struct item *next; int value; };
 struct shelf { struct item *first; length size; };

@@ -1,4 +1,5 @@
-/* A third one, which agrees with the first, and has a `struct hidden` that is not that of the second. */
+/* The third unit. It agrees with the first, and has a `struct hidden` that differs from that of
+   the second. */
 typedef long length;
 struct item { struct item *next; int value; };
 struct shelf { struct item *first; length size; };

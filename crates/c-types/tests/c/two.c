@@ -1,4 +1,4 @@
-/* The other one. */
+/* The second unit. */
 typedef int length;
 struct item { struct item *next; double value; };
 struct shelf { struct item *first; length size; };

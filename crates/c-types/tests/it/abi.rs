@@ -1,4 +1,5 @@
-//! Where arguments are passed: held against where the DWARF of gcc and clang says that parameters are when a function is entered.
+//! Argument passing, compared with the parameter locations at function entry in the DWARF of gcc
+//! and clang.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,7 +10,7 @@ use unspool_c_types::{Convention, Graph, PassingLocation};
 /// Functions with parameters of all kinds.
 const FUNCTIONS: usize = 400;
 
-/// Types that parameters have.
+/// Types of parameters.
 const TYPES: &str = "
 #ifdef __clang__
 #define _Float128 __float128
@@ -85,7 +86,7 @@ const NAMES: [&str; 41] = [
     "union reals",
 ];
 
-/// What functions return.
+/// Return types.
 const RETURNS: [&str; 7] = [
     "void",
     "int",
@@ -96,7 +97,7 @@ const RETURNS: [&str; 7] = [
     "union texts",
 ];
 
-/// Numbers that look random, and are the same each time.
+/// Pseudo-random numbers, the same each time.
 struct Numbers(u64);
 
 impl Numbers {
@@ -128,14 +129,16 @@ fn source() -> String {
     text
 }
 
-/// Where the parameters of functions are, by the names of both.
+/// The locations of parameters, by the names of function and parameter.
 type PassingLocations = HashMap<(String, String), Vec<PassingLocation>>;
 
-/// Where readelf says that each parameter of each function is throughout, with the CFA so far above functions' frame bases. That of which there is a list of places is left out.
+/// The location of each parameter by readelf, if it is constant. The CFA is `cfa` bytes above the
+/// frame base. Parameters with a location list are left out.
 fn places(text: &str, cfa: u32) -> PassingLocations {
     let mut places = HashMap::new();
     let mut function = String::new();
-    // Each entry begins with its number of an abbreviation; the order of what it says is the compiler's.
+    // Each entry begins with its abbreviation number; the compiler chooses the order of its
+    // attributes.
     for entry in text.split("Abbrev Number").skip(1) {
         let line = |attribute: &str| entry.lines().find(|line| line.contains(attribute));
         let Some(name) = line("DW_AT_name") else {
@@ -157,7 +160,7 @@ fn places(text: &str, cfa: u32) -> PassingLocations {
     places
 }
 
-/// The registers and places in memory of a location.
+/// The registers and stack locations in a location description.
 fn operations(line: &str, cfa: u32) -> Vec<PassingLocation> {
     let open = line.find('(').unwrap();
     let operations = line[open + 1..].trim().strip_suffix(')').unwrap();
@@ -171,16 +174,16 @@ fn operations(line: &str, cfa: u32) -> Vec<PassingLocation> {
             });
         }
         let at = operation.strip_prefix("DW_OP_fbreg: ")?;
-        // Below the CFA it was put by the function itself.
+        // Below the CFA the function itself stored it.
         let at: u32 = at.parse().ok()?;
         at.checked_sub(cfa).map(PassingLocation::Stack)
     });
     found.collect()
 }
 
-/// Holds what types come to against a compiler's words, and counts what is compared by kind and number of pieces.
+/// Compares our result with a compiler's, and counts the comparisons by kind and number of pieces.
 ///
-/// Of what is passed in several registers, clang 14 names one that need not be any of them.
+/// For values in several registers, clang 14 names one that may be none of them.
 fn compare(
     graph: &Graph<'_>,
     places: &PassingLocations,
@@ -234,7 +237,7 @@ fn compilers_pass_arguments_there() {
     let graph = &units[0].reading.graph;
     let by = |object, is_clang| {
         let text = folder.tool("readelf", &format!("--debug-dump=info {object}"));
-        // Clang's frame base is what the frame pointer is in; gcc's is the CFA.
+        // Clang's frame base is the value of the frame pointer; gcc's is the CFA.
         let cfa = if is_clang { 16 } else { 0 };
         compare(graph, &places(&text, cfa), is_clang)
     };
@@ -255,7 +258,7 @@ fn compilers_pass_arguments_there() {
     }
 }
 
-/// Types of which something that decides is written nowhere, and others that look like these.
+/// Types with a decisive property that is not recorded, and similar ones.
 const DECEPTIVE: &str = "
 typedef union { float *one; int *two; } transparent __attribute__((transparent_union));
 struct between { float f; int : 32; float g; };
@@ -284,7 +287,8 @@ fn what_types_leave_out_makes_what_is_behind_it_unknown() {
     let section = ctf.open();
     let units = section.parents();
     let graph = &units[0].reading.graph;
-    // What AArch64 passes in general-purpose registers it passes there whatever is in a hole, unless that asks for an alignment.
+    // AArch64 passes a value in general-purpose registers regardless of its holes, unless a hole
+    // requires an alignment.
     let unknown = |convention| match convention {
         Convention::Amd64 => ["f0", "f1", "f2", "f3", "f4", "f5"].as_slice(),
         Convention::Aarch64 => &["f0", "f3", "f4", "f5"],
@@ -299,7 +303,7 @@ fn what_types_leave_out_makes_what_is_behind_it_unknown() {
         }
         for (index, passing) in signature(Convention::Amd64).iter().enumerate() {
             let key = (function.name.clone().into_owned(), format!("p{index}"));
-            // A structure may have been put into the frame.
+            // The function may have stored a structure in the frame.
             if let (Some(passing), Some(place)) = (passing, places.get(&key)) {
                 let found: Vec<_> = passing.pieces.iter().map(|piece| piece.location).collect();
                 assert_eq!(&found, place, "{key:?}");

@@ -1,4 +1,4 @@
-//! BTF is read as it was written, and broken BTF ends in errors.
+//! BTF is read back as written, and broken BTF yields errors.
 
 use crate::common::graphs;
 use proptest::prelude::*;
@@ -11,7 +11,8 @@ fn written(graph: &Graph<'_>, endian: Endian) -> Vec<u8> {
     BtfWriter { endian }.write(graph).0
 }
 
-/// A graph with what only BTF says: names of parameters, values of 64 bits, bit-fields without slices.
+/// A graph with BTF's additional facts: names of parameters, values of 64 bits, bit-fields without
+/// slices.
 fn graph() -> Graph<'static> {
     let mut graph = Graph::new(8);
     let int = Number::with_size(4, Number::SIGNED);
@@ -104,7 +105,7 @@ fn every_byte_may_be_missing_or_wrong() {
     }
 }
 
-/// The types part of BTF that consists of these numbers.
+/// The types part of BTF from these numbers.
 fn btf(words: &[u32]) -> Vec<u8> {
     let size = u32::try_from(words.len() * 4).unwrap();
     let header = [0x0001_eb9f, 24, 0, size, size, 1];
@@ -163,7 +164,7 @@ fn errors_name_place_and_reason() {
     );
 }
 
-/// A name for itself, and a structure in itself, are written no matter what.
+/// A typedef of itself and a structure in itself can be written.
 #[test]
 fn circles_are_no_problem() {
     let mut graph = Graph::new(8);
@@ -206,7 +207,7 @@ fn circles_are_no_problem() {
 }
 
 proptest! {
-    /// Whatever a graph has is read again as it was, unless it was said that BTF cannot say it.
+    /// A graph is read back unchanged, except for reported declarations.
     #[test]
     fn what_is_written_is_read(graph in graphs::graph(), is_big in any::<bool>()) {
         let endian = if is_big { Endian::Big } else { Endian::Little };
@@ -235,12 +236,12 @@ proptest! {
     }
 }
 
-/// Whether a type of the made-up graphs is one that BTF has, exactly.
+/// Whether BTF represents a type of the generated graphs exactly.
 fn is_sayable(graph: &Graph<'_>, id: TypeId) -> bool {
     let Some(ty) = graph.get(id) else {
         return false;
     };
-    // To BTF, what is not represented is `void`.
+    // BTF has `void` for an unrepresented type.
     let mut is_represented = true;
     ty.each_reference(|id| is_represented &= id != TypeId::NONE);
     let is_exact = match &ty.kind {

@@ -1,4 +1,4 @@
-//! What tests share: C sources compiled by gcc, and the CTF in files.
+//! Shared test helpers: C sources compiled by gcc, and the CTF in files.
 
 pub(crate) mod graphs;
 
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use unspool_c_types::{CtfSection, ElfContext, ElfStrings};
 use unspool_testing::tool;
 
-/// The CTF of a file, and what it needs of it.
+/// The CTF of a file, and its tables for CTF.
 pub(crate) struct Ctf {
     pub bytes: Vec<u8>,
     dynamic: [Vec<u8>; 2],
 }
 
-/// A folder in which C sources are compiled.
+/// A folder for compiling C sources.
 pub(crate) struct Folder(unspool_testing::Folder);
 
 impl Deref for Folder {
@@ -30,7 +30,7 @@ impl Folder {
         Folder(unspool_testing::Folder::new())
     }
 
-    /// Compiles sources of this folder's neighbour `c`, with their types as CTF.
+    /// Compiles sources of the folder `c`, with their types as CTF.
     pub(crate) fn compile(&self, names: &[&str]) {
         for name in names {
             let source = source(name);
@@ -39,12 +39,12 @@ impl Folder {
         }
     }
 
-    /// The CTF of an ELF file, taken out by objcopy.
+    /// The CTF of an ELF file, extracted by objcopy.
     pub(crate) fn ctf(&self, file: &str) -> Ctf {
         let part = |section: &str| {
             let to = format!("{file}.{section}.part");
             let words = format!("--dump-section {section}={to} {file} /dev/null");
-            // It ends with an error for a section that is not there, and writes nothing.
+            // If the section does not exist, it fails and writes nothing.
             self.started(&mut tool("objcopy"), &words).output().unwrap();
             std::fs::read(self.path().join(to)).unwrap_or_default()
         };
@@ -80,7 +80,7 @@ pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"))
 }
 
-/// Small sources of one subject each, those of a case together: their names and paths.
+/// Small sources on one subject each, grouped by case: names and paths.
 pub(crate) fn cases() -> Vec<(String, Vec<PathBuf>)> {
     let inside = |path: &Path| {
         let mut paths: Vec<_> = std::fs::read_dir(path)

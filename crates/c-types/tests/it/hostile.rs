@@ -1,4 +1,5 @@
-//! Bad input: an error that says where and why, and never a panic, a hang, or memory that the input does not have.
+//! Bad input yields an error with place and reason, and never a panic, a hang, or memory out of
+//! proportion to the input.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use unspool_c_types::{
     Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol, diff, link, reverse_arrays,
 };
 
-/// What is behind names and qualifiers, found step by step.
+/// The type behind typedefs and qualifiers, found step by step.
 fn behind(graph: &Graph<'_>, id: TypeId) -> Option<TypeId> {
     let mut at = id;
     for _ in 0..=graph.last() {
@@ -24,7 +25,7 @@ fn behind(graph: &Graph<'_>, id: TypeId) -> Option<TypeId> {
     None
 }
 
-/// Types of which most are names for the one before them, some for any other.
+/// Mostly typedefs of the previous type, some of any other.
 fn chains(graph: &mut Graph<'_>, steps: &[(u8, u32)], last: u32) {
     for (kind, to) in steps {
         let before = TypeId(graph.last());
@@ -41,7 +42,8 @@ fn chains(graph: &mut Graph<'_>, steps: &[(u8, u32)], last: u32) {
 }
 
 proptest! {
-    /// Long ways through names are found out together: as step by step, in circles and in children, too.
+    /// Long chains of typedefs are resolved together, with the same results as step by step, also
+    /// in cycles and in children.
     #[test]
     fn long_chains_lead_where_their_steps_lead(
         shared in prop::collection::vec((any::<u8>(), any::<u32>()), 0..200),
@@ -56,14 +58,14 @@ proptest! {
             for id in (0..graph.last() + 4).map(TypeId) {
                 prop_assert_eq!(graph.resolve(id), behind(&graph, id), "{} in round {}", id.0, round);
             }
-            // What changes leads elsewhere.
+            // Changed types are resolved again.
             let number = TypeKind::Integer(Number::with_size(2, Number::SIGNED));
             graph.set(TypeId(graph.base() + 1), Type::named("other", number));
         }
     }
 }
 
-/// A chain of names takes no time that grows with the square of its length: this one would take minutes.
+/// A chain of typedefs takes no quadratic time: this one would take minutes.
 #[test]
 fn chains_of_names_are_followed_once() {
     let mut graph = Graph::new(8);
@@ -98,8 +100,8 @@ fn chains_of_names_are_followed_once() {
     assert_eq!(diff(interface, interface), []);
 }
 
-/// objdump writes all that each type of a chain leads to, which takes the square of its length, of arrays the cube: of long ones, less is shown. What
-/// leads in a circle, it never comes to the end of.
+/// objdump writes all types reachable from each type of a chain. That takes the square of its
+/// length, and for arrays the cube. Of long chains, less is shown. objdump never ends for cycles.
 #[test]
 fn dumps_of_long_ways_have_a_bounded_size() {
     let before = |kind: &dyn Fn(TypeId) -> TypeKind<'static>, graph: &mut Graph<'_>| {
@@ -173,12 +175,12 @@ fn dumps_of_long_ways_have_a_bounded_size() {
             reading: &unit.reading,
         };
         let length = dump.to_string().len();
-        // 64 steps of each type, and what is behind those.
+        // 64 steps for each type, and the budget beyond.
         assert!(length < 2_500 * 64 * 200 + (1 << 26), "{what}: {length}");
     }
 }
 
-/// Does with CTF whatever can be done with it.
+/// Runs all operations on CTF.
 fn use_all(bytes: &[u8]) {
     let Ok(section) = CtfSection::open(
         bytes,
@@ -193,7 +195,7 @@ fn use_all(bytes: &[u8]) {
     let children: Vec<_> = section.children(&parents).flatten().collect();
     let mut units = Vec::new();
     let all: Vec<_> = section.units().unwrap_or_default();
-    // Ids of children are others, if there are more in their parent.
+    // Ids of children change if their parent has more types.
     let mut others: Vec<_> = section.units().unwrap_or_default();
     reverse_arrays(&mut others, |_| true);
     for (unit, turned) in all.iter().zip(&others) {
@@ -258,14 +260,14 @@ fn an_archive_that_is_cut_off_or_changed_anywhere_is_read_as_far_as_it_goes() {
     for at in 0..bytes.len() {
         let mut bytes = bytes.clone();
         bytes[at] ^= 1 << (at % 8);
-        // All of it is much; that it is read is the point.
+        // The whole output is large; a part of the cases suffices.
         if at % 11 == 0 || at < 400 {
             use_all(&bytes);
         }
     }
 }
 
-/// A dictionary of these types, from the numbers that each consists of.
+/// A dictionary of these types, from the numbers of each.
 fn dict(types: &[u32]) -> Vec<u8> {
     let size = u32::try_from(types.len()).unwrap() * 4;
     let header = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, size, 1];
@@ -293,7 +295,7 @@ fn problems(bytes: &[u8]) -> Vec<CtfError> {
 
 #[test]
 fn errors_say_where_and_what() {
-    // A pointer to a type that is not there, behind one that is good.
+    // A pointer to a missing type, behind a good one.
     let pointer = 3 << 26 | ROOT;
     let found = problems(&dict(&[0, pointer, 2, 0, pointer, 77]));
     assert_eq!(
@@ -313,7 +315,7 @@ fn errors_say_where_and_what() {
             kind: 20
         }]
     );
-    // A structure of more members than there are bytes.
+    // A structure with more members than bytes.
     let found = problems(&dict(&[0, 6 << 26 | ROOT | 0xff_ffff, 8]));
     let needed = 12 + 12 * 0xff_ffff;
     assert_eq!(
@@ -325,7 +327,7 @@ fn errors_say_where_and_what() {
             end: 64
         }]
     );
-    // A name behind the end of the table, and one in a table that is not there.
+    // A name behind the end of the table, and one in a missing table.
     let found = problems(&dict(&[9, pointer, 0, 1 << 31 | 5, pointer, 0]));
     let name = |offset, name, table, size| CtfError::Name {
         what: "type",
@@ -452,7 +454,7 @@ fn circles_end() {
         vec![0, pointer, 2, 0, 12 << 26 | ROOT, 1],
         // A structure that contains itself.
         vec![0, 6 << 26 | ROOT | 1, 8, 0, 0, 1],
-        // One that does so three times, and a union of that.
+        // A structure with three members of its own type, and a union of it.
         vec![
             0,
             6 << 26 | ROOT | 3,
@@ -479,7 +481,7 @@ fn circles_end() {
             0,
             2,
         ],
-        // A function that takes itself, twice.
+        // A function with two parameters of its own type.
         vec![0, 5 << 26 | ROOT | 2, 1, 1, 1],
         // A slice of itself.
         vec![0, 14 << 26 | ROOT, 1, 1, 0],
@@ -492,7 +494,8 @@ fn circles_end() {
     assert_eq!(parents[0].reading.graph.resolve(TypeId(1)), None);
 }
 
-/// Versions 1 and 2, of which no producer is at hand, by their definition: a pointer to an integer, in each form.
+/// Versions 1 and 2, by their definition since no producer is available: a pointer to an integer,
+/// in each form.
 #[test]
 fn older_versions_say_the_same() {
     let strings = b"\0int\0";
@@ -567,7 +570,7 @@ proptest! {
     }
 }
 
-/// A member that is a bit-field itself, as BTF and DWARF have them, is a slice in CTF.
+/// A member that is a bit-field itself, as in BTF and DWARF, becomes a slice in CTF.
 #[test]
 fn bit_fields_become_slices() {
     let mut graph = Graph::new(8);

@@ -1,4 +1,4 @@
-//! Linking: what units see of their types afterwards is what they had before, and what ld makes of them says the same.
+//! Linking: each unit finds its types unchanged afterwards, and ld's result is equivalent.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use unspool_testing::command;
 
 const UNITS: [&str; 3] = ["one", "two", "three"];
 
-/// What is shared, and what ld calls it.
+/// The sharing modes, and ld's names for them.
 const MODES: [(Share, &str); 2] = [
     (Share::Unconflicted, "share-unconflicted"),
     (Share::Duplicated, "share-duplicated"),
 ];
 
-/// What sections that are in no file need to be read.
+/// Tables for sections that are in no file.
 const ELF: ElfContext<'_> = ElfContext {
     strings: ElfStrings {
         strtab: &[],
@@ -36,7 +36,7 @@ fn units<'d>(sections: &'d [CtfSection<'d>]) -> Vec<LinkUnit<'d>> {
         .collect()
 }
 
-/// What a unit sees in a linked section: its child, or what is shared if it has none.
+/// A unit's view of a linked section: its child, or the shared types if it has none.
 fn view<'d>(section: &'d CtfSection<'d>, unit: &str) -> Arc<Graph<'d>> {
     let parents = section.parents();
     let children: Vec<_> = section.children(&parents).map(Result::unwrap).collect();
@@ -53,7 +53,7 @@ fn view<'d>(section: &'d CtfSection<'d>, unit: &str) -> Arc<Graph<'d>> {
     )
 }
 
-/// The type that a view has under the name of a type of a unit.
+/// The type in a view with the name of a unit's type.
 fn counterpart(view: &Graph<'_>, graph: &Graph<'_>, id: TypeId) -> Option<TypeId> {
     let ty = graph.get(id)?;
     let space = ty.name_space()?;
@@ -63,7 +63,7 @@ fn counterpart(view: &Graph<'_>, graph: &Graph<'_>, id: TypeId) -> Option<TypeId
     all.map(|(id, _)| id).next()
 }
 
-/// Everything that a unit names is in its view, and the same there.
+/// Every named type of a unit is in its view, and equal there.
 fn check(unit: &LinkUnit<'_>, view: &Graph<'_>) {
     for (id, ty) in unit
         .graph
@@ -75,7 +75,7 @@ fn check(unit: &LinkUnit<'_>, view: &Graph<'_>) {
         if let Err(difference) = unit.graph.agrees(id, view, other, Agreement::Same) {
             panic!("{}: {}: {difference}", unit.name, ty.name);
         }
-        // A type that the unit knows wholly is not only a forward to it now.
+        // A complete type of the unit is not only a forward now.
         let is_forward = |ty: &unspool_c_types::Type<'_>| matches!(ty.kind, TypeKind::Forward(_));
         assert!(
             is_forward(ty) || !is_forward(view.get(other).unwrap()),
@@ -112,10 +112,10 @@ fn units_see_the_types_that_they_had() {
     }
 }
 
-/// An enumeration of one byte, which GNU ld makes one of four.
+/// An enumeration of one byte. GNU ld makes one of four.
 const LOST_BY_LD: &str = "small";
 
-/// Everything that a unit names means the same in two views of it.
+/// Every named type of a unit is equal in two views of it.
 fn check_views(unit: &LinkUnit<'_>, ours: &Graph<'_>, theirs: &Graph<'_>) {
     let types = unit.graph.types();
     for (id, ty) in types.filter(|(_, ty)| ty.name_space().is_some() && ty.name != LOST_BY_LD) {
@@ -154,7 +154,7 @@ fn units_see_in_ours_what_they_see_in_what_ld_links() {
     }
 }
 
-/// Whether a type of a unit is in a view, found by its name or not.
+/// Whether a type of a unit is in a view, by name or not.
 fn is_in(view: &Graph<'_>, graph: &Graph<'_>, id: TypeId) -> bool {
     let ty = graph.get(id).unwrap();
     let mut all = (1..=view.last()).map(TypeId);
@@ -167,7 +167,7 @@ fn is_in(view: &Graph<'_>, graph: &Graph<'_>, id: TypeId) -> bool {
     })
 }
 
-/// libctf is told to give the first two units, which disagree, one child together.
+/// libctf must put the first two units, which disagree, into one child.
 #[test]
 fn units_that_have_a_child_together_have_there_what_they_have_in_what_libctf_links() {
     let folder = Folder::new();
@@ -213,7 +213,7 @@ fn units_that_have_a_child_together_have_there_what_they_have_in_what_libctf_lin
             );
         }
     }
-    // Of two of a name, the one that the first unit has is found by it.
+    // Among two types with one name, look-ups find the first unit's.
     check(&units[0], &view(&ours, "together"));
     let sizes = (bytes.len(), their_bytes.len());
     assert!(sizes.0 < sizes.1, "{} and {} bytes", sizes.0, sizes.1);
@@ -245,7 +245,7 @@ fn units_of_one_name_keep_their_own_types() {
         let dicts = section.dicts().map(|(name, _)| name.to_owned());
         dicts.filter(|name| name != SHARED).collect()
     };
-    // ld shares none of them, and we the first.
+    // ld shares none of them; we share the first.
     assert_eq!(names(&theirs), numbered);
     assert_eq!(names(&ours), numbered[..2]);
     for (nth, unit) in units.iter().enumerate() {
@@ -278,7 +278,7 @@ fn what_units_agree_on_is_there_once() {
     for shared in ["common", "plain", "holder", "item", "shelf", "length"] {
         assert!(has(&linked.shared, shared), "{shared}");
     }
-    // Two of three agree on it, so that only the third has its own, with all that leads to it.
+    // Two of three agree on it, so only the third has its own, with all types that refer to it.
     let children = UNITS.map(|unit| {
         let is_it = |(name, _): &&(_, Graph<'_>)| {
             AsRef::<str>::as_ref(name).ends_with(&format!("{unit}.c"))
@@ -293,7 +293,7 @@ fn what_units_agree_on_is_there_once() {
             .all(|name| has(two, name))
     );
     assert!(!has(two, "common") && !has(two, "plain") && !has(two, "holder"));
-    // The first knows no more than the tag, and the others disagree on it.
+    // The first has only the tag, and the others disagree on it.
     assert!(is_forward(&linked.shared, "hidden"));
     let three = three.unwrap();
     assert!(has(two, "hidden") && has(three, "hidden") && has(three, "box"));

@@ -1,4 +1,4 @@
-//! Types in CTF and BTF against what compilers, linkers and other readers say, and against files that lie.
+//! Types in CTF and BTF compared with compilers, linkers and other readers, and damaged files.
 #![cfg(test)]
 
 mod abi;

@@ -1,4 +1,4 @@
-//! Functions of SFrame, and the rows of call frame information: the one made of the other.
+//! Conversion between SFrame functions and call frame information rows.
 
 use alloc::vec::Vec;
 
@@ -20,38 +20,38 @@ use super::frame::{
 use super::section::SframeFunction;
 use super::writer;
 
-/// Why something cannot be said in SFrame.
+/// Why SFrame cannot represent a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnrepresentableReason {
     /// There is no CFA.
     #[error("there is no CFA")]
     NoCfa,
-    /// Versions 1 and 2 know the stack and the frame pointer only.
+    /// Versions 1 and 2 only have the stack and the frame pointer as CFA registers.
     #[error("the CFA is computed from register {}, for which version 3 is needed", .0.0)]
     CfaRegister(Register),
     /// More than a register, an offset and a load.
     #[error("the CFA's expression is not a register plus an offset, loaded or not")]
     CfaExpression,
-    /// An offset of the CFA that does not fit, or on s390x is no multiple of 8.
+    /// An offset of the CFA that does not fit, or on s390x is not a multiple of 8.
     #[error("the offset {0} of the CFA cannot be stored")]
     CfaOffset(i64),
-    /// An offset of something else that does not fit.
+    /// Another offset that does not fit.
     #[error("the offset {0} does not fit into 32 bits")]
     Offset(i64),
     /// The return address is in a column of its own.
     #[error("the return address is in column {}", .0.0)]
     Column(Register),
-    /// The caller's stack pointer is not where the CFA says.
+    /// The caller's stack pointer does not follow from the CFA.
     #[error("the stack pointer has a rule of its own")]
     StackPointer,
-    /// A frame pointer that is undefined, or in a place that cannot be told.
+    /// The frame pointer is undefined, or its location cannot be represented.
     #[error("the frame pointer's rule cannot be expressed")]
     FramePointer,
-    /// A return address in a place that cannot be told.
+    /// The location of the return address cannot be represented.
     #[error("the return address's rule cannot be expressed")]
     ReturnAddress,
-    /// Something is loaded, or in a register, or computed from one.
+    /// A register rule of another form: a load, a register, or a value computed from one.
     #[error(
         "a register is saved elsewhere than at an offset from the CFA, for which version 3 is needed"
     )]
@@ -59,7 +59,7 @@ pub enum UnrepresentableReason {
     /// The frame pointer is saved and the return address is not.
     #[error("the frame pointer is saved without the return address, for which version 3 is needed")]
     FramePointerAlone,
-    /// The return address is signed with the signing instruction's address, too.
+    /// The return address is also signed with the signing instruction's address.
     #[error("the return address is signed with its instruction's address (PAuth_LR)")]
     SignedWithPc,
     /// Versions 1 and 2 cannot mark them.
@@ -70,40 +70,40 @@ pub enum UnrepresentableReason {
     Size,
 }
 
-/// Addresses of which SFrame cannot say what the table says.
+/// Addresses with rows that SFrame cannot represent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unrepresentable {
     /// The first address.
     pub start: Vaddr,
     /// One past the last address.
     pub end: Vaddr,
-    /// Where the entry is in the section that was read.
+    /// The offset of the entry in the section that was read.
     pub origin: u64,
-    /// Why.
+    /// The reason.
     pub why: UnrepresentableReason,
 }
 
-/// What a table comes to in SFrame.
+/// A table converted to SFrame.
 #[derive(Debug, Clone, Default)]
 pub struct SframeConversion {
     /// Ascending, each address in at most one.
     pub functions: Vec<SframeFunction>,
-    /// What is left out, ascending.
+    /// The unrepresentable ranges, ascending.
     pub unrepresentable: Vec<Unrepresentable>,
-    /// Entries whose rows are all there, and of the default kind.
+    /// Number of entries with all rows represented, and of the default type.
     pub plain: usize,
-    /// Entries whose rows are all there, some by version 3's flexible ones.
+    /// Number of entries with all rows represented, some by version 3's flexible type.
     pub flexible: usize,
-    /// Entries of which something is left out.
+    /// Number of entries with unrepresentable rows.
     pub incomplete: usize,
 }
 
-/// The functions that say what a table says of CFA, return address and frame pointer. What cannot be
-/// said is left out and reported.
+/// Converts a table's rules of CFA, return address and frame pointer to functions. Unrepresentable
+/// rows are dropped and reported.
 ///
-/// Nothing is said of other registers, personality routines, language-specific data and sizes of arguments: the format
-/// has no room for them. What a table does not tell of AArch64 is the key that return addresses are signed with: it is taken
-/// to be key A. Allocates the functions.
+/// The format has no room for other registers, personality routines, language-specific data and
+/// argument sizes. A table lacks the signing key of AArch64's return addresses; key A is assumed.
+/// Allocates the functions.
 #[must_use]
 pub fn functions(table: &Table, machine: SframeAbi, version: SframeVersion) -> SframeConversion {
     let mut conversion = SframeConverter {
@@ -134,7 +134,7 @@ pub fn functions(table: &Table, machine: SframeAbi, version: SframeVersion) -> S
     converted
 }
 
-/// What an entry comes to; the worse is greater.
+/// The result for an entry; the worse is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum EntryForm {
     Plain,
@@ -142,22 +142,23 @@ enum EntryForm {
     Incomplete,
 }
 
-/// What a row comes to.
+/// A converted row.
 #[derive(Debug, Clone, Copy)]
 enum ConvertedRow {
     Frame(FreContents),
-    /// A row for code that repeats a block: the frame, and from where in the block on so much more is on the stack.
+    /// A row for code of a repeated block: the frame, and the stack pushed from an offset in the
+    /// block on.
     Stubs(FreContents, PltPattern),
 }
 
-/// The CFA of `.plt` as linkers describe it: further away behind an instruction that pushes.
+/// The CFA of `.plt` as linkers describe it: its distance grows behind an instruction that pushes.
 #[derive(Debug, Clone, Copy)]
 struct PltPattern {
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     block: u8,
-    /// Where in the block the other CFA begins.
+    /// The offset in the block at which the other CFA begins.
     from: u8,
-    /// How much further away it is, in bytes.
+    /// The additional distance, in bytes.
     more: i64,
 }
 
@@ -165,10 +166,10 @@ struct SframeConverter<'t> {
     table: &'t Table,
     machine: SframeAbi,
     version: SframeVersion,
-    /// What the distinct rows come to, as far as they were looked at.
+    /// The converted distinct rows, computed on demand.
     known: Vec<Option<Result<ConvertedRow, UnrepresentableReason>>>,
     converted: SframeConversion,
-    /// The function that the next row may go on with.
+    /// The function that the next row may extend.
     open: Option<SframeFunction>,
 }
 
@@ -286,7 +287,7 @@ impl SframeConverter<'_> {
         })
     }
 
-    /// Adds a row to the open function, if it can be one of that.
+    /// Adds a row to the open function, if it fits there.
     fn go_on(&mut self, span: Span, frame: FreContents, is_signal_frame: bool) -> bool {
         let Some(open) = &mut self.open else {
             return false;
@@ -309,7 +310,7 @@ impl SframeConverter<'_> {
     }
 }
 
-/// The frame whose CFA is so much further away.
+/// The frame with a CFA that much further away.
 fn pushed(frame: FreContents, more: i64) -> Option<FreContents> {
     match frame {
         FreContents::Outermost => None,
@@ -323,7 +324,7 @@ fn pushed(frame: FreContents, more: i64) -> Option<FreContents> {
     }
 }
 
-/// Reads rows.
+/// Converts rows.
 struct RowConverter {
     machine: SframeAbi,
 }
@@ -379,7 +380,7 @@ impl RowConverter {
         }
     }
 
-    /// A sum, or what is loaded from one, if that is what an expression yields.
+    /// The value of an expression, if that is a sum or a load from one.
     fn computed(&self, expression: Expression<'_>, initial: InitialStack) -> Option<FreValue> {
         let formula = Formula::from_expression(expression, self.machine.abi(), initial).ok()?;
         let address = formula.address();
@@ -392,7 +393,7 @@ impl RowConverter {
         })
     }
 
-    /// Where a register is; `Some(None)`: unchanged.
+    /// The location of a register; `Some(None)`: unchanged.
     fn place(&self, rule: Option<RegisterRule<'_>>) -> Option<Option<FreValue>> {
         let place = match rule {
             None | Some(RegisterRule::SameValue) => return Some(None),
@@ -422,7 +423,7 @@ impl RowConverter {
         Some(Some(place))
     }
 
-    /// The caller's stack pointer follows from the CFA. A rule that says the same is none of its own.
+    /// The caller's stack pointer follows from the CFA. An equivalent rule is not a separate rule.
     fn check_stack_pointer(
         &self,
         row: &Row<'_>,
@@ -432,7 +433,7 @@ impl RowConverter {
         let is_same = match row.rule(machine.stack_pointer()) {
             None => true,
             Some(RegisterRule::ValOffset(offset)) => offset == machine.caller_stack_pointer(),
-            // The ABI of s390x saves it among the other registers; it is what it was at the call.
+            // The ABI of s390x saves it among the other registers; it has its value at the call.
             Some(RegisterRule::Offset(_)) => machine == SframeAbi::S390x,
             // Signal frames: both are the interrupted stack pointer.
             Some(rule @ RegisterRule::Expression(_)) => {
@@ -445,7 +446,7 @@ impl RowConverter {
             .ok_or(UnrepresentableReason::StackPointer)
     }
 
-    /// `sp + a + ((pc & mask) >= from) << shift`, in the order of operations in which all linkers write it.
+    /// `sp + a + ((pc & mask) >= from) << shift`, in the operation order of all linkers.
     fn stubs(&self, expression: Expression<'_>) -> Option<(FreValue, PltPattern)> {
         let mut operations = [(0_u8, 0_i64); 9];
         for (at, operation) in expression.operations(self.machine.abi()).enumerate() {
@@ -488,11 +489,11 @@ impl RowConverter {
     }
 }
 
-/// How many rows repeated blocks may come to in one table.
+/// The maximum number of rows from repeated blocks in one table.
 const MAX_PLT_BYTES: usize = 1 << 20;
 
-/// The rows that functions say. Of registers that SFrame does not tell of, a row says that they have no
-/// recoverable value. An entry that cannot be put into the table is reported.
+/// Converts functions to rows. Registers that SFrame does not describe have no recoverable value in
+/// a row. An entry that cannot be put into the table is reported.
 #[must_use]
 pub fn table(functions: &[SframeFunction], machine: SframeAbi) -> (Table, Vec<SframeProblem>) {
     let mut table = Table::new(machine.abi());
@@ -561,7 +562,7 @@ fn intern(
     machine: SframeAbi,
     is_signal_frame: bool,
 ) -> Result<RowId, SframeError> {
-    // One for each place.
+    // One for each location.
     let mut rooms = [const { Vec::new() }; 3];
     let mut free = rooms.iter_mut();
     let mut express = |place| {
@@ -574,7 +575,7 @@ fn intern(
     table.intern(&row).map_err(|_| SframeError::TooLarge)
 }
 
-/// Writes the operations that yield a register plus an offset, or what is loaded from there.
+/// Writes the operations for a register plus an offset, or for a load from there.
 fn put_place(place: FreValue, bytes: &mut Vec<u8>) {
     if let FreBase::Register(Register(number)) = place.base {
         match u8::try_from(number) {

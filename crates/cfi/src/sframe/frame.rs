@@ -1,4 +1,4 @@
-//! What a row of SFrame says, whatever its version and encoding.
+//! The content of an SFrame row, independent of version and encoding.
 
 use unspool_rows::arch::AddressSize;
 use unspool_rows::{Abi, Arch, Endian, Register};
@@ -6,9 +6,9 @@ use unspool_rows::{Abi, Arch, Endian, Register};
 /// A version of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SframeVersion {
-    /// Of binutils 2.40; obsolete.
+    /// Binutils 2.40; obsolete.
     V1,
-    /// Of binutils 2.41 to 2.45.
+    /// Binutils 2.41 to 2.45.
     V2,
     /// Since binutils 2.46.
     V3,
@@ -34,7 +34,7 @@ impl SframeVersion {
         }
     }
 
-    /// Bytes of an entry in the index.
+    /// The size of an index entry in bytes.
     pub(super) const fn fde_bytes(self) -> u8 {
         match self {
             SframeVersion::V1 => 17,
@@ -44,7 +44,7 @@ impl SframeVersion {
     }
 }
 
-/// The machines that the format knows (`sfh_abi_arch`).
+/// The machines of the format (`sfh_abi_arch`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SframeAbi {
     /// AArch64, big-endian.
@@ -95,7 +95,7 @@ impl SframeAbi {
         Abi { arch, endian }
     }
 
-    /// The machine of an architecture and byte order, if the format knows it.
+    /// The machine of an architecture and byte order, if the format has it.
     #[must_use]
     pub fn from_abi(abi: Abi) -> Option<SframeAbi> {
         SframeAbi::ALL.into_iter().find(|m| m.abi() == abi)
@@ -131,7 +131,7 @@ impl SframeAbi {
         }
     }
 
-    /// Other registers that a call preserves, of which the format says nothing.
+    /// The other call-preserved registers. The format does not describe them.
     #[must_use]
     pub const fn untracked_registers(self) -> &'static [u16] {
         match self {
@@ -143,7 +143,7 @@ impl SframeAbi {
         }
     }
 
-    /// Where from the CFA the return address always is, in bytes; 0 where that differs.
+    /// The fixed offset of the return address from the CFA, in bytes; 0 if it is not fixed.
     #[must_use]
     pub const fn fixed_return_address(self) -> i8 {
         match self {
@@ -152,7 +152,7 @@ impl SframeAbi {
         }
     }
 
-    /// What the caller's stack pointer is, from the CFA on, in bytes.
+    /// The caller's stack pointer relative to the CFA, in bytes.
     #[must_use]
     pub const fn caller_stack_pointer(self) -> i64 {
         match self {
@@ -161,7 +161,7 @@ impl SframeAbi {
         }
     }
 
-    /// The CFA's offset from its register, as a row stores it; `None` where it cannot.
+    /// The CFA's offset from its register, as stored in a row; `None` if it cannot be stored.
     #[must_use]
     pub const fn stored_cfa_offset(self, offset: i64) -> Option<i64> {
         match self {
@@ -181,28 +181,28 @@ impl SframeAbi {
     }
 }
 
-/// What an offset is added to.
+/// The base of an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FreBase {
     /// The CFA.
     Cfa,
-    /// What a register holds in this frame.
+    /// The value of a register in this frame.
     Register(Register),
 }
 
-/// A value: a base plus an offset, or what is in memory there.
+/// A value: a base plus an offset, or the memory there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FreValue {
-    /// What the offset is added to.
+    /// The base of the offset.
     pub base: FreBase,
     /// The offset, in bytes.
     pub offset: i64,
-    /// Whether the value is in memory at the sum, or is the sum.
+    /// Whether the value is in memory at the sum; otherwise it is the sum.
     pub is_loaded: bool,
 }
 
 impl FreValue {
-    /// What is in memory so far from the CFA.
+    /// The value in memory at this offset from the CFA.
     #[must_use]
     pub const fn saved(offset: i64) -> FreValue {
         FreValue {
@@ -222,7 +222,7 @@ impl FreValue {
         }
     }
 
-    /// The distance from the CFA of where the value is saved, if it is saved so.
+    /// The distance of the saved value from the CFA, if it is saved at a fixed one.
     #[must_use]
     pub const fn saved_at(self) -> Option<i64> {
         match self {
@@ -236,33 +236,33 @@ impl FreValue {
     }
 }
 
-/// How the caller is found.
+/// The rules to find the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FreRules {
     /// The CFA. Its base is a register.
     pub cfa: FreValue,
-    /// The return address; `None`: it is still in its register.
+    /// The return address; `None` if it is still in its register.
     pub return_address: Option<FreValue>,
-    /// The caller's frame pointer; `None`: it is what it is in this frame.
+    /// The caller's frame pointer; `None` if it is unchanged.
     pub frame_pointer: Option<FreValue>,
     /// Whether the return address is signed (AArch64).
     pub is_signed: bool,
 }
 
-/// What holds at an address.
+/// The content of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FreContents {
-    /// Nothing called this.
+    /// The outermost frame: it has no caller.
     Outermost,
-    /// Something did.
+    /// A frame with a caller.
     Rules(FreRules),
 }
 
-/// A row: it holds from an offset to the next row's, or to the end.
+/// A row: it holds from its offset to the next row's, or to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FrameRowEntry {
     /// The offset, in bytes, from the function's start, or from the start of each of its blocks.
     pub offset: u32,
-    /// What holds from there on.
+    /// The content of the row.
     pub contents: FreContents,
 }

@@ -1,7 +1,8 @@
 //! One address → one entry → one row, straight from section bytes.
 //!
-//! Async-signal-safe: fixed storage, no allocation, no lock. The answer is that of [`super::read`] and [`super::table`]: of
-//! the entries that cover the address the one that begins last, among equals the first.
+//! Async-signal-safe: fixed storage, no allocation, no lock. The result is that of [`super::read`]
+//! and [`super::table`]: among the entries that cover the address, the one that begins last, and
+//! among equals the first.
 
 use core::ops::Range;
 
@@ -21,7 +22,8 @@ pub struct SframeLookup<'a> {
 }
 
 impl<'a> SframeLookup<'a> {
-    /// Looks up in a section whose first byte is at that address, as linked, of a file for that machine. Reads nothing yet.
+    /// Looks up in a section of a file for that machine. `address` is the section's first byte, as
+    /// linked. Reads nothing yet.
     #[must_use]
     pub fn new(data: &'a [u8], address: Vaddr, machine: SframeAbi) -> Self {
         SframeLookup {
@@ -33,12 +35,12 @@ impl<'a> SframeLookup<'a> {
 
     /// The entry that covers `pc`.
     ///
-    /// Takes time logarithmic in the number of entries where the section is sorted, as all are that a linker has merged or unspool
-    /// has written; linear in it where it is not.
+    /// Takes time logarithmic in the number of entries if the section is sorted; linkers and
+    /// unspool write such sections. Otherwise it is linear.
     ///
     /// # Errors
     ///
-    /// No entry that can be read covers `pc`, and something that was looked at is bad.
+    /// No readable entry covers `pc`, and an inspected entry or part is bad.
     pub fn entry(&self, pc: Vaddr) -> Result<Option<SframeFde<'a>>, SframeError> {
         let mut last: Option<SframeFde<'a>> = None;
         let mut bad = None;
@@ -77,11 +79,12 @@ impl<'a> SframeLookup<'a> {
         Ok(covering.reduce(later))
     }
 
-    /// Makes `row` the one that holds at `pc`, and yields the addresses of its entry; `None` where no row does. What `row` is
-    /// then, or after an error, means nothing.
+    /// Makes `row` the one that holds at `pc`, and returns the addresses of its entry; `None` if no
+    /// row holds there. Then, and after an error, the content of `row` has no meaning.
     ///
-    /// A flexible row (version 3) may need an expression, and here is no room to write one: the row has
-    /// one of those that are kept ready, for registers 0 to 31 and offsets that are multiples of 8 from -1024 to 1016 bytes.
+    /// A flexible row (version 3) may need an expression, and this function cannot allocate one. It
+    /// uses precomputed expressions, for registers 0 to 31 and offsets that are multiples of 8 from
+    /// -1024 to 1016 bytes.
     ///
     /// # Errors
     ///
@@ -106,11 +109,12 @@ impl<'a> SframeLookup<'a> {
 
 const REGISTERS: usize = 32;
 const OFFSETS: usize = 256;
-/// The least offset, and from one to the next, in bytes.
+/// The minimum offset, and the step, in bytes.
 const MIN_CFA_OFFSET: i16 = -1024;
 const STEP: i16 = 8;
 
-/// Loads from each register plus each offset, as operations (`DW_OP_breg`N, `DW_OP_deref`), with a zero behind the shorter ones.
+/// Loads from each register plus each offset, as operations (`DW_OP_breg`N, `DW_OP_deref`), padded
+/// with a zero.
 static LOAD_INSTRUCTIONS: [[[u8; 4]; OFFSETS]; REGISTERS] = loads();
 
 const fn loads() -> [[[u8; 4]; OFFSETS]; REGISTERS] {
@@ -145,7 +149,7 @@ const fn has_one_byte(offset: i16) -> bool {
     -64 <= offset && offset < 64
 }
 
-/// The expression of a place, if it is kept ready.
+/// The precomputed expression of a location, if there is one.
 fn ready(place: FreValue) -> Result<Expression<'static>, SframeError> {
     let FreBase::Register(register) = place.base else {
         return Err(SframeError::TooLarge);

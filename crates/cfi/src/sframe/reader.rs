@@ -15,7 +15,7 @@ const SORTED: u8 = 1;
 /// `SFRAME_F_FDE_FUNC_START_PCREL`.
 const RELATIVE_TO_FIELD: u8 = 4;
 
-/// Bytes of a header without the auxiliary one.
+/// Size of a header without the auxiliary one, in bytes.
 const HEADER: u64 = 28;
 
 /// A header (`sframe_header`).
@@ -23,30 +23,30 @@ const HEADER: u64 = 28;
 pub struct SframeHeader {
     /// The version.
     pub version: SframeVersion,
-    /// The flags, as they are.
+    /// The raw flags.
     pub flags: u8,
-    /// What it is for.
+    /// The machine.
     pub machine: SframeAbi,
-    /// Where from the CFA the frame pointer is saved in all rows that do not say it, in bytes; 0: nowhere.
+    /// The fixed offset of the saved frame pointer from the CFA, in bytes; 0 if it has none.
     pub fixed_frame_pointer: i8,
-    /// The same of the return address.
+    /// The same for the return address.
     pub fixed_return_address: i8,
-    /// Bytes of the auxiliary header.
+    /// Size of the auxiliary header in bytes.
     pub auxiliary: u8,
-    /// How many entries there are.
+    /// The number of entries.
     pub fdes: u32,
-    /// How many rows there are.
+    /// The number of rows.
     pub fres: u32,
-    /// Bytes of all rows.
+    /// The size of all rows in bytes.
     pub fre_bytes: u32,
-    /// Where the entries are, in bytes from the end of the headers.
+    /// The offset of the entries from the end of the headers, in bytes.
     pub fde_offset: u32,
-    /// Where the rows are, in bytes from the end of the headers.
+    /// The offset of the rows from the end of the headers, in bytes.
     pub fre_offset: u32,
 }
 
 impl SframeHeader {
-    /// Whether the entries are said to ascend.
+    /// Whether the entries ascend by the header's flags.
     #[must_use]
     pub fn is_sorted(&self) -> bool {
         self.flags & SORTED != 0
@@ -54,14 +54,14 @@ impl SframeHeader {
 
     /// Whether a start is relative to its own field, not to the header.
     ///
-    /// GNU as 2.40 to 2.44 writes them so and does not say it (binutils PR 32666). What a linker has put together is
-    /// sorted, and relative to the header.
+    /// GNU as 2.40 to 2.44 writes them so without setting the flag (binutils PR 32666). A linker's
+    /// output is sorted, and relative to the header.
     fn starts_are_relative_to_fields(&self) -> bool {
         let is_of_assembler = self.version < SframeVersion::V3 && !self.is_sorted();
         self.flags & RELATIVE_TO_FIELD != 0 || is_of_assembler
     }
 
-    /// Bytes of both headers.
+    /// The size of both headers in bytes.
     fn bytes(&self) -> u64 {
         HEADER + u64::from(self.auxiliary)
     }
@@ -74,28 +74,28 @@ impl SframeHeader {
         self.bytes() + u64::from(self.fre_offset)
     }
 
-    /// Where the part ends, in bytes from its start.
+    /// The end of the part, in bytes from its start.
     fn end(&self) -> u64 {
         let entries = self.entries() + u64::from(self.fdes) * u64::from(self.version.fde_bytes());
         entries.max(self.rows() + u64::from(self.fre_bytes))
     }
 }
 
-/// A header and what belongs to it: a section as an assembler or a linker makes it.
+/// A header and its entries and rows: a section as an assembler or a linker makes it.
 #[derive(Debug, Clone, Copy)]
 pub struct SubSection<'a> {
     /// All bytes of the section up to the end of this part.
     data: &'a [u8],
     /// The address of the section's first byte.
     section: Vaddr,
-    /// Where in the section the part begins.
+    /// The offset of the part in the section.
     pub offset: u64,
     /// Its header.
     pub header: SframeHeader,
     endian: Endian,
 }
 
-/// The parts of a section: one, but where a linker has put the sections of its inputs one behind the other.
+/// The parts of a section: one, unless a linker has concatenated its input sections.
 #[derive(Debug, Clone)]
 pub struct SubSections<'a> {
     data: &'a [u8],
@@ -104,7 +104,7 @@ pub struct SubSections<'a> {
 }
 
 impl<'a> SubSections<'a> {
-    /// The parts of a section whose first byte is at that address.
+    /// The parts of a section with its first byte at that address.
     #[must_use]
     pub fn new(data: &'a [u8], address: Vaddr) -> SubSections<'a> {
         SubSections {
@@ -119,7 +119,7 @@ impl<'a> SubSections<'a> {
         self.data.get(at..).unwrap_or_default()
     }
 
-    /// Passes over the zeros between parts.
+    /// Skips the zeros between parts.
     fn skip_padding(&mut self) {
         let zeros = self.rest().iter().take_while(|byte| **byte == 0).count();
         self.at += zeros as u64;
@@ -150,7 +150,7 @@ impl<'a> SubSections<'a> {
 }
 
 impl<'a> Iterator for SubSections<'a> {
-    /// A part; or why there is none at an offset, which ends the iteration.
+    /// A part, or the error at an offset, which ends the iteration.
     type Item = (u64, Result<SubSection<'a>, SframeError>);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -199,50 +199,50 @@ fn word(cursor: &mut ByteReader<'_>) -> Result<u32, SframeError> {
     u32::try_from(number).map_err(|_| SframeError::TooLarge)
 }
 
-/// An entry: the code that some rows are of (`sframe_func_desc_entry`).
+/// An entry: a range of code and its rows (`sframe_func_desc_entry`).
 #[derive(Debug, Clone)]
 pub struct SframeFde<'a> {
-    /// Where the entry is, in bytes from the start of the section.
+    /// The offset of the entry from the start of the section, in bytes.
     pub offset: u64,
     /// The first address.
     pub start: Vaddr,
     /// The number of bytes.
     pub size: u32,
-    /// How many rows it has.
+    /// The number of rows.
     pub count: u32,
-    /// If the rows are those of a block of code that is repeated up to the end, the block's bytes. `None`
-    /// in version 1 too, which does not say them ([`SframeFde::is_repeated`]).
+    /// The size of the code block that is repeated up to the end, in bytes. `None` if the rows are
+    /// not for a block, and in version 1, which lacks the size ([`SframeFde::is_repeated`]).
     pub block: Option<u8>,
-    /// Whether the rows are those of a block.
+    /// Whether the rows are for a repeated block.
     pub is_repeated: bool,
-    /// Whether it was interrupted, not called from.
+    /// Whether its frames were interrupted by a signal, not called from.
     pub is_signal_frame: bool,
     /// Whether return addresses are signed with key B (AArch64).
     pub has_key_b: bool,
-    /// What the data words of the rows are.
+    /// The meaning of the rows' data words.
     pub fde_type: FdeType,
     offset_bytes: u8,
     rows: ByteReader<'a>,
     header: SframeHeader,
 }
 
-/// What data words are.
+/// The meaning of data words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FdeType {
-    /// Offsets: of the CFA from a register, of what is saved from the CFA.
+    /// Offsets: of the CFA from a register, and of saved registers from the CFA.
     Default,
-    /// Registers, offsets, and whether something is loaded.
+    /// Registers, offsets, and whether the value is loaded.
     Flexible,
 }
 
 impl<'a> SubSection<'a> {
-    /// Where the part ends, in bytes from the start of the section; the section may end before.
+    /// The end of the part, in bytes from the start of the section; the section may end earlier.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.header.end())
     }
 
-    /// Its bytes, headers included, as far as they are there.
+    /// Its bytes, headers included, cut off at the end of the section.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         let start = usize::try_from(self.offset).unwrap_or(usize::MAX);
@@ -254,7 +254,7 @@ impl<'a> SubSection<'a> {
         self.offset + self.header.entries() + u64::from(index) * size
     }
 
-    /// How many entries there are bytes for.
+    /// The number of entries that the bytes have room for.
     #[must_use]
     pub fn entries_in_reach(&self) -> u32 {
         let size = u64::from(self.header.version.fde_bytes());
@@ -262,10 +262,10 @@ impl<'a> SubSection<'a> {
         u32::try_from(room).map_or(self.header.fdes, |room| room.min(self.header.fdes))
     }
 
-    /// What the header says of rows that cannot be: they would end behind the section, or be more than there are bytes for. Entries say where their rows are, and
-    /// are read all the same.
+    /// Impossible header fields about rows: rows would end behind the section, or be more than
+    /// there are bytes for. Entries have their own row offsets, and are read all the same.
     pub fn false_fields(&self) -> impl Iterator<Item = SframeError> + use<> {
-        /// Where a row begins takes a byte, and what it consists of another.
+        /// The start of a row takes a byte, and its info another.
         const MIN_FRE_BYTES: u64 = 2;
         let header = self.header;
         let bytes = self.bytes().len() as u64;
@@ -288,7 +288,8 @@ impl<'a> SubSection<'a> {
         })
     }
 
-    /// All entries, or why one cannot be read. Those that there are no bytes for are one error, at the end.
+    /// All entries; an unreadable one is an error. All entries without bytes are one error, at the
+    /// end.
     pub fn entries(
         &self,
     ) -> impl Iterator<Item = (u64, Result<SframeFde<'a>, SframeError>)> + use<'a> {
@@ -307,7 +308,7 @@ impl<'a> SubSection<'a> {
     ///
     /// # Errors
     ///
-    /// The entry is not there, or is bad.
+    /// The entry does not exist, or is bad.
     pub fn entry(&self, index: u32) -> Result<SframeFde<'a>, SframeError> {
         let offset = self.entry_offset(index);
         let mut fields = self.cursor(offset);
@@ -368,12 +369,12 @@ impl<'a> SubSection<'a> {
         ByteReader::new(self.data, from, self.data.len() as u64, self.endian)
     }
 
-    /// The entry that covers an address, found by bisection: [`Header::is_sorted`] must hold. Of entries that begin at
-    /// one address it is any.
+    /// The entry that covers an address, by bisection: [`SframeHeader::is_sorted`] must hold. Among
+    /// entries that begin at one address it is any.
     ///
     /// # Errors
     ///
-    /// An entry that was looked at is bad.
+    /// An inspected entry is bad.
     pub fn find(&self, pc: Vaddr) -> Result<Option<SframeFde<'a>>, SframeError> {
         let (mut low, mut high) = (0, self.entries_in_reach());
         while low < high {
@@ -398,7 +399,7 @@ impl<'a> SframeFde<'a> {
         self.start.offset(self.size.into())
     }
 
-    /// Whether it says that nothing called this, without rows (version 3).
+    /// Whether this is an outermost frame, by having no rows (version 3).
     #[must_use]
     pub fn is_outermost(&self) -> bool {
         self.header.version == SframeVersion::V3
@@ -406,8 +407,8 @@ impl<'a> SframeFde<'a> {
             && self.fde_type == FdeType::Default
     }
 
-    /// The rows, ascending; a bad one ends the iteration. The last may begin where the function ends, and hold nowhere: GNU as
-    /// writes what is said behind the last instruction.
+    /// The rows, ascending; a bad one ends the iteration. The last may begin at the function's end,
+    /// and hold nowhere: GNU as writes such a row for directives behind the last instruction.
     #[must_use]
     pub fn rows(&self) -> FreIter<'a> {
         FreIter {
@@ -417,11 +418,11 @@ impl<'a> SframeFde<'a> {
         }
     }
 
-    /// What holds at an address that the entry covers; `None` before the first row.
+    /// The row's content at an address that the entry covers; `None` before the first row.
     ///
     /// # Errors
     ///
-    /// A row up to there is bad.
+    /// A row up to that address is bad.
     pub fn frame(&self, pc: Vaddr) -> Result<Option<FreContents>, SframeError> {
         if self.is_outermost() {
             return Ok(Some(FreContents::Outermost));
@@ -441,9 +442,9 @@ impl<'a> SframeFde<'a> {
         Ok(found)
     }
 
-    /// The bytes of a block, if rows are those of one. Version 1 does not say them: it has rows hold where the address
-    /// has the bits of their offset, which at the instructions of its one use, `.plt`, comes to the least power
-    /// of two that has room for all rows.
+    /// The size of the repeated block in bytes, if the entry has one. Version 1 does not store it:
+    /// there a row holds at addresses with the bits of its offset. For `.plt`, its only use, that
+    /// equals the least power of two with room for all rows.
     ///
     /// # Errors
     ///
@@ -467,7 +468,7 @@ impl<'a> SframeFde<'a> {
         self.header.machine
     }
 
-    /// Where a row can begin at most.
+    /// The limit of row starts.
     pub(super) fn limit(&self) -> u32 {
         match self.block {
             Some(block) => block.into(),
@@ -475,7 +476,7 @@ impl<'a> SframeFde<'a> {
         }
     }
 
-    /// Where something is saved that rows do not tell of.
+    /// The location of a register with a fixed offset.
     fn fixed(offset: i8) -> Option<FreValue> {
         (offset != 0).then(|| FreValue::saved(offset.into()))
     }
@@ -506,7 +507,8 @@ impl<'a> SframeFde<'a> {
         })
     }
 
-    /// Where a default row says that something is: on the stack, or on s390x before version 3 in a register.
+    /// The location of a saved register in a default row: on the stack, or on s390x before version
+    /// 3 in a register.
     fn saved(&self, offset: i32) -> FreValue {
         let names_register = self.machine() == SframeAbi::S390x
             && self.header.version < SframeVersion::V3
@@ -594,12 +596,12 @@ pub struct FreIter<'a> {
     entry: SframeFde<'a>,
     /// The number of the next row.
     next: u32,
-    /// The offset of the row before.
+    /// The offset of the previous row.
     before: Option<u32>,
 }
 
 impl FreIter<'_> {
-    /// The most data words that a row can have.
+    /// The maximum number of data words of a row.
     const WORDS: usize = 15;
 
     fn row(&mut self, row: u32) -> Result<FrameRowEntry, SframeError> {

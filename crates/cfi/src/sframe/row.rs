@@ -1,4 +1,4 @@
-//! What a frame of SFrame says, as a row of call frame information.
+//! Conversion of an SFrame row to a row of call frame information.
 
 use unspool_rows::{CfaRule, Expression, RaState, Register, RegisterRule, Row};
 
@@ -6,9 +6,9 @@ use super::error::SframeError;
 use super::frame::{FreBase, FreContents, FreRules, FreValue, SframeAbi};
 
 impl FreContents {
-    /// Makes `row` the one that says the same. Of registers that SFrame does not tell of, it says that they have no
-    /// recoverable value. `express` yields the expression of a place that no other rule can name: a register plus an
-    /// offset, or what is loaded from there.
+    /// Makes `row` equivalent. Registers that SFrame does not describe get no recoverable value.
+    /// `express` returns the expression of a location that no other rule can represent: a register
+    /// plus an offset, or a load from there.
     pub(super) fn write<'e>(
         self,
         machine: SframeAbi,
@@ -20,7 +20,7 @@ impl FreContents {
         row.signal_frame = is_signal_frame;
         match self {
             FreContents::Outermost => {
-                // There is no CFA; a row must have one, for its other rules to be asked.
+                // SFrame has no CFA here, but a row must have one for its other rules to be used.
                 row.cfa = CfaRule::RegisterOffset {
                     register: machine.stack_pointer(),
                     offset: 0,

@@ -1,4 +1,4 @@
-//! A whole section as functions, and functions brought into order.
+//! Reading a whole section as functions, and sorting functions.
 
 use alloc::vec::Vec;
 
@@ -15,16 +15,16 @@ pub struct SframeFunction {
     pub start: Vaddr,
     /// The number of bytes.
     pub size: u32,
-    /// The bytes of the block that is repeated, if the rows are those of one: an offset into the function is
-    /// then one modulo this.
+    /// The size of the repeated block in bytes, if the rows are for one: row offsets are then
+    /// relative to each block.
     pub block: Option<u8>,
-    /// Whether it was interrupted, not called from.
+    /// Whether its frames were interrupted by a signal, not called from.
     pub is_signal_frame: bool,
     /// Whether return addresses are signed with key B (AArch64).
     pub has_key_b: bool,
-    /// The rows, ascending. Without any, nothing is known of the function.
+    /// The rows, ascending. Without rows, the function is not described.
     pub rows: Vec<FrameRowEntry>,
-    /// Where it comes from, for messages: an offset in the section that was read.
+    /// Its origin, for messages: an offset in the section that was read.
     pub origin: u64,
 }
 
@@ -35,7 +35,7 @@ impl SframeFunction {
         self.start.offset(self.size.into())
     }
 
-    /// What holds at an address of the function.
+    /// The row's content at an address of the function.
     #[must_use]
     pub fn frame(&self, pc: Vaddr) -> Option<FreContents> {
         let mut offset = pc.0.wrapping_sub(self.start.0);
@@ -80,37 +80,38 @@ impl SframeFunction {
     }
 }
 
-/// A header, and where it is in the section.
+/// A header, and its location in the section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SubSectionInfo {
-    /// Its first byte.
+    /// The offset of its first byte.
     pub offset: u64,
-    /// One past the last byte of what belongs to it.
+    /// One past the last byte of its part.
     pub end: u64,
-    /// What it says.
+    /// The header.
     pub header: SframeHeader,
 }
 
-/// What a section holds, and what is wrong with it.
+/// The content of a section, and its faults.
 #[derive(Debug, Clone, Default)]
 pub struct SframeSection {
     /// Its parts.
     pub sub_sections: Vec<SubSectionInfo>,
-    /// Every entry that could be read, in the order of the section.
+    /// Every readable entry, in the order of the section.
     pub functions: Vec<SframeFunction>,
-    /// Every entry, or part, that could not.
+    /// The faults of unreadable entries and parts.
     pub problems: Vec<SframeProblem>,
 }
 
-/// How many times the size of its section the rows of a section may be, beside a million.
+/// The maximum number of rows of a section, per byte of the section; a million more are allowed.
 const ROWS: usize = 1;
 
-/// Reads every entry of a section whose first byte is at that address. A bad entry is reported and does not disturb the
-/// others; so is a part for another machine.
+/// Reads every entry of a section with its first byte at that address. A bad entry is reported and
+/// does not affect the others. The same is true of a part for another machine.
 ///
-/// Takes time and memory linear in the section: entries can share rows, and all together may have a
-/// million and one for each byte of the section; what goes beyond is reported as [`SframeError::TooLarge`]. In
-/// sections of assemblers and linkers a row has at least three bytes of its own.
+/// Takes time and memory linear in the section: entries can share rows. All together may have a
+/// million rows and one for each byte of the section; more are reported as
+/// [`SframeError::TooLarge`]. In sections of assemblers and linkers a row has at least three bytes
+/// of its own.
 #[must_use]
 pub fn read(data: &[u8], address: Vaddr, machine: SframeAbi) -> SframeSection {
     let mut reading = SframeSection::default();
@@ -161,7 +162,7 @@ fn function(entry: &SframeFde<'_>, left: &mut usize) -> Result<SframeFunction, S
             for row in entry.rows() {
                 rows.push(row?);
             }
-            // What holds nowhere.
+            // This row holds nowhere.
             rows.pop_if(|row| entry.limit() > 0 && row.offset == entry.limit());
         }
     }
@@ -177,36 +178,36 @@ fn function(entry: &SframeFde<'_>, left: &mut usize) -> Result<SframeFunction, S
     })
 }
 
-/// What keeps a section from being searched.
+/// An obstacle to searching a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SearchProblem {
-    /// A second header: readers use the first only.
+    /// A second header: readers only use the first.
     Concatenated {
-        /// Where in the section it is.
+        /// Its offset in the section.
         offset: u64,
     },
-    /// An entry that begins before the one in front of it.
+    /// An entry that begins before the previous one.
     Unsorted {
-        /// Where in the section it is.
+        /// Its offset in the section.
         entry: u64,
-        /// Where it begins.
+        /// Its start.
         start: Vaddr,
-        /// Whether the header says that entries ascend.
+        /// Whether the header claims that entries ascend.
         is_denied: bool,
     },
-    /// An entry that covers addresses of another.
+    /// An entry that overlaps another.
     Overlap {
-        /// Where in the section the one that begins later is.
+        /// The offset in the section of the one that begins later.
         entry: u64,
-        /// Where it begins.
+        /// Its start.
         start: Vaddr,
-        /// Where in the section the other is.
+        /// The offset of the other in the section.
         other: u64,
     },
 }
 
 impl SframeSection {
-    /// What keeps the section from being searched, of each kind at most `limit`.
+    /// The obstacles to searching the section, at most `limit` of each kind.
     #[must_use]
     pub fn disorder(&self, limit: usize) -> Vec<SearchProblem> {
         let parts = self.sub_sections.iter().skip(1);
@@ -249,13 +250,13 @@ impl SframeSection {
     }
 }
 
-/// Brings functions into the order that a search needs: ascending, and each address in one of them. Where they
-/// overlap, the one with the greatest start counts, and among equal starts the first, as in
-/// [`unspool_rows::Table`]. Those that cover nothing are left out.
+/// Brings functions into the order that a search needs: ascending and disjoint. Where they overlap,
+/// the one with the greatest start counts, and among equal starts the first, as in
+/// [`unspool_rows::Table`]. Functions that cover nothing are dropped.
 #[must_use]
 pub fn repair(functions: &[SframeFunction]) -> Vec<SframeFunction> {
     let mut waiting: Vec<&SframeFunction> = functions.iter().filter(|f| f.size > 0).collect();
-    // The first of equal starts is to be opened last.
+    // The first of equal starts must be opened last.
     waiting.reverse();
     waiting.sort_by_key(|function| function.start);
     let mut sweep = FunctionScan {
@@ -271,7 +272,7 @@ pub fn repair(functions: &[SframeFunction]) -> Vec<SframeFunction> {
     sweep.done
 }
 
-/// The functions at an address, of which the last counts, and what was passed.
+/// The functions at an address, of which the last counts, and the finished ones.
 struct FunctionScan<'f> {
     open: Vec<&'f SframeFunction>,
     at: Vaddr,

@@ -1,7 +1,8 @@
-//! Functions written as a section of version 2 or 3.
+//! Writing functions as a section of version 2 or 3.
 //!
-//! Entries ascend. Starts are relative to the section in version 2, since readers of before the first erratum know no
-//! other, and to the field in version 3, as GNU as writes them. No two entries share rows.
+//! Entries ascend. Starts are relative to the section in version 2, for readers older than the
+//! first erratum. They are relative to the field in version 3, as in GNU as. No two entries share
+//! rows.
 
 use alloc::vec::Vec;
 
@@ -13,10 +14,10 @@ use super::frame::{
 };
 use super::section::{SframeFunction, repair};
 
-/// The most rows of a function in version 3, and of what is made here in any.
+/// The maximum number of rows of a function in version 3; this writer applies it to all versions.
 pub(super) const MAX_ROWS: usize = u16::MAX as usize;
 
-/// Bytes of a header.
+/// Size of a header in bytes.
 const HEADER: usize = 28;
 
 /// Why functions cannot be written.
@@ -26,12 +27,12 @@ pub enum SframeWriteError {
     /// Only versions 2 and 3 are written.
     #[error("version {0} cannot be written; 2 and 3 can")]
     Version(u8),
-    /// A row that the version cannot say. [`fit`](super::fit) finds them beforehand.
+    /// A row that the version cannot represent. [`fit`](super::fit) removes these beforehand.
     #[error("the row at {at}: {why}")]
     Row {
-        /// Where it is.
+        /// Its address.
         at: Vaddr,
-        /// Why.
+        /// The reason.
         why: UnrepresentableReason,
     },
     /// More than 2 GiB from the section.
@@ -44,12 +45,12 @@ pub enum SframeWriteError {
         /// The section.
         section: Vaddr,
     },
-    /// More than 4 GiB, or more rows of a function than the version counts.
+    /// More than 4 GiB, or more rows of a function than the version can count.
     #[error("there are too many entries or rows")]
     TooLarge,
 }
 
-/// The functions, in order and without the rows that a version cannot say, which are reported.
+/// The functions in order, without the rows that a version cannot represent. These are reported.
 #[must_use]
 pub fn fit(
     functions: &[SframeFunction],
@@ -89,7 +90,7 @@ pub fn fit(
     fitting
 }
 
-/// The pieces of a function between rows that cannot be said.
+/// The pieces of a function between unrepresentable rows.
 fn split(
     function: &SframeFunction,
     check: impl Fn(&FrameRowEntry) -> Result<bool, UnrepresentableReason>,
@@ -120,11 +121,11 @@ fn split(
         .extend(piece.filter(|piece| piece.size > 0));
 }
 
-/// Whether a row takes a flexible entry.
+/// Whether a row needs a flexible entry.
 ///
 /// # Errors
 ///
-/// The version cannot say it.
+/// The version cannot represent the row.
 pub(super) fn is_flexible(
     frame: FreContents,
     is_signal_frame: bool,
@@ -169,7 +170,7 @@ impl Default for DataWord {
 }
 
 impl DataWord {
-    /// As 4 bytes; the low ones are the word where it is shorter.
+    /// As 4 bytes; the low ones are the word if it is shorter.
     fn bits(self) -> u32 {
         match self {
             DataWord::Offset(offset) => offset.cast_unsigned(),
@@ -177,7 +178,7 @@ impl DataWord {
         }
     }
 
-    /// Bytes that it needs: 1, 2 or 4.
+    /// Its size in bytes: 1, 2 or 4.
     fn bytes(self) -> u8 {
         let (fits_1, fits_2) = match self {
             DataWord::Offset(offset) => {
@@ -226,7 +227,7 @@ impl DataWords {
         Ok(())
     }
 
-    /// Puts the words of a default row; the error is why it needs a flexible one.
+    /// Puts the words of a default row; the error is the reason why it needs a flexible one.
     fn put_default(
         &mut self,
         places: &FreRules,
@@ -257,7 +258,8 @@ impl DataWords {
         }
     }
 
-    /// Puts where something is saved on the stack, or on s390x before version 3 in a register.
+    /// Puts the location of a saved register: on the stack, or on s390x before version 3 in a
+    /// register.
     fn put_saved(
         &mut self,
         place: FreValue,
@@ -331,22 +333,22 @@ impl DataWords {
     }
 }
 
-/// A section, and where its addresses are.
+/// A section, and the offsets of its addresses.
 #[derive(Debug, Clone)]
 pub struct SframeImage {
     bytes: Vec<u8>,
     version: SframeVersion,
     endian: Endian,
-    /// Where an address is written, and which.
+    /// The offset of each address, and the address.
     pointers: Vec<(usize, Vaddr)>,
 }
 
 impl SframeImage {
-    /// Writes functions, ascending.
+    /// Writes ascending functions.
     ///
     /// # Errors
     ///
-    /// The version is 1, cannot say a row, or there is too much.
+    /// The version is 1 or cannot represent a row, or the section would be too large.
     pub fn new(
         functions: &[SframeFunction],
         machine: SframeAbi,
@@ -378,17 +380,17 @@ impl SframeImage {
         self.bytes.len()
     }
 
-    /// Whether there are no bytes, which is never so.
+    /// Whether there are no bytes; always false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The section for an address.
+    /// The bytes of the section at an address.
     ///
     /// # Errors
     ///
-    /// Something that it names is too far away.
+    /// A function is too far away.
     pub fn bytes_at(&self, section: Vaddr) -> Result<Vec<u8>, SframeWriteError> {
         let mut bytes = self.bytes.clone();
         for (place, address) in &self.pointers {
@@ -414,7 +416,7 @@ impl SframeImage {
     }
 }
 
-/// The low bytes of a number, in the order of a machine.
+/// The low bytes of a number, in a byte order.
 fn number(number: u64, size: usize, endian: Endian) -> impl Iterator<Item = u8> {
     let (bytes, skipped) = match endian {
         Endian::Little => (number.to_le_bytes(), 0),
@@ -428,9 +430,9 @@ struct SframeWriter {
     version: SframeVersion,
     index: Vec<u8>,
     rows: Vec<u8>,
-    /// How many rows there are.
+    /// The number of rows.
     count: u32,
-    /// Where in `index` an address is written, and which.
+    /// The offset of each address in `index`, and the address.
     pointers: Vec<(usize, Vaddr)>,
 }
 
@@ -459,7 +461,7 @@ impl SframeWriter {
             offset: 0,
             contents: FreContents::Outermost,
         }];
-        // What is outermost all over has no rows in version 3.
+        // A function that is outermost throughout has no rows in version 3.
         let rows = match function.rows.as_slice() {
             rows if is_v3 && rows == outermost && function.block.is_none() => &[],
             rows => rows,

@@ -1,6 +1,6 @@
-//! What repeats in a section.
+//! Caches for repetition in a section.
 //!
-//! Caches, not maps: what falls on a slot that is taken replaces what is there.
+//! They are caches, not maps: an entry replaces the one in its slot.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use unspool_rows::{RowId, RunId};
 
 use crate::Section;
 
-/// What the rows of most entries depend on, beside where they start.
+/// The inputs of most entries' rows, apart from the start address.
 #[derive(Clone, Copy)]
 pub(super) struct EntryContent<'a> {
     cie: u64,
@@ -36,7 +36,7 @@ impl<'a> EntryContent<'a> {
     }
 }
 
-/// The rows of entries that every entry with the same CIE and instructions has.
+/// The rows shared by all entries with the same CIE and instructions.
 pub(super) struct RunCache<'a> {
     slots: Vec<(EntryContent<'a>, Option<RunId>)>,
 }
@@ -64,17 +64,17 @@ impl<'a> RunCache<'a> {
     }
 }
 
-/// Steps from row to row that have been seen: most are taken again and again.
+/// Known transitions from row to row: most are used again and again.
 pub(super) struct TransitionCache {
-    /// Each step has its place in one of two slots. The one that was kept later is first.
+    /// Each transition has one of two slots. The later one is first.
     slots: Vec<[(RowTransition, RowId); 2]>,
 }
 
-/// Instructions on a row, of a CIE: what the next row depends on.
+/// A row of a CIE, and instructions: the inputs of the next row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct RowTransition {
     cie: u64,
-    /// The row before; `None` for the CIE's own.
+    /// The row before; `None` for the CIE's own row.
     row: Option<RowId>,
     /// The instructions' bytes, and their number plus 1 in the highest byte; 0 in an empty slot.
     instructions: u128,
@@ -90,7 +90,7 @@ impl RowTransition {
         (offset, len): (u64, usize),
     ) -> Option<Self> {
         let len = u32::try_from(len).ok().filter(|len| *len < 16)?;
-        // Sixteen bytes at once, of which the first `len` are kept.
+        // Reads sixteen bytes at once, and keeps the first `len`.
         let from = usize::try_from(offset).ok()?;
         let bytes = u128::from_le_bytes(*section.data.get(from..)?.first_chunk::<16>()?);
         let kept = bytes & ((1 << (8 * len)) - 1);
@@ -117,7 +117,7 @@ impl TransitionCache {
         }
     }
 
-    /// Where a step led before.
+    /// The cached result of a transition.
     #[inline]
     pub(super) fn find(&self, step: &RowTransition) -> Option<RowId> {
         let slots = self.slots.get(step.slot(self.slots.len()))?;
@@ -133,18 +133,18 @@ impl TransitionCache {
     }
 }
 
-/// How many slots a cache has: a power of two, about one for each entry of the section, from 16
+/// The number of slots of a cache: a power of two, about one for each entry of the section, from 16
 /// up to 2 to the power of `most`.
 fn slots(section: &Section<'_>, most: u32) -> usize {
     1 << (section.data.len() / 64).max(1).ilog2().clamp(4, most)
 }
 
-/// Spreads a number over the high bits. The multiplier is odd and has no further meaning.
+/// Spreads a number over the high bits. The multiplier is odd, otherwise arbitrary.
 fn mix(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The highest bits of a mixed number: one of so many slots.
+/// The highest bits of a mixed number: a slot index.
 fn top(mixed: u64, slots: usize) -> usize {
     usize::try_from(mixed >> (64 - slots.ilog2())).unwrap_or(0)
 }

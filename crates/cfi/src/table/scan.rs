@@ -1,7 +1,7 @@
-//! The rows of an entry without evaluating its instructions: from row to row, by steps that other
-//! entries took.
+//! The rows of an entry without evaluating its instructions: from row to row, by transitions of
+//! earlier entries.
 //!
-//! Only what most entries are made of is followed; all else is left to the evaluator.
+//! Only the common instructions are scanned; all others are left to the evaluator.
 
 use alloc::vec::Vec;
 
@@ -22,32 +22,32 @@ const RESTORE_STATE: u8 = 0x0b;
 pub(super) struct InstructionScan<'s, 'a> {
     section: &'s Section<'a>,
     cie: &'s Cie<'a>,
-    /// The instructions that are not passed yet.
+    /// The remaining instructions.
     rest: &'a [u8],
-    /// Where they end in the section.
+    /// The end of the instructions in the section.
     until: u64,
     at: Vaddr,
-    /// Where no row begins: the entry's end, or too far behind its start.
+    /// The limit of row starts: the entry's end, or the maximum distance from its start.
     end: Vaddr,
-    /// The row before; `None` for the CIE's own.
+    /// The row before; `None` for the CIE's own row.
     row: Option<RowId>,
     remembered: [Option<RowId>; MAX_REMEMBERED],
     depth: usize,
-    /// How many bytes of instructions were left when the outermost state was remembered.
+    /// The number of instruction bytes left when the outermost state was saved.
     left: usize,
 }
 
-/// What was passed between two rows.
+/// The scanned instructions between two rows.
 #[derive(Clone, Copy)]
 pub(super) enum RowEffect {
-    /// Nothing that changes this row.
+    /// None that changes this row.
     Unchanged(RowId),
-    /// Instructions that do.
+    /// Instructions that change the row.
     Step(RowTransition),
 }
 
 impl RowEffect {
-    /// The row behind, if a walk came there before.
+    /// The next row, if the transition is cached.
     #[inline]
     pub(super) fn row(&self, steps: &TransitionCache) -> Option<RowId> {
         match self {
@@ -57,11 +57,11 @@ impl RowEffect {
     }
 }
 
-/// What follows the opcode of an instruction that a walk knows.
+/// The operands of a supported instruction.
 enum OperandForm {
-    /// The instruction ends the row. A distance follows, if not in the opcode itself.
+    /// The instruction ends the row. A distance follows, unless the opcode has it.
     Advance,
-    /// So many LEB128 numbers.
+    /// That many LEB128 numbers.
     Numbers(u8),
 }
 
@@ -96,7 +96,7 @@ impl<'s, 'a> InstructionScan<'s, 'a> {
         }
     }
 
-    /// Appends the rows of the entry. `None` if an evaluator must find them or what is wrong.
+    /// Appends the rows of the entry. `None` leaves the rows, or their fault, to an evaluator.
     pub(super) fn rows(mut self, steps: &TransitionCache, rows: &mut Vec<RowStart>) -> Option<()> {
         while self.at < self.end {
             let start = self.at;
@@ -107,13 +107,13 @@ impl<'s, 'a> InstructionScan<'s, 'a> {
         self.rest.is_empty().then_some(())
     }
 
-    /// Says which row the passed instructions make.
+    /// Sets the row that the scanned instructions make.
     pub(super) fn enter_row(&mut self, row: RowId) {
         self.row = Some(row);
     }
 
-    /// Passes the instructions that make a row, and the one that ends it. `None` if the row depends
-    /// on more than them and the rows before, or another begins at the same address.
+    /// Scans the instructions that make a row, and the one that ends it. `None` if the row also
+    /// depends on something else, or another row begins at the same address.
     #[inline]
     pub(super) fn pass(&mut self) -> Option<RowEffect> {
         self.remember_and_restore()?;
@@ -127,7 +127,7 @@ impl<'s, 'a> InstructionScan<'s, 'a> {
                 self.rest = self.rest.get(last + 1..)?;
             }
         }
-        // Each change that an evaluator must be able to undo takes a byte or more.
+        // Each change to undo takes at least a byte.
         if self.depth > 0 && self.left - self.rest.len() > MAX_CHANGES {
             return None;
         }
@@ -141,7 +141,7 @@ impl<'s, 'a> InstructionScan<'s, 'a> {
         }
     }
 
-    /// Passes instructions that go back to whole rows, where they are the first of a row.
+    /// Scans instructions that restore whole rows, if they are the first of a row.
     #[inline]
     fn remember_and_restore(&mut self) -> Option<()> {
         loop {
@@ -165,7 +165,7 @@ impl<'s, 'a> InstructionScan<'s, 'a> {
         }
     }
 
-    /// Passes the instruction that ends a row. `None` where the next would not begin behind it,
+    /// Scans the instruction that ends a row. `None` if the next row would not begin after it,
     /// within the entry.
     #[inline]
     fn advance(&mut self) -> Option<()> {

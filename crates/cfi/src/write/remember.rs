@@ -1,4 +1,4 @@
-//! Which rows of an entry are remembered, to be come back to in one byte.
+//! Choosing the rows of an entry to remember, so that one byte can restore them.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -6,38 +6,39 @@ use alloc::vec::Vec;
 
 use unspool_rows::{RowId, Vaddr};
 
-/// What leads to a row from the one before.
+/// The change from one row to the next.
 #[derive(Debug, Clone)]
 pub(super) struct RowChange {
-    /// Where the row begins.
+    /// The start of the row.
     pub(super) at: Vaddr,
     pub(super) row: RowId,
     /// The instructions.
     pub(super) bytes: Vec<u8>,
-    /// Whether it changes only what readers agree is part of a state: not the size of arguments, nor how the return
-    /// address is signed.
+    /// Whether it only changes parts that all readers save: not the size of arguments, nor the
+    /// signing of the return address.
     pub(super) is_restorable: bool,
 }
 
-/// What is done at a row.
+/// The marks of a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct StateMarks {
-    /// It is restored, in place of its instructions.
+    /// Restore it, instead of writing its instructions.
     pub(super) is_restored: bool,
-    /// It is remembered.
+    /// Remember it.
     pub(super) is_remembered: bool,
 }
 
-/// The bytes of instructions between remembering and restoring are at most these. Readers hold few changes that are to be undone.
+/// The maximum size of the instructions between remembering and restoring, in bytes. Readers can
+/// undo few changes.
 const MAX_LOOKBACK_ROWS: usize = 64;
 
-/// `DW_CFA_remember_state` and `DW_CFA_restore_state`.
+/// The size of `DW_CFA_remember_state` and `DW_CFA_restore_state` in bytes.
 const BOTH: usize = 2;
 
-/// Chooses pairs of equal rows, the first to be remembered and the second restored, so that most bytes are saved. One state is
-/// remembered at a time.
+/// Chooses pairs of equal rows, the first to be remembered and the second to be restored, so that
+/// most bytes are saved. One state is remembered at a time.
 pub(super) fn states(changes: &[RowChange]) -> Vec<StateMarks> {
-    // For each row: the most that is saved up to it, and the row that it is restored from for that, if it is.
+    // For each row: the maximum saving up to it, and the row that it is then restored from, if any.
     let mut best: Vec<(usize, Option<usize>)> = Vec::with_capacity(changes.len());
     let mut last: BTreeMap<RowId, (usize, usize)> = BTreeMap::new();
     let mut sum = 0;

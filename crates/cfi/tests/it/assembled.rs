@@ -1,4 +1,4 @@
-//! Sections that the assembler makes of `tests/asm/*.s`, whose comments say what to expect:
+//! Sections assembled from `tests/asm/*.s`. Comments there state the expected results:
 //!
 //! ```text
 //! # as: aarch64-linux-gnu-as    the assembler and its options (without the line: `as`)
@@ -7,8 +7,8 @@
 //! #| fn 0x0..0x4                a line of the table, in the text form of `unspool-rows`
 //! ```
 //!
-//! `UNSPOOL_BLESS=1 cargo test -p unspool-cfi --test it assembled` writes the expected lines
-//! anew: read the difference before it is committed.
+//! `UNSPOOL_BLESS=1 cargo test -p unspool-cfi --test it assembled` rewrites the expected lines:
+//! read the difference before you commit it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use unspool_rows::text;
 use unspool_testing::{command, packages};
 use xtask::{elf, readelf_compare};
 
-/// The lines of a source that say what to expect.
+/// The expected lines of a source.
 struct ExpectedLines {
     assembler: Vec<String>,
     differs: bool,
@@ -43,7 +43,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/asm")
 }
 
-/// Assembles the source of that name to an object of another, so that tests do not meet.
+/// Assembles the source `name` to the object `object`, so that tests do not share files.
 pub(crate) fn object(name: &str, object: &str) -> PathBuf {
     let source = folder().join(format!("{name}.s"));
     let expected = expected(&fs::read_to_string(&source).unwrap());
@@ -69,7 +69,7 @@ fn assemble(source: &Path, expected: &ExpectedLines, object: &str) -> PathBuf {
     object
 }
 
-/// What we read, as a source would expect it.
+/// Our result, in the form of the expected lines.
 fn read(unit: &elf::CfiFile<'_>) -> String {
     let mut lines = String::new();
     for frame in &unit.sections {

@@ -1,4 +1,4 @@
-//! A builder of sections, byte by byte: it writes what it is told to, right or wrong.
+//! A builder of sections, byte by byte: it writes any input, right or wrong.
 
 use unspool_cfi::{Section, SectionKind, SectionTable, read_table};
 use unspool_rows::arch::AddressSize;
@@ -22,7 +22,7 @@ pub(crate) const PPC: Abi = Abi {
     endian: Endian::Big,
 };
 
-/// Where the section that is built lies, and what its pointers may be relative to.
+/// The address of the section, and the base of its pointers.
 pub(crate) const ADDRESS: u64 = 0x40_2003; // odd, so that aligning has an effect
 pub(crate) const TEXT: u64 = 0x40_1000;
 pub(crate) const DATA: u64 = 0x40_4000;
@@ -38,7 +38,7 @@ pub(crate) struct CieSpec {
     pub(crate) format: Format,
     pub(crate) version: u8,
     pub(crate) augmentation: &'static str,
-    /// What stands where the augmentation data belongs, without its length.
+    /// The augmentation data without its length; may be any bytes.
     pub(crate) data: Vec<u8>,
     pub(crate) address_size: u8,
     pub(crate) segment_size: u8,
@@ -198,7 +198,7 @@ impl SectionBuilder {
         }
     }
 
-    /// Writes `target` as a pointer of this encoding, relative to what it says.
+    /// Writes `target` as a pointer of this encoding, relative to the encoding's base.
     pub(crate) fn pointer(&mut self, encoding: u8, target: u64, function: u64) {
         let word = self.word();
         if encoding == 0x50 {
@@ -217,7 +217,7 @@ impl SectionBuilder {
         self.number(encoding, target.wrapping_sub(base));
     }
 
-    /// Writes a number as this encoding stores it.
+    /// Writes a number in this encoding.
     pub(crate) fn number(&mut self, encoding: u8, number: u64) {
         match encoding & 0x0f {
             0x1 => put_unsigned(&mut self.bytes, number),

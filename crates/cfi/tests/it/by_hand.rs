@@ -1,4 +1,4 @@
-//! Sections made byte by byte: what no assembler writes.
+//! Sections made byte by byte, that no assembler writes.
 
 use unspool_cfi::instruction::{InstructionText, Instructions};
 use unspool_cfi::lookup::HdrTrust;
@@ -20,7 +20,7 @@ fn check(b: &SectionBuilder, expected: &[&str]) {
 const FORMATS: [u8; 10] = [0x00, 0x01, 0x02, 0x03, 0x04, 0x08, 0x09, 0x0a, 0x0b, 0x0c];
 const BASES: [u8; 4] = [0x00, 0x10, 0x20, 0x30];
 
-/// Whether a number of this format can be `offset`.
+/// Whether a number of this format can represent `offset`.
 fn fits(format: u8, offset: u64, abi: Abi) -> bool {
     let signed = offset.cast_signed();
     match format {
@@ -124,7 +124,7 @@ fn personality_and_lsda_are_read_in_every_encoding() {
             _ => (base_of(encoding, DATA) + 0x1234, 0x40_5678),
         };
         let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
-        let is_function_relative = relative == 0x40; // there is no function in a CIE
+        let is_function_relative = relative == 0x40; // a CIE has no function
         let personality_encoding = if is_function_relative { 0 } else { encoding };
         // The data begins behind length, id, version, `zPLR`, factors, column and its length.
         let mut data = SectionBuilder::new(SectionKind::EhFrame, X86_64);
@@ -141,7 +141,7 @@ fn personality_and_lsda_are_read_in_every_encoding() {
         b.fde(Format::Dwarf32, cie, |b| {
             b.number(0x03, 0x1000);
             b.number(0x03, 0x20);
-            // A LEB128 length that does not move what follows it.
+            // A LEB128 length that does not move the following bytes.
             let mut data = b.clone();
             data.bytes.push(0);
             let start = data.bytes.len();
@@ -213,7 +213,7 @@ fn an_omitted_lsda_takes_no_bytes() {
         b.number(0x03, 0x1000);
         b.number(0x03, 0x20);
         b.bytes.push(2);
-        b.bytes.extend([0x55, 0xaa]); // data of some other kind
+        b.bytes.extend([0x55, 0xaa]); // other data
         b.bytes.extend([0x41, 0x0e, 16]);
     });
     check(
@@ -273,7 +273,7 @@ fn augmentations_of_every_producer_are_known() {
         ("zRB", vec![0x00], AARCH64),
         ("zRG", vec![0x00], AARCH64),
         ("zRBGS", vec![0x00], AARCH64),
-        // more data than the letters announce: `z` says how much
+        // more data than the letters need: `z` has the length
         ("zR", vec![0x00, 1, 2, 3], X86_64),
     ] {
         let mut b = SectionBuilder::new(SectionKind::EhFrame, abi);
@@ -300,8 +300,8 @@ fn augmentations_of_every_producer_are_known() {
     }
 }
 
-/// A letter of the future: `z` says where the instructions begin, but not where the data of the
-/// next letter does.
+/// An unknown letter: `z` gives the start of the instructions, but not that of the next letter's
+/// data.
 #[test]
 fn an_unknown_letter_is_passed_over_if_no_data_follows() {
     let read = |augmentation, data| {
@@ -430,7 +430,7 @@ fn a_cie_may_stand_behind_its_fde() {
     }
 }
 
-/// Opcodes 0x2c and 0x2d are AArch64's, and SPARC's own; no other machine has them.
+/// Opcodes 0x2c and 0x2d belong to AArch64, and to SPARC; no other machine has them.
 #[test]
 fn instructions_of_one_architecture_are_unknown_to_the_others() {
     let ilp32 = Arch::from_elf(Arch::Aarch64.elf_machine(), AddressSize::W32);
@@ -448,7 +448,7 @@ fn instructions_of_one_architecture_are_unknown_to_the_others() {
     }
 }
 
-/// Version 4 has sizes of addresses and of segment selectors, which stand before addresses.
+/// Version 4 has an address size and a segment selector size. Selectors precede addresses.
 #[test]
 fn version_4_sizes_are_followed() {
     let mut b = SectionBuilder::new(SectionKind::DebugFrame, X86_64);
@@ -524,7 +524,8 @@ fn elf32_big_endian_is_read() {
 }
 
 /// A 32-bit address space ends at 2^32: addresses wrap there, not at 2^64, and a range may end
-/// there. (`llvm-dwarfdump` prints such a range alike; `readelf` and gimli print an end of 0.)
+/// there. (`llvm-dwarfdump` prints such a range the same way; `readelf` and gimli print an end of
+/// 0.)
 #[test]
 fn pointers_wrap_at_the_end_of_their_address_space() {
     let mut b = SectionBuilder::new(SectionKind::EhFrame, PPC);
@@ -533,7 +534,7 @@ fn pointers_wrap_at_the_end_of_their_address_space() {
         data: vec![0x1b],
         ..CieSpec::plain()
     });
-    // The second goes on from 0; the third ends where the address space does.
+    // The second continues from 0; the third ends at the end of the address space.
     let offsets = [0xffff_ff00_u64, 0xffff_fff0, 0xffff_ffe0, 0x10].map(|start| {
         b.fde(Format::Dwarf32, cie, |b| {
             b.pointer(0x1b, start, 0);
@@ -568,7 +569,7 @@ fn pointers_wrap_at_the_end_of_their_address_space() {
     assert_eq!(text::parse(&text).unwrap().to_string(), text);
 }
 
-/// The greatest register that can be named, and a factor that scales everything.
+/// The maximum register number, and a factor that scales everything.
 #[test]
 fn large_registers_and_factors_are_kept() {
     let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
@@ -604,7 +605,7 @@ fn large_registers_and_factors_are_kept() {
     );
 }
 
-/// A row that would need one more rule than a row holds.
+/// A row that needs one more rule than a row holds.
 #[test]
 fn too_many_rules_are_an_error_of_the_entry() {
     let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
@@ -617,7 +618,7 @@ fn too_many_rules_are_an_error_of_the_entry() {
     assert!(matches!(reading.problems[0].error, CfiError::Rules(_)));
 }
 
-/// A full row gets its rules back, although the others have to go first.
+/// A full row gets its old rules back, although the new ones must be dropped first.
 #[test]
 fn a_full_row_can_be_restored() {
     let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
@@ -635,7 +636,7 @@ fn a_full_row_can_be_restored() {
     assert_eq!((rules(rows[0]), rules(rows[1])), (64, 64));
 }
 
-/// Fixed storage undoes 96 changes. That other entries took the same steps changes nothing.
+/// Fixed storage undoes 96 changes. Cached transitions of other entries do not change that.
 #[test]
 fn changes_are_undone_up_to_a_limit() {
     let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
@@ -649,7 +650,7 @@ fn changes_are_undone_up_to_a_limit() {
     let nop = 0x00;
     b.plain_fde(cie, 0x1000, 0x100, &series(nop).collect::<Vec<u8>>());
     b.plain_fde(cie, 0x2000, 0x100, &series(0x0a).collect::<Vec<u8>>());
-    // All steps are known only in a large section, and not at its end.
+    // All transitions are cached only in a large section, and not at its end.
     b.plain_fde(cie, 0x3000, 0x10, &vec![nop; 1 << 18]);
     let reading = b.read();
     assert_eq!(reading.table.fdes().len(), 2);
@@ -659,7 +660,7 @@ fn changes_are_undone_up_to_a_limit() {
     ));
 }
 
-/// Fixed storage remembers 16 states; the 17th is refused, not forgotten.
+/// Fixed storage saves 16 states; the 17th is refused, not dropped.
 #[test]
 fn states_are_remembered_up_to_a_limit() {
     let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
@@ -708,8 +709,8 @@ fn set_ra_state_has_a_factored_distance() {
     assert!(matches!(overflow, Err(CfiError::Scale { .. })));
 }
 
-/// `DW_CFA_expression` of rbx, or without a register `DW_CFA_def_cfa_expression`: rsp + 8 behind so
-/// many bytes of `DW_OP_nop` that the expression has this length.
+/// `DW_CFA_expression` of rbx, or without a register `DW_CFA_def_cfa_expression`: rsp + 8, preceded
+/// by enough `DW_OP_nop` that the expression has this length.
 fn expression(register: Option<u8>, length: u64) -> Vec<u8> {
     let mut bytes = match register {
         Some(register) => vec![0x10, register],
@@ -724,8 +725,8 @@ fn expression(register: Option<u8>, length: u64) -> Vec<u8> {
     bytes
 }
 
-/// A CIE's long expression is in each of the rows, which take three bytes: what the table stores is
-/// bounded, and one entry that is too large does not disturb the others.
+/// A CIE's long expression is in every row, and a row takes three bytes. The table's size is
+/// bounded, and one entry that is too large does not affect the others.
 #[test]
 fn rows_are_small_whatever_the_expressions() {
     let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
@@ -758,8 +759,8 @@ fn rows_are_small_whatever_the_expressions() {
     assert!(table.encoded_len() < most, "{}", table.encoded_len());
 }
 
-/// CIEs in the operands of other CIEs, each of which goes on to the end of the first: FDEs may name
-/// them all, but what is evaluated of them is bounded.
+/// CIEs in the operands of other CIEs, each extending to the end of the first. FDEs may name all of
+/// them, but the evaluated bytes are bounded.
 #[test]
 fn cies_inside_another_are_evaluated_up_to_a_bound() {
     const COUNT: u32 = 3000;
@@ -771,7 +772,7 @@ fn cies_inside_another_are_evaluated_up_to_a_bound() {
         cie.instructions.extend([0, 0, 0, 0, 1, 0, 1, 0x78, 16]);
     }
     let outer = b.cie(&cie);
-    // Behind the length, the id, and what a plain CIE has: its instructions, then the operand.
+    // Behind the length, the id, and the fields and instructions of a plain CIE, then the operand.
     let first = outer + 4 + 4 + 5 + 5 + 2;
     let mut fdes = Vec::new();
     for n in 0..COUNT {
@@ -780,7 +781,7 @@ fn cies_inside_another_are_evaluated_up_to_a_bound() {
     }
     let reading = b.read();
     let read = reading.table.fdes().len();
-    // From the first: each has 15 bytes less than the one before.
+    // From the first on, each has 15 bytes less than the one before.
     assert!(read > 10 && read < 60, "{read}");
     let bad = reading
         .problems
@@ -792,14 +793,14 @@ fn cies_inside_another_are_evaluated_up_to_a_bound() {
     assert_eq!(found.unwrap().unwrap().origin, fdes[0]);
 }
 
-/// Of entries that cover an address the one that counts is the last that is not bad.
+/// Among entries that cover an address, the last one that is not bad counts.
 #[test]
 fn bad_entries_are_passed_over_up_to_a_bound() {
     for bad in [0, 1, 15, 16, 40] {
         let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
         let cie = b.cie(&CieSpec::plain());
         for n in 0..bad {
-            // Two at each start: of these the first counts.
+            // Two at each start: the first counts.
             b.plain_fde(cie, 0x2000 + n / 2, 0x1000, &[0x3f]);
         }
         b.plain_fde(cie, 0x1000, 0x8000, &[]);
@@ -817,7 +818,7 @@ fn bad_entries_are_passed_over_up_to_a_bound() {
     }
 }
 
-/// Only the state 2 is at a distance from an instruction.
+/// Only state 2 has a distance to an instruction.
 #[test]
 fn a_distance_without_meaning_does_not_overflow() {
     for (state, is_good) in [(0, true), (1, true), (2, false)] {
@@ -837,7 +838,7 @@ fn a_distance_without_meaning_does_not_overflow() {
     }
 }
 
-/// The limit counts what a row has, however it came by it.
+/// The limit applies to a row's rules, regardless of their origin.
 #[test]
 fn expressions_of_a_row_are_counted_together() {
     let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
@@ -851,20 +852,20 @@ fn expressions_of_a_row_are_counted_together() {
         (0x2000, expression(Some(6), 425), false),
         (0x3000, expression(None, 424), true),
         (0x4000, expression(None, 425), false),
-        // one takes the place of another
+        // one replaces another
         (0x5000, expression(Some(3), 1024), true),
         (
             0x6000,
             [&offset_of_rbx[..], &expression(Some(6), 1000)].concat(),
             true,
         ),
-        // and the CIE's comes back
+        // and the CIE's is restored
         (
             0x7000,
             [&offset_of_rbx[..], &expression(Some(6), 1000), &restore_rbx].concat(),
             false,
         ),
-        // what is replaced in the same row is in no row
+        // a rule replaced in the same row is in no row
         (
             0x8000,
             [&expression(Some(6), 1000)[..], &[0x86, 2, 0x41]].concat(),
@@ -875,7 +876,7 @@ fn expressions_of_a_row_are_counted_together() {
             [&expression(Some(6), 1000)[..], &[0x41, 0x86, 2]].concat(),
             false,
         ),
-        // and what a restored state brings back is
+        // but a rule that a restored state restores is
         (
             0xa000,
             [
@@ -911,7 +912,7 @@ fn expressions_of_a_row_are_counted_together() {
     }
 }
 
-/// The rows of entries with equal instructions are equal but for where they start and end.
+/// The rows of entries with equal instructions are equal, except for their start and end.
 #[test]
 fn equal_instructions_are_evaluated_for_each_entry_s_own_bounds() {
     // advance 1; cfa offset 16; advance 0x10; cfa offset 32

@@ -1,4 +1,4 @@
-//! Damaged sections: no panic, no hang, and what is undamaged is still read.
+//! Damaged sections: no panic, no hang, and undamaged entries are still read.
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{CfiError, Lookup, SectionKind, SectionTable, read_table};
@@ -8,7 +8,7 @@ use unspool_rows::{Table, Vaddr};
 use crate::build::{self, CieSpec, Format, SectionBuilder, X86_64};
 use crate::lookup::check_pc;
 
-/// Reads `data` both ways; yields what the bulk reader has.
+/// Reads `data` in both ways; returns the bulk reader's result.
 fn read(data: &[u8]) -> SectionTable {
     let section = build::section(SectionKind::EhFrame, X86_64, data);
     let reading = read_table(&section);
@@ -65,8 +65,8 @@ fn a_truncated_section_keeps_what_is_before_the_cut() {
     }
 }
 
-/// Any single bit: entries in front of it that have another CIE are as they were, and so are
-/// those behind it unless the bit is in a length.
+/// A change of any single bit. Entries before it that have another CIE are unchanged. So are
+/// entries behind it, unless the bit is in a length.
 #[test]
 fn a_flipped_bit_damages_only_its_entry() {
     let whole = build::ordinary();
@@ -109,7 +109,7 @@ fn a_flipped_bit_damages_only_its_entry() {
     }
 }
 
-/// Whether the byte is of a terminator.
+/// Whether the byte belongs to a terminator.
 fn is_gap(whole: &SectionBuilder, at: usize) -> bool {
     let mut entries = whole
         .section()
@@ -145,7 +145,7 @@ fn random_bytes_in_place_of_others_do_no_harm() {
     }
 }
 
-/// A section of a good CIE and FDE, and between them `bytes`.
+/// A section with a good CIE and a good FDE, and `bytes` between them.
 fn between(bytes: &[u8]) -> SectionTable {
     let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
     let cie = b.cie(&CieSpec::plain());
@@ -182,7 +182,7 @@ fn lengths_that_lie_are_reported() {
         );
         assert_eq!(reading.table.fdes().len(), 1);
     }
-    // A length too short for what the entry says: only that entry is lost.
+    // A length too short for the entry: only that entry is lost.
     for length in 1..8_u8 {
         let mut bytes = vec![length, 0, 0, 0];
         bytes.resize(4 + usize::from(length), 1);
@@ -342,7 +342,7 @@ fn a_string_without_end_is_an_error() {
     assert!(!read(&b.bytes).problems.is_empty());
 }
 
-/// The header of a CIE is read with each of its FDEs: nothing in it may be long.
+/// The header of a CIE is read for each of its FDEs: no field in it may be long.
 #[test]
 fn a_header_of_any_length_is_an_error() {
     let read_with = |letters: usize, padding: usize| {

@@ -1,4 +1,4 @@
-//! Files of this machine, against `readelf`, row for row.
+//! Files of this machine, compared with `readelf` row by row.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use unspool_testing::packages;
 use xtask::elf;
 use xtask::readelf_compare::{self, ReadelfReport};
 
-/// Compilers, languages, architectures and byte orders, of Debian's packages. ARM's libc has only an
-/// empty `.eh_frame`; its libubsan has `.debug_frame`.
+/// Files of several compilers, languages, architectures and byte orders, from Debian's packages.
+/// ARM's libc has only an empty `.eh_frame`; its libubsan has `.debug_frame`.
 pub(crate) const FILES: [&str; 21] = [
     "/lib/x86_64-linux-gnu/libc.so.6",
     "/lib64/ld-linux-x86-64.so.2",
@@ -35,7 +35,7 @@ pub(crate) const FILES: [&str; 21] = [
     "/usr/s390x-linux-gnu/lib/libc.so.6",
 ];
 
-/// The path of a file that `xtask` lists, or of one that is in the same package and folder.
+/// The path of a file listed by `xtask`, or of a file in the same package and folder.
 pub(crate) fn path(file: &str) -> PathBuf {
     let file = Path::new(file);
     let listed = packages::NEEDED.iter().map(|needed| Path::new(needed.file));
@@ -82,15 +82,15 @@ fn rows_are_those_of_readelf() {
     }
 }
 
-/// libgcrypt 1.10's SHA-2 code goes from an expression back to a register with
-/// `.cfi_def_cfa_register`, for the offset that held before the expression.
+/// libgcrypt 1.10's SHA-2 code switches from an expression to a register with
+/// `.cfi_def_cfa_register`, and relies on the offset before the expression.
 #[test]
 fn an_expression_leaves_the_offset_in_place() {
     let report = check("/usr/lib/x86_64-linux-gnu/libgcrypt.so.20");
     assert!(report.fdes > 1000);
 }
 
-/// The comparison compares: what is changed on one side is found.
+/// The comparison works: it finds a change on one side.
 #[test]
 fn a_changed_byte_is_a_difference() {
     let file = path("/lib64/ld-linux-x86-64.so.2");
@@ -125,7 +125,7 @@ fn a_changed_byte_is_a_difference() {
     );
 }
 
-/// gimli's reading of what `readelf` does not decode: personality routines and LSDAs.
+/// Personality routines and LSDAs compared with gimli, since `readelf` does not decode them.
 #[test]
 fn personality_and_lsda_are_those_of_gimli() {
     use gimli::UnwindSection;

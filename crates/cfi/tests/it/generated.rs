@@ -1,4 +1,4 @@
-//! Generated sections: the two readers against each other, and against gimli.
+//! Generated sections: the two readers compared with each other, and with gimli.
 
 use gimli::UnwindSection;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ use unspool_testing::is_thorough;
 use crate::build::{ADDRESS, CieSpec, DATA, Format, SectionBuilder, TEXT, X86_64};
 use crate::lookup::check_section;
 
-/// A call frame instruction, operands as stored.
+/// A call frame instruction, with its operands as stored.
 #[derive(Debug, Clone)]
 enum Op {
     Advance(u8, u32),
@@ -143,8 +143,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Instructions out of few and in few orders, so that equal rows meet equal instructions again
-/// and again. Every state that is restored was remembered.
+/// Few different instructions in few orders, so that equal rows are often followed by equal
+/// instructions. Every restored state was saved.
 fn frequent_ops() -> impl Strategy<Value = Vec<Op>> {
     let numbers = || prop::sample::select(vec![8_i32, 16]);
     let row = prop_oneof![
@@ -185,7 +185,7 @@ struct RandomFunction {
     ops: Vec<Op>,
     /// Bytes that follow the instructions, right or wrong.
     tail: Vec<u8>,
-    /// Whether the CIE is the second.
+    /// Whether the entry has the second CIE.
     second: bool,
 }
 
@@ -246,12 +246,12 @@ fn section(cies: &[Vec<Op>; 2], functions: &[RandomFunction]) -> SectionBuilder 
     b
 }
 
-/// One entry of a crowd: many entries with few lists of instructions and few CIEs.
+/// One entry of a crowd: many entries with few instruction lists and few CIEs.
 #[derive(Debug, Clone)]
 struct CrowdEntry {
     start: u64,
     length: u64,
-    /// Which list, and which CIE.
+    /// The indices of its list and its CIE.
     body: prop::sample::Index,
     cie: prop::sample::Index,
 }
@@ -271,7 +271,7 @@ fn member() -> impl Strategy<Value = CrowdEntry> {
     })
 }
 
-/// The lists and the CIEs are in the same places in every crowd of as many.
+/// The lists and the CIEs have the same offsets in every crowd of the same size.
 fn crowd(cies: &[Vec<Op>; 2], bodies: &[Vec<Op>], members: &[CrowdEntry]) -> SectionBuilder {
     let functions: Vec<RandomFunction> = members
         .iter()
@@ -286,10 +286,10 @@ fn crowd(cies: &[Vec<Op>; 2], bodies: &[Vec<Op>], members: &[CrowdEntry]) -> Sec
     section(cies, &functions)
 }
 
-/// Where an entry begins and ends, and its rows, each as it is printed.
+/// The start and end of an entry, and its rows in printed form.
 type Read = (Vaddr, Vaddr, Vec<(Vaddr, String)>);
 
-/// An entry that is evaluated as if it were the only one; `None` for a CIE.
+/// An entry evaluated alone; `None` for a CIE.
 fn alone(section: &Section<'_>, entry: CfiEntry<'_>) -> Result<Option<Read>, CfiError> {
     let at = entry.cie.unwrap_or(entry.offset);
     let cie = cfi::Cie::parse_at(section, at)
@@ -310,7 +310,7 @@ fn alone(section: &Section<'_>, entry: CfiEntry<'_>) -> Result<Option<Read>, Cfi
     Ok(Some((fde.start, fde.end, all)))
 }
 
-/// A row as both readers have it.
+/// A row in a form common to both readers.
 #[derive(Debug, PartialEq)]
 struct Common {
     start: u64,
@@ -421,7 +421,8 @@ fn our_row(row: &unspool_rows::Row<'_>, start: u64, end: u64) -> Common {
     }
 }
 
-/// Whether a register or an offset may change half of an expression, which gimli refuses.
+/// Whether an instruction may change only the register or the offset of an expression, which gimli
+/// refuses.
 fn is_beyond_gimli(ops: &[Op]) -> bool {
     let has_expression = ops.iter().any(|op| matches!(op, Op::CfaExpression(_)));
     let has_half = ops
@@ -430,8 +431,8 @@ fn is_beyond_gimli(ops: &[Op]) -> bool {
     has_expression && has_half
 }
 
-/// Whether a CIE has instructions that say nothing there, which gimli refuses or stops at, or an
-/// expression.
+/// Whether a CIE has an expression, or instructions that have no effect there and that gimli
+/// refuses or stops at.
 fn is_beyond_gimli_in_cie(ops: &[Op]) -> bool {
     ops.iter().any(|op| {
         matches!(
@@ -449,14 +450,14 @@ fn is_beyond_gimli_in_cie(ops: &[Op]) -> bool {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        // More with the environment variable PROPTEST_CASES.
+        // Set the environment variable PROPTEST_CASES for more.
         cases: ProptestConfig::default().cases.max(3000),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
-    /// Overlaps, bad entries, anything: one address at a time or all at once, the rows are the
-    /// same.
+    /// Overlaps, bad entries and other faults: one address at a time and all at once give the same
+    /// rows.
     #[test]
     fn the_two_readers_agree(
         cies in cies(),
@@ -466,7 +467,7 @@ proptest! {
         check_section(&b.section(), None, HdrTrust::Suspect);
     }
 
-    /// With a search table of the good entries, in order: trusted only where that gives the same.
+    /// With a sorted search table of the good entries: trusted only if that gives the same rows.
     #[test]
     fn the_two_readers_agree_with_a_search_table(
         cies in cies(),
@@ -526,9 +527,9 @@ proptest! {
                         .collect();
                     prop_assert_eq!(ours, theirs);
                 }
-                // gimli remembers 4 states.
+                // gimli saves at most 4 states.
                 (None, Err(_)) | (Some(_), Err(gimli::Error::StackFull)) => {}
-                // Our storage has other limits than gimli's, which wraps products, too.
+                // Our storage has other limits than gimli's, and gimli wraps products.
                 (None, Ok(_)) => {
                     use unspool_cfi::CfiError::{RememberedTooMuch, Rules, Scale};
                     let error = problem.unwrap().error;
@@ -555,8 +556,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Bulk reading takes rows from entries that have the same instructions. Each entry has the
-    /// rows that it has alone; in two sections whose CIEs have the same offsets, too.
+    /// Bulk reading reuses rows of entries with the same instructions. Each entry has the same rows
+    /// as when read alone, also in two sections with CIEs at the same offsets.
     #[test]
     fn entries_in_a_crowd_read_as_alone(
         cies in [cies(), cies()],
@@ -600,7 +601,7 @@ proptest! {
     }
 }
 
-/// The generator makes what it is for: overlaps, bad entries, several rows.
+/// The generator makes the wanted cases: overlaps, bad entries, several rows.
 #[test]
 fn generated_sections_are_interesting() {
     use proptest::strategy::ValueTree;

@@ -1,4 +1,4 @@
-//! The reader of one address against the reader of the whole section.
+//! The single-address reader compared with the bulk reader.
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{
@@ -12,21 +12,21 @@ use xtask::elf;
 use crate::build::{self, SectionBuilder};
 use crate::files::{FILES, path};
 
-/// What the bulk reader says of one address.
+/// The bulk reader's result for one address.
 fn bulk<'t>(table: &'t Table, spans: &[Span], pc: Vaddr) -> Option<(&'t Table, Span)> {
     let after = spans.partition_point(|span| span.start <= pc);
     let span = spans[..after].last()?;
     (pc < span.end).then_some((table, *span))
 }
 
-/// Compares one answer. `spans` are of `table`.
+/// Compares one result. `spans` are of `table`.
 pub(crate) fn check_pc(lookup: &Lookup<'_>, reading: &SectionTable, spans: &[Span], pc: Vaddr) {
     glance_is_of_the_row(&lookup.stop_at_row(), pc);
     let mut row = Row::new(Register(0));
     let found = match lookup.row(pc, &mut row) {
         Ok(found) => found,
         Err(error) => {
-            // Only a trusted search table leads to a bad entry: the bulk reader has dropped it.
+            // Only a trusted search table points at a bad entry: the bulk reader has dropped it.
             assert!(bulk(&reading.table, spans, pc).is_none(), "{pc}: {error}");
             return;
         }
@@ -39,9 +39,9 @@ pub(crate) fn check_pc(lookup: &Lookup<'_>, reading: &SectionTable, spans: &[Spa
     }
 }
 
-/// A glance, if there is one, says what the row says.
+/// A fast row, if there is one, equals the row's rules.
 ///
-/// Yields how many of them were tried, and how many there were.
+/// Returns the number of attempts, and the number of fast rows.
 fn glance_is_of_the_row(lookup: &Lookup<'_>, pc: Vaddr) -> [u64; 2] {
     let mut glances = [0, 0];
     // The frame pointers of x86-64 and of AArch64, and the register behind each.
@@ -76,7 +76,7 @@ fn check_found(found: &RowInfo, found_row: &Row<'_>, table: &Table, span: Span, 
     assert_eq!(found.personality, fde.personality, "{pc}");
     assert_eq!(found.lsda, fde.lsda, "{pc}");
     assert!(found.row_start <= pc && pc < found.row_end, "{pc}");
-    // A span may join equal neighbouring rows, and may be cut short by another entry.
+    // A span may join equal neighbouring rows, and another entry may cut it short.
     assert!(
         found.row_start < span.end && span.start < found.row_end,
         "{pc}"
@@ -98,7 +98,7 @@ pub(crate) fn check_section(section: &Section<'_>, hdr: Option<Hdr<'_>>, trust: 
     }
     pcs.sort_unstable();
     pcs.dedup();
-    // Right or wrong, it leads to entries: what is said of these must agree.
+    // Right or wrong, it points at entries: the results for these must agree.
     let listed = search_table(section, HDR);
     let listed = Hdr::parse(&listed, Vaddr(HDR), section.abi).unwrap();
     let believer = Lookup::new(*section, Some(listed), HdrTrust::Complete).stop_at_row();
@@ -134,7 +134,7 @@ pub(crate) fn search_tables_of_linkers_are_complete_and_give_the_bulk_answer() {
     assert!(checked > 200_000, "{checked} addresses");
 }
 
-/// What compilers make for ordinary functions is what a glance is for.
+/// The fast row supports the output of compilers for ordinary functions.
 #[test]
 fn most_rows_of_real_files_take_a_glance() {
     let data = std::fs::read(path(FILES[0])).unwrap();
@@ -152,7 +152,7 @@ fn most_rows_of_real_files_take_a_glance() {
     );
 }
 
-/// Without a table every entry is looked at: for small sections only.
+/// Without a table every entry is inspected: for small sections only.
 #[test]
 fn a_scan_gives_the_bulk_answer() {
     let mut checked = 0;
@@ -172,7 +172,7 @@ fn a_scan_gives_the_bulk_answer() {
     check_section(&build::ordinary().section(), None, HdrTrust::Suspect);
 }
 
-/// A row that a table cannot store is an error of its entry for both.
+/// A row that a table cannot store is an error of its entry in both readers.
 #[test]
 fn a_row_4_gib_behind_its_entry_is_refused() {
     const START: u64 = 0x1000;
@@ -195,7 +195,7 @@ fn a_row_4_gib_behind_its_entry_is_refused() {
             },
         };
         assert_eq!(problems.first(), (!is_good).then_some(&expected));
-        // What begins where the entry has ended is in no row.
+        // Rows beginning at the entry's end hold nowhere.
         let mut b = SectionBuilder::new(SectionKind::EhFrame, build::X86_64);
         let cie = b.cie(&build::CieSpec::plain());
         b.plain_fde(cie, START, distance, &instructions);
@@ -264,16 +264,16 @@ fn a_lying_search_table_is_suspect_and_does_no_harm() {
         let trust = Lookup::new(section, Some(hdr), HdrTrust::Suspect).check_hdr();
         assert_eq!(trust, HdrTrust::Suspect, "lie {n}");
         check_section(&section, Some(hdr), trust);
-        // None of these lies can lead to a wrong entry that covers the address.
+        // No such fault can point at a wrong entry that covers the address.
         check_section(&section, Some(hdr), HdrTrust::Unchecked);
-        // Trusted by mistake it may give wrong answers, but does nothing worse.
+        // If trusted by mistake it may give wrong results, but nothing worse.
         let believer = Lookup::new(section, Some(hdr), HdrTrust::Complete);
         let mut row = Row::new(Register(0));
         for pc in (0..0x4000).chain([u64::MAX]) {
             let _ = believer.row(Vaddr(pc), &mut row);
         }
     }
-    // The count may be anything: what is there is what counts.
+    // The count may have any value: only existing entries are used.
     for bytes in [&good, &huge] {
         let hdr = Hdr::parse(bytes, Vaddr(HDR), section.abi).unwrap();
         let trust = Lookup::new(section, Some(hdr), HdrTrust::Suspect).check_hdr();
@@ -282,8 +282,8 @@ fn a_lying_search_table_is_suspect_and_does_no_harm() {
     }
 }
 
-/// As many entries as the section has, disjoint and readable, but one of them is not an entry
-/// of the section: it is inside the instructions of another.
+/// As many entries as the section has, disjoint and readable, but one of them is not an entry of
+/// the section: it is inside another's instructions.
 #[test]
 fn a_search_table_that_lists_something_else_is_suspect() {
     let mut b = build::SectionBuilder::new(unspool_cfi::SectionKind::EhFrame, build::X86_64);
@@ -332,7 +332,7 @@ fn a_search_table_that_cannot_be_read_says_why() {
         parse(&[1, 0x1b, 3, 0x39, 0, 0, 0, 0, 9, 0, 0, 0, 1, 2]),
         Ok(0)
     );
-    // A count past the end is cut to what is there.
+    // A count past the end is cut to the existing entries.
     let mut huge = vec![1, 0x1b, 4, 0x3b, 0, 0, 0, 0];
     huge.extend([0xff; 8]);
     huge.extend([0; 20]);

@@ -1,5 +1,5 @@
-//! Tests of the reader on whole sections: of files of this machine, assembled, made by hand,
-//! and damaged. One binary, so that they are linked once.
+//! Tests of the reader on whole sections: from files of this machine, assembled, made by hand, and
+//! damaged. They are one binary, to be linked once.
 #![cfg(test)]
 
 mod assembled;

@@ -1,11 +1,11 @@
-//! Where the semantics of the 2018 report (T. Bastian, "DWARF debugging data, compilation and
-//! optimization") gives another answer than the standard, or none: one small example for each
-//! place that `docs/semantics.md` lists.
+//! Differences between the standard and the 2018 report (T. Bastian, "DWARF debugging data,
+//! compilation and optimization"). There is one small example for each difference listed in
+//! `docs/semantics.md`.
 //!
-//! The report translates instructions to an intermediate language and that to C. [`model`] is
-//! both translations as they are written there. An [`Example`] holds the instructions of one
-//! entry and, as IR text, the rows that the standard says they make. The model evaluates the
-//! instructions; we read them from the bytes of a section, both ways, and step by the rows.
+//! The report translates instructions to an intermediate language and that to C. [`model`] is both
+//! translations as in the report. An [`Example`] holds the instructions of one entry and, as IR
+//! text, their rows by the standard. The model evaluates the instructions. We read them from the
+//! bytes of a section, with both readers, and step by the rows.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -59,20 +59,20 @@ mod model {
         Bottom,
     }
 
-    /// Registers to values; what is not in the map is undefined.
+    /// Registers to values; registers that are not in the map are undefined.
     pub(crate) type ReportRow = BTreeMap<&'static str, ReportValue>;
 
-    /// The rows of an entry with the address at which each begins.
+    /// The rows of an entry, each with its first address.
     pub(crate) type ReportRows = Vec<(u64, ReportRow)>;
 
-    /// Why the report gives a list of instructions no meaning.
+    /// Why an instruction list has no meaning in the report.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum ReportFailure {
         /// The definition is left open.
         ToBeDefined(ReportInstruction),
         /// The instruction is left out.
         NotImplemented(ReportInstruction),
-        /// The definition yields a value where a list of rows is wanted.
+        /// The definition has a value in place of a list of rows.
         NotRows(ReportValue),
         /// A pattern that must match does not.
         Erroneous,
@@ -144,13 +144,13 @@ mod model {
         }
     }
 
-    /// What the C function stores where there is no value; the report leaves it open.
+    /// The C function stores this if there is no value; the report leaves it open.
     pub(crate) const ERROR_VALUE: u64 = 0xdead_dead;
 
-    /// Rows to C, run: what the function leaves in `new_ctx[register]` for `ip`.
+    /// Rows to C, run: the function's result in `new_ctx[register]` for `ip`.
     ///
-    /// The function tests the rows in their order and takes the first whose start is not above
-    /// `ip`. Every value is computed from `old_ctx`.
+    /// The function tests the rows in their order and takes the first with a start not above `ip`.
+    /// Every value is computed from `old_ctx`.
     pub(crate) fn run_c(
         rows: &ReportRows,
         ip: u64,
@@ -169,7 +169,7 @@ mod model {
         }
     }
 
-    /// A row as IR text, so that our interpreter can say what it would mean.
+    /// A row as IR text, so that our interpreter can evaluate it.
     pub(crate) fn text(row: &ReportRow) -> String {
         let mut out = String::new();
         for (register, value) in row {
@@ -188,8 +188,8 @@ mod model {
 
 use model::ReportInstruction::{self, *};
 
-/// The state in which every example is asked. `cfa` is what the report's context holds from
-/// the step before: the CFA of the frame that was called from here.
+/// The register state of every example. `cfa` is the value in the report's context from the step
+/// before: the CFA of the frame that was called from here.
 const REGISTERS: [(&str, u64); 8] = [
     ("cfa", 0x6ff0),
     ("rbx", 0xb),
@@ -239,7 +239,7 @@ struct Example {
 }
 
 impl Example {
-    /// The entry as bytes, and behind it another that nothing is wrong with.
+    /// The entry as bytes, followed by a good entry.
     fn section(&self) -> SectionBuilder {
         let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
         let cie = b.cie(&build::CieSpec {
@@ -252,12 +252,12 @@ impl Example {
         b
     }
 
-    /// The report's rows, or why there are none.
+    /// The report's rows, or why it has none.
     fn report(&self) -> Result<model::ReportRows, ReportFailure> {
         model::rows(self.start, &[self.cie, self.fde].concat())
     }
 
-    /// What the report's C function answers.
+    /// The result of the report's C function.
     fn report_c(&self, ip: u64, asked: &[&str]) -> String {
         let rows = self.report().unwrap();
         let old_ctx: BTreeMap<&str, u64> = REGISTERS.into();
@@ -265,15 +265,15 @@ impl Example {
         show(asked, |register| format!("{:#x}", of(register)))
     }
 
-    /// What the report's row for `pc` would mean, read as leniently as possible: the last row
-    /// that begins at or before `pc` counts, and our interpreter evaluates it.
+    /// The meaning of the report's row for `pc`, read as leniently as possible: the last row that
+    /// begins at or before `pc` counts, and our interpreter evaluates it.
     fn report_row(&self, pc: u64, asked: &[&str]) -> String {
         let rows = self.report().unwrap();
         let (_, row) = rows.iter().rfind(|(start, _)| *start <= pc).unwrap();
         by_text(&model::text(row), asked)
     }
 
-    /// What is right: read from the bytes, by the bulk reader and for one address.
+    /// The right result: read from the bytes, by the bulk reader and for one address.
     fn ours(&self, pc: u64, asked: &[&str]) -> String {
         let b = self.section();
         let rows = self.rows.lines().map(str::trim).collect::<Vec<_>>();
@@ -294,7 +294,7 @@ impl Example {
         look_up(&b, pc, asked)
     }
 
-    /// Why the entry is refused; the other is read all the same.
+    /// Why the entry is refused; the other entry is still read.
     fn refusal(&self) -> CfiError {
         assert_eq!(self.rows, "");
         let reading = self.section().read();
@@ -313,7 +313,7 @@ const EXAMPLE: Example = Example {
     rows: "",
 };
 
-/// Where the entry begins that every example's section has, too.
+/// The start of the good entry in every example's section.
 const GOOD: u64 = 0x90_0000;
 
 fn register(name: &str) -> unspool_rows::Register {
@@ -387,7 +387,7 @@ fn encode_one(out: &mut Vec<u8>, instruction: ReportInstruction) {
     }
 }
 
-/// The caller's registers by the row that a section has for `pc`.
+/// The caller's registers by a section's row for `pc`.
 fn look_up(b: &SectionBuilder, pc: u64, asked: &[&str]) -> String {
     let lookup = Lookup::new(b.section(), None, HdrTrust::Suspect);
     let mut row = Row::new(unspool_rows::Register(0));
@@ -447,7 +447,7 @@ fn show(asked: &[&str], value: impl Fn(&str) -> String) -> String {
     out
 }
 
-/// The report's answer and ours, which must be as stated and must not be the same.
+/// Checks the report's result and ours. They must be as stated, and must differ.
 fn check(report: &str, ours: &str, expected_report: &str, expected_ours: &str) {
     assert_eq!(report, expected_report, "the report's");
     assert_eq!(ours, expected_ours, "ours");
@@ -497,7 +497,7 @@ fn expressions_have_values() {
         Err(ReportFailure::ToBeDefined(DefCfaExpression(_)))
     ));
     assert_eq!(plt.ours(0x40_100c, &["cfa"]), "cfa=0x7010");
-    // A signal trampoline: registers are where the kernel's frame says.
+    // A signal trampoline: the kernel's frame has the registers.
     for (fde, rows, ours) in [
         (
             &[Expression("rbx", "breg7 128")],
@@ -522,7 +522,7 @@ fn expressions_have_values() {
 
 #[test]
 fn register_means_the_value_in_this_frame() {
-    // The model register's own rule in the row before is beside the point.
+    // The model register's own rule in the row before does not matter.
     let example = Example {
         fde: &[Offset("rbx", -16), AdvanceLoc(4), Register("r12", "rbx")],
         rows: "0x10  cfa=rsp+8  ra=[cfa-8]  rbx=[cfa-16]
@@ -553,7 +553,7 @@ fn register_means_the_value_in_this_frame() {
         "ra=outermost",
         "ra=0x405678",
     );
-    // In an entry's first row there is no row before.
+    // An entry's first row has no row before it.
     let first = Example {
         cie: &[],
         fde: &[DefCfa("rsp", 0), Register("ra", "rdi")],
@@ -593,7 +593,7 @@ fn the_last_row_that_begins_at_or_before_the_pc_counts() {
         "cfa=0x7008",
         "cfa=0x7010",
     );
-    // Rows at the same address: the first has no address left to hold at.
+    // Rows at the same address: the first holds nowhere.
     let twice = Example {
         fde: &[SetLoc(0x10), DefCfaOffset(16), Nop],
         rows: "0x10  cfa=rsp+16  ra=[cfa-8]",
@@ -636,7 +636,7 @@ fn the_cfa_is_computed_before_what_is_based_on_it() {
         rows: "0x10  cfa=rsp+8  ra=[cfa-8]  r12=cfa-16",
         ..EXAMPLE
     };
-    // The report's rules are based on the CFA of the step before.
+    // The report's rules are based on the CFA of the previous step.
     check(
         &example.report_c(0x10, &["cfa", "ra", "r12"]),
         &example.ours(0x10, &["cfa", "ra", "r12"]),
@@ -660,10 +660,10 @@ fn an_undefined_return_address_is_no_error() {
         &error,
         "ra=outermost",
     );
-    // The report cannot tell it from an address without a row; we can.
+    // The report cannot distinguish it from an address without a row; we can.
     assert_eq!(example.report_c(0xf, &["ra"]), error);
     assert_eq!(example.ours(0xf, &["ra"]), "no row");
-    // Nor from a row that says nothing about the return address.
+    // Nor from a row without a rule for the return address.
     let silent = Example {
         cie: &[],
         fde: &[DefCfa("rsp", 8)],
@@ -709,8 +709,8 @@ fn a_return_address_is_looked_up_at_the_call() {
 
 #[test]
 fn a_cfa_that_is_no_register_and_offset_has_no_part_to_change() {
-    // Both call it an error. We drop this entry, say so, and read the others; the report gives
-    // the list of instructions no meaning at all, and mentions no other entry.
+    // Both call it an error. We drop this entry, report it, and read the others. The report gives
+    // the instruction list no meaning, and does not mention other entries.
     let offset = Example {
         cie: &[],
         fde: &[DefCfaOffset(16)],
@@ -718,8 +718,8 @@ fn a_cfa_that_is_no_register_and_offset_has_no_part_to_change() {
     };
     assert_eq!(offset.report(), Err(ReportFailure::Erroneous));
     assert!(matches!(offset.refusal(), CfiError::CfaNotRegister { .. }));
-    // What producers rely on, and libgcc, gdb and readelf do: an offset of 0, and the register
-    // and the offset from before an expression.
+    // The behaviour of libgcc, gdb and readelf, on which producers rely: an offset of 0, and the
+    // register and the offset from before an expression.
     let register = Example {
         cie: &[DefCfaRegister("rbp")],
         fde: &[],
@@ -748,7 +748,7 @@ fn a_cfa_that_is_no_register_and_offset_has_no_part_to_change() {
     );
     assert_eq!(after_expression.ours(0x11, &["cfa"]), "cfa=0x7110");
     assert_eq!(after_expression.ours(0x12, &["cfa"]), "cfa=0x7110");
-    // With a register again, all is well.
+    // With a register again, it is correct.
     let again = Example {
         fde: &[
             DefCfaExpression("breg6 16"),
@@ -767,7 +767,7 @@ fn a_cfa_that_is_no_register_and_offset_has_no_part_to_change() {
 
 #[test]
 fn a_remembered_state_holds_the_cfa() {
-    // Here the report is right, because the CFA is a register of its rows; the standard's
+    // Here the report is right, because its rows have the CFA as a register; the standard's
     // sentence names registers only. An early return, then the rest of the function:
     let example = Example {
         fde: &[
@@ -795,15 +795,15 @@ fn a_remembered_state_holds_the_cfa() {
         );
     }
     check(
-        &by_text("cfa=rsp+8  ra=[cfa-8]  rbp=[cfa-16]", &["cfa"]), // by the letter
+        &by_text("cfa=rsp+8  ra=[cfa-8]  rbp=[cfa-16]", &["cfa"]), // literally
         &example.ours(0x16, &["cfa"]),
         "cfa=0x7008",
         "cfa=0x7010",
     );
 }
 
-/// The signal trampoline's caller was interrupted. The report does not mention signals: its row
-/// is that of any other entry.
+/// The signal trampoline's caller was interrupted. The report does not mention signals: the row is
+/// like that of any other entry.
 #[test]
 fn an_interrupted_frame_keeps_what_has_no_rule() {
     let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
@@ -837,7 +837,7 @@ fn a_register_that_cannot_be_recovered_does_not_stop_the_step() {
         rows: "0x10  cfa=rsp+8  ra=[cfa-8]  rbx=[cfa+8192]",
         ..EXAMPLE
     };
-    // C's `*` of an address where nothing is has no meaning; the model yields any value.
+    // C's `*` on an unmapped address has no meaning; the model returns any value.
     check(
         &example.report_c(0x10, &["cfa", "rbx"]),
         &example.ours(0x10, &["cfa", "rbx", "r12"]),
@@ -846,8 +846,8 @@ fn a_register_that_cannot_be_recovered_does_not_stop_the_step() {
     );
 }
 
-/// The report has one entry. Between entries is nothing; of two that cover an address the one
-/// counts that begins later.
+/// The report has one entry. No row holds between entries; among two that cover an address, the one
+/// that begins later counts.
 #[test]
 fn holes_stay_holes_and_the_inner_entry_counts() {
     let mut b = SectionBuilder::new(SectionKind::EhFrame, X86_64);
@@ -871,7 +871,7 @@ fn holes_stay_holes_and_the_inner_entry_counts() {
     check_section(&b.section(), None, HdrTrust::Suspect);
 }
 
-/// C's integers have the width of the machine that the C was compiled for.
+/// C's integers have the width of the machine that the C code was compiled for.
 #[test]
 fn addresses_wrap_at_their_width() {
     let i386 = Abi {

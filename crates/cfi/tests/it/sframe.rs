@@ -1,6 +1,6 @@
-//! SFrame: sections written by hand from the specification, sections of our own against the rows that they are of, and damaged
-//! ones. What binutils makes is in the tests of the command (`crates/cli/tests/it/convert.rs`) and in `cargo xtask
-//! sframe-suite`.
+//! SFrame: sections written by hand from the specification, our own sections compared with their
+//! rows, and damaged sections. Tests with binutils' sections are in the command
+//! (`crates/cli/tests/it/convert.rs`) and in `cargo xtask sframe-suite`.
 
 use proptest::prelude::*;
 use unspool_cfi::sframe::{
@@ -14,7 +14,7 @@ use unspool_rows::{CfaRule, Register, RegisterRule, Row, Table, Vaddr};
 
 const SECTION: Vaddr = Vaddr(0x2000);
 
-/// The bytes of a text of hexadecimal digits; what follows a `|` is a comment.
+/// The bytes of a text of hexadecimal digits; a comment follows `|`.
 fn bytes(text: &str) -> Vec<u8> {
     let digits = text.lines().map(|line| line.split('|').next().unwrap());
     let digits = digits.flat_map(str::split_whitespace);
@@ -23,7 +23,7 @@ fn bytes(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Functions and rows, one a line: rows as the project's rows.
+/// Functions and rows, one a line, in the text form of `unspool-rows`.
 fn text(functions: &[SframeFunction], machine: SframeAbi) -> String {
     let mut lines = String::new();
     for function in functions {
@@ -50,7 +50,7 @@ fn text(functions: &[SframeFunction], machine: SframeAbi) -> String {
             assert_eq!(problems, []);
             let id = table.spans().next().unwrap().row;
             let row_text = RowText(&table.row(id).unwrap(), table.abi()).to_string();
-            // Of the registers that are not told, all rows say the same.
+            // Registers that SFrame does not describe are the same in all rows.
             let words = row_text.split_whitespace();
             let told: Vec<_> = words
                 .filter(|word| !word.starts_with("return=") && !is_untold(word, machine))
@@ -78,8 +78,8 @@ fn check_read(machine: SframeAbi, hexadecimal: &str, expected: &str) -> SframeSe
     reading
 }
 
-/// Looks up both ends of all that a table made of the section has a row for, and the addresses next to it: in place, without
-/// an allocator, the rows are the same.
+/// Looks up both ends of all rows of a section's table, and the addresses next to them. The
+/// in-place look-ups give the same rows, without an allocator.
 fn check_lookups(section: &[u8], address: Vaddr, machine: SframeAbi, reading: &SframeSection) {
     let lookup = SframeLookup::new(section, address, machine);
     let (table, problems) = table(&reading.functions, machine);
@@ -122,7 +122,7 @@ fn has_expression(row: &Row<'_>) -> bool {
     matches!(row.cfa, CfaRule::Expression(_)) || row.rules().any(|(_, rule)| is_expression(rule))
 }
 
-/// A function that pushes its frame pointer, as the specification has its bytes in each version.
+/// A function that pushes its frame pointer, in the specification's encoding for each version.
 const PUSHES: &str = "\
 0x1000+0x20
   0x0 cfa=rsp+8 ra=[cfa-8]
@@ -162,7 +162,7 @@ fn one_function_in_three_versions() {
         assert_eq!(part.header.version, version);
         assert!(part.header.is_sorted());
         assert_eq!(part.end, bytes(section).len() as u64);
-        // All of them can be written as both versions that are written.
+        // All of them can be written in both writable versions.
         for (version, expected) in [
             (SframeVersion::V2, PUSHES_V2),
             (SframeVersion::V3, PUSHES_V3),
@@ -174,7 +174,7 @@ fn one_function_in_three_versions() {
     assert!(SframeImage::new(&[], SframeAbi::Amd64, SframeVersion::V1).is_err());
 }
 
-/// `.plt`: the rows are those of a block of 16 bytes. Version 1 has no field for that.
+/// `.plt`: the rows of a block of 16 bytes. Version 1 has no field for the size.
 #[test]
 fn repeated_blocks() {
     let expected = "\
@@ -198,14 +198,15 @@ fn repeated_blocks() {
         SframeImage::new(&reading.functions, SframeAbi::Amd64, SframeVersion::V3).unwrap();
     assert_eq!(written.bytes_at(SECTION).unwrap(), bytes(v3));
     check_read(SframeAbi::Amd64, v3, expected);
-    // As rows, one block behind the other.
+    // As rows, one block after the other.
     let (table, _) = table(&reading.functions, SframeAbi::Amd64);
     let starts: Vec<u64> = table.spans().map(|span| span.start.0).collect();
     assert_eq!(starts, [0x1010, 0x101b, 0x1020, 0x102b, 0x1030, 0x103b]);
 }
 
-/// What GNU as makes of a function that realigns its stack: the CFA is in r10, then in memory at rbp-8. Then a signal
-/// frame whose registers are above the stack pointer, an outermost frame without rows, and one with a row for it.
+/// GNU as output for a function that realigns its stack: the CFA is in r10, then in memory at
+/// rbp-8. Then a signal frame with its registers above the stack pointer, an outermost frame
+/// without rows, and one with a row.
 #[test]
 fn flexible_entries_and_outermost_frames() {
     let section = "
@@ -246,7 +247,7 @@ fn flexible_entries_and_outermost_frames() {
     );
 }
 
-/// Big-endian, two words of two bytes, a signed return address, key B; and where the return address is
+/// Big-endian, two words of two bytes, a signed return address, key B; and a return address that is
 /// still in its register.
 #[test]
 fn aarch64() {
@@ -270,8 +271,8 @@ fn aarch64() {
     assert_eq!(written.bytes_at(SECTION).unwrap(), bytes(section));
 }
 
-/// CFA offsets are less 160 and in units of 8; a return address at 0 is padding; registers are odd numbers before
-/// version 3.
+/// CFA offsets are stored minus 160 and in units of 8; a return address at 0 is padding; registers
+/// are odd numbers before version 3.
 #[test]
 fn s390x() {
     let section = "
@@ -417,7 +418,7 @@ fn 0x1020..0x1060
 
 #[test]
 fn concatenated_unsorted_and_overlapping_entries_are_told_and_mended() {
-    // A linker that puts sections one behind the other pads them.
+    // A linker that concatenates sections pads them.
     let mut section = bytes(PUSHES_V2);
     let second = section.len().next_multiple_of(8);
     section.resize(second, 0);
@@ -432,7 +433,8 @@ fn concatenated_unsorted_and_overlapping_entries_are_told_and_mended() {
     let reading = read(&section, Vaddr(0x2000), SframeAbi::Amd64);
     assert_eq!(reading.problems, []);
     assert_eq!(reading.sub_sections.len(), 2);
-    // That the entries of the second part do not ascend: once it does not say they do, nobody relies on it.
+    // The entries of the second part do not ascend. If its header does not claim it, readers do not
+    // rely on it.
     section[second + 3] = 0;
     check_lookups(&section, Vaddr(0x2000), SframeAbi::Amd64, &reading);
     let at = |index: usize| reading.functions[index].start.0;
@@ -455,7 +457,7 @@ fn concatenated_unsorted_and_overlapping_entries_are_told_and_mended() {
     );
     let mended = repair(&reading.functions);
     assert!(mended.windows(2).all(|pair| pair[0].end() <= pair[1].start));
-    // Each address keeps the row of the function that begins last before it.
+    // Each address keeps the row of the last function that begins before it.
     for pc in (0..0x1200).map(Vaddr) {
         let covering = reading
             .functions
@@ -467,7 +469,7 @@ fn concatenated_unsorted_and_overlapping_entries_are_told_and_mended() {
     }
 }
 
-/// What an assembler was told behind the last instruction is a row that holds nowhere.
+/// An assembler's directive behind the last instruction makes a row that holds nowhere.
 #[test]
 fn a_row_at_the_end_of_a_function_is_passed_over() {
     let mut section = bytes(PUSHES_V3);
@@ -478,7 +480,7 @@ fn a_row_at_the_end_of_a_function_is_passed_over() {
     assert_eq!(text(&reading.functions, SframeAbi::Amd64), without_last);
 }
 
-/// Nothing is read by what the header says of all rows together; that it is false is told.
+/// The header's totals for rows are not used for reading; a wrong total is reported.
 #[test]
 fn a_header_that_is_false_of_rows_is_told_and_its_entries_are_read() {
     for (offset, field, room) in [(12, "sfh_num_fres", 8), (16, "sfh_fre_len", 0x10)] {
@@ -630,7 +632,7 @@ fn without_origins(functions: &[SframeFunction]) -> Vec<SframeFunction> {
 }
 
 proptest! {
-    /// What fits is written and read back; what does not is told.
+    /// Representable rows are written and read back; others are reported.
     #[test]
     fn functions_are_read_back(all in some_functions(), is_v3 in any::<bool>()) {
         let version = if is_v3 { SframeVersion::V3 } else { SframeVersion::V2 };
@@ -657,7 +659,7 @@ proptest! {
             }
             Err(_) => prop_assert_eq!(version, SframeVersion::V2),
         }
-        // Each address is either in a function or among what was left out, as it was before.
+        // Each address is either in a function or among the dropped ones, as before.
         for function in repair(&all) {
             for row in &function.rows {
                 let pc = function.start.offset(row.offset.into());
@@ -668,7 +670,7 @@ proptest! {
         }
     }
 
-    /// Functions made of the rows that functions make are these functions.
+    /// Functions converted to rows and back are unchanged.
     #[test]
     fn rows_of_functions_make_the_same_functions(all in some_functions()) {
         let fitting = fit(&all, SframeAbi::Amd64, SframeVersion::V3).functions;
@@ -685,7 +687,7 @@ proptest! {
         }
     }
 
-    /// Damaged sections are read without panic, and into no more than their size allows.
+    /// Damaged sections are read without panic, and into results bounded by their size.
     #[test]
     fn damaged_sections(
         which in 0..3_usize,

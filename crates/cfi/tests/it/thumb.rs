@@ -1,4 +1,4 @@
-//! ARM's return addresses: bit 0 says that the caller is Thumb code.
+//! ARM's return addresses: bit 0 marks a caller in Thumb code.
 
 use unspool_cfi::Lookup;
 use unspool_cfi::lookup::HdrTrust;
@@ -20,8 +20,8 @@ impl Memory for Nothing {
     }
 }
 
-/// Steps out of `leaf`, whose row says nothing of `lr`: a call has just left `link` there, as
-/// linked. `row` is where the row that covers the call begins and ends.
+/// Steps out of `leaf`. Its row has no rule for `lr`: a call has just left `link` there, as linked.
+/// `row` is the start and end of the row that covers the call.
 fn check(unit: &elf::CfiFile<'_>, link: u64, row: (u64, u64)) {
     let lookup = Lookup::new(unit.section(&unit.sections[0]), None, HdrTrust::Suspect);
     let mut registers = Registers::new();

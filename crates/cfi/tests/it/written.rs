@@ -1,4 +1,4 @@
-//! `.eh_frame` written of the rows of real files, read back: by this crate, and by gimli.
+//! `.eh_frame` written from the rows of real files, and read back by this crate and by gimli.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ fn what_is_written_is_what_was_read() {
                 let found = differences(&source, &back, DiffScope::RowsAndEntries);
                 assert_eq!(found.len(), 0, "{file}: {:?}", found.first());
                 let covering = source.fdes().iter().filter(|fde| fde.start < fde.end);
-                // Rows that repeat the one before are left out.
+                // Rows that repeat the one before are dropped.
                 let ids = |fde| source.rows(fde).map(|start| start.row);
                 let starts: usize = covering
                     .clone()
@@ -98,7 +98,7 @@ fn what_is_written_is_what_was_read() {
     assert!(written_rows > 400_000, "{written_rows}");
 }
 
-/// The rows of a section by gimli, by where they begin, repeated ones left out.
+/// The rows of a section by gimli, by their start, without repeated ones.
 fn rows_of_gimli(data: &[u8], at: Vaddr, arch: Arch) -> BTreeMap<(u64, u64), String> {
     let mut section = gimli::EhFrame::new(data, gimli::LittleEndian);
     section.set_address_size(arch.spec().word.bytes());
@@ -139,7 +139,8 @@ fn rows_of_gimli(data: &[u8], at: Vaddr, arch: Arch) -> BTreeMap<(u64, u64), Str
     found
 }
 
-/// gimli reads the same of what linkers wrote and of what is written anew, by no measure and by all.
+/// gimli reads the same rows from linker output and from rewritten sections, without and with all
+/// optimizations.
 #[test]
 fn each_measure_says_the_same_in_fewer_bytes() {
     for file in [
@@ -170,7 +171,8 @@ fn each_measure_says_the_same_in_fewer_bytes() {
     }
 }
 
-/// Each entry gets the rows that it has: others read the same rows, ranges and CIEs, where the entry stands now.
+/// Each entry gets its own rows: others find the same rows, ranges and CIEs at the entry's new
+/// offset.
 #[test]
 fn what_is_rewritten_is_what_was_read() {
     let mut rows = 0;
@@ -181,7 +183,8 @@ fn what_is_rewritten_is_what_was_read() {
             let frames = frames.filter(|frame| frame.kind == SectionKind::EhFrame);
             for frame in frames {
                 let section = unit.section(frame);
-                // Before relocation addresses are those of where they stand, which may be less than it was.
+                // Before relocation, addresses are relative to their field, and the section may
+                // move down.
                 let address = Vaddr(section.address.0.max(0x1_0000));
                 let section = Section { address, ..section };
                 let source = read_tables(unit.abi, &[section]).table;
@@ -199,7 +202,7 @@ fn what_is_rewritten_is_what_was_read() {
                     let at = moved.find(|(from, _)| from.start == old.origin);
                     let (from, to) = at.unwrap();
                     assert_eq!(*to, new.origin, "{file}");
-                    // Addresses that are relative to where they stand have moved with it.
+                    // Addresses relative to their field have moved with it.
                     let by = to.wrapping_sub(from.start);
                     let rows_of = |table: &Table, fde| {
                         let rows = table.rows(fde);
@@ -223,8 +226,9 @@ fn what_is_rewritten_is_what_was_read() {
     assert!(rows > 200_000, "{rows}");
 }
 
-/// What no one CIE can serve: registers that are saved at the beginning of some entries and never of others; a register
-/// that loses its rule; states that come back with another size of arguments; and more rows to come back to than readers remember.
+/// Cases that no single CIE can serve. Some entries save registers at their start that others never
+/// save; a register loses its rule; states are restored with another size of arguments; and there
+/// are more rows to restore than readers save.
 #[test]
 fn rows_of_all_kinds_are_written() {
     use std::fmt::Write as _;

@@ -7,13 +7,13 @@ use unspool_check::{CheckReport, CheckSubject, CodeOrigin, DeclaredTable, Findin
 use unspool_elf::{ElfFile, Symbols};
 use unspool_testing::{Finish as _, Folder, tool};
 
-/// The findings of a source, and the address of a label.
+/// The findings for a source, and the address of a label.
 pub(crate) fn check(source: &str, label: &str) -> (Vec<Finding>, u64) {
     let (report, label) = report(source, label);
     (report.findings, label)
 }
 
-/// What is found of a source, and the address of a label.
+/// The report for a source, and the address of a label.
 pub(crate) fn report(source: &str, label: &str) -> (CheckReport, u64) {
     let file = assembled(source);
     let report = report_of(&file, CodeOrigin::from_file(&file));
@@ -30,7 +30,7 @@ pub(crate) fn assembled(source: &str) -> ElfFile {
     ElfFile::open(&object).unwrap()
 }
 
-/// What is found of a file that somebody made.
+/// The report for a file of this origin.
 pub(crate) fn report_of(file: &ElfFile, maker: CodeOrigin) -> CheckReport {
     let declarations = DeclaredTable::read(file).unwrap();
     let mut subject = CheckSubject::new(file, &declarations, maker).unwrap();

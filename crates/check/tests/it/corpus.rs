@@ -1,4 +1,5 @@
-//! The corpus of right and wrong tables, whose truth `cargo xtask corpus` proves by single-stepping.
+//! The corpus of right and wrong tables; `cargo xtask corpus` proves by single-stepping which they
+//! are.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -9,10 +10,11 @@ use unspool_elf::{ElfFile, Symbols};
 use unspool_testing::tool;
 use xtask::corpus::pair::{self, Pair, PairVerdict};
 
-/// Right variants of which not all is proven, though it is provable: vector registers are not followed.
+/// Right variants that are not entirely proven, though it is possible: vector registers are not
+/// tracked.
 const NOT_PROVEN: &[&str] = &["saved_in_vector_register"];
 
-/// Wrong variants that are only told to be unproven, though the code shows that they are wrong.
+/// Wrong variants that are only reported as unproven, though the code refutes them.
 const NOT_REFUTED: &[&str] = &[
     "call_on_other_stack",
     "cfa_in_scratch_register",
@@ -101,7 +103,7 @@ fn wrong_tables_are_found_at_the_instruction() {
             panic!("{}: no label", pair.name);
         };
         let label = symbols.named(first).next().unwrap().address;
-        // One instruction off is near enough.
+        // One instruction off is close enough.
         let is_there = |finding: &&Finding| {
             finding.severity > Severity::Note && finding.address.0.abs_diff(label.0) <= 8
         };

@@ -1,4 +1,4 @@
-//! The list of findings in `docs/` is that of the code.
+//! The list of findings in `docs/` matches the code.
 
 use std::collections::BTreeSet;
 

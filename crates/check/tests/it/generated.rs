@@ -1,5 +1,5 @@
-//! Functions made at random, whose CFI is known by how they are made: as it is it must be proven, and without
-//! any one of its directives it must be found wrong.
+//! Random functions with CFI that is right by construction: it must be proven, and must be found
+//! wrong without any one of its directives.
 
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;
@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// Writes a function, with what it has done to the stack so far.
+/// Writes a function, and tracks its stack height.
 struct FunctionGenerator<'r> {
     random: &'r mut Random,
     text: String,
@@ -42,7 +42,7 @@ impl FunctionGenerator<'_> {
         self.line(&format!(".cfi_adjust_cfa_offset {bytes}"));
     }
 
-    /// Something balanced: what is pushed is popped.
+    /// Balanced code: everything pushed is popped.
     fn body(&mut self, depth: u32) {
         for _ in 0..=self.random.below(3) {
             match self.random.below(if depth == 0 { 3 } else { 6 }) {
@@ -139,7 +139,7 @@ fn cfi_known_by_construction_is_proven_and_any_change_is_found() {
         let is_directive =
             |line: &str| line.contains("cfi_adjust") || line.contains("cfi_rel_offset");
         let directives = (0..lines.len()).filter(|at| is_directive(lines[*at]));
-        // Each third one: it is a process for each.
+        // Every third one only: each takes a process.
         for at in directives.step_by(3) {
             let mut without = lines.clone();
             without.remove(at);

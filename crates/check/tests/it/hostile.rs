@@ -1,4 +1,5 @@
-//! Files that lie: object files of the corpus with bytes changed at random are checked to an end.
+//! Corrupt files: object files of the corpus with random bytes changed are checked without a hang
+//! or panic.
 
 use std::num::NonZeroUsize;
 
@@ -7,7 +8,7 @@ use unspool_elf::ElfFile;
 use unspool_testing::tool;
 use xtask::corpus::pair;
 
-/// Checks a file, if it is one; whether its rows were judged.
+/// Checks a file, if it is one. Returns whether its rows were checked.
 fn check(bytes: &[u8]) -> bool {
     let Ok(file) = ElfFile::from_bytes("changed", bytes) else {
         return false;

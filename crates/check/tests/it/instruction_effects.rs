@@ -1,12 +1,13 @@
-//! What single instructions do to what is saved on the stack: what the processor leaves as it is stays proven, what only a run tells is unproven, and
-//! what is overwritten is refuted.
+//! Effects of single instructions on saves in the stack. A preserved save stays proven, one that
+//! only a run decides is unproven, and an overwritten one is refuted.
 
 use crate::common::{assembled, check, report_of};
 use unspool_check::{CodeOrigin, Severity};
 
 use Severity::{Refuted, Unproven};
 
-/// The worst that is found of a function that saves rbx above 16 bytes of its own, and does something meanwhile. The next label is `behind`.
+/// The worst finding for a function that saves rbx above 16 bytes of its own and runs a body. The
+/// next label is `behind`.
 fn worst(body: &str) -> Option<Severity> {
     let source = format!(
         "
@@ -39,7 +40,7 @@ behind: nop
     found.iter().map(|it| it.severity).max()
 }
 
-/// What is kept in memory and in registers meanwhile; the slot of rbx is `16(%rsp)`.
+/// Values kept in memory and registers meanwhile; the slot of rbx is `16(%rsp)`.
 #[test]
 fn saved_registers_are_what_instructions_leave() {
     let cases = [
@@ -51,20 +52,20 @@ fn saved_registers_are_what_instructions_leave() {
         ("orq $1, 16(%rsp)", Some(Refuted)),
         ("andq $-2, 16(%rsp)", Some(Refuted)),
         ("lock incq 16(%rsp)", Some(Refuted)),
-        // What may not write.
+        // Conditional writes.
         ("lock cmpxchg %rcx, 16(%rsp)", Some(Unproven)),
         ("vmovdqu64 %zmm0, (%rsp){%k1}", Some(Unproven)),
         ("vmaskmovps %ymm0, %ymm1, (%rsp)", Some(Unproven)),
         ("vmovdqu64 %zmm0, (%rsp)", Some(Refuted)),
         ("movups %xmm0, (%rsp)", None),
         ("movups %xmm0, 8(%rsp)", Some(Refuted)),
-        // Strings.
+        // String instructions.
         ("mov %rsp, %rdi; stosq", None),
         ("lea 16(%rsp), %rdi; stosq", Some(Refuted)),
         ("mov %rsp, %rdi; mov $4, %ecx; rep stosl", None),
         ("mov %rsp, %rdi; mov $5, %ecx; rep stosl", Some(Refuted)),
         ("mov %rsp, %rdi; rep movsb", None),
-        // Where no operand says the address.
+        // Addresses without an operand.
         ("lea 8(%rsp), %rdi; maskmovdqu %xmm0, %xmm1", Some(Unproven)),
         ("mov %rsp, %rax; movdir64b (%rcx), %rax", Some(Refuted)),
         ("mov %rsp, %rax; clzero", Some(Unproven)),
@@ -72,7 +73,8 @@ fn saved_registers_are_what_instructions_leave() {
             "lea 16(%rsp), %rax; sub $64, %rax; movdir64b (%rcx), %rax",
             None,
         ),
-        // By a number that only a run knows, whose array does not reach there (docs/checking.md, assumption 3); or that is known.
+        // By a number that only a run knows, in an array that does not reach there
+        // (docs/checking.md, assumption 3), or by a known number.
         ("mov %edi, (%rsp,%rcx,4)", None),
         ("mov $6, %ecx; mov %edi, (%rsp,%rcx,4)", Some(Unproven)),
         ("mov $3, %ecx; mov %edi, (%rsp,%rcx,4)", None),
@@ -81,7 +83,7 @@ fn saved_registers_are_what_instructions_leave() {
             "mov %rsp, %rdx; mov $16, %ecx; mov %edi, (%rcx,%rdx)",
             Some(Unproven),
         ),
-        // Bits anywhere.
+        // Bits at any index.
         ("btsq $1, 8(%rsp)", None),
         ("btsq %rdi, 8(%rsp)", Some(Unproven)),
         ("btq %rdi, 8(%rsp)", None),
@@ -96,7 +98,7 @@ fn saved_registers_are_what_instructions_leave() {
             Some(Unproven),
         ),
         ("mov %rsp, %rdi; mov $2, %ecx; rep stosq", None),
-        // The state of the processor.
+        // The processor's state.
         ("fxsave (%rsp)", Some(Refuted)),
         ("fxsave64 (%rdi)", None),
         ("fnsave (%rsp)", Some(Refuted)),
@@ -120,7 +122,7 @@ fn saved_registers_are_what_instructions_leave() {
             "mov $0xe7, %eax; xor %edx, %edx; xsave -816(%rsp)",
             Some(Unproven),
         ),
-        // VIA's PadLock, which libgcrypt uses: so many times 16 bytes, and up to 8.
+        // VIA PadLock, which libgcrypt uses: a number of 16-byte blocks, and up to 8.
         ("mov %rsp, %rdi; mov $1, %ecx; rep xcryptecb", None),
         ("mov %rsp, %rdi; mov $2, %ecx; rep xcryptecb", Some(Refuted)),
         ("lea 8(%rsp), %rdi; xstore", None),
@@ -133,7 +135,7 @@ fn saved_registers_are_what_instructions_leave() {
             Some(Unproven),
         ),
         ("tilestored %tmm0, -1024(%rsp,%rcx)", Some(Unproven)),
-        // By way of registers that are not followed.
+        // Through untracked registers.
         ("movq 16(%rsp), %xmm0; movq %xmm0, 16(%rsp)", Some(Unproven)),
         (
             "movups 8(%rsp), %xmm0; movups %xmm0, 8(%rsp)",
@@ -145,7 +147,7 @@ fn saved_registers_are_what_instructions_leave() {
     }
 }
 
-/// The worst that is found of a function that saves rbx below the stack pointer, and does something meanwhile.
+/// The worst finding for a function that saves rbx below the stack pointer and runs a body.
 fn worst_below(body: &str) -> Option<Severity> {
     let source = format!(
         "
@@ -168,7 +170,7 @@ behind: nop
     found.iter().map(|it| it.severity).max()
 }
 
-/// A child that comes back on the same stack pushes there, and so do callees. Signals do not.
+/// A child that returns on the same stack pushes there, and so do callees. Signals do not.
 #[test]
 fn what_is_below_the_stack_pointer_is_what_nobody_pushes_over() {
     let cases = [
@@ -186,12 +188,13 @@ fn what_is_below_the_stack_pointer_is_what_nobody_pushes_over() {
     ];
     for (body, expected) in cases {
         let found = worst_below(body);
-        // What is not said of pushes is told, too.
+        // Missing CFI for pushes is reported, too.
         assert!(found >= expected, "{body}: {found:?}");
         let is_pushing = body.contains("push") || body.contains("call");
         assert!(is_pushing || found == expected, "{body}: {found:?}");
     }
-    // A new stack, or memory of its own; another thread has another stack pointer, so nothing is to be said behind.
+    // A new stack, or memory of its own; another thread has another stack pointer, so no claims
+    // follow.
     let clone = |arguments: &str| {
         let below = "mov $56, %eax; syscall; test %eax, %eax; je 1f; mov %rbp, %rsp";
         let source = format!(
@@ -231,7 +234,8 @@ behind: nop
     assert!(!clone("mov $0x4111, %edi; mov $0x7f0000, %esi"));
 }
 
-/// What is stored on one side of an alignment may be on the other, too: the slot of rbx is known by the CFA, that of r12 by the stack pointer.
+/// A store on one side of an alignment may be on the other, too: the slot of rbx is relative to the
+/// CFA, that of r12 to the stack pointer.
 #[test]
 fn an_alignment_may_leave_no_room() {
     let worst = |store: &str| {
@@ -277,7 +281,7 @@ behind: nop
     }
 }
 
-/// A report says of which functions it is assumed that stores stay inside arrays.
+/// A report names the functions with the assumption that stores stay inside arrays.
 #[test]
 fn it_is_said_where_stores_are_assumed_to_be_inside_arrays() {
     let report_with = |body: &str, maker: Option<CodeOrigin>| {
@@ -369,7 +373,7 @@ behind: nop
     }
 }
 
-/// What is pushed from memory and popped into memory is copied there.
+/// A push from memory and a pop into memory copy the word there.
 #[test]
 fn memory_is_copied_by_a_push_and_a_pop() {
     let copy = |to: &str| {
@@ -385,7 +389,7 @@ fn memory_is_copied_by_a_push_and_a_pop() {
     assert_eq!(copy("24(%rsp)"), Some(Refuted));
 }
 
-/// Returns that pop more than an address come back with the stack pointer above that.
+/// A return that pops more than an address leaves the stack pointer above that.
 #[test]
 fn far_returns_pop_the_segment_and_returns_from_interrupts_all() {
     let source = |pushed: &[&str], how: &str, popped: usize| {
@@ -428,7 +432,8 @@ behind: nop
     }
 }
 
-/// The CFA is a multiple of 16: what is below an aligned address is found from the CFA, as glibc's vector functions have it.
+/// The CFA is a multiple of 16: memory below an aligned address is found from the CFA, as in
+/// glibc's vector functions.
 #[test]
 fn the_stack_is_aligned_at_entry() {
     let source = |below: u8, jump: &str| {

@@ -1,4 +1,4 @@
-//! Files of the distribution: nearly all is proven, and what is known to be wrong is found.
+//! Files of the distribution: nearly all rows are proven, and known faults are found.
 
 use std::num::NonZeroUsize;
 
@@ -53,13 +53,14 @@ fn nearly_all_rows_of_what_compilers_made_are_proven() {
             missing(totals.proven) * 500 <= totals.rows,
             "{path}: {totals:?}"
         );
-        // libc's are of assembly: two kernels of GMP, and functions that leave for another stack.
+        // libc's refuted rows are in assembly: two kernels of GMP, and functions that switch
+        // stacks.
         assert!(totals.refuted <= 15, "{path}: {totals:?}");
     }
 }
 
-/// glibc 2.36 has two functions whose entries have no row but the first, though they push `rbx` and `rbp`
-/// (`__mpn_addmul_1` and `__mpn_submul_1`, of GMP, which has no CFI).
+/// glibc 2.36 has two functions with only one row, though they push `rbx` and `rbp`:
+/// `__mpn_addmul_1` and `__mpn_submul_1`, of GMP, which has no CFI.
 #[test]
 fn the_kernels_of_gmp_in_libc_are_found() {
     let (_, findings) = checked("/lib/x86_64-linux-gnu/libc.so.6");

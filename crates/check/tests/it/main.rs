@@ -1,4 +1,4 @@
-//! What is found of tables, by what is known of them: the corpus, functions made at random, single rules.
+//! Findings for tables with known faults: the corpus, random functions, single rules.
 #![cfg(test)]
 
 mod common;

@@ -1,10 +1,11 @@
-//! Code that is come to on odd ways, and data between instructions: what is there is judged, and data is no code that nothing leads to.
+//! Unusual control flow, and data between instructions: code there is checked, and data is not
+//! reported as unreached code.
 
 use crate::common::{check, report};
 use unspool_check::{Finding, FindingCode, Severity};
 
-/// A function that jumps over a table into the middle of what its bytes decode as: the table ends with a prefix and an opcode
-/// that has eight bytes behind it.
+/// A function that jumps over a table into the middle of a decoded instruction: the table ends with
+/// a prefix and an opcode that takes eight more bytes.
 fn source(jump: &str, adjust: &str) -> String {
     format!(
         "
@@ -58,7 +59,7 @@ fn code_behind_data_that_is_jumped_over_is_judged() {
     );
 }
 
-/// A string lies behind a call whose target takes the address of it off the stack.
+/// A string behind a call; the callee pops the string's address.
 #[test]
 fn a_call_over_a_string_does_not_come_back() {
     let source = |adjust: &str| {
@@ -79,7 +80,7 @@ taken:  nop
 "
         )
     };
-    // Without lines nobody knows that it is a string: nothing leads there.
+    // Without lines, the string looks like unreached code.
     let (found, _) = check(&source(".cfi_adjust_cfa_offset -8"), "taken");
     let codes: Vec<_> = found.iter().map(|it| it.code).collect();
     assert_eq!(codes, [FindingCode::Unreached], "{found:#?}");
@@ -88,7 +89,8 @@ taken:  nop
     assert!(found.iter().any(is_there), "{found:#?}");
 }
 
-/// The jump into the middle of an instruction leaves the way through all of it alone: glibc jumps over `lock`.
+/// A jump into the middle of an instruction keeps the path through all of it: glibc jumps over
+/// `lock`.
 #[test]
 fn a_jump_over_a_prefix_is_no_data() {
     let source = "
@@ -110,7 +112,7 @@ wrong:  pop %rbx
     assert_eq!(found, [(FindingCode::CfaOffset, wrong)]);
 }
 
-/// A call over the string whose address it asks for.
+/// A call over a string asks for the string's address.
 #[test]
 fn code_behind_a_string_that_is_called_over_is_judged() {
     let source = "
@@ -138,7 +140,7 @@ popped: push %rcx
     );
 }
 
-/// What a function's text decodes as, up to the code behind it, need not be followed: no call comes back to it.
+/// Decoded text before the code behind it is not followed: no call returns to it.
 #[test]
 fn a_text_that_is_called_over_is_no_code() {
     let source = |adjust: &str| {
@@ -167,7 +169,7 @@ pops:   pop %rdi
         let found: Vec<_> = found.iter().map(|it| (it.code, it.address.0)).collect();
         (found, pops)
     };
-    // Nothing leads to the text: without lines it may be code.
+    // The text is unreached: without lines it may be code.
     let (right, _) = found(".cfi_adjust_cfa_offset 8");
     let codes: Vec<_> = right.iter().map(|(code, _)| *code).collect();
     assert_eq!(codes, [FindingCode::Unreached], "{right:x?}");
@@ -178,7 +180,8 @@ pops:   pop %rdi
     );
 }
 
-/// The codes and places of what is found of a function, its `.cfi_startproc` and `.cfi_endproc` beside; `label` is 0.
+/// Codes and addresses of the findings for a function, with `.cfi_startproc` and `.cfi_endproc`
+/// around it; `label` is 0.
 fn codes(body: &str, label: &str) -> Vec<(FindingCode, i64)> {
     let source = format!(
         "
@@ -198,7 +201,7 @@ f:      .cfi_startproc
     places.collect()
 }
 
-/// A callee whose caller has data behind the call returns behind that.
+/// A callee returns behind its caller's inline data.
 #[test]
 fn a_return_address_may_be_moved() {
     let behind = |body: &str| codes(&format!("{body}\nbehind: nop\n ret"), "behind");
@@ -221,7 +224,7 @@ fn a_return_address_may_be_moved() {
         [(FindingCode::ReturnAddress, 0)],
         "before the call"
     );
-    // The return takes the address that is on top.
+    // The return takes the address on top of the stack.
     let copied = "mov (%rsp), %rax
         add $1000, %rax
         push %rax
@@ -233,7 +236,7 @@ at:     nop
         .cfi_offset %rip, -8
         ret";
     assert_eq!(codes(copied, "at"), [(FindingCode::ReturnAddress, 0)]);
-    // What is lost is lost.
+    // A lost register stays lost.
     let lost = "push %rbx
         .cfi_adjust_cfa_offset 8
         .cfi_offset %rbx, -16
@@ -245,7 +248,7 @@ last:   ret";
     assert_eq!(codes(lost, "last"), [(FindingCode::PrivateConvention, 0)]);
 }
 
-/// Who calls such a function is followed to where it comes back.
+/// The callers of such a function are followed to its return address.
 #[test]
 fn code_behind_data_behind_a_call_is_judged() {
     let called = |skip: u32, adjust: &str| {
@@ -282,7 +285,7 @@ skip:   .cfi_startproc
     assert!(!found.contains(&(FindingCode::CfaOffset, 0)), "{found:?}");
 }
 
-/// A retpoline: the loop behind its call is for what the processor runs ahead into.
+/// A retpoline: the loop behind its call only catches speculative execution.
 #[test]
 fn a_loop_for_speculation_alone_is_none() {
     let source = |adjust: &str, last: &str| {
@@ -315,20 +318,20 @@ stores: mov %rax, (%rsp)
         wrong.contains(&(FindingCode::CfaOffset, stores)),
         "{wrong:x?}"
     );
-    // Where a call does not stand before it, it may be come to.
+    // Without a call before it, it may be reached.
     let parked = "lea park(%rip), %rax
         mov %rax, resume(%rip)
         ret
 park:   pause
         jmp park";
     assert_eq!(self::codes(parked, "park"), [(FindingCode::Unreached, 0)]);
-    // One that does something may be come to.
+    // A loop with an effect may be reached.
     let (other, _) = codes("", "inc %eax\n jmp 2b");
     assert_eq!(other.first().map(|it| it.0), Some(FindingCode::Unreached));
 }
 
-/// Functions go on in another one, as it is not called, and its first row does not say so: what is wrong further on in it is so for
-/// the same cause.
+/// Functions continue in another one with another state than its first row says: later faults in it
+/// have the same cause.
 #[test]
 fn a_shared_body_is_told_of_at_its_begin() {
     let of = |adjust: &str, inner: &str| {
@@ -374,7 +377,7 @@ body:   .cfi_startproc
     let (wrong, body) = check(&source(""), "body");
     let found: Vec<_> = wrong.iter().map(|it| (it.code, it.address.0)).collect();
     assert_eq!(found, [(FindingCode::CfaOffset, body)]);
-    // What is wrong by itself is told, too.
+    // Independent faults are reported, too.
     let inner = "        push %r12\ninner:  pop %r12\n";
     let (wrong, inner) = check(&of("", inner), "inner");
     let found: Vec<_> = wrong.iter().map(|it| (it.code, it.address.0)).collect();
@@ -382,8 +385,8 @@ body:   .cfi_startproc
     assert_eq!(found, both);
 }
 
-/// The stack pointer goes down in a loop, and with it the slot that the CFA is read from: paths meet on different heights, and the row is
-/// right.
+/// The stack pointer is lowered in a loop, together with the slot that has the CFA: different
+/// heights join, and the row is right.
 #[test]
 fn a_cfa_in_a_slot_that_goes_along_is_proven() {
     let source = |moved: &str| {
@@ -429,7 +432,8 @@ copies: mov 72(%rsp), %rax
     assert_eq!(found, [(FindingCode::Expression, copies)]);
 }
 
-/// Vector registers are not followed: that the register itself has the value still does not make the row doubtful in another way.
+/// Vector registers are not tracked: a register that still has its value does not make the row
+/// doubtful in another way.
 #[test]
 fn what_is_kept_in_vector_registers_is_not_contradicted() {
     let source = "
@@ -458,7 +462,7 @@ kept:   nop
     );
 }
 
-/// A jump behind the push of an address is a call that comes back there.
+/// A jump behind the push of an address is a call that returns there.
 #[test]
 fn code_behind_a_call_by_hand_is_judged() {
     let source = "
@@ -490,7 +494,7 @@ back = 1b
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The mark of the outermost frame says that nobody called.
+/// The mark of the outermost frame says that there is no caller.
 #[test]
 fn the_outermost_frame_does_not_return() {
     let source = "
@@ -531,7 +535,8 @@ start:  .cfi_startproc
     );
 }
 
-/// As OpenSSL's AES-CBC has it: the address of what was pushed is kept in a frame that begins elsewhere, across calls.
+/// As in OpenSSL's AES-CBC: the address of pushed registers is kept in a frame that begins
+/// elsewhere, across calls.
 #[test]
 fn the_address_of_saved_registers_is_kept_across_calls() {
     let source = "
@@ -570,7 +575,7 @@ out:    ret
     assert_eq!(found, [(FindingCode::CfaOffset, loaded)]);
 }
 
-/// Where one path brings a stack pointer of which nothing is known, nobody can say that it is another.
+/// If one path has an unknown stack pointer, the heights need not differ.
 #[test]
 fn heights_differ_only_where_both_are_known() {
     let source = |other: &str| {
@@ -605,7 +610,7 @@ meet:   mov %eax, %ecx
     assert_eq!(found.iter().find(is_there), None);
 }
 
-/// As libgcc has them for machines that are not x86-64, and as outliners make them.
+/// As in libgcc for architectures other than x86-64, and from outliners.
 #[test]
 fn an_outlined_prologue_leaves_what_it_pushes() {
     let source = |back: &str| {
@@ -678,7 +683,8 @@ save:   .cfi_startproc
     }
 }
 
-/// A vector of LLVM's with room for no element points at its end, where what the function saved begins: that is no saved address.
+/// LLVM's empty inline vector points at its end, which is where the function's saves begin: that is
+/// not a saved address.
 #[test]
 fn the_end_of_an_array_below_saved_registers_is_not_kept() {
     let source = "
@@ -716,7 +722,7 @@ done:   add $16, %rsp
     assert_eq!(found, [(FindingCode::CfaOffset, grown)]);
 }
 
-/// As the probes of stacks have it. The second way out does not keep it.
+/// As in stack probes. The second exit does not preserve it.
 #[test]
 fn what_a_function_of_the_file_keeps_is_known_to_its_callers() {
     let source = |other: &str| {
@@ -767,7 +773,7 @@ done:   pop %rax
     }
 }
 
-/// A way back from signals' handlers, whose rows are `rows` and, from the label on, `own`.
+/// A signal trampoline with rows `rows` and, from the label on, `own`.
 fn trampoline(rows: &str, own: &str) -> String {
     format!(
         "
@@ -786,7 +792,8 @@ restore:
     )
 }
 
-/// The CFA and the registers, where the kernel puts them: `Linux arch/x86/include/uapi/asm/sigcontext.h`.
+/// The CFA and the registers where the kernel puts them: `Linux
+/// arch/x86/include/uapi/asm/sigcontext.h`.
 const CONTEXT: &str = "
         .cfi_escape 0xf, 4, 0x77, 0xa0, 1, 6
         .cfi_escape 0x10, 12, 3, 0x77, 0xc8, 0
@@ -858,8 +865,8 @@ last:   ret
     assert_eq!(worst, Some(Severity::Unproven), "{found:#?}");
 }
 
-/// A function that keeps its old stack pointer, in `%rax` until then, at an index, and takes it from there again, with
-/// something between.
+/// A function that stores its old stack pointer, until then in `%rax`, at an index, and loads it
+/// from there again, with something between.
 fn kept_at_an_index(index: &str, between: &str) -> String {
     format!(
         "
@@ -974,7 +981,8 @@ last:   nop
     };
     let (found, _) = check(&source(""), "last");
     assert!(found.is_empty(), "{found:#?}");
-    // The CFA is a multiple of 16, and so is what is 32 below: there nothing moves.
+    // The CFA is a multiple of 16, and so is the address 32 below: the alignment there changes
+    // nothing.
     let (found, _) = check(&source("movq $0, -16(%rbp)"), "last");
     assert!(found.is_empty(), "{found:#?}");
     let (found, last) = check(&source("movq $0, -8(%rbp)"), "last");
@@ -1010,7 +1018,7 @@ fn function(body: &str) -> String {
     format!(".globl f\n.type f, @function\nf: .cfi_startproc\n{body}.cfi_endproc\n.size f, . - f\n")
 }
 
-/// What is left in a slot below the stack pointer is of no use to a caller, whose register is another.
+/// A value left in a slot below the stack pointer does not help a caller with a changed register.
 #[test]
 fn a_return_without_a_saved_register_is_told() {
     let source = |restore: &str| {
@@ -1032,13 +1040,13 @@ fn a_return_without_a_saved_register_is_told() {
         None,
     );
     assert_eq!(told, [expected]);
-    // By agreement.
+    // By a private convention.
     let agreed = source("add $8, %rsp").replace("back:", ".cfi_undefined %rbx\nback:");
     let (found, _) = check(&agreed, "back");
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The kernel writes a signal's frame below the red zone.
+/// The kernel writes a signal frame below the red zone.
 #[test]
 fn what_is_saved_below_the_red_zone_is_not_proven() {
     let source = |at: i32| {
@@ -1064,7 +1072,7 @@ fn what_is_saved_below_the_red_zone_is_not_proven() {
     );
 }
 
-/// Where it was restored, and the frame is gone, that is to be said.
+/// After the restore, with the frame gone, a directive must say so.
 #[test]
 fn what_was_saved_below_the_red_zone_is_restored() {
     let body = "sub $400, %rsp\n.cfi_adjust_cfa_offset 400\nmov %rbx, (%rsp)\n.cfi_offset %rbx, -408\nxor %ebx, %ebx\nmov (%rsp), %rbx\nadd $400, %rsp\n.cfi_adjust_cfa_offset -400\nback: ret\n";
@@ -1076,7 +1084,7 @@ fn what_was_saved_below_the_red_zone_is_restored() {
     assert_eq!(told, [(back, Some(".cfi_restore %rbx"))], "{found:#?}");
 }
 
-/// A debugger goes on behind a breakpoint; what pads is no code.
+/// A debugger resumes after a breakpoint; padding is not code.
 #[test]
 fn code_behind_a_breakpoint_is_judged() {
     let source = |adjust: &str, padding: &str| {
@@ -1093,7 +1101,7 @@ fn code_behind_a_breakpoint_is_judged() {
     assert!(found.iter().any(is_behind), "{found:#?}");
 }
 
-/// What is wrong may be the rule of the caller's stack pointer alone.
+/// The only fault may be the rule for the caller's stack pointer.
 #[test]
 fn a_rule_of_the_stack_pointer_is_told_as_that() {
     let (found, _) = check(&function(".cfi_offset %rsp, -8\nat: ret\n"), "at");
@@ -1101,7 +1109,7 @@ fn a_rule_of_the_stack_pointer_is_told_as_that() {
     assert_eq!(told, ["the caller's rsp is cfa, and declared [cfa-8]"]);
 }
 
-/// Of who does not say that nothing called it all else follows from that.
+/// If the outermost frame is not declared, all other faults follow from that.
 #[test]
 fn entry_points_that_do_not_say_so_are_told_once() {
     let source = "

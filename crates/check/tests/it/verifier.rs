@@ -1,9 +1,9 @@
-//! False rows of code that a compiler is said to have made, which takes one look if all is true: it must not seem so.
+//! False rows of code declared as a compiler's, which the verifier would accept if they were true.
 
 use crate::common::{assembled, report_of};
 use unspool_check::{CodeOrigin, RowTotals};
 
-/// What is found of a source as if a compiler had made it.
+/// The totals for a source as if a compiler had made it.
 fn totals(source: &str) -> RowTotals {
     report_of(&assembled(source), CodeOrigin::Compiler).totals
 }
@@ -31,7 +31,8 @@ fn with_large_frame(body: &str) -> String {
     ))
 }
 
-/// A function that goes on at `1:` on a way that its second half does not know, with `rbx` not saved.
+/// A function that continues at `1:` on a path that its second half does not expect, with `rbx` not
+/// saved.
 fn with_a_way(jump: &str) -> String {
     function(&format!(
         "
@@ -118,7 +119,7 @@ fn what_is_false_is_not_proven() {
     }
 }
 
-/// The same with nothing false in it.
+/// The same without a fault.
 #[test]
 fn what_is_true_is_proven() {
     for (name, source) in [
@@ -131,7 +132,7 @@ fn what_is_true_is_proven() {
     }
 }
 
-/// An entry of more code than the file has.
+/// An entry with more code than the file has.
 #[test]
 fn an_entry_of_everything() {
     for length in ["0x1000000000", "0xf000000000000000"] {

@@ -1,4 +1,4 @@
-//! What can be said to `unspool ctf`.
+//! The command line of `unspool ctf`.
 
 use std::path::PathBuf;
 
@@ -56,8 +56,8 @@ pub(crate) struct CtfSource {
     pub(crate) member: Option<String>,
     /// Show the dimensions of arrays as stored.
     ///
-    /// gcc before 12.4, and 13 before 13.3, stores them in reverse (PR114186). Without this option, they
-    /// are corrected if .comment or DWARF names such a gcc.
+    /// gcc before 12.4, and 13 before 13.3, stores them in reverse (PR114186). Without this option,
+    /// they are corrected if .comment or DWARF names such a gcc.
     #[arg(long)]
     pub(crate) arrays_as_stored: bool,
 }
@@ -145,7 +145,8 @@ pub(crate) struct CtfTarget {
     /// Write it to the section .ctf of this linked ELF file. An existing one is replaced.
     #[arg(long, value_name = "ELF")]
     pub(crate) into: Option<PathBuf>,
-    /// The functions and data that have types. [default: symtab if the ELF file has one, else names]
+    /// The functions and data that have types. [default: symtab if the ELF file has one, else
+    /// names]
     #[arg(long, value_enum)]
     pub(crate) symbols: Option<LinkSymbols>,
     /// Do not compress.
@@ -172,7 +173,8 @@ pub(crate) struct CtfLinkArgs {
     /// Which types units share.
     #[arg(long, value_enum, default_value = "unconflicted")]
     pub(crate) share: ShareTypes,
-    /// Give all units with this PREFIX one dictionary, NAME, for what they do not share with others.
+    /// Give all units with this PREFIX one dictionary, NAME, for what they do not share with
+    /// others.
     #[arg(long = "unit", value_name = "PREFIX=NAME", value_parser = mapping)]
     pub(crate) units: Vec<(String, String)>,
 }
@@ -198,8 +200,8 @@ pub(crate) struct CtfFromDwarfArgs {
 
 /// Write the types of a file as BTF, which pahole, bpftool and the kernel read.
 ///
-/// The types are those of the file's CTF, or else of its DWARF. BTF is read and rewritten. Each type is
-/// there once. What BTF cannot express is left out; a note says why.
+/// The types are those of the file's CTF, or else of its DWARF. BTF is read and rewritten. Each
+/// type is there once. What BTF cannot express is left out; a note says why.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -218,9 +220,10 @@ pub(crate) struct CtfToBtfArgs {
 
 /// Compare the types of two versions of a library: what changed, and what breaks its users.
 ///
-/// The types are those of CTF, else BTF, else DWARF; the two files may differ. Compared are the types
-/// that exported functions and data lead to. Exported is what .dynsym has or, without one, what is global
-/// in .symtab. For a bare CTF or BTF file, the other file's exports count, or all symbols with types.
+/// The types are those of CTF, else BTF, else DWARF; the two files may differ. Compared are the
+/// types that exported functions and data lead to. Exported is what .dynsym has or, without one,
+/// what is global in .symtab. For a bare CTF or BTF file, the other file's exports count, or all
+/// symbols with types.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,5 +1,5 @@
-//! `cargo unspool check`: builds a crate and has `unspool check` look at what is its own: functions of its source, and
-//! assembly (`global_asm!`, naked functions).
+//! `cargo unspool check`: builds a crate and runs `unspool check` on its own code: functions of its
+//! source, and assembly (`global_asm!`, naked functions).
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -27,11 +27,11 @@ Examples:
 Exit status: 0 clean; 1 findings; 2 could not run. `unspool check --help` has its options.
 ";
 
-/// Usage, or a program that does not run; what `unspool` ends with then.
+/// The exit status for a usage error or a program that cannot be run, as `unspool` has it.
 const COULD_NOT_RUN: u8 = 2;
 
 fn main() -> ExitCode {
-    // cargo gives the name of the command first.
+    // cargo passes the name of the command first.
     let mut arguments = env::args_os().skip(1).peekable();
     arguments.next_if(|argument| argument == "unspool");
     let arguments: Vec<OsString> = arguments.collect();
@@ -79,7 +79,7 @@ fn run(arguments: &[OsString]) -> anyhow::Result<u8> {
         .unwrap_or(COULD_NOT_RUN))
 }
 
-/// A program in the folder of this one; else one that the PATH has.
+/// A program in the folder of this one, else in `PATH`.
 fn beside(name: &str) -> PathBuf {
     let own = env::current_exe().map(|own| own.with_file_name(name));
     own.ok()
@@ -87,14 +87,14 @@ fn beside(name: &str) -> PathBuf {
         .unwrap_or_else(|| PathBuf::from(name))
 }
 
-/// The packages that are built here, not fetched.
+/// The packages that are built from the workspace, not fetched.
 struct Workspace {
     root: PathBuf,
     members: Vec<String>,
 }
 
 impl Workspace {
-    /// That of the current folder, or of cargo's `--manifest-path`.
+    /// The workspace of the current folder, or of cargo's `--manifest-path`.
     fn load(cargo: &[OsString]) -> anyhow::Result<Workspace> {
         let manifest = |argument: &OsStr| argument.to_string_lossy().starts_with("--manifest-path");
         let place = cargo.iter().position(|argument| manifest(argument));
@@ -122,7 +122,7 @@ impl Workspace {
         })
     }
 
-    /// Builds it; yields the executables and libraries of its members.
+    /// Builds it; returns the executables and libraries of its members.
     fn build(&self, cargo: &[OsString]) -> anyhow::Result<Vec<PathBuf>> {
         let mut build = Command::new(program());
         build
@@ -132,7 +132,7 @@ impl Workspace {
         let mut files = Vec::new();
         for line in String::from_utf8_lossy(&out).lines() {
             let Ok(message) = serde_json::from_str::<Value>(line) else {
-                continue; // what a build script prints, if it is no message
+                continue; // Output of a build script, if not a message.
             };
             if self.is_own(&message) {
                 files.extend(artifacts(&message));
@@ -143,7 +143,7 @@ impl Workspace {
         Ok(files)
     }
 
-    /// Whether a message is of a member's artifact that is run elsewhere than in the build.
+    /// Whether a message is about a member's artifact that runs outside the build.
     fn is_own(&self, message: &Value) -> bool {
         let text =
             |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -158,7 +158,7 @@ impl Workspace {
     }
 }
 
-/// The files of an artifact that hold machine code.
+/// The files of an artifact that contain machine code.
 fn artifacts(message: &Value) -> Vec<PathBuf> {
     let executable = message.get("executable").and_then(Value::as_str);
     let files = message.get("filenames").and_then(Value::as_array);
@@ -172,12 +172,12 @@ fn artifacts(message: &Value) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The cargo that runs this.
+/// The cargo that runs this program.
 fn program() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// What a program prints; what it has to say goes where this one's does.
+/// The standard output of a program; its standard error is this program's.
 fn output(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     let output = command.stderr(Stdio::inherit()).output();
     let output =

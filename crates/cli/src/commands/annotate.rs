@@ -72,7 +72,7 @@ fn say(path: &Path, refusal: &AnnotateRefusal) {
     }
 }
 
-/// The line of the file that made the instruction at an address; none if it is from another file.
+/// The line of the file for the instruction at an address; `None` if it is from another file.
 pub(super) fn line_of(lines: &Lines, path: &Path, address: Vaddr) -> Option<u32> {
     let (file, line) = lines.line(address)?;
     let is_own = Path::new(&file).file_name() == path.file_name();

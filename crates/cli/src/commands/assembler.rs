@@ -1,7 +1,7 @@
-//! `as`: the name under which compilers find this command in the place of an assembler.
+//! `as`: compilers run this program under that name in place of an assembler.
 //!
-//! The assembler's own work is done by the next `as` of `PATH`. What it has written is mended then as `unspool check
-//! --fix` does. Nothing that is found ends a build: the status is the assembler's.
+//! The next `as` in `PATH` does the assembling. Then the object file is repaired as by `unspool
+//! check --fix`. Findings never fail a build: the exit status is the assembler's.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -17,7 +17,8 @@ use super::check::repair;
 use crate::output;
 use crate::text::words::split_words;
 
-/// The name by which the command is called, if it is that of an assembler: `as`, or `x86_64-linux-gnu-as`.
+/// The name by which the program is called, if it is an assembler's: `as`, or
+/// `x86_64-linux-gnu-as`.
 pub(crate) fn name(called: &OsStr) -> Option<OsString> {
     let name = Path::new(called).file_name()?;
     let is_assembler = name == "as" || name.as_bytes().ends_with(b"-as");
@@ -33,7 +34,7 @@ pub(crate) fn run(name: &OsStr, arguments: &[OsString]) -> anyhow::Result<ExitCo
     let after = version(&output);
     if status.success() && after.is_some() && after != before {
         match repair::repair(&output) {
-            // There is nothing to mend in what has no table, or is of another machine.
+            // A file without a table, or of another architecture, needs no repair.
             Err(error) if repair::is_unsupported(&error) => {}
             Err(error) => output::error(&format_args!("{error:#}")),
             Ok(()) => {}
@@ -42,7 +43,7 @@ pub(crate) fn run(name: &OsStr, arguments: &[OsString]) -> anyhow::Result<ExitCo
     Ok(super::pass_on(status))
 }
 
-/// The program of that name in `PATH` that is not this one.
+/// The next program of that name in `PATH` that is not this one.
 fn next(name: &OsStr) -> anyhow::Result<PathBuf> {
     let own = env::current_exe().context("cannot find this program")?;
     let is_own = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path == own);
@@ -55,14 +56,14 @@ fn next(name: &OsStr) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// What tells whether a file was written: an assembler makes a new one, or changes it.
+/// Identifies the version of a file: an assembler creates a new one, or changes it.
 fn version(path: &Path) -> Option<(u64, i64, i64)> {
     let metadata = fs::metadata(path).ok()?;
     let is_file = metadata.is_file();
     is_file.then(|| (metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
-/// The file that an assembler writes.
+/// The output file of an assembler.
 fn written(arguments: &[OsString]) -> PathBuf {
     let mut output = PathBuf::from("a.out");
     let mut arguments = expanded(arguments).into_iter();
@@ -76,7 +77,7 @@ fn written(arguments: &[OsString]) -> PathBuf {
     output
 }
 
-/// Arguments, with those of files that are named as `@FILE`.
+/// Arguments, with each `@FILE` replaced by its contents.
 fn expanded(arguments: &[OsString]) -> Vec<OsString> {
     let mut all = Vec::new();
     for argument in arguments {

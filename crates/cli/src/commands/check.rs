@@ -40,30 +40,30 @@ use context::{FindingLocator, LocatedFinding};
 use ownership::CodeOwnership;
 use suppress::{Remark, SuppressionSources};
 
-/// What was found of one file.
+/// The findings of one file.
 struct FileReport {
     path: PathBuf,
-    /// The archive that it is a member of.
+    /// The archive that contains it.
     archive: Option<PathBuf>,
     totals: RowTotals,
-    /// The functions that [`RowTotals::assuming_bounds`] has the rows of.
+    /// The functions counted in [`RowTotals::assuming_bounds`].
     assuming_bounds: Vec<Vaddr>,
     findings: Vec<LocatedFinding>,
-    /// Findings that are not told.
+    /// Findings below the reported severity.
     below_severity: usize,
-    /// What is to be said of comments that allow findings.
+    /// Remarks on comments that allow findings.
     remarks: Vec<Remark>,
 }
 
 impl FileReport {
-    /// The findings that nobody has a reason for.
+    /// Findings without a suppression.
     fn unsuppressed(&self) -> impl Iterator<Item = &LocatedFinding> {
         self.findings
             .iter()
             .filter(|told| told.suppression.is_none())
     }
 
-    /// Whether something is wrong.
+    /// Whether there are unsuppressed findings.
     fn has_findings(&self) -> bool {
         let findings = self.unsuppressed().map(|told| told.finding.severity);
         let remarks = self.remarks.iter().map(|remark| remark.severity);
@@ -129,7 +129,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }))
 }
 
-/// Leaves out findings of code that is in several files: a library, and the programs that it is linked into.
+/// Removes findings of code that is in several files: a library, and the programs that link it.
 fn remove_duplicates(checked: &mut [FileReport]) {
     let mut seen = HashSet::new();
     for file in checked {
@@ -144,15 +144,15 @@ fn remove_duplicates(checked: &mut [FileReport]) {
     }
 }
 
-/// What a kind of finding means.
+/// The explanation of a kind of finding.
 fn explanation(code: FindingCode) -> String {
     format!("{} {}\n\n{}\n", code.id(), code.name(), code.explanation())
 }
 
-/// A file that was checked, or its name and why it was not.
+/// The report of a file, or its name and why it was not checked.
 type CheckResult = Result<FileReport, (PathBuf, anyhow::Error)>;
 
-/// Checks a file, or what it holds.
+/// Checks a file, or the members of an archive.
 fn check(
     path: &Path,
     args: &CheckArgs,
@@ -197,7 +197,7 @@ fn check(
     }
 }
 
-/// Has findings name a file of source as its user does, where the assembler has written all of its path.
+/// Names source files in findings as the user does, where the assembler has written the whole path.
 fn use_given_path(path: &Path, findings: &mut [LocatedFinding]) {
     let Ok(whole) = path.canonicalize() else {
         return;
@@ -292,13 +292,14 @@ fn check_file(
         if !origin.is_own(source_path) {
             continue;
         }
-        // Of what people wrote all is told, wherever it is linked in, and whoever has its line numbers.
+        // In hand-written code everything is reported, in any program, whichever unit has its line
+        // numbers.
         let maker = match origin.is_hand_written(source_path) {
             true => CodeOrigin::HandWritten,
             false => subject.origin_at(finding.address),
         };
         if finding.severity < minimum_severity(args, maker) {
-            // A comment may be about what is only told on request.
+            // A comment may be about a finding that is reported only on request.
             dismissals.find_comment(source.as_ref(), finding.code);
             checked.below_severity += 1;
             continue;
@@ -311,8 +312,9 @@ fn check_file(
     Ok(checked)
 }
 
-/// Checks an object file that has code and no table: whoever made it, its functions lack entries. `None` of a file that cannot be checked
-/// without a table: one without functions, a kernel's module, or one that is linked, whose table may be kept elsewhere.
+/// Checks an object file that has code and no table: its functions lack entries, whoever wrote it.
+/// `None` if the file cannot be checked without a table: without functions, a kernel module, or
+/// linked, since its table may be in another file.
 fn check_without_table(
     file: &Arc<ElfFile>,
     authors: CodeOrigins,
@@ -339,7 +341,8 @@ fn is_kernel_module(file: &ElfFile) -> bool {
     file.sections().any(|section| section.name == ".modinfo")
 }
 
-/// What an assembled file declares. Nothing, if its author has written no directive: each function is a finding then.
+/// The declarations of an assembled file. None if its author has written no directive: each
+/// function is a finding then.
 fn declarations_of_source(file: &ElfFile) -> Result<DeclaredTable, SubjectError> {
     match DeclaredTable::read(file) {
         Err(SubjectError::Source(SourceError::Missing { .. })) => Ok(DeclaredTable::empty(file)),
@@ -347,7 +350,7 @@ fn declarations_of_source(file: &ElfFile) -> Result<DeclaredTable, SubjectError>
     }
 }
 
-/// The least severity that is told.
+/// The lowest severity that is reported.
 fn minimum_severity(args: &CheckArgs, maker: CodeOrigin) -> Severity {
     match (args.strict, args.lenient) {
         (true, _) => Severity::Note,

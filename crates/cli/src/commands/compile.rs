@@ -17,7 +17,7 @@ use crate::output::{self, ExitCodes};
 
 mod native;
 
-/// Compiles a file's table and proves it.
+/// Compiles a file's table and verifies it.
 pub(crate) fn make(
     file: &ElfFile,
     from: TableSource,
@@ -169,7 +169,7 @@ fn print_text(reports: &[CompileReport]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A count as a number to divide by; precise enough below 2^53.
+/// A count as a divisor; exact below 2^53.
 #[expect(
     clippy::cast_precision_loss,
     reason = "shares are shown with two digits"

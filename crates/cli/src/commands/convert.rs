@@ -53,12 +53,12 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What is read, as functions of SFrame.
+/// The input, as functions of SFrame.
 struct ConvertInput {
     converted: SframeConversion,
     bad_entries: usize,
     bytes: u64,
-    /// What of a .sframe was put in order.
+    /// Problems of a .sframe's order that were corrected.
     reordered: Vec<SearchProblem>,
 }
 
@@ -134,7 +134,7 @@ fn read_sframe(
     machine: SframeAbi,
     version: SframeVersion,
 ) -> anyhow::Result<ConvertInput> {
-    // This reports what is wrong with it.
+    // This reports its problems.
     let reading = super::read(file, SectionArg::Sframe)?;
     let read = read_functions(file, machine)?;
     Ok(ConvertInput {
@@ -171,7 +171,7 @@ fn with_section(file: &ElfFile, written: &SframeImage) -> anyhow::Result<Vec<u8>
     }
 }
 
-/// Compares what was written with what was to be.
+/// Compares the output with the intended functions.
 fn check(functions: &[SframeFunction], back: &[SframeFunction]) -> anyhow::Result<()> {
     let without_origin = |function: &SframeFunction| SframeFunction {
         origin: 0,
@@ -237,7 +237,7 @@ fn covering(table: &Table) -> usize {
     fdes.filter(|fde| fde.start < fde.end).count()
 }
 
-/// What came of a file's table.
+/// The result for a file's table.
 struct ConvertReport {
     target: String,
     written: Option<PathBuf>,
@@ -301,7 +301,7 @@ impl ConvertReport {
         Ok(out.flush()?)
     }
 
-    /// What was put in order, and how often.
+    /// The corrections, and how often each was made.
     fn mended(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         for disorder in &self.reordered {
@@ -344,7 +344,7 @@ impl ConvertReport {
     }
 }
 
-/// Of what is left out for one reason, so much is shown.
+/// The most examples shown for one reason of omission.
 const MAX_EXAMPLES: usize = 5;
 
 /// The function at an address, or nothing.

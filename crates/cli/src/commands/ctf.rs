@@ -34,33 +34,33 @@ pub(crate) fn run(args: &CtfArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The types of a dictionary of CTF, or of BTF.
+/// The types of a CTF or BTF dictionary.
 struct Dictionary<'d> {
     name: &'d str,
     graph: Arc<Graph<'d>>,
-    /// What it was read from, if that is CTF.
+    /// Its source, if that is CTF.
     ctf: Option<CtfUnit<'d>>,
 }
 
-/// The dictionaries of a file that are asked for.
+/// The requested dictionaries of a file.
 struct LoadedDictionaries<'d> {
     dictionaries: Vec<Dictionary<'d>>,
-    /// Whether the file has others, or one with a name of its own.
+    /// Whether the file has other dictionaries, or one with its own name.
     is_archive: bool,
-    /// Whether all could be read wholly.
+    /// Whether all of them were read completely.
     is_clean: bool,
-    /// The gcc that stored arrays of arrays the wrong way round, if some are turned.
+    /// The gcc that stored array dimensions in reverse, if some were corrected.
     reversed_by: Option<String>,
 }
 
-/// Whether arrays of arrays are shown as the source has them.
+/// Whether multidimensional arrays are shown as in the source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ArrayView {
     AsStored,
     AsDeclared,
 }
 
-/// Has a function look at each of the files of a path, with its dictionaries.
+/// Calls a function with each of the files of a path and its dictionaries.
 fn each_file(
     inputs: &[Input],
     source: &CtfSource,
@@ -177,7 +177,7 @@ fn read<'d>(
     }
 }
 
-/// The type of a graph that a person names: `struct node`, `node`, `size_t`.
+/// The types of a graph that a user's name refers to: `struct node`, `node`, `size_t`.
 fn named(graph: &Graph<'_>, name: &str) -> Vec<unspool_c_types::TypeId> {
     use unspool_c_types::{NameSpace, Tag};
     let words: Vec<&str> = name.split(' ').filter(|word| !word.is_empty()).collect();

@@ -14,25 +14,25 @@ mod trials;
 
 use trials::Trials;
 
-/// One thing that this machine allows, or does not.
+/// A property of this machine.
 struct HostCheck {
-    /// A word that does not change.
+    /// A stable identifier.
     code: &'static str,
-    /// What it is, for people.
+    /// Its name in the text.
     subject: &'static str,
-    /// How it is.
+    /// Its current value.
     value: String,
     state: CheckState,
-    /// What that means for which command.
+    /// Its consequences for each command.
     meaning: String,
-    /// What changes it.
+    /// How to change it.
     remedy: Option<RemedyText>,
 }
 
-/// How much of what is wanted there is.
+/// Whether a property is sufficient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CheckState {
-    /// All that any command wants.
+    /// Enough for every command.
     Ok,
     /// Some command does less, or does not work.
     Limited,
@@ -50,7 +50,7 @@ impl CheckState {
     }
 }
 
-/// What changes something, in words and as a command.
+/// A remedy, in words and as a command.
 struct RemedyText {
     text: String,
     command: Option<String>,
@@ -85,7 +85,7 @@ impl HostCheck {
         }
     }
 
-    /// Limited unless it is as it should be.
+    /// Limited, unless the condition holds.
     fn limited_unless(self, is_well: bool, remedy: impl Into<RemedyText>) -> HostCheck {
         match is_well {
             true => self,
@@ -122,7 +122,7 @@ fn text(checks: &[HostCheck]) -> io::Result<()> {
         if !check.meaning.is_empty() {
             writeln!(out, "{:8} {}", "", EscapedText(&check.meaning))?;
         }
-        // The text of an error has it already.
+        // The error's text includes it already.
         let remedy = check.remedy.as_ref().map(|remedy| &remedy.text);
         if let Some(remedy) = remedy.filter(|text| !check.meaning.contains(text.as_str())) {
             writeln!(out, "{:8} to change that: {}", "", EscapedText(remedy))?;

@@ -1,4 +1,4 @@
-//! Files with another `.eh_frame`. What is written is read back and compared.
+//! Files with a new `.eh_frame`. The output is read back and compared.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -35,8 +35,8 @@ pub(super) fn embed(file: &ElfFile, all: &Table) -> anyhow::Result<(Vec<u8>, usi
     Ok((elf, written.hdr_len() + written.len()))
 }
 
-/// An object file whose entries have the rows that `changed` has for them, if it has any, and which has the entries
-/// `added`, too; and the bytes of its `.eh_frame`.
+/// An object file with the rows of `changed` for its entries, and with the entries `added`; and the
+/// bytes of its `.eh_frame`.
 pub(super) fn rewrite(
     file: &ElfFile,
     changed: &Table,
@@ -87,7 +87,7 @@ pub(super) fn concatenate(tables: &[&Table]) -> anyhow::Result<Table> {
     Ok(all)
 }
 
-/// The entries of a table, or others that are written in their places.
+/// The entries of a table, with replacements for some.
 pub(super) fn replace_entries(own: &Table, by: &Table) -> anyhow::Result<Table> {
     let new: BTreeSet<u64> = by.fdes().iter().map(|fde| fde.origin).collect();
     let mut all = Table::new(own.abi());
@@ -96,7 +96,7 @@ pub(super) fn replace_entries(own: &Table, by: &Table) -> anyhow::Result<Table> 
     Ok(all)
 }
 
-/// Adds the entries of another table that are wanted, each at its place.
+/// Adds the selected entries of another table, in order of address.
 fn add(
     all: &mut Table,
     table: &Table,
@@ -122,7 +122,7 @@ fn add(
     Ok(())
 }
 
-/// Where the sections of an object file are, and where they are in a version of it that has sections of other sizes:
+/// Addresses of an object file's sections, and in a version of it with other section sizes:
 /// ascending.
 struct SectionMoves(Vec<(Vaddr, Vaddr)>);
 
@@ -143,7 +143,7 @@ impl SectionMoves {
     }
 }
 
-/// Reads a table back that was written.
+/// Reads back a table that was written.
 fn check(all: &Table, file: &ElfFile, compare: DiffScope) -> anyhow::Result<()> {
     let back = tables::read_if_any_from(file, TableSource::EhFrame)?;
     match differences(all, &back, compare).first() {

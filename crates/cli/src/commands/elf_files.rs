@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 
-/// The files that are named, and every ELF file in the folders that are, each once; symbolic links
-/// in folders are not followed. Beside them the folders that cannot be read.
+/// The named files, and every ELF file in the named folders, each once; symbolic links in folders
+/// are not followed. Also returns the folders that cannot be read.
 pub(super) fn find(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<(PathBuf, anyhow::Error)>) {
     use std::os::unix::fs::MetadataExt as _;
     let mut found = Vec::new();
@@ -35,8 +35,8 @@ pub(super) fn find(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<(PathBuf, anyhow::Er
                     found.push(path);
                 }
             }
-            Err(_) if !named => {} // removed in between
-            // Whatever is wrong with it is found when it is opened.
+            Err(_) if !named => {} // It was removed in between.
+            // Opening it reports any problem.
             Ok(metadata) => {
                 seen.insert((metadata.dev(), metadata.ino()));
                 found.push(path);

@@ -14,11 +14,11 @@ use unspool_rows::{Abi, Arch, Endian, Register};
 use crate::args::{ExprArgs, Format};
 use crate::output::{self, EscapedText, ExitCodes};
 
-/// What is told of one instruction, or of an expression on its own.
+/// The result for one instruction, or for an expression on its own.
 struct ExprResult {
-    /// The instruction in the standard's words.
+    /// The instruction in the standard's terms.
     instruction: Option<String>,
-    /// What it says by an expression, if it does.
+    /// The rule that it states by an expression, if it does.
     statement: Option<Statement>,
 }
 
@@ -75,7 +75,7 @@ fn instruction_of(statement: &Statement, abi: Abi) -> Option<String> {
     decoded.ok().and(text)
 }
 
-/// Says what is wrong, and points at the character.
+/// Reports an error and points at its character.
 fn point_at(text: &str, error: &FormulaParseError) {
     output::error(error);
     let before = text.get(..error.at).unwrap_or(text);
@@ -84,7 +84,7 @@ fn point_at(text: &str, error: &FormulaParseError) {
     let line = line.lines().next().unwrap_or_default();
     let before = before.get(line_start..).unwrap_or_default();
     let width = EscapedText(before).to_string().chars().count();
-    // A closed standard error is nobody's problem.
+    // Failure to write to a closed standard error is ignored.
     let _ = writeln!(
         anstream::stderr(),
         "  {}\n  {:width$}^",
@@ -154,13 +154,13 @@ fn list(bytes: &[u8]) -> String {
     bytes.join(", ")
 }
 
-/// The directive that assemblers have for the same, where they have one.
+/// The equivalent shorter directive, if assemblers have one.
 fn shorter(statement: &Statement, abi: Abi) -> Option<String> {
     let sigil = match abi.arch {
         Arch::X86_64 | Arch::I386 => "%",
         _ => "",
     };
-    // What assemblers have no name for they take by its number.
+    // Registers without a name in assemblers are given by number.
     let name = |register: Register| match abi.arch.assembler_name(register) {
         Some(name) => format!("{sigil}{name}"),
         None => register.0.to_string(),

@@ -52,7 +52,7 @@ fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
     for subcommand in command.get_subcommands() {
         write_pages(subcommand, folder)?;
     }
-    // Left to clap_mangen, what follows the options is one filled paragraph.
+    // clap_mangen would fill the text after the options into one paragraph.
     let bare = command.clone().after_help(Resettable::Reset);
     let man = Man::new(bare).source(concat!("unspool ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
@@ -64,8 +64,8 @@ fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
     replace(&path, None, |mut file| file.write_all(&page))
 }
 
-/// What follows the options, each paragraph a section: its title, a colon, and prose or indented
-/// lines, which stay as they are.
+/// The text after the options, with each paragraph as a section: its title, a colon, and prose or
+/// indented lines, which stay as they are.
 fn sections(help: &str) -> Roff {
     let mut page = Roff::new();
     for (title, body) in help.split("\n\n").filter_map(|part| part.split_once(':')) {
@@ -84,5 +84,5 @@ fn sections(help: &str) -> Roff {
     page
 }
 
-/// How lines of help are indented that stand below a title.
+/// The indentation of help lines below a title.
 const INDENT: &str = "  ";

@@ -31,7 +31,7 @@ use display::{Display, DisplayMode};
 use live::{Follower, TeeWriter};
 use report::RecordReport;
 
-/// The status of a command that is there and cannot be run, and of one that is not there.
+/// The exit statuses of a command that exists and cannot be run, and of one that does not exist.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
@@ -115,7 +115,7 @@ fn rate(args: &RecordArgs) -> anyhow::Result<Rate> {
     })
 }
 
-/// Whose arguments are recorded.
+/// The functions whose arguments are recorded.
 fn wanted(args: &RecordArgs) -> Option<ArgumentFilter> {
     let is_all = args.args.iter().any(|(function, _)| function == "*");
     let functions = match is_all {
@@ -126,8 +126,8 @@ fn wanted(args: &RecordArgs) -> Option<ArgumentFilter> {
         .then(|| ArgumentFilter::new(functions, super::stack::table_of_arguments))
 }
 
-/// Has the tables of arguments made of the programs that are recorded, before they are. Those of libraries, and all if nothing is
-/// kept, are made meanwhile.
+/// Builds the argument tables of the recorded programs before they run. Those of libraries, or all
+/// if nothing is cached, are built meanwhile.
 fn prepare(wanted: &ArgumentFilter, args: &RecordArgs, store: &Store) {
     if store.cache_folder().is_none() {
         return;
@@ -135,14 +135,14 @@ fn prepare(wanted: &ArgumentFilter, args: &RecordArgs, store: &Store) {
     let of_command = args.cmd.first().and_then(|name| program(name));
     let of_processes = args.pid.iter().map(|pid| format!("/proc/{pid}/exe").into());
     for path in of_command.into_iter().chain(of_processes) {
-        // A script has none; what cannot be run at all is told when it is.
+        // A script is not an ELF file; running the command reports other problems.
         if let Ok(file) = ElfFile::open(&path) {
             wanted.prepare(&file, store);
         }
     }
 }
 
-/// Where the program of a command is.
+/// The path of a command's program.
 fn program(name: &OsStr) -> Option<PathBuf> {
     match name.as_bytes().contains(&b'/') {
         true => Some(name.into()),
@@ -171,7 +171,7 @@ fn target(args: &RecordArgs) -> RecordTarget {
     }
 }
 
-/// Says why a command was not run, in the way that shells do.
+/// Reports why a command was not run, as shells do.
 fn not_launched(args: &RecordArgs, error: &io::Error) -> ExitCode {
     let program = args.cmd.first().map(|name| name.to_string_lossy());
     let program = program.unwrap_or_default();
@@ -211,7 +211,7 @@ fn meta(args: &RecordArgs) -> Meta {
     }
 }
 
-/// Begins to show how far the recording is, if there is a terminal.
+/// Starts to show the progress of the recording, if there is a terminal.
 fn show(
     args: &RecordArgs,
     file: &mut TeeWriter,
@@ -231,6 +231,6 @@ fn show(
     }
     let display = Display::begin(DisplayMode::Screen).context(failed)?;
     let follower = file.read_along(display.handle()).context(failed)?;
-    // In this order they end.
+    // They end in this order.
     Ok(Some((Some(follower), display)))
 }

@@ -1,4 +1,4 @@
-//! Recordings, perf's and our own, told apart by their first bytes.
+//! Recordings, of perf and of unspool, distinguished by their first bytes.
 
 use std::io::{BufReader, Read as _, Seek as _};
 use std::path::Path;
@@ -13,10 +13,10 @@ use unspool_symbols::ModuleFinder;
 use crate::commands::{MAX_PROBLEMS_PRINTED, store};
 use crate::output;
 
-/// The recordings that are taken where none is named: the first that is there.
+/// The default recordings: the first that exists.
 const DEFAULTS: [&str; 2] = ["unspool.prof", "perf.data"];
 
-/// Where a recording is: `-` is standard input.
+/// The path of a recording: `-` is standard input.
 pub(super) fn named_or_default(named: Option<&Path>) -> anyhow::Result<&Path> {
     match named {
         Some(path) if path.as_os_str() == "-" => Ok(Path::new("/dev/stdin")),
@@ -29,14 +29,14 @@ pub(super) fn named_or_default(named: Option<&Path>) -> anyhow::Result<&Path> {
 
 /// A recording.
 pub(super) enum Recording {
-    /// Of `perf record`.
+    /// A recording by `perf record`.
     Perf(DataFile),
-    /// Of `unspool record`.
+    /// A profile by `unspool record`.
     Unspool(Profile),
 }
 
 impl Recording {
-    /// Opens a file, or reads a pipe to its end. Of a profile that ends too early, standard error says so.
+    /// Opens a file, or reads a pipe to its end. Warns on standard error if a profile is truncated.
     pub(super) fn open(path: &Path) -> anyhow::Result<Recording> {
         let open = || {
             let mut start = Vec::new();
@@ -73,8 +73,8 @@ impl Recording {
         Ok(recording)
     }
 
-    /// The same as a profile, and whether it has all that the file has: of a recording of perf that of one event,
-    /// or of the first.
+    /// The same as a profile, and whether it is complete: for a recording by perf, the samples of
+    /// the given event, or of the first.
     pub(super) fn profile(path: &Path, event: Option<&str>) -> anyhow::Result<(Profile, bool)> {
         match Recording::open(path)? {
             Recording::Perf(file) => import(path, &file, event),
@@ -91,10 +91,10 @@ impl Recording {
     }
 }
 
-/// So many bytes tell whose a recording is.
+/// The number of bytes that identify a format.
 const MAGIC_BYTES: u64 = 8;
 
-/// Whose recording it is.
+/// The format of a recording.
 enum RecordingFormat {
     Perf,
     Unspool,
@@ -103,7 +103,7 @@ enum RecordingFormat {
 impl RecordingFormat {
     fn detect(bytes: &[u8]) -> anyhow::Result<RecordingFormat> {
         const PERF: &[u8] = b"PERFILE2";
-        // The reader refuses what is the other way round, and says why.
+        // The reader refuses the other byte order, and says why.
         const BIG_ENDIAN: &[u8] = b"2ELIFREP";
         let start = bytes.get(..8).unwrap_or(bytes);
         match start {
@@ -149,7 +149,7 @@ fn import(path: &Path, file: &DataFile, event: Option<&str>) -> anyhow::Result<(
     Ok((profile, is_complete(file, &imported.reading)))
 }
 
-/// The place of an event, by its name with modifiers (`cycles:u`) or without.
+/// The index of an event, by its name with modifiers (`cycles:u`) or without.
 fn find(path: &Path, file: &DataFile, wanted: &str) -> anyhow::Result<usize> {
     let names = || file.events().iter().map(|event| event.name.as_str());
     let is_modified = |name: &str| {
@@ -165,12 +165,12 @@ fn find(path: &Path, file: &DataFile, wanted: &str) -> anyhow::Result<usize> {
     })
 }
 
-/// Whether all of a recording of perf could be read.
+/// Whether a recording by perf was read completely.
 pub(super) fn is_complete(file: &DataFile, reading: &ReadSummary) -> bool {
     reading.cut.is_none() && reading.bad == 0 && file.damaged().is_empty() && file.check().is_ok()
 }
 
-/// The exit status of a command that has done its work on recordings, whole or not.
+/// The exit status of a command after its work on recordings, complete or not.
 pub(super) fn status(is_whole: bool) -> ExitCode {
     match is_whole {
         true => ExitCode::SUCCESS,
@@ -178,7 +178,7 @@ pub(super) fn status(is_whole: bool) -> ExitCode {
     }
 }
 
-/// Says what could not be read of a recording of perf.
+/// Reports the parts of a recording by perf that could not be read.
 pub(super) fn report_problems(path: &Path, file: &DataFile, reading: &ReadSummary) {
     let path = path.display();
     for damage in file.damaged().iter().take(MAX_PROBLEMS_PRINTED) {

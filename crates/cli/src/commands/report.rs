@@ -59,7 +59,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     Ok(status(is_whole && !view.samples.is_empty()))
 }
 
-/// How a flame graph is drawn.
+/// The parameters of a flame graph.
 pub(super) fn graph<F: clap::ValueEnum + Send + Sync>(
     shown: &OutputArgs<F>,
     direction: Direction,
@@ -70,7 +70,7 @@ pub(super) fn graph<F: clap::ValueEnum + Send + Sync>(
     }
 }
 
-/// Reads a profile, or makes one of a recording of perf; and whether it has all that the file has.
+/// Reads a profile, or imports a recording by perf; and whether it is complete.
 pub(super) fn load(path: &Path, filters: &Filters) -> anyhow::Result<(Profile, bool)> {
     let (mut profile, is_whole) = Recording::profile(path, filters.event.as_deref())?;
     if filters.no_args {
@@ -86,7 +86,7 @@ pub(super) fn detail(filters: &Filters) -> NameDetail {
     }
 }
 
-/// The samples that pass the filters. If there is none, a notice says why.
+/// The samples that pass the filters. If none does, a notice says why.
 pub(super) fn view<'a>(
     path: &Path,
     named: &'a NamedProfile<'a>,
@@ -135,10 +135,10 @@ fn selection<'f>(named: &NamedProfile<'_>, filters: &'f Filters) -> anyhow::Resu
     Ok(selection)
 }
 
-/// How many names are offered in place of one that nothing has.
+/// The most suggestions for an unknown name.
 const MAX_SUGGESTIONS: usize = 5;
 
-/// The functions of this name: several if several modules have one.
+/// The functions of this name: several modules may have one.
 fn find(named: &NamedProfile<'_>, name: &str) -> anyhow::Result<Vec<FunctionId>> {
     let all = (0..).map(FunctionId).zip(named.functions());
     let found: Vec<_> = all
@@ -153,7 +153,7 @@ fn find(named: &NamedProfile<'_>, name: &str) -> anyhow::Result<Vec<FunctionId>>
     Ok(found)
 }
 
-/// The names that contain one that nothing has: the shortest, which are the nearest.
+/// The names that contain an unknown one: the shortest, which are the closest.
 fn suggest_names(named: &NamedProfile<'_>, name: &str) -> String {
     let wanted = name.to_lowercase();
     let names = named.functions().iter().map(|function| &*function.name);

@@ -75,7 +75,7 @@ fn print(
     Ok(status(is_complete(file, &reading)))
 }
 
-/// Says what is wrong with files that samples are in.
+/// Reports problems with files that have samples.
 fn say_problems(frames: &FrameSet) {
     for problem in frames.problems.values().take(MAX_PROBLEMS_PRINTED) {
         output::notice(problem);

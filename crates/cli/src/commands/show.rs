@@ -50,7 +50,7 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// Rows made of all code of a file.
+/// Rows synthesized from all code of a file.
 fn synthesize_rows(file: &ElfFile) -> anyhow::Result<SourceTable> {
     let synthesis = unspool_synthesis::synthesize(file, file.symbols(), &[]);
     let synthesis = synthesis.with_context(|| file.path().display().to_string())?;
@@ -72,9 +72,9 @@ fn section_of(args: &ShowArgs) -> anyhow::Result<SectionArg> {
     section.context("rows made from code have no call frame instructions: leave out --instructions")
 }
 
-/// Which entries are asked for.
+/// The requested entries.
 struct Selection {
-    /// The addresses of the function asked for; `None` for all.
+    /// The addresses of the requested function; `None` for all.
     function: Option<Vec<Range<Vaddr>>>,
     pc: Option<Vaddr>,
 }
@@ -123,7 +123,7 @@ fn function_ranges(file: &ElfFile, name: &str) -> anyhow::Result<Vec<Range<Vaddr
     Ok(ranges)
 }
 
-/// Names the function that an entry is of.
+/// Prints the name of an entry's function.
 fn print_name(out: &mut impl Write, file: &ElfFile, start: Vaddr) -> std::io::Result<()> {
     match file.symbols().lookup(start) {
         Some(symbol) if symbol.address == start => {
@@ -141,7 +141,7 @@ fn print_name(out: &mut impl Write, file: &ElfFile, start: Vaddr) -> std::io::Re
     }
 }
 
-/// What is shown.
+/// The table to show.
 struct TableView<'a> {
     file: &'a ElfFile,
     reading: &'a SourceTable,
@@ -159,7 +159,7 @@ impl TableView<'_> {
         Ok(named.into_iter().map(|(section, _)| section).collect())
     }
 
-    /// Says that nothing is there, and what is around it.
+    /// Reports that there is no entry, and which entries are nearby.
     fn report_nothing(&self, args: &ShowArgs) -> anyhow::Result<()> {
         let around = self
             .selection
@@ -213,7 +213,7 @@ impl TableView<'_> {
         Ok(out.flush()?)
     }
 
-    /// What holds for the whole table. What is wrong with it stands in comments.
+    /// The properties of the whole table. Its problems are in comments.
     fn head(&self, out: &mut impl Write) -> std::io::Result<()> {
         let table = &self.reading.table;
         writeln!(out, "{}", AbiText(table.abi()))?;
@@ -310,11 +310,11 @@ impl TableView<'_> {
     }
 }
 
-/// The entries on both sides of a hole.
+/// The entries on both sides of a gap.
 struct Neighbours<'a> {
-    /// The one that ends last, not behind the address.
+    /// The one that ends last, at or before the address.
     before: Option<&'a Fde>,
-    /// The one that starts first behind it.
+    /// The one that starts first after it.
     after: Option<&'a Fde>,
 }
 
@@ -354,11 +354,11 @@ impl<'a> Neighbours<'a> {
     }
 }
 
-/// What is wrong with an `.eh_frame_hdr` that nothing can be looked up in.
+/// The problem of an unusable `.eh_frame_hdr`.
 const SUSPECT_HDR: &str = "does not list just these entries in order, or they overlap: unwinders that search it may find \
      another entry or none";
 
-/// How many overlaps are listed.
+/// The most overlaps to list.
 const MAX_OVERLAPS: usize = 1000;
 
 fn entry(file: &ElfFile, fde: &Fde, rows: &[Value]) -> Value {

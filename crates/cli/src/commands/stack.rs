@@ -42,45 +42,45 @@ use names::FileNames;
 use signals::BlockedSignals;
 use sink::Sink;
 
-/// What was looked at.
+/// The subject of a report.
 enum StackSubject<'a> {
     Process(u32),
     Command(&'a [OsString], u32),
     Core(&'a std::path::Path),
 }
 
-/// One thread and its stack; `None` if its registers are not known.
+/// A thread and its stack; `None` if its registers are unknown.
 struct ThreadStack<'a> {
     thread: &'a Thread,
     stack: Option<CallStack>,
 }
 
-/// What was seen of one process.
+/// The stacks of one process.
 struct ProcessStacks<'a> {
     subject: StackSubject<'a>,
     snapshot: &'a dyn Snapshot,
     space: &'a SnapshotUnwinder<'a>,
     threads: Vec<ThreadStack<'a>>,
-    /// The process, if it stands still to be looked at, or did, and how long it has done so before.
+    /// The process, if it is or was stopped, and the time that it was stopped before.
     stopped: Option<(&'a Process, Duration)>,
 }
 
-/// All that is reported of one process.
+/// The report on one process.
 struct StackReport<'a> {
     stacks: &'a ProcessStacks<'a>,
     names: FileNames,
-    /// What is shown of arguments and variables.
+    /// The requested arguments and variables.
     query: ValueQuery<'a, 'a>,
-    /// Of each thread, by its number, what was found out of it before the process went on.
+    /// By thread ID, the values that were read before the process resumed.
     read: RefCell<HashMap<u32, Vec<FrameValues>>>,
-    /// How long the process stood still.
+    /// How long the process was stopped.
     stopped: Option<Duration>,
     /// Whether registers are shown.
     with_registers: bool,
 }
 
 impl StackReport<'_> {
-    /// What is shown of the frames of a thread's stack. Asked for once.
+    /// The values shown for the frames of a thread's stack. Must be called only once.
     fn values<'s>(
         &'s self,
         tid: u32,
@@ -92,7 +92,7 @@ impl StackReport<'_> {
         }
     }
 
-    /// Finds out what is shown of frames, and lets the process go on.
+    /// Reads the values shown for frames, and resumes the process.
     fn read_and_resume(&mut self, process: &Process, before: Duration) {
         if self.query.with_locals || self.query.with_strings {
             let asked = &self.query;
@@ -113,7 +113,7 @@ impl ProcessStacks<'_> {
         threads.filter_map(|thread| thread.stack.as_ref())
     }
 
-    /// The root of the file system that the process sees, if it is another one.
+    /// The root directory of the process, if it differs from ours.
     fn root(&self) -> Option<PathBuf> {
         match self.subject {
             StackSubject::Process(pid) | StackSubject::Command(_, pid) => process_root(pid),
@@ -130,7 +130,7 @@ impl ProcessStacks<'_> {
 }
 
 impl StackReport<'_> {
-    /// Where a frame stands and what that is called.
+    /// The module and address of a frame, and its name.
     fn locate(&self, frame: &StackFrame) -> Option<(FrameLocation, AddressName<'_>)> {
         let at = self.stacks.space.locate(frame.code)?;
         let name = self.names.get(&at.module.file, at.lookup)?;
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &StackArgs) -> anyhow::Result<ExitCode> {
     let store = super::store(args.no_cache, args.tables)?;
     let sink = match &args.output {
         Some(path) => Sink::named(path),
-        // A command may write results of its own to standard output.
+        // A command may write its own results to standard output.
         None if !args.cmd.is_empty() => Sink::standard_error(),
         None => Sink::standard_output(),
     };
@@ -160,7 +160,7 @@ pub(crate) fn run(args: &StackArgs) -> anyhow::Result<ExitCode> {
     stacks.processes()
 }
 
-/// What all ways to a stack share.
+/// The state shared by all kinds of reports.
 struct StackCommand<'a> {
     args: &'a StackArgs,
     store: &'a Store,
@@ -187,13 +187,13 @@ impl StackCommand<'_> {
         Ok(ExitCode::from(status))
     }
 
-    /// Shows a running process; yields whether the result is what was asked for.
+    /// Shows a running process; returns whether the result is as requested.
     fn process(&mut self, pid: u32) -> anyhow::Result<bool> {
         self.copied(pid, &Process::attach(pid)?, CopyRequest::default())
     }
 
-    /// Copies the stacks of a process that stands still, and walks the copy while it runs again.
-    /// Where that is too short, the process is stopped anew for a larger copy.
+    /// Copies the stacks of a stopped process, and walks the copies while it runs again. If a copy
+    /// is too short, the process is stopped again for a larger one.
     fn copied(
         &mut self,
         pid: u32,
@@ -201,7 +201,7 @@ impl StackCommand<'_> {
         mut copying: CopyRequest,
     ) -> anyhow::Result<bool> {
         let copied = process.prefetch_stacks_and(copying.bytes, &copying.others);
-        // What values lead to is not among what was copied.
+        // The targets of pointers are not copied.
         if !self.args.strings && !self.args.locals {
             process.resume();
         }
@@ -210,7 +210,7 @@ impl StackCommand<'_> {
         let stacks = threads.iter().filter_map(|thread| thread.stack.as_ref());
         let missing: Vec<RuntimeAddr> = stacks.filter_map(|stack| stack.missing).collect();
         let may_grow = copying.bytes < MAX_COPY_BYTES && copying.copied != Some(copied);
-        // A process that is gone has been seen all the same.
+        // A process that has exited was reported all the same.
         if !missing.is_empty()
             && may_grow
             && let Ok(again) = Process::attach(pid)
@@ -292,7 +292,7 @@ impl StackCommand<'_> {
                         threads: self.walk(&*process, &space),
                         stopped: None,
                     };
-                    // Whatever becomes of the report, the command goes on to its end.
+                    // Whether or not the report succeeds, the command runs to its end.
                     if let Err(error) = self.finish(&seen)
                         && !output::is_closed(&error)
                     {
@@ -329,8 +329,7 @@ impl StackCommand<'_> {
         self.args.args || self.args.locals
     }
 
-    /// Prints a report and makes the tables that were missing; yields whether the stacks are
-    /// what was asked for.
+    /// Prints a report and builds missing tables; returns whether the stacks are as requested.
     fn finish(&mut self, seen: &ProcessStacks<'_>) -> anyhow::Result<bool> {
         let tables = self.args.args.then(|| self.tables(seen));
         let root = seen.root();
@@ -376,7 +375,7 @@ impl StackCommand<'_> {
         Ok(!self.args.reliable || seen.is_reliable())
     }
 
-    /// The tables of arguments of the modules that frames stand in; those that are missing are made.
+    /// The argument tables of the modules of frames; missing ones are built.
     fn tables(&self, seen: &ProcessStacks<'_>) -> ArgTables {
         let table = |file: &ElfFile| table_of_arguments(file, self.store);
         let tables = ArgTables::load(seen.space, seen.stacks(), table);
@@ -388,7 +387,7 @@ impl StackCommand<'_> {
         tables
     }
 
-    /// One document can be read at leisure; of several each is a line.
+    /// A single document is pretty-printed; of several, each is a line.
     fn layout(&self) -> JsonLayout {
         match self.args.processes().count() {
             0 | 1 => JsonLayout::Pretty,
@@ -412,7 +411,7 @@ impl StackCommand<'_> {
     }
 }
 
-/// Says why less is told of variables than could be, of each module up to a point.
+/// Reports why variables are incomplete, for each module up to a limit.
 fn report_problems(described: Option<&DebugInfo<'_>>) {
     let mut by_module: BTreeMap<PathBuf, Vec<TypesError>> = BTreeMap::new();
     for problem in described.into_iter().flat_map(DebugInfo::take_problems) {
@@ -428,23 +427,23 @@ fn report_problems(described: Option<&DebugInfo<'_>>) {
     }
 }
 
-/// How much of each stack is copied first, in bytes: more than nearly all have.
+/// The size of the first copy of each stack, in bytes: larger than nearly all stacks.
 const FIRST_COPY_BYTES: u64 = 1 << 20;
-/// How many times as much the next copy takes.
+/// The growth factor of the next copy.
 const COPY_GROWTH_FACTOR: u64 = 64;
 /// The size of the last copy: whole stacks.
 const MAX_COPY_BYTES: u64 = FIRST_COPY_BYTES * COPY_GROWTH_FACTOR * COPY_GROWTH_FACTOR;
 
-/// What is copied of a process, after what earlier copies told.
+/// The memory to copy of a process, given earlier copies.
 struct CopyRequest {
-    /// How much of each stack, in bytes.
+    /// The size of each stack's copy, in bytes.
     bytes: u64,
-    /// Where memory begins that earlier copies lacked. It need not be on a thread's own stack:
-    /// a signal handler can have a stack to itself.
+    /// The starts of memory that earlier copies lacked. It need not be on a thread's main stack: a
+    /// signal handler can have an alternate stack.
     others: Vec<RuntimeAddr>,
-    /// How many bytes the copy before had. One that has no more is as large as can be.
+    /// The size of the previous copy, in bytes. A copy that does not grow is as large as possible.
     copied: Option<usize>,
-    /// How long the process has stood still for earlier copies.
+    /// How long earlier copies stopped the process.
     stopped: Duration,
 }
 
@@ -467,7 +466,7 @@ fn status(as_asked: bool) -> ExitCode {
     }
 }
 
-/// The registers that `--registers` shows: the general ones, by number.
+/// The registers shown by `--registers`: the general ones, by number.
 fn shown_registers(arch: Arch) -> impl Iterator<Item = Register> {
     let pc = arch.spec().pc;
     (0..=pc.0)
@@ -475,8 +474,8 @@ fn shown_registers(arch: Arch) -> impl Iterator<Item = Register> {
         .filter(move |register| arch.register_name(*register).is_some())
 }
 
-/// The name that such a register is shown by. What DWARF calls the return address column of
-/// x86-64 is the frame's own address here.
+/// The shown name of such a register. DWARF's return address column of x86-64 is the frame's own
+/// address here.
 fn shown_name(register: Register, arch: Arch) -> String {
     if register == arch.spec().pc {
         "pc".into()
@@ -485,7 +484,7 @@ fn shown_name(register: Register, arch: Arch) -> String {
     }
 }
 
-/// A command as one would type it.
+/// A command as a user would type it.
 fn display(command: &[OsString]) -> String {
     let words = command
         .iter()

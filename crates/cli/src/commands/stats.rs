@@ -50,7 +50,7 @@ pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// The figures of a file, or of the files in a folder that have unwind tables.
+/// The statistics of a file, or of the files in a folder that have unwind tables.
 fn of(path: &Path) -> Vec<(PathBuf, anyhow::Result<FileStats>)> {
     if !path.is_dir() {
         return vec![(path.to_path_buf(), one(path))];
@@ -90,7 +90,7 @@ fn total(all: &[FileStats]) -> Option<FileStats> {
     Some(total)
 }
 
-/// What is written: the files, and the total unless it is of the one file alone.
+/// The rows of the report: the files, and the total unless there is only one file.
 fn shown<'f>(
     all: &'f [FileStats],
     total: Option<&'f FileStats>,
@@ -160,7 +160,8 @@ fn print_text(all: &[FileStats], total: Option<&FileStats>) -> std::io::Result<(
     out.flush()
 }
 
-/// The papers' table: what the other forms take for each byte of the section, without its search table, and of the program.
+/// The papers' table: the size of the other forms for each byte of the section, without its search
+/// table, and of the program.
 fn print_table(all: &[FileStats], total: Option<&FileStats>) -> std::io::Result<()> {
     let mut out = output::text();
     writeln!(

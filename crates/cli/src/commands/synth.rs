@@ -72,12 +72,13 @@ pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file with entries, its own and those that were made of its code, as its `.eh_frame`; and the bytes of the table.
+/// The file with its own and the synthesized entries as its `.eh_frame`; and the bytes of the
+/// table.
 fn with_entries(file: &ElfFile, own: &Table, made: &Table) -> anyhow::Result<(Vec<u8>, usize)> {
     if file.kind() != ElfKind::Relocatable {
         return eh_frame::embed(file, &eh_frame::concatenate(&[own, made])?);
     }
-    // What is in `.debug_frame` only is not in `.eh_frame` yet.
+    // Entries that are only in `.debug_frame` are not in `.eh_frame` yet.
     let nothing = Table::new(own.abi());
     let there = tables::read_if_any_from(file, TableSource::EhFrame)?;
     match there.fdes().is_empty() {
@@ -86,10 +87,10 @@ fn with_entries(file: &ElfFile, own: &Table, made: &Table) -> anyhow::Result<(Ve
     }
 }
 
-/// What came of a file's code.
+/// The result for a file's code.
 struct SynthReport<'r> {
     file: &'r Path,
-    /// The file that was written.
+    /// The output file.
     written: PathBuf,
     bytes: usize,
     synthesis: &'r Synthesis,
@@ -193,7 +194,7 @@ impl SynthReport<'_> {
     }
 }
 
-/// Of the functions that lack rows for one reason, so many are shown.
+/// The most functions shown for one reason of missing rows.
 const MAX_EXAMPLES: usize = 5;
 
 /// The reason without addresses, which differ.

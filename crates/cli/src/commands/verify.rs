@@ -21,19 +21,19 @@ use super::elf_files;
 use crate::args::{Format, VerifiedForm, VerifyArgs};
 use crate::output::{self, ExitCodes};
 
-/// One file's proof.
+/// The verification of one file.
 struct TableVerification {
     path: PathBuf,
     build_id: Option<String>,
     comparison: SourceComparison,
     bad_entries: usize,
-    /// Whether the table is the one that the file holds of itself.
+    /// Whether the table is embedded in the file.
     is_embedded: bool,
     hashes: Option<Hashes>,
 }
 
-/// What a certificate speaks of: the SHA-256 of the file, whose sections and code are the source,
-/// and of the table.
+/// The subjects of a certificate: the SHA-256 of the file, which has the sections and the code, and
+/// of the table.
 struct Hashes {
     file: String,
     table: String,
@@ -54,13 +54,13 @@ impl Hashes {
     }
 }
 
-/// What became of a file.
+/// The result for a file.
 struct VerifyOutcome {
     path: PathBuf,
     proof: anyhow::Result<TableVerification>,
 }
 
-/// A table that was given, to be compared with a file's rows.
+/// A given table, to be compared with a file's rows.
 struct GivenTable<'a> {
     path: &'a Path,
     bytes: Vec<u8>,
@@ -107,7 +107,7 @@ fn prove_all(paths: &[PathBuf], format: Format) -> Vec<VerifyOutcome> {
         path,
     };
     outcomes.par_extend(files.into_par_iter().map(prove_one));
-    // What is found in a folder need not have a table; what is named has to.
+    // Files found in a folder need not have a table; named files must.
     outcomes.retain(|outcome| match &outcome.proof {
         Ok(_) => true,
         Err(error) => !super::is_missing(error) || paths.contains(&outcome.path),
@@ -129,8 +129,8 @@ fn read_table(path: &Path) -> anyhow::Result<Vec<u8>> {
     read().with_context(|| path.display().to_string())
 }
 
-/// Compares a file's rows with a compiled table: the one given, or the one that the file holds of
-/// itself, or one that is made in memory.
+/// Compares a file's rows with a compiled table: the given one, the embedded one, or one compiled
+/// in memory.
 fn prove(
     path: &Path,
     given: Option<&GivenTable<'_>>,
@@ -169,7 +169,7 @@ fn prove(
 }
 
 impl GivenTable<'_> {
-    /// Refuses what is no table, or that of another file.
+    /// Refuses a file that is not a table, or is the table of another file.
     fn check(&self, file: &ElfFile) -> anyhow::Result<()> {
         let table =
             CompiledTable::open(&self.bytes).with_context(|| self.path.display().to_string())?;
@@ -221,7 +221,7 @@ impl TableVerification {
     }
 }
 
-/// Of several files those that are clean are counted only.
+/// Of several files, those without differences are only counted.
 fn print_text(
     outcomes: &[VerifyOutcome],
     total: &SourceComparison,

@@ -1,4 +1,4 @@
-//! Numbers as digits: for millions of them, `write!` is most of the work.
+//! Numbers as digits: for millions of them, `write!` would take most of the time.
 
 /// Appends a number in decimal, with spaces before it up to a width.
 pub(crate) fn decimal(out: &mut Vec<u8>, number: u64, width: usize) {

@@ -1,4 +1,4 @@
-/* A small library whose interface is edited: one edit at a time, by the list in edits.txt. */
+/* A small library. The tests edit its interface: one edit of edits.txt at a time. */
 #include <stddef.h>
 
 enum color { RED, GREEN, BLUE = 7 };

@@ -1,5 +1,5 @@
-//! `unspool annotate`: the right tables of the corpus are taken away and written anew. What is another table than the
-//! one that was there is stepped by gdb, whose unwinder must find by it what is true.
+//! `unspool annotate`: the right tables of the corpus are removed and rewritten. If a table differs
+//! from the original, gdb single-steps the code, and its unwinder must find the truth by it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,7 +21,7 @@ fn annotate(arguments: &[&Path]) -> Output {
     command.arg("annotate").args(arguments).output().unwrap()
 }
 
-/// The right variant of a source without its directives, whose lines have no other instructions on them.
+/// The right variant of a source without its directives, where their lines have no instructions.
 fn stripped(text: &str) -> String {
     let text = pair::plain(text, Variant::Right);
     let lines = text.split_inclusive('\n');
@@ -30,7 +30,7 @@ fn stripped(text: &str) -> String {
         .collect()
 }
 
-/// What readelf says of each address where a row starts, and of the ends of entries.
+/// readelf's row at each address where a row starts, and at the ends of entries.
 fn rows(path: &Path) -> BTreeMap<u64, String> {
     let mut rows = BTreeMap::new();
     let mut readelf = Readelf::start(path, ReadelfForm::Rows, Arch::X86_64).unwrap();
@@ -54,7 +54,7 @@ fn rows(path: &Path) -> BTreeMap<u64, String> {
     rows
 }
 
-/// Whether two tables say the same of every address, by what readelf can print of them.
+/// Whether two tables agree at every address, in the rules that readelf can print.
 fn is_equal(a: &BTreeMap<u64, String>, b: &BTreeMap<u64, String>) -> bool {
     let starts: BTreeSet<u64> = a.keys().chain(b.keys()).copied().collect();
     let at = |rows: &BTreeMap<u64, String>, address: u64| {
@@ -67,11 +67,11 @@ fn is_equal(a: &BTreeMap<u64, String>, b: &BTreeMap<u64, String>) -> bool {
 
 #[derive(Debug, PartialEq, Eq)]
 enum AnnotateOutcome {
-    /// The table that was there.
+    /// The original table.
     Equal,
-    /// Another one, which a run shows to be true.
+    /// Another one, which a run confirms.
     True,
-    /// Another one, which is not.
+    /// Another one, which is wrong.
     False(String),
     /// An error, with its text.
     Refused(String),
@@ -137,7 +137,7 @@ fn outcome(pair: &Pair, folder: &Path) -> AnnotateOutcome {
     AnnotateOutcome::True
 }
 
-/// No table is written that is false; and so many are written.
+/// No wrong table is written, and at least this many are written.
 #[test]
 fn tables_of_the_corpus_are_written_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -179,7 +179,7 @@ fn tables_of_the_corpus_are_written_anew() {
     assert!(equal + true_ones >= 106, "{equal} + {true_ones}");
 }
 
-/// What is written of a source, if all of it is annotated, and what is said.
+/// The output for a source, if all of it is annotated, and the messages.
 fn annotated(name: &str, text: &str) -> (Option<i32>, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
@@ -231,7 +231,7 @@ f:\tpush %rbp\t# saved
 \t.cfi_endproc
 ";
     assert_eq!(written, expected);
-    // Windows' line ends, and no newline at the end of the file.
+    // Windows line ends, and no newline at the end of the file.
     let (status, written, said) = annotated("f.s", FRAMED.replace('\n', "\r\n").trim_end());
     assert_eq!(status, Some(0), "{said}");
     assert_eq!(written, expected.replace('\n', "\r\n"));
@@ -283,7 +283,7 @@ f:
     assert_eq!(old, text);
 }
 
-/// What is written of a source with `$CPPFLAGS`, after it was assembled with and without FOO.
+/// The output for a source with `$CPPFLAGS`, after assembling it with and without FOO.
 fn annotated_with(flags: &str, text: &str) -> (Option<i32>, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let (path, written) = (folder.path().join("f.S"), folder.path().join("cfi.S"));
@@ -309,7 +309,7 @@ fn annotated_with(flags: &str, text: &str) -> (Option<i32>, String, String) {
     (output.status.code(), old, said)
 }
 
-/// The issue: `#ifdef` was taken for a comment, and `.cfi_startproc` put behind it.
+/// A regression: `#ifdef` was taken for a comment, and `.cfi_startproc` put after it.
 #[test]
 fn directives_stand_outside_of_conditions_that_what_they_are_of_is_not_in() {
     let text = "\
@@ -352,7 +352,7 @@ f:
             "{written}"
         );
     }
-    // The offset of the register is another one where %r12 is not pushed.
+    // The offset of the register differs if %r12 is not pushed.
     let expected = "\
 f:
 \t.cfi_startproc
@@ -374,7 +374,7 @@ f:
         with.contains(expected) || with.contains(&expected.replace("\t.cfi_remember_state\n", "")),
         "{with}"
     );
-    // So the table is right without it, too.
+    // So the table is also right without it.
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("f.S"), &with).unwrap();
     for define in ["", "-DFOO"] {
@@ -391,12 +391,12 @@ fn a_row_that_depends_on_a_condition_is_refused() {
         format!("\t.globl f\n\t.type f, @function\nf:\n{body}\tret\n\t.size f, . - f\n")
     };
     let cases = [
-        // The other branch would need directives of its own.
+        // The other branch would need its own directives.
         (
             "#ifdef FOO\n\tpush %rbx\n#else\n\tpush %rbp\n#endif\n\tcall g\n#ifdef FOO\n\tpop %rbx\n#else\n\tpop %rbp\n#endif\n",
             "f.S:5: f: the row depends on the condition in line 4",
         ),
-        // There is a frame pointer, or none.
+        // There is a frame pointer only in one variant.
         (
             "\t.ifndef BAR\n\tpush %rbp\n\tmov %rsp, %rbp\n\t.endif\n\tcall g\n\t.ifndef BAR\n\tleave\n\t.endif\n",
             "f.S:6: f: the row depends on the condition in line 4",
@@ -472,7 +472,7 @@ fn what_cannot_be_known_is_told_by_its_line() {
     }
 }
 
-/// What fills the gap before an aligned label has the row of the label, since directives stand behind the line before.
+/// Padding before an aligned label has the label's row, since directives follow the previous line.
 #[test]
 fn gaps_before_labels_are_no_obstacle() {
     let text = "\

@@ -1,4 +1,4 @@
-//! `unspool stack --args`: what is told of functions is what they were called with, or is not told as certain.
+//! `unspool stack --args`: a value reported as certain is the real argument.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,12 +11,13 @@ use unspool_testing::{sample, tool};
 
 use crate::harness;
 
-/// A program that is killed.
+/// The source of a program that is killed.
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"))
 }
 
-/// What each function is called with, as the program's comments say: of one that is there several times, from the innermost on.
+/// The arguments of each function, from the program's comments: for repeated calls, from the
+/// innermost on.
 fn truth(program: &str) -> HashMap<String, Vec<Vec<String>>> {
     let text = fs::read_to_string(source(program)).unwrap();
     let mut calls: HashMap<String, Vec<Vec<String>>> = HashMap::new();
@@ -34,14 +35,14 @@ fn truth(program: &str) -> HashMap<String, Vec<Vec<String>>> {
     calls
 }
 
-/// Runs a command in a folder; yields whether it succeeded, and what it wrote to its standard error.
+/// Runs a command in a folder; returns whether it succeeded, and its standard error.
 fn run_in(folder: &Path, command: &mut Command) -> (bool, String) {
     let output = command.current_dir(folder).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     (output.status.success(), stderr.into_owned())
 }
 
-/// Makes `program` in a folder of a source, compiled with these options.
+/// Compiles `program` in a folder, with these options.
 fn build(program: &str, options: &[&str], folder: &Path) {
     let run = |command: &mut Command| {
         let (is_done, stderr) = run_in(folder, command);
@@ -70,7 +71,7 @@ fn build(program: &str, options: &[&str], folder: &Path) {
     }
 }
 
-/// The report of `program` in a folder, in which it is killed, and what was said meanwhile.
+/// The report on `program` in a folder, in which it is killed, and the messages.
 fn report(folder: &Path, cache: &Path) -> (Value, String) {
     let mut stack = harness::unspool();
     stack.env("XDG_CACHE_HOME", cache);
@@ -81,7 +82,7 @@ fn report(folder: &Path, cache: &Path) -> (Value, String) {
     (serde_json::from_slice(&report).unwrap(), stderr)
 }
 
-/// The first thread's frames of a report: each with its function's name and arguments, if those are known.
+/// The first thread's frames of a report: each with its function's name and arguments, if known.
 fn with_arguments(report: &Value) -> Vec<(String, Vec<Value>)> {
     let frames = report["threads"][0]["frames"].as_array().unwrap();
     let known = frames.iter().filter_map(|frame| {
@@ -99,7 +100,7 @@ fn frames(program: &str, options: &[&str]) -> Vec<(String, Vec<Value>)> {
     with_arguments(&report)
 }
 
-/// Whether a value that was told is the one that the program says, or one of them.
+/// Whether a reported value is the program's value, or one of them.
 fn is_right(told: &str, truth: &str) -> bool {
     truth.split('|').any(|truth| is_this(told, truth))
 }
@@ -184,7 +185,7 @@ fn what_is_told_as_certain_is_right() {
     }
 }
 
-/// What the types say nothing of makes nothing else wrong, and nothing unknown that need not be.
+/// Functions without types make no other value wrong, nor needlessly unknown.
 #[test]
 fn what_types_leave_out_is_not_told_as_certain() {
     for others in [&["-fcf-protection=none"][..], &["-g"]] {
@@ -270,7 +271,8 @@ fn what_functions_still_have_is_told() {
     }
 }
 
-/// The prototypes of units whose rest is in files of their own are read, and what is missing is told: it may be there the next time.
+/// Prototypes are read from units with split debug information. Missing files are reported: they
+/// may be available the next time.
 #[test]
 fn what_functions_of_split_units_take_is_told() {
     let whole = compare("arguments", &["-O2", "-g"]);
@@ -317,18 +319,18 @@ fn what_functions_keep_on_purpose_is_told() {
     );
 }
 
-/// A cache outlives the unspool that filled it.
+/// A cache may be older than the program that reads it.
 #[test]
 fn tables_of_another_version_in_the_cache_are_made_anew_without_a_word() {
     let folder = tempfile::tempdir().unwrap();
     let cache = tempfile::tempdir().unwrap();
     build("arguments", &["-O2"], folder.path());
-    // What is made of a file that was written just now is not kept.
+    // A table of a file that was just written is not stored.
     let program = folder.path().join("program");
     while ElfFile::open(&program).unwrap().stamp().is_none() {
         std::thread::yield_now();
     }
-    // Addresses are others in each run.
+    // Addresses differ in each run.
     let certainties = |report: &Value| -> Vec<(String, Vec<Value>)> {
         let frames = with_arguments(report).into_iter();
         let certainty = |argument: &Value| argument["certainty"].clone();
@@ -350,7 +352,7 @@ fn tables_of_another_version_in_the_cache_are_made_anew_without_a_word() {
     };
     let made: Vec<_> = tables().iter().map(|at| fs::read(at).unwrap()).collect();
     assert!(!made.is_empty());
-    // The version is after eight letters of magic.
+    // The version follows eight magic bytes.
     for (flawed, words) in [(8, ""), (0, "; another is made")] {
         for (path, bytes) in tables().iter().zip(&made) {
             let mut other = bytes.clone();
@@ -367,13 +369,13 @@ fn tables_of_another_version_in_the_cache_are_made_anew_without_a_word() {
     }
 }
 
-/// What gdb has no value of either: in a function of which no table has what it takes, it was looked for nowhere.
+/// Functions for which gdb has no value either: no table has their parameters.
 #[test]
 fn what_is_lost_of_functions_without_a_prototype_is_not_said_to_be_gone() {
     let folder = tempfile::tempdir().unwrap();
     let unknown = "its location at the call is not known";
     let gone = "it is in no known location any more";
-    // What GCC changes has a clone's name, and functions in C++ have no prototypes here.
+    // A function changed by GCC has a clone's name, and C++ functions have no prototypes here.
     for (compiler, of_whole) in [("/usr/bin/gcc", gone), ("/usr/bin/g++", unknown)] {
         let mut compile = tool(compiler);
         compile.args(["-O2", "-g", "-o", "program"]);
@@ -410,7 +412,7 @@ fn what_is_lost_of_functions_without_a_prototype_is_not_said_to_be_gone() {
     }
 }
 
-/// What a parameter is at the first instruction it need not have been when the function was called.
+/// The location of a parameter at the first instruction need not be valid at the call.
 #[test]
 fn what_parameters_are_at_the_begin_is_not_taken_for_what_was_passed() {
     let folder = tempfile::tempdir().unwrap();
@@ -429,14 +431,15 @@ fn what_parameters_are_at_the_begin_is_not_taken_for_what_was_passed() {
                 let told = argument["value"].as_str();
                 let what = format!("{compiler} {options:?}: {argument}");
                 assert!(told.is_none_or(|told| is_right(told, truth)), "{what}");
-                // Where clang has what callers compute, nobody tells.
+                // Values that callers compute are not recoverable from clang's code.
                 assert!(told.is_some() || compiler.ends_with("clang"), "{what}");
             }
         }
     }
 }
 
-/// Debugging information says of a call which name it calls. Which function that is, the dynamic linker decides.
+/// Debugging information gives the name of a call's target. The dynamic linker decides which
+/// function that is.
 #[test]
 fn what_a_call_gave_another_function_is_not_described() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! The cache of compiled tables, as the command uses it: what it writes and how, that several may
-//! do so at once, what happens where nothing can be written, and `unspool cache`.
+//! The command's cache of compiled tables: its contents, concurrent writers, failures to write, and
+//! `unspool cache`.
 //!
-//! Run by root these tests also do what only root can do: run the command as another user.
+//! As root, these tests also run the command as other users.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -23,11 +23,11 @@ use crate::harness;
 use crate::stack::build::BuiltProgram;
 use crate::stack::run::ready;
 
-/// The user `nobody`, and the user `daemon`: two that are neither root nor each other.
+/// The users `nobody` and `daemon`: two different users, neither of them root.
 const NOBODY: u32 = 65534;
 const DAEMON: u32 = 1;
 
-/// A program that waits in a function called `small`, `large` or `variable`.
+/// A program that waits in a function `small`, `large` or `variable`.
 fn program() -> BuiltProgram {
     BuiltProgram::build("recursion.c", &["-O1"])
 }
@@ -70,13 +70,13 @@ fn printed(command: &mut Command) -> Printed {
 }
 
 impl Printed {
-    /// Asserts success without a notice; yields the output.
+    /// Asserts success without a notice; returns the output.
     fn quiet(self) -> String {
         assert!(self.status.success() && self.err.is_empty(), "{self:?}");
         self.out
     }
 
-    /// Asserts that the stack is there, and that it was looked at successfully.
+    /// Asserts success and a complete stack.
     fn assert_stack(&self) {
         assert!(self.status.success(), "{self:?}");
         for text in ["  small+0x", "  large+0x", "  variable+0x", "  complete: "] {
@@ -84,7 +84,8 @@ impl Printed {
         }
     }
 
-    /// Asserts that the stack is there, and that all notices are of tables not kept and say why.
+    /// Asserts a complete stack, and that all notices are about tables that cannot be stored, with
+    /// this reason.
     fn assert_not_kept(&self, why: &str) {
         self.assert_stack();
         assert!(!self.err.is_empty(), "{why}: {self:?}");
@@ -98,8 +99,7 @@ impl Printed {
 }
 
 impl Printed {
-    /// Asserts that there is one notice for all modules, by their names, and that it tells what
-    /// can be done.
+    /// Asserts a single notice for all modules, with their names and a remedy.
     fn assert_one_notice(&self, program: &BuiltProgram) {
         assert_eq!(self.err.lines().count(), 1, "{self:?}");
         let names = [program.path(), "/libc.so.6"].map(|path| path.rsplit('/').next().unwrap());
@@ -118,7 +118,7 @@ fn cache(directory: &Folder) -> PathBuf {
     directory.path().join("cache/unspool")
 }
 
-/// The files of a folder by name, with their bytes; not what is a folder or link there.
+/// The regular files of a folder by name, with their bytes.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
     let entries = entries.filter(|entry| entry.file_type().unwrap().is_file());
@@ -155,7 +155,7 @@ fn set_age(path: &Path, hours: u32) {
     file.set_modified(SystemTime::now() - age).unwrap();
 }
 
-/// What tables of a file are kept under: its build ID, as `readelf` has it, and a hash, as `sha256sum` has it.
+/// The key of a file's tables: its build ID from `readelf`, and a hash from `sha256sum`.
 fn key(path: &str) -> String {
     let notes = tool("readelf").args(["-n", path]).succeed();
     let after = notes.split("Build ID: ").nth(1).unwrap();
@@ -167,7 +167,7 @@ fn key(path: &str) -> String {
     )
 }
 
-/// A library of this code, whose functions are called instead of those of libc.
+/// A library of this code, which interposes functions of libc.
 fn before_libc(directory: &Folder, code: &str) -> PathBuf {
     let at = |name: &str| directory.path().join(name);
     let (source, library) = (at("before_libc.c"), at("before_libc.so"));
@@ -178,7 +178,7 @@ fn before_libc(directory: &Folder, code: &str) -> PathBuf {
     library
 }
 
-// What is written.
+// Contents of the cache.
 
 #[test]
 fn missing_tables_are_made_once_and_then_used() {
@@ -198,7 +198,7 @@ fn missing_tables_are_made_once_and_then_used() {
     stack(&running, unspool(directory)).assert_stack();
     assert_eq!(inode(&own), made, "not made again");
 
-    // Whatever is wrong with a table, it is said once and the table made again.
+    // Whatever is wrong with a table, it is reported once and the table is compiled again.
     let whole = fs::read(&own).unwrap();
     let mut of_other_version = whole.clone();
     of_other_version[8] = 77;
@@ -218,7 +218,8 @@ fn missing_tables_are_made_once_and_then_used() {
     }
 }
 
-/// Whoever makes a program chooses its build ID: one that has another's takes nothing from it, and gives it nothing.
+/// A program's author can choose its build ID: one with another's ID does not use the other's
+/// table, nor the reverse.
 #[test]
 fn a_program_with_the_build_id_of_another_has_tables_of_its_own() {
     let id = "-Wl,--build-id=0xc0ffee01c0ffee01c0ffee01c0ffee01c0ffee01";
@@ -226,7 +227,7 @@ fn a_program_with_the_build_id_of_another_has_tables_of_its_own() {
     let other = BuiltProgram::build("recursion.c", &["-O0", id]);
     let (own, others) = (wait(&honest), wait(&other));
     let directory = Folder::new();
-    // The other one comes first, and both again.
+    // The other program comes first, and then both again.
     for running in [&others, &own, &others, &own] {
         let printed = stack(running, unspool(&directory));
         printed.assert_stack();
@@ -237,7 +238,7 @@ fn a_program_with_the_build_id_of_another_has_tables_of_its_own() {
     assert_ne!(table(&honest), table(&other));
 }
 
-/// Also in what no look-up reads: of the table of a small program and that of libc.
+/// Also in bytes that no lookup reads: in the table of a small program and in that of libc.
 #[test]
 fn a_bit_that_was_changed_is_told() {
     let directory = Folder::new();
@@ -283,8 +284,8 @@ fn nobody_else_may_look_into_the_cache_whatever_the_umask_is() {
     }
 }
 
-/// All start with an empty cache, make the same tables, and see none that is not whole: that
-/// would be noticed.
+/// All start with an empty cache, compile the same tables, and see no partial one: that would be
+/// reported.
 #[test]
 fn several_processes_share_a_cache() {
     const COUNT: usize = 8;
@@ -320,8 +321,7 @@ fn several_processes_share_a_cache() {
     }
 }
 
-/// While some write a table over and over, onto a disk that takes a few bytes at a time, others
-/// never see a part of it.
+/// While some processes write a table repeatedly, to a slow disk, others never see a partial one.
 #[test]
 fn a_table_that_is_being_written_is_not_seen() {
     let program = program();
@@ -363,7 +363,7 @@ fn a_table_that_is_being_written_is_not_seen() {
     );
 }
 
-/// A file has its own name in notices, not that of the kernel's link to it.
+/// Notices name a file itself, not the kernel's link to it.
 #[test]
 fn a_stale_table_in_a_program_itself_is_named() {
     let BuiltProgram { directory, path } = program();
@@ -387,8 +387,8 @@ fn a_stale_table_in_a_program_itself_is_named() {
     assert_eq!(printed.err.lines().count(), 1, "{printed:?}");
 }
 
-/// Fills a section of a table with ones. An entry of the directory has the tag, flags, the offset
-/// and the length (`docs/formats.md`).
+/// Overwrites a section of a table with ones. An entry of the directory has the tag, flags, the
+/// offset and the length (`docs/formats.md`).
 fn spoil(table: &mut [u8], tag: &[u8; 4]) {
     let entry = table.windows(4).position(|word| word == tag).unwrap();
     let field = |n: usize| {
@@ -399,7 +399,7 @@ fn spoil(table: &mut [u8], tag: &[u8; 4]) {
     table[offset..offset + length].fill(0xff);
 }
 
-/// A compiled table that turns out to be corrupt is done without, and replaced.
+/// A corrupt compiled table is not used, and is replaced.
 #[test]
 fn a_corrupt_table_is_done_without() {
     let program = program();
@@ -425,7 +425,7 @@ fn a_corrupt_table_is_done_without() {
     }
 }
 
-/// Neither what is in the cache nor that it cannot be written matters to who does without.
+/// With `--no-cache`, neither the cache's contents nor a failure to write it matters.
 #[test]
 fn without_the_cache_nothing_is_read_or_written() {
     let program = program();
@@ -457,10 +457,10 @@ fn without_the_cache_nothing_is_read_or_written() {
     );
 }
 
-// Where nothing can be written.
+// Failures to write.
 
-/// The size of files is limited, which a program that does not want the signal sees as an error
-/// of writing: at the first byte, or in the middle of a table.
+/// A file size limit causes write errors if the program ignores the signal: at the first byte, or
+/// within a table.
 #[test]
 fn on_a_full_disk_the_stack_is_shown_and_nothing_is_left_behind() {
     let program = program();
@@ -486,14 +486,14 @@ fn on_a_full_disk_the_stack_is_shown_and_nothing_is_left_behind() {
             printed.assert_not_kept("File too large");
             assert_eq!(left, [""; 0]);
         }
-        // When there is room again, all is well.
+        // When there is room again, tables are stored.
         stack(&running, unspool(&directory)).assert_stack();
         assert_eq!(stack(&running, unspool(&directory)).err, "");
     }
 }
 
-/// A disk that fails, or is found to be full, when the bytes are to reach it, which systems say
-/// only if they are asked: played by a library that is loaded before libc.
+/// A failing or full disk whose error is reported only by `fsync`: simulated by an interposed
+/// library.
 #[test]
 fn a_table_that_does_not_reach_the_disk_is_not_kept() {
     let program = program();
@@ -507,7 +507,7 @@ fn a_table_that_does_not_reach_the_disk_is_not_kept() {
     assert_eq!(names(&cache(directory)), [""; 0]);
 }
 
-/// Here the signal ends the command while it writes a table.
+/// Here the signal kills the command while it writes a table.
 #[test]
 fn what_a_killed_command_left_is_removed_an_hour_later() {
     for clean in [false, true] {
@@ -536,7 +536,7 @@ fn what_a_killed_command_left_is_removed_an_hour_later() {
     }
 }
 
-/// A home that is none: the stack is shown all the same, and the reason for not keeping tables.
+/// An unusable home: the stack is shown all the same, with the reason for not storing tables.
 #[test]
 fn without_a_usable_home_the_stack_is_shown() {
     let program = program();
@@ -602,7 +602,7 @@ fn without_a_usable_cache_folder_the_stack_is_shown() {
     );
 }
 
-/// What others could have put there is not used, and one notice says so for all modules.
+/// Files that others could have written are not used, and one notice reports this for all modules.
 #[test]
 fn a_cache_that_others_can_write_is_refused() {
     let program = program();
@@ -629,9 +629,9 @@ fn a_cache_that_others_can_write_is_refused() {
     assert!(contents(&folder) == before, "nothing is written there");
 }
 
-// Whose environment, whose files.
+// Environment and owners.
 
-/// An empty part of the variable is not the working directory, as it would be for a shell.
+/// An empty part of the variable is not the working directory, unlike in a shell.
 #[test]
 fn folders_of_the_table_path() {
     let program = program();
@@ -665,9 +665,9 @@ fn folders_of_the_table_path() {
     }
 }
 
-/// A program whose real user is another than its effective one, as a setuid program's, does not
-/// do what the environment says. Only root can start one; for others this only shows that the
-/// environment counts otherwise.
+/// A program whose real and effective users differ, such as a setuid program, ignores the
+/// environment. Only root can start one; for others this only shows that the environment normally
+/// counts.
 #[test]
 fn a_privileged_program_ignores_the_environment() {
     let program = program();
@@ -705,7 +705,7 @@ fn a_privileged_program_ignores_the_environment() {
     assert_eq!(names(&cache(directory)), [""; 0]);
     assert!(!directory.path().join(".cache").exists());
 
-    // The folders of the table path would be named in a notice.
+    // A notice would name the folders of the table path.
     let running = wait(&program);
     let bad = directory.path().join("bad");
     fs::create_dir(&bad).unwrap();
@@ -723,8 +723,8 @@ fn a_privileged_program_ignores_the_environment() {
     }
 }
 
-/// An ordinary user uses tables of their own and of root's, and nobody else's. Needs root, to
-/// have files of three users; run by somebody else it only shows the first.
+/// An ordinary user uses their own tables and those of root, and no others. Needs root, to have
+/// files of three users; otherwise it tests only the first part.
 #[test]
 fn an_ordinary_user_trusts_root_and_nobody_else() {
     let program = program();
@@ -734,7 +734,7 @@ fn an_ordinary_user_trusts_root_and_nobody_else() {
         assert_eq!(stack(&running, unspool(&program.directory)).err, "");
         return;
     }
-    // Where every user can get to, unlike the folder of the build.
+    // Accessible for every user, unlike the build folder.
     let directory = Folder::below(&std::env::temp_dir());
     set_mode(directory.path(), 0o755);
     let at = |name: &str| directory.path().join(name);
@@ -771,7 +771,7 @@ fn an_ordinary_user_trusts_root_and_nobody_else() {
     let (own, packaged) = (cache(&directory).join(&table), at("tables").join(&table));
     assert_eq!(fs::metadata(&own).unwrap().uid(), NOBODY);
 
-    // That a table was opened is told by what is wrong with it.
+    // An invalid table shows by its notice that it was opened.
     fs::write(&packaged, "no table").unwrap();
     set_mode(&packaged, 0o644);
     let opened = format!(
@@ -791,12 +791,12 @@ fn an_ordinary_user_trusts_root_and_nobody_else() {
     }
     fs::remove_file(&packaged).unwrap();
 
-    // Root's table in the user's cache is used, though its use cannot be noted.
+    // Root's table in the user's cache is used, though its time of use cannot be recorded.
     set_mode(&own, 0o644);
     chown(&own, Some(0), None).unwrap();
     set_age(&own, 24 * 30);
     assert_eq!(show().err, "");
-    // A cache that root keeps to itself is named once; the folder cannot be written into either.
+    // A cache that only root can read is reported once; the folder cannot be written to either.
     let folder = cache(&directory);
     chown(&folder, Some(0), None).unwrap();
     let printed = show();
@@ -808,7 +808,7 @@ fn an_ordinary_user_trusts_root_and_nobody_else() {
         1,
         "{printed:?}"
     );
-    // One of a third user is refused.
+    // A third user's cache is refused.
     set_mode(&folder, 0o755);
     chown(&folder, Some(DAEMON), None).unwrap();
     let printed = show();
@@ -934,7 +934,7 @@ fn names_that_are_kept_are_listed_and_removed_too() {
     assert_eq!(names(&folder), ["notes"]);
 }
 
-/// Not even a terminal is confused by names that somebody put there.
+/// Malicious file names cannot control a terminal.
 #[test]
 fn hostile_names_are_not_ours() {
     let program = program();
@@ -974,7 +974,7 @@ fn hostile_names_are_not_ours() {
     );
 }
 
-/// Where the folder is no folder, or cannot be trusted, `cache` says so.
+/// If the folder is not a folder, or untrusted, `cache` reports it.
 #[test]
 fn a_cache_that_cannot_be_looked_at_is_an_error() {
     let directory = Folder::new();
@@ -1010,7 +1010,7 @@ fn a_cache_that_cannot_be_looked_at_is_an_error() {
     assert!(clean.err.starts_with(&expected), "{clean:?}");
 }
 
-/// Reads only, and so has nothing to say of a cache that cannot be written to.
+/// It only reads, and so does not report a read-only cache.
 #[test]
 fn output_that_nobody_reads_is_no_error() {
     let directory = Folder::new();

@@ -74,7 +74,8 @@ fn assembly_in_rust_is_checked() {
         ("refuted CFI001", "in kernels::naked_wrong+0x1"),
         ("refuted CFI005", "in bare+0x0"),
     ];
-    // Without line numbers only the library is looked at, and compilers may leave functions without an entry.
+    // Without line numbers only the library is checked, and compilers may leave functions without
+    // an entry.
     for (profile, expected) in [(&[][..], &all[..]), (&["--", "--release"], &all[..2])] {
         let (status, out, err) = cargo_unspool(folder.path(), &[&["check"], profile].concat());
         assert_eq!(status, Some(1), "{out}{err}");
@@ -86,12 +87,12 @@ fn assembly_in_rust_is_checked() {
                 "{code} {function}: {out}{err}"
             );
         }
-        // Nothing of the standard library or the C library, and nothing that is right.
+        // Nothing from the standard library or the C library, and nothing that is right.
         assert_eq!(out.matches(" CFI").count(), expected.len(), "{out}{err}");
     }
 }
 
-/// What is in the program itself, and not in its library, is told as well.
+/// Code in the program itself, and not in its library, is reported as well.
 #[test]
 fn naked_functions_and_labels_of_programs_are_checked() {
     let folder = kernels("pub fn used() {}\n");
@@ -164,7 +165,7 @@ fn what_cannot_be_built_or_asked_for_is_said() {
     assert!(err.contains("Cargo.toml"), "{err}");
 }
 
-/// The script in docs/checking.md keeps wrong tables from being committed, and nothing else.
+/// The script in docs/checking.md prevents commits of wrong tables, and nothing else.
 #[test]
 fn the_hook_in_the_documentation_works() {
     let page = include_str!("../../../../docs/checking.md");
@@ -209,7 +210,7 @@ fn the_hook_in_the_documentation_works() {
     assert!(git(&["add", "."]).status.success());
     let commit = git(&["commit", "-q", "-m", "wrong"]);
     assert!(!commit.status.success(), "{commit:?}");
-    // git has hooks print to standard error.
+    // git prints the output of hooks to standard error.
     assert!(
         String::from_utf8_lossy(&commit.stderr).contains("CFI001"),
         "{commit:?}"

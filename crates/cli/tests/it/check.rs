@@ -8,7 +8,7 @@ use unspool_testing::{Finish as _, command, tool};
 
 use crate::harness;
 
-/// A function whose `push` no directive describes.
+/// A function with a `push` that no directive describes.
 const WRONG: &str = "\
 \t.globl\tf
 \t.type\tf, @function
@@ -39,7 +39,7 @@ fn run_with(
     (output.out, output.err)
 }
 
-/// Folders of headers, names and machines: where compilers' users write them.
+/// Include folders, definitions and machine options, in the usual variables.
 #[test]
 fn source_is_assembled_with_the_options_of_the_environment() {
     let folder = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn source_is_assembled_with_the_options_of_the_environment() {
     );
 }
 
-/// The issues: a temporary file was named, and nothing said of what `$CC` did.
+/// Regressions: a temporary file was named, and the command of `$CC` was not reported.
 #[test]
 fn what_does_not_assemble_is_named_as_it_was_given() {
     let folder = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn what_does_not_assemble_is_named_as_it_was_given() {
     }
 }
 
-/// The issues: paths were told that nobody gave, and calls of made-up addresses.
+/// Regressions: paths that the user did not give were reported, and calls of made-up addresses.
 #[test]
 fn source_and_what_is_called_have_their_names() {
     let folder = tempfile::tempdir().unwrap();
@@ -151,7 +151,7 @@ fn what_is_assumed_of_stores_by_an_index_is_said() {
     let file = &report["files"][0];
     assert_eq!(file["rows"]["assuming_bounds"], 3, "{out}");
     assert_eq!(file["assuming_bounds"][0], "0x0", "{out}");
-    // By a number that the code shows.
+    // The number is constant in the code.
     let known = text.replace("mov %edi", "mov $2, %ecx\n\tmov %edi");
     fs::write(folder.path().join("f.s"), known).unwrap();
     let (out, _) = run(folder.path(), &["f.s"], 0);
@@ -173,7 +173,7 @@ fn a_finding_says_where_what_and_what_to_write() {
         let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(squeezed.contains(&words), "`{words}` is not in:\n{out}");
     }
-    // What it says to write is right.
+    // The proposed directive is right.
     let mended = WRONG
         .replace("%rdi\n\tcall", "%rdi\n\t.cfi_adjust_cfa_offset 8\n\tcall")
         .replace("\tret", "\t.cfi_adjust_cfa_offset -8\n\tret");
@@ -203,7 +203,7 @@ fn the_report_for_programs_says_the_same() {
 #[test]
 fn what_cannot_be_proven_is_told_of_assembly_and_on_request() {
     let folder = tempfile::tempdir().unwrap();
-    // Nobody can know whether the stack comes back.
+    // It is unknown whether the callee restores the stack.
     let source = WRONG.replace(
         "push\t%rdi\n\tcall\tg\n\tpop\t%rdi",
         "mov\t(%rdi), %rsp\n\tcall\tg",
@@ -283,7 +283,7 @@ f:
     // Never refuted: it is a guess.
     let out = check(&text.replace("\t.cfi_restore_state\n", ""), 1);
     assert!(out.contains("f.s:18: unproven CFI001"), "{out}");
-    // The jump may lead behind the push.
+    // The jump may lead past the push.
     let out = check(&text.replace("1:\tlea", "1:\tpush\t%rax\n\tlea"), 1);
     assert!(out.contains("f.s:12: unproven CFI014"), "{out}");
 }
@@ -355,7 +355,7 @@ fn a_kind_of_finding_is_explained() {
     assert!(err.contains("cannot be used with"), "{err}");
 }
 
-/// The findings of a JSON report: the codes of those that stand, and reasons of the others.
+/// The findings of a JSON report: the codes of unsuppressed ones, and the reasons of others.
 fn standing(folder: &Path, arguments: &[&str], status: i32) -> (Vec<String>, Vec<String>, String) {
     let mut all = vec!["--format", "json"];
     all.extend(arguments);
@@ -399,7 +399,7 @@ fn comments_in_the_source_allow_findings_with_a_reason() {
     let call = "\tcall\tg\n";
     let none: Vec<String> = Vec::new();
     let cases = [
-        // Behind the line, before it, before its label, in each form of comment.
+        // After the line, before it, before its label, in each form of comment.
         (
             "\tcall\tg\t# unspool: allow CFI001 it is known\n",
             0,
@@ -415,7 +415,7 @@ fn comments_in_the_source_allow_findings_with_a_reason() {
             0,
             none.clone(),
         ),
-        // Without a reason, of another finding, of another line, in no comment, of no finding.
+        // Without a reason, for another finding, on another line, not in a comment, for no finding.
         (
             "\tcall\tg\t# unspool: allow CFI001\n",
             1,
@@ -450,7 +450,7 @@ fn comments_in_the_source_allow_findings_with_a_reason() {
             assert_eq!(reasons, ["comment: it is known"], "{lines}");
         }
     }
-    // What is allowed is not fixed, either.
+    // Allowed findings are not fixed, either.
     let allowed = WRONG.replace(call, "\tcall\tg\t# unspool: allow CFI001 it is known\n");
     fs::write(folder.path().join("push.s"), &allowed).unwrap();
     run(folder.path(), &["--fix", "push.s"], 0);
@@ -538,7 +538,7 @@ fn a_baseline_has_what_is_known_wherever_it_is() {
     let (codes, reasons, _) = standing(folder.path(), &arguments, 0);
     assert!(codes.is_empty(), "{codes:?}");
     assert_eq!(reasons, ["baseline: it is in the baseline"]);
-    // The same in another function is another finding; and one that is gone is told.
+    // The same in another function is a different finding, and a finding that is gone is reported.
     let renamed = WRONG
         .replace("\tf", "\th")
         .replace("f:", "h:")
@@ -552,7 +552,8 @@ fn a_baseline_has_what_is_known_wherever_it_is() {
     assert!(err.contains("known.json"), "{err}");
 }
 
-/// The rules of the standard are in `sarif.schema.json`, by their clauses; Python's `jsonschema` applies them.
+/// The rules of the standard are in `sarif.schema.json`, by clause; Python's `jsonschema` applies
+/// them.
 #[test]
 fn what_code_scanning_is_told_is_as_the_standard_demands() {
     let folder = tempfile::tempdir().unwrap();
@@ -587,7 +588,7 @@ fn what_code_scanning_is_told_is_as_the_standard_demands() {
     };
     let validation = validate("log.sarif");
     assert!(validation.status.success(), "{validation:?}\n{out}");
-    // The rules are applied at all.
+    // This shows that the rules are applied.
     fs::write(
         folder.path().join("bad.sarif"),
         out.replace("\"startLine\": 6", "\"startLine\": 0"),
@@ -755,7 +756,7 @@ fn kernel_modules_are_checked_as_they_are_installed() {
     );
 }
 
-/// What is assembly in a program that is else a compiler's is as if it were checked alone: what is not proven is told.
+/// Assembly in a compiled program is checked as if it were alone: unproven rows are reported.
 #[test]
 fn what_people_wrote_is_judged_as_that_wherever_it_is_linked_in() {
     let folder = tempfile::tempdir().unwrap();
@@ -779,7 +780,7 @@ fn what_people_wrote_is_judged_as_that_wherever_it_is_linked_in() {
     assert!(!lenient.contains("unproven CFI002"), "{lenient}");
 }
 
-/// Who wrote a function counts, not who made most of the file.
+/// The author of a function counts, not the author of most of the file.
 #[test]
 fn functions_without_entry_and_registers_that_are_lost_are_told_of_assembly_in_programs() {
     let folder = tempfile::tempdir().unwrap();
@@ -816,12 +817,12 @@ fn functions_without_entry_and_registers_that_are_lost_are_told_of_assembly_in_p
         ] {
             assert!(out.contains(finding), "{file}: {finding}: {out}");
         }
-        // An entry that is too short is told once.
+        // An entry that is too short is reported once.
         assert!(out.contains("findings: 4 refuted\n"), "{file}: {out}");
     }
 }
 
-/// A walk goes on behind the end of the stack if the entry point is as functions are.
+/// A walk continues past the end of the stack if the entry point looks like a function.
 #[test]
 fn entry_points_of_source_and_of_programs_say_that_they_are_outermost() {
     let folder = tempfile::tempdir().unwrap();
@@ -839,7 +840,7 @@ fn entry_points_of_source_and_of_programs_say_that_they_are_outermost() {
     run(folder.path(), &["f.s"], 0);
 }
 
-/// Code without any table is functions without entries; where there is no code, there is nothing to check.
+/// In code without any table, functions lack entries; without code, there is nothing to check.
 #[test]
 fn objects_without_a_table_are_told_with_what_writes_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -876,7 +877,7 @@ fn objects_without_a_table_are_told_with_what_writes_one() {
 #[test]
 fn a_finding_says_by_which_way_it_is_come_to_and_after_which_line_to_write() {
     let folder = tempfile::tempdir().unwrap();
-    // The directives for the way from line 7 are missing at line 14.
+    // At line 14, the directives for the path from line 7 are missing.
     let text = "\
 \t.globl\tf
 \t.type\tf, @function
@@ -914,14 +915,14 @@ f:
     let mut lines: Vec<&str> = text.lines().collect();
     lines.insert(11, finding["fix"].as_str().unwrap());
     fs::write(folder.path().join("way.s"), lines.join("\n") + "\n").unwrap();
-    // What was hidden by it shows: the directive behind the last add.
+    // The finding hidden by it appears: the directive after the last add.
     let (out, _) = run(folder.path(), &["way.s"], 1);
     assert!(
         out.contains("write after line 16: .cfi_adjust_cfa_offset -24"),
         "{out}"
     );
 
-    // Two instructions of one line have no line between them.
+    // Between two instructions of one line, there is no line for a directive.
     let shared = text.replace(
         "\tsub\t$24, %rsp\n\t.cfi_adjust_cfa_offset\t24\n",
         "\tsub\t$24, %rsp; nop\n",
@@ -934,7 +935,7 @@ f:
     );
 }
 
-/// A function that is wrong, and all that is said of it.
+/// The printed findings of a wrong function.
 fn printed(body: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
@@ -958,14 +959,14 @@ fn expressions_are_told_as_formulas() {
     ] {
         assert!(out.contains(words), "`{words}` is not in:\n{out}");
     }
-    // What has no formula is told by its operations.
+    // An expression without a formula is printed by its operations.
     let out = printed(
         "\t.cfi_escape 0x0f, 0x03, 0x77, 0x08, 0x96\n\t.cfi_escape 0x0f, 0x03, 0x77, 0x08, 0xf0\n\tret\n",
     );
     assert!(!out.contains("an expression"), "{out}");
 }
 
-/// Both the stack pointer and %rbp tell where the CFA is; on another stack only %rbp does.
+/// Both the stack pointer and %rbp determine the CFA; on another stack only %rbp does.
 #[test]
 fn a_wrong_offset_is_told_of_the_register_that_is_declared() {
     let told = printed(
@@ -1015,7 +1016,7 @@ fn registers_by_the_numbers_of_i386_are_told() {
             "{out}"
         );
     }
-    // Here 6 is rbp, and was to be rsi.
+    // Here 6 is rbp, and was meant to be rsi.
     let out = printed(
         "\tpush\t%rsi\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset 6, -16\n\tmov\t%rdi, %rsi\n\tpop\t%rsi\n\t.cfi_restore 6\n\t.cfi_def_cfa_offset 8\n\tret\n",
     );
@@ -1023,7 +1024,7 @@ fn registers_by_the_numbers_of_i386_are_told() {
         out.contains("number 6 is rbp on x86-64; esi has it on i386: %rsi may be meant"),
         "{out}"
     );
-    // Another mistake is none of numbers.
+    // Another mistake is not about numbers.
     let out = printed(&framed("%rbx", "%rbp"));
     assert!(!out.contains("i386"), "{out}");
 }
@@ -1042,7 +1043,7 @@ fn what_calls_do_not_preserve_is_told() {
         let out = printed(body);
         assert!(out.contains(message), "{out}");
         assert!(out.contains("    calls do not preserve r10\n"), "{out}");
-        // Nothing is wrong but for the call.
+        // Only the call causes a finding.
         let without = printed(&body.replace("call\tg", "push\t%rax"));
         assert!(!without.contains("calls do not"), "{without}");
     }
@@ -1060,7 +1061,7 @@ fn the_summary_counts_what_is_listed() {
     let listed = out.matches(": refuted CFI013 ").count();
     assert!(listed > 0, "{out}");
     let summary = out.lines().last().unwrap();
-    // The trampoline's row is one of the refuted, not of the proven.
+    // The trampoline's row is counted as refuted, not as proven.
     assert!(summary.contains(" 1 refuted, "), "{out}");
     assert!(
         summary.ends_with(&format!("; findings: {listed} refuted")),

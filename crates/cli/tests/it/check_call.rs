@@ -10,13 +10,13 @@ use xtask::programs;
 
 use crate::harness;
 
-/// Sources that the tests of the crate `step` use.
+/// Sources that the tests of the crate `single-step` use.
 fn source(name: &str) -> String {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../single-step/tests/programs");
     sources.join(name).to_str().unwrap().to_owned()
 }
 
-/// Has gcc make a file of a source.
+/// Compiles a source with gcc.
 fn build(name: &str, options: &[&str]) -> PathBuf {
     let mut compiler = tool("gcc");
     compiler.args(options);
@@ -35,7 +35,7 @@ fn text(bytes: &[u8]) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Asserts the exit status, and that words are in what is printed.
+/// Asserts the exit status, and that the output contains some words.
 fn tells(output: &Output, code: i32, wanted: &[&str]) {
     assert_eq!(output.status.code(), Some(code), "{output:?}");
     let told = match code {
@@ -76,7 +76,7 @@ fn whatever_has_the_function() {
         let arguments = ["--arg", "pointer", "--arg", "7", "--arg", "0-9"];
         let wanted = ["expects: 8 of 8 calls returned with all registers preserved"];
         tells(&call("expects", &arguments, file), 0, &wanted);
-        // There the values are others than it expects.
+        // Past there the values are unexpected.
         let wanted = ["call 8 ended by SIGILL at", "0 of 8 calls returned"];
         tells(
             &call("expects", &["--arg", "0x40"], file),
@@ -103,7 +103,7 @@ fn calls_that_do_not_return() {
     let arguments = ["--calls", "1", "--time-limit", "1"];
     let wanted = ["call 1 had not returned in time (--time-limit)"];
     tells(&call("turns", &arguments, &file), 1, &wanted);
-    // The others are not made.
+    // The remaining calls are not made.
     let wanted = [
         "turns: 0 of 1 calls returned",
         "turns: 7 calls were not made, since one had not returned in time",
@@ -111,7 +111,7 @@ fn calls_that_do_not_return() {
     tells(&call("turns", &["--time-limit", "1"], &file), 1, &wanted);
 }
 
-/// The issue: assemblers that say nothing of types, as NASM, make functions that were not there.
+/// A regression: functions from assemblers without symbol types, such as NASM, were not found.
 #[test]
 fn functions_without_type_and_size() {
     let folder = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ fn functions_without_type_and_size() {
         let wanted = ["8 of 8 calls returned with all registers preserved"];
         tells(&call(function, &arguments, file), 0, &wanted);
     }
-    // Nor is a file told that was made meanwhile.
+    // Nor is a temporary file named.
     let wanted = format!("{file} has no function third");
     tells(&call("third", &[], file), 2, &[&wanted]);
 }

@@ -11,7 +11,7 @@ use xtask::programs;
 
 use crate::harness;
 
-/// The programs that the tests of the crate `step` run.
+/// The programs that the tests of the crate `single-step` run.
 fn build() -> PathBuf {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../single-step/tests/programs");
     let mut compiler = tool("gcc");
@@ -54,7 +54,7 @@ fn what_is_wrong_is_told_beside_the_code() {
     ] {
         assert!(told.contains(words), "`{words}` is not in:\n{told}");
     }
-    // The source line is that behind the push.
+    // The source line is the one after the push.
     let source = fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../single-step/tests/programs/asm.s"
@@ -82,12 +82,12 @@ fn the_report_for_programs() {
     assert_eq!(named("wrong")["entered"], 1);
     assert_eq!(named("wrong")["rows_executed"], 1);
     assert_eq!(named("right")["entered"], 0);
-    // Three rows: at the entry, behind the push, behind the pop.
+    // Three rows: at the entry, after the push, after the pop.
     let never = named("right")["rows_never_executed"].as_array().unwrap();
     assert_eq!(never.len(), 3);
     assert_eq!(file["findings"][0]["code"], "CFI001");
     assert_eq!(file["findings"][0]["places"], 3);
-    // Those of the program in C, `main` one of them.
+    // The functions of the C program, including `main`.
     assert!(file["functions_left_out"].as_u64().unwrap() > 20);
 }
 
@@ -138,7 +138,7 @@ fn what_makes_less_of_the_result_is_said() {
     let output = run(&[], &[program, "ends"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(text(&output.stderr).contains("the command failed: exit status: 7"));
-    // Not what was asked for was done.
+    // The request was not carried out.
     let output = run(&[], &[program, "nothing"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stderr).contains("none of the 22 functions in scope was called"));
@@ -147,7 +147,7 @@ fn what_makes_less_of_the_result_is_said() {
     assert!(text(&output.stderr).contains("had not ended after 1 seconds and was killed"));
 }
 
-/// The issue: "3 of 3 rows" was said of a function that went a way later that nobody looked at.
+/// A regression: "3 of 3 rows" was reported for a function that took an unobserved path later.
 #[test]
 fn functions_that_were_let_be_are_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -169,7 +169,7 @@ fn functions_that_were_let_be_are_named() {
         text(&unspool.current_dir(&folder).output().unwrap().stderr)
     };
     let told = run(&[]);
-    // And the program by the name that it was given by.
+    // The program is named as it was given.
     assert!(
         told.starts_with("./often: 1 of 1 functions called"),
         "{told}"

@@ -1,4 +1,4 @@
-//! What `unspool record` says of stacks that it cannot follow to their root, and whether it helps.
+//! The advice of `unspool record` on incomplete stacks, and whether it helps.
 
 use std::fs;
 use std::process::Output;
@@ -24,7 +24,7 @@ impl Built {
             gcc.args(described).args(arguments);
             gcc.current_dir(&folder).succeed();
         };
-        // Neither compiler nor linker make a table by themselves.
+        // Neither the compiler nor the linker adds a table by default.
         let bare = [
             "-fno-asynchronous-unwind-tables",
             "-Wl,--no-ld-generated-unwind-info",
@@ -54,7 +54,7 @@ impl Built {
             .unwrap()
     }
 
-    /// What is said of a recording of the program, which works in one way; as a document and as text.
+    /// The summary of a recording of the program in one mode: as a document and as text.
     fn record(&self, way: &str) -> (Value, String) {
         let record = [
             "record",
@@ -79,14 +79,14 @@ impl Built {
     }
 }
 
-/// The reason, its module, and words of what is advised.
+/// The reason, its module, and words in the advice.
 type Advised = (&'static str, Option<&'static str>, &'static str);
 
 fn check(built: &Built, way: &str, advised: Option<Advised>) {
     let (document, text) = built.record(way);
     let completeness = &document["completeness"];
     let number = |name: &str| completeness[name].as_u64().unwrap();
-    // A sample at the end of a process finds no memory, and so no stack of its user.
+    // A sample at the end of a process finds no memory, and so no user stack.
     let samples = number("stacks") + number("no_user_registers");
     assert_eq!(document["samples"], samples, "{document}");
     assert!(number("stacks") > 50, "{document}");
@@ -128,7 +128,7 @@ fn advice_names_what_is_missing() {
     check(&built, "made", Some(made));
 }
 
-/// Whoever does what was advised has complete stacks.
+/// After following the advice, stacks are complete.
 #[test]
 fn advice_helps() {
     let built = Built::new(true);
@@ -137,7 +137,7 @@ fn advice_helps() {
     check(&built, "made-with-frame-pointer", None);
 }
 
-/// A command that cannot be run costs nobody the last profile.
+/// A command that cannot be run does not overwrite the last profile.
 #[test]
 fn no_command_no_profile() {
     let built = Built::new(true);
@@ -156,7 +156,7 @@ fn no_command_no_profile() {
     }
 }
 
-/// Signals that end no recording are the command's.
+/// Signals that do not end a recording are passed on to the command.
 #[test]
 fn other_signals_are_passed_on() {
     let built = Built::new(true);
@@ -165,7 +165,7 @@ fn other_signals_are_passed_on() {
     assert_eq!(output.status.code(), Some(5), "{output:?}");
 }
 
-/// A command that was begun for events that cannot be had does not run, and says nothing.
+/// If the events are not available, the created command does not run, and prints nothing.
 #[test]
 fn without_events_nothing_runs() {
     let built = Built::new(true);
@@ -188,7 +188,7 @@ fn without_events_nothing_runs() {
     }
 }
 
-/// Without a command, the document is what standard output has; and notices are in it.
+/// Without a command, the document is on standard output, and includes the notices.
 #[test]
 fn the_document_of_a_process() {
     let built = Built::new(true);
@@ -217,7 +217,7 @@ fn the_document_of_a_process() {
     assert_eq!(document["completeness"]["stacks"], 0);
 }
 
-/// musl is built without tables, and the program's are stripped: where callers are, its code says.
+/// musl is built without tables, and the program's are stripped: callers are found from the code.
 #[test]
 fn a_static_program_without_any_table_is_complete() {
     let folder = Folder::new();
@@ -236,7 +236,7 @@ fn a_static_program_without_any_table_is_complete() {
         "{document}"
     );
     assert_eq!(number("guessed"), 0, "{document}");
-    // main, qsort and what it calls: most stacks have five frames.
+    // main, qsort and its callees: most stacks have five frames.
     let synthesized = completeness["frames"]["synthesized"].as_u64().unwrap();
     assert!(synthesized > 3 * number("stacks"), "{document}");
 }

@@ -1,5 +1,6 @@
-//! `unspool convert` as a user calls it, and what reads, checks and unwinds SFrame: held against binutils, which knows version 1
-//! in the release that is installed. Of newer binutils see `cargo xtask sframe-suite`.
+//! `unspool convert` as a user calls it, and reading, checking and unwinding of SFrame, compared
+//! with binutils. The installed release supports version 1. For newer binutils see `cargo xtask
+//! sframe-suite`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// The output of a command that must work.
+/// The output of a command that must succeed.
 fn success(program: &str, arguments: &[&str], folder: &Path) -> String {
     let output = run(program, arguments, folder);
     assert!(
@@ -42,7 +43,7 @@ fn source(name: &str) -> String {
     format!("{}/tests/programs/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The program `sframe.c`, under the name `dies`, built with more options.
+/// The program `sframe.c`, under the name `dies`, built with additional options.
 fn program(options: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let source = source("sframe.c");
@@ -51,8 +52,8 @@ fn program(options: &[&str]) -> TempDir {
     folder
 }
 
-/// Rows as `(address, CFA, where the frame pointer is saved)`, of `readelf --sframe`. Those of `.plt`, which are of a block of
-/// 16 bytes, are there once for each block.
+/// Rows as `(address, CFA, slot of the frame pointer)`, from `readelf --sframe`. Those of `.plt`,
+/// for a block of 16 bytes, are repeated for each block.
 fn rows_of_readelf(folder: &Path, file: &str) -> BTreeSet<(u64, String, String)> {
     let listing = success("readelf", &["--sframe", file], folder);
     let (mut start, mut size, mut is_block) = (0, 0, false);
@@ -83,7 +84,7 @@ fn rows_of_readelf(folder: &Path, file: &str) -> BTreeSet<(u64, String, String)>
     rows
 }
 
-/// The same of `unspool show --from sframe`.
+/// The same from `unspool show --from sframe`.
 fn rows_of_unspool(folder: &Path, file: &str) -> BTreeSet<(u64, String, String)> {
     let shown = unspool(
         &["show", "--from", "sframe", "--format", "json", file],
@@ -122,7 +123,7 @@ fn sframe_of_the_assembler_is_read_as_readelf_reads_it() {
     }
 }
 
-/// The rows of functions, with what only .eh_frame says taken away, by address.
+/// The rows of functions by address, without the parts that only .eh_frame has.
 fn printed(folder: &Path, file: &str, from: &str) -> Vec<(u64, String)> {
     let shown = unspool(&["show", "--from", from, "--format", "json", file], folder);
     assert!(shown.status.success(), "{}", text(&shown));
@@ -142,7 +143,7 @@ fn printed(folder: &Path, file: &str, from: &str) -> Vec<(u64, String)> {
         }
     }
     rows.sort();
-    // A row says nothing new if only what is not told differs.
+    // A row is redundant if only the removed parts differ.
     rows.dedup_by(|next, before| next.1 == before.1);
     rows
 }
@@ -166,14 +167,14 @@ fn a_program_gets_a_section_that_readelf_knows_and_goes_back() {
         assert!(said.contains(&format!("as SFrame {version}: ")), "{said}");
         let segments = success("readelf", &["--wide", "--segments", "with"], path);
         assert!(segments.contains("GNU_SFRAME"), "{segments}");
-        // binutils 2.40 knows the section's type by its number only, 0x6ffffff4.
+        // binutils 2.40 knows the section's type only by its number, 0x6ffffff4.
         let sections = success("readelf", &["--wide", "--sections", "with"], path);
         let line = sections.lines().find(|line| line.contains(" .sframe "));
         assert!(
             line.is_some_and(|line| line.contains("LOOS+0xffffff4")),
             "{sections}"
         );
-        // Each version says what the other says, as bytes and in the file.
+        // Both versions have the same content, as bytes and in the file.
         let other = if version == "2" { "3" } else { "2" };
         for (version, output) in [(version, "same.bytes"), (other, "other.bytes")] {
             let arguments = [
@@ -199,7 +200,7 @@ fn a_program_gets_a_section_that_readelf_knows_and_goes_back() {
         let read = |name: &str| std::fs::read(path.join(name)).unwrap();
         assert_eq!(read("same.bytes"), read("section.bytes"));
         assert_ne!(read("other.bytes"), read("section.bytes"));
-        // Starts within .plt are told one by one.
+        // Starts within .plt are listed one by one.
         let without_plt = |rows: Vec<(u64, String)>| {
             rows.into_iter()
                 .filter(|(_, row)| !row.contains('{'))
@@ -207,7 +208,7 @@ fn a_program_gets_a_section_that_readelf_knows_and_goes_back() {
         };
         let own = without_plt(printed(path, "with", "eh_frame"));
         let sframe = without_plt(printed(path, "with", "sframe"));
-        // Nothing but _start, whose caller nobody knows, and .plt differ.
+        // Only _start, whose caller is unknown, and .plt differ.
         let missing: Vec<_> = own.difference(&sframe).collect();
         assert!(
             missing.iter().all(|(_, row)| row.contains("ra=undefined")) && missing.len() <= 1,
@@ -231,7 +232,7 @@ fn without_eh_frame(folder: &Path, from: &str, to: &str) {
     success("objcopy", &arguments, folder);
 }
 
-/// The frames of the program where it dies: functions, how they were found, and which registers are known.
+/// The frames of the program at its death: functions, evidence, and known registers.
 fn frames(folder: &Path, program: &str) -> Vec<(String, String, BTreeSet<String>)> {
     let program = format!("./{program}");
     let arguments = [
@@ -285,7 +286,7 @@ fn a_program_that_has_sframe_only_is_unwound_by_it() {
     }
     assert_eq!(functions(&of_only), names);
     let place = names.iter().position(|name| name == "sorts").unwrap();
-    // Behind a frame of the program only what SFrame tells is known.
+    // After a frame of the program, only SFrame's registers are known.
     let (_, evidence, known) = &of_only[place + 1];
     assert_eq!(evidence, &of_both[place + 1].1);
     assert!(
@@ -294,7 +295,7 @@ fn a_program_that_has_sframe_only_is_unwound_by_it() {
     );
     assert!(of_both[place + 1].2.contains("rbx"));
 
-    // And it gets an .eh_frame again, which debuggers know.
+    // It gets an .eh_frame again, for debuggers.
     let arguments = ["convert", "only", "--to", "eh_frame", "--into", "again"];
     assert!(unspool(&arguments, path).status.success());
     let commands = ["-batch", "-ex", "run", "-ex", "bt", "./again"];
@@ -328,7 +329,7 @@ fn findings(folder: &Path, file: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// gold knows no SFrame and puts sections one behind the other.
+/// gold does not support SFrame and concatenates sections.
 #[test]
 fn concatenated_sections_are_told_and_mended() {
     let folder = tempfile::tempdir().unwrap();
@@ -428,7 +429,7 @@ fn functions_that_are_left_out_and_wrong_rows_are_told() {
         "{told:?}"
     );
 
-    // One byte of a row changed, as a linker that is wrong would have it.
+    // One byte of a row is changed, as by a faulty linker.
     let folder = program(&[]);
     let path = folder.path();
     assert!(

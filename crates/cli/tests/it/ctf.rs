@@ -1,4 +1,5 @@
-//! `unspool ctf`: what it prints is what objdump prints, and what it links is read by objdump, readelf, gdb and libctf.
+//! `unspool ctf`: its output is compared with objdump's, and its linked types are read by objdump,
+//! readelf, gdb and libctf.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,10 @@ use unspool_testing::{Finish as _, command, packages, tool};
 
 use crate::harness::Folder;
 
-/// The C sources of the types that are linked.
+/// The C sources of the linked types.
 const SOURCES: [&str; 4] = ["kinds", "one", "two", "three"];
 
-/// With object files of all sources.
+/// A folder with object files of all sources.
 fn folder() -> Folder {
     let folder = Folder::new();
     for name in SOURCES {
@@ -23,7 +24,7 @@ fn folder() -> Folder {
     folder
 }
 
-/// What objdump prints of a file's CTF, without the lines about the file.
+/// objdump's output for a file's CTF, without the lines about the file.
 fn objdump(folder: &Folder, file: &str) -> String {
     let text = folder.tool("objdump", &format!("--ctf {file}"));
     text.lines()
@@ -81,7 +82,7 @@ fn a_dump_has_the_lines_of_objdump() {
     }
 }
 
-/// Sources of one subject each: objects of them, what ld makes of those, and what we do.
+/// Sources of one subject each: their objects, ld's output for those, and unspool's.
 #[test]
 fn each_subject_has_the_lines_of_objdump() {
     let folder = folder();
@@ -114,7 +115,7 @@ fn each_subject_has_the_lines_of_objdump() {
     assert!(seen >= 12);
 }
 
-/// Types that lead to each other over longer ways than any source has.
+/// Types that refer to each other over longer paths than in any source.
 #[test]
 fn long_ways_have_the_lines_of_objdump() {
     let folder = folder();
@@ -187,7 +188,7 @@ fn what_is_put_into_a_program_has_the_same_lines_in_objdump_and_here() {
                 text.contains("struct node") || text.contains("struct item"),
                 "{text}"
             );
-            // The file is whole: it runs, and strip takes it.
+            // The file is intact: it runs, and strip accepts it.
             let status = folder.run(folder.join("program"), "").status;
             folder.tool("strip", "program -o stripped");
             assert_eq!(folder.run(folder.join("stripped"), "").status, status);
@@ -226,7 +227,7 @@ fn gdb_shows_types_without_dwarf() {
     ] {
         assert!(node.contains(member), "{node}");
     }
-    // A function that is not exported: ld would say nothing of it.
+    // A function that is not exported: ld would leave it out.
     assert_eq!(debugger("ptype quiet"), "type = void ()\n");
     assert_eq!(
         debugger("ptype use"),
@@ -252,7 +253,7 @@ fn libctf_reads_what_is_linked() {
     ] {
         assert!(text.lines().any(|other| other == line), "{line}: {text}");
     }
-    // Children: the functions of one name are there with both types.
+    // Child dictionaries: functions of one name exist with both types.
     folder.tool("gcc", "one.o two.o three.o -o three");
     folder.done("ctf link one.o two.o three.o --into three --symbols names");
     let text = printed(folder.run(folder.join("types"), "three"), "types");
@@ -293,7 +294,7 @@ fn c_is_what_the_source_says() {
     assert_eq!(as_stored, "unsigned char bytes[5][3][2];\n");
 }
 
-/// The declarations of a dump, given to gcc with what it says of sizes and offsets, hold.
+/// The declarations in a dump, compiled by gcc with assertions on sizes and offsets, are valid.
 #[test]
 fn gcc_agrees_with_sizes_and_offsets() {
     let folder = folder();
@@ -347,7 +348,7 @@ fn units_with_a_common_prefix_get_one_dictionary() {
     assert_eq!(names, ["CTF archive member: together:"]);
 }
 
-/// What comes through a pipe is read once, and all of it: `<(…)` of a shell, a FIFO, standard input.
+/// A pipe is read once and completely: `<(…)` of a shell, a FIFO, standard input.
 #[test]
 fn types_are_read_through_pipes() {
     let folder = folder();
@@ -381,7 +382,7 @@ fn types_are_read_through_pipes() {
     }
     let (status, printed, errors) = shell("unspool ctf diff <(cat kinds.o) <(cat kinds.o)");
     assert_eq!(status, 0, "{printed}{errors}");
-    // What a symbol is without a type is asked of the same bytes.
+    // The query for a symbol without a type reads the same bytes.
     let (status, _, errors) = shell("unspool ctf symbol nobody <(cat kinds.o)");
     assert!(
         status == 1 && errors.contains("nothing is named"),
@@ -432,7 +433,7 @@ fn what_cannot_be_done_is_said() {
     }
 }
 
-/// Pointers of two sizes have no place in one dictionary: a reader would take those of the one for the other.
+/// Pointers of two sizes cannot be in one dictionary: a reader would confuse them.
 #[test]
 fn files_of_two_word_sizes_are_not_linked() {
     let folder = folder();

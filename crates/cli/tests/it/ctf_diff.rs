@@ -1,4 +1,5 @@
-//! `unspool ctf diff`, held against abidiff: single edits of the small library in `ctf_diff/`, each with the verdict that both are to give.
+//! `unspool ctf diff` compared with abidiff: single edits of the small library in `ctf_diff/`, each
+//! with the verdict expected of both.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,7 @@ use unspool_testing::{command, packages, sample};
 const SOURCE: &str = include_str!("../ctf_diff/lib.c");
 const EDITS: &str = include_str!("../ctf_diff/edits.txt");
 
-/// An edit, and what is expected of it.
+/// An edit, and the expected verdict.
 struct SourceEdit<'t> {
     name: &'t str,
     ours: &'t str,
@@ -62,7 +63,7 @@ fn run(folder: &Path, program: impl AsRef<Path>, words: &str) -> Output {
 fn build(folder: &Path, name: &str, source: &str) {
     fs::write(folder.join(format!("{name}.c")), source).unwrap();
     let gcc = packages::path("/usr/bin/gcc").unwrap();
-    // Without that, ld has no types of variables of which each thread has its own.
+    // Without that, ld has no types of thread-local variables.
     for (flag, form) in [("-g", "dwarf"), ("-gctf -Wl,--ctf-variables", "ctf")] {
         let words = format!("-w {flag} -O1 -fPIC -shared -o {name}.{form}.so {name}.c");
         let output = run(folder, &gcc, &words);
@@ -71,7 +72,7 @@ fn build(folder: &Path, name: &str, source: &str) {
     }
 }
 
-/// Our verdict of two files, by the report and by the exit status.
+/// Unspool's verdict for two files, from the report and the exit status.
 fn ours(folder: &Path, files: &str) -> &'static str {
     let words = format!("ctf diff {files} --format json");
     let output = run(folder, env!("CARGO_BIN_EXE_unspool"), &words);
@@ -85,7 +86,8 @@ fn ours(folder: &Path, files: &str) -> &'static str {
     }
 }
 
-/// abidiff's verdict: what it calls changed or removed breaks; what it tells only as harmless, or as added, does not.
+/// abidiff's verdict: changes and removals are incompatible; harmless changes and additions are
+/// not.
 fn abidiff(folder: &Path, files: &str) -> &'static str {
     let program = packages::path("/usr/bin/abidiff").unwrap();
     let output = run(folder, &program, files);
@@ -109,7 +111,7 @@ fn abidiff(folder: &Path, files: &str) -> &'static str {
     }
 }
 
-/// From DWARF and from CTF the verdict is the same, and abidiff's, but for what is listed.
+/// From DWARF and from CTF the verdict is the same, and abidiff's, except for the listed ones.
 #[test]
 fn verdicts_are_those_of_abidiff() {
     let folder = tempfile::tempdir().unwrap();
@@ -150,7 +152,7 @@ fn verdicts_are_those_of_abidiff() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// Compiles and links a source by gcc with some words.
+/// Compiles and links a source by gcc with additional arguments.
 fn gcc(folder: &Path, name: &str, source: &str, words: &str) {
     fs::write(folder.join("source.c"), source).unwrap();
     let words = format!("-w -g -O1 {words} -o {name} source.c");
@@ -159,8 +161,8 @@ fn gcc(folder: &Path, name: &str, source: &str, words: &str) {
     assert!(output.status.success(), "{name}: {errors}");
 }
 
-/// What is static is no part of an interface: of object files and of static programs the global symbols count, and where one side is types alone, what the
-/// other one exports.
+/// Static symbols are not part of an interface. For object files and static programs the global
+/// symbols count; if one side is types alone, the other's exports.
 #[test]
 fn what_is_static_is_not_exported() {
     let folder = tempfile::tempdir().unwrap();
@@ -205,7 +207,7 @@ fn what_is_static_is_not_exported() {
     }
 }
 
-/// A change is told with the way that leads to it, and DWARF can be compared with BTF.
+/// A change is reported with the path that leads to it, and DWARF can be compared with BTF.
 #[test]
 fn a_change_is_told_with_its_way() {
     let folder = tempfile::tempdir().unwrap();

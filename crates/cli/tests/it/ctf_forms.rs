@@ -1,4 +1,5 @@
-//! `unspool ctf from-dwarf` and `to-btf`: what gcc says in CTF of the same compilation, and what pahole, bpftool and gdb read.
+//! `unspool ctf from-dwarf` and `to-btf`, compared with gcc's CTF from the same compilation, and
+//! with the readers pahole, bpftool and gdb.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,7 +29,7 @@ fn open(bytes: &[u8]) -> CtfSection<'_> {
     CtfSection::open(bytes, elf).unwrap()
 }
 
-/// Each named type, function and variable of the one is the same in the other. Yields how many there are.
+/// Asserts that each named type, function and variable is the same in both. Returns their number.
 fn assert_same(ours: &Graph<'_>, theirs: &Graph<'_>, what: &str) -> usize {
     let mut count = 0;
     for (id, ty) in ours.types().filter(|(_, ty)| ty.name_space().is_some()) {
@@ -60,7 +61,8 @@ fn assert_same(ours: &Graph<'_>, theirs: &Graph<'_>, what: &str) -> usize {
     count
 }
 
-/// DWARF of all versions, with types in units of their own or not, says what gcc says in CTF of the same compilation.
+/// DWARF of all versions, with types in separate units or not, has the same types as gcc's CTF from
+/// the same compilation.
 #[test]
 fn dwarf_says_what_gcc_says_in_ctf() {
     let folder = Folder::new();
@@ -76,11 +78,11 @@ fn dwarf_says_what_gcc_says_in_ctf() {
         "-gdwarf-5 -gsplit-dwarf -fdebug-types-section",
         "-gdwarf-4 -gsplit-dwarf -fdebug-types-section",
     ] {
-        // DWARF 2 does not have `restrict`, of which `kinds` makes use.
+        // DWARF 2 does not have `restrict`, which `kinds` uses.
         let names = ["one", "two", "three", "kinds"];
         for name in &names[..if flags == "-gdwarf-2" { 3 } else { 4 }] {
             let path = source(name);
-            // With older DWARF, gcc 12 has bit-fields at wrong places in CTF.
+            // With older DWARF, gcc 12 has wrong offsets of bit-fields in CTF.
             folder.tool("gcc", &format!("-gdwarf-5 -gctf -O1 -c {path} -o ctf.o"));
             folder.tool("objcopy", "--dump-section .ctf=theirs ctf.o");
             folder.tool(
@@ -108,7 +110,7 @@ fn dwarf_says_what_gcc_says_in_ctf() {
     }
 }
 
-/// What is in a debug file of its own, or in one that several share, is found.
+/// Types in a separate debug file, or in one shared by several files, are found.
 #[test]
 fn separate_files_are_found() {
     let folder = Folder::new();
@@ -124,7 +126,7 @@ fn separate_files_are_found() {
         "--strip-debug --add-gnu-debuglink=one.debug whole.so one.so",
     );
     assert_eq!(folder.done("ctf from-dwarf one.so"), whole);
-    // dwz moves what two files have in common into a third one.
+    // dwz moves the common parts of two files into a third one.
     let two = source("kinds");
     folder.tool(
         "gcc",
@@ -145,7 +147,8 @@ fn separate_files_are_found() {
     );
 }
 
-/// What is in `.dwo` files and packages is read as if it were in the file itself, and what of it is missing is told.
+/// Types in `.dwo` files and packages are read as if they were in the file itself, and missing ones
+/// are reported.
 #[test]
 fn types_in_files_of_their_own_are_read() {
     let folder = Folder::new();
@@ -175,7 +178,7 @@ fn types_in_files_of_their_own_are_read() {
                 same,
                 "{compiler} {version}"
             );
-            // binutils' dwp 2.40 makes no package of DWARF 5.
+            // binutils' dwp 2.40 does not support DWARF 5.
             if packer != "/usr/bin/dwp" || version == "-gdwarf-4" {
                 folder.tool(packer, &format!("-e {output} -o {output}.dwp"));
                 for name in names(output) {
@@ -213,7 +216,7 @@ fn types_in_files_of_their_own_are_read() {
     }
 }
 
-/// Units in other languages are left out with a word.
+/// Units in other languages are left out with a notice.
 #[test]
 fn cxx_is_left_out() {
     let folder = Folder::new();
@@ -240,7 +243,7 @@ fn cxx_is_left_out() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// What CTF cannot say of enumerators is told, and is a finding.
+/// Enumerators that CTF cannot represent are reported, and are a finding.
 #[test]
 fn large_enumerators_are_told() {
     let folder = Folder::new();
@@ -256,7 +259,7 @@ fn large_enumerators_are_told() {
     );
 }
 
-/// gdb shows what was made of DWARF as the source has it, and so do we, whatever gcc made the code.
+/// gdb and unspool show CTF made from DWARF as in the source, whichever gcc compiled the code.
 #[test]
 fn arrays_are_the_right_way_round() {
     let folder = Folder::new();
@@ -274,7 +277,7 @@ fn arrays_are_the_right_way_round() {
     assert!(shown.contains("[2][3][4]"), "{shown}");
 }
 
-/// The dimensions of the arrays of arrays that lines of C or of gdb have.
+/// The dimensions of arrays in C or gdb output.
 fn dimensions(text: &str) -> Vec<String> {
     let arrays = text.lines().filter_map(|line| {
         let (start, end) = (line.find('[')?, line.rfind(']')?);
@@ -298,7 +301,7 @@ const UNITS: [(&str, &str); 2] = [
 ];
 
 impl Folder {
-    /// The object of a unit as a release of gcc makes it, whichever made it.
+    /// The object of a unit as if made by a release of gcc.
     fn object(&self, name: &str, text: &str, release: &str, flags: &str) {
         self.write(&format!("{name}.c"), text);
         self.tool("gcc", &format!("{flags} -S {name}.c"));
@@ -308,7 +311,7 @@ impl Folder {
         let version = own.rsplit(' ').next().unwrap();
         let other = format!("GCC: ({release}-1) {release}");
         let code = code.replace(&own, &other);
-        // `DW_AT_producer`, behind the standard.
+        // `DW_AT_producer`, after the language standard.
         let code = code.replace(&format!(" {version} -"), &format!(" {release} -"));
         self.write(&format!("{name}.s"), code);
         self.tool("gcc", &format!("-c {name}.s -o {name}.o"));
@@ -323,7 +326,7 @@ impl Folder {
         }
     }
 
-    /// The dimensions that gdb finds of [`UNITS`].
+    /// gdb's dimensions of [`UNITS`].
     fn by_gdb(&self, program: &str, types: &[&str]) -> BTreeSet<String> {
         let asks: Vec<_> = types.iter().map(|ty| format!("ptype {ty}\n")).collect();
         self.write("ask", asks.concat());
@@ -331,7 +334,7 @@ impl Folder {
         dimensions(&shown).into_iter().collect()
     }
 
-    /// Those that unspool finds, and what it says of the last.
+    /// Unspool's dimensions, and its message about the last.
     fn by_unspool(&self, program: &str, options: &str) -> (BTreeSet<String>, String) {
         let mut found = BTreeSet::new();
         let mut said = String::new();
@@ -349,7 +352,8 @@ impl Folder {
 const UNKNOWN: &str = "which gcc stored the arrays of arrays of .ctf";
 const TURNED: &str = "stored arrays of arrays the wrong way round";
 
-/// Whether gcc stored arrays of arrays the wrong way round, all gccs in `.comment` say if they agree, else each unit's `DW_AT_producer`. In a child of what GNU ld links, most arrays
+/// Whether gcc stored array dimensions in reverse is decided by the gcc versions in `.comment` if
+/// they agree, else by each unit's `DW_AT_producer`. In a child dictionary of GNU ld, most arrays
 /// are the parent's.
 #[test]
 fn whether_arrays_are_turned_is_decided_by_the_gcc_that_wrote_them() {
@@ -369,7 +373,7 @@ fn whether_arrays_are_turned_is_decided_by_the_gcc_that_wrote_them() {
         let (stored, _) = folder.by_unspool("alike", "--arrays-as-stored");
         assert_eq!(stored == truth, !is_wrong, "{release}: {stored:?}");
 
-        // Such lines are others', and count for nothing.
+        // Such lines are from other tools, and are ignored.
         folder.tool("objcopy", "--dump-section .comment=comment alike");
         let mut comment = folder.bytes("comment");
         comment.extend(b"Linker: LLD 14.0.6\0Debian clang version 14.0.6\0GNU C17 9.1.0\0");
@@ -385,7 +389,7 @@ fn whether_arrays_are_turned_is_decided_by_the_gcc_that_wrote_them() {
             "{said}"
         );
 
-        // As of a C library's object that another gcc has made.
+        // As from a C library's object compiled by another gcc.
         let another = if is_wrong { "14.2.0" } else { "12.2.0" };
         folder.object("other", "int other;", another, "");
         folder.tool("gcc", "-shared -nostdlib other.o one.o two.o -o mixed");
@@ -406,7 +410,8 @@ fn whether_arrays_are_turned_is_decided_by_the_gcc_that_wrote_them() {
     }
 }
 
-/// Two gccs have written what GNU ld has put together: what they share is in no order that anybody knows, what is a unit's own is in its gcc's.
+/// Two gcc versions compiled the input of GNU ld: the order of shared arrays is unknown, that of a
+/// unit's own is its gcc's.
 #[test]
 fn of_two_gccs_each_unit_has_its_own_order() {
     let folder = Folder::new();
@@ -421,14 +426,15 @@ fn of_two_gccs_each_unit_has_its_own_order() {
         let said = String::from_utf8(folder.unspool(&format!("ctf {words}")).stderr).unwrap();
         assert!(said.contains(UNKNOWN) && said.contains(TURNED), "{said}");
         let mut found = BTreeSet::from_iter(dimensions(&folder.done(&format!("ctf {words}"))));
-        // GNU ld shares one of the two that `grid` is, but no structure that conflicts.
+        // GNU ld shares one of the two types of `grid`, but no conflicting structure.
         found.remove("[7][8]");
         let truth = folder.by_gdb("two_gccs", &["struct both", variable]);
         assert_eq!(found, truth, "{unit}");
     }
 }
 
-/// What is linked here has arrays as the source has them, for other readers, too, and says so: where it is put there may be no word of who wrote it, or of another gcc.
+/// Linked types have arrays as in the source, for other readers too, and are marked so. The file
+/// that receives them may name no compiler, or another gcc.
 #[test]
 fn linked_arrays_are_the_right_way_round() {
     for releases in [["12.2.0"; 2], ["14.2.0"; 2], ["12.2.0", "14.2.0"]] {
@@ -440,7 +446,7 @@ fn linked_arrays_are_the_right_way_round() {
         let truth = folder.by_gdb("program", &["struct both", "grid", "s", "t"]);
         assert_eq!(truth.len(), 5, "{truth:?}");
         folder.done("ctf link one.o two.o -o types.ctf");
-        // Once more, of what is linked.
+        // Once more, from the linked types.
         folder.done("ctf link types.ctf -o again.ctf");
         folder.tool("strip", "-g program -o stripped");
         folder.done("ctf link again.ctf --into stripped");
@@ -454,7 +460,8 @@ fn linked_arrays_are_the_right_way_round() {
     }
 }
 
-/// Where nothing says which gcc it was, arrays stay, with a word, and the program that they are put into decides.
+/// If the gcc version is unknown, arrays stay as stored, with a notice, and the file that receives
+/// them decides.
 #[test]
 fn arrays_of_an_unknown_gcc_stay_as_they_are_stored() {
     let folder = Folder::new();
@@ -485,7 +492,7 @@ fn arrays_of_an_unknown_gcc_stay_as_they_are_stored() {
     }
 }
 
-/// How many types of each kind bpftool finds, and the names of functions.
+/// bpftool's number of types of each kind, and the names of functions.
 fn kinds(folder: &Folder, file: &str) -> (BTreeMap<String, usize>, Vec<String>) {
     let text = folder.tool("bpftool", &format!("btf dump file {file} format raw"));
     let mut kinds = BTreeMap::new();
@@ -501,7 +508,7 @@ fn kinds(folder: &Folder, file: &str) -> (BTreeMap<String, usize>, Vec<String>) 
     (kinds, functions)
 }
 
-/// pahole's BTF of the same DWARF means the same, has the same functions, and is not smaller.
+/// pahole's BTF from the same DWARF has the same meaning and functions, and is not smaller.
 #[test]
 fn btf_is_what_pahole_makes() {
     let folder = Folder::new();
@@ -540,7 +547,7 @@ fn btf_is_what_pahole_makes() {
     );
 }
 
-/// How many types of the main kinds there are.
+/// The number of types of the main kinds.
 fn counts(graph: &Graph<'_>) -> [usize; 4] {
     let count =
         |is: fn(&TypeKind<'_>) -> bool| graph.types().filter(|(_, ty)| is(&ty.kind)).count();
@@ -557,7 +564,7 @@ fn counts(graph: &Graph<'_>) -> [usize; 4] {
     ]
 }
 
-/// Of the types of single units that pahole writes, as many are left together as in what it makes of the whole.
+/// Merging pahole's types of single units leaves as many types as its output for the whole.
 #[test]
 fn as_many_types_are_left_as_libbpf_leaves() {
     let folder = Folder::new();
@@ -580,11 +587,11 @@ fn as_many_types_are_left_as_libbpf_leaves() {
     let merged = Graph::merged(&[&one, &two]);
     assert_eq!(counts(&merged), counts(&whole));
     assert!(merged.last() < before, "{before}");
-    // What is merged stays as it is.
+    // Merging a merged graph does not change it.
     assert_eq!(counts(&Graph::merged(&[&whole])), counts(&whole));
 }
 
-/// A name may be one for a name, as often as the source wants.
+/// Typedefs may be nested as often as the source has them.
 #[test]
 fn long_chains_of_names_are_said() {
     let folder = Folder::new();
@@ -601,7 +608,7 @@ fn long_chains_of_names_are_said() {
     assert_eq!(functions, ["'same'"]);
 }
 
-/// What the help shows can be typed.
+/// The examples in the help are valid.
 #[test]
 fn the_examples_of_to_btf_do_what_they_say() {
     let folder = Folder::new();
@@ -633,7 +640,7 @@ fn the_examples_of_to_btf_do_what_they_say() {
     }
 }
 
-/// What BTF cannot say is told, and is a finding.
+/// Types that BTF cannot express are reported, and are a finding.
 #[test]
 fn what_btf_cannot_say_is_told() {
     let folder = Folder::new();
@@ -660,7 +667,7 @@ fn what_btf_cannot_say_is_told() {
     );
 }
 
-/// Files of CTF and of BTF with two units that disagree, in all of whose names there is something.
+/// Files of CTF and of BTF with two conflicting units, with a sign in all of their names.
 fn named(folder: &Folder, file: &str, sign: &str) {
     let unit = |count: i64| {
         let mut graph = Graph::new(8);
@@ -733,7 +740,8 @@ fn named(folder: &Folder, file: &str, sign: &str) {
     fs::write(path.with_extension("btf"), btf).unwrap();
 }
 
-/// Names that would steer a terminal, or begin a line, are shown as if the file had their escapes as names. JSON has them as they are.
+/// Names that would control a terminal or start a line are shown with escapes. JSON has them
+/// unchanged.
 #[test]
 fn names_are_no_commands_to_a_terminal() {
     let folder = Folder::new();
@@ -763,7 +771,7 @@ fn names_are_no_commands_to_a_terminal() {
             ask("wild", sign),
             ask("tame", &sign.escape_default().to_string()),
         );
-        // Places of strings are others.
+        // String offsets differ.
         match question.contains("objdump") {
             true => assert_eq!(wild.lines().count(), tame.lines().count(), "{wild}{tame}"),
             false => assert_eq!(wild, tame, "{question}"),
@@ -778,7 +786,7 @@ fn names_are_no_commands_to_a_terminal() {
     assert_eq!(functions[0]["name"], format!("call{sign}"));
 }
 
-/// A function without a type is told from a name that nothing has.
+/// A function without a type is distinguished from an unknown name.
 #[test]
 fn a_symbol_without_a_type_is_told() {
     let folder = Folder::new();
@@ -795,7 +803,8 @@ fn a_symbol_without_a_type_is_told() {
     assert_eq!(folder.done("ctf symbol hid a"), "int hid(int);\n");
 }
 
-/// Names that symbols have beside the one that is described have its type, but for what is chosen when the program starts: there the function that chooses is described.
+/// Aliases have the types of their targets, except for indirect functions (ifunc): there the
+/// resolver is described.
 #[test]
 fn aliases_have_the_types_of_what_they_name() {
     let folder = Folder::new();
@@ -833,7 +842,8 @@ fn aliases_have_the_types_of_what_they_name() {
     }
 }
 
-/// What an assembler writes of a function is no prototype: C that declares it is believed, in DWARF and in what is made of it.
+/// An assembler's description of a function is not a prototype: the C declaration is used, in DWARF
+/// and in types made from it.
 #[test]
 fn functions_in_assembly_have_the_types_that_c_declares() {
     let folder = Folder::new();

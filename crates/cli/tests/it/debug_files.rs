@@ -1,4 +1,5 @@
-//! Separate debug files in the cache of debuginfod's clients, which all commands find that look for such files.
+//! Separate debug files in the cache of debuginfod clients: all commands that need such files find
+//! them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use unspool_testing::{Finish as _, tool};
 
 use crate::harness;
 
-/// A function whose `push` no directive describes, and a program that calls it.
+/// A function with a `push` that no directive describes, and a program that calls it.
 const WRONG: &str = "\
 \t.globl\tf
 \t.type\tf, @function
@@ -29,7 +30,7 @@ fn run_tool(path: &str, arguments: &[&str], folder: &Path) {
     tool(path).args(arguments).current_dir(folder).succeed();
 }
 
-/// Builds `program`, and leaves its debugging information in the cache alone.
+/// Builds `program`, and moves its debugging information to the cache.
 fn build(folder: &Path) -> PathBuf {
     fs::write(folder.join("f.s"), WRONG).unwrap();
     fs::write(folder.join("main.c"), PROGRAM).unwrap();
@@ -63,7 +64,7 @@ fn the_cache_of_debuginfod_is_looked_into() {
     let cache = build(folder);
     let none = folder.join("none");
     for (arguments, found) in [
-        // Lines say that people wrote it, and where.
+        // Line numbers show that it is hand-written, and where.
         (&["check", "program"][..], "f.s:6: refuted CFI001 "),
         (&["check", "--strict", "program"], ": in f+0x1"),
         (
@@ -93,7 +94,7 @@ fn the_cache_of_debuginfod_is_looked_into() {
     for (cache, is_known) in [(&none, false), (&cache, true)] {
         let said = unspool(folder, cache, &stack);
         assert!(said.contains("abort"), "{said}");
-        // What it was called with, which the table of arguments tells; debug information alone tells what is there now.
+        // The argument, from the argument table; debug information alone has the current value.
         assert_eq!(said.contains("count: int = 2\n"), is_known, "{said}");
     }
 }

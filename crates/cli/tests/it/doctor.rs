@@ -1,5 +1,5 @@
-//! `unspool doctor` against `sysctl`, against what `perf` can count, and against what `unspool record`
-//! does; as the user who runs the test and, if that is root, as another one.
+//! `unspool doctor` compared with `sysctl`, the events that `perf` can count, and the behaviour of
+//! `unspool record`. It runs as the user who runs the test and, for root, also as another user.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -11,24 +11,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::Value;
 use unspool_testing::{command, tool};
 
-/// A user whom nothing else belongs to: what a user may lock in memory is counted for all of the user's
-/// processes together.
+/// A user without other processes: the limit of locked memory is for all processes of a user
+/// together.
 fn somebody() -> u32 {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     100_000 + std::process::id() % 10_000 * 10 + COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Somebody who runs programs.
+/// A user who runs programs.
 struct User {
-    /// What runs a program as this user, before its name.
+    /// The command that runs a program as this user.
     prefix: Vec<String>,
-    /// A copy of the program where this user may execute it.
+    /// A copy of the program that this user may execute.
     unspool: PathBuf,
     folder: PathBuf,
 }
 
 impl User {
-    /// The user who runs the test, and somebody without rights if that is root.
+    /// The user who runs the test, and for root also an unprivileged one.
     fn all(test: &str) -> Vec<User> {
         let id = output(command("id").arg("-u"), "coreutils");
         let other = somebody();
@@ -38,7 +38,7 @@ impl User {
             prefixes.push(vec!["setpriv".into(), user, group, "--clear-groups".into()]);
         }
         let user = |(n, prefix): (usize, Vec<String>)| {
-            // Where every user can get to, unlike the folder of the build.
+            // Accessible for every user, unlike the build folder.
             let name = format!("unspool-doctor-{}-{test}-{n}", std::process::id());
             let folder = std::env::temp_dir().join(name);
             fs::create_dir(&folder).unwrap();
@@ -55,7 +55,7 @@ impl User {
             }
         };
         let users: Vec<User> = prefixes.into_iter().enumerate().map(user).collect();
-        // perf mounts tracefs where it is not mounted and it may: before any test has looked.
+        // perf mounts tracefs if it is missing and permitted: before any test has checked.
         static MOUNTED: Once = Once::new();
         MOUNTED.call_once(|| {
             for user in &users {
@@ -80,7 +80,7 @@ impl User {
         output(command.args(arguments), "util-linux")
     }
 
-    /// What it says, as the user sees it.
+    /// Its report for this user.
     fn doctor(&self) -> DoctorReport {
         DoctorReport::of(&self.unspool(&["doctor", "--format", "json"]))
     }
@@ -125,7 +125,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// What `sysctl` says of a setting; `None` if there is none.
+/// The value of a setting from `sysctl`; `None` if it does not exist.
 fn sysctl(name: &str) -> Option<String> {
     let output = output(tool("sysctl").args(["-n", name]), "procps");
     let is_there = output.status.success();
@@ -143,7 +143,7 @@ fn settings_are_those_of_sysctl() {
         let mut count = 0;
         for (name, check) in settings {
             let value = sysctl(name).unwrap_or("not there".to_owned());
-            // The kernel lowers it when it finds that sampling takes too long.
+            // The kernel lowers it if sampling takes too long.
             let is_same = check["value"] == value || name.ends_with("max_sample_rate");
             assert!(is_same, "{name}={value}: {check}");
             count += 1;
@@ -152,7 +152,7 @@ fn settings_are_those_of_sysctl() {
     }
 }
 
-/// Whether perf counts an event, of a process of the same user or of all.
+/// Whether perf counts an event, for a process of the same user or for all.
 fn perf_counts(user: &User, arguments: &[&str]) -> bool {
     let mut perf = user.command("perf");
     perf.args(["stat", "-x,"]).args(arguments).arg("true");
@@ -180,7 +180,7 @@ fn what_can_be_opened_is_what_perf_counts() {
                 value => panic!("{value}"),
             };
             assert_eq!(perf_counts(&user, &["-e", name]), is_open, "{check}");
-            // Of what the machine has, `:k` asks for the kernel's part; tracepoints have no parts.
+            // For hardware events, `:k` requests kernel mode; tracepoints have no modes.
             if is_open && !name.contains(':') {
                 let kernel = format!("{name}:k");
                 assert_eq!(perf_counts(&user, &["-e", &kernel]), !is_partial, "{check}");
@@ -194,7 +194,7 @@ fn what_can_be_opened_is_what_perf_counts() {
     }
 }
 
-/// What is said to work works, and what does not names the same remedy.
+/// Whatever is reported to work works, and other errors name the same remedy.
 #[test]
 fn refusals_name_the_same_remedy() {
     for user in User::all("refusals") {
@@ -217,7 +217,7 @@ fn refusals_name_the_same_remedy() {
             let said = text(&recorded.stderr);
             let works = recorded.status.success();
             match check["code"].as_str() {
-                // The setting keeps a user from more than this option.
+                // The setting restricts more than this option.
                 Some("paranoid") if works => {}
                 _ => assert_eq!(works, check["state"] == "ok", "{check}: {said}"),
             }
@@ -228,7 +228,7 @@ fn refusals_name_the_same_remedy() {
                 assert!(remedy.contains(command), "{check}");
             }
         }
-        // What is left out is said, too.
+        // Parts that are left out are reported, too.
         let recorded = user.unspool(&["record", "--", "true"]);
         let paranoid = report.check("paranoid");
         let is_partial = text(&recorded.stderr).contains("without the kernel's frames");
@@ -239,7 +239,7 @@ fn refusals_name_the_same_remedy() {
     }
 }
 
-/// A recorder at work, killed at the end.
+/// A running recorder, killed at the end.
 struct Recorder(Child);
 
 impl Drop for Recorder {
@@ -262,7 +262,7 @@ fn mapped_rings(pid: u32) -> Vec<u64> {
     rings.map(size).collect()
 }
 
-/// Rings are of one size, the one that is said, and no larger ones could be had.
+/// Rings have the same size, as reported, and larger ones are not available.
 #[test]
 fn rings_are_as_large_as_they_can_be() {
     for user in User::all("rings") {
@@ -271,7 +271,7 @@ fn rings_are_as_large_as_they_can_be() {
         command.stdout(Stdio::piped()).stderr(Stdio::null());
         let recorder = Recorder(command.spawn().unwrap());
         let profile = user.folder.join("unspool.prof");
-        // The profile is begun when the rings are there.
+        // The profile is created after the rings.
         while fs::metadata(&profile).map_or(0, |file| file.len()) == 0 {
             std::thread::yield_now();
         }
@@ -287,7 +287,7 @@ fn rings_are_as_large_as_they_can_be() {
         let said = format!("record: {} rings of {size} KiB", samples.len());
         assert!(meaning.starts_with(&said), "{said}: {check}");
 
-        // Beside what the user may lock, the kernel gives a part for each processor.
+        // In addition to the user's limit, the kernel allows an amount for each CPU.
         let cpus = samples.len() as u64;
         let all = |size| tasks.len() as u64 * 260 + cpus * (size + 4);
         let limit = output(user.command("sh").args(["-c", "ulimit -l"]), "dash");
@@ -307,7 +307,7 @@ fn rings_are_as_large_as_they_can_be() {
     }
 }
 
-/// Where `record` cannot work, the exit status says so, and the remedy is that of its error.
+/// If `record` cannot work, the exit status reports it, and the remedy is that of its error.
 #[test]
 fn what_keeps_record_from_working() {
     let user = &User::all("fails")[0];
@@ -371,6 +371,6 @@ fn a_container_is_one() {
     );
     let has_traces = ["/.dockerenv", "/run/.containerenv"].map(|path| Path::new(path).exists());
     let is_container = user.doctor().check("container")["value"] != "no";
-    // Outside, there are at least the files to tell.
+    // Outside of a container, at least the marker files are missing.
     assert!(is_container || has_traces == [false, false]);
 }

@@ -1,4 +1,4 @@
-//! `unspool expr`: what it prints is assembled by gas and read back by readelf.
+//! `unspool expr`: its output is assembled by gas and read back by readelf.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ fn run_tool(name: &str, arguments: &[&str]) -> String {
     tool(name).args(arguments).succeed()
 }
 
-/// A rule, and what readelf says of it.
+/// A rule, and readelf's output for it.
 const RULES: [(&str, &str); 9] = [
     (
         "cfa = *(rsp+8)+8",
@@ -92,7 +92,7 @@ fn bytes_become_the_rule_that_they_were_made_of() {
         let escape = escape.unwrap();
         let bytes = escape.strip_prefix(".cfi_escape ").unwrap();
         let digits = bytes.replace("0x", "").replace(", ", "");
-        // As a shell passes the words of a line.
+        // As a shell splits a line into words.
         let words: Vec<&str> = escape.split(' ').collect();
         for arguments in [&words[..], &[bytes], &[&digits]] {
             assert_eq!(printed(arguments), there, "{arguments:?}");
@@ -120,7 +120,7 @@ fn the_shorter_directive_is_told() {
     assert_eq!(text.lines().last(), Some(".cfi_offset x19, -16"));
 }
 
-/// The issue: `.cfi_offset %ra, -8` and `%reg77` are none for gas.
+/// A regression: gas does not accept `.cfi_offset %ra, -8` or `%reg77`.
 #[test]
 fn the_shorter_directive_is_one_for_gas() {
     let mut source = String::from("f:\t.cfi_startproc\n");

@@ -24,7 +24,7 @@ fn check(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), output.out, output.err)
 }
 
-/// What is found, by what does not depend on lines.
+/// The findings, without line numbers.
 fn findings(folder: &Path, name: &str) -> BTreeSet<String> {
     let (_, out, _) = check(folder, &["--format", "json", name]);
     let report: Value = serde_json::from_str(&out).unwrap();
@@ -38,13 +38,13 @@ fn findings(folder: &Path, name: &str) -> BTreeSet<String> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum FixOutcome {
-    /// Nothing was found in the first place.
+    /// There was no finding to start with.
     NotFound,
     /// It is right now, by `check`, and by single steps where these were made.
     Right,
-    /// `check` takes it for right, and it is not.
+    /// `check` accepts it, but it is wrong.
     Wrong(String),
-    /// Something stays.
+    /// A finding remains.
     Left(String),
 }
 
@@ -115,7 +115,7 @@ fn outcome(pair: &Pair, is_stepped: bool, folder: &Path) -> FixOutcome {
     stepped(pair, &ours)
 }
 
-/// What gdb finds by the table that was mended.
+/// gdb's result for the fixed table.
 fn stepped(pair: &Pair, ours: &PairProgram) -> FixOutcome {
     let name = &pair.name;
     let run = match ours.step(pair) {
@@ -130,7 +130,7 @@ fn stepped(pair: &Pair, ours: &PairProgram) -> FixOutcome {
     }
 }
 
-/// What `patch` makes of a text by a difference.
+/// A text patched by `patch` with a diff.
 fn patched(folder: &Path, name: &str, text: &str, diff: &str) -> String {
     let copy = folder.join(format!("{name}.patched"));
     let patch = folder.join(format!("{name}.diff"));
@@ -179,7 +179,7 @@ fn wrong_tables_of_the_corpus_are_mended() {
     mends_the_corpus(outcome, 125);
 }
 
-/// The same in object files, behind the assembler.
+/// The same in object files, after the assembler.
 #[test]
 fn wrong_tables_of_the_corpus_are_mended_in_objects() {
     let bin = tempfile::tempdir().unwrap();
@@ -210,7 +210,7 @@ fn wrong_tables_of_the_corpus_are_mended_in_objects() {
     mends_the_corpus(outcome, 104);
 }
 
-/// What `--fix` makes of a text, and what it says.
+/// The output of `--fix` for a text, and its messages.
 fn fixed(text: &str, status: i32) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f.S");
@@ -245,7 +245,7 @@ f:
     assert!(said.contains("f.S: 1 findings fixed, 0 stay"), "{said}");
 }
 
-/// The issue: what `#ifdef` leaves out was taken for the code before, and named as the place.
+/// A regression: code excluded by `#ifdef` was taken for preceding code, and named as the location.
 #[test]
 fn directives_do_not_stand_in_what_is_left_out() {
     let text = "\
@@ -279,7 +279,7 @@ f:
     assert_eq!(fixed, expected, "{said}");
 }
 
-/// What is pushed under a condition may not be: a distance from the CFA would be another one then.
+/// A register pushed under a condition may not be pushed: an offset from the CFA would then differ.
 #[test]
 fn distances_are_right_without_what_may_be_left_out() {
     let text = "\
@@ -349,7 +349,7 @@ fn assembly_without_any_directive_gets_all() {
     assert_eq!(fixed, expected, "{said}");
 }
 
-/// What control runs out of is made longer, instead of two findings of one cause.
+/// An entry that control runs out of is extended, instead of two findings with one cause.
 #[test]
 fn entries_that_end_too_early_end_where_the_function_does() {
     let text = "\t.globl f\n\t.type f, @function\nf:\t.cfi_startproc\n\tpush %rax\n\t.cfi_adjust_cfa_offset 8\n\tpop %rax\n\t.cfi_adjust_cfa_offset -8\n\t.cfi_endproc\n\tret\n\t.size f, . - f\n";
@@ -373,7 +373,7 @@ fn entries_that_end_too_early_end_where_the_function_does() {
     );
 }
 
-/// No directive makes right what takes registers off the stack in the wrong order.
+/// No directive can fix pops in the wrong order.
 #[test]
 fn registers_that_the_code_loses_are_not_hidden() {
     let text = "\t.globl f\n\t.type f, @function\nf:\t.cfi_startproc\n\tpush %r12\n\t.cfi_adjust_cfa_offset 8\n\t.cfi_offset %r12, -16\n\tpush %r13\n\t.cfi_adjust_cfa_offset 8\n\t.cfi_offset %r13, -24\n\txor %r12d, %r12d\n\txor %r13d, %r13d\n\tpop %r12\n\t.cfi_adjust_cfa_offset -8\n\t.cfi_restore %r12\n\tpop %r13\n\t.cfi_adjust_cfa_offset -8\n\t.cfi_restore %r13\n\tret\n\t.cfi_endproc\n\t.size f, . - f\n";
@@ -422,7 +422,7 @@ fn what_is_assembled_more_than_once_is_let_be() {
     }
 }
 
-/// A register's slot is counted from the CFA: as long as that is wrong, so is what is found by it.
+/// A register's slot is relative to the CFA: while that is wrong, the slot is, too.
 #[test]
 fn what_is_counted_from_a_cfa_that_stays_wrong_is_not_written() {
     let text = "\t.macro saves
@@ -450,7 +450,7 @@ f:
     assert!(said.contains("CFI001 stays: the line"), "{said}");
 }
 
-/// What is counted a word off is counted so everywhere.
+/// An offset that is wrong by a word is wrong everywhere.
 #[test]
 fn a_frame_that_is_a_word_off_is_mended() {
     let text = "\t.globl f
@@ -474,7 +474,8 @@ f:
     assert_eq!(fixed, text.replace("24", "16"), "{said}");
 }
 
-/// Where paths meet on different heights, a register that keeps its distance from the CFA is named.
+/// Where paths join at different heights, the message names a register at a constant offset from
+/// the CFA.
 #[test]
 fn a_loop_that_pushes_has_its_frame_pointer_named() {
     let text = "\t.globl f
@@ -505,7 +506,7 @@ f:
     assert!(expected.contains(&fixed), "{fixed}{said}");
 }
 
-/// What control goes on in from other functions.
+/// Code that control reaches from other functions.
 #[test]
 fn a_shared_body_is_mended() {
     let text = "\t.globl f
@@ -574,9 +575,9 @@ fn only_assembly_source_and_elf_files_are_mended() {
     }
 }
 
-/// The text with what findings ask for.
+/// The text with the proposed directives.
 fn by_hand(text: &str, findings: &Value) -> String {
-    // What follows each line, what replaces it, and whether it stays.
+    // For each line: the lines after it, its replacement, and whether it is kept.
     let mut lines: Vec<(Vec<String>, Vec<String>)> = vec![(Vec::new(), Vec::new())];
     lines.extend(text.lines().map(|line| (vec![line.to_owned()], Vec::new())));
     let mut done = BTreeSet::new();
@@ -603,7 +604,7 @@ fn by_hand(text: &str, findings: &Value) -> String {
     lines.flatten().map(|line| line + "\n").collect()
 }
 
-/// Who does by hand what findings ask for has what `--fix` writes.
+/// Following the proposals by hand gives the output of `--fix`.
 #[test]
 fn what_findings_ask_for_is_what_is_written() {
     let remember =
@@ -620,7 +621,7 @@ fn what_findings_ask_for_is_what_is_written() {
             early_return("\t.cfi_adjust_cfa_offset\t-8\n\t.cfi_restore\t%rbx\n"),
             remember,
         ),
-        // Not only what the last instruction undoes.
+        // Not only for the last instruction's effect.
         (
             "\tpush\t%rbx\n\t.cfi_def_cfa_offset\t16\n\tsub\t$16, %rsp\n\t.cfi_def_cfa_offset\t32\n\ttest\t%edi, %edi\n\tje\t1f\n\
             \tadd\t$16, %rsp\n\t.cfi_def_cfa_offset\t16\n\tpop\t%rbx\n\t.cfi_def_cfa_offset\t8\n\tret\n1:\tcall\tg\n\
@@ -646,7 +647,7 @@ fn what_findings_ask_for_is_what_is_written() {
             ),
             "move line 10 after line 11: .cfi_restore %rbp",
         ),
-        // Of i386.
+        // For i386.
         (
             format!(
                 "{}\tmov\t%rsp, %rbp\n\t.cfi_def_cfa_register 5\n\tcall\tg\n\tpop\t%rbp\n\t.cfi_restore 5\n\t.cfi_def_cfa 4, 8\n\tret\n",
@@ -654,7 +655,7 @@ fn what_findings_ask_for_is_what_is_written() {
             ),
             "write in line 9: .cfi_def_cfa_register %rbp, in place of .cfi_def_cfa_register 5",
         ),
-        // A number that is wrong, a directive that is too much.
+        // A wrong number, and a superfluous directive.
         (
             "\tsub\t$24, %rsp\n\t.cfi_adjust_cfa_offset 16\n\tcall\tg\n\tadd\t$24, %rsp\n\t.cfi_def_cfa_offset 8\n\tret\n".to_owned(),
             "write in line 6: .cfi_adjust_cfa_offset 24, in place of .cfi_adjust_cfa_offset 16",

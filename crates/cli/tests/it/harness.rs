@@ -11,7 +11,7 @@ use unspool_testing::{Finish as _, command};
 
 pub(crate) const UNSPOOL: &str = env!("CARGO_BIN_EXE_unspool");
 
-/// The command, with a cache that tests share: they make the C library's table once.
+/// The command, with a cache shared by tests: they compile the C library's table once.
 pub(crate) fn unspool() -> Command {
     let mut unspool = command(UNSPOOL);
     unspool.env(
@@ -43,7 +43,8 @@ pub(crate) fn unspool_in(folder: &Path, words: &[&str]) -> Command {
     unspool
 }
 
-/// The command in a folder as [`unspool_in`], run by another after its words: by `sh`, for one, which sets a limit.
+/// The command in a folder as [`unspool_in`], run by another command: for example, by `sh`, which
+/// sets a limit.
 pub(crate) fn unspool_by(starter: &[&str], folder: &Path) -> Command {
     let mut unspool = command(starter[0]);
     unspool
@@ -54,7 +55,7 @@ pub(crate) fn unspool_by(starter: &[&str], folder: &Path) -> Command {
     unspool
 }
 
-/// A new folder that commands run in, with words that have no spaces.
+/// A new working folder of commands with arguments that have no spaces.
 pub(crate) struct Folder(unspool_testing::Folder);
 
 impl Deref for Folder {
@@ -78,7 +79,7 @@ impl Folder {
         self.started(&mut unspool(), words).output().unwrap()
     }
 
-    /// The results of the command, which must not fail.
+    /// The output of the command, which must succeed.
     pub(crate) fn done(&self, words: &str) -> String {
         self.started(&mut unspool(), words).succeed()
     }

@@ -1,4 +1,5 @@
-//! `unspool stack --locals` and `--args` by debugging information: never fewer values than gdb has of the same core, and the same.
+//! `unspool stack --locals` and `--args` by debugging information: never fewer values than gdb has
+//! for the same core, and the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ fn test_file(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// A program that was killed under gdb, with what gdb knew then, and what we tell of the core.
+/// A program killed under gdb, with gdb's values, and unspool's values from the core.
 struct Killed {
     gdb: Value,
     ours: Value,
@@ -25,7 +26,8 @@ fn killed(compiler: &str, source: &str, options: &[&str]) -> Killed {
     killed_between(compiler, source, options, |_| {})
 }
 
-/// The same if something is done between with the folder that the program is in: gdb has seen it before, we see it after.
+/// The same with a change to the program's folder in between: after gdb has run, and before unspool
+/// runs.
 fn killed_between(
     compiler: &str,
     source: &str,
@@ -67,7 +69,7 @@ fn killed_between(
     unspool.env("XDG_CACHE_HOME", harness::new_cache());
     unspool.args(["stack", "--args", "--locals", "--format", "json", "--core"]);
     unspool.arg(path("core")).arg("--exe").arg(path("program"));
-    // gdb shows what slices lead to, but not what pointers do.
+    // gdb shows the elements of slices, but not the targets of pointers.
     unspool.args(is_rust.then_some("--strings"));
     let output = unspool.output().unwrap();
     assert!(
@@ -85,14 +87,15 @@ fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-/// gdb's name of the function that has the code at an address: `__GI_raise`, of the debug information, where
-/// the report has the symbol's, `raise`. Functions inlined there come before it.
+/// gdb's name of the function that contains the code at an address: `__GI_raise`, from debug
+/// information, where the report has the symbol's name, `raise`. Functions inlined there precede
+/// it.
 fn own_function(gdb: &Value, pc: u64) -> Option<String> {
     let frame = gdb.as_array()?.iter().rfind(|frame| frame["pc"] == pc)?;
     text(&frame["function"])
 }
 
-/// What we tell: of each name what is known now, the innermost first, and at entry.
+/// Unspool's values: for each name the current values, innermost first, and the value at entry.
 fn printed(report: &Value, gdb: &Value) -> PrintedVariables {
     let mut told = PrintedVariables::new();
     for frame in report["threads"][0]["frames"].as_array().unwrap() {
@@ -122,7 +125,7 @@ fn printed(report: &Value, gdb: &Value) -> PrintedVariables {
     told
 }
 
-/// Holds what we tell against what gdb does.
+/// Compares unspool's values with gdb's.
 fn compare(killed: &Killed, what: &str) -> VariableCounts {
     let compared = gdb_variables::compare(&printed(&killed.ours, &killed.gdb), &killed.gdb);
     compared.unwrap_or_else(|error| panic!("{what}: {error}"))
@@ -175,7 +178,7 @@ fn arrays_that_the_program_computes_the_length_of_are_told() {
     }
 }
 
-/// Of 18 enumerations 32 values, and some as bit-fields and as parameters.
+/// 32 values of 18 enumerations, some in bit-fields and parameters.
 #[test]
 fn values_of_enumerations_are_those_of_gdb() {
     for compiler in ["/usr/bin/gcc", "/usr/bin/clang", "/usr/bin/g++"] {
@@ -207,7 +210,7 @@ fn variables_that_each_thread_has_are_told() {
     }
 }
 
-/// gdb finds them by glibc's dynamic loader: what is asked for here is as the source has it.
+/// gdb finds them by glibc's dynamic loader: the expected values are from the source.
 #[test]
 fn variables_that_each_thread_has_are_told_without_a_dynamic_loader() {
     let source = test_file("programs/thread_local.c");
@@ -257,7 +260,7 @@ fn dwo_files(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Makes a package of the `.dwo` files in a folder, which are gone then.
+/// Makes a package of the `.dwo` files in a folder, and removes these.
 fn pack(packer: &str, folder: &Path) {
     let mut pack = tool(packer);
     pack.args(["-e", "program", "-o", "program.dwp"]);
@@ -281,7 +284,8 @@ fn units_in_files_of_their_own_are_told() {
         (gcc, "-gdwarf-4", Some("/usr/bin/dwp"), &all[..]),
         (gcc, "-gdwarf-5", None, &all),
         (clang.0, "-gdwarf-4", clang.1, &all),
-        // In others, clang has lists of locations there that gdb 13 does not read: with base addresses by their index.
+        // In the others, clang has location lists that gdb 13 does not read: with base addresses by
+        // index.
         (clang.0, "-gdwarf-5", clang.1, &all[..1]),
     ] {
         for (source, optimization) in sample(programs, 2) {
@@ -339,7 +343,7 @@ fn units_whose_files_are_missing_or_of_another_build_are_named() {
     assert_eq!(text.matches(&expected).count(), 1, "{text}");
 }
 
-/// What we tell of a program that runs until it is killed.
+/// Unspool's values for a program that runs until it is killed.
 fn told_of(program: &Path, cache: &Path) -> PrintedVariables {
     let mut unspool = harness::unspool();
     unspool.env("XDG_CACHE_HOME", cache);
@@ -351,7 +355,8 @@ fn told_of(program: &Path, cache: &Path) -> PrintedVariables {
     )
 }
 
-/// gdb 13 ends with an internal error at an enumeration that is optimized out: what is asked for here is as the source has it.
+/// gdb 13 fails with an internal error at an enumeration that is optimized out: the expected values
+/// are from the source.
 #[test]
 fn enumerations_of_rust_are_told_where_all_is_optimized() {
     let expected = [

@@ -1,4 +1,4 @@
-//! `unspool man`: what groff makes of the pages, against the help.
+//! `unspool man`: the pages rendered by groff, compared with the help.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn pages(folder: &str) -> Vec<PathBuf> {
     pages
 }
 
-/// A page as on a terminal, and what groff has to say against it.
+/// A page as on a terminal, and groff's warnings.
 fn rendered(page: &Path) -> (String, String) {
     let mut groff = tool("groff");
     groff.args(["-man", "-ww", "-Tascii", "-P-cbou", "-rLL=80n"]);
@@ -36,8 +36,8 @@ fn rendered(page: &Path) -> (String, String) {
     (output.out, output.err)
 }
 
-/// What the command of a page says of itself, in lines: `unspool-cache-list.1`. Names of commands can have hyphens, too, so the
-/// synopsis tells which it is.
+/// The help of a page's command, in lines: `unspool-cache-list.1`. Names of commands can have
+/// hyphens, too, so the synopsis decides.
 fn help(page: &Path) -> Vec<String> {
     let (text, _) = rendered(page);
     let mut lines = text.lines().skip_while(|line| *line != "SYNOPSIS").skip(1);
@@ -94,7 +94,7 @@ fn columns_stay_as_they_are() {
     assert!(count > 20, "{count}");
 }
 
-/// The help of the whole has three groups, and all commands in `help --all`, each of which has examples.
+/// The main help has three groups, and `help --all` has all commands, each of which has examples.
 #[test]
 fn commands_are_in_groups() {
     let text = unspool;
@@ -122,7 +122,7 @@ fn commands_are_in_groups() {
     assert_eq!(nested, text(&["ctf", "dump", "--help"]));
 }
 
-/// Spellings of before hold, and are not shown.
+/// Older spellings are accepted, and not shown.
 #[test]
 fn older_spellings() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("spellings");

@@ -1,5 +1,5 @@
-//! `unspool compile --emit native` and `--emit c` as a user calls them: a C program walks its own stack with what they
-//! make, and glibc's backtrace(3) says what it must find.
+//! `unspool compile --emit native` and `--emit c` as a user calls them: a C program walks its own
+//! stack by their output, compared with glibc's backtrace(3).
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn a_program_walks_its_own_stack() {
     let root = env!("CARGO_MANIFEST_DIR");
     let source = format!("{root}/tests/programs/walks_native.c");
     let include = format!("-I{root}/../native");
-    // Without frame pointers, and with some: variable arrays need one.
+    // Without frame pointers, and with some: variable-length arrays need one.
     cc("gcc", &["-O2", &include, &source, "-o", "walks"], folder);
     let libc = unspool_testing::packages::path(LIBC).unwrap();
     for (file, object) in [("walks", "walks.so"), (libc.to_str().unwrap(), "libc.so")] {
@@ -59,7 +59,7 @@ fn a_program_walks_its_own_stack() {
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains(" 0 differences"), "{own}: {text}");
-        // Eleven times deep, main, two of libc and _start.
+        // Eleven recursive frames, main, two of libc and _start.
         assert!(
             text.starts_with("15 frames, 15 by backtrace"),
             "{own}: {text}"
@@ -91,7 +91,7 @@ fn what_cannot_be_says_so() {
     }
 }
 
-/// What is proven is said to be, and nothing else, in the fields that `docs/json.md` has.
+/// Proven tables are reported as such, and no others, in the fields of `docs/json.md`.
 #[test]
 fn code_is_proven_when_it_is_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ fn code_is_proven_when_it_is_written() {
     assert!(rows("c", &[]).is_none());
 }
 
-/// Where the digest of an object is: the last note's owner and header are in front of it.
+/// The location of an object's digest: after the last note's header and owner.
 fn digest_of(object: &[u8]) -> std::ops::Range<usize> {
     let owner = object
         .windows(4)
@@ -143,7 +143,7 @@ fn digest_of(object: &[u8]) -> std::ops::Range<usize> {
     owner..owner + 32
 }
 
-/// Makes the digest right again.
+/// Recomputes the digest.
 fn sign(object: &mut [u8]) {
     let at = digest_of(object);
     object[at.clone()].fill(0);
@@ -151,7 +151,7 @@ fn sign(object: &mut [u8]) {
     object[at].copy_from_slice(&digest);
 }
 
-/// Where a section is in a file, by readelf.
+/// The location of a section in a file, from readelf.
 fn section(file: &Path, name: &str) -> std::ops::Range<usize> {
     let output = tool("readelf").arg("-SW").arg(file).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -203,7 +203,7 @@ fn objects_are_proven_or_refused() {
     let (status, text) = changed(&|object| object[code.start + 100] ^= 1);
     assert_eq!(status, 2, "{text}");
     assert!(text.contains("digest"), "{text}");
-    // A row elsewhere: the index is in front of the code.
+    // A row elsewhere: the index precedes the code.
     let index = section(&folder.join("o.so"), ".rodata");
     let (status, text) = changed(&|object| {
         object.swap(index.end - 100, index.end - 101);
@@ -229,7 +229,8 @@ fn objects_are_proven_or_refused() {
     );
 }
 
-/// A user who has less time than a run may take has objects proven, too; and a run that cannot be had says why.
+/// With less time than a run may take, objects are proven as well; if a run is not possible, the
+/// reason is reported.
 #[test]
 fn a_run_is_fenced_or_there_is_none() {
     let folder = tempfile::tempdir().unwrap();
@@ -245,7 +246,7 @@ fn a_run_is_fenced_or_there_is_none() {
         let text = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8(text).unwrap())
     };
-    // Root could have more again.
+    // Root could raise the limit again.
     let humble = ["/usr/bin/setpriv", "--bounding-set=-sys_resource"];
     let limited = ["/usr/bin/prlimit", "--cpu=30:30"];
     let (status, text) = match std::fs::metadata("/proc/self").unwrap().uid() {
@@ -261,7 +262,7 @@ fn a_run_is_fenced_or_there_is_none() {
     assert!(status == Some(2) && text.ends_with(why), "{text}");
 }
 
-/// What running the code of an object finds, whatever reading it would; `None` if it is stopped.
+/// The result of running an object's code, whatever reading it would find; `None` if it is stopped.
 fn run_alone(folder: &Path, file: &str, object: &str) -> Option<RunReport> {
     let file = ElfFile::open(Path::new(file)).unwrap();
     let reading = tables::read(&file, TableSource::Auto).unwrap();
@@ -274,7 +275,7 @@ fn run_alone(folder: &Path, file: &str, object: &str) -> Option<RunReport> {
     }
 }
 
-/// As libitm's rows do where a register is 0.
+/// As in libitm's rows, where a register is 0.
 #[test]
 fn a_rule_may_lead_to_the_last_addresses() {
     let row = "cfa={lit1; neg; deref}  ra=[cfa-8]";
@@ -303,7 +304,7 @@ fn code_that_does_no_good_is_stopped() {
     assert!(run_alone(folder, file, "o.so").is_some());
     let whole = std::fs::read(folder.join("o.so")).unwrap();
     let code = section(&folder.join("o.so"), ".text").start;
-    // One that opens a file: mov $2, %eax; syscall; ret. And one that reads where nothing is.
+    // One opens a file: mov $2, %eax; syscall; ret. The other reads unmapped memory.
     for bytes in [
         &[0xb8, 2, 0, 0, 0, 0x0f, 0x05, 0xc3][..],
         &[0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0, 0xc3],
@@ -316,7 +317,7 @@ fn code_that_does_no_good_is_stopped() {
     }
 }
 
-/// Objects that are made in memory, of files and of what is in folders.
+/// Objects made in memory, of files and of the contents of folders.
 #[test]
 fn folders_are_proven() {
     let folder = tempfile::tempdir().unwrap();
@@ -342,7 +343,7 @@ fn folders_are_proven() {
     assert_eq!(report["files"].as_array().unwrap().len(), 2);
     assert_eq!(report["total"]["rows"], rows);
     assert_eq!(report["total"]["differences"], 0);
-    // What is named must have a table.
+    // Named files must have a table.
     let output = unspool(
         &["verify", "--as", "native", "files", "files/no-elf"],
         folder,
@@ -350,7 +351,7 @@ fn folders_are_proven() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Code with a flipped bit that reading takes for right yields nothing else when it runs.
+/// If reading accepts code with a flipped bit, running it gives the same results.
 #[test]
 fn what_is_proven_runs_right() {
     let folder = tempfile::tempdir().unwrap();
@@ -383,6 +384,6 @@ fn what_is_proven_runs_right() {
             false => wrong += usize::from(!is_right),
         }
     }
-    // Most are found both ways; some change nothing, in code that nothing leads to for instance.
+    // Most are found by both; some change nothing, for example in unreachable code.
     assert!(wrong > 75 && proven < 30, "{wrong} wrong, {proven} proven");
 }

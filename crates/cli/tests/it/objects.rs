@@ -1,5 +1,6 @@
-//! Object files whose unwind tables `unspool synth --emit eh_frame` and `unspool check --fix` write, and the name `as`:
-//! what comes of them is linked by three linkers, thrown through, and shown to gdb and readelf.
+//! Object files with unwind tables written by `unspool synth --emit eh_frame` and `unspool check
+//! --fix`, and the name `as`. Three linkers link them, exceptions pass through them, and gdb and
+//! readelf read them.
 #![cfg(target_arch = "x86_64")]
 
 use std::fs;
@@ -10,7 +11,7 @@ use unspool_testing::{Finish as _, packages, tool};
 
 use crate::harness::{self, Folder};
 
-/// Results and messages of the command, which must not fail.
+/// The output and messages of the command, which must succeed.
 fn done(folder: &Folder, words: &str) -> String {
     let mut unspool = harness::unspool();
     folder
@@ -20,7 +21,7 @@ fn done(folder: &Folder, words: &str) -> String {
         .all()
 }
 
-/// The functions of a backtrace from a place in a program.
+/// The functions of a backtrace from a location in a program.
 fn backtrace(folder: &Folder, program: &str, at: &str) -> Vec<String> {
     let mut gdb = tool("gdb");
     gdb.args([
@@ -44,10 +45,10 @@ fn source(name: &str) -> String {
     format!("{}/tests/programs/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where exceptions are thrown.
+/// The gdb command that stops at a throw.
 const THROW: &str = "catch throw";
 
-/// Links objects in three ways, throws through them, and has readelf read all entries.
+/// Links objects in three ways, throws through them, and makes readelf read all entries.
 fn links_and_catches(folder: &Folder, objects: &str) {
     for linker in ["bfd", "gold", "lld"] {
         let words = format!("-fuse-ld={linker} -Wl,--gc-sections -o {linker} {objects}");
@@ -99,7 +100,7 @@ fn an_exception_goes_through_what_nasm_made() {
     assert_eq!(once, fs::read(folder.path().join("through.o")).unwrap());
 }
 
-/// Code in COMDAT groups and in sections of its own, by compilers that give sections symbols and by those that do not.
+/// Code in COMDAT groups and in separate sections, from compilers with and without section symbols.
 #[test]
 fn entries_go_with_the_sections_that_linkers_leave_out() {
     for compiler in ["gcc", "clang"] {
@@ -131,7 +132,7 @@ fn entries_go_with_the_sections_that_linkers_leave_out() {
             let symbols = folder.tool("nm", linker);
             assert!(!symbols.contains("none"), "{symbols}");
         }
-        // Each linker leaves out the entry of the second copy, and those of what nobody calls.
+        // Each linker leaves out the entry of the second copy, and those of unused functions.
         let main = entries(&folder, "main.o");
         folder.tool("g++", "-nostdlib -nostartfiles -r -o whole.o one.o other.o");
         assert_eq!(entries(&folder, "whole.o"), 5, "{compiler}");
@@ -140,7 +141,8 @@ fn entries_go_with_the_sections_that_linkers_leave_out() {
     }
 }
 
-/// Sections whose numbers do not fit into symbols, nor how many there are into the header.
+/// Section numbers that do not fit into symbols, and a section count that does not fit into the
+/// header.
 #[test]
 fn more_sections_than_the_header_counts() {
     let folder = Folder::new();
@@ -176,7 +178,7 @@ f\\n:	push %rbx
     }
 }
 
-/// What objects have beside the table: all of it, with the same names and relocations.
+/// The parts of an object other than the table: complete, with the same names and relocations.
 #[test]
 fn all_else_stays() {
     for compiler in ["gcc", "clang"] {
@@ -215,7 +217,7 @@ fn all_else_stays() {
     }
 }
 
-/// Programs with inline assembly in C and Rust: how the object is made, and mended.
+/// Programs with inline assembly in C and Rust: how the object is made, and repaired.
 #[test]
 fn an_exception_goes_through_inline_assembly() {
     let c = source("inline_through.c");
@@ -244,7 +246,7 @@ fn an_exception_goes_through_inline_assembly() {
         links_and_catches(&folder, "main.o through.o");
         let frames = backtrace(&folder, "./bfd", "break callee");
         assert_eq!(frames, ["callee", "through", "main"], "{compiler}");
-        // Each row that is met finds the caller.
+        // Each executed row finds the caller.
         let stepped = "check --run --function through --";
         let before = folder.unspool(&format!("{stepped} ./before"));
         assert_eq!(before.status.code(), Some(1), "{}", text(&before));
@@ -252,8 +254,8 @@ fn an_exception_goes_through_inline_assembly() {
     }
 }
 
-/// Branches and loops with more on the stack than the compiler knows, a stack pointer that only a run knows, and another
-/// stack.
+/// Branches and loops with more on the stack than the compiler assumes, a stack pointer known only
+/// at run time, and another stack.
 #[test]
 fn whatever_inline_assembly_does_to_the_stack() {
     let folder = Folder::new();
@@ -279,7 +281,7 @@ fn whatever_inline_assembly_does_to_the_stack() {
     }
 }
 
-/// What is not proven as a whole is left as it is, and said.
+/// A function that is not proven as a whole is left unchanged, and reported.
 #[test]
 fn a_register_that_is_lost_is_no_reason_to_guess() {
     let folder = Folder::new();
@@ -294,7 +296,7 @@ fn a_register_that_is_lost_is_no_reason_to_guess() {
     assert_eq!(before, fs::read(folder.path().join("lost.o")).unwrap());
 }
 
-/// The landing pad of the function, its personality and what it guards are as before.
+/// The function's landing pad, its personality and its call sites do not change.
 #[test]
 fn what_is_said_of_exceptions_stays() {
     for compiler in ["gcc", "clang"] {
@@ -308,7 +310,7 @@ fn what_is_said_of_exceptions_stays() {
         let frames = backtrace(&folder, "./before", "break noted");
         assert_ne!(frames.last().unwrap(), "main", "{compiler}: {frames:?}");
 
-        // Personality, LSDA and code, in their order; their places have moved.
+        // Personality, LSDA and code, in their order; their offsets have changed.
         let relocations = || {
             let all = folder.tool("readelf", "--relocs -W guard.o");
             let (_, own) = all.split_once("'.rela.eh_frame'").unwrap();
@@ -333,7 +335,8 @@ fn what_is_said_of_exceptions_stays() {
     }
 }
 
-/// An archive of `ar` and a library of Rust's, one of whose members is wrong: that one is another afterwards, the others and the symbol index are as before.
+/// An `ar` archive and a Rust library, with one wrong member: that one is repaired; the others and
+/// the symbol index do not change.
 #[test]
 fn members_of_archives_are_mended() {
     let c = source("inline_through.c");
@@ -378,7 +381,7 @@ fn members_of_archives_are_mended() {
         assert!(fixed.contains("): rows mended of through"), "{fixed}");
 
         assert_eq!(folder.tool("ar", &format!("t {library}")), names);
-        // Symbols and their members; and what nm finds in these.
+        // Symbols and their members; and nm's output for these.
         assert_eq!(folder.tool("nm", &format!("-s {library}")), index);
         assert!(index.contains("through in "), "{index}");
         let after = contents();
@@ -396,7 +399,8 @@ fn members_of_archives_are_mended() {
     }
 }
 
-/// What a comment in the source allows stays in the object file, if that has line numbers to find it.
+/// A finding allowed by a comment in the source stays in the object file, if line numbers lead to
+/// it.
 #[test]
 fn what_a_comment_allows_is_not_mended() {
     let body = |name: &str, comment: &str| {
@@ -414,7 +418,7 @@ fn what_a_comment_allows_is_not_mended() {
             "void callee(int n);\n".to_owned() + &body("wrong", "") + &body("meant", allowed);
         fs::write(folder.path().join("both.c"), both).unwrap();
         fs::write(folder.path().join("main.c"), main).unwrap();
-        // Equal functions would be made one, and one loses its lines.
+        // Equal functions would be merged, and one would lose its lines.
         let words = format!("-O2 -mno-red-zone -fno-ipa-icf {options} -c both.c");
         folder.tool("gcc", &words);
         folder.unspool("check --fix both.o");
@@ -479,7 +483,8 @@ fn compilers_find_it_as_their_assembler() {
         let output = folder.run("./program", "");
         assert_eq!(text(&output), "caught 42\n", "{compiler} {options}");
     }
-    // What the assembler says is passed on, and so is how it ends; what it has not written is let be.
+    // The assembler's messages and exit status are passed on; without output from it, nothing is
+    // repaired.
     fs::write(folder.path().join("wrong.s"), "\tno such thing\n").unwrap();
     let failed = folder.run("bin/as", "-o wrong.o wrong.s");
     assert_eq!(failed.status.code(), Some(1));
@@ -493,7 +498,7 @@ fn compilers_find_it_as_their_assembler() {
         text(&version)
     );
     assert_eq!(before, fs::read(folder.path().join("a.out")).unwrap());
-    // Other machines' objects, and those without a table, are none of its business.
+    // Objects for other architectures, and those without a table, are left alone.
     for options in ["-m32", "-fno-asynchronous-unwind-tables"] {
         let words = format!("-B bin {options} -c {} -o x.o", source("throws_through.c"));
         let said = folder.started(&mut tool("gcc"), &words).finish();
@@ -567,7 +572,7 @@ fn what_cannot_be_written_is_said() {
     done(&folder, "synth nothing.o --emit eh_frame -o made.o");
     let read = |name: &str| fs::read(folder.path().join(name)).unwrap();
     assert_eq!(read("nothing.o"), read("made.o"));
-    // What a compiler wrote for debuggers only is a table, too.
+    // A table for debuggers only is a table, too.
     done(&folder, "synth debug.o --emit eh_frame -o out.o");
     let frames = folder.tool("readelf", "--debug-dump=frames -W out.o");
     assert_eq!(frames.matches(" FDE ").count(), 2, "{frames}");

@@ -1,5 +1,5 @@
-//! `unspool record` and `unspool report`, of programs whose files are elsewhere, or gone, when the report is
-//! made.
+//! `unspool record` and `unspool report`, for programs whose files are elsewhere, or gone, at the
+//! time of the report.
 
 use std::fs;
 use std::io::Read as _;
@@ -12,7 +12,7 @@ use unspool_testing::{Finish as _, Folder, command, tool};
 
 use crate::harness;
 
-/// Does something to its own file, and then works in `inner`, which `outer` calls, until an alarm.
+/// Changes its own file, and then works in `inner`, called by `outer`, until an alarm.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <unistd.h>
@@ -113,7 +113,7 @@ fn unspool() -> Command {
     command
 }
 
-/// Records a command; yields the profile, and what was said.
+/// Records a command; returns the profile, and the messages.
 fn record(folder: &Path, command: &[&str]) -> (PathBuf, String) {
     let profile = folder.join("unspool.prof");
     let mut record = unspool();
@@ -124,7 +124,7 @@ fn record(folder: &Path, command: &[&str]) -> (PathBuf, String) {
     (profile, said)
 }
 
-/// The folded stacks of a profile, and what was said beside them.
+/// The folded stacks of a profile, and the messages.
 fn report(profile: &Path) -> (String, String) {
     let mut report = unspool();
     let report = report.args(["report", "--as", "folded"]).arg(profile);
@@ -132,12 +132,12 @@ fn report(profile: &Path) -> (String, String) {
     (output.out, output.err)
 }
 
-/// Nearly all of the program's time was spent in `inner`, called by `outer`, and no stack of it has a function of
-/// another program, or one without a name.
+/// Nearly all of the program's time is in `inner`, called by `outer`. None of its stacks has a
+/// function of another program, or one without a name.
 fn assert_stacks(folded: &str, [outer, inner]: [&str; 2]) {
     let lines = || folded.lines().filter(|line| line.starts_with("program;"));
     let weight = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
-    // Between `_start` and `main` are functions of glibc, which have names only with its debug information.
+    // Between `_start` and `main` are functions of glibc, which only its debug information names.
     let is_meant = |line: &&str| {
         let (stack, _) = line.rsplit_once(' ').unwrap();
         stack.contains(";_start;") && stack.ends_with(&format!(";main;{outer};{inner}"))
@@ -152,7 +152,7 @@ fn assert_stacks(folded: &str, [outer, inner]: [&str; 2]) {
 
 const OURS: [&str; 2] = ["our_outer", "our_inner"];
 const FOREIGN: [&str; 2] = ["foreign_outer", "foreign_inner"];
-/// Without build IDs a file is known by its inode, and later by its hash.
+/// Without build ID a file is identified by its inode, and later by its hash.
 const BUILD_IDS: [&str; 2] = ["-Wl,--build-id=sha1", "-Wl,--build-id=none"];
 
 #[test]
@@ -170,7 +170,7 @@ fn a_program_that_removes_itself() {
             said.contains("program: the recorded file is gone"),
             "{said}"
         );
-        // Nor is another file at its place taken for it.
+        // Nor is another file at its path taken for it.
         build(&program, FOREIGN, &[flag]);
         let (folded, _) = report(&profile);
         assert_stacks(&folded, OURS);
@@ -192,7 +192,7 @@ fn a_program_that_is_replaced() {
     }
 }
 
-/// A program that was there when it was recorded, and is another when the report is made.
+/// A program that is replaced between the recording and the report.
 #[test]
 fn a_program_that_is_built_anew() {
     for flag in BUILD_IDS {
@@ -209,8 +209,8 @@ fn a_program_that_is_built_anew() {
     }
 }
 
-/// Puts a program into a file system that only it sees, where another is outside; once at a path of the same
-/// name, once as the root.
+/// Puts a program into a file system that only it sees, where another is outside: once at a path of
+/// the same name, once as the root.
 const CONTAINER: &str = r#"
 set -e
 root=$1 program=$2
@@ -248,8 +248,7 @@ fn a_program_in_a_container() {
     }
 }
 
-/// All of the time in `spin` was spent below the code that the program has made and its caller, which may be
-/// guessed.
+/// All of the time in `spin` is below the generated code and its caller, which may be guessed.
 fn assert_made(folded: &str, caller: &str) {
     let spinning = folded.lines().filter(|line| line.contains(";spin "));
     let spinning: Vec<&str> = spinning.collect();
@@ -266,7 +265,7 @@ fn assert_made(folded: &str, caller: &str) {
     }
 }
 
-/// Where a program's names for the code that it makes are gone when the report is made.
+/// The names of generated code are gone at the time of the report.
 #[test]
 fn code_that_a_program_makes() {
     let folder = Folder::new();
@@ -276,20 +275,20 @@ fn code_that_a_program_makes() {
     let (profile, _) = record(&folder, &[path]);
     let map = format!("/tmp/perf-{}.map", pid_of(&profile));
     fs::remove_file(map).unwrap();
-    // Nothing but the frame pointer tells who called it.
+    // Only the frame pointer leads to its caller.
     assert_made(&report(&profile).0, "main_[g]");
 
     let (profile, _) = record(&folder, &[path, folder.to_str().unwrap()]);
     assert_made(&report(&profile).0, "main");
 }
 
-/// The number of the process that was recorded.
+/// The process ID of the recorded process.
 fn pid_of(profile: &Path) -> u32 {
     let profile = Profile::read(fs::File::open(profile).unwrap()).unwrap();
     profile.processes().first().unwrap().pid
 }
 
-/// Runs a program in a file system that only it sees, where it has a number of its own.
+/// Runs a program in a file system that only it sees, with another PID there.
 const NUMBERED: &str = r#"
 set -e
 root=$1 program=$2
@@ -320,7 +319,7 @@ fn code_that_a_program_makes_in_a_container() {
     assert_made(&report(&profile).0, "main_[g]");
 }
 
-/// Says what is going on when a recording ends.
+/// The messages about processes that still run at the end of a recording.
 fn recorded(options: &[&str], script: &str) -> Output {
     let folder = Folder::new();
     let mut record = unspool();
@@ -329,7 +328,7 @@ fn recorded(options: &[&str], script: &str) -> Output {
     record.args(["--", "sh", "-c", script]).output().unwrap()
 }
 
-/// Begins a process that goes on, and says its number once it is called `sleep`.
+/// Starts a process that keeps running, and prints its PID once its name is `sleep`.
 const DAEMON: &str = "sleep 100 </dev/null >/dev/null 2>&1 &
     until grep -q sleep /proc/$!/comm; do :; done
     echo $!";
@@ -352,7 +351,7 @@ fn what_a_command_leaves_behind_is_named() {
     assert!(!said.contains("any more"), "{said}");
 }
 
-/// Works for a while, writes `done`, and ends with a status.
+/// Works for a while, writes `done`, and exits with a status.
 const WORK: &str = "timeout 2 sh -c 'while :; do :; done'; echo done; exit $0";
 
 #[test]
@@ -367,7 +366,7 @@ fn a_command_goes_on_when_its_profile_cannot_be_written() {
         record.arg(&fifo).args(["--", "sh", "-c", WORK, status]);
         record.stdout(Stdio::piped()).stderr(Stdio::piped());
         let record = record.spawn().unwrap();
-        // Who reads it goes away when it has begun.
+        // The reader closes the FIFO after the start.
         let mut reader = fs::File::open(&fifo).unwrap();
         reader.read_exact(&mut [0]).unwrap();
         drop(reader);
@@ -413,7 +412,7 @@ fn typed(folder: &Path, arguments: &[&str]) -> (Output, String) {
     (output, said)
 }
 
-/// What follows the command is its own; what perf's users type is taken.
+/// Arguments after the command are its own; perf's options are accepted.
 #[test]
 fn a_command_without_dashes_before_it() {
     let work = "timeout 0.3 sh -c 'while :; do :; done'; echo \"$@\"; exit 3";
@@ -424,7 +423,7 @@ fn a_command_without_dashes_before_it() {
     assert_eq!(output.stdout, b"-p --all -g --\n");
     assert_eq!(said.matches("not needed").count(), 1, "{said}");
     assert!(said.ends_with("next: unspool report\n"), "{said}");
-    // The kernel lowers it when sampling takes too long.
+    // The kernel lowers it if sampling takes too long.
     let most = || {
         let most = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap();
         unspool_profile::Rate::Frequency(most.trim().parse().unwrap())
@@ -471,7 +470,7 @@ fn recordings_that_cannot_be() {
     assert!(said.contains("`-d SECONDS` ends the recording"), "{said}");
 }
 
-/// A command that ends before a sample is taken.
+/// A command that exits before a sample is taken.
 #[test]
 fn a_brief_command() {
     let folder = Folder::new();
@@ -484,7 +483,7 @@ fn a_brief_command() {
     assert!(said.contains(why) && !said.contains("PID"), "{said}");
 }
 
-/// A process that does not run has no samples, and the recording says what helps.
+/// A process that does not run has no samples, and the recording names a remedy.
 #[test]
 fn an_idle_process() {
     let mut idle = command("sleep").arg("100").spawn().unwrap();

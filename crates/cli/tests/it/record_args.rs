@@ -1,4 +1,5 @@
-//! `unspool record --args`: values that are told as exact are those that the program's functions were called with.
+//! `unspool record --args`: values reported as exact are the real arguments of the program's
+//! functions.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -8,10 +9,10 @@ use unspool_testing::{Finish as _, Folder, tool};
 
 use crate::harness;
 
-/// What the functions of `programs/hot.c` are called with.
+/// The arguments of the functions of `programs/hot.c`.
 const PARSE_FILE: [[&str; 2]; 2] = [["\"abc\"", "200000"], ["\"config.txt\"", "100000"]];
 const SPIN: [[&str; 2]; 2] = [["200000", "COLD"], ["100000", "WARM"]];
-/// What `parse_file` is called with rarely.
+/// Rare arguments of `parse_file`.
 const OWN: [&str; 2] = ["\"own\"", "10"];
 
 struct Try {
@@ -40,7 +41,7 @@ impl Try {
         harness::unspool_in(&self.folder, &[])
     }
 
-    /// Records the program; yields what was said.
+    /// Records the program; returns the messages.
     fn record(&self, args: &[&str]) -> String {
         let mut record = self.unspool();
         record.args(["record", "-e", "cpu-clock"]).args(args);
@@ -69,7 +70,7 @@ impl Try {
     }
 }
 
-/// The lists of which all is exact.
+/// The lists with only exact values.
 fn exact(lists: &[Vec<[String; 3]>]) -> BTreeSet<Vec<&str>> {
     let is_exact = |list: &&Vec<[String; 3]>| list.iter().all(|[_, _, how]| how == "exact");
     let exact = lists.iter().filter(is_exact);
@@ -78,7 +79,7 @@ fn exact(lists: &[Vec<[String; 3]>]) -> BTreeSet<Vec<&str>> {
         .collect()
 }
 
-/// Fails if a value is told as exact that no call was given.
+/// Fails if a value is reported as exact that no call had.
 fn check(lists: &[Vec<[String; 3]>], truths: &[[&str; 2]]) {
     for list in lists {
         for (place, [name, value, how]) in list.iter().enumerate() {
@@ -101,7 +102,7 @@ fn what_is_recorded_as_exact_is_right() {
         made.record(&["--args", "parse_file,spin"]);
         let (parse_file, spin) = (made.lists("parse_file"), made.lists("spin"));
         check(&parse_file, &[&PARSE_FILE[..], &[OWN]].concat());
-        // The characters of an array are read where they are now.
+        // The characters of an array are read as they are now.
         let own = parse_file.iter().flatten();
         let mut own = own.filter(|[_, value, _]| value == OWN[0]);
         assert!(own.all(|[_, _, how]| how == "likely"), "{parse_file:?}");
@@ -174,7 +175,7 @@ fn a_function_without_a_type_is_named() {
     assert!(made.lists("spin").is_empty());
 }
 
-/// Nothing of it is in a profile that it was not asked for.
+/// A profile recorded without the option has none of this.
 #[test]
 fn nothing_is_recorded_unasked() {
     let made = Try::new(&["-O2", "-g"]);

@@ -1,5 +1,5 @@
-//! `unspool report` and `unspool diff`, on profiles of a program that is built here; names and lines
-//! are compared with those that addr2line finds.
+//! `unspool report` and `unspool diff`, on profiles of a program that is built here; names and
+//! lines are compared with addr2line's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn build(folder: &Path) -> PathBuf {
     program
 }
 
-/// Where a function starts and how many bytes it has.
+/// The start of a function and its size in bytes.
 fn symbol(program: &Path, name: &str) -> (u64, u64) {
     let table = run_tool("nm", &["-S", program.to_str().unwrap()]);
     let line = table
@@ -42,8 +42,9 @@ fn symbol(program: &Path, name: &str) -> (u64, u64) {
     (number(), number())
 }
 
-/// A profile of the program: for each stack, its functions from the innermost on, and its weight. Each
-/// frame stands a few bytes behind the start of its function; one whose name ends in `_[s]` is spliced.
+/// A profile of the program: for each stack, its functions from the innermost on, and its weight.
+/// Each frame is a few bytes after the start of its function; one with a name ending in `_[s]` is
+/// spliced.
 fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
     let meta = Meta {
         command: vec!["./profiled".into()],
@@ -125,7 +126,7 @@ fn unspool(arguments: &[&str]) -> Output {
     harness::unspool().args(arguments).output().unwrap()
 }
 
-/// Standard output of a run that has nothing to say on standard error.
+/// The standard output of a run that prints nothing to standard error.
 fn clean(arguments: &[&str]) -> String {
     let output = harness::unspool().args(arguments).finish().ended_with(0);
     assert_eq!(output.err, "", "{arguments:?}");
@@ -217,7 +218,7 @@ fn lists_in_the_order_that_is_asked_for() {
     assert_eq!(names(&["--by", "process"]), ["profiled"]);
 }
 
-/// Where no file is named, the recordings in the folder are taken, those of unspool first.
+/// Without a named file, the recordings in the folder are used, unspool's first.
 #[test]
 fn recordings_that_are_not_named() {
     let (folder, _, profile) = recorded();
@@ -258,7 +259,7 @@ fn recordings_that_are_not_named() {
     }
 }
 
-/// The graph has at its root what the tree has there.
+/// The graph has the same root as the tree.
 #[test]
 fn flame_graphs_of_callers() {
     let (_folder, _, profile) = recorded();
@@ -273,7 +274,7 @@ fn flame_graphs_of_callers() {
         ];
         clean(&[&["report"], &arguments[..]].concat())
     };
-    // inferno writes the frames of a path one after another, and says where each stands.
+    // inferno writes the frames of a path one after another, with their positions.
     let row = |svg: &str, title: &str| -> Vec<f64> {
         let groups = svg.split("<title>").skip(1);
         let of_title = groups.filter(|group| group.starts_with(title));
@@ -428,7 +429,7 @@ fn filters_and_forms() {
         ]),
         all
     );
-    // The older spellings hold.
+    // The older spellings are accepted.
     assert_eq!(folded(&["--since", "0.002"]), folded(&["--from", "0.002"]),);
     for (nothing, why) in [
         (
@@ -509,7 +510,7 @@ fn filters_and_forms() {
     }
 }
 
-/// The folded stacks of a JSON report's call tree, whose samples are of the thread `profiled`.
+/// The folded stacks of a JSON report's call tree, with samples of the thread `profiled`.
 fn folded_of(json: &Value) -> String {
     let tree = json["tree"].as_array().unwrap();
     let place = |number: &Value| usize::try_from(number.as_u64().unwrap()).unwrap();
@@ -538,7 +539,7 @@ fn folded_of(json: &Value) -> String {
     folded.concat()
 }
 
-/// A node of the tree has functions of one mark.
+/// All functions of a tree node have the same mark.
 #[test]
 fn the_tree_of_a_json_report_has_the_folded_stacks() {
     let folder = Folder::new();
@@ -558,7 +559,7 @@ fn the_tree_of_a_json_report_has_the_folded_stacks() {
     assert_eq!(folded_of(&json), report("folded"));
     let tree = json["tree"].as_array().unwrap();
     let totals: Vec<_> = tree.iter().map(|node| node["total"].as_u64()).collect();
-    // The root, `main` spliced with `work` spliced and what that leads to, `work`; `main`, `leaf`.
+    // The root, `main` spliced with `work` spliced and its callees, `work`; `main`, `leaf`.
     assert_eq!(totals, [99, 75, 70, 70, 5, 23, 20].map(Some));
     let text = report("json");
     let rows = text.lines().filter(|line| line.contains("\"parent\""));
@@ -627,7 +628,7 @@ fn what_cannot_be_used_is_told() {
     let near = fails(&["report", "--around", "WOR", &profile]);
     assert!(near.ends_with("named `WOR`; there are `work`\n"), "{near}");
 
-    // Cut short: what is there is shown, with a word about it.
+    // Truncated: the valid part is shown, with a notice.
     let bytes = fs::read(&profile).unwrap();
     let cut = folder.join("cut");
     fs::write(&cut, &bytes[..bytes.len() - 3]).unwrap();
@@ -640,7 +641,7 @@ fn what_cannot_be_used_is_told() {
         assert_eq!(unspool(&arguments).status.code(), Some(1));
     }
 
-    // Another program at the same path has no names to give.
+    // Another program at the same path provides no names.
     let source = folder.join("other.c");
     fs::write(&source, "int main(void) { return 0; }").unwrap();
     let paths = [source.to_str().unwrap(), "-o", program.to_str().unwrap()];
@@ -655,7 +656,7 @@ fn what_cannot_be_used_is_told() {
     );
 }
 
-/// On a terminal a name is cut where its line would be too long.
+/// On a terminal, a name is cut if its line would be too long.
 #[test]
 fn lines_fit_the_terminal() {
     let (folder, _, profile) = recorded();
@@ -698,7 +699,7 @@ fn lines_fit_the_terminal() {
     }
 }
 
-/// `unspool report … | head -1` is no error.
+/// `unspool report … | head -1` is not an error.
 #[test]
 fn a_closed_pipe_is_no_error() {
     let (_folder, _, profile) = recorded();
@@ -714,7 +715,7 @@ fn a_closed_pipe_is_no_error() {
     assert!(output.stderr.is_empty());
 }
 
-/// Functions of other names than the short ones that debug information has of them.
+/// Functions whose symbols differ from their short names in debug information.
 const HIDDEN: &str = "\
 namespace app {
 int a(int n) { auto f = [](int n) { return n + 1; }; return f(n); }
@@ -763,7 +764,7 @@ fn a_function_has_one_name_whatever_is_known_of_it() {
     assert_eq!(functions(&[]), expected);
     assert_eq!(functions(&["--no-lines"]), expected);
 
-    // Without symbols they are as many.
+    // Without symbols, there are as many.
     run_tool("strip", &[&output]);
     let unnamed = starts.map(|start| format!("hidden+{start:#x}"));
     let without = functions(&[]);

@@ -1,4 +1,4 @@
-//! `unspool script` beside `perf script`, and beside stacks that are known beforehand.
+//! `unspool script` compared with `perf script`, and with known stacks.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -10,8 +10,8 @@ use unspool_testing::{Finish as _, command, tool};
 
 use crate::harness::{self, UNSPOOL};
 
-/// Goes down as deep as it is told, through frames of different sizes, and works there for a while; told a
-/// second word, it does so in a program that a child of it runs.
+/// Recurses to the depth in its argument, through frames of different sizes, and works there for a
+/// while. With a second argument, it does so in a program that its child runs.
 const PROGRAM: &str = r#"
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -64,7 +64,7 @@ fn build(name: &str, option: &str) -> PathBuf {
     path
 }
 
-/// Has perf record a command.
+/// Records a command by perf.
 fn record(name: &str, options: &[&str], command: &[&str]) -> PathBuf {
     let path = folder().join(format!("script-{name}.data"));
     let mut perf = tool("perf");
@@ -122,7 +122,7 @@ fn functions(frames: &[&str]) -> Vec<String> {
     own.map(name).collect()
 }
 
-/// All samples within the leaf have the stack that the program has there.
+/// All samples within the leaf have the program's known stack.
 fn assert_known(text: &str, depth: usize) {
     let mut expected = vec!["leaf".to_owned(), "narrow".to_owned()];
     for _ in 0..depth {
@@ -154,7 +154,7 @@ fn a_recording_with_copied_stacks_is_printed_as_perf_does() {
     let mut equal = 0;
     for ((head, frames), (our_head, our_frames)) in theirs.iter().zip(&ours) {
         assert_eq!(head, our_head);
-        // perf does not get to the end of some stacks, and goes on beyond that of others.
+        // perf does not reach the end of some stacks, and continues past that of others.
         equal += usize::from(frames == our_frames);
     }
     assert!(
@@ -169,7 +169,7 @@ fn programs_that_others_begin_and_deep_stacks_are_right() {
     let command = [program().to_str().unwrap(), "10", "fork"];
     let path = record("forked", &["--call-graph", "dwarf"], &command);
     assert_known(&ours(&["--no-inline"], &path), 10);
-    // Deeper than the 127 frames that perf goes.
+    // Deeper than perf's 127 frames.
     let command = [program().to_str().unwrap(), "120"];
     let path = record("deep", &["--call-graph", "dwarf,32768"], &command);
     let text = ours(&["--no-inline"], &path);
@@ -229,12 +229,12 @@ fn other_recordings_and_fields_are_printed_as_perf_does() {
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(said.contains(why), "{said}");
         assert!(refused.stdout.is_empty());
-        // Nor does perf print them.
+        // perf does not print them either.
         assert!(fields == "hw:comm" || !run("perf", &["-F", fields], &plain).status.success());
     }
 }
 
-/// What is printed of samples before their addresses, without what is not the same in two readers.
+/// The text of samples before their addresses, without fields that differ between the two readers.
 fn heads(text: &str) -> Vec<String> {
     let event = |line: &str| line.rsplit_once(": ").map(|(head, _)| head.to_owned());
     text.lines().filter_map(event).collect()
@@ -257,7 +257,7 @@ fn a_recording_can_be_named_as_perf_has_it() {
     }
     assert_eq!(unspool(&["-i", name, name]).status.code(), Some(2));
 
-    // What is known of the recording is what perf knows, but for what it has of events beside their names.
+    // The description of the recording is perf's, except for its details of events.
     let headed = text(unspool(&["--header", "-i", name]));
     let header = headed.strip_suffix(&expected).unwrap();
     let theirs = perf(&["--header"], &path);
@@ -294,7 +294,7 @@ fn a_recording_by_frame_pointers_is_printed_as_perf_does() {
     };
     assert!(own(&ours).len() > 100);
     assert_eq!(own(&ours), own(&theirs));
-    // Without frame pointers the kernel finds any numbers.
+    // Without frame pointers the kernel finds arbitrary values.
     let file = record(
         "fp-none",
         &["-g"],
@@ -374,7 +374,7 @@ fn reports_are_of_one_event_of_a_recording_of_perf() {
             .output()
             .unwrap()
     };
-    // The weights are those that perf prints, of each event.
+    // The weights are perf's, for each event.
     let periods = perf(&["-F", "period,event", "-G"], &path);
     for event in ["cpu-clock", "context-switches"] {
         let lines = periods.lines().filter(|line| line.contains(event));
@@ -434,7 +434,7 @@ fn inlined_functions_come_first() {
     assert_eq!(ours, theirs);
 }
 
-/// Has unspool write a recording with finished call chains.
+/// Writes a recording with finished call chains by unspool.
 fn inject(file: &Path) -> PathBuf {
     let path = file.with_extension("injected");
     let mut command = harness::unspool();
@@ -443,14 +443,15 @@ fn inject(file: &Path) -> PathBuf {
     path
 }
 
-/// What perf prints of a recording with finished call chains is what we print of the one with copied stacks.
+/// perf's output for a recording with finished call chains equals unspool's for the one with copied
+/// stacks.
 fn assert_injected(file: &Path, options: &[&str]) {
     let injected = inject(file);
     let options = [options, &["--no-inline"]].concat();
     let (before, after) = (ours(&options, file), perf(&options, &injected));
     assert_eq!(before.lines().count(), after.lines().count());
     for (before, after) in before.lines().zip(after.lines()) {
-        // Within execve the registers are of the program before, whose files perf goes on to see.
+        // Within execve the registers are of the previous program, and perf still uses its files.
         if before.ends_with(" ([unknown])") {
             continue;
         }
@@ -480,7 +481,7 @@ fn perf_reads_finished_call_chains() {
     assert!(text(annotate.unwrap()).contains("<leaf>:"));
     let sizes = [&file, &injected].map(|path| fs::metadata(path).unwrap().len());
     assert!(sizes[1] * 5 < sizes[0], "{sizes:?}");
-    // What is known of the recording is as it was, but for where things are.
+    // The description of the recording does not change, except for offsets.
     let header = |path: &Path| {
         let text = perf(&["--header-only", "-I"], path);
         let lines = text.lines().filter(|line| {
@@ -513,11 +514,11 @@ fn recordings_of_any_form_get_call_chains() {
     ]
     .concat();
     assert_injected(&record("inject-several", &options, &command), &[]);
-    // Of two events one has stacks.
+    // Only one of two events has stacks.
     let options = ["-e", "cpu-clock/call-graph=dwarf/", "-e", "task-clock"];
     let path = record("inject-one", &options, &command);
     assert_injected(&path, &["-F", "comm,tid,time,period,event,ip,dso"]);
-    // What was written to a pipe.
+    // A recording that was written to a pipe.
     let path = folder().join("script-inject-stream.data");
     let out = fs::File::create(&path).unwrap();
     let mut perf = tool("perf");
@@ -527,7 +528,7 @@ fn recordings_of_any_form_get_call_chains() {
     let done = perf.args(["--", "sleep", "0.1"]).stdout(out).status();
     assert!(done.unwrap().success());
     assert_injected(&path, &[]);
-    // What has no copied stacks stays as it is.
+    // Samples without copied stacks do not change.
     let path = record("inject-fp", &["-g"], &["sleep", "0.01"]);
     let injected = inject(&path);
     let options = ["--no-inline", "--ns"];
@@ -570,7 +571,7 @@ fn who_stops_reading_gets_no_error() {
     );
 }
 
-/// What is written in place of the recording would have lost its stacks.
+/// An output in place of the recording would lose its stacks.
 #[test]
 fn a_recording_is_not_written_over() {
     let file = record("kept", &["-g"], &["sleep", "0.01"]);
@@ -594,7 +595,7 @@ fn what_is_damaged_is_said() {
     let whole = record("whole", &["-g"], &["sleep", "0.01"]);
     let bytes = fs::read(&whole).unwrap();
     let path = folder().join("script-cut.data");
-    // Where the records are, and how many bytes they have.
+    // The offset of the records, and their size in bytes.
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let end = usize::try_from(word(40) + word(48)).unwrap();
     fs::write(&path, &bytes[..end - 20]).unwrap();
@@ -606,7 +607,7 @@ fn what_is_damaged_is_said() {
     let output = report.arg("report").arg(&path).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
 
-    // What is said of the attributes is said once.
+    // A problem of the attributes is reported once.
     fs::write(&path, &bytes[..150]).unwrap();
     let output = run(UNSPOOL, &[], &path);
     assert_eq!(output.status.code(), Some(2));
@@ -631,7 +632,7 @@ fn a_file_that_was_replaced_is_not_used() {
     );
     fs::remove_file(&path).unwrap();
     fs::copy("/bin/true", &path).unwrap();
-    // perf keeps what it recorded in its own cache; here nobody does.
+    // perf keeps recorded files in its own cache; here that is disabled.
     let nobody = folder().join("nobody");
     let mut command = harness::unspool();
     command
@@ -649,6 +650,6 @@ fn a_file_that_was_replaced_is_not_used() {
     );
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("[unknown] (") && !text.contains("leaf"));
-    // The names of the kernel's functions are kept in a home that is there.
+    // The names of the kernel's functions are cached only in an existing home.
     assert!(!nobody.exists());
 }

@@ -1,4 +1,4 @@
-//! `unspool show`, against what readelf says of the entries.
+//! `unspool show`, compared with readelf's entries.
 
 use std::collections::BTreeMap;
 use std::process::Output;
@@ -8,7 +8,7 @@ use unspool_testing::{Finish as _, tool};
 
 use crate::harness;
 
-/// gcc's start-up code leaves holes between its entries.
+/// gcc's startup code leaves gaps between its entries.
 const FILE: &str = "/bin/true";
 
 fn show(arguments: &[&str]) -> Output {
@@ -90,7 +90,7 @@ fn addresses_are_hexadecimal_with_and_without_a_prefix() {
     }
 }
 
-/// The C library, whose entries come from compilers and from assembly files.
+/// The C library, with entries from compilers and from assembly files.
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
 /// The names of the instructions of each CIE and FDE, by its offset in `.eh_frame`.
@@ -103,7 +103,7 @@ fn names_by_readelf() -> NamesByAddress {
     for line in text.lines() {
         if let Some(instruction) = line.strip_prefix("  DW_CFA_") {
             let name = instruction.split([':', ' ']).next().unwrap();
-            // How its operand is stored is not told by unspool.
+            // unspool does not print how its operand is stored.
             let name = match name.strip_prefix("advance_loc") {
                 Some(_) => "advance_loc",
                 None => name.trim_end_matches("_sf").trim_end_matches("_extended"),
@@ -155,7 +155,7 @@ fn every_instruction_is_shown() {
     assert_eq!(names_in_text(), of_entries_with_their_cie(&report, &shown));
 }
 
-/// What the text shows of each FDE, its CIE's instructions first.
+/// The instructions of each FDE in the text, its CIE's first.
 fn names_in_text() -> NamesByAddress {
     let output = show_file(LIBC, &["--instructions"]);
     let text = String::from_utf8(output.stdout).unwrap();

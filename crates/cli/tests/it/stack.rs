@@ -1,5 +1,5 @@
-//! `unspool stack` against gdb and eu-stack, frame by frame, on programs built here; and what it
-//! says of commands that crash and of input that it cannot read.
+//! `unspool stack` compared with gdb and eu-stack, frame by frame, on programs built here; and its
+//! messages for commands that crash and for unreadable input.
 
 pub(crate) mod build;
 pub(crate) mod command;

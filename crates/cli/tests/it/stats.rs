@@ -1,4 +1,4 @@
-//! `unspool stats` as a user calls it: its counts are those of binutils.
+//! `unspool stats` as a user calls it: its counts equal those of binutils.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use unspool_testing::{Finish as _, tool};
 
 use crate::harness;
 
-/// Written by C compilers and by people, by C++ compilers, and by people alone.
+/// From C compilers and assembly, from C++ compilers, and from assembly alone.
 const FILES: [&str; 3] = [
     "/lib/x86_64-linux-gnu/libc.so.6",
     "/lib/x86_64-linux-gnu/libstdc++.so.6",
@@ -31,7 +31,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// How many CIEs and FDEs readelf finds, and how many of each instruction.
+/// readelf's number of CIEs and FDEs, and of each instruction.
 fn by_readelf(file: &str) -> (u64, u64, BTreeMap<String, u64>) {
     let text = run(tool("readelf"), &["-wNf", "-W", file], 0);
     let count = |what| text.lines().filter(|line| line.contains(what)).count() as u64;
@@ -101,7 +101,7 @@ fn native_bytes_are_those_that_are_loaded() {
     assert_eq!(figures["native_section_bytes"], figures["section_bytes"]);
 }
 
-/// Of a folder all files with a table are counted, each once, and no others.
+/// In a folder, all files with a table are counted, each once, and no others.
 #[test]
 fn a_folder_is_what_is_in_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `unspool synth` as a user calls it: what it writes is held against the C++ runtime, gdb and readelf.
+//! `unspool synth` as a user calls it: its output is checked by the C++ runtime, gdb and readelf.
 
 use std::path::Path;
 use std::process::Output;
@@ -25,7 +25,7 @@ fn unspool(arguments: &[&str], folder: &Path) -> Output {
     harness::unspool_in(folder, arguments).output().unwrap()
 }
 
-/// A C++ program with a function of C in it that has no table.
+/// A C++ program with a C function that has no table.
 fn program() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let source = |name: &str| format!("{}/tests/programs/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -50,7 +50,7 @@ fn program() -> TempDir {
     folder
 }
 
-/// The functions of a backtrace where the exception is thrown.
+/// The functions of a backtrace at the throw of an exception.
 fn backtrace(program: &str, folder: &Path) -> Vec<String> {
     let commands = [
         "-batch",
@@ -66,7 +66,7 @@ fn backtrace(program: &str, folder: &Path) -> Vec<String> {
     names(&text(&run("gdb", &commands, folder)))
 }
 
-/// The functions that gdb printed in backtraces.
+/// The functions in gdb's backtraces.
 fn names(output: &str) -> Vec<String> {
     let frames = output.lines().filter(|line| line.starts_with('#'));
     let name = |line: &str| {
@@ -95,7 +95,7 @@ fn exceptions_and_gdb_go_through_code_that_had_no_table() {
         let after = run(&format!("./{new}"), &[], folder);
         assert_eq!(text(&after), "caught 42\n");
         assert!(after.status.success());
-        // All entries are found by the search table: readelf says so of none.
+        // All entries are found by the search table: readelf reports no missing one.
         let frames = run("readelf", &["--debug-dump=frames", "-W", &new], folder);
         assert!(
             frames.status.success() && frames.stderr.is_empty(),
@@ -110,8 +110,8 @@ fn exceptions_and_gdb_go_through_code_that_had_no_table() {
     assert_eq!(own.collect::<Vec<_>>(), ["through", "main"], "{frames:?}");
 }
 
-/// libstdc++'s own entries, written anew in all ways that save bytes: with personality routine, LSDAs, remembered
-/// states, offsets in words, and CIEs for parts that begin in the middle of a function.
+/// libstdc++'s own entries, rewritten with all size optimizations. They have personality routines,
+/// LSDAs, remembered states, offsets in words, and CIEs for parts that start within a function.
 #[test]
 fn exceptions_and_gdb_go_through_a_library_that_is_written_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ fn exceptions_and_gdb_go_through_a_library_that_is_written_anew() {
         let times = frames.matches(&format!("DW_CFA_{instruction}")).count();
         assert!(times > 100, "{instruction}: {times}");
     }
-    // More CIEs than there are kinds of entries: with personality and LSDA, with one of them, with neither.
+    // More CIEs than kinds of entries: with personality and LSDA, with one of them, with neither.
     assert!(frames.matches(" CIE\n").count() > 4, "{frames}");
 
     let throws = |library_path: &str| {
@@ -167,7 +167,8 @@ fn exceptions_and_gdb_go_through_a_library_that_is_written_anew() {
     assert_eq!(before, after);
 }
 
-/// What `strip` takes from a program says where functions are as long as it is somewhere.
+/// Symbols that `strip` has removed still give the starts of functions, as long as they are in a
+/// debug file.
 #[test]
 fn symbols_of_the_debug_file_count() {
     let folder = program();

@@ -1,4 +1,5 @@
-//! `--tables native`: recordings unwound by machine code have the stacks that they have by tables.
+//! `--tables native`: recordings unwound by native tables have the same stacks as by compiled
+//! tables.
 //!
 //! Live processes and cores are compared with gdb in `stack`.
 
@@ -10,7 +11,8 @@ use unspool_testing::{Finish as _, TextOutput, tool};
 
 use crate::harness;
 
-/// Works deep in a handler of signals that a comparison below libc's `qsort` sends itself: half of the time.
+/// Works half of the time deep in a signal handler; a comparison below libc's `qsort` sends the
+/// signals.
 const PROGRAM: &str = r#"
 #include <signal.h>
 #include <stdlib.h>
@@ -62,13 +64,13 @@ fn text(command: &mut Command) -> String {
     command.succeed()
 }
 
-/// How many objects of machine code the cache has.
+/// The number of native tables in the cache.
 fn kept(folder: &Path) -> usize {
     let Ok(entries) = fs::read_dir(folder.join("cache/unspool")) else {
         return 0;
     };
     let files = entries.map(Result::unwrap);
-    let files = files.filter(|entry| entry.file_type().unwrap().is_file()); // not the links
+    let files = files.filter(|entry| entry.file_type().unwrap().is_file()); // Not the links.
     let names = files.map(|entry| entry.file_name().into_string().unwrap());
     names.filter(|name| name.ends_with(".native.so")).count()
 }
@@ -114,7 +116,7 @@ fn what_is_recorded_has_complete_stacks() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let program = build(folder);
-    // What is not there yet may be made too late for a short run.
+    // Missing tables may be compiled too late for a short run.
     let libc = unspool_testing::packages::path("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
     for file in [&libc, &program] {
         run(unspool(folder, &["compile", "--as", "native"]).arg(file));

@@ -1,4 +1,4 @@
-//! What a terminal shows while `unspool record` runs, as tmux sees it.
+//! The terminal display of `unspool record`, as tmux sees it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use unspool_testing::{Finish as _, Folder, tool};
 
 use crate::harness::{self, UNSPOOL};
 
-/// A terminal with a shell, in a folder of its own.
+/// A terminal with a shell, in a separate folder.
 struct Terminal {
     socket: String,
     folder: PathBuf,
@@ -63,7 +63,7 @@ impl Terminal {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// The screen as soon as it is as it should be.
+    /// Waits until the screen is as expected.
     fn await_screen(&self, what: &str, is_as: impl Fn(&str) -> bool) -> String {
         let mut screen = String::new();
         for _ in 0..1200 {
@@ -76,7 +76,7 @@ impl Terminal {
         panic!("never {what}: {screen}");
     }
 
-    /// What tmux knows of the terminal.
+    /// tmux's value of a terminal property.
     fn knows(&self, name: &str) -> String {
         let format = format!("#{{{name}}}");
         let value = self.tmux(&["display-message", "-p", &format]);
@@ -136,7 +136,7 @@ fn a_list_while_recording() {
     }
     assert!(!screen.contains("ready>"), "{screen}");
 
-    // Two threads share all of it; what is called has none of its own.
+    // Two threads share all of it; the callee has no own part.
     let (inner, _) = row(&screen, "inner_of_main").unwrap();
     let (outer, _) = row(&screen, "outer_of_main").unwrap();
     let (second, _) = row(&screen, "work_of_second").unwrap();
@@ -153,7 +153,7 @@ fn a_list_while_recording() {
     let after = terminal.await_screen("the end", |screen| screen.contains("reach a root"));
     assert_eq!(terminal.knows("alternate_on"), "0");
     assert_eq!(terminal.knows("cursor_flag"), "1");
-    // What was there before is there again, and nothing of the list.
+    // The previous contents are back, and nothing of the list remains.
     assert!(after.contains("record --no-cache --live"), "{after}");
     assert!(!after.contains("work_of_second"), "{after}");
     terminal.enter("echo status=$?");
@@ -166,7 +166,7 @@ fn a_list_while_recording() {
     );
 }
 
-/// tmux need not have what was there before once the size has changed, so this is for itself.
+/// tmux may lose the previous contents after a change of size, so this is a separate test.
 #[test]
 fn a_list_is_as_large_as_the_terminal() {
     let terminal = Terminal::new("sizes");
@@ -196,7 +196,7 @@ fn a_list_is_as_large_as_the_terminal() {
     terminal.await_screen("the end", |screen| screen.contains("reach a root"));
 }
 
-/// The first line stands out unless the user has asked for no such thing.
+/// The first line is bold unless the user has disabled that.
 #[test]
 fn no_color() {
     for (environment, is_bold) in [("", true), ("NO_COLOR=1 ", false)] {
@@ -212,7 +212,7 @@ fn no_color() {
     }
 }
 
-/// One line that is gone at the end; the terminal stays as it is.
+/// One line that is erased at the end; the terminal's contents stay.
 #[test]
 fn a_line_while_recording() {
     let terminal = Terminal::new("line");
@@ -231,7 +231,7 @@ fn a_line_while_recording() {
     terminal.tmux(&["send-keys", "C-c"]);
     let after = terminal.await_screen("the end", |screen| screen.contains("reach a root"));
     assert!(!after.contains("/s)"), "{after}");
-    // What the terminal shows of Ctrl-C may stand before it.
+    // The terminal's echo of Ctrl-C may precede it.
     let told = after.lines().filter(|line| line.contains("unspool.prof: "));
     assert_eq!(told.count(), 1, "{after}");
 }

@@ -1,4 +1,4 @@
-//! `unspool verify` and `unspool compile`, as a user calls them: what is proven, what is refused.
+//! `unspool verify` and `unspool compile`, as a user calls them: proofs and refusals.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn unspool(directory: &Folder, arguments: &[&str]) -> Command {
     harness::unspool_in(directory, arguments)
 }
 
-/// Runs a command that must end with this status; yields what it printed.
+/// Runs a command that must exit with this status; returns its output.
 fn run(directory: &Folder, arguments: &[&str], status: i32) -> (String, String) {
     let output = unspool(directory, arguments).finish().ended_with(status);
     (output.out, output.err)
@@ -43,7 +43,8 @@ fn a_table_is_proven_against_its_own_file_only() {
     let words = ["table: ", "another module", "/bin/true"];
     refused(&directory, &["verify", "/bin/true", "table"], &words);
 
-    // A number in every byte of the table in turn: seen, or of no meaning to any look-up.
+    // Each byte of the table is changed in turn: the change is detected, or does not affect any
+    // lookup.
     let good = fs::read(directory.path().join("table")).unwrap();
     let mut seen = 0;
     for at in (8..good.len()).step_by(7) {
@@ -93,7 +94,7 @@ fn what_is_named_is_never_passed_over() {
     );
 }
 
-/// Each file that is named is in the report, and each line of errors names its file once.
+/// Each named file is in the report, and each line of errors names its file once.
 #[test]
 fn one_bad_file_among_others() {
     let directory = Folder::new();
@@ -137,12 +138,12 @@ fn one_bad_file_among_others() {
     }
 }
 
-/// Whether the one file of `verify` is named with what is not its table.
+/// Whether the one file of `verify` is reported with a table that is not its own.
 fn named_with_other(arguments: &[&str]) -> bool {
     matches!(arguments, ["verify", _, "of-true" | "missing"])
 }
 
-/// The hashes are those that coreutils compute.
+/// The hashes equal those of coreutils.
 #[test]
 fn a_certificate_names_file_and_table_by_hash() {
     let directory = Folder::new();
@@ -167,7 +168,7 @@ fn a_certificate_names_file_and_table_by_hash() {
     assert!(file["counts"]["rows"].as_u64().unwrap() > 0);
 }
 
-/// A table in the file itself is the one that is proven, and not one made anew.
+/// The table in the file itself is verified, and not a new one.
 #[test]
 fn a_table_in_the_file_is_the_one_that_is_proven() {
     let BuiltProgram { directory, path } = BuiltProgram::build("recursion.c", &["-O2"]);
@@ -184,7 +185,7 @@ fn a_table_in_the_file_is_the_one_that_is_proven() {
         .position(|eight| eight == b"unspool\0")
         .unwrap();
     let table = &mut bytes[table..];
-    // The first distinct row: its CFA's offset, of 8, is behind flags, column and register.
+    // The first distinct row: its CFA offset, 8, follows flags, column and register.
     let entry = table.windows(4).position(|word| word == b"ROWS").unwrap();
     let rows = u32::from_le_bytes(*table[entry + 8..].first_chunk().unwrap());
     let rows = &mut table[usize::try_from(rows).unwrap()..];
@@ -197,7 +198,7 @@ fn a_table_in_the_file_is_the_one_that_is_proven() {
         &[own, "its digest does not match"],
     );
 
-    // Whoever changes a row can change the digest as well.
+    // An attacker who changes a row can change the digest as well.
     let table = bytes.windows(8).position(|eight| eight == b"unspool\0");
     let table = &mut bytes[table.unwrap()..];
     let length = u32::from_le_bytes(*table[24..].first_chunk().unwrap());
@@ -213,7 +214,7 @@ fn a_table_in_the_file_is_the_one_that_is_proven() {
     assert_eq!(json["files"][0]["table"]["embedded"], true);
 }
 
-/// 32-bit ARM has tables of its own, which are not read: that is said where there are no others.
+/// 32-bit ARM has its own tables, which are not supported: without others, that is reported.
 #[test]
 fn an_arm_file_without_call_frame_information_says_what_it_has() {
     let directory = Folder::new();
@@ -241,7 +242,7 @@ fn an_arm_file_without_call_frame_information_says_what_it_has() {
     );
 }
 
-/// What cannot be written is an error, however little it is.
+/// An output that cannot be written is an error, however short it is.
 #[test]
 fn a_full_output_is_an_error() {
     let directory = Folder::new();
@@ -272,7 +273,7 @@ fn a_full_output_is_an_error() {
     }
 }
 
-/// A reader who stops reading is no error; what a crashed command ended with is passed on still.
+/// A reader that stops reading is not an error; a crashed command's exit status is still passed on.
 #[test]
 fn a_closed_output_hides_nothing() {
     let directory = Folder::new();

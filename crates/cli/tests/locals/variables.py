@@ -1,7 +1,8 @@
-"""What gdb knows of the variables of a process that is about to die, written as `unspool stack --locals` writes values.
+"""gdb's values of the variables of a process that is about to die, in the format of `unspool stack --locals`.
 
-Run by gdb, with OUT in the environment: where to leave what is known, as JSON. CORE: where to leave a core file. STOP, in place of that: a function that
-the process is looked at from when it is first called; it goes on then. RUST is the source of a program in Rust.
+Run by gdb, with variables in the environment. OUT is the output file, in JSON. CORE is the path of the core
+file to write. Instead of CORE, STOP is a function: the process is inspected at its first call, and continues.
+RUST is the source of a program in Rust.
 """
 
 import decimal
@@ -12,15 +13,15 @@ import struct
 
 import gdb
 
-# The source, if that is in Rust.
+# The source, if it is in Rust.
 RUST = os.environ.get("RUST")
 
-# The function that the process is looked at from.
+# The function at which the process is inspected.
 STOP = os.environ.get("STOP")
 
 
 def number(value, size):
-    """The shortest digits that are this number, with an exponent if it is very small or large."""
+    """The shortest digits of this number, with an exponent if it is very small or large."""
     value, form = float(value), {4: "f", 8: "d"}[size]
     if value != value:
         return "NaN"
@@ -33,13 +34,13 @@ def number(value, size):
 
 
 def if_any(known):
-    """A value, or None if no part of it is known."""
+    """A value, or None if all of it is unknown."""
     is_nothing = known == "<lost>" or "<lost>" in known and not re.search(r"= [^{<]|[{ ][-0-9\"]", known)
     return None if is_nothing else known
 
 
 def text(value):
-    """As C would have a value; what is optimized out is lost."""
+    """A value in C syntax; optimized-out parts are lost."""
     kind = value.type.strip_typedefs()
     if kind.code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
         members = []
@@ -77,7 +78,7 @@ def text(value):
 
 
 def text_in_rust(value):
-    """As Rust would have a value."""
+    """A value in Rust syntax."""
     shown = value.format_string(max_elements=32, repeat_threshold=0, symbols=False)
     shown = re.sub(r"([^ ])\.\.\.\]", r"\1, ...]", shown).replace("<optimized out>", "<lost>")
     shown = re.sub(r"(0x[0-9a-f]+) <[\w:+]*>", r"\1", shown)
@@ -85,11 +86,11 @@ def text_in_rust(value):
 
 
 def told(read):
-    """What a function tells, or None."""
+    """The result of a function, or None on an error."""
     try:
         value = read()
         value.fetch_lazy()
-        # What it points to is in no memory, and so has no address.
+        # Its target is not in memory, and so has no address.
         if "synthetic" in value.format_string():
             return None
         return text_in_rust(value) if RUST else if_any(text(value))
@@ -98,7 +99,7 @@ def told(read):
 
 
 def counted(value):
-    """A value, but for an array that gdb takes for one of one element, as it does where it cannot count them: the programs have none such but a `va_list`."""
+    """A value, unless gdb shows an array with one element. gdb does so if it cannot count the elements: the only such array in the programs is a `va_list`."""
     kind = value.type.strip_typedefs()
     while kind.code == gdb.TYPE_CODE_ARRAY:
         if kind.range() == (0, 0) and "va_list" not in str(kind.target()):
@@ -110,12 +111,12 @@ def counted(value):
 def variables(frame):
     """The variables of a frame's function, the innermost block first, and its parameters."""
     found = []
-    # gdb counts the elements of arrays in the frame that is selected.
+    # gdb counts the elements of arrays in the selected frame.
     frame.select()
     block = frame.block()
     while block is not None:
         for symbol in block:
-            # gdb 13 finds no variant where a discriminant is negative.
+            # gdb 13 does not find the variant of a negative discriminant.
             if (symbol.is_argument or symbol.is_variable) and symbol.name != "negative":
                 entry = None
                 if symbol.is_argument and frame.type() == gdb.NORMAL_FRAME:
@@ -133,7 +134,7 @@ def variables(frame):
 
 
 def stack():
-    """What is known of all frames."""
+    """The values of all frames."""
     frames = []
     frame = gdb.newest_frame()
     if STOP:
@@ -141,7 +142,7 @@ def stack():
     while frame is not None and frame.is_valid():
         name = frame.name()
         symtab = frame.find_sal().symtab
-        # Of Rust's own library, functions have many names.
+        # Functions of Rust's own library have many names.
         is_own = symtab is not None and (not RUST or symtab.fullname() == RUST)
         is_real = frame.type() in (gdb.NORMAL_FRAME, gdb.INLINE_FRAME)
         if is_real and is_own and name is not None:
@@ -155,7 +156,7 @@ def stack():
 
 
 def change_what_calls_change():
-    """Gives all registers that calls need not preserve other values; done again, those that they had."""
+    """Changes all caller-saved registers; a second call restores them."""
     gdb.newest_frame().select()
     change_vector_registers()
     for register in ("rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11"):
@@ -163,10 +164,10 @@ def change_what_calls_change():
 
 
 def change_vector_registers():
-    """Inverts the low halves of xmm0 to xmm15, by instructions that the process itself runs.
+    """Inverts the low halves of xmm0 to xmm15, by instructions that the process executes.
 
-    gdb 13 cannot write these registers on a processor with AMX: the kernel refuses its buffer, which is too small for that state.
-    The instructions stand for a moment where the program began, which is run no more.
+    gdb 13 cannot write these registers on a processor with AMX: the kernel refuses its buffer, which is too small
+    for that state. The instructions temporarily replace the program's entry code, which is not executed again.
     """
     start = int(gdb.parse_and_eval("(unsigned long)&_start"))
     mask, code = b"\xff" * 8 + b"\0" * 8, start + 16
@@ -192,7 +193,7 @@ def change_vector_registers():
 
 
 def common(one, other):
-    """What is the same in two texts of a value: the other parts are lost."""
+    """The common parts of two texts of a value; the other parts are lost."""
     if one is None or other is None:
         return None
     if RUST:
@@ -201,7 +202,7 @@ def common(one, other):
     if len(parts[0]) != len(parts[1]):
         return None
     same = "".join(left if left == right else re.sub(r"^( ?(?:\.\w+ = )?).*$", r"\1<lost>", left) for left, right in zip(*parts))
-    # Where nothing of a structure is left, it is lost as a whole.
+    # A structure without any common part is lost as a whole.
     inner = r"\{(?:(?:\.\w+ = )?<lost>(?:, )?)+\}"
     while re.search(inner, same):
         same = re.sub(inner, "<lost>", same)
@@ -223,12 +224,12 @@ def main():
     if not STOP:
         gdb.execute("generate-core-file " + os.environ["CORE"])
     frames = stack()
-    # gdb takes a caller's registers for those of its callee where no rule says what they were, preserved or not. What it has from such it only believes.
+    # Without a rule, gdb uses the callee's registers for the caller, preserved or not. Values from these are uncertain.
     for frame in frames:
         for variable in frame["variables"]:
             variable["believed"] = variable["value"]
     change_what_calls_change()
-    # Those of the innermost frame are its own. Once the process has run, gdb shows more functions that are inlined there: frames match from the outermost on.
+    # The innermost frame's registers are its own. After the process has run, gdb shows more inlined functions there: frames match from the outermost on.
     first = 0 if STOP else 1
     for frame, again in zip(reversed(frames[first:]), reversed(stack())):
         assert (frame["pc"], frame["function"]) == (again["pc"], again["function"])

@@ -1,5 +1,5 @@
-/* Functions that are called with values that the test knows, down to one that is killed by a signal. Each line
- * "frame: NAME VALUE…" of the comments is what the function of that name is called with. */
+/* Functions with known arguments, down to one that a signal kills. Each comment line "frame: NAME VALUE…" has
+ * the arguments of the function NAME. */
 #include <alloca.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -26,7 +26,7 @@ APART int ends(signed char small, unsigned short middle, char letter, enum colou
   return small + middle + letter + colour;
 }
 
-/* What nobody reads behind the call is nowhere but with the caller.
+/* Without a use after the call, only the caller has the value.
  * frame: forgets 0x1122334455667788 4000000000 */
 APART int forgets(long big, unsigned wide) {
   sink = big + wide;
@@ -51,7 +51,7 @@ APART long many(long a, int b, short c, char d, long e, long f, long g, int h) {
   return got + a + b + c + d + e + f + g + h;
 }
 
-/* Given the low byte of a number, extended with its sign.
+/* Gets the low byte of a number, sign-extended.
  * frame: signs -56 */
 APART long signs(int small) {
   long got = many(1, 2, 3, 4, 5, 6, 7000000007, -8);
@@ -60,7 +60,7 @@ APART long signs(int small) {
 
 APART void changes(long *value) { *value = -1; }
 
-/* Its argument has an address, and another value by now.
+/* Its argument has its address taken, and has changed.
  * frame: exposed 31 32 */
 APART long exposed(long changed, long kept) {
   changes(&changed);
@@ -75,7 +75,7 @@ APART void wakes(struct node *node) {
   waiter->task = -2;
 }
 
-/* The argument is in a member of something of which only another member's address is known.
+/* The argument is in a member of a structure; only another member's address is taken.
  * frame: waits 41 */
 APART long waits(long task) {
   struct waiter waiter = {task, {0}};
@@ -84,7 +84,7 @@ APART long waits(long task) {
   return got + waiter.task;
 }
 
-/* Called through a pointer, by way of a jump with other values.
+/* Called through a pointer, by a tail call with other values.
  * frame: jumped_to 51 52 */
 APART long jumped_to(long first, long second) {
   long got = waits(41);
@@ -99,7 +99,7 @@ APART long indirect(long value) {
   return got + value;
 }
 
-/* Adds to what it was called with, in a register.
+/* Adds to its argument, in a register.
  * frame: moves * 16 */
 APART long moves(const char *text, size_t bytes) {
   long got = 0;
@@ -120,11 +120,11 @@ APART long recursive(int depth, long value) {
     return moves(text, 16) + value;
   }
   long got = recursive(depth - 1, value + 1);
-  __asm__ volatile("" : "+r"(got)); /* no loop is made of it */
+  __asm__ volatile("" : "+r"(got)); /* prevents a loop */
   return got * depth + value;
 }
 
-/* A frame whose size is known at run time only.
+/* A frame of variable size.
  * frame: grows 300 */
 APART long grows(int bytes) {
   char *room = alloca(bytes);
@@ -144,7 +144,7 @@ APART long variadic(int count, ...) {
   return got;
 }
 
-/* Jumps to its own begin with other values, which compilers make a loop of or not.
+/* Tail-calls itself with other values, which compilers may turn into a loop.
  * frame: again 0|2 5|3
  * frame: again 1 4
  * frame: again 2 3 */
@@ -161,7 +161,7 @@ APART long truth(_Bool yes, _Bool no) {
   return got + yes + 2 * no;
 }
 
-/* What its caller gave it is in the caller's frame, too, where it has changed by now.
+/* Its argument is also in the caller's frame, where it has changed.
  * frame: both 71 * */
 APART long both(long value, long *place) {
   sink = value;

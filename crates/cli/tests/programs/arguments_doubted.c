@@ -1,19 +1,19 @@
 /*
- * Where registers are not what the code before or the unwind table says.
+ * Registers that differ from the preceding code or the unwind table.
  *
- * frame: NAME ARGUMENTS says what a function was called with.
+ * frame: NAME ARGUMENTS has the arguments of a function.
  */
 #include <sys/mman.h>
 
 #define PAGE ((char *)0x10000000)
 
-/* It is stopped by the end of the page when it has written 16 bytes: by then rdi and rcx have changed. */
+/* It faults at the end of the page after writing 16 bytes: by then rdi and rcx have changed. */
 __attribute__((noipa)) void fill(char *to, long count) /* frame: fill 0x10000ff0 32 */
 {
 	__asm__ volatile("rep stosb" : "+D"(to), "+c"(count) : "a"(0) : "memory");
 }
 
-/* It says nowhere that it has saved rbx. */
+/* Its table does not say that it has saved rbx. */
 __asm__("	.text\n"
 	"	.type	spoil, @function\n"
 	"spoil:	.cfi_startproc\n"
@@ -36,7 +36,7 @@ __attribute__((noipa)) long holds(long number) /* frame: holds 77 */
 	return number;
 }
 
-/* So does its caller, and tells of it what it was called with. */
+/* So does its caller, which also shows the argument of `holds`. */
 __attribute__((noipa)) long hands_on(long number) /* frame: hands_on 77 */
 {
 	return holds(number) + number;

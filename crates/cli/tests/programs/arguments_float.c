@@ -1,5 +1,5 @@
-/* Functions that are passed floating-point numbers that the test knows, down to one that is killed by a signal. Each line
- * "frame: NAME VALUE…" of the comments is what the function of that name is called with. */
+/* Functions with known floating-point arguments, down to one that a signal kills. Each comment line
+ * "frame: NAME VALUE…" has the arguments of the function NAME. */
 #include <signal.h>
 
 struct mixed { double real; long whole; };
@@ -11,14 +11,14 @@ double (*volatile through)(double, float);
 
 #define APART __attribute__((noinline, noclone))
 
-/* What the caller has read from the program's constants.
+/* The caller has read them from the program's constants.
  * frame: ends 2.5 -0.125 0 */
 APART double ends(double x, float y, double zero) {
   raise(SIGSEGV);
   return sink;
 }
 
-/* Needed behind the call: kept in the frame, and by the next through vector registers into it.
+/* Needed after the call: saved in the frame, by the next function through vector registers.
  * frame: keeps 7.25 1024.5 */
 APART double keeps(double x, float y) {
   double got = ends(2.5, -0.125f, 0);
@@ -47,7 +47,7 @@ APART double many(double a, double b, double c, double d, double e, double f, do
 
 APART void changes(double *value) { *value = -1; }
 
-/* Its argument has an address, and another value by now.
+/* Its argument has its address taken, and has changed.
  * frame: exposed 31.5 32.5 */
 APART double exposed(double changed, double kept) {
   changes(&changed);
@@ -55,7 +55,7 @@ APART double exposed(double changed, double kept) {
   return got + changed + kept;
 }
 
-/* Counted up while others are called.
+/* Incremented while others are called.
  * frame: counts 5 0.5 */
 APART double counts(int n, double x) {
   double got = 0;

@@ -1,5 +1,5 @@
-/* A function of a shared object, which a program calls, and which another shared object has one of the same name of, that calls the first one with other
- * arguments. Each line "frame: NAME VALUE…" of the comments is what the function is called with, without the object between and with it. */
+/* A program calls a function of a shared object. Another shared object interposes it, and calls it with other arguments. Each comment line
+ * "frame: NAME VALUE…" has the arguments of the function, without and with the interposing object. */
 #if defined(LIBRARY)
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-/* Functions that keep what they are called with on purpose, and the same without: compiled with -DNOTHING. */
+/* Functions that keep their arguments intentionally, and compiled with -DNOTHING the same without. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ APART int inner(long forgotten)
   return 3;
 }
 
-/* Others get an address of the frame, and write to all that they may.
+/* Callees get an address in the frame, and write to all that they may.
  * frame: outer 41 {.first=7,.second=8} -9 6.5 */
 APART int outer(long forgotten, struct pair pair, signed char small, double real)
 {

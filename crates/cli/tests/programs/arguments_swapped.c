@@ -1,5 +1,5 @@
-/* Parameters that are others before the first instruction, down to a function that is killed by a signal. Each line "frame: NAME VALUE…" of the comments
- * is what the function of that name is called with. */
+/* Parameters with other locations at the first instruction than at the call, down to a function that a signal kills. Each comment line
+ * "frame: NAME VALUE…" has the arguments of the function NAME. */
 #include <signal.h>
 
 #define APART __attribute__((noinline, noclone))
@@ -11,7 +11,7 @@ APART long ends(const char *text, int number) {
   return number + text[sink];
 }
 
-/* Where each is at the first instruction, the other one is passed.
+/* At the call, each is in the location that the other has at the first instruction.
  * frame: swapped 11 21 */
 APART long swapped(long a, long b) {
   long other = a;

@@ -1,12 +1,12 @@
-/* Functions whose types do not have all that decides how they take their arguments. Each line "frame: NAME VALUE…" of the comments is what the function
- * of that name is called with. */
+/* Functions with types that do not fully determine how arguments are passed. Each comment line "frame: NAME VALUE…" has the arguments of
+ * the function NAME. */
 #include <signal.h>
 
 #define APART __attribute__((noinline, noclone))
 
 /* gcc writes it without members. */
 typedef union { long *numbers; char *text; } either __attribute__((transparent_union));
-/* gcc passes both parts in general-purpose registers, and writes that of no bit-field. */
+/* gcc passes both parts in general-purpose registers, and records only the one that is not a bit-field. */
 struct apart { float first; int : 32; float second; };
 
 volatile double sink;

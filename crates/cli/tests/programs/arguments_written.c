@@ -1,7 +1,7 @@
 /*
- * What functions were called with is written over in ways that are easily overlooked.
+ * Arguments are overwritten in ways that are easily overlooked.
  *
- * frame: NAME ARGUMENTS says what a function was called with.
+ * frame: NAME ARGUMENTS has the arguments of a function.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -21,7 +21,7 @@ APART void dies(void)
 	raise(SIGSEGV);
 }
 
-/* A string instruction writes where no operand says: with the address in rdi, as often as rcx says. */
+/* A string instruction writes without an explicit operand: rcx times, from the address in rdi on. */
 APART long cleared(struct wide wide, long last) /* frame: cleared ? 9 */
 {
 	memset(&wide, 0, sizeof wide);
@@ -30,7 +30,7 @@ APART long cleared(struct wide wide, long last) /* frame: cleared ? 9 */
 	return wide.words[3] + last;
 }
 
-/* What is given in memory is the callee's, behind a word that only aligns, too. */
+/* Arguments in memory belong to the callee, also after a padding word. */
 APART long changes(long a, long b, long c, long d, long e, long f, long seventh, __int128 wide, long last)
 {
 	*(volatile long *)&seventh = 1234;
@@ -45,7 +45,7 @@ APART long gives(long x, long y) /* frame: gives 6 11 */
 	return got + sink;
 }
 
-/* More words are written than anybody counts, and then the callee's. */
+/* An unknown number of words is written, and then the callee's. */
 APART long writes(long x, long y) /* frame: writes 77 78 */
 {
 	volatile long many[300];
@@ -55,7 +55,7 @@ APART long writes(long x, long y) /* frame: writes 77 78 */
 	return got + changes(1, 2, 3, 4, 5, 6, y, 3, x);
 }
 
-/* Control comes back to setjmp when the parameters have been changed. */
+/* Control returns to setjmp after the parameters were changed. */
 APART long returns_twice(volatile int first, volatile int second) /* frame: returns_twice 6 12 */
 {
 	if (setjmp(place))

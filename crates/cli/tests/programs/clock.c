@@ -1,4 +1,4 @@
-// Asks for the time, which the kernel's vDSO tells without a system call.
+// Reads the time, which the kernel's vDSO returns without a system call.
 #include <time.h>
 
 static volatile long sink;

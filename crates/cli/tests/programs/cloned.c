@@ -1,9 +1,9 @@
-/* A program, in C and in C++, that is killed in functions that nobody has the arguments of any more. */
+/* A program, in C and in C++, that is killed in functions with arguments that are no longer available. */
 #include <stdlib.h>
 
 volatile int sink = 7;
 
-/* Compilers make a clone of it that takes less: all calls give it the same `fixed`. */
+/* Compilers make a clone of it with fewer parameters: all calls pass the same `fixed`. */
 static __attribute__((noinline)) void cloned(int first, int fixed)
 {
 	sink = first + fixed;
@@ -12,7 +12,7 @@ static __attribute__((noinline)) void cloned(int first, int fixed)
 		abort();
 }
 
-/* It takes what its prototype says. */
+/* It takes the parameters of its prototype. */
 __attribute__((noinline, noclone, noipa)) void whole(int first)
 {
 	sink = first;

@@ -1,5 +1,5 @@
-// Waits in a part of a function that the compiler moved away, because it leads to a function
-// that is called rarely.
+// Waits in a part of a function that the compiler moved away, because it leads to a rarely called
+// function.
 #include <stdlib.h>
 #include "ready.h"
 

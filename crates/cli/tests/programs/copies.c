@@ -1,5 +1,5 @@
 // copies LIBRARY [OTHER]: waits below `through` of three copies of a library, each loaded into a
-// namespace of its own. Before each, the file's beginning is mapped as data. Once one copy is
+// separate namespace. Before each, the start of the file is mapped as data. Once one copy is
 // loaded, OTHER takes the library's place.
 #define _GNU_SOURCE
 #include <dlfcn.h>

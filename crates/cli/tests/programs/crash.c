@@ -38,7 +38,7 @@ static KEPT void calls(void (*function)(void))
     sink++;
 }
 
-// Loses its own way back: neither the stack nor a register has it any more.
+// Destroys its return address: neither the stack nor a register has it any more.
 static KEPT void smashes(void)
 {
     volatile char buffer[16];
@@ -95,7 +95,7 @@ static void *waits(void *unused)
     return unused;
 }
 
-// How many of the threads are in pause.
+// The number of threads in pause.
 static int waiting(void)
 {
     int count = 0;

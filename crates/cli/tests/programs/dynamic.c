@@ -1,4 +1,4 @@
-/* A program that is killed with arrays on its stack of which it has computed how long they are. */
+/* A program that is killed with variable-length arrays on its stack. */
 #include <stdlib.h>
 
 struct pair {

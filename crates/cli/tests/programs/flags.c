@@ -1,4 +1,4 @@
-/* A program, in C and in C++, that is killed with enumerations of all sorts on its stack, of all sorts of values. */
+/* A program, in C and in C++, that is killed with various enumerations on its stack, with various values. */
 #include <stdlib.h>
 
 enum holes { HOLES_A = 1, HOLES_B = 2, HOLES_C = 4, HOLES_G = 64 };

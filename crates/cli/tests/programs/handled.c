@@ -1,5 +1,5 @@
-// handled DEPTH: waits in a signal handler on a stack of its own, DEPTH calls above `main`. The
-// handler returns by a trampoline without a table, placed directly behind a function with one.
+// handled DEPTH: waits in a signal handler on an alternate stack, DEPTH calls above `main`. The
+// handler returns by a trampoline without a table, placed directly after a function with one.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 static volatile long sink;
 
-// As the kernel has it.
+// In the kernel's layout.
 struct action {
     void (*handler)(int);
     unsigned long flags;
@@ -20,7 +20,7 @@ struct action {
 
 void restorer(void);
 
-// The row of the last byte before the trampoline is another one than the trampoline would have.
+// The row of the last byte before the trampoline differs from a correct row for the trampoline.
 __asm__(".text\n"
         ".type before, @function\n"
         "before:\n"

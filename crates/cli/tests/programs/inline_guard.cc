@@ -1,4 +1,4 @@
-// Inline assembly in a function with a landing pad: what the compiler said of exceptions must stay.
+// Inline assembly in a function with a landing pad: the compiler's exception tables must stay.
 #include <cstdio>
 
 static int guarded;
@@ -12,7 +12,7 @@ extern "C" void callee(int n)
 	throw n;
 }
 
-// A debugger looks at the stack from here.
+// A debugger inspects the stack from here.
 extern "C" [[gnu::noinline]] void noted()
 {
 	__asm__ volatile("" ::: "memory");

@@ -1,4 +1,4 @@
-//! A program whose inline assembly calls what takes a backtrace.
+//! A program with inline assembly that calls a function which takes a backtrace.
 
 use std::arch::asm;
 use std::backtrace::Backtrace;
@@ -9,7 +9,8 @@ extern "C" fn callee() {
 
 #[inline(never)]
 fn through(n: i64) -> i64 {
-    // SAFETY: the stack is as it was, and all that a call may change is said to be changed.
+    // SAFETY: the stack is unchanged, and all registers that a call may change are declared as
+    // clobbered.
     unsafe {
         asm!(
             "push r12",

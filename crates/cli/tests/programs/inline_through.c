@@ -1,4 +1,4 @@
-// Inline assembly that moves the stack pointer and calls: the compiler's rows know nothing of it.
+// Inline assembly that moves the stack pointer and calls: the compiler's rows do not describe that.
 void callee(int n);
 
 #if defined(BRANCH)

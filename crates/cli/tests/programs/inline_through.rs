@@ -10,7 +10,8 @@ unsafe extern "C-unwind" {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn through(n: i32) -> i64 {
     let kept = i64::from(n);
-    // SAFETY: the stack is as it was, and all that a call may change is said to be changed.
+    // SAFETY: the stack is unchanged, and all registers that a call may change are declared as
+    // clobbered.
     unsafe {
         asm!(
             "push r12",

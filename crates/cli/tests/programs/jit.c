@@ -1,4 +1,4 @@
-// Waits below code that no file has and no table describes, but that keeps a frame pointer.
+// Waits below code without a file and a table, which keeps a frame pointer.
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// A library in which its program waits. Built with another BUILD, it is another file.
+// A library in which its program waits. Another BUILD makes another file.
 #include "ready.h"
 
 __attribute__((noipa)) int waits(void)

@@ -1,4 +1,4 @@
-// A function in a group of its own, of which linkers keep one; and one that nobody calls.
+// A function in a COMDAT group, of which linkers keep one; and an unused one.
 extern "C" void callee(int n);
 
 template <typename T>

@@ -1,4 +1,4 @@
-// Calls what others have written, and catches what comes through it.
+// Calls functions of another object, and catches an exception that passes through them.
 #include <cstdio>
 
 extern "C" long through(int n);

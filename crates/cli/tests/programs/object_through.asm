@@ -1,4 +1,4 @@
-; Code of NASM, which knows no unwind tables: an exception goes through `through` and `helper`.
+; Code of NASM, which writes no unwind tables: an exception passes through `through` and `helper`.
 default rel
 global through
 extern callee

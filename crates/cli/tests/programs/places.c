@@ -1,4 +1,4 @@
-// Threads that wait below code of libraries: in a comparison function of qsort, the constructor
+// Threads that wait below library code: in a comparison function of qsort, the constructor
 // of a library that is being loaded, a coroutine, a signal handler on a coroutine's stack, the
 // destructor of a thread's data, and (the first thread) a function that exit runs.
 #define _GNU_SOURCE

@@ -1,5 +1,5 @@
-// Calls a function of another library for the first time, through the stub that lets the
-// dynamic linker find it.
+// Calls a function of another library for the first time, through the PLT stub that makes the
+// dynamic linker resolve it.
 #include <stdlib.h>
 
 __attribute__((noipa)) long calls(long a)

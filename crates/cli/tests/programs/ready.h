@@ -1,10 +1,10 @@
-// What every test program does when it stands where it is to be looked at.
+// Every test program calls this when it is ready to be inspected.
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
-// Says so, and lets processes that are not its parents look, where Yama asks for that. Ends the
-// program if nobody else does.
+// Prints "ready", and allows processes other than its parents to trace it under Yama. Sets an
+// alarm, which ends the program in any case.
 static inline void ready(void)
 {
     alarm(120);

@@ -1,4 +1,4 @@
-// Functions that align the stack further than the ABI does, and so find their caller's frame
+// Functions that align the stack more than the ABI does, and so find their caller's frame
 // through a saved copy of its stack pointer. Compiled with -mstackrealign, all others do too.
 // The innermost waits, unless there is an argument.
 #include <alloca.h>

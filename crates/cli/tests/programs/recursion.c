@@ -8,7 +8,7 @@
 static volatile long sink;
 static int returns;
 
-// Every frame has values of its own in the callee-saved registers, and so saves its caller's.
+// Every frame has its own values in the callee-saved registers, and so saves its caller's.
 #define USE_REGISTERS(value) \
     __asm__ volatile("mov %0, %%rbx; lea 1(%0), %%r12; lea 2(%0), %%r13; lea 3(%0), %%r14;" \
                      "lea 4(%0), %%r15" ::"r"(value) : "rbx", "r12", "r13", "r14", "r15")

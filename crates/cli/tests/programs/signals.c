@@ -15,8 +15,8 @@
 static pthread_barrier_t all;
 static volatile long sink;
 
-// `faults` begins with an instruction that faults; the code before it belongs to a function
-// that never returns, which is what a look-up of the address before the fault would find.
+// `faults` starts with an instruction that faults; the code before it belongs to a function
+// that never returns, which a lookup of the address before the fault would find.
 void faults(void);
 __asm__(".text\n"
         ".type stops, @function\n"
@@ -72,7 +72,7 @@ static void *interrupted_in_call(void *unused)
     sigset_t set;
     sigfillset(&set);
     sigdelset(&set, SIGUSR1);
-    // Blocked until now, the signal comes while the thread is in the system call.
+    // Blocked until now, the signal arrives while the thread is in the system call.
     sigsuspend(&set);
     sink++;
     return unused;

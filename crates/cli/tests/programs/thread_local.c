@@ -1,4 +1,4 @@
-/* A program one of whose threads is killed, with variables of which each thread has its own. */
+/* A program with thread-local variables; one of its threads is killed. */
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 // Threads that wait in each of the ways that the C++ library has, below templates, virtual
-// functions, lambdas and a catch clause. Another stands in a destructor that a thrown
-// exception runs, the last in the terminate handler of an exception that nobody catches.
+// functions, lambdas and a catch clause. Another is in a destructor that a thrown
+// exception runs, the last in the terminate handler of an uncaught exception.
 #include <chrono>
 #include <condition_variable>
 #include <exception>

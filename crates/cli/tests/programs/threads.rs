@@ -1,5 +1,5 @@
-//! Threads that wait in the ways that the Rust library has, below closures, generics, trait
-//! objects and `catch_unwind`. One stands in a `Drop` that a panic runs, one in a panic hook.
+//! Threads that wait in all ways of the Rust library, below closures, generics, trait objects and
+//! `catch_unwind`. One is in a `Drop` that a panic runs, one in a panic hook.
 
 use std::cell::Cell;
 use std::hint::black_box;

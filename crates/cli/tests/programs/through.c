@@ -1,4 +1,4 @@
-// A library that needs no other. Each FRAME has another layout.
+// A library without dependencies. Each FRAME has another layout.
 long before(long number)
 {
     volatile long values[FRAME] = { number };

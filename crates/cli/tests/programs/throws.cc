@@ -1,4 +1,4 @@
-// Throws through a function of C, which has no unwind table.
+// Throws through a C function without an unwind table.
 #include <cstdio>
 
 extern "C" int through(int (*function)(int), int value);

@@ -1,4 +1,4 @@
-/* Asks libctf for the types of a file: every function and every member of `struct node`, in every dictionary. */
+/* Queries libctf for the types of a file: every function and every member of `struct node`, in every dictionary. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <ctf-api.h>

@@ -1,7 +1,7 @@
-// Works in code of which little is known, which does not keep the frame pointer, and whose stack pointer
-// only those know who run it (0 is taken from it, and a vector register keeps it): `assembler` has an unwind
-// table with -DDESCRIBED only; in a library of its own, with -DLIBRARY, there is no table at all; and the
-// like is made at run time.
+// Works in code that does not keep the frame pointer, and whose stack pointer is only known at run time (0 is
+// subtracted from it, and a vector register keeps it). `assembler` has an unwind table only with -DDESCRIBED;
+// in a separate library, with -DLIBRARY, there is no table at all; and similar code is generated at
+// run time.
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>

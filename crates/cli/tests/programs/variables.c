@@ -1,4 +1,4 @@
-/* A program that is killed with variables of all sorts on its stack. */
+/* A program that is killed with various variables on its stack. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +82,7 @@ static inline int outer(struct pair *pair)
 	return inner(product, second) + product;
 }
 
-/* What it is called with is changed, and needed no more. */
+/* Its argument is changed, and not used any more. */
 KEPT int changes(int number, long unused, struct pair pair, enum colour colour, char letter)
 {
 	static int calls = 41;
@@ -99,7 +99,7 @@ KEPT int many(int a, int b, int c, int d, int e, int f, int on_stack, struct nes
 {
 	operation none = 0;
 	const int constant = 12;
-	/* No core has it. */
+	/* Core files do not contain it. */
 	static const long table[] = { 10, 20, 30 };
 	int result = changes(a + b + constant, c, (struct pair){ d, e }, GREEN, 'x');
 	sink = f + on_stack + by_value.number + last + (none != 0) + (int)table[sink & 1];

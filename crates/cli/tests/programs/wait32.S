@@ -1,4 +1,4 @@
-/* A 32-bit program: says "ready" (write is system call 4) and waits for ever (pause is 29). */
+/* A 32-bit program: prints "ready" (write is system call 4) and waits forever (pause is 29). */
         .globl _start
 _start:
         movl    $4, %eax

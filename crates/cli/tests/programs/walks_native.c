@@ -1,5 +1,5 @@
-/* Walks its own stack with tables that were compiled to code, one object for the program and one for libc, and
- * compares with what backtrace(3) finds. */
+/* Walks its own stack by native tables, one object for the program and one for libc, and compares the result
+ * with backtrace(3). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -20,7 +20,7 @@ struct module {
     int number;
 };
 
-/* The program comes first; of the others only libc is asked for. */
+/* The program comes first; of the others only libc is needed. */
 static int find(struct dl_phdr_info *info, size_t size, void *argument)
 {
     struct module *wanted = argument;
@@ -75,7 +75,7 @@ static __attribute__((noinline)) int deep(int n, volatile char *room)
     uint64_t found[64];
     void *known[64];
     int count = walk(found, 64), expected = backtrace(known, 64);
-    /* backtrace's first is in this function, as walk's first is. */
+    /* The first frame of backtrace is in this function, like that of walk. */
     int differences = count != expected;
     for (int i = 1; i < count && i < expected; i++)
         differences += found[i] != (uint64_t)known[i];

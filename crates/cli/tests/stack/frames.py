@@ -1,9 +1,9 @@
-# Run by gdb. The command `frames` prints what gdb knows of every frame of every thread:
+# Run by gdb. The command `frames` prints every frame of every thread:
 #
 #   thread LWP
 #   frame TYPE PC CFA REGISTER=VALUE ... NAME
 #
-# TYPE is gdb's number of the frame type; a value that gdb does not know is `-`.
+# TYPE is gdb's number of the frame type; an unknown value is `-`.
 import re
 import gdb
 
@@ -19,7 +19,7 @@ def register(frame, name):
 
 
 def cfa(frame):
-    # Prints the frame's id, whose stack address is what `info frame` calls "frame at". That
+    # Prints the frame's id, whose stack address is "frame at" in `info frame`. That
     # command takes time in proportion to the depth. The outermost frame has its callee's id, and
     # the command for it.
     if frame.older():

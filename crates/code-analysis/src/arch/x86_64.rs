@@ -1,9 +1,10 @@
 //! x86-64.
 //!
-//! `call` pushes the return address, so at entry the stack pointer is 8 below the CFA. Some twenty mnemonics
-//! move addresses of the stack, saved registers or addresses of jump tables about, and are told apart
-//! (`told_apart.rs`); of all others only which registers and memory they write counts (`effects.rs`). Writing the low 32 bits
-//! of a register clears the high ones, and writing 8 or 16 leaves them: neither leaves an entry value.
+//! `call` pushes the return address, so at entry the stack pointer is 8 below the CFA. Some twenty
+//! mnemonics move stack addresses, saved registers or addresses of jump tables. They have exact
+//! operations (`lift.rs`). All others only have write sets (`write_sets.rs`). Writing the low 32
+//! bits of a register clears the high ones. Writing 8 or 16 bits preserves the others. Neither
+//! leaves an entry value.
 
 use core::ops::Range;
 
@@ -52,7 +53,7 @@ pub static SYSV_ABI: AbiInfo = AbiInfo {
     clobbered: 0b1111_0011_0111,
     // rdi rsi rdx rcx r8 r9
     arguments: &[5, 4, 1, 2, 8, 9],
-    // xmm0 to xmm15, none of which a call preserves; the first eight have arguments.
+    // xmm0 to xmm15, which no call preserves; the first eight are for arguments.
     vector_registers: 17..33,
     vector_arguments: 17..25,
     frame_pointer: RBP,
@@ -77,11 +78,11 @@ pub static SYSV_ABI: AbiInfo = AbiInfo {
     sigreturn_code: &[0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05],
 };
 
-/// DWARF's numbers of the registers, in the order of the machine's encoding (psABI, "DWARF Register Number
-/// Mapping").
+/// DWARF's numbers of the registers, in the order of the machine's encoding (psABI, "DWARF Register
+/// Number Mapping").
 const DWARF: [u8; 16] = [RAX, 2, 1, 3, RSP, RBP, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// The DWARF number of a general-purpose register, or of the one that it is part of.
+/// The DWARF number of a general-purpose register, or of the register that contains it.
 fn number(register: Register) -> Option<u8> {
     if !register.is_gpr() {
         return None;
@@ -95,7 +96,7 @@ fn bit(register: u8) -> u64 {
     1_u64.checked_shl(register.into()).unwrap_or(0)
 }
 
-/// Decodes, and keeps what instructions do that are not told apart.
+/// Decodes, and caches write sets of generic opcodes.
 #[derive(Debug, Default)]
 pub struct X86Lifter {
     kinds: OpcodeClasses,
@@ -104,7 +105,8 @@ pub struct X86Lifter {
 }
 
 impl X86Lifter {
-    /// Decodes all of `bytes`, which are at `address`. A byte that begins no instruction is one that traps.
+    /// Decodes all of `bytes`, which are at `address`. A byte that does not begin an instruction
+    /// traps.
     pub fn lift(&mut self, bytes: &[u8], address: u64, code: &mut LiftedCode) {
         let mut insns = Insns::new(bytes, address);
         let mut compared = None;
@@ -132,7 +134,8 @@ impl X86Lifter {
         }
     }
 
-    /// Glances at the first instruction of `bytes`; `None` if more must be known.
+    /// Decodes the first instruction of `bytes` from its first bytes alone; `None` if that is not
+    /// enough.
     #[inline(always)]
     pub fn fast_decode<'b>(&self, bytes: &'b [u8]) -> Option<X86FastInsn<'b>> {
         self.lengths.fast_decode(bytes.first_chunk()?)
@@ -154,13 +157,13 @@ impl X86Lifter {
         })
     }
 
-    /// Decodes all of `bytes`, which are at `address`, and tells only where control goes and which
-    /// addresses are taken, and by which instructions.
+    /// Decodes all of `bytes`, which are at `address`. Reports only control flow and taken
+    /// addresses, with the address of the instruction.
     pub fn scan(&mut self, bytes: &[u8], address: u64, mut see: impl FnMut(u64, ScanEvent)) {
         let mut insns = Insns::new(bytes, address);
         let mut goes_on = false;
         loop {
-            // Never the last one, which decides whether control goes on behind.
+            // Never the last instruction, which decides about fall-through at the end.
             let skipped = self.lengths.skip(insns.rest(), insns.ip(), &mut see);
             insns.skip(skipped);
             let at = insns.ip();
@@ -192,9 +195,9 @@ impl X86Lifter {
         }
     }
 
-    /// Decodes all of `bytes`, which are at `address`, and tells of each instruction where it is, where control goes (of a
-    /// branch not what it tells, of an indirect jump not by which register), and whether it is padding, as
-    /// [`LiftedCode::is_padding`] has it.
+    /// Decodes all of `bytes`, which are at `address`. Reports each instruction's address, its
+    /// control flow, and whether it is padding (see [`LiftedCode::is_padding`]). Branches have no
+    /// condition, indirect jumps no register.
     pub fn outline(
         &mut self,
         bytes: &[u8],
@@ -229,7 +232,7 @@ impl X86Lifter {
         }
     }
 
-    /// Notes what an instruction does; its kind, and where it goes if control does not just go on.
+    /// Lifts an instruction. Returns its class, and its control flow unless it falls through.
     #[inline(always)]
     fn lift_one(
         &mut self,
@@ -251,7 +254,8 @@ impl X86Lifter {
         (kind, None)
     }
 
-    /// Notes what an instruction does from which control does not just go on, but for some; where it goes.
+    /// Lifts an instruction that does more than fall through, with some exceptions. Returns its
+    /// control flow.
     fn lift_flow(
         &mut self,
         insn: &Instruction,
@@ -269,12 +273,12 @@ impl X86Lifter {
         );
         let number = match insn.mnemonic() {
             Mnemonic::Syscall => Some(Some(RAX)),
-            // Those of i386, which have other numbers.
+            // System calls of i386, which have other numbers.
             Mnemonic::Int | Mnemonic::Sysenter => Some(None),
             _ => None,
         };
-        // Whoever runs this processor answers in registers: those that calls do not preserve, or, where the manual says so, all but
-        // those of the stack (Intel TDX Module ABI).
+        // The hypervisor answers in registers that calls do not preserve or, where the manual says
+        // so, in all except the stack's (Intel TDX Module ABI).
         match insn.mnemonic() {
             Mnemonic::Vmcall | Mnemonic::Vmmcall | Mnemonic::Vmgexit => ops.push(Op::Clobber {
                 registers: SYSV_ABI.clobbered,
@@ -286,7 +290,8 @@ impl X86Lifter {
             _ => {}
         }
         if let Some(number) = number {
-            // What the kernel returns is in the register that had the number. Linux before 4.17 cleared r8 to r11 if it is i386's.
+            // The kernel returns its result in the register with the number. Linux before 4.17
+            // cleared r8 to r11 in i386's system calls.
             let cleared = if number.is_none() { 0xf << 8 } else { 0 };
             let registers = bit(RAX) | cleared;
             ops.extend([Op::SystemCall { number }, Op::Clobber { registers }]);
@@ -298,7 +303,7 @@ impl X86Lifter {
     }
 }
 
-/// Whether an instruction of a kind does nothing, or traps.
+/// Whether an instruction of a class does nothing, or traps.
 fn is_padding(kind: OpcodeClass, flow: Option<Flow>) -> bool {
     matches!(kind, OpcodeClass::Nop | OpcodeClass::Halt) || flow == Some(Flow::Trap)
 }

@@ -1,63 +1,63 @@
-//! What is asked and told while a unit is followed.
+//! What the analysis may assume where code alone does not decide.
 
 use crate::state::AbstractState;
 use crate::value::AbstractValue;
 
-/// Says what the code alone does not: nothing, for who must not believe a table.
+/// Answers where the code alone does not decide. Without trust in a table, there are no answers.
 pub trait Assumptions {
-    /// Whether control comes to `address` in this state.
+    /// Whether control reaches `address` in this state.
     fn flows_in(&self, by: EdgeKind, address: u64, state: &AbstractState) -> bool {
         let _ = (by, address, state);
         true
     }
 
-    /// The state at `address`, the start of a function, if that is not come into as functions are.
+    /// The state at `address`, a function's start, if it is not entered as functions are.
     fn function_entry_state(&self, address: u64) -> Option<AbstractState> {
         let _ = address;
         None
     }
 
-    /// The state at `address`, the start of a fragment that nothing else leads to.
+    /// The state at `address`, the start of a fragment without a known entry.
     fn fragment_entry_state(&self, address: u64) -> Option<AbstractState> {
         let _ = address;
         None
     }
 
-    /// Where indirect jumps may lead of which it is not known where they lead, if nothing else leads there.
+    /// Possible targets of unresolved indirect jumps, used if nothing else reaches them.
     fn indirect_targets(&self) -> &[u64] {
         &[]
     }
 
-    /// Whether a function of its own begins at `address`, in the middle of another, to which a call leads.
+    /// Whether a called function of its own begins at `address`, in the middle of another.
     fn is_nested_function(&self, address: u64) -> bool {
         let _ = address;
         false
     }
 
-    /// Whether control goes on behind the trap at `address`: a debugger may have it do that.
+    /// Whether control resumes after the trap at `address`: a debugger may do that.
     fn resumes_after_trap(&self, address: u64) -> bool {
         let _ = address;
         false
     }
 
-    /// How many bytes of arguments the unwinder takes off the stack when an exception out of the call at
-    /// `address` lands, before which the stack pointer is `sp` (`DW_CFA_GNU_args_size`).
+    /// Bytes of arguments that the unwinder pops before it enters the landing pad of the call at
+    /// `address` (`DW_CFA_GNU_args_size`). Before the call the stack pointer is `sp`.
     fn args_size(&self, address: u64, sp: AbstractValue) -> u64 {
         let _ = (address, sp);
         0
     }
 }
 
-/// A way to come somewhere of which it is not certain that it is ever gone.
+/// An edge that may never be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EdgeKind {
-    /// Behind a call, if the function called returns.
+    /// Return from a call, if the callee returns.
     CallReturn,
-    /// By a jump from another extent.
+    /// A jump from another extent.
     ExtentJump,
 }
 
-/// Believes the code alone.
+/// No assumptions: only the code.
 #[derive(Debug, Clone, Copy)]
 pub struct NoAssumptions;
 

@@ -1,4 +1,4 @@
-//! Instructions that are done one after another, and the states that arrive at them.
+//! Basic blocks and their states.
 
 use core::cmp::Reverse;
 use core::ops::Range;
@@ -11,33 +11,34 @@ use crate::program::{ExtentKind, ProgramCode, ReturnBehavior};
 use crate::state::AbstractState;
 use crate::value::UNCONSTRAINED_BASE_BITS;
 
-/// Instructions that are done one after another.
+/// A basic block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BasicBlock {
     pub(super) first: InsnId,
     pub(super) end: InsnId,
-    /// Where its operations are in [`LiftedCode`].
+    /// Start of its operations in [`LiftedCode`].
     pub(super) ops_start: u32,
     pub(super) ops_end: u32,
-    /// Where its last instruction is among [`LiftedCode::flows`], plus 1; 0 if the processor just goes on from it.
+    /// Index of its last instruction in [`LiftedCode::flows`], plus 1; 0 if that only falls
+    /// through.
     pub(super) flow: u32,
-    /// The place, plus 1, of the state that holds at its begin; 0 if nothing is known to jump there.
+    /// Index of the state at its begin, plus 1; 0 if no jump to it is known.
     pub(super) state: u32,
-    /// The instruction that jumped there first.
+    /// The source of the first jump to it.
     pub(super) first_predecessor: InsnId,
     pub(super) is_in_worklist: bool,
-    /// Whether a direct jump leads there.
+    /// Whether a direct jump leads to it.
     pub(super) is_jump_target: bool,
-    /// Whether it is only come into from the segment before.
+    /// Whether its only predecessor is the block before it.
     pub(super) extends_previous: bool,
-    /// Whether the next segment comes directly behind, and is of the same function.
+    /// Whether the next block is adjacent and of the same function.
     pub(super) has_adjacent_block: bool,
-    /// Whether control goes on there.
+    /// Whether control falls through to the next block.
     pub(super) falls_through: bool,
 }
 
 impl BasicBlock {
-    /// One that is yet to be [closed](Segment::close).
+    /// A block that still needs [an end](BasicBlock::end_at).
     pub(super) fn new(first: InsnId, ops_start: u32) -> BasicBlock {
         BasicBlock {
             first,
@@ -55,7 +56,7 @@ impl BasicBlock {
         }
     }
 
-    /// Has it end before an instruction.
+    /// Ends the block before an instruction.
     pub(super) fn end_at(&mut self, end: InsnId, code: &LiftedCode) {
         self.end = end;
         let last = self.last();
@@ -64,12 +65,12 @@ impl BasicBlock {
         self.has_adjacent_block = code.is_adjacent_to_next(last);
     }
 
-    /// Whether something is known to lead there.
+    /// Whether a path to it is known.
     pub(super) fn is_reached(&self) -> bool {
         self.state != 0 || self.extends_previous
     }
 
-    /// Where its operations are in [`LiftedCode`].
+    /// Indexes of its operations in [`LiftedCode`].
     pub(super) fn ops(&self) -> Range<u32> {
         self.ops_start..self.ops_end
     }
@@ -78,26 +79,26 @@ impl BasicBlock {
         InsnId(self.end.0.saturating_sub(1))
     }
 
-    /// The place of its last instruction among [`LiftedCode::flows`].
+    /// Index of its last instruction in [`LiftedCode::flows`].
     pub(super) fn flow(&self) -> Option<usize> {
         Some(self.flow.checked_sub(1)? as usize)
     }
 }
 
-/// Where a direct jump or call goes.
+/// Target of a direct jump or call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum BranchTarget {
-    /// To an instruction of the unit; a call only if no function begins there.
+    /// An instruction of the unit; for calls only if no function begins there.
     Inside(InsnId),
-    /// Elsewhere, or it is not known where; what becomes of a call.
+    /// Elsewhere, or unknown; with the effect of a call.
     Outside(Option<ReturnBehavior>),
 }
 
-/// Tells names of run-time addresses that paths meet with from those that operations made.
+/// Separates symbolic bases made by joins from those made by operations.
 const JOIN_BASE_BIT: u32 = 1 << 27;
 
 impl Analyzer {
-    /// Cuts the instructions into segments.
+    /// Divides the instructions into basic blocks.
     pub(super) fn build_blocks(&mut self, program: &ProgramCode) {
         self.state_count = 0;
         self.blocks.clear();
@@ -174,7 +175,7 @@ impl Analyzer {
         inside.map_or(BranchTarget::Outside(None), BranchTarget::Inside)
     }
 
-    /// An instruction by its place among [`LiftedCode::flows`], and where it goes.
+    /// An instruction by its index in [`LiftedCode::flows`], with its control flow and target.
     pub(super) fn flow(&self, place: usize) -> Option<(InsnId, Flow, BranchTarget)> {
         let (insn, flow) = self.code.flows().get(place)?;
         Some((*insn, *flow, *self.targets.get(place)?))
@@ -191,12 +192,12 @@ impl Analyzer {
         Some(number.checked_sub(1)? as usize)
     }
 
-    /// What holds at the begin of a segment that is jumped to.
+    /// The state at the begin of a jump target's block.
     pub(super) fn state_of(&self, segment: &BasicBlock) -> Option<&AbstractState> {
         self.states.get(segment.state.checked_sub(1)? as usize)
     }
 
-    /// The last segment that begins before an instruction, of those that are wanted.
+    /// The last block that begins before an instruction and passes the filter.
     pub(super) fn block_before(
         &self,
         insn: InsnId,
@@ -207,7 +208,7 @@ impl Analyzer {
         places.find(|place| self.blocks.get(*place).is_some_and(&is_wanted))
     }
 
-    /// The segment that begins with an instruction; cuts the one in two that it is inside of.
+    /// The block that begins with an instruction; splits the block that contains it.
     pub(super) fn block_starting_at(&mut self, insn: InsnId) -> Option<usize> {
         if let Some(place) = self.segment_at(insn) {
             return Some(place);
@@ -221,7 +222,7 @@ impl Analyzer {
             first_predecessor: insn,
             is_in_worklist: false,
             is_jump_target: false,
-            // Whoever did the whole did this.
+            // A processed block included this part.
             extends_previous: segment.is_reached(),
             ..*segment
         };
@@ -232,7 +233,7 @@ impl Analyzer {
         Some(self.blocks.len() - 1)
     }
 
-    /// Lets a state arrive at an instruction by a jump.
+    /// Joins a state into the block that begins with `to`.
     pub(super) fn flow_into(&mut self, to: InsnId, state: &AbstractState, from: Option<InsnId>) {
         let Some(place) = self.block_starting_at(to) else {
             return;
@@ -245,7 +246,8 @@ impl Analyzer {
         }
         let from = from.unwrap_or(to);
         let sp = self.transfer.facts.stack_pointer;
-        // Wherever the stack was moved to, on whichever path: it is where it is here. What is on it may have moved along.
+        // A relocated stack pointer gets one name at a join, on all paths. Slots relative to it are
+        // renamed.
         let mut renamed;
         let (arrived, mut state) = (state.get(sp), state);
         if let Some(base) = arrived.symbolic_base_id() {
@@ -275,7 +277,7 @@ impl Analyzer {
                 && let Some(head) = self.block_before(to, |segment| segment.state != 0)
                 && let Some(head) = self.blocks.get(head)
             {
-                // What leads here from before is a way of its own now.
+                // The fall-through from before is an edge of its own now.
                 self.enqueue(head.first);
             }
             return;
@@ -301,7 +303,7 @@ impl Analyzer {
         }
     }
 
-    /// Does operations, by their places.
+    /// Applies operations by index.
     pub(super) fn transfer(&self, ops: Range<u32>, state: &mut AbstractState) {
         for (at, op) in (ops.start..).zip(self.code.ops_at(ops)) {
             self.transfer.transfer(state, *op, at);

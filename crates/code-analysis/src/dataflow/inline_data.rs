@@ -1,9 +1,9 @@
-//! Data between instructions: jump tables, constants.
+//! Inline data between instructions: jump tables, constants.
 //!
-//! A range is decoded from its start on, whatever lies there. Data decodes as instructions, too, and the last of these may
-//! reach into the code behind. So code that is jumped to in the middle of an instruction to which nothing leads begins
-//! where the jump says, and is decoded from there on: it is an anchor. (What does lead to an instruction may lead into
-//! it as well: a jump over a prefix.)
+//! A range is decoded from its start on, whatever it contains. Data also decodes as instructions,
+//! and the last of these may reach into the code behind. So a jump into the middle of an unreached
+//! instruction makes its target an anchor: decoding restarts there. (A reached instruction may be
+//! jumped into as well: a jump over a prefix.)
 
 use core::ops::Range;
 use std::collections::HashMap;
@@ -16,37 +16,37 @@ use crate::program::ProgramCode;
 use crate::state::AbstractState;
 use crate::value::JumpTable;
 
-/// What is known of data in a unit's ranges.
+/// Inline data of a unit's ranges.
 #[derive(Debug, Default)]
 pub(super) struct InlineData {
-    /// Where decoding begins anew, ascending.
+    /// Addresses where decoding restarts, ascending.
     pub(super) anchors: Vec<u64>,
-    /// Jump tables, wherever they are.
+    /// Addresses of known jump tables.
     pub(super) tables: Vec<Range<u64>>,
-    /// What jump tables that were jumped through lead to.
+    /// Targets of the jump tables that were used.
     pub(super) resolved_tables: HashMap<JumpTable, JumpTableTargets>,
-    /// Where jump tables lead though no instruction begins there.
+    /// Jump table targets without an instruction there.
     pub(super) misaligned_targets: Vec<u64>,
 }
 
-/// A jump table, read.
+/// A resolved jump table.
 #[derive(Debug)]
 pub(super) struct JumpTableTargets {
-    /// The instructions that it leads to, ascending.
+    /// Its targets, ascending.
     pub(super) targets: Arc<[InsnId]>,
-    /// What every one of them has been told that holds, at least.
+    /// A state that all targets have already joined.
     pub(super) propagated: Option<AbstractState>,
 }
 
 impl InlineData {
-    /// Forgets all but where to decode.
+    /// Clears everything except the anchors.
     pub(super) fn clear(&mut self) {
         self.tables.clear();
         self.resolved_tables.clear();
         self.misaligned_targets.clear();
     }
 
-    /// A range, cut at the anchors.
+    /// A range, split at the anchors.
     pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let Range { mut start, end } = range;
         let inside = move |anchor: &&u64| start < **anchor && **anchor < end;
@@ -58,7 +58,7 @@ impl InlineData {
         })
     }
 
-    /// Whether a range reaches into a jump table.
+    /// Whether a range overlaps a jump table.
     pub(super) fn is_in_table(&self, range: &Range<u64>) -> bool {
         let overlaps = |table: &Range<u64>| range.start < table.end && table.start < range.end;
         self.tables.iter().any(overlaps)
@@ -66,9 +66,9 @@ impl InlineData {
 }
 
 impl Analyzer {
-    /// Finds where the unit is to be decoded anew; whether there is such a place that was not known.
+    /// Finds new anchors of the unit. Returns whether there are any.
     pub(super) fn find_anchors(&mut self, program: &ProgramCode) -> bool {
-        /// Who hides code behind data behind code need not be followed for ever.
+        /// A bound, for code that hides code behind data repeatedly.
         const MAX_ANCHORS: usize = 256;
         if self.data.anchors.len() > MAX_ANCHORS {
             return false;
@@ -87,7 +87,7 @@ impl Analyzer {
 }
 
 impl Analysis<'_> {
-    /// Where code jumps to in the middle of instructions that nothing leads to.
+    /// Jump targets in the middle of unreached instructions.
     fn misaligned_targets(&self) -> Vec<u64> {
         let analyzer = self.analyzer;
         let straddler = |to| analyzer.ranges.insn_across(to, &analyzer.code);

@@ -1,9 +1,10 @@
-//! Stack pointers of which nothing is known, and with which functions return nevertheless.
+//! Unknown stack pointers of functions that return nevertheless.
 //!
-//! A function that leaves one stack and goes on with another, as coroutines do, loads a stack pointer of which the code says
-//! nothing. So does one that takes off as many words as it has counted. But where it only takes off what it put on from there
-//! on, until it returns, without a call, the stack pointer must be where the return finds its address. This is assumed: that
-//! functions return to who called them, if not in this life, then in that of the other stack, which was left at the same place.
+//! A function that switches stacks, like a coroutine's switch, loads a stack pointer about which
+//! the code says nothing. So does a function that pops as many words as it has counted. But some of
+//! them, from there to the return, make no call and pop only what they push. Then the stack pointer
+//! must be where the return finds its address. This is assumed: functions return to their callers,
+//! in this activation or in that of the other stack, which was left at the same place.
 
 use super::{Analysis, Analyzer};
 use crate::code::InsnId;
@@ -12,7 +13,8 @@ use crate::state::AbstractState;
 use crate::value::{AbstractValue, ValueFact};
 
 impl Analyzer {
-    /// Has operations, by their places, yield the stack pointers that [`Analysis::recoverable_stack_pointers`] has for them; whether there are any.
+    /// Makes operations, by index, yield the stack pointers that
+    /// [`Analysis::recoverable_stack_pointers`] found. Returns whether there are any.
     pub(super) fn assume_stack_pointers(&mut self, found: &[(u32, i32)]) -> bool {
         for (at, offset) in found {
             self.code
@@ -23,10 +25,10 @@ impl Analyzer {
 }
 
 impl Analysis<'_> {
-    /// The operations, by their places, of whose result, the stack pointer, nothing is known; and how far from the stack pointer at
-    /// entry it must be.
+    /// Indexes of the operations that lose the stack pointer, with its necessary distance from the
+    /// stack pointer at entry.
     pub(super) fn recoverable_stack_pointers(&self) -> Vec<(u32, i32)> {
-        /// Who goes from stack to stack more often does something else.
+        /// A function with more stack switches does something else.
         const MAX_STACK_SWITCHES: usize = 16;
         let may_lose = |op: &Op| self.may_lose_stack_pointer(op);
         if !self.code().all_ops().iter().any(may_lose) {
@@ -42,7 +44,8 @@ impl Analysis<'_> {
         places.into_iter().filter_map(found).collect()
     }
 
-    /// Of the first operation of an instruction that may lose the stack pointer, before which a state holds.
+    /// The same for the first operation of an instruction that may lose the stack pointer, given
+    /// the state before it.
     fn recovered_distance(&self, insn: InsnId, before: AbstractState) -> Option<(u32, i32)> {
         let (code, semantics) = (self.code(), self.analyzer.transfer);
         let sp = semantics.facts.stack_pointer;
@@ -55,7 +58,7 @@ impl Analysis<'_> {
             ValueFact::Unknown => true,
             // An argument.
             ValueFact::EntryValue(register, _) => register.0 != sp.into(),
-            // What was computed is an address that nobody has left.
+            // A computed address is not that of a stack left earlier.
             _ => false,
         };
         if !is_lost {
@@ -84,8 +87,9 @@ impl Analysis<'_> {
         returns.then_some((at, offset))
     }
 
-    /// Does what is behind operation `at` of an instruction, up to the next from which control does not just go on, and yields that;
-    /// `None` if the stack pointer may be lost on the way.
+    /// Applies the operations behind operation `at` of an instruction, up to the next instruction
+    /// that does more than fall through, and returns that one; `None` if the stack pointer may be
+    /// lost before.
     fn end_of_straight_line(
         &self,
         insn: InsnId,
@@ -113,7 +117,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// Whether an operation may have the stack pointer be something of which nothing is known.
+    /// Whether an operation may make the stack pointer unknown.
     fn may_lose_stack_pointer(&self, op: &Op) -> bool {
         let facts = self.abi_info();
         let sp = facts.stack_pointer;

@@ -1,4 +1,4 @@
-//! The ranges of a unit's code, and the instructions in them.
+//! The ranges of a unit's code, and their instructions.
 
 use core::ops::Range;
 
@@ -13,17 +13,17 @@ pub(super) struct LiftedRange {
     pub(super) range: Range<u64>,
     /// Its instructions.
     pub(super) insns: Range<u32>,
-    /// Where its bytes are in [`Ranges::starts`], if they are there.
+    /// Its part of [`Ranges::starts`], if it has one.
     starts: Range<usize>,
-    /// How it is come into.
+    /// How control enters it.
     pub(super) kind: ExtentKind,
 }
 
-/// All of them.
+/// All ranges of a unit.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     ranges: Vec<LiftedRange>,
-    /// For each byte of the ranges, one range after another, the instruction that starts there, plus 1.
+    /// For each byte of the ranges, in order: the instruction that starts there, plus 1.
     starts: Vec<u32>,
 }
 
@@ -33,7 +33,7 @@ impl Ranges {
         self.starts.clear();
     }
 
-    /// Decodes a range more, each of its pieces from its begin on.
+    /// Decodes one more range, each piece from its start on.
     pub(super) fn decode(
         &mut self,
         extent: CodeExtent,
@@ -77,8 +77,8 @@ impl Ranges {
         self.ranges.get(place)
     }
 
-    /// The part of [`Ranges::starts`] of the last range that begins at an address or before, and the place of the address there,
-    /// if the range has it.
+    /// The part of [`Ranges::starts`] for the last range that begins at or before an address. The
+    /// second result is the address's index in it, if the range contains it.
     fn starts_near(&self, address: u64) -> Option<(&[u32], usize)> {
         let behind = (self.ranges).partition_point(|lifted| lifted.range.start <= address);
         let lifted = self.ranges.get(behind.checked_sub(1)?)?;
@@ -92,7 +92,7 @@ impl Ranges {
         Some(InsnId(starts.get(at)?.checked_sub(1)?))
     }
 
-    /// The instruction that has an address in its middle.
+    /// The instruction with an address in its middle.
     pub(super) fn insn_across(&self, address: u64, code: &LiftedCode) -> Option<InsnId> {
         let (starts, at) = self.starts_near(address)?;
         let starts = starts.get(..=at)?;
@@ -102,13 +102,13 @@ impl Ranges {
         (range.start < address && address < range.end).then_some(insn)
     }
 
-    /// The range that an instruction is of.
+    /// The range that contains an instruction.
     pub(super) fn range_of(&self, insn: InsnId) -> Option<&LiftedRange> {
         let behind = (self.ranges).partition_point(|lifted| lifted.insns.start <= insn.0);
         self.ranges.get(behind.checked_sub(1)?)
     }
 
-    /// Whether one of them ends at an address.
+    /// Whether a range ends at an address.
     pub(super) fn has_end(&self, address: u64) -> bool {
         let place = (self.ranges).partition_point(|lifted| lifted.range.end < address);
         let range = self.ranges.get(place);

@@ -1,4 +1,4 @@
-//! What is known of a unit that was followed.
+//! Results of the dataflow analysis of a unit.
 
 use core::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::state::AbstractState;
 use crate::transfer::BranchFact;
 use crate::value::AbstractValue;
 
-/// What is known of a unit.
+/// Results of a unit.
 #[derive(Debug)]
 pub struct Analysis<'a> {
     pub(super) analyzer: &'a Analyzer,
@@ -27,54 +27,54 @@ impl Analysis<'_> {
         &self.analyzer.code
     }
 
-    /// The instruction to which the address on top of the stack leads, if it is of the unit: a call has pushed it, or somebody
-    /// who calls by hand.
+    /// The instruction at the address on top of the stack, if the unit has it. A call pushed it, or
+    /// code that calls by hand.
     #[must_use]
     pub fn pushed_return_target(&self, state: &AbstractState) -> Option<InsnId> {
         self.analyzer.pushed_return_target(state)
     }
 
-    /// Whether something is stored around an address of the stack of which it is assumed that it is inside its array: by an index or a number
-    /// that only a run knows.
+    /// Whether a store around a stack address is assumed to stay inside its array: it has an index
+    /// or a number that only a run knows.
     #[must_use]
     pub fn assumes_bounds(&self) -> bool {
         self.analyzer.assumes_bounds
     }
 
-    /// What must be known of the machine.
+    /// ABI parameters of the architecture.
     #[must_use]
     pub fn abi_info(&self) -> &'static AbiInfo {
         self.analyzer.abi_info()
     }
 
-    /// Where paths met that disagree about the stack pointer.
+    /// Joins of paths with different stack pointers.
     #[must_use]
     pub fn conflicts(&self) -> &[StackHeightConflict] {
         &self.analyzer.conflicts
     }
 
-    /// Whether the registers that calls preserve hold what they held at entry.
+    /// Whether the registers that calls preserve hold their entry values.
     #[must_use]
     pub fn preserves(&self, state: &AbstractState) -> bool {
         let mut preserved = self.abi_info().preserved.iter();
         preserved.all(|register| state.get(*register) == AbstractValue::entry_value(*register))
     }
 
-    /// Whether these, and the stack pointer, hold what they held at entry.
+    /// Whether these registers and the stack pointer hold their entry values.
     #[must_use]
     pub fn is_as_at_entry(&self, state: &AbstractState) -> bool {
         let sp = self.abi_info().stack_pointer;
         state.get(sp) == AbstractValue::entry_value(sp) && self.preserves(state)
     }
 
-    /// Whether a return goes to who called, with all as it was at entry.
+    /// Whether a return goes to the caller, with everything as at entry.
     #[must_use]
     pub fn is_return(&self, state: &AbstractState) -> bool {
         self.abi_info().is_return(state) && self.is_as_at_entry(state)
     }
 
-    /// Whether a jump to the address in a register is a return: that is the return address, and the stack is as a
-    /// return leaves it.
+    /// Whether a jump to the address in a register is a return: the register holds the return
+    /// address, and the stack is as after a return.
     #[must_use]
     pub fn is_return_by(&self, target: u8, state: &AbstractState) -> bool {
         let facts = self.abi_info();
@@ -85,7 +85,7 @@ impl Analysis<'_> {
         returns.is_some() && state.get(facts.stack_pointer) == left
     }
 
-    /// What holds, of what a row can speak of, while the callee of a call runs before which `state` holds.
+    /// The state during a call, restricted to what rows use; `state` holds before the call.
     #[must_use]
     pub fn state_during_call(&self, state: &AbstractState) -> AbstractState {
         let mut state = state.clone();
@@ -93,7 +93,7 @@ impl Analysis<'_> {
         state
     }
 
-    /// What holds behind an instruction from which control goes on, if `state` holds before it.
+    /// The state behind an instruction that falls through, if `state` holds before it.
     #[must_use]
     pub fn state_after(&self, insn: InsnId, state: &AbstractState) -> AbstractState {
         let mut state = state.clone();
@@ -102,8 +102,8 @@ impl Analysis<'_> {
         state
     }
 
-    /// Whether an instruction is a system call that no thread comes back from, as exits and the return from a
-    /// signal's handler are, by what holds before it.
+    /// Whether an instruction is a system call that never returns, such as an exit or a return from
+    /// a signal handler; `state` holds before it.
     #[must_use]
     pub fn is_noreturn_syscall(&self, insn: InsnId, state: &AbstractState) -> bool {
         let ops = self.code().ops_of(insn);
@@ -111,13 +111,13 @@ impl Analysis<'_> {
             .any(|op| self.analyzer.transfer.never_returns(op, state))
     }
 
-    /// Indirect jumps of which it is not known where they go.
+    /// Indirect jumps with unknown targets.
     #[must_use]
     pub fn unresolved(&self) -> &[InsnId] {
         &self.analyzer.unresolved
     }
 
-    /// Tells of each instruction that something leads to, in the order of the unit's ranges, what holds before it.
+    /// Visits each reached instruction in the order of the unit's ranges, with the state before it.
     pub fn visit(&self, mut visit: impl FnMut(InsnId, &AbstractState)) {
         self.visit_filtered(|insn, state, _| {
             visit(insn, state);
@@ -125,10 +125,11 @@ impl Analysis<'_> {
         });
     }
 
-    /// Tells of instructions that something leads to, in the order of the unit's ranges, what holds before them,
-    /// and what may have changed since the one told before, as [`AbstractState::take_written`] has it. The answer says which of
-    /// those that follow are told; each that [leaves the code](Flow::leaves) is, but for some calls, and each that does not come
-    /// directly from one before.
+    /// Visits reached instructions in the order of the unit's ranges, with the state before them
+    /// and the write set since the last visit (see [`AbstractState::take_written`]). The visitor
+    /// returns a filter for the instructions that follow. Always visited are instructions that
+    /// [leave the code](Flow::leaves), except some calls, and those not directly behind a reached
+    /// one.
     pub fn visit_filtered(&self, mut see: impl FnMut(InsnId, &AbstractState, u64) -> VisitFilter) {
         let mut state = AbstractState::new();
         for (head, _) in self.extended_block_heads() {
@@ -145,14 +146,14 @@ impl Analysis<'_> {
         }
     }
 
-    /// Where control was found to go, but for the ways inside blocks: in the order of where it goes. Empty without
-    /// [`Analyzer::with_edges`].
+    /// Control-flow graph edges, except those inside blocks, in the order of their targets. Empty
+    /// without [`Analyzer::with_edges`].
     #[must_use]
     pub fn edges(&self) -> &[CfgEdge] {
         self.analyzer.edges.as_deref().unwrap_or_default()
     }
 
-    /// Whether functions are come into at an instruction, as after a call.
+    /// Whether an instruction is entered as by a call.
     #[must_use]
     pub fn is_entry(&self, insn: InsnId) -> bool {
         let address = self.code().range(insn).start;
@@ -163,17 +164,17 @@ impl Analysis<'_> {
         range.is_some_and(is_start) || self.program.is_extra_entry(address)
     }
 
-    /// The instructions that something leads to, in blocks: control comes into one at its begin, and out of each of its
-    /// instructions goes on to the next, or leaves it by one of the [edges](Analysis::edges).
+    /// The reached instructions, as extended basic blocks. Control enters a block at its begin;
+    /// each instruction falls through to the next, or leaves by an [edge](Analysis::edges).
     pub fn extended_blocks(&self) -> impl Iterator<Item = Range<u32>> {
         let stretches = self.extended_block_heads();
         let reached = stretches.filter(|(head, _)| head.state != 0);
         reached.map(|(head, end)| head.first.0..end.0)
     }
 
-    /// Tells of each operation of the instructions that something leads to what holds before it, in the order of the
-    /// blocks; `None` stands for what control does behind the operations, which is told of instructions from which it does not
-    /// just go on, and of those that do nothing.
+    /// Visits each operation of the reached instructions, in the order of the blocks, with the
+    /// state before it. `None` stands for control flow after the operations. It is visited for
+    /// instructions that do more than fall through and for those without operations.
     pub fn visit_ops(&self, mut see: impl FnMut(InsnId, Option<Op>, &AbstractState)) {
         let (code, semantics) = (&self.analyzer.code, self.analyzer.transfer);
         let mut state = AbstractState::new();
@@ -202,7 +203,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// The instructions that nothing leads to, and that are not in jump tables.
+    /// The unreached instructions outside jump tables.
     pub fn unreached(&self) -> impl Iterator<Item = InsnId> {
         self.unreached_insns().filter(|insn| {
             let range = self.code().range(*insn);
@@ -210,15 +211,15 @@ impl Analysis<'_> {
         })
     }
 
-    /// What is no code, or nothing leads to, in its order.
+    /// Unreached instructions and data, in order.
     pub(super) fn unreached_insns(&self) -> impl Iterator<Item = InsnId> {
         let stretches = self.extended_block_heads();
         let unreached = stretches.filter(|(head, _)| head.state == 0);
         unreached.flat_map(|(head, end)| (head.first.0..end.0).map(InsnId))
     }
 
-    /// The segments that are not chained to another, in the order of the code, and where what is chained to each
-    /// ends.
+    /// The first blocks of extended basic blocks, in code order, each with the end of its extended
+    /// block.
     fn extended_block_heads(&self) -> impl Iterator<Item = (&BasicBlock, InsnId)> {
         let mut at = InsnId(0);
         core::iter::from_fn(move || {
@@ -235,7 +236,7 @@ impl Analysis<'_> {
         })
     }
 
-    /// A segment, and those that are chained to it.
+    /// A block and those that extend it.
     fn blocks_from<'s>(&'s self, head: &'s BasicBlock) -> impl Iterator<Item = &'s BasicBlock> {
         core::iter::successors(Some(head), |segment| {
             let next = self.analyzer.segment_at(segment.end)?;
@@ -244,7 +245,7 @@ impl Analysis<'_> {
         })
     }
 
-    /// Tells of the instructions of a segment, and does their operations.
+    /// Visits the instructions of a block, and applies their operations.
     #[inline]
     fn visit_block(
         &self,
@@ -277,7 +278,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// Does what the last instruction of a segment does if control goes on behind it.
+    /// Applies the fall-through edge of a block's last instruction.
     fn transfer_fall_through(&self, segment: &BasicBlock, state: &mut AbstractState) {
         let semantics = self.analyzer.transfer;
         let flow = segment.flow().and_then(|place| self.analyzer.flow(place));
@@ -301,19 +302,21 @@ impl Analysis<'_> {
     }
 }
 
-/// Which instructions [`Analysis::watch`] tells of.
+/// A filter for [`Analysis::visit_filtered`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VisitFilter {
-    /// Those before which one of these was written, as [`AbstractState::take_written`] has it.
+    /// Visits instructions before which one of these was written; see
+    /// [`AbstractState::take_written`].
     pub written: u64,
-    /// Those that end at this address, or behind.
+    /// Visits instructions that end at or behind this address.
     pub end: u64,
-    /// All calls, not only those before which something is known of what is below the stack pointer, and is the callee's.
+    /// Visits all calls, not only those with known contents below the stack pointer, which the
+    /// callee owns.
     pub calls: bool,
 }
 
 impl VisitFilter {
-    /// All.
+    /// Visits all.
     pub const ALL: VisitFilter = VisitFilter {
         written: 0,
         end: 0,

@@ -1,4 +1,4 @@
-//! The work on one unit: where control goes from each instruction, and with what.
+//! The worklist iteration over one unit.
 
 use core::cmp::Reverse;
 use core::ops::Range;
@@ -16,7 +16,7 @@ use crate::state::AbstractState;
 use crate::transfer::BranchFact;
 use crate::value::{AbstractValue, JumpTable, ValueFact};
 
-/// An edge that is only followed where nothing else leads.
+/// An edge that is only followed if nothing else reaches its target.
 #[derive(Debug)]
 pub(super) struct DeferredEdge {
     pub(super) from: InsnId,
@@ -24,20 +24,20 @@ pub(super) struct DeferredEdge {
     pub(super) state: Box<AbstractState>,
 }
 
-/// The work on one unit.
+/// The solver of one unit.
 pub(super) struct Solver<'a, I: ?Sized, G> {
     pub(super) analyzer: &'a mut Analyzer,
     pub(super) program: &'a ProgramCode,
     pub(super) image: &'a I,
     pub(super) landings: &'a [Landing],
     pub(super) guide: &'a G,
-    /// The ranges before this one are come into.
+    /// Ranges before this one are entered.
     pub(super) next_range: usize,
-    /// The guesses before this one are followed.
+    /// Guessed targets before this one are entered.
     pub(super) next_guess: usize,
 }
 
-/// Whether a call leads to no function that is known.
+/// Whether the target of a call is not a known function.
 fn is_unknown(target: BranchTarget) -> bool {
     matches!(target, BranchTarget::Outside(None))
 }
@@ -52,7 +52,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
                     return;
                 }
             }
-            // What nothing else leads to.
+            // Targets that nothing else reaches.
             let Some(weak) = self.analyzer.deferred_edges.pop() else {
                 if self.enter_unreached_fragment() || self.enter_indirect_target() {
                     continue;
@@ -67,7 +67,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         }
     }
 
-    /// Comes into a fragment that nothing leads to, as its row says; whether there is one.
+    /// Enters an unreached fragment with the state of its row. Returns whether there is one.
     fn enter_unreached_fragment(&mut self) -> bool {
         while let Some(lifted) = self.analyzer.ranges.get(self.next_range) {
             let start = lifted.range.start;
@@ -77,7 +77,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
                 .and_then(|first| self.analyzer.segment_at(first))
                 .and_then(|place| self.analyzer.blocks.get(place));
             let is_reached = segment.is_none_or(|segment| {
-                // What begins with padding begins elsewhere.
+                // A range that begins with padding begins elsewhere.
                 let is_padding = self.analyzer.code.is_padding(segment.first);
                 segment.is_reached() || is_padding
             });
@@ -89,7 +89,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         false
     }
 
-    /// Comes into code that nothing leads to by a jump of which it is not known where it leads; whether there is such code.
+    /// Enters unreached code by an unresolved indirect jump. Returns whether there is any.
     fn enter_indirect_target(&mut self) -> bool {
         while let Some(address) = self.guide.indirect_targets().get(self.next_guess) {
             self.next_guess += 1;
@@ -110,12 +110,12 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         false
     }
 
-    /// Lets a state arrive at an instruction by a jump.
+    /// Follows a jump edge to an instruction.
     fn flow_into(&mut self, to: InsnId, state: &AbstractState, from: InsnId) {
         self.analyzer.flow_into(to, state, Some(from));
     }
 
-    /// Does a segment that is jumped to, and those that are chained to it.
+    /// Runs an extended basic block, from its first block on.
     fn run_extended_block(&mut self, head: InsnId, state: &mut AbstractState) {
         let Some(mut place) = self.analyzer.segment_at(head) else {
             return;
@@ -161,8 +161,8 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         }
     }
 
-    /// Follows the ways out of an instruction, by its place among [`LiftedCode::flows`], that are not the next; whether
-    /// the next is one, with what `state` is then.
+    /// Follows the edges out of an instruction, by its index in [`LiftedCode::flows`], except
+    /// fall-through. Returns whether it falls through, with `state` updated.
     fn transfer_control(&mut self, place: usize, state: &mut AbstractState) -> bool {
         let Some((insn, flow, target)) = self.analyzer.flow(place) else {
             return true;
@@ -193,7 +193,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
                     BranchFact::Infeasible => false,
                 }
             }
-            // What lies between is no code.
+            // The bytes between are data.
             Flow::Call(to) if is_unknown(target) && self.skips_over_target(insn, to) => false,
             Flow::Call(_) | Flow::IndirectCall => match target {
                 BranchTarget::Inside(inside) => self.call_within_unit(insn, inside, state),
@@ -238,7 +238,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         }
     }
 
-    /// Follows the return from another function that was jumped to, if the address of code of this one was pushed for that.
+    /// Follows the return of a tail-called function, if an address in this unit was pushed for it.
     fn return_to_pushed(&mut self, from: InsnId, state: &AbstractState) {
         if let Some(to) = self.analyzer.pushed_return_target(state) {
             let semantics = self.analyzer.transfer;
@@ -249,7 +249,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         }
     }
 
-    /// Notes an edge that is only followed if nothing else leads there.
+    /// Defers an edge: it is only followed if nothing else reaches its target.
     fn defer_edge(&mut self, from: InsnId, to: InsnId, state: &AbstractState) {
         self.analyzer.deferred_edges.push(DeferredEdge {
             from,
@@ -258,18 +258,18 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         });
     }
 
-    /// Whether a call goes over what is behind it into what decodes as the middle of an instruction.
+    /// Whether a call jumps over the bytes behind it, into the middle of a decoded instruction.
     fn skips_over_target(&self, call: InsnId, to: u64) -> bool {
         let analyzer = &self.analyzer;
         let hides = analyzer.ranges.insn_across(to, &analyzer.code);
         hides.is_some_and(|insn| call < insn)
     }
 
-    /// Follows a call of code of the same function; it need not come back.
+    /// Follows a call within the same function, which may never return.
     fn call_within_unit(&mut self, insn: InsnId, to: InsnId, state: &mut AbstractState) -> bool {
         let semantics = self.analyzer.transfer;
         let start = self.analyzer.code.range(to).start;
-        // A call of what comes next asks for an address.
+        // A call of the next instruction only asks for the address.
         if insn.next() != to && self.guide.is_nested_function(start) {
             self.flow_into(to, &semantics.entry(), insn);
             return self.call(insn, None, state);
@@ -278,7 +278,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         semantics.push_return(&mut inside, self.analyzer.code.range(insn).end);
         self.flow_into(to, &inside, insn);
         semantics.transfer_call(state, None);
-        // Who takes the address off the stack does not come back: it may be that of a string.
+        // A callee that pops the return address does not return: it may be a string's address.
         let next = self.analyzer.code.range(insn).end;
         let is_there = self.analyzer.code.is_adjacent_to_next(insn) && insn.next() != to;
         if is_there
@@ -290,14 +290,14 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         false
     }
 
-    /// Whether bytes are characters, with a zero behind the last.
+    /// Whether bytes are characters with a terminating zero.
     fn is_text(&self, range: Range<u64>) -> bool {
         let is_character = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r' | 0);
         let bytes = self.image.bytes(range).unwrap_or_default();
         bytes.last() == Some(&0) && bytes.iter().all(is_character)
     }
 
-    /// Follows a call; whether it comes back.
+    /// Follows a call. Returns whether it returns.
     fn call(
         &mut self,
         insn: InsnId,
@@ -337,7 +337,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
     }
 
     fn returns(&mut self, insn: InsnId, pops: u16, state: &mut AbstractState) {
-        // A return to what a call of this unit pushed.
+        // A return to an address that a call of this unit pushed.
         if let Some(target) = self.analyzer.pushed_return_target(state) {
             let sp = self.analyzer.transfer.facts.stack_pointer;
             self.analyzer.transfer.pop_return(state);
@@ -357,7 +357,8 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         }
     }
 
-    /// Notes a jump that leads to no place of the unit that is known: it is a tail call if the stack is as at entry.
+    /// Notes a jump without a known target in the unit: it is a tail call if the stack is as at
+    /// entry.
     fn unresolved_jump(&mut self, insn: InsnId, state: &AbstractState) {
         let semantics = self.analyzer.transfer;
         let sp = state.get(semantics.facts.stack_pointer);
@@ -371,14 +372,14 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         }
     }
 
-    /// Follows a jump through a table. That is as much work as it has targets, unless all of them are known to be reached
-    /// with what holds now.
+    /// Follows a jump through a table. The cost is its number of targets, unless all of them have
+    /// already joined this state.
     fn table_jump(&mut self, insn: InsnId, table: JumpTable, state: &AbstractState) {
         let targets = self.targets(table);
         if targets.is_empty() {
             return self.unresolved_jump(insn, state);
         }
-        // To note an edge is less work than to join states.
+        // Noting an edge costs less than a join.
         let cost = match (
             self.analyzer.edges.is_some(),
             self.is_new_information(table, state),
@@ -396,10 +397,10 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         }
     }
 
-    /// Whether a state may tell the targets of a table something that others have not told them.
+    /// Whether a state may be new to a table's targets.
     fn is_new_information(&mut self, table: JumpTable, state: &AbstractState) -> bool {
         let semantics = self.analyzer.transfer;
-        // An address that only a run knows has another name at each target.
+        // A symbolic stack pointer gets another name at each target.
         let sp = state.get(semantics.facts.stack_pointer);
         let Some(read) = self.analyzer.data.resolved_tables.get_mut(&table) else {
             return true;
@@ -414,7 +415,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         }
     }
 
-    /// The instructions that a jump table leads to.
+    /// The targets of a jump table.
     fn targets(&mut self, table: JumpTable) -> Arc<[InsnId]> {
         if let Some(read) = self.analyzer.data.resolved_tables.get(&table) {
             return Arc::clone(&read.targets);
@@ -435,7 +436,8 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         for address in self.program.jump_table_targets(table, self.image) {
             match self.analyzer.insn_at(address) {
                 Some(to) => found.push(to),
-                // What cannot be leads to the end of the function; what is no entry leads anywhere.
+                // Impossible indexes lead to the end of the function; values beyond the table lead
+                // anywhere.
                 None if !self.analyzer.ranges.has_end(address) => {
                     if table.max_index.is_some() {
                         self.analyzer.data.misaligned_targets.push(address);

@@ -1,43 +1,44 @@
-//! The places that control comes to otherwise than from the instruction before.
+//! Join points: addresses that control reaches other than by fall-through.
 
 use core::ops::Range;
 
 use super::state::{OutsideDomain, PrecisionLoss, VerifierState};
 use crate::arch::AbiInfo;
 
-/// Such a place.
+/// A join point.
 #[derive(Debug, Clone)]
 pub(super) struct JoinPoint {
-    /// What holds there, once that is known.
+    /// The state there, once known.
     frame: VerifierState,
-    /// What is known of the ways there.
+    /// Its known predecessors.
     predecessors: Predecessors,
-    /// Whether a jump there was met in this sweep.
+    /// Whether this pass saw a jump to it.
     has_incoming_edge: bool,
-    /// Whether an instruction begins there that was looked at.
+    /// Whether a verified instruction begins there.
     is_verified: bool,
-    /// Whether control comes there for certain. That depends on the code alone, and stays known from sweep to sweep.
+    /// Whether control certainly reaches it. That depends on the code alone, and is kept from pass
+    /// to pass.
     is_reached: bool,
-    /// Whether nothing was known to lead there when it was looked at.
+    /// Whether it was verified without a known predecessor.
     is_assumed_reachable: bool,
 }
 
-/// What is known of the ways to a label.
+/// Knowledge about a join point's predecessors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Predecessors {
     /// Nothing.
     Unknown,
-    /// Nothing, and what holds there was assumed.
+    /// None, and its state was assumed.
     Assumed,
-    /// There is one, at least.
+    /// At least one.
     Known,
 }
 
-/// Whether control comes to an instruction from the one before.
+/// Whether control reaches an instruction by fall-through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reachability {
     Certain,
-    /// If it comes to a label before.
+    /// If it reaches an earlier join point.
     Conditional,
     Unreachable,
 }
@@ -52,8 +53,8 @@ impl JoinPoint {
         is_assumed_reachable: false,
     };
 
-    /// Comes to it from the instruction before with a frame, if at all; what is claimed to hold there, and is so on all ways, is the
-    /// frame then. `None` if frames cannot meet.
+    /// Enters a join point by fall-through, if control can arrive that way. `frame` becomes the
+    /// annotated facts that hold on all edges. `None` if the states cannot be joined.
     pub(super) fn enter(
         &mut self,
         frame: &mut VerifierState,
@@ -64,7 +65,7 @@ impl JoinPoint {
         if comes != Reachability::Unreachable {
             self.join(frame, comes, facts).ok()?;
         } else if self.predecessors == Predecessors::Unknown {
-            // Only jumps from behind lead there.
+            // Only back edges lead here.
             self.frame = claim.with_stack_addresses_of(frame);
             self.predecessors = Predecessors::Assumed;
         }
@@ -78,7 +79,7 @@ impl JoinPoint {
         })
     }
 
-    /// Lets a frame arrive; what does not hold then that held for certain when it was looked at.
+    /// Joins a state. Returns the precision lost against the state that the code was verified with.
     pub(super) fn join(
         &mut self,
         frame: &VerifierState,
@@ -107,23 +108,23 @@ impl JoinPoint {
 #[derive(Debug, Clone)]
 pub(super) struct UnitRange {
     pub(super) range: Range<u64>,
-    /// Where its bytes are among those of all.
+    /// Index of its first byte among those of all ranges.
     pub(super) byte_offset: usize,
-    /// How far it was looked at.
+    /// End of the verified part.
     pub(super) verified_until: u64,
 }
 
-/// The labels of a unit.
+/// The join points of a unit.
 #[derive(Debug, Default)]
 pub(super) struct JoinPoints {
     points: Vec<JoinPoint>,
     ranges: Vec<UnitRange>,
-    /// For each byte of the ranges, one range after another, the label that is there, plus 1.
+    /// For each byte of the ranges, in order: its join point, plus 1.
     point_by_byte: Vec<u32>,
 }
 
 impl JoinPoints {
-    /// Forgets all but the room, and takes in the ranges that labels may be in, ascending.
+    /// Clears all, keeps the memory, and sets the ranges of the unit, ascending.
     pub(super) fn reset(&mut self, ranges: impl Iterator<Item = Range<u64>>) {
         self.points.clear();
         self.ranges.clear();
@@ -142,7 +143,7 @@ impl JoinPoints {
         self.point_by_byte.resize(first, 0);
     }
 
-    /// Has all be looked at again, with what was learned.
+    /// Starts another pass with the states learned so far.
     pub(super) fn start_pass(&mut self) {
         for label in &mut self.points {
             (label.has_incoming_edge, label.is_verified) = (false, false);
@@ -152,7 +153,7 @@ impl JoinPoints {
         }
     }
 
-    /// Whether it is certain that each that was looked at is come to, and none is inside an instruction.
+    /// Whether all verified join points are certainly reached, and none is inside an instruction.
     pub(super) fn are_verified(&self) -> bool {
         self.points.iter().all(|label| {
             let is_met = label.is_verified || label.predecessors != Predecessors::Known;
@@ -160,7 +161,7 @@ impl JoinPoints {
         })
     }
 
-    /// How many are come to for certain.
+    /// Number of join points that are certainly reached.
     pub(super) fn reached_count(&self) -> usize {
         let reached = self.points.iter().filter(|label| label.is_reached);
         reached.count()
@@ -180,7 +181,7 @@ impl JoinPoints {
         place.is_some_and(|place| place.range.end == address)
     }
 
-    /// The range that has an address.
+    /// The range that contains an address.
     pub(super) fn range_containing(&self, address: u64) -> Option<&UnitRange> {
         let behind = self
             .ranges
@@ -189,14 +190,15 @@ impl JoinPoints {
         (address < place.range.end).then_some(place)
     }
 
-    /// Has an address be one, if it is in the ranges.
+    /// Adds a join point at an address, if it is in the ranges.
     pub(super) fn add(&mut self, address: u64) {
         if let Some(place) = self.range_containing(address).cloned() {
             let _ = self.get_or_insert(&place, address);
         }
     }
 
-    /// The label at an address of a range, which is one from now on, and whether code there was looked at already without knowing that.
+    /// The join point at an address of a range, created if missing, and whether code there was
+    /// already verified without it.
     #[inline]
     pub(super) fn get_or_insert(
         &mut self,
@@ -214,7 +216,7 @@ impl JoinPoints {
         Some((label, is_new && address < place.verified_until))
     }
 
-    /// Whether a byte is one, by its place among all.
+    /// Whether a byte is a join point, by its index among all.
     #[inline]
     pub(super) fn is_join_point(&self, byte: usize) -> bool {
         self.point_by_byte
@@ -222,14 +224,14 @@ impl JoinPoints {
             .is_some_and(|number| *number != 0)
     }
 
-    /// The label of a byte, by its place among all.
+    /// The join point of a byte, by its index among all.
     #[inline]
     pub(super) fn get_mut(&mut self, byte: usize) -> Option<&mut JoinPoint> {
         let number = self.point_by_byte.get(byte)?.checked_sub(1)?;
         self.points.get_mut(number as usize)
     }
 
-    /// Takes in that all code of a range was looked at that begins at `start`.
+    /// Notes that all code of the range that begins at `start` is verified.
     pub(super) fn finish(&mut self, start: u64) {
         let place = self
             .ranges

@@ -1,67 +1,68 @@
-//! What of a state rows mostly speak of, in few bytes: addresses of the stack, and where what calls preserve is.
+//! The verifier's small abstract state: stack addresses, and the locations of registers that calls
+//! preserve. Most rows say no more.
 
 use crate::arch::AbiInfo;
 use crate::op::{Op, UNBOUNDED, bits};
 
-/// How many registers are followed: those of smaller numbers.
+/// Number of tracked registers: those with smaller numbers.
 const REGISTERS: usize = 16;
 
-/// What a register holds, or where what it held at entry is saved: a distance from the CFA, or one of [`held`]. Few frames have more than
-/// 28 KiB: what is further away is [`OutsideDomain`].
+/// A register's contents, or where its entry value is saved: a distance from the CFA, or one of the
+/// constants in this module. Few frames exceed 28 KiB: larger distances are [`OutsideDomain`].
 type Lane = i16;
 
 mod encoding {
     use super::Lane;
 
-    /// What the register of that number held at entry.
+    /// The register's entry value.
     pub(super) const ENTRY_VALUE: Lane = Lane::MAX;
-    /// Something else; of the stack pointer, an address below all that is saved; saved nowhere.
+    /// Something else; for the stack pointer, an address below all saves; for a save, nowhere.
     pub(super) const UNKNOWN: Lane = Lane::MIN;
-    /// From here on: one of the addresses that the user of frames keeps.
+    /// From here on: an image address, by its number in the verifier's list.
     pub(super) const FIRST_IMAGE_ADDRESS: Lane = Lane::MAX - (1 << 12);
 }
 
-/// What a register holds, as far as a [`VerifierState`] knows.
+/// Contents of a register, in the domain of a [`VerifierState`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegisterContents {
-    /// What it held at entry.
+    /// Its entry value.
     EntryValue,
     /// The CFA plus a number of bytes.
     StackAddress(i16),
-    /// Something else, or one of the [addresses](Frame::address_of).
+    /// Something else, or an [image address](VerifierState::image_address).
     Other,
 }
 
-/// Which registers hold addresses of the stack, or what they held at entry, and where the latter is saved. Registers are by their DWARF
-/// numbers. Whatever is done to all of it is done without branches, several lanes at once.
+/// Registers with stack addresses or entry values, and where entry values are saved. Registers have
+/// DWARF numbers. Operations on all lanes have no branches and process several lanes at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerifierState {
-    /// What registers hold; from [`REGISTERS`] on, where they are saved.
+    /// Contents of registers; from [`REGISTERS`] on, where they are saved.
     lanes: [Lane; 2 * REGISTERS],
 }
 
-/// What of what one frame knows another does not.
+/// The facts of one state that another state lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PrecisionLoss {
     /// Nothing.
     None,
-    /// Addresses of the stack in registers that do not point at frames.
+    /// Stack addresses in registers other than the stack and frame pointers.
     StackAddresses,
     /// More.
     Essential,
 }
 
-/// An operation does what no [`VerifierState`] tells.
+/// No [`VerifierState`] expresses the operation's effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutsideDomain;
 
 impl VerifierState {
-    /// One of which nothing is known.
+    /// The state without any facts.
     pub const UNKNOWN: VerifierState = VerifierState {
         lanes: [encoding::UNKNOWN; 2 * REGISTERS],
     };
 
-    /// What holds at the entry of a function.
+    /// The state at a function's entry.
     #[must_use]
     pub fn entry(facts: &AbiInfo) -> VerifierState {
         let mut frame = VerifierState::UNKNOWN;
@@ -72,7 +73,7 @@ impl VerifierState {
         frame
     }
 
-    /// Knows that a register holds something; whether that can be told.
+    /// Sets a register's contents. Returns whether they can be expressed.
     #[must_use]
     pub fn set_register(&mut self, register: u8, holds: RegisterContents) -> bool {
         let value = match holds {
@@ -84,14 +85,15 @@ impl VerifierState {
         self.get(register) == holds
     }
 
-    /// Knows where what a register held at entry is saved: how far from the CFA; whether that can be told.
+    /// Sets where a register's entry value is saved, relative to the CFA. Returns whether that can
+    /// be expressed.
     #[must_use]
     pub fn set_saved_at(&mut self, register: u8, at: i16) -> bool {
         self.set_saved(register, at);
         self.saved_lane(register) == at && at != encoding::UNKNOWN
     }
 
-    /// What a register holds.
+    /// Contents of a register.
     #[must_use]
     pub fn get(&self, register: u8) -> RegisterContents {
         match self.register_lane(register) {
@@ -101,20 +103,20 @@ impl VerifierState {
         }
     }
 
-    /// Whether what a register held at entry is saved somewhere.
+    /// Whether a register's entry value is saved somewhere.
     #[must_use]
     #[inline]
     pub fn has_saved(&self, register: u8) -> bool {
         self.saved_lane(register) != encoding::UNKNOWN
     }
 
-    /// Where what a register held at entry is saved: how far from the CFA.
+    /// Where a register's entry value is saved, relative to the CFA.
     #[must_use]
     pub fn saved_at(&self, register: u8) -> Option<i16> {
         Some(self.saved_lane(register)).filter(|at| *at != encoding::UNKNOWN)
     }
 
-    /// Which of the addresses a register holds that the user of frames keeps, if it is known to hold one.
+    /// The number of the image address in a register, if it is known to hold one.
     #[must_use]
     pub fn image_address(&self, register: u8) -> Option<usize> {
         match self.register_lane(register) {
@@ -126,7 +128,7 @@ impl VerifierState {
         }
     }
 
-    /// Knows that a register holds one of the addresses, if there are not too many.
+    /// Sets a register to an image address, if the number is small enough.
     pub fn set_image_address(&mut self, register: u8, number: usize) {
         let held = Lane::try_from(number)
             .ok()
@@ -138,7 +140,7 @@ impl VerifierState {
         );
     }
 
-    /// Whether it knows all that another does.
+    /// Whether it has all facts of another state.
     #[must_use]
     #[inline]
     pub fn implies(&self, other: &VerifierState) -> bool {
@@ -152,7 +154,7 @@ impl VerifierState {
         lacks == 0
     }
 
-    /// What of what another knows it does not.
+    /// The facts of another state that this one lacks.
     #[must_use]
     pub fn precision_loss(&self, other: &VerifierState, facts: &AbiInfo) -> PrecisionLoss {
         let lanes = (0..).zip(self.lanes.iter().zip(&other.lanes));
@@ -169,11 +171,11 @@ impl VerifierState {
         lacks.max().unwrap_or(PrecisionLoss::None)
     }
 
-    /// Knows no more than another does, too.
+    /// Joins another state: keeps only facts of both.
     ///
     /// # Errors
     ///
-    /// If the stack pointers differ, and one of them is not below all that is saved.
+    /// If the stack pointers differ, and one of them is not below all saves.
     #[inline]
     pub fn join(&mut self, other: &VerifierState, facts: &AbiInfo) -> Result<(), OutsideDomain> {
         let tops = [&*self, other].map(|frame| frame.register_lane(facts.stack_pointer));
@@ -191,7 +193,7 @@ impl VerifierState {
         }
     }
 
-    /// Leaves only addresses of the stack, and what another knows, too, of what registers held at entry.
+    /// Keeps only stack addresses, and those entry values that another state has, too.
     #[inline]
     pub fn restrict_to(&mut self, other: &VerifierState) {
         let (registers, saved) = self.lanes.split_at_mut(REGISTERS);
@@ -209,7 +211,7 @@ impl VerifierState {
         }
     }
 
-    /// This, and, of registers of which it knows nothing, the addresses of the stack that another knows.
+    /// This state, with another state's stack addresses in registers that are unknown here.
     #[must_use]
     pub fn with_stack_addresses_of(&self, other: &VerifierState) -> VerifierState {
         let mut both = *self;
@@ -222,7 +224,7 @@ impl VerifierState {
         both
     }
 
-    /// Where the lowest slot is in which something is saved; 0 if nothing is.
+    /// The lowest slot with a saved register; 0 if there is none.
     #[must_use]
     #[inline]
     pub fn lowest_saved_slot(&self) -> i16 {
@@ -233,13 +235,13 @@ impl VerifierState {
         })
     }
 
-    /// Whether the stack pointer is where it was at entry.
+    /// Whether the stack pointer has its entry value.
     #[must_use]
     pub fn is_stack_pointer_at_entry(&self, facts: &AbiInfo) -> bool {
         self.register_lane(facts.stack_pointer) == encode_distance(-facts.call_pushes)
     }
 
-    /// Whether all is as it was at entry.
+    /// Whether everything is as at entry.
     #[must_use]
     pub fn is_as_at_entry(&self, facts: &AbiInfo) -> bool {
         let mut preserved = facts.preserved.iter();
@@ -247,11 +249,11 @@ impl VerifierState {
             && preserved.all(|register| self.register_lane(*register) == encoding::ENTRY_VALUE)
     }
 
-    /// Does what an operation does; whether anything is known otherwise than before.
+    /// Applies an operation. Returns whether the state has changed.
     ///
     /// # Errors
     ///
-    /// If no frame tells what that is.
+    /// If no verifier state expresses the result.
     #[inline]
     pub fn transfer(&mut self, op: Op, facts: &AbiInfo) -> Result<bool, OutsideDomain> {
         Ok(match op {
@@ -266,7 +268,7 @@ impl VerifierState {
                     }
                     distance => offset_by(distance, bytes)?,
                 };
-                // From anywhere, it need not be below.
+                // An address from anywhere need not be below.
                 let is_lost = to == facts.stack_pointer && from != to;
                 if is_lost && value == encoding::UNKNOWN {
                     return Err(OutsideDomain);
@@ -277,7 +279,7 @@ impl VerifierState {
             Op::Difference { to, a, .. } if to == facts.stack_pointer && a == to => {
                 self.lower_stack_pointer(facts)?
             }
-            // Among a program's arrays.
+            // In a program's arrays.
             Op::StoreIndexed { base, from, .. }
                 if self.register_lane(from) != encoding::ENTRY_VALUE
                     || !self.holds_stack_address(base) =>
@@ -352,11 +354,11 @@ impl VerifierState {
         })
     }
 
-    /// Is as a call leaves it that comes back, but for arguments that it pops.
+    /// Applies a call that returns, except for arguments that it pops.
     ///
     /// # Errors
     ///
-    /// If the callee may write over the return address of this frame.
+    /// If the callee may overwrite this frame's return address.
     #[inline]
     pub fn transfer_call(&mut self, facts: &AbiInfo) -> Result<(), OutsideDomain> {
         for (register, held) in self.lanes.iter_mut().take(REGISTERS).enumerate() {
@@ -367,7 +369,7 @@ impl VerifierState {
             if i32::from(top) > -facts.call_pushes {
                 return Err(OutsideDomain);
             }
-            // What is below is the callee's.
+            // The callee owns the memory below.
             for at in self.lanes.iter_mut().skip(REGISTERS) {
                 *at = if *at < top { encoding::UNKNOWN } else { *at };
             }
@@ -375,7 +377,7 @@ impl VerifierState {
         Ok(())
     }
 
-    /// Has the stack pointer be somewhere below.
+    /// Lowers the stack pointer by an unknown distance.
     fn lower_stack_pointer(&mut self, facts: &AbiInfo) -> Result<bool, OutsideDomain> {
         match self.register_lane(facts.stack_pointer) > self.lowest_saved_slot() {
             true => Err(OutsideDomain),
@@ -383,11 +385,11 @@ impl VerifierState {
         }
     }
 
-    /// Has the stack pointer be so many bytes higher.
+    /// Raises the stack pointer by a number of bytes.
     ///
     /// # Errors
     ///
-    /// If that is too far away.
+    /// If the distance is too large.
     pub fn pop_arguments(&mut self, bytes: i32, facts: &AbiInfo) -> Result<(), OutsideDomain> {
         let sp = facts.stack_pointer;
         if let RegisterContents::StackAddress(top) = self.get(sp) {
@@ -396,7 +398,7 @@ impl VerifierState {
         Ok(())
     }
 
-    /// Whether a register holds an address of the stack.
+    /// Whether a register holds a stack address.
     #[must_use]
     #[inline]
     pub fn holds_stack_address(&self, register: u8) -> bool {
@@ -421,7 +423,7 @@ impl VerifierState {
         self.lanes.get(lane).copied().unwrap_or(encoding::UNKNOWN)
     }
 
-    /// Has a register hold something; whether it did not.
+    /// Sets a register. Returns whether this changed it.
     #[inline]
     fn set(&mut self, register: u8, value: Lane) -> bool {
         match usize::from(register) {
@@ -430,7 +432,7 @@ impl VerifierState {
         }
     }
 
-    /// Has what a register held at entry be saved somewhere; whether it was not there.
+    /// Sets where a register is saved. Returns whether this changed it.
     fn set_saved(&mut self, register: u8, at: Lane) -> bool {
         self.set_lane(REGISTERS + usize::from(register), at)
     }
@@ -441,7 +443,7 @@ impl VerifierState {
         lane.is_some_and(|lane| core::mem::replace(lane, value) != value)
     }
 
-    /// An address of the stack, if it is one.
+    /// The stack address at a register plus an offset, if it is one.
     #[inline]
     fn address(&self, base: u8, offset: i32) -> Result<Option<Lane>, OutsideDomain> {
         match self.get(base) {
@@ -464,7 +466,7 @@ impl VerifierState {
         }
     }
 
-    /// Has bytes be something else; whether something was saved there.
+    /// Overwrites bytes. Returns whether a register was saved there.
     #[inline]
     fn overwrite(&mut self, at: Lane, size: i32, facts: &AbiInfo) -> Result<bool, OutsideDomain> {
         let end = i32::from(at).saturating_add(size);
@@ -484,7 +486,7 @@ impl VerifierState {
     }
 }
 
-/// So many bytes above an address of the stack.
+/// A stack address plus a number of bytes.
 #[inline]
 fn offset_by(distance: Lane, bytes: i32) -> Result<Lane, OutsideDomain> {
     match encode_distance(i32::from(distance).saturating_add(bytes)) {
@@ -493,7 +495,7 @@ fn offset_by(distance: Lane, bytes: i32) -> Result<Lane, OutsideDomain> {
     }
 }
 
-/// A distance, if it is one of a frame.
+/// A distance as a lane, if it is in a frame's range.
 #[inline]
 fn encode_distance(distance: i32) -> Lane {
     match Lane::try_from(distance) {

@@ -1,4 +1,4 @@
-//! Bytes that are no code, and code that is made to be hard: an end, and no panic.
+//! Bytes that are not code, and hard code: the analysis ends and does not panic.
 
 use unspool_code_analysis::{
     Analyzer, CodeExtent, CodeImage, ExtentKind, Lifter, NoAssumptions, ProgramCode,
@@ -21,7 +21,7 @@ impl CodeImage for ByteImage {
     }
 }
 
-/// Analyzes bytes as functions of that size; the number of instructions that something leads to.
+/// Analyzes bytes as functions of that size. Returns the number of reached instructions.
 fn reached(bytes: Vec<u8>, size: usize) -> usize {
     let image = ByteImage(bytes);
     let end = BASE + image.0.len() as u64;
@@ -63,7 +63,7 @@ fn random_bytes_are_analyzed_to_an_end() {
     }
 }
 
-/// Jumps into jumps: each byte is the begin of another instruction, and each leads back.
+/// Jumps into jumps: each byte begins another instruction, and each jumps back.
 #[test]
 fn a_maze_of_jumps_ends() {
     let mut bytes = Vec::new();
@@ -78,7 +78,8 @@ fn a_maze_of_jumps_ends() {
     reached(bytes, size);
 }
 
-/// A function of 100,000 instructions without a branch, and one in which every other instruction is jumped to.
+/// A function of 100,000 instructions without a branch, and one in which every other instruction is
+/// a jump target.
 #[test]
 fn long_functions_are_analyzed() {
     let mut straight = [0x48, 0x83, 0xec, 0x08].repeat(100_000);
@@ -91,13 +92,13 @@ fn long_functions_are_analyzed() {
     assert_eq!(reached(hopping, size), 150_001);
 }
 
-/// The issue: each jump through a table read it, and told all its targets anew: a minute for these.
+/// The bug: each jump through a table read it and joined all targets again. These took a minute.
 #[test]
 fn many_jumps_through_a_large_table_end() {
     const JUMPS: u32 = 10_000;
     const CODE: u32 = 18;
     let table = u32::try_from(BASE).unwrap() + 5 + JUMPS * CODE;
-    // Each piece pushes, and jumps by the table.
+    // Each run pushes, and jumps through the table.
     let mut bytes = vec![0x90; 5];
     for piece in 0..JUMPS {
         let lea = u32::try_from(BASE).unwrap() + 5 + piece * CODE + 8;

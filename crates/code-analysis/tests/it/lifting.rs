@@ -1,4 +1,4 @@
-//! What instructions write, against what the decoder's library says of each of libc's.
+//! Write sets, against the decoder library's for each instruction of libc.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ fn each_written_register_is_written_by_an_operation() {
         if insn.is_invalid() {
             continue;
         }
-        // What a call and a return do to the stack pointer, the analysis knows.
+        // The analysis handles stack pointer changes of calls and returns elsewhere.
         let is_flow = insn.is_call_near()
             || insn.is_call_near_indirect()
             || insn.mnemonic() == iced_x86::Mnemonic::Ret;
@@ -72,7 +72,7 @@ fn each_written_register_is_written_by_an_operation() {
         for used in factory.info(&insn).used_registers() {
             let is_written = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
             let is_told = number(used.register()).is_none_or(|bit| written & (1 << bit) != 0);
-            // `endbr64`, `prefetch` and long no-operations have operands that they do not use.
+            // `endbr64`, `prefetch` and long no-operations have unused operands.
             if is_written && !is_told && used.access() != OpAccess::NoMemAccess {
                 *missing
                     .entry(format!("{:?} {:?}", insn.code(), used))
@@ -85,7 +85,7 @@ fn each_written_register_is_written_by_an_operation() {
     assert!(compared > 300_000, "{compared}");
 }
 
-/// Of libc's code, and of bytes that are none.
+/// With libc's code, and with bytes that are not code.
 #[test]
 fn outlines_are_those_of_what_is_lifted() {
     let file = ElfFile::open("/lib/x86_64-linux-gnu/libc.so.6").unwrap();

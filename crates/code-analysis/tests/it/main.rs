@@ -1,4 +1,5 @@
-//! What instructions do, against another decoder and against this processor; and code that is none.
+//! Effects of instructions, against another decoder and this processor; and bytes that are not
+//! code.
 #![cfg(test)]
 
 mod hostile;

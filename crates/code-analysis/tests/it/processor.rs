@@ -1,6 +1,6 @@
-//! Each instruction that the decoder's library knows, in each form, executed by this processor on several states: what it changed is held against
-//! what the analysis says that it leaves as it was, at one look, too. `cargo xtask effects` has it print what was executed, and asks a second
-//! decoder about the rest.
+//! Executes every instruction of the decoder library, in each form, on this processor from several
+//! states. The results are compared with what the analysis and the verifier claim to be preserved.
+//! `cargo xtask effects` prints what was executed, and asks a second decoder about the rest.
 
 pub(crate) mod child;
 pub(crate) mod comparison;
@@ -21,16 +21,16 @@ use child::{StepEnd, TraceeProcess};
 use comparison::{Checker, Executed};
 use forms::{InsnForm, InsnForms};
 
-/// So many states a form is executed from in a normal test, until it is executed.
+/// Number of states that a form is tried from in a normal test, until one executes it.
 const STATES: u64 = 4;
 
-/// What became of the forms.
+/// Outcomes of all forms.
 #[derive(Default)]
 struct FormOutcomes {
     executed: usize,
-    /// Opcodes of which some form was executed.
+    /// Opcodes with an executed form.
     codes: BTreeSet<String>,
-    /// Those that no state was right for, and those that this processor does not know.
+    /// Forms that faulted in every state, and those that this processor does not have.
     faulted: Vec<InsnForm>,
     unknown: Vec<InsnForm>,
     differences: BTreeMap<String, Vec<String>>,
@@ -40,7 +40,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Executes all forms, each from one state of those that it can be executed from, or from all.
+/// Executes all forms, each from the first state that works, or from all.
 fn execute(forms: Vec<InsnForm>, checker: &mut Checker, states: Option<u64>) -> FormOutcomes {
     let mut traced = TraceeProcess::start().expect("this process can trace another");
     let mut outcome = FormOutcomes::default();
@@ -52,7 +52,7 @@ fn execute(forms: Vec<InsnForm>, checker: &mut Checker, states: Option<u64>) -> 
         let mut is_unknown = true;
         for before in &mut settings {
             let rax = before.registers.rax;
-            // What is no system call.
+            // Excludes system calls.
             if matches!(
                 form.insn.flow_control(),
                 FlowControl::Interrupt | FlowControl::Call
@@ -112,7 +112,7 @@ fn checker() -> Checker {
     Checker::new(unspool_code_analysis::Lifter::new(abi).expect("x86-64"))
 }
 
-/// Opcodes, each once, with what is said of them.
+/// Opcodes, each once, with their description.
 fn codes<'f>(forms: impl Iterator<Item = &'f InsnForm>) -> BTreeSet<String> {
     forms
         .map(|form| format!("{:?}", form.insn.code()))

@@ -10,7 +10,7 @@ use super::{ExecutableCode, RowNumbering, put_u16, put_u32};
 use crate::buckets::BucketIndex;
 use crate::layout::{ASK, BUCKET, GRANULE, PAGE};
 
-/// The sections of the call-site part; all empty where there is none.
+/// The sections of the call-site part; all empty if there is none.
 #[derive(Default)]
 pub(super) struct CallSiteSections {
     /// `EXEC`.
@@ -21,17 +21,17 @@ pub(super) struct CallSiteSections {
     pub(super) steps: Vec<u8>,
 }
 
-/// The rows that hold at call sites, and where.
+/// The rows that hold at call sites, with their positions.
 pub(super) struct CallSiteProjection {
-    /// The granules that hold a key, ascending, and what is said of each.
+    /// The granules that hold a key, ascending, with the answer for each.
     granules: Vec<(u32, GranuleRow)>,
-    /// How many keys each row has.
+    /// The number of keys of each row.
     pub(super) sites_of: Vec<u32>,
-    /// For each page, whether any row lies in it: the projection says nothing of the others.
+    /// For each page, whether any row lies in it: the projection has no answer for the others.
     covered: Vec<bool>,
 }
 
-/// What the projection says of a granule: a row, or ask the full table.
+/// The answer for a granule: a row, or ask the full table.
 type GranuleRow = Option<RowId>;
 
 impl CallSiteProjection {
@@ -74,8 +74,8 @@ impl CallSiteProjection {
         }
     }
 
-    /// Writes steps and their index. In a run of pages without rows nothing was asked: there
-    /// the answer is the full table's, as it is before the first step.
+    /// Writes steps and their index. In a run of pages without rows there are no keys: there, as
+    /// before the first step, the answer is to ask the full table.
     pub(super) fn lay_out(
         &self,
         code: &ExecutableCode<'_>,

@@ -1,4 +1,4 @@
-//! What entries say beside their rows.
+//! The entries' fields other than rows.
 
 use alloc::vec::Vec;
 
@@ -24,7 +24,7 @@ pub(super) struct EntrySections {
     pub(super) odds: Vec<u8>,
 }
 
-/// What a class says: the personality's index, and whether there is an LSDA.
+/// A class: the personality's index, and whether there is an LSDA.
 type EntryClass = (u16, bool);
 
 struct EntryEncoder {
@@ -66,7 +66,7 @@ pub(super) fn describe(
 }
 
 impl EntryEncoder {
-    /// The consecutive pieces of one entry, the first of which has this number.
+    /// The consecutive pieces of one entry; the first has this number.
     fn entry(
         &mut self,
         fde: &Fde,
@@ -125,7 +125,7 @@ impl EntryEncoder {
         }
     }
 
-    /// The number of a class; `None` when there are too many.
+    /// The number of a class; `None` if there are too many.
     fn class(&mut self, class: EntryClass) -> Option<u8> {
         let known = self.known_classes.iter().position(|known| *known == class);
         let index = known.unwrap_or_else(|| {

@@ -11,7 +11,7 @@ use super::{EncodeError, put_u16, put_u32};
 use crate::buckets::BucketIndex;
 use crate::layout::{LONG_GAP, MAX_PIECE_ROWS, PAGE};
 
-/// A row of a piece: where it starts, from the piece's start, and which it is.
+/// A row of a piece: its distance from the piece's start, and its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PieceRow {
     pub(super) start: u32,
@@ -30,20 +30,20 @@ pub(super) struct Piece {
     pub(super) pattern: u32,
 }
 
-/// The rows of a piece, which are the same in every piece that is a whole entry with the same run.
-/// Patterns are not distinct otherwise.
+/// The rows of a piece. Pieces that are whole entries with the same run share one pattern.
+/// Otherwise patterns need not be distinct.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PiecePattern {
     first_row: usize,
     row_count: usize,
-    /// How many pieces have it.
+    /// The number of pieces with it.
     pub(super) pieces: u32,
 }
 
 /// All pieces of a table.
 pub(super) struct Pieces {
     pub(super) list: Vec<Piece>,
-    /// In the order of the first piece of each.
+    /// In the order of first use.
     pub(super) patterns: Vec<PiecePattern>,
     rows: Vec<PieceRow>,
 }
@@ -106,8 +106,8 @@ impl Pieces {
         }
     }
 
-    /// Adds a row. A piece that it goes on with has the last pattern: one that repeats another's
-    /// is all of its entry.
+    /// Adds a row. A piece that it extends has the last pattern: a repeated pattern is always a
+    /// whole entry.
     fn push(&mut self, start: u32, end: u32, fde: FdeId, row: RowId) {
         let row_start = match (self.list.last_mut(), self.patterns.last_mut()) {
             (Some(last), Some(pattern))
@@ -121,7 +121,7 @@ impl Pieces {
                 start - last.start
             }
             _ => {
-                // There are no more patterns than rows, of which a table has less than 2^32.
+                // There are at most as many patterns as rows, and a table has fewer than 2^32.
                 let pattern = u32::try_from(self.patterns.len()).unwrap_or(u32::MAX);
                 self.patterns.push(PiecePattern {
                     first_row: self.rows.len(),

@@ -1,4 +1,4 @@
-//! What pieces have in common: which rows follow each other, and at what distances.
+//! What pieces share: sequences of rows, and their distances.
 
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
@@ -13,7 +13,7 @@ use crate::layout::{LONG_DISTANCE, WIDE_SEQUENCE};
 pub(super) struct Shapes {
     /// `SHAP`.
     pub(super) bytes: Vec<u8>,
-    /// For each pattern, where its shape begins in `bytes`.
+    /// For each pattern, the offset of its shape in `bytes`.
     pub(super) of_pattern: Vec<u32>,
     /// Bytes of a shape reference.
     pub(super) width: u8,
@@ -63,7 +63,7 @@ struct StringPool {
 }
 
 impl StringPool {
-    /// Nothing yet, and room for so many distinct strings.
+    /// An empty pool, with room for this many distinct strings.
     fn with_room(most: usize) -> Self {
         StringPool {
             bytes: Vec::new(),
@@ -72,7 +72,7 @@ impl StringPool {
         }
     }
 
-    /// Adds what `write` appends, if it is new; yields where it is.
+    /// Adds the bytes that `write` appends, if they are new; yields their offset.
     fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> u32 {
         let start = self.bytes.len();
         write(&mut self.bytes);
@@ -88,7 +88,7 @@ impl StringPool {
             self.bytes.truncate(start);
             return at;
         }
-        // There are no more bytes than rows, of which a table has less than 2^32.
+        // There are at most as many bytes as rows, and a table has fewer than 2^32.
         let bounded = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let place = (bounded(start), bounded(start + new.len()));
         self.places

@@ -12,7 +12,7 @@ use crate::parts::FileParts;
 
 const START: u64 = 0x1000;
 
-/// A table with one entry over 4 KiB, which begin at `START`.
+/// A table with one entry over 4 KiB from `START`.
 fn one_entry(arch: &str) -> Table {
     text::parse(&format!(
         "arch {arch} little\nfn 0x1000..0x2000\n  0x1000 cfa=undefined\n"
@@ -33,7 +33,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Mostly the bytes that decide, so that calls overlap, end together and are cut off.
+    /// Mostly the bytes that decide, so that calls overlap, end together and are truncated.
     #[test]
     fn dense_x86_code(bytes in proptest::collection::vec(
         prop_oneof![
@@ -67,9 +67,9 @@ proptest! {
     }
 }
 
-/// Where the addresses pass, counted from `START`.
+/// The addresses that pass, counted from `START`.
 fn passing(arch: &str, bytes: &[u8]) -> Vec<u64> {
-    // One call for certain, far from the bytes: without any there is no call test at all.
+    // One certain call, far from the bytes: without any call there is no call test at all.
     let last = [0xff, 0xd0, 0x00, 0x00, 0x94];
     let code = ExecutableCode {
         ranges: vec![(Vaddr(START), bytes), (Vaddr(START + 0x800 - 1), &last)],
@@ -102,17 +102,17 @@ fn forms_of_calls_on_x86() {
         (&[0xff, 0x90, 0, 1, 0, 0], &[6]),
         (&[0xff, 0x94, 0x24, 0, 1, 0, 0], &[6, 7]),
         (&[0xff, 0x14, 0xc5, 0, 1, 0, 0], &[2, 3, 6, 7]),
-        // Cut off by the end of the code.
+        // Truncated by the end of the code.
         (&[0xff, 0x94, 0xc5, 0, 1, 0], &[6]),
         (&[0xff, 0x90, 0, 1, 0], &[]),
         (&[0xff], &[]),
         (&[0xe8, 0, 0, 0], &[]),
-        // A near call to itself, to what follows, to outside, to the byte before.
+        // A near call to itself, to the next instruction, to outside, to the byte before.
         (&[0xe8, 0xfb, 0xff, 0xff, 0xff], &[5]),
         (&[0xe8, 0, 0, 0, 0], &[5]),
         (&[0xe8, 0, 0, 0x10, 0], &[]),
         (&[0xe8, 0xfa, 0xff, 0xff, 0xff], &[]),
-        // Two that end at one address, and two of which the later ends first.
+        // Two that end at one address, and two where the later ends first.
         (&[0xff, 0x94, 0xff, 0xd2, 0xff, 0xff, 0xd0], &[4, 6, 7]),
         (&[0xff, 0x90, 0xff, 0xd0, 0, 0], &[4, 6]),
     ] {
@@ -155,12 +155,12 @@ fn every_call_of_the_instruction_set_passes() {
     for mod_rm in 0..=255 {
         for sib in 0..=255 {
             let code = [0xff, mod_rm, sib, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f];
-            // `FF FF` may be the opcode of another call behind.
+            // `FF FF` may be the opcode of another call after it.
             let is_two = mod_rm == 0xff && indirect_call_length(sib, 0x7f).is_some();
             let length = indirect_call_length(mod_rm, sib);
             let passes = |end| test.passes(Vaddr(START + 0x100), window(&code, end));
             assert!(length.is_none_or(passes), "{mod_rm:x} {sib:x}");
-            // What is no `FF /2` does not pass at any length.
+            // Bytes that are not an `FF /2` do not pass at any length.
             let is_call = length.is_some() || is_two;
             assert_eq!(is_call, (2..8).any(passes), "{mod_rm:x} {sib:x}");
         }
@@ -190,7 +190,7 @@ fn every_opcode_and_mod_rm_at_every_place() {
                     passing[usize::from(opcode)] += usize::from(passes);
                 }
             }
-            // In bytes that are no part of a call, the number of ModRM bytes for each length.
+            // In bytes outside of calls, the number of ModRM bytes for each length.
             if fill == 0x7f {
                 let expected = [0, 2, 16, 0, 1, 16, 16, 0][place];
                 assert_eq!(passing[0xff], expected, "at {place}");
@@ -233,7 +233,7 @@ fn targets_of_direct_calls() {
             let far = [FAR, FAR - 1, FAR + 1].map(|distance| target.wrapping_add(distance));
             let back = [FAR, FAR - 1, FAR + 1].map(|distance| target.wrapping_sub(distance));
             for address in near.into_iter().chain(far).chain(back) {
-                // As far as 32 bits reach, else to another target.
+                // Within the range of 32 bits, else to another target.
                 let distance = target.wrapping_sub(address).to_le_bytes();
                 let mut before = [0x90, 0x90, 0x90, 0xe8, 0, 0, 0, 0];
                 before[4..].copy_from_slice(&distance[..4]);
@@ -260,7 +260,7 @@ fn windows_at_the_start_of_the_code() {
         for (place, mod_rm) in (0..4).flat_map(|place| (0..=255).map(move |byte| (place, byte))) {
             let mut code = vec![0x90; place];
             code.extend_from_slice(&[opcode, mod_rm, 0, 0, 0, 0, 0, 0]);
-            // Every code that begins so, down to none.
+            // Every code with this beginning, down to none.
             for length in 0..=code.len() {
                 let code = &code[..length];
                 let mut expected = Vec::new();
@@ -287,8 +287,8 @@ fn windows_at_the_start_of_the_code() {
 
 #[test]
 fn calls_at_every_place_of_longer_code() {
-    // Each form at each offset, in code that ends at each offset behind: it may be looked through
-    // in blocks.
+    // Each form at each offset, in code that ends at each later offset: the search may work in
+    // blocks.
     let bytes = file_with_code_at(START);
     let compiled = CompiledTable::open(&bytes).unwrap();
     let test = compiled.call_sites().test();
@@ -300,7 +300,7 @@ fn calls_at_every_place_of_longer_code() {
         &[0xe8, 0, 0, 0, 0],
         &[0xff, 0x90, 0, 1, 0, 0],
         &[0xff, 0x94, 0x24, 0, 1, 0, 0],
-        // Calls that end before one that begins before them does.
+        // Calls that end before an earlier call does.
         &[0xff, 0x94, 0xff, 0xd2, 0xff, 0xff, 0xd0],
         &[0xe8, 0xff, 0xd0, 0, 0, 0xff, 0xff, 0x10],
     ];
@@ -350,7 +350,7 @@ fn forms_of_calls_on_aarch64() {
     ] {
         let ends: &[u64] = if passes { &[4] } else { &[] };
         assert_eq!(passing("aarch64", &word.to_le_bytes()), ends, "{word:x}");
-        // Not at an address that no instruction has.
+        // Not at a misaligned address.
         let mut shifted = vec![0x1f];
         shifted.extend_from_slice(&word.to_le_bytes());
         assert_eq!(passing("aarch64", &shifted), [0; 0], "{word:x}");
@@ -359,7 +359,7 @@ fn forms_of_calls_on_aarch64() {
 
 #[test]
 fn aarch64_code_that_begins_within_a_word() {
-    // Zeros stand for the bytes before the code, and make a `BL` of its first ones.
+    // Zeros stand for the bytes before the code, and complete a `BL` with its first ones.
     for skew in 0..4 {
         let bytes = [[0x94; 8], [0; 8]].concat();
         let code = ExecutableCode {
@@ -371,7 +371,7 @@ fn aarch64_code_that_begins_within_a_word() {
 
 #[test]
 fn every_indirect_call() {
-    // All ModRM and SIB bytes, eight bytes apart, a call each or not.
+    // All ModRM and SIB bytes, eight bytes apart, whether a call or not.
     for mod_rm in 0..=255_u8 {
         let mut bytes = Vec::new();
         for sib in (0..=255_u8).step_by(2) {
@@ -436,7 +436,7 @@ fn many_entries(count: u64, distinct: u64) -> (Table, Vec<u8>) {
             "fn {start:#x}..{end:#x}\n  {start:#x} cfa=rsp+{}\n",
             n % distinct
         );
-        // In every third entry the granule of two calls has them in two rows.
+        // In every third entry the two calls of one granule are in two rows.
         if n % 3 == 0 {
             text += &format!("  {half:#x} cfa=rbp+{}\n", n % distinct);
         }
@@ -450,8 +450,8 @@ fn many_entries(count: u64, distinct: u64) -> (Table, Vec<u8>) {
 
 #[test]
 fn most_calls_are_answered_and_the_rest_asked() {
-    // Few rows: only granules with two rows are asked. Many: also those of rows that no step
-    // can name.
+    // Few rows: only granules with two rows are asked. Many: also those with rows that no step can
+    // name.
     for (distinct, answered) in [(10, 77..78), (1500, 20..40)] {
         let (table, bytes) = many_entries(5000, distinct);
         let file = check(&table, &code(&bytes));
@@ -461,7 +461,7 @@ fn most_calls_are_answered_and_the_rest_asked() {
         let asked = comparison.call_sites_asked;
         let percent = 100 * (comparison.call_sites - asked) / comparison.call_sites;
         assert!(answered.contains(&percent), "{percent}");
-        // A call to the address itself is none, nor is one in the bytes of another module.
+        // A call at the address itself does not count, nor one in the bytes of another module.
         let sites = compiled.call_sites();
         let elsewhere = Vaddr(START + 0x100_0000);
         assert_eq!(sites.row(elsewhere, window(&[0xff, 0xd0], 2)), Ok(None));
@@ -469,7 +469,7 @@ fn most_calls_are_answered_and_the_rest_asked() {
 }
 
 /// Entries of 8 bytes and one row each, `calls[n]` calls in those of row `n`, which is in
-/// `entries[n]` entries. The row is told by its CFA offset.
+/// `entries[n]` entries. Rows differ in their CFA offset.
 fn rows_with_calls(rows: impl Iterator<Item = (u32, u32)>) -> (Table, Vec<u8>) {
     let mut text = String::from("arch x86-64 little\n");
     let mut code = Vec::new();
@@ -509,7 +509,7 @@ fn numbers_of_rows(compiled: &CompiledTable<'_>) -> Vec<(i64, u16)> {
 
 #[test]
 fn steps_name_the_rows_with_the_most_calls() {
-    // Of 600 rows the last 511 have 2 or 3 calls, the others one: and these are more frequent.
+    // Of 600 rows the last 511 have 2 or 3 calls, the others one; the others are more frequent.
     let frequency = |row| if row < 89 { 9 } else { 3 + row % 5 };
     let calls = |row| if row < 89 { 1 } else { 2 + row % 2 };
     let (table, bytes) = rows_with_calls((0..600).map(|row| (frequency(row), calls(row))));
@@ -522,7 +522,7 @@ fn steps_name_the_rows_with_the_most_calls() {
         assert_eq!(number < 511, calls(row) > 1, "row {row} is {number}");
         by_number[usize::from(number)] = frequency(row);
     }
-    // The most frequent are first, in each part.
+    // The most frequent are first, in each group.
     assert!(by_number[..511].is_sorted_by(|a, b| a >= b));
     assert!(by_number[511..].is_sorted_by(|a, b| a >= b));
     let comparison = compare(&table, &compiled, &code(&bytes));
@@ -545,7 +545,8 @@ fn as_many_rows_as_steps_can_name_and_more() {
 
 #[test]
 fn every_number_of_steps_in_a_bucket() {
-    // An entry for each granule of four buckets: its row changes in the first ones of the second.
+    // An entry for each granule of four buckets: its row changes in the first ones of the second
+    // bucket.
     for steps in 0..=128 {
         let row = |granule: u64| match granule {
             128..256 if granule - 128 < steps => granule % 2,
@@ -564,7 +565,7 @@ fn every_number_of_steps_in_a_bucket() {
             bytes.extend_from_slice(&[0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xd0]);
         }
         let table = text::parse(&text).unwrap();
-        // With and without steps behind.
+        // With and without steps after it.
         for until in [0xc00, 0x1000] {
             let file = check(&table, &code(&bytes[..until]));
             let compiled = CompiledTable::open(&file).unwrap();
@@ -606,7 +607,7 @@ fn steps_in_every_granule_of_several_pages() {
     assert_eq!(comparison.call_sites_asked, 8192);
     let mut parts = FileParts::of(&file);
     let pages = parts.numbers(b"CPGS", 4);
-    // In the page without rows there is one step, to "ask".
+    // In the page without rows there is one step, "ask".
     assert_eq!(pages, [0, 8192, 8193, 16385, 24577]);
     let buckets = parts.numbers(b"CBKT", 2);
     let full = (0..=64).map(|bucket| 128 * bucket);
@@ -615,7 +616,7 @@ fn steps_in_every_granule_of_several_pages() {
     assert!(buckets.into_iter().eq(expected));
 }
 
-/// A claim that holds is the answer, and where there is no claim there is none.
+/// A claim that holds is the answer; without a claim there is no answer.
 #[test]
 fn claims_that_hold_are_the_answers() {
     let (table, bytes) = rows_with_calls((0..300).map(|row| (1 + row % 3, 1)));
@@ -649,7 +650,7 @@ fn 0x21000..0x21010
 ",
     )
     .unwrap();
-    // In the first entry, in the hole behind it, in a page without rows, behind all rows.
+    // In the first entry, in the hole after it, in a page without rows, after all rows.
     let call = [0xff, 0xd0];
     let ranges = [0x1000, 0x1040, 0x1_2000, 0x2_1008, 0x3_0000].map(|at| (Vaddr(at), &call[..]));
     let code = ExecutableCode {

@@ -1,5 +1,5 @@
-//! The worked example of `docs/formats.md`: its bytes are the file of its table, and say what
-//! it says that they say.
+//! The worked example of `docs/formats.md`: its bytes are the file of its table, with the meaning
+//! that the document gives them.
 
 use std::fmt::Write as _;
 
@@ -31,8 +31,8 @@ fn block(name: &str) -> Vec<&'static str> {
     lines.take_while(|line| !line.starts_with("```")).collect()
 }
 
-/// The bytes of a dump: `address  bytes  ; what they are`, the addresses without gaps. After the
-/// bytes `× n` says that they are there n times.
+/// The bytes of a dump: `address  bytes  ; meaning`, the addresses without gaps. `× n` after the
+/// bytes repeats them n times.
 fn dump(name: &str, start: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in block(name) {

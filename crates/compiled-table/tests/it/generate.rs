@@ -1,7 +1,7 @@
-//! Tables and code from a string of choices: what proptest and the fuzz target share.
+//! Tables and code from a string of choices, shared by proptest and the fuzz target.
 //!
-//! Every choice takes some bytes of the string. Where it ends, choices are zero, or, if it
-//! begins with a seed, pseudo-random: a short string can make a large table.
+//! Every choice takes some bytes of the string. After its end choices are zero, or, if it begins
+//! with a seed, pseudo-random: a short string can make a large table.
 
 use unspool_compiled_table::ExecutableCode;
 use unspool_rows::arch::AddressSize;
@@ -33,12 +33,12 @@ impl GeneratedTable {
 /// A string of choices.
 pub(crate) struct Choices<'c> {
     bytes: &'c [u8],
-    /// Zero, or the state of a generator that goes on after the bytes.
+    /// Zero, or the state of a generator that continues after the bytes.
     random: u64,
 }
 
 impl<'c> Choices<'c> {
-    /// The first byte is the seed of what follows the last.
+    /// The first byte is the seed of the choices after the last byte.
     pub(crate) fn new(bytes: &'c [u8]) -> Self {
         let (seed, bytes) = bytes.split_first().unwrap_or((&0, &[]));
         Choices {
@@ -47,7 +47,7 @@ impl<'c> Choices<'c> {
         }
     }
 
-    /// Without a seed: what follows the last byte is zero.
+    /// Without a seed: choices after the last byte are zero.
     pub(crate) fn unseeded(bytes: &'c [u8]) -> Self {
         Choices { bytes, random: 0 }
     }
@@ -57,7 +57,7 @@ impl<'c> Choices<'c> {
             self.bytes = rest;
             return *first;
         }
-        // Knuth's MMIX generator; from 0, which is "no seed", it stays where it is.
+        // Knuth's MMIX generator; 0 means "no seed" and stays 0.
         if self.random != 0 {
             self.random = self
                 .random
@@ -80,13 +80,13 @@ impl<'c> Choices<'c> {
         self.below(limit).cast_signed()
     }
 
-    /// A number below `limit`, which is not 0.
+    /// A number below `limit`, which must not be 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         let bits = 64 - (limit - 1).leading_zeros();
         self.number(bits.div_ceil(8)) % limit
     }
 
-    /// An index below `len`, which is not 0.
+    /// An index below `len`, which must not be 0.
     pub(crate) fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).unwrap()
     }
@@ -190,7 +190,7 @@ fn abi(choices: &mut Choices<'_>) -> Abi {
     Abi { arch, endian }
 }
 
-/// The rows that entries choose from.
+/// The rows from which entries choose.
 fn rows(table: &mut Table, choices: &mut Choices<'_>) -> Vec<RowId> {
     let count = match choices.below(8) {
         0 => 1,
@@ -277,7 +277,7 @@ fn personality(choices: &mut Choices<'_>, n: u64) -> Option<Pointer> {
     }
 }
 
-/// The most that an LSDA can lie above the first in 32 bits.
+/// The limit in 32 bits of an LSDA's distance above the first.
 const FAR: u64 = 0xffff_ffff;
 
 fn lsda(choices: &mut Choices<'_>, n: u64) -> Option<Vaddr> {
@@ -351,7 +351,7 @@ fn code(choices: &mut Choices<'_>, arch: Arch, origin: u64) -> Vec<(u64, Vec<u8>
     ranges
 }
 
-/// Something that is often a call, or nearly one.
+/// Bytes that are often a call, or nearly one.
 pub(crate) fn put_x86(bytes: &mut Vec<u8>, choices: &mut Choices<'_>) {
     match choices.below(8) {
         0 | 1 => {

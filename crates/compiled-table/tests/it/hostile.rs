@@ -1,4 +1,5 @@
-//! Files made to mislead: refused by `open`, or looked up in without harm and seen by `compare`.
+//! Files made to mislead: refused by `open`, or looked up in without harm and detected by
+//! `compare`.
 
 use unspool_compiled_table::call_test::window;
 use unspool_compiled_table::{
@@ -62,7 +63,7 @@ fn versions_and_magic() {
         let mut changed = file.clone();
         changed[8..10].copy_from_slice(&version.to_le_bytes());
         assert_eq!(open_error(&changed), OpenError::Version(version));
-        // Whatever follows: a later version may have another header.
+        // For any content: a later version may have another header.
         assert_eq!(open_error(&changed[..32]), OpenError::Version(version));
     }
 }
@@ -110,7 +111,7 @@ fn counts_that_are_too_great() {
         };
         assert_eq!(open_error(&changed), expected);
     }
-    // A directory that runs past the end.
+    // A directory that extends past the end.
     let mut short = file[..64].to_vec();
     short[24..28].copy_from_slice(&64_u32.to_le_bytes());
     let expected = OpenError::Truncated {
@@ -188,7 +189,7 @@ fn unknown_sections() {
         },
     );
     assert_eq!(judge_parts(&parts), TamperVerdict::Equal);
-    // Other flags say nothing to this version.
+    // Other flags have no meaning in this version.
     parts.sections[0].flags = 2;
     assert_eq!(judge_parts(&parts), TamperVerdict::Equal);
     for flags in [1, 3] {
@@ -290,12 +291,12 @@ fn arrays_of_unequal_length() {
 
 #[test]
 fn buckets_of_a_page_past_the_last() {
-    // They would make a page of what the index of pages ends at.
+    // They would make a page of the end of the index of pages.
     for (pages, buckets) in [(b"PPGS", b"PBKT"), (b"CPGS", b"CBKT")] {
         let mut parts = parts();
         parts.section(buckets).extend_from_slice(&[0; 130]);
         assert_eq!(open_error(&parts.build()), OpenError::Section(*buckets));
-        // With an end it is a page without elements.
+        // With an end they are a page without elements.
         let [start, end] = parts.numbers(pages, 4)[..] else {
             panic!("one page")
         };
@@ -316,7 +317,7 @@ fn unsorted_starts() {
 
 #[test]
 fn a_piece_twice() {
-    // No look-up finds the first of the two, so that no answer is wrong; it is no table anyway.
+    // No look-up finds the first of the two, so no answer is wrong; the table is still invalid.
     let text =
         "arch x86-64 little\nfn 0x10..0x20\n  0x10 cfa=rsp+8\nfn 0x20..0x30\n  0x20 cfa=rsp+8\n";
     let table = text::parse(text).unwrap();
@@ -399,13 +400,14 @@ fn wrong_counts_of_pieces() {
             "{index} {value}"
         );
     }
-    // A page that begins with some of the page before, in its own count and that of its buckets.
+    // A page that begins with elements of the page before, in its own count and that of its
+    // buckets.
     let mut parts = original.clone();
     parts.set_numbers(b"PPGS", 4, [0, 1, 2]);
     let one = (0..65).map(|n| if n < 5 { 0 } else { 2 });
     parts.set_numbers(b"PBKT", 2, one.chain([1; 65]));
     assert_eq!(judge_parts(&parts), TamperVerdict::Different);
-    // All counts of the only page more by one, as if there were a page before it.
+    // All counts of the only page one higher, as if there were a page before it.
     let mut parts = original.clone();
     parts.set(b"PPGS", 4, 0, u32::MAX.into());
     parts.set_numbers(b"PBKT", 2, (0..65).map(|n| if n < 5 { 1 } else { 3 }));
@@ -435,7 +437,7 @@ fn wrong_counts_of_steps() {
     let (ask, row) = (Ok(None), |number| Ok(Some(RowRef(number))));
     assert_eq!(all(&original), [ask, row(1), row(0)]);
     for (tag, size, index, value, expected) in [
-        // More elements than there are.
+        // More elements than exist.
         (b"CPGS", 4, 0, 1, [Err(TableCorruption::CallSites); 3]),
         (b"CPGS", 4, 0, 3, [Err(TableCorruption::CallSites); 3]),
         (
@@ -467,7 +469,7 @@ fn wrong_counts_of_steps() {
 
 #[test]
 fn buckets_that_do_not_ascend() {
-    // One row over a whole page: its buckets but the first are never at the end of anything.
+    // One row over a whole page: only its first bucket ever decides anything.
     let text = "arch x86-64 little\nfn 0x10000..0x1ffff\n  0x10000 cfa=rsp+8\n";
     let table = text::parse(text).unwrap();
     let source = TableOracle::new(&table);
@@ -500,7 +502,7 @@ fn buckets_that_do_not_ascend() {
             "{bucket} {count}"
         );
     }
-    // A last page that is not whole.
+    // A truncated last page.
     for more in [1, 2, 64, 66] {
         let mut parts = original.clone();
         parts.set(b"PPGS", 4, 1, 1);
@@ -599,7 +601,7 @@ fn 0xfff0..0x10010
 ";
     let table = text::parse(text).unwrap();
     let original = FileParts::of(&check(&table, &ExecutableCode::default()));
-    // The records are of pieces 0, 2, and 3 to 4: another first piece, or fewer pieces.
+    // The records are of pieces 0, 2, and 3 to 4. Wrong: another first piece, or fewer pieces.
     for (field, value, pc) in [(0, 1, 0x1000), (14, 4, 0xfff0), (15, 1, 0x10000)] {
         let mut parts = original.clone();
         let entry = |parts: &FileParts| {
@@ -613,7 +615,7 @@ fn 0xfff0..0x10010
     }
 }
 
-/// A file all of whose steps name a row, and the answer for an address that has a step.
+/// A file with all steps to one row, and the answer for an address that has a step.
 fn with_steps_to(row: u16) -> (Vec<u8>, Result<Option<RowRef>, TableCorruption>) {
     let mut parts = parts();
     let steps = parts.numbers(b"CSTP", 2);
@@ -631,7 +633,7 @@ fn with_steps_to(row: u16) -> (Vec<u8>, Result<Option<RowRef>, TableCorruption>)
 fn row_511_asks() {
     let (file, answer) = with_steps_to(511);
     assert_eq!(answer, Ok(None));
-    // Even in a table that has such a row; and to ask is never wrong.
+    // Even in a table that has such a row; and asking is never wrong.
     let mut parts = FileParts::of(&file);
     let end = *parts.numbers(b"ROWX", 2).last().unwrap();
     parts.set_numbers(b"ROWX", 2, [end; 600]);
@@ -665,7 +667,7 @@ fn steps_to_rows_that_there_are_not() {
         let at_calls = |mismatch: &Mismatch| mismatch.what == MismatchKind::CallSite;
         assert!(comparison.mismatches.iter().all(at_calls));
     }
-    // To the wrong one that there is.
+    // To the wrong row that exists.
     for row in [0, 1] {
         let (file, _) = with_steps_to(row);
         let verdict = judge(&TableOracle::new(&table), &code(), &file, 0xf00..0x1100);
@@ -700,7 +702,7 @@ fn a_bucket_with_more_elements_than_it_has_room_for() {
         }
         parts.build()
     };
-    // As many as a bucket can have, or as there are, are walked through.
+    // A look-up visits as many as a bucket can have, or as exist.
     for (elements, claimed, is_good) in [
         (1, 1, true),
         (15, 15, true),
@@ -740,7 +742,7 @@ fn a_bucket_with_more_elements_than_it_has_room_for() {
     }
 }
 
-/// All bytes of an array the same, in tables of every size.
+/// Arrays of one repeated byte, in tables of every size.
 #[test]
 fn monotonous_files() {
     let table = table();
@@ -786,7 +788,7 @@ fn monotonous_files() {
     }
 }
 
-/// What look-ups read, and what they do not: flags, gaps between sections, the digest itself.
+/// Bytes that look-ups read, and bytes that they do not: flags, gaps between sections, the digest.
 #[test]
 fn every_bit_that_is_another_is_told_by_the_digest() {
     let file = check(&table(), &code());

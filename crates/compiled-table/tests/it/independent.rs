@@ -1,13 +1,13 @@
-//! A second reader of the format, written from its description alone: the simplest that can be.
+//! A second reader of the format, written from its description alone, and as simple as possible.
 //!
-//! It reads a whole file from front to back into a list of ranges, and knows nothing of
-//! `Compiled`. It is for files that are whole: on others it panics. Everything that the file
-//! says twice (indices, ranks) is checked on the way.
+//! It reads a whole file from front to back into a list of ranges, and does not use
+//! `CompiledTable`. It is for valid files; on others it panics. Redundant parts of a file (indices,
+//! ranks) are checked as they are read.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A file, read.
+/// A parsed file.
 #[derive(Debug)]
 pub(crate) struct ParsedFile {
     pub(crate) machine: u16,
@@ -21,17 +21,17 @@ pub(crate) struct ParsedFile {
     call_test: u8,
     base: u64,
     executable: Range<u64>,
-    /// Granules of 8 bytes from `base` at which the answer changes: a row, or 511 for "ask".
+    /// Granules of 8 bytes from `base` where the answer changes: a row, or 511 for "ask".
     steps: BTreeMap<u64, u16>,
-    /// From this granule on the call-site part says nothing.
+    /// From this granule on the call-site part has no answer.
     granules: u64,
 }
 
-/// A range of addresses with its row and the facts of its entry.
+/// A range of addresses with its row and the fields of its entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CoveredRange {
     pub(crate) start: u64,
-    /// The last address: one past it may not be a number.
+    /// The last address; one past it may not fit in a number.
     pub(crate) last: u64,
     pub(crate) row: u16,
     pub(crate) entry: ParsedEntry,
@@ -46,11 +46,11 @@ pub(crate) struct ParsedEntry {
     pub(crate) lsda: Option<u64>,
 }
 
-/// Bytes that are read from the front.
+/// Bytes, read from the front.
 struct FrontReader<'b>(&'b [u8]);
 
 impl FrontReader<'_> {
-    /// A little-endian number of that many bytes.
+    /// A little-endian number of `size` bytes.
     fn number(&mut self, size: usize) -> u64 {
         let (field, rest) = self.0.split_at(size);
         self.0 = rest;
@@ -258,8 +258,8 @@ fn pieces<'s>(
     pieces
 }
 
-/// First address and number of each row of a piece, from what its shape has after the sequence
-/// reference, and the sequence.
+/// First address and number of each row of a piece, from the sequence and the shape after its
+/// sequence reference.
 fn piece_rows(start: u64, distances: &mut FrontReader<'_>, sequence: &[u8]) -> Vec<(u64, u16)> {
     let mut sequence = FrontReader(sequence);
     let head = sequence.byte();
@@ -306,7 +306,7 @@ fn entries<'s>(
     };
     let mut lsdas_read = 0;
 
-    // For each piece that is in a record of `ODDS`, what the record says.
+    // For each piece in a record of `ODDS`, the record's entry.
     let mut odd: BTreeMap<usize, ParsedEntry> = BTreeMap::new();
     let mut odds = FrontReader(section(b"ODDS"));
     while !odds.0.is_empty() {
@@ -367,7 +367,7 @@ fn steps<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8]) -> (BTreeMap<u64, u16>, u6
 }
 
 impl ParsedFile {
-    /// Adjacent ranges that say the same are one.
+    /// Adjacent equal ranges joined.
     pub(crate) fn merged(&self) -> Vec<CoveredRange> {
         let mut merged: Vec<CoveredRange> = Vec::new();
         for range in &self.ranges {
@@ -385,7 +385,7 @@ impl ParsedFile {
         merged
     }
 
-    /// The row at the call before a return address; `None` says: ask the full table.
+    /// The row at the call before a return address; `None`: ask the full table.
     pub(crate) fn call_site(&self, address: u64, before: &[u8; 8]) -> Option<u16> {
         if !self.follows_call(address, before) {
             return None;
@@ -412,7 +412,7 @@ impl ParsedFile {
         }
     }
 
-    /// Line by line as in the table of the description.
+    /// Line by line as in the description's table.
     fn follows_call_x86(&self, address: u64, before: &[u8; 8]) -> bool {
         let [_, b7, b6, b5, b4, b3, b2, b1] = *before;
         if b5 == 0xe8 {
@@ -430,7 +430,7 @@ impl ParsedFile {
     }
 }
 
-/// What the encoding of a row says.
+/// The content of an encoded row.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PlainRow {
     pub(crate) return_address: u64,

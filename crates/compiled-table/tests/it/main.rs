@@ -1,5 +1,5 @@
-//! Tests of the format as a whole: a second reader, files that were changed, files made to
-//! mislead, and the example of `docs/formats.md`. One binary, so that they are linked once.
+//! Tests of the format as a whole: a second reader, changed files, files made to mislead, and the
+//! example of `docs/formats.md`. One binary, so that they are linked once.
 #![cfg(test)]
 #![cfg(feature = "alloc")]
 

@@ -1,4 +1,4 @@
-//! What a table says, held against its file: by the second reader, by look-ups, by `compare`.
+//! A table compared with its file: by the second reader, by look-ups, by `compare`.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,7 @@ impl<'t> TableOracle<'t> {
         true
     }
 
-    /// Addresses of interest: both sides of every bound, and of every page that has one.
+    /// Addresses of interest: both sides of every bound, and of every page that contains one.
     pub(crate) fn bounds(&self) -> BTreeSet<u64> {
         let mut all = BTreeSet::from([0, 1, u64::MAX - 1, u64::MAX]);
         for span in &self.spans {
@@ -171,7 +171,7 @@ fn check_ranges(source: &TableOracle<'_>, file: &ParsedFile) {
     assert_eq!(file.merged(), expected);
 }
 
-/// The file has each row that is in use once, and says of it what the table says.
+/// The file has each row in use once, with the same content as the table's.
 fn check_rows(source: &TableOracle<'_>, file: &ParsedFile, compiled: &CompiledTable<'_>) {
     let used: BTreeSet<&[u8]> = source
         .spans
@@ -194,7 +194,7 @@ fn check_rows(source: &TableOracle<'_>, file: &ParsedFile, compiled: &CompiledTa
     }
 }
 
-/// A row in the second reader's terms.
+/// A row in the second reader's form.
 fn plain(row: &Row<'_>) -> PlainRow {
     let rule = |rule: RegisterRule<'_>| match rule {
         RegisterRule::Undefined => ParsedRule::Plain(0),
@@ -283,20 +283,19 @@ fn check_calls(
     }
 }
 
-/// What became of bytes that may not be the table's file.
+/// The verdict on bytes that may differ from the table's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TamperVerdict {
     /// `open` refuses them.
     Refused,
     /// `compare` finds a difference.
     Different,
-    /// `compare` finds them equal, and every answer asked for is the table's.
+    /// `compare` finds them equal, and every checked answer is the table's.
     Equal,
 }
 
-/// Holds any bytes against a table. Nothing may panic, and no answer at any of the addresses,
-/// nor at a return address in the code, may be another than the table's unless `compare` says
-/// so.
+/// Compares any bytes with a table. Nothing may panic. If an answer at any of the addresses or
+/// return addresses differs from the table's, `compare` must find a difference.
 pub(crate) fn judge(
     source: &TableOracle<'_>,
     code: &ExecutableCode<'_>,
@@ -306,7 +305,7 @@ pub(crate) fn judge(
     let Ok(compiled) = CompiledTable::open(bytes) else {
         return TamperVerdict::Refused;
     };
-    // All are asked, also after the first wrong answer: none may panic.
+    // All are looked up, also after the first wrong answer: none may panic.
     let wrong = addresses
         .into_iter()
         .filter(|pc| !is_right(source, &compiled, *pc))
@@ -335,7 +334,7 @@ fn is_right(source: &TableOracle<'_>, compiled: &CompiledTable<'_>, pc: u64) -> 
         && source.is_one_row(hit.start.0, hit.end.0, span.row)
 }
 
-/// The first return address with another answer than the row at the call, or none.
+/// The first return address with a wrong answer: neither the row at the call nor none.
 fn wrong_call(
     source: &TableOracle<'_>,
     compiled: &CompiledTable<'_>,

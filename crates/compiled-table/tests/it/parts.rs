@@ -1,4 +1,4 @@
-//! A file taken apart into sections and put together again, whole or not.
+//! A file split into sections and reassembled, valid or not.
 
 use crate::generate::Choices;
 
@@ -23,7 +23,7 @@ fn word(file: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(file[at..at + 4].try_into().unwrap())
 }
 
-/// A place or length in a file.
+/// An offset or length in a file.
 fn place(file: &[u8], at: usize) -> usize {
     usize::try_from(word(file, at)).unwrap()
 }
@@ -33,7 +33,7 @@ fn put(file: &mut Vec<u8>, number: usize) {
 }
 
 impl FileParts {
-    /// Takes a whole file apart.
+    /// Splits a whole file.
     pub(crate) fn of(file: &[u8]) -> Self {
         let section = |n: usize| {
             let at = 64 + 16 * n;
@@ -51,7 +51,7 @@ impl FileParts {
         }
     }
 
-    /// The content of a section, which is made if it is not there.
+    /// The content of a section; adds the section if it is missing.
     pub(crate) fn section(&mut self, tag: &[u8; 4]) -> &mut Vec<u8> {
         let found = self.sections.iter().position(|section| section.tag == *tag);
         let at = found.unwrap_or_else(|| {
@@ -71,7 +71,7 @@ impl FileParts {
         field.copy_from_slice(&value.to_le_bytes()[..size]);
     }
 
-    /// An array of numbers of that many bytes.
+    /// An array of numbers of `size` bytes.
     pub(crate) fn numbers(&mut self, tag: &[u8; 4], size: usize) -> Vec<u64> {
         let number = |element: &[u8]| {
             let mut wide = [0; 8];
@@ -81,7 +81,7 @@ impl FileParts {
         self.section(tag).chunks(size).map(number).collect()
     }
 
-    /// Makes an array of numbers of that many bytes.
+    /// Writes an array of numbers of `size` bytes.
     pub(crate) fn set_numbers(
         &mut self,
         tag: &[u8; 4],
@@ -122,7 +122,7 @@ impl FileParts {
     }
 }
 
-/// Changes a file as the choices say.
+/// Changes a file by the choices.
 pub(crate) fn change(file: &mut Vec<u8>, choices: &mut Choices<'_>) {
     if choices.below(3) == 0 {
         let mut parts = FileParts::of(file);

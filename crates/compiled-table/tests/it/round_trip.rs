@@ -28,7 +28,7 @@ const X86_64: Abi = Abi {
     endian: Endian::Little,
 };
 
-/// Adds an entry with one row, told from others by a number.
+/// Adds an entry with one row, made unique by a number.
 fn push(table: &mut Table, start: u64, end: u64, number: u32) {
     push_with(table, start, end, number, None, None);
 }
@@ -71,7 +71,7 @@ fn the_empty_table() {
     let bytes = check(&Table::new(X86_64), &no_code());
     let compiled = CompiledTable::open(&bytes).unwrap();
     assert_eq!((compiled.pieces(), compiled.distinct_rows()), (0, 0));
-    // Code alone makes no table, wherever it lies.
+    // Code alone makes an empty table, at any address.
     for start in [0, 0x40_1000, u64::MAX - 0x100] {
         let code = ExecutableCode {
             ranges: vec![(Vaddr(start), &[0xff, 0xd0, 0xe8, 0, 0, 0, 0])],
@@ -155,8 +155,8 @@ fn push_bytes(table: &mut Table, addresses: impl IntoIterator<Item = u64>) {
 
 #[test]
 fn pages_with_a_piece_at_each_address() {
-    // A piece at the end of page 0, none in pages 1 and 5, each address of pages 2 and 4, all
-    // but the last of page 3, one at the start of page 6.
+    // A piece at the end of page 0, none in pages 1 and 5. Each address of pages 2 and 4, all but
+    // the last of page 3, one at the start of page 6.
     let mut table = Table::new(X86_64);
     push_bytes(&mut table, [0xffff]);
     push_bytes(&mut table, 0x2_0000..0x3_ffff);
@@ -187,7 +187,7 @@ fn pages_with_a_piece_at_each_address() {
 
 #[test]
 fn every_number_of_pieces_in_a_bucket() {
-    // In the third bucket of a page, with none or more behind, of which a look-up may read some.
+    // In the third bucket of a page, with none or more after it: a look-up may read some of those.
     for count in (0..40).chain([63, 64, 65, 255, 256, 257, 1022, 1023, 1024]) {
         for behind in [0, 1, 14, 15, 16, 17] {
             // At the front of the bucket, at its end, all over it.
@@ -224,7 +224,7 @@ fn pieces_at_both_sides_of_every_bucket() {
 
 #[test]
 fn pages_without_pieces_between_others() {
-    // Pages 3, 4, 7 and 20 have some; code lies in all, with calls that have a row and others.
+    // Pages 3, 4, 7 and 20 have some. Code lies in all, with some calls in rows and some outside.
     let mut text = String::from("arch x86-64 little\n");
     for (n, start) in [0x3_fff0_u64, 0x4_0400, 0x7_0000, 0x7_fff8, 0x14_8000]
         .into_iter()
@@ -270,7 +270,7 @@ fn every_gap_at_a_page_end_and_between() {
 fn every_distance_between_rows() {
     let mut all = Table::new(X86_64);
     for distance in (1..330).chain([0xfffe, 0xffff, 0x1_0000]) {
-        // The second row in the first two entries is a usual successor, in the third not.
+        // The second row is a usual successor in the first two entries, but not in the third.
         let start = 0x14_0000 * (distance % 400);
         let mut text = String::from("arch x86-64 little\n");
         for (n, second) in [8, 8, 16, 24, 32, 40].into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Files that were changed: refused, or safe to look up in, and never unseen by `compare`.
+//! Changed files: refused, or safe to look up in, and always detected by `compare`.
 
 use proptest::prelude::*;
 use unspool_compiled_table::{CompiledTable, ExecutableCode, OpenError};
@@ -8,8 +8,8 @@ use crate::generate::{Choices, table_and_code};
 use crate::oracle::{TableOracle, TamperVerdict, check, encode_with, judge};
 use crate::parts::{FileParts, change};
 
-/// Everything that the format has, in little: whole and odd pieces side by side with equal
-/// rows, holes, long gaps, a page boundary, LSDAs near and far, an entry in another.
+/// Everything in the format, in small: whole and odd pieces side by side with equal rows, holes,
+/// long gaps, a page boundary, LSDAs near and far, an entry in another.
 const TEXT: &str = "arch x86-64 little
 fn 0x1ff80..0x1ff90 personality=[0x9000] lsda=0x8000
   0x1ff80 cfa=rsp+8 ra=[cfa-8]
@@ -58,7 +58,7 @@ fn code(bytes: &[u8]) -> ExecutableCode<'_> {
     }
 }
 
-/// Every address that the table covers, those around, and more.
+/// Every address in the table, the neighbours, and more.
 fn addresses() -> impl Iterator<Item = u64> {
     let pages = (0..6).flat_map(|page| page * 0x1_0000..page * 0x1_0000 + 4);
     let ends = [u64::MAX - 1, u64::MAX, 0xfff_ffff, 0x1_0000_0000];
@@ -94,8 +94,8 @@ fn every_byte_changed() {
         }
     }
     let [refused, different, equal] = counts;
-    // Equal ones are the directory's unused flags, other ways to say the same, call-site steps
-    // that ask, the key.
+    // Equal ones: the directory's unused flags, alternative encodings, call-site steps that ask,
+    // the key.
     assert!(
         refused > 100 && different > 1000 && equal > 100,
         "{counts:?}"
@@ -122,8 +122,8 @@ fn every_element_changed() {
 
 #[test]
 fn a_longer_piece_of_the_entry_before_is_seen() {
-    // Two entries of equal row, both in `ODDS`: the first may be made longer by moving the
-    // start of the second, and no row changes.
+    // Two entries with equal rows, both in `ODDS`. Moving the start of the second makes the first
+    // longer without changing a row.
     let text = "arch x86-64 little
 fn 0x1000..0x1010 lsda=0x100
   0x1000 cfa=rsp+8
@@ -164,7 +164,7 @@ fn cut_at_every_length() {
         let error = CompiledTable::open(&file[..until]).unwrap_err();
         assert_eq!(error, expected);
     }
-    // What follows the table is not part of it.
+    // Bytes after the table are not part of it.
     let mut longer = file.clone();
     longer.extend_from_slice(&file);
     let source = TableOracle::new(&table);

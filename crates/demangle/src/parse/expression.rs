@@ -234,7 +234,7 @@ impl<'a> Parser<'a> {
     /// `<unresolved-name>` from its `sr` on.
     fn unresolved(&mut self) -> Option<NameNodeId> {
         self.expect("sr")?;
-        // The ABI has the names of namespaces and classes up to an `E` here. gcc writes a type.
+        // The ABI has the names of namespaces and classes up to an `E` here, but gcc writes a type.
         let of_levels = |parser: &mut Self| {
             let mut scope = parser.simple_name()?;
             while !parser.take("E") {

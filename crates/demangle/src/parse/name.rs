@@ -41,7 +41,7 @@ impl<'a> Parser<'a> {
     /// `<nested-name>`.
     fn nested_name(&mut self) -> Option<ParsedName> {
         self.expect("N")?;
-        self.take("H"); // an explicit object parameter
+        self.take("H"); // An explicit object parameter.
         let mut qualifiers = self.cv_qualifiers();
         qualifiers.reference = self.reference_qualifier();
         let (id, has_return_type) = self.prefix()?;
@@ -52,7 +52,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A nested name up to its `E`, and whether it is that of a function that has its return type.
+    /// A nested name up to its `E`, and whether it names a function that has its return type.
     fn prefix(&mut self) -> Option<(NameNodeId, bool)> {
         let mut scope: Option<NameNodeId> = None;
         let mut has_return_type = false;
@@ -65,7 +65,7 @@ impl<'a> Parser<'a> {
                     return Some((whole, has_return_type));
                 }
                 (b'M', Some(_)) => {
-                    self.at += 1; // a member's initializer
+                    self.at += 1; // A member's initializer.
                     continue;
                 }
                 (b'I', Some(name)) => {
@@ -103,7 +103,7 @@ impl<'a> Parser<'a> {
         self.expect("Z")?;
         let function = self.encoding()?;
         self.expect("E")?;
-        // A function that encloses others has no return type.
+        // An enclosing function has no return type.
         if let Some(NameNode::Function(function)) = self.tree.get_mut(function) {
             function.returns = None;
         }
@@ -132,7 +132,7 @@ impl<'a> Parser<'a> {
         Some(ParsedName { id, ..entity })
     }
 
-    /// Passes over a `<discriminator>`, if there is one.
+    /// Skips a `<discriminator>`, if there is one.
     fn discriminator(&mut self) {
         self.attempt(|parser| {
             parser.expect("_")?;
@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
         scope: Option<NameNodeId>,
     ) -> Option<(NameNodeId, bool)> {
         let module = self.module_scope()?;
-        self.take("F"); // a friend
+        self.take("F"); // A friend.
         let (mut name, is_plain) = self.untagged_name(scope)?;
         if let Some(module) = module {
             name = self.add(NameNode::InModule(name, module));
@@ -243,7 +243,7 @@ impl<'a> Parser<'a> {
         Some((self.add(NameNode::Operator(text.trim_end())), true))
     }
 
-    /// `<source-name>`, which constructors are named after.
+    /// `<source-name>`, which also names constructors.
     pub(super) fn source_name(&mut self) -> Option<NameNodeId> {
         let name = self.identifier()?;
         self.state.class = name;
@@ -322,7 +322,7 @@ impl<'a> Parser<'a> {
         Some(self.add(NameNode::Lambda(declared, parameters, number)))
     }
 
-    /// `<template-param-decl>`; no parameter if none is declared here.
+    /// `<template-param-decl>`; `Some(None)` if none is declared here.
     fn lambda_parameter(&mut self) -> Option<Option<LambdaParameter>> {
         self.nested(|parser| {
             Some(Some(if parser.take("Ty") {
@@ -359,7 +359,7 @@ impl<'a> Parser<'a> {
         self.take("O").then_some(Reference::RValue)
     }
 
-    /// `<substitution>`. As a prefix, one of the standard ones before a constructor is written out.
+    /// `<substitution>`. As a prefix before a constructor, a standard one is written in full.
     pub(super) fn substitution(&mut self, is_prefix: bool) -> Option<NameNodeId> {
         self.expect("S")?;
         let (short, whole, class) = match self.peek()? {
@@ -367,7 +367,7 @@ impl<'a> Parser<'a> {
                 let number = usize::try_from(self.sequence()?).ok()?;
                 let (id, context) = *self.substitutions.get(number)?;
                 if matches!(self.tree.get(id), Some(NameNode::Module(..))) {
-                    return None; // of another name in the module
+                    return None; // This is another name in the module.
                 }
                 self.state.class = self.class_of(id).unwrap_or(self.state.class);
                 return Some(match self.state.context {
@@ -396,7 +396,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// What is written as a substitution means the same text in another place.
+    /// A substitution means the same text in another context.
     fn in_context(&mut self, id: NameNodeId, context: TemplateContext) -> NameNodeId {
         match self.tree.get(id) {
             Some(NameNode::Parameter(index, _)) if context == TemplateContext::FORWARD => {
@@ -414,7 +414,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What the constructors of a class are called.
+    /// The name of a class's constructors.
     fn class_of(&self, mut id: NameNodeId) -> Option<&'a str> {
         for _ in 0..MAX_PARSE_DEPTH {
             id = match self.tree.get(id)? {
@@ -429,7 +429,7 @@ impl<'a> Parser<'a> {
         None
     }
 
-    /// `<template-args>`; those of names are what parameters stand for from then on.
+    /// `<template-args>`; a name's arguments determine the meaning of later parameters.
     pub(super) fn template_arguments(&mut self, is_of_name: bool) -> Option<Vec<NameNodeId>> {
         self.nested(|parser| {
             parser.expect("I")?;

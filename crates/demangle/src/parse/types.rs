@@ -14,7 +14,7 @@ impl<'a> Parser<'a> {
         let type_ = match first {
             b'r' | b'V' | b'K' => {
                 let qualifiers = self.cv_qualifiers();
-                // Those of a function are part of its type.
+                // The qualifiers of a function are part of its type.
                 let type_ = match self.rest().as_bytes() {
                     [b'F', ..] => self.function_type(None, false)?,
                     [b'D', b'o' | b'O' | b'w' | b'x', ..] => self.d_type()?.0,
@@ -79,7 +79,7 @@ impl<'a> Parser<'a> {
         Some(self.add_substitution(type_))
     }
 
-    /// A class or an enumeration. Its template arguments are nobody's parameters.
+    /// A class or an enumeration. No parameter refers to its template arguments.
     fn class_type(&mut self) -> Option<NameNodeId> {
         let context = self.state.context;
         let name = self.name()?;
@@ -119,7 +119,7 @@ impl<'a> Parser<'a> {
         is_transaction_safe: bool,
     ) -> Option<NameNodeId> {
         self.expect("F")?;
-        self.take("Y"); // extern "C"
+        self.take("Y"); // `extern "C"`
         let returns = self.type_()?;
         let parameters = self.parameters()?;
         let reference = self.reference_qualifier();
@@ -150,10 +150,11 @@ impl<'a> Parser<'a> {
         Some(self.add_substitution(template))
     }
 
-    /// Whether template arguments that follow are those of the conversion operator whose type is read.
+    /// Whether following template arguments are those of the conversion operator whose type is
+    /// being parsed.
     fn is_forward_conversion(&mut self) -> bool {
         self.state.is_conversion && {
-            // `operator T<int>` has arguments of its own, and then those of the operator.
+            // `operator T<int>` has its own arguments, and then those of the operator.
             let both = |parser: &mut Self| {
                 parser.template_arguments(false)?;
                 (parser.peek() == Some(b'I')).then_some(())
@@ -180,7 +181,7 @@ impl<'a> Parser<'a> {
         Some(id)
     }
 
-    /// A type that begins with `D`, and whether it is a candidate for substitutions.
+    /// A type that starts with `D`, and whether it is a candidate for substitutions.
     fn d_type(&mut self) -> Option<(NameNodeId, bool)> {
         let second = *self.rest().as_bytes().get(1)?;
         let simple = match second {

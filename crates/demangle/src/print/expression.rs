@@ -1,10 +1,10 @@
-//! Expressions, and types that are none of a declarator's parts.
+//! Expressions, and types that are not part of a declarator.
 
 use super::{ParameterScope, Printer};
 use crate::node::{LiteralForm, NameNode, NameNodeId, Qualifiers};
 
 impl<'t> Printer<'t> {
-    /// Writes an expression, or a type that a name is not declared within.
+    /// Writes an expression, or a type without a declared name inside.
     pub(super) fn expression(&mut self, node: &'t NameNode<'t>) -> Option<()> {
         match node {
             NameNode::BitInt(is_unsigned, width) => {
@@ -181,7 +181,7 @@ impl<'t> Printer<'t> {
     fn prefix(&mut self, operator: &str, operand: NameNodeId) -> Option<()> {
         self.put(operator)?;
         match (operator, self.node(operand)?) {
-            // Of the address of a member function, its name.
+            // For the address of a member function, its name.
             ("&", NameNode::Function(function))
                 if function.qualifiers == Qualifiers::default()
                     && matches!(self.node(function.name)?, NameNode::Qualified(..)) =>
@@ -198,7 +198,7 @@ impl<'t> Printer<'t> {
     }
 
     fn binary(&mut self, operator: &str, a: NameNodeId, b: NameNodeId) -> Option<()> {
-        // Not the end of template arguments.
+        // It must not end template arguments.
         let is_greater = operator == ">";
         self.put(if is_greater { "(" } else { "" })?;
         self.operand(a)?;
@@ -236,7 +236,7 @@ impl<'t> Printer<'t> {
         }
     }
 
-    /// Writes a fold, whose packs are whole.
+    /// Writes a fold, with complete packs.
     fn fold(
         &mut self,
         operator: &str,
@@ -281,7 +281,7 @@ impl<'t> Printer<'t> {
         Some(())
     }
 
-    /// How many arguments the first pack in a pattern has.
+    /// The number of arguments of the first pack in a pattern.
     fn pack_length(&self, pattern: NameNodeId) -> Option<usize> {
         let scope = ParameterScope {
             pack_index: None,
@@ -302,7 +302,7 @@ impl<'t> Printer<'t> {
                     let context = Some(*context);
                     open.push((*id, ParameterScope { context, ..scope }));
                 }
-                // They have packs of their own.
+                // They have their own packs.
                 NameNode::Function(_) | NameNode::PackExpansion(_) => {}
                 node => {
                     node.parts(&mut parts);

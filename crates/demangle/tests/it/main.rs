@@ -1,10 +1,10 @@
-//! Readable names against those of `c++filt`.
+//! Readable names compared with those of `c++filt`.
 #![cfg(test)]
 
 use unspool_demangle::{MAX_NAME_BYTES, SignatureDetail, cxx, demangle};
 use unspool_testing::{Folder, filter, tool};
 
-/// What `c++filt -i` makes of names.
+/// The output of `c++filt -i` for names.
 fn cxxfilt(names: &[String]) -> Vec<String> {
     let text = filter(
         tool("c++filt").arg("-i"),
@@ -20,7 +20,7 @@ fn check(names: &[String]) {
     }
 }
 
-/// The symbols of the C++ program beside this one, as a compiler names them.
+/// The symbols of the C++ program in this folder, as a compiler mangles them.
 fn symbols(compiler: &str) -> Vec<String> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/names.cpp");
     let folder = Folder::new();
@@ -42,7 +42,7 @@ fn names_of_compilers() {
     }
 }
 
-/// What the program has none of.
+/// Names that the program does not have.
 const OTHERS: &str = "\
 _ZTv0_n24_N3FooD0Ev _ZTch0_h16_N1A1fEv _ZTC1A0_1B _ZTTN1AE _ZTHN1A1xE _ZTWN1A1xE _ZGVZ1fvE1x _ZGTtN1A1fEv
 _Z1fDv4_f _Z1fDF16_DF32_ _Z1fCdCf _Z1fPFvvEM1AKFviE _Z1fU8__vectorf _Z1fDn _ZN1AC1INS_1BEEET_
@@ -61,8 +61,8 @@ fn names_of_other_shapes() {
     check(&names);
 }
 
-/// c++filt 2.40 takes the parameter of `call` for that of the constructor, writes `noexcept` before `const`, and
-/// leaves operators mangled that convert to a template of their parameter.
+/// c++filt 2.40 takes the parameter of `call` for the constructor's, and writes `noexcept` before
+/// `const`. It leaves operators mangled that convert to a template of their parameter.
 #[test]
 fn names_that_are_wrong_elsewhere() {
     for (name, expected) in [
@@ -92,7 +92,7 @@ fn less_of_the_signature() {
     }
 }
 
-/// Names that are cut, and names with one byte changed, may mean anything, but end.
+/// Truncated names, and names with one changed byte, may have any result, but terminate.
 #[test]
 fn damaged_names() {
     let names = symbols("g++");
@@ -163,7 +163,7 @@ fn names_without_signatures() {
             "std::vector<int, std::allocator<int> >::push_back",
         ),
         ("_Znwm@plt", "operator new@plt"),
-        // The parameters that are part of a template's argument stay.
+        // The parameters in a template's argument stay.
         ("_ZN1AIFmmEE3getEv", "A<unsigned long (unsigned long)>::get"),
         ("_Z3maxIiET_S0_S0_", "max<int>"),
         ("_ZNK1A3getEv", "A::get"),

@@ -1,4 +1,4 @@
-// Functions whose symbols have most of what the grammar of names has. Each is emitted.
+// Functions with symbols that use most of the grammar of names. Each is emitted.
 #include <functional>
 #include <map>
 #include <memory>

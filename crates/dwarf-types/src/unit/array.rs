@@ -9,7 +9,7 @@ use crate::error::TypesError;
 use crate::index::{DieEntry, DieRef, DwarfReader};
 
 impl<'a> UnitReader<'_, 'a> {
-    /// An array, with a type for each of its dimensions but the first.
+    /// An array, with a type for each of its dimensions except the first.
     pub(super) fn array(
         &mut self,
         id: TypeId,
@@ -54,7 +54,7 @@ impl<'a> UnitReader<'_, 'a> {
         })
     }
 
-    /// The type of a dimension's indexes; no type if it is not said.
+    /// The type of a dimension's indexes; no type if it is missing.
     fn index_type(&mut self, place: DieRef, entry: &DieEntry<'a>) -> TypeId {
         match entry.has_attr(gimli::DW_AT_type) {
             true => self.type_of(place, entry),
@@ -63,7 +63,7 @@ impl<'a> UnitReader<'_, 'a> {
     }
 }
 
-/// How many elements a dimension has; 0 if that is not known, or computed.
+/// The number of a dimension's elements; 0 if it is unknown or computed.
 fn count(entry: &DieEntry<'_>) -> u64 {
     let from_bound = || {
         let upper = signed(entry, gimli::DW_AT_upper_bound)?;
@@ -74,25 +74,26 @@ fn count(entry: &DieEntry<'_>) -> u64 {
         .unwrap_or(0)
 }
 
-/// How many elements a dimension has, the last with this index. In C, the first has 0.
+/// The number of a dimension's elements, from its last index. In C, the first index is 0.
 fn up_to(entry: &DieEntry<'_>, upper: i64) -> u64 {
     let lower = signed(entry, gimli::DW_AT_lower_bound).unwrap_or(0);
     upper.wrapping_sub(lower).wrapping_add(1).cast_unsigned()
 }
 
-/// A dimension of an array that has no constant size (DWARF 5 §5.13).
+/// A dimension of an array without a constant size (DWARF 5 §5.13).
 pub(crate) struct DynamicDimension<'a> {
     /// The array.
     pub(crate) array: TypeId,
     /// The entry of the dimension.
     pub(crate) place: DieRef,
-    /// What computes the number of elements, or the index of the last; `None` if nothing is said.
+    /// The expression or reference for the number of elements, or for the last index; `None` if
+    /// there is none.
     pub(crate) bound: Option<AttributeValue<DwarfReader<'a>>>,
-    /// What to add to it for the number of elements.
+    /// The difference from its value to the number of elements.
     pub(crate) plus: i64,
 }
 
-/// The dimension that an entry is; `None` if its size is a constant.
+/// The dimension of an entry; `None` if its size is constant.
 fn dynamic_dimension<'a>(
     array: TypeId,
     place: DieRef,

@@ -27,7 +27,7 @@ impl<'a> UnitReader<'_, 'a> {
                 let variants = self.read_variant_part(place, child)?;
                 self.variants.insert(id, variants);
             }
-            // What a class inherits is a part of it that has no name.
+            // A base class is an unnamed member.
             let is_part = matches!(
                 child.tag(),
                 gimli::DW_TAG_member | gimli::DW_TAG_inheritance
@@ -69,8 +69,8 @@ impl<'a> UnitReader<'_, 'a> {
         })
     }
 
-    /// Where a bit-field begins, in bits behind its storage unit's start: before DWARF 4, and still by gcc for it, that is counted from the most
-    /// significant bit of the storage unit.
+    /// The offset of a bit-field in its storage unit, in bits. Before DWARF 4, and from gcc also
+    /// later, it is counted from the most significant bit of the storage unit.
     fn old_offset(
         &self,
         place: DieRef,

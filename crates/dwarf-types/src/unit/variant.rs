@@ -1,4 +1,5 @@
-//! Structures that are one of several variants (DWARF 5 §5.7.10), which enumerations of Rust with data are. CTF has no word for them.
+//! Structures with variants (DWARF 5 §5.7.10), such as Rust's enumerations with data. CTF cannot
+//! represent them.
 
 use gimli::AttributeValue;
 use unspool_c_types::Member;
@@ -7,10 +8,10 @@ use super::UnitReader;
 use crate::error::TypesError;
 use crate::index::{DieEntry, DieRef};
 
-/// What a structure can be.
+/// The variants of a structure.
 #[derive(Debug, Clone)]
 pub struct VariantPart<'a> {
-    /// The member that tells which variant it is; `None` if there is one variant only.
+    /// The member that selects the variant; `None` if there is only one variant.
     pub discriminant: Option<Member<'a>>,
     /// The variants.
     pub variants: Vec<Variant<'a>>,
@@ -19,14 +20,15 @@ pub struct VariantPart<'a> {
 /// One of the variants of a structure.
 #[derive(Debug, Clone)]
 pub struct Variant<'a> {
-    /// The discriminant if it is this one, as many of its low bits as that has; `None` of the variant that all others stand for.
+    /// The discriminant's value, with as many low bits as the discriminant has; `None` for the
+    /// default variant.
     pub value: Option<u64>,
     /// Its member.
     pub member: Member<'a>,
 }
 
 impl<'a> VariantPart<'a> {
-    /// The variant with a discriminant of so many bits.
+    /// The variant for a discriminant of `bits` bits.
     #[must_use]
     pub fn select(&self, discriminant: u64, bits: u32) -> Option<&Variant<'a>> {
         let unused = 64 - bits.clamp(1, 64);
@@ -38,7 +40,8 @@ impl<'a> VariantPart<'a> {
 }
 
 impl<'a> UnitReader<'_, 'a> {
-    /// Reads a variant part. Variants that have not one member, or are told by lists of discriminants, are left out: Rust has none.
+    /// Reads a variant part. Variants with another number of members than one, or with lists of
+    /// discriminants, are left out: Rust has none.
     pub(super) fn read_variant_part(
         &mut self,
         place: DieRef,

@@ -1,4 +1,4 @@
-//! A function that runs: its variables and types in a frame.
+//! A function's activation: its variables and types in a frame.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -20,22 +20,24 @@ pub struct Activation<'s, 'a> {
     number: usize,
     function: &'s DwarfFunction<'a>,
     graph: Cow<'s, Graph<'a>>,
-    /// The arrays of which it is not known how many elements they have, and why.
+    /// The arrays with an unknown number of elements, and why.
     unknown_counts: Vec<(TypeId, VariableUnavailable)>,
 }
 
-/// What a parameter was when its function was called.
+/// A parameter's value when its function was called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParameterAtEntry {
-    /// It.
+    /// The value.
     pub value: PartialValue,
-    /// Whether it is what a call gave of which the debugging information says that it calls this function, and nothing tells that it did.
+    /// Whether the value is from a call that calls this function by the debug information, without
+    /// a proof that this call was made.
     pub is_likely: bool,
 }
 
 impl<'s, 'a> Activation<'s, 'a> {
-    /// That of a function in the frame of this number, which is its, or one that is inlined in its. Counts the elements of arrays of which the program
-    /// computes how many there are, and copies the function's types if it has any such.
+    /// The activation of a function in a frame: the frame's own function, or one inlined in it.
+    /// Evaluates the sizes of arrays with computed sizes, and copies the function's types if it has
+    /// any such.
     #[must_use]
     pub fn new(
         stack: &'s dyn VariableStack<'a>,
@@ -58,19 +60,20 @@ impl<'s, 'a> Activation<'s, 'a> {
         activation
     }
 
-    /// The types of the function's variables, with the elements of arrays counted.
+    /// The types of the function's variables, with evaluated array sizes.
     #[must_use]
     pub fn graph(&self) -> &Graph<'a> {
         &self.graph
     }
 
-    /// Whether these types are those that the function has in all frames.
+    /// Whether the function has these types in all frames.
     #[must_use]
     pub fn has_static_types(&self) -> bool {
         matches!(self.graph, Cow::Borrowed(_))
     }
 
-    /// The name of a structure, union or enumeration of Rust, with those of the namespaces that it is in; `None` of other types.
+    /// The name of a Rust structure, union or enumeration, with its namespaces; `None` for other
+    /// types.
     #[must_use]
     pub fn path(&self, ty: TypeId) -> Option<String> {
         let (TypeKind::Record { .. } | TypeKind::Enum { .. }) = self.graph.get(ty)?.kind else {
@@ -81,7 +84,8 @@ impl<'s, 'a> Activation<'s, 'a> {
         rust.paths.path(&self.function.index, place).ok()
     }
 
-    /// What a variable of the function, or of one inlined in it, is now: its bytes, `most` at most.
+    /// The current value of a variable of the function, or of one inlined in it: its bytes, `most`
+    /// at most.
     ///
     /// # Errors
     ///
@@ -109,7 +113,8 @@ impl<'s, 'a> Activation<'s, 'a> {
             .value(location, size)
     }
 
-    /// What a parameter of the frame's function was when it was called, as the caller tells: its bytes, `most` at most.
+    /// A parameter's value when the frame's function was called, from the caller: its bytes, `most`
+    /// at most.
     ///
     /// # Errors
     ///
@@ -144,7 +149,7 @@ impl<'s, 'a> Activation<'s, 'a> {
         ExpressionEvaluator::new(self.stack, self.number, self.function, progress)
     }
 
-    /// The size of a variable in bytes, `most` at most. It can be nothing if that is all the type has.
+    /// The size of a variable in bytes, `most` at most. It can be 0 for a type of size 0.
     fn size(&self, variable: &Variable<'a>, most: usize) -> Result<usize, VariableUnavailable> {
         if let Some(why) = self.uncounted_in(variable.ty) {
             return Err(why.clone());
@@ -163,12 +168,12 @@ impl<'s, 'a> Activation<'s, 'a> {
         let ty = self.graph.resolve(ty).and_then(|ty| self.graph.get(ty));
         ty.is_some_and(|ty| match ty.kind {
             TypeKind::Array { .. } | TypeKind::Record { .. } => true,
-            // That of Rust; `void` is another.
+            // Rust's unit type; `void` is different.
             _ => ty.name == "()",
         })
     }
 
-    /// Why it is not known how many elements an array has, or its elements have.
+    /// Why the number of elements of an array, or of its elements, is unknown.
     fn uncounted_in(&self, ty: TypeId) -> Option<&VariableUnavailable> {
         if self.unknown_counts.is_empty() {
             return None;
@@ -197,7 +202,7 @@ impl<'s, 'a> Activation<'s, 'a> {
         }
     }
 
-    /// How many elements a dimension has: none if the program computes less than none.
+    /// The number of elements of a dimension; 0 if the program computes a negative number.
     fn count(&self, dimension: &DynamicDimension<'a>) -> Result<u64, VariableUnavailable> {
         let bound = dimension.bound.ok_or(VariableUnavailable::Size)?;
         let number = self.bound(dimension.place, bound);
@@ -208,7 +213,7 @@ impl<'s, 'a> Activation<'s, 'a> {
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
-    /// What the program has computed for a bound: by an expression, or in a variable (DWARF 5 §2.19).
+    /// The computed value of a bound: by an expression, or in a variable (DWARF 5 §2.19).
     fn bound(
         &self,
         place: DieRef,
@@ -224,7 +229,7 @@ impl<'s, 'a> Activation<'s, 'a> {
         Ok(evaluator.number(place, expression)?.cast_signed())
     }
 
-    /// The value of the variable with an entry, which is an integer.
+    /// The value of an integer variable, by its entry.
     fn integer(&self, place: DieRef) -> Result<i64, VariableUnavailable> {
         let progress = EvaluationBudget::default();
         let evaluator = self.evaluator(&progress)?;
@@ -235,7 +240,7 @@ impl<'s, 'a> Activation<'s, 'a> {
         let size = number(&ty, gimli::DW_AT_byte_size).and_then(|size| usize::try_from(size).ok());
         let size = size.filter(|size| (1..=8).contains(size));
         let size = size.ok_or(VariableUnavailable::Size)?;
-        // The entry may be that of the function as it is written: what counts is that of its code here.
+        // The entry may be that of the abstract function; the one of its code here is needed.
         let levels = self.function.frame_functions(evaluator.lookup());
         let mut here = levels.iter().flat_map(|level| &level.locals);
         let own = here.find(|own| own.origin == origin);
@@ -265,7 +270,7 @@ impl<'s, 'a> Activation<'s, 'a> {
     }
 }
 
-/// The value of what is constant.
+/// The value of a constant.
 fn constant_value(
     constant: &AttributeValue<DwarfReader<'_>>,
     size: usize,
@@ -286,5 +291,5 @@ fn constant_value(
     Ok(value)
 }
 
-/// So many dimensions of an array are looked at.
+/// The maximum number of dimensions of an array.
 const MAX_DIMENSIONS: usize = 64;

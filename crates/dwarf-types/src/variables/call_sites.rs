@@ -1,4 +1,4 @@
-//! What a function was called with, as the entries of calls in its callers say (DWARF 5 §3.4).
+//! Arguments of a function, from the call site entries in its callers (DWARF 5 §3.4).
 
 use std::rc::Rc;
 
@@ -12,18 +12,18 @@ use super::function::{
 use super::{VariableFrame, Variables};
 use crate::index::{DieIndex, DieRef};
 
-/// The way into a function: a call, and functions each of which has ended with a call of the next.
+/// The path to a function: a call, and functions that each ended with a tail call of the next.
 #[derive(Clone)]
 pub(super) struct CallPath<'a> {
     caller: Rc<DwarfFunction<'a>>,
     call: usize,
-    /// These functions, with which of their calls it was. Of them, the first `count` count.
+    /// These functions, and the index of each one's call. The first `count` are valid.
     tail_calls: Rc<[(Rc<DwarfFunction<'a>>, usize)]>,
     count: usize,
 }
 
 impl<'a> ExpressionEvaluator<'_, 'a> {
-    /// Where a parameter was when the function was called.
+    /// The location of a parameter when the function was called.
     pub(super) fn entry_location(
         &self,
         parameter: &Variable<'a>,
@@ -36,7 +36,7 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         let expression = self.expression_at_entry(location, Vaddr(entry))?;
         let (unit, _) = self.index().unit(location.place)?;
         match single_operation(expression, unit.encoding()) {
-            // It may be something else already, and be where another one is passed.
+            // It may be overwritten already, and be where another parameter is passed.
             Some(Operation::Register { register }) => {
                 match self.function.may_be_passed_in(parameter, register.0) {
                     true => Ok(EntryLocation::Register(register.0)),
@@ -67,7 +67,7 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         })
     }
 
-    /// What the function was called with there.
+    /// The value of that location when the function was called.
     pub(super) fn entry_value(&self, to: EntryLocation) -> Result<u64, VariableUnavailable> {
         self.step()?;
         match (self.call_site_value(to), to) {
@@ -79,7 +79,7 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         }
     }
 
-    /// What the entry of the call that the function was come into by says of it.
+    /// The value of that location by the entry of the call that led to the function.
     fn call_site_value(&self, to: EntryLocation) -> Result<u64, VariableUnavailable> {
         let way = match &self.tail_calls {
             Some(way) => way.clone(),
@@ -139,7 +139,7 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         )
     }
 
-    /// How the function of a frame was come into, if there is one way only.
+    /// The path to the function of a frame, if it is unique.
     fn call_path(&self) -> Result<CallPath<'a>, VariableUnavailable> {
         let number = self
             .number
@@ -179,7 +179,8 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         })
     }
 
-    /// The functions that a call of the caller leads to this one by, each of which has ended with a call of the next.
+    /// The functions between a call of the caller and this one, each ended with a tail call of the
+    /// next.
     fn tail_calls_before(
         &self,
         caller: &ExpressionEvaluator<'_, 'a>,
@@ -192,7 +193,7 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         let is_it = |first: &Rc<DwarfFunction<'a>>| target.is_none_or(|to| self.is_at(first, to));
         let first = first.filter(is_it);
         let mut found: Option<Vec<(Rc<DwarfFunction<'a>>, usize)>> = None;
-        // Ways so far, each with the function that it has led to.
+        // Paths so far, each with the function it leads to.
         let mut open = vec![(Vec::new(), first.ok_or(VariableUnavailable::Entry)?)];
         while let Some((way, function)) = open.pop() {
             for (nth, callee) in self.own_tail_calls(&function)? {
@@ -204,7 +205,7 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
                 let mut way: Vec<(Rc<DwarfFunction<'a>>, usize)> = way.clone();
                 way.push((Rc::clone(&function), nth));
                 if next.entry() == self.function.entry() {
-                    // If there are two ways, nobody knows which it was.
+                    // If there are two paths, the right one is unknown.
                     if found.replace(way).is_some() {
                         return Err(VariableUnavailable::Entry);
                     }
@@ -216,20 +217,20 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         found.ok_or(VariableUnavailable::Entry)
     }
 
-    /// The calls that a function ends with: their numbers, and the entries of the functions called.
+    /// The function's tail calls: their indices, and the entries of the functions called.
     fn own_tail_calls(
         &self,
         function: &DwarfFunction<'a>,
     ) -> Result<Vec<(usize, DieRef)>, VariableUnavailable> {
         let calls = function.calls.iter().enumerate();
         let tails = calls.filter(|(_, call)| call.is_tail);
-        // If one leads nobody knows where, nobody knows where it all leads.
+        // If one has an unknown target, the whole path is unknown.
         tails
             .map(|(nth, call)| Ok((nth, call.callee.ok_or(VariableUnavailable::Entry)?)))
             .collect()
     }
 
-    /// The function of this module that an entry of a module stands for: its own, or a declaration of what is elsewhere.
+    /// The function of this module for an entry: its own, or a declaration of one elsewhere.
     fn function_at(
         &self,
         of: &Variables<'a>,
@@ -257,7 +258,8 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         })
     }
 
-    /// Whether the function may have been come into by a jump from itself, or from one that it has ended with a call of.
+    /// Whether the function may have been reached by a tail call from itself, or from a function
+    /// that it tail-calls.
     fn may_tail_recurse(&self) -> Result<bool, VariableUnavailable> {
         let mut seen = Vec::new();
         let tails = |function: &DwarfFunction<'a>| {
@@ -289,7 +291,8 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         entry.map(|entry| entry.wrapping_add(self.frame.bias)) == Some(address)
     }
 
-    /// Whether it is this frame's function that a call of its caller calls, and not one that jumped to it.
+    /// Whether the caller's call directly calls this frame's function, and not one that tail-called
+    /// it.
     fn is_called_by(
         &self,
         caller: &ExpressionEvaluator<'_, 'a>,

@@ -1,4 +1,5 @@
-//! What a variable is in a frame: location descriptions and expressions evaluated (DWARF 5 §2.5, §2.6).
+//! Values of variables in a frame: evaluating location descriptions and expressions (DWARF 5 §2.5,
+//! §2.6).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,14 +18,14 @@ use super::{VariableFrame, VariableStack};
 use crate::error::TypesError;
 use crate::index::{DieIndex, DieRef, DwarfReader};
 
-/// Why a variable is not known in a frame.
+/// Why a variable's value in a frame is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum VariableUnavailable {
-    /// It is nowhere at this address.
+    /// It has no location at this address.
     #[error("optimized out here")]
     OptimizedOut,
-    /// It was in a register that nobody tells the value of.
+    /// It was in a register with a lost value.
     #[error("it was in {0}, which was not saved")]
     Register(RegisterName),
     /// It is in memory that cannot be read.
@@ -33,28 +34,28 @@ pub enum VariableUnavailable {
     /// The frame's CFA is not known.
     #[error("the frame's CFA is not known")]
     Cfa,
-    /// It is what it was when the function was called, which the caller does not tell.
+    /// It depends on a value when the function was called, and the caller does not have it.
     #[error("it depends on an argument's value at the call, which the caller does not show")]
     Entry,
-    /// It is a pointer to something that is in no memory.
+    /// It is a pointer to a value that is not in memory.
     #[error("it points to a value that is not in memory")]
     Pointer,
-    /// Each thread has its own, and where is not known.
+    /// It is thread-local, and its address is unknown.
     #[error("it is in the thread's own storage: {0}")]
     ThreadLocal(&'static str),
-    /// Its type has no size, or none that is known.
+    /// Its type has no size, or no known size.
     #[error("its size is not known")]
     Size,
-    /// It is an array of so many elements as is not known.
+    /// It is an array with an unknown number of elements.
     #[error("its number of elements is not known: {0}")]
     Count(Rc<VariableUnavailable>),
-    /// It needs more steps than an expression has.
+    /// Its evaluation exceeds the step limit.
     #[error("its location takes more than {limit} steps to compute")]
     TooLong {
-        /// How many are taken at most.
+        /// The maximum number of steps.
         limit: u32,
     },
-    /// The expression has something that is not evaluated here.
+    /// The expression has an unsupported operation.
     #[error("its location is described in an unsupported way: {0}")]
     Unsupported(&'static str),
     /// The expression is broken.
@@ -77,20 +78,20 @@ impl From<TypesError> for VariableUnavailable {
     }
 }
 
-/// So many times an expression is begun or given something that it asks for, for one variable.
+/// The maximum number of evaluations and requests for one variable.
 const MAX_STEPS: u32 = 1000;
 
-/// So many operations are done from one of these to the next, about.
+/// The approximate maximum number of operations between two of these.
 const MAX_OPERATIONS: u32 = 1000;
 
-/// Expressions that need others, and callers that need theirs, are followed so deep.
+/// The maximum depth of nested expressions and callers.
 const MAX_NESTING: u32 = 32;
 
-/// How it goes with one variable.
+/// The budget for one variable.
 pub(super) struct EvaluationBudget {
-    /// How many steps may still be taken.
+    /// The remaining number of steps.
     steps: Cell<u32>,
-    /// Whether something was taken for what a call gave that may have called something else.
+    /// Whether the value depends on a call that may have called another function.
     pub(super) is_guessed: Cell<bool>,
 }
 
@@ -109,10 +110,10 @@ pub(super) struct ExpressionEvaluator<'s, 'a> {
     pub(super) number: usize,
     pub(super) frame: VariableFrame<'s, 'a>,
     pub(super) function: &'s DwarfFunction<'a>,
-    /// How the function was come into, if it is one that has ended with a call: its callee has the frame now.
+    /// The path to the function, if it ended with a tail call: its callee has the frame now.
     pub(super) tail_calls: Option<CallPath<'a>>,
     pub(super) progress: &'s EvaluationBudget,
-    /// How deep it may still be gone.
+    /// The remaining nesting depth.
     pub(super) depth: u32,
 }
 
@@ -142,7 +143,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         &self.function.index
     }
 
-    /// The address that describes the frame, as linked.
+    /// The look-up address of the frame, as linked.
     pub(super) fn lookup(&self) -> Vaddr {
         self.frame.lookup
     }
@@ -155,7 +156,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
             .ok_or(VariableUnavailable::TooLong { limit: MAX_STEPS })
     }
 
-    /// The same, one deeper.
+    /// The same evaluator, one level deeper.
     pub(super) fn nested(&self) -> Result<ExpressionEvaluator<'s, 'a>, VariableUnavailable> {
         let depth = self.depth.checked_sub(1);
         let depth = depth.ok_or(VariableUnavailable::TooLong { limit: MAX_NESTING })?;
@@ -166,7 +167,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         })
     }
 
-    /// What is at a location: so many bytes.
+    /// The bytes at a location.
     pub(super) fn value(
         &self,
         location: &AttributeRef<'a>,
@@ -182,7 +183,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         let mut absent = VariableUnavailable::OptimizedOut;
         let mut at = 0;
         for (part, bits) in parts(expression, unit.encoding())? {
-            // That one part is not known is no reason to lose the others.
+            // One unknown part does not make the others unknown.
             match self.pieces(location.place, part) {
                 Ok(pieces) => {
                     for piece in &pieces {
@@ -205,7 +206,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         }
     }
 
-    /// Puts so many bits of a piece into a value.
+    /// Puts the bits of a piece into a value.
     fn put(
         &self,
         value: &mut PartialValue,
@@ -214,7 +215,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         count: u64,
     ) -> Result<(), VariableUnavailable> {
         let first = piece.bit_offset.unwrap_or(0);
-        // Of what is in memory, nothing is read before that.
+        // Bytes in memory before the first one needed are not read.
         let (skipped, first) = match piece.location {
             Location::Address { .. } => (first / 8, first % 8),
             _ => (0, first),
@@ -224,7 +225,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         Ok(())
     }
 
-    /// The bytes of a piece: of one in memory so many, but for some that are skipped.
+    /// The bytes of a piece: for one in memory, `size` of them after the skipped ones.
     fn piece(
         &self,
         piece: &Piece<DwarfReader<'a>>,
@@ -251,7 +252,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
     fn register(&self, register: gimli::Register) -> Result<u64, VariableUnavailable> {
         let value = match self.tail_calls {
             None => self.stack.register(self.number, register.0),
-            // What calls preserve was as the caller has it again.
+            // Call-preserved registers have the caller's values again.
             Some(_) if register.0 == self.index().arch().spec().stack_pointer.0 => None,
             Some(_) => self
                 .stack
@@ -263,7 +264,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         })
     }
 
-    /// The expression of a location, or of that part of a list of locations which counts at an address.
+    /// The expression of a location, or that of its list entry for an address.
     pub(super) fn expression_at(
         &self,
         location: &AttributeRef<'a>,
@@ -282,8 +283,8 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         Err(VariableUnavailable::OptimizedOut)
     }
 
-    /// The expression of a location when the function with this entry is called. Of what is something else before the first instruction, gcc
-    /// has that in a part of the list which is of no address.
+    /// The expression of a location when the function with this entry is called. For values that
+    /// change before the first instruction, gcc has it in a list entry with an empty range.
     pub(super) fn expression_at_entry(
         &self,
         location: &AttributeRef<'a>,
@@ -317,14 +318,14 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         ))
     }
 
-    /// The number that an expression computes.
+    /// The numeric value of an expression.
     pub(super) fn number(
         &self,
         place: DieRef,
         expression: Expression<'a>,
     ) -> Result<u64, VariableUnavailable> {
         let (unit, _) = self.index().unit(place)?;
-        // What is left on the stack at the end is taken for an address, which a floating-point number is not.
+        // A result on the stack is an address; a floating-point number is not.
         if let Some(Operation::TypedLiteral { value, .. }) =
             single_operation(expression, unit.encoding())
             && value.len() <= 8
@@ -346,7 +347,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         }
     }
 
-    /// Evaluates an expression of an entry at a place, or in its unit.
+    /// Evaluates an expression of an entry, or of its unit.
     fn pieces(
         &self,
         place: DieRef,
@@ -467,7 +468,8 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         Ok(self.index().resolve_reference(place, &value)?)
     }
 
-    /// The expression that another entry's location is (`DW_OP_call2` and its like): empty if it has none.
+    /// The location expression of another entry (`DW_OP_call2` and its variants): empty if it has
+    /// none.
     fn callee_expression(
         &self,
         place: DieRef,
@@ -505,7 +507,8 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
     }
 }
 
-/// The parts of an expression that describe pieces, each with how many bits its piece has; all of it if it is not of pieces, or jumps about.
+/// The parts of an expression for pieces, each with the size of its piece in bits. The whole
+/// expression if it has no pieces, or has branches.
 fn parts(
     expression: Expression<'_>,
     encoding: gimli::Encoding,
@@ -529,7 +532,7 @@ fn parts(
     }
 }
 
-/// A part of a list of locations, which is of the address that it begins at if it is of none.
+/// A list entry; one with an empty range gets its start address.
 fn with_address(raw: RawLocListEntry<DwarfReader<'_>>) -> RawLocListEntry<DwarfReader<'_>> {
     let mut raw = raw;
     match &mut raw {
@@ -547,10 +550,10 @@ fn with_address(raw: RawLocListEntry<DwarfReader<'_>>) -> RawLocListEntry<DwarfR
     raw
 }
 
-/// So many entries of a list of locations are looked at.
+/// The maximum number of location list entries to read.
 const MAX_LOCATION_LIST_ENTRIES: usize = 100_000;
 
-/// The bits of a value of an expression.
+/// The bits of an expression's value.
 fn bits(value: gimli::Value) -> Result<u64, VariableUnavailable> {
     Ok(match value {
         gimli::Value::F32(value) => u64::from(value.to_bits()),
@@ -559,7 +562,7 @@ fn bits(value: gimli::Value) -> Result<u64, VariableUnavailable> {
     })
 }
 
-/// A number as a value of a type, whose bits it has.
+/// A number as a value of a type with the same bits.
 fn typed(number: u64, ty: ValueType) -> Result<gimli::Value, VariableUnavailable> {
     Ok(match ty {
         ValueType::Generic => gimli::Value::Generic(number),

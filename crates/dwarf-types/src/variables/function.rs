@@ -1,4 +1,4 @@
-//! A function as its entry describes it: what can be named where in its code, and what its calls give.
+//! A function's entry: its variables by address, and its call sites.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,56 +19,58 @@ use super::type_paths::{TypePaths, is_rust};
 
 pub(super) type Expression<'a> = gimli::Expression<DwarfReader<'a>>;
 
-/// A function with code: its parameters and variables, those of functions that are inlined there, and its calls.
+/// A function with code: its parameters and variables, those of functions inlined there, and its
+/// calls.
 pub struct DwarfFunction<'a> {
-    /// What has its unit.
+    /// The index of its unit.
     pub(super) index: Rc<DieIndex<'a>>,
-    /// The unit that it is in.
+    /// Its unit.
     pub(super) root: DieRef,
-    /// What it is made from, or its entry.
+    /// Its abstract origin, or its own entry.
     pub(super) origin: DieRef,
-    /// What it refers to with `DW_OP_fbreg`.
+    /// The base for `DW_OP_fbreg`.
     pub(super) frame_base: Option<AttributeRef<'a>>,
-    /// Its body, and the blocks and inlined functions in it: each behind the one that it is in.
+    /// Its body, and the blocks and inlined functions in it, in preorder.
     scopes: Vec<LexicalScope<'a>>,
     variables: Vec<Variable<'a>>,
     pub(super) calls: Vec<DwarfCallSite<'a>>,
-    /// The types of its variables. Those of `dimensions` have no elements there.
+    /// The types of its variables. Arrays in `dimensions` have no elements there.
     pub(super) graph: Graph<'a>,
-    /// The dimensions of arrays that have no constant size.
+    /// The dimensions of arrays without a constant size.
     pub(super) dimensions: Vec<DynamicDimension<'a>>,
     rust: Option<RustTypes<'a>>,
-    /// How its parameters are passed, if nothing better tells where they are when it is called.
+    /// The passing of its parameters, used if no debug information has their locations at the call.
     signature: Option<PassingSignature>,
-    /// Whether it is in C and its definition has no prototype (K&R): for `float`, `double` is passed.
+    /// Whether it is in C and its definition has no prototype (K&R): then `double` is passed for
+    /// `float`.
     pub(super) is_unprototyped: bool,
 }
 
-/// What types of Rust have that those of C have not.
+/// Properties of Rust's types that C's types lack.
 pub struct RustTypes<'a> {
-    /// Of structures that are one of several variants, these.
+    /// The variant parts of structures that have one.
     pub variants: HashMap<TypeId, VariantPart<'a>>,
-    /// Where the types are.
+    /// The entries of the types.
     pub(super) places: HashMap<TypeId, DieRef>,
     pub(super) paths: TypePaths,
 }
 
-/// What an attribute says, and of which entry it is.
+/// An attribute's value, and its entry.
 #[derive(Clone, Copy)]
 pub(super) struct AttributeRef<'a> {
     pub(super) place: DieRef,
     pub(super) value: AttributeValue<DwarfReader<'a>>,
 }
 
-/// A part of a function in which names are known.
+/// A part of a function with its own names.
 struct LexicalScope<'a> {
-    /// The one that it is in; its own number for the body.
+    /// The index of the enclosing scope; for the body its own.
     parent: usize,
-    /// Its code, if that is not all that its parent has.
+    /// Its code, if that is not its parent's.
     ranges: Vec<Range<u64>>,
     /// The name of the function, if it is the body of one.
     function: Option<Cow<'a, str>>,
-    /// How many blocks of its function it is in, itself included; 0 for a body.
+    /// Its depth of blocks in its function, itself included; 0 for a body.
     block: usize,
 }
 
@@ -80,18 +82,18 @@ pub struct Variable<'a> {
     pub ty: TypeId,
     /// Whether it is a parameter.
     pub is_parameter: bool,
-    /// How many blocks of its function it is in, beside the body.
+    /// Its depth of nested blocks in the function; 0 for the body.
     pub block: usize,
-    /// Its number among the function's [variables](Function::variables).
+    /// Its index in the function's [variables](DwarfFunction::variables).
     pub number: usize,
     scope: usize,
-    /// What it is made from, or its entry.
+    /// Its abstract origin, or its own entry.
     pub(super) origin: DieRef,
     pub(super) location: Option<AttributeRef<'a>>,
     pub(super) constant: Option<AttributeValue<DwarfReader<'a>>>,
 }
 
-/// A function that an address is in, or one that is inlined there, and what can be named there.
+/// The function at an address, or one inlined there, and its variables there.
 pub struct FrameFunction<'f, 'a> {
     /// Its name; empty if it has none.
     pub function: &'f str,
@@ -101,41 +103,41 @@ pub struct FrameFunction<'f, 'a> {
     pub locals: Vec<&'f Variable<'a>>,
 }
 
-/// A call, and what it gives (DWARF 5 §3.4, and what compilers wrote before there was that).
+/// A call and its parameters (DWARF 5 §3.4, and the GNU extension before that).
 pub(super) struct DwarfCallSite<'a> {
-    /// The address that it returns to; of a tail call, where it is, about.
+    /// Its return address; for a tail call, its approximate own address.
     pub(super) at: Option<u64>,
     /// The entry of the function called, if it is known.
     pub(super) callee: Option<DieRef>,
-    /// What computes the address of the function called.
+    /// The expression for the address of the function called.
     pub(super) target: Option<Expression<'a>>,
     pub(super) is_tail: bool,
     pub(super) parameters: Vec<CallSiteParameter<'a>>,
 }
 
-/// What a call gives, and where to.
+/// A call site parameter: a value, and its location.
 pub(super) struct CallSiteParameter<'a> {
     pub(super) to: EntryLocation,
     pub(super) value: Expression<'a>,
 }
 
-/// Where a parameter is when its function is called.
+/// The location of a parameter when its function is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryLocation {
     Register(u16),
-    /// So far from the CFA of the function called, in bytes.
+    /// The offset from the CFA of the function called, in bytes.
     Stack(i64),
-    /// The parameter with this entry, which is passed nowhere.
+    /// The parameter with this entry, which is not passed at all.
     Parameter(DieRef),
 }
 
 impl<'a> DwarfFunction<'a> {
-    /// The function and the inlined ones that an address is in, innermost first.
+    /// The function and the inlined ones at an address, innermost first.
     #[must_use]
     pub fn frame_functions(&self, address: Vaddr) -> Vec<FrameFunction<'_, 'a>> {
         let is_in =
             |scope: &LexicalScope<'_>| scope.ranges.iter().any(|range| range.contains(&address.0));
-        // The level of each scope that the address is in.
+        // The level of each scope at the address.
         let mut level_of: Vec<Option<usize>> = Vec::with_capacity(self.scopes.len());
         let mut levels: Vec<FrameFunction<'_, 'a>> = Vec::new();
         for (number, scope) in self.scopes.iter().enumerate() {
@@ -168,7 +170,7 @@ impl<'a> DwarfFunction<'a> {
             level.locals.extend(locals);
         }
         for level in &mut levels {
-            // Compilers write those of inlined functions in another order.
+            // Compilers write the parameters of inlined functions in another order.
             let order = |own: &&Variable<'a>| own.origin.offset;
             level.parameters.sort_by_key(order);
         }
@@ -176,19 +178,20 @@ impl<'a> DwarfFunction<'a> {
         levels
     }
 
-    /// Its code, as linked: its parts, that with its entry first.
+    /// Its code ranges, as linked, the one with its entry first.
     #[must_use]
     pub fn code(&self) -> &[Range<u64>] {
         self.scopes.first().map_or(&[], |body| &body.ranges)
     }
 
-    /// Where it begins, as linked.
+    /// Its entry address, as linked.
     pub(super) fn entry(&self) -> Option<u64> {
         self.code().first().map(|part| part.start)
     }
 
-    /// Whether a parameter may be passed in a register, by the calling convention. Where gcc says that it is at the begin, it is passed, also in
-    /// functions that gcc has made others of, and in other languages than C and its like nobody knows.
+    /// Whether the calling convention may pass a parameter in a register. `true` also without a
+    /// signature: gcc's location at the start is right even in functions that it changed, and the
+    /// passing in languages other than C's family is unknown.
     pub(super) fn may_be_passed_in(&self, parameter: &Variable<'a>, register: u16) -> bool {
         let Some(signature) = &self.signature else {
             return true;
@@ -213,19 +216,19 @@ impl<'a> DwarfFunction<'a> {
         }
     }
 
-    /// All of its variables, and of those of functions that are inlined there.
+    /// All variables of the function, and of functions inlined there.
     #[must_use]
     pub fn variables(&self) -> &[Variable<'a>] {
         &self.variables
     }
 
-    /// What its types have that those of C have not, if it is in Rust.
+    /// The Rust properties of its types, if it is in Rust.
     #[must_use]
     pub fn rust(&self) -> Option<&RustTypes<'a>> {
         self.rust.as_ref()
     }
 
-    /// Reads the entry of a function in a unit, and all below it.
+    /// Reads the entry of a function in a unit, and all its descendants.
     pub(super) fn read(
         index: &Rc<DieIndex<'a>>,
         root: DieRef,
@@ -293,7 +296,8 @@ fn is_by_gcc(index: &DieIndex<'_>, root: DieRef) -> bool {
     producer.is_ok_and(|producer| producer.is_some_and(|name| name.starts_with("GNU ")))
 }
 
-/// Whether the functions of a type are passed their parameters as in C: in C++, if there are no structures.
+/// Whether the functions of a type are passed their parameters as in C: in C++, this requires that
+/// there are no structures.
 fn is_as_in_c(index: &DieIndex<'_>, root: DieRef, graph: &Graph<'_>, function: TypeId) -> bool {
     let Some(language) = language(index, root) else {
         return false;
@@ -314,7 +318,7 @@ fn is_as_in_c(index: &DieIndex<'_>, root: DieRef, graph: &Graph<'_>, function: T
     is_c(language) || is_cpp(language) && !all.any(is_record)
 }
 
-/// The name that other units know a function by.
+/// The external name of a function.
 pub(super) fn linkage_name<'a>(
     index: &DieIndex<'a>,
     place: DieRef,
@@ -337,14 +341,14 @@ struct FunctionReader<'d, 'a> {
     index: &'d DieIndex<'a>,
     types: UnitReader<'d, 'a>,
     scopes: Vec<LexicalScope<'a>>,
-    /// The scopes around an entry, with how deep they are.
+    /// The scopes around an entry, with their depths.
     open: Vec<(usize, usize)>,
     variables: Vec<Variable<'a>>,
     calls: Vec<DwarfCallSite<'a>>,
 }
 
 impl<'a> FunctionReader<'_, 'a> {
-    /// Looks at an entry; whether those below it are to be looked at as well.
+    /// Reads an entry; returns whether its children must be read, too.
     fn entry(
         &mut self,
         place: DieRef,
@@ -360,7 +364,7 @@ impl<'a> FunctionReader<'_, 'a> {
             | gimli::DW_TAG_try_block
             | gimli::DW_TAG_catch_block => self.scope(place, depth, entry)?,
             gimli::DW_TAG_formal_parameter | gimli::DW_TAG_variable => {
-                // What cannot be read of one is no reason to lose the others.
+                // An unreadable variable does not affect the others.
                 if let Ok(Some(variable)) = self.variable(place, entry) {
                     self.variables.push(variable);
                 }
@@ -404,7 +408,7 @@ impl<'a> FunctionReader<'_, 'a> {
                 Some(text(index, origin, &said, gimli::DW_AT_name).unwrap_or_default())
             }
             _ => {
-                // A block that has no addresses is only there for its names.
+                // A block without addresses only groups names.
                 if ranges.is_empty()
                     && let Some(around) = self.scopes.get(parent)
                 {
@@ -498,7 +502,7 @@ impl<'a> FunctionReader<'_, 'a> {
                 let (unit, _) = index.unit(place).ok()?;
                 match single_operation(location, unit.encoding())? {
                     Operation::Register { register } => EntryLocation::Register(register.0),
-                    // The stack pointer at the call, which is the CFA of the function called.
+                    // The stack pointer at the call: the CFA of the function called.
                     Operation::RegisterOffset {
                         register, offset, ..
                     } if register.0 == index.arch().spec().stack_pointer.0 => {
@@ -522,7 +526,7 @@ impl<'a> FunctionReader<'_, 'a> {
     }
 }
 
-/// Where a variable is and what constant it is, as its entry says it or that of its origin.
+/// The location or constant value of a variable, from its entry or its origin.
 pub(super) fn location_or_constant<'a>(
     own: (DieRef, &DieEntry<'a>),
     origin: (DieRef, &DieEntry<'a>),
@@ -541,7 +545,7 @@ pub(super) fn location_or_constant<'a>(
     )
 }
 
-/// The expression that the first of some attributes has.
+/// The expression of the first attribute that has one.
 fn expression<'a, const N: usize>(
     entry: &DieEntry<'a>,
     names: [gimli::DwAt; N],
@@ -551,7 +555,7 @@ fn expression<'a, const N: usize>(
         .find_map(|name| entry.attr(name)?.exprloc_value())
 }
 
-/// The operation that an expression consists of, if it is one.
+/// The operation of an expression with a single one.
 pub(super) fn single_operation<'a>(
     expression: Expression<'a>,
     encoding: gimli::Encoding,

@@ -1,4 +1,4 @@
-//! The names of types with those of the namespaces that they are in, as Rust writes them.
+//! The names of types with their namespaces, as Rust writes them.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,16 +9,16 @@ use crate::error::TypesError;
 use crate::index::{DieIndex, DieRef};
 use crate::unit::language;
 
-/// Paths are so long at most, in names.
+/// The maximum length of a path, in names.
 const MAX_PATH_NAMES: usize = 64;
 
-/// The entries of a unit that types and namespaces are in, by their offsets.
+/// The parents of types and namespaces in a unit, by offset.
 type Parents = HashMap<usize, usize>;
 
 /// The paths of types.
 #[derive(Default)]
 pub(super) struct TypePaths {
-    /// By where the root entries of units are.
+    /// By the root entries of units.
     units: RefCell<HashMap<DieRef, Rc<Parents>>>,
 }
 

@@ -1,16 +1,17 @@
 //! The bytes of a variable.
 
-/// What is known of a variable: its bytes, as many of them as were asked for.
+/// A variable's value as far as known: the requested number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartialValue {
     /// The bytes, in the order of memory.
     pub bytes: Vec<u8>,
-    /// Which bits of each of them are known: parts of a structure can be nowhere. At least one is, if there are any.
+    /// The mask of known bits for each byte: parts of a structure can be unavailable. At least one
+    /// bit is known, if there are any.
     pub known: Vec<u8>,
 }
 
 impl PartialValue {
-    /// A value of so many bytes, none of which is known.
+    /// A value of `size` unknown bytes.
     pub(super) fn unknown(size: usize) -> PartialValue {
         PartialValue {
             bytes: vec![0; size],
@@ -18,13 +19,13 @@ impl PartialValue {
         }
     }
 
-    /// Fills in bytes from the first on, as far as there is room.
+    /// Sets the first bytes, up to its size.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.put_bits(0, bytes, 0, bytes.len() as u64 * 8);
     }
 
-    /// Fills in `count` bits from one on with those of some bytes from `first` on, as far as there are and there is room. The lowest bit of the first byte is
-    /// the first of all.
+    /// Sets `count` bits from `at` to the bits of `bytes` from `first`, up to both ends. The lowest
+    /// bit of the first byte is bit 0.
     pub(super) fn put_bits(&mut self, at: u64, bytes: &[u8], first: u64, count: u64) {
         for nth in 0..count {
             let bit = |index: u64| {

@@ -1,4 +1,4 @@
-//! Broken DWARF ends in errors, and prototypes are found by name and by address.
+//! Broken DWARF yields errors, and prototypes are found by name and by address.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn built(flags: &str) -> TempDir {
     folder
 }
 
-/// All that a file's units say, as text.
+/// The types of a file's units, as text.
 fn text(file: &ElfFile) -> String {
     let (files, splits) = (DebugFiles::default(), SplitFiles::default());
     let program = read_types(file, &files, &splits).unwrap();
@@ -54,8 +54,8 @@ fn text_of(program: &ProgramTypes<'_>) -> String {
     text
 }
 
-/// The names in an object file are found by relocations, each machine's own; a linked file has none. Types of the same source are the same on all
-/// machines with such sizes.
+/// The names in an object file are found by the machine's relocations; a linked file has none.
+/// Types of the same source are equal on all machines with equal sizes.
 #[test]
 fn object_files_of_unknown_machines_are_an_error_and_linked_files_are_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -79,7 +79,7 @@ fn object_files_of_unknown_machines_are_an_error_and_linked_files_are_read() {
         expected.contains("node_t *node, const char *name") && expected.contains("double d[2][3];")
     );
     assert_eq!(linked("x86_64"), expected);
-    // Programs for the Linux kernel are object files, of a machine without floating-point numbers.
+    // Programs for the Linux kernel are object files for a machine without floating-point numbers.
     let source = "struct node { struct node *next; int a : 3; } node; int take(struct node *own) { return own->a; }";
     fs::write(folder.join("b.c"), source).unwrap();
     run(folder, "clang", "--target=bpf -g -O1 -c b.c -o bpf");
@@ -103,7 +103,7 @@ fn object_files_of_unknown_machines_are_an_error_and_linked_files_are_read() {
         assert_eq!(machine.to_string(), name, "{target}");
         let said = error.to_string();
         assert!(said.contains(target) && said.contains(name), "{said}");
-        // lld 14 does not know s390x.
+        // lld 14 does not support s390x.
         if target != "s390x" {
             assert_eq!(linked(target), expected, "{target}");
         }
@@ -148,7 +148,7 @@ fn prototypes_are_found_by_name_and_address() {
     assert_eq!(sizes, [Some(8), Some(8), Some(4)]);
 }
 
-/// What a function takes is not known of its parameters' types alone.
+/// The types of a function's parameters do not suffice to determine its prototype.
 #[test]
 fn other_calling_conventions_have_no_prototypes() {
     let folder = tempfile::tempdir().unwrap();
@@ -171,7 +171,7 @@ fn other_calling_conventions_have_no_prototypes() {
     }
 }
 
-/// What the units of a program in a folder say, its prototypes by their addresses, and what is missing.
+/// The types of a folder's program, its prototypes by address, and the missing units.
 fn read_folder(folder: &Path) -> (String, Vec<String>, Vec<TypesError>) {
     let file = ElfFile::open(folder.join("a")).unwrap();
     let (files, splits) = (DebugFiles::default(), SplitFiles::default());
@@ -193,7 +193,7 @@ fn read_folder(folder: &Path) -> (String, Vec<String>, Vec<TypesError>) {
     (text, declared.collect(), program.problems)
 }
 
-/// Compiles two units in a folder, links them, and packs what they have left in files of their own.
+/// Compiles two units in a folder, links them, and packs their split parts.
 fn build_two(compiler: &str, flags: &str, packer: Option<&str>) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
@@ -215,10 +215,10 @@ fn build_two(compiler: &str, flags: &str, packer: Option<&str>) -> TempDir {
     folder
 }
 
-/// Whether the rest of units is in files of their own, or packed, their types and prototypes are those of whole units.
+/// Split or packaged units have the same types and prototypes as complete units.
 #[test]
 fn split_units_say_what_whole_ones_say() {
-    // Of DWARF 5, binutils' dwp 2.40 makes no package, and llvm-dwp 14 none of gcc's files.
+    // binutils' dwp 2.40 makes no package of DWARF 5, and llvm-dwp 14 makes none of gcc's files.
     for (compiler, version, packer) in [
         ("gcc", 4, Some("dwp")),
         ("gcc", 5, None),
@@ -262,7 +262,8 @@ fn split_units_say_what_whole_ones_say() {
 
 type FolderTypes = (String, Vec<String>, Vec<TypesError>);
 
-/// Compares what is said, but for the folders that the compilers ran in, and the order of entries: linked, type units stand behind each other.
+/// Compares the results, except for the compilers' folders and the order of entries: in a linked
+/// file, type units follow each other.
 fn assert_same(expected: &FolderTypes, found: &FolderTypes, what: &str) {
     let sorted = |said: &FolderTypes| {
         let lines = said.0.lines().filter(|line| !line.ends_with(".c"));
@@ -281,7 +282,7 @@ fn assert_same(expected: &FolderTypes, found: &FolderTypes, what: &str) {
     assert!(found.2.is_empty(), "{what}: {:?}", found.2);
 }
 
-/// Where a section is in a file: its first byte and its size.
+/// The offset and the size of a section in a file.
 fn place(folder: &Path, section: &str) -> (usize, usize) {
     let text = run(folder, "readelf", "-SW a");
     let line = text
@@ -294,7 +295,7 @@ fn place(folder: &Path, section: &str) -> (usize, usize) {
     (number(2), number(3))
 }
 
-/// Each byte wrong in turn: nothing panics, what is read has no types but its own, and no more of them than bytes.
+/// Each byte wrong in turn: no panic, no types except the file's own, and no more types than bytes.
 #[test]
 fn wrong_bytes_are_errors() {
     for flags in ["-gdwarf-5", "-gdwarf-4 -fdebug-types-section"] {
@@ -329,7 +330,7 @@ fn wrong_bytes_are_errors() {
     }
 }
 
-/// Errors say where: a type that is behind the end.
+/// Errors have a location: a type that is behind the end.
 #[test]
 fn errors_name_the_place() {
     let folder = tempfile::tempdir().unwrap();

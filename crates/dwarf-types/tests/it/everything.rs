@@ -1,4 +1,4 @@
-//! All that can be asked of a file's variables.
+//! Evaluating all variables of a file.
 
 use unspool_dwarf_types::SplitFiles;
 use unspool_dwarf_types::variables::{
@@ -7,7 +7,7 @@ use unspool_dwarf_types::variables::{
 use unspool_elf::{DebugFiles, ElfFile};
 use unspool_rows::Vaddr;
 
-/// A stack of which every frame is in a module, some of them at a call.
+/// A stack with every frame in a module, some of them at a call.
 struct SameStack<'s, 'a> {
     variables: &'s Variables<'a>,
     address: u64,
@@ -46,7 +46,7 @@ impl<'a> VariableStack<'a> for SameStack<'_, 'a> {
     }
 }
 
-/// Asks for everything at some addresses; yields how many values there were.
+/// Evaluates everything at some addresses; returns the number of values.
 pub(crate) fn ask(file: &ElfFile, addresses: &[u64]) -> usize {
     let (files, splits) = (DebugFiles::default(), SplitFiles::default());
     let Ok(variables) = Variables::of_module(file, &files, &splits) else {

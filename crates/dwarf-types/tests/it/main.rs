@@ -1,4 +1,4 @@
-//! Types and variables that DWARF describes, and DWARF that is broken.
+//! Types and variables from DWARF, and broken DWARF.
 #![cfg(test)]
 
 mod dwarf;

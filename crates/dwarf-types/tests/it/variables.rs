@@ -23,7 +23,7 @@ fn wrong_bytes_cost_values() {
     }
 }
 
-/// What the stack here has where a program would have how long its arrays are is longer than any memory.
+/// The test stack holds huge numbers at the locations of array lengths.
 #[test]
 fn wrong_bytes_of_arrays_that_are_computed_cost_values() {
     broken(
@@ -34,7 +34,8 @@ fn wrong_bytes_of_arrays_that_are_computed_cost_values() {
     );
 }
 
-/// Breaks each byte of the debug information of a program, and asks for all at some of its functions.
+/// Breaks each byte of a program's debug information, and evaluates all variables at some of its
+/// functions.
 fn broken(source: &str, options: [&str; 2], functions: &[&str], lists: &[&str]) {
     let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/programs");
     let source = format!("{programs}/{source}");

@@ -1,4 +1,4 @@
-//! The file as it is to be, and writing it.
+//! The new file's layout, and writing it.
 
 use std::ops::Range;
 
@@ -13,10 +13,11 @@ use crate::elf::{ElfFile, load, slice};
 use crate::header::{Phdr, Shdr};
 use crate::symtab::{self, SymbolTable};
 
-/// The alignment of what stands behind the section in its segment, and the least of the section.
+/// The alignment of the displaced blocks behind the section, and the minimum alignment of the
+/// section.
 const ALIGN: u64 = 16;
 
-/// A place in the file and in memory.
+/// A file offset and its address in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LoadLocation {
     pub(super) offset: u64,
@@ -31,7 +32,7 @@ impl LoadLocation {
         }
     }
 
-    /// The place that far behind; the caller has checked that it exists.
+    /// The location `delta` bytes further; the caller has checked that it exists.
     fn plus(self, delta: u64) -> LoadLocation {
         LoadLocation {
             offset: self.offset.wrapping_add(delta),
@@ -40,7 +41,7 @@ impl LoadLocation {
     }
 }
 
-/// Loaded bytes that get another place.
+/// Loaded bytes that move.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shift {
     pub(super) from: LoadLocation,
@@ -49,21 +50,21 @@ pub(super) struct Shift {
 }
 
 impl Shift {
-    /// Where the byte at that file offset goes, if it is one of these.
+    /// The new location of the byte at that file offset, if it moves.
     fn of_offset(&self, offset: u64) -> Option<LoadLocation> {
         let delta = offset.checked_sub(self.from.offset)?;
         (delta < self.length).then(|| self.to.plus(delta))
     }
 
-    /// Where the byte at that address goes, if it is one of these.
+    /// The new location of the byte at that address, if it moves.
     fn of_vaddr(&self, vaddr: u64) -> Option<LoadLocation> {
         let delta = vaddr.checked_sub(self.from.vaddr)?;
         (delta < self.length).then(|| self.to.plus(delta))
     }
 }
 
-/// Loaded bytes that move into the new segment: `at` bytes behind the end of the section, once
-/// that is rounded up.
+/// Loaded bytes that move into the new segment: to `at` bytes behind the end of the section, after
+/// rounding that up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DisplacedBlock {
     pub(super) from: LoadLocation,
@@ -71,7 +72,7 @@ pub(super) struct DisplacedBlock {
     pub(super) at: u64,
 }
 
-/// What has to move.
+/// All bytes that must move.
 #[derive(Debug, Default)]
 pub(super) struct Displacements {
     pub(super) shifts: Vec<Shift>,
@@ -79,21 +80,22 @@ pub(super) struct Displacements {
 }
 
 impl Displacements {
-    /// Bytes that the guests take behind the section.
+    /// The size of all displaced blocks behind the section, in bytes.
     fn guest_size(&self) -> u64 {
         let ends = self.displaced.iter().map(|g| g.at.saturating_add(g.length));
         ends.max().unwrap_or(0)
     }
 }
 
-/// What is to be embedded: sections, one behind the other, in one segment.
+/// The sections to embed, one behind the other, in one segment.
 pub(super) struct EmbedRequest<'a> {
     pub(super) sections: &'a [NewSection<'a>],
-    /// The bytes of the segment, for its address.
+    /// Makes the bytes of the segment for its address.
     pub(super) content: &'a dyn Fn(u64) -> Vec<u8>,
     pub(super) size: u64,
     pub(super) align: u64,
-    /// A program header that leads to the first section, if one does, and the alignment that it says.
+    /// The kind and alignment of a program header that points at the first section, if one is
+    /// needed.
     pub(super) leader: Option<(elf::ProgramType, u64)>,
 }
 
@@ -101,7 +103,7 @@ pub(super) struct EmbedRequest<'a> {
 pub(super) struct NewSection<'a> {
     pub(super) name: &'a str,
     pub(super) kind: elf::SectionType,
-    /// Where in the segment it starts, in bytes.
+    /// The offset in the segment, in bytes.
     pub(super) start: u64,
     pub(super) size: u64,
     pub(super) align: u64,
@@ -110,13 +112,13 @@ pub(super) struct NewSection<'a> {
 /// The new segment.
 struct NewSegment {
     location: LoadLocation,
-    /// Where the guests start, from the start of the segment.
+    /// The offset of the displaced blocks in the segment.
     displaced: u64,
     size: u64,
 }
 
 impl NewSegment {
-    /// A program header for so many bytes from its start on.
+    /// A program header for `size` bytes from its start.
     fn header(&self, kind: elf::ProgramType, size: u64, align: u64) -> Phdr {
         Phdr {
             kind: kind.0,
@@ -131,7 +133,7 @@ impl NewSegment {
     }
 }
 
-/// An ELF file that is being rewritten. Its program headers are without that of the segment.
+/// An ELF file that is being rewritten. Its program headers lack that of the new segment.
 pub(super) struct Draft<'a> {
     pub(super) file: &'a ElfFile,
     pub(super) encoding: Encoding,
@@ -149,14 +151,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The program header table in the file, as it was read.
+    /// The program header table in the file, as read.
     pub(super) fn program_table(&self) -> Range<u64> {
         let start = self.file.headers.program_header_offset;
         let count = self.file.program_headers().len() as u64;
         start..start.saturating_add(count.saturating_mul(self.encoding.program_size()))
     }
 
-    /// Takes out a segment that was embedded before; returns what else was in it.
+    /// Removes a segment that was embedded before; returns the other blocks in it.
     pub(super) fn remove_segment(&mut self, old: &EmbeddedSection) -> Displacements {
         self.programs.remove(old.program);
         let guests = old.displaced.map(|start| DisplacedBlock {
@@ -170,7 +172,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The bytes of the new file, of which the first `rest` are those of the old one.
+    /// The bytes of the new file. The first `rest` bytes are those of the old file.
     pub(super) fn write(
         mut self,
         request: &EmbedRequest<'_>,
@@ -206,8 +208,8 @@ impl<'a> Draft<'a> {
         Ok(out)
     }
 
-    /// Where the new segment goes: behind everything, or where the old one was if that is in
-    /// the midst of the file and large enough.
+    /// The location of the new segment: behind everything, or that of the old one if that is in the
+    /// middle of the file and large enough.
     fn site(
         &self,
         request: &EmbedRequest<'_>,
@@ -274,7 +276,7 @@ impl<'a> Draft<'a> {
             })
     }
 
-    /// Lets all that points at moved bytes point at their new places.
+    /// Updates all references to moved bytes.
     fn repoint(&mut self, out: &mut [u8], shifts: &[Shift]) {
         self.repoint_symbols(out, shifts);
         self.repoint_dynamic(out, shifts);
@@ -367,7 +369,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Puts a program header in the place of the one of its kind that there is, or beside the others.
+    /// Replaces the program header of that kind, or adds one.
     fn lead(&mut self, header: Phdr) {
         let mut programs = self.programs.iter_mut();
         match programs.find(|p| p.kind == header.kind) {
@@ -376,7 +378,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Makes the segment of the program header table longer if the table has outgrown it.
+    /// Extends the segment of the program header table if the table has outgrown it.
     fn cover(&mut self, table: Range<u64>) {
         let old = self.program_table();
         let is_home = |p: &&mut Phdr| {
@@ -426,7 +428,7 @@ impl<'a> Draft<'a> {
         self.write_section_table(out, names)
     }
 
-    /// Writes the section names and headers, and into the ELF header where they are.
+    /// Writes the section names and headers, and their offsets into the ELF header.
     pub(super) fn write_section_table(
         &mut self,
         out: &mut Vec<u8>,
@@ -449,7 +451,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Gives the sections that have a name another one: who looks for it is to find the new one.
+    /// Renames the sections of that name, so that look-ups by name find the new one.
     fn rename(&mut self, names: Vec<u8>, name: &str) -> Vec<u8> {
         let file = self.file;
         let is_named = |section: &&mut Shdr| file.is_named(section, name);
@@ -513,7 +515,7 @@ fn moved_symbol(file: &ElfFile, symbol: &symtab::RawSymbol, shifts: &[Shift]) ->
     Some(symbol.value.wrapping_add(delta))
 }
 
-/// The names with one more, unless it is there; and where it is.
+/// The name table with one more name, unless it has the name already; and the name's offset.
 pub(super) fn with_name(mut names: Vec<u8>, name: &str) -> (Vec<u8>, usize) {
     let wanted = [name.as_bytes(), b"\0"].concat();
     let there = names.windows(wanted.len()).position(|at| at == wanted);
@@ -527,7 +529,7 @@ pub(super) fn with_name(mut names: Vec<u8>, name: &str) -> (Vec<u8>, usize) {
     (names, at)
 }
 
-/// Takes the bytes of these places away, leaving zeros.
+/// Returns the bytes of these blocks, and zeroes them.
 fn take_bytes(out: &mut [u8], shifts: &[Shift]) -> Vec<Vec<u8>> {
     let bytes = |s: &Shift| {
         slice(out, s.from.offset, s.length)
@@ -552,7 +554,7 @@ fn fill(out: &mut [u8], offset: u64, length: u64) {
     range(out, offset, length).fill(0);
 }
 
-/// Writes over bytes that are there.
+/// Overwrites existing bytes.
 pub(super) fn overwrite(out: &mut [u8], offset: u64, bytes: &[u8]) {
     let there = range(out, offset, bytes.len() as u64);
     there
@@ -561,7 +563,7 @@ pub(super) fn overwrite(out: &mut [u8], offset: u64, bytes: &[u8]) {
         .for_each(|(to, from)| *to = *from);
 }
 
-/// Writes bytes at an offset, behind zeros if the file ends before it.
+/// Writes bytes at an offset, padding with zeros if the file ends before it.
 fn put(out: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
     let end = offset.saturating_add(bytes.len() as u64);
     if let Ok(end) = usize::try_from(end) {

@@ -5,14 +5,14 @@ use unspool_rows::arch::AddressSize;
 use crate::elf::ElfFile;
 use crate::header::{Phdr, Shdr};
 
-/// Where the fields of the ELF header are that change.
+/// Offsets of the ELF header fields that change.
 pub(super) struct HeaderFields {
     pub(super) section_offset: u64,
     pub(super) program_count: u64,
     pub(super) section_count: u64,
 }
 
-/// The form of the numbers in a file.
+/// The encoding of numbers in a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Encoding {
     word: AddressSize,
@@ -27,12 +27,12 @@ impl Encoding {
         }
     }
 
-    /// Bytes of an address.
+    /// The size of an address in bytes.
     pub(super) fn word_size(self) -> usize {
         usize::from(self.word.bytes())
     }
 
-    /// The greatest address or file offset.
+    /// The maximum address or file offset.
     pub(super) fn limit(self) -> u64 {
         match self.word {
             AddressSize::W32 => u64::from(u32::MAX),
@@ -73,7 +73,7 @@ impl Encoding {
         }
     }
 
-    /// The last `size` bytes of a number, of which there are no others.
+    /// The last `size` bytes of a number; the others must be zero.
     pub(super) fn number(self, value: u64, size: usize) -> Vec<u8> {
         let mut bytes = value.to_le_bytes().to_vec();
         bytes.truncate(size);

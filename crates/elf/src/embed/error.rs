@@ -8,7 +8,7 @@ use crate::error::ModuleError;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbedError {
-    /// A header table of the file cannot be read, or runs or leads past the end of the file.
+    /// A header table of the file cannot be read, or runs or points past the end of the file.
     #[error(transparent)]
     Module(#[from] ModuleError),
     /// The name is empty or has a NUL in it.
@@ -22,10 +22,10 @@ pub enum EmbedError {
     Align {
         /// The alignment asked for.
         align: u64,
-        /// The greatest allowed.
+        /// The maximum.
         limit: u64,
     },
-    /// The content does not begin with 8 bytes to know it by.
+    /// The content does not begin with 8 magic bytes.
     #[error("content of {length} bytes does not begin with 8 magic bytes, not all zero")]
     Content {
         /// The size of the content.
@@ -36,7 +36,7 @@ pub enum EmbedError {
     NotLinked {
         /// The file.
         file: PathBuf,
-        /// What it is.
+        /// The kind of file.
         what: &'static str,
     },
     /// The file is a separate debug file: it describes a program without having its bytes.
@@ -61,8 +61,8 @@ pub enum EmbedError {
         /// Where that section starts.
         offset: u64,
     },
-    /// There are bytes behind the last section, which a program may look for at the end of the
-    /// file, as self-extracting ones do.
+    /// There are bytes behind the last section. A program may look for them at the end of the file,
+    /// as self-extracting ones do.
     #[error(
         "{}: {length:#x} bytes at offset {offset:#x} belong to no section; \
          their reader may look for them at the end of the file",
@@ -71,9 +71,9 @@ pub enum EmbedError {
     Trailing {
         /// The file.
         file: PathBuf,
-        /// Where the first of them that is not zero is.
+        /// The offset of the first one that is not zero.
         offset: u64,
-        /// How many bytes follow from there to the end of the file.
+        /// The number of bytes from there to the end of the file.
         length: u64,
     },
     /// No program header can be added.
@@ -88,17 +88,17 @@ pub enum EmbedError {
         offset: u64,
         /// The size of a program header.
         needed: u64,
-        /// What is in the way.
+        /// The obstacle.
         why: String,
     },
-    /// An object file whose unwind table cannot be written anew.
+    /// The unwind table of an object file cannot be rewritten.
     #[error("{}: its unwind table cannot be written: {why}{}", file.display(), .offset.map_or_else(String::new, |offset| format!(" (at offset {offset:#x})")))]
     Object {
         /// The file.
         file: PathBuf,
-        /// Where in the file is what is in the way, if it is in one place.
+        /// The file offset of the obstacle, if it is in one place.
         offset: Option<u64>,
-        /// What is in the way, and what helps.
+        /// The obstacle, and what helps.
         why: &'static str,
     },
     /// The result would not fit into the address space or the file format.
@@ -106,11 +106,11 @@ pub enum EmbedError {
     TooLarge {
         /// The file.
         file: PathBuf,
-        /// What would be too large.
+        /// The value that would be too large.
         what: &'static str,
-        /// How large it would be; of an overflow, the greatest number.
+        /// The value; on overflow, the greatest number.
         value: u64,
-        /// The greatest allowed.
+        /// The maximum.
         limit: u64,
     },
 }

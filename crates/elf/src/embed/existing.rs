@@ -8,7 +8,7 @@ use super::rest::has_bytes;
 use crate::elf::{ElfFile, slice};
 use crate::header::{Phdr, Shdr};
 
-/// A section that was embedded, and its segment.
+/// An embedded section, and its segment.
 #[derive(Debug)]
 pub(super) struct EmbeddedSection {
     /// The index of the program header.
@@ -17,11 +17,11 @@ pub(super) struct EmbeddedSection {
     pub(super) section: Option<usize>,
     /// Where both start.
     pub(super) location: LoadLocation,
-    /// Bytes of the section.
+    /// The size of the section in bytes.
     pub(super) content: u64,
-    /// Bytes of the segment.
+    /// The size of the segment in bytes.
     pub(super) size: u64,
-    /// Where in the segment what made room for its program header starts.
+    /// The offset in the segment of the blocks displaced for its program header.
     pub(super) displaced: Option<u64>,
 }
 
@@ -53,8 +53,8 @@ pub(super) fn find(
         })
 }
 
-/// The readable segments that have bytes; not the one with the headers, which begins with the
-/// magic number of ELF files.
+/// The readable segments with bytes, except the one with the headers: it begins with the magic
+/// number of ELF files.
 fn candidates(file: &ElfFile) -> impl Iterator<Item = (usize, &Phdr)> {
     file.program_headers().iter().enumerate().filter(|(_, p)| {
         p.kind == elf::PT_LOAD.0 && p.flags == elf::PF_R.0 && p.file_size > 0 && p.offset > 0
@@ -76,14 +76,14 @@ fn by_section(file: &ElfFile, index: usize) -> Option<EmbeddedSection> {
     })
 }
 
-/// Whether the section is one that could be embedded in that segment.
+/// Whether the section could have been embedded in that segment.
 fn is_content(header: &Shdr, segment: &Phdr) -> bool {
     let plain = header.is(elf::SHT_PROGBITS) && header.flags == elf::SHF_ALLOC.0;
     plain && header.offset == segment.offset && header.addr == segment.vaddr
 }
 
-/// Only the last segment in memory, and only without a section at its start: the constants of a
-/// program that looks for the magic bytes may well begin with them.
+/// Only the last segment in memory, and only if no section starts there: the constants of a program
+/// that looks for the magic bytes may begin with them.
 fn by_magic(file: &ElfFile, magic: &[u8]) -> Option<EmbeddedSection> {
     let (program, segment) = candidates(file).max_by_key(|(_, p)| p.vaddr)?;
     let length = magic.len() as u64;
@@ -106,7 +106,7 @@ fn by_magic(file: &ElfFile, magic: &[u8]) -> Option<EmbeddedSection> {
     })
 }
 
-/// Where in the segment anything else starts that a header or the dynamic section points at.
+/// The offset in the segment of any other object that a header or the dynamic section points at.
 fn guests(file: &ElfFile, segment: &Phdr, except: Option<usize>) -> Option<u64> {
     let sections = file.section_headers().iter().enumerate();
     let sections = sections
@@ -130,7 +130,7 @@ fn guests(file: &ElfFile, segment: &Phdr, except: Option<usize>) -> Option<u64> 
         .min()
 }
 
-/// The tables that are found by the dynamic section alone: section type, dynamic tag.
+/// The tables that only the dynamic section locates: section type, dynamic tag.
 pub(super) const TABLES: [(elf::SectionType, elf::DynamicTag); 3] = [
     (elf::SHT_HASH, elf::DT_HASH),
     (elf::SHT_GNU_HASH, elf::DT_GNU_HASH),

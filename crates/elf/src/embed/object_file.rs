@@ -1,15 +1,17 @@
 //! An object file with another `.eh_frame`.
 //!
-//! Nothing is in an object file but its header, its sections and their headers, so it is laid out anew. All sections keep
-//! their numbers, their order and, but for the tables named here, their bytes.
+//! An object file consists of its header, its sections and their headers, so it is laid out anew.
+//! All sections keep their numbers and their order. All except the tables named here keep their
+//! bytes.
 //!
-//! Addresses in the unwind table are relocated against symbols of sections, as assemblers do it: the entries of a COMDAT
-//! group's code are not in the group, and linkers leave them out with it. Symbols can be of the same name as others, and
-//! be replaced; sections cannot. A section that has no symbol gets one. Since local symbols stand before global ones, the
-//! numbers of the latter change then, wherever they are used.
+//! Addresses in the unwind table are relocated against section symbols, as assemblers do it. The
+//! entries of a COMDAT group's code are not in the group, but linkers drop them with it. Named
+//! symbols may have duplicates and may be replaced; sections may not. A section without a symbol
+//! gets one. Local symbols precede global ones, so the numbers of the latter change then, in all
+//! references.
 //!
-//! A library for this was looked at: the ELF builder of `object` 0.40 refuses files with section groups, or with LLVM's lists
-//! of symbols.
+//! The ELF builder of `object` 0.40 does not serve here: it refuses files with section groups, or
+//! with LLVM's lists of symbols.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -27,23 +29,25 @@ use crate::elf::{ElfFile, slice};
 use crate::header::{self, Shdr};
 use crate::symtab::{DefiningSection, SymbolTable};
 
-/// What an `.eh_frame` is to be.
+/// The content of a new `.eh_frame`.
 #[derive(Debug, Clone, Copy)]
 pub struct NewEhFrame<'n> {
     /// The bytes.
     pub bytes: &'n [u8],
-    /// What is kept of the old section, and where it begins now: relocations there go with it, and there must be none
-    /// elsewhere. Ascending.
+    /// The ranges kept of the old section, and their new offsets. Relocations there move with them,
+    /// and no others may exist. Ascending.
     pub kept: &'n [(Range<u64>, u64)],
-    /// Where an address of the file's layout is to be written, relative to its place, in 4 bytes.
+    /// Offsets of 4-byte fields, and the address in the file's layout to write there, relative to
+    /// the field.
     pub pointers: &'n [(u64, Vaddr)],
 }
 
-/// The bytes of an object file's `.eh_frame`, as the file has them: before relocation. Nothing if it has none.
+/// The bytes of an object file's `.eh_frame`, as the file has them: before relocation. Empty if it
+/// has none.
 ///
 /// # Errors
 ///
-/// [`EmbedError`] if the file is none whose table [`replace_eh_frame`] could write.
+/// [`EmbedError`] if [`replace_eh_frame`] could not write a table for the file.
 pub fn eh_frame_of_object(file: &ElfFile) -> Result<&[u8], EmbedError> {
     check(file)?;
     let old = eh_frame(file)?.and_then(|index| file.section_header(index));
@@ -53,13 +57,13 @@ pub fn eh_frame_of_object(file: &ElfFile) -> Result<&[u8], EmbedError> {
 
 /// A copy of an object file with another `.eh_frame`, and relocations for it.
 ///
-/// All other sections stay, with their numbers. Symbols for sections that have none are added, and names for the two
-/// sections if there were none. Allocates a few times the file's size.
+/// All other sections stay, with their numbers. Missing section symbols are added, and the names of
+/// the two sections if they are missing. Allocates a few times the file's size.
 ///
 /// # Errors
 ///
-/// [`EmbedError`] if it is no object file of x86-64, is damaged, has several sections of that name, has been stripped of
-/// its symbols, or has something that refers to symbols in a way that is not known.
+/// [`EmbedError`] if the file is not an object file of x86-64, is damaged, has several sections of
+/// that name, or has been stripped of its symbols. Also if it refers to symbols in an unknown way.
 pub fn replace_eh_frame(file: &ElfFile, new: &NewEhFrame<'_>) -> Result<Vec<u8>, EmbedError> {
     check(file)?;
     let mut object = ObjectRewriter::read(file)?;
@@ -75,16 +79,16 @@ pub fn replace_eh_frame(file: &ElfFile, new: &NewEhFrame<'_>) -> Result<Vec<u8>,
     Ok(object.write())
 }
 
-/// Bytes of an entry of a symbol table, and of a relocation with an addend.
+/// The size of a symbol table entry, and of a relocation with an addend, in bytes.
 const SYMBOL: usize = 24;
 const RELA: usize = 24;
-/// Bytes of a relocation without one.
+/// The size of a relocation without an addend, in bytes.
 const REL: usize = 16;
 
-/// Sections are at multiples of no more than this in the file: readers look at words.
+/// The maximum alignment of sections in the file: readers look at words.
 const MAX_SECTION_ALIGN: u64 = 16;
 
-/// Of another file nothing is known, or nothing can be kept.
+/// Refuses files that are unsupported or cannot keep the parts that stay.
 fn check(file: &ElfFile) -> Result<(), EmbedError> {
     file.check_section_headers()?;
     let abi = file.abi();
@@ -110,7 +114,7 @@ fn refused(file: &ElfFile, offset: impl Into<Option<u64>>, why: &'static str) ->
     }
 }
 
-/// The section of the unwind table.
+/// The `.eh_frame` section.
 fn eh_frame(file: &ElfFile) -> Result<Option<usize>, EmbedError> {
     let mut found = file.indices(|file, header| file.is_named(header, ".eh_frame"));
     let first = found.next();
@@ -132,19 +136,19 @@ fn eh_frame(file: &ElfFile) -> Result<Option<usize>, EmbedError> {
     Err(refused(file, found.offset, why))
 }
 
-/// An object file that is being written anew.
+/// An object file that is being rewritten.
 struct ObjectRewriter<'f> {
     file: &'f ElfFile,
-    /// The section headers, as they are in the file.
+    /// The section headers, as in the file.
     sections: Vec<Shdr>,
     contents: Vec<Cow<'f, [u8]>>,
-    /// The symbol table.
+    /// The index of the symbol table.
     symbols: usize,
 }
 
 impl<'f> ObjectRewriter<'f> {
     fn read(file: &'f ElfFile) -> Result<ObjectRewriter<'f>, EmbedError> {
-        // A file that was opened has its sections at addresses.
+        // An opened file has its sections at addresses; this needs the raw headers.
         let sections = header::parse(file.path(), file.bytes())?.sections?;
         let bytes_of = |header: &Shdr| match has_bytes(header) {
             false => Ok(Cow::Borrowed(&[][..])),
@@ -169,7 +173,8 @@ impl<'f> ObjectRewriter<'f> {
         Ok(object)
     }
 
-    /// Refuses a file in which sections overlap, or which has bytes behind them: a kernel module's signature is there.
+    /// Refuses a file in which sections overlap, or that has bytes behind them, such as a kernel
+    /// module's signature.
     fn check_layout(&self) -> Result<(), EmbedError> {
         let file = self.file;
         let table = super::rest::section_table(file);
@@ -242,7 +247,7 @@ impl<'f> ObjectRewriter<'f> {
         self.add(".eh_frame", header)
     }
 
-    /// The relocations of a section, which are added if there are none.
+    /// The relocation section of a section; it is added if there is none.
     fn relocations_of(&mut self, index: usize) -> Result<usize, EmbedError> {
         let is_of = |header: &Shdr, kind| header.is(kind) && usize_of(header.info) == index;
         let old = self.sections.iter();
@@ -266,7 +271,7 @@ impl<'f> ObjectRewriter<'f> {
         self.add(".rela.eh_frame", header)
     }
 
-    /// The section that has an address in the file's layout, and where it is in it.
+    /// The section of an address in the file's layout, and the offset in that section.
     fn place_of(&self, address: Vaddr) -> Result<(usize, u64), EmbedError> {
         let index = self.file.sections_by_address.find(address.0);
         let place = index.and_then(|index| {
@@ -276,8 +281,8 @@ impl<'f> ObjectRewriter<'f> {
         place.ok_or_else(|| refused(self.file, None, "an address of its table is in no section"))
     }
 
-    /// The symbols of the sections that have one, or that an address is in, which get one: the sections, ascending, and
-    /// the numbers of their symbols.
+    /// The section symbols: section numbers, ascending, and the numbers of their symbols. A section
+    /// without a symbol gets one if an address is in it.
     fn section_symbols(&mut self, new: &NewEhFrame<'_>) -> Result<Vec<(usize, u32)>, EmbedError> {
         let mut wanted = Vec::new();
         for (_, address) in new.pointers {
@@ -325,7 +330,7 @@ impl<'f> ObjectRewriter<'f> {
         Ok(found)
     }
 
-    /// Puts bytes into a section.
+    /// Inserts bytes into a section.
     fn insert(&mut self, index: usize, at: usize, bytes: &[u8]) -> Result<(), EmbedError> {
         let mut content = self.content(index).to_vec();
         if at > content.len() {
@@ -338,8 +343,8 @@ impl<'f> ObjectRewriter<'f> {
         Ok(())
     }
 
-    /// Makes room for the symbols of some sections, before the symbol of number `first`, in all that has numbers of
-    /// symbols.
+    /// Makes room for the symbols of some sections before symbol number `first`, and updates all
+    /// symbol numbers.
     fn renumber(&mut self, first: u32, of: &[usize]) -> Result<(), EmbedError> {
         let count = u32::try_from(of.len()).unwrap_or(u32::MAX);
         let shift = |number: u32| match number < first {
@@ -386,7 +391,7 @@ impl<'f> ObjectRewriter<'f> {
     fn renumber_relocations(&mut self, index: usize, size: usize, shift: impl Fn(u32) -> u32) {
         let mut content = self.content(index).to_vec();
         for entry in content.chunks_exact_mut(size) {
-            // The number of the symbol is the upper half of the second word.
+            // The symbol number is the upper half of the second word.
             if let Some(slot) = entry.get_mut(12..16) {
                 let number = shift(u32_of(slot));
                 slot.copy_from_slice(&number.to_le_bytes());
@@ -395,7 +400,7 @@ impl<'f> ObjectRewriter<'f> {
         self.set(index, content);
     }
 
-    /// The relocations of the new table: those of what is kept, and one for each address.
+    /// The relocations of the new table: those of the kept ranges, and one for each address.
     fn relocated(
         &self,
         index: usize,
@@ -436,13 +441,12 @@ impl<'f> ObjectRewriter<'f> {
         Ok(entries.collect())
     }
 
-    /// The file.
     fn write(mut self) -> Vec<u8> {
         let encoding = Encoding::from_file(self.file);
         let size = usize::try_from(encoding.header_size()).unwrap_or(0);
         let mut out = self.file.bytes().get(..size).unwrap_or_default().to_vec();
         let mut order: Vec<usize> = (1..self.sections.len()).collect();
-        // New ones have no place yet.
+        // New ones have no offset yet.
         let old = self.file.section_headers().len();
         let place = |index: &usize| {
             let header = self.sections.get(*index);
@@ -464,7 +468,8 @@ impl<'f> ObjectRewriter<'f> {
         let count = u16::try_from(all).ok();
         let count = count.filter(|count| *count < elf::SHN_LORESERVE);
         if let (None, Some(first)) = (count, self.sections.first_mut()) {
-            // There are too many for the header: the first section says how many (ELF, "Sections").
+            // There are too many sections for the header: the first section header has their number
+            // (ELF, "Sections").
             first.size = all;
         }
         let headers = self.sections.iter();
@@ -477,16 +482,15 @@ impl<'f> ObjectRewriter<'f> {
     }
 }
 
-/// A symbol of a section.
 fn section_symbol(section: usize) -> [u8; SYMBOL] {
-    let mut symbol = [0; SYMBOL]; // without a name, local, at the section's beginning, without a size
+    let mut symbol = [0; SYMBOL]; // unnamed, local, offset 0, no size
     let [low, high] = in_symbol(section).0.to_le_bytes();
     let [_, _, _, _, info, _, index_low, index_high, ..] = &mut symbol;
     (*info, *index_low, *index_high) = (elf::STT_SECTION.0, low, high);
     symbol
 }
 
-/// A section's number, as symbols have it.
+/// A section's number in a symbol.
 fn in_symbol(section: usize) -> elf::SymbolSection {
     match u16::try_from(section) {
         Ok(number) if number < elf::SHN_LORESERVE => elf::SymbolSection(number),
@@ -504,9 +508,9 @@ fn renumber_list(mut list: &[u8], shift: impl Fn(u32) -> u32) -> Option<Vec<u8>>
     Some(renumbered)
 }
 
-/// Symbols whose addresses count (LLVM, "Extensions").
+/// The symbols with significant addresses (LLVM, "Extensions").
 const SHT_LLVM_ADDRSIG: elf::SectionType = elf::SectionType(0x6fff_4c03);
-/// Weights of calls, whose symbols are in its relocations (LLVM, "Extensions").
+/// Weights of calls. Its relocations name the symbols (LLVM, "Extensions").
 const SHT_LLVM_CALL_GRAPH_PROFILE: elf::SectionType = elf::SectionType(0x6fff_4c09);
 
 const EMPTY: Shdr = Shdr {

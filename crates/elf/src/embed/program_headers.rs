@@ -1,4 +1,4 @@
-//! Finding room for one more program header.
+//! Making room for one more program header.
 
 use object::elf;
 
@@ -11,13 +11,13 @@ use crate::elf::ElfFile;
 use crate::header::{ElfKind, Phdr, Shdr};
 use crate::symtab::SymbolTable;
 
-/// What keeps its place modulo this is aligned as before, and as far from its neighbours.
+/// A section that keeps its address modulo this stays aligned, and as far from its neighbours.
 const MOVE_ALIGN: u64 = 16;
 
-/// What is in the file where nothing is: `patchelf` writes `X` where it took a section away.
+/// The bytes of unused file space: `patchelf` writes `X` where it removed a section.
 const BLANK: &[u8] = b"\0X";
 
-/// Gives up program headers that mean nothing, or makes room for more, until there is some for so many.
+/// Removes meaningless program headers, or makes room for more, until `headers` of them fit.
 pub(super) fn make(draft: &mut Draft<'_>, headers: u64) -> Result<Displacements, EmbedError> {
     let mut missing = headers;
     while missing > 0
@@ -52,8 +52,8 @@ fn expendable(draft: &Draft<'_>) -> Option<usize> {
         .or_else(|| of_kind(elf::PT_PHDR).filter(|_| !needs_phdr(file)))
 }
 
-/// Whether a loader or start-up code computes the load bias from `PT_PHDR`. For a library, which
-/// has neither an interpreter nor an entry point, it does not.
+/// Whether a loader or start-up code computes the load bias from `PT_PHDR`. Nothing does for a
+/// library, which has neither an interpreter nor an entry point.
 fn needs_phdr(file: &ElfFile) -> bool {
     let library = file.segment_of_kind(elf::PT_INTERP).is_none() && file.entry().0 == 0;
     file.kind() != ElfKind::Executable && !library
@@ -66,11 +66,11 @@ struct FollowingSection<'a> {
     is_note: bool,
 }
 
-/// Where a neighbour would go.
+/// The new location of a neighbour.
 enum MoveTarget {
-    /// To this file offset, in the same segment.
+    /// At this file offset, in the same segment.
     Stay(u64),
-    /// That far behind the embedded section.
+    /// That many bytes behind the embedded section.
     Leave(u64),
 }
 
@@ -79,7 +79,7 @@ struct PlannedMove<'a> {
     target: MoveTarget,
 }
 
-/// Makes the table longer by so many bytes where it is; the error says what is in the way.
+/// Extends the table in place by `needed` bytes; the error names the obstacle.
 fn grow(draft: &Draft<'_>, needed: u64) -> Result<Displacements, String> {
     let file = draft.file;
     let table = draft.program_table();
@@ -122,7 +122,7 @@ fn grow(draft: &Draft<'_>, needed: u64) -> Result<Displacements, String> {
     })
 }
 
-/// How far the segment can be made longer: its last page is mapped anyway.
+/// The maximum end of the segment: its last page is mapped anyway.
 fn end_of_home(home: &Phdr) -> u64 {
     let end = home.offset + home.file_size;
     match home.file_size == home.mem_size && home.vaddr % PAGE == home.offset % PAGE {
@@ -131,7 +131,7 @@ fn end_of_home(home: &Phdr) -> u64 {
     }
 }
 
-/// The sections behind the table, in the order of the file.
+/// The sections behind the table, in file order.
 fn neighbours(file: &ElfFile, from: u64) -> Vec<FollowingSection<'_>> {
     let sections = file.section_headers().iter().enumerate();
     let mut found: Vec<_> = sections
@@ -146,7 +146,7 @@ fn neighbours(file: &ElfFile, from: u64) -> Vec<FollowingSection<'_>> {
     found
 }
 
-/// Whether all that points at the section is known and can be changed.
+/// Whether all references to the section are known and can be changed.
 fn may_move(file: &ElfFile, home: &Phdr, n: &FollowingSection<'_>) -> bool {
     let s = n.header;
     let at_home = s.flags == elf::SHF_ALLOC.0
@@ -163,10 +163,10 @@ fn may_move(file: &ElfFile, home: &Phdr, n: &FollowingSection<'_>) -> bool {
     at_home && (n.is_note || interpreter || table) && !is_named(file, n)
 }
 
-/// What the start-up file of glibc calls its note, which nothing refers to.
+/// The symbol that glibc's start-up file gives its note; nothing refers to it.
 const ABI_TAG: &[u8] = b"__abi_tag";
 
-/// Whether a symbol names something in the section, so that code may refer to it.
+/// Whether a symbol names something in the section: then code may refer to it.
 fn is_named(file: &ElfFile, n: &FollowingSection<'_>) -> bool {
     let tables = file.indices(|_, s| s.is(elf::SHT_SYMTAB) || s.is(elf::SHT_DYNSYM));
     let mut tables = tables.filter_map(|table| SymbolTable::from_section(file, table).ok());
@@ -180,7 +180,7 @@ fn is_named(file: &ElfFile, n: &FollowingSection<'_>) -> bool {
     })
 }
 
-/// Where the program header table ends, and where it is to end.
+/// The current and the new end of the program header table.
 struct HeaderTableGrowth<'a> {
     file: &'a ElfFile,
     start: u64,
@@ -188,7 +188,7 @@ struct HeaderTableGrowth<'a> {
 }
 
 impl HeaderTableGrowth<'_> {
-    /// Where these neighbours go, if that leaves enough room before `limit`.
+    /// The new locations of these neighbours, if they leave enough room before `limit`.
     fn plan<'a>(
         &self,
         vacated: &[FollowingSection<'a>],
@@ -215,8 +215,8 @@ impl HeaderTableGrowth<'_> {
         (fits && self.segments_stay_whole(&plan)).then_some(plan)
     }
 
-    /// Whether only the neighbours and the section header table, which is written elsewhere,
-    /// are before `end`.
+    /// Whether nothing is before `end` except the neighbours and the section header table, which is
+    /// written elsewhere.
     fn is_free(&self, vacated: &[FollowingSection<'_>], end: u64) -> bool {
         let sections = vacated
             .iter()
@@ -234,7 +234,7 @@ impl HeaderTableGrowth<'_> {
         first_but(BLANK, self.file.bytes(), at..end.max(at)).is_none()
     }
 
-    /// Whether the sections of each segment that is no `PT_LOAD` move together or not at all.
+    /// Whether the sections of each segment other than `PT_LOAD` move together or not at all.
     fn segments_stay_whole(&self, plan: &[PlannedMove<'_>]) -> bool {
         let inner = |p: &&Phdr| {
             let kind = elf::ProgramType(p.kind);
@@ -265,7 +265,7 @@ impl PlannedMove<'_> {
     }
 }
 
-/// The first offset from `cursor` on that is aligned like `offset`.
+/// The first offset from `cursor` that is aligned like `offset`.
 fn congruent(cursor: u64, offset: u64) -> Option<u64> {
     let up = offset.wrapping_sub(cursor) % MOVE_ALIGN;
     cursor.checked_add(up)

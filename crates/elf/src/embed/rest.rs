@@ -1,4 +1,4 @@
-//! Where the part of the file ends that stays.
+//! The end of the part of the file that stays.
 
 use std::ops::Range;
 
@@ -9,9 +9,9 @@ use crate::elf::{ElfFile, load, slice};
 use crate::header::Shdr;
 use object::elf;
 
-/// The file offset behind the last byte that something but the section headers, the section
-/// names and the segment `old` needs. Bytes that nothing describes are an error if there are
-/// section headers, else all are needed.
+/// The file offset behind the last byte that is needed, apart from the section headers, the section
+/// names and the segment `old`. If there are section headers, bytes that nothing describes are an
+/// error. Otherwise all bytes are needed.
 pub(super) fn end(file: &ElfFile, old: Option<&EmbeddedSection>) -> Result<u64, EmbedError> {
     let needed = end_of_described(file, old)?;
     let length = file.bytes().len() as u64;
@@ -104,7 +104,7 @@ fn first_unknown(file: &ElfFile, old: Option<&EmbeddedSection>, from: u64) -> Op
     first_but(&[0], file.bytes(), at..(file.bytes().len() as u64).max(at))
 }
 
-/// The first byte of the range that is none of `blank`.
+/// The first byte of the range that is not in `blank`.
 pub(super) fn first_but(blank: &[u8], bytes: &[u8], range: Range<u64>) -> Option<u64> {
     let end = range.end.min(bytes.len() as u64);
     let data = slice(bytes, range.start, end.checked_sub(range.start)?)?;

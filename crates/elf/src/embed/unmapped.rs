@@ -9,14 +9,14 @@ use super::{check_file, check_name};
 use crate::elf::ElfFile;
 use crate::header::Shdr;
 
-/// A copy of the ELF file in which `content` is a section of that name, at the end and not mapped, in place of one of that name if there
-/// is one that is not mapped either. All addresses and offsets stay. The bytes of an old section stay
-/// where they are, unless they are the last.
+/// A copy of the ELF file in which `content` is a section of that name, at the end and not mapped.
+/// It replaces an unmapped section of that name. All addresses and offsets stay. The bytes of the
+/// replaced section stay in the file, unless they are the last.
 ///
 /// # Errors
 ///
-/// [`EmbedError`] if the file is not a linked one, is damaged, has no section headers, or has bytes behind its last section; and if the name
-/// cannot be used.
+/// [`EmbedError`] if the file is not linked, is damaged, has no section headers, or has bytes
+/// behind its last section. Also if the name cannot be used.
 pub fn embed_unmapped(file: &ElfFile, name: &str, content: &[u8]) -> Result<Vec<u8>, EmbedError> {
     check_name(name)?;
     check_file(file)?;
@@ -59,7 +59,7 @@ pub fn embed_unmapped(file: &ElfFile, name: &str, content: &[u8]) -> Result<Vec<
 }
 
 impl Draft<'_> {
-    /// Behind the last byte of the headers, segments and sections, but for the section names.
+    /// The end of the headers, segments and sections, except the section names.
     fn end_of_content(&self) -> u64 {
         let names = usize::try_from(self.file.headers.section_names).ok();
         let sections = self.sections.iter().enumerate();

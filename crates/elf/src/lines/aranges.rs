@@ -1,8 +1,8 @@
 //! The compilation units that a few addresses are in, by `.debug_aranges` (DWARF 5 §6.1.2).
 //!
-//! To find the unit of an address, addr2line reads the abbreviations, the first entry and the
-//! head of the line program of every unit: in a library of thousands of units, most of the time
-//! that a look-up takes. Where `.debug_aranges` tells the units, the others need not be read.
+//! To find the unit of an address, addr2line reads the abbreviations, the first entry and the line
+//! program header of every unit. In a library of thousands of units this dominates a look-up. If
+//! `.debug_aranges` names the units, the others need not be read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use unspool_rows::Vaddr;
 
 use super::DwarfSlice;
 
-/// Abbreviations with which addr2line passes over the units of `dwarf` that are not those of
-/// `addresses`: it leaves out units that it cannot read.
+/// Abbreviations with which addr2line skips all units of `dwarf` except those of `addresses`: it
+/// skips units that it cannot read.
 ///
-/// `None` if all units are needed: the section does not name one for each address, or those of
-/// the addresses refer to others.
+/// `None` if all units are needed: the section does not name one for each address, or the named
+/// units refer to others.
 pub(super) fn abbreviations(
     dwarf: &Dwarf<DwarfSlice<'_>>,
     addresses: &[Vaddr],
@@ -46,7 +46,7 @@ pub(super) fn abbreviations(
     Some(cache)
 }
 
-/// The units of `addresses`, if the section tells one for each.
+/// The units of `addresses`, if the section names one for each.
 fn units(dwarf: &Dwarf<DwarfSlice<'_>>, addresses: &[Vaddr]) -> Option<BTreeSet<DebugInfoOffset>> {
     let addresses: BTreeSet<u64> = addresses.iter().map(|addr| addr.0).collect();
     let mut units = BTreeSet::new();
@@ -60,7 +60,7 @@ fn units(dwarf: &Dwarf<DwarfSlice<'_>>, addresses: &[Vaddr]) -> Option<BTreeSet<
             if addresses.range(range.clone()).next().is_some() {
                 units.insert(set.debug_info_offset());
             }
-            // Each is found once, however many ranges it is in.
+            // Each address is found once, even if several ranges contain it.
             while let Some(addr) = missing.range(range.clone()).next().copied() {
                 missing.remove(&addr);
             }
@@ -71,13 +71,12 @@ fn units(dwarf: &Dwarf<DwarfSlice<'_>>, addresses: &[Vaddr]) -> Option<BTreeSet<
 
 /// Checks that reading the abbreviations of all units takes time linear in the size of the section.
 ///
-/// Each unit names the offset of its table, which ends where a zero says so: the units of a hostile
-/// file can name every place in one long table. Tables that a linker puts into a section lie one
-/// behind another.
+/// Each unit names the offset of its table, and a zero ends the table. So the units of a hostile
+/// file can name every offset in one long table. A linker puts tables one behind another.
 ///
 /// # Errors
 ///
-/// The most bytes that tables may have together, where they have more.
+/// The maximum total size of the tables in bytes, if they are larger.
 pub(super) fn check_tables(dwarf: &Dwarf<DwarfSlice<'_>>) -> Result<(), usize> {
     let mut offsets = BTreeSet::new();
     let mut units = dwarf.units();
@@ -95,8 +94,7 @@ pub(super) fn check_tables(dwarf: &Dwarf<DwarfSlice<'_>>) -> Result<(), usize> {
     Ok(())
 }
 
-/// The tables of a section, as far as they have no more bytes together than there can be if they
-/// do not overlap.
+/// The tables of a section, while their total size is possible for tables that do not overlap.
 struct AbbreviationTables<'a> {
     section: DwarfSlice<'a>,
     left: usize,
@@ -111,8 +109,8 @@ impl<'a> AbbreviationTables<'a> {
         }
     }
 
-    /// Whether entries with these abbreviations can refer to entries of other units. Abbreviations
-    /// that cannot be read can do anything.
+    /// Whether entries with these abbreviations can refer to entries of other units. Unreadable
+    /// abbreviations count as if they could.
     fn refers_to_units(&mut self, table: usize) -> bool {
         let mut rest = self.section;
         if self.left == 0 || rest.skip(table).is_err() {
@@ -125,8 +123,8 @@ impl<'a> AbbreviationTables<'a> {
     }
 }
 
-/// Whether an attribute of the table at the start of `rest`, which is read to its end, can have the
-/// form `DW_FORM_ref_addr` (DWARF 5 §7.5.3). With `DW_FORM_indirect` the entry says the form.
+/// Whether an attribute of the table at the start of `rest` can have the form `DW_FORM_ref_addr`
+/// (DWARF 5 §7.5.3). With `DW_FORM_indirect` the entry has the form. Reads the table to its end.
 fn any_reference(rest: &mut DwarfSlice<'_>) -> gimli::Result<bool> {
     const IMPLICIT_CONST: u64 = gimli::DW_FORM_implicit_const.0 as u64;
     const REF_ADDR: u64 = gimli::DW_FORM_ref_addr.0 as u64;

@@ -1,4 +1,4 @@
-//! The code that assemblers made of source, by the units of the debug information (DWARF 5 §3.1.1).
+//! Code that was written in assembly, by the units of the debug information (DWARF 5 §3.1.1).
 
 use core::ops::Range;
 
@@ -8,8 +8,8 @@ use unspool_rows::Vaddr;
 use super::{DwarfSlice, check_tables, section};
 use crate::elf::ElfFile;
 
-/// The ranges of code that debug information in the file itself says to be of assembly, ascending. Empty if it has none, or none
-/// that can be read.
+/// The ranges of assembly code by the file's own debug information, ascending. Empty if it has
+/// none, or none that can be read.
 #[must_use]
 pub fn assembly_ranges(file: &ElfFile) -> Vec<Range<Vaddr>> {
     let mut ranges = of_units(file).unwrap_or_default();
@@ -26,13 +26,13 @@ fn of_units(file: &ElfFile) -> Option<Vec<Range<Vaddr>>> {
     let mut found = Vec::new();
     let mut units = dwarf.units();
     while let Ok(Some(header)) = units.next() {
-        // One that cannot be read is nobody's.
+        // An unreadable unit has no ranges.
         found.extend(of_unit(&dwarf, header).unwrap_or_default());
     }
     Some(found)
 }
 
-/// The ranges of a unit, if it is of assembly.
+/// The ranges of a unit, if its language is assembly.
 fn of_unit(
     dwarf: &Dwarf<DwarfSlice<'_>>,
     header: UnitHeader<DwarfSlice<'_>>,
@@ -58,5 +58,5 @@ fn of_unit(
     Some(found)
 }
 
-/// The number that DWARF was given for assembly after version 5 was published.
+/// DWARF's number for assembly, assigned after version 5 was published.
 const DW_LANG_ASSEMBLY: DwLang = DwLang(0x31);

@@ -1,9 +1,9 @@
-//! The qualified names of functions whose debug information has no linkage name.
+//! The qualified names of functions without a linkage name in the debug information.
 //!
-//! Of functions that no other file sees (in anonymous namespaces, in functions, lambdas), gcc writes
-//! the plain name. The rest is in the entries around it and in the types of its parameters
-//! (DWARF 5 §3.2, §3.3, §5). The name is put together as the demangled symbol would be, so that
-//! a function has one name where it is inlined and where it is not.
+//! For functions local to a file (in anonymous namespaces, in functions, lambdas), gcc writes only
+//! the plain name. The rest is in the enclosing entries and in the parameter types (DWARF 5 §3.2,
+//! §3.3, §5). The name is built like the demangled symbol, so that an inlined function has the same
+//! name as its other copies.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,28 +16,28 @@ use unspool_demangle::{SignatureDetail, cxx};
 
 use super::DwarfSlice;
 
-/// A name that is put together of more entries, or that is longer, stays plain.
+/// A name from more entries than this, or a longer name, stays plain.
 const MAX_ENTRIES: usize = 2048;
 const MAX_NAME_BYTES: usize = 16 * 1024;
-/// How many entries are passed over meanwhile, such as those of functions' bodies.
+/// The maximum number of entries skipped meanwhile, such as those of function bodies.
 const MAX_SKIPPED_ENTRIES: usize = 1 << 20;
-/// How far entries refer to each other.
+/// The maximum depth of references between entries.
 const MAX_DEPTH: usize = 48;
 
-/// What is known of the units that were asked about.
+/// Cached data of the units that were looked up.
 #[derive(Default)]
 pub(super) struct QualifiedNames<'a> {
     scopes: HashMap<UnitKey, Arc<DieScopes>>,
     units: HashMap<UnitKey, Arc<Unit<DwarfSlice<'a>>>>,
-    /// Where units begin, of the file and of the one it shares with others.
+    /// The offsets of units, in the file and in its supplementary file.
     starts: [Option<Arc<[usize]>>; 2],
     names: HashMap<(UnitKey, usize), Option<Arc<str>>>,
 }
 
-/// A unit: whether it is in the supplementary file, its `.dwo` identifier, and where it begins.
+/// A unit: whether it is in the supplementary file, its `.dwo` identifier, and its offset.
 type UnitKey = (bool, Option<u64>, usize);
 
-/// The entries of a unit that others are in, by where they begin.
+/// The entries of a unit with children, by their offset.
 struct DieScopes(Vec<DieScope>);
 
 struct DieScope {
@@ -47,7 +47,7 @@ struct DieScope {
     parent: Option<usize>,
 }
 
-/// An entry, and the unit that it is in.
+/// An entry, and its unit.
 #[derive(Clone)]
 struct Die<'d, 'a> {
     unit: AnyUnit<'d, 'a>,
@@ -56,9 +56,9 @@ struct Die<'d, 'a> {
 
 #[derive(Clone)]
 enum AnyUnit<'d, 'a> {
-    /// The one that an address is in.
+    /// The unit of the looked-up address.
     Borrowed(UnitRef<'d, DwarfSlice<'a>>),
-    /// One that an entry refers to, and whether it is in the supplementary file.
+    /// A unit that an entry refers to, and whether it is in the supplementary file.
     Shared(&'d Dwarf<DwarfSlice<'a>>, Arc<Unit<DwarfSlice<'a>>>, bool),
 }
 
@@ -115,7 +115,7 @@ impl DieScopes {
         Ok(DieScopes(scopes))
     }
 
-    /// The innermost scope around an entry.
+    /// The innermost scope that contains an entry.
     fn around(&self, offset: usize) -> Option<usize> {
         let before = self.0.partition_point(|scope| scope.begin < offset);
         let mut at = before.checked_sub(1)?;
@@ -125,7 +125,7 @@ impl DieScopes {
         Some(at)
     }
 
-    /// The scope around an entry that is part of its name.
+    /// The enclosing scope that is part of the entry's name.
     fn parent(&self, offset: usize) -> Option<&DieScope> {
         let mut scope = self.0.get(self.around(offset)?)?;
         while !is_named_scope(scope.tag) {
@@ -151,7 +151,7 @@ fn is_named_scope(tag: DwTag) -> bool {
 }
 
 impl<'a> QualifiedNames<'a> {
-    /// The name of the function of an entry, as a demangled one is written; `None` if the entries do not say it.
+    /// The name of an entry's function, in demangled form; `None` if the entries lack it.
     pub(super) fn name(
         &mut self,
         unit: UnitRef<'_, DwarfSlice<'a>>,
@@ -185,13 +185,13 @@ impl<'a> QualifiedNames<'a> {
 
     fn scopes(&mut self, unit: &AnyUnit<'_, 'a>) -> Arc<DieScopes> {
         let scopes = self.scopes.entry(unit.key()).or_insert_with(|| {
-            // One that cannot be read is not read again.
+            // An unreadable unit is not read again.
             Arc::new(DieScopes::new(unit.get()).unwrap_or(DieScopes(Vec::new())))
         });
         Arc::clone(scopes)
     }
 
-    /// The unit that an offset of `.debug_info` is in, and the offset within it.
+    /// The unit that contains an offset of `.debug_info`, and the offset within it.
     fn unit<'d>(
         &mut self,
         dwarf: &'d Dwarf<DwarfSlice<'a>>,
@@ -226,7 +226,7 @@ fn unit_starts(dwarf: &Dwarf<DwarfSlice<'_>>) -> Arc<[usize]> {
     starts.into()
 }
 
-/// Puts one name together.
+/// Builds one name.
 struct NameWriter<'w, 'a> {
     known: &'w mut QualifiedNames<'a>,
     entries: usize,
@@ -234,7 +234,7 @@ struct NameWriter<'w, 'a> {
     depth: usize,
 }
 
-/// What is written before the name that a type declares, and behind it.
+/// The parts of a type's declaration before and after the declared name.
 type Declarator = (String, String);
 
 impl<'a> NameWriter<'_, 'a> {
@@ -269,7 +269,8 @@ impl<'a> NameWriter<'_, 'a> {
         self.entry(&unit, offset)
     }
 
-    /// The declaration that a function's entry leads to, and the linkage name if one is met.
+    /// The declaration that a function's entry refers to, and the linkage name if one is found on
+    /// the way.
     fn origin<'d>(&mut self, mut die: Die<'d, 'a>) -> Option<(Die<'d, 'a>, Option<String>)> {
         for _ in 0..MAX_DEPTH {
             for name in [gimli::DW_AT_linkage_name, gimli::DW_AT_MIPS_linkage_name] {
@@ -296,7 +297,7 @@ impl<'a> NameWriter<'_, 'a> {
         written
     }
 
-    /// The name of a function, with so much of its signature; only templates have a return type.
+    /// The name of a function, with this signature detail; only templates have a return type.
     fn function(&mut self, die: &Die<'_, 'a>, signature: SignatureDetail) -> Option<String> {
         self.nested(|writer| {
             let plain = name(die)?;
@@ -314,7 +315,7 @@ impl<'a> NameWriter<'_, 'a> {
             if signature != SignatureDetail::Whole || !returns {
                 return Some(name);
             }
-            // Of a generic lambda only the deduced type is written down, which is no part of its symbol.
+            // A generic lambda has only its deduced return type, which is not part of the symbol.
             if scope.ends_with("}::") {
                 return Some(format!("auto {name}"));
             }
@@ -323,7 +324,8 @@ impl<'a> NameWriter<'_, 'a> {
         })
     }
 
-    /// Whether a function without a linkage name is seen by other files: then its symbol is its name.
+    /// Whether a function without a linkage name is visible to other files: then its symbol is its
+    /// name.
     fn has_c_linkage(&mut self, die: &Die<'_, 'a>) -> bool {
         let scopes = self.known.scopes(&die.unit);
         let parent = scopes.parent(die.entry.offset().0);
@@ -331,7 +333,7 @@ impl<'a> NameWriter<'_, 'a> {
         is_free && is_set(die, gimli::DW_AT_external)
     }
 
-    /// What stands before a name: the scopes around its entry, each with `::`.
+    /// The prefix of a name: the scopes around its entry, each with `::`.
     fn scope(&mut self, die: &Die<'_, 'a>) -> Option<String> {
         self.nested(|writer| {
             let scopes = writer.known.scopes(&die.unit);
@@ -372,7 +374,7 @@ impl<'a> NameWriter<'_, 'a> {
         })
     }
 
-    /// The name of a lambda, or of another class without one.
+    /// The name of a lambda, or of another unnamed class.
     fn unnamed(&mut self, die: &Die<'_, 'a>) -> Option<String> {
         let Some(kind) = self.lambda(die)? else {
             return Some("{unnamed type#1}".to_owned());
@@ -385,7 +387,8 @@ impl<'a> NameWriter<'_, 'a> {
             .partition_point(|scope| Some(scope.begin) <= around);
         let within = scopes.0.iter().skip(first);
         let before = within.take_while(|scope| scope.begin < here);
-        // Those of the same parameters are numbered in their order (Itanium C++ ABI §5.1.8); by gcc before 14 all are.
+        // Lambdas with the same parameters are numbered in their order (Itanium C++ ABI §5.1.8).
+        // gcc before 14 numbers all of them.
         let numbers_all = self.is_old_gcc(die)?;
         let mut number = 1;
         for other in before.filter(|scope| is_class(scope.tag)) {
@@ -402,7 +405,7 @@ impl<'a> NameWriter<'_, 'a> {
         Some(format!("{{lambda{kind}#{number}}}"))
     }
 
-    /// Whether gcc before version 14 made the unit.
+    /// Whether the compiler of the unit is gcc before version 14.
     fn is_old_gcc(&mut self, die: &Die<'_, 'a>) -> Option<bool> {
         let root = die.unit.get().header.root_offset();
         let root = self.entry(&die.unit, root)?;
@@ -412,7 +415,7 @@ impl<'a> NameWriter<'_, 'a> {
         Some(producer.starts_with("GNU ") && version.is_some_and(|version| version < 14))
     }
 
-    /// The parameters of a lambda; `None` of a class that has no call operator.
+    /// The parameters of a lambda; `None` for a class without a call operator.
     fn lambda(&mut self, die: &Die<'_, 'a>) -> Option<Option<String>> {
         for child in self.children(die)? {
             let name = match child.entry.tag() {
@@ -429,7 +432,7 @@ impl<'a> NameWriter<'_, 'a> {
         Some(None)
     }
 
-    /// The parameters of a lambda's call operator that is a template: `auto:1` for each that takes any type.
+    /// The parameters of a lambda's templated call operator: `auto:1` for each that takes any type.
     fn generic_lambda(&mut self, operator: &Die<'_, 'a>) -> Option<String> {
         let children = self.children(operator)?;
         let mut autos = Vec::new();
@@ -492,7 +495,7 @@ impl<'a> NameWriter<'_, 'a> {
         for child in self.children(die)? {
             match child.entry.tag() {
                 gimli::DW_TAG_formal_parameter if is_set(&child, gimli::DW_AT_artificial) => {
-                    // `this` is the first, if there is one.
+                    // `this` comes first, if there is one.
                     let object = self.object_qualifiers(&child);
                     qualifiers = object.filter(|_| is_first).unwrap_or(qualifiers);
                     is_first = false;
@@ -519,7 +522,7 @@ impl<'a> NameWriter<'_, 'a> {
         Some((format!("({})", types.join(", ")), qualifiers))
     }
 
-    /// The type of a parameter, whose own qualifiers are no part of a function's type.
+    /// The type of a parameter. Its own qualifiers are not part of a function's type.
     fn parameter(&mut self, die: &Die<'_, 'a>) -> Option<String> {
         let Some(mut of) = self.referred(die, gimli::DW_AT_type) else {
             return Some("void".to_owned());
@@ -531,7 +534,8 @@ impl<'a> NameWriter<'_, 'a> {
         Some(left + &right)
     }
 
-    /// `const` and `volatile` of a member function, which are those of what `this` points at.
+    /// `const` and `volatile` of a member function: the qualifiers of the object that `this` points
+    /// at.
     fn object_qualifiers(&mut self, this: &Die<'_, 'a>) -> Option<String> {
         let mut type_ = self.referred(this, gimli::DW_AT_type)?;
         while type_.entry.tag() != gimli::DW_TAG_pointer_type {
@@ -550,7 +554,7 @@ impl<'a> NameWriter<'_, 'a> {
         Some(there.map(qualifier).collect())
     }
 
-    /// The type that an entry has; `void` if it has none.
+    /// The type of an entry; `void` if it has none.
     fn type_of(&mut self, die: &Die<'_, 'a>) -> Option<Declarator> {
         match self.referred(die, gimli::DW_AT_type) {
             Some(type_) => self.declarator(&type_),
@@ -665,7 +669,8 @@ fn qualifier(tag: DwTag) -> &'static str {
     }
 }
 
-/// Whether a function's name ends with template arguments; of a conversion, they are its type's.
+/// Whether a function's name ends with template arguments. Those of a conversion operator belong to
+/// its type.
 fn has_template_arguments(name: &str) -> bool {
     let arguments = match name.strip_prefix("operator") {
         Some(rest) if rest.starts_with(' ') => return false,
@@ -675,7 +680,7 @@ fn has_template_arguments(name: &str) -> bool {
     arguments.ends_with('>')
 }
 
-/// Whether a template's name is that of the class whose scope it is in: then it returns nothing.
+/// Whether a template's name is that of its enclosing class: then it has no return type.
 fn is_constructor(name: &str, scope: &str) -> bool {
     fn plain(name: &str) -> &str {
         name.split('<').next().unwrap_or(name)
@@ -685,8 +690,8 @@ fn is_constructor(name: &str, scope: &str) -> bool {
     class.is_some_and(|class| class == plain(name).trim_start_matches('~'))
 }
 
-/// The integers whose names in debug information are others than in demangled names. A name comes before
-/// those that are part of it.
+/// Integer types with other names in debug information than in demangled names. A name comes before
+/// those that it contains.
 const INTEGERS: [(&str, &str); 7] = [
     ("long long unsigned int", "unsigned long long"),
     ("long long int", "long long"),
@@ -697,7 +702,7 @@ const INTEGERS: [(&str, &str); 7] = [
     ("__int128 unsigned", "unsigned __int128"),
 ];
 
-/// The name of a class or a function with its template arguments as a demangled name has them.
+/// The name of a class or a function, with template arguments in demangled form.
 fn as_demangled(mut name: String) -> String {
     if name.contains('<') {
         for (from, to) in INTEGERS {

@@ -1,4 +1,4 @@
-//! Small programs built for the tests, and other tools' opinions of them.
+//! Small programs built for the tests, and other tools' results for them.
 #![allow(dead_code, reason = "the tests of `unspool-symbols` use the rest")]
 
 use std::ffi::OsStr;
@@ -64,7 +64,7 @@ pub(crate) struct Stripped {
     pub whole: PathBuf,
     /// Without.
     pub stripped: PathBuf,
-    /// What was stripped.
+    /// The stripped symbols and debug information.
     pub debug: PathBuf,
 }
 
@@ -87,8 +87,8 @@ pub(crate) fn strip(directory: &Path) -> Stripped {
     }
 }
 
-/// A program of three functions and one that is inlined. It includes nothing, so that it also
-/// compiles for 32 bits where only the headers for 64 are installed.
+/// A program of three functions and an inlined one. It includes nothing, so that it also compiles
+/// for 32 bits if only the headers for 64 are installed.
 pub(crate) const PROGRAM: &str = "\
 int printf(const char *, ...);
 int puts(const char *);

@@ -1,4 +1,5 @@
-//! Archives and compressed files against the tools that made them, and against bytes changed at random.
+//! Archives and compressed files against the tools that made them, and against bytes changed at
+//! random.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -73,8 +74,8 @@ fn what_is_held_is_what_was_put_in() {
     }
 }
 
-/// An archive with other members is the one that archivers make of these: with a symbol index of 4 bytes, and of 8, which
-/// LLVM's can be asked for.
+/// An archive with replaced members equals the archivers' own archive of these members. The symbol
+/// index has numbers of 4 bytes, or of 8, which LLVM's archiver can write.
 #[test]
 fn members_are_replaced_as_archivers_do_it() {
     for (archiver, magic) in [("/usr/bin/ar", "/ "), ("/usr/bin/llvm-ar", "/SYM64/ ")] {
@@ -92,7 +93,8 @@ fn members_are_replaced_as_archivers_do_it() {
     }
 }
 
-/// An archive of objects with symbols, of these sizes, and of other files, of odd and even sizes; and the objects.
+/// An archive of objects with symbols, of these sizes, and of other files, of odd and even sizes;
+/// and the objects.
 fn globals(folder: &Path, archiver: &str, sizes: [usize; 3]) -> (Vec<u8>, [Vec<u8>; 3]) {
     const NAMES: [&str; 3] = ["first", "with_a_name_that_is_long", "last"];
     for (name, size) in NAMES.into_iter().zip(sizes) {

@@ -14,7 +14,7 @@ use unspool_testing::{Finish as _, command, tool};
 const NAME: &str = ".unspool";
 const MAGIC: &[u8] = b"unspool\0";
 
-/// Says in which of its modules it finds an embedded section in memory, and a sum of the bytes.
+/// Prints the modules in which it finds an embedded section in memory, and a sum of the bytes.
 const FINDER: &str = r#"
 #define _GNU_SOURCE
 #include <link.h>
@@ -54,7 +54,7 @@ fn content(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// What the finder prints for such content.
+/// The expected output of the finder for such content.
 fn found(length: usize) -> String {
     let first = &content(length)[..1000];
     let sum = first.iter().fold(0u32, |sum, byte| {
@@ -68,7 +68,7 @@ fn write(path: &Path, bytes: &[u8]) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Embeds content of that length into the file, as another file beside it.
+/// Embeds content of that length into a copy of the file in the same folder.
 fn embedded(path: &Path, suffix: &str, length: usize) -> PathBuf {
     let file = ElfFile::open(path).unwrap();
     let bytes = embed(&file, NAME, &content(length), 64).unwrap();
@@ -82,8 +82,8 @@ fn succeed(command: &mut Command) -> String {
     command.succeed()
 }
 
-/// What eu-elflint has to say, without what it says wrongly: it adds the size of the symbol to
-/// the address of the relocation, and complains if a read-only segment is so near (0.188).
+/// The messages of eu-elflint without its wrong ones: it adds the size of the symbol to the address
+/// of the relocation, and complains if a read-only segment is that near (0.188).
 fn complaints(path: &Path) -> BTreeSet<String> {
     let mut lint = tool("eu-elflint");
     let lint = lint.arg("--gnu-ld").arg(path).finish();
@@ -94,18 +94,18 @@ fn complaints(path: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// What readelf warns of.
+/// The warnings of readelf.
 fn warnings(path: &Path) -> String {
     tool("readelf").arg("-lSdWn").arg(path).finish().err
 }
 
-/// The sections that may move, as the documentation says.
+/// The sections that may move by the documentation.
 fn may_move(name: &str) -> bool {
     let notes = name.starts_with(".note.");
     notes || matches!(name, ".interp" | ".hash" | ".gnu.hash" | ".dynsym")
 }
 
-/// Checks that every section is as it was, and where it was unless it may move.
+/// Checks that every section is unchanged, and in its place unless it may move.
 fn check_kept(old: &ElfFile, new: &ElfFile) {
     assert_eq!(old.build_id(), new.build_id());
     assert_eq!(old.entry(), new.entry());
@@ -129,14 +129,14 @@ fn check_kept(old: &ElfFile, new: &ElfFile) {
     }
     for (before, mut after) in old.segments().zip(new.segments()) {
         if before.file_offset == 0 && after.file_size < before.file_size + 57 {
-            // The program headers may be all that the first segment has.
+            // The first segment may consist of the program headers only.
             (after.file_size, after.mem_size) = (before.file_size, before.mem_size);
         }
         assert_eq!(before, after);
     }
 }
 
-/// Checks what holds for every file with the section, and returns that file.
+/// Checks the properties of every file with the section, and returns that file.
 fn check(path: &Path) -> PathBuf {
     let old = ElfFile::open(path).unwrap();
     let result = embedded(path, ".with", 5000);
@@ -159,7 +159,7 @@ fn check(path: &Path) -> PathBuf {
     result
 }
 
-/// Checks that what is embedded again leaves no trace of what was there before.
+/// Checks that embedding again leaves no trace of the earlier content.
 fn check_replacing(path: &Path) {
     let first = fs::read(path).unwrap();
     let again = |path: &Path, suffix, length| {
@@ -176,7 +176,7 @@ fn check_replacing(path: &Path) {
     assert!(again(&larger, ".back", 5000).0 == first);
 }
 
-/// The file as these tools rewrite it.
+/// The file as rewritten by these tools.
 fn rewritten(path: &Path) -> Vec<PathBuf> {
     let copy = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -196,8 +196,8 @@ fn rewritten(path: &Path) -> Vec<PathBuf> {
     vec![strip, eu_strip, objcopy, again, larger]
 }
 
-/// The file with `PT_NOTE` for `PT_GNU_PROPERTY`, as if nothing said that one of them can go, so
-/// that room must be made.
+/// The file with `PT_NOTE` for `PT_GNU_PROPERTY`, so that neither header counts as removable and
+/// room must be made.
 fn without_property(path: &Path) -> PathBuf {
     let mut bytes = fs::read(path).unwrap();
     let count = usize::from(bytes[56]);
@@ -326,7 +326,7 @@ fn files_without_section_headers() {
             fs::read(&first).unwrap()
         );
         let larger = embedded(&first, ".larger", 60_000);
-        // Its section headers go later, when there is more than the section in its segment.
+        // Its section headers are removed later, when its segment contains more than the section.
         let guests = embedded(&without_property(&path), ".guests", 5000);
         let later = bare(&guests, "later");
         let later_larger = embedded(&later, ".larger", 60_000);
@@ -349,7 +349,7 @@ fn files_without_section_headers() {
     }
 }
 
-/// Links an object file of any architecture: this linker knows them all.
+/// Links an object file of any architecture: this linker supports all.
 fn link(object: &Path, output: &str, arguments: &[&str]) -> PathBuf {
     let linked = object.with_extension(output);
     let mut linker = tool("ld.lld");
@@ -361,7 +361,7 @@ fn link(object: &Path, output: &str, arguments: &[&str]) -> PathBuf {
     linked
 }
 
-/// Files that cannot be run here, but looked at.
+/// Files that cannot be run here, only inspected.
 #[test]
 fn other_classes_and_byte_orders() {
     let dir = directory("embed_other");
@@ -499,7 +499,7 @@ fn program_headers_alone_in_their_page() {
     for path in rewritten(&result) {
         succeed(&mut command(&path));
     }
-    // patchelf leaves such bytes; others may mean something.
+    // patchelf leaves such bytes; other bytes may have a meaning.
     let followed_by = |byte| {
         let mut bytes = fs::read(&path).unwrap();
         bytes[usize::try_from(count(&old)).unwrap()..0x1000].fill(byte);
@@ -530,7 +530,7 @@ fn no_room() {
     assert!(embed(&file, NAME, &content(100), 8).is_ok());
     let hash = file.section_named(".hash").unwrap().unwrap().offset;
     assert_eq!(hash, 64 + 56 * u64::from(bytes[56]));
-    // Another type for the hash table: nothing is known of it.
+    // An unknown type for the hash table.
     let mut bytes = bytes;
     let table = usize::from_le_bytes(*bytes[40..].first_chunk().unwrap());
     let header = table + 64 * file.sections().next().unwrap().index;

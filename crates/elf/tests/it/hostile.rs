@@ -1,4 +1,4 @@
-//! Files that are cut short or lie: an error or less than all, never a panic or a hang.
+//! Files that are truncated or inconsistent: an error or a partial result, never a panic or a hang.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use unspool_elf::{
 };
 use unspool_rows::{RuntimeAddr, Vaddr};
 
-/// Asks a file everything; returns how much of it could be answered.
+/// Reads every part of a file; returns the number of parts that could be read.
 fn ask_everything(bytes: Vec<u8>, addr: Vaddr) -> usize {
     let Ok(file) = ElfFile::from_bytes("hostile", bytes) else {
         return 0;
@@ -139,7 +139,7 @@ fn changed_bytes() {
         for round in 0..1500 {
             let mut changed = bytes.clone();
             for _ in 0..1 + round % 4 {
-                // Mostly the header tables, where lies go furthest.
+                // Mostly the header tables: wrong values there have the widest effect.
                 let range = match round % 3 {
                     0 => 16..0x200,
                     1 => table..bytes.len(),
@@ -180,7 +180,7 @@ fn a_cut_file_says_so_instead_of_having_no_tables() {
         "{error}"
     );
     assert_eq!(cut.symbols().problems().len(), 1);
-    // A relocatable file has nothing but its section headers.
+    // Without section headers, a relocatable file has nothing.
     let path = compile(&dir, "object", PROGRAM, &["-c"]);
     let whole = ElfFile::open(&path).unwrap();
     let cut = ElfFile::from_bytes("cut", whole.bytes()[..0x200].to_vec()).unwrap();
@@ -192,8 +192,8 @@ fn a_cut_file_says_so_instead_of_having_no_tables() {
     );
 }
 
-/// A file with so many functions at the address 0x1000, all but the last without a name of their
-/// own: the names are the ends of one string of so many bytes.
+/// A file with `count` functions at the address 0x1000. All names except the last are the ends of
+/// one string of `length` bytes.
 fn overlapping_names(count: u32, length: u32) -> Vec<u8> {
     let mut strings = vec![0];
     strings.extend(std::iter::repeat_n(b'_', length as usize));
@@ -239,7 +239,7 @@ fn overlapping_names(count: u32, length: u32) -> Vec<u8> {
     file
 }
 
-/// Each name alone is as long as the file: to compare whole names would take days.
+/// Each name alone is as long as the file: comparing whole names would take days.
 #[test]
 fn names_that_overlap() {
     let (done, is_done) = std::sync::mpsc::channel();
@@ -264,7 +264,8 @@ fn names_that_overlap() {
     );
 }
 
-/// A program with so many units, whose abbreviations begin one behind another in one table of 20,000.
+/// A program with so many units. Their abbreviations begin one behind another in one table of
+/// 20,000.
 fn overlapping_abbreviations(units: u32) -> (Arc<ElfFile>, Vaddr) {
     let dir = directory(&format!("overlapping_abbreviations_{units}"));
     let source = format!(
@@ -284,13 +285,13 @@ fn overlapping_abbreviations(units: u32) -> (Arc<ElfFile>, Vaddr) {
     (Arc::new(file), main)
 }
 
-/// Reading them for each unit takes time quadratic in the size of the file.
+/// Reading them for each unit takes time quadratic in the file's size.
 #[test]
 fn abbreviations_that_overlap() {
     let (file, main) = overlapping_abbreviations(400);
     for announced in [&[][..], &[main]] {
         let lines = Lines::new(file.clone(), &DebugFiles::default(), announced);
-        // A look-up of a unit that `.debug_aranges` names reads that one's only.
+        // A look-up of a unit that `.debug_aranges` names reads only that unit.
         let error = lines.frames(Vaddr(1)).unwrap_err().to_string();
         assert!(
             error.contains(".debug_abbrev") && error.contains("1608580 bytes together"),
@@ -327,8 +328,8 @@ fn files_can_be_shared_between_threads() {
     assert::<DebugFiles>();
 }
 
-/// An object file's table, which is written anew with an address added: whether what comes of it has the bytes asked for,
-/// and can be written again. Names of sections that lie may become others.
+/// Rewrites an object file's table with an address added. Returns whether the result has these
+/// bytes, and can be rewritten again. Inconsistent section names may change.
 fn rewrite(bytes: Vec<u8>) -> bool {
     let Ok(file) = ElfFile::from_bytes("hostile", bytes) else {
         return false;

@@ -1,5 +1,5 @@
-//! Lines and inlined functions, against what the addr2line of binutils says; and the debug
-//! files that they are read from.
+//! Lines and inlined functions, compared with addr2line of binutils; and the debug files that
+//! contain them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn addresses_of(path: &Path, functions: &[&str]) -> Vec<u64> {
         .collect()
 }
 
-/// Compares all addresses in the functions of `unstripped` with what we find from `path`.
+/// Compares all addresses in the functions of `unstripped` with our results from `path`.
 fn check(unstripped: &Path, path: &Path, files: &DebugFiles) {
     let addresses = addresses(unstripped);
     let known: Vec<Vaddr> = addresses.iter().copied().map(Vaddr).collect();
@@ -89,8 +89,8 @@ fn every_address_of_a_program() {
     }
 }
 
-/// An address of another unit than those that were announced is found too, and names in other
-/// units: the inlined function is described in the first unit, its copy in that of the link.
+/// Addresses in units that were not announced are found too. So are names in other units: the
+/// inlined function is described in the first unit, its copy in the unit of the link.
 #[test]
 fn a_part_of_the_units() {
     let dir = directory("a_part_of_the_units");
@@ -110,7 +110,7 @@ fn a_part_of_the_units() {
         let module = Arc::new(ElfFile::open(&path).unwrap());
         let all = addresses_of(&path, &functions);
         assert!(all.len() > 30);
-        // The addr2line of binutils 2.40 takes the names of files from the wrong unit.
+        // The addr2line of binutils 2.40 takes file names from the wrong unit.
         let numbers = |frames: Vec<(String, String)>| -> Vec<(String, String)> {
             let number = |place: String| place.rsplit(':').next().unwrap().to_owned();
             let frame = |(function, place)| (function, number(place));
@@ -131,8 +131,8 @@ fn a_part_of_the_units() {
     }
 }
 
-/// A function's name is in another unit, and the form of the reference is in the entry
-/// (`DW_FORM_indirect`), as no compiler writes it.
+/// A function's name is in another unit, and the entry contains the form of the reference
+/// (`DW_FORM_indirect`). No compiler writes this.
 #[test]
 fn an_indirect_reference_to_another_unit() {
     let dir = directory("an_indirect_reference");
@@ -170,7 +170,7 @@ fn check_split(split: &Path, whole: &Path, lines: &Lines) -> bool {
 
 #[test]
 fn split_debug_information() {
-    // The dwp of binutils 2.40 makes packages of DWARF 4 only.
+    // The dwp of binutils 2.40 only makes packages of DWARF 4.
     for (version, packs) in [("-gdwarf-4", true), ("-gdwarf-5", false)] {
         let dir = directory("split_debug_information");
         let path = compile(&dir, "program", PROGRAM, &["-gsplit-dwarf", version]);
@@ -321,9 +321,9 @@ fn by_build_id() {
         check(&whole, &stripped, &files);
         fs::remove_file(&place).unwrap();
     }
-    // What has debug information needs no other file.
+    // A file with debug information needs no other file.
     assert_eq!(found(&locate(&whole, &root)), None);
-    // What debuginfod's clients leave where no server has a file.
+    // A debuginfod client leaves this if no server has a file.
     fs::write(root.join(format!("cache/{id}/debuginfo")), "").unwrap();
     assert!(locate(&stripped, &root).rejected.is_empty());
 }
@@ -351,7 +351,7 @@ fn fetched_as_a_last_resort() {
         });
         (files, asked)
     };
-    // It is beside the file.
+    // It is in the file's own folder.
     assert_eq!(fetch(&away).1, []);
     fs::rename(&debug, &away).unwrap();
     let (files, asked) = fetch(&away);
@@ -408,7 +408,7 @@ fn the_wrong_debug_file_is_rejected() {
 #[test]
 fn a_supplementary_file() {
     let dir = directory("a_supplementary_file");
-    // dwz moves what two files share into a third.
+    // dwz moves parts shared by two files into a third.
     let one = compile(&dir, "one", PROGRAM, &["-gdwarf-4"]);
     let two = compile(&dir, "two", PROGRAM, &["-gdwarf-4"]);
     let whole = dir.join("whole");
@@ -431,7 +431,7 @@ fn a_supplementary_file() {
     check(&whole, &one, &files);
 }
 
-/// Functions that no other file sees: of these gcc writes no linkage name.
+/// Functions local to a file: gcc writes no linkage names for them.
 const HIDDEN: &str = "\
 namespace app {
 namespace {
@@ -475,7 +475,7 @@ extern \"C\" int plain(int n) { return n + app::Outer::Inner::call(n); }
 int main(int c, char **) { return plain(c); }
 ";
 
-/// Compiles [`HIDDEN`]; yields the program.
+/// Compiles [`HIDDEN`]; returns the program.
 fn hidden(dir: &Path, arguments: &[&str]) -> PathBuf {
     let (source, program) = (dir.join("hidden.cpp"), dir.join(arguments.concat()));
     fs::write(&source, HIDDEN).unwrap();
@@ -515,7 +515,7 @@ fn names_that_are_put_together_of_scopes_and_types() {
         let Some(function) = frames.last().and_then(|frame| frame.function.as_ref()) else {
             continue; // of the C library's start files
         };
-        // The invoker of a lambda is told apart by its symbol only.
+        // Only its symbol distinguishes the invoker of a lambda.
         if !name.contains("_FUN") {
             assert_eq!(function, name, "at {address}");
             compared += usize::from(name.starts_with("app::"));
@@ -523,7 +523,7 @@ fn names_that_are_put_together_of_scopes_and_types() {
     }
     assert!(compared > 15, "{compared} of {symbols:#?}");
 
-    // Inlined, each has the name that it has as a function of its own.
+    // An inlined function has the same name as its out-of-line copy.
     let program = hidden(&dir, &["-O2"]);
     let file = Arc::new(ElfFile::open(&program).unwrap());
     let code = addresses_of(&program, &["plain"]);

@@ -1,4 +1,4 @@
-//! ELF files against what other tools say of them, and against files that lie.
+//! ELF files, compared with other tools, and damaged files.
 #![cfg(test)]
 
 mod architectures;

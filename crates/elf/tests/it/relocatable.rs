@@ -33,7 +33,7 @@ where
     found
 }
 
-/// The functions that the symbol table has, for comparison with the frame descriptions.
+/// The functions of the symbol table, for comparison with the frame descriptions.
 fn functions(file: &ElfFile) -> BTreeMap<u64, u64> {
     let sized = file.symbols().iter().filter(|symbol| symbol.size > 0);
     sized
@@ -131,7 +131,7 @@ fn direct_calls_lead_to_the_function() {
         .collect();
     assert_eq!(calls.len(), 2);
     assert_eq!(calls[0], b.address.0);
-    // What is defined elsewhere is outside of every section, but not nowhere.
+    // An undefined symbol is outside of every section, but has an address.
     assert!(calls[1] >= 4096);
     assert_eq!(file.section_of(Vaddr(calls[1])), None);
 }

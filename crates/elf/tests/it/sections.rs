@@ -1,4 +1,4 @@
-//! Sections, segments and build IDs of real files, against what binutils say.
+//! Sections, segments and build IDs of real files, compared with binutils.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -151,7 +151,7 @@ fn a_stale_copy_is_not_taken_for_the_tables() {
     let stale = dir.join("stale");
     fs::write(&stale, [0xff; 64]).unwrap();
     let bolted = dir.join("bolted");
-    // What a post-link optimiser leaves: the live section under another name, and `.eh_frame`
+    // The output of a post-link optimiser: the live section under another name, and as `.eh_frame`
     // a copy that nothing points to.
     let arguments = [
         "--rename-section=.eh_frame=.live".to_owned(),
@@ -336,7 +336,7 @@ fn the_bias_of_every_module_of_this_process() {
         let Ok(file) = ElfFile::open(path) else {
             continue;
         };
-        // The first page of all these is the first of the file.
+        // The first page of each of these is the first page of the file.
         let expected = mappings
             .iter()
             .map(|mapping| mapping.start.0)
@@ -359,7 +359,7 @@ fn the_bias_of_every_module_of_this_process() {
     assert_eq!(file.section_of(place).unwrap().0, ".text");
 }
 
-/// Prints where `main` is, and what is mapped.
+/// Prints the address of `main`, and the mappings.
 const PRINT_MAPS: &str = "\
 #include <stdio.h>
 int main(void)
@@ -452,14 +452,14 @@ fn what_is_no_elf_file_is_named() {
     assert!(matches!(error, ModuleError::Io { .. }), "{error}");
 }
 
-/// Development packages name some of them as a library, and patterns find them.
+/// Development packages install some of them under library names, and patterns match them.
 #[test]
 fn a_linker_script_is_told_as_one() {
     let is_script = |path: &Path| {
         let error = ElfFile::open(path).unwrap_err();
         matches!(error, ModuleError::LinkerScript { .. })
     };
-    // Of the Debian package libc6-dev.
+    // From the Debian package libc6-dev.
     assert!(is_script("/usr/lib/x86_64-linux-gnu/libc.so".as_ref()));
     let dir = directory("linker_scripts");
     for (text, expected) in [
@@ -477,7 +477,7 @@ fn a_linker_script_is_told_as_one() {
     }
 }
 
-/// Between opening a path and reading it, another file may have taken its place.
+/// Another file may replace a file between opening its path and reading it.
 #[test]
 fn an_open_file_is_read_whatever_its_path_leads_to() {
     for padding in [0, 100_000] {

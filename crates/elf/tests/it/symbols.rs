@@ -1,4 +1,4 @@
-//! Symbols of real files, against what nm and objdump say.
+//! Symbols of real files, compared with nm and objdump.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn nm(path: &Path, options: &[&str]) -> BTreeMap<String, (u64, u64)> {
     nm_list(path, options).into_iter().collect()
 }
 
-/// Code symbols with a size as nm prints them: name and (address, size).
+/// Code symbols with a size as printed by nm: name and (address, size).
 fn nm_list(path: &Path, options: &[&str]) -> Vec<(String, (u64, u64))> {
     let mut arguments = vec!["-S", "--defined-only"];
     arguments.extend(options);
@@ -48,12 +48,11 @@ fn name_at(symbols: &Symbols, addr: u64) -> String {
         .map_or("-".to_owned(), |symbol| symbol.name.into_owned())
 }
 
-/// Asks for the addresses in groups of several sizes; each must have the name that it has among
-/// all symbols.
+/// Looks the addresses up in groups of several sizes; each must have its name among all symbols.
 fn check_near(file: &ElfFile, debug: Option<&ElfFile>, addresses: &[Vaddr]) {
     let all = Symbols::new(file, debug);
     for size in [1, 7, 300, addresses.len()] {
-        // Every so many, so that a group spreads over the file.
+        // Every n-th, so that a group is spread over the file.
         let groups = addresses.len().div_ceil(size);
         for group in (0..groups).step_by(groups.div_ceil(20)) {
             let group: Vec<Vaddr> = addresses[group..].iter().step_by(groups).copied().collect();
@@ -157,7 +156,7 @@ fn stubs_that_call_other_modules() {
         let mut seen = 0;
         for line in code.lines().filter(|line| line.ends_with("@plt>:")) {
             let (address, name) = line.trim_end_matches(">:").split_once(" <").unwrap();
-            // binutils give the lazy part of an IBT stub the name as well.
+            // binutils also give the name to the lazy part of an IBT stub.
             let found = name_at(file.symbols(), hex(address));
             seen += usize::from(found == name);
         }
@@ -281,8 +280,8 @@ fn which_of_several_names_is_preferred() {
         format!("{binding}\\n.type {name}, @function\\n{name}:\\n.size {name}, 1\\n")
     };
     let (global, weak) = (".globl NAME", ".weak NAME");
-    // Each group of names has an address of its own; what perf takes is what `perf script` prints of libc's
-    // `getrandom`, `fork` and `__libc_start_main`.
+    // Each group of names has its own address. perf's choice is the output of `perf script` for
+    // libc's `getrandom`, `fork` and `__libc_start_main`.
     let groups = [
         [
             function("getrandom", weak),
@@ -294,7 +293,7 @@ fn which_of_several_names_is_preferred() {
             function("__a_longer_one", global),
         ],
         [function("zz", global), function("aa", global)],
-        // Readable names have no underscores.
+        // Demangled names have no underscores.
         [function("_ZN5alphaC1Ev", global), function("beta", global)],
     ];
     let code: String = groups
@@ -379,7 +378,7 @@ fn the_vdso_of_this_process() {
 
 #[test]
 fn libc_as_a_whole() {
-    // Every function that nm lists must be found at its address, by one of its names.
+    // Every function listed by nm must be found at its address, by one of its names.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let path = maps.lines().find_map(|l| {
         l.find("/")

@@ -1,4 +1,4 @@
-//! Files that others change while they are mapped, and places that outputs go to.
+//! Files that others change while they are mapped, and targets of outputs.
 #![cfg(test)]
 
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ fn sum(bytes: &[u8]) -> usize {
     bytes.iter().map(|byte| usize::from(*byte)).sum()
 }
 
-/// Without the guard, each of these would be the end of the process.
+/// Without the guard, each of these would kill the process.
 #[test]
 fn a_file_that_is_truncated_is_an_error() {
     guard::install().unwrap();
@@ -49,7 +49,7 @@ fn a_file_that_is_truncated_is_an_error() {
     whole.check_intact().unwrap();
 }
 
-/// Many threads, in pages that are lost and others; and maps that come and go meanwhile.
+/// Many threads, in lost pages and others; and maps that come and go meanwhile.
 #[test]
 fn threads_fault_at_once() {
     guard::install().unwrap();
@@ -78,7 +78,7 @@ fn threads_fault_at_once() {
     }
 }
 
-/// The slot of an old map says nothing of a new one at its place.
+/// The slot of an old map does not apply to a new one at its address.
 #[test]
 fn a_loss_is_of_one_map() {
     guard::install().unwrap();
@@ -125,7 +125,7 @@ fn an_output_takes_its_place_as_a_whole() {
     );
 }
 
-/// As a disk does that is full: `/dev/full`, and a limit of the size of files.
+/// Like a full disk: `/dev/full`, and a file size limit.
 #[test]
 fn an_output_that_does_not_fit_leaves_nothing() {
     let written = replace(Path::new("/dev/full"), None, |mut file| {
@@ -254,7 +254,7 @@ fn a_link_to_a_file_is_moved_and_its_target_is_left_alone() {
     assert_eq!(fs::read_to_string(&link).unwrap(), "new");
 }
 
-/// A link that leads nowhere is followed by nobody.
+/// A dangling link is never followed.
 #[test]
 fn a_dangling_link_is_moved() {
     let folder = tempdir().unwrap();

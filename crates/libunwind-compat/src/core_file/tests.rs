@@ -5,7 +5,7 @@ use std::string::String;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, format, fs, process};
 
-/// A file that is gone when the value is.
+/// A file that is removed on drop.
 struct TempFile(std::path::PathBuf);
 
 impl TempFile {
@@ -38,8 +38,8 @@ fn numbers(into: &mut Vec<u8>, numbers: &[u64]) {
 
 const HEADERS: u64 = 64 + 3 * 56;
 
-/// Two threads, a segment at 0x1000 of which 16 of 32 bytes are in the core file, one at 0x5000
-/// that is not, and a mapping of `name` at 0x2000, from its byte 8.
+/// Two threads; a segment at 0x1000 with 16 of its 32 bytes in the core file; one at 0x5000 without
+/// bytes; and a mapping of `name` at 0x2000, from its byte 8.
 fn core(name: &str) -> Vec<u8> {
     let mut notes = Vec::new();
     for thread in [7_u32, 8] {
@@ -122,7 +122,7 @@ fn memory_is_where_the_file_says() {
     );
 }
 
-/// Nobody waits for who might write to it.
+/// Opening a FIFO does not wait for a writer.
 #[test]
 fn a_pipe_that_the_file_names_is_no_mapping() {
     let pipe = TempFile::new("pipe", &[]);
@@ -145,7 +145,7 @@ fn threads_have_their_registers() {
     }
 }
 
-/// Whatever one wrong byte says, or wherever the file ends.
+/// Any wrong byte, and truncation at any offset.
 #[test]
 fn bad_bytes_do_no_harm() {
     let bytes = core("/nonexistent");

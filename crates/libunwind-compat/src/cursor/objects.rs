@@ -12,8 +12,8 @@ use crate::remote_cfi::ABI;
 use crate::sys::own;
 
 impl<'s> ClientCursor<'s> {
-    /// Steps by the machine code for the frame's address, if there is some and it finds a caller, or that there is none.
-    /// `None` leaves the frame to its rule.
+    /// Steps by the machine code for the frame's address, if there is some and it finds a caller,
+    /// or proves that there is none. `None` leaves the frame to its rule.
     #[inline(never)]
     pub(super) fn step_by_object(&mut self) -> Option<Result<bool, Error>> {
         let (ObjectUse::Usable(start) | ObjectUse::Used(start)) = self.objects else {
@@ -30,7 +30,7 @@ impl<'s> ClientCursor<'s> {
             None => NativeFrame::from_registers(&self.values()),
         };
         let left = self.stack_pointer();
-        // The lowest word above the frame's stack pointer that was read.
+        // The lowest word read above the frame's stack pointer.
         let mut lowest = u64::MAX;
         let mut memory = NativeMemory {
             stack: &[],
@@ -62,12 +62,12 @@ impl<'s> ClientCursor<'s> {
             if is_interrupted {
                 self.at = StepAddress::new(ip, stack_pointer, Arrival::Interrupted);
             }
-            // Code at 0 can be interrupted, by the fault of a call there.
+            // An interrupted frame can be at 0, by the fault of a call there.
             ip != 0 || is_interrupted
         }))
     }
 
-    /// Stands at the caller of a frame whose stack pointer was `left`, as after a step by a row.
+    /// Moves to the caller of a frame with the stack pointer `left`, as after a step by a row.
     fn arrive_by_object(&mut self, left: u64, ip: u64, climbs: bool) -> Result<(), Error> {
         if !climbs {
             self.cycle.change_stack()?;
@@ -75,7 +75,7 @@ impl<'s> ClientCursor<'s> {
         self.arrive(left, ip)
     }
 
-    /// The number of so many bytes at an address.
+    /// The number of `size` bytes at an address.
     fn number_at(&mut self, address: u64, size: u64) -> Option<u64> {
         match size {
             8 => self.stack_word(address).ok(),
@@ -87,8 +87,8 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// Finds out where the registers of the frame are, by walking to it once more, by rules; the walk goes on by these.
-    /// Where the target has changed meanwhile, they stay unknown.
+    /// Finds the locations of the frame's registers, by a second walk to it, by rules. The walk
+    /// then continues by rules. If the target has changed meanwhile, the locations stay unknown.
     pub(super) fn find_places(&mut self) {
         let ObjectUse::Used(start) = self.objects else {
             return;
@@ -115,7 +115,8 @@ impl<'s> ClientCursor<'s> {
         Some(start.by_rules())
     }
 
-    /// What somebody is about to change, objects would not know: the walk goes on by rules.
+    /// Continues the walk by rules: machine code would not see a register that is about to be
+    /// changed.
     pub fn go_by_rules(&mut self) {
         self.find_places();
         self.objects = ObjectUse::Unused;

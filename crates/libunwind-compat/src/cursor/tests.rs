@@ -35,7 +35,7 @@ fn innermost(space: &'static AddressSpace, target: &FakeTarget) -> ClientCursor<
     ClientCursor::innermost(client, client.top().unwrap())
 }
 
-/// What can be asked of a frame.
+/// The observable state of a frame.
 type ObservedFrame = (u64, bool, Vec<(Result<u64, Error>, SaveLocation)>);
 
 fn frame(cursor: &ClientCursor<'_>) -> ObservedFrame {
@@ -60,8 +60,7 @@ fn row(cfa: u16, offset: i64, rules: &[(u16, RegisterRule<'static>)]) -> Row<'st
     row
 }
 
-/// The short way of a simple row against the interpreter's, from frames that are reached in all
-/// kinds of ways.
+/// The fast path of a simple row compared with the interpreter, from frames reached in all ways.
 #[test]
 fn both_ways_of_a_simple_row_lead_to_the_same_frame() {
     use RegisterRule::{Offset, Register as InRegister, Undefined, ValOffset};
@@ -108,7 +107,7 @@ fn both_ways_of_a_simple_row_lead_to_the_same_frame() {
     assert!(steps > 350, "only {steps} steps succeed");
 }
 
-/// Of two frames at the same address the one has a frame pointer, and the other is the outermost.
+/// Two frames at the same address: one has a frame pointer, the other is the outermost.
 #[test]
 fn a_guess_is_made_anew_for_each_frame() {
     let mut target = target();
@@ -129,8 +128,7 @@ fn a_guess_is_made_anew_for_each_frame() {
     }
 }
 
-/// Whoever asks again behind the last frame gets no other, though the registers of the last one would
-/// lead on.
+/// Further steps behind the last frame fail, though the registers of the last one would lead on.
 #[test]
 fn the_end_stays_the_end() {
     let mut target = target();
@@ -152,7 +150,7 @@ fn the_end_stays_the_end() {
     }
 }
 
-/// Steps by a rule that is kept, if it can be.
+/// Steps by a cached rule, if possible.
 fn kept_step(cursor: &mut ClientCursor<'_>, simple: PackedRow) -> c_int {
     if !cursor.at.is_kept() {
         return answer(cursor.step_simple(simple));
@@ -164,12 +162,12 @@ fn kept_step(cursor: &mut ClientCursor<'_>, simple: PackedRow) -> c_int {
     cursor.step()
 }
 
-/// Long walks by rules that are kept, against the interpreter's: with and without a frame pointer,
-/// with registers saved here and there, and with stack pointers of all kinds.
+/// Long walks by cached rules, compared with the interpreter: with and without a frame pointer,
+/// with registers saved in various places, and with stack pointers of all kinds.
 #[test]
 fn kept_rules_lead_where_their_rows_do() {
     let mut target = target();
-    // Whatever is saved at an address leads further up.
+    // Every saved word points further up.
     let up = |n: u64| STACK + n * 8 + 0x20 + n * 7 % 5 * 8;
     target.words = Mutex::new((0..2000).map(up).collect());
     target.registers.lock().unwrap()[6] = STACK + 0x100;
@@ -200,7 +198,7 @@ fn kept_rules_lead_where_their_rows_do() {
                 let row = row(base, offset, &rules);
                 let simple = PackedRow::from_row(&row).unwrap();
                 let code = kept_step(&mut by_rule, simple);
-                // The interpreter has no error of the client's.
+                // The interpreter has no client errors.
                 let expected = answer(by_row.step_row(&row, LoadBias(0)));
                 assert_eq!(code.signum(), expected.signum());
                 if below(4) == 0 || code < 1 {
@@ -220,7 +218,7 @@ fn kept_rules_lead_where_their_rows_do() {
     assert!(longest > 100, "{longest}");
 }
 
-/// By the rule and by the row: up and down, to code at 0, and where the record cannot be read.
+/// By the rule and by the row: up and down, to code at 0, and with an unreadable record.
 #[test]
 fn both_ways_from_a_signal_frame_lead_to_what_was_interrupted() {
     let row = guess::trampoline();
@@ -265,7 +263,7 @@ fn the_outermost_frame_has_no_caller() {
     assert_eq!(cursor.ip(), 0);
 }
 
-/// What is no address of code is never found by its lower bits.
+/// An address outside of code is never found by its lower bits.
 #[test]
 fn an_address_with_more_bits_is_another() {
     let mut target = target();
@@ -306,7 +304,7 @@ fn a_circle_of_frames_ends() {
     let target = target();
     for period in 1..9 {
         let mut cursor = innermost(fake_target::space(), &target);
-        // Each frame's "return address" is its distance in the circle; the CFA comes back.
+        // Each frame's "return address" is its distance in the cycle; the CFA repeats.
         let mut steps = 0;
         loop {
             let at = i64::from(steps % period) * 8;
@@ -324,7 +322,7 @@ fn a_circle_of_frames_ends() {
     }
 }
 
-/// Up for ever, and down: a return address that is not read leads on without end.
+/// Endless walks up and down: a return address that is not read can lead on without end.
 #[test]
 fn walks_end_that_never_come_back() {
     for offset in [16, -16] {
@@ -362,7 +360,7 @@ fn registers_are_written_where_they_are() {
     assert_eq!((cursor.ip(), target.words.lock().unwrap()[9]), (0x55, 0x55));
     assert_eq!(cursor.get(2), Err(Error::BAD_REGISTER));
     assert_eq!(cursor.set(2, 0), Err(Error::BAD_REGISTER));
-    // Arguments of a landing pad do not touch the innermost frame before it is given up.
+    // Arguments of a landing pad do not touch the innermost frame before it is resumed.
     assert_eq!(cursor.set(abi::RAX, 0x66), Ok(()));
     assert_eq!(cursor.get(abi::RAX), Ok(0x66));
     assert_eq!(target.registers.lock().unwrap()[0], 0x100);

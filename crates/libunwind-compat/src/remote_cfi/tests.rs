@@ -33,8 +33,8 @@ const CIE: [u8; 18] = [
     0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x04, 0x0c, 7, 8, 0x90, 1,
 ];
 
-/// FDEs of functions of 16 bytes at these addresses, each of which pushes rbx with its first
-/// byte, all of one CIE, and their search table, sorted.
+/// FDEs of functions of 16 bytes at these addresses, and their search table, sorted. Each function
+/// pushes rbx with its first byte, and all FDEs have one CIE.
 pub(crate) fn target(functions: &[u64]) -> (Vec<u8>, DynInfo) {
     let mut bytes = Vec::new();
     entry(&mut bytes, &CIE);
@@ -155,7 +155,7 @@ fn a_table_may_be_moved() {
     );
 }
 
-/// `DW_EH_PE_datarel`: from the global pointer that the client knows.
+/// `DW_EH_PE_datarel`: relative to the client's global pointer.
 #[test]
 fn pointers_may_be_relative_to_the_global_pointer() {
     const GLOBAL: u64 = 0x4000_7000;
@@ -193,7 +193,7 @@ fn pointers_may_be_relative_to_the_global_pointer() {
     check_rows(&bytes, &info);
 }
 
-/// Whatever one wrong byte says, the answer is an error or a row, soon.
+/// With any wrong byte, the result is an error or a row, soon.
 #[test]
 fn bad_bytes_do_no_harm() {
     let (bytes, table) = target(&[0x4000_8000, 0x4000_9000]);

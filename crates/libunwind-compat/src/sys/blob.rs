@@ -1,5 +1,5 @@
-//! A row as the opaque bytes that clients carry from `unw_reg_states_iterate` to
-//! `unw_apply_reg_state`: their number in four bytes, and the encoded row.
+//! A row as the opaque bytes that clients pass from `unw_reg_states_iterate` to
+//! `unw_apply_reg_state`: the length in four bytes, and the encoded row.
 
 use alloc::vec::Vec;
 use core::ffi::c_void;
@@ -35,13 +35,13 @@ impl Blob {
 ///
 /// # Safety
 ///
-/// `data` has the bytes of a [`Blob`], for as long as the row is used.
+/// `data` points to the bytes of a [`Blob`], valid while the row is used.
 pub(super) unsafe fn row<'a>(data: *const c_void) -> &'a [u8] {
     // SAFETY: a blob begins with its header.
     let len = unsafe { data.cast::<[u8; HEADER]>().read() };
     let len = usize::try_from(u32::from_ne_bytes(len)).unwrap_or(0);
     // SAFETY: the header is within the blob.
     let row = unsafe { data.cast::<u8>().add(HEADER) };
-    // SAFETY: the header says how many bytes follow.
+    // SAFETY: the header has the number of bytes that follow.
     unsafe { core::slice::from_raw_parts(row, len) }
 }

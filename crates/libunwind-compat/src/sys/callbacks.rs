@@ -1,7 +1,7 @@
 //! Calls to the client.
 //!
-//! They are sound by the interface's contract: callbacks take any number and any pointer of the
-//! documented kind, and come back.
+//! They are sound by the interface's contract: callbacks accept any number and any pointer of the
+//! documented kind, and return.
 
 use core::ffi::{c_char, c_int};
 
@@ -14,8 +14,8 @@ const READ: c_int = 0;
 const WRITE: c_int = 1;
 
 impl Client<'_> {
-    /// What callbacks call the address space. They only hand it back to us, and we only take a
-    /// shared reference from it: see `export`.
+    /// The address space for callbacks. They only pass it back to us, and we only make a shared
+    /// reference from it: see `export`.
     fn handle(&self) -> *mut AddressSpace {
         core::ptr::from_ref(self.space).cast_mut()
     }
@@ -83,7 +83,7 @@ pub(crate) fn find_proc_info(
     Error::check(code).map(|_| info)
 }
 
-/// Where the target has the list of what it has registered.
+/// The address of the target's list of registered entries.
 pub(crate) fn registered(client: &Client<'_>) -> Result<u64, Error> {
     let address = client.space.accessors.get_dyn_info_list_addr;
     let address = address.ok_or(Error::NO_INFO)?;
@@ -98,8 +98,7 @@ pub(crate) fn resume(cursor: &mut ClientCursor<'static>) -> Result<c_int, Error>
     let client = cursor.client();
     let resume = client.space.accessors.resume.ok_or(Error::INVALID)?;
     let cursor = core::ptr::from_mut(cursor).cast();
-    // SAFETY: the contract above; whoever has a cursor has it from C, with an `OpaqueCursor`'s
-    // size.
+    // SAFETY: the contract above; every cursor comes from C, with an `OpaqueCursor`'s size.
     Error::check(unsafe { resume(client.handle(), cursor, client.argument) })
 }
 

@@ -1,14 +1,14 @@
-//! The registers of the own process: captured, and set.
+//! Capturing and setting the registers of the own process.
 //!
-//! They are where `ucontext_t` has them (`<sys/ucontext.h>`), so that contexts of libunwind, of
-//! the C library and of the kernel are alike.
+//! The layout is that of `ucontext_t` (`<sys/ucontext.h>`), so that contexts of libunwind, of the C
+//! library and of the kernel are interchangeable.
 
 use core::arch::{asm, naked_asm};
 use core::ffi::{c_int, c_void};
 
 use unspool_unwind::steps::IN_CONTEXT;
 
-/// How far the code address is from the beginning of a `ucontext_t`, in bytes.
+/// The offset of the code address in a `ucontext_t`, in bytes.
 pub(super) const CODE_ADDRESS: u64 = 168;
 
 /// The address of a register in a context.
@@ -17,7 +17,7 @@ pub(super) fn address(context: *mut c_void, register: u16) -> u64 {
     (context.addr() as u64).wrapping_add(offset.unwrap_or(0))
 }
 
-/// `unw_getcontext`: the registers of its caller, to which it is about to return.
+/// `unw_getcontext`: captures the caller's registers, as after the return.
 ///
 /// # Safety
 ///
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn getcontext(context: *mut c_void) -> c_int {
         "mov [rdi + 160], rax",
         "mov rax, [rsp]",
         "mov [rdi + 168], rax",
-        // uc_mcontext.fpregs, and what of it calls preserve.
+        // uc_mcontext.fpregs, and its call-preserved part.
         "lea rax, [rdi + 424]",
         "mov [rdi + 224], rax",
         "fnstenv [rax]",
@@ -58,11 +58,11 @@ pub unsafe extern "C" fn getcontext(context: *mut c_void) -> c_int {
     )
 }
 
-/// `_Ux86_64_setcontext`: continues where a context says. It does not return.
+/// `_Ux86_64_setcontext`: continues at a context. It does not return.
 ///
 /// # Safety
 ///
-/// `context` is [`getcontext`]'s, whose caller has not returned.
+/// `context` is from [`getcontext`], and the function that called it has not returned.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_setcontext"))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn setcontext(context: *mut c_void) -> c_int {
@@ -78,12 +78,11 @@ pub unsafe extern "C" fn setcontext(context: *mut c_void) -> c_int {
     )
 }
 
-/// Continues where a context says, with its general registers but for r11, which no call
-/// preserves.
+/// Continues at a context, with all its general registers except r11, which no call preserves.
 ///
 /// # Safety
 ///
-/// There is a frame of this thread that has not returned.
+/// The context is of a frame of this thread that has not returned.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn enter(context: *mut c_void) -> ! {
     naked_asm!(
@@ -110,8 +109,8 @@ pub(super) unsafe extern "C" fn enter(context: *mut c_void) -> ! {
     )
 }
 
-/// Continues an interrupted frame as the kernel would after its handler: with all registers and
-/// the signal mask.
+/// Continues an interrupted frame like the kernel after its handler: with all registers and the
+/// signal mask.
 ///
 /// # Safety
 ///
@@ -129,8 +128,8 @@ pub(super) unsafe fn return_from_signal(context: u64) -> ! {
     }
 }
 
-/// The body of a naked function that calls `$function` with its own arguments and, in
-/// `$argument`, a context that has its caller's preserved registers, and of what is behind them nothing.
+/// The body of a naked function that calls `$function` with its own arguments. `$argument` is
+/// replaced by a context with its caller's preserved registers, and without the state behind them.
 macro_rules! call_with_context {
     ($argument:literal, $function:path) => {
         core::arch::naked_asm!(

@@ -1,7 +1,7 @@
 //! The C functions of `<libunwind-coredump.h>`: callbacks for a core file.
 //!
-//! Arguments are what [`export`](super::export) says. All `argument`s come from [`create`]. Callbacks
-//! that do nothing are those of [`ptrace`](super::ptrace), under another name.
+//! Arguments are as in [`export`](super::export). All `argument`s come from [`create`]. Callbacks
+//! that do nothing are those of [`ptrace`](super::ptrace) under another name.
 
 use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int, c_ulong, c_void};
@@ -27,17 +27,17 @@ pub static ACCESSORS: Accessors = Accessors {
     get_proc_name: Some(get_proc_name),
 };
 
-/// What [`create`] made.
+/// The core file made by [`create`].
 ///
 /// # Safety
 ///
-/// `argument` is null or from [`create`], and nobody else uses it meanwhile.
+/// `argument` is null or from [`create`], and has no other user meanwhile.
 unsafe fn core_file<'a>(argument: *mut c_void) -> Result<&'a mut CoreFile, Error> {
     // SAFETY: the caller's promise.
     unsafe { argument.cast::<CoreFile>().as_mut() }.ok_or(Error::INVALID)
 }
 
-/// `_UCD_create`: null if it is no core file, or without memory.
+/// `_UCD_create`: null if the file is not a core file, or without memory.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_UCD_create"))]
 pub extern "C" fn create(path: CStrArgument<'_>) -> Option<Box<CoreFile>> {
     let file = MappedFile::open(path.get()).ok()?;
@@ -125,13 +125,13 @@ pub extern "C" fn add_backing_file_at_vaddr(
     })
 }
 
-/// `_UCD_get_mapinfo`, which libunwind calls itself, on structures that it does not publish.
+/// `_UCD_get_mapinfo`: libunwind calls it internally, on unpublished structures.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_UCD_get_mapinfo"))]
 pub extern "C" fn get_mapinfo() -> c_int {
     Error::UNSPECIFIED.0
 }
 
-/// `_UCD_get_threadinfo`, which libunwind calls itself, on structures that it does not publish.
+/// `_UCD_get_threadinfo`: libunwind calls it internally, on unpublished structures.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_UCD_get_threadinfo"))]
 pub extern "C" fn get_threadinfo() -> c_int {
     Error::UNSPECIFIED.0
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn access_reg(
     }))
 }
 
-/// `_UCD_resume`: a core file cannot go on.
+/// `_UCD_resume`: a core file cannot continue.
 ///
 /// # Safety
 ///
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn resume(
     Error::INVALID.0
 }
 
-/// `_UCD_get_proc_name`: [`Error::NO_MEMORY`] for a name that is cut off.
+/// `_UCD_get_proc_name`: [`Error::NO_MEMORY`] for a truncated name.
 ///
 /// # Safety
 ///

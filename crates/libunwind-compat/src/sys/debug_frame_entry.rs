@@ -1,5 +1,5 @@
-//! What a procedure's information leads to if its entry is in the memory of whoever found it, and
-//! not in the target's. The two sides may be different libraries.
+//! The target of a procedure's `unwind_info`, if its entry is in the memory of its finder and not
+//! in the target's. Finder and reader may be different libraries.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -7,8 +7,8 @@ use core::ptr;
 
 use crate::abi::{self, ProcInfo};
 
-/// An entry of a section. It is where it is until the next one is found, as the interface has it:
-/// `put_unwind_info` says when nobody needs it any more.
+/// An entry of a section. It is valid until the next one is found. (In the interface,
+/// `put_unwind_info` ends the use of an entry.)
 #[repr(C)]
 #[derive(Debug)]
 pub struct DebugFrameEntry {
@@ -19,11 +19,11 @@ pub struct DebugFrameEntry {
     offset: Cell<u64>,
 }
 
-/// No address, nor anything that another library would put there.
+/// Neither an address, nor a value that another library would put there.
 const MARK: u64 = u64::from_ne_bytes(*b"unspool1");
 
 impl DebugFrameEntry {
-    /// Nothing yet.
+    /// Without an entry.
     #[must_use]
     pub const fn empty() -> DebugFrameEntry {
         DebugFrameEntry {
@@ -34,7 +34,7 @@ impl DebugFrameEntry {
         }
     }
 
-    /// The entry at an offset of a section; yields what leads to it.
+    /// Stores the entry at an offset of a section; returns a pointer to it.
     pub(crate) fn set(&self, section: &[u8], offset: u64) -> *mut c_void {
         self.section.set(section.as_ptr());
         self.length.set(section.len());
@@ -42,24 +42,24 @@ impl DebugFrameEntry {
         ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// The section, and the offset of the entry that a procedure's information leads to; `None` if
-    /// that is not of ours.
+    /// The section and the offset of the entry that a procedure's information points at; `None` if
+    /// it is not ours.
     pub(crate) fn from_proc_info(info: &ProcInfo) -> Option<(&[u8], u64)> {
         let is_it = info.has(abi::FLAG_DEBUG_FRAME) && info.format == abi::FORMAT_TABLE;
         let found: *const DebugFrameEntry = info.unwind_info.cast();
         if !is_it || found.is_null() || !found.is_aligned() {
             return None;
         }
-        // SAFETY: with this flag it leads to a structure in the own memory, which begins with more
-        // than a word, whoever's it is.
+        // SAFETY: with this flag it points to a structure in the own memory, which begins with more
+        // than a word, in any library.
         let mark = unsafe { found.cast::<u64>().read() };
         if mark != MARK {
             return None;
         }
-        // SAFETY: it has our mark. Who found it keeps it and the section until it is asked again.
+        // SAFETY: it has our mark. Its finder keeps it and the section until its next look-up.
         let found = unsafe { &*found };
         let (section, length) = (found.section.get(), found.length.get());
-        // SAFETY: as above; they are of a slice.
+        // SAFETY: as above; pointer and length are a slice's.
         let section = unsafe { core::slice::from_raw_parts(section, length) };
         Some((section, found.offset.get()))
     }

@@ -1,10 +1,10 @@
-//! What the program has registered with `_U_dyn_register`: unwind information of code that it has
-//! made itself.
+//! The unwind information that the program has registered with `_U_dyn_register` for generated
+//! code.
 //!
-//! Whoever changes the list has a lock; readers have none, and none stops them. Each link is
-//! changed by one store, so that they see the list before it or after it. One that stands on an entry that is
-//! cancelled meanwhile sees the list end there, and that its generation has changed, and looks again.
-//! As with libunwind, whoever frees an entry has to know that nobody looks for one any more.
+//! Writers of the list take a lock; readers take none and never wait. Each link changes by one
+//! store, so that readers see the list before or after a change. If the reader's current entry is
+//! cancelled, the list ends there and its generation has changed; then the reader starts again. As
+//! with libunwind, an entry may only be freed when no thread can be reading the list.
 //!
 //! Reading the list is async-signal-safe.
 
@@ -25,7 +25,7 @@ unsafe extern "C" {
     safe fn usleep(microseconds: c_uint) -> c_int;
 }
 
-/// Whatever the library that asks would be linked to.
+/// The search order of the calling library.
 const RTLD_DEFAULT: *mut c_void = ptr::null_mut();
 
 /// `unw_dyn_info_list_t`. Debuggers read it from outside.
@@ -42,8 +42,8 @@ static REGISTERED: DynInfoList = DynInfoList {
     first: AtomicPtr::new(ptr::null_mut()),
 };
 
-/// The list that is read: that of the `libunwind.so.8` which the program registers with.
-/// `libunwind-x86_64.so.8` has no functions to put anything into its own.
+/// The list to read: that of the `libunwind.so.8` with which the program registers.
+/// `libunwind-x86_64.so.8` has no functions to fill its own.
 static LIST: AtomicPtr<DynInfoList> = AtomicPtr::new((&raw const REGISTERED).cast_mut());
 
 /// Finds [`LIST`], as libunwind does by a weak reference. Not async-signal-safe.
@@ -51,8 +51,8 @@ pub(super) fn find_list() {
     let name = c"_U_dyn_info_list_addr";
     // SAFETY: the name ends with a zero byte.
     let found = unsafe { dlsym(RTLD_DEFAULT, name.as_ptr()) };
-    // SAFETY: null, or the function of that name, which has this type. Who asks for it cannot
-    // outlive it.
+    // SAFETY: null, or the function of that name, which has this type. Its library is not unloaded
+    // before the calling one.
     let found =
         unsafe { core::mem::transmute::<*mut c_void, Option<extern "C" fn() -> UnwWord>>(found) };
     if let Some(list) = found.and_then(|address| usize::try_from(address()).ok()) {
@@ -61,19 +61,19 @@ pub(super) fn find_list() {
 }
 
 fn list() -> &'static DynInfoList {
-    // SAFETY: our own, or one of another libunwind, whose type is the interface's.
+    // SAFETY: our own, or one of another libunwind, with the interface's type.
     unsafe { &*LIST.load(Ordering::Relaxed) }
 }
 
 static LOCK: Lock = Lock(AtomicI32::new(0));
 
-/// The ID of the process in which a thread changes the list, or zero.
+/// The ID of the process with a thread that changes the list, or zero.
 ///
-/// A child that is forked meanwhile has the list as it was at that moment, but not the thread.
+/// A child forked meanwhile has the list in its state at that moment, but not the thread.
 struct Lock(AtomicI32);
 
 impl Lock {
-    /// Has the list changed by nobody else meanwhile.
+    /// Runs `change` under the lock.
     fn with(&self, change: impl FnOnce()) {
         let own = os::own_pid();
         while let Err(holder) = self.take(0, own) {
@@ -81,7 +81,7 @@ impl Lock {
                 REGISTERED.link_backwards();
                 break;
             }
-            // It may run at a lower priority, so it is not enough to yield to it.
+            // The other thread may have a lower priority, so yielding to it does not suffice.
             usleep(1);
         }
         change();
@@ -99,17 +99,17 @@ impl DynInfoList {
     ///
     /// # Safety
     ///
-    /// It is in memory, and not in the list. The caller has the lock.
+    /// The entry is valid, and not in the list. The caller has the lock.
     unsafe fn register(&self, info: *mut DynInfo) {
         let first = self.first.load(Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe { next_of(info) }.store(first, Ordering::Relaxed);
         for (entry, previous) in [(info, ptr::null_mut()), (first, info)] {
-            // SAFETY: the caller's, null, or registered.
+            // SAFETY: the caller's entry, null, or registered.
             unsafe { set_previous(entry, previous) };
         }
         self.generation.fetch_add(1, Ordering::Relaxed);
-        // Whoever sees it sees what it says.
+        // Release: readers that see the entry see its content.
         self.first.store(info, Ordering::Release);
     }
 
@@ -117,12 +117,12 @@ impl DynInfoList {
     ///
     /// # Safety
     ///
-    /// It is in the list. The caller has the lock.
+    /// The entry is in the list. The caller has the lock.
     unsafe fn cancel(&self, info: *mut DynInfo) {
         // SAFETY: the caller's promise.
         let own_link = unsafe { next_of(info) };
         let next = own_link.load(Ordering::Relaxed);
-        // SAFETY: only those who have the lock write to it.
+        // SAFETY: only holders of the lock write to it.
         let previous = unsafe { (*info).prev };
         let link = match previous.is_null() {
             true => &self.first,
@@ -131,16 +131,16 @@ impl DynInfoList {
         };
         link.store(next, Ordering::Release);
         for (entry, previous) in [(next, previous), (info, ptr::null_mut())] {
-            // SAFETY: null, registered, or the caller's.
+            // SAFETY: null, registered, or the caller's entry.
             unsafe { set_previous(entry, previous) };
         }
-        // Who sees that it leads nowhere sees this, too.
+        // Release: readers that see the cleared link see this, too.
         self.generation.fetch_add(1, Ordering::Release);
         own_link.store(ptr::null_mut(), Ordering::Release);
     }
 
-    /// Makes each entry name the one before it: what a change that was broken off may have left
-    /// undone. The caller has the lock.
+    /// Sets the back links of all entries: an aborted change may have left them undone. The caller
+    /// has the lock.
     fn link_backwards(&self) {
         let mut previous = ptr::null_mut();
         let mut entry = self.first.load(Ordering::Acquire);
@@ -158,7 +158,7 @@ impl DynInfoList {
         let mut next = self.first.load(Ordering::Acquire);
         while !next.is_null() {
             let info = next;
-            // SAFETY: it was registered just now, so it is in memory, and was written before.
+            // SAFETY: it was registered just now, so it is valid, and was initialised before.
             next = unsafe { next_of(info) }.load(Ordering::Acquire);
             // SAFETY: as above.
             let info = unsafe { described(info) };
@@ -174,7 +174,7 @@ impl DynInfoList {
 ///
 /// # Safety
 ///
-/// `info` is in memory for as long as the link is used, which whoever else uses it does so as well.
+/// `info` is valid while the link is used, and all other users access the link atomically, too.
 unsafe fn next_of<'a>(info: *mut DynInfo) -> &'a AtomicPtr<DynInfo> {
     // SAFETY: the caller's promise.
     let link = unsafe { &raw mut (*info).next };
@@ -192,22 +192,22 @@ unsafe fn set_previous(info: *mut DynInfo, previous: *mut DynInfo) {
     }
 }
 
-/// What an entry says, but for its links, which others may be changing.
+/// A copy of an entry without its links, which others may be changing.
 ///
 /// # Safety
 ///
-/// `info` is in memory and was registered: nobody writes to the rest.
+/// `info` is valid and was registered: nobody writes to the rest.
 unsafe fn described(info: *const DynInfo) -> DynInfo {
     const LINKS: usize = offset_of!(DynInfo, start_ip);
     let mut copy = DynInfo::NONE;
     let from = info.cast::<u8>().wrapping_add(LINKS);
     let to = (&raw mut copy).cast::<u8>().wrapping_add(LINKS);
-    // SAFETY: the caller's promise; both are all of a `DynInfo` behind its links.
+    // SAFETY: the caller's promise; both are the part of a `DynInfo` behind its links.
     unsafe { ptr::copy_nonoverlapping(from, to, size_of::<DynInfo>() - LINKS) };
     copy
 }
 
-/// The address of the list that is read.
+/// The address of the list to read.
 pub(super) fn list_addr() -> UnwWord {
     LIST.load(Ordering::Relaxed).addr() as UnwWord
 }
@@ -225,7 +225,7 @@ pub extern "C" fn dyn_info_list_addr() -> UnwWord {
 ///
 /// # Safety
 ///
-/// `info` is not registered, and stays as it is until it is cancelled.
+/// `info` is not registered, and is not changed until it is cancelled.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_U_dyn_register"))]
 pub unsafe extern "C" fn dyn_register(info: *mut DynInfo) {
     // SAFETY: the caller's promise, and the lock.
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn dyn_register(info: *mut DynInfo) {
 ///
 /// # Safety
 ///
-/// `info` is registered, and stays in memory as long as a thread may be looking for an entry.
+/// `info` is registered, and stays valid as long as a thread may be reading the list.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_U_dyn_cancel"))]
 pub unsafe extern "C" fn dyn_cancel(info: *mut DynInfo) {
     // SAFETY: the caller's promise, and the lock.
@@ -249,9 +249,9 @@ pub(crate) fn is_any_registered() -> bool {
     !list().first.load(Ordering::Relaxed).is_null()
 }
 
-/// What is registered for an address.
+/// The registered entry for an address.
 pub(crate) fn registered(ip: u64) -> Option<DynInfo> {
-    /// Those who change the list all the time keep nobody for longer.
+    /// The retry limit under constant changes of the list.
     const MAX_TRIES: usize = 3;
     let list = list();
     for _ in 0..MAX_TRIES {
@@ -266,8 +266,8 @@ pub(crate) fn registered(ip: u64) -> Option<DynInfo> {
 
 const PAGE: u64 = 4096;
 
-/// Bytes of a registered table, which nobody writes to until it is cancelled. The kernel is asked
-/// whether they are there.
+/// Bytes of a registered table. Nobody writes to them until it is cancelled. The kernel is asked
+/// whether they are readable.
 pub(crate) fn bytes(addresses: Range<u64>) -> Option<&'static [u8]> {
     let Range { start, end } = addresses;
     let length = end.checked_sub(start)?;
@@ -275,13 +275,13 @@ pub(crate) fn bytes(addresses: Range<u64>) -> Option<&'static [u8]> {
         ReadableMemory::around(RuntimeAddr(page * PAGE)).word(RuntimeAddr(page * PAGE))?;
     }
     let from = ptr::with_exposed_provenance(usize::try_from(start).ok()?);
-    // SAFETY: all of it was readable just now, and stays as it is, as above.
+    // SAFETY: all of it was readable just now, and does not change, as above.
     Some(unsafe { core::slice::from_raw_parts(from, usize::try_from(length).ok()?) })
 }
 
 /// A string of a registered table, without its zero byte.
 pub(crate) fn string(addr: u64) -> Option<&'static [u8]> {
-    /// No name is in more pages.
+    /// The maximum number of pages of a name.
     const MAX_NAME_PAGES: u64 = 16;
     (1..=MAX_NAME_PAGES).find_map(|pages| {
         let end = (addr / PAGE).checked_add(pages)?.checked_mul(PAGE)?;

@@ -1,14 +1,15 @@
 //! `_Unwind_*`: the level of exception handling that languages share (Itanium C++ ABI, "Exception
 //! Handling", Level I).
 //!
-//! Two phases: the first asks the personality routines from the innermost frame out which frame
-//! handles the exception, and changes nothing; the second goes the same way and has each frame
-//! clean up, up to that one. A frame that cleans up is entered at its landing pad, and comes back
-//! with `_Unwind_Resume`.
+//! There are two phases. The first calls the personality routines from the innermost frame outwards
+//! to find the handling frame, and changes nothing. The second goes the same way, and each frame
+//! cleans up, up to the handling one. A frame that cleans up is entered at its landing pad, and
+//! continues the unwind with `_Unwind_Resume`.
 //!
-//! There may be other unwinders in the process: glibc begins the unwinds of `pthread_exit` and `pthread_cancel` with
-//! libgcc's, and a plugin may have a libgcc of its own. Personality routines then come to us with their contexts, and
-//! landing pads with their exceptions, and the other way round. So [`UnwindContext`] and [`Exception`] are those of libgcc.
+//! The process may have other unwinders. glibc begins the unwinds of `pthread_exit` and
+//! `pthread_cancel` with libgcc's, and a plugin may have a libgcc of its own. Personality routines
+//! then call us with their contexts, and landing pads with their exceptions, and vice versa. So
+//! [`UnwindContext`] and [`Exception`] have libgcc's layout.
 
 use core::ffi::{c_int, c_void};
 
@@ -47,16 +48,17 @@ const TO_END_OF_STACK: Actions = 16;
 
 const VERSION: c_int = 1;
 
-/// `_Unwind_Exception`: what the throwing language puts before its own. Every unwinder uses the two last fields
-/// alike, so that one can resume what another has raised.
+/// `_Unwind_Exception`: the header of a language's exception object. All unwinders use the two last
+/// fields equally, so that one can resume an exception that another has raised.
 #[repr(C, align(16))]
 #[derive(Debug)]
 pub struct Exception {
     class: u64,
     cleanup: Option<unsafe extern "C" fn(ReasonCode, *mut Exception)>,
-    /// The function that a forced unwind asks whether to stop; none for an exception.
+    /// The stop function of a forced unwind; none for an exception.
     stop: Option<StopFunction>,
-    /// The stop function's argument; for an exception, [`ExceptionWalk::identity`] of the frame that handles it.
+    /// The stop function's argument; for an exception, [`ExceptionWalk::identity`] of the handling
+    /// frame.
     private_2: UnwWord,
 }
 
@@ -72,16 +74,16 @@ type StopFunction = unsafe extern "C" fn(
 type Personality =
     unsafe extern "C" fn(c_int, Actions, u64, *mut Exception, *mut UnwindContext) -> ReasonCode;
 
-/// `_Unwind_Context`: a frame, laid out as libgcc has it on x86-64 (`struct _Unwind_Context`, gcc's
-/// libgcc/unwind-dw2.c, since gcc 4.2). `_Unwind_Get*` and `_Unwind_Set*` of this library and of any libgcc take the
-/// contexts of the other: one may be linked statically into a plugin, and glibc begins the unwinds of
-/// `pthread_exit` and `pthread_cancel` with its own.
+/// `_Unwind_Context`: a frame, with libgcc's layout on x86-64 (`struct _Unwind_Context`, gcc's
+/// libgcc/unwind-dw2.c, since gcc 4.2). `_Unwind_Get*` and `_Unwind_Set*` of this library and of
+/// any libgcc accept each other's contexts. A plugin may contain a statically linked libgcc, and
+/// glibc begins the unwinds of `pthread_exit` and `pthread_cancel` with its own.
 #[repr(C)]
 #[derive(Debug)]
 pub struct UnwindContext {
-    /// By DWARF's numbers: values where `is_value` says so, else their addresses. The last stands for no register.
+    /// By DWARF's numbers: values if `is_value` is set, else their addresses. The last is unused.
     registers: [UnwWord; UnwindContext::REGISTERS],
-    /// The stack pointer of the frame, which is the CFA of the one that it called.
+    /// The stack pointer of the frame: the CFA of the frame that it called.
     cfa: UnwWord,
     ip: UnwWord,
     lsda: UnwWord,
@@ -98,10 +100,10 @@ impl UnwindContext {
     const REGISTERS: usize = 18;
     /// `SIGNAL_FRAME_BIT`: the frame was interrupted.
     const INTERRUPTED: UnwWord = 1 << 63;
-    /// `EXTENDED_CONTEXT_BIT`: `is_value` is there.
+    /// `EXTENDED_CONTEXT_BIT`: `is_value` is valid.
     const EXTENDED: UnwWord = 1 << 62;
 
-    /// Nothing but that registers are values.
+    /// Empty, with all registers as values.
     const EMPTY: UnwindContext = UnwindContext {
         registers: [0; UnwindContext::REGISTERS],
         cfa: 0,
@@ -116,7 +118,7 @@ impl UnwindContext {
         is_value: [1; UnwindContext::REGISTERS],
     };
 
-    /// Where the value of a register is; null for one that is unknown, or that there is not.
+    /// The address of a register's value; null for an unknown value or register.
     fn register(&mut self, number: c_int) -> *mut UnwWord {
         let Ok(number) = usize::try_from(number) else {
             return core::ptr::null_mut();
@@ -134,7 +136,7 @@ impl UnwindContext {
     }
 }
 
-/// What is called for the frames of a walk.
+/// The state of a walk for exceptions.
 struct ExceptionWalk {
     context: UnwindContext,
     cursor: ClientCursor<'static>,
@@ -143,7 +145,7 @@ struct ExceptionWalk {
 }
 
 impl ExceptionWalk {
-    /// From the frame whose registers are in a context of `call_with_context`.
+    /// Starts at the frame with its registers in a context of `call_with_context`.
     fn new(context: *mut c_void) -> ExceptionWalk {
         ExceptionWalk {
             context: UnwindContext::EMPTY,
@@ -152,12 +154,12 @@ impl ExceptionWalk {
         }
     }
 
-    /// The same for an unwind that lands in one of the frames, which trusts the stack as the functions do that return
-    /// on it: it asks nobody whether it can be read.
+    /// The same for an unwind that lands in one of the frames. It trusts the stack, like returning
+    /// functions: it does not check that memory is readable.
     ///
     /// # Safety
     ///
-    /// The frames of this stack are those of functions that have not returned.
+    /// All frames of this stack are of functions that have not returned.
     unsafe fn to_land(context: *mut c_void) -> ExceptionWalk {
         let mut frames = ExceptionWalk::new(context);
         // SAFETY: the caller's promise; the context is in a frame below those.
@@ -167,7 +169,7 @@ impl ExceptionWalk {
         frames
     }
 
-    /// Finds out what procedure the frame is of.
+    /// Looks up the procedure of the frame.
     fn look_up(&mut self) -> Result<(), Error> {
         let pc = self.cursor.code().lookup();
         let info = match procedure_info(pc) {
@@ -182,7 +184,7 @@ impl ExceptionWalk {
         Ok(())
     }
 
-    /// The frame as others see it.
+    /// The frame as a context for other code.
     fn as_context(&mut self) -> *mut UnwindContext {
         let (shown, cursor) = (&mut self.context, &self.cursor);
         shown.cfa = cursor.get(abi::RSP).unwrap_or(0);
@@ -208,27 +210,27 @@ impl ExceptionWalk {
         shown
     }
 
-    /// What tells the frame from all others of the walk. One that was interrupted may have called nobody and have the
-    /// stack pointer of its handler's frame; libgcc tells them apart in the same way.
+    /// A value that identifies the frame in the walk. An interrupted frame that called nothing may
+    /// have the stack pointer of its handler's frame; libgcc distinguishes them in the same way.
     fn identity(&self) -> UnwWord {
         let stack_pointer = self.cursor.get(abi::RSP).unwrap_or(0);
         stack_pointer.wrapping_sub(UnwWord::from(self.cursor.is_interrupted()))
     }
 
-    /// Steps to the caller: `false` where there is none.
+    /// Steps to the caller: `false` if there is none.
     fn step(&mut self) -> Result<bool, Error> {
         Error::check(self.cursor.step()).map(|code| code > 0)
     }
 
-    /// Steps to the caller, as far as landing pads can be entered: `false` also where a register is lost that functions
-    /// preserve, as in callers of code that has SFrame only.
+    /// Steps to the caller, while landing pads can be entered. `false` also if a call-preserved
+    /// register is lost, as in callers of code that has only SFrame.
     fn step_to_land(&mut self) -> Result<bool, Error> {
         let has_caller = self.step()?;
         let mut preserved = (0..16).filter(|number| PRESERVED >> number & 1 != 0);
         Ok(has_caller && preserved.all(|register| self.cursor.get(register).is_ok()))
     }
 
-    /// Asks the frame's language, if it has one.
+    /// Calls the frame's personality routine, if it has one.
     ///
     /// # Safety
     ///
@@ -239,7 +241,7 @@ impl ExceptionWalk {
         exception: *mut Exception,
     ) -> ReasonCode {
         let handler = usize::try_from(self.handler).unwrap_or(0);
-        // SAFETY: null, or a function of this type: that is what unwind tables name.
+        // SAFETY: null, or a function of this type, as unwind tables name it.
         let handler = unsafe { core::mem::transmute::<usize, Option<Personality>>(handler) };
         let Some(handler) = handler else {
             return CONTINUE_UNWIND;
@@ -247,20 +249,20 @@ impl ExceptionWalk {
         // SAFETY: the caller's promise.
         let class = unsafe { (*exception).class };
         let shown = self.as_context();
-        // SAFETY: the frame's language answers for its personality routine.
+        // SAFETY: the frame's language is responsible for its personality routine.
         unsafe { handler(VERSION, action, class, exception, shown) }
     }
 
-    /// Continues in the frame, at the landing pad that the context names, with its two arguments.
+    /// Continues in the frame, at the landing pad in the context, with its two arguments.
     fn install(&mut self) -> ReasonCode {
         let [first, second, ..] = self.context.registers;
         self.cursor.land_at(self.context.ip);
-        // Registers that can always be set.
+        // These registers can always be set.
         let _ = self.cursor.set(abi::RAX, first);
         let _ = self.cursor.set(abi::RDX, second);
         let entered = self.cursor.establish();
         let resumed = entered.and_then(|()| callbacks::resume(&mut self.cursor));
-        // It comes back only when it fails.
+        // It only returns on failure.
         resumed.map_or(FATAL_PHASE2_ERROR, |_| FATAL_PHASE2_ERROR)
     }
 }
@@ -279,11 +281,11 @@ pub unsafe extern "C" fn raise_exception(exception: *mut Exception) -> ReasonCod
     call_with_context!("rsi", raise)
 }
 
-/// `_Unwind_Resume`: comes from a landing pad.
+/// `_Unwind_Resume`: called by a landing pad.
 ///
 /// # Safety
 ///
-/// `exception` is valid and on its way.
+/// `exception` is valid and being unwound.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_Resume"))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn resume(exception: *mut Exception) -> ! {
@@ -337,7 +339,7 @@ pub unsafe extern "C" fn backtrace(visit: TraceFunction, argument: *mut c_void) 
 pub type TraceFunction = unsafe extern "C" fn(*mut UnwindContext, *mut c_void) -> ReasonCode;
 
 unsafe extern "C" fn raise(exception: *mut Exception, context: *mut c_void) -> ReasonCode {
-    // SAFETY: what `raise_exception` asks for.
+    // SAFETY: the conditions of `raise_exception`.
     let handler = match unsafe { search(exception, context) } {
         Ok(handler) => handler,
         Err(reason) => return reason,
@@ -350,15 +352,15 @@ unsafe extern "C" fn raise(exception: *mut Exception, context: *mut c_void) -> R
     unsafe { clean_up(exception, context) }
 }
 
-/// The first phase: [`ExceptionWalk::identity`] of the frame that handles an exception.
-// What it needs of the stack is not for the second phase.
+/// The first phase: [`ExceptionWalk::identity`] of the handling frame.
+// Not inlined: the second phase does not need its stack.
 #[inline(never)]
 unsafe fn search(exception: *mut Exception, context: *mut c_void) -> Result<UnwWord, ReasonCode> {
-    // SAFETY: what `raise_exception` asks for: the stack is the one that it was called on.
+    // SAFETY: the conditions of `raise_exception`: the stack is the one that it was called on.
     let mut frames = unsafe { ExceptionWalk::to_land(context) };
     loop {
         frames.look_up().map_err(|_| FATAL_PHASE1_ERROR)?;
-        // SAFETY: what `raise_exception` asks for.
+        // SAFETY: the conditions of `raise_exception`.
         match unsafe { frames.call_personality(SEARCH_PHASE, exception) } {
             CONTINUE_UNWIND => {}
             HANDLER_FOUND => return Ok(frames.identity()),
@@ -372,11 +374,11 @@ unsafe fn search(exception: *mut Exception, context: *mut c_void) -> Result<UnwW
     }
 }
 
-/// The second phase. Returns only when it fails.
+/// The second phase. Returns only on failure.
 unsafe fn clean_up(exception: *mut Exception, context: *mut c_void) -> ReasonCode {
-    // SAFETY: what `raise_exception` asks for.
+    // SAFETY: the conditions of `raise_exception`.
     let handler = unsafe { (*exception).private_2 };
-    // SAFETY: as above: it goes through frames that have not returned.
+    // SAFETY: as above: its frames have not returned.
     let mut frames = unsafe { ExceptionWalk::to_land(context) };
     loop {
         if frames.look_up().is_err() {
@@ -387,10 +389,10 @@ unsafe fn clean_up(exception: *mut Exception, context: *mut c_void) -> ReasonCod
             true => CLEANUP_PHASE | HANDLER_FRAME,
             false => CLEANUP_PHASE,
         };
-        // SAFETY: what `raise_exception` asks for.
+        // SAFETY: the conditions of `raise_exception`.
         match unsafe { frames.call_personality(action, exception) } {
             INSTALL_CONTEXT => return frames.install(),
-            // A language that changes its mind leaves nobody to handle the exception.
+            // If the handling frame's language declines now, no frame handles the exception.
             CONTINUE_UNWIND if !is_handler => {}
             _ => return FATAL_PHASE2_ERROR,
         }
@@ -406,7 +408,7 @@ unsafe extern "C" fn run_forced_unwind(
     argument: UnwWord,
     context: *mut c_void,
 ) -> ReasonCode {
-    // SAFETY: what `forced_unwind` asks for.
+    // SAFETY: the conditions of `forced_unwind`.
     let fields = unsafe { &mut *exception };
     fields.stop = Some(stop);
     fields.private_2 = argument;
@@ -414,19 +416,19 @@ unsafe extern "C" fn run_forced_unwind(
     unsafe { clean_up_until(stop, exception, context) }
 }
 
-/// The only phase of a forced unwind, which ends where `stop` says so. Returns only when it fails.
+/// The only phase of a forced unwind; `stop` decides where it ends. Returns only on failure.
 unsafe fn clean_up_until(
     stop: StopFunction,
     exception: *mut Exception,
     context: *mut c_void,
 ) -> ReasonCode {
-    // SAFETY: what `forced_unwind` asks for.
+    // SAFETY: the conditions of `forced_unwind`.
     let Exception {
         class,
         private_2: beside,
         ..
     } = *unsafe { &*exception };
-    // SAFETY: as above: it goes through frames that have not returned.
+    // SAFETY: as above: its frames have not returned.
     let mut frames = unsafe { ExceptionWalk::to_land(context) };
     let mut action = FORCE_UNWIND | CLEANUP_PHASE;
     loop {
@@ -456,7 +458,7 @@ unsafe fn clean_up_until(
 }
 
 unsafe extern "C" fn resume_phase2(exception: *mut Exception, context: *mut c_void) -> ! {
-    // SAFETY: what `resume` asks for.
+    // SAFETY: the conditions of `resume`.
     match unsafe { (*exception).stop } {
         // SAFETY: as above.
         Some(stop) => unsafe { clean_up_until(stop, exception, context) },
@@ -467,7 +469,7 @@ unsafe extern "C" fn resume_phase2(exception: *mut Exception, context: *mut c_vo
 }
 
 unsafe extern "C" fn raise_again(exception: *mut Exception, context: *mut c_void) -> ReasonCode {
-    // SAFETY: what `resume_or_rethrow` asks for.
+    // SAFETY: the conditions of `resume_or_rethrow`.
     match unsafe { (*exception).stop } {
         // SAFETY: as above.
         Some(stop) => unsafe { clean_up_until(stop, exception, context) },
@@ -487,7 +489,7 @@ unsafe extern "C" fn trace(
             return FATAL_PHASE1_ERROR;
         }
         let shown = frames.as_context();
-        // SAFETY: what `backtrace` asks for.
+        // SAFETY: the conditions of `backtrace`.
         if unsafe { visit(shown, argument) } != NO_REASON {
             return FATAL_PHASE1_ERROR;
         }
@@ -516,18 +518,18 @@ pub unsafe extern "C" fn delete_exception(exception: *mut Exception) {
     }
 }
 
-/// `_Unwind_GetGR`: zero for a register that is not known.
+/// `_Unwind_GetGR`: zero for an unknown register.
 ///
 /// # Safety
 ///
-/// `context` is an unwinder's, and nobody else uses it meanwhile.
+/// `context` is an unwinder's, and has no other user meanwhile.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetGR"))]
 pub unsafe extern "C" fn get_gr(context: &mut UnwindContext, register: c_int) -> UnwWord {
-    // SAFETY: null, or where the value is: in the context, or where the frame's unwinder has found it.
+    // SAFETY: null, or the address of the value: in the context, or found by the frame's unwinder.
     unsafe { context.register(register).as_ref() }.map_or(0, |value| *value)
 }
 
-/// `_Unwind_SetGR`. Nobody is told of a register that cannot be set.
+/// `_Unwind_SetGR`. It silently ignores a register that cannot be set.
 ///
 /// # Safety
 ///
@@ -546,7 +548,7 @@ pub extern "C" fn set_ip(context: &mut UnwindContext, ip: UnwWord) {
     context.ip = ip;
 }
 
-/// `_Unwind_GetIPInfo`: `is_exact` where the address is that of an instruction, not behind a call.
+/// `_Unwind_GetIPInfo`: `is_exact` if the address is that of an instruction, not behind a call.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetIPInfo"))]
 pub extern "C" fn get_ip_info(context: &UnwindContext, is_exact: &mut c_int) -> UnwWord {
     *is_exact = c_int::from(context.flags & UnwindContext::INTERRUPTED != 0);
@@ -559,13 +561,13 @@ pub extern "C" fn get_ip(context: &UnwindContext) -> UnwWord {
     context.ip
 }
 
-/// `_Unwind_GetCFA`: the stack pointer of the frame, which is the CFA of the one that it called.
+/// `_Unwind_GetCFA`: the stack pointer of the frame: the CFA of the frame that it called.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetCFA"))]
 pub extern "C" fn get_cfa(context: &UnwindContext) -> UnwWord {
     context.cfa
 }
 
-/// `_Unwind_GetBSP`: other machines have one.
+/// `_Unwind_GetBSP`: x86-64 has none.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetBSP"))]
 pub extern "C" fn get_bsp(_context: &UnwindContext) -> UnwWord {
     0
@@ -589,7 +591,7 @@ pub extern "C" fn get_region_start(context: &UnwindContext) -> UnwWord {
     context.procedure
 }
 
-/// `_Unwind_GetTextRelBase`: nothing is relative to code on x86-64.
+/// `_Unwind_GetTextRelBase`: unused on x86-64.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Unwind_GetTextRelBase")
@@ -607,7 +609,7 @@ pub extern "C" fn get_data_rel_base(context: &UnwindContext) -> UnwWord {
     context.data_base
 }
 
-/// `_Unwind_FindEnclosingFunction`: zero where no entry covers the address.
+/// `_Unwind_FindEnclosingFunction`: zero if no entry covers the address.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Unwind_FindEnclosingFunction")

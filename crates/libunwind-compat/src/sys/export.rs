@@ -1,8 +1,9 @@
-//! The C functions. `<libunwind.h>` says what they are for; here stands what is particular.
+//! The C functions of `<libunwind.h>`. Only the specifics of this implementation are documented
+//! here.
 //!
-//! Arguments are references where C has pointers: that they are valid, of the right type and not
-//! used by another thread is the interface's contract, and so is that an address space outlives
-//! its cursors. What C may not have initialised is `MaybeUninit`.
+//! Arguments are references in place of C's pointers. By the interface's contract they are valid,
+//! of the right type and not used by another thread, and an address space outlives its cursors.
+//! Memory that C may not have initialised is `MaybeUninit`.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
@@ -21,7 +22,7 @@ use crate::space::AddressSpace;
 use crate::sys::{blob, callbacks, heap};
 use crate::{remote_cfi, rule};
 
-/// The cursor as C sees it has room for ours.
+/// C's cursor has room for ours.
 const _: () = assert!(
     size_of::<ClientCursor<'_>>() <= size_of::<OpaqueCursor>()
         && align_of::<ClientCursor<'_>>() <= align_of::<OpaqueCursor>()
@@ -38,7 +39,7 @@ fn done(result: Result<(), Error>) -> c_int {
     code(result.map(|()| 0))
 }
 
-/// `unw_create_addr_space`: null for a byte order that x86-64 does not have, and without memory.
+/// `unw_create_addr_space`: null for a byte order other than x86-64's, and without memory.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Ux86_64_create_addr_space")
@@ -80,8 +81,7 @@ pub extern "C" fn set_caching_policy(space: &AddressSpace, policy: c_int) -> c_i
     done(space.set_policy(policy))
 }
 
-/// `unw_set_cache_size`: caches have the size that they have, and nobody gets more. `flags` must be
-/// zero.
+/// `unw_set_cache_size`: has no effect, because caches have a fixed size. `flags` must be zero.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Ux86_64_set_cache_size")
@@ -93,7 +93,7 @@ pub extern "C" fn set_cache_size(_space: &AddressSpace, _size: usize, flags: c_i
     }
 }
 
-/// `unw_flush_cache`: forgets everything, whatever the range.
+/// `unw_flush_cache`: forgets everything, for any range.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Ux86_64_flush_cache")
@@ -155,7 +155,7 @@ pub extern "C" fn set_reg(
     done(cursor.set(register, value))
 }
 
-/// `unw_get_fpreg`: x86-64 has none that libunwind knows.
+/// `unw_get_fpreg`: libunwind has none on x86-64.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_get_fpreg"))]
 pub extern "C" fn get_fpreg(
     _cursor: &ClientCursor<'static>,
@@ -165,8 +165,7 @@ pub extern "C" fn get_fpreg(
     Error::BAD_REGISTER.0
 }
 
-/// `unw_set_fpreg`: as [`get_fpreg`]. The value, a `long double`, is on the stack, where nobody
-/// looks for it.
+/// `unw_set_fpreg`: as [`get_fpreg`]. The value, a `long double`, is on the stack, and is not read.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_set_fpreg"))]
 pub extern "C" fn set_fpreg(
     _cursor: &mut ClientCursor<'static>,
@@ -202,7 +201,7 @@ pub extern "C" fn resume(cursor: &mut ClientCursor<'static>) -> c_int {
     code(cursor.establish().and_then(|()| callbacks::resume(cursor)))
 }
 
-/// `unw_get_proc_info`: a frame that no entry covers counts as a procedure of one byte.
+/// `unw_get_proc_info`: a frame without an entry counts as a procedure of one byte.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Ux86_64_get_proc_info")
@@ -257,12 +256,12 @@ pub unsafe extern "C" fn get_proc_name(
     code(unsafe { callbacks::proc_name(cursor, buffer, length, offset) })
 }
 
-/// `unw_reg_states_iterate`: the data that `callback` gets is a row, as [`apply_reg_state`] takes
-/// it.
+/// `unw_reg_states_iterate`: the data for `callback` is a row in the form that [`apply_reg_state`]
+/// takes.
 ///
 /// # Safety
 ///
-/// `callback` takes what its type says.
+/// `callback` is a function of its type.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Ux86_64_reg_states_iterate")
@@ -288,8 +287,8 @@ pub unsafe extern "C" fn reg_states_iterate(
     last
 }
 
-/// All rows of a frame's procedure. All at once, for whoever looks at one may ask the address space for
-/// another procedure, and what it found before is there no longer than until then.
+/// All rows of a frame's procedure, collected first: the callback may ask the address space for
+/// another procedure, and that invalidates the entry found before.
 fn states(cursor: &ClientCursor<'static>) -> Result<Vec<(blob::Blob, Range<UnwWord>)>, Error> {
     let client = cursor.client();
     let info = client.find_proc_info(cursor.code().lookup().0)?;
@@ -307,7 +306,7 @@ fn states(cursor: &ClientCursor<'static>) -> Result<Vec<(blob::Blob, Range<UnwWo
 ///
 /// # Safety
 ///
-/// `data` is what [`reg_states_iterate`] gave to its callback, or a copy.
+/// `data` is from the callback of [`reg_states_iterate`], or a copy.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Ux86_64_apply_reg_state")
@@ -379,10 +378,10 @@ pub extern "C" fn strerror(error: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-// Not built. They are there because programs that do not need them link to them.
+// Not implemented. They exist because programs that do not need them link to them.
 
-/// `_Ux86_64_dwarf_find_unwind_table`, of which only libunwind-ptrace and libunwind-coredump know:
-/// to be built.
+/// `_Ux86_64_dwarf_find_unwind_table`: used only by libunwind-ptrace and libunwind-coredump; not
+/// implemented.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Ux86_64_dwarf_find_unwind_table")
@@ -391,8 +390,7 @@ pub extern "C" fn dwarf_find_unwind_table() -> c_int {
     abi::Error::NO_INFO.0
 }
 
-/// `_Ux86_64_get_elf_image`, of which only libunwind-ptrace and libunwind-coredump know: to be
-/// built.
+/// `_Ux86_64_get_elf_image`: used only by libunwind-ptrace and libunwind-coredump; not implemented.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Ux86_64_get_elf_image")
@@ -401,14 +399,14 @@ pub extern "C" fn get_elf_image() -> c_int {
     abi::Error::UNSPECIFIED.0
 }
 
-/// `_Ux86_64_get_exe_image_path`: to be built.
+/// `_Ux86_64_get_exe_image_path`: not implemented.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Ux86_64_get_exe_image_path")
 )]
 pub extern "C" fn get_exe_image_path() {}
 
-/// `_ReadULEB`: a number in LEB128, behind which `at` points then.
+/// `_ReadULEB`: a number in LEB128; `at` then points behind it.
 ///
 /// # Safety
 ///
@@ -419,7 +417,7 @@ pub unsafe extern "C" fn read_uleb(at: &mut *const u8) -> UnwWord {
     unsafe { read_leb(at) }.0
 }
 
-/// `_ReadSLEB`: the same with a sign.
+/// `_ReadSLEB`: the same for a signed number.
 ///
 /// # Safety
 ///
@@ -431,7 +429,7 @@ pub unsafe extern "C" fn read_sleb(at: &mut *const u8) -> i64 {
     (value << unused).cast_signed() >> unused
 }
 
-/// The number without sign, and how many of its highest bits were not there.
+/// The unsigned number, and the number of its highest bits that were not encoded.
 ///
 /// # Safety
 ///

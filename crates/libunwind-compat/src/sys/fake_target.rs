@@ -1,4 +1,4 @@
-//! A client for tests: its target is a stretch of words.
+//! A client for tests, with a range of words as its target.
 
 use alloc::boxed::Box;
 use core::ffi::{c_int, c_void};
@@ -13,7 +13,7 @@ use crate::space::AddressSpace;
 pub(crate) struct FakeTarget {
     /// The address of the first word.
     pub(crate) start: u64,
-    /// Memory; what lies outside is not readable.
+    /// Memory; nothing else is readable.
     pub(crate) words: Mutex<std::vec::Vec<u64>>,
     /// The registers of the innermost frame.
     pub(crate) registers: Mutex<[u64; 17]>,
@@ -22,7 +22,7 @@ pub(crate) struct FakeTarget {
 }
 
 impl FakeTarget {
-    /// What a cursor gets as the client's argument.
+    /// The client's argument for a cursor.
     pub(crate) fn argument(&self) -> *mut c_void {
         core::ptr::from_ref(self).cast_mut().cast()
     }

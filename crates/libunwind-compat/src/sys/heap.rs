@@ -1,4 +1,4 @@
-//! Memory that may be short, which is an error and not the end.
+//! Fallible allocation: running out of memory is an error.
 
 use alloc::alloc::{Layout, alloc, alloc_zeroed};
 use alloc::boxed::Box;
@@ -7,17 +7,17 @@ use unspool_unwind::steps::StepCache;
 
 use crate::objects::RemoteModules;
 
-/// A type of which all-zero bytes are a value.
+/// A type with all-zero bytes as a valid value.
 ///
 /// # Safety
 ///
-/// They are.
+/// All-zero bytes are a valid value.
 pub(crate) unsafe trait Zero {}
 
 // SAFETY: it consists of atomic integers.
 unsafe impl Zero for StepCache {}
 
-// SAFETY: it consists of atomic integers, and of values that are not set yet, which are zero.
+// SAFETY: it consists of atomic integers, and of unset values, which are zero.
 unsafe impl Zero for RemoteModules {}
 
 /// A zero value on the heap.
@@ -29,8 +29,8 @@ pub(crate) fn zeroed<T: Zero>() -> Option<Box<T>> {
     if memory.is_null() {
         return None;
     }
-    // SAFETY: fresh memory of the global allocator with the layout of `T`, all zero, which `Zero`
-    // promises to be a value.
+    // SAFETY: fresh memory of the global allocator with the layout of `T`, all zero, which is a
+    // valid value by `Zero`.
     Some(unsafe { Box::from_raw(memory) })
 }
 

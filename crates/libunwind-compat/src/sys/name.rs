@@ -1,11 +1,11 @@
-//! Names, as C wants them.
+//! Names for C callers.
 
 use core::ffi::c_char;
 
 use crate::abi::{Error, UnwWord};
 
-/// Puts a name and a zero byte into a buffer, as much as there is room for, and the distance from
-/// the name's address where it is wanted.
+/// Puts a name and a zero byte into a buffer, truncated to its size. Puts the offset from the
+/// name's address into `offset` if that is not null.
 ///
 /// # Safety
 ///
@@ -23,7 +23,7 @@ pub(super) unsafe fn put_name(
     }
     let room = length.checked_sub(1).ok_or(Error::NO_MEMORY)?;
     let kept = name.get(..room).unwrap_or(name);
-    // SAFETY: at most `length - 1` bytes, to memory that is C's and not the file's.
+    // SAFETY: at most `length - 1` bytes, to C's memory, which does not overlap the file's.
     unsafe { core::ptr::copy_nonoverlapping(kept.as_ptr(), buffer.cast(), kept.len()) };
     // SAFETY: at most `length - 1` bytes in.
     let end = unsafe { buffer.add(kept.len()) };

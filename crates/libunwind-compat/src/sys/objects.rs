@@ -1,7 +1,7 @@
-//! Tables as machine code, where `UNSPOOL_TABLES=native` asks for them: found, checked and mapped once for all address
-//! spaces, and never unmapped.
+//! Tables as machine code, if `UNSPOOL_TABLES=native` requests them: found, checked and mapped once
+//! for all address spaces, and never unmapped.
 //!
-//! Async-signal-safe, but for `init`: memory is the system's, and nobody waits.
+//! Async-signal-safe except `init`: memory is mapped directly, and nothing waits.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,16 +10,16 @@ use unspool_unwind::local::store::{TableFolders, TrustedFile};
 use unspool_unwind::local::{self, SetOnce};
 use unspool_unwind::native::NativeCode;
 
-/// Where they are looked for; not set where nobody wants any.
+/// The folders to search; not set if machine code is not wanted.
 static FOLDERS: SetOnce<TableFolders> = SetOnce::new();
 
-/// Of the modules that were asked for, in that order.
+/// The objects of modules, in order of their first look-up.
 static OBJECTS: [SetOnce<CachedObject>; MAX_MODULES] = [const { SetOnce::new() }; MAX_MODULES];
 
-/// How many places of it were taken.
+/// The number of slots taken.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The most modules. Later ones are walked by their tables.
+/// The maximum number of modules. Later ones are walked by their tables.
 const MAX_MODULES: usize = 1024;
 
 /// The build ID of a module, of at most 32 bytes.
@@ -29,7 +29,7 @@ pub struct BuildId {
     length: usize,
 }
 
-/// What there is for a module.
+/// The object of a module.
 #[derive(Debug)]
 struct CachedObject {
     build_id: BuildId,
@@ -37,10 +37,10 @@ struct CachedObject {
 }
 
 impl BuildId {
-    /// Modules with longer ones have no objects.
+    /// The maximum length of a build ID with an object.
     pub const MAX_BYTES: usize = 32;
 
-    /// The build ID with these bytes; `None` if there are none, or too many.
+    /// The build ID with these bytes; `None` if they are empty or too many.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<BuildId> {
         let mut id = BuildId {
@@ -58,14 +58,14 @@ impl BuildId {
     }
 }
 
-/// Finds out whether the environment asks for them.
+/// Reads from the environment whether machine code is wanted.
 pub(super) fn init() {
     if local::wants_native() {
         FOLDERS.set(TableFolders::from_environment());
     }
 }
 
-/// Whether they are wanted.
+/// Whether machine code is wanted.
 #[inline]
 pub(crate) fn is_enabled() -> bool {
     FOLDERS.get().is_some()
@@ -78,19 +78,19 @@ pub(crate) fn of_build(build_id: &BuildId) -> Option<&'static NativeCode> {
         return found.code.as_ref();
     }
     let folders = FOLDERS.get()?;
-    // So that the count stays near the number of places.
+    // This keeps the count near the number of slots.
     OBJECTS.get(COUNT.load(Ordering::Relaxed))?;
     let code = folders.first(build_id.bytes(), b".native.so", |file| map(file, build_id));
     let found = CachedObject {
         build_id: *build_id,
         code,
     };
-    // Of two threads that come here at once, one has mapped in vain.
+    // If two threads arrive here at once, one has mapped in vain.
     let place = OBJECTS.get(COUNT.fetch_add(1, Ordering::Relaxed))?;
     place.set(found)?.code.as_ref()
 }
 
-/// Maps the code of an object, if it is the one of a module and as it was made.
+/// Maps the code of an object, if it is that of the module and intact.
 fn map(file: &TrustedFile, build_id: &BuildId) -> Option<NativeCode> {
     let copy = file.copy()?;
     let object = ObjectView::parse(copy.bytes()).ok()?;
@@ -100,7 +100,7 @@ fn map(file: &TrustedFile, build_id: &BuildId) -> Option<NativeCode> {
     {
         return None;
     }
-    // SAFETY: nobody but this user and root could have written the file, whose bytes were copied before they were
-    // looked at; that it is an object with the right digest says that nothing has happened to it since it was made.
+    // SAFETY: only this user and root could have written the file, and its bytes were copied before
+    // they were checked. A valid digest shows that the object has not changed since it was made.
     unsafe { NativeCode::map_trusted(&object) }
 }

@@ -24,7 +24,8 @@ unsafe extern "C" {
     fn syscall(number: c_long, ...) -> c_long;
 }
 
-// The C library's functions of these names are places to cancel a thread at (pthreads(7)), its `syscall` is not.
+// The C library's functions of these names are cancellation points (pthreads(7)); its `syscall` is
+// not.
 const SYS_READ: c_long = 0;
 const SYS_CLOSE: c_long = 3;
 const SYS_PREAD64: c_long = 17;
@@ -32,14 +33,15 @@ const SYS_OPENAT: c_long = 257;
 const AT_FDCWD: c_int = -100;
 
 const O_RDONLY: c_int = 0;
-/// A core file may name a pipe, which nobody writes to.
+/// A core file may name a pipe without a writer.
 const O_NONBLOCK: c_int = 0o4000;
 const O_CLOEXEC: c_int = 0o2_000_000;
 const PROT_READ: c_int = 1;
 const MAP_PRIVATE: c_int = 2;
 const SEEK_END: c_int = 2;
 
-/// A file that is open for reading. Async-signal-safe, but for [`ReadOnlyFile::read_to_end`], which allocates.
+/// A file that is open for reading. Async-signal-safe, except [`ReadOnlyFile::read_to_end`], which
+/// allocates.
 #[derive(Debug)]
 pub(crate) struct ReadOnlyFile(c_int);
 
@@ -54,22 +56,22 @@ impl ReadOnlyFile {
         }
     }
 
-    /// Reads on from where the last such call has come to; yields how many bytes there were.
+    /// Continues reading after the last such call; returns the number of bytes.
     pub(crate) fn read(&self, into: &mut [u8]) -> Option<usize> {
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: `into` has room for that many bytes.
         let length = unsafe { syscall(SYS_READ, self.0, into.as_mut_ptr(), into.len()) };
         usize::try_from(length).ok()
     }
 
-    /// Reads from an offset on; yields how many bytes there were.
+    /// Reads from an offset; returns the number of bytes.
     pub(crate) fn read_at(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
         let (room, length) = (into.as_mut_ptr(), into.len());
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: `into` has room for that many bytes.
         let length = unsafe { syscall(SYS_PREAD64, self.0, room, length, offset) };
         usize::try_from(length).ok()
     }
 
-    /// Appends what is left of it to `bytes`.
+    /// Appends the rest of the file to `bytes`.
     fn read_to_end(&self, bytes: &mut Vec<u8>) -> Result<(), Error> {
         let mut buffer = [0_u8; 4096];
         loop {
@@ -86,12 +88,12 @@ impl ReadOnlyFile {
 
 impl Drop for ReadOnlyFile {
     fn drop(&mut self) {
-        // SAFETY: it is open, and nobody else has it.
+        // SAFETY: it is open, and has no other owner.
         unsafe { syscall(SYS_CLOSE, self.0) };
     }
 }
 
-/// Does some work, after which `errno` is what it was before.
+/// Runs `work`, and restores `errno` after it.
 pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     let number = __errno_location();
     // SAFETY: it is this thread's.
@@ -102,8 +104,8 @@ pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// A file in memory. If somebody truncates it meanwhile, reading it raises `SIGBUS`; package
-/// managers and linkers replace files instead.
+/// A file in memory. Reading it raises `SIGBUS` if it is truncated meanwhile; package managers and
+/// linkers replace files instead.
 #[derive(Debug)]
 pub struct MappedFile {
     at: *mut c_void,
@@ -122,7 +124,7 @@ impl MappedFile {
         let length = unsafe { lseek(file.0, 0, SEEK_END) };
         let length = usize::try_from(length).map_err(|_| Error::NO_INFO)?;
         let anywhere = core::ptr::null_mut();
-        // SAFETY: a new mapping, at no particular place.
+        // SAFETY: a new mapping, at no fixed address.
         let at = unsafe { mmap(anywhere, length, PROT_READ, MAP_PRIVATE, file.0, 0) };
         match at.addr() {
             usize::MAX => Err(Error::NO_INFO),
@@ -132,8 +134,8 @@ impl MappedFile {
 
     /// Its bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped for as long as the value lives, read-only and private; what is made of
-        // the bytes assumes nothing that an earlier read found.
+        // SAFETY: mapped as long as the value lives, read-only and private; no use of the bytes
+        // relies on the result of an earlier read.
         unsafe { core::slice::from_raw_parts(self.at.cast(), self.length) }
     }
 }
@@ -145,7 +147,7 @@ impl Drop for MappedFile {
     }
 }
 
-/// A path, made of parts.
+/// A path, concatenated from parts.
 fn path(parts: &[&[u8]]) -> Result<Vec<u8>, Error> {
     let mut path = Vec::new();
     for part in parts.iter().chain([&&b"\0"[..]]) {
@@ -159,7 +161,7 @@ pub(crate) fn terminated(path: &[u8]) -> Result<&CStr, Error> {
     CStr::from_bytes_until_nul(path).map_err(|_| Error::INVALID)
 }
 
-/// The digits of a number that is not negative.
+/// The digits of a non-negative number.
 fn decimal(number: i32) -> ([u8; 10], usize) {
     let mut digits = [b'0'; 10];
     let mut rest = number.unsigned_abs();
@@ -183,7 +185,7 @@ pub(crate) fn own_pid() -> i32 {
     getpid()
 }
 
-/// What `/proc/PID/maps` says.
+/// The contents of `/proc/PID/maps`.
 pub(crate) fn maps(pid: i32) -> Result<Vec<u8>, Error> {
     let (digits, start) = decimal(pid);
     let pid = digits.get(start..).unwrap_or_default();
@@ -193,12 +195,12 @@ pub(crate) fn maps(pid: i32) -> Result<Vec<u8>, Error> {
     Ok(text)
 }
 
-/// The file that a process knows by this name, which its maps have, in whatever file system it sees.
+/// The file with this name in a process's maps, in the process's view of the file system.
 pub(crate) fn map_of_process(pid: i32, name: &[u8]) -> Result<MappedFile, Error> {
     let (digits, start) = decimal(pid);
     let pid = digits.get(start..).unwrap_or_default();
     let mut path = path(&[b"/proc/", pid, b"/root", name])?;
-    // In the room that the name had.
+    // Reuses the room of the name.
     path.truncate(path.len() - 1 - name.len());
     path.extend(unescaped(name).chain([0]));
     MappedFile::open(terminated(&path)?)
@@ -216,17 +218,17 @@ const PTRACE_POKEDATA: c_int = 5;
 const PTRACE_POKEUSER: c_int = 6;
 const PTRACE_CONT: c_int = 7;
 
-/// An address that this thread has of its own as long as it runs. Async-signal-safe.
+/// An address that is unique to this thread while it runs. Async-signal-safe.
 pub(super) fn thread_address() -> u64 {
     __errno_location().addr() as u64
 }
 
-/// A ptrace request with two words. The C library yields what was read, or sets errno.
+/// A ptrace request with two words. The C library returns the word read, or sets errno.
 fn request(request: c_int, pid: i32, addr: u64, data: u64) -> Result<u64, Error> {
     let errno = __errno_location();
     // SAFETY: it is this thread's.
     unsafe { *errno = 0 };
-    // SAFETY: requests that read or write the other process only, and return words.
+    // SAFETY: these requests only read or write the other process, and return words.
     let word = unsafe { ptrace(request, pid, addr, data) };
     // SAFETY: it is this thread's.
     match unsafe { *errno } {

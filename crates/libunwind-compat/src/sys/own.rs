@@ -21,11 +21,11 @@ use crate::sys::objects;
 use crate::sys::pool::MemoPool;
 use crate::sys::ptrace::{access_fpreg, put_unwind_info};
 
-/// The address space of the own process. The argument of its callbacks is a context. Callbacks that do
+/// The address space of the own process. Its callbacks' argument is a context. Callbacks that do
 /// nothing are those of [`ptrace`](super::ptrace).
 static OWN: AddressSpace = AddressSpace::own(ACCESSORS, &CACHE);
 
-/// Not on the heap: nothing on the own stack's side is.
+/// Static, because local unwinding does not use the heap.
 static CACHE: StepCache = StepCache::empty();
 
 const ACCESSORS: Accessors = Accessors {
@@ -46,18 +46,18 @@ const ACCESSORS: Accessors = Accessors {
 )]
 pub static LOCAL_ADDR_SPACE: &AddressSpace = &OWN;
 
-/// `unw_local_addr_space` of `UNW_LOCAL_ONLY`. A variable is no alias: programs copy it.
+/// `unw_local_addr_space` of `UNW_LOCAL_ONLY`. It is not an alias of the other variable, because
+/// programs copy variables (copy relocations).
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_ULx86_64_local_addr_space")
 )]
 pub static LOCAL_ONLY_ADDR_SPACE: &AddressSpace = &OWN;
 
-/// What the loader calls when it has loaded a library that walks the own stack: learns which
-/// modules are there for good, so that no walk has to ask for them, and where the program registers
-/// code of its own; and what the environment says of memory for rules, of counting backtraces, and of the form of
-/// tables.
-/// Takes the loader's lock, which the loader has then.
+/// The initializer of a library that walks the own stack. It finds the modules that are never
+/// unloaded, so that no walk has to check for them, and the program's list of registered code. It
+/// reads the environment's settings of rule memory, of counting backtraces, and of the form of
+/// tables. Takes the loader's lock, which the loader has then.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "unspool_loaded"))]
 pub extern "C" fn on_load() {
     local::modules().prepare();
@@ -67,13 +67,14 @@ pub extern "C" fn on_load() {
     stats::begin();
 }
 
-/// What the loader calls when it unloads a library that makes backtraces, or when the process ends.
+/// The finalizer of a library that makes backtraces: called when it is unloaded, or when the
+/// process ends.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "unspool_unloaded"))]
 pub extern "C" fn on_unload() {
     stats::print();
 }
 
-/// A frame whose registers are in a context.
+/// A frame with its registers in a context.
 pub(crate) fn cursor(context: *mut c_void, is_interrupted: bool) -> ClientCursor<'static> {
     let client = Client {
         space: &OWN,
@@ -149,7 +150,7 @@ unsafe extern "C" fn access_mem(
     if write != 0 {
         // SAFETY: the interface's contract.
         let value = unsafe { value.read() };
-        // SAFETY: whoever writes by the address space of the own process answers for it.
+        // SAFETY: a caller that writes through the own address space is responsible for it.
         unsafe { pointer(addr).cast::<UnwWord>().write_unaligned(value) };
         return 0;
     }
@@ -180,33 +181,33 @@ unsafe extern "C" fn access_reg(
         0 => (stored, value),
         _ => (value, stored),
     };
-    // SAFETY: what the caller promises of `value`; the register is in the context.
+    // SAFETY: the caller's promise for `value`; the register is in the context.
     let word = unsafe { from.read() };
     // SAFETY: as above.
     unsafe { to.write(word) };
     0
 }
 
-/// Continues in a frame whose registers [`ClientCursor::establish`] has put into the context, or whose
-/// registers the kernel has stored for a signal.
+/// Continues in a frame. [`ClientCursor::establish`] has put its registers into the context, or the
+/// kernel has stored them for a signal.
 unsafe extern "C" fn resume(
     _space: *mut AddressSpace,
     opaque: *mut OpaqueCursor,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the interface's contract; both sides of it are this library's.
+    // SAFETY: the interface's contract; both of its sides are in this library.
     let cursor = unsafe { &*opaque.cast::<ClientCursor<'static>>() };
     if let Some(stored) = cursor.interrupted_at() {
         let kernel = stored.wrapping_sub(context::CODE_ADDRESS);
         for (register, value) in cursor.values().iter() {
             let addr = context::address(pointer(kernel), register.0);
-            // SAFETY: a register in the kernel's context, which was read there before.
+            // SAFETY: a register in the kernel's context, which was read before.
             unsafe { pointer(addr).cast::<UnwWord>().write(value) };
         }
         // SAFETY: the frame was interrupted there.
         unsafe { context::return_from_signal(kernel) }
     }
-    // SAFETY: the frame is one of this thread's.
+    // SAFETY: the frame belongs to this thread.
     unsafe { context::enter(context) }
 }
 
@@ -235,7 +236,7 @@ unsafe extern "C" fn get_proc_name(
 ///
 /// # Safety
 ///
-/// `buffer` has room for so many addresses.
+/// `buffer` has room for `size` addresses.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "unw_backtrace"))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn backtrace(buffer: *mut RuntimeAddr, size: c_int) -> c_int {
@@ -249,7 +250,7 @@ unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c
     if size == 0 {
         return 0;
     }
-    // SAFETY: the caller's promise; an address is a pointer's bytes.
+    // SAFETY: the caller's promise; an address has the representation of a pointer.
     let addresses = unsafe { core::slice::from_raw_parts_mut(buffer, size) };
     if dynamic::is_any_registered() || objects::is_enabled() {
         return walk_by_steps(context, addresses);
@@ -265,7 +266,7 @@ unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c
     c_int::try_from(walk.frames).unwrap_or(c_int::MAX)
 }
 
-/// Where the walker does not know all code, or is not to go by what it knows.
+/// For code that the walker does not know, or if it must not use its tables.
 #[cold]
 fn walk_by_steps(context: *mut c_void, addresses: &mut [RuntimeAddr]) -> c_int {
     let mut cursor = cursor(context, false);
@@ -280,13 +281,13 @@ fn walk_by_steps(context: *mut c_void, addresses: &mut [RuntimeAddr]) -> c_int {
     count
 }
 
-/// A context with at least what `call_with_context` stores.
+/// A context with at least the registers that `call_with_context` stores.
 struct ContextRegisters(*mut c_void);
 
 impl ContextRegisters {
     fn register(&self, number: u16) -> u64 {
         let at = pointer(context::address(self.0, number));
-        // SAFETY: the context has all registers that are asked for below.
+        // SAFETY: the context has all registers requested below.
         unsafe { at.cast::<u64>().read() }
     }
 }

@@ -1,13 +1,14 @@
-//! Storage that is lent to walks: memories of last walks, which `unw_backtrace` verifies instead of walking again, rows, what they
-//! are evaluated in, and what names are looked up in: all of it is too large for the stacks of signal handlers.
+//! Buffers borrowed by walks, because all of them are too large for the stacks of signal handlers.
+//! There are memos of last walks, which `unw_backtrace` verifies instead of walking again. There
+//! are rows, evaluators, and buffers for name look-ups.
 //!
-//! There are a few of each. A thread has one that it uses first, and shares it with others where there are many threads.
-//! Whoever finds it in use, by another thread or by a walk that a signal handler has interrupted, takes the next that is free.
-//! Nobody waits, allocates or calls the system, and there is nothing to be given back when a thread
-//! ends.
+//! There are a few of each. Each thread prefers one slot, and shares it if there are many threads.
+//! If another thread or an interrupted walk uses the slot, the next free one is taken. Nothing
+//! waits, allocates or makes system calls, and nothing has to be freed when a thread ends.
 //!
-//! Two leave one taken for good: a handler that jumps out of a walk, and a fork while another thread
-//! walks, in the child. They are so many fewer; who finds none goes without.
+//! Two events leave a slot taken forever: a handler that jumps out of a walk, and a fork while
+//! another thread walks, in the child. Then fewer slots remain; a walk that finds none does
+//! without.
 //!
 //! Async-signal-safe.
 
@@ -22,13 +23,13 @@ use crate::cursor::RETURN_ADDRESS;
 use crate::names::NameBuffers;
 use crate::sys::os;
 
-/// As many as threads usually walk at once. One that was never used takes no memory.
+/// The usual number of threads that walk at once. An unused slot takes no memory.
 const SLOTS_PER_POOL: usize = 16;
 
-/// Memories of last walks: what is in one holds whoever put it there, since a walk that uses it compares every word.
+/// Memos of last walks. They may be any thread's, since a walk that uses one compares every word.
 pub(super) type MemoPool = BufferPool<Memo>;
 
-/// What rows of the own process are evaluated in.
+/// Evaluators for rows of the own process.
 static EVALUATORS: BufferPool<Evaluator<'static>> =
     BufferPool([const { PoolSlot::new(Evaluator::new()) }; SLOTS_PER_POOL]);
 
@@ -36,7 +37,7 @@ static EVALUATORS: BufferPool<Evaluator<'static>> =
 static ROWS: BufferPool<Row<'static>> =
     BufferPool([const { PoolSlot::new(Row::new(RETURN_ADDRESS)) }; SLOTS_PER_POOL]);
 
-/// Has something done with a row that has no rules: on the stack, if there is no other.
+/// Runs `work` with an empty row: on the stack, if no slot is free.
 pub fn with_row<R>(work: impl FnOnce(&mut Row<'static>) -> R) -> R {
     ROWS.with(|row| match row {
         Some(row) => {
@@ -53,11 +54,11 @@ fn with_stack_row<R>(work: impl FnOnce(&mut Row<'static>) -> R) -> R {
     work(&mut const { Row::new(RETURN_ADDRESS) })
 }
 
-/// What names are looked up in.
+/// Buffers for name look-ups.
 static SCRATCHES: BufferPool<NameBuffers> =
     BufferPool([const { PoolSlot::new(NameBuffers::EMPTY) }; SLOTS_PER_POOL]);
 
-/// Has something done with what names are looked up in: on the stack, if there is no other.
+/// Runs `work` with buffers for name look-ups: on the stack, if no slot is free.
 pub fn with_name_buffers<R>(work: impl FnOnce(&mut NameBuffers) -> R) -> R {
     SCRATCHES.with(|scratch| match scratch {
         Some(scratch) => work(scratch),
@@ -71,7 +72,7 @@ fn with_stack_buffers<R>(work: impl FnOnce(&mut NameBuffers) -> R) -> R {
     work(&mut const { NameBuffers::EMPTY })
 }
 
-/// Has something done with what a row is evaluated in: on the stack, if there is no other.
+/// Runs `work` with an evaluator: on the stack, if no slot is free.
 pub fn with_evaluator<R>(work: impl FnOnce(&mut Evaluator<'static>) -> R) -> R {
     EVALUATORS.with(|evaluator| match evaluator {
         Some(evaluator) => work(evaluator),
@@ -101,7 +102,7 @@ impl<T> PoolSlot<T> {
     }
 }
 
-// SAFETY: the value is used by the one who has set `is_in_use`, and by nobody after it was reset.
+// SAFETY: only the thread that has set `is_in_use` uses the value, until it resets the flag.
 unsafe impl<T: Send> Sync for PoolSlot<T> {}
 
 impl MemoPool {
@@ -111,7 +112,7 @@ impl MemoPool {
 }
 
 impl<T> BufferPool<T> {
-    /// Has one used, if there is one that nobody uses now: this thread's, if possible.
+    /// Runs `work` with a free slot, if there is one: this thread's, if possible.
     pub(super) fn with<R>(&self, work: impl FnOnce(Option<&mut T>) -> R) -> R {
         let hash = os::thread_address().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let first = usize::try_from(hash).unwrap_or(0) % SLOTS_PER_POOL;
@@ -119,7 +120,7 @@ impl<T> BufferPool<T> {
         let Some(slot) = slots.find(|slot| !slot.is_in_use.swap(true, Ordering::Acquire)) else {
             return work(None);
         };
-        // SAFETY: `is_in_use` was not set, and is now.
+        // SAFETY: `is_in_use` was clear, and is set now.
         let result = work(Some(unsafe { &mut *slot.value.get() }));
         slot.is_in_use.store(false, Ordering::Release);
         result
@@ -133,7 +134,7 @@ mod tests {
 
     static MEMOS: MemoPool = MemoPool::new();
 
-    /// Takes all memories that are left, one within the other, and says which they are.
+    /// Takes all remaining memos, nested, and returns them.
     fn take_all(taken: &mut Vec<*mut Memo>) {
         MEMOS.with(|memo| {
             if let Some(memo) = memo {
@@ -143,7 +144,7 @@ mod tests {
         });
     }
 
-    /// As after a fork while others walk: what they have taken is passed over.
+    /// As after a fork while other threads walk: their slots are skipped.
     #[test]
     fn who_finds_one_in_use_takes_another() {
         let mut twice = [const { Vec::new() }; 2];

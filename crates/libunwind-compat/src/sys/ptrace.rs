@@ -1,6 +1,6 @@
 //! The C functions of `<libunwind-ptrace.h>`: callbacks for a process that the caller traces.
 //!
-//! Arguments are what [`export`](super::export) says. All `argument`s come from [`create`].
+//! Arguments are as in [`export`](super::export). All `argument`s come from [`create`].
 
 use alloc::boxed::Box;
 use core::ffi::{c_char, c_int, c_void};
@@ -15,7 +15,7 @@ use crate::sys::{heap, os};
 
 const REGISTERS: usize = 17;
 
-/// Where `struct user` has the registers (sys/user.h), in bytes.
+/// The offsets of registers in `struct user` (sys/user.h), in bytes.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_UPT_reg_offset"))]
 pub static REG_OFFSET: [c_int; REGISTERS] = [
     80, 96, 88, 40, 104, 112, 32, 152, 72, 64, 56, 48, 24, 16, 8, 0, 128,
@@ -34,11 +34,11 @@ pub static ACCESSORS: Accessors = Accessors {
     get_proc_name: Some(get_proc_name),
 };
 
-/// What [`create`] made.
+/// The target made by [`create`].
 ///
 /// # Safety
 ///
-/// `argument` is null or from [`create`], and nobody else uses it meanwhile.
+/// `argument` is null or from [`create`], and has no other user meanwhile.
 unsafe fn ptrace_target<'a>(argument: *mut c_void) -> Result<&'a mut PtraceTarget, Error> {
     // SAFETY: the caller's promise.
     unsafe { argument.cast::<PtraceTarget>().as_mut() }.ok_or(Error::INVALID)
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn find_proc_info(
     }))
 }
 
-/// `_UPT_put_unwind_info`: nothing was allocated.
+/// `_UPT_put_unwind_info`: does nothing, since nothing was allocated.
 ///
 /// # Safety
 ///
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn put_unwind_info(
 ) {
 }
 
-/// `_UPT_get_dyn_info_list_addr`: there is none.
+/// `_UPT_get_dyn_info_list_addr`: always without a list.
 ///
 /// # Safety
 ///
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn access_reg(
     }))
 }
 
-/// `_UPT_access_fpreg`: x86-64 has none that libunwind knows.
+/// `_UPT_access_fpreg`: libunwind has none on x86-64.
 ///
 /// # Safety
 ///
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn resume(
     Error::code_of(unsafe { ptrace_target(argument) }.and_then(|traced| os::resume(traced.pid())))
 }
 
-/// `_UPT_get_proc_name`: [`Error::NO_MEMORY`] for a name that is cut off.
+/// `_UPT_get_proc_name`: [`Error::NO_MEMORY`] for a truncated name.
 ///
 /// # Safety
 ///

@@ -1,11 +1,11 @@
-//! What `libunwind-setjmp.so.0` exports where the C library's own `longjmp` serves, which hides the
-//! addresses in its buffers (glibc since 2.4): the two places where libunwind's `longjmp` has a
-//! frame resumed. Programs that are linked with the library get the C library's functions.
+//! The exports of `libunwind-setjmp.so.0`. The C library's own `longjmp` hides the addresses in its
+//! buffers (glibc since 2.4), so programs linked with the library get the C library's functions.
+//! Only the two resumption points of libunwind's `longjmp` are here.
 
 use core::arch::naked_asm;
 
-/// `_UI_longjmp_cont`: a frame is resumed here with the address to go on at in `rax`, and what `setjmp`
-/// is to return there in `rdx`.
+/// `_UI_longjmp_cont`: a frame is resumed here with the continuation address in `rax`, and the
+/// return value of `setjmp` in `rdx`.
 ///
 /// # Safety
 ///
@@ -24,11 +24,11 @@ pub unsafe extern "C" fn longjmp_continues() {
     )
 }
 
-/// `_UI_siglongjmp_cont`: goes back to the address on top of the stack.
+/// `_UI_siglongjmp_cont`: returns to the address on top of the stack.
 ///
 /// # Safety
 ///
-/// There is one.
+/// The top of the stack has a return address.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_UI_siglongjmp_cont"))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn siglongjmp_continues() {

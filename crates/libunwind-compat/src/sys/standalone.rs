@@ -1,4 +1,4 @@
-//! What Rust's standard library brings, for a library that goes without it.
+//! Replacements for parts of Rust's standard library, which this library does not use.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::{c_int, c_void};
@@ -13,7 +13,7 @@ unsafe extern "C" {
     fn realloc(memory: *mut c_void, size: usize) -> *mut c_void;
 }
 
-/// No code of this library panics; a lint sees to it. What is left in `core` ends here.
+/// No code of this library panics, which a lint checks. Panics of `core` end here.
 #[panic_handler]
 fn panic(_: &PanicInfo<'_>) -> ! {
     abort()
@@ -22,9 +22,9 @@ fn panic(_: &PanicInfo<'_>) -> ! {
 /// `_URC_CONTINUE_UNWIND`.
 const CONTINUE_UNWIND: c_int = 8;
 
-/// The personality of Rust's frames: none of ours has anything to clean up where a client's function
-/// unwinds through it.
-// SAFETY: nobody else defines it in this library, and it is not exported.
+/// The personality of Rust's frames: when a client's function unwinds through them, they have
+/// nothing to clean up.
+// SAFETY: this library has no other definition, and does not export it.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() -> c_int {
     CONTINUE_UNWIND
@@ -32,14 +32,14 @@ extern "C" fn rust_eh_personality() -> c_int {
 
 struct Malloc;
 
-/// What malloc aligns to on 64-bit machines.
+/// malloc's alignment on 64-bit machines.
 const MALLOC_ALIGN: usize = 16;
 
 #[global_allocator]
 static MALLOC: Malloc = Malloc;
 
-// SAFETY: memory is malloc's, which does not unwind; it is aligned by `MALLOC_ALIGN`, or as
-// `aligned_alloc` was told.
+// SAFETY: memory is malloc's, which does not unwind; it is aligned to `MALLOC_ALIGN`, or as
+// requested from `aligned_alloc`.
 unsafe impl GlobalAlloc for Malloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match layout.align() {
@@ -55,19 +55,19 @@ unsafe impl GlobalAlloc for Malloc {
         match layout.align() {
             // SAFETY: takes any size.
             ..=MALLOC_ALIGN => unsafe { calloc(1, layout.size()) }.cast(),
-            // Nothing of ours is aligned so: not worth a second way.
+            // No value here has such an alignment.
             _ => core::ptr::null_mut(),
         }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, _: Layout) {
-        // SAFETY: the caller has it from one of the functions above, all of malloc's family.
+        // SAFETY: the memory is from one of the functions above, all of malloc's family.
         unsafe { free(memory.cast()) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         match layout.align() {
-            // SAFETY: the caller has it from one of the functions above.
+            // SAFETY: the memory is from one of the functions above.
             ..=MALLOC_ALIGN => unsafe { realloc(memory.cast(), size) }.cast(),
             _ => core::ptr::null_mut(),
         }

@@ -1,4 +1,4 @@
-//! Types and constants against libunwind's own header.
+//! Types and constants compared with libunwind's own header.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use unspool_libunwind_compat::abi::{
 };
 use unspool_testing::command;
 
-/// What we say, under the names that `layout.c` prints.
+/// Our value for each name printed by `layout.c`.
 fn ours(line: &str) -> i64 {
     let mut words = line.split(' ');
     let (kind, name) = (words.next().unwrap(), words.next().unwrap());

@@ -11,7 +11,7 @@ fn what_is_found_before_the_damage_is_kept() {
     for walker in &bad_frames::ours(&library) {
         for case in cases::ALL {
             let outcome = program.walk(case, walker).unwrap();
-            // Data that can be read may be code, to whom only a client says what there is.
+            // Readable data may be code here, since only the client knows the mappings.
             let is_kept = outcome == BadWalkOutcome::AllFramesFound
                 || case.name == "wild_pc_in_data" && outcome == BadWalkOutcome::FramesMissing;
             if !is_kept {

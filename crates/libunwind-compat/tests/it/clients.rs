@@ -1,12 +1,12 @@
-//! Debian's programs that use libunwind, as they are, on our libraries: the stacks that they report are
-//! those that they report with Debian's.
+//! Debian's unmodified programs that use libunwind, run with our libraries: they report the same
+//! stacks as with Debian's.
 
 use std::path::Path;
 
 use crate::programs;
 use xtask::clients::{ALL, DEBIAN};
 
-/// With so many stacks and frames at least.
+/// With at least that many stacks and frames.
 fn same_stacks(name: &str, stacks: u64, frames: u64) {
     let client = ALL.iter().find(|client| client.name == name).unwrap();
     let folder = programs::scratch("client");

@@ -1,4 +1,4 @@
-//! Exceptions and panics on our unwinder, against libgcc's and beside it.
+//! Exceptions and panics on our unwinder, compared with libgcc's and next to it.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use unspool_testing::command;
 
 use crate::programs;
 
-/// What a program prints, and its exit code.
+/// A program's output and its exit code.
 fn run(program: &Path, preloaded: Option<&Path>) -> (String, Option<i32>) {
     run_with(program, &[], preloaded)
 }
@@ -25,8 +25,8 @@ fn run_with(program: &Path, arguments: &[&str], preloaded: Option<&Path>) -> (St
     )
 }
 
-/// Throwing, rethrowing, exception pointers, forced unwinds, exits and cancellation of threads, an
-/// exception that nobody catches.
+/// Throwing, rethrowing, exception pointers, forced unwinds, exits and cancellation of threads, and
+/// an uncaught exception.
 #[test]
 fn cxx_exceptions() {
     let folder = programs::shared_objects();
@@ -62,8 +62,9 @@ fn rust_panics() {
     assert_eq!((text, code), run(&program, None));
 }
 
-/// A plugin that is linked with `-static-libgcc -static-libstdc++` has an unwinder of its own: its landing pads resume ours, its
-/// contexts come to our functions, and, where it hides its libstdc++, ours to its functions.
+/// A plugin linked with `-static-libgcc -static-libstdc++` has its own unwinder. Its landing pads
+/// call our `_Unwind_Resume`, and its contexts reach our functions. If it hides its libstdc++, our
+/// contexts reach its functions.
 #[test]
 fn a_static_libgcc_beside_ours() {
     const WAYS: [&str; 8] = [
@@ -81,7 +82,7 @@ fn a_static_libgcc_beside_ours() {
         let arguments = [&[plugin.to_str().unwrap()], ways].concat();
         run_with(&host, &arguments, library)
     };
-    // Each way as the first of its process, and all in one.
+    // Each case first in a process of its own, and all in one.
     for ways in WAYS
         .each_ref()
         .map(std::slice::from_ref)
@@ -91,13 +92,14 @@ fn a_static_libgcc_beside_ours() {
         let with_libgcc = run(&shared, ways, None);
         assert_eq!(with_libgcc.1, Some(0), "{with_libgcc:?}");
         assert_eq!(run(&shared, ways, Some(&ours)), with_libgcc);
-        // With libgcc's this ends in abort: the two do not know each other's registers.
+        // With libgcc's unwinder this ends in abort: the two do not know each other's registers.
         assert_eq!(run(&hidden, ways, Some(&ours)), with_libgcc);
     }
 }
 
-/// No system call, not in the first throw of a process or thread and not on the stack of a coroutine; and 8 KiB of stack suffice
-/// for all of it. (With libgcc the first throw of a process is killed.)
+/// There is no system call, not even in the first throw of a process or thread, or on a coroutine's
+/// stack. 8 KiB of stack suffice for all of it. (With libgcc the first throw of a process is
+/// killed.)
 #[test]
 fn a_throw_where_no_system_call_is_left() {
     let ours = programs::shared_objects().join("libunwind.so.8");
@@ -106,7 +108,7 @@ fn a_throw_where_no_system_call_is_left() {
         for seal in ["strict", "filter"] {
             let mut command = command(&program);
             command.args([place, seal]).env("LD_PRELOAD", &ours);
-            // The loader's way to a function takes more of a stack than we do.
+            // The loader's lazy binding takes more stack than our code.
             let text = programs::stdout(command.env("LD_BIND_NOW", "1"));
             assert_eq!(text, "deep\n".repeat(3), "{place} {seal}");
         }

@@ -1,4 +1,4 @@
-//! The own stack against Debian's libunwind, in the same process.
+//! The own stack compared with Debian's libunwind, in the same process.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use unspool_testing::{NOBODY, UserFolder, command, packages, tool};
 
 const THEIRS: &str = "/usr/lib/x86_64-linux-gnu/libunwind.so.8";
 
-/// From a signal's context and from the handler: every frame, its preserved registers and where
-/// they are, its procedure and name; and backtraces of many sizes.
+/// From a signal's context and from the handler: every frame, its preserved registers and their
+/// locations, its procedure and name; and backtraces of many sizes.
 #[test]
 fn the_own_stack_looks_as_it_does_to_libunwind() {
     let folder = programs::shared_objects();
@@ -36,8 +36,8 @@ fn the_own_stack_looks_as_it_does_to_libunwind() {
     }
 }
 
-/// All rows of each frame's procedure, shown to somebody who asks for other procedures meanwhile, and
-/// where those of the frames lead.
+/// All rows of each frame's procedure, while the callback asks for other procedures, and the
+/// callers by the frames' rows.
 #[test]
 fn rows_are_those_that_libunwind_has() {
     let program = programs::compile_with("states.c", &["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
@@ -48,8 +48,8 @@ fn rows_are_those_that_libunwind_has() {
     assert!(theirs.lines().count() > 30 && !theirs.contains("astray"));
 }
 
-/// A library takes the place of another: what was kept of the one is not used for the other.
-/// libunwind keeps it.
+/// A library replaces another: the cached rules of the old one are not used for the new one.
+/// libunwind uses them.
 #[test]
 fn a_library_may_be_loaded_in_the_place_of_another() {
     let library = |frame| programs::compile_with("reloaded.c", &["-shared", "-fPIC", frame]);
@@ -67,8 +67,8 @@ fn a_library_may_be_loaded_in_the_place_of_another() {
     assert_eq!(steps, ["5 steps"]);
 }
 
-/// A coroutine's stack lies below the thread's, with a hole between them into which a corrupt frame
-/// leads: a walk ends there.
+/// A coroutine's stack lies below the thread's, with a hole between them. A corrupt frame points
+/// into the hole: a walk ends there.
 #[test]
 fn a_walk_does_not_fall_into_a_hole_between_stacks() {
     let program =
@@ -77,9 +77,9 @@ fn a_walk_does_not_fall_into_a_hole_between_stacks() {
     command.env("LD_LIBRARY_PATH", programs::shared_objects());
     let text = programs::stdout(&mut command);
     let expected = [
-        // `walk`, `thread`, and the C library's two; the innermost frame is `steps`.
+        // `walk`, `thread`, and two functions of the C library; the innermost frame is `steps`.
         ("thread", [4, 4]),
-        // `walk`, `run`, and where the C library's coroutines begin.
+        // `walk`, `run`, and the C library's start of coroutines.
         ("sound", [3, 3]),
         // `walk`, `corrupt`, `call_corrupt`: the next would be found by its frame pointer.
         ("corrupt", [3, 3]),
@@ -99,8 +99,8 @@ fn a_walk_ends_at_a_page_of_the_stack_that_cannot_be_read() {
     let mut command = command(program);
     command.env("LD_LIBRARY_PATH", programs::shared_objects());
     let text = programs::stdout(&mut command);
-    // To `descend` nine times and to `with_page`, whose caller nobody can tell; then from `walk` to
-    // `main`, twice the C library's and once the program's entry code.
+    // To `descend` nine times and to `with_page`, the caller of which is unknown. Then from `walk`
+    // to `main`, two functions of the C library and the program's entry code.
     let expected = [
         "10 steps, then an error; 11 addresses",
         "4 steps, then none; 5 addresses",
@@ -108,8 +108,8 @@ fn a_walk_ends_at_a_page_of_the_stack_that_cannot_be_read() {
     assert_eq!(text.lines().collect::<Vec<_>>(), expected);
 }
 
-/// Walks from a thread, from a signal's context, and from the main thread, in a program that any
-/// allocation ends, and any system call but a thread's first questions about its stack.
+/// Walks from a thread, from a signal's context, and from the main thread. Any allocation ends the
+/// program, and so does any system call except a thread's first queries about its stack.
 #[test]
 fn walks_allocate_nothing_and_leave_the_system_alone() {
     let options = ["-Wl,-z,now,--no-as-needed", "-l:libunwind.so.8"];
@@ -121,10 +121,10 @@ fn walks_allocate_nothing_and_leave_the_system_alone() {
     let expected = [
         // `walk_sealed`, `with_alloca` 7 times, `recurse` 4 times, `thread`, the C library's two.
         "15 steps, then 0; 16 addresses",
-        // One less, since `raise` and what it calls took the place of `walk_sealed`; and the
-        // handler's own frames.
+        // One less, since `raise` and its callees replace `walk_sealed`; and the handler's own
+        // frames.
         "16 steps, then 0; 21 addresses",
-        // From `main` there are the C library's two and the program's.
+        // From `main` there are two frames of the C library and the program's.
         "17 steps, then 0; 18 addresses",
     ];
     let expected =
@@ -132,8 +132,8 @@ fn walks_allocate_nothing_and_leave_the_system_alone() {
     assert_eq!(lines, expected.concat());
 }
 
-/// What libunwind's manual pages call safe in a handler is: while the allocator is interrupted, too. (Debian's allocates
-/// where a name is looked up.)
+/// Functions that libunwind's manual pages call signal-safe are safe, also while the allocator is
+/// interrupted. (Debian's libunwind allocates in name look-ups.)
 #[test]
 fn names_are_found_in_handlers() {
     let options = ["-Wl,--no-as-needed", "-l:libunwind.so.8"];
@@ -144,7 +144,8 @@ fn names_are_found_in_handlers() {
     assert_eq!(text, "named in 300 of 300 walks, 0 wrong\n");
 }
 
-/// The stack that each function needs at most is in a table of `docs/capi.md`: at its first call, and later.
+/// The maximum stack use of each function is in a table of `docs/libunwind.md`: for its first call,
+/// and later.
 #[test]
 fn functions_take_no_more_of_a_stack_than_is_documented() {
     let options = ["-Wl,-z,now,--no-as-needed", "-l:libunwind.so.8"];
@@ -161,7 +162,7 @@ fn functions_take_no_more_of_a_stack_than_is_documented() {
     }
 }
 
-/// What a step costs when its rule is known.
+/// The cost of a step with a cached rule.
 #[test]
 fn a_hot_step_takes_a_sixth_of_the_instructions() {
     let folder = programs::shared_objects();
@@ -174,8 +175,9 @@ fn a_hot_step_takes_a_sixth_of_the_instructions() {
     );
 }
 
-/// The first backtrace of a process waits for its memory less than half as often as with libunwind.
-/// The stacks of signal handlers are small: `SIGSTKSZ` is 8 KiB, of which the kernel takes up to 3 for a frame.
+/// The first backtrace of a process has less than half of libunwind's page faults. The stacks of
+/// signal handlers are small: `SIGSTKSZ` is 8 KiB, and the kernel takes up to 3 of them for a
+/// frame.
 #[test]
 fn walks_fit_on_the_stack_of_a_signal_handler() {
     let program = programs::compile("small.c");
@@ -216,7 +218,8 @@ fn a_first_backtrace_takes_half_of_the_page_faults() {
     assert!(frames > 64 && ours * 2 <= theirs, "{ours} and {theirs}");
 }
 
-/// What backtraces took is printed where the environment asks for it, as for other walks of the own stack.
+/// The cost of backtraces is printed if the environment requests it, as for other walks of the own
+/// stack.
 #[test]
 fn backtraces_are_counted_if_asked() {
     let program = programs::compile_with("faults.c", &["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
@@ -238,7 +241,7 @@ fn backtraces_are_counted_if_asked() {
     );
 }
 
-/// In a setuid program the environment says nothing. Needs root, to be two users.
+/// A setuid program ignores the environment. Needs root, to be two users.
 #[test]
 fn a_setuid_program_is_not_told_by_the_environment() {
     let folder = UserFolder::new(0);
@@ -264,7 +267,7 @@ fn a_setuid_program_is_not_told_by_the_environment() {
     assert_eq!(errors(0o4755), "");
 }
 
-/// A program that was built for libunwind gets more memory for rules by its environment.
+/// A program built for libunwind gets more memory for rules by its environment.
 #[test]
 fn the_environment_says_how_much_memory_rules_have() {
     let program = programs::compile_with("faults.c", &["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
@@ -282,7 +285,7 @@ fn the_environment_says_how_much_memory_rules_have() {
     }
 }
 
-/// Backtraces use what their thread remembers of the last one, and handlers that interrupt them do.
+/// Backtraces use their thread's memo of the last one, and so do handlers that interrupt them.
 #[test]
 fn backtraces_remember_nothing_wrong() {
     let program = programs::compile_with("memos.c", &["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
@@ -291,8 +294,8 @@ fn backtraces_remember_nothing_wrong() {
     assert_eq!(programs::stdout(&mut command), "all alike\n");
 }
 
-/// Code that is made at run time and registered is walked through as libunwind does, by steps and in
-/// backtraces. We know its name, too.
+/// Registered generated code is unwound as in libunwind, by steps and in backtraces. We know its
+/// name, too.
 fn registered_code_is_walked_through(options: &[&str]) {
     let options = [&["-Wl,--no-as-needed"], options, &["-l:libunwind.so.8"]].concat();
     let program = programs::compile_with("registered.c", &options);
@@ -312,7 +315,8 @@ fn registered_code_is_walked_through(options: &[&str]) {
             None => assert_eq!(ours, theirs),
         }
     }
-    // Entries with absolute and with relative pointers, of code where it was made and elsewhere.
+    // Entries with absolute and with relative pointers, for code at its original address and
+    // elsewhere.
     assert_eq!(made, 4);
 }
 
@@ -321,14 +325,14 @@ fn registered_code_is_known() {
     registered_code_is_walked_through(&["-DUNW_LOCAL_ONLY"]);
 }
 
-/// `libunwind-x86_64.so.8` walks through what was registered with `libunwind.so.8`.
+/// `libunwind-x86_64.so.8` unwinds through code registered with `libunwind.so.8`.
 #[test]
 fn registered_code_is_known_to_the_remote_library() {
     registered_code_is_walked_through(&["-l:libunwind-x86_64.so.8"]);
 }
 
-/// Threads may register at the same time; a child that is forked meanwhile has a list that is whole, and
-/// is not kept by a thread that it does not have.
+/// Threads may register at the same time. A child forked meanwhile has a complete list, and is not
+/// blocked by a thread that does not exist in it.
 #[test]
 fn threads_register_at_the_same_time() {
     let program = programs::compile_with(
@@ -338,7 +342,7 @@ fn threads_register_at_the_same_time() {
     let mut command = command(program);
     command.env("LD_LIBRARY_PATH", programs::shared_objects());
     let text = programs::stdout(&mut command);
-    // Each of 4 threads registers 50,000 and cancels half; the rest is cancelled in the end.
+    // Each of 4 threads registers 50,000 and cancels half; the rest is cancelled at the end.
     let expected = "all: 100001, 300001 changes\nlasting: 1, 400001 changes\n";
     assert_eq!(text, expected);
 }

@@ -1,4 +1,5 @@
-//! Our libunwind against Debian's: its header, its shared objects, and what it says of a stack.
+//! Our libunwind compared with Debian's: its header, its shared objects, and its results for
+//! stacks.
 #![cfg(test)]
 
 mod abi;

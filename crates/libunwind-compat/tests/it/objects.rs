@@ -1,4 +1,4 @@
-//! Steps by machine code of tables (`UNSPOOL_TABLES=native`), against Debian's libunwind.
+//! Steps by machine code of tables (`UNSPOOL_TABLES=native`), compared with Debian's libunwind.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -38,7 +38,7 @@ impl ObjectCache {
         cache
     }
 
-    /// With an object for one file that says of all its code that nothing calls it.
+    /// With an object for one file by which all its code is outermost.
     fn lying(path: &Path) -> ObjectCache {
         ObjectCache::saying(path, "cfa=rsp+8  ra=undefined")
     }
@@ -54,7 +54,7 @@ impl ObjectCache {
         cache
     }
 
-    /// Keeps an object as that of a file.
+    /// Stores an object as that of a file.
     fn keep(&self, path: &Path, object: &NativeObject) {
         let file = ElfFile::open(path).unwrap();
         let store = Store::new(None, Some(self.home.clone().into()), None);
@@ -65,7 +65,7 @@ impl ObjectCache {
         self.home.join("unspool")
     }
 
-    /// The only object, which a link with the build ID's name leads to.
+    /// The only object, linked to under the build ID's name.
     fn object(&self) -> PathBuf {
         let entries = fs::read_dir(self.folder()).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
@@ -75,7 +75,7 @@ impl ObjectCache {
         object
     }
 
-    /// A command that has walks use the objects.
+    /// A command with walks that use the objects.
     fn command(&self, program: &Path) -> Command {
         let mut command = command(program);
         command.env("UNSPOOL_TABLES", "native");
@@ -110,8 +110,9 @@ fn assert_same(ours: &str, theirs: &str) {
     assert_eq!(ours, theirs);
 }
 
-/// From a signal's context and from the handler: the values of registers in every frame; in each frame once where they
-/// are, and what becomes of it when they are changed; and backtraces. Frames are the program's and the C library's.
+/// From a signal's context and from the handler: the values of registers in every frame. In each
+/// frame once, their locations, and the effect of changing them. And backtraces. Frames are the
+/// program's and the C library's.
 #[test]
 fn the_own_stack_has_the_same_frames() {
     let (program, ours) = (compile("objects.c"), programs::shared_objects());
@@ -129,15 +130,15 @@ fn the_own_stack_has_the_same_frames() {
     assert_same(our_handler, their_handler);
 }
 
-/// How many frames there are in the first walk by our library: later ones go by the rules that were kept when somebody
-/// asked for places.
+/// The number of frames in the first walk by our library. Later walks use the rules cached when
+/// locations were asked for.
 fn frames(command: &mut Command) -> usize {
     let text = programs::stdout(command.arg(programs::shared_objects().join("libunwind.so.8")));
     let lines = text.lines().take_while(|line| !line.starts_with("end"));
     lines.filter(|line| line.starts_with("frame ")).count()
 }
 
-/// An object that says something else than the table shows that objects are run, and when not.
+/// An object that contradicts the table shows whether objects are used.
 #[test]
 fn objects_that_somebody_else_could_have_written_are_not_run() {
     let program = compile("objects.c");
@@ -176,7 +177,7 @@ fn objects_that_somebody_else_could_have_written_are_not_run() {
     assert!(!lies(&|cache| change(cache, &|bytes| bytes.truncate(600))));
     assert!(!lies(&|cache| change(cache, &Vec::clear)));
     assert!(!lies(&|cache| change(cache, &|bytes| bytes.push(0))));
-    // The object of another module under this one's name.
+    // Another module's object under this one's name.
     assert!(!lies(&|cache| {
         let other = own_key(&ElfFile::open(LIBC).unwrap());
         let object =
@@ -185,7 +186,7 @@ fn objects_that_somebody_else_could_have_written_are_not_run() {
     }));
 }
 
-/// Nobody who has not asked for them gets them.
+/// Objects are not used without a request.
 #[test]
 fn objects_are_run_where_the_environment_says_so() {
     let program = compile("objects.c");
@@ -198,7 +199,7 @@ fn objects_are_run_where_the_environment_says_so() {
     }
 }
 
-/// A traced process, which shows no more than words of its memory: its module is found by these.
+/// A traced process, which only gives words of its memory: its module is found by these.
 #[test]
 fn a_traced_process_has_the_same_frames() {
     let program = compile("ptrace.c");
@@ -221,12 +222,12 @@ fn a_traced_process_has_the_same_frames() {
         &ours(&ObjectCache::of(&[&program, LIBC.as_ref()])),
         &expected,
     );
-    // They are run.
+    // The objects are used.
     let frames = |text: &str| text.lines().filter(|line| line.contains("info=")).count();
     assert!(frames(&ours(&ObjectCache::lying(&program))) < frames(&expected));
 }
 
-/// A client that asks for places in each frame, with and without anything kept.
+/// A client that asks for locations in each frame, with and without caching.
 #[test]
 fn a_client_that_asks_for_places_has_the_same_frames() {
     let (program, ours) = (compile("walk.c"), programs::shared_objects());
@@ -239,7 +240,7 @@ fn a_client_that_asks_for_places_has_the_same_frames() {
     assert_same(walks.next().unwrap(), theirs);
 }
 
-/// Exceptions need more than registers: they go by the table.
+/// Exceptions need locations of registers: they use the table.
 #[test]
 fn exceptions_are_thrown_as_ever() {
     let program = programs::compile_cxx("exceptions.cc");
@@ -255,7 +256,8 @@ fn exceptions_are_thrown_as_ever() {
     assert_eq!(run(cache.command(&program)), expected);
 }
 
-/// The first step in a module opens its object. That changes nothing for who walks, in a signal handler perhaps.
+/// The first step in a module opens its object. That has no effects visible to the caller, perhaps
+/// a signal handler.
 #[test]
 fn looking_for_objects_leaves_errno_alone_and_cancels_no_thread() {
     let program = compile("cancelled.c");
@@ -270,7 +272,7 @@ fn looking_for_objects_leaves_errno_alone_and_cancels_no_thread() {
     );
 }
 
-/// A module of another address space is looked for page by page, but once.
+/// A module of another address space is searched page by page, but only once.
 #[test]
 fn a_remote_module_is_not_looked_for_at_each_page() {
     let program = compile("far.c");
@@ -285,7 +287,7 @@ fn a_remote_module_is_not_looked_for_at_each_page() {
     };
     let found = steps(&ObjectCache::of(&[&program]));
     assert_eq!(found.len(), 64);
-    // The last is 4,000 pages from the begin of the module.
+    // The last is 4,000 pages from the start of the module.
     for step in [found, steps(&ObjectCache::new())].concat() {
         assert!(step.0 == 1 && step.1 < 500, "{step:?}");
     }
@@ -296,7 +298,7 @@ fn a_remote_module_is_not_looked_for_at_each_page() {
     );
 }
 
-/// A library takes the place of another, in the own process and in another: each has its own object.
+/// A library replaces another, in the own process and in another: each has its own object.
 #[test]
 fn a_library_in_the_place_of_another_is_not_taken_for_it() {
     let options = ["-shared", "-fPIC", "-Wl,--build-id=sha1"];
@@ -324,7 +326,7 @@ fn a_library_in_the_place_of_another_is_not_taken_for_it() {
     assert_eq!(text, "5 steps\n".repeat(8));
 }
 
-/// Each step leads on without reading memory: nothing but a limit ends this.
+/// Each step continues without reading memory: only a limit ends this.
 #[test]
 fn a_walk_that_leads_nowhere_ends() {
     let program = compile("endless.c");
@@ -353,7 +355,7 @@ fn a_trampoline_without_a_table_is_known() {
     assert_eq!(text, "1\n1 interrupted\n1\n1\n1\n0\n");
 }
 
-/// What is mapped of an object can be run or read, and not be written to.
+/// The mappings of an object can be executed or read, but not written.
 #[test]
 fn code_cannot_be_written_to() {
     let program = compile("mapped.c");

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use unspool_testing::{Finish as _, packages, tool};
 use xtask::{programs, shared_objects};
 
-/// The folder of our shared objects, which are built once.
+/// The folder of our shared objects, built once.
 pub(crate) fn shared_objects() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -17,12 +17,12 @@ pub(crate) fn shared_objects() -> &'static Path {
     })
 }
 
-/// Compiles one against libunwind's headers.
+/// Compiles a program with libunwind's headers.
 pub(crate) fn compile(source: &str) -> PathBuf {
     compile_with(source, &[])
 }
 
-/// Does so with more options.
+/// The same with more options.
 pub(crate) fn compile_with(source: &str, options: &[&str]) -> PathBuf {
     let headers = packages::libunwind_headers().unwrap();
     let mut gcc = tool("gcc");
@@ -32,12 +32,12 @@ pub(crate) fn compile_with(source: &str, options: &[&str]) -> PathBuf {
     build(gcc, source)
 }
 
-/// Compiles one in C++.
+/// Compiles a program in C++.
 pub(crate) fn compile_cxx(source: &str) -> PathBuf {
     compile_cxx_with(source, &["-rdynamic"])
 }
 
-/// Does so with other options.
+/// The same with other options.
 pub(crate) fn compile_cxx_with(source: &str, options: &[&str]) -> PathBuf {
     let headers = packages::libunwind_headers().unwrap();
     let mut gxx = tool("g++");
@@ -47,7 +47,7 @@ pub(crate) fn compile_cxx_with(source: &str, options: &[&str]) -> PathBuf {
     build(gxx, source)
 }
 
-/// Compiles one in Rust.
+/// Compiles a program in Rust.
 pub(crate) fn compile_rust(source: &str) -> PathBuf {
     let mut rustc = tool("rustc");
     rustc.args(["-O", "--edition=2024"]);
@@ -61,12 +61,12 @@ fn build(compiler: Command, source: &str) -> PathBuf {
 
 const SCRATCH: &str = env!("CARGO_TARGET_TMPDIR");
 
-/// A path that nobody else uses.
+/// A unique path.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     unspool_testing::scratch(SCRATCH.as_ref(), name)
 }
 
-/// What a command prints; it must succeed.
+/// The output of a command, which must succeed.
 pub(crate) fn stdout(command: &mut Command) -> String {
     command.succeed()
 }

@@ -1,4 +1,4 @@
-//! Remote unwinding against Debian's libunwind, in the same process.
+//! Remote unwinding compared with Debian's libunwind, in the same process.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ const THEIRS: &str = "/usr/lib/x86_64-linux-gnu/libunwind-x86_64.so.8";
 const THEIR_PTRACE: &str = "/usr/lib/x86_64-linux-gnu/libunwind-ptrace.so.0";
 
 /// A stack with a signal frame, frames with and without frame pointers, libc's and the program's
-/// entry code: every frame, its preserved registers and where they are, its procedure; uncached
+/// entry code: every frame, its preserved registers and their locations, its procedure; uncached
 /// and cached.
 #[test]
 fn a_walk_says_what_libunwind_says() {
@@ -64,7 +64,7 @@ fn a_traced_process_looks_as_it_does_to_libunwind() {
     assert_eq!(ours, theirs);
 }
 
-/// The same program with its tables in `.debug_frame` has the same code, and the same frames.
+/// The same program with its tables in `.debug_frame` has the same code and frames.
 #[test]
 fn a_traced_process_with_debug_frame_has_all_frames() {
     let folder = programs::shared_objects();
@@ -83,7 +83,7 @@ fn a_traced_process_with_debug_frame_has_all_frames() {
     assert_eq!(with_debug_frame, functions(programs::compile("ptrace.c")));
 }
 
-/// Each is a system call. Names are asked for three times for each frame, and come from files.
+/// Each read is a system call. Names are looked up three times for each frame, from files.
 #[test]
 fn a_traced_process_is_asked_less_than_by_libunwind() {
     let folder = programs::shared_objects();
@@ -112,20 +112,20 @@ fn a_traced_process_is_asked_less_than_by_libunwind() {
     assert!(ours * 2 <= theirs, "{ours} and {theirs}");
 }
 
-/// All threads of a core file, against eu-stack: libunwind 1.6 itself reads no core file of a program
-/// whose code is in a segment of its own. gdb's core files leave out what is in files.
+/// All threads of a core file, compared with eu-stack: libunwind 1.6 itself cannot read a core file
+/// of a program with a separate code segment. gdb's core files omit bytes that are in files.
 #[test]
 fn a_core_file_looks_as_it_does_to_elfutils() {
     core_file_looks_as_it_does_to_elfutils(&programs::compile("threads.c"));
 }
 
-/// Debian's libunwind is built without that.
+/// Debian's libunwind is built without this.
 #[test]
 fn a_core_file_of_a_program_with_debug_frame_does() {
     core_file_looks_as_it_does_to_elfutils(&programs::compile_with("threads.c", DEBUG_FRAME));
 }
 
-/// How to compile a program that has its tables in the file's `.debug_frame` only.
+/// Options for a program with tables only in the file's `.debug_frame`.
 const DEBUG_FRAME: &[&str] = &["-g", "-fno-asynchronous-unwind-tables", "-gz=none"];
 
 fn core_file_looks_as_it_does_to_elfutils(crash: &Path) {
@@ -173,7 +173,7 @@ fn frames(text: &str) -> BTreeMap<&str, Vec<&str>> {
     threads
 }
 
-/// What a cached step costs, without the client's callbacks.
+/// The cost of a cached step, without the client's callbacks.
 #[test]
 fn a_cached_step_takes_a_tenth_of_the_instructions() {
     let folder = programs::shared_objects();
@@ -181,7 +181,7 @@ fn a_cached_step_takes_a_tenth_of_the_instructions() {
     let theirs = instructions(&walk, &packages::path(THEIRS).unwrap());
     let ours = instructions(&walk, &folder.join("libunwind-x86_64.so.8"));
     println!("instructions of a cached step: ours {ours:?}, libunwind's {theirs:?}");
-    // It is less than a tenth; another compiler may take a few more.
+    // The result is less than a tenth; another compiler may take a few more.
     assert!(
         ours.without_callbacks * 9.0 <= theirs.without_callbacks,
         "{ours:?} against {theirs:?}"
@@ -189,7 +189,7 @@ fn a_cached_step_takes_a_tenth_of_the_instructions() {
     assert!(ours.inclusive < theirs.inclusive);
 }
 
-/// Nor does it call the system, where libunwind does so twice.
+/// It makes no system calls; libunwind makes two.
 #[test]
 fn a_cached_step_makes_no_system_call() {
     let folder = programs::shared_objects();
@@ -200,7 +200,7 @@ fn a_cached_step_makes_no_system_call() {
     assert!(theirs > 10_000, "{theirs}");
 }
 
-/// How many system calls 199 walks of 37 steps make that find everything in the cache.
+/// The number of system calls of 199 walks of 37 steps with a complete cache.
 fn system_calls(walk: &Path, library: &Path) -> usize {
     let count = |rounds: &str| {
         let log = programs::scratch("strace");
@@ -219,14 +219,14 @@ fn system_calls(walk: &Path, library: &Path) -> usize {
     count("200").checked_sub(count("1")).unwrap()
 }
 
-/// Instructions of one step.
+/// The instructions of one step.
 #[derive(Debug)]
 pub(crate) struct Cost {
     without_callbacks: f64,
     pub(crate) inclusive: f64,
 }
 
-/// The cost of one step that finds everything in the cache.
+/// The cost of one step with a complete cache.
 pub(crate) fn instructions(walk: &Path, library: &Path) -> Cost {
     let (few, many) = (profile(walk, library, 1), profile(walk, library, 200));
     let steps = f64::from(many.steps - few.steps);
@@ -238,7 +238,7 @@ pub(crate) fn instructions(walk: &Path, library: &Path) -> Cost {
     }
 }
 
-/// What callgrind says of `unw_step` in all walks.
+/// callgrind's data of `unw_step` in all walks.
 struct CallgrindProfile {
     text: String,
     /// The number of steps after the first walks.
@@ -270,8 +270,8 @@ fn profile(walk: &Path, library: &Path, rounds: u32) -> CallgrindProfile {
     }
 }
 
-/// Adds up the costs in callgrind's format ("Callgrind Format Specification") but for those of one
-/// object file.
+/// The sum of the costs in callgrind's format ("Callgrind Format Specification"), except those of
+/// one object file.
 fn self_cost(profile: &str, but_for: Option<&str>) -> u32 {
     let mut cost = 0;
     let mut is_counted = false;
@@ -280,7 +280,7 @@ fn self_cost(profile: &str, but_for: Option<&str>) -> u32 {
         if let Some(object) = line.strip_prefix("ob=") {
             is_counted = Some(object) != but_for;
         } else if line.starts_with("calls=") {
-            lines.next(); // the cost of what is called, which has lines of its own
+            lines.next(); // the cost of the callee, which has lines of its own
         } else if let Some((_, own)) = line.split_once(' ').filter(|_| is_counted)
             && line.starts_with(|first: char| first.is_ascii_digit())
         {

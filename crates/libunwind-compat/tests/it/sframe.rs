@@ -1,4 +1,4 @@
-//! Programs that have `.sframe` and no `.eh_frame`.
+//! Programs with `.sframe` and without `.eh_frame`.
 
 use std::path::{Path, PathBuf};
 
@@ -6,20 +6,20 @@ use unspool_testing::{command, without_eh_frame};
 
 use crate::programs;
 
-/// The options by which a program has SFrame only.
+/// Options for a program with SFrame only.
 fn sframe_only() -> [String; 2] {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     ["-Wa,--gsframe".to_owned(), without_eh_frame(folder)]
 }
 
-/// A program or library of these options, and the one that has SFrame only.
+/// A program or library with these options, and the one with SFrame only.
 fn both(source: &str, options: &[&str]) -> [PathBuf; 2] {
     let [first, second] = sframe_only();
     let only = [options, &[&first, &second]].concat();
     [options, &only].map(|options| programs::compile_with(source, options))
 }
 
-/// What Debian's libunwind says of the program with `.eh_frame`, ours says of both.
+/// Debian's libunwind on the program with `.eh_frame` gives the same results as ours on both.
 #[test]
 fn a_walk_is_the_same() {
     let options = ["-rdynamic", "-Wl,--no-as-needed", "-l:libunwind.so.8"];
@@ -40,8 +40,8 @@ fn a_walk_is_the_same() {
     assert!(theirs.contains("end 0\n"), "{theirs}");
 }
 
-/// Behind a function that has SFrame only, preserved registers are unknown: nothing is caught there, as by libgcc, which
-/// knows no SFrame.
+/// Behind a function with SFrame only, preserved registers are unknown. No exception is caught
+/// there, as with libgcc, which does not support SFrame.
 #[test]
 fn exceptions_do_not_land_with_lost_registers() {
     let ours = programs::shared_objects().join("libunwind.so.8");

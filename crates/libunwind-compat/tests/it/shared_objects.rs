@@ -1,4 +1,4 @@
-//! The shared objects against Debian's: what they export, and what they need.
+//! The shared objects compared with Debian's: their exports and their needed libraries.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,5 @@
-/* Walks the stack of a thread that is to be cancelled where it may be, and says whether there is a caller, what errno is
- * then, and whether the thread has come to its end.
- * Usage: cancelled LIBRARY */
+/* Walks the stack of a thread with a pending cancellation. Prints whether there is a caller,
+ * errno after that, and whether the thread has reached its end. Usage: cancelled LIBRARY */
 #define UNW_LOCAL_ONLY
 #include <errno.h>
 #include <libunwind.h>

@@ -1,5 +1,5 @@
-/* Walks stacks that lie below the thread's own in memory, with a hole between the two, and of which a
- * frame is corrupt: its frame pointer leads into the hole. The program dies if a walk follows it.
+/* Walks stacks that lie below the thread's own in memory, with a hole between the two. A frame is
+ * corrupt: its frame pointer points into the hole. The program dies if a walk follows it.
  *
  * Usage: coroutine */
 #define UNW_LOCAL_ONLY
@@ -16,7 +16,7 @@ static ucontext_t coroutine, back;
 static char *hole;
 static volatile int sink;
 
-/* How many frames there are to the end, which may be an error. */
+/* The number of frames to the end, which may be an error. */
 static __attribute__((noinline)) int steps(void) {
     unw_context_t context;
     unw_cursor_t cursor;
@@ -30,14 +30,14 @@ static __attribute__((noinline)) int steps(void) {
 
 static __attribute__((noinline)) void walk(const char *what) {
     void *addresses[64];
-    /* The second time, what the first has found out is known. */
+    /* The second time uses the cached results of the first. */
     for (int i = 0; i < 2; i++) {
         int stepped = steps(), found = unw_backtrace(addresses, 64);
         printf("%s: %d steps, %d addresses\n", what, stepped, found);
     }
 }
 
-/* Its caller's frame pointer is what is in its frame, and its caller's frame is found by that. */
+/* Its caller's frame pointer is in its frame, and its caller's frame is found by that. */
 static __attribute__((noinline, optimize("no-omit-frame-pointer"))) void corrupt(void) {
     void *volatile *frame = __builtin_frame_address(0), *before = frame[0];
     frame[0] = hole;
@@ -46,7 +46,7 @@ static __attribute__((noinline, optimize("no-omit-frame-pointer"))) void corrupt
 }
 
 static __attribute__((noinline)) int call_corrupt(int size) {
-    /* A frame whose size is not known has a frame pointer. */
+    /* A frame of unknown size has a frame pointer. */
     volatile char *bytes = __builtin_alloca(size);
     bytes[0] = 1;
     corrupt();

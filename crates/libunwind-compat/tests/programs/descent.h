@@ -1,8 +1,8 @@
-/* Frames of several kinds: with and without a frame pointer, and below a function of the C library,
- * which `compare` is given to. What is to be done innermost is AT_THE_BOTTOM.
- * What must not be optimized away goes to `sink`, which the program has. */
+/* Frames of several kinds: with and without a frame pointer, and below a function of the C
+ * library, which gets `compare`. The innermost action is AT_THE_BOTTOM. `sink`, defined by the
+ * program, keeps values from being optimized away. */
 
-/* With a frame pointer, for its stack has no fixed size. */
+/* With a frame pointer, because its stack has no fixed size. */
 static __attribute__((noinline)) int with_alloca(int depth) {
     volatile char *bytes = __builtin_alloca(16 + 8 * (depth % 5));
     bytes[0] = 1;

@@ -1,5 +1,5 @@
-/* Steps, as a remote client, from a function by whatever its table says, until there is no caller.
- * Usage: endless LIBRARY */
+/* Steps as a remote client from a function by its table, until there is no caller. Usage: endless
+ * LIBRARY */
 #include <libunwind.h>
 #include <stdio.h>
 

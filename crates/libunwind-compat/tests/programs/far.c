@@ -1,6 +1,5 @@
-/* Steps, as a remote client, from functions that are far from each other and from the begin of their module, and says how
- * often a step asks for memory.
- * Usage: far LIBRARY */
+/* Steps as a remote client from functions that are far from each other and from the start of
+ * their module. Prints how often a step reads memory. Usage: far LIBRARY */
 #include <libunwind.h>
 #include <stdio.h>
 

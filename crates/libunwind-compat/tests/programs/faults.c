@@ -1,5 +1,5 @@
-/* Prints the page faults of the first backtrace, of a stack whose frames have their code in pages of their
- * own, and the number of frames. */
+/* Prints the page faults of the first backtrace, and the number of frames. The code of each frame
+ * is on a page of its own. */
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
 #include <stdio.h>

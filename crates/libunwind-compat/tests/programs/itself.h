@@ -1,4 +1,5 @@
-/* A remote client whose target is the program itself, in the registers of a context. `search` is to be set. */
+/* A remote client with the program itself as its target, in the registers of a context. Set
+   `search`. */
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@ extern int unw_search(unw_addr_space_t, unw_word_t, unw_dyn_info_t *, unw_proc_i
 static __typeof__(&unw_search) search;
 
 static ucontext_t context;
-/* How often memory was asked for. */
+/* The number of memory reads. */
 static unsigned long reads;
 
 struct wanted {
@@ -36,7 +37,7 @@ static int find_table(struct dl_phdr_info *info, size_t size, void *argument) {
     }
     if (!is_here || !hdr)
         return 0;
-    /* Version 1, pcrel sdata4, udata4, datarel sdata4: what every linker writes. */
+    /* Version 1, pcrel sdata4, udata4, datarel sdata4: every linker writes this. */
     const unsigned char *bytes = (const void *)(info->dlpi_addr + hdr->p_vaddr);
     if (memcmp(bytes, "\x01\x1b\x03\x3b", 4) != 0)
         abort();

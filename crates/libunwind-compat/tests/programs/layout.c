@@ -1,4 +1,4 @@
-/* What <libunwind.h> says of the types and constants that crates/libunwind-compat/src/abi.rs has. */
+/* The types and constants of <libunwind.h> that crates/libunwind-compat/src/abi.rs has. */
 #include <libunwind.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Opens libraries of which several have the same symbols. A failure ends the program. */
+/* Opens libraries with equal symbols. A failure ends the program. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Walks the own stack with each of some libraries, and prints what they say.
- * Usage: local LIBRARY... */
+/* Walks the own stack with each of some libraries, and prints their results. Usage: local
+ * LIBRARY... */
 #define UNW_LOCAL_ONLY
 #include <dlfcn.h>
 #include <libunwind.h>
@@ -32,7 +32,7 @@ static void walk(void *library, const unw_context_t *original, int flags) {
     unw_cursor_t cursor;
     int step = my_unw_init_local2(&cursor, &context, flags);
     for (int frame = 0; step >= 0; frame++) {
-        /* libunwind says it of the frame that was left until it is asked for the procedure. */
+        /* libunwind reports the frame that was left, until it is asked for the procedure. */
         int is_interrupted = my_unw_is_signal_frame(&cursor);
         printf("frame %d interrupted=%d", frame, is_interrupted);
         for (int reg = 0; reg <= UNW_X86_64_CFA; reg++) {
@@ -74,7 +74,7 @@ static __attribute__((noinline)) void backtraces(void *library) {
     LOAD(library, unw_backtrace);
     for (int size = 0; size < 50; size += 7) {
         void *addresses[50];
-        /* One call, so that all have the same address behind it. */
+        /* One call, so that the return address is the same for all. */
         int count = my_unw_backtrace(addresses, size);
         printf("backtrace %d:", count);
         for (int i = 0; i < count; i++)

@@ -1,5 +1,5 @@
-/* Walks the own stack, and says where code is mapped that is no file's, with the mapping in front of it.
- * Usage: mapped LIBRARY */
+/* Walks the own stack, and prints the mappings of code without a file, with the mapping in front
+ * of each. Usage: mapped LIBRARY */
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* Backtraces of two threads, again and again, of stacks of which a part changes each time; and of signal
- * handlers that interrupt them, wherever they are. Each is compared with what steps find. */
+/* Backtraces of two threads, again and again, of stacks with a part that changes each time; and
+ * of signal handlers that interrupt them anywhere. Each is compared with the frames found by
+ * steps. */
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
 #include <pthread.h>
@@ -37,7 +38,7 @@ static void handler(int signal) {
     interrupted++;
 }
 
-/* Which functions are how deep is said by the bits of a number. */
+/* The bits of a number select the functions at each depth. */
 static __attribute__((noinline)) int one(int depth, unsigned way);
 
 static __attribute__((noinline)) int two(int depth, unsigned way) {
@@ -56,7 +57,7 @@ static __attribute__((noinline)) int one(int depth, unsigned way) {
 static void *walks(void *unused) {
     unsigned way = 1;
     for (int round = 0; round < ROUNDS; round++) {
-        /* Mostly the same, for something to be remembered. */
+        /* Mostly the same, so that memos can be used. */
         if (round % 4 == 0)
             way = way * 1103515245 + 12345;
         sink = one(20 + round % 2, way >> 8);

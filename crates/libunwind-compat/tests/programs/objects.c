@@ -1,6 +1,6 @@
-/* Walks the own stack with each of some libraries, and says where registers are, and changes them, in one frame of
- * each walk only: tables as machine code do not know where they are.
- * Usage: objects LIBRARY... */
+/* Walks the own stack with each of some libraries. Prints the locations of registers, and changes
+ * them, in only one frame of each walk: tables as machine code have no locations. Usage: objects
+ * LIBRARY... */
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
 #include <signal.h>
@@ -68,7 +68,7 @@ static __attribute__((noinline)) void backtrace(void *library) {
 }
 
 static __attribute__((noinline)) void walk_with(void *library, const unw_context_t *context, int flags) {
-    /* One call, so that all have the same address behind it. */
+    /* One call, so that the return address is the same for all. */
     for (int asked = -1; asked < WALKS; asked++)
         walk(library, context, flags, asked);
     backtrace(library);

@@ -1,4 +1,4 @@
-//! Panics that are caught, in the main thread and another; prints what happened.
+//! Caught panics, in the main thread and another; prints the results.
 
 use std::backtrace::Backtrace;
 use std::panic::{self, AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,4 +1,4 @@
-/* What it calls may throw. */
+/* Its callee may throw. */
 static volatile int after;
 
 void pass(void (*call)(void));

@@ -1,5 +1,5 @@
-/* Walks the stack of a traced process with libunwind-ptrace, and prints what is said of each frame.
- * Usage: ptrace LIBUNWIND_X86_64 LIBUNWIND_PTRACE
+/* Walks the stack of a traced process with libunwind-ptrace, and prints the results for each
+ * frame. Usage: ptrace LIBUNWIND_X86_64 LIBUNWIND_PTRACE
  *
  * The process is this program again, without environment and address space randomization, so that
  * two runs with different libraries can be compared. */
@@ -45,7 +45,7 @@ static int target(void) {
     return 0;
 }
 
-/* The process ID, which every run has another of, is in a register. */
+/* The process ID, which differs in each run, is in a register. */
 static void print_value(int result, unw_word_t value, pid_t pid) {
     if (value == (unw_word_t)pid)
         printf("%d:PID ", result);
@@ -84,7 +84,7 @@ static void walk(pid_t pid, void *library, void *ptrace_library) {
         int result = my_unw_get_proc_info(&cursor, &info);
         printf("info=%d:%lx..%lx,%lx,%lx ", result, (long)info.start_ip, (long)info.end_ip,
                (long)info.handler, (long)info.lsda);
-        /* With room for all of the name, and for four bytes of it. */
+        /* With room for the whole name, and for four bytes of it. */
         for (size_t room = 64; room != 4; room = room == 64 ? 5 : 4) {
             char name[64];
             unw_word_t offset = 0;

@@ -1,12 +1,12 @@
-/* Walks through code that is made at run time and registered, by tables of several forms. Usage: registered
- * With UNW_LOCAL_ONLY it is libunwind.so.8 that walks, otherwise libunwind-x86_64.so.8. */
+/* Unwinds through registered generated code, by tables of several forms. Usage: registered With
+ * UNW_LOCAL_ONLY, libunwind.so.8 walks, otherwise libunwind-x86_64.so.8. */
 #include <libunwind.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
-/* Calls its argument. There is no frame pointer: nothing but the table tells how to leave it. */
+/* Calls its argument. It has no frame pointer: only the table can unwind it. */
 static const uint8_t code[] = {
     0x53,                   /* push %rbx */
     0x48, 0x83, 0xec, 0x20, /* sub $32, %rsp */
@@ -35,12 +35,12 @@ static struct region {
         uint8_t body[15];
     } fde;
     uint8_t code[64];
-    /* Behind its entry, and so far away that nobody takes them for one section. */
+    /* Behind its entry, and too far away to count as one section. */
     uint8_t between[64 << 20];
     struct cie cie;
 } *region;
 
-/* Of a table: pointers are relative to the global pointer; code has been moved since. */
+/* For a table: pointers are relative to the global pointer; the code has been moved since. */
 enum { RELATIVE = 1, MOVED = 2, FORMS = 4 };
 
 static const uint64_t PERSONALITY = 0x1111000, LSDA = 0x2222000;
@@ -124,7 +124,7 @@ int main(void) {
     for (int form = 0; form < FORMS; form++) {
         unw_dyn_info_t info;
         describe(&info, form);
-        /* Others are registered before it and after it. */
+        /* Others are registered before and after it. */
         unw_dyn_info_t others[2] = {{.start_ip = 1, .end_ip = 2}, {.start_ip = 3, .end_ip = 4}};
         _U_dyn_register(&others[0]);
         _U_dyn_register(&info);

@@ -1,5 +1,5 @@
-/* Threads register and cancel unwind information at the same time, while another looks it up and a child
- * is forked. Prints what is in the lists then. Usage: registering */
+/* Threads register and cancel unwind information at the same time, while another looks it up and
+ * a child is forked. Prints the content of the lists then. Usage: registering */
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
 #include <pthread.h>
@@ -8,13 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* In no header. */
+/* Not declared in any header. */
 unw_word_t _U_dyn_info_list_addr(void);
 
 enum { THREADS = 4, EACH = 50000, FORKS = 40 };
 
 static unw_dyn_info_t infos[THREADS][EACH];
-/* There all the time, far down the list. */
+/* Always registered, far down the list. */
 static unw_dyn_info_t lasting = {.start_ip = 8, .end_ip = 16};
 static volatile int is_over;
 
@@ -51,7 +51,7 @@ static void print_list(const char *whose) {
     printf("%s: %d, %d changes\n", whose, count, (int)list->generation);
 }
 
-/* Nobody else changes the list of a child, whatever the threads of its parent were about. */
+/* Only the child changes its list, independent of the parent's threads. */
 static void fork_child(void) {
     pid_t child = fork();
     if (child == 0) {

@@ -1,5 +1,5 @@
-/* Walks through a function of one library, and then of another that is loaded in its place.
- * Usage: reload LIBRARY LIBRARY */
+/* Walks through a function of one library, and then of another that is loaded at the same
+ * address. Usage: reload LIBRARY LIBRARY */
 #define UNW_LOCAL_ONLY
 #include <dlfcn.h>
 #include <libunwind.h>
@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
             return 2;
         }
         before = (void *)call;
-        /* The second time all rows are known. */
+        /* The second time all rows are cached. */
         call(walk);
         call(walk);
         dlclose(library);

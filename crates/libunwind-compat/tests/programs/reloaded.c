@@ -1,4 +1,4 @@
-/* A library for reload.c, with a frame of a size that is given. */
+/* A library for reload.c, with a frame of a given size. */
 int call(void (*function)(void)) {
     volatile char frame[FRAME];
     frame[0] = 1;

@@ -1,6 +1,6 @@
-/* Walks from the handler of a signal that returns to a trampoline of the program's own, of which no table speaks, and
- * right behind a function of which one does; and says what is interrupted.
- * Usage: restorer LIBRARY */
+/* Walks from the handler of a signal that returns to the program's own trampoline. No table
+ * covers the trampoline; the function right before it has one. Prints which frames were
+ * interrupted. Usage: restorer LIBRARY */
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
 #include <signal.h>
@@ -20,7 +20,7 @@ __asm__(".text\n"
         "mov $15, %rax\n"
         "syscall\n");
 
-/* The kernel's, which the C library's sigaction fills in itself. */
+/* The kernel's structure; the C library's sigaction sets the trampoline itself. */
 struct action {
     void (*handler)(int);
     unsigned long flags;

@@ -1,5 +1,5 @@
-/* Walks the own stack where every system call but those that a walk may make kills the program, and
- * every allocation, too. Usage: sealed */
+/* Walks the own stack while every allocation kills the program, and every system call except
+ * those that a walk may make. Usage: sealed */
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
 #include <linux/filter.h>
@@ -19,7 +19,7 @@ static _Thread_local int is_sealed;
 static _Thread_local volatile int sink;
 static int is_signal;
 
-/* Allocates, from what is never given back. */
+/* Allocates from a pool without freeing. */
 void *malloc(size_t size) {
     static _Alignas(16) char heap[1 << 20];
     static size_t used;
@@ -43,7 +43,7 @@ void free(void *block) {
 }
 
 #define LOAD_FIELD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-/* The next statement is skipped unless it is equal. */
+/* Skips the next statement unless the value is equal. */
 #define IF_EQUAL(value) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1)
 #define RETURN(action) BPF_STMT(BPF_RET | BPF_K, action)
 
@@ -64,7 +64,8 @@ static void seal(struct sock_filter *statements, size_t count) {
 
 #define ALLOW(call) IF_EQUAL(SYS_##call), RETURN(SECCOMP_RET_ALLOW)
 
-/* What is left to a thread in the end: to say something, to go, and to leave its handler. */
+/* The system calls that a thread may still make at the end: to print, to exit, and to leave its
+   handler. */
 #define LAST_WORDS ALLOW(write), ALLOW(exit), ALLOW(exit_group), ALLOW(rt_sigreturn),
 
 static __attribute__((noinline)) void walk(const char *when, void *interrupted) {
@@ -86,7 +87,7 @@ static __attribute__((noinline)) void walk(const char *when, void *interrupted) 
 }
 
 static void walk_sealed(void *context) {
-    /* To begin with, memory may be asked for: a mask is read, and nothing is done with it. */
+    /* At first, queries about memory are allowed: they read a mask and change nothing. */
     SEAL(LAST_WORDS ALLOW(gettid), ALLOW(getpid), ALLOW(prctl), ALLOW(seccomp),
          IF_EQUAL(SYS_rt_sigprocmask), LOAD_FIELD(args[0]), IF_EQUAL(0xffff),
          RETURN(SECCOMP_RET_ALLOW), );
@@ -110,7 +111,7 @@ static void handler(int signal, siginfo_t *info, void *context) {
     } while (0)
 #include "descent.h"
 
-/* Ends the thread without what the C library does then. */
+/* Ends the thread without the C library's cleanup. */
 static void *thread(void *unused) {
     (void)compare;
     sink = recurse(3, 1, 2, 3, 4);

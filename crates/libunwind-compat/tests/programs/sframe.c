@@ -1,5 +1,5 @@
-/* Walks its own stack, a signal frame on it, by steps and as a backtrace, and prints what has the same words
- * whichever unwind tables the program was linked with. */
+/* Walks its own stack with a signal frame on it, by steps and as a backtrace. The output does not
+ * depend on the unwind tables that the program was linked with. */
 #define UNW_LOCAL_ONLY
 #include <dlfcn.h>
 #include <libunwind.h>
@@ -30,7 +30,7 @@ void walk(void) {
         printf("frame");
         print(ip);
         step = unw_step(&cursor);
-        /* The outermost is the program's entry, of which only the one table knows. */
+        /* The outermost is the program's entry, which only one of the tables covers. */
         if (step > 0)
             printf(" %d %lx-%lx rbp %d", has_info, (long)(ip - info.start_ip),
                    (long)(info.end_ip - info.start_ip), has_fp);

@@ -1,5 +1,5 @@
-/* Walks with each of the libraries that the program is given, from the context of a signal and from its handler, by the
- * program's own walk_with, which is there before this is included. */
+/* Walks with each of the libraries in the program's arguments, from the context of a signal and
+ * from its handler, by the program's own walk_with. Define that before including this. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
-/* Has a timer interrupt the C library's allocator, and asks there for all that the manual pages call safe in a handler, in a
- * program that any allocation on the handler's stack ends. The handlers end by unw_resume. Says in how many of how many walks a
- * name was found that only the program's file has, and how often something else was wrong. */
+/* A timer interrupts the C library's allocator. Its handler calls all functions that the manual
+ * pages call signal-safe, and any allocation on the handler's stack ends the program. The
+ * handlers end by unw_resume. Prints the number of walks, the number with a name that only the
+ * program's file has, and the number of other faults. */
 #define UNW_LOCAL_ONLY
 #include <errno.h>
 #include <libunwind.h>
@@ -48,7 +49,7 @@ void free(void *block) {
 }
 
 static void start_timer(void) {
-    /* Another time each time, so that other instructions are interrupted. */
+    /* A different interval each time, so that other instructions are interrupted. */
     struct itimerval time = {.it_value.tv_usec = 20 + walks % 97};
     setitimer(ITIMER_REAL, &time, NULL);
 }
@@ -94,7 +95,7 @@ static void handler(int signal, siginfo_t *info, void *context) {
     wrong++;
 }
 
-/* Its name is in no table that is loaded. */
+/* Its name is in no loaded table. */
 static __attribute__((noinline)) void churn(void) {
     void *blocks[64] = {NULL};
     start_timer();

@@ -1,5 +1,5 @@
-/* Walks from a signal handler on a stack of its own, twice, and says how many frames there were and how many bytes of the stack that took.
- * Usage: small LIBRARY */
+/* Walks twice from a signal handler on a stack of its own. Prints the number of frames and the
+ * bytes of stack used. Usage: small LIBRARY */
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
 #include <signal.h>

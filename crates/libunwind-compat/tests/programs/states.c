@@ -1,4 +1,5 @@
-/* Prints the rows of each frame's procedure, and where the one of the frame's address leads. Usage: states */
+/* Prints the rows of each frame's procedure, and the caller by the row of the frame's address.
+   Usage: states */
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
 #include <stdio.h>
@@ -6,7 +7,7 @@
 
 static volatile int sink;
 
-/* Where a row is applied, and what it is of. */
+/* The cursor for a row, and the row's procedure. */
 struct frame {
     unw_cursor_t cursor;
     unw_word_t ip, start, caller;
@@ -14,7 +15,7 @@ struct frame {
 
 static int on_state(void *argument, void *state, size_t size, unw_word_t start, unw_word_t end) {
     struct frame *frame = argument;
-    /* Whoever looks at a row may ask for other things. */
+    /* The callback may ask for other data. */
     unw_proc_info_t other;
     if (size == 0 || unw_get_proc_info_by_ip(unw_local_addr_space, (unw_word_t)qsort + 1, &other, NULL))
         abort();

@@ -1,4 +1,4 @@
-/* Walks the own stack with a library, again and again, and prints the number of steps after the first
+/* Walks the own stack with a library repeatedly, and prints the number of steps after the first
  * walk. Usage: steps ROUNDS LIBRARY */
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>

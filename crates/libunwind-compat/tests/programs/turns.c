@@ -1,6 +1,6 @@
-/* Walks, as a remote client, through a function of one library, and then of another that is loaded in its place: with
- * nothing kept, and with what is kept flushed in between.
- * Usage: turns LIBUNWIND LIBRARY LIBRARY */
+/* Walks as a remote client through a function of one library, and then of another that is loaded
+ * at the same address: without caching, and with a cache that is flushed in between. Usage: turns
+ * LIBUNWIND LIBRARY LIBRARY */
 #include <libunwind.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* Walks the own stack before and after a page in the middle of it can no longer be read. No walk has
- * come to the page before; one that does ends there.
+/* Walks the own stack before and after a page in the middle of it becomes unreadable. No walk has
+ * reached the page before; a walk that reaches it ends there.
  *
  * Usage: unreadable */
 #define UNW_LOCAL_ONLY
@@ -34,8 +34,8 @@ static __attribute__((noinline)) int descend(int depth) {
     return bytes[0];
 }
 
-/* The page that its return address is in cannot be read meanwhile. The frames of those that it calls are
- * in other pages. */
+/* The page of its return address is unreadable meanwhile. The frames of its callees are on other
+ * pages. */
 static __attribute__((noinline)) int with_page(void) {
     volatile char bytes[3 * PAGE];
     bytes[0] = 1;

@@ -1,8 +1,8 @@
-/* Walks one stack with each of some libraries, as a remote client whose target is the program
- * itself, and prints what they say. Usage: walk ROUNDS LIBRARY...
+/* Walks one stack with each of some libraries, as a remote client with the program itself as its
+ * target, and prints their results. Usage: walk ROUNDS LIBRARY...
  *
- * There is a signal frame on the stack. With rounds there is none, and the stack is walked so
- * often more, printing nothing, for instructions to be counted. */
+ * There is a signal frame on the stack. With rounds there is none, and the stack is walked that
+ * many times more without output, to count instructions. */
 #include <dlfcn.h>
 #include <libunwind.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
-//! The few instructions that bodies are made of, in terms (Intel SDM, volume 2).
+//! Symbolic execution of the few instructions that bodies use, in terms (Intel SDM, volume 2).
 //!
-//! What is not listed here is a fault, and so is whatever depends on what nothing is known of.
+//! Any other instruction is a fault, and so is a dependence on unknown values.
 
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
@@ -12,22 +12,22 @@ use super::state::{
 };
 use super::terms::{InputTerm, TermId, TermOperator, Terms};
 
-/// Where a state goes on.
+/// The successor of a state.
 pub(super) enum Successor {
     At(u64),
-    /// Behind a call.
+    /// A return behind a call.
     Back(u64),
-    /// To one place where a condition holds, and to another where it does not.
+    /// One address if a condition holds, and another if not.
     Either {
         condition: TermId,
         yes: u64,
         no: u64,
     },
-    /// To the code's caller.
+    /// The code's caller.
     Returns,
 }
 
-/// A general-purpose register, and how many bits of it; not the second byte.
+/// A general-purpose register, and its number of bits; not the second byte.
 fn gpr(register: Register) -> Option<(usize, u32)> {
     let bits = match register.size() {
         8 if register.is_gpr64() => 64,
@@ -43,7 +43,7 @@ fn gpr(register: Register) -> Option<(usize, u32)> {
     (!is_second_byte).then_some((number, bits))
 }
 
-/// An instruction in a state.
+/// Execution of an instruction in a state.
 pub(super) struct Execution<'e, 'c> {
     pub(super) context: &'e mut ProofContext<'c>,
     pub(super) state: &'e mut SymbolicState,
@@ -153,7 +153,7 @@ impl Execution<'_, '_> {
             .set(self.context, register, SymbolicWord::Is(node))
     }
 
-    /// The register of an operand, if it is one, and how many bits it has.
+    /// The register of an operand, if it is one, and its number of bits.
     fn width(&self, operand: u32) -> Result<(Option<usize>, u32), ProofFault> {
         match self.instruction.op_kind(operand) {
             OpKind::Register => {
@@ -174,7 +174,7 @@ impl Execution<'_, '_> {
         (bits == 64).then_some(()).ok_or(ProofFault::Instruction)
     }
 
-    /// What an operand is: of registers of 32 bits these.
+    /// The value of an operand; 32 bits for 32-bit registers.
     fn read(&mut self, operand: u32) -> Result<SymbolicWord, ProofFault> {
         match self.instruction.op_kind(operand) {
             OpKind::Register => {
@@ -233,7 +233,7 @@ impl Execution<'_, '_> {
         }
     }
 
-    /// The address of the operand in memory: a register and a number.
+    /// The address of the memory operand: a register and a displacement.
     fn address(&mut self) -> Result<TermId, ProofFault> {
         let instruction = self.instruction;
         let base = gpr(instruction.memory_base());
@@ -270,7 +270,7 @@ impl Execution<'_, '_> {
             false => terms.apply(operation, a, b),
         };
         self.state.flags = match operation {
-            // Numbers of 32 bits are compared as they are, but for signs.
+            // 32-bit numbers are compared zero-extended, except for signs.
             TermOperator::Sub => Flags {
                 carry: terms.apply(TermOperator::Below, a, b),
                 compared: Some((a, b)).filter(|_| bits == 64),
@@ -296,7 +296,7 @@ impl Execution<'_, '_> {
         }
     }
 
-    /// `and` and `or` of the word that says which registers are known, with a number.
+    /// `and` and `or` of the word of known registers with a number.
     fn mask(
         &mut self,
         mnemonic: Mnemonic,
@@ -327,7 +327,7 @@ impl Execution<'_, '_> {
         Ok(Some(self.context.bits.put(bits)))
     }
 
-    /// Tests, sets or clears a bit of that word; of 32 bits of it.
+    /// Tests, sets or clears a bit of that word, or of its low 32 bits.
     fn bit(&mut self, mnemonic: Mnemonic) -> Result<(), ProofFault> {
         let (Some(register), bits) = self.width(0)? else {
             return Err(ProofFault::Instruction);
@@ -359,7 +359,7 @@ impl Execution<'_, '_> {
         self.context.terms.apply(TermOperator::Sar, node, bits)
     }
 
-    /// Whether a condition holds wherever the state is met.
+    /// Whether a condition holds in all cases of the state.
     fn holds(&mut self, condition: TermId) -> bool {
         self.state
             .path_condition
@@ -383,7 +383,7 @@ impl Execution<'_, '_> {
             _ => by_zero,
         };
         let is_safe = terms.not(traps);
-        // The values may have been told apart by the condition in different places.
+        // The values may depend on the condition in different places.
         let difference = terms.apply(TermOperator::Equal, high, extended);
         if !self.holds(is_safe) || !self.holds(difference) {
             return Err(ProofFault::Trap);
@@ -409,7 +409,7 @@ impl Execution<'_, '_> {
         let node = self.read(0)?.node();
         let by = match self.instruction.op_kind(1) {
             OpKind::Register => {
-                // cl: the machine takes 6 bits of it, and so nothing may be above.
+                // cl: the processor uses 6 bits of it, so nothing may be above.
                 let count = self.register(RCX);
                 let most = self.context.terms.number(63);
                 let terms = &mut *self.context.terms;
@@ -508,7 +508,7 @@ impl Execution<'_, '_> {
         Ok(Successor::At(next))
     }
 
-    /// The condition of an instruction that has one.
+    /// The condition of a conditional instruction.
     fn condition(&mut self) -> Result<TermId, ProofFault> {
         let Flags {
             carry,

@@ -1,6 +1,6 @@
-//! What a step by a row yields: `docs/semantics.md`, written in terms.
+//! The meaning of a row: `docs/semantics.md`, in terms.
 //!
-//! This is written from the semantics, and shares nothing with what writes the code.
+//! This is written from the semantics, and shares nothing with the code generator.
 
 use unspool_rows::arch::DefaultRule;
 use unspool_rows::expression::{MAX_STACK, MAX_STEPS, Operation, operation};
@@ -13,37 +13,37 @@ use crate::status::StepStatus;
 
 /// The registers of a frame.
 pub(super) const REGISTERS: usize = Outline::REGISTERS as usize;
-/// What is said of the word that says which registers are known: one bit for each, and one that stands for each bit
-/// above.
+/// Number of conditions for the word of known registers: one bit for each register, and one for all
+/// bits above.
 pub(super) const BITS: usize = REGISTERS + 1;
 
-/// What `unspool_step` yields, in each case.
+/// Result of `unspool_step`, in each case.
 pub(super) struct StepTerms {
     pub(super) status: TermId,
     /// Which registers are known.
     pub(super) known: [TermId; BITS],
-    /// The registers; of those that are not known nothing is said.
+    /// The registers; unknown ones have no claims.
     pub(super) registers: [TermId; REGISTERS],
     pub(super) cfa: TermId,
 }
 
-/// A value that there may be.
+/// An optional value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OptionalTerm {
     pub(super) value: TermId,
-    /// Whether there is one.
+    /// Whether there is a value.
     pub(super) is: TermId,
-    /// What is returned if there is none and there has to be one.
+    /// The status if a required value is missing.
     failure: TermId,
 }
 
-/// What a row says of the caller as a whole.
+/// The meaning of a row for the caller as a whole.
 pub(super) struct CallerTerms {
     pub(super) cfa: OptionalTerm,
     address: Option<OptionalTerm>,
-    /// Whether there is one.
+    /// Whether there is a caller.
     pub(super) is: TermId,
-    /// What is returned if there is, and if there is none.
+    /// The status if there is one, and if there is none.
     pub(super) success: TermId,
     pub(super) failure: TermId,
 }
@@ -61,7 +61,7 @@ fn status(terms: &mut Terms, status: StepStatus) -> TermId {
     terms.number(u64::from(status.number().cast_unsigned()))
 }
 
-/// What yields nothing but a status: the frame stays as it was.
+/// A result with only a status: the frame is unchanged.
 pub(super) fn fails(terms: &mut Terms, with: StepStatus) -> StepTerms {
     StepTerms {
         status: status(terms, with),
@@ -73,12 +73,12 @@ pub(super) fn fails(terms: &mut Terms, with: StepStatus) -> StepTerms {
     }
 }
 
-/// Of a bit or a register.
+/// The number of a bit or a register.
 fn number(place: usize) -> u8 {
     u8::try_from(place).unwrap_or(u8::MAX)
 }
 
-/// What a step by a row yields.
+/// The result of a step by a row.
 pub(super) fn row_terms(terms: &mut Terms, row: &Row<'_>, abi: Abi) -> StepTerms {
     match (RowMeaning { terms, row, abi }).outcome() {
         Ok(outcome) => outcome,
@@ -86,7 +86,7 @@ pub(super) fn row_terms(terms: &mut Terms, row: &Row<'_>, abi: Abi) -> StepTerms
     }
 }
 
-/// What a row means.
+/// The meaning of a row.
 pub(super) struct RowMeaning<'t, 'r> {
     pub(super) terms: &'t mut Terms,
     pub(super) row: &'r Row<'r>,
@@ -103,7 +103,7 @@ impl RowMeaning<'_, '_> {
             *value = recovered.value;
             *is_known = recovered.is;
         }
-        // All values are found in the frame that is left; it changes if there is a caller.
+        // All values are computed from the callee's frame, which changes only if there is a caller.
         let terms = self.terms;
         let old = fails(terms, StepStatus::NoRow);
         let has_cfa = match caller.address {
@@ -126,7 +126,7 @@ impl RowMeaning<'_, '_> {
         })
     }
 
-    /// What it says of the caller as a whole; or what is returned whatever the frame is.
+    /// The caller as a whole; or the status if it is the same for all frames.
     pub(super) fn caller(&mut self) -> Result<CallerTerms, StepStatus> {
         let cfa = match self.row.cfa {
             CfaRule::Undefined => return Err(StepStatus::NoRule),
@@ -173,7 +173,7 @@ impl RowMeaning<'_, '_> {
         })
     }
 
-    /// What it says of a register of the caller, by its number, if this is the CFA.
+    /// A register of the caller, by number, for a given CFA.
     pub(super) fn register_of(
         &mut self,
         caller: &CallerTerms,
@@ -218,7 +218,7 @@ impl RowMeaning<'_, '_> {
         }
     }
 
-    /// What a register was in the caller.
+    /// A register's value in the caller.
     fn recover(
         &mut self,
         register: Register,
@@ -259,7 +259,7 @@ impl RowMeaning<'_, '_> {
         self.unless(address, is_readable, StepStatus::Unreadable, loaded)
     }
 
-    /// What a value leads to, if a condition holds; and why there is none.
+    /// The result of a value if a condition holds, and the status if not.
     fn unless(
         &mut self,
         from: OptionalTerm,
@@ -275,14 +275,14 @@ impl RowMeaning<'_, '_> {
         }
     }
 
-    /// An expression whose operations follow one another.
+    /// An expression without branches.
     fn evaluate(
         &mut self,
         expression: Expression<'_>,
         initial: Option<TermId>,
     ) -> Result<OptionalTerm, UnsupportedExpression> {
         let mut stack = Vec::from_iter(initial);
-        // What there is so far, without a value.
+        // The terms so far, without a value.
         let mut so_far = self.always(Terms::UNKNOWN);
         let mut steps = 0;
         for step in expression.operations(self.abi) {
@@ -300,7 +300,7 @@ impl RowMeaning<'_, '_> {
         })
     }
 
-    /// Does an operation, and returns what it puts on the stack.
+    /// Applies an operation, and returns the value that it pushes.
     fn operation(
         &mut self,
         step: &Operation,
@@ -382,7 +382,7 @@ impl RowMeaning<'_, '_> {
         Ok(Some(value))
     }
 
-    /// What a register is, plus a number.
+    /// A register plus an offset.
     fn based(
         &mut self,
         register: Register,
@@ -421,7 +421,7 @@ impl RowMeaning<'_, '_> {
                 let value = match opcode {
                     DW_OP_MOD => apply(terms, TermOperator::Rem),
                     _ => {
-                        // By -1 it is the negation, of the least number, too.
+                        // Division by -1 is negation, also for the least number.
                         let minus_one = terms.number(u64::MAX);
                         let by_minus_one = terms.apply(TermOperator::Equal, rhs, minus_one);
                         let negated = terms.negate(lhs);
@@ -463,7 +463,7 @@ impl RowMeaning<'_, '_> {
     }
 }
 
-/// A value on the stack, so many below its top.
+/// A value on the stack, this many below its top.
 fn peek(stack: &[TermId], below: u64) -> Result<TermId, UnsupportedExpression> {
     let below = usize::try_from(below).map_err(|_| UnsupportedExpression)?;
     let at = stack

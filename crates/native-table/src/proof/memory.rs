@@ -1,8 +1,8 @@
-//! Which memory may be read, and what is read there.
+//! Which memory is readable, and its contents.
 
 use super::terms::{InputTerm, TermId, TermOperator, Terms};
 
-/// Whether all of so many bytes at an address are of the stack.
+/// Whether all of this many bytes at an address are on the stack.
 pub(super) fn is_near(terms: &mut Terms, address: TermId, size: u64) -> TermId {
     let [stack, end] = [InputTerm::Stack, InputTerm::StackEnd].map(|given| terms.input_term(given));
     let [first, last] = [InputTerm::First, InputTerm::Last].map(|given| terms.input_term(given));
@@ -25,20 +25,20 @@ pub(super) fn is_near(terms: &mut Terms, address: TermId, size: u64) -> TermId {
     terms.not(outside)
 }
 
-/// Whether there is a function to ask for memory.
+/// Whether there is a callback for memory.
 pub(super) fn can_ask(terms: &mut Terms) -> TermId {
     let read = terms.input_term(InputTerm::Read);
     let none = terms.apply(TermOperator::Equal, read, Terms::NO);
     terms.not(none)
 }
 
-/// What that function returns.
+/// The callback's return value.
 pub(super) fn answer(terms: &mut Terms, address: TermId, size: u64) -> TermId {
     let size = terms.number(size);
     terms.apply(TermOperator::Answer, address, size)
 }
 
-/// Whether so many bytes at an address can be read: directly, or by asking.
+/// Whether this many bytes at an address are readable: directly, or by the callback.
 pub(super) fn is_readable(terms: &mut Terms, address: TermId, size: u64) -> TermId {
     let near = is_near(terms, address, size);
     let can_ask = can_ask(terms);
@@ -49,7 +49,7 @@ pub(super) fn is_readable(terms: &mut Terms, address: TermId, size: u64) -> Term
     terms.or(near, by_asking)
 }
 
-/// What is read there.
+/// The contents there.
 pub(super) fn loaded(terms: &mut Terms, address: TermId, size: u64) -> TermId {
     let size = terms.number(size);
     terms.apply(TermOperator::Loaded, address, size)

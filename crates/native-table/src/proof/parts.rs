@@ -1,14 +1,15 @@
-//! Bodies, proven in parts.
+//! Proves bodies in parts.
 //!
-//! Bodies find the CFA, each in its own way, and then share what restores registers ([`crate::x86_64`]). Behind each
-//! call of a function of their own a *part* may begin: the code's own registers and its stack are as they were when the
-//! body began, but for the CFA and for which registers of the caller are known. A part is run once, with symbols for
-//! the CFA, for the frame and for what is known of it, and with nothing assumed of them: what it does, it does whatever
-//! they are, and so for each body that comes there. All that may be said of a part is which registers it sets, to what
-//! in terms of the CFA, and where it goes on: to another part, or back to the code's caller.
+//! Bodies find the CFA, each in its own way, and then share the code that restores registers
+//! ([`crate::x86_64`]). Behind each call within the code a *part* may begin. There the code's own
+//! registers and its stack are as at the body's begin, except for the CFA and the word of known
+//! registers. A part is executed once, with symbols for the CFA, the frame and its known registers,
+//! and without assumptions about them. So its effect holds for all values, and for each body that
+//! reaches it. An effect only consists of the registers that the part sets, in terms of the CFA,
+//! and of its successor: another part, or the code's caller.
 //!
-//! A row's body is then what runs up to the first part, and the parts that follow. If it is of any other kind, or seems
-//! not to do what the row means, it is proven as a whole.
+//! A row's body is then its code up to the first part, and the parts that follow. A body of another
+//! kind, or one that seems not to do what the row means, is proven as a whole.
 
 use hashbrown::HashMap;
 use unspool_rows::Row;
@@ -18,15 +19,15 @@ use super::state::{CallerRegisters, ProofContext, SymbolicState};
 use super::terms::{InputTerm, TermId, Terms};
 use super::{FinalStates, Prover};
 
-/// Parts that one body may have.
+/// Number of parts that one body may have.
 const MAX_PARTS: usize = 64;
 
 /// The parts of an object's code.
 pub(super) struct CodeParts {
-    /// As what bodies begin, and parts.
+    /// Begin states of bodies, and of parts.
     pub(super) body: SymbolicState,
     pub(super) part: SymbolicState,
-    /// By their addresses; `None` is code that is no part.
+    /// By address; `None` is code that is not a part.
     found: HashMap<u64, Option<CodePart>>,
 }
 
@@ -40,15 +41,15 @@ impl CodeParts {
     }
 }
 
-/// What a part does.
+/// The effect of a part.
 #[derive(Debug, Clone)]
 struct CodePart {
-    /// The registers that it sets, by their numbers, to what, and when they are known.
+    /// The registers that it sets, by number, with their values and conditions.
     sets: Vec<(usize, RegisterEffect)>,
     then: PartEnd,
 }
 
-/// A register of the caller, as code leaves it.
+/// A register of the caller after the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RegisterEffect {
     value: TermId,
@@ -69,15 +70,15 @@ enum PartEnd {
     Returns(TermId),
 }
 
-/// What all parts do that follow one another.
+/// The effect of all parts that follow one another.
 struct CombinedEffect {
-    /// For each register that is set, what it is in the end.
+    /// The final value of each register that is set.
     sets: [Option<RegisterEffect>; REGISTERS],
     status: TermId,
 }
 
 impl Prover<'_> {
-    /// Whether the code at an address is of a kind that can be proven in parts, and does what the row means.
+    /// Whether the code at an address can be proven in parts, and does what the row means.
     pub(super) fn is_proven_in_parts(&mut self, row: &Row<'_>, at: u64) -> bool {
         let Ok(FinalStates { returned, left }) = self.run(self.parts.body.with_address(at), true)
         else {
@@ -94,8 +95,8 @@ impl Prover<'_> {
             && self.means(row, &returned, (&left, &known), &rest) == Some(true)
     }
 
-    /// Whether a row means that: a status and nothing else where it has returned, and what the rest does to the frame
-    /// where it was left.
+    /// Whether a row means this: only a status where the code has returned, and the effect of the
+    /// rest on the frame where it was left.
     fn means(
         &mut self,
         row: &Row<'_>,
@@ -128,13 +129,13 @@ impl Prover<'_> {
         let any_cfa = terms.input_term(InputTerm::Cfa);
         for (number, (so_far, set)) in known.found().zip(&rest.sets).enumerate() {
             let (found, cfa, when) = match set {
-                // Whatever the CFA is.
+                // For any CFA.
                 Some(set) => (*set, any_cfa, Terms::YES),
                 None => (so_far, caller.cfa.value, when),
             };
             let expected = meaning.register_of(&caller, number, cfa).ok()?;
             let terms = &mut *meaning.terms;
-            // Of the value of what is not known nothing is said.
+            // Unknown registers have no claims about their value.
             let [value, expected_value] = [found.value, expected.value]
                 .map(|value| terms.choose(expected.is, value, Terms::NO));
             if !is_same_where(terms, when, found.is, expected.is)
@@ -146,7 +147,7 @@ impl Prover<'_> {
         Some(true)
     }
 
-    /// What the parts do that begin at an address.
+    /// The effect of the parts from an address on.
     fn rest(&mut self, mut at: u64) -> Option<CombinedEffect> {
         let mut sets = [None; REGISTERS];
         for _ in 0..MAX_PARTS {
@@ -166,7 +167,7 @@ impl Prover<'_> {
         None
     }
 
-    /// What the code at an address does, if that is a part.
+    /// The effect of the code at an address, if that is a part.
     fn part(&mut self, at: u64) -> Option<CodePart> {
         let FinalStates { returned, left } =
             self.run(self.parts.part.with_address(at), true).ok()?;
@@ -175,7 +176,7 @@ impl Prover<'_> {
             terms: &mut self.terms,
             bits: &mut self.bits,
         };
-        // It goes on in one way, always.
+        // It has exactly one successor.
         let (state, after) = match (&left, returned.as_slice()) {
             (Some((state, after)), []) => (state, *after),
             (None, [state]) => (state, state.caller_registers(&context)),
@@ -196,7 +197,7 @@ impl Prover<'_> {
     }
 }
 
-/// Whether two nodes are the same wherever a condition holds, and say something there.
+/// Whether two nodes are equal and known wherever a condition holds.
 fn is_same_where(terms: &mut Terms, condition: TermId, found: TermId, expected: TermId) -> bool {
     let is_same =
         |terms: &Terms, [found, expected]: [TermId; 2]| found == expected && terms.is_known(found);

@@ -1,4 +1,4 @@
-//! The machine's state while a body runs: what is in its registers, on its stack and in the frame, in terms.
+//! The symbolic state of a body: registers, stack and frame, in terms.
 
 use core::cmp::Reverse;
 
@@ -10,7 +10,7 @@ use super::memory;
 use super::terms::{InputTerm, TermId, Terms};
 use crate::x86_64::{BIAS, CFA, KNOWN, MEMORY, OLD};
 
-/// A machine's registers, by their numbers in instructions.
+/// Machine registers, by encoding.
 pub(super) const RAX: usize = 0;
 pub(super) const RCX: usize = 1;
 pub(super) const RDX: usize = 2;
@@ -20,29 +20,29 @@ const RBP: usize = 5;
 pub(super) const RSI: usize = 6;
 pub(super) const RDI: usize = 7;
 pub(super) const R8: usize = 8;
-/// Once there is a CFA: that, and which registers of the caller are known.
+/// Once there is a CFA: the CFA, and the word of the caller's known registers.
 const R12: usize = 12;
 const R13: usize = 13;
 const R14: usize = 14;
 const R15: usize = 15;
 
-/// Those that a function preserves, but the stack pointer; and those that it does not.
+/// Registers that a function preserves, without the stack pointer; and those that it does not.
 const PRESERVED: [usize; 6] = [RBX, RBP, R12, R13, R14, R15];
 const SCRATCH: [usize; 9] = [RAX, RCX, RDX, RSI, RDI, R8, 9, 10, 11];
 
-/// From the place of the caller's frame pointer up to what belongs to the caller: itself and the return address.
+/// Bytes from the saved frame pointer up to the caller's stack: that slot and the return address.
 const TOP: i64 = 16;
 
-/// Words of the stack that one step may take.
+/// Words of stack that one step may use.
 const MAX_STACK_WORDS: usize = 512;
 
 /// A word in a register or in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SymbolicWord {
     Is(TermId),
-    /// The low byte is; nothing is said of the others.
+    /// The low byte is known; the others are unspecified.
     Byte(TermId),
-    /// The word that says which registers are known, bit for bit: by its number in [`Bits`].
+    /// The word of known registers, bit for bit: by its number in [`RegisterMasks`].
     Bits(u32),
 }
 
@@ -57,7 +57,7 @@ impl SymbolicWord {
     }
 }
 
-/// Words of which each bit is a condition, as [`BITS`] has them.
+/// Words with a condition for each bit, like [`BITS`].
 #[derive(Default)]
 pub(super) struct RegisterMasks {
     words: Vec<[TermId; BITS]>,
@@ -82,21 +82,21 @@ impl RegisterMasks {
     }
 }
 
-/// What the last instruction left in the flags.
+/// The flags after the last instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flags {
     /// A condition.
     pub(super) carry: TermId,
-    /// What was compared, if anything.
+    /// The compared values, if any.
     pub(super) compared: Option<(TermId, TermId)>,
-    /// Whether the signs of both are their highest bits: numbers of 32 bits have others.
+    /// Whether the highest bits of both are their signs: that is not so for 32-bit numbers.
     pub(super) has_sign: bool,
 }
 
 impl Flags {
     pub(super) const UNKNOWN: Flags = Flags::with_carry(Terms::UNKNOWN);
 
-    /// Of nothing else is anything known.
+    /// Everything else is unknown.
     pub(super) const fn with_carry(carry: TermId) -> Flags {
         Flags {
             carry,
@@ -106,18 +106,18 @@ impl Flags {
     }
 }
 
-/// Where memory is that an instruction reads or writes.
+/// Location of a memory operand.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum MemoryLocation {
-    /// The own stack: so many words below what belongs to the caller, counted from 0.
+    /// The own stack: a word's index, counted down from the caller's stack.
     Stack(usize),
     /// The part of the stack that begins at a multiple of 16 bytes.
     Aligned(usize),
     /// A word of the frame.
     Frame(usize),
-    /// What is given beside it.
+    /// Another input.
     Given(InputTerm),
-    /// Of the stack that is unwound, if a condition holds.
+    /// The unwound stack, if a condition holds.
     Unwound(TermId),
 }
 
@@ -128,7 +128,7 @@ struct AlignedStack {
     words: Vec<SymbolicWord>,
 }
 
-/// The conditions under which a state is met, all of them: what was decided first is first.
+/// The path condition: a conjunction, with the first decision first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PathCondition(Vec<TermId>);
 
@@ -139,7 +139,7 @@ impl PathCondition {
         conditions.fold(node, |node, condition| terms.assume(node, *condition))
     }
 
-    /// Whether a condition follows from these.
+    /// Whether these imply a condition.
     pub(super) fn implies(&self, terms: &mut Terms, condition: TermId) -> bool {
         let mut so_far = Terms::YES;
         self.0.iter().rev().any(|last| {
@@ -154,7 +154,7 @@ impl PathCondition {
         }
     }
 
-    /// All of these, but the first ones.
+    /// All of these, without the first ones.
     fn behind(&self, terms: &mut Terms, first: usize) -> TermId {
         let conditions = self.0.iter().skip(first).rev();
         conditions.fold(Terms::YES, |all, condition| terms.and(*condition, all))
@@ -165,7 +165,8 @@ impl PathCondition {
         self.behind(terms, 0)
     }
 
-    /// These or others. Returns what tells these from the others, where one of both holds.
+    /// The disjunction with other conditions. Returns a condition that separates both, where either
+    /// holds.
     fn or(&mut self, terms: &mut Terms, other: &PathCondition) -> TermId {
         let both = self.0.iter().zip(&other.0);
         let common = both.take_while(|(own, other)| own == other).count();
@@ -177,33 +178,33 @@ impl PathCondition {
     }
 }
 
-/// A state, and when it is met.
+/// A state and its path condition.
 #[derive(Debug, Clone)]
 pub(super) struct SymbolicState {
     /// The address of the next instruction.
     pub(super) at: u64,
-    /// Whether a call has just come back there, on all ways.
+    /// Whether a call has just returned there, on all paths.
     pub(super) is_behind_call: bool,
     pub(super) path_condition: PathCondition,
     registers: [SymbolicWord; 16],
     pub(super) flags: Flags,
-    /// From what belongs to the caller down to the stack pointer, or to the aligned part.
+    /// From the caller's stack down to the stack pointer, or to the aligned part.
     stack: Vec<SymbolicWord>,
     aligned: Option<AlignedStack>,
     /// `struct unspool_frame`.
     frame: [SymbolicWord; REGISTERS + 2],
 }
 
-/// What is known in a state in which there is a CFA.
+/// The registers known in a state with a CFA.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallerRegisters {
     pub(super) cfa: TermId,
-    /// Which registers of the caller are known so far, and what they are.
+    /// Which registers of the caller are known so far, and their values.
     pub(super) known: [TermId; BITS],
     pub(super) registers: [TermId; REGISTERS],
 }
 
-/// What all states of a proof share.
+/// The shared context of a proof's states.
 pub(super) struct ProofContext<'c> {
     pub(super) terms: &'c mut Terms,
     pub(super) bits: &'c mut RegisterMasks,
@@ -242,7 +243,8 @@ impl ProofContext<'_> {
     }
 }
 
-/// A word of the stack, counted from what belongs to the caller down, by its distance from [`Given::Base`].
+/// Index of a stack word, counted down from the caller's stack, by its distance from
+/// [`InputTerm::Base`].
 fn word_below(distance: i64) -> Option<usize> {
     let below = TOP.checked_sub(distance)?;
     (below > 0 && below % 8 == 0).then_some(())?;
@@ -250,12 +252,12 @@ fn word_below(distance: i64) -> Option<usize> {
 }
 
 impl SymbolicState {
-    /// The same state at another place.
+    /// The same state at another address.
     pub(super) fn with_address(&self, at: u64) -> SymbolicState {
         SymbolicState { at, ..self.clone() }
     }
 
-    /// The state in which a body begins.
+    /// The state at a body's begin.
     pub(super) fn body_entry(context: &mut ProofContext<'_>) -> SymbolicState {
         let known = core::array::from_fn(|bit| context.terms.known(number(bit)));
         let cfa = SymbolicWord::Is(context.terms.input_term(InputTerm::OldCfa));
@@ -264,10 +266,10 @@ impl SymbolicState {
         SymbolicState::within(registers, known, cfa, context)
     }
 
-    /// The state in which a part of a body begins, once there is a CFA.
+    /// The state at the begin of a part, once there is a CFA.
     pub(super) fn part_entry(context: &mut ProofContext<'_>) -> SymbolicState {
         let mut known = core::array::from_fn(|bit| context.terms.known_now(number(bit)));
-        // Of what is no register.
+        // Not a register.
         known[REGISTERS] = Terms::NO;
         let cfa = SymbolicWord::Is(context.terms.input_term(InputTerm::Cfa));
         let registers = core::array::from_fn(|register| InputTerm::Now(number(register)));
@@ -277,7 +279,7 @@ impl SymbolicState {
         state
     }
 
-    /// What is the same in all bodies.
+    /// The parts that are the same in all bodies.
     fn within(
         given: [InputTerm; REGISTERS],
         known: SymbolicWord,
@@ -329,8 +331,9 @@ impl SymbolicState {
         }
     }
 
-    /// What is known where a part of a body begins, if this state is one in which a part may begin: all is as
-    /// `pattern`, a [`SymbolicState::part_entry`], has it, for some CFA and some frame; what that says nothing of may be anything.
+    /// The known registers at a part's begin, if a part may begin in this state: everything matches
+    /// `pattern`, a [`SymbolicState::part_entry`], for some CFA and some frame. Parts that it
+    /// leaves open may be anything.
     pub(super) fn as_part(
         &self,
         pattern: &SymbolicState,
@@ -358,13 +361,14 @@ impl SymbolicState {
             && self.registers[R12] == SymbolicWord::Is(known.cfa)
             && known.known[REGISTERS] == Terms::NO
             && known.known.iter().all(|bit| terms.is_known(*bit))
-            // What is unwound is none of the code's own addresses: [`SymbolicState::place`] relies on it.
+            // The unwound stack has none of the code's own addresses: [`SymbolicState::place`]
+            // relies on it.
             && !terms.is_own(known.cfa)
             && !known.registers.iter().any(|node| terms.is_own(*node));
         is_part.then_some(known)
     }
 
-    /// What is in a register, as far as the condition says more of it.
+    /// The contents of a register, simplified by the path condition.
     pub(super) fn register(
         &mut self,
         context: &mut ProofContext<'_>,
@@ -392,7 +396,7 @@ impl SymbolicState {
         }
     }
 
-    /// The stack pointer is another: what is below it is lost.
+    /// The stack pointer changes: everything below it is lost.
     fn move_stack(&mut self, context: &mut ProofContext<'_>, to: TermId) -> Result<(), ProofFault> {
         let (base, distance) = context.terms.as_base_offset(to).ok_or(ProofFault::Stack)?;
         if let Some(aligned) = &mut self.aligned
@@ -425,7 +429,7 @@ impl SymbolicState {
         });
     }
 
-    /// Where so many bytes at an address are.
+    /// Location of this many bytes at an address.
     pub(super) fn place(
         &self,
         context: &mut ProofContext<'_>,
@@ -476,7 +480,7 @@ impl SymbolicState {
         }
     }
 
-    /// Reads so many bytes.
+    /// Reads this many bytes.
     pub(super) fn load(
         &mut self,
         context: &mut ProofContext<'_>,
@@ -532,7 +536,7 @@ impl SymbolicState {
         let sp = self.register(context, RSP).node();
         let word = self.load(context, sp, 8)?;
         let sp = context.terms.add(sp, 8);
-        // Above the return address there is nothing of the function's own.
+        // The function owns nothing above the return address.
         match context.terms.as_base_offset(sp) {
             Some((base, TOP)) if context.terms.as_input_term(base) == Some(InputTerm::Base) => {
                 self.stack.clear();
@@ -543,7 +547,7 @@ impl SymbolicState {
         Ok(word)
     }
 
-    /// What a call of a function of others does to registers.
+    /// Effect of a call of an external function on registers.
     pub(super) fn called(&mut self, answer: TermId) {
         for register in SCRATCH {
             if let Some(slot) = self.registers.get_mut(register) {
@@ -560,25 +564,25 @@ impl SymbolicState {
         words.is_some_and(|words| words.is_multiple_of(2))
     }
 
-    /// What goes on first: what is deepest in calls, and of that what comes first in the code. So it is where it can
-    /// meet others before they go on.
+    /// Order of execution: the deepest in calls first, and of those the first in the code. So a
+    /// state waits where others can join it.
     pub(super) fn order(&self) -> (Reverse<usize>, u64) {
         (Reverse(self.depth()), self.at)
     }
 
-    /// How much there is on the stack.
+    /// Size of the stack.
     fn depth(&self) -> usize {
         let aligned = self.aligned.as_ref();
         self.stack.len() + aligned.map_or(0, |aligned| aligned.words.len() + 1)
     }
 
-    /// Whether two states are at the same place, and can be one.
+    /// Whether two states are at the same address, and can be joined.
     pub(super) fn can_join(&self, other: &SymbolicState) -> bool {
         let base = |state: &SymbolicState| state.aligned.as_ref().map(|aligned| aligned.base);
         self.at == other.at && self.depth() == other.depth() && base(self) == base(other)
     }
 
-    /// Becomes the state that is this one or another, which it meets.
+    /// Joins another state.
     pub(super) fn join(&mut self, context: &mut ProofContext<'_>, other: &SymbolicState) {
         let condition = self.path_condition.or(context.terms, &other.path_condition);
         let mut merge = |own: &mut SymbolicWord, other: &SymbolicWord| {
@@ -616,7 +620,7 @@ impl SymbolicState {
         };
     }
 
-    /// Whether registers that must be preserved are, behind the return.
+    /// Whether preserved registers have their old values after the return.
     pub(super) fn preserves(&mut self, context: &mut ProofContext<'_>) -> bool {
         let mut is_as_it_was = |state: &mut SymbolicState, register| {
             let word = state.register(context, register).node();
@@ -634,7 +638,7 @@ impl SymbolicState {
         registers && has_stack
     }
 
-    /// What is returned, of 32 bits.
+    /// The returned 32 bits.
     pub(super) fn status(&self, context: &mut ProofContext<'_>) -> TermId {
         let status = context
             .assume(self.registers[RAX], &self.path_condition)
@@ -642,7 +646,7 @@ impl SymbolicState {
         context.terms.low(status, 32)
     }
 
-    /// What the frame says of the caller.
+    /// The caller's registers in the frame.
     pub(super) fn caller_registers(&self, context: &ProofContext<'_>) -> CallerRegisters {
         let mut words = self.frame.iter();
         let registers =
@@ -655,13 +659,13 @@ impl SymbolicState {
         }
     }
 
-    /// Whether the frame is the same as in another state.
+    /// Whether the frame equals another state's.
     pub(super) fn has_frame_of(&self, other: &SymbolicState) -> bool {
         self.frame == other.frame
     }
 }
 
-/// The place of an address that must have been made of what is unwound alone.
+/// The location of an address that must be derived from the unwound stack alone.
 fn unwound(
     context: &mut ProofContext<'_>,
     address: TermId,

@@ -1,9 +1,10 @@
-//! Values as terms, and what they are in each case.
+//! Values as terms, in each case.
 //!
-//! A *node* is a value: a term over what a step is given, or a choice between two nodes by a *question* that can be
-//! asked of the given, "is rbx known", "is this address below that". Choices are reduced and their questions ordered,
-//! as in a binary decision diagram: two nodes that are the same value in all cases are the same node, as far as
-//! arithmetic is understood. Conditions are nodes whose terms are 0 and 1.
+//! A *node* is a value: a term over a step's inputs, or a choice between two nodes by a *question*
+//! about the inputs: "is rbx known", "is this address below that". Choices are reduced and their
+//! questions ordered, as in a binary decision diagram. Two nodes with the same value in all cases
+//! are the same node, within the arithmetic that is implemented. Conditions are nodes with the
+//! terms 0 and 1.
 
 use hashbrown::HashMap;
 
@@ -11,43 +12,45 @@ use hashbrown::HashMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct TermId(u32);
 
-/// What a step is given.
+/// Inputs of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum InputTerm {
     /// A register of the frame.
     Register(u8),
-    /// The word for the CFA, as it was.
+    /// The old value of the CFA's word.
     OldCfa,
     Bias,
     /// The bounds of the stack: its first byte, and the one behind its last.
     Stack,
     StackEnd,
-    /// The first and the last address from which 8 bytes of the stack can be read. If there is none, no address is at
-    /// or above the first and at or below the last.
+    /// The first and the last address from which 8 bytes of the stack can be read. If there is
+    /// none, no address is at or above the first and at or below the last.
     First,
     Last,
-    /// The function that reads other memory, and its argument.
+    /// The callback that reads other memory, and its argument.
     Read,
     Argument,
-    /// Where the frame is.
+    /// The address of the frame.
     Frame,
-    /// Where the description of memory is.
+    /// The address of the memory description.
     Memory,
-    /// Where the code's caller goes on.
+    /// The return address.
     Return,
-    /// The stack pointer, 8 bytes below the frame's first word; where the caller's frame pointer is kept.
+    /// The stack pointer 8 bytes below the frame's first word; the caller's frame pointer is saved
+    /// there.
     Base,
-    /// A machine's register that must be preserved, by its number in instructions.
+    /// A machine register that must be preserved, by encoding.
     Callee(u8),
-    /// A place in the code.
+    /// An address in the code.
     Code(u64),
-    /// Where a part of a body begins: the CFA, and what is in the frame by then.
+    /// At the begin of a part: the CFA, and the current contents of the frame.
     Cfa,
     Now(u8),
 }
 
 impl InputTerm {
-    /// Whether it is an address of the code, of its stack or of what it was called with, and so none of what is unwound.
+    /// Whether it is an address of the code, of its stack or of its arguments, and so not one of
+    /// the unwound stack.
     fn is_own(self) -> bool {
         match self {
             InputTerm::Read
@@ -84,35 +87,35 @@ pub(super) enum TermOperator {
     Shl,
     Shr,
     Sar,
-    /// By what is neither 0 nor -1.
+    /// By neither 0 nor -1.
     DivSigned,
-    /// By what is not 0.
+    /// Not by 0.
     Rem,
     /// Conditions.
     Below,
     Less,
     Equal,
-    /// What reading so many bytes at an address yields, if that can be read.
+    /// Contents of this many bytes at an address, if readable.
     Loaded,
-    /// What the function says that is asked to read so many bytes at an address.
+    /// Return value of the callback for this many bytes at an address.
     Answer,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Term {
-    /// A value of which nothing is said.
+    /// An unspecified value.
     Unknown,
     Number(u64),
     Given(InputTerm),
-    /// A node that is no sum with a number, and a number.
+    /// A node that is not itself such a sum, plus a number.
     Plus(TermId, u64),
-    /// Nodes times numbers, in the order of nodes: neither a single one with 1, nor with 0.
+    /// Nodes times numbers, in the order of nodes: neither a single one times 1, nor one times 0.
     Products(Box<[(TermId, u64)]>),
     Apply(TermOperator, TermId, TermId),
     Choice(DecisionId, TermId, TermId),
 }
 
-/// A question, by its number: those of a choice are greater than its own.
+/// A question, by number: those inside a choice have greater numbers than its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct DecisionId(u32);
 
@@ -120,21 +123,21 @@ struct DecisionId(u32);
 enum Decision {
     /// Whether a register of the frame is known, or another bit of that word is set.
     Known(u8),
-    /// The same where a part of a body begins.
+    /// The same at the begin of a part.
     KnownNow(u8),
     Compared(TermOperator, TermId, TermId),
 }
 
 struct TermEntry {
     shape: Term,
-    /// Whether it says something in all cases.
+    /// Whether it is specified in all cases.
     is_known: bool,
-    /// Whether any term in it is of the code's own: see [`Given::is_own`].
+    /// Whether any term in it is the code's own: see [`InputTerm::is_own`].
     is_own: bool,
 }
 
-/// Nodes and questions that one proof needs, at most: what needs more is left. Work on a node goes as deep as it has
-/// questions.
+/// Greatest number of nodes and questions in one proof; a proof that needs more is given up.
+/// Recursion on a node is as deep as its questions.
 const MAX_TERMS: usize = 1 << 20;
 const MAX_DECISIONS: usize = 1 << 12;
 
@@ -170,12 +173,12 @@ impl Terms {
         terms
     }
 
-    /// Whether there are too many nodes to go on; everything is unknown then.
+    /// Whether there are too many nodes to continue; everything is unknown then.
     pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= MAX_TERMS || self.questions.len() >= MAX_DECISIONS
     }
 
-    /// Whether it is better to begin anew.
+    /// Whether a fresh start is better.
     pub(super) fn is_nearly_full(&self) -> bool {
         self.entries.len() >= MAX_TERMS / 2 || self.questions.len() >= MAX_DECISIONS / 2
     }
@@ -218,7 +221,7 @@ impl Terms {
         entry.map_or(&Term::Unknown, |entry| &entry.shape)
     }
 
-    /// Whether it says something in all cases.
+    /// Whether it is specified in all cases.
     pub(super) fn is_known(&self, node: TermId) -> bool {
         let entry = self.entries.get(node.0 as usize);
         entry.is_some_and(|entry| entry.is_known)
@@ -237,7 +240,7 @@ impl Terms {
         self.ask(Decision::Known(bit))
     }
 
-    /// Whether a register is known where a part of a body begins.
+    /// Whether a register is known at the begin of a part.
     pub(super) fn known_now(&mut self, bit: u8) -> TermId {
         self.ask(Decision::KnownNow(bit))
     }
@@ -248,7 +251,7 @@ impl Terms {
         self.node(Term::Choice(question, Terms::YES, Terms::NO))
     }
 
-    /// What a node is if it is the same number in all cases.
+    /// The number, if a node is the same number in all cases.
     pub(super) fn as_number(&self, node: TermId) -> Option<u64> {
         match self.shape(node) {
             Term::Number(number) => Some(*number),
@@ -272,7 +275,7 @@ impl Terms {
         }
     }
 
-    /// Whether it was made of addresses of the code, its stack or what it was called with; or is not known.
+    /// Whether it is derived from addresses of the code, its stack or its arguments; or is unknown.
     pub(super) fn is_own(&self, node: TermId) -> bool {
         let entry = self.entries.get(node.0 as usize);
         entry.is_none_or(|entry| entry.is_own)
@@ -290,7 +293,7 @@ impl Terms {
         nodes.iter().filter_map(|node| self.question(*node)).min()
     }
 
-    /// What a node is where a question that is none of those behind its first has this answer.
+    /// A node, given this answer to a question that is at or before its first.
     fn answered(&self, node: TermId, question: DecisionId, answer: bool) -> TermId {
         match self.shape(node) {
             Term::Choice(own, yes, no) if *own == question => match answer {
@@ -356,7 +359,7 @@ impl Terms {
         self.and(condition, exception) == Terms::NO
     }
 
-    /// A node that is the same wherever a condition holds, and has no choices that the condition decides.
+    /// An equal node wherever a condition holds, without the choices that the condition decides.
     pub(super) fn assume(&mut self, node: TermId, condition: TermId) -> TermId {
         let (Some(own), Some(other)) = (self.question(node), self.question(condition)) else {
             return node;
@@ -465,7 +468,7 @@ impl Terms {
         }
     }
 
-    /// Whether a number has all bits that what is read from memory can have.
+    /// Whether a number has all bits that a load can have.
     fn is_within(&self, loaded: TermId, mask: TermId) -> bool {
         let (Term::Apply(TermOperator::Loaded, _, size), Some(mask)) =
             (self.shape(loaded), self.as_number(mask))
@@ -504,7 +507,7 @@ impl Terms {
         }
     }
 
-    /// A term as products and a number.
+    /// A term as products plus a number.
     fn linear(&self, node: TermId) -> (Vec<(TermId, u64)>, u64) {
         match self.shape(node) {
             Term::Number(number) => (Vec::new(), *number),

@@ -1,10 +1,10 @@
-//! Branches that the machine takes, and that a proof must not pass over.
+//! Branches that the processor takes, and that a proof must not miss.
 
 use super::*;
 use crate::{ModuleKey, Outline};
 
-/// Proves that code says of a hole what it should. It begins with these bytes; behind them is a jump to what says so, and
-/// behind that what is no code.
+/// Proves that code returns the right status for a hole. It begins with these bytes; behind them
+/// are a jump to the code with that status, and invalid code.
 fn prove_hole(begin: &[u8]) -> Result<(), ProofFailure> {
     let table = unspool_rows::text::parse(
         "arch x86-64 little\nfn 0x1000..0x1001\n  0x1000  cfa=rsp+8  ra=[cfa-8]\n",
@@ -38,7 +38,7 @@ fn prove_hole(begin: &[u8]) -> Result<(), ProofFailure> {
 fn branches_are_taken_as_by_the_machine() {
     assert_eq!(prove_hole(&[]), Ok(()));
     let behind = |code: &[u8], jump: u8| {
-        // Over the jump to what is right.
+        // Over the jump to the right code.
         let branch = [jump, 5];
         prove_hole(&[code, &branch].concat())
     };
@@ -46,13 +46,13 @@ fn branches_are_taken_as_by_the_machine() {
     let code = [0xb8, 0xff, 0xff, 0xff, 0xff, 0x83, 0xf8, 0xff];
     assert!(behind(&code, 0x73).is_err());
     assert_eq!(behind(&code, 0x72), Ok(()));
-    // mov $1,%eax; cmp $0,%rax; stc: that is one of the flags that jbe and ja look at.
+    // mov $1,%eax; cmp $0,%rax; stc: jbe and ja test that flag, too.
     let code = [0xb8, 1, 0, 0, 0, 0x48, 0x83, 0xf8, 0, 0xf9];
     assert!(behind(&code, 0x76).is_err());
     // mov $0x80000000,%eax; test %eax,%eax: of 32 bits, that is below 0. jl, jle.
     let code = [0xb8, 0, 0, 0, 0x80, 0x85, 0xc0];
     assert!(behind(&code, 0x7c).is_err() && behind(&code, 0x7e).is_err());
-    // je is not taken, be it of 32 bits or 64.
+    // je is not taken, with 32 bits or 64.
     assert_eq!(behind(&code, 0x74), Ok(()));
 }
 
@@ -62,7 +62,8 @@ fn addresses_are_those_of_the_machine() {
     for code in [
         // and $-16,%esp
         &[0x83, 0xe4, 0xf0][..],
-        // jmp with a prefix that Intel ignores, and with which processors of AMD go to another address.
+        // jmp with a prefix that Intel's processors ignore, and with which AMD's jump to another
+        // address.
         &[0x66, 0xe9, 0, 0, 0, 0],
         // mov $0,%ecx; rep movsq (%esi),(%edi)
         &[0xb9, 0, 0, 0, 0, 0x67, 0xf3, 0x48, 0xa5],
@@ -74,7 +75,7 @@ fn addresses_are_those_of_the_machine() {
 
 #[test]
 fn registers_are_given_back() {
-    // mov %rcx,-8(%rbp): there the caller's rbx is.
+    // mov %rcx,-8(%rbp): the caller's rbx is there.
     let unproven = prove_hole(&[0x48, 0x89, 0x4d, 0xf8]).unwrap_err();
     assert_eq!(unproven.fault, ProofFault::Preserved);
 }

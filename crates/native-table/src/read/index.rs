@@ -1,4 +1,5 @@
-//! What the index of an object says. It must be one that the look-up in [`crate::index`] stays inside of.
+//! Reads the index of an object. It must be one that the look-up in [`crate::index`] stays inside
+//! of.
 
 use core::ops::Range;
 
@@ -10,7 +11,7 @@ use crate::object::{self, ArrayLayout};
 use crate::object_layout::{EH_FRAME, HDR, INDEX, TEXT};
 use crate::x86_64::{self, IndexArray};
 
-/// From an address on an object has this body, up to the next one; body 0 is that of a hole.
+/// The body that holds from an address up to the next start; body 0 is that of a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyStart {
     /// The address, as linked.
@@ -20,7 +21,7 @@ pub struct BodyStart {
 }
 
 impl<'b> ObjectView<'b> {
-    /// Which body holds from which address on, ascending, and how many bodies there are.
+    /// The starts of bodies, ascending, and the number of bodies.
     ///
     /// # Errors
     ///
@@ -33,12 +34,12 @@ impl<'b> ObjectView<'b> {
         DecodedIndex::read(self.content(INDEX))
     }
 
-    /// The code, and its address from where the object begins.
+    /// The code, and its address relative to the object.
     pub(crate) fn code(&self) -> (&'b [u8], u64) {
         (self.content(TEXT), self.entry())
     }
 
-    /// Where each body begins, from where the object begins.
+    /// Begins of the bodies, relative to the object.
     pub(crate) fn bodies(&self) -> Result<Vec<u64>, ObjectError> {
         let index = self.index()?;
         let array = self.part(INDEX).address + index.places.start as u64;
@@ -50,8 +51,8 @@ impl<'b> ObjectView<'b> {
             .collect())
     }
 
-    /// Whether what is the same in all objects with such an index is as it should be: the code that finds a row, and
-    /// the table of the code itself.
+    /// Checks the parts that are the same in all objects with such an index: the code that finds a
+    /// row, and the unwind table of the code itself.
     pub(crate) fn check_frame(&self, abi: Abi) -> Result<(), ObjectError> {
         let index = self.index()?;
         let look_up = x86_64::look_up(abi, index.base, &index.counts);
@@ -81,7 +82,7 @@ impl<'b> ObjectView<'b> {
 struct DecodedIndex<'b> {
     base: u64,
     counts: ArrayCounts,
-    /// Where `bodies` is in the index.
+    /// Range of `bodies` in the index.
     places: Range<usize>,
     bodies: &'b [u8],
     pages: &'b [u8],
@@ -91,7 +92,7 @@ struct DecodedIndex<'b> {
     wide: &'b [u8],
 }
 
-/// The number of so many bytes at a place of an array of such.
+/// An element of this size, in bytes, of an array.
 fn element(array: &[u8], size: usize, at: usize) -> Option<u32> {
     let bytes = array.get(at * size..)?.get(..size)?;
     Some(
@@ -116,7 +117,7 @@ impl<'b> DecodedIndex<'b> {
             starts: count(2)?,
             wide: count(3)?,
         };
-        // So that no product below is too great.
+        // So that no product below overflows.
         if counts.pages > usize::try_from(index::MAX_PAGES).unwrap_or(usize::MAX) {
             return Err(ObjectError::Index("it has too many pages"));
         }

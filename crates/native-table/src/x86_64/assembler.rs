@@ -1,6 +1,6 @@
-//! The few instructions that the code is made of, and jumps between them.
+//! An assembler for the few instructions of the code, with jumps.
 
-/// A general-purpose register, by its number in instructions.
+/// A general-purpose register, by encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gpr(pub(super) u8);
 
@@ -20,7 +20,7 @@ pub(super) const R13: Gpr = Gpr(13);
 pub(super) const R14: Gpr = Gpr(14);
 pub(super) const R15: Gpr = Gpr(15);
 
-/// Operations of two operands, by the opcode of their form "register or memory, register".
+/// Operations on two operands, by the opcode of their form "register or memory, register".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Alu {
     Add = 0x01,
@@ -32,7 +32,7 @@ pub(super) enum Alu {
     Test = 0x85,
 }
 
-/// Conditions, by their numbers in opcodes.
+/// Conditions, by encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConditionCode {
     Below = 2,
@@ -47,11 +47,11 @@ pub(super) enum ConditionCode {
     Greater = 15,
 }
 
-/// A place in the code.
+/// A position in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Label(u32);
 
-/// What the code reads beside its arguments.
+/// Arrays that the code reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IndexArray {
     Pages,
@@ -62,21 +62,21 @@ pub(crate) enum IndexArray {
     Bodies,
 }
 
-/// What has a distance in it, and where that leads.
+/// An instruction with a distance, and its target.
 #[derive(Debug, Clone, Copy)]
 enum FixupKind {
     Jump(Label),
     JumpIf(ConditionCode, Label),
-    /// Always with 4 bytes of distance.
+    /// Always with a 4-byte distance.
     Call(Label),
-    /// Only the 4 bytes of distance, to data.
+    /// Only the 4-byte distance, to data.
     Distance(IndexArray),
 }
 
-/// A distance in the code that is not known before all is.
+/// A distance that is only known once all code is.
 #[derive(Debug, Clone, Copy)]
 struct Fixup {
-    /// Where in `bytes` it is put in.
+    /// Its offset in `bytes`.
     at: usize,
     kind: FixupKind,
     is_long: bool,
@@ -93,20 +93,20 @@ impl Fixup {
     }
 }
 
-/// Code whose jumps are still to be made.
+/// Code with unresolved jumps.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     bytes: Vec<u8>,
     gaps: Vec<Fixup>,
-    /// Where each label is: in `bytes`, and how many gaps are before it.
+    /// Position of each label: in `bytes`, and the number of gaps before it.
     labels: Vec<Option<(usize, usize)>>,
 }
 
-/// The code, once all is known.
+/// The finished code.
 #[derive(Debug, Clone)]
 pub(crate) struct AssembledCode {
     pub(crate) bytes: Vec<u8>,
-    /// Where 4 bytes of distance to data belong, and which.
+    /// Offsets of the 4-byte distances to data, with their arrays.
     pub(crate) distances: Vec<(usize, IndexArray)>,
     labels: Vec<usize>,
 }
@@ -124,7 +124,7 @@ impl Assembler {
         Label(u32::try_from(self.labels.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// The label is here.
+    /// Binds a label to this position.
     pub(super) fn bind(&mut self, label: Label) {
         if let Some(place) = self.labels.get_mut(label.0 as usize) {
             *place = Some((self.bytes.len(), self.gaps.len()));
@@ -167,7 +167,7 @@ impl Assembler {
         self.gap(FixupKind::Distance(array));
     }
 
-    /// An instruction with a register and memory at a base register plus a number.
+    /// An instruction with a register and memory at a base register plus a displacement.
     fn memory(&mut self, is_wide: bool, opcode: &[u8], register: u8, base: Gpr, offset: i32) {
         let prefix = rex(is_wide, register, 0, base.0);
         if prefix != 0x40 {
@@ -221,7 +221,7 @@ impl Assembler {
         self.memory(true, &[0x3b], register.0, base, offset);
     }
 
-    /// Calls the function whose address is in a register.
+    /// Calls the function at the address in a register.
     pub(super) fn call_register(&mut self, register: Gpr) {
         self.registers(false, &[0xff], 2, register);
     }
@@ -238,7 +238,7 @@ impl Assembler {
         self.registers(true, &[operation as u8], from.0, to);
     }
 
-    /// With a number instead of the second operand; not for [`Alu::Test`].
+    /// With an immediate as second operand; not for [`Alu::Test`].
     pub(super) fn alu_number(&mut self, operation: Alu, to: Gpr, number: i32) {
         let digit = operation as u8 >> 3;
         match i8::try_from(number) {
@@ -253,13 +253,13 @@ impl Assembler {
         }
     }
 
-    /// Shifts by a number: digit 4 to the left, 5 to the right, 7 with the sign.
+    /// Shifts by an immediate: digit 4 to the left, 5 to the right, 7 with the sign.
     pub(super) fn shift(&mut self, digit: u8, register: Gpr, bits: u8) {
         self.registers(true, &[0xc1], digit, register);
         self.emit(&[bits]);
     }
 
-    /// The same, by what `cl` is.
+    /// The same, by `cl`.
     pub(super) fn shift_by_cl(&mut self, digit: u8, register: Gpr) {
         self.registers(true, &[0xd3], digit, register);
     }
@@ -294,7 +294,7 @@ impl Assembler {
         self.emit(&[0x58 | register.0 & 7]);
     }
 
-    /// Has a register be a number, in the shortest way.
+    /// Loads a number into a register, by the shortest instruction.
     pub(super) fn number(&mut self, to: Gpr, number: u64) {
         if let Ok(number) = u32::try_from(number) {
             if to.0 > 7 {
@@ -311,12 +311,12 @@ impl Assembler {
         }
     }
 
-    /// Has `rax` be 1 if the condition holds, else 0.
+    /// Sets `rax` to 1 if the condition holds, else to 0.
     pub(super) fn set_if(&mut self, condition: ConditionCode) {
         self.emit(&[0x0f, 0x90 | condition as u8, 0xc0, 0x0f, 0xb6, 0xc0]);
     }
 
-    /// Makes the jumps, each as short as it can be.
+    /// Resolves the jumps, each as short as possible.
     pub(super) fn assemble(mut self) -> AssembledCode {
         let mut before = self.gap_bytes();
         loop {
@@ -339,7 +339,7 @@ impl Assembler {
         self.written(&before)
     }
 
-    /// How many bytes all gaps before each have; and all.
+    /// Total size of the gaps before each gap, and of all, in bytes.
     fn gap_bytes(&self) -> Vec<usize> {
         let mut sum = 0;
         let mut before = Vec::with_capacity(self.gaps.len() + 1);
@@ -356,7 +356,7 @@ impl Assembler {
         Some(at + before.get(gaps)?)
     }
 
-    /// How far the target of a gap is from its end; `None` for data.
+    /// Distance from a gap's end to its target; `None` for data.
     fn distance(&self, before: &[usize], index: usize) -> Option<i32> {
         let gap = self.gaps.get(index)?;
         let (FixupKind::Jump(label) | FixupKind::JumpIf(_, label) | FixupKind::Call(label)) =
@@ -410,7 +410,7 @@ impl Assembler {
     }
 }
 
-/// The prefix that widens an instruction and its registers.
+/// The prefix for wide operands and extended registers.
 fn rex(is_wide: bool, register: u8, index: u8, base: u8) -> u8 {
     0x40 | u8::from(is_wide) << 3 | (register >> 3) << 2 | (index >> 3) << 1 | base >> 3
 }

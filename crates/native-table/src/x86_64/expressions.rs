@@ -6,7 +6,7 @@ use super::assembler::{Alu, ConditionCode, Label, RAX, RBP, RCX, RDX, RSP};
 use super::{BIAS, CodeBuilder, OLD};
 use crate::recipe::{self, BranchFreeExpression};
 
-/// Where an evaluation goes that comes to no end.
+/// Targets of failed evaluations.
 struct FailureLabels {
     unknown: Label,
     unreadable: Label,
@@ -14,7 +14,7 @@ struct FailureLabels {
 }
 
 impl CodeBuilder {
-    /// Has `rax` be what an expression yields, or what is in memory there.
+    /// Sets `rax` to the result of an expression, or to the memory at it.
     pub(super) fn expression(
         &mut self,
         straight: &BranchFreeExpression,
@@ -38,7 +38,7 @@ impl CodeBuilder {
             self.asm.call(self.shared.load);
             self.asm.jump_if(ConditionCode::Below, failures.unreadable);
         }
-        // Whatever is left on the stack.
+        // With any number of values left on the stack.
         self.asm.lea(RSP, RBP, OLD);
         if let Some(lost) = lost {
             let done = self.asm.label();
@@ -59,7 +59,7 @@ impl CodeBuilder {
             return self.asm.push(RAX);
         }
         if let Some((register, offset)) = recipe::register(operation) {
-            // A recipe has no others than those of a frame.
+            // A recipe only has registers of a frame.
             self.old(u8::try_from(register).unwrap_or(0), failures.unknown);
             self.add(offset.cast_unsigned());
             return self.asm.push(RAX);
@@ -116,7 +116,7 @@ impl CodeBuilder {
     }
 
     fn pick(&mut self, below: u64) {
-        // At most as deep as the stack of expressions.
+        // At most as deep as an expression's stack.
         let offset = i32::try_from(below * 8).unwrap_or(0);
         self.asm.load(RAX, RSP, offset);
         self.asm.push(RAX);
@@ -168,7 +168,7 @@ impl CodeBuilder {
         self.asm.push(RAX);
     }
 
-    /// `rax` by `rcx`: with signs, or what is left of it without.
+    /// Divides `rax` by `rcx`: signed, or the unsigned remainder.
     fn divide(&mut self, opcode: u8, failures: &FailureLabels) {
         self.asm.alu(Alu::Test, RCX, RCX);
         self.asm.jump_if(ConditionCode::Equal, failures.no_value);
@@ -178,7 +178,7 @@ impl CodeBuilder {
             return self.asm.copy(RAX, RDX);
         }
         let (plain, done) = (self.asm.label(), self.asm.label());
-        // The least number by -1 would trap.
+        // The least number divided by -1 would trap.
         self.asm.alu_number(Alu::Cmp, RCX, -1);
         self.asm.jump_if(ConditionCode::NotEqual, plain);
         self.asm.unary(3, RAX);
@@ -190,7 +190,7 @@ impl CodeBuilder {
         self.asm.bind(done);
     }
 
-    /// `rax` by `rcx` bits: by 64 or more nothing is left but the sign.
+    /// Shifts `rax` by `rcx` bits: for 64 or more only the sign is left.
     fn shift(&mut self, opcode: u8) {
         let (few, done) = (self.asm.label(), self.asm.label());
         let digit = match opcode {

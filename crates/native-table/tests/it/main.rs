@@ -1,5 +1,5 @@
-//! Code does what the plain interpreter does: at both ends of each range of rows of real files, and for each
-//! operation of expressions, in frames made up at random. A driver in C loads the objects and calls them.
+//! Code against the interpreter: at both ends of each row range of real files, and for each
+//! operation of expressions, in random frames. A driver in C loads the objects and calls them.
 #![cfg(test)]
 
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl DriverMemory {
     fn new(random: &mut Xorshift) -> DriverMemory {
         let mut stack = Vec::new();
         while (stack.len() as u64) < STACK_BYTES {
-            // What looks like addresses, now and then.
+            // Plausible addresses, now and then.
             stack.extend(random.value().to_le_bytes());
         }
         DriverMemory { stack }
@@ -69,7 +69,7 @@ impl Memory for DriverMemory {
     }
 }
 
-/// Numbers that look random, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Xorshift(u64);
 
 impl Xorshift {
@@ -80,8 +80,8 @@ impl Xorshift {
         self.0
     }
 
-    /// A value for a register or a word of memory: an address of the stack or of what only a call reads, near
-    /// their ends, too; a small number; or any.
+    /// A value for a register or a word of memory: an address of the stack or of memory that only
+    /// the callback reads, also near their ends; a small number; or any.
     fn value(&mut self) -> u64 {
         let number = self.next() >> 8;
         match self.next() % 8 {
@@ -105,7 +105,7 @@ impl Xorshift {
     }
 }
 
-/// What became of a frame, as the header file has it.
+/// A frame after a step, in the header's form.
 #[derive(Debug, PartialEq, Eq)]
 struct StepOutput {
     status: i64,
@@ -202,7 +202,7 @@ impl ObjectDriver {
         Ok(out)
     }
 
-    /// The object that is written without a compiler, and what a compiler makes of the C.
+    /// The object written without a compiler, and a compiler's from the C.
     fn objects(&self, outline: &Outline<'_>) -> Outcome<Vec<PathBuf>> {
         let direct = self.folder.path().join("direct.so");
         std::fs::write(
@@ -262,7 +262,7 @@ impl ObjectDriver {
     }
 }
 
-/// What the driver reads.
+/// The driver's input.
 fn input(memory: &DriverMemory, frames: &[(u64, Registers)]) -> Vec<u8> {
     let mut input = Vec::new();
     input.extend(STACK.to_le_bytes());
@@ -274,7 +274,7 @@ fn input(memory: &DriverMemory, frames: &[(u64, Registers)]) -> Vec<u8> {
         for number in 0..Outline::REGISTERS {
             let value = registers.get(Register(number));
             known |= u64::from(value.is_some()) << number;
-            // What is not known is not read.
+            // Unknown registers are not read.
             words.push(value.unwrap_or(0xdead_dead_dead_dead));
         }
         words.extend([known, NO_CFA]);
@@ -326,7 +326,7 @@ fn compare(
     Ok(())
 }
 
-/// Addresses at which something could be wrong: both ends of each range, and beside.
+/// Addresses where errors are likely: both ends of each range, and their neighbours.
 fn ends(table: &Table) -> Vec<u64> {
     let spans = table.spans();
     spans
@@ -382,7 +382,7 @@ fn rules_of_all_kinds() -> Outcome<()> {
     compare(&table, &addresses, &objects, &bench)
 }
 
-/// What runs right is proven; and nothing is that does what another row means.
+/// Right code is proven, and never as another row.
 #[test]
 fn proofs_tell_rows_apart() -> Outcome<()> {
     let mut rows = all_kinds();
@@ -407,10 +407,10 @@ fn proofs_tell_rows_apart() -> Outcome<()> {
     Ok(())
 }
 
-/// Where the first row of made-up tables begins.
+/// Start of the first row of generated tables.
 const FIRST: u64 = 0x1_fff0;
 
-/// A table of rows for 3 bytes each, with a hole behind each.
+/// A table of rows with 3 bytes each, and a hole behind each.
 fn table(rows: &[String]) -> Outcome<Table> {
     let mut source = String::from("arch x86-64 little\n");
     for (rules, at) in rows.iter().zip((FIRST..).step_by(4)) {
@@ -419,7 +419,7 @@ fn table(rows: &[String]) -> Outcome<Table> {
     Ok(text::parse(&source)?)
 }
 
-/// Rows with rules and operations of all kinds, no two neighbours of which mean the same.
+/// Rows with rules and operations of all kinds; neighbours never mean the same.
 fn all_kinds() -> Vec<String> {
     let mut rows = Vec::new();
     let mut put = |rules: &str| rows.push(String::from(rules));
@@ -519,7 +519,7 @@ fn all_kinds() -> Vec<String> {
     rows
 }
 
-/// gdb, which knows nothing but the object's own unwind table, sees who called it from within it.
+/// gdb, with only the object's own unwind table, sees the caller from within the code.
 #[test]
 fn debuggers_see_through_the_code() -> Outcome<()> {
     let table = text::parse(
@@ -571,7 +571,7 @@ fn debuggers_see_through_the_code() -> Outcome<()> {
     Ok(())
 }
 
-/// What an object says of itself is what it was made of, and no byte of it can be changed unseen.
+/// An object's contents are those that it was made from, and no changed byte goes unnoticed.
 #[test]
 fn objects_are_read_back() -> Outcome<()> {
     let file = ElfFile::open(&unspool_testing::packages::path(

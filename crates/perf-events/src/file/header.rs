@@ -1,4 +1,4 @@
-//! What comes before and behind the records: events, and what is known of the recording.
+//! The parts before and after the records: events and metadata.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,11 +10,11 @@ use crate::record::{BadRecord, CpuMode, RecordFields, RecordHeader, SampleFormat
 
 pub(super) const MAGIC: &[u8; 8] = b"PERFILE2";
 
-/// The header's sizes: that of a stream, and of a file with its bits for features.
+/// The size of the header: of a stream, and of a file with its feature bits.
 const PIPE_HEADER: u64 = 16;
 pub(super) const FILE_HEADER: usize = 104;
 
-/// Records of perf's own.
+/// Synthesized records of perf.
 pub(super) const HEADER_ATTR: u32 = 64;
 pub(super) const HEADER_EVENT_TYPE: u32 = 65;
 pub(super) const HEADER_TRACING_DATA: u32 = 66;
@@ -42,14 +42,14 @@ pub(super) const SAMPLE_TIME: u64 = 21;
 const DIR_FORMAT: u64 = 24;
 pub(super) const FEATURE_COMPRESSED: u64 = 27;
 
-/// What is known of a recording beside its events, by the bits of the features: where it is in the file. In
-/// a stream it may be in several pieces.
+/// The metadata other than events, by feature bit, and its location in the file. In a stream it may
+/// be in several pieces.
 pub(super) type Features = BTreeMap<u64, Vec<Range<usize>>>;
 
-/// The smallest `perf_event_attr` that there was, and the place of its flags.
+/// The size of the smallest `perf_event_attr`, and the offset of its flags.
 const MIN_ATTR_BYTES: usize = 64;
 
-/// What [`parse`] found.
+/// The result of [`parse`].
 #[derive(Default)]
 pub(super) struct ParsedHeader {
     pub(super) events: Vec<FileEvent>,
@@ -86,7 +86,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*word))
 }
 
-/// A part of a file, which says where it is and how long.
+/// A file section, which consists of an offset and a size.
 fn section(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     let start = usize::try_from(word(bytes, at)?).ok()?;
     let size = usize::try_from(word(bytes, at.checked_add(8)?)?).ok()?;
@@ -94,7 +94,7 @@ fn section(bytes: &[u8], at: usize) -> Option<Range<usize>> {
 }
 
 impl ParsedHeader {
-    /// Notes what is damaged, and goes on.
+    /// Notes a damaged part, and continues.
     fn note(&mut self, at: usize, what: &str, result: Result<(), BadRecord>) {
         if let Err(bad) = result {
             let why = format!("{what}: {bad}");
@@ -102,7 +102,7 @@ impl ParsedHeader {
         }
     }
 
-    /// Reads a file that says where everything is.
+    /// Reads a file with its table of sections.
     fn sections(&mut self, bytes: &[u8]) -> Result<(), FileDamage> {
         let truncated = || FileDamage::new(offset(bytes.len()), "the file ends within its header");
         let attr_size = word(bytes, 16).ok_or_else(truncated)?;
@@ -110,7 +110,7 @@ impl ParsedHeader {
         let data = section(bytes, 40).ok_or_else(truncated)?;
         let flags = bytes.get(72..FILE_HEADER).ok_or_else(truncated)?;
         self.attributes(bytes, attrs, attr_size)?;
-        // A recorder that was killed has not said how much it wrote.
+        // A recorder that was killed has not written the size.
         let is_finished = !data.is_empty();
         self.data = match is_finished {
             true => data,
@@ -123,7 +123,7 @@ impl ParsedHeader {
         Ok(())
     }
 
-    /// Reads the attributes of all events, each followed by where its numbers are.
+    /// Reads the attributes of all events, each followed by the location of its IDs.
     fn attributes(
         &mut self,
         bytes: &[u8],
@@ -149,7 +149,7 @@ impl ParsedHeader {
         Ok(())
     }
 
-    /// Reads what else is known, behind the records: for each bit that is set, a section.
+    /// Reads the metadata after the records: a section for each set bit.
     fn features(&mut self, bytes: &[u8], flags: &[u8]) {
         let is_set = |bit: &u64| {
             let byte = usize::try_from(bit / 8).ok().and_then(|at| flags.get(at));
@@ -201,7 +201,7 @@ impl ParsedHeader {
         Ok(())
     }
 
-    /// Reads the names of events.
+    /// Reads the event names.
     fn descriptions(&mut self, fields: &mut RecordFields<'_>) -> Result<(), BadRecord> {
         let count = fields.u32("events")?;
         let size = fields.u32("attributes")?;
@@ -250,7 +250,7 @@ impl ParsedHeader {
         Ok(())
     }
 
-    /// Reads what a stream tells in records of perf's own.
+    /// Reads the synthesized records of a stream.
     fn stream(&mut self, bytes: &[u8]) {
         let start = usize::try_from(PIPE_HEADER).unwrap_or_default();
         self.data = start..bytes.len();
@@ -286,7 +286,7 @@ impl ParsedHeader {
         self.name_events();
     }
 
-    /// Attributes, which say their own size, and the event's numbers.
+    /// Reads attributes, which include their own size, and the event's IDs.
     fn streamed_event(&mut self, bytes: &[u8], record: Range<usize>) -> Result<(), BadRecord> {
         let truncated = BadRecord::Truncated {
             field: "attributes",
@@ -328,7 +328,8 @@ impl ParsedHeader {
         Ok(())
     }
 
-    /// One event asks for the build IDs of all: what perf tells of mappings that were there before is of none.
+    /// One event requests the build IDs of all: perf's synthesized records of earlier mappings
+    /// belong to no event.
     fn share_build_ids(&mut self) {
         let mut events = self.events.iter();
         let has_build_ids = events.any(|event| event.layout.has_build_ids);
@@ -337,7 +338,7 @@ impl ParsedHeader {
         }
     }
 
-    /// Names events that nobody has named.
+    /// Names the unnamed events.
     fn name_events(&mut self) {
         for event in self.events.iter_mut().filter(|event| event.name.is_empty()) {
             event.name = match PerfEvent::name_of(event.kind, event.config) {
@@ -348,7 +349,7 @@ impl ParsedHeader {
     }
 }
 
-/// How many bytes follow a record that belong to it, and are not counted in its size.
+/// The number of bytes after a record that belong to it and are not included in its size.
 pub(super) fn behind(header: RecordHeader, record: &[u8]) -> usize {
     let size = match header.kind {
         AUXTRACE => word(record, RecordHeader::SIZE),
@@ -361,7 +362,7 @@ pub(super) fn behind(header: RecordHeader, record: &[u8]) -> usize {
     usize::try_from(size.unwrap_or(0)).unwrap_or(usize::MAX)
 }
 
-/// A string of a feature: its size, filled up with zeros.
+/// A string of a feature: its size, padded with zeros.
 fn string(fields: &mut RecordFields<'_>) -> Result<String, BadRecord> {
     let size = fields.u32("text")?;
     let bytes = fields.take(size.into(), "text")?;
@@ -370,7 +371,7 @@ fn string(fields: &mut RecordFields<'_>) -> Result<String, BadRecord> {
     Ok(String::from_utf8_lossy(text.unwrap_or_default()).into_owned())
 }
 
-/// An event of its attributes; `None` if they are shorter than they ever were.
+/// An event with these attributes; `None` if they are shorter than in any version.
 fn event(bytes: &[u8], attr: Range<usize>, ids: Vec<u64>) -> Option<FileEvent> {
     const USES_FREQUENCY: u64 = 1 << 10;
     const HAS_ORIGINS: u64 = 1 << 18;
@@ -379,7 +380,7 @@ fn event(bytes: &[u8], attr: Range<usize>, ids: Vec<u64>) -> Option<FileEvent> {
     if attributes.len() < MIN_ATTR_BYTES {
         return None;
     }
-    // What an older perf does not know was zero.
+    // Fields that an older perf does not have are zero.
     let word = |at| word(attributes, at).unwrap_or(0);
     let flags = word(40);
     Some(FileEvent {

@@ -1,8 +1,8 @@
 //! The records of a file, in the order of their times.
 //!
-//! Each processor has a ring of its own, so that records are in order for each of them only. perf
-//! marks the end of each *round* in which it emptied all rings: what comes behind such a mark is not
-//! older than the newest record of the round before.
+//! Each CPU has its own ring, so records are only in order per CPU. perf marks the end of each
+//! *round* in which it emptied all rings. Records after such a mark are not older than the newest
+//! record of the round before.
 
 use std::ops::Range;
 
@@ -12,47 +12,47 @@ use super::header::{self, behind};
 use super::{DataFile, FileDamage, offset};
 use crate::record::{Record, RecordHeader, SampleId};
 
-/// The most that records may have decompressed that wait for their round to end, in bytes.
+/// The most decompressed bytes of records that wait for their round to end.
 const MAX_PENDING_BYTES: usize = 1 << 30;
 
-/// How much is decompressed at once, in bytes.
+/// The number of bytes to decompress at once.
 const DECOMPRESS_CHUNK_BYTES: usize = 128 << 10;
 
 /// A record of a file.
 #[derive(Debug, Clone, Copy)]
 pub struct FileRecord<'r> {
-    /// The event that it is of, by its place among those of the file.
+    /// The index of its event.
     pub event: usize,
-    /// When and where it is from.
+    /// The time and origin.
     pub origin: SampleId,
-    /// What it tells.
+    /// The record's content.
     pub record: Record<'r>,
-    /// What it begins with.
+    /// Its header.
     pub header: RecordHeader,
     /// All of it, its header included.
     pub bytes: &'r [u8],
 }
 
-/// How reading a file went.
+/// The result of reading a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReadSummary {
-    /// How many records of the kernel were read.
+    /// The number of kernel records read.
     pub records: u64,
-    /// How many were left out, since they could not be read.
+    /// The number of unreadable records, which were left out.
     pub bad: u64,
-    /// What was wrong with the first of those.
+    /// The damage of the first of those.
     pub first_bad: Option<FileDamage>,
-    /// Why nothing behind some place could be read; `None` if all of the file was.
+    /// Why reading stopped before the end; `None` if all of the file was read.
     pub cut: Option<FileDamage>,
 }
 
 impl DataFile {
-    /// Reads all records of the kernel in the order of their times; those without a time where they
-    /// are in the file.
+    /// Reads all kernel records in the order of their times; records without a time in the order of
+    /// the file.
     ///
-    /// What is damaged ends neither the reading nor the program; the result says what could not be
-    /// read. Takes memory for the records of two rounds: 32 bytes each, and their bytes if they are
-    /// compressed, at most 1 GiB of these.
+    /// Damaged parts do not end the reading; the result reports them. Takes memory for the records
+    /// of two rounds: 32 bytes each, and their bytes if they are compressed, at most 1 GiB of
+    /// these.
     ///
     /// # Errors
     ///
@@ -64,8 +64,8 @@ impl DataFile {
         self.read_of(RecordOwner::Kernel, each)
     }
 
-    /// The same, and where they are in the file those of perf's own that say more than where the others
-    /// are.
+    /// The same, with perf's own records in the file's order, except those that only locate other
+    /// records.
     ///
     /// # Errors
     ///
@@ -105,11 +105,11 @@ impl DataFile {
     }
 }
 
-/// Whose records are read.
+/// The origin of the records to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RecordOwner {
     Kernel,
-    /// The kernel's and perf's.
+    /// Records of the kernel and of perf.
     All,
 }
 
@@ -119,16 +119,16 @@ enum ReadStop<E> {
     Each(E),
 }
 
-/// Where a record is.
+/// The location of a record.
 #[derive(Debug, Clone, Copy)]
 struct RecordPosition {
-    /// In the file; for one that was compressed, where that is which holds it.
+    /// In the file; for a compressed one, the location of the record that contains it.
     at: usize,
-    /// Among what was decompressed.
+    /// In the decompressed bytes.
     unpacked: Option<usize>,
 }
 
-/// A record that waits for those that are older.
+/// A record that waits for older ones.
 #[derive(Debug, Clone, Copy)]
 struct PendingRecord {
     time: u64,
@@ -141,7 +141,7 @@ struct RecordSorter<'f, F> {
     each: F,
     waiting: Vec<PendingRecord>,
     unpacked: DecompressedRecords,
-    /// Nothing that is older than this comes any more.
+    /// No older record than this will follow.
     until: u64,
     newest: u64,
     reading: ReadSummary,
@@ -182,7 +182,7 @@ impl<E, F: FnMut(FileRecord<'_>) -> Result<(), E>> RecordSorter<'_, F> {
         Ok(())
     }
 
-    /// Takes what was decompressed, as far as records are whole.
+    /// Reads the complete records among the decompressed bytes.
     fn unpacked_records(&mut self, at: usize) -> Result<(), ReadStop<E>> {
         while let Some(header) = RecordHeader::parse(self.unpacked.rest()) {
             let size = usize::from(header.size);
@@ -199,7 +199,7 @@ impl<E, F: FnMut(FileRecord<'_>) -> Result<(), E>> RecordSorter<'_, F> {
         Ok(())
     }
 
-    /// Takes a record.
+    /// Processes a record.
     fn take(&mut self, header: RecordHeader, place: RecordPosition) -> Result<(), ReadStop<E>> {
         const FIRST_OF_PERF: u32 = 64;
         if header.kind == header::FINISHED_ROUND {
@@ -224,7 +224,7 @@ impl<E, F: FnMut(FileRecord<'_>) -> Result<(), E>> RecordSorter<'_, F> {
         let event = self.file.event_of(header, bytes);
         let layout = self.file.events.get(event).map(|event| event.layout);
         let time = layout.and_then(|layout| layout.time(header, bytes));
-        // perf itself makes records of what was there before, without a time.
+        // perf synthesizes records of earlier mappings, without a time.
         let Some(time) = time.filter(|time| ![0, u64::MAX].contains(time)) else {
             return self.emit_one(place).map_err(ReadStop::Each);
         };
@@ -236,7 +236,7 @@ impl<E, F: FnMut(FileRecord<'_>) -> Result<(), E>> RecordSorter<'_, F> {
         Ok(())
     }
 
-    /// Hands out all records that wait, up to a time.
+    /// Emits all pending records up to a time.
     fn emit(&mut self, until: u64) -> Result<(), E> {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.sort_by_key(|waiting| waiting.time);
@@ -296,7 +296,7 @@ fn whole(data: &[u8], at: usize) -> Result<(RecordHeader, &[u8]), FileDamage> {
     Ok((header, rest.get(..size).ok_or_else(truncated)?))
 }
 
-/// What is compressed in a record.
+/// The compressed bytes of a record.
 fn packed(header: RecordHeader, record: &[u8]) -> Option<&[u8]> {
     let body = record.get(RecordHeader::SIZE..)?;
     if header.kind == header::COMPRESSED {
@@ -320,17 +320,17 @@ fn bytes_of<'r>(
     rest.get(..size).unwrap_or_default()
 }
 
-/// What was decompressed (`perf record -z`): one stream in pieces, which need not end where records do.
+/// The decompressed bytes (`perf record -z`): one stream in pieces, which may end within records.
 #[derive(Default)]
 struct DecompressedRecords {
     decoder: Option<Decoder<'static>>,
     bytes: Vec<u8>,
-    /// How many bytes were taken as records.
+    /// The number of bytes consumed as records.
     taken: usize,
 }
 
 impl DecompressedRecords {
-    /// What is not taken yet.
+    /// The bytes not consumed yet.
     fn rest(&self) -> &[u8] {
         self.bytes.get(self.taken..).unwrap_or_default()
     }
@@ -342,7 +342,7 @@ impl DecompressedRecords {
             Some(decoder) => decoder,
             none => none.insert(Decoder::new().map_err(wrong)?),
         };
-        // The decoder is in C and relies on bytes that stay as they are; those of a mapped file need not.
+        // The decoder is C code and needs bytes that do not change; a mapped file may change.
         let packed = packed.to_vec();
         let mut from = InBuffer::around(packed.as_slice());
         loop {
@@ -365,7 +365,7 @@ impl DecompressedRecords {
         }
     }
 
-    /// Forgets all but the records that wait, and what is no whole record yet.
+    /// Discards everything except the pending records and the last incomplete record.
     fn keep(&mut self, waiting: &mut [PendingRecord]) {
         let old = std::mem::take(&mut self.bytes);
         for PendingRecord {

@@ -1,7 +1,7 @@
-//! A recording of perf written anew, with finished call chains in place of copied stacks.
+//! Rewrites a recording by perf with finished call chains in place of copied stacks.
 //!
-//! What comes out is a file, in the order of the times, whatever went in: a file or a stream, compressed or
-//! not. Its layout is that of [the reader](super).
+//! The output is a file, sorted by time. The input may be a file or a stream, compressed or not.
+//! Its layout is that of [the reader](super).
 
 use std::io::{self, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -12,22 +12,22 @@ use super::header::{self, FILE_HEADER, MAGIC};
 use super::{DataFile, FileEvent, FileRecord};
 use crate::record::{BadRecord, RecordHeader};
 
-/// Why a recording cannot be written anew.
+/// Why a recording cannot be rewritten.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RewriteError {
-    /// It has what a processor traced, whose places in the file other parts of it name.
+    /// It has AUX trace data, whose file offsets are used elsewhere in the file.
     #[error(
         "has trace data of the processor (an AUX area, as of Intel PT), which cannot be copied"
     )]
     Trace,
-    /// Its events are described by attributes of several sizes, which a file cannot hold.
+    /// Its events have attributes of several sizes, which a file cannot represent.
     #[error("has events of several versions of the kernel's interface")]
     Attributes,
     /// A sample cannot be split into its fields.
     #[error(transparent)]
     Bad(#[from] BadRecord),
-    /// What was made of it cannot be written.
+    /// The output cannot be written.
     #[error("cannot write")]
     Write(#[from] io::Error),
 }
@@ -35,7 +35,7 @@ pub enum RewriteError {
 /// The most bytes of a record: its size has 16 bits, and is a multiple of 8.
 const MAX_RECORD_BYTES: usize = 0xfff8;
 
-/// How many bytes of records make a round, after which a reader may hand out those before it.
+/// The number of bytes of records in a round, after which a reader may emit the records before it.
 const ROUND_BYTES: u64 = 1 << 20;
 
 /// The record that ends a round: a header only.
@@ -44,25 +44,25 @@ const FINISHED_ROUND: [u8; RecordHeader::SIZE] = {
     [a, b, c, d, 0, 0, 8, 0]
 };
 
-/// Writes a recording anew.
+/// Rewrites a recording.
 ///
-/// All records that [`DataFile::read_all`] yields are to be passed to [`Rewriter::copy`], or samples with
-/// copied stacks to [`Rewriter::sample`].
+/// Pass all records from [`DataFile::read_all`] to [`Rewriter::copy`], or samples with copied
+/// stacks to [`Rewriter::sample`].
 pub struct Rewriter<'f, W: Write + Seek> {
     file: &'f DataFile,
     out: W,
-    /// How much was written, in bytes.
+    /// The number of bytes written.
     at: u64,
-    /// Where the attributes and the records are.
+    /// The locations of the attributes and the records.
     attrs: Range<u64>,
     data: u64,
-    /// Where the last round ended.
+    /// The end of the last round.
     round: u64,
     record: Vec<u8>,
 }
 
 impl<'f, W: Write + Seek> Rewriter<'f, W> {
-    /// Begins at the start of `out`.
+    /// Starts at the beginning of `out`.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
         Ok(rewriter)
     }
 
-    /// Writes the events' numbers, and their attributes with where the numbers are.
+    /// Writes the events' IDs, and their attributes with the locations of the IDs.
     fn events(&mut self) -> Result<(), RewriteError> {
         let mut entries = Vec::new();
         for event in self.file.events() {
@@ -107,13 +107,13 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
         Ok(())
     }
 
-    /// The size of an event's attributes and of what says where its numbers are.
+    /// The size of an event's attributes and the location of its IDs, in bytes.
     fn entry_size(&self) -> usize {
         let first = self.file.events().first();
         first.map_or(0, |event| self.file.attributes(event).len()) + 16
     }
 
-    /// The attributes of an event whose samples have call chains instead of copied stacks.
+    /// The attributes of an event with call chains in its samples instead of copied stacks.
     fn attributes(&self, event: &FileEvent) -> Vec<u8> {
         const SAMPLE_TYPE: usize = 24;
         const FLAGS: usize = 40;
@@ -135,19 +135,19 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
         change(SAMPLE_TYPE, &|word| word & !stack | chain);
         change(FLAGS, &|word| word & !EXCLUDE_USER_CHAIN);
         change(USER_REGISTERS, &|_| 0);
-        // The other half of the word is another field.
+        // The other half of the word is a separate field.
         change(USER_STACK, &|word| word & !u64::from(u32::MAX));
         bytes
     }
 
-    /// Writes a record as it is, if it still says something in the new file.
+    /// Copies a record unchanged, unless the new file replaces it.
     ///
     /// # Errors
     ///
     /// [`RewriteError`].
     pub fn copy(&mut self, item: &FileRecord<'_>) -> Result<(), RewriteError> {
         match item.header.kind {
-            // The header says it.
+            // The header replaces it.
             header::HEADER_ATTR
             | header::HEADER_EVENT_TYPE
             | header::HEADER_TRACING_DATA
@@ -162,11 +162,11 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
         }
     }
 
-    /// Writes a sample with what was found on the stack of its process, innermost first, and yields how many
-    /// addresses of it there was no room for. A sample of an event without copied stacks is as it was.
+    /// Writes a sample with the frames of its user stack, innermost first. Returns the number of
+    /// addresses that did not fit. A sample of an event without copied stacks is unchanged.
     ///
-    /// An address is one within the instruction that was executed: of a caller not the return address, but
-    /// one within the call before it. perf looks up names at such addresses as they are.
+    /// Addresses must be within the executed instruction: for a caller not the return address, but
+    /// an address within the call before it. perf looks up names at exactly these addresses.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
         Ok(left_out)
     }
 
-    /// Tells readers that nothing older comes any more, if they had to keep much until now.
+    /// Marks the end of a round if readers had to buffer much since the last one.
     fn end_round(&mut self) -> io::Result<()> {
         if self.at - self.round >= ROUND_BYTES {
             self.write(&FINISHED_ROUND)?;
@@ -216,13 +216,13 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
         Ok(())
     }
 
-    /// Writes what is known of the recording, and then the header.
+    /// Writes the metadata, and then the header.
     ///
     /// # Errors
     ///
     /// It cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
-        // No records at all would look like a recorder that was killed.
+        // Without any records it would look like a killed recorder.
         self.write(&FINISHED_ROUND)?;
         let data_end = self.at;
         let features = self.features();
@@ -251,10 +251,10 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
         Ok(self.out)
     }
 
-    /// The features that still hold, by their bits, in their order.
+    /// The features that are still valid, by bit, in ascending order.
     fn features(&self) -> Vec<(u64, Vec<u8>)> {
         let old = self.file.features.iter();
-        // A stream says the times before it has any.
+        // A stream's times precede its records, so they are unknown.
         let has_times = self
             .file
             .about
@@ -282,7 +282,7 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
 
     /// The events' names, with their new attributes.
     fn descriptions(&self) -> Vec<u8> {
-        /// perf fills names up to a multiple of this.
+        /// perf pads names to a multiple of this.
         const NAME: usize = 64;
         let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes();
         let events = self.file.events();

@@ -1,4 +1,4 @@
-//! Recordings of perf, against what another reader finds in them.
+//! Recordings by perf, compared with another reader's results.
 
 use std::fs::{self, File};
 use std::io::{BufReader, Read as _};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use unspool_perf_events::{DataFile, FileError, MmapFile, Record};
 use unspool_testing::{command, tool};
 
-/// What a few programs do while perf records two events of them.
+/// Records two events of some programs with perf.
 fn record(name: &str, options: &[&str]) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.data"));
     let mut perf = tool("perf");
@@ -23,7 +23,7 @@ fn record(name: &str, options: &[&str]) -> PathBuf {
     path
 }
 
-/// A record of either reader: its kind, its thread, its time, its event.
+/// A record from either reader: its kind, thread, time and event.
 type Seen = (u32, u32, u64, usize);
 
 fn ours(file: &DataFile) -> Vec<Seen> {
@@ -93,7 +93,7 @@ fn all_records_are_read_in_the_order_of_their_times() {
         };
         assert!(count(0) > 10 && count(1) > 10, "{name}");
         let mut expected = theirs(&path);
-        // Among records of one time any order will do.
+        // Records of the same time may be in any order.
         seen.sort_unstable();
         expected.sort_unstable();
         assert_eq!(seen.len(), expected.len(), "{name}");
@@ -101,7 +101,8 @@ fn all_records_are_read_in_the_order_of_their_times() {
     }
 }
 
-/// The mappings of a file in a recording that have a build ID, or an inode; and the first of these IDs.
+/// The mappings of a file in a recording that have a build ID, or an inode; and the first of these
+/// IDs.
 fn named(bytes: Vec<u8>, path: &str) -> (usize, usize, Vec<u8>) {
     let (mut ids, mut inodes, mut first) = (0, 0, Vec::new());
     let reading = DataFile::from_bytes(bytes).unwrap().read(|item| {
@@ -123,7 +124,7 @@ fn named(bytes: Vec<u8>, path: &str) -> (usize, usize, Vec<u8>) {
     (ids, inodes, first)
 }
 
-/// perf asks for build IDs with one of its events, and tells them itself of what was mapped before.
+/// perf requests build IDs with one of its events, and synthesizes them for earlier mappings.
 #[test]
 fn build_ids_are_told_where_the_recording_asked_for_them() {
     const ASKED: u64 = 1 << 34;
@@ -141,7 +142,7 @@ fn build_ids_are_told_where_the_recording_asked_for_them() {
     assert_eq!(id, expected.lines().next().unwrap());
     assert!(ids > 0 && inodes == 0, "{ids} {inodes}");
 
-    // The same records, of events that did not ask.
+    // The same records, as of events that did not request them.
     let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let [size, start, length] = [16, 24, 32].map(|at| usize::try_from(word(&bytes, at)).unwrap());
     for attr in (start..start + length).step_by(size) {
@@ -251,7 +252,7 @@ fn a_stream_is_read_like_a_file() {
     assert_eq!(ours(&file).len(), expected);
 }
 
-/// A small recording, whole.
+/// A small, complete recording.
 fn small() -> Vec<u8> {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("small.data");
     let mut perf = tool("perf");

@@ -1,4 +1,4 @@
-//! Recordings of perf and records of the kernel, against another reader.
+//! Recordings by perf and records of the kernel, compared with another reader's results.
 #![cfg(test)]
 
 mod file;

@@ -1,4 +1,4 @@
-//! Records of real events, and of bytes that nobody wrote.
+//! Records of real events, and random bytes.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use unspool_perf_events::{
 use unspool_rows::{Arch, Register};
 use unspool_testing::tool;
 
-/// A program that does nothing but run, until it is dropped.
+/// A busy program, killed on drop.
 struct Busy(Child);
 
 impl Busy {
@@ -93,7 +93,7 @@ fn samples_are_of_the_process_and_its_stack() {
     let begun = Instant::now();
     let mut samples = 0;
     let mut last = 0;
-    // As many as wrap the ring several times.
+    // Enough to wrap the ring several times.
     while samples < 100 {
         assert!(
             begun.elapsed() < Duration::from_secs(60),
@@ -118,7 +118,7 @@ fn samples_are_of_the_process_and_its_stack() {
                     assert!(stack.contains(&get(7)), "{:x} {stack:x?}", get(7));
                     let there = stack.end - get(7);
                     let copied = sample.stack.bytes.len() as u64;
-                    // It may end before a page that is not there at the moment.
+                    // It may end before a page that is not present at the moment.
                     let is_cut = copied < there.min(8192) && (get(7) + copied).is_multiple_of(4096);
                     assert!(is_cut || copied == there.min(8192), "{copied} of {there}");
                     assert_eq!(sample.stack.requested_bytes, 8192);
@@ -135,7 +135,7 @@ fn samples_are_of_the_process_and_its_stack() {
 #[test]
 fn mappings_of_a_new_program_are_those_that_proc_shows() {
     let mut command = Command::new("sh");
-    // `exec` comes after the events are there: `read` waits for it.
+    // `exec` follows after the events are open: `read` waits for it.
     command
         .args(["-c", "read line; exec cat"])
         .stdin(Stdio::piped())
@@ -208,7 +208,7 @@ fn mappings_of_a_new_program_are_those_that_proc_shows() {
             let [start, end, offset] = [start, end, offset].map(number);
             (start, end, offset, file.to_owned(), path.to_owned())
         };
-        // Kernels before 5.12 do not tell build IDs.
+        // Kernels before 5.12 do not report build IDs.
         let is_found = [build_id(path).as_str(), inode]
             .into_iter()
             .any(|file| found.contains(&of(file)));
@@ -273,7 +273,7 @@ fn layouts() -> impl Strategy<Value = SampleFormat> {
     )
 }
 
-/// An MMAP2 record: `named` is what it has between its offset and its protection.
+/// An MMAP2 record: `named` is the part between its offset and its protection.
 fn mapping(misc: u16, named: [u8; 24]) -> Vec<u8> {
     const MMAP2: u32 = 10;
     const PROTECTION: u32 = 5;
@@ -289,8 +289,8 @@ fn mapping(misc: u16, named: [u8; 24]) -> Vec<u8> {
     record
 }
 
-/// The bit for build IDs is in records whose event did not ask for them: what another event was told of the
-/// same mapping just before.
+/// The bit for build IDs is also in records of events that did not request them, after another
+/// event got them for the same mapping.
 #[test]
 fn a_build_id_is_one_only_where_it_was_asked_for() {
     const BUILD_ID: u16 = 1 << 14;
@@ -333,7 +333,7 @@ fn a_build_id_is_one_only_where_it_was_asked_for() {
             panic!("{record:?} is no mapping");
         };
         assert_eq!(mapped.file, expected);
-        // What comes behind is where it is in either form.
+        // The later fields have the same offsets in both forms.
         assert_eq!((mapped.name, mapped.is_executable), (&b"/bin/a"[..], true));
     }
 }

@@ -1,4 +1,4 @@
-//! Recordings that were written anew, as another reader finds them.
+//! Rewritten recordings, as another reader reads them.
 
 use std::fs;
 use std::io::Cursor;
@@ -24,7 +24,8 @@ fn record(name: &str, options: &[&str]) -> Vec<u8> {
     fs::read(&path).unwrap()
 }
 
-/// Writes a recording anew, each sample with so many addresses; yields what was left out of each, too.
+/// Rewrites a recording, each sample with this many addresses; also returns the number of addresses
+/// left out of each.
 fn rewrite(file: &DataFile, addresses: u64) -> Result<(Vec<u8>, Vec<usize>), RewriteError> {
     let mut rewriter = Rewriter::new(file, Cursor::new(Vec::new()))?;
     let mut left_out = Vec::new();
@@ -39,7 +40,7 @@ fn rewrite(file: &DataFile, addresses: u64) -> Result<(Vec<u8>, Vec<usize>), Rew
     Ok((rewriter.finish()?.into_inner(), left_out))
 }
 
-/// A sample: its time, address, call chain, what a tracepoint recorded, and whether it has a stack.
+/// A sample: its time, address, call chain, raw tracepoint data, and whether it has a stack.
 type Seen = (u64, u64, Vec<u64>, bool);
 
 fn samples(bytes: Vec<u8>) -> Vec<Seen> {
@@ -98,7 +99,7 @@ fn what_a_record_cannot_hold_is_left_out_and_counted() {
     }
 }
 
-/// A record of perf's own that begins what a processor traced.
+/// A record of perf's own that starts AUX trace data.
 const AUXTRACE_INFO: [u8; 16] = [70, 0, 0, 0, 0, 0, 16, 0, 1, 0, 0, 0, 0, 0, 0, 0];
 
 #[test]
@@ -114,7 +115,7 @@ fn what_cannot_be_carried_over_is_refused() {
     bytes.extend(AUXTRACE_INFO);
     let file = DataFile::from_bytes(bytes).unwrap();
     assert!(matches!(rewrite(&file, 0), Err(RewriteError::Trace)));
-    // One of several files: the bit of the feature that says so.
+    // The feature bit for a recording in several files.
     let mut bytes = record("one-of-several", &[]);
     bytes[72 + 3] |= 1;
     assert!(matches!(

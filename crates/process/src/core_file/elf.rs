@@ -28,7 +28,7 @@ pub(super) struct ProgramHeader {
     pub(super) memory_size: u64,
 }
 
-/// What the headers say.
+/// The contents of the headers.
 #[derive(Debug)]
 pub(super) struct CoreHeaders {
     pub(super) arch: Arch,
@@ -36,7 +36,7 @@ pub(super) struct CoreHeaders {
     pub(super) problem: Option<CoreProblem>,
 }
 
-/// Reads the ELF header and as many program headers as are there.
+/// Reads the ELF header and all program headers in the file.
 pub(super) fn read(bytes: &[u8]) -> Result<CoreHeaders, CoreError> {
     check_ident(bytes)?;
     let too_short = CoreError::TooShort {
@@ -105,8 +105,8 @@ impl ElfHeaderFields {
         Ok(arch)
     }
 
-    /// The number of program headers. Where section header 0 should tell and is missing, the
-    /// number is at least 65535.
+    /// The number of program headers. If section header 0 should give it and is missing, the number
+    /// is at least 65535.
     fn count(&self, bytes: &[u8]) -> (u32, Option<CoreProblem>) {
         if self.count != PN_XNUM {
             return (self.count.into(), None);
@@ -150,7 +150,7 @@ fn check_ident(bytes: &[u8]) -> Result<(), CoreError> {
     Ok(())
 }
 
-/// At most `declared` program headers: those that the file has, so a wild number costs nothing.
+/// At most `declared` program headers: only those in the file, so a wrong number costs nothing.
 fn read_segments(bytes: &[u8], table: u64, declared: u32) -> Vec<ProgramHeader> {
     let table = usize::try_from(table)
         .ok()

@@ -21,7 +21,7 @@ pub enum CoreError {
     /// The file does not begin with the ELF magic number.
     #[error("not an ELF file: the first four bytes are not 7f 45 4c 46")]
     NotElf,
-    /// The file ends before the ELF header and one program header do.
+    /// The file ends before the end of the ELF header and one program header.
     #[error("the file is truncated: it has {length} bytes, and its headers need {needed}")]
     TooShort {
         /// The file's length in bytes.
@@ -61,20 +61,20 @@ pub enum CoreError {
     },
 }
 
-/// What is wrong with a part of a core file; the other parts are read all the same.
+/// A defect in a part of a core file; the other parts are still read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoreProblem {
     /// Not all program headers are in the file.
     #[error("the file ends before its program headers: {present} of {declared} are there")]
     ProgramHeaders {
-        /// How many the header declares.
+        /// The declared number.
         declared: u32,
-        /// How many there are.
+        /// The number in the file.
         present: u32,
     },
-    /// `e_phnum` says that the number of program headers is in section header 0, which is not
-    /// in the file (gABI, `PN_XNUM`).
+    /// `e_phnum` refers to section header 0 for the number of program headers, which is not in the
+    /// file (gABI, `PN_XNUM`).
     #[error(
         "the number of program headers is in a section header at {offset:#x}, past the end of the file"
     )]
@@ -82,12 +82,12 @@ pub enum CoreProblem {
         /// `e_shoff`.
         offset: u64,
     },
-    /// Memory that the program headers promise is missing at the end of the file.
+    /// Memory of the program headers is missing at the end of the file.
     #[error(
         "the file is truncated: {segments} segments need {needed:#x} bytes, the file has {length:#x}"
     )]
     Truncated {
-        /// How many segments are not or not completely there.
+        /// The number of segments that are missing or incomplete.
         segments: usize,
         /// The file's length in bytes if it were complete.
         needed: u64,
@@ -100,36 +100,36 @@ pub enum CoreProblem {
         /// The start of the second range.
         vaddr: u64,
     },
-    /// A segment's memory range runs past the end of the address space, or its file range past
+    /// A segment's memory range extends past the end of the address space, or its file range past
     /// the greatest offset.
     #[error("the segment at address {vaddr:#x} has an impossible size")]
     SegmentSize {
         /// The start of the range.
         vaddr: u64,
     },
-    /// A note runs past the end of its segment or of the file; those after it are lost.
+    /// A note extends past the end of its segment or of the file; those after it are lost.
     #[error("the note at file offset {offset:#x} is truncated: it needs {size:#x} bytes")]
     CutNote {
-        /// Where the note begins in the file.
+        /// The note's file offset.
         offset: u64,
         /// The bytes that the note needs.
         size: u64,
     },
-    /// A note does not have the size, or the structure, that its type has.
+    /// A note does not have its type's size or structure.
     #[error(
         "the {kind} note at file offset {offset:#x} has a descriptor of {found} bytes, not {expected}"
     )]
     BadNote {
-        /// Where the note begins in the file.
+        /// The note's file offset.
         offset: u64,
         /// The note's type.
         kind: &'static str,
         /// The size of its descriptor in bytes.
         found: usize,
-        /// The size that it should have, or at least have.
+        /// The required size, or minimum size.
         expected: usize,
     },
-    /// There is no `NT_PRSTATUS` note, and so there are no registers.
+    /// There is no `NT_PRSTATUS` note, so there are no registers.
     #[error("no NT_PRSTATUS note: no thread's registers are known")]
     NoThreads,
 }

@@ -1,8 +1,8 @@
-//! The mappings of a core file, put together from `NT_FILE` and the `PT_LOAD` segments.
+//! The mappings of a core file, combined from `NT_FILE` and the `PT_LOAD` segments.
 //!
-//! `NT_FILE` knows names and file offsets, the segments know permissions and the memory that
-//! comes from no file. A core written by gdb may have one segment for several mapped files, or
-//! none for memory that it left out.
+//! `NT_FILE` has names and file offsets; the segments have permissions and anonymous memory. A core
+//! written by gdb may have one segment for several mapped files, or none for memory that it left
+//! out.
 
 use std::ffi::OsString;
 
@@ -17,7 +17,7 @@ const PF_X: u32 = 1;
 const PF_W: u32 = 2;
 const PF_R: u32 = 4;
 
-/// Builds the mappings: every file entry, and what the segments have beside them.
+/// Builds the mappings: every file entry, and the segments' other ranges.
 pub(super) fn build(files: &[MappedFileNote], loads: &[LoadSegment], auxv: &AuxVector) -> Mappings {
     let files = Mappings::from_list(
         files

@@ -9,23 +9,23 @@ use super::elf::{PT_LOAD, ProgramHeader};
 
 /// The memory of a core file: see [`Core::memory`](super::Core::memory).
 ///
-/// A read fails with [`UnreadableReason::Unmapped`] where nothing was mapped, with
-/// [`UnreadableReason::NotRecorded`] where the kernel left the bytes out of the core (program
-/// text, by default), and with [`UnreadableReason::Truncated`] where the file ends too early.
+/// A read fails with [`UnreadableReason::Unmapped`] where nothing was mapped. It fails with
+/// [`UnreadableReason::NotRecorded`] where the kernel left the bytes out of the core (program text,
+/// by default). It fails with [`UnreadableReason::Truncated`] where the file ends too early.
 #[derive(Debug)]
 pub struct CoreMemory {
     contents: FileMap,
     loads: Vec<LoadSegment>,
 }
 
-/// A range of addresses and where its first bytes lie in the file.
+/// A range of addresses and the file offset of its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LoadSegment {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) flags: u32,
     offset: u64,
-    /// How many bytes of the range the file has; the rest was not recorded.
+    /// The bytes of the range in the file; the rest was not recorded.
     recorded: u64,
 }
 
@@ -34,8 +34,7 @@ impl CoreMemory {
         CoreMemory { contents, loads }
     }
 
-    /// The piece of the file that holds what lies at `addr` and after it, up to the end of its
-    /// segment.
+    /// The part of the file from the byte at `addr` to the end of its segment.
     fn recorded_at(&self, addr: RuntimeAddr) -> Result<&[u8], Unreadable> {
         let after = self.loads.partition_point(|load| load.end <= addr.0);
         let load = self.loads.get(after).filter(|load| load.start <= addr.0);
@@ -53,7 +52,7 @@ impl CoreMemory {
         Ok(bytes.get(..size).unwrap_or(bytes))
     }
 
-    /// Goes over `size` bytes from `addr` on in the pieces that the file holds.
+    /// Visits `size` bytes from `addr` on, in the pieces that the file has.
     fn each_piece(
         &self,
         addr: RuntimeAddr,
@@ -86,7 +85,7 @@ impl Memory for CoreMemory {
                 to.copy_from_slice(piece);
             }
         })?;
-        // Else the file had these bytes.
+        // Otherwise the file had these bytes.
         let why = UnreadableReason::Truncated;
         self.contents
             .check_intact()
@@ -150,7 +149,7 @@ fn report_truncation(loads: &[LoadSegment], length: u64, problems: &mut Vec<Core
 }
 
 impl LoadSegment {
-    /// Leaves out what lies below `floor`.
+    /// Removes everything below `floor`.
     fn clip(&mut self, floor: u64) {
         let floor = floor.min(self.end);
         let cut = floor - self.start;

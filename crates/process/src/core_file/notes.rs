@@ -29,13 +29,13 @@ const PRPSINFO_PID: usize = 24;
 const PRPSINFO_NAME: usize = 40;
 const PRPSINFO_ARGUMENTS: usize = 56;
 
-/// The least part of a `siginfo_t` that tells something.
+/// The minimum size of a useful `siginfo_t`.
 const MIN_SIGINFO_BYTES: usize = 24;
 
-/// More problems than this are not kept: a hostile file could have millions.
+/// The limit of reported problems: a hostile file could have millions.
 const MAX_PROBLEMS: usize = 1000;
 
-/// A mapped file by the `NT_FILE` note.
+/// A mapped file in the `NT_FILE` note.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MappedFileNote {
     pub(super) start: u64,
@@ -45,7 +45,7 @@ pub(super) struct MappedFileNote {
     pub(super) name: Vec<u8>,
 }
 
-/// What all notes together say.
+/// The contents of all notes.
 #[derive(Debug, Default)]
 pub(super) struct CoreNotes {
     pub(super) threads: Vec<Thread>,
@@ -95,7 +95,7 @@ impl CoreNotes {
                 complete.ok_or(bad("NT_PRSTATUS", expected))
             }
             (b"CORE", NT_PRFPREG) => {
-                // It follows that of its thread.
+                // It follows its thread's.
                 let last = self.threads.last_mut();
                 if let Some(Ok(registers)) = last.map(|thread| thread.registers.as_mut()) {
                     layout.decode_vectors(note.desc, registers);
@@ -129,7 +129,7 @@ impl CoreNotes {
         }
     }
 
-    /// Adds a thread if its id can be read; `None` if the note has not the size it should.
+    /// Adds a thread if its id can be read; `None` if the note does not have the right size.
     fn take_thread(&mut self, layout: &RegisterLayout, expected: usize, desc: &[u8]) -> Option<()> {
         let tid = u32_at(desc, PRSTATUS_PID)?;
         let registers_end = PRSTATUS_REGISTERS.checked_add(layout.size)?;
@@ -157,7 +157,7 @@ impl CoreNotes {
         decoded.map(drop)
     }
 
-    /// The note follows that of its thread; the first is that of the signal that killed.
+    /// The note follows its thread's; the first one is the fatal signal's.
     fn take_siginfo(&mut self, desc: &[u8]) -> Option<()> {
         let tid = self.threads.last().map_or(0, |thread| thread.tid);
         let signal = Signal::parse(tid, desc)?;
@@ -167,7 +167,7 @@ impl CoreNotes {
         Some(())
     }
 
-    /// Gives the first thread the name that `NT_PRPSINFO` has for it.
+    /// Gives the first thread its name in `NT_PRPSINFO`.
     pub(super) fn name_first_thread(&mut self) {
         if let Some(process) = &self.process {
             let first = self
@@ -181,7 +181,7 @@ impl CoreNotes {
     }
 }
 
-/// The signal by `pr_cursig`, for cores without `NT_SIGINFO`.
+/// The signal in `pr_cursig`, for cores without `NT_SIGINFO`.
 fn current_signal(tid: u32, prstatus: &[u8]) -> Option<Signal> {
     let number = i32::from(u16_at(prstatus, PRSTATUS_SIGNAL)?);
     let code = i32_at(prstatus, 4)?;
@@ -213,9 +213,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..end).unwrap_or(bytes)).into_owned()
 }
 
-/// The entries of `NT_FILE`: a count, the page size, then start, end and offset in pages of
-/// each, then the names, each ended by a zero. Where the note is too short for its count, the
-/// complete entries are returned with the size in bytes that it should at least have.
+/// The entries of `NT_FILE`: a count, the page size, then start, end and offset in pages of each,
+/// then the names, each with a final zero. If the note is too short for its count, yields the
+/// complete entries and the minimum size in bytes that the note should have.
 fn files(desc: &[u8]) -> (Vec<MappedFileNote>, Option<usize>) {
     let (Some(count), Some(page_size)) = (u64_at(desc, 0), u64_at(desc, 8)) else {
         return (Vec::new(), Some(16));

@@ -1,14 +1,14 @@
 //! Running a command at full speed until a signal is about to kill it.
 //!
-//! The command is traced by `PTRACE_SEIZE`, which costs nothing until it gets a signal, starts
-//! a thread, or calls exec. Processes that it starts are not followed. Signals are passed on
-//! as they come. Being traced has one effect that a program can notice: executing a set-user-ID
-//! program does not change the user.
+//! The command is traced by `PTRACE_SEIZE`, which costs nothing until it gets a signal, starts a
+//! thread, or calls exec. Its child processes are not followed. Signals are passed on as they
+//! arrive. Tracing has one effect that a program can notice: executing a set-user-ID program does
+//! not change the user.
 //!
-//! Job control stops and continues the command, with two differences. Whoever waits for this
+//! Job control stops and continues the command, with two differences. A process that waits for this
 //! program does not see that the command stopped itself. And Ctrl-Z at the terminal stops this
-//! program at once, so that a handler that the command has for `SIGTSTP` runs only when the shell
-//! continues both.
+//! program at once: the command's handler for `SIGTSTP`, if any, runs only when the shell continues
+//! both.
 
 use std::collections::BTreeSet;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
@@ -26,9 +26,8 @@ use crate::{ProcessError, Signal, procfs, signal};
 
 /// A command that runs until it exits or is about to be killed by a signal.
 ///
-/// Dropping the value lets the command run on without a tracer. So does the end of this
-/// program, however it comes (`PTRACE_O_EXITKILL` is not asked for): a signal that was held
-/// then is delivered.
+/// When the value is dropped, the command continues without a tracer. The same holds when this
+/// program ends, in any way (`PTRACE_O_EXITKILL` is not set); a held signal is then delivered.
 #[derive(Debug)]
 pub struct TracedCommand {
     pid: i32,
@@ -39,45 +38,46 @@ pub struct TracedCommand {
 enum CommandState {
     /// It runs under the tracing thread.
     Traced(Arc<Tracer>),
-    /// It was handed out with its fatal signal; the tracing thread ends when that is dropped. It
-    /// has ended if the command could not be looked at, or was killed before it was traced.
+    /// It was handed out with its fatal signal; the tracing thread ends when that is dropped. The
+    /// thread has ended already if the command could not be inspected, or was killed before it was
+    /// traced.
     Dying(Weak<Tracer>),
     /// It has ended.
     Ended(ExitStatus),
 }
 
-/// Why a traced command does not run any more.
+/// Why a traced command stopped running.
 #[derive(Debug)]
 pub enum CommandEvent {
-    /// It ended, by itself or by a signal that was reported before, or by one that cannot be:
-    /// `SIGKILL`, or a signal that came before the program was executed.
+    /// It ended: by itself, by a signal that was reported before, or by one that cannot be
+    /// reported: `SIGKILL`, or a signal before the program was executed.
     Exited(ExitStatus),
-    /// A signal is about to kill it: [`Snapshot::signal`](crate::Snapshot::signal) says which.
-    /// All threads stand still until the value is dropped or resumed; then the signal is
-    /// delivered, and the next event is the end.
+    /// A signal is about to kill it; [`Snapshot::signal`](crate::Snapshot::signal) describes it.
+    /// All threads are stopped until the value is dropped or resumed. Then the signal is delivered,
+    /// and the next event is the end.
     Fatal(Box<Process>),
-    /// A signal kills it, and it could not be looked at before: it is a 32-bit process, say, or
-    /// keeps others from reading its memory. The signal was delivered; the next event is the
-    /// end.
+    /// A signal kills it, and it could not be inspected before: for instance, it is a 32-bit
+    /// process, or prevents others from reading its memory. The signal was delivered; the next
+    /// event is the end.
     Unobserved {
         /// The signal.
         signal: Signal,
-        /// Why it could not be looked at.
+        /// Why it could not be inspected.
         error: ProcessError,
     },
 }
 
-/// What the tracing thread waited for.
+/// The event that ended a wait of the tracing thread.
 enum WaitOutcome {
     Ended(ExitStatus),
     Fatal(Signal),
 }
 
 impl TracedCommand {
-    /// Starts the command. Its standard streams, environment and working directory are those
-    /// that `command` says.
+    /// Starts the command with the standard streams, environment and working directory of
+    /// `command`.
     ///
-    /// This program must not ignore `SIGCHLD`: the kernel then forgets how the command ended.
+    /// This program must not ignore `SIGCHLD`: the kernel then discards the command's exit status.
     ///
     /// # Errors
     ///
@@ -150,14 +150,14 @@ impl TracedCommand {
     }
 }
 
-/// Stops the other threads of a process, one of whose threads stopped before a fatal signal. The
-/// last use of `tracer` is the process, or the error: all threads go on then.
+/// Stops the other threads of a process with a thread that stopped before a fatal signal. The
+/// process, or the error, consumes `tracer`; dropping it resumes all threads.
 fn hold(pid: i32, tracer: Arc<Tracer>, signal: Signal) -> Result<Process, ProcessError> {
     let around = ProcFiles::read(signal.tid.cast_signed())?;
     Ok(Process::stop(pid, around, tracer)?.with_signal(signal))
 }
 
-/// What the kernel says about the signal that the thread `tid` stopped for.
+/// The kernel's description of the signal that stopped the thread `tid`.
 fn describe(tid: i32, signal: i32) -> Signal {
     let siginfo = sys::siginfo(tid).ok();
     let described = siginfo.and_then(|bytes| Signal::parse(tid.unsigned_abs(), &bytes));
@@ -170,7 +170,7 @@ fn describe(tid: i32, signal: i32) -> Signal {
     })
 }
 
-/// The loop that passes on signals and events.
+/// The loop that forwards signals and events.
 struct EventLoop {
     pid: i32,
     tids: BTreeSet<i32>,
@@ -184,7 +184,7 @@ impl EventLoop {
         }
     }
 
-    /// Before a fatal signal, leaves the threads to the tracing thread's `state`.
+    /// On a fatal signal, hands the threads over to the tracing thread's `state`.
     fn until_fatal(mut self, state: &mut TracerState) -> io::Result<WaitOutcome> {
         loop {
             let (tid, status) = sys::wait_any()?;
@@ -207,7 +207,7 @@ impl EventLoop {
         }
     }
 
-    /// Lets a stopped thread go on as it should; returns whether a fatal signal stopped it.
+    /// Resumes a stopped thread; returns whether a fatal signal stopped it.
     fn handle_stop(&mut self, tid: i32, signal: i32, event: i32) -> bool {
         let passed = if !self.tids.contains(&tid) && !self.admit(tid) {
             sys::detach(tid, 0)
@@ -215,21 +215,21 @@ impl EventLoop {
             return true;
         } else {
             if event == libc::PTRACE_EVENT_EXEC {
-                // The other threads are gone, and this one has the process's id now.
+                // The other threads are gone, and this one has the process's ID now.
                 self.tids = BTreeSet::from([self.pid]);
             }
             go_on(tid, signal, event)
         };
         if passed.is_err() {
-            // It was killed while it stood still, which waiting reports. Whatever else it may
-            // be, the same stop must not be found again and again.
+            // It was killed while it was stopped; waiting reports that. In any case, the same stop
+            // must not be found again and again.
             let _ = sys::collect_stop(tid);
         }
         false
     }
 
-    /// A thread that the kernel attached for us. `clone` without `SIGCHLD` can also start a
-    /// process; that is none of ours.
+    /// A thread that the kernel attached automatically. `clone` without `SIGCHLD` can also start a
+    /// process, which is released.
     fn admit(&mut self, tid: i32) -> bool {
         let ours = procfs::is_thread_of(self.pid, tid);
         if ours {
@@ -238,8 +238,8 @@ impl EventLoop {
         ours
     }
 
-    /// A stop before the delivery of a signal means that it is not blocked; it is fatal if it
-    /// is neither handled nor ignored, and its default is to kill.
+    /// A thread stops before the delivery of a signal only if the signal is not blocked. It is
+    /// fatal if it is neither handled nor ignored, and kills by default.
     fn is_fatal(&self, tid: i32, signal: i32) -> bool {
         signal::kills_by_default(signal)
             && procfs::TaskStatus::read(self.pid, tid)
@@ -247,7 +247,7 @@ impl EventLoop {
     }
 }
 
-/// Lets a stopped thread go on after a signal that need not be reported, or an event.
+/// Resumes a stopped thread after an event, or after a signal that need not be reported.
 fn go_on(tid: i32, signal: i32, event: i32) -> io::Result<()> {
     match event {
         0 => sys::resume(tid, signal),
@@ -256,9 +256,9 @@ fn go_on(tid: i32, signal: i32, event: i32) -> io::Result<()> {
     }
 }
 
-/// How far a new child has come.
+/// The progress of a new child.
 enum SpawnResult {
-    /// It is traced and executes the program, or has died in between.
+    /// It is traced and executes the program, or died meanwhile.
     Seized,
     /// A signal killed it before it was traced.
     Dead,
@@ -266,8 +266,8 @@ enum SpawnResult {
 
 /// Starts a command and attaches to it before it executes the program.
 ///
-/// `Command::spawn` returns only when the program is executed, and the child must wait until
-/// it is traced; so a second thread starts it, and this one, the tracer, attaches.
+/// `Command::spawn` returns only when the program is executed, and the child must wait until it is
+/// traced. So a second thread starts it, and this one, the tracer, attaches.
 fn spawn_seized(mut command: Command) -> Result<(i32, SpawnResult), ProcessError> {
     let program = String::from_utf8_lossy(command.get_program().as_encoded_bytes()).into_owned();
     let failed = |source| ProcessError::Spawn {
@@ -287,7 +287,7 @@ fn spawn_seized(mut command: Command) -> Result<(i32, SpawnResult), ProcessError
     let spawning = thread::Builder::new()
         .name("unspool-spawner".to_string())
         .spawn(move || {
-            // The child works with the numbers of these; they must stay open until it runs.
+            // The child uses the descriptors of these; they must stay open until it runs.
             let _open = (report_writer, release);
             command.spawn().map(|child| child.id().cast_signed())
         })
@@ -301,16 +301,16 @@ fn spawn_seized(mut command: Command) -> Result<(i32, SpawnResult), ProcessError
         .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
     match (spawned, seized) {
         (Ok(pid), Some(Ok(_))) => Ok((pid, SpawnResult::Seized)),
-        // It neither was let go nor gave up.
+        // It was neither released nor did it give up.
         (Ok(pid), _) => Ok((pid, SpawnResult::Dead)),
-        // It was told to give up.
+        // It gave up on request.
         (Err(_), Some(Err(error))) => Err(error),
         (Err(source), _) => Err(failed(source)),
     }
 }
 
-/// Waits for the child's report, attaches to it and releases it. It is told to give up when
-/// attaching failed. `None` means that no report came: there is no child, or not any more.
+/// Waits for the child's report, attaches to it and releases it. If attaching failed, the child is
+/// asked to give up. `None` means that no report arrived: the child does not exist, or ended.
 fn seize_reported(
     mut report: PipeReader,
     mut release: PipeWriter,
@@ -326,8 +326,8 @@ fn seize_reported(
     Some(seized.map(|()| pid))
 }
 
-/// Lets the child go on after each signal that comes before it executes the program: even one
-/// that it ignores stops it. Its end is left to the thread that spawns it.
+/// Resumes the child after each signal before it executes the program: even an ignored signal stops
+/// it. The thread that spawned it collects its end.
 fn serve_until(pid: i32, mut spawned: impl FnMut() -> bool) {
     let mut looks = 0;
     while !spawned() {
@@ -335,7 +335,7 @@ fn serve_until(pid: i32, mut spawned: impl FnMut() -> bool) {
             Ok(Some(sys::WaitStatus::Stopped { signal, event })) => {
                 let _ = go_on(pid, signal, event);
                 if event == libc::PTRACE_EVENT_EXEC {
-                    // What comes from now on is the program's.
+                    // From now on, events belong to the program.
                     return;
                 }
                 looks = 0;

@@ -1,4 +1,4 @@
-//! Parts of another process's memory, copied while it stood still.
+//! Parts of another process's memory, copied while it was stopped.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(super) struct CopiedRanges {
     ranges: BTreeMap<u64, CopiedRange>,
 }
 
-/// Where a range is.
+/// The position of a range.
 #[derive(Debug, Clone, Copy)]
 struct CopiedRange {
     buffer: usize,
@@ -37,7 +37,7 @@ impl CopiedRanges {
         self.buffers.push(bytes);
     }
 
-    /// The bytes from `addr` to the end of the range that holds it.
+    /// The bytes from `addr` to the end of its range.
     pub(super) fn from(&self, addr: u64) -> Option<&[u8]> {
         let (start, place) = self.ranges.range(..=addr).next_back()?;
         let range = self.buffers.get(place.buffer)?.get(place.offset..)?;
@@ -47,8 +47,8 @@ impl CopiedRanges {
     }
 }
 
-/// The greatest size that each may have so that all together have no more than `total`;
-/// `u64::MAX` if they have no more as they are.
+/// The limit for each size that keeps their sum at or below `total`; `u64::MAX` if the sum is
+/// within it already.
 pub(super) fn fair_share(mut sizes: Vec<u64>, total: u64) -> u64 {
     sizes.sort_unstable();
     let mut left = total;

@@ -1,4 +1,4 @@
-//! Memory of a live process, read in large pieces and kept.
+//! Memory of a live process, read in large pieces and cached.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -15,25 +15,25 @@ use super::tracer::Tracer;
 use crate::maps::{Mapping, Mappings};
 use crate::{procfs, sys};
 
-/// How much a read in the stack of a thread fetches at once, in bytes.
+/// The bytes that a read in a thread's stack fetches at once.
 pub const STACK_WINDOW_BYTES: u64 = 64 << 10;
-/// How much any other read fetches at once, in bytes.
+/// The bytes that any other read fetches at once.
 const LINE: u64 = 16 << 10;
-/// How many pages are kept beside what was prefetched: 8 MiB.
+/// The limit of cached pages, without prefetched ones: 8 MiB.
 const MAX_CACHED_PAGES: usize = 2048;
-/// How much is prefetched of all stacks together, in bytes.
+/// The limit of prefetched bytes of all stacks together.
 const MAX_COPY_BYTES: u64 = 512 << 20;
-/// How many stacks are read in one system call.
+/// The number of stacks read in one system call.
 const STACKS_PER_CALL: usize = 64;
-/// Reads of at least this size, in bytes, are not kept.
+/// Reads of at least this size, in bytes, are not cached.
 const MIN_UNCACHED_BYTES: usize = 64 << 10;
 
 /// The memory of a process: see [`Process::memory`](crate::Process::memory).
 ///
-/// A read fetches the surrounding 16 KiB, or 64 KiB upwards in the stack of a thread, in one
-/// system call, and keeps up to 8 MiB beside what was prefetched. Only mapped addresses are
-/// tried. The ways of reading are, in this order, `process_vm_readv`, `/proc/PID/mem`, and `PTRACE_PEEKDATA`; the later
-/// ones serve where a sandbox forbids the first, or a page is not readable for the process
+/// A read fetches the surrounding 16 KiB, or 64 KiB upwards in the stack of a thread, in one system
+/// call. Up to 8 MiB are cached besides prefetched memory. Only mapped addresses are tried. The
+/// methods are, in this order, `process_vm_readv`, `/proc/PID/mem`, and `PTRACE_PEEKDATA`. The
+/// later ones serve if a sandbox forbids the first, or if a page is not readable for the process
 /// itself.
 #[derive(Debug)]
 pub struct ProcessMemory {
@@ -41,7 +41,7 @@ pub struct ProcessMemory {
     mappings: Arc<Mappings>,
     /// The stack pointers of the stopped threads, ascending.
     stack_pointers: Vec<u64>,
-    /// Gone when the process has been let go: from then on only what cannot change is read.
+    /// Empty after the process was resumed: from then on only unchanging memory is read.
     tracer: Weak<Tracer>,
     tracee: Option<i32>,
     state: RefCell<ReadState>,
@@ -56,7 +56,7 @@ struct ReadState {
     file: ReadMethod<File>,
 }
 
-/// Whether one way of reading is open.
+/// Whether one method of reading is open.
 #[derive(Debug)]
 enum ReadMethod<T> {
     Untried,
@@ -90,8 +90,8 @@ impl ProcessMemory {
     }
 
     /// Reads up to `bytes` upwards from each thread's stack pointer and from each address of
-    /// `others`, in as few system calls as possible, and keeps them instead of what an earlier
-    /// call read. Returns how many bytes it read.
+    /// `others`, in as few system calls as possible. Replaces the result of an earlier call.
+    /// Returns how many bytes it read.
     pub(super) fn prefetch(&self, bytes: u64, others: &[RuntimeAddr]) -> usize {
         let mut state = self.state.borrow_mut();
         state.copies = CopiedRanges::default();
@@ -100,8 +100,8 @@ impl ProcessMemory {
         batches.map(|batch| self.copy(&mut state, batch)).sum()
     }
 
-    /// The whole pages from the stack pointers and the other addresses upwards: ascending,
-    /// without overlap, each within its mapping, all together no more than [`MAX_COPY_BYTES`].
+    /// The whole pages from the stack pointers and the other addresses upwards. They are ascending,
+    /// without overlap, each within its mapping, and all together at most [`MAX_COPY_BYTES`].
     fn ranges_above(&self, bytes: u64, others: &[RuntimeAddr]) -> Vec<sys::RemoteRange> {
         let others = others.iter().map(|addr| addr.0);
         let mut starts: Vec<u64> = self.stack_pointers.iter().copied().chain(others).collect();
@@ -124,8 +124,7 @@ impl ProcessMemory {
             .collect()
     }
 
-    /// Copies ranges of whole pages: in one system call, unless something unreadable is in its
-    /// way.
+    /// Copies ranges of whole pages: in one system call, unless part of them is unreadable.
     fn copy(&self, state: &mut ReadState, ranges: &[sys::RemoteRange]) -> usize {
         let mut bytes = vec![0; ranges.iter().map(|(_, size)| size).sum()];
         let mut at_once = state.read_by_syscall(self.pid, ranges, &mut bytes);
@@ -146,8 +145,8 @@ impl ProcessMemory {
         total
     }
 
-    /// Fails unless `addr` may be read now: it is mapped, and the process stands still or
-    /// cannot change what lies there.
+    /// Fails unless `addr` may be read now: it is mapped, and the process is stopped or cannot
+    /// change its content.
     fn readable_mapping(&self, addr: RuntimeAddr) -> Result<&Mapping, Unreadable> {
         let mapping = self.mappings.find(addr).ok_or(Unreadable::unmapped(addr))?;
         let constant = !mapping.permissions.write;
@@ -161,7 +160,7 @@ impl ProcessMemory {
         }
     }
 
-    /// Makes sure that the page which holds `addr` is in the cache.
+    /// Ensures that the page with `addr` is in the cache.
     fn load_page(&self, addr: RuntimeAddr) -> Result<(), Unreadable> {
         if self.state.borrow_mut().kept(addr.0).is_some() {
             return Ok(());
@@ -182,8 +181,8 @@ impl ProcessMemory {
         })
     }
 
-    /// The range to fetch for a read at `addr`: upwards from the page in a stack, the aligned
-    /// line elsewhere, within the mapping.
+    /// The range to fetch for a read at `addr`: upwards from the page in a stack, the aligned line
+    /// elsewhere, within the mapping.
     fn window(&self, mapping: &Mapping, addr: RuntimeAddr) -> (u64, u64) {
         let first_above = self
             .stack_pointers
@@ -204,7 +203,7 @@ impl ProcessMemory {
         )
     }
 
-    /// Reads the pages from `start` to `end` into the cache; returns the end of what it got.
+    /// Reads the pages from `start` to `end` into the cache; returns the end of the bytes read.
     fn fetch(&self, start: u64, end: u64) -> u64 {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
@@ -220,7 +219,7 @@ impl ProcessMemory {
         start.saturating_add(whole)
     }
 
-    /// Fills as much of `into` as can be read, by the first way that works; returns its size.
+    /// Fills as much of `into` as can be read, by the first working method; returns its size.
     fn read_directly(&self, state: &mut ReadState, start: u64, into: &mut [u8]) -> usize {
         if let Ok(start) = usize::try_from(start) {
             let first = state.read_by_syscall(self.pid, &[(start, into.len())], into);
@@ -235,7 +234,7 @@ impl ProcessMemory {
         self.read_by_ptrace(start, into)
     }
 
-    /// Asks the tracing thread for words; the last resort.
+    /// Requests words from the tracing thread; the last resort.
     fn read_by_ptrace(&self, start: u64, into: &mut [u8]) -> usize {
         let (Some(tracer), Some(tracee)) = (self.tracer.upgrade(), self.tracee) else {
             return 0;
@@ -250,7 +249,7 @@ impl ProcessMemory {
         bytes.len().min(size)
     }
 
-    /// A read of many bytes, past the cache.
+    /// A read of many bytes, bypassing the cache.
     fn read_uncached(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         let mut bytes = vec![0; into.len()];
         let mut done = 0;
@@ -273,7 +272,7 @@ impl ProcessMemory {
         Ok(())
     }
 
-    /// Copies from what is kept; returns the first address that is not.
+    /// Copies from the cache; returns the first missing address.
     fn copy_kept(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), RuntimeAddr> {
         let mut state = self.state.borrow_mut();
         let mut at = addr.0;
@@ -333,7 +332,7 @@ fn peek_words(tid: i32, start: u64, size: usize) -> Vec<u8> {
 }
 
 impl ReadState {
-    /// What is kept from `addr` on, up to the end of the page at least.
+    /// The cached bytes from `addr` on, at least to the end of the page.
     fn kept(&mut self, addr: u64) -> Option<&[u8]> {
         if let Some(bytes) = self.copies.from(addr) {
             return Some(bytes);
@@ -342,7 +341,7 @@ impl ReadState {
         page.get(usize::try_from(addr % PAGE).ok()?..)
     }
 
-    /// Reads ranges one after another into `into`, up to the first byte that is unreadable.
+    /// Reads ranges one after another into `into`, up to the first unreadable byte.
     fn read_by_syscall(&mut self, pid: i32, ranges: &[sys::RemoteRange], into: &mut [u8]) -> usize {
         let (ReadMethod::Untried | ReadMethod::Open(())) = self.direct else {
             return 0;

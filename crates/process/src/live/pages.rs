@@ -9,14 +9,14 @@ pub(super) const PAGE_BYTES: usize = 4096;
 
 type Page = [u8; PAGE_BYTES];
 
-/// At most `capacity` pages; a full cache forgets the page that it has held longest.
+/// At most `capacity` pages; a full cache drops its oldest page.
 #[derive(Debug)]
 pub(super) struct PageCache {
     slots: Vec<(u64, Box<Page>)>,
     by_number: HashMap<u64, usize>,
     capacity: usize,
     oldest: usize,
-    /// The page found last and its slot: most reads hit the same page again.
+    /// The last page found and its slot: most reads hit the same page again.
     last: Option<(u64, usize)>,
 }
 
@@ -41,7 +41,7 @@ impl PageCache {
         self.slots.get(slot).map(|(_, page)| &**page)
     }
 
-    /// Adds consecutive pages from `number` on; a cut last page is left out.
+    /// Adds consecutive pages from `number` on; a truncated last page is left out.
     pub(super) fn insert_run(&mut self, number: u64, bytes: &[u8]) {
         let (pages, _) = bytes.as_chunks::<PAGE_BYTES>();
         for (number, page) in (number..).zip(pages) {

@@ -1,11 +1,11 @@
 //! The system calls of a tracer, each as one safe function.
 //!
-//! This is `libc` and not `nix`: nix's `Signal` cannot express real-time signals, so its
-//! `waitpid` fails on a thread that stopped for one (its state is then lost), and its
-//! `detach` cannot deliver one. glibc itself uses signals 32 and 33.
+//! This is `libc` and not `nix`. nix's `Signal` cannot express real-time signals. So its `waitpid`
+//! fails on a thread that stopped for one (its state is then lost), and its `detach` cannot deliver
+//! one. glibc itself uses signals 32 and 33.
 //!
-//! None of the functions that take addresses of the other process can do harm here: those
-//! addresses are plain numbers, which the kernel checks.
+//! Functions that take addresses of the other process can do no harm here: the addresses are plain
+//! numbers, which the kernel checks.
 #![expect(unsafe_code, reason = "ptrace and waitid are system calls")]
 
 use std::io;
@@ -17,22 +17,22 @@ use libc::{c_int, c_uint, c_void, pid_t};
 
 use crate::signal;
 
-/// `PTRACE_EVENT_STOP`: the event of a stop that `PTRACE_INTERRUPT`, job control or the start
-/// of an automatically traced thread caused.
+/// `PTRACE_EVENT_STOP`: the event of a stop caused by `PTRACE_INTERRUPT`, job control or the start
+/// of an automatically traced thread.
 pub(crate) const EVENT_STOP: c_int = 128;
 /// `NT_PRSTATUS`: the general registers.
 pub(crate) const NT_PRSTATUS: c_int = 1;
 /// `NT_PRFPREG`: the floating-point and vector registers.
 pub(crate) const NT_PRFPREG: c_int = 2;
-/// `NT_ARM_PAC_MASK`: which bits of a pointer hold a signature, for data and for code.
+/// `NT_ARM_PAC_MASK`: the bits of a pointer that hold a signature, for data and for code.
 pub(crate) const NT_ARM_PAC_MASK: c_int = 0x406;
 
-/// What waiting for a thread told.
+/// The result of waiting for a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitStatus {
-    /// It stopped; `event` is the `PTRACE_EVENT_…` or 0, `signal` the one that it stopped with.
+    /// It stopped; `event` is the `PTRACE_EVENT_…` or 0, `signal` the signal of the stop.
     Stopped { signal: c_int, event: c_int },
-    /// It is gone; the raw status of wait(2) says how.
+    /// It is gone, with the raw status of wait(2).
     Gone { raw: c_int },
 }
 
@@ -44,7 +44,7 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     }
 }
 
-/// A request whose `data` is a number: everything that writes to no memory of ours.
+/// A request with a number as `data`: any request that does not write to our memory.
 fn request(request: c_uint, tid: pid_t, data: usize) -> io::Result<()> {
     // SAFETY: the requests that callers pass (SEIZE, INTERRUPT, CONT, LISTEN, DETACH) take
     // `data` by value; the kernel neither reads nor writes memory of this process.
@@ -52,13 +52,13 @@ fn request(request: c_uint, tid: pid_t, data: usize) -> io::Result<()> {
     checked(result).map(drop)
 }
 
-/// A request that fills `into`, which is of the size that the request writes.
+/// A request that fills `into`, which has the size that the request writes.
 fn request_into<T>(request: c_uint, tid: pid_t, addr: usize, into: &mut T) -> io::Result<()> {
     let into: *mut T = into;
-    // The system call and not the C function: for PEEK requests that one returns the word
+    // The system call and not the C function: for PEEK requests the function returns the word
     // instead of storing it, and an error could be mistaken for a word.
-    // SAFETY: callers pair each request with the type that the kernel writes for it, and
-    // `into` is a unique reference to one, valid for the duration of the call.
+    // SAFETY: callers pair each request with the type that the kernel writes for it, and `into` is
+    // a unique reference to one, valid for the duration of the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_ptrace,
@@ -85,17 +85,17 @@ pub(crate) fn interrupt(tid: pid_t) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0)
 }
 
-/// Lets a stopped thread go on, and delivers `signal` to it unless that is 0.
+/// Resumes a stopped thread, and delivers `signal` to it unless that is 0.
 pub(crate) fn resume(tid: pid_t, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, usize::try_from(signal).unwrap_or(0))
 }
 
-/// Leaves a thread stopped for job control until `SIGCONT` comes.
+/// Leaves a thread stopped for job control until `SIGCONT` arrives.
 pub(crate) fn listen(tid: pid_t) -> io::Result<()> {
     request(libc::PTRACE_LISTEN, tid, 0)
 }
 
-/// Ends the tracing of a stopped thread, lets it go on and delivers `signal` unless that is 0.
+/// Ends the tracing of a stopped thread, resumes it and delivers `signal` unless that is 0.
 pub(crate) fn detach(tid: pid_t, signal: c_int) -> io::Result<()> {
     request(
         libc::PTRACE_DETACH,
@@ -104,7 +104,7 @@ pub(crate) fn detach(tid: pid_t, signal: c_int) -> io::Result<()> {
     )
 }
 
-/// The `siginfo_t` of the signal that a thread stopped with.
+/// The `siginfo_t` of the signal that stopped a thread.
 pub(crate) fn siginfo(tid: pid_t) -> io::Result<[u8; signal::SIGINFO_SIZE]> {
     #[repr(C, align(8))]
     struct Siginfo([u8; signal::SIGINFO_SIZE]);
@@ -119,7 +119,7 @@ pub(crate) fn register_set(tid: pid_t, set: c_int, into: &mut [u8]) -> io::Resul
         iov_base: into.as_mut_ptr().cast::<c_void>(),
         iov_len: into.len(),
     };
-    // The kernel writes the vector's length and at most as many bytes as it said to `into`.
+    // The kernel writes the vector's length, and at most that many bytes to `into`.
     request_into(
         libc::PTRACE_GETREGSET,
         tid,
@@ -136,13 +136,13 @@ pub(crate) fn peek(tid: pid_t, addr: usize) -> io::Result<[u8; size_of::<usize>(
     Ok(word.to_ne_bytes())
 }
 
-/// Looks, without waiting, whether the traced thread `tid` stopped or ended.
+/// Checks, without waiting, whether the traced thread `tid` stopped or ended.
 pub(crate) fn poll(tid: pid_t) -> io::Result<Option<WaitStatus>> {
     let found = look(libc::P_PID, id_of(tid), libc::WEXITED | libc::WNOHANG)?;
     Ok(found.map(|(_, status)| status))
 }
 
-/// Looks, without waiting, whether the traced thread `tid` stopped; its end is left to others.
+/// Checks, without waiting, whether the traced thread `tid` stopped; does not collect its end.
 pub(crate) fn poll_stop(tid: pid_t) -> io::Result<Option<WaitStatus>> {
     let found = look(libc::P_PID, id_of(tid), libc::WSTOPPED | libc::WNOHANG)?;
     Ok(found.map(|(_, status)| status))
@@ -152,7 +152,7 @@ pub(crate) fn poll_stop(tid: pid_t) -> io::Result<Option<WaitStatus>> {
 /// children of other threads of this process are left alone.
 pub(crate) fn wait_any() -> io::Result<(pid_t, WaitStatus)> {
     loop {
-        // Nothing is found when a thread is killed between two looks at its stop.
+        // Nothing is found when a thread is killed between two checks of its stop.
         if let Some(found) = look(libc::P_ALL, 0, libc::WEXITED | libc::__WNOTHREAD)? {
             return Ok(found);
         }
@@ -163,12 +163,11 @@ fn id_of(tid: pid_t) -> libc::id_t {
     libc::id_t::try_from(tid).unwrap_or(libc::id_t::MAX)
 }
 
-/// Looks for a stop or an end, which are collected but for one: a stop before the delivery of a
-/// signal. The kernel then keeps the signal, and delivers it even if the tracer is killed
-/// meanwhile.
+/// Finds a stop or an end, and collects it, except a stop before the delivery of a signal. The
+/// kernel then keeps the signal, and delivers it even if the tracer is killed meanwhile.
 ///
-/// Other stops hold no signal and must be collected: before that, the kernel takes no request
-/// for a thread that called exec and was not the first of its process.
+/// Other stops hold no signal and must be collected. Until then, the kernel rejects requests for a
+/// thread that called exec and was not the first of its process.
 fn look(
     kind: libc::idtype_t,
     id: libc::id_t,
@@ -184,12 +183,12 @@ fn look(
     })
 }
 
-/// Collects the stop of the traced thread `tid`, if it still stands still; never its end.
+/// Collects the stop of the traced thread `tid`, if it is still stopped; never its end.
 pub(crate) fn collect_stop(tid: pid_t) -> io::Result<Option<(pid_t, WaitStatus)>> {
     wait_id(libc::P_PID, id_of(tid), libc::WSTOPPED | libc::WNOHANG)
 }
 
-/// waitid(2). An end is told without its raw status.
+/// waitid(2). An end has no raw status here.
 fn wait_id(
     kind: libc::idtype_t,
     id: libc::id_t,
@@ -249,16 +248,16 @@ pub(crate) fn own_tid() -> pid_t {
     pid_t::try_from(thread).unwrap_or_default()
 }
 
-/// The file descriptors of the pipes through which a new child reports that it exists, and is
-/// then held until its tracer is ready.
+/// The file descriptors of the pipes on which a new child reports its start, and then waits until
+/// its tracer is ready.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gate {
-    /// The child writes its process id here.
+    /// The child writes its process ID here.
     pub(crate) report: RawFd,
-    /// The child reads one byte from here: 0 lets it go on.
+    /// The child reads one byte from here: 0 releases it.
     pub(crate) release: RawFd,
-    /// The other end of `release`, of which the child must close its copy: it would otherwise
-    /// wait for ever if the tracer dies.
+    /// The other end of `release`. The child must close its copy: otherwise it would wait forever
+    /// if the tracer dies.
     pub(crate) release_writer: RawFd,
 }
 
@@ -277,8 +276,8 @@ fn pass(gate: Gate) -> io::Result<()> {
     // SAFETY: `pid` is an array of that length on this stack.
     let written = unsafe { libc::write(gate.report, pid.as_ptr().cast::<c_void>(), pid.len()) };
     checked(i64::try_from(written).unwrap_or(-1))?;
-    // SAFETY: closes the child's copy of a descriptor which nothing in the child uses later:
-    // it is close-on-exec, and the child does nothing but execute.
+    // SAFETY: closes the child's copy of a descriptor that nothing in the child uses later: it is
+    // close-on-exec, and the child only executes the program.
     let closed = unsafe { libc::close(gate.release_writer) };
     checked(closed.into())?;
     let mut answer = 1_u8;

@@ -1,9 +1,9 @@
-//! Stopping all threads of a process and letting them go on. Runs on the tracing thread.
+//! Stopping all threads of a process and resuming them. Runs on the tracing thread.
 //!
-//! `PTRACE_SEIZE` attaches without stopping, `PTRACE_INTERRUPT` stops. Neither sends a signal,
-//! and a system call that a thread waits in is restarted by the kernel. Where the kernel offers
-//! no restart, the call returns `EINTR` as it would for a debugger: `epoll_wait`, `semop`,
-//! `sigtimedwait` and the others that signal(7) lists under "stop signals".
+//! `PTRACE_SEIZE` attaches without stopping, `PTRACE_INTERRUPT` stops. Neither sends a signal, and
+//! the kernel restarts a system call in which a thread waits. A call that the kernel cannot restart
+//! returns `EINTR` as it would under a debugger: `epoll_wait`, `semop`, `sigtimedwait` and others
+//! in signal(7) under "stop signals".
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,16 +13,15 @@ use std::time::{Duration, Instant};
 use super::sys;
 use crate::{NoRegisters, ProcessError, Thread, ThreadState, procfs, registers, signal};
 
-/// Looks at the task list are repeated until this many in a row show no new thread: the kernel
-/// may skip an entry when a thread ends between two reads of the directory.
+/// Scans of the task list are repeated until this many in a row show no new thread: the kernel may
+/// skip an entry when a thread ends between two reads of the directory.
 const QUIET_SCANS: u32 = 2;
 
-/// How often the task list is looked at before the first thread is stopped. Usually the second
-/// look shows no new thread; a program that starts them without end is not waited for.
+/// How often the task list is scanned before the first thread is stopped. Usually the second scan
+/// shows no new thread; a program may start threads endlessly.
 const SCANS_BEFORE_STOP: u32 = 3;
 
-/// The first looks whether a thread has stopped come without a pause; then pauses grow to
-/// this.
+/// The first polls for a stopped thread follow without a pause; then pauses grow up to this.
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_BUSY_POLLS: u32 = 64;
 
@@ -41,18 +40,18 @@ struct Tracee {
     stage: TraceeState,
 }
 
-/// How far stopping a thread has come.
+/// The progress of stopping a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TraceeState {
     /// Attached to and not yet asked to stop.
     Seized,
     /// Asked to stop.
     Interrupted,
-    /// Stopped; `signal` must be delivered when it goes on, unless it is 0.
+    /// Stopped; `signal` must be delivered when it resumes, unless it is 0.
     Stopped { signal: i32, by_job_control: bool },
     /// It did not stop in time.
     Stuck { state: char },
-    /// Ended, but still listed: the first thread of a process whose others go on.
+    /// Ended, but still listed: the first thread of a process that has other threads.
     Zombie,
     /// Ended.
     Gone,
@@ -68,8 +67,8 @@ impl Tracees {
         }
     }
 
-    /// Takes over threads that this thread traces already; `signalled` is one of them that
-    /// stopped before the delivery of a signal.
+    /// Takes over threads that this thread traces already; `signalled` is one of them that stopped
+    /// before the delivery of a signal.
     pub(super) fn adopt(&mut self, tids: impl IntoIterator<Item = i32>, signalled: (i32, i32)) {
         let (signalled, signal) = signalled;
         for tid in tids {
@@ -85,11 +84,11 @@ impl Tracees {
         }
     }
 
-    /// Attaches to every thread and stops it. Returns when the first was asked to stop.
+    /// Attaches to every thread and stops it. Returns the time of the first request to stop.
     ///
-    /// First come all that are there, so that they stop at about the same time. Threads that
-    /// those have started meanwhile follow: only a thread that runs can start another one, so
-    /// this ends when all stand still, at the latest after the timeout.
+    /// All present threads come first, so that they stop at about the same time. Threads that those
+    /// started meanwhile follow. Only a running thread can start another one, so this ends when all
+    /// are stopped, at the latest after the timeout.
     pub(super) fn stop(&mut self) -> Result<Instant, ProcessError> {
         for _ in 0..SCANS_BEFORE_STOP {
             if !self.seize_new()? {
@@ -119,7 +118,7 @@ impl Tracees {
         }
     }
 
-    /// Attaches to the threads that are not known yet. Returns whether there were any.
+    /// Attaches to new threads. Returns whether there were any.
     fn seize_new(&mut self) -> Result<bool, ProcessError> {
         let tasks = match procfs::tasks(self.pid) {
             Ok(tasks) => tasks,
@@ -134,7 +133,7 @@ impl Tracees {
         let mut any = false;
         for tid in tasks {
             let known = self.list.get(&tid).map(|tracee| tracee.stage);
-            // The id of a thread that is gone may be another's now.
+            // A new thread may have reused the ID of one that is gone.
             if known.is_none_or(|stage| stage == TraceeState::Gone) {
                 let stage = self.seize(tid)?;
                 self.add(tid, stage);
@@ -150,7 +149,7 @@ impl Tracees {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                 self.explain_refusal(tid, error)
             }
-            // It ended between the look at the directory and now.
+            // It ended after the scan of the directory.
             Err(error) if procfs::is_gone(&error) => Ok(TraceeState::Gone),
             Err(error) => Err(ProcessError::from_ptrace(
                 self.pid,
@@ -161,8 +160,8 @@ impl Tracees {
         }
     }
 
-    /// A thread cannot be seized when it has ended, or is traced: perhaps by this very thread,
-    /// which the kernel attaches to threads that a traced command starts.
+    /// A thread cannot be seized if it has ended, or is traced: perhaps by this very thread, to
+    /// which the kernel attaches threads that a traced command starts.
     fn explain_refusal(&self, tid: i32, error: io::Error) -> Result<TraceeState, ProcessError> {
         let Ok(status) = procfs::TaskStatus::read(self.pid, tid) else {
             return Ok(TraceeState::Gone);
@@ -209,7 +208,7 @@ impl Tracees {
     fn interrupt_seized(&mut self) {
         for (tid, tracee) in &mut self.list {
             if tracee.stage == TraceeState::Seized {
-                // It fails for a thread that has just ended, which waiting finds out.
+                // It fails for a thread that has just ended; waiting detects that.
                 let _ = sys::interrupt(*tid);
                 tracee.stage = TraceeState::Interrupted;
             }
@@ -229,7 +228,7 @@ impl Tracees {
         }
     }
 
-    /// Looks at every thread once; returns whether none is left to wait for.
+    /// Polls every thread once; returns whether there is nothing left to wait for.
     fn poll_all(&mut self, looks: u32) -> bool {
         let mut done = true;
         for (tid, tracee) in &mut self.list {
@@ -291,7 +290,7 @@ impl Tracees {
         }
     }
 
-    /// The bits of a code address that hold a signature, by the first thread that tells.
+    /// The bits of a code address that hold a signature, from the first thread that has them.
     pub(super) fn pac_mask(&self) -> u64 {
         let mut masks = [0_u8; 16];
         let stopped = self
@@ -306,11 +305,11 @@ impl Tracees {
         }
     }
 
-    /// Lets all threads go on, delivers the signals that were held back, and returns how long
-    /// the process stood still. A second call does nothing.
+    /// Resumes all threads, delivers the signals that were held back, and returns how long the
+    /// process was stopped. A second call does nothing.
     ///
-    /// Threads with a signal come last: the signal may end the process, and with it threads
-    /// that have not been let go.
+    /// Threads with a signal come last: the signal may end the process, and with it threads that
+    /// are still stopped.
     pub(super) fn release(&mut self) -> Duration {
         for signalled in [false, true] {
             for (tid, tracee) in &mut self.list {
@@ -326,8 +325,8 @@ impl Tracees {
             .map_or(Duration::ZERO, |start| start.elapsed())
     }
 
-    /// A thread that runs cannot be detached from; one that stopped late can. The rest is
-    /// let go by the end of this thread.
+    /// A running thread cannot be detached from; one that stopped late can. The end of this thread
+    /// releases the rest.
     fn release_stuck(&mut self) {
         for (tid, tracee) in &mut self.list {
             if tracee.stage.may_still_stop()
@@ -350,8 +349,8 @@ impl Tracee {
     fn release(&mut self, tid: i32) {
         if let TraceeState::Stopped { signal, .. } = self.stage {
             if sys::detach(tid, signal).is_err() {
-                // It was killed meanwhile; its status must be collected, or the end of the
-                // process would never be reported to its parent.
+                // It was killed meanwhile. Its status must be collected, or the end of the process
+                // would never be reported to its parent.
                 let _ = sys::poll(tid);
             }
             self.stage = TraceeState::Gone;
@@ -384,9 +383,9 @@ impl TraceeState {
         }
     }
 
-    /// What a stop means. The kernel reports an interrupt as `EVENT_STOP` with `SIGTRAP`, a
-    /// stop by job control as `EVENT_STOP` with the signal that caused it, other events with
-    /// `SIGTRAP`, and a signal that is about to be delivered without event.
+    /// Classifies a stop. The kernel reports an interrupt as `EVENT_STOP` with `SIGTRAP`, and a
+    /// stop by job control as `EVENT_STOP` with its signal. Other events have `SIGTRAP`, and a
+    /// signal before delivery has no event.
     fn from_stop(signal: i32, event: i32) -> TraceeState {
         match event {
             0 => TraceeState::Stopped {
@@ -405,14 +404,14 @@ impl TraceeState {
     }
 }
 
-/// Looks whether a thread has stopped; `None` if it still runs.
+/// Polls whether a thread has stopped; `None` if it still runs.
 fn poll(tid: i32) -> Option<TraceeState> {
     match sys::poll(tid) {
         Ok(None) => None,
         Ok(Some(sys::WaitStatus::Stopped { signal, event })) => {
             Some(TraceeState::from_stop(signal, event))
         }
-        // An error means that there is nothing to wait for any more.
+        // On an error there is nothing left to wait for.
         Ok(Some(sys::WaitStatus::Gone { .. })) | Err(_) => Some(TraceeState::Gone),
     }
 }
@@ -421,7 +420,7 @@ fn has_ended(pid: i32, tid: i32) -> bool {
     procfs::TaskStatus::read(pid, tid).is_ok_and(|status| status.has_ended())
 }
 
-/// Waits a little, longer the more often one has looked in vain.
+/// Sleeps briefly, longer after more unsuccessful polls.
 pub(super) fn sleep_between_polls(looks: u32) {
     if looks < MAX_BUSY_POLLS {
         thread::yield_now();
@@ -447,7 +446,7 @@ fn read_registers(
     };
     let general = block.get(..size).ok_or(wrong_size)?;
     let mut decoded = layout.decode(general).ok_or(wrong_size)?;
-    // No walk needs them: what there is not is unknown.
+    // No walk needs them: missing ones are unknown.
     if let Ok(size) = sys::register_set(tid, sys::NT_PRFPREG, &mut block) {
         let vectors = block.get(..size).unwrap_or_default();
         layout.decode_vectors(vectors, &mut decoded.registers);

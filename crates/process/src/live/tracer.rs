@@ -1,9 +1,9 @@
-//! The thread that traces.
+//! The tracing thread.
 //!
-//! The kernel accepts ptrace requests only from the very thread that attached, and when that
-//! thread ends it lets go of everything the thread still traces. So each traced process gets a
-//! thread of its own: its end is the last safeguard, which holds on a panic, on an early
-//! return, and for a thread of the target that never stopped and so cannot be detached from.
+//! The kernel accepts ptrace requests only from the very thread that attached. When that thread
+//! ends, the kernel releases everything that it still traces. So each traced process gets its own
+//! thread. Its end is the last safeguard: on a panic, on an early return, and for a target's thread
+//! that never stopped and so cannot be detached from.
 
 use std::io;
 use std::string::ToString as _;
@@ -15,7 +15,7 @@ use crate::ProcessError;
 
 type TracerJob = Box<dyn FnOnce(&mut TracerState) + Send>;
 
-/// What the thread keeps between two jobs. It is dropped by the thread, never by another.
+/// The thread's state between two jobs. Only this thread drops it.
 pub(super) type TracerState = Option<Tracees>;
 
 /// A thread that runs jobs one after the other until this value is dropped.
@@ -65,7 +65,7 @@ impl Drop for Tracer {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(handle) = self.handle.take() {
-            // A panic in a job was reported by its own message; the thread is gone either way.
+            // A panic in a job printed its own message; the thread is gone either way.
             let _ = handle.join();
         }
     }

@@ -1,9 +1,9 @@
 //! AArch64: `struct user_pt_regs` of `arch/arm64/include/uapi/asm/ptrace.h`: `x0` to `x30`,
-//! `sp`, `pc`, `pstate`, 34 words. The words up to `pc` stand in the order of their DWARF
+//! `sp`, `pc`, `pstate`, 34 words. The words up to `pc` are in the order of their DWARF
 //! numbers; `pstate` has none.
 //!
-//! Return addresses may be signed (PAuth); `NT_ARM_PAC_MASK` tells which bits are signature.
-//! The number of the current system call is not in this block.
+//! Return addresses may be signed (PAuth); `NT_ARM_PAC_MASK` gives the signature's bits. The number
+//! of the current system call is not in this block.
 
 use super::{RegisterLayout, VectorLayout};
 

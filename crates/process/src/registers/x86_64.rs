@@ -1,8 +1,8 @@
 //! x86-64: `struct user_regs_struct` of `arch/x86/include/asm/user_64.h`, 27 words.
 //!
-//! `orig_rax` (word 15) keeps the number of the system call that the thread is in, and -1 when
-//! it is in none. Segment registers are left out: they take no part in unwinding, but the
-//! bases of `fs` and `gs` do appear in expressions of thread-local storage.
+//! `orig_rax` (word 15) has the number of the thread's current system call, or -1 outside one.
+//! Segment registers are left out: unwinding does not use them. But the bases of `fs` and `gs` do
+//! appear in expressions of thread-local storage.
 
 use super::{RegisterLayout, VectorLayout};
 

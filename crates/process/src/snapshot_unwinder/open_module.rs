@@ -1,4 +1,4 @@
-//! A module that a walk met: its file, and its unwind table ready to be asked.
+//! An opened module: its file, and its unwind table ready for look-ups.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use unspool_table_store::{Notice, Store, TableBytes, TableForm, TableOrigin};
 
 use unspool_unwind::{EntryCache, FileTables, Module};
 
-/// A module of a space, opened.
+/// An opened module of a snapshot.
 #[derive(Debug)]
 pub struct OpenModule {
     /// The file.
     pub file: Arc<ElfFile>,
-    /// The path that the process knows it by, or the kernel's name in brackets.
+    /// Its path in the process, or the kernel's name in brackets.
     pub name: PathBuf,
     tables: FileTables,
     place: Option<TableOrigin>,
@@ -53,13 +53,13 @@ impl OpenModule {
         self.tables.is_compiled()
     }
 
-    /// Does without the compiled table from now on; yields where it is from, the first time.
+    /// Stops using the compiled table; yields its origin, the first time.
     pub(super) fn distrust(&self) -> Option<&TableOrigin> {
         let is_new = self.tables.distrust();
         self.place.as_ref().filter(|_| is_new)
     }
 
-    /// The module as it is mapped.
+    /// The module with its load bias.
     pub(super) fn module(&self, bias: LoadBias) -> Module<'_> {
         self.tables.module(bias, None, Some(&self.entry_cache))
     }

@@ -1,11 +1,11 @@
-//! Files whose unwind tables no compiler or linker would make.
+//! Files with unwind tables that no compiler or linker would make.
 
 use std::fs;
 use std::path::Path;
 
 use unspool_testing::command;
 
-/// A file, with the offsets of what is damaged in it.
+/// A file, with the offsets of the parts to damage.
 pub(super) struct DamagedFile<'b> {
     bytes: &'b mut [u8],
     /// The program header of the search table.
@@ -43,7 +43,7 @@ impl<'b> DamagedFile<'b> {
         &mut entries[..count]
     }
 
-    /// `.eh_frame`, but for its last word. The linker puts it behind the search table.
+    /// `.eh_frame`, except its last word. The linker puts it after the search table.
     fn section(&mut self) -> &mut [u8] {
         let entries = self.entries().len();
         let end = self.eh_frame + 40 * entries;
@@ -51,7 +51,7 @@ impl<'b> DamagedFile<'b> {
     }
 }
 
-/// What can be wrong with the tables of a file.
+/// A defect in the tables of a file.
 type Damage = fn(&mut DamagedFile<'_>);
 
 const DAMAGES: [(&str, Damage); 15] = [
@@ -118,8 +118,8 @@ pub(super) fn damaged(path: &Path) -> impl Iterator<Item = (&'static str, std::p
             fs::write(&draft, bytes).unwrap();
             let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
             fs::set_permissions(&draft, executable).unwrap();
-            // No file that this process has written is executed: a child that another test has just
-            // forked may still have it open, and then it is busy.
+            // Only copies by another process are executed. A child that another test has just
+            // forked may still have a file of this process open, and then it is busy.
             let to = folder.join(format!("damaged-{number}"));
             let copied = command("cp").args([&draft, &to]).status().unwrap();
             assert!(copied.success(), "{name}");

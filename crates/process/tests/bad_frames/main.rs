@@ -1,5 +1,5 @@
-//! Bad stacks and tables that lie: no crash, no hang, and what was found before the damage is
-//! right. Each case has a process of its own, so that a crash is that case's.
+//! Bad stacks and wrong tables: no crash, no hang, and all frames before the damage are right. Each
+//! case has its own process, so that a crash affects only that case.
 #![cfg(test)]
 #![cfg(target_arch = "x86_64")]
 #![expect(unsafe_code, reason = "calls C, forks")]
@@ -39,14 +39,14 @@ fn program() -> BadFramesProgram {
     BadFramesProgram::build(directory().join("scenes")).unwrap()
 }
 
-/// What a walk found: where its frames stand, and why it ended.
+/// A walk's result: the code addresses of its frames, and why it ended.
 #[derive(Debug)]
 struct WalkOutput {
     addresses: Vec<u64>,
     end: String,
 }
 
-/// What is wrong with what was found, where the symbols have these addresses.
+/// What is wrong with the result, if the symbols have these addresses.
 fn complaint(case: &Case, found: &WalkOutput, symbol: impl Fn(&str) -> u64) -> Option<String> {
     let sound: Vec<u64> = case.sound().map(&symbol).collect();
     let mut windows = found.addresses.windows(sound.len());

@@ -15,12 +15,12 @@ use super::*;
 
 const MAX_FRAMES: usize = 4000;
 
-/// The ways to walk: by an [`OwnThread`], once and again, and without its memory; by what the thread keeps;
-/// by a cursor. And from what was interrupted: by what the thread keeps, once and again; by a
-/// cursor; and by one that reads what the kernel copies.
+/// The ways to walk: by an [`OwnThread`], once and again, and without its memory; by the thread's
+/// recorded state; by a cursor. And from the interrupted frame: by the thread's recorded state,
+/// once and again; by a cursor; and by a cursor that reads the kernel's copy.
 const WAYS: usize = 9;
 
-/// What a child process found. It lies in memory that both share.
+/// The result of a child process, in memory shared with it.
 struct WalkReport {
     ways: [WalkMethod; WAYS],
     errno: Option<c_int>,
@@ -44,7 +44,7 @@ impl WalkMethod {
     }
 }
 
-/// What a child process works with, made before there is one: it allocates nothing.
+/// The tools of a child process, made before it starts: it allocates nothing.
 struct WalkTools {
     thread: OwnThread,
     report: &'static mut WalkReport,
@@ -52,7 +52,7 @@ struct WalkTools {
 
 static TOOLS: AtomicPtr<WalkTools> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The own memory as the kernel copies it, or does not.
+/// The own memory, copied by the kernel, which may refuse.
 struct ByKernel;
 
 impl Memory for ByKernel {
@@ -79,7 +79,7 @@ impl Memory for ByKernel {
 
 /// The innermost frame of a bad stack: walks it in all ways.
 extern "C" fn stand(context: *mut c_void) {
-    // SAFETY: the tools were leaked; this process has one thread, which comes here once.
+    // SAFETY: the tools were leaked; this process has one thread, which gets here once.
     let tools = unsafe { &mut *TOOLS.load(Ordering::Relaxed) };
     set_errno(77);
     let [first, again, afresh, by_itself, by_cursor, others @ ..] = &mut tools.report.ways;
@@ -133,7 +133,7 @@ fn step_by_step(cursor: &mut OwnCursor, addresses: &mut [RuntimeAddr]) -> Option
     }
 }
 
-/// The same with memory that the kernel copies.
+/// The same with memory copied by the kernel.
 fn by_copies(registers: Registers, addresses: &mut [RuntimeAddr]) -> Option<(usize, End)> {
     let mut cursor = Cursor::new(local::ABI, registers)?;
     let mut count = 0;
@@ -171,7 +171,7 @@ impl Scenes {
         symbol.addr() as u64
     }
 
-    /// Runs a scene in a child process; yields how that ended.
+    /// Runs a scene in a child process; yields its exit status.
     fn run(self, name: &str, place: c_int) -> c_int {
         let name = CString::new(name).unwrap();
         let run = std::ptr::with_exposed_provenance::<c_void>(
@@ -186,9 +186,9 @@ impl Scenes {
     }
 }
 
-/// Runs a function in a child process that has some seconds of processor time; yields how it ended.
+/// Runs a function in a child process with some seconds of processor time; yields its exit status.
 fn in_child(body: impl FnOnce()) -> c_int {
-    // SAFETY: the child does what may be done after a fork, and ends.
+    // SAFETY: the child does only what is allowed after a fork, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let limit = libc::rlimit {
@@ -197,7 +197,7 @@ fn in_child(body: impl FnOnce()) -> c_int {
         };
         // SAFETY: sets a limit of the child.
         unsafe { libc::setrlimit(libc::RLIMIT_CPU, &raw const limit) };
-        // SAFETY: ends the child, should it wait for ever.
+        // SAFETY: ends the child, should it wait forever.
         unsafe { libc::alarm(200) };
         body();
         // SAFETY: ends the child.
@@ -232,7 +232,7 @@ fn tools() -> &'static mut WalkTools {
     tools
 }
 
-/// Nothing was tried yet.
+/// Resets the report.
 fn clear(report: &mut WalkReport) {
     report.ways.iter_mut().for_each(|way| way.end = None);
 }
@@ -241,7 +241,7 @@ fn named(end: End) -> String {
     end.name().to_owned()
 }
 
-/// Runs all cases, and appends what is wrong with what is found.
+/// Runs all cases, and appends what is wrong with the results.
 fn check_all(scenes: Scenes, tools: &mut WalkTools, tables: &str, complaints: &mut Vec<String>) {
     for (place, where_) in ["called", "in a handler", "on another stack"]
         .iter()
@@ -284,7 +284,7 @@ fn own_stacks() {
     let rules = RowRules::make(&table, vec![0; table.distinct_rows()].leak());
     assert!(local::modules().attach(Box::leak(Box::new(table)), rules));
     check_all(scenes, tools, "compiled", &mut complaints);
-    // Of files that are damaged, too: no crash, no hang.
+    // Damaged files too: no crash, no hang.
     for (name, path) in files::damaged(&path) {
         for scene in ["ra_zero", "ra_in_data", "signal_frame", "circle", "wild_pc"] {
             clear(tools.report);

@@ -218,7 +218,7 @@ fn text_is_mapped_but_not_recorded() {
         .read(RuntimeAddr(u64::MAX - 2), &mut [0; 8])
         .unwrap_err();
     assert_eq!(error.why, UnreadableReason::Unmapped);
-    // A read that begins in a recorded place and runs out of it names where that is.
+    // A read that begins in recorded memory and leaves it reports the first missing address.
     let heap_end = core.mappings().iter().find(|mapping| {
         let last = RuntimeAddr(mapping.end.0 - 8);
         core.mappings().find(mapping.end).is_none() && core.memory().read(last, &mut [0; 8]).is_ok()
@@ -259,7 +259,7 @@ fn build_ids_are_read_from_the_core() {
     assert!(found.as_ref().is_err_and(is_missing), "{found:?}");
 }
 
-/// Everything that can be asked of a core.
+/// Uses every query of a core.
 fn use_all(core: &Core) {
     for mapping in core.mappings() {
         let _ = core.build_id_at(mapping);
@@ -291,7 +291,7 @@ fn a_core_may_be_cut_anywhere() {
                 last_threads = core.threads().len();
                 for (ours, real) in core.threads().iter().zip(complete.threads()) {
                     assert_eq!(ours.tid, real.tid);
-                    // The note with the vector registers comes behind that with the others.
+                    // The note with the vector registers follows the one with the others.
                     let (ours, real) = (ours.registers.as_ref(), real.registers.as_ref());
                     let general = |registers: &Registers| registers.first::<17>();
                     assert_eq!(ours.map(general), real.map(general));
@@ -333,7 +333,7 @@ fn damaged_headers_and_notes_never_panic() {
     let program = compile("crash.c", &[]);
     let whole = fs::read(kernel_core(&program, &["segv", "2"])).unwrap();
     let headers = 5000.min(whole.len());
-    // Every byte of the headers and notes in turn, to values that make sizes extreme.
+    // Sets every byte of the headers and notes in turn to values that make sizes extreme.
     let mut bytes = whole[..whole.len().min(20_000)].to_vec();
     for at in 0..headers {
         for value in [0, 0xff, bytes[at] ^ 0x80] {

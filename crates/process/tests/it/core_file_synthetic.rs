@@ -96,7 +96,7 @@ fn core(machine: u16, segments: &[TestSegment], extended: bool) -> Vec<u8> {
     header
 }
 
-/// An `NT_PRSTATUS` whose registers count up.
+/// An `NT_PRSTATUS` with ascending register values.
 fn prstatus(tid: u32, words: u64) -> Vec<u8> {
     let mut desc = vec![0; 112];
     desc[32..36].copy_from_slice(&tid.to_le_bytes());
@@ -150,7 +150,7 @@ fn more_segments_than_the_header_can_count() {
         Ok(69_999_u64.to_le_bytes().to_vec())
     );
     assert_eq!(core.mappings().as_slice().len(), 70_000);
-    // Section header 0 is past the end of a cut file.
+    // Section header 0 is past the end of a truncated file.
     let cut = Core::from_bytes(whole[..64 + 56 * 66_000].to_vec()).unwrap();
     assert!(matches!(cut.problems()[0], CoreProblem::HeaderCount { .. }));
     // A number far too great costs nothing.

@@ -1,4 +1,4 @@
-//! Walks that run on machine code of tables.
+//! Walks that run machine code of tables.
 
 use unspool_process::snapshot_unwinder::{SnapshotUnwinder, WalkDetail};
 use unspool_process::{Process, Snapshot};
@@ -8,7 +8,7 @@ use unspool_unwind::{Cursor, End, Evidence, Module, Modules, Step};
 
 use crate::programs::{compile, start};
 
-/// A space without any table but machine code.
+/// A snapshot with no tables except machine code.
 struct CodeOnly<'s>(&'s SnapshotUnwinder<'s>);
 
 impl Modules for CodeOnly<'_> {
@@ -28,7 +28,7 @@ impl Modules for CodeOnly<'_> {
     }
 }
 
-/// The addresses of the frames that are found so, and how the walk ends.
+/// The addresses of the frames found that way, and the walk's end.
 fn walk(process: &Process, registers: &Registers, form: TableForm) -> (Vec<u64>, End) {
     let store = Store::new(None, None, None).with_form(form);
     let space = SnapshotUnwinder::new(process, process, &store);
@@ -68,7 +68,7 @@ fn every_frame_is_left_by_the_code() {
         let registers = thread.registers.as_ref().unwrap();
         let (addresses, _) = walk(&process, registers, TableForm::Native);
         assert_eq!(addresses, expected, "{options:?}");
-        // Nothing else leads from frame to frame.
+        // No other table leads from frame to frame.
         let (addresses, end) = walk(&process, registers, TableForm::Compact);
         assert_eq!(addresses.len(), 1, "{options:?}: {end}");
     }

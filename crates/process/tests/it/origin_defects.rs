@@ -1,5 +1,5 @@
-//! The defects of the system that this project starts from (frdwarf, 2018 and 2019), each as a
-//! test that it would fail: its compiler, its table look-up, and its way from frame to frame.
+//! The defects of the system that this project starts from (frdwarf, 2018 and 2019), each as a test
+//! that it would fail: its compiler, its table look-up, and its steps from frame to frame.
 
 use std::ffi::OsString;
 use std::fs;
@@ -47,7 +47,7 @@ fn row_at<'t>(bytes: &'t [u8], pc: u64) -> Option<Row<'t>> {
         .map(|hit| compiled.row(hit.row).unwrap())
 }
 
-/// A stack of words at [`STACK`], and one module per table, loaded where it is linked.
+/// A stack of words at [`STACK`], and one module per table, loaded at its link-time address.
 struct StackFixture {
     stack: Vec<u64>,
     modules: Vec<(u64, u64, Option<Vec<u8>>)>,
@@ -72,7 +72,7 @@ impl Memory for StackFixture {
     }
 }
 
-/// Opens a table for as long as the test runs.
+/// Opens a table for the rest of the test.
 fn opened(bytes: &[u8]) -> &'static CompiledTable<'static> {
     let bytes = bytes.to_vec().leak();
     Box::leak(Box::new(CompiledTable::open(bytes).unwrap()))
@@ -132,7 +132,7 @@ fn entries_out_of_order_are_found() {
     }
 }
 
-/// 2: an entry was taken to reach to the next one, so that holes unwound by its last row.
+/// 2: an entry was assumed to extend to the next one, so holes were unwound by its last row.
 #[test]
 fn holes_between_entries_stay_holes() {
     let bytes = compiled(&table(
@@ -144,7 +144,7 @@ fn holes_between_entries_stay_holes() {
     }
 }
 
-/// 3: equal rows were merged only if their addresses were equal too, which they never are.
+/// 3: equal rows were shared only if their addresses were equal too, which they never are.
 #[test]
 fn equal_neighbours_are_one_row() {
     let table =
@@ -152,10 +152,10 @@ fn equal_neighbours_are_one_row() {
     assert_eq!(table.spans().count(), 2);
 }
 
-/// 4: expressions were refused, but for one whose bytes were built in.
+/// 4: expressions were refused, except one with built-in bytes.
 #[test]
 fn expressions_have_values() {
-    // The PLT row of a linker that pushes at another place than the built-in one does.
+    // The PLT row of a linker that pushes at another offset than the built-in one.
     let plt = "fn 0x1000..0x1020\n 0x1000 cfa={breg7 8; breg16 0; lit15; and; lit9; ge; lit3; \
                shl; plus} ra=[cfa-8]\n";
     let world = StackFixture {
@@ -169,8 +169,8 @@ fn expressions_have_values() {
     }
 }
 
-/// 5: return addresses were looked up as they are: after a call that ends a function because it
-/// never returns, that is the next function.
+/// 5: return addresses were looked up unchanged. After a call that ends a function because it never
+/// returns, that is the next function.
 #[test]
 fn a_return_address_belongs_to_the_function_that_called() {
     let rows = "fn 0x1000..0x1010\n 0x1000 cfa=rsp+32 ra=[cfa-8]\n\
@@ -190,7 +190,7 @@ fn a_return_address_belongs_to_the_function_that_called() {
     assert_eq!(cursor.code(), CodeAddr::Return(RuntimeAddr(0x1105)));
 }
 
-/// 6: every look at a process left a descriptor open, until there were none left.
+/// 6: every inspection of a process left a descriptor open, until none were left.
 #[test]
 fn looking_often_leaves_nothing_open() {
     let mut child = command("sleep")
@@ -206,14 +206,14 @@ fn looking_often_leaves_nothing_open() {
     let after = open();
     child.kill().unwrap();
     child.wait().unwrap();
-    // Other tests of this program run beside this one and have a few files open.
+    // Other tests of this program run in parallel and have a few files open.
     assert!(
         after < before + 40,
         "{before} descriptors before, {after} after 50 looks"
     );
 }
 
-/// 7: one module without a table made all look-ups fail, for ever and without a word.
+/// 7: one module without a table made all look-ups fail, forever and silently.
 #[test]
 fn a_module_without_a_table_spoils_no_other() {
     let rows = "fn 0x1000..0x1010\n 0x1000 cfa=rsp+8 ra=[cfa-8]\n";
@@ -236,7 +236,7 @@ fn a_module_without_a_table_spoils_no_other() {
     assert!(!end.is_root());
 }
 
-/// 8: tables were found by base name, so that a table of another build would be used.
+/// 8: tables were found by base name, so a table of another build could be used.
 #[test]
 fn a_table_is_found_by_build_id_not_by_name() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("origin-build-id");
@@ -267,8 +267,8 @@ fn a_table_is_found_by_build_id_not_by_name() {
     assert!(notices.is_empty(), "{notices:?}");
 }
 
-/// 9: signal frames were not known: the interrupted frame was looked up one byte too early, and
-/// registers of failed reads were returned as they came.
+/// 9: signal frames were not recognized: the interrupted frame was looked up one byte too early,
+/// and registers of failed reads were returned unchecked.
 #[test]
 fn an_interrupted_frame_stands_at_its_instruction() {
     let rows = "fn 0x1000..0x1010\n 0x1000 cfa=rsp+16 signal ra=[cfa-16] rbx=[cfa+4096]\n\

@@ -1,4 +1,4 @@
-//! Attaching to running programs, compared with gdb, and what it does to them.
+//! Attaching to running programs, compared with gdb, and its effects on them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ fn the_target_stands_still_and_then_goes_on() {
     let at = RuntimeAddr(u64::from_str_radix(line.strip_prefix("0x").unwrap(), 16).unwrap());
     let mut before = vec![0; 8];
     for _ in 0..5 {
-        // All three counters have moved since the last time.
+        // All three counters have advanced since the last time.
         await_that("the counters to go on", || {
             let process = Process::attach(running.pid()).unwrap();
             let now = counters(&process, at);
@@ -142,7 +142,7 @@ fn the_target_stands_still_and_then_goes_on() {
             moved
         });
     }
-    // While it is held, nothing moves.
+    // While it is stopped, no counter advances.
     let process = Process::attach(running.pid()).unwrap();
     let first = counters(&process, at);
     let mut direct = [0; 64];
@@ -192,7 +192,7 @@ fn signals_that_come_meanwhile_are_delivered_with_their_values() {
     assert_eq!(running.rest(), format!("count=200 sum={expected}\n"));
 }
 
-/// Counts what arrives of the signals that are sent while `meanwhile` runs.
+/// Counts the delivered signals among those sent while `meanwhile` runs.
 fn check_all_are_delivered(meanwhile: impl FnOnce(u32)) {
     let mut running = ready("signals.c", &[]);
     let pid = running.pid();
@@ -237,8 +237,7 @@ fn a_signal_in_the_act_of_delivery_is_delivered_once() {
     });
 }
 
-/// Nothing of the tracer runs any more when it is killed; this test starts itself as one that
-/// exits at once.
+/// A killed tracer cannot clean up; this test starts itself as a tracer that exits at once.
 #[test]
 fn a_signal_in_the_act_of_delivery_survives_the_tracer() {
     const TARGET: &str = "UNSPOOL_TEST_TARGET";
@@ -296,7 +295,7 @@ fn threads_may_come_and_go_while_attaching() {
     check_all_stand_still("churn.c", 4, 300);
 }
 
-/// They do so faster than they can be listed: this ends all the same, and finds all.
+/// They do so faster than they can be listed. Attaching still ends, and finds all.
 #[test]
 fn threads_may_start_their_successors_while_attaching() {
     check_all_stand_still("relay.c", 129, 20);
@@ -328,7 +327,7 @@ fn a_job_that_is_stopped_stays_stopped() {
     }
     kill("-CONT");
     running.await_state('S');
-    // A stop that comes while the process is held happens when it is let go.
+    // A stop that arrives while the process is held happens when it resumes.
     let process = Process::attach(running.pid()).unwrap();
     kill("-STOP");
     drop(process);
@@ -351,7 +350,7 @@ fn a_first_thread_that_has_ended_is_listed_without_registers() {
     );
     assert_eq!(first.registers, Err(NoRegisters::Exited));
     assert!(second.registers.is_ok());
-    // A thread's id stands for its process.
+    // A thread's ID selects its process.
     let tid = second.tid;
     drop(process);
     assert_eq!(Process::attach(tid).unwrap().pid(), running.pid());
@@ -375,7 +374,7 @@ fn a_thread_that_cannot_stop_is_named_and_the_others_are_shown() {
     );
     assert!(process.threads()[1].registers.is_ok());
     drop(process);
-    // It is not left to stop later, when nobody looks.
+    // It is not left to stop later, unobserved.
     running.close_input();
     assert_eq!(running.line(), "done");
     running.await_state('S');
@@ -447,7 +446,7 @@ fn a_process_may_be_killed_while_it_is_held() {
     running.child.kill().unwrap();
     let mut bytes = [0; 8];
     let at = stack_pointer(&process, &process.threads()[0]);
-    // Either is right: the memory may be gone already.
+    // Both results are right: the memory may be gone already.
     let _ = process.memory().read(RuntimeAddr(at), &mut bytes);
     drop(process);
     running.child.wait().unwrap();
@@ -516,7 +515,7 @@ fn mapped_files_are_found_even_when_replaced() {
     assert!(text.deleted);
     assert_eq!(text.path(), Some(program.as_path()));
     let opened = process.open_mapped_file(text).unwrap();
-    // Not by its path, where another file is.
+    // Not by its path, which leads to another file.
     assert!(matches!(
         opened.route,
         FileRoute::MapFiles | FileRoute::Executable

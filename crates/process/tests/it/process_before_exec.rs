@@ -1,5 +1,5 @@
-//! A command that is sent a signal before it executes its program. It is found among the children of this process, which must
-//! have no others.
+//! A command that gets a signal before it executes its program. It is found among the children of
+//! this process, which must have no others.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt as _;
@@ -8,8 +8,8 @@ use std::process::ExitStatus;
 use unspool_process::{CommandEvent, TracedCommand};
 use unspool_testing::{alone, await_that, command};
 
-/// Sends a signal to a command while it looks for its program in very many folders; returns how
-/// it ended. `None` if that was over too soon.
+/// Sends a signal to a command while it searches very many folders for its program; returns its
+/// exit status. `None` if the search ended too soon.
 fn end_of_one_signalled_before_exec(signal: &str) -> Option<ExitStatus> {
     let mut script = command("true");
     script.env("PATH", "/x:".repeat(40_000) + "/usr/bin:/bin");
@@ -32,7 +32,7 @@ fn end_of_one_signalled_before_exec(signal: &str) -> Option<ExitStatus> {
     Some(spawning.join().unwrap())
 }
 
-/// How a command ends, whether a signal was seen before or not.
+/// A command's exit status, whether a signal was reported before or not.
 fn end(traced: &mut TracedCommand) -> ExitStatus {
     loop {
         if let CommandEvent::Exited(status) = traced.run_until_fatal_signal().unwrap() {

@@ -14,7 +14,7 @@ use crate::programs::{compile, directory};
 
 fn started(program: &Path, arguments: &[&str]) -> Command {
     let mut command = command(program);
-    // Cores of the crashes go where the compiled program lies, if anywhere.
+    // Cores of the crashes go into the folder of the compiled program, if anywhere.
     command
         .args(arguments)
         .stdout(Stdio::null())
@@ -36,7 +36,7 @@ fn fatal(traced: &mut TracedCommand) -> Box<Process> {
     }
 }
 
-/// Runs `crash HOW THREADS`, and lets it die; returns the signal and how it ended.
+/// Runs `crash HOW THREADS`, and lets it die; returns the signal and its exit status.
 fn crash(how: &str, threads: usize) -> (Signal, ExitStatus) {
     let program = compile("crash.c", &[]);
     let mut traced = TracedCommand::spawn(started(&program, &[how, &threads.to_string()])).unwrap();
@@ -150,8 +150,8 @@ fn a_program_that_does_not_exist_is_named() {
     ));
 }
 
-/// The thread that called exec has the id of the first from then on, and is the only one left of
-/// the old program.
+/// The thread that called exec has the first thread's ID from then on. No other thread of the old
+/// program is left.
 #[test]
 fn a_program_that_another_thread_executes_is_seen() {
     let program = compile("crash.c", &[]);
@@ -172,7 +172,7 @@ fn a_program_that_another_thread_executes_is_seen() {
     assert_eq!(status.signal(), Some(libc::SIGSEGV));
 }
 
-/// Where nothing can be seen, the signal is known all the same, and kills.
+/// If inspection is impossible, the signal is still known, and kills.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_fatal_signal_that_cannot_be_looked_at_is_delivered() {
@@ -197,7 +197,7 @@ fn job_control_works() {
     let mut traced = TracedCommand::spawn(shell).unwrap();
     let pid = traced.pid();
     let waiting = std::thread::spawn(move || exit(&mut traced));
-    // Under a tracer a stop by job control is shown as a tracing stop.
+    // Under a tracer, a stop by job control appears as a tracing stop.
     await_that("the stop", || {
         states(pid).iter().all(|(_, state)| *state == 't')
     });

@@ -8,14 +8,14 @@ use unspool_process::Thread;
 use unspool_rows::Arch;
 use unspool_testing::{Finish as _, RunningProgram, command, scratch, tool};
 
-/// A new directory of its own for one test.
+/// A new directory for one test alone.
 pub(crate) fn directory() -> PathBuf {
     let path = scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), "process");
     fs::create_dir_all(&path).unwrap();
     path
 }
 
-/// Compiles `source` of this directory.
+/// Compiles `source` from this directory.
 pub(crate) fn compile(source: &str, options: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let to = directory().join(source.split('.').next().unwrap());
@@ -76,7 +76,7 @@ fn parse_gdb(text: &str) -> BTreeMap<u32, BTreeMap<String, u64>> {
     threads
 }
 
-/// Compares the registers of a thread with gdb's, which may lack some that we have.
+/// Compares the registers of a thread with gdb's, which may lack some of ours.
 pub(crate) fn compare_registers(arch: Arch, thread: &Thread, gdb: &BTreeMap<String, u64>) {
     let mut compared = 0;
     for (register, ours) in thread.registers.as_ref().unwrap().iter() {

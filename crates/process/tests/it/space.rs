@@ -1,4 +1,4 @@
-//! Walks over copied stacks, and what they say of memory that was not copied.
+//! Walks over copied stacks, and their reports of memory that was not copied.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ fn deep(options: &[&str]) -> RunningProgram {
     running
 }
 
-/// Walks what was copied, after the process was let go.
+/// Walks the copied stacks, after the process resumed.
 fn walk(
     running: &RunningProgram,
     bytes: u64,
@@ -57,7 +57,7 @@ fn a_copy_that_is_too_short_says_so() {
     assert_eq!((long.end, long.missing), (End::Outermost, None));
     assert!(long.frames.len() > 5000);
 
-    // Together with what lies where the short one ended.
+    // Together with the memory where the short one ended.
     let both = walk(&running, 100_000, &[missing], WalkDetail::Frames);
     assert!(both.frames.len() > short.frames.len());
 }
@@ -92,7 +92,7 @@ fn a_guess_says_that_its_memory_was_not_copied() {
     assert!(guessed(Evidence::FramePointer) > 5000);
 }
 
-/// A register that is kept elsewhere than on the stack, which the walk itself does not need.
+/// A register saved elsewhere than on the stack, which the walk itself does not need.
 #[test]
 fn a_register_that_was_not_copied() {
     let mut running = start(&compile("far_register.c", &[]), &[]);
@@ -113,8 +113,8 @@ fn a_register_that_was_not_copied() {
     assert_eq!(rbx(&all), Some(0x1234));
 }
 
-/// A remembered entry yields the same rows as the search, whatever was asked for before, and so
-/// does a remembered hole.
+/// A remembered entry yields the same rows as the search, after any earlier look-ups; so does a
+/// remembered hole.
 #[test]
 fn entries_that_were_found_before() {
     let file = ElfFile::open(compile("deep.c", &["-static", "-Wl,--no-eh-frame-hdr"])).unwrap();
@@ -214,8 +214,8 @@ impl FileProvider for LargePages {
     }
 }
 
-/// Code is mapped from the page that its first byte lies in, which may begin far before it. As
-/// in a core by gdb's `gcore`, nobody says that the mapping may be executed.
+/// Code is mapped from the start of its first byte's page, which may be far before it. As in a core
+/// from gdb's `gcore`, the mapping has no record of execute permission.
 #[test]
 fn a_mapping_begins_at_a_page_of_the_process() {
     const AT_PAGESZ: u64 = 6;

@@ -1,4 +1,4 @@
-//! Blocks: what surrounds their content.
+//! The framing of blocks.
 
 use std::io::{self, Read};
 
@@ -11,8 +11,8 @@ use crate::error::FileError;
 pub(crate) const BLOCK_HEADER: usize = 16;
 /// The most bytes that a block's content may have.
 pub(crate) const MAX_CONTENT_BYTES: usize = 1 << 20;
-/// The content of a block has at most so many times the bytes that are stored of it: a file needs no
-/// more memory than its size tells.
+/// The largest ratio of a block's content to its stored bytes. So a file needs no more memory than
+/// its size suggests.
 pub(crate) const MAX_RATIO: usize = 64;
 
 const STORED: u8 = 0;
@@ -22,7 +22,7 @@ const ZSTD: u8 = 1;
 pub(crate) struct BlockWriter {
     compressor: Compressor<'static>,
     compressed: Vec<u8>,
-    /// The blocks that were made.
+    /// The finished blocks.
     pub(crate) blocks: Vec<u8>,
 }
 
@@ -72,7 +72,7 @@ impl BlockWriter {
     }
 }
 
-/// The CRC-32 of a block: of its header before the checksum and of what is stored of it.
+/// The CRC-32 of a block: of its header before the checksum and of its stored bytes.
 fn checksum(head: &[u8], stored: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(head);
@@ -88,11 +88,11 @@ pub(crate) struct Block {
     pub(crate) content: Vec<u8>,
 }
 
-/// What comes next in a file.
+/// The next item in a file.
 pub(crate) enum NextBlock {
     Block(Block),
     End,
-    /// What follows, from this offset on, is no whole block, and why.
+    /// The rest, from this offset on, is not a complete block, and why.
     Cut(u64, &'static str),
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct BlockReader<R> {
 }
 
 impl<R: Read> BlockReader<R> {
-    /// The blocks of what follows; `offset` is how much of the file came before.
+    /// The blocks after the first `offset` bytes of the file.
     pub(crate) fn new(from: R, offset: u64) -> io::Result<BlockReader<R>> {
         Ok(BlockReader {
             from,
@@ -115,7 +115,7 @@ impl<R: Read> BlockReader<R> {
         })
     }
 
-    /// What blocks are read from.
+    /// The underlying reader.
     pub(crate) fn source(&mut self) -> &mut R {
         &mut self.from
     }
@@ -124,7 +124,7 @@ impl<R: Read> BlockReader<R> {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or the block is whole and yet not as a writer makes it.
+    /// The file cannot be read, or the block is complete and invalid.
     pub(crate) fn next(&mut self) -> Result<NextBlock, FileError> {
         let offset = self.offset;
         let mut bytes = [0; BLOCK_HEADER];
@@ -185,7 +185,7 @@ struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// `None` if no writer writes it.
+    /// `None` if it is invalid.
     fn new(bytes: &[u8]) -> Option<BlockHeader> {
         let [k0, k1, compression, 0, lengths @ ..] = bytes else {
             return None;
@@ -208,7 +208,7 @@ fn little_u32(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Fills the buffer as far as there is something to read; yields how far.
+/// Fills the buffer from the reader; returns the number of bytes read.
 pub(crate) fn read_up_to(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {

@@ -1,15 +1,15 @@
-//! Columns: numbers and strings that are alike, one after the other.
+//! Columns: numbers and strings of one kind, in sequence.
 
 use unspool_rows::leb128;
 
-/// A column that is written.
+/// A column to write.
 #[derive(Debug, Default)]
 pub(crate) struct ColumnWriter {
     bytes: Vec<u8>,
     last: u64,
 }
 
-/// The most bytes of a string. What is longer is cut when it is written.
+/// The most bytes of a string. Longer ones are truncated.
 pub(crate) const MAX_STRING_BYTES: usize = 1 << 16;
 
 impl ColumnWriter {
@@ -27,7 +27,8 @@ impl ColumnWriter {
         leb128::put_unsigned(&mut self.bytes, value.into());
     }
 
-    /// A number by its difference from the one before in this block, modulo 2^64, as signed LEB128.
+    /// A number as its difference from the previous one in this block, modulo 2^64, as signed
+    /// LEB128.
     pub(crate) fn delta(&mut self, value: impl Into<u64>) {
         let value = value.into();
         let difference = value.wrapping_sub(self.last).cast_signed();
@@ -35,7 +36,7 @@ impl ColumnWriter {
         self.last = value;
     }
 
-    /// Bytes, after their number.
+    /// Bytes, after their length.
     pub(crate) fn string(&mut self, bytes: &[u8]) {
         let bytes = bytes.get(..MAX_STRING_BYTES).unwrap_or(bytes);
         self.number(bytes.len() as u64);
@@ -43,7 +44,7 @@ impl ColumnWriter {
     }
 }
 
-/// A column that is read.
+/// A column to read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ColumnReader<'a> {
     bytes: &'a [u8],
@@ -74,7 +75,7 @@ impl<'a> ColumnReader<'a> {
         Some(self.last)
     }
 
-    /// The same of a number that must fit the type.
+    /// The same for a number that must fit the type.
     pub(crate) fn small_delta<T: TryFrom<u64>>(&mut self) -> Option<T> {
         T::try_from(self.delta()?).ok()
     }
@@ -84,7 +85,7 @@ impl<'a> ColumnReader<'a> {
         leb128::take(&mut self.bytes, length)
     }
 
-    /// A string for people; what is no UTF-8 is replaced.
+    /// A string to display; invalid UTF-8 is replaced.
     pub(crate) fn text(&mut self) -> Option<String> {
         Some(String::from_utf8_lossy(self.string()?).into_owned())
     }

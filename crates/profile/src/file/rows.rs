@@ -1,4 +1,4 @@
-//! The columns of each table: how a row is written, and beside it how it is read.
+//! The columns of each table: the code that writes a row, beside the code that reads it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -69,7 +69,7 @@ impl TableRow<7> for ProfileModule {
             Some(ContentKey::BuildId(id)) => build_id.string(id.as_bytes()),
             _ => build_id.string(&[]),
         }
-        // A segment without bytes stands for none.
+        // A segment without bytes means "none".
         let code = self.code.filter(|code| code.size > 0);
         address.number(code.map_or(0, |code| code.address.0));
         offset.number(code.map_or(0, |code| code.offset));
@@ -208,7 +208,7 @@ impl TableRow<3> for ProfileFrame {
     }
 }
 
-/// What a function was called with: at least one argument.
+/// The arguments of a function: at least one.
 impl TableRow<5> for Vec<Argument> {
     const NAME: &'static str = "ARGUMENTS";
     const KIND: u16 = kind::ARGUMENTS;
@@ -236,7 +236,7 @@ impl TableRow<5> for Vec<Argument> {
     }
 }
 
-/// That the function of a frame was called with something.
+/// The arguments of a frame's function.
 #[derive(Debug)]
 pub(crate) struct FrameArguments {
     pub(crate) frame: FrameId,
@@ -281,10 +281,10 @@ impl TableRow<5> for RecordedSymbol {
     }
 }
 
-/// New stacks, each the one before and one frame more.
+/// New stacks, each the previous one and one more frame.
 #[derive(Debug, Default)]
 pub(crate) struct StackRun {
-    /// What the first comes from.
+    /// The parent of the first.
     pub(crate) parent: StackId,
     /// The frames, from the outermost on.
     pub(crate) frames: Vec<FrameId>,
@@ -362,7 +362,7 @@ impl TableRow<4> for LostSamples {
     }
 }
 
-/// That a recording ended properly, and what it had.
+/// The proper end of a recording, with its totals.
 #[derive(Debug)]
 pub(crate) struct EndRecord {
     pub(crate) time: Time,
@@ -386,8 +386,8 @@ impl TableRow<2> for EndRecord {
     }
 }
 
-/// A place: 0 for the kernel, or the number of a module or process, doubled and 1 or 2 more; and the
-/// address.
+/// A code location: 0 for the kernel, or the doubled index of a module or process plus 1 or 2; and
+/// the address.
 fn put_location(place: CodeLocation, space: &mut ColumnWriter, address: &mut ColumnWriter) {
     space.number(match place {
         CodeLocation::Kernel(_) => 0,
@@ -412,8 +412,8 @@ fn take_location(
     })
 }
 
-// A value is stored as its place in these lists and in `FrameEvidence::ALL`, `StackEnd::ALL` and `ArgumentCertainty::ALL`: new ones are
-// added at the end.
+// A value is stored as its index in these lists, or in `FrameEvidence::ALL`, `StackEnd::ALL` and
+// `ArgumentCertainty::ALL`. New values are added at the end.
 const MODULE_KINDS: [ModuleKind; 5] = [
     ModuleKind::File,
     ModuleKind::Vdso,

@@ -1,4 +1,4 @@
-//! The rows of a table that wait to be written, and those of a block that is read.
+//! The pending rows of a table, and the rows of a block.
 
 use std::marker::PhantomData;
 
@@ -9,26 +9,26 @@ use super::column::{ColumnReader, ColumnWriter};
 
 /// Something that is stored as a row of `N` columns.
 pub(crate) trait TableRow<const N: usize>: Sized {
-    /// What it is called in messages.
+    /// Its name in messages.
     const NAME: &'static str;
-    /// The number of its kind of block.
+    /// The number of its block kind.
     const KIND: u16;
 
     fn put(&self, columns: &mut [ColumnWriter; N]);
 
-    /// `None` if the columns have no such row.
+    /// `None` if the columns have no valid row.
     fn take(columns: &mut [ColumnReader<'_>; N]) -> Option<Self>;
 }
 
-/// A block is full when its columns have so many bytes.
+/// The size of columns in bytes at which a block is full.
 pub(crate) const FULL_BLOCK_BYTES: usize = 1 << 16;
 
-/// Rows that wait to be written.
+/// Rows to write.
 #[derive(Debug)]
 pub(crate) struct TableWriter<R, const N: usize> {
     columns: [ColumnWriter; N],
     rows: u64,
-    /// The contents of full blocks, one after the other, and where each ends.
+    /// The contents of full blocks, concatenated, and the end of each.
     full: Vec<u8>,
     ends: Vec<usize>,
     row: PhantomData<R>,
@@ -103,8 +103,7 @@ pub(crate) struct TableReader<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> TableReader<'a, N> {
-    /// The rows of a block's content. Columns past those that are known are of a later version, and
-    /// are not looked at.
+    /// The rows of a block's content. Additional columns are of a later version, and are skipped.
     pub(crate) fn new(mut content: &'a [u8]) -> Result<TableReader<'a, N>, &'static str> {
         let mut number = || leb128::unsigned(&mut content);
         let left = number().ok_or("it does not say how many rows it has")?;
@@ -130,7 +129,7 @@ impl<'a, const N: usize> TableReader<'a, N> {
         Ok(TableReader { left, columns })
     }
 
-    /// The next row; `None` behind the last.
+    /// The next row; `None` after the last.
     pub(crate) fn next<R: TableRow<N>>(&mut self) -> Option<Result<R, &'static str>> {
         self.left = self.left.checked_sub(1)?;
         Some(R::take(&mut self.columns).ok_or("a row cannot be read"))

@@ -1,5 +1,5 @@
-//! The Firefox Profiler's processed profile format, version 55: for each thread tables of stacks,
-//! frames, functions and strings, by columns.
+//! The Firefox Profiler's processed profile format, version 55: for each thread, columnar tables of
+//! stacks, frames, functions and strings.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use crate::model::{CodeLocation, CpuState, FrameId, ProfileSample, Rate, ThreadI
 use crate::names::{FrameLine, Mark};
 use crate::stacks::{StackId, Stacks};
 
-/// The version whose tables these are. The profiler upgrades older ones.
+/// The format version of these tables. The profiler upgrades older ones.
 const VERSION: u32 = 55;
 
 /// Writes the samples.
@@ -53,8 +53,8 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     writeln!(out)
 }
 
-/// What Mozilla's symbol servers name a module by: the first 16 bytes of the build ID as a GUID,
-/// whose first three fields are little-endian, in capitals, and a zero.
+/// A module's ID on Mozilla's symbol servers: the first 16 bytes of the build ID as a GUID in
+/// capitals, and a zero. The GUID's first three fields are little-endian.
 fn breakpad_id(build_id: Option<&str>) -> String {
     let digits = format!("{:0<32}", build_id.unwrap_or(""));
     let bytes: Vec<&str> = (0..16)
@@ -119,14 +119,14 @@ enum Weights {
     Counts(Vec<u32>),
 }
 
-/// A column in which nothing is known.
+/// A column without values.
 type Nulls = Vec<()>;
 
 #[derive(Serialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct FrameTable {
     length: u32,
-    /// In the library's file; -1 for what is in no library.
+    /// In the library's file; -1 outside of libraries.
     address: Vec<i64>,
     inline_depth: Vec<usize>,
     category: Vec<u32>,
@@ -160,7 +160,7 @@ struct ResourceTable {
     lib: Vec<Option<u32>>,
     name: Vec<u32>,
     host: Nulls,
-    /// 1 says that it is a library, 0 that it is something else.
+    /// 1 means a library, 0 anything else.
     #[serde(rename = "type")]
     kind: Vec<u32>,
 }
@@ -208,7 +208,7 @@ fn meta(view: &View<'_>) -> Value {
     })
 }
 
-/// Nanoseconds as milliseconds. What a fraction cannot hold is less than a microsecond.
+/// Nanoseconds as milliseconds. The rounding error is less than a microsecond.
 #[expect(
     clippy::cast_precision_loss,
     reason = "times of years lose less than a microsecond"
@@ -295,7 +295,7 @@ impl StackRows {
         }
     }
 
-    /// Makes ready for another thread, whose table has other rows.
+    /// Prepares for another thread, whose table has other rows.
     fn forget(&mut self, stacks: &Stacks, mut stack: StackId) {
         while self.get(stack).is_some()
             && let Some(node) = stacks.node(stack)
@@ -306,8 +306,8 @@ impl StackRows {
     }
 }
 
-/// When a sample's stack begins to hold, as far as the profiler shows: until the next one does. A thread that
-/// waits has had its stack for as long as it waits.
+/// The start time of a sample's stack in the profiler, which lasts until the next sample. A waiting
+/// thread has had its stack since it started to wait.
 fn start_of(sample: &ProfileSample) -> Time {
     match sample.state {
         CpuState::OnCpu => sample.time,
@@ -315,15 +315,15 @@ fn start_of(sample: &ProfileSample) -> Time {
     }
 }
 
-/// How long the thread ran since the sample before, in nanoseconds: what shows where it did not. `None` if the
-/// weights do not tell.
+/// The thread's running time since the previous sample, in nanoseconds, which shows where it did
+/// not run. `None` if weights are not times.
 fn cpu_deltas(view: &View<'_>, samples: &[&ProfileSample]) -> Option<Vec<u64>> {
     let mut states = samples.iter().map(|sample| sample.state);
     let is_told = view.is_time() && states.all(|state| state == CpuState::OnCpu);
     is_told.then(|| samples.iter().map(|sample| sample.weight).collect())
 }
 
-/// The tables of a thread, by columns.
+/// The tables of a thread, in columns.
 #[derive(Default)]
 struct ThreadTables {
     strings: StringInterner,
@@ -334,7 +334,7 @@ struct ThreadTables {
     frames: FrameTable,
     frame_rows: hashbrown::HashMap<FrameId, Range<u32>>,
     stacks: StackTable,
-    /// The stacks whose rows are to be made, the innermost first.
+    /// The stacks without rows yet, innermost first.
     new: Vec<(StackId, FrameId)>,
 }
 
@@ -366,7 +366,7 @@ impl ThreadTables {
         prefix
     }
 
-    /// The rows of a frame: the function that has the code, then what was inlined there.
+    /// The rows of a frame: the function that contains the code, then the functions inlined there.
     fn rows(&mut self, view: &View<'_>, id: FrameId) -> Range<u32> {
         if let Some(rows) = self.frame_rows.get(&id) {
             return rows.clone();
@@ -428,7 +428,7 @@ impl ThreadTables {
     }
 }
 
-/// The number of a table's new row.
+/// The index of a table's new row.
 fn next(length: &mut u32) -> u32 {
     let row = *length;
     *length += 1;

@@ -1,4 +1,4 @@
-//! Flame graphs, as one SVG that needs nothing else.
+//! Flame graphs, as one self-contained SVG.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
@@ -12,14 +12,15 @@ use crate::aggregate::{self, Direction};
 use crate::completeness::Completeness;
 use crate::paths::{PathTree, WeightedPath, add};
 
-/// How a flame graph is drawn.
+/// The parameters of a flame graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlameGraph {
-    /// What stands at the root: the threads below their outermost functions, at the bottom; or the innermost
+    /// The root: the threads below their outermost functions, at the bottom; or the innermost
     /// functions, at the top.
     pub direction: Direction,
-    /// The greatest height, in pixels. Where stacks do not fit, recursion is collapsed: a path has each function
-    /// once, where it is called first. Where that does not suffice, further functions count for their callers.
+    /// The maximum height, in pixels. If stacks do not fit, recursion is collapsed: a path has each
+    /// function once, at its first call. If that is not enough, deeper functions count for their
+    /// callers.
     pub max_height: usize,
 }
 
@@ -32,13 +33,13 @@ impl Default for FlameGraph {
     }
 }
 
-/// What inferno's font takes above and below the frames, in pixels, at most.
+/// The most space that inferno's font takes above and below the frames, in pixels.
 const PADDING: usize = 98;
 /// The height of a frame.
 const FRAME_HEIGHT: usize = 16;
 
 impl FlameGraph {
-    /// How many labels fit above one another. One row is inferno's, for all.
+    /// The number of labels that fit on top of each other. One row is inferno's "all".
     fn rows(self) -> usize {
         let rows = self.max_height.saturating_sub(PADDING) / FRAME_HEIGHT;
         rows.saturating_sub(1).max(1)
@@ -58,7 +59,7 @@ impl FlameGraph {
     }
 }
 
-/// Draws a flame graph. Without samples it says so.
+/// Draws a flame graph. Without samples, it says so.
 ///
 /// # Errors
 ///
@@ -71,9 +72,9 @@ pub fn write(out: &mut dyn Write, view: &View<'_>, graph: FlameGraph) -> io::Res
     draw(out, &lines.collect::<Vec<_>>(), options)
 }
 
-/// Draws how the weight of each function differs from that in another view: red where it is more
-/// than before, blue where it is less. Widths are those of `after`, and what comes before is scaled
-/// to the same sum. What is too narrow in both counts for its caller.
+/// Draws the difference of each function's weight between two views: red for more than before, blue
+/// for less. Widths are those of `after`, and `before` is scaled to the same sum. A function that
+/// is too narrow in both counts for its caller.
 ///
 /// # Errors
 ///
@@ -104,30 +105,30 @@ pub fn write_difference(
     draw(out, &lines.collect::<Vec<_>>(), options)
 }
 
-/// Frames with a lesser share of the width are left out, and count for their callers: they are narrower than a
-/// pixel.
+/// Frames with a smaller share of the width are left out, and count for their callers: they are
+/// narrower than a pixel.
 const MAX_FRAMES_PER_ROW: u64 = 1200;
 
-/// So are the lightest if there are more than these: a browser takes two seconds for as many, and most of a minute
-/// for the hundred thousand that two thousand deep stacks come to.
+/// With more frames, the lightest are left out, too. A browser takes two seconds for this many, and
+/// most of a minute for the hundred thousand of two thousand deep stacks.
 const MAX_FRAMES: usize = 10_000;
 
-/// The least weight of a frame that is wide enough.
+/// The smallest weight of a frame that is wide enough.
 fn least(view: &View<'_>) -> u64 {
     aggregate::total(&view.samples) / MAX_FRAMES_PER_ROW
 }
 
-/// What is drawn: lines without their weights.
+/// The lines to draw, without their weights.
 struct FlameLines<const N: usize> {
     lines: BTreeMap<String, [u64; N]>,
-    /// How many frames a graph of the lines has.
+    /// The number of frames in a graph of the lines.
     frames: usize,
     /// Whether lines are cut to the rows that fit.
     is_cut: bool,
     is_collapsed: bool,
 }
 
-/// The lines that fit: with recursion if that fits, too.
+/// The lines that fit, including recursion if possible.
 fn drawn<const N: usize>(views: [&View<'_>; N], graph: FlameGraph) -> FlameLines<N> {
     let FoldedStacks { labels, mut paths } = FoldedStacks::new(views);
     let least = views.map(least);
@@ -149,7 +150,7 @@ fn drawn<const N: usize>(views: [&View<'_>; N], graph: FlameGraph) -> FlameLines
     }
 }
 
-/// A path from the root of the graph on.
+/// A path from the root of the graph.
 fn directed<const N: usize>(
     mut path: WeightedPath<u32, N>,
     direction: Direction,
@@ -160,19 +161,18 @@ fn directed<const N: usize>(
     path
 }
 
-/// Leaves each function once on a path, where it is called first.
+/// Keeps each function once on a path, at its first call.
 fn collapse<const N: usize>(path: &mut WeightedPath<u32, N>) {
     let mut seen = HashSet::new();
     let mut steps = path.steps.iter().copied();
-    // A function may be called as its thread is.
+    // A function may have the same name as its thread.
     let thread = steps.next();
     let functions = steps.filter(|function| seen.insert(*function));
     path.steps = thread.into_iter().chain(functions).collect();
 }
 
-/// The lines where functions with less than some weight in each view are not told
-/// from their callers: with less than `least`, or than twice as much, and so on, until a graph of the lines has
-/// no more than [`MAX_FRAMES`].
+/// The lines in which functions below some weight in each view are merged into their callers. The
+/// weight starts at `least` and doubles until a graph of the lines has at most [`MAX_FRAMES`].
 fn lines_of_at_least<const N: usize>(
     labels: &[String],
     tree: &PathTree<u32, N>,
@@ -181,7 +181,7 @@ fn lines_of_at_least<const N: usize>(
 ) -> FlameLines<N> {
     loop {
         let drawn = lines(labels, tree, least, rows);
-        // The first of a line is told in any case.
+        // The first label of a line is always kept.
         let are_all = least.iter().all(|least| *least == u64::MAX);
         if drawn.frames <= MAX_FRAMES || are_all {
             return drawn;
@@ -190,7 +190,7 @@ fn lines_of_at_least<const N: usize>(
     }
 }
 
-/// The lines of functions with some weight at least in one of the views.
+/// The lines of functions with at least some weight in one of the views.
 fn lines<const N: usize>(
     labels: &[String],
     tree: &PathTree<u32, N>,
@@ -205,7 +205,7 @@ fn lines<const N: usize>(
         is_collapsed: false,
     };
     let mut line = String::new();
-    // Each with the length of the line of its caller, and how many labels that has.
+    // Each with the length of its caller's line, and that line's number of labels.
     let branches = tree.root().branches();
     let mut waiting: Vec<_> = branches.map(|branch| (0, 0, branch)).collect();
     while let Some((by, depth, branch)) = waiting.pop() {
@@ -213,7 +213,7 @@ fn lines<const N: usize>(
         let total = branch.total();
         let mut pairs = total.iter().zip(least);
         let is_told = pairs.any(|(weight, least)| *weight >= least);
-        // The first of a line, such as a thread's name, is told in any case.
+        // The first label of a line, for example a thread's name, is always kept.
         let steps = match is_told {
             true => branch.steps.len(),
             false => usize::from(by == 0),
@@ -237,7 +237,7 @@ fn lines<const N: usize>(
     drawn
 }
 
-/// What fits above a graph of 1200 pixels.
+/// The width above a graph of 1200 pixels.
 const MAX_TITLE_CHARS: usize = 90;
 
 fn title(view: &View<'_>) -> String {
@@ -264,14 +264,14 @@ fn options(view: &View<'_>) -> Options<'static> {
     options
 }
 
-/// Has a browser show the root, which is at the bottom.
+/// Makes a browser show the root, which is at the bottom.
 const SCROLL: &str =
     "<script>window.scrollTo(0, document.documentElement.scrollHeight)</script></svg>";
 
 fn draw(out: &mut dyn Write, lines: &[String], mut options: Options<'_>) -> io::Result<()> {
     let mut svg = Vec::new();
     if lines.is_empty() {
-        // inferno takes that for an error.
+        // inferno reports that as an error.
         let nothing = ["(no samples) 1"];
         from_lines(&mut options, nothing, &mut svg)?;
     } else {

@@ -1,6 +1,6 @@
 //! Folded stacks, as `stackcollapse-perf.pl` makes them: one line for each stack, thread name and
-//! functions from the outermost on, separated by semicolons, and the weight. A guessed frame ends in
-//! `_[g]`, a spliced one in `_[s]`.
+//! functions from the outermost on, separated by semicolons, and the weight. A guessed frame ends
+//! in `_[g]`, a spliced one in `_[s]`.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ use crate::stacks::StackId;
 /// They cannot be written.
 pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     let FoldedStacks { labels, mut paths } = FoldedStacks::new([view]);
-    // At a line's end a label has no semicolon, and so another place among the labels.
+    // At a line's end a label has no semicolon, and so sorts differently among the labels.
     let mut parts: Vec<&str> = labels
         .iter()
         .flat_map(|l| [l.as_str(), without_end(l)])
@@ -50,9 +50,10 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The stacks of `N` views, as paths of labels: a thread's name and its functions, by their numbers.
+/// The stacks of `N` views, as paths of labels: a thread's name and its functions, by their
+/// numbers.
 pub(super) struct FoldedStacks<const N: usize> {
-    /// Each with the semicolon that follows.
+    /// Each with the following semicolon.
     pub(super) labels: Vec<String>,
     pub(super) paths: Vec<WeightedPath<u32, N>>,
 }
@@ -86,7 +87,7 @@ impl<const N: usize> FoldedStacks<N> {
     }
 }
 
-/// The weight of each stack of threads with one name, which is given by its label.
+/// The weight of each stack of threads with one name, given by its label.
 fn by_thread(view: &View<'_>, labels: &mut StringInterner) -> HashMap<(u32, StackId), u64> {
     let mut sums = HashMap::new();
     for sample in &view.samples {
@@ -112,12 +113,12 @@ impl FunctionLabels<'_> {
     }
 }
 
-/// A name without what separates names and lines.
+/// A name without the separators of names and lines.
 fn plain(name: &str) -> String {
     EscapedText(name).to_string().replace(';', ":")
 }
 
-/// A label, or a line of them, at the end of a line.
+/// A label, or a line of them, without the last semicolon.
 pub(super) fn without_end(label: &str) -> &str {
     label.strip_suffix(';').unwrap_or(label)
 }

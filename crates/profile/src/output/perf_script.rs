@@ -1,8 +1,8 @@
-//! The text of `perf script`: for each sample a line with command, tid, time, weight and event, then
-//! a line for each frame, and an empty one.
+//! The text of `perf script`. Each sample has a line with command, tid, time, weight and event,
+//! then a line for each frame, and an empty one.
 //!
-//! What perf prints as addresses of the process are here addresses of the module's file, since only
-//! those name the same code in another run.
+//! perf prints addresses of the process; these are addresses in the module's file, since only they
+//! denote the same code in another run.
 
 use std::io::{self, Write};
 
@@ -49,7 +49,7 @@ fn header(out: &mut dyn Write, named: &NamedProfile<'_>, sample: &ProfileSample)
     )
 }
 
-/// A thread's name, on one line; where it has none, what perf prints.
+/// A thread's name, on one line; without one, perf's placeholder.
 fn comm(name: &str, tid: u32) -> String {
     match name {
         "" => format!(":{tid}"),
@@ -92,7 +92,7 @@ fn print_frame(
 mod tests {
     use super::comm;
 
-    /// A thread can call itself anything.
+    /// A thread can have any name.
     #[test]
     fn names_of_threads_are_part_of_a_line() {
         assert_eq!(comm("a;b 1/2", 7), "a;b 1/2");

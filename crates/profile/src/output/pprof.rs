@@ -1,7 +1,6 @@
 //! pprof's format: the message `perftools.profiles.Profile` of `profile.proto`, compressed by gzip.
 //!
-//! The few kinds of field that it has are written by hand: a generator would weigh more
-//! than all of this crate.
+//! Its few kinds of fields are encoded by hand: a generator would be larger than this crate.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -19,7 +18,7 @@ use crate::model::{
 use crate::names::{FrameLine, Mark, ProfileFunction};
 use crate::stacks::StackId;
 
-/// Writes the samples. Those of one thread with the same stack are one.
+/// Writes the samples. Samples of one thread with the same stack are combined.
 ///
 /// # Errors
 ///
@@ -87,7 +86,7 @@ fn encode(view: &View<'_>) -> Vec<u8> {
     use field::profile;
 
     let mut strings = StringInterner::default();
-    // The format wants it first.
+    // The format requires it as the first.
     strings.id("");
     let mut message = Message::default();
     let unit = if view.is_time() {
@@ -146,7 +145,7 @@ fn period(message: &mut Message, view: &View<'_>, strings: &mut StringInterner) 
     );
     let period = match event.rate {
         Rate::Period(period) => period,
-        // Of time alone, the rate says what lies between two samples.
+        // For times, the rate gives the interval between two samples.
         Rate::Frequency(hertz) if view.is_time() => 1_000_000_000 / hertz.max(1),
         _ => return,
     };
@@ -198,14 +197,14 @@ fn location_id(frame: FrameId) -> u64 {
     u64::from(frame.0) + 1
 }
 
-/// Where a module is in the address space of the whole profile: each has 2^40 bytes for its own, so
-/// that no two overlap.
+/// The base of a module in the profile's address space: each has 2^40 bytes, so that no two
+/// overlap.
 fn base(module: u32) -> u64 {
     (u64::from(module) + 1) << 40
 }
 
-/// The first mapping is taken for that of the program: the one that the command names, or, where that is a link, a
-/// script or nothing, the one with the greatest weight.
+/// The first mapping is taken for the program's. That is the module named by the command or, for a
+/// link, a script or no command, the module with the greatest weight.
 fn mappings(message: &mut Message, view: &View<'_>, strings: &mut StringInterner) {
     let profile = view.named.profile;
     let command = profile.meta().command.first().map(Path::new);
@@ -250,8 +249,8 @@ fn mapping(
     });
 }
 
-/// What a loader maps of a segment: the first address, the one behind the last, and where the first is in the file.
-/// pprof looks for the segment that fits whole pages.
+/// The pages that a loader maps of a segment: the first address, the end, and the file offset.
+/// pprof looks for the segment by whole pages.
 fn pages(code: CodeSegment) -> (u64, u64, u64) {
     const PAGE: u64 = 4096;
     let before = code.address.0 % PAGE;
@@ -283,7 +282,7 @@ fn locations(message: &mut Message, view: &View<'_>) {
     }
 }
 
-/// The address of the call, or the instruction; in a module, of the profile's address space.
+/// The address of the call, or the instruction; within a module, in the profile's address space.
 fn address(frame: &ProfileFrame) -> u64 {
     match frame.lookup {
         CodeLocation::Module(module, address) => base(module.0).wrapping_add(address.0),
@@ -293,7 +292,7 @@ fn address(frame: &ProfileFrame) -> u64 {
 
 const MARKS: [Mark; 3] = [Mark::Sure, Mark::Guessed, Mark::Spliced];
 
-/// A function is one for each mark that its frames have.
+/// There is one function for each mark of its frames.
 fn function_id(line: &FrameLine, mark: Mark) -> u64 {
     let mark = MARKS.iter().take_while(|other| **other != mark).count() as u64;
     u64::from(line.function.0) * MARKS.len() as u64 + mark + 1
@@ -318,8 +317,9 @@ fn functions(message: &mut Message, view: &View<'_>, strings: &mut StringInterne
         message.message(field::profile::FUNCTION, |it| {
             it.number(1, id);
             it.number(2, name);
-            // Without a name by the system. pprof takes one that is no other for mangled, and cuts
-            // off all that is in parentheses and angle brackets: `<T as Trait>::f` becomes `::f`.
+            // The system name is empty. pprof takes a system name equal to the name for mangled,
+            // and removes everything in parentheses and angle brackets: `<T as Trait>::f` becomes
+            // `::f`.
             it.number(4, file);
         });
     }

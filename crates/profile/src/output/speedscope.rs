@@ -1,5 +1,5 @@
-//! speedscope's file format: a list of frames, and for each thread its samples by time. The thread with
-//! the greatest weight is shown at first.
+//! speedscope's file format: a list of frames, and for each thread its samples by time. The thread
+//! with the greatest weight is shown first.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ struct SpeedscopeFile<'a> {
     exporter: &'a str,
     shared: SpeedscopeShared<'a>,
     profiles: Vec<SpeedscopeProfile>,
-    /// The one that is shown at first.
+    /// The profile shown first.
     #[serde(rename = "activeProfileIndex", skip_serializing_if = "Option::is_none")]
     active_profile: Option<usize>,
 }
@@ -44,7 +44,7 @@ struct SpeedscopeProfile {
     unit: &'static str,
     start_value: u64,
     end_value: u64,
-    /// Frames by their place in the list, the outermost first.
+    /// Frames by index, outermost first.
     samples: Vec<Vec<usize>>,
     weights: Vec<u64>,
 }
@@ -97,7 +97,7 @@ fn files<'a>(view: &View<'a>) -> Vec<Option<&'a str>> {
     files
 }
 
-/// The frames that samples have, each once.
+/// The frames of samples, each once.
 #[derive(Default)]
 struct SpeedscopeFrames {
     ids: BTreeMap<StackFunction, usize>,

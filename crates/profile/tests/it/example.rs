@@ -1,4 +1,4 @@
-//! The example of `docs/formats.md` is what is written, and is read as it says.
+//! The example of `docs/formats.md` is the writer's output, and is read as documented.
 
 use unspool_elf::{BuildId, ContentKey};
 use unspool_profile::{

@@ -1,4 +1,4 @@
-//! What is written is what is read, as far as the file goes.
+//! A profile is read as it was written, up to the end of its file.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ fn record(steps: &[Step]) -> Recorder {
     recorder
 }
 
-/// A thread at the same depth whose inner frames change all the time, and come from 2,000 places.
+/// A thread at a constant depth whose inner frames change all the time, and are at 2,000 addresses.
 fn churn(samples: usize, depth: usize, inner: usize) -> Vec<Step> {
     let mut random = 1_u64;
     let mut address = move || {
@@ -97,7 +97,7 @@ proptest! {
         prop_assert_eq!(reader.profile().threads(), whole.threads());
     }
 
-    /// Each stack and frame is there once.
+    /// The file has each stack and frame once.
     #[test]
     fn nothing_is_written_twice(steps in steps()) {
         let (bytes, _) = record(&steps).finish();
@@ -108,7 +108,7 @@ proptest! {
         prop_assert_eq!(frames.len(), profile.frames().len());
     }
 
-    /// A file that ends anywhere has what had been flushed by then, and says that it was cut.
+    /// A file truncated anywhere has all that had been flushed by then, and reports the truncation.
     #[test]
     fn a_cut_file_is_read_to_its_last_flush(steps in steps(), cut in any::<prop::sample::Index>()) {
         let recorder = record(&steps);
@@ -123,7 +123,7 @@ proptest! {
         prop_assert!(!is_proper(&profile));
     }
 
-    /// A changed byte is noticed, and what comes before it is read.
+    /// A changed byte is detected, and the part before it is read.
     #[test]
     fn a_damaged_file_is_read_up_to_there(
         steps in steps(), at in any::<prop::sample::Index>(), bit in 0..8_u8,
@@ -159,7 +159,7 @@ fn a_sample_of_70_frames_takes_less_than_32_bytes() {
     assert!(plain(&profile) == written.samples);
 }
 
-/// More than fits into a block, in one stack: frames are split among blocks.
+/// One stack with more frames than fit into a block: they are split among blocks.
 #[test]
 fn a_stack_of_200_000_frames() {
     let steps = churn(2, 200_000, 8);
@@ -211,7 +211,7 @@ fn what_is_no_profile_is_told() {
     assert!(matches!(refused(next), FileError::Version { found: 2 }));
 }
 
-/// Files that look alike until their contents are known are not taken for one.
+/// Files that look alike until their contents are identified stay distinct.
 #[test]
 fn which_file_it_is_may_be_told_later() {
     let module = ProfileModule {
@@ -235,7 +235,7 @@ fn which_file_it_is_may_be_told_later() {
     let hashes = [[0xa7; 20], [0x01; 20]].map(|hash| Some(ContentKey::Hash(hash)));
     assert_eq!(contents.collect::<Vec<_>>(), hashes);
 
-    // Of a module that nobody told of there is no news.
+    // An update of an unknown module is refused.
     let mut bytes = Vec::new();
     let mut writer = ProfileWriter::new(&mut bytes, &meta()).unwrap();
     writer.change(&ProfileUpdate::ModuleHash(first, [0; 20]));
@@ -247,7 +247,7 @@ fn which_file_it_is_may_be_told_later() {
     );
 }
 
-/// A writer whose disk is full writes nothing behind half a block.
+/// A writer on a full disk writes nothing after half a block.
 #[test]
 fn nothing_follows_a_failed_write() {
     struct Full(Vec<u8>, usize);

@@ -1,4 +1,4 @@
-//! Files with right checksums that no writer writes.
+//! Invalid files with valid checksums.
 
 use unspool_profile::Profile;
 
@@ -24,7 +24,7 @@ fn block(kind: u16, compression: u8, stored: &[u8], raw: usize) -> Vec<u8> {
     block
 }
 
-/// The content of a block with so many rows.
+/// The content of a block with a number of rows.
 fn rows(rows: u8, columns: &[&[u8]]) -> Vec<u8> {
     let mut content = vec![rows, columns.len() as u8];
     content.extend(columns.iter().map(|column| column.len() as u8));
@@ -122,7 +122,7 @@ fn lengths_that_lie() {
         &[(FRAMES, rows(1, &[&[0], &[5], &[0x70]]))],
         "a row cannot be read",
     );
-    // A chain of 2^63 frames.
+    // A run of 2^63 frames.
     let endless = rows(
         1,
         &[
@@ -132,7 +132,7 @@ fn lengths_that_lie() {
         ],
     );
     refused(&[frame(), (STACKS, endless)], "a row cannot be read");
-    // More columns than this version has are passed over.
+    // Columns that this version does not have are skipped.
     let later = rows(1, &[&[0], &[5], &[0], &[1, 2, 3]]);
     assert!(Profile::read(&file(&[(FRAMES, later)])[..]).is_ok());
 }
@@ -158,7 +158,7 @@ fn compressed_blocks_that_lie() {
     assert!(two.contains("two lengths"), "{two}");
 }
 
-/// What a power failure leaves: the length of the file is there, its last blocks are zeros.
+/// The result of a power failure: the file has its length, and its last blocks are zeros.
 #[test]
 fn zeros_end_a_file() {
     let mut bytes = file(&[process()]);

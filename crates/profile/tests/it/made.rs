@@ -1,5 +1,6 @@
-//! A profile with everything in it, whose samples are also a plain list: two processes, three threads,
-//! recursion, inlined functions, guessed and spliced frames, the kernel, incomplete stacks.
+//! A profile with everything in it, and the plain list of its samples. It has two processes, three
+//! threads, recursion, inlined functions, guessed and spliced frames, the kernel, incomplete
+//! stacks.
 
 use unspool_elf::{BuildId, ContentKey};
 use unspool_profile::{
@@ -10,8 +11,8 @@ use unspool_profile::{
 };
 use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
 
-/// The functions, by the number that names them in stacks; the last two are one frame, in which
-/// `inlined` was inlined.
+/// The functions, by their index in stacks; the last two are one frame, in which `inlined` was
+/// inlined.
 pub(crate) const MAIN: usize = 0;
 pub(crate) const RECURSE: usize = 1;
 pub(crate) const WORK: usize = 2;
@@ -21,7 +22,7 @@ pub(crate) const JIT: usize = 5;
 pub(crate) const KERNEL: usize = 6;
 pub(crate) const OUTER: usize = 7;
 
-/// Function `n` begins at this address; from 4 on, elsewhere.
+/// The start of function `n`; from 4 on, elsewhere.
 pub(crate) const STARTS: [u64; 8] = [
     0x1000,
     0x1100,
@@ -33,7 +34,7 @@ pub(crate) const STARTS: [u64; 8] = [
     0x1400,
 ];
 
-/// What `n` is called, the innermost function first, and in which module.
+/// The names of `n`, innermost function first, and its module.
 pub(crate) fn called(n: usize) -> (&'static [&'static str], &'static str) {
     match n {
         MAIN => (&["main"], "app"),
@@ -47,7 +48,7 @@ pub(crate) fn called(n: usize) -> (&'static [&'static str], &'static str) {
     }
 }
 
-/// A sample: thread, functions from the innermost on and how each was found, weight, state, end.
+/// A sample: thread, functions from the innermost on with their evidence, weight, state, end.
 #[derive(Debug, Clone)]
 pub(crate) struct Taken {
     pub(crate) thread: usize,
@@ -122,7 +123,7 @@ pub(crate) fn samples() -> Vec<Taken> {
     samples
 }
 
-/// Where a function's frames are.
+/// The addresses of a function's frames.
 pub(crate) fn offset(function: usize) -> u64 {
     0x10 + function as u64
 }
@@ -274,8 +275,8 @@ impl NameResolver for AppNames {
     }
 }
 
-/// The functions of a sample's stack by name, the innermost first, each with its module and how its
-/// frame was found.
+/// The functions of a sample's stack by name, innermost first, each with its module and its frame's
+/// evidence.
 pub(crate) fn functions(sample: &Taken) -> Vec<(&'static str, &'static str, FrameEvidence)> {
     let frames = sample.stack.iter();
     let functions = frames.flat_map(|(n, how)| {

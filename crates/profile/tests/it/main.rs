@@ -1,4 +1,4 @@
-//! Profiles are written and read as a naive model says, whatever becomes of the file.
+//! Profiles are written and read as in a naive model, even if the file is damaged.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -1,4 +1,5 @@
-//! A recorder that writes a profile, and beside it a naive model: all samples with all their frames.
+//! A recorder that writes a profile, and in parallel a naive model: all samples with all their
+//! frames.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,14 +17,14 @@ use unspool_profile::{
 };
 use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
 
-/// A sample whose frames are all there, from the innermost on. Modules are named by their paths.
+/// A sample with all its frames, from the innermost on. Modules are given by their paths.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plain {
     pub(crate) sample: ProfileSample,
     pub(crate) frames: Vec<(String, bool, FrameEvidence, Vec<Argument>)>,
 }
 
-/// What a recorder is to do. Numbers that name what is not there are taken modulo what is.
+/// A recorder's steps. Indices that are out of range are taken modulo the range.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Process(String),
@@ -39,7 +40,7 @@ pub(crate) enum Step {
     Flush,
 }
 
-/// A sample of a thread: so many of the outermost frames of its last stack, and new ones inside.
+/// A sample of a thread: a number of outermost frames of its last stack, and new inner ones.
 #[derive(Debug, Clone)]
 pub(crate) struct Taken {
     pub(crate) thread: usize,
@@ -51,7 +52,7 @@ pub(crate) struct Taken {
     pub(crate) later: i64,
 }
 
-/// What was written.
+/// The written data.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Written {
     pub(crate) samples: Vec<Plain>,
@@ -59,7 +60,7 @@ pub(crate) struct Written {
     pub(crate) threads: Vec<ProfileThread>,
     pub(crate) symbols: Vec<(String, u64, String)>,
     pub(crate) lost: Vec<LostSamples>,
-    /// As the writer counted.
+    /// The writer's counts.
     pub(crate) completeness: Completeness,
 }
 
@@ -86,7 +87,7 @@ pub(crate) struct Recorder {
     remaps: Vec<u64>,
     last: Vec<Vec<RawFrame>>,
     pub(crate) written: Written,
-    /// How many samples there were when the file had so many bytes.
+    /// The number of samples by file size in bytes.
     pub(crate) flushed: BTreeMap<usize, usize>,
 }
 
@@ -126,7 +127,8 @@ fn module(n: u64) -> ProfileModule {
     }
 }
 
-/// Where an address is: its highest byte says in what, and that changes when mappings do.
+/// The code location of an address: its highest byte selects the kind, which changes with the
+/// mappings.
 fn resolve(
     modules: &mut ModuleInterner,
     owner: ProcessId,
@@ -143,7 +145,7 @@ fn resolve(
     }
 }
 
-/// What [`resolve`] should come to, as text.
+/// The expected result of [`resolve`], as text.
 fn resolved(owner: ProcessId, at: RuntimeAddr, remaps: u64) -> String {
     match at.0 >> 56 {
         0xff => format!("kernel {at}"),
@@ -173,7 +175,7 @@ fn raw(code: (u64, bool, usize)) -> RawFrame {
     }
 }
 
-/// What the function at an address is called with, always: one or two arguments, or nothing is known of them.
+/// The arguments of the function at an address, always the same: one or two, or none known.
 fn called_with(at: RuntimeAddr) -> Vec<Argument> {
     let argument = |n: u64| Argument {
         name: format!("#{n}"),
@@ -234,7 +236,7 @@ impl Recorder {
         }
     }
 
-    /// The file, ended properly, and what is in it.
+    /// The properly ended file, and its data.
     pub(crate) fn finish(mut self) -> (Vec<u8>, Written) {
         self.written.completeness = self.writer.completeness();
         self.writer.finish(self.time).unwrap();
@@ -421,7 +423,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn taken() -> impl Strategy<Value = Taken> {
-    // Few places, so that frames and stacks come again.
+    // Few addresses, so that frames and stacks repeat.
     let place = (0..10_u64, 0..6_u64).prop_map(|(high, low)| match high {
         9 => 0xff << 56 | low,
         high => high << 56 | low << 4,

@@ -1,4 +1,4 @@
-//! The forms for other tools, as those tools or their schemas have it.
+//! The formats of other tools, checked by those tools or their schemas.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ fn written(
     out
 }
 
-/// The functions of a sample, the outermost first, marked as in outputs.
+/// The functions of a sample, outermost first, marked as in outputs.
 fn path(sample: &Taken) -> Vec<String> {
     let marked = functions(sample).into_iter().rev();
     let marked = marked.map(|(name, _, how)| match how {
@@ -56,7 +56,7 @@ fn folded_stacks() {
     assert_eq!(lines.collect::<BTreeMap<String, u64>>(), expected);
 }
 
-/// Functions `f` and `f.cold`, and two that are told alike; the others have no names.
+/// Functions `f` and `f.cold`, and two with the same name; the others have no names.
 struct Alike;
 
 impl NameResolver for Alike {
@@ -80,7 +80,7 @@ impl NameResolver for Alike {
     }
 }
 
-/// Lines are sorted as bytes, though a semicolon sorts behind a full stop, and each is there once.
+/// Lines are sorted as bytes, though a semicolon sorts after a full stop, and each appears once.
 #[test]
 fn folded_stacks_are_sorted_lines() {
     let [f, cold, this, that] = [0, 1, 2, 3];
@@ -111,7 +111,7 @@ fn folded_stacks_are_sorted_lines() {
     assert_eq!(String::from_utf8(text).unwrap(), expected);
 }
 
-/// What `perf script` prints of a sample with the same frames, but for the addresses.
+/// The output of `perf script` for a sample with the same frames, except for the addresses.
 #[test]
 fn the_text_of_perf_script() {
     let samples = made::samples();
@@ -139,8 +139,8 @@ worker   101 [001]     1.004000:        300 cpu-clock:
     );
 }
 
-/// inferno reads that text as perf's: it comes to the same folded stacks, but that it cuts arguments
-/// off, knows no marks, and passes over samples without frames.
+/// inferno reads that text as perf's: it makes the same folded stacks, except that it removes
+/// arguments, has no marks, and skips samples without frames.
 #[cfg(feature = "flamegraph")]
 #[test]
 fn the_text_of_perf_script_as_inferno_reads_it() {
@@ -169,11 +169,11 @@ fn the_text_of_perf_script_as_inferno_reads_it() {
     assert_eq!(lines.collect::<BTreeMap<String, u64>>(), expected);
 }
 
-/// protoc decodes it by a description of the messages that is not ours to encode with.
+/// protoc decodes it with a message description that the encoder does not use.
 #[test]
 fn pprof_as_protoc_reads_it() {
     let mut samples = made::samples();
-    // What the program calls is known before the program.
+    // A callee appears before the program.
     samples.rotate_left(7);
     let profile = made::profile(&samples);
     let message = gunzip(&written(&profile, pprof::write));
@@ -224,7 +224,7 @@ fn pprof_as_protoc_reads_it() {
     }
     assert_eq!(sums, expected);
 
-    // pprof cuts a name down that the system is said to have, too.
+    // pprof also shortens a name that is given as the system name.
     let mut of_system = decoded.messages("function");
     assert!(of_system.all(|function| function.strings("system_name").is_empty()));
 
@@ -241,7 +241,7 @@ fn pprof_as_protoc_reads_it() {
     let name = program.number("filename");
     assert_eq!(by_link.strings("string_table")[name], "/opt/app");
 
-    // The address of a location less its mapping's start is one of the file's, behind its offset.
+    // A location's address less its mapping's start is an address in the file, after its offset.
     for (location, frame) in (1..).zip(profile.frames()) {
         let unspool_profile::CodeLocation::Module(module, address) = frame.lookup else {
             continue;
@@ -253,7 +253,7 @@ fn pprof_as_protoc_reads_it() {
         let in_file = location.number("address") - mapping.number("memory_start")
             + mapping.number("file_offset");
         assert_eq!(in_file as u64, address.0 - 0xfc0 + 0x4fc0);
-        // pprof takes it for a mapping of other code if it is not of whole pages.
+        // pprof takes it for a mapping of other code if it does not consist of whole pages.
         for edge in ["memory_start", "memory_limit", "file_offset"] {
             assert_eq!(mapping.number(edge) % 4096, 0, "{edge}");
         }
@@ -263,7 +263,7 @@ fn pprof_as_protoc_reads_it() {
     }
 }
 
-/// The facts of speedscope's file format specification.
+/// The rules of speedscope's file format specification.
 #[test]
 fn speedscope_by_its_specification() {
     let samples = made::samples();
@@ -307,7 +307,7 @@ fn speedscope_by_its_specification() {
     }
 }
 
-/// The facts of the processed profile format: columns of one length, indices into other tables.
+/// The rules of the processed profile format: columns of equal length, indices into other tables.
 #[test]
 fn firefox_by_its_format() {
     use unspool_profile::CpuState;
@@ -315,7 +315,7 @@ fn firefox_by_its_format() {
     let text = written(&made::profile(&samples), firefox::write);
     let file: Value = serde_json::from_slice(&text).unwrap();
     assert_eq!(file["meta"]["interval"], 1.0);
-    // debugid's rule: the GUID of the first 16 bytes, as a little-endian machine has it.
+    // debugid's rule: the GUID of the first 16 bytes, in little-endian order.
     assert_eq!(
         file["libs"][0]["breakpadId"],
         "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA0"
@@ -343,7 +343,7 @@ fn firefox_by_its_format() {
         let index = |value: Value| value.as_u64().unwrap() as usize;
         let expected: Vec<&Taken> = samples.iter().filter(|sample| sample.thread == n).collect();
         assert_eq!(thread["samples"]["length"], expected.len());
-        // What a thread ran between samples, where it does nothing but run.
+        // A thread's running time between samples, if it never waits.
         let weights: Value = expected.iter().map(|sample| sample.weight).collect();
         let deltas = thread["samples"].get("threadCPUDelta");
         let is_running = expected
@@ -385,8 +385,8 @@ fn draw(out: &mut dyn std::io::Write, view: &View<'_>) -> std::io::Result<()> {
     flamegraph::write(out, view, FlameGraph::default())
 }
 
-/// Stacks that do not fit have each function once; if that does not suffice, they are cut. The graph of callers has
-/// the same paths the other way round.
+/// If stacks do not fit, each has a function once; if that is not enough, they are cut. The graph
+/// of callers has the same paths reversed.
 #[cfg(feature = "flamegraph")]
 #[test]
 fn a_flame_graph_is_no_higher_than_asked_for() {
@@ -436,18 +436,18 @@ fn a_flame_graph_is_no_higher_than_asked_for() {
     assert!(!cut.iter().any(|(name, _)| name == "leaf"), "{cut:?}");
 }
 
-/// Widths of a flame graph, which come as text, and well-formed XML by another parser.
+/// The widths of a flame graph, parsed from its text, and well-formed XML for another parser.
 #[cfg(feature = "flamegraph")]
 #[test]
 fn a_flame_graph_has_all_functions() {
     let mut samples = made::samples();
-    // Beside the time off the CPU all others are too narrow to be drawn.
+    // Next to the off-CPU time, all others are too narrow to draw.
     samples.retain(|sample| sample.state == unspool_profile::CpuState::OnCpu);
     let svg = written(&made::profile(&samples), draw);
     let text = ["--xpath", "//*[local-name()='text']/text()", "-"];
     let text = piped("xmllint", &text, &svg);
     let text = String::from_utf8(text).unwrap();
-    // Whoever looks at it sees what is missing: one of the samples has no user's stack.
+    // The title reports the incomplete stacks: one of the samples has no user stack.
     let complete = samples.iter().filter(|sample| sample.end.is_root()).count();
     let share = format!(" % of {} stacks reach a root", samples.len() - 1);
     assert!(
@@ -465,7 +465,7 @@ fn a_flame_graph_has_all_functions() {
     assert!(String::from_utf8(none).unwrap().contains("(no samples)"));
 }
 
-/// A hundred thousand frames, each of which could be seen, take a browser most of a minute.
+/// A hundred thousand wide enough frames take a browser most of a minute.
 #[cfg(feature = "flamegraph")]
 #[test]
 fn a_flame_graph_is_no_more_than_a_browser_can_take() {
@@ -484,7 +484,7 @@ fn a_flame_graph_is_no_more_than_a_browser_can_take() {
     assert!((256..=10_000).contains(&frames), "{frames}");
 }
 
-/// Beside the time off the CPU all others are too narrow to be drawn.
+/// Next to the off-CPU time, all others are too narrow to draw.
 #[cfg(feature = "flamegraph")]
 #[test]
 fn what_is_too_narrow_counts_for_its_caller() {
@@ -509,15 +509,15 @@ fn what_is_too_narrow_counts_for_its_caller() {
     }
 }
 
-/// A difference has the frames of the graph of what comes after. What happened in those that are left out
-/// happened to their caller.
+/// A difference has the frames of the later graph. The change of a frame that is left out counts
+/// for its caller.
 #[cfg(feature = "flamegraph")]
 #[test]
 fn what_is_too_narrow_in_a_difference_counts_for_its_caller() {
     use unspool_profile::output::flamegraph::{self, FlameGraph};
     let after = made::samples();
     let mut before = after.clone();
-    // In `main` of `worker`, from what is narrow to what is wide.
+    // In `main` of `worker`, from a narrow to a wide one.
     before[3].weight += 2000;
     before.last_mut().unwrap().weight -= 2000;
     let svg = written(&made::profile(&after), |out, after| {
@@ -585,7 +585,7 @@ fn gunzip(bytes: &[u8]) -> Vec<u8> {
     piped("gzip", &["-dc"], bytes)
 }
 
-/// A message as text, by the description beside this file.
+/// A message as text, by the description next to this file.
 fn protoc(message: &[u8]) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it");
     let path = format!("--proto_path={folder}");
@@ -593,7 +593,7 @@ fn protoc(message: &[u8]) -> String {
     String::from_utf8(piped("protoc", &arguments, message)).unwrap()
 }
 
-/// What a program makes of its input.
+/// A program's output for an input.
 fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     filter(tool(program).args(arguments), input)
 }
@@ -642,7 +642,7 @@ impl Text {
             .collect()
     }
 
-    /// A number that is there once, or 0.
+    /// A number that appears once, or 0.
     fn number(&self, name: &str) -> usize {
         let numbers = self.numbers(name);
         assert!(numbers.len() <= 1, "{name}");

@@ -1,4 +1,4 @@
-//! Names that were written while recording.
+//! Names written during the recording.
 
 use unspool_profile::{
     ANONYMOUS, CodeLocation, FrameEvidence, LocationName, Meta, NameResolver, NamedProfile,
@@ -7,12 +7,12 @@ use unspool_profile::{
 };
 use unspool_rows::{CodeAddr, RuntimeAddr};
 
-/// The names of code at these addresses, after symbols of these starts, sizes and names were written.
+/// The names of code at these addresses, given symbols with these starts, sizes and names.
 fn names(symbols: &[(u64, u64, &str)], addresses: &[u64]) -> Vec<String> {
     names_with(symbols, addresses, &NoNameResolver)
 }
 
-/// The same where `known` has names, too.
+/// The same if `known` has names, too.
 fn names_with(
     symbols: &[(u64, u64, &str)],
     addresses: &[u64],
@@ -27,7 +27,7 @@ fn names_with(
         end,
         name: name.clone(),
     });
-    // A process has its own code, and other addresses say nothing of it.
+    // A process has its own code, unrelated to other address spaces.
     let other = writer.process(&ProfileProcess {
         pid: 2,
         parent_pid: 0,
@@ -85,7 +85,7 @@ fn a_symbol_covers_its_bytes() {
     );
 }
 
-/// Code that is made at run time takes the place of other code, whole or in part.
+/// Generated code replaces older code, completely or in part.
 #[test]
 fn the_later_of_two_symbols_holds() {
     let addresses = [0x120, 0x160, 0x180];
@@ -97,14 +97,14 @@ fn the_later_of_two_symbols_holds() {
     assert_eq!(names(&around, &addresses), ["newest"; 3]);
 }
 
-/// The last byte of the address space ends no symbol before it.
+/// The last byte of the address space does not cut a symbol before it.
 #[test]
 fn symbols_that_go_round_the_address_space_are_passed_over() {
     let names = names(&[(u64::MAX - 1, 10, "round")], &[u64::MAX, 3]);
     assert_eq!(names, ["[unknown]"; 2]);
 }
 
-/// Code in memory without a file has the name of its region, where it has none of its own.
+/// Code in memory without a file has the name of its region, if it has no other.
 #[test]
 fn regions_name_what_has_no_name() {
     let symbols = [(0x100, 0x1000, ""), (0x200, 0x10, "f")];

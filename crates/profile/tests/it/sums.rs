@@ -1,4 +1,4 @@
-//! Selections and sums, against sums over the plain list of samples.
+//! Selections and sums, compared with sums over a plain list of samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,7 +86,7 @@ fn a_function_is_guessed_where_all_its_frames_are() {
     let guessed: Vec<_> = guessed
         .map(|w| (named.function_name(w.key), w.guessed))
         .collect();
-    // `main` spliced, `work` by its frame pointer.
+    // `main` is spliced, `work` from its frame pointer.
     let work = ("work<int>(std::vector<int>&)", 2000);
     assert_eq!(guessed, [("main", 40), work]);
 }
@@ -114,7 +114,7 @@ fn paths(named: &NamedProfile<'_>, tree: &CallTree) -> BTreeMap<Vec<String>, (u6
     paths
 }
 
-/// The same from the plain list: each path of a sample, and all that it begins with.
+/// The same from the plain list: each path of a sample, and all its prefixes.
 fn naive_paths(
     samples: &[Taken],
     path: impl Fn(&Taken) -> Vec<String>,
@@ -294,7 +294,7 @@ fn completeness_is_told_in_one_line() {
     );
 }
 
-/// Who gave a period is not advised to lower a frequency.
+/// With a period, there is no advice to lower a frequency.
 #[test]
 fn advice_names_the_option_that_was_given() {
     let behind = made::Taken {
@@ -314,7 +314,7 @@ fn advice_names_the_option_that_was_given() {
     }
 }
 
-/// Where a copy ends too early tells nothing, and a reason is not named twice.
+/// The end of a short copy says nothing about its code, and a reason is named once.
 #[test]
 fn a_reason_is_told_once_where_its_place_tells_nothing() {
     let all = made::samples();
@@ -333,7 +333,7 @@ fn a_reason_is_told_once_where_its_place_tells_nothing() {
     assert!(line.contains(expected), "{line}");
 }
 
-/// 100 % is all of them, not nearly all.
+/// 100 % is the whole, not nearly all.
 #[test]
 fn shares_are_not_rounded_up() {
     let good = made::samples().swap_remove(0);
@@ -384,7 +384,7 @@ fn thousands_are_separated() {
     }
 }
 
-/// From 1 % of the stacks on, it is said what can be done, for the most frequent reason first.
+/// From 1 % of the stacks on, there is advice, for the most frequent reason first.
 #[test]
 fn advice_is_for_low_figures() {
     let all = made::samples();

@@ -1,11 +1,11 @@
 //! AArch64, AAPCS64.
 //!
-//! `bl` leaves the return address in `x30`, the return-address column: a leaf has no rule for
-//! it, and the value is still in the register. `x30` may be signed (PAuth); whether it is, is
-//! the row's [`crate::RaState`], which call frame instructions of AArch64's own set, or what a
-//! rule for the pseudo-register 34, `RA_SIGN_STATE`, yields. The slot of the frame's own code
-//! address is 32, "PC" in AADWARF64. `d8`–`d15` (72–79) survive a call, and so does the size of
-//! SVE's vectors (46), as AADWARF64 says ("Common information entries").
+//! `bl` leaves the return address in `x30`, the return-address column. A leaf has no rule for it,
+//! and the value is still in the register. `x30` may be signed (PAuth). The row's
+//! [`crate::RaState`] says whether it is; AArch64's own call frame instructions set it. A rule for
+//! the pseudo-register 34, `RA_SIGN_STATE`, can also say so. The slot of the frame's own code
+//! address is 32, "PC" in AADWARF64. A call preserves `d8`–`d15` (72–79) and the size of SVE's
+//! vectors (46), by AADWARF64 ("Common information entries").
 
 use super::{AddressSize, ArchSpec};
 use crate::register::Register;

@@ -1,8 +1,8 @@
 //! 32-bit ARM, AAPCS32.
 //!
-//! A call leaves the return address in `lr`, which is the return-address column: a leaf that
-//! never saved it has no rule for it. Bit 0 of a code pointer marks Thumb code and is not part
-//! of the address ([`crate::CodeAddr`]). `r4`–`r11` and `d8`–`d15` (264–271) survive a call.
+//! A call leaves the return address in `lr`, which is the return-address column. A leaf that never
+//! saved it has no rule for it. Bit 0 of a code pointer marks Thumb code and is not part of the
+//! address ([`crate::CodeAddr`]). A call preserves `r4`–`r11` and `d8`–`d15` (264–271).
 //! Distributions put ARM CFI in `.debug_frame`; exceptions use EHABI instead.
 
 use super::{AddressSize, ArchSpec};

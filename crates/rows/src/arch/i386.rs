@@ -1,6 +1,6 @@
 //! i386, System V psABI.
 //!
-//! As on x86-64 the return address is on the stack (`cfa-4`) and its column, 8, is no machine
+//! As on x86-64, the return address is on the stack (`cfa-4`). Its column, 8, is not a machine
 //! register; the slot holds the frame's `eip`. In `.eh_frame` on Darwin `esp` and `ebp` swap
 //! numbers; on Linux they do not.
 

@@ -1,9 +1,9 @@
 //! x86-64, System V psABI.
 //!
-//! `call` pushes the return address, so at a function's first instruction the CFA is `rsp+8`
-//! and the return address is at `cfa-8`. The return-address column, 16, is no machine register;
-//! the slot holds the frame's `rip`. Six registers survive a call. Numbers: psABI,
-//! "DWARF Register Number Mapping".
+//! `call` pushes the return address, so at a function's first instruction the CFA is `rsp+8` and
+//! the return address is at `cfa-8`. The return-address column, 16, is not a machine register; the
+//! slot holds the frame's `rip`. A call preserves six registers. Numbers: psABI, "DWARF Register
+//! Number Mapping".
 
 use super::{AddressSize, ArchSpec};
 use crate::register::Register;

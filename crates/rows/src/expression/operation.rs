@@ -12,9 +12,9 @@ pub enum Operand {
     None,
     /// An address, as linked.
     Address,
-    /// An unsigned number of so many bytes.
+    /// An unsigned number of this many bytes.
     Unsigned(u8),
-    /// A signed number of so many bytes.
+    /// A signed number of this many bytes.
     Signed(u8),
     /// An unsigned LEB128 number.
     Uleb,
@@ -30,8 +30,8 @@ macro_rules! opcodes {
     ($($constant:ident = $value:literal $name:literal $operand:expr;)*) => {
         $(#[doc = concat!("`DW_OP_", $name, "`")] pub const $constant: u8 = $value;)*
 
-        /// Every operation that is legal in call frame information and is not one of a family
-        /// of 32: opcode, name without `DW_OP_`, operand.
+        /// Every operation that is legal in call frame information, except the families of 32:
+        /// opcode, name without `DW_OP_`, operand.
         pub static SINGLE: &[(u8, &str, Operand)] = &[$(($value, $name, $operand)),*];
 
         /// How the operand of `opcode` is encoded; `None` for an opcode that is not legal in CFI.
@@ -94,11 +94,11 @@ opcodes! {
     DW_OP_NOP = 0x96 "nop" Operand::None;
 }
 
-/// `DW_OP_lit0`; those up to 31 follow.
+/// `DW_OP_lit0`, the first of 32.
 pub const DW_OP_LIT0: u8 = 0x30;
 /// `DW_OP_lit31`
 pub const DW_OP_LIT31: u8 = 0x4f;
-/// `DW_OP_breg0`; those up to 31 follow.
+/// `DW_OP_breg0`, the first of 32.
 pub const DW_OP_BREG0: u8 = 0x70;
 /// `DW_OP_breg31`
 pub const DW_OP_BREG31: u8 = 0x8f;
@@ -129,13 +129,14 @@ impl Operation {
         self.first.cast_signed()
     }
 
-    /// The second operand: `DW_OP_bregx` has one.
+    /// The second operand, which only `DW_OP_bregx` has.
     #[must_use]
     pub fn second_signed(&self) -> i64 {
         self.second
     }
 
-    /// The register that the operation reads, if it reads one; `None`, too, if its number is none.
+    /// The register that the operation reads. `None` if it reads none or the number is not a
+    /// register's.
     #[must_use]
     pub fn register(&self) -> Option<Register> {
         match self.opcode {
@@ -145,7 +146,7 @@ impl Operation {
         }
     }
 
-    /// Whether another operation than the one behind it may be the next.
+    /// Whether it can continue at another operation than the next.
     #[must_use]
     pub fn branches(&self) -> bool {
         matches!(self.opcode, DW_OP_SKIP | DW_OP_BRA)
@@ -182,8 +183,8 @@ impl<'e> Operations<'e> {
         self.at >= self.bytes.len()
     }
 
-    /// Continues `distance` bytes after the end of the last operation; `None` if that is
-    /// outside the expression. Its very end is inside: the expression is then finished.
+    /// Continues `distance` bytes after the end of the last operation; `None` if that is outside
+    /// the expression. Its end counts as inside: the expression is then finished.
     pub(super) fn branch(&mut self, distance: i16) -> Option<()> {
         let target = self.at.checked_add_signed(isize::from(distance))?;
         if target > self.bytes.len() {
@@ -248,7 +249,7 @@ impl Iterator for Operations<'_> {
             return None;
         }
         let operation = self.decode(&mut rest);
-        // After an error there is no telling where the next operation starts.
+        // After an error the start of the next operation is unknown.
         self.at = operation
             .as_ref()
             .map_or(self.bytes.len(), |operation| operation.end);

@@ -87,8 +87,8 @@ pub(crate) fn evaluate(
 
 /// gimli's evaluation with our limits; `None` for every error.
 ///
-/// Its stack is an array of 64 values, its iterations are limited to ours, and register, memory
-/// and relocation are answered as our frame does.
+/// Its stack is an array of 64 values and its iterations have our limit. Registers, memory and
+/// relocations are those of our frame.
 pub(crate) fn gimli_opinion(bytes: &[u8], abi: Abi, initial: Option<u64>) -> Option<u64> {
     struct GimliLimits;
     impl<R: gimli::Reader> gimli::EvaluationStorage<R> for GimliLimits {
@@ -135,8 +135,8 @@ pub(crate) fn gimli_opinion(bytes: &[u8], abi: Abi, initial: Option<u64>) -> Opt
     evaluation.value_result()?.to_u64(word.mask()).ok()
 }
 
-/// Evaluates each line `EXPRESSION => VALUE` under `abis`, by us and by gimli. A line with
-/// `VALUE | VALUE` has the second for 32-bit addresses. An error is expected by its message.
+/// Evaluates each line `EXPRESSION => VALUE` under `abis`, by us and by gimli. In a line `VALUE |
+/// VALUE` the second value is for 32-bit addresses. An error is given as its message.
 fn check(abis: &[Abi], initial: Option<u64>, cases: &str) {
     for line in cases.lines().map(str::trim).filter(|l| !l.is_empty()) {
         let (text, expected) = line.split_once("=>").unwrap();
@@ -353,7 +353,7 @@ fn memory_is_read_in_the_byte_order_and_width_of_the_target() {
     ";
     check(&of(Endian::Little), None, little);
     check(&of(Endian::Big), None, big);
-    // A size above the width of an address is an error; so is 0, which gimli takes.
+    // A size above the width of an address is an error; so is 0, which gimli accepts.
     for abi in ABIS {
         let too_wide = abi.arch.spec().word.bytes() + 1;
         for size in [0, too_wide, 255] {
@@ -443,13 +443,13 @@ const FORBIDDEN: &[(u8, &str)] = &[
     (0xa6, "deref_type"),
     (0xa5, "regval_type"),
     (0xa9, "reinterpret"),
-    // Second item: there is no object. Third item: circular, and so is what it does not name.
+    // Second item: there is no object. Third item: circular. Other operations of these kinds too.
     (0x97, "push_object_address"),
     (0x9c, "call_frame_cfa"),
     (0xa3, "entry_value"),
     // §2.5.1.2: needs the frame base of a subprogram's entry in `.debug_info`.
     (0x91, "fbreg"),
-    // §2.6: location descriptions, which are no expressions.
+    // §2.6: location descriptions, which are not expressions.
     (0x50, "reg0"),
     (0x6f, "reg31"),
     (0x90, "regx"),
@@ -458,15 +458,15 @@ const FORBIDDEN: &[(u8, &str)] = &[
     (0x9e, "implicit_value"),
     (0x9f, "stack_value"),
     (0xa0, "implicit_pointer"),
-    // §2.5.1.3: one address space, and no thread to ask.
+    // §2.5.1.3: there is one address space, and no thread to ask.
     (0x18, "xderef"),
     (0x95, "xderef_size"),
     (0xa7, "xderef_type"),
     (0x9b, "form_tls_address"),
-    // A pointer as in `.eh_frame`, relative to places that are unknown here; a mark.
+    // A pointer encoded as in `.eh_frame`, relative to addresses unknown here; a marker.
     (0xf1, "GNU_encoded_addr"),
     (0xf0, "GNU_uninit"),
-    // AADWARF64: signs a pointer, with keys that nobody else has.
+    // AADWARF64: signs a pointer, with keys that only the process has.
     (0xea, "AARCH64_operation"),
     // GNU forms of the above.
     (0xe0, "GNU_push_tls_address"),
@@ -500,7 +500,7 @@ fn an_opcode_is_legal_or_forbidden_or_unassigned() {
         let forbidden = FORBIDDEN.iter().any(|(known, _)| *known == opcode);
         let legal = operand_of(opcode).is_some();
         assert!(legal != (forbidden || unassigned(opcode)), "{opcode:#04x}");
-        // The independent opinion on what the legal ones are called.
+        // The independent opinion on the names of the legal ones.
         let name = gimli::DwOp(opcode).static_string().unwrap_or_default();
         if let Some((_, ours, _)) = SINGLE.iter().find(|(code, ..)| *code == opcode) {
             assert_eq!(name.strip_prefix("DW_OP_"), Some(*ours));
@@ -516,7 +516,7 @@ fn an_operation_reads_a_register_or_branches_as_gimli_says() {
         version: 5,
     };
     for opcode in (0..=u8::MAX).filter(|opcode| operand_of(*opcode).is_some()) {
-        // An operand of whichever kind: 5, or register 5.
+        // An operand of any kind: 5, or register 5.
         let bytes = [opcode, 5, 0, 0, 0, 0, 0, 0, 0];
         let ours = Expression(&bytes).operations(ABIS[0]).next();
         let ours = ours.and_then(Result::ok).expect("it is legal");
@@ -553,11 +553,11 @@ fn the_fixed_cases_use_every_legal_operation() {
 /// A part of a random expression.
 enum RandomPiece {
     Operations(String),
-    /// Branch over so many pieces, from the next piece on.
+    /// A branch over this many pieces, from the next piece on.
     Branch(&'static str, i64),
 }
 
-/// Turns random numbers into an expression whose operations mostly find their operands.
+/// Turns random numbers into an expression. Its operations mostly have their operands.
 pub(crate) fn build(choices: &[(u8, u64)], abi: Abi) -> Vec<u8> {
     let mut depth = 0_i32;
     let mut pieces = Vec::new();
@@ -641,8 +641,8 @@ fn piece(choice: u8, n: u64, depth: i32) -> (RandomPiece, i32) {
         24 => name("over", 1),
         25 => name("swap", 0),
         26 => (RandomPiece::Branch("bra", i64::from(low % 8) - 3), -1),
-        // gimli does not cut a value to the width of an address when it is pushed, only when
-        // it is used, and does not cut the distance of a shift at all; `or` cuts it.
+        // gimli cuts a value to the width of an address only when it is used, not when it is
+        // pushed. It never cuts the distance of a shift; `or` cuts it.
         27 => name("lit0; or; shl", -1),
         28 => name("lit0; or; shr", -1),
         29 => name("lit0; or; shra", -1),
@@ -704,9 +704,9 @@ fn random_expressions_have_the_value_that_gimli_gives_them() {
 proptest! {
     #![proptest_config(Config::with_cases(Config::default().cases.max(20_000)))]
 
-    /// At most 10 bytes: a LEB128 number then has at most 9, which is where gimli stops to
-    /// accept padding that we accept. Operations that are illegal here but known to gimli, and
-    /// a load of 0 bytes, are left out; so are 32-bit shifts, see `piece`.
+    /// At most 10 bytes, so a LEB128 number has at most 9: gimli accepts no more padding, we do.
+    /// Left out: operations that are illegal here but known to gimli, a load of 0 bytes, and 32-bit
+    /// shifts (see `piece`).
     #[test]
     fn random_bytes_have_the_value_that_gimli_gives_them(
         bytes in proptest::collection::vec(any::<u8>(), 0..=10),
@@ -720,7 +720,7 @@ proptest! {
         }
     }
 
-    /// Whatever the bytes, evaluation ends without a panic and errors point into them.
+    /// For any bytes, evaluation ends without a panic and errors point into them.
     #[test]
     fn arbitrary_bytes_are_decoded_without_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..80),

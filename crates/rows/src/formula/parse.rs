@@ -11,7 +11,7 @@ use crate::expression::operation;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct FormulaParseError {
-    /// Where, in bytes from the start of the text.
+    /// The position, in bytes from the start of the text.
     pub at: usize,
     /// What was expected, or is wrong.
     pub what: &'static str,
@@ -19,7 +19,7 @@ pub struct FormulaParseError {
 
 const OPERAND: &str = "expected a register, a number, `cfa`, `*` or `(`";
 
-/// Reads the formula that a text is from a place on.
+/// Reads the formula from a position in a text on.
 pub(super) fn formula(
     text: &str,
     from: usize,
@@ -52,7 +52,7 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// What is left, behind white space.
+    /// The rest of the text, after white space.
     fn rest(&mut self) -> &'t str {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let trimmed = rest.trim_start();
@@ -79,7 +79,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A name or a number: letters, digits, and what else names have.
+    /// A name or a number: letters, digits, and other characters of names.
     fn word(&mut self) -> &'t str {
         let rest = self.rest();
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
@@ -103,7 +103,7 @@ impl<'t> Parser<'t> {
         pushed.map_err(|TooLarge| self.fault("the formula is too large"))
     }
 
-    /// Operands with operators between them that bind at least so tightly.
+    /// Operands, with operators between them that bind at least this tightly.
     fn sum(&mut self, least: u8) -> Result<NodeId, FormulaParseError> {
         let mut left = self.operand()?;
         while let Some(op) = self.operator().filter(|op| op.precedence >= least) {
@@ -115,14 +115,14 @@ impl<'t> Parser<'t> {
         Ok(left)
     }
 
-    /// The operator that is next.
+    /// The next operator.
     fn operator(&mut self) -> Option<&'static BinaryOperator> {
         let rest = self.rest();
         let mut infix = super::OPERATORS.iter().filter(|op| op.precedence != 0);
         infix.find(|op| rest.starts_with(op.symbol))
     }
 
-    /// An operand with what stands before it. The recursion of the parser goes through here.
+    /// An operand with its prefixes. The parser recurses through here.
     fn operand(&mut self) -> Result<NodeId, FormulaParseError> {
         if self.depth >= 2 * MAX_DEPTH {
             return Err(self.fault("it is nested too deeply"));

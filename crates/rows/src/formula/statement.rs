@@ -1,4 +1,4 @@
-//! Statements: an expression and what it is of.
+//! Statements: an expression and its use.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,10 +10,10 @@ use crate::expression::Expression;
 use crate::register::Register;
 use crate::text::{self, ExpressionText};
 
-/// What an expression is of.
+/// The use of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpressionUse {
-    /// Nothing that is known.
+    /// Unknown.
     Any,
     /// The CFA (`DW_CFA_def_cfa_expression`).
     Cfa,
@@ -23,25 +23,25 @@ pub enum ExpressionUse {
     Value(Register),
 }
 
-/// What a line says, of the CFA or of a register of the caller: `cfa = *(rsp+8)+8`, `rbx = *(cfa-16)`.
+/// A line about the CFA or a register of the caller: `cfa = *(rsp+8)+8`, `rbx = *(cfa-16)`.
 ///
-/// The left side is always the value. Where it is a word of memory, `rbx = *(cfa-16)`, the expression yields the
-/// address, as `DW_CFA_expression` has it. Instead of a formula, operations can stand in braces as in the text form
-/// of tables: `rbx = [{lit16; minus}]`, `rbx = {breg0 8}`.
+/// The left side is always the value. If it is a word of memory, `rbx = *(cfa-16)`, the expression
+/// yields the address, as `DW_CFA_expression` has it. Instead of a formula, operations can stand in
+/// braces as in the text form of tables: `rbx = [{lit16; minus}]`, `rbx = {breg0 8}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
-    /// What the expression is of.
+    /// The use of the expression.
     pub purpose: ExpressionUse,
     /// The expression's bytes.
     pub expression: Vec<u8>,
 }
 
 impl Statement {
-    /// Reads a statement, or an expression that is of nothing.
+    /// Reads a statement, or an expression without a left side.
     ///
     /// # Errors
     ///
-    /// [`FormulaParseError`], with the place in the text.
+    /// [`FormulaParseError`], with the position in the text.
     pub fn parse(text: &str, abi: Abi) -> Result<Statement, FormulaParseError> {
         let (subject, from) = subject(text, abi)?;
         let right = text.get(from..).unwrap_or_default();
@@ -91,7 +91,7 @@ impl Statement {
     ///
     /// # Errors
     ///
-    /// The expression has none: [`FormulaError`].
+    /// [`FormulaError`] if the expression has none.
     pub fn formula(&self, abi: Abi) -> Result<Formula, FormulaError> {
         let expression = Expression(&self.expression);
         match self.purpose {
@@ -105,7 +105,7 @@ impl Statement {
         }
     }
 
-    /// The left side with its ` = `; nothing if the expression is of nothing.
+    /// The left side with its ` = `; nothing if the expression's use is unknown.
     #[must_use]
     pub fn left_side(&self, abi: Abi) -> String {
         match self.purpose {
@@ -118,7 +118,7 @@ impl Statement {
     }
 }
 
-/// Prints a statement with its operations by name, which parses back to the same bytes.
+/// Prints a statement with its operations by name; it parses back to the same bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct OperationsText<'s>(pub &'s Statement, pub Abi);
 
@@ -134,7 +134,7 @@ impl fmt::Display for OperationsText<'_> {
     }
 }
 
-/// What stands on the left side.
+/// The left side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeftSide {
     None,
@@ -143,7 +143,7 @@ enum LeftSide {
 }
 
 impl LeftSide {
-    /// The purpose of an expression that yields the value.
+    /// The use of an expression that yields the value.
     fn value(self) -> ExpressionUse {
         match self {
             LeftSide::None => ExpressionUse::Any,
@@ -153,7 +153,7 @@ impl LeftSide {
     }
 }
 
-/// The left side, and where the right one begins.
+/// The left side, and the offset of the right one.
 fn subject(text: &str, abi: Abi) -> Result<(LeftSide, usize), FormulaParseError> {
     let Some(equals) = text.find('=') else {
         return Ok((LeftSide::None, 0));
@@ -190,7 +190,7 @@ fn operations(text: &str, braced: &str, abi: Abi) -> Result<Vec<u8>, FormulaPars
     })
 }
 
-/// Where a part of a text is in it.
+/// The offset of a part in its text.
 fn offset_of(text: &str, part: &str) -> usize {
     let offset = part.as_ptr().addr().saturating_sub(text.as_ptr().addr());
     offset.min(text.len())

@@ -21,7 +21,7 @@ const X86_64: Abi = Abi {
     endian: Endian::Little,
 };
 
-/// What is written, the operations that it stands for, and how it is printed if not the same.
+/// The text, its operations, and the printed form if different.
 #[test]
 fn statements_are_operations() {
     let cases = [
@@ -148,7 +148,7 @@ fn nothing_is_nested_without_bound() {
     let sum = |n| format!("rax{}", " * rax".repeat(n));
     assert!(Formula::parse(&sum(50), X86_64).is_ok());
     assert!(Formula::parse(&sum(deep), X86_64).is_err());
-    // Each value is twice the one before: a formula of 2^60 parts.
+    // Each value is twice the one before: a formula of 2^60 nodes.
     let doubled = [0x70, 0]
         .into_iter()
         .chain([0x12, 0x22].repeat(60))
@@ -192,7 +192,7 @@ fn what_a_formula_would_not_say_has_none() {
     }
 }
 
-/// A formula that knows its value, and no operation.
+/// A formula with a value, but without operations.
 #[derive(Debug, Clone)]
 enum Model {
     Number(u64),
@@ -219,8 +219,8 @@ impl Model {
         }
     }
 
-    /// The value; the memory is that of the evaluator's tests: each byte is the low byte of its address, and the first
-    /// page is not there: nothing is read that begins in it.
+    /// The value. Memory is that of the evaluator's tests: each byte is the low byte of its
+    /// address. Reads that begin in the first page fail.
     fn value(&self) -> Option<u64> {
         Some(match self {
             Model::Number(number) => *number,
@@ -308,7 +308,7 @@ proptest! {
         prop_assert_eq!(printed.to_string(), again.to_string());
     }
 
-    /// Whatever is written: there is a statement, or an error that points into the text.
+    /// For any text there is a statement, or an error that points into the text.
     #[test]
     fn any_text_is_read_or_pointed_into(text in "[a-z0-9é ()\\[\\]{}*+<>=!&|^~%,;#.-]{0,30}", n in 0..ABIS.len()) {
         match Statement::parse(&text, ABIS[n]) {
@@ -320,7 +320,8 @@ proptest! {
         }
     }
 
-    /// Whatever operations: the formula has their value, on every machine; and no value where they have none.
+    /// For any operations, the formula has their value on every machine, and no value where they
+    /// have none.
     #[test]
     fn operations_have_the_value_of_their_formula(
         choices in prop::collection::vec(any::<(u8, u64)>(), 1..12),
@@ -340,7 +341,8 @@ proptest! {
     }
 }
 
-/// The shell's arithmetic has C's precedence. Its numbers have signs, so only what does not show that is compared.
+/// The shell's arithmetic has C's precedence. Its numbers are signed, so only cases where that does
+/// not show are compared.
 #[test]
 fn precedence_is_that_of_the_shell() {
     let operators = [
@@ -356,7 +358,7 @@ fn precedence_is_that_of_the_shell() {
         let mut text = format!("{}", random(9));
         let mut is_shifted = false;
         for _ in 0..random(5) + 1 {
-            // By how many bits is shifted stays a small number without sign.
+            // The distance of a shift stays a small unsigned number.
             let (op, before) = match is_shifted {
                 true => (["+", "&", "==", "<<"][random(4)], ""),
                 false => (

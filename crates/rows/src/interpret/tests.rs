@@ -15,7 +15,7 @@ use crate::register::{Register, Registers};
 use crate::row::Row;
 use crate::text;
 
-/// The bytes that a frame's description names; nothing else is mapped.
+/// The bytes in a frame's description; nothing else is mapped.
 #[derive(Default)]
 struct ByteMemory(BTreeMap<u64, u8>);
 
@@ -30,8 +30,8 @@ impl Memory for ByteMemory {
     }
 }
 
-/// A frame as text: `x86-64 little rsp=0x7000 [0x7000]=0x401234`. A word of memory is stored in
-/// the byte order and width of the target; `bias=` and `pac=` are the frame's other facts.
+/// A frame as text: `x86-64 little rsp=0x7000 [0x7000]=0x401234`. A word of memory is stored in the
+/// byte order and width of the target; `bias=` and `pac=` are the frame's other inputs.
 struct FrameFixture {
     abi: Abi,
     registers: Registers,
@@ -93,7 +93,7 @@ impl FrameFixture {
         }
     }
 
-    /// Parses a row and hands it on.
+    /// Parses a row and passes it on.
     fn with_row<T>(&self, row: &str, use_it: impl FnOnce(&Row<'_>) -> T) -> T {
         let head = text::AbiText(self.abi);
         let table = text::parse(&format!("{head}\nfn 0x0..0x1\n  0x0  {row}\n")).unwrap();
@@ -108,8 +108,8 @@ fn number(text: &str) -> u64 {
     }
 }
 
-/// Steps by `row` from the frame `given`: the CFA, the return address, and every register that
-/// is known in the caller; or the error.
+/// Steps by `row` from the frame `given`. Yields the CFA, the return address, and every register
+/// known in the caller; or the error.
 fn stepped(given: &str, row: &str) -> String {
     let given = FrameFixture::parse(given);
     given.with_row(row, |row| match step(row, &given.frame()) {
@@ -137,8 +137,8 @@ fn check(given: &str, row: &str, expected: &str) {
     assert_eq!(stepped(given, row), expected, "{row}");
 }
 
-/// Where the caller's value of each register in `expected` is, and what it is:
-/// `REGISTER: PLACE VALUE`, one a line.
+/// The location and value in the caller of each register in `expected`: `REGISTER: LOCATION VALUE`,
+/// one a line.
 fn check_places(given: &str, row: &str, expected: &str) {
     let given = FrameFixture::parse(given);
     let frame = given.frame();
@@ -356,7 +356,8 @@ fn an_undefined_return_address_ends_the_stack() {
         "cfa=sp+0 x30=undefined",
         "cfa=0x7000 outermost x29=0x0 sp=0x7000",
     );
-    // The frame's own code address is not the caller's, even where the rest is kept.
+    // The frame's own code address is not the caller's, even where all other registers are
+    // unchanged.
     check(
         "aarch64 little sp=0x7000 x0=1 x30=5 pc=0x401000",
         "cfa=sp+0 signal x30=undefined",
@@ -414,7 +415,7 @@ fn the_return_address_is_what_its_column_recovers() {
         "cfa=rsp+0 ra=rdi",
         "cfa=0x7000 return=0x401234 rsp=0x7000 ra=0x401234",
     );
-    // Another column than the usual: the frame's own code address is still in slot 16.
+    // An unusual column: the frame's own code address is still in slot 16.
     check(
         "x86-64 little rsp=0x7000 rdi=0x5 rip=0x401000 [0x7000]=0x401234",
         "cfa=rsp+8 return=rdi rdi=[cfa-8]",
@@ -516,7 +517,7 @@ fn a_return_address_loses_the_thumb_bit_the_register_keeps_it() {
     ] {
         check(given, row, expected);
     }
-    // Elsewhere every bit is the address's.
+    // Elsewhere every bit is part of the address.
     check(
         "x86-64 little rsp=0x7000 [0x7000]=0x401235",
         "cfa=rsp+8 ra=[cfa-8]",
@@ -553,7 +554,7 @@ fn memory_is_read_in_the_byte_order_of_the_target() {
              pc=0x102030405060708",
         );
     }
-    // A word in the other order, byte by byte.
+    // A word in the other byte order, byte by byte.
     let given = FrameFixture::parse("aarch64 big [0x10]=0x0102030405060708");
     assert_eq!(given.memory.0.get(&0x10), Some(&1));
     let given = FrameFixture::parse("arm little [0x10]=0x01020304");

@@ -1,4 +1,4 @@
-//! The table as a function of the address, against a model that looks at one address at a time.
+//! The table as a function of the address, against a model that checks one address at a time.
 
 use std::collections::BTreeSet;
 use std::format;
@@ -249,7 +249,7 @@ fn equal_rows_are_stored_once() {
     for (offset, id) in (0..).zip(ids) {
         assert_eq!(table.row(id), Some(row(offset)));
     }
-    // The order in which rules were given is not part of a row.
+    // The order in which rules were set is not part of a row.
     let (mut ab, mut ba) = (row(8), row(8));
     for n in [3, 6, 40] {
         ab.set_rule(Register(n), Some(RegisterRule::SameValue))
@@ -269,8 +269,8 @@ fn equal_rows_are_stored_once() {
     assert_eq!(table.fde(FdeId(0)), None);
 }
 
-/// An entry of a random table: its start, and the rows as (distance from the one before, row);
-/// what the last distance leads to is the end.
+/// An entry of a random table: its start, and the rows as (distance from the one before, row). The
+/// last distance leads to the end.
 type ModelEntry = (u64, Vec<(u64, u8)>);
 
 /// Addresses stay below this.
@@ -302,12 +302,12 @@ fn starts() -> impl Strategy<Value = Vec<u64>> {
     proptest::collection::vec(0..24_u64, 0..4)
 }
 
-/// The entry and the row that count at one address, by looking at every entry.
+/// The entry and the row that count at one address, by checking every entry.
 fn model(table: &Table, at: Vaddr) -> Option<(FdeId, RowId)> {
     let covering = (0_u32..)
         .zip(table.fdes())
         .filter(|(_, fde)| fde.start <= at && at < fde.end);
-    // Among equal starts the first: the maximum by (start, place from the end).
+    // Among equal starts the first: the maximum by (start, index from the end).
     let (n, fde) = covering.max_by_key(|(n, fde)| (fde.start, u32::MAX - n))?;
     let row = table.rows(fde).rfind(|row| row.start <= at)?;
     Some((FdeId(n), row.row))
@@ -336,7 +336,7 @@ proptest! {
         }
     }
 
-    /// Sharing rows is storage, and nothing else.
+    /// Sharing rows affects storage only.
     #[test]
     fn entries_that_share_rows_say_what_they_say_alone(entries in entries(), starts in starts()) {
         let repeated = entries.iter().flat_map(|(start, rows)| {
@@ -368,7 +368,7 @@ proptest! {
         prop_assert_eq!(differences(&shared, &alone, DiffScope::RowsAndEntries), []);
     }
 
-    /// Extents are the spans of one entry that touch, and leave nothing out.
+    /// Extents are adjacent spans of one entry, without gaps.
     #[test]
     fn extents_are_what_an_entry_counts_for(entries in entries()) {
         let table = build(&entries);

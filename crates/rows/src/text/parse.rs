@@ -16,7 +16,7 @@ use crate::table::{FdeHeader, RowStart, Table};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}, in `{text}`")]
 pub struct TableParseError {
-    /// The line, counted from 1; 0 for an expression on its own.
+    /// The line, counted from 1; 0 for a lone expression.
     pub line: usize,
     /// What was expected.
     pub what: &'static str,
@@ -177,7 +177,7 @@ fn row_line<'s>(table: &mut Table, line: &'s str) -> Result<RowStart, TextFault<
 
 const GIVEN_TWICE: &str = "given a second time";
 
-/// Refuses the `n`th word if an earlier one speaks of the same.
+/// Refuses the `n`th word if an earlier one gives the same register or attribute.
 fn check_once<'s>(words: &[&'s str], n: usize) -> Result<(), TextFault<'s>> {
     let subject = |word: &&'s str| match word.split_once('=') {
         Some((name, _)) => name,
@@ -207,7 +207,7 @@ fn words(line: &str) -> Result<Vec<&str>, TextFault<'_>> {
     }
 }
 
-/// One word of a row: a fact or a rule.
+/// One word of a row: an attribute or a rule.
 fn item<'e, 's>(
     row: &mut Row<'e>,
     word: &'s str,
@@ -277,7 +277,7 @@ fn register_rule<'e, 's>(
     })
 }
 
-/// Whether the rule is an expression, and nothing but one.
+/// Whether the rule is just one expression.
 fn in_braces(rule: &str) -> Result<bool, TextFault<'_>> {
     match (rule.starts_with('{'), rule.ends_with('}')) {
         (true, false) => Err(("expected the expression to end with `}`", rule)),
@@ -296,7 +296,7 @@ fn register(name: &str, arch: Arch) -> Result<Register, TextFault<'_>> {
 fn number(text: &str) -> Result<u64, TextFault<'_>> {
     let fault = ("expected a number", text);
     if text.contains('+') {
-        return Err(fault); // the standard library takes `+5`
+        return Err(fault); // the standard library accepts `+5`
     }
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -365,7 +365,7 @@ pub(crate) fn expression(text: &str, abi: Abi) -> Result<Vec<u8>, TextFault<'_>>
     Ok(out)
 }
 
-/// Whether `value` survives being stored in the operand's bytes.
+/// Whether `value` fits in the operand's bytes.
 pub(crate) fn fits(operand: Operand, value: u64, abi: Abi) -> bool {
     let (size, is_signed) = match operand {
         Operand::Address => (abi.arch.spec().word.bytes(), false),

@@ -1,5 +1,5 @@
-//! Text to table and back: the documented examples, and what is refused. Random tables are in
-//! `tests/properties`.
+//! Text to table and back: the documented examples, and refused texts. Random tables are in
+//! `tests/it`.
 
 use std::format;
 use std::string::{String, ToString};
@@ -15,7 +15,7 @@ const ABI: Abi = Abi {
     endian: Endian::Little,
 };
 
-/// Parses `text` and compares what is printed with `expected`, which must parse to the same.
+/// Parses `text` and compares its printed form with `expected`, which must parse to the same.
 fn check(text: &str, expected: &str) {
     let table = parse(text).unwrap_or_else(|error| panic!("{error}"));
     let printed = table.to_string();

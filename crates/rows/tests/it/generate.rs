@@ -1,4 +1,4 @@
-//! Random rows and tables. A row borrows its expressions, so what is generated is its parts.
+//! Random rows and tables, as parts: a row borrows its expressions.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use unspool_rows::{
     Vaddr, text,
 };
 
-/// The addresses of generated tables stay below this.
+/// The limit of addresses in generated tables.
 pub(crate) const LIMIT: u64 = 80;
 
 /// The CFA rule of a row.
@@ -32,7 +32,7 @@ enum RegisterRuleInput {
     ValExpression(Vec<u8>),
 }
 
-/// What a row is made of.
+/// The parts of a row.
 #[derive(Debug, Clone)]
 pub(crate) struct RowParts {
     cfa: CfaRuleInput,
@@ -75,13 +75,13 @@ impl RowParts {
         use_it(&row)
     }
 
-    /// Makes the row, and hands it on.
+    /// Makes the row, and passes it on.
     pub(crate) fn with_row<T>(&self, use_it: impl FnOnce(&Row<'_>) -> T) -> T {
         self.with_row_of(X86_64, use_it)
     }
 }
 
-/// Rows made again in another way.
+/// Rows rebuilt in another way.
 pub(crate) trait WithRow {
     /// Makes an equal row by setting the rules in descending order.
     fn clone_by_rules(&self, use_it: impl FnOnce(&Row<'_>));
@@ -113,7 +113,7 @@ const X86_64: Abi = Abi {
 fn abis() -> impl Strategy<Value = Abi> {
     let arch = prop_oneof![
         4 => proptest::sample::select(&Arch::KNOWN[..]),
-        // A machine that has a `Spec` of its own is not `Other`: `from_elf` decides.
+        // A machine that has an `ArchSpec` of its own is not `Other`: `from_elf` decides.
         1 => (any::<u16>(), any::<bool>()).prop_map(|(machine, wide)| {
             Arch::from_elf(machine, if wide { AddressSize::W64 } else { AddressSize::W32 })
         }),
@@ -137,8 +137,7 @@ fn offsets() -> impl Strategy<Value = i64> {
     ]
 }
 
-/// Bytes that are operations in their shortest form, that are operations in a longer form, or
-/// that are nothing in particular.
+/// Bytes that are operations in their shortest form, operations in a longer form, or anything.
 fn expressions() -> impl Strategy<Value = Vec<u8>> {
     let operations = vec(
         prop_oneof![
@@ -226,11 +225,11 @@ struct EntryParts {
     rows: Vec<(u64, usize)>,
     personality: Option<Pointer>,
     lsda: Option<u64>,
-    /// Whether an entry without rows says so with one row.
+    /// Whether an entry without rows gets one row.
     covers_nothing: bool,
 }
 
-/// What a table is made of: distinct rows, and entries that use them.
+/// The parts of a table: distinct rows, and entries that use them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TableParts {
     abi: Option<Abi>,

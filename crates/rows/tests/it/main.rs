@@ -1,6 +1,5 @@
-//! What must hold for every table: it survives being printed and parsed, its rows survive
-//! being encoded, and the differences between two tables are those that a look at every
-//! address finds.
+//! Properties of every table: it survives printing and parsing, and its rows survive encoding. The
+//! differences between two tables are those found address by address.
 #![cfg(test)]
 #![cfg(feature = "alloc")] // text form and whole tables
 
@@ -16,7 +15,7 @@ mod generate;
 
 use generate::{TableParts, WithRow, row_parts, table_pair, table_parts};
 
-/// At least so many cases; more with the environment variable PROPTEST_CASES.
+/// At least this many cases; more with the environment variable PROPTEST_CASES.
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases: ProptestConfig::default().cases.max(cases),
@@ -37,7 +36,7 @@ proptest! {
         let again = again.unwrap();
         prop_assert_eq!(again.abi(), table.abi());
         prop_assert_eq!(differences(&table, &again, DiffScope::RowsAndEntries), []);
-        // Entries that cover nothing, and those that others hide, are in the text too.
+        // Empty and hidden entries are in the text too.
         prop_assert_eq!(again.to_string(), printed);
         prop_assert_eq!(again.fdes().len(), table.fdes().len());
         prop_assert_eq!(again.row_count(), table.row_count());
@@ -51,7 +50,7 @@ proptest! {
     #[test]
     fn any_word_of_a_row_parses_or_is_refused(row in r"[ =+{}\[\]#0x]{0,6}((cfa|rbp|ra|args|\{|\}|\[|\]|lit1|breg7|same|[ =+;#-]|0x8|5){0,8} ?){1,3}") {
         let text = format!("arch x86-64 little\nfn 0x0..0x1\n 0 {row}");
-        // What is accepted means what is printed.
+        // An accepted text means the same as its printed form.
         if let Ok(table) = text::parse(&text) {
             let again = text::parse(&table.to_string());
             prop_assert_eq!(again.map(|t| t.to_string()), Ok(table.to_string()));
@@ -64,7 +63,7 @@ proptest! {
             let mut bytes = Vec::new();
             encode(row, &mut bytes);
             assert_eq!(decode(&bytes).as_ref(), Some(row));
-            // No prefix of a row is the same row: rows can be told apart by their bytes.
+            // No prefix of a row is the same row: the bytes delimit themselves.
             for len in 0..bytes.len() {
                 assert_ne!(decode(&bytes[..len]).as_ref(), Some(row));
             }
@@ -92,7 +91,7 @@ proptest! {
             *flags &= 0x3f; // the reserved bits would make most inputs trivial
         }
         if let Some(row) = decode(&bytes) {
-            // Not only the canonical form decodes, but what decodes has one.
+            // Bytes in a form that is not canonical decode too, but each row has a canonical form.
             let mut canonical = Vec::new();
             encode(&row, &mut canonical);
             prop_assert_eq!(decode(&canonical), Some(row));
@@ -150,7 +149,7 @@ proptest! {
     }
 }
 
-/// The entry and the row that count at an address, by looking at every entry.
+/// The entry and the row that count at an address, by checking every entry.
 fn at_address(table: &Table, at: u64) -> Option<(&Fde, Row<'_>)> {
     let at = Vaddr(at);
     let covering = table.fdes().iter().rev(); // `max_by_key` yields the last of equals

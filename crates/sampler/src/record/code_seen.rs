@@ -1,4 +1,4 @@
-//! The code that samples met, and the names of it that nobody will know later.
+//! The code that samples hit, and its names that will not be available later.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
@@ -17,32 +17,33 @@ use crate::address_space::ProcessSpace;
 use crate::jit::JitProcess;
 use crate::module_files::ModuleFile;
 
-/// Where the kernel's addresses begin.
+/// The start of the kernel's addresses.
 const KERNEL_START: u64 = 1 << 63;
 
-/// The code that samples met.
+/// The code that samples hit.
 #[derive(Debug, Default)]
 pub(super) struct CodeSeen {
     kernel: BTreeSet<RuntimeAddr>,
-    /// By the files' numbers.
+    /// By file number.
     files: HashMap<u32, FileCode>,
-    /// The code that is in no file, of processes that run.
+    /// Code in no file, by running process.
     jit: HashMap<ProcessId, ProcessCode>,
-    /// The files that could not be used, by where they were mapped.
+    /// Unusable files, by their mapped addresses.
     unusable: BTreeMap<(ProcessId, u64), Arc<FileProblem>>,
-    /// The memory without a file that was met, by where it begins and ends: it can grow.
+    /// Sampled memory without a file, by its start and end: it can grow.
     anonymous: BTreeSet<(ProcessId, u64, u64)>,
-    /// Which of both were met since the last call of [`CodeSeen::name_unusable`].
+    /// Unusable files and anonymous memory that are new since the last call of
+    /// [`CodeSeen::name_unusable`].
     unnamed: Vec<RecordedSymbol>,
-    /// Those files whose contents were not known when they were met, with their modules.
+    /// Files whose contents were not identified when first sampled, with their modules.
     unhashed: Vec<(ModuleId, Arc<ModuleFile>)>,
 }
 
-/// Code that a process has made, or no code at all.
+/// Code that a process has generated, or memory without any code.
 #[derive(Debug, Default)]
 struct ProcessCode {
     addresses: BTreeSet<RuntimeAddr>,
-    /// Where its names may be, once that was asked.
+    /// Where its names may be, once looked up.
     maker: Option<Option<JitProcess>>,
 }
 
@@ -55,7 +56,7 @@ struct FileCode {
 }
 
 impl CodeSeen {
-    /// Where an address of a process is.
+    /// The location of an address of a process.
     pub(super) fn locate(
         &mut self,
         known: &mut ModuleInterner,
@@ -96,7 +97,7 @@ impl CodeSeen {
         CodeLocation::Module(code.module, vaddr)
     }
 
-    /// Notes the region of code without a file: what has no other name is known by it.
+    /// Notes a region of code without a file, which names code without a better name.
     fn note_anonymous(&mut self, space: &ProcessSpace, process: ProcessId, address: RuntimeAddr) {
         let Some(region) = space.anonymous(address) else {
             return;
@@ -129,14 +130,14 @@ impl CodeSeen {
         });
     }
 
-    /// Writes whose code it is that is in files that could not be used. Names of its parts may come later.
+    /// Writes the owners of code in unusable files. Names for parts of it may follow.
     pub(super) fn name_unusable<W: Write>(&mut self, writer: &mut ProfileWriter<W>) {
         for symbol in self.unnamed.drain(..) {
             writer.symbol(&symbol);
         }
     }
 
-    /// Why files could not be used, or were not as they are meant to be, each reason once.
+    /// Why files could not be used, or not fully, each reason once.
     pub(super) fn problems(self) -> Vec<Arc<FileProblem>> {
         let mut said = BTreeSet::new();
         let files = self.files.values().map(|code| code.file.tables.file());
@@ -148,7 +149,7 @@ impl CodeSeen {
             .collect()
     }
 
-    /// Asks where the names of the code may be that a process has made, when it is met first: later the process
+    /// Looks up where the names of generated code may be, at its first sample: later the process
     /// may be gone.
     pub(super) fn note_jit_process(
         &mut self,
@@ -160,8 +161,8 @@ impl CodeSeen {
         }
     }
 
-    /// Writes the names of what a process has made: `codes` by its jitdump, the others by its perf map. It is not
-    /// met again.
+    /// Writes the names of code that a process has generated: `codes` from its jitdump, the others
+    /// from its perf map. The process is not sampled again.
     pub(super) fn name_jit_code<W: Write>(
         &mut self,
         process: ProcessId,
@@ -189,7 +190,7 @@ impl CodeSeen {
         write_once(found.collect(), writer);
     }
 
-    /// Writes which files they are that were hashed meanwhile.
+    /// Writes the identity of files that were hashed meanwhile.
     pub(super) fn write_contents<W: Write>(&mut self, writer: &mut ProfileWriter<W>) {
         self.unhashed.retain(|(module, file)| {
             let Some(content) = file.content.get() else {
@@ -202,7 +203,7 @@ impl CodeSeen {
         });
     }
 
-    /// Writes what nobody will know later: names, and which files they are that are not identified yet.
+    /// Writes names that will not be available later, and the identity of files not identified yet.
     pub(super) fn write_names<W: Write>(
         &mut self,
         writer: &mut ProfileWriter<W>,
@@ -217,8 +218,8 @@ impl CodeSeen {
         }
     }
 
-    /// Writes the names of the kernel's code, which is elsewhere after the next start. Who may not see them
-    /// goes without.
+    /// Writes the names of kernel code, which moves at the next boot. Without permission to read
+    /// them, they are left out.
     fn name_kernel<W: Write>(&self, writer: &mut ProfileWriter<W>) {
         if self.kernel.is_empty() {
             return;
@@ -243,7 +244,7 @@ impl CodeSeen {
 }
 
 impl FileCode {
-    /// Writes the names of the functions: the file was removed or replaced, or is in a container.
+    /// Writes the names of a file's functions: it was removed or replaced, or is in a container.
     fn name<W: Write>(&self, writer: &mut ProfileWriter<W>) {
         let file = self.file.tables.file();
         let root = self.file.root.as_ref().map(|root| root.path());
@@ -252,7 +253,8 @@ impl FileCode {
         let symbols = Symbols::for_addresses(file, debug.debug.as_deref(), &addresses);
         let found = addresses.into_iter().filter_map(|address| {
             let symbol = symbols.lookup(address)?;
-            // Where the symbol table gives no size, as far as is known to be of the function.
+            // Without a size in the symbol table, a function extends at least to its last sampled
+            // address.
             let met = address.0.wrapping_sub(symbol.address.0).saturating_add(1);
             Some(RecordedSymbol {
                 start: CodeLocation::Module(self.module, symbol.address),
@@ -265,8 +267,8 @@ impl FileCode {
     }
 }
 
-/// Writes the functions of some addresses, which are in their order, each once and as large as any of the
-/// addresses has it.
+/// Writes the functions of some sorted addresses. Each is written once, at the largest size of any
+/// of the addresses.
 fn write_once<W: Write>(mut functions: Vec<RecordedSymbol>, writer: &mut ProfileWriter<W>) {
     functions.dedup_by(|next, kept| {
         let is_same = next.start == kept.start;

@@ -1,18 +1,18 @@
-//! How much is copied of stacks.
+//! The size of stack copies.
 //!
-//! A sample takes as much of its ring as may be copied, used or not: the smaller that is, the more
-//! samples there is room for while the recorder waits for the processor. Where rings would soon be full, it
-//! is small as long as all stacks are. The first ones that are larger are completed by what is known beyond
-//! them ([`crate::beyond`]).
+//! A sample takes the full requested copy size in its ring, used or not. Smaller copies leave room
+//! for more samples while the recorder waits for a CPU. Where rings would soon be full, copies stay
+//! small while all stacks are small. The first larger stacks are completed from other memory
+//! ([`crate::stack_extension`]).
 
 use unspool_perf_events::UserStackDump;
 
-/// How much may be copied of a stack.
+/// The largest copy of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CopySize {
     /// Enough for most programs.
     Small,
-    /// The most that the kernel can be asked for; of a record with more than 64 KiB, it copies less.
+    /// The largest size that the kernel accepts; in a record of more than 64 KiB it copies less.
     Large,
 }
 
@@ -25,32 +25,32 @@ impl CopySize {
     }
 }
 
-/// So many stacks are looked at before copies are made smaller.
+/// The fewest stacks to observe before copies become smaller.
 const MIN_STACKS: u32 = 64;
 
-/// For how many beats copies stay large after one was too small, at most.
+/// The most flush intervals for which copies stay large after one was too small.
 const MAX_PAUSE_FLUSHES: u32 = 256;
 
-/// Rings that large copies fill in less than a beat divided by this are soon full.
+/// Rings are soon full if large copies fill them in less than a flush interval divided by this.
 const FULL_SOON_DIVISOR: usize = 5;
 
-/// Decides how much is copied.
+/// Chooses the copy size.
 #[derive(Debug)]
 pub(crate) struct CopySizer {
-    /// How many bytes the rings have.
+    /// The size of the rings, in bytes.
     room: usize,
     size: CopySize,
-    /// Since the last beat: the largest copy, and how many there are.
+    /// Since the last flush: the largest copy, and the number of copies.
     largest: usize,
     count: u32,
-    /// For how many beats copies stay large.
+    /// For how many more flushes copies stay large.
     pause: u32,
-    /// For how many they do the next time.
+    /// The same, for the next pause.
     next_pause: u32,
 }
 
 impl CopySizer {
-    /// Copies are large until stacks are known.
+    /// Copies start large, until stack sizes are known.
     pub(crate) fn new(room: usize) -> Self {
         CopySizer {
             room,
@@ -62,13 +62,13 @@ impl CopySizer {
         }
     }
 
-    /// Looks at the stack of a sample.
+    /// Notes the stack of a sample.
     pub(crate) fn note(&mut self, stack: &UserStackDump<'_>) {
         self.largest = self.largest.max(stack.bytes.len());
         self.count = self.count.saturating_add(1);
     }
 
-    /// The size for what comes, if it is another one, soon after a copy was too small.
+    /// The new copy size, if it changes, right after a copy was too small.
     pub(crate) fn grow(&mut self) -> Option<CopySize> {
         let is_too_small = self.size == CopySize::Small && self.largest >= bytes(CopySize::Small);
         is_too_small.then(|| {
@@ -79,7 +79,7 @@ impl CopySizer {
         })
     }
 
-    /// The size for what comes, if it is another one, after some time.
+    /// The new copy size, if it changes, after a flush interval.
     pub(crate) fn shrink(&mut self) -> Option<CopySize> {
         let are_small = self.count >= MIN_STACKS && self.largest < bytes(CopySize::Small) / 4 * 3;
         let filled = bytes(CopySize::Large).saturating_mul(self.count as usize);

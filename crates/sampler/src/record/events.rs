@@ -1,4 +1,4 @@
-//! The events of a recording, open, with their rings.
+//! The open events of a recording, with their rings.
 
 use std::fs;
 use std::ops::Range;
@@ -14,38 +14,38 @@ use super::copy_size::CopySize;
 use super::merge::{RingKind, RingSource};
 use super::{RecordError, RecordNotice, RecordOptions};
 
-/// How much memory the rings for samples have at best, in bytes: all together, and each. A sample takes
-/// as much of it as may be copied of a stack, however small that is.
+/// The preferred memory of the sample rings, in bytes: all together, and each. A sample takes the
+/// full requested copy size in it, even for a small stack.
 const MAX_ALL_RINGS_BYTES: usize = 32 << 20;
 const MAX_SAMPLE_RING_BYTES: usize = 16 << 20;
 
-/// How much those have that tell of mappings and threads.
+/// The memory of rings for mapping and task records.
 const TASK_RING_BYTES: usize = 256 << 10;
 
-/// The least that is of use.
+/// The smallest useful ring.
 const MIN_RING_BYTES: usize = 64 << 10;
 
-/// For so many threads at once, both sizes of copies are got ready.
+/// The most threads for which both copy sizes are prepared.
 const MAX_THREADS_WITH_BOTH_SIZES: usize = 64;
 
 /// The events of a recording.
 #[derive(Debug)]
 pub(crate) struct Events {
-    /// All that is counted, by processors.
+    /// All counters, grouped by CPU.
     counters: Vec<Counter>,
-    /// For each ring, the counter that it is of.
+    /// For each ring, the index of its counter.
     owners: Vec<usize>,
     pub(crate) sources: Vec<RingSource>,
-    /// What samples are of.
+    /// The sampled event.
     pub(crate) event: PerfEvent,
-    /// Which of the counters have large copies of stacks.
+    /// The counters with large copies of stacks.
     large: Range<usize>,
-    /// The same with small copies, in the same rings, in the same order; none if these cannot be had. Either
-    /// these or those are counted.
+    /// Their counterparts with small copies, in the same rings and order; empty if not available.
+    /// Only one of the two sets is enabled.
     small: Vec<Counter>,
 }
 
-/// Whose events are to be recorded, and from when on.
+/// The target of the events, and when they start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EventScope<'s> {
     pub(crate) whom: &'s [EventTarget],
@@ -53,7 +53,7 @@ pub(crate) struct EventScope<'s> {
 }
 
 impl Events {
-    /// Opens the events that the options ask for. Where these cannot be had, the next best.
+    /// Opens the events that the options request. Falls back to the next best event.
     pub(crate) fn open(
         options: &RecordOptions,
         scope: EventScope<'_>,
@@ -113,7 +113,7 @@ impl Events {
         Ok(events)
     }
 
-    /// Opens another event beside each that has large copies, with small ones.
+    /// Opens a counterpart with small copies for each event with large copies.
     fn open_small(&mut self, setup: &EventAttr, scope: EventScope<'_>, cpus: &[u32]) {
         let setup = EventAttr {
             stack_bytes: CopySize::Small.bytes(),
@@ -134,18 +134,18 @@ impl Events {
                 self.small.extend(beside);
             }
         }
-        // Threads end, and files run out.
+        // Threads exit, and file descriptors run out.
         if self.small.len() != self.large.len() {
             self.small.clear();
         }
     }
 
-    /// Whether copies can be of either size.
+    /// Whether both copy sizes are available.
     pub(crate) fn has_sizes(&self) -> bool {
         !self.small.is_empty()
     }
 
-    /// Has stacks copied up to another size from now on.
+    /// Switches to another copy size.
     pub(crate) fn copy_up_to(&self, size: CopySize) {
         let large = self.counters.get(self.large.clone()).unwrap_or_default();
         let (from, to) = match size {
@@ -153,14 +153,14 @@ impl Events {
             CopySize::Large => (&*self.small, large),
         };
         for (from, to) in from.iter().zip(to) {
-            // One that has ended cannot be changed any more.
+            // The counter of an exited thread cannot be changed any more.
             let _ = from.disable();
             let _ = to.enable();
         }
     }
 
-    /// Opens the events that samples are of, with rings of one size: as large as all of them can be.
-    /// Yields the counters of the first event.
+    /// Opens the sampled events, with rings of one size: the largest that all of them can have.
+    /// Returns the counters of the first event.
     fn open_sampled(
         &mut self,
         sampled: &[(EventAttr, RingKind)],
@@ -186,14 +186,14 @@ impl Events {
         }
     }
 
-    /// Closes the counters from one on, with their rings.
+    /// Closes the counters from an index on, with their rings.
     fn close_from(&mut self, counter: usize) {
         self.owners.retain(|owner| *owner < counter);
         self.sources.truncate(self.owners.len());
         self.counters.truncate(counter);
     }
 
-    /// Opens an event on all processors, with one ring for each of so many bytes.
+    /// Opens an event on all CPUs, with one ring of the given size in bytes for each.
     fn open_all(
         &mut self,
         setup: &EventAttr,
@@ -209,7 +209,7 @@ impl Events {
             for whom in scope.whom {
                 let counter = match Counter::open(&setup, *whom, *cpu) {
                     Ok(counter) => counter,
-                    // It ended in the meantime.
+                    // It has exited in the meantime.
                     Err(OpenError {
                         why: OpenRefusal::NoProcess,
                         ..
@@ -236,7 +236,7 @@ impl Events {
         Ok(())
     }
 
-    /// Counts from now on.
+    /// Starts counting.
     pub(crate) fn enable(&self) -> Result<(), RecordError> {
         let mut all = self.counters.iter();
         all.try_for_each(Counter::enable).map_err(RecordError::Ring)
@@ -245,12 +245,12 @@ impl Events {
     /// Stops counting.
     pub(crate) fn disable(&self) {
         for counter in self.counters.iter().chain(&self.small) {
-            // What cannot be stopped is not listened to any more.
+            // A counter that cannot be stopped is not read any more.
             let _ = counter.disable();
         }
     }
 
-    /// The sizes of the rings for samples in bytes, one for each processor and event.
+    /// The sizes of the rings for samples in bytes, one for each CPU and event.
     pub(crate) fn ring_sizes(&self) -> impl Iterator<Item = usize> {
         let sampled = self
             .sources
@@ -259,14 +259,14 @@ impl Events {
         sampled.map(|source| source.ring.capacity())
     }
 
-    /// What becomes ready when there is much in a ring.
+    /// Descriptors that become readable when a ring is filling up.
     pub(crate) fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let owners = self.owners.iter();
         owners.filter_map(|owner| Some(self.counters.get(*owner)?.as_fd()))
     }
 }
 
-/// Finds out which event can be had, and whether with the kernel.
+/// Finds an available event, and whether it can include the kernel.
 fn find_event(
     setup: &mut EventAttr,
     options: &RecordOptions,
@@ -281,7 +281,7 @@ fn find_event(
         let Err(error) = Counter::open(setup, whom, cpu) else {
             return Ok(());
         };
-        // It has ended, which others need not have.
+        // It has exited, which the others need not have.
         if matches!(error.why, OpenRefusal::NoProcess)
             && let Some(other) = others.next()
         {
@@ -310,7 +310,7 @@ fn find_event(
     }
 }
 
-/// The processors that are there.
+/// The online CPUs.
 fn online_cpus() -> Vec<u32> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let ranges = text.trim().split(',').filter_map(|range| {

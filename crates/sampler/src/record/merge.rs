@@ -5,14 +5,14 @@ use std::collections::BinaryHeap;
 
 use unspool_perf_events::{BadRecord, Record, Ring, SampleFormat, SampleId};
 
-/// What the samples of a ring are of.
+/// The kind of samples in a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RingKind {
-    /// There are none: its records tell of mappings and threads.
+    /// None: it holds mapping and task records.
     Tasks,
-    /// Of what runs.
+    /// On-CPU samples.
     OnCpu,
-    /// Of what stops running. Other records tell when it goes on.
+    /// Samples of threads that stop running. Other records report when they resume.
     OffCpu,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct RingSource {
 }
 
 impl RingSource {
-    /// The time of the first record, if there is one. A record without a time comes first.
+    /// The time of the first record, if there is one. A record without a time sorts first.
     fn first_time(&mut self) -> Option<u64> {
         let layout = self.layout;
         let (header, bytes) = self.ring.first()?;
@@ -33,13 +33,13 @@ impl RingSource {
     }
 }
 
-/// How long a record may take, in nanoseconds, from when its time was taken until it can be read.
+/// The longest time in nanoseconds between a record's timestamp and when it can be read.
 const MAX_RECORD_DELAY_NS: u64 = 1_000_000;
 
-/// Takes all records of some rings that are complete, in the order of their times: those that are
-/// older than `now`, by so much that nobody writes an older one any more.
+/// Processes all complete records of some rings in the order of their times. Records qualify if
+/// they are older than `now` by [`MAX_RECORD_DELAY_NS`]: no ring can get an older one.
 ///
-/// Damaged records are left out; yields how many.
+/// Damaged records are left out; returns their number.
 pub(crate) fn take(
     sources: &mut [RingSource],
     now: u64,
@@ -84,7 +84,7 @@ fn read(
         .read(header, bytes)
         .map(|(origin, record)| each(kind, origin, &record));
     source.ring.skip(header);
-    // A full ring loses what comes: the kernel has its memory back before that.
+    // A full ring loses new records, so the kernel gets its memory back earlier.
     source.ring.release_if_large();
     result
 }

@@ -1,4 +1,4 @@
-//! What processes and threads are called and who began them, where no record of their own says so.
+//! Names and parents of processes and threads that no record names.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -6,33 +6,33 @@ use std::path::Path;
 
 use unspool_perf_events::Record;
 
-/// What is known of it: what was recorded before, and what the system says of those that it still has.
+/// Names and parents: from earlier records, and from the system for running processes.
 ///
-/// Who has ended is known until the kernel gives the number to another: samples of the end of a thread come
-/// after the record that says so.
+/// An exited process stays known until the kernel reuses its ID: samples of a thread's exit follow
+/// the exit record.
 #[derive(Debug)]
 pub(crate) struct ProcessNames {
-    /// Whether the system is asked.
+    /// Whether the system may be queried.
     is_live: bool,
     /// The names of threads.
     names: HashMap<u32, String>,
     /// The parents of processes.
     parents: HashMap<u32, u32>,
-    /// The processes that were begun and have not ended.
+    /// Created processes that have not exited.
     children: BTreeSet<u32>,
 }
 
-/// A process that another has begun.
+/// A process that another one created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildProcess {
-    /// Its number.
+    /// Its process ID.
     pub pid: u32,
-    /// What it is called.
+    /// Its name.
     pub name: String,
 }
 
 impl ProcessNames {
-    /// Of what is being recorded, of which nothing was read yet.
+    /// For a running recording, before its first record.
     pub(crate) fn running() -> ProcessNames {
         ProcessNames {
             is_live: true,
@@ -40,7 +40,7 @@ impl ProcessNames {
         }
     }
 
-    /// Of a recording of which nothing was read yet.
+    /// For a finished recording, before its first record.
     pub(crate) fn recorded() -> ProcessNames {
         ProcessNames {
             is_live: false,
@@ -50,7 +50,7 @@ impl ProcessNames {
         }
     }
 
-    /// Remembers what a record tells: a thread is called like the one that began it.
+    /// Applies a record: a new thread has the name of its creator.
     pub(crate) fn note(&mut self, record: &Record<'_>) {
         match record {
             Record::Comm(named) => {
@@ -58,7 +58,7 @@ impl ProcessNames {
                 self.names.insert(named.tid, name);
             }
             Record::Fork(task) => {
-                // It may be gone when somebody asks.
+                // It may be gone when its name is requested.
                 let name = self.name(task.parent_pid, task.parent_tid);
                 match name.is_empty() {
                     false => {
@@ -77,7 +77,7 @@ impl ProcessNames {
         }
     }
 
-    /// The processes that were begun and go on: no record says that they ended, and the system has them.
+    /// Created processes that still run: no record reports their exit, and the system has them.
     pub(crate) fn still_running(&self) -> Vec<ChildProcess> {
         let is_there = |pid: &&u32| !self.system_file(&format!("{pid}/stat")).is_empty();
         let there = self.children.iter().filter(is_there);
@@ -89,7 +89,7 @@ impl ProcessNames {
             .collect()
     }
 
-    /// The name of a thread of a process; empty if nobody knows it.
+    /// The name of a thread of a process; empty if unknown.
     pub(crate) fn name(&self, pid: u32, tid: u32) -> String {
         if let Some(name) = self.names.get(&tid) {
             return name.clone();
@@ -98,7 +98,7 @@ impl ProcessNames {
         String::from_utf8_lossy(name.trim_ascii_end()).into_owned()
     }
 
-    /// The parent of a process; 0 if nobody knows it.
+    /// The parent of a process; 0 if unknown.
     pub(crate) fn parent(&self, pid: u32) -> u32 {
         if let Some(parent) = self.parents.get(&pid) {
             return *parent;
@@ -110,7 +110,7 @@ impl ProcessNames {
         parent.and_then(|parent| parent.parse().ok()).unwrap_or(0)
     }
 
-    /// A file below `/proc`; empty if the system is not asked, or does not have it.
+    /// A file below `/proc`; empty if the system may not be queried or does not have it.
     fn system_file(&self, path: &str) -> Vec<u8> {
         match self.is_live {
             true => fs::read(Path::new("/proc").join(path)).unwrap_or_default(),
@@ -125,11 +125,12 @@ mod tests {
 
     use super::*;
 
-    /// While a recording goes on, too, what is gone before its first sample is read has a name and a parent.
+    /// In a running recording, too, a process that exits before its first sample is read has a name
+    /// and a parent.
     #[test]
     fn what_is_gone_is_known_by_what_was_recorded() {
         let ours = std::process::id();
-        // No process has these numbers: the system's go to 2^22.
+        // No process has these IDs: the system's go up to 2^22.
         let [shell, child, thread] = [1 << 23, (1 << 23) + 1, (1 << 23) + 2];
         let fork = |pid, tid, parent| {
             Record::Fork(TaskRecord {
@@ -158,7 +159,7 @@ mod tests {
         );
         assert_eq!(kin.name(child, thread), "shell");
 
-        // Of what began before the recording the system knows the name.
+        // The system knows the names of processes that started before the recording.
         kin.note(&fork(child, child, ours));
         assert_eq!(
             (kin.name(child, child), kin.parent(child)),

@@ -1,4 +1,4 @@
-//! Writes down what a recording sees.
+//! Writes a profile from records.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ use crate::arguments::{ArgumentRecorder, UnwoundSample};
 use crate::processes::Processes;
 use crate::unwinder::Unwinder;
 
-/// Writes a profile of what records tell.
+/// Writes a profile from records.
 pub(crate) struct RecordWriter<W: Write> {
     writer: ProfileWriter<W>,
     processes: Processes,
@@ -28,15 +28,15 @@ pub(crate) struct RecordWriter<W: Write> {
     ids: HashMap<u32, ProcessId>,
     threads: HashMap<u32, ThreadEntry>,
     met: CodeSeen,
-    /// What functions were called with, if that is recorded.
+    /// The arguments of functions, if they are recorded.
     arguments: Option<ArgumentRecorder>,
-    /// The threads that do not run, by their numbers.
+    /// The blocked threads, by their IDs.
     blocked: HashMap<u32, BlockedThread>,
 }
 
-/// A profile that was written.
+/// A finished profile.
 pub(crate) struct WrittenProfile<W> {
-    /// Where to, if all of it could be.
+    /// The output, if all of it was written.
     pub(crate) out: io::Result<W>,
     /// How complete the stacks are.
     pub(crate) completeness: Completeness,
@@ -44,7 +44,7 @@ pub(crate) struct WrittenProfile<W> {
     pub(crate) unusable: Vec<Arc<FileProblem>>,
 }
 
-/// A thread that was written.
+/// A thread that is in the profile.
 #[derive(Debug, Clone, Copy)]
 struct ThreadEntry {
     id: ThreadId,
@@ -80,7 +80,7 @@ impl<W: Write> RecordWriter<W> {
         }
     }
 
-    /// Notes what functions were called with.
+    /// Records the arguments of functions.
     pub(crate) fn with_arguments(mut self, arguments: Option<ArgumentRecorder>) -> Self {
         self.arguments = arguments;
         self
@@ -91,12 +91,12 @@ impl<W: Write> RecordWriter<W> {
         self.writer.completeness()
     }
 
-    /// The processes that others have begun, and that go on.
+    /// Processes that others created and that still run.
     pub(crate) fn still_running(&self) -> Vec<ChildProcess> {
         self.kin.still_running()
     }
 
-    /// Notes what a record tells.
+    /// Applies a record.
     pub(crate) fn note(
         &mut self,
         kind: RingKind,
@@ -159,11 +159,11 @@ impl<W: Write> RecordWriter<W> {
             self.writer
                 .change(&ProfileUpdate::ProcessEnd(process, time));
         }
-        // The threads of what comes next under this number are others.
+        // A later process with this ID has other threads.
         self.threads.remove(&pid);
     }
 
-    /// Writes the names of the code that a process has made.
+    /// Writes the names of code that a process has generated.
     fn name_jit_code(&mut self, pid: u32, process: ProcessId) {
         let codes = self.processes.take_jit_code(pid);
         self.met.name_jit_code(process, codes, &mut self.writer);
@@ -229,7 +229,7 @@ impl<W: Write> RecordWriter<W> {
         let processes = &mut self.processes;
         met.note_jit_process(thread.process, || processes.jit_process(origin.pid));
         let end = match stack.end {
-            // What the kernel does for itself.
+            // Work of the kernel itself.
             StackEnd::NoUserRegisters if origin.pid == 0 => StackEnd::KernelThread,
             end => end,
         };
@@ -255,7 +255,7 @@ impl<W: Write> RecordWriter<W> {
         })
     }
 
-    /// A thread runs again: its sample is of the time that it did not.
+    /// A thread runs again: its sample covers the time that it was blocked.
     fn resume(&mut self, origin: SampleId) -> io::Result<()> {
         match self.blocked.remove(&origin.tid) {
             Some(blocked) => self.write_blocked(blocked, origin.time, origin.cpu),
@@ -275,13 +275,13 @@ impl<W: Write> RecordWriter<W> {
         })
     }
 
-    /// Writes what was noted.
+    /// Writes the pending rows.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.met.write_contents(&mut self.writer);
         self.writer.flush()
     }
 
-    /// Writes what was noted, and that this was all.
+    /// Writes the pending rows and the end record.
     pub(crate) fn finish(mut self, time: u64) -> WrittenProfile<W> {
         let rest = self.write_rest(time);
         WrittenProfile {
@@ -291,7 +291,7 @@ impl<W: Write> RecordWriter<W> {
         }
     }
 
-    /// Tells what is known at the end only.
+    /// Writes data that is complete only at the end.
     fn write_rest(&mut self, time: u64) -> io::Result<()> {
         for (_, blocked) in std::mem::take(&mut self.blocked) {
             self.write_blocked(blocked, time, 0)?;

@@ -17,8 +17,8 @@ use unspool_sampler::{RecordError, RecordOptions, RecordSummary, RecordTarget, R
 use unspool_table_store::Store;
 use unspool_testing::{Finish as _, command, tool};
 
-/// Goes down as deep as it is told, through frames of different sizes, and stays there until an alarm
-/// kills it, or until it has called itself by `exec`.
+/// Recurses to the depth in its argument, through frames of different sizes. It stays there until
+/// an alarm kills it, or until it has called itself by `exec`.
 const PROGRAM: &str = r#"
 #include <stdlib.h>
 #include <unistd.h>
@@ -55,8 +55,8 @@ int main(int count, char **words) {
 }
 "#;
 
-/// Stays for most of its time where a register has just been popped, of which the unwind table says that
-/// it is still on the stack: as compilers do at the ends of functions.
+/// Spends most of its time just after a register was popped. Its unwind table still says that the
+/// register is on the stack, as compilers' tables do in epilogues.
 const AT_AN_END: &str = r#"
 #include <unistd.h>
 void leaf(char *buffer, int unused, int unused_too, unsigned long count);
@@ -77,8 +77,8 @@ int main(void) {
 }
 "#;
 
-/// Loads libraries in turn, which differ in the size of their frames alone, and is for most of its time 22 frames
-/// deep in one of them. Each comes to where the last one was.
+/// Loads libraries in turn that differ only in the size of their frames. Each is loaded at the
+/// address of the last one. Each is loaded at the address of the last one.
 const CHURN: &str = r#"
 #include <dlfcn.h>
 #include <unistd.h>
@@ -107,7 +107,7 @@ void down(int left) { deeper(left); sink++; }
 
 struct Program {
     path: PathBuf,
-    /// Its functions by their addresses: the first, and one past the last.
+    /// Its functions by address: the start, and one past the end.
     functions: BTreeMap<u64, (u64, String)>,
 }
 
@@ -199,7 +199,7 @@ fn record(name: &str, target: RecordTarget, options: RecordOptions) -> (RecordSu
     (summary, profile)
 }
 
-/// All samples that were taken at the bottom have the stack that the program has there.
+/// All samples at the bottom have the program's known stack.
 fn assert_stacks(program: &Program, profile: &Profile, depth: usize) {
     let mut expected = vec!["leaf".to_owned(), "narrow".to_owned()];
     for _ in 0..depth {
@@ -220,7 +220,7 @@ fn assert_stacks(program: &Program, profile: &Profile, depth: usize) {
         assert_eq!(outer.last().map(String::as_str), Some("_start"));
         assert!(sample.end.is_root(), "{:?}", sample.end);
     }
-    // A second of its time has about a thousand, if nobody else wants the processor; none is missing.
+    // A second of its time has about a thousand, on an idle CPU; none is missing.
     assert!(count > 20, "{count} samples of {}", profile.samples().len());
 }
 
@@ -315,7 +315,7 @@ fn a_register_that_was_just_popped_is_known() {
     assert_stacks(&program, &profile, 0);
 }
 
-/// Stays for most of its time in a function that no unwind table speaks of.
+/// Spends most of its time in a function that no unwind table covers.
 fn without_table(instructions: &str) -> String {
     format!(
         r#"
@@ -366,7 +366,7 @@ fn the_way_out_of_code_without_a_table_is_found() {
     }
 }
 
-/// How many frames of samples were found in copies, and how many beyond them.
+/// The number of frames found in copies, and of spliced frames.
 fn count_spliced(profile: &Profile) -> [usize; 2] {
     let frames = profile.samples().iter().flat_map(|sample| {
         let frames = profile.stacks().frames(sample.stack);
@@ -400,7 +400,7 @@ fn a_stack_larger_than_a_copy_is_completed_from_memory() {
     assert_eq!(completeness.spliced, expected as u64);
 }
 
-/// Goes down through functions whose order looks random, and back, again and again.
+/// Recurses through functions in a random-looking order, and returns, again and again.
 const MOVING: &str = r#"
 #include <time.h>
 enum { DEPTH = 2000 };
@@ -479,7 +479,7 @@ fn a_recording_of_perf_becomes_a_profile() {
     let mut perf = tool("perf");
     perf.args(["record", "-q", "-e", "cpu-clock", "-F", "999"]);
     perf.args(["--call-graph", "dwarf,16384", "-o"]).arg(&path);
-    // Its status is that of the command, which an alarm kills.
+    // Its exit status is that of the command, which an alarm kills.
     let done = perf.arg(&program.path).arg("10").output();
     done.expect("perf is there (Debian: linux-perf)");
     let file = DataFile::open(&path).unwrap();
@@ -496,7 +496,7 @@ fn a_recording_of_perf_becomes_a_profile() {
     assert_stacks(&program, &profile, 10);
 }
 
-/// What is made of a recording of perf.
+/// The profile imported from a recording by perf.
 fn imported(path: &Path) -> Profile {
     let file = DataFile::open(path).unwrap();
     let finder = unspool_symbols::ModuleFinder::from_environment();
@@ -505,7 +505,7 @@ fn imported(path: &Path) -> Profile {
     Profile::read(imported.out.as_slice()).unwrap()
 }
 
-/// A process is called as the recording says, not as one that has its number now.
+/// A process has the name in the recording, not that of a current process with the same ID.
 #[test]
 fn an_imported_process_is_not_looked_for_in_this_system() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kin.data");
@@ -519,7 +519,7 @@ fn an_imported_process_is_not_looked_for_in_this_system() {
         "context-switches",
         "-o",
     ]);
-    // The shell forks, and the fork goes on as the shell, with its name.
+    // The shell forks, and the fork continues as the shell, with its name.
     let forks = "i=0; (while [ $i -lt 200000 ]; do i=$((i+1)); done); exec sleep 0.01";
     let done = perf.arg(&path).args(["--", "sh", "-c", forks]).output();
     done.expect("perf is there (Debian: linux-perf)");
@@ -601,7 +601,8 @@ fn time_off_the_processor_has_the_stack_where_it_was_spent() {
         .samples()
         .iter()
         .filter(|sample| sample.state == CpuState::OffCpu);
-    // It may not wake early. Who has to wait for the processor, in the same place, mostly waits for less.
+    // It may not wake early. A thread that waits for a CPU, at the same address, mostly waits for
+    // less.
     let long = off.filter(|sample| sample.weight >= 50_000_000);
     let asleep = long.filter(|sample| {
         let names = program.names(&profile, sample);
@@ -616,7 +617,7 @@ fn time_off_the_processor_has_the_stack_where_it_was_spent() {
     }
 }
 
-/// Works on stacks that it has made: of a coroutine of the C library, or with its base laid out by hand, as
+/// Works on stacks that it has made: of a coroutine of the C library, or with a hand-made base, as
 /// Go does for its goroutines.
 const OWN_STACKS: &str = r#"
 #include <stdint.h>
@@ -718,7 +719,7 @@ fn threads_may_outlive_the_first() {
             .iter()
             .map(|sample| program.names(&profile, sample));
         let stacks = stacks.filter(|names| names.first().is_some_and(|name| name == "leaf"));
-        // Of the C library's functions the names are not looked for.
+        // The names of the C library's functions are not looked up.
         let is_whole =
             |names: &Vec<String>| names.starts_with(&["leaf", "narrow", "?"].map(String::from));
         let [there, all] = [stacks.clone().filter(is_whole).count(), stacks.count()];

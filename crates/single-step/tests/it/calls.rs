@@ -1,5 +1,5 @@
-//! Functions that are called with values made up for their arguments. Those in assembly look themselves whether the
-//! values are as promised.
+//! Functions called with generated arguments. Those in assembly check the promised values
+//! themselves.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use xtask::programs;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
 
-/// A program that has the functions. It begins with one of them, which its own code never does.
+/// A program with the functions. It begins with one of them, which its own code never does.
 fn program() -> PathBuf {
     let mut compiler = tool("gcc");
     compiler.args(["-g", "-nostartfiles", "-no-pie", "-Wl,--entry=turns"]);
@@ -68,7 +68,7 @@ fn the_values_are_as_promised() {
         }
         assert!(report.report.findings.is_empty());
     }
-    // The function does look.
+    // The function does check.
     request.arguments.truncate(1);
     let report = unspool_single_step::call(&request).unwrap();
     assert!(matches!(
@@ -131,7 +131,7 @@ fn registers_that_are_not_preserved() {
         assert_eq!((rbp.register, rbp.found), ("rbp", !rbp.expected));
         assert_eq!((r12.register, r12.found), ("r12", 1));
         assert_eq!((direction.expected, direction.found), (0, 0x400));
-        // They are told from each other at sight.
+        // They are easy to tell apart.
         assert_ne!(rbp.expected >> 48, r12.expected >> 48);
         assert_eq!(direction.register, "the direction flag");
     }

@@ -1,5 +1,5 @@
-//! The pairs of `crates/check/corpus`, which gdb has proven to be right and wrong: a run finds nothing in the
-//! right ones, and something at the labels of the wrong ones.
+//! The pairs of `crates/check/corpus`, which gdb has proven right and wrong: a run reports nothing
+//! in the right ones, and a finding at the labels of the wrong ones.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -19,7 +19,7 @@ fn build(pair: &Pair, variant: Variant) -> Result<PairProgram, Box<dyn Error>> {
     Ok(built.map_err(|error| error.to_string())?)
 }
 
-/// Runs it with an argument of some length, which decides how the stack is aligned.
+/// Runs it with an argument of a given length, which determines the stack's alignment.
 fn run(program: &PairProgram, length: usize) -> Result<StepReport, Box<dyn Error>> {
     let request = StepRequest {
         command: vec![program.path.clone().into(), "x".repeat(length).into()],
@@ -37,7 +37,7 @@ fn run(program: &PairProgram, length: usize) -> Result<StepReport, Box<dyn Error
     }
 }
 
-/// Where something was found, by name, with what.
+/// The findings by name and message.
 fn told(program: &PairProgram, report: &StepReport) -> String {
     let findings = report.findings.iter();
     let lines = findings.map(|found| {
@@ -88,7 +88,7 @@ fn problems(pair: &Pair) -> Result<Vec<String>, Box<dyn Error>> {
             told(&program, &report)
         ));
     }
-    // What is wrong begins at a label of the function.
+    // The fault begins at a label of the function.
     let function = |at: u64| {
         report
             .functions

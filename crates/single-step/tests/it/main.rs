@@ -1,4 +1,4 @@
-//! Programs that are stepped and functions that are called, whose tables are known to be right or wrong.
+//! Stepped programs and called functions with tables known to be right or wrong.
 #![cfg(test)]
 
 mod calls;

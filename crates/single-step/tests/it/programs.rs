@@ -1,5 +1,5 @@
-//! Programs that do to their stacks what programs do. Their functions in assembly are right, but for those whose
-//! names say that they are wrong, and the truth must stay known through all of it.
+//! Programs with various uses of their stacks. Their functions in assembly are right, except those
+//! with names that say "wrong", and the truth must stay known throughout.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use xtask::programs;
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
 const FOLDER: &str = env!("CARGO_TARGET_TMPDIR");
 
-/// Has a compiler make a program, or a shared object, of a source and functions in assembly.
+/// Compiles a program, or a shared object, from a source and functions in assembly.
 fn build(compiler: &str, source: &str, assembly: &str, options: &[&str]) -> PathBuf {
     let mut command = tool(compiler);
     command.args(["-O1", "-g", "-pthread"]).args(options);
@@ -65,7 +65,7 @@ fn accused(report: &StepReport) -> Vec<&str> {
     names.collect()
 }
 
-/// A right program: nothing is found in it, though each of these functions had all its rows checked.
+/// A right program: there are no findings, and each of these functions had all its rows checked.
 fn is_right(report: &StepReport, functions: &[&str]) {
     assert_eq!(accused(report), [""; 0], "{:#?}", report.findings);
     assert_eq!(report.status.and_then(|status| status.code()), Some(0));
@@ -84,7 +84,8 @@ fn threads() {
     is_right(&run("threads"), &["right", "calls"]);
 }
 
-/// Whatever the threads do to each other, the program ends as it does by itself, and nothing is found in it.
+/// The program ends as without a tracer, for any interaction of the threads, and there are no
+/// findings.
 #[test]
 fn threads_at_the_same_breakpoints() {
     let program = build("/usr/bin/gcc", "crowd.c", "crowd.s", &[]);
@@ -183,7 +184,8 @@ fn contexts() {
     is_right(&run("contexts"), &["right", "calls"]);
 }
 
-/// The C library's rows of `setcontext` tell of the context that it goes to, already before the stack is that one's.
+/// The C library's rows of `setcontext` describe the target context, even before the stack is
+/// switched.
 #[test]
 fn a_row_that_tells_of_another_context() {
     let request = StepRequest {
@@ -197,7 +199,7 @@ fn a_row_that_tells_of_another_context() {
     is_unaccused(&report);
 }
 
-/// A run that rows are held against which are made of the code alone.
+/// A run compared with rows synthesized from code alone.
 fn run_of_code(case: &str) -> StepReport {
     let request = StepRequest {
         rows: RowSource::Code,
@@ -214,7 +216,7 @@ fn rows_made_of_code() {
         is_right(&report, &["right"]);
         assert_eq!(function(&report, "right").rows.missing, 0);
     }
-    // What the code shows is right, whatever is declared.
+    // The synthesized rows are right, whatever is declared.
     let report = run_of_code("wrong");
     is_right(&report, &["wrong"]);
     assert!(function(&report, "wrong").rows.executed > 2);
@@ -346,7 +348,8 @@ fn what_is_wrong_is_said_with_distances() {
     );
 }
 
-/// A slot is told though the register was not overwritten yet; and not a register that is near by chance.
+/// A slot is reported although the register was not overwritten yet, and not a register that is
+/// near by chance.
 #[test]
 fn what_is_wrong_is_mended_for_all_that_follows() {
     let report = run("wrong_places");
@@ -380,18 +383,18 @@ fn a_return_address_may_be_moved() {
 fn a_way_that_is_rarely_taken_is_seen_in_the_end() {
     let report = run("rarely");
     assert_eq!(accused(&report).first(), Some(&"loops"));
-    // A thousand million turns at full speed.
+    // A thousand million iterations at full speed.
     assert!(report.steps < 100_000, "{} steps", report.steps);
     assert!(function(&report, "loops").rows.not_executed.is_empty());
 }
 
-/// A frame of a function is not taken for that of a call of the same function which was not seen.
+/// A function's frame is not confused with that of an unseen call of the same function.
 #[test]
 fn a_call_within_the_same_function_that_was_let_be() {
     is_right(&run("recurses"), &["recurses"]);
 }
 
-/// A call is known by its bytes, on which there may be a breakpoint.
+/// A call is recognised by its bytes, which may have a breakpoint on them.
 #[test]
 fn a_call_on_which_there_is_a_breakpoint() {
     is_right(&run("descends"), &["descends"]);

@@ -15,7 +15,7 @@ impl JitDumpWriter {
         for number in [MAGIC, 1, 48, 62, 0, 77] {
             writer.u32(number);
         }
-        // When it began, the flags, and what a later version may add.
+        // The creation time, the flags, and a field of a later version.
         for number in [1000, 1, 0xdead] {
             writer.u64(number);
         }
@@ -45,7 +45,7 @@ impl JitDumpWriter {
         self.bytes.extend(rest);
     }
 
-    /// The process and the thread, as one number.
+    /// The process ID and the thread ID, as one number.
     fn ids(&self) -> u64 {
         match self.little {
             true => (88 << 32) | 77,
@@ -88,7 +88,7 @@ impl JitDumpWriter {
     }
 }
 
-/// All of one record of each kind, twice.
+/// One record of each kind, twice.
 fn sample(little: bool) -> Vec<u8> {
     let mut writer = JitDumpWriter::new(little);
     writer.unwinding(b"frame", b"hdr");
@@ -109,7 +109,7 @@ fn sample(little: bool) -> Vec<u8> {
     writer.bytes
 }
 
-/// What is read of a file: the code, and the errors.
+/// The code read from a file, and the errors.
 fn read(bytes: &[u8]) -> (Vec<JitCode>, Vec<String>) {
     let mut dump = match JitDump::new(bytes) {
         Ok(dump) => dump,
@@ -213,7 +213,7 @@ fn a_bad_record_does_not_lose_the_others() {
     writer.record(1, 2, &[1, 2], &[]);
     writer.record(4, 2, &[8, 9, 0], &[0; 8]);
     writer.record(4, 2, &[u64::MAX, 0, 0], &[0; 8]);
-    // Lines that end within an entry are good as far as they go.
+    // Lines truncated within an entry are used up to there.
     writer.record(
         2,
         2,
@@ -262,7 +262,7 @@ fn sizes_that_no_record_can_have_end_the_file() {
             "{errors:?}"
         );
     }
-    // A great size that is possible costs no memory before the bytes are there.
+    // A large possible size costs no memory before its bytes are read.
     let mut bytes = sample(true);
     bytes.extend([0; 4]);
     bytes.extend(MAX_RECORD_BYTES.to_le_bytes());
@@ -287,7 +287,7 @@ fn what_is_no_jitdump() {
     }
 }
 
-/// Gives its bytes one by one, and says in between that there are no more.
+/// Returns its bytes one by one, and reports an end in between.
 struct Growing<'a> {
     bytes: &'a [u8],
     is_pause: bool,

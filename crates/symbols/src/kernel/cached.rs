@@ -1,4 +1,4 @@
-//! The list, kept from one run to the next: the kernel takes a tenth of a second to write it.
+//! The cached list: the kernel takes a tenth of a second to produce it.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -11,7 +11,8 @@
 //! | | the modules, each behind its length (4) |
 //! | 4 | the CRC-32 of all that |
 //!
-//! What comes and goes while the kernel runs is not kept: BPF programs, and what traces functions.
+//! Symbols that come and go while the kernel runs are not stored: BPF programs and function
+//! tracers.
 
 use std::fs;
 
@@ -21,7 +22,7 @@ use crate::cache::CacheReader;
 const MAGIC: [u8; 8] = *b"unspkern";
 const VERSION: u32 = 1;
 
-/// What the list names as modules that are none.
+/// Names in brackets that are not modules.
 const TRANSIENT_MODULES: [&str; 4] = [
     "bpf",
     "__builtin__ftrace",
@@ -29,14 +30,14 @@ const TRANSIENT_MODULES: [&str; 4] = [
     "__builtin__fprobe",
 ];
 
-/// What the list is of: it is another one when this changes. `None` if that is not to be known.
+/// The state of the kernel: the list changes only if this does. `None` if unknown.
 pub(super) fn state() -> Option<Vec<u8>> {
     let mut state = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
-    // There are no modules where there is no such file.
+    // Without that file, there are no modules.
     let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
     for line in modules.lines() {
         let mut fields = line.split(' ');
-        // Name, size and address; what is between them changes as modules are used.
+        // Name, size and address; the fields between them change as modules are used.
         let kept = [fields.next(), fields.next(), fields.nth(3)];
         kept.iter()
             .flatten()
@@ -45,7 +46,7 @@ pub(super) fn state() -> Option<Vec<u8>> {
     Some(state)
 }
 
-/// `None` if there is more of anything than 32 bits can count.
+/// `None` if a count does not fit 32 bits.
 pub(super) fn encode(symbols: &KernelSymbols, state: &[u8]) -> Option<Vec<u8>> {
     let is_passing = |entry: &&KallsymsEntry| {
         let module = symbols.module(entry);
@@ -79,7 +80,7 @@ pub(super) fn encode(symbols: &KernelSymbols, state: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Reads what [`encode`] wrote in the same state.
+/// Decodes a list from [`encode`] in the same state.
 pub(super) fn decode(bytes: &[u8], state: &[u8]) -> Option<KernelSymbols> {
     let (content, checksum) = bytes.split_last_chunk()?;
     let mut rest = CacheReader(content);

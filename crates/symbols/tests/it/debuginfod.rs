@@ -1,4 +1,4 @@
-//! Downloads from a server on the loopback interface, which behaves as badly as servers do.
+//! Downloads from a misbehaving server on the loopback interface.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -18,10 +18,10 @@ use unspool_symbols::{
     Symbolizer,
 };
 
-/// What a server does with a request, of which it is told the path.
+/// A server's response to a request for a path.
 type Behaviour = dyn Fn(&str, &mut TcpStream) + Send + Sync;
 
-/// A server, and the heads of the requests that it got.
+/// A server, and the heads of the requests it received.
 struct Server {
     url: String,
     requests: Arc<Mutex<Vec<String>>>,
@@ -58,7 +58,7 @@ fn serve(mut stream: TcpStream, behaviour: &Behaviour, heads: &Mutex<Vec<String>
     behaviour(&path, &mut stream);
 }
 
-/// Sends an answer; a client that has gone is no error.
+/// Sends a response; a client that has disconnected is not an error.
 fn answer(stream: &mut TcpStream, status: &str, body: &[u8]) {
     let length = body.len();
     let head =
@@ -71,14 +71,14 @@ fn not_found() -> Server {
     Server::new(|_, stream| answer(stream, "404 Not Found", b""))
 }
 
-/// A program, and what a server has of it.
+/// A program, and the files that a server has of it.
 struct Program {
     directory: PathBuf,
     stripped: PathBuf,
     whole: Vec<u8>,
     debug: Vec<u8>,
     id: BuildId,
-    /// In a function whose name is in the debug file only.
+    /// In a function that only the debug file names.
     local: Vaddr,
 }
 
@@ -145,7 +145,7 @@ impl Program {
         frame.is_some_and(|frame| frame.function == Some("local") && frame.line.is_some())
     }
 
-    /// What is in the cache for this build.
+    /// The cached files of this build.
     fn cached(&self) -> Vec<String> {
         let folder = self.cache().join(self.id.to_string());
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -229,7 +229,7 @@ fn the_file_itself_where_there_is_no_debug_file() {
     let names = program.look_up(&program.directory.join("gone"), client());
     assert!(program.is_whole(&names), "{:?}", names.problems());
     assert_eq!(program.cached(), ["debuginfo", "executable"]);
-    // One of another build at the path is no reason to use that.
+    // A file of another build at the path is never used.
     let other = compile(
         &program.directory,
         "other",
@@ -250,7 +250,7 @@ fn what_no_server_has_is_not_asked_for_again_soon() {
     assert_eq!(fs::metadata(&miss).unwrap().len(), 0);
     assert_eq!(program.get(options()).unwrap(), None);
     assert_eq!((servers[0].count(), servers[1].count()), (1, 1));
-    // The empty file is no debug file of anybody's.
+    // The empty file is not a valid debug file.
     let names = program.look_up(&program.stripped, Some(Debuginfod::new(options())));
     assert!(
         matches!(names.problems(), [SymbolProblem::Stripped { .. }]),
@@ -265,7 +265,7 @@ fn what_no_server_has_is_not_asked_for_again_soon() {
 #[test]
 fn a_server_that_hangs_is_not_asked_again() {
     let program = program("hangs");
-    // It waits for the client to leave.
+    // It waits for the client to disconnect.
     let server = Server::new(|_, stream| _ = stream.read_to_end(&mut Vec::new()));
     let mut options = program.options(&[&server]);
     // In that time a busy machine starts curl.
@@ -278,7 +278,7 @@ fn a_server_that_hangs_is_not_asked_again() {
     assert!(url.starts_with(&server.url));
     assert_eq!(get(Artifact::Executable).unwrap(), None);
     assert_eq!(server.count(), 1);
-    // Nobody knows that there is none.
+    // The server may have it all the same.
     assert_eq!(program.cached(), [""; 0]);
     let mut options = program.options(&[&server]);
     options.max_time = Some(Duration::from_millis(100));
@@ -386,7 +386,7 @@ fn a_file_that_is_not_the_one_or_not_whole() {
     assert_eq!(program.cached(), [""; 0]);
 }
 
-/// Its build ID is right, as it is in all that somebody else puts there.
+/// Its build ID matches, as in any file that another user plants.
 #[test]
 fn what_others_could_have_put_into_the_cache_is_not_used() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -401,7 +401,7 @@ fn what_others_could_have_put_into_the_cache_is_not_used() {
         let refused = program.get(program.options(&[&server]));
         let is_told = matches!(&refused, Err(DownloadError::Cache { path, .. }) if path == open);
         assert!(is_told, "{refused:?}");
-        // Nor where it is looked for without a server.
+        // Nor in a search without a server.
         let roots = SearchRoots {
             roots: Vec::new(),
             debuginfod_cache: Some(program.cache()),

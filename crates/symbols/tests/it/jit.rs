@@ -1,5 +1,5 @@
-//! What Node.js writes about the code that it makes: the jitdump against another reader, and the perf
-//! map against the jitdump's names.
+//! Files of Node.js about its generated code: the jitdump compared with another reader, and the
+//! perf map with the jitdump's names.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -90,7 +90,7 @@ fn every_record_of_a_jitdump_as_another_reader_sees_it() {
                 kinds[1] += 1;
             }
             (JitRecord::Unwinding(ours), JitDumpRecord::CodeUnwindingInfo(theirs)) => {
-                // That reader takes the header to come first.
+                // That reader expects the header first.
                 let whole = |a: &[u8], b: &[u8]| [a, b].concat();
                 let theirs_whole =
                     whole(&theirs.eh_frame_hdr.as_slice(), &theirs.eh_frame.as_slice());
@@ -110,7 +110,8 @@ fn every_record_of_a_jitdump_as_another_reader_sees_it() {
     assert!(kinds.iter().all(|count| *count > 0), "{kinds:?}");
 }
 
-/// Of a script of ours, Node.js 20 writes file names that are no text. Those of its own are right.
+/// For the script of this test, Node.js 20 writes file names that are not text. Those of its own
+/// scripts are right.
 #[test]
 fn lines_begin_where_the_name_says() {
     let path = jitdump(&directory("jit_lines"));
@@ -147,7 +148,7 @@ fn a_perf_map_names_what_a_live_process_made() {
     let text = fs::read_to_string(&path).unwrap();
     fs::remove_file(&path).unwrap();
     assert_eq!(map.bad_lines(), 0);
-    // The last lines may have been written after we looked.
+    // The last lines may have been written since.
     assert!(map.len() > 100 && map.len() <= text.lines().count());
     let optimized = text.lines().rev().find(|line| line.contains("*fibonacci "));
     let words: Vec<&str> = optimized.unwrap().splitn(3, ' ').collect();

@@ -1,4 +1,4 @@
-//! Names of addresses against other tools' names, and the files that they come from.
+//! Names of addresses compared with other tools' names, and the files that they come from.
 #![cfg(test)]
 
 #[path = "../../../elf/tests/it/common.rs"]

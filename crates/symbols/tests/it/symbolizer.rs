@@ -1,4 +1,4 @@
-//! Names, against what the addr2line and nm of binutils say; and the files that they come from.
+//! Names compared with those from addr2line and nm of binutils; and the files that they come from.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +15,7 @@ use unspool_symbols::{
 };
 use unspool_testing::hex;
 
-/// Nothing but what a test puts there.
+/// Finds only the files that a test creates.
 fn finder(root: &Path) -> ModuleFinder {
     ModuleFinder::new(SearchRoots {
         roots: vec![root.to_path_buf()],
@@ -52,7 +52,7 @@ fn all_addresses(path: &Path) -> Vec<u64> {
     functions.flatten().collect()
 }
 
-/// What addr2line prints for an address, frame by frame: the name and the place.
+/// The output of addr2line for an address, frame by frame: the name and the source location.
 fn addr2line(path: &Path, addresses: &[u64]) -> Vec<Vec<(String, String)>> {
     let list = addresses.iter().fold(String::new(), |mut list, address| {
         writeln!(list, "{address:#x}").unwrap();
@@ -141,14 +141,14 @@ fn all_addresses_of_a_big_module_in_parts() {
     let mut deepest = 0;
     for (address, expected) in addresses.iter().zip(&expected) {
         let found = frames(module_names.get(Vaddr(*address)).unwrap());
-        // The compiler's own start-up code has a symbol only.
+        // The compiler's own startup code has only a symbol.
         if expected[0].1 != "??:?" && expected[0].1 != "??:0" {
             assert_eq!(&found, expected, "at {address:#x}");
             deepest = deepest.max(found.len());
         }
     }
     assert_eq!(deepest, 3);
-    // In one part, and backwards, it is the same.
+    // In one part, and reversed, it is the same.
     let backwards: Vec<u64> = addresses.iter().rev().copied().collect();
     let one = look_up(&symbolizer.with_threads(1), module(), &backwards);
     for address in &addresses {
@@ -205,7 +205,7 @@ fn only_functions_if_no_more_is_asked_for() {
     }
 }
 
-/// A program with build ID, with and without symbols, and what was stripped.
+/// A program with build ID, with and without symbols, and its debug file.
 struct Stripped {
     directory: PathBuf,
     whole: PathBuf,
@@ -284,11 +284,11 @@ fn the_file_is_found_where_a_build_id_tells() {
             "{place}: {:?}",
             names.problems()
         );
-        // Without a build ID nothing says that this is it.
+        // Without a build ID nothing proves that this is the file.
         let names = find(&program, &root, identity(&gone, None));
         assert!(names.get(Vaddr(program.local)).is_none());
         assert!(matches!(names.problems(), [SymbolProblem::NotFound { .. }]));
-        // A stripped file is there: what is missing is found beside it.
+        // A stripped file is found: its debug file is beside it.
         if file == &program.debug {
             let names = find(&program, &root, identity(&program.stripped, None));
             assert!(
@@ -314,9 +314,9 @@ fn under_another_root_and_where_a_deleted_file_was() {
     for (module, expected) in [
         (inside("/opt/program", None), true),
         (inside("/opt/program (deleted)", Some(program.id)), true),
-        // It could be another one by now.
+        // It could be another file by now.
         (inside("/opt/program (deleted)", None), false),
-        // The root of a process that is gone: ours has the same file.
+        // The root of an exited process: ours has the same file.
         (
             inside(program.whole.to_str().unwrap(), Some(program.id)),
             true,
@@ -326,7 +326,7 @@ fn under_another_root_and_where_a_deleted_file_was() {
         let names = find(&program, &empty, module.clone());
         assert_eq!(is_whole(&names, &program), expected, "{module:?}");
     }
-    // Its debug file is looked for in there.
+    // Its debug file is looked up there.
     fs::copy(&program.stripped, root.join("opt/program")).unwrap();
     let digits = program.id.to_string();
     let place = format!(
@@ -362,7 +362,7 @@ fn a_file_of_another_build_is_never_used() {
     };
     assert_eq!((file, **expected), (&other, program.id));
     assert!(names.get(Vaddr(program.local)).is_none());
-    // One without a build ID is no better.
+    // A file without a build ID is not used either.
     let without = compile(
         &program.directory,
         "without",
@@ -396,7 +396,7 @@ fn what_is_in_the_way_is_said_once() {
     else {
         panic!("{:?}", names.modules()[0].problems());
     };
-    // Debug information that is cut off in the middle of an entry.
+    // Debug information truncated within an entry.
     let broken = program.directory.join("broken");
     let sections = binutils("readelf", ["-SW", program.whole.to_str().unwrap()]);
     let header = sections
@@ -422,7 +422,7 @@ fn what_is_in_the_way_is_said_once() {
     let [SymbolProblem::DebugInfo { addresses: 40, .. }] = problems else {
         panic!("{problems:?}");
     };
-    // The symbols are as good as ever.
+    // The symbols are still used.
     let name = names.get(0, Vaddr(program.local)).unwrap();
     assert_eq!(name.function.unwrap().name, "local");
 }
@@ -476,14 +476,14 @@ fn progress_ends_when_all_is_done() {
     assert_eq!(names.modules().len(), 2);
 }
 
-/// Waits until what is made of a file that was just written can be kept.
+/// Waits until results for a file that was just written can be cached.
 fn settle(path: &Path) {
     while ElfFile::open(path).unwrap().stamp().is_none() {
         std::thread::yield_now();
     }
 }
 
-/// Changes a text in the only file of a cache, as if that had been found.
+/// Changes a text in the only file of a cache, as if it were a lookup's result.
 fn forge(cache: &Path, from: &str, to: &str) {
     let file = fs::read_dir(cache).unwrap().next().unwrap().unwrap().path();
     let mut bytes = fs::read(&file).unwrap();
@@ -520,14 +520,14 @@ fn names_are_kept_for_as_long_as_the_files_are_the_same() {
     settle(&path);
     look_up_at(&[program.local]);
     forge(&cache, "local", "LOCAL");
-    // What was kept is taken, and what was not is looked up beside it.
+    // Cached names are used, and missing ones are looked up.
     let all = all_addresses(&program.whole);
     let names = look_up_at(&all);
     assert_eq!(local(&names), "LOCAL");
     let expected = addr2line(&program.whole, &all);
     for (address, mut expected) in all.iter().zip(expected) {
         let found = frames(names.get(0, Vaddr(*address)).unwrap());
-        // The function has one name, whichever of its addresses was kept.
+        // The function has one name, whichever of its addresses was cached.
         let outermost = expected.last_mut().filter(|(name, _)| name == "local");
         if let Some((name, _)) = outermost {
             *name = "LOCAL".to_owned();
@@ -536,9 +536,9 @@ fn names_are_kept_for_as_long_as_the_files_are_the_same() {
             assert_eq!(found, expected, "at {address:#x}");
         }
     }
-    // All of it was kept then.
+    // All of it is cached by then.
     assert_eq!(local(&look_up_at(&[program.local])), "LOCAL");
-    // The same bytes, but who knows?
+    // The same bytes, but that is unknown.
     fs::remove_file(&path).unwrap();
     fs::copy(&program.whole, &path).unwrap();
     assert_eq!(local(&look_up_at(&[program.local])), "local");

@@ -1,4 +1,4 @@
-//! Files that lie, and code that is none: rows are made of them, or are not, but to an end.
+//! Corrupt files, and bytes that are not code: with or without rows, synthesis ends.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ impl Random {
     }
 }
 
-/// Makes rows of a file, if it is one. Entries must not overlap, nor leave the file's code.
+/// Makes rows for a file, if it is one. Entries must not overlap, nor leave the file's code.
 fn synthesized(bytes: &[u8]) -> bool {
     let Ok(file) = ElfFile::from_bytes("changed", bytes) else {
         return false;
@@ -52,7 +52,7 @@ fn changed_files_come_to_an_end() {
     let mut done = 0;
     for round in 0..400 {
         let mut bytes = whole.clone();
-        // The headers are at both ends; code is in between.
+        // The headers are at both ends, the code is between.
         for _ in 0..=random.below(if round % 2 == 0 { 4 } else { 400 }) {
             let at = random.below(bytes.len());
             bytes[at] = random.byte();
@@ -63,7 +63,7 @@ fn changed_files_come_to_an_end() {
     assert!(done > 100, "{done}");
 }
 
-/// An object file whose code is random bytes, without symbols.
+/// An object file with random bytes as code, without symbols.
 #[test]
 fn random_code_comes_to_an_end() {
     let folder = tempfile::tempdir().unwrap();
@@ -85,8 +85,8 @@ fn assemble(source: &Path, object: &Path) {
     tool("as").arg(source).arg("-o").arg(object).succeed();
 }
 
-/// A shared object of this many functions, each with a call and a landing pad, and with these bytes as their
-/// language-specific data areas.
+/// A shared object with this many functions, each with a call and a landing pad, and with these
+/// bytes as LSDAs.
 fn with_areas(folder: &Path, functions: usize, areas: &[u8]) -> Vec<u8> {
     let (source, data) = (folder.join("areas.s"), folder.join("areas"));
     let (object, library) = (folder.join("areas.o"), folder.join("areas.so"));
@@ -109,10 +109,10 @@ fn with_areas(folder: &Path, functions: usize, areas: &[u8]) -> Vec<u8> {
     std::fs::read(&library).unwrap()
 }
 
-/// A function with a call at 1 and a landing pad at 8.
+/// An LSDA for a function with a call at 1 and a landing pad at 8.
 const AREA: [u8; 8] = [0xff, 0xff, 1, 4, 1, 5, 8, 0];
 
-/// How many rows have the pads of so many such functions.
+/// Number of these functions with rows for their pads.
 fn pads_with_rows(bytes: &[u8], functions: u64) -> usize {
     let file = ElfFile::from_bytes("areas", bytes).unwrap();
     let text = file.section_named(".text").unwrap().unwrap().address;
@@ -130,7 +130,7 @@ fn areas_that_lie_come_to_an_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     assert_eq!(pads_with_rows(&with_areas(path, 4, &AREA), 4), 4);
-    // Numbers as large as can be: where pads are counted from, lengths, call sites, types, filters.
+    // Greatest possible numbers: bases of pads, lengths, call sites, types, filters.
     let most: &[u8] = &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
     let least: &[u8] = &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x7f];
     let lies = [
@@ -146,18 +146,18 @@ fn areas_that_lie_come_to_an_end() {
         [&[0xff, 0xff, 1, 13, 1, 5], most, &[0]].concat(),
         [&[0xff, 0x9b, 100, 1, 13, 1, 5, 8], most, &[0; 100]].concat(),
         [&[0xff, 0x9b, 30, 1, 4, 1, 5, 8, 1], least, &[0; 100]].concat(),
-        // Types that end before they begin, again and again.
+        // Types that end before they begin, repeatedly.
         [0xff, 0x9b, 0, 1, 4, 1, 5, 8, 1].repeat(1000),
-        // Actions that follow themselves, and each other.
+        // Actions that are their own successors, and each other's.
         [
             &[0xff, 0x9b, 10, 1, 4, 1, 5, 8, 1, 1, 0x7f][..],
             &[1, 0x7d, 1, 1],
         ]
         .concat()
         .repeat(1000),
-        // Call sites that go back.
+        // Call sites in descending order.
         vec![0xff, 0xff, 1, 8, 5, 5, 8, 0, 1, 5, 8, 0],
-        // Encodings that there are none of.
+        // Encodings that do not exist.
         vec![0x0d; 1000],
         vec![0xff; 1000],
     ];
@@ -177,13 +177,14 @@ fn areas_that_lie_come_to_an_end() {
     }
 }
 
-/// The same area is read once, whatever comes of it; areas that all begin alike are compared to an end.
+/// The same LSDA is read once, with any result; LSDAs with the same beginning are compared in
+/// bounded time.
 #[test]
 fn millions_of_areas_come_to_an_end() {
     let folder = tempfile::tempdir().unwrap();
     let same = AREA.repeat(1_000_000);
     assert_eq!(pads_with_rows(&with_areas(folder.path(), 4, &same), 4), 4);
-    // More call sites behind that of each function, so that each is compared to all of them.
+    // More call sites than each function has, so that each function is compared with all of them.
     let alike = |number: u32| {
         let [low, high] = [number % 128, number / 128].map(|part| u8::try_from(part).unwrap());
         [0xff, 0xff, 1, 9, 1, 5, 8, 0, 9, low | 0x80, high, 0, 0]

@@ -1,4 +1,4 @@
-//! Rows made of code against those that compilers wrote, and files that lie.
+//! Synthesized rows against compilers' rows, and corrupt files.
 #![cfg(test)]
 
 mod hostile;

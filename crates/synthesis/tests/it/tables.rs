@@ -1,4 +1,4 @@
-//! Rows made of code against the rows that compilers wrote of the same code, which are not read for it.
+//! Synthesized rows against compilers' rows of the same code, which synthesis does not read.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use unspool_rows::{CfaRule, RegisterRule, Table, Vaddr};
 use unspool_synthesis::synthesize;
 use unspool_testing::{Finish as _, tool};
 
-/// How the rows of two tables compare, each at its first instruction.
+/// Comparison of two tables' rows, each at its first instruction.
 #[derive(Debug, Default)]
 struct TableComparison {
     rows: usize,
-    /// There is a row that is made of code.
+    /// The code yields a row.
     there: usize,
     /// It has the CFA, or a register, at another distance from the same register.
     others: Vec<Vaddr>,
@@ -42,7 +42,7 @@ fn compare(declared: &Table, made: &Table) -> TableComparison {
             ) => x == y && i != j,
             _ => false,
         };
-        // A register that has its value back is saved still, too: there, if both say where.
+        // A restored register is also still saved: equal, if both tables give a location.
         let is_other_register = a
             .rules()
             .any(|(register, rule)| match (rule, b.rule(register)) {
@@ -80,7 +80,7 @@ fn compared(path: &Path) -> TableComparison {
     )
 }
 
-/// Where nothing is called of another file, linkers write the first stub of a procedure linkage table nevertheless, and nothing leads there.
+/// Linkers write a PLT header even without imported functions, and then nothing leads to it.
 #[test]
 fn the_first_stub_without_others() {
     let folder = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ fn the_first_stub_without_others() {
 fn compilers_say_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/functions.c");
-    // Stripped, nobody says where functions begin.
+    // In a stripped file, nothing marks the starts of functions.
     for (options, stripped) in [
         (&["-O0"][..], 97),
         (&["-O1", "-fno-pie", "-no-pie"], 95),
@@ -146,8 +146,8 @@ fn compilers_say_the_same() {
     }
 }
 
-/// Of landing pads, which nothing but the language-specific data areas leads to: how many there are, how many have a row that
-/// is made of code, and where its CFA is another than the table's.
+/// Landing pads, which only LSDAs reveal: their number, how many have a synthesized row, and where
+/// its CFA differs from the table's.
 fn landed(path: &Path) -> (usize, usize, Vec<Vaddr>) {
     let file = ElfFile::open(path).unwrap();
     let declared = table_of(&file);
@@ -203,7 +203,7 @@ fn exceptions_land_where_the_table_says() {
         // Areas of parts that are kept elsewhere are not used. GCC 14 keeps more there than 12.
         assert!(there * 3 >= pads * 2, "{options:?}: {there} of {pads}");
 
-        // Without areas there is nothing that leads to them.
+        // Without LSDAs, nothing leads to the pads.
         let bare = folder.path().join("bare");
         let mut objcopy = tool("objcopy");
         objcopy.args(["--rename-section", ".gcc_except_table=.other"]);
@@ -212,7 +212,8 @@ fn exceptions_land_where_the_table_says() {
     }
 }
 
-/// Compilers that use no frame pointer there have arguments taken off, which only the table says outright.
+/// Compilers that use no frame pointer there rely on the removal of arguments, which only the table
+/// states.
 #[test]
 fn exceptions_land_without_arguments() {
     let folder = tempfile::tempdir().unwrap();
@@ -228,7 +229,7 @@ fn exceptions_land_without_arguments() {
     assert_eq!(landed(&library), (2, 2, vec![]));
 }
 
-/// A call before a `nop` is not the end of a function, nor does what it calls never return.
+/// A call before a `nop` does not end a function, and its callee returns.
 #[test]
 fn a_nop_that_is_no_padding() {
     let folder = tempfile::tempdir().unwrap();
@@ -241,7 +242,8 @@ fn a_nop_that_is_no_padding() {
     assert_eq!((found.there, found.others), (found.rows, vec![]));
 }
 
-/// Behind a system call that gives a thread another stack nothing is said of the stack, for the maker as for what is made.
+/// Behind a system call that may give a thread another stack, the rows say nothing about the stack,
+/// both in synthesis and in the check.
 #[test]
 fn another_stack_is_not_this_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -262,11 +264,11 @@ fn another_stack_is_not_this_one() {
         (after.0..after.0 + 14).all(|at| !has_row(Vaddr(at))),
         "{covered:x?}"
     );
-    // Of another call the stack is as it was: `ud2` stands behind it.
+    // For another call the stack is unchanged: `ud2` follows it.
     assert!(has_row(Vaddr(spawn.0 - 1)), "{start:?} {covered:x?}");
 }
 
-/// Debian's have the names of exported functions only.
+/// Debian's libraries only have the names of exported functions.
 #[test]
 fn libraries_say_the_same() {
     for (path, percent) in [

@@ -1,7 +1,7 @@
-//! Where tables are found and kept: the order of the places, whom a file is taken from, and what
-//! several writers and readers see. The folder of packaged tables is tested beside the code.
+//! Finding and keeping tables: the order of the folders, the trust in a file's owner, and
+//! concurrent writers and readers. The folder of packaged tables is tested beside the code.
 //!
-//! Run by root these tests also give files to another user; everybody else cannot.
+//! Run by root, these tests also give files to another user; other users cannot.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -22,10 +22,10 @@ use unspool_testing::{Finish as _, await_that, run_tool, tool};
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The user `nobody`, who is neither root nor whoever runs the tests.
+/// The user `nobody`, who is neither root nor the user that runs the tests.
 const STRANGER: u32 = 65534;
 
-/// A folder of its own for one test, with a library and its table; removed unless the test fails.
+/// A folder for one test alone, with a library and its table; removed unless the test fails.
 struct StoreFixture {
     folder: PathBuf,
     file: ElfFile,
@@ -52,12 +52,12 @@ impl StoreFixture {
         self.folder.join(name)
     }
 
-    /// The store whose cache is `cache/unspool`.
+    /// The store with the cache `cache/unspool`.
     fn store(&self) -> Store {
         self.store_with_path(&[])
     }
 
-    /// The same, with these folders before it.
+    /// The same, with these folders searched before it.
     fn store_with_path(&self, path: &[&str]) -> Store {
         let path = std::env::join_paths(path.iter().map(|name| self.at(name))).unwrap();
         let cache = OsString::from(self.at("cache"));
@@ -70,7 +70,7 @@ impl StoreFixture {
         self.at(folder).join(name)
     }
 
-    /// Puts bytes where the module's table is looked for.
+    /// Puts bytes at the path of the module's table.
     fn put(&self, folder: &str, bytes: &[u8]) -> PathBuf {
         if !self.at(folder).exists() {
             make_folder(&self.at(folder));
@@ -80,7 +80,7 @@ impl StoreFixture {
         path
     }
 
-    /// The table, told apart from others: bytes after the table's end are not part of it.
+    /// The table with a mark: bytes after the table's end are not part of it.
     fn marked(&self, mark: u8) -> Vec<u8> {
         [self.table.as_slice(), &[mark; 7]].concat()
     }
@@ -94,7 +94,7 @@ impl Drop for StoreFixture {
     }
 }
 
-/// Whatever the umask is, nobody else can write into it.
+/// Under any umask, nobody else can write into it.
 fn make_folder(path: &Path) {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700).create(path).unwrap();
@@ -109,7 +109,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Says that a file was modified so long ago.
+/// Sets the age of a file's last modification.
 fn set_age(path: &Path, age: Duration) {
     let file = File::options().write(true).open(path).unwrap();
     file.set_modified(SystemTime::now() - age).unwrap();
@@ -133,7 +133,7 @@ fn library(folder: &Path, name: &str, options: &[&str]) -> ElfFile {
     ElfFile::open(path).unwrap()
 }
 
-/// What a store finds: the bytes and the place, and the notices.
+/// A store's results: the bytes with their origin, and the notices.
 fn find(store: &Store, file: &ElfFile) -> (Option<(Vec<u8>, TableOrigin)>, Vec<String>) {
     let mut notices = Vec::new();
     let found = store.find(file, &mut notices);
@@ -149,7 +149,7 @@ fn find(store: &Store, file: &ElfFile) -> (Option<(Vec<u8>, TableOrigin)>, Vec<S
     (found, notices)
 }
 
-/// Asserts that the table is found at a place, with these bytes, and nothing is noticed.
+/// Asserts that the table is found at a path, with these bytes, and without notices.
 fn assert_found(store: &Store, file: &ElfFile, path: PathBuf, bytes: &[u8]) {
     let expected = Some((bytes.to_vec(), TableOrigin::File(path)));
     assert_eq!(find(store, file), (expected, Vec::new()));
@@ -167,7 +167,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A file that differs from others in its last byte, and has no build ID.
+/// A file without build ID that differs from others in its last byte.
 fn numbered(byte: u8) -> ElfFile {
     let mut header = [0; 65];
     header[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x00");
@@ -269,8 +269,7 @@ fn the_cache_is_where_the_xdg_base_directory_specification_says() {
 
 // Writing.
 
-/// Writers replace a table by others of other lengths, all the time, and whoever maps it has one
-/// of them whole.
+/// Writers constantly replace a table by others of other lengths. Each reader maps a whole one.
 #[test]
 fn several_writers_and_readers_see_whole_tables() {
     let world = StoreFixture::new();
@@ -321,7 +320,7 @@ fn several_writers_and_readers_see_whole_tables() {
     assert_eq!(names(&world.at("cache/unspool")).len(), 2, "and its link");
 }
 
-/// A mapped table stays as it is when another takes its place.
+/// A mapped table stays unchanged when another replaces it.
 #[test]
 fn a_table_in_use_is_replaced_and_not_overwritten() {
     let world = StoreFixture::new();
@@ -342,14 +341,14 @@ fn nothing_is_left_of_a_table_that_cannot_be_written() {
     let world = StoreFixture::new();
     let store = world.store();
     let folder = world.at("cache/unspool");
-    // A folder stands in the way of the table.
+    // A folder occupies the table's path.
     make_folder(&world.place("cache/unspool"));
     let error = store.keep(&world.file, &world.table);
     let text = error.unwrap_err().to_string();
     let path = world.place("cache/unspool").display().to_string();
     assert!(text.starts_with(&format!("{path}: ")), "{text}");
     assert_eq!(names(&folder), names_of(&[&path]));
-    // And where it is looked for, it is no table.
+    // When searched there, it is not a table.
     let (found, notices) = find(&store, &world.file);
     assert_eq!(found, None);
     assert_eq!(notices, [format!("{path}: not a regular file")]);
@@ -403,8 +402,8 @@ fn what_killed_writers_left_is_removed_when_it_is_old() {
     }
 }
 
-/// In a container a program may have the same process number every time; what one that was
-/// killed left behind must not keep the next from writing.
+/// In a container a program may have the same process ID every time. A file left by a killed one
+/// must not keep the next from writing.
 #[test]
 fn a_leftover_with_our_own_number_is_in_nobodys_way() {
     let world = StoreFixture::new();
@@ -447,7 +446,7 @@ fn flaws() -> Vec<Flaw> {
 }
 
 impl Flaw {
-    /// Makes the flaw; yields what has it, and how the notice goes on.
+    /// Creates the flaw; yields the flawed path, and the rest of the notice.
     fn make(self, folder: &Path, file: &Path) -> (PathBuf, String) {
         let (of_folder, owner, mode) = match self {
             Flaw::Mode { of_folder, mode } => (of_folder, None, mode),
@@ -510,7 +509,7 @@ fn nothing_is_written_into_a_folder_that_others_could_write_into() {
             assert_eq!(cleaned.unwrap_err().to_string(), notice, "{flaw:?}");
             assert!(cached.exists());
         } else {
-            // What cannot be trusted is replaced.
+            // An untrusted file is replaced.
             assert_eq!(kept.unwrap(), cached, "{flaw:?}");
             assert_found(&world.store(), &world.file, cached, &world.table);
         }
@@ -551,7 +550,7 @@ fn machine_code_that_others_could_have_written_is_refused() {
 fn machine_code_that_was_changed_is_refused() {
     let world = StoreFixture::new();
     let (path, bytes) = keep_native(&world, &world.file);
-    // Headers, notes, digest, index, code, and what is between.
+    // Headers, notes, digest, index, code, and the gaps between.
     for at in (0..bytes.len()).step_by(7) {
         let mut changed = bytes.clone();
         changed[at] ^= 0x10;
@@ -582,8 +581,8 @@ fn machine_code_of_another_module_is_refused() {
     assert_eq!(found, (None, vec![notice]));
 }
 
-/// Root that has a user's `HOME` must not make folders there that the user cannot write into.
-/// Needs root, to give a folder away.
+/// Root with a user's `HOME` must not make folders there that the user cannot write into. Needs
+/// root, to give a folder to a user.
 #[test]
 fn root_makes_no_cache_in_the_home_of_another_user() {
     if !is_root() {
@@ -638,7 +637,7 @@ fn the_folders_of_a_cache_are_made_but_no_home() {
     }
 }
 
-/// All modules look into the same folders.
+/// All modules are searched in the same folders.
 #[test]
 fn one_notice_about_a_folder_is_enough() {
     let world = StoreFixture::new();
@@ -653,8 +652,8 @@ fn one_notice_about_a_folder_is_enough() {
     assert_eq!(notices.len(), 1, "{notices:?}");
 }
 
-/// An ordinary user cannot look into a folder of root's; root can, so that only links in a
-/// circle are tested then.
+/// An ordinary user cannot search a folder of root's. Root can, and then only links in a circle are
+/// tested.
 #[test]
 fn a_folder_out_of_reach_is_named_and_the_next_place_is_tried() {
     let world = StoreFixture::new();
@@ -675,7 +674,7 @@ fn a_folder_out_of_reach_is_named_and_the_next_place_is_tried() {
     set_mode(&world.at("closed"), 0o700);
 }
 
-/// Opening a pipe would wait for its writer, for ever.
+/// Opening a pipe would wait for its writer, forever.
 #[test]
 fn a_pipe_is_not_waited_for() {
     let world = StoreFixture::new();
@@ -700,7 +699,7 @@ fn links_to_tables_and_folders_are_followed() {
         let store = world.store_with_path(&[folder]);
         assert_found(&store, &world.file, world.place(folder), &world.table);
     }
-    // The owner and mode that count are those of what the link leads to.
+    // The owner and mode that count are those of the link's target.
     set_mode(&target, 0o606);
     let (found, notices) = find(&world.store_with_path(&["first"]), &world.file);
     assert_eq!((found, notices.len()), (None, 1), "{notices:?}");
@@ -753,7 +752,7 @@ fn a_stale_table_is_named_and_the_next_that_is_kept_replaces_it() {
 
 const SIZE: usize = 1000;
 
-/// Keeps tables of [`SIZE`] bytes, numbered, the first used last so many hours ago.
+/// Keeps tables of [`SIZE`] bytes, numbered, each with its age in hours since last use.
 fn keep_aged(store: &Store, ages: &[(u8, u32)]) -> Vec<PathBuf> {
     let keep = |(number, hours): &(u8, u32)| {
         let path = store.keep(&numbered(*number), &[*number; SIZE]).unwrap();
@@ -776,7 +775,7 @@ fn the_least_recently_used_tables_make_room() {
     let limit = 4 * SIZE as u64;
     let store = world.store().with_cache_limit(limit);
     let paths = keep_aged(&store, &[(1, 40), (2, 70), (3, 50), (4, 60)]);
-    // Reading a file tells nothing: backups and searches do that.
+    // Reading a file does not count as use: backups and searches do that.
     let read = File::options().write(true).open(&paths[1]).unwrap();
     let times = fs::FileTimes::new().set_accessed(SystemTime::now());
     read.set_times(times).unwrap();
@@ -813,11 +812,11 @@ fn a_table_that_is_found_counts_as_used() {
     let path = store.keep(&world.file, &world.table).unwrap();
     keep_aged(&store, &[(1, 24 * 30), (2, 24 * 20)]);
 
-    // Not noted again within the day, which would write to the disk at every look.
+    // Not noted again within the day: that would write to the disk at every look-up.
     set_age(&path, DAY / 2);
     assert!(find(&store, &world.file).0.is_some());
     assert!(age(&path) > DAY / 3, "{:?}", age(&path));
-    // Noted after that, and where the clock was set back.
+    // Noted after that, and if the clock was set back.
     set_age(&path, 40 * DAY);
     assert!(find(&store, &world.file).0.is_some());
     assert!(age(&path) < DAY / 3, "{:?}", age(&path));
@@ -871,7 +870,7 @@ fn a_table_larger_than_the_limit_is_not_kept_and_costs_no_other() {
     assert_eq!(stored_names(&store), table_names(&[3]));
 }
 
-// What is not ours.
+// Foreign files.
 
 #[test]
 fn other_files_in_the_cache_are_neither_listed_nor_removed() {
@@ -904,7 +903,7 @@ fn other_files_in_the_cache_are_neither_listed_nor_removed() {
     assert_eq!(left, names.len() + 2);
 }
 
-/// A link is removed, and not what it leads to.
+/// A link is removed, but not its target.
 #[test]
 fn removing_follows_no_link() {
     let world = StoreFixture::new();
@@ -940,7 +939,7 @@ fn several_may_clean_at_the_same_time() {
 
 // Remembered keys.
 
-/// A library without build ID, large enough that its key is remembered.
+/// A library without build ID, large enough for its key to be remembered.
 fn large_library(world: &StoreFixture) -> PathBuf {
     let file = library(&world.folder, "large.so", &["-Wl,--build-id=none"]);
     assert_eq!(file.build_id(), None);
@@ -962,7 +961,7 @@ fn key_file(world: &StoreFixture) -> Option<PathBuf> {
     names.first().map(|name| keys.join(name))
 }
 
-/// Where the store looks for a file's table.
+/// The path of the table that the store finds for a file.
 fn find_new(world: &StoreFixture, path: &Path) -> Option<PathBuf> {
     let store = world.store_with_path(&["first"]);
     match find(&store, &ElfFile::open(path).unwrap()) {
@@ -974,8 +973,8 @@ fn find_new(world: &StoreFixture, path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Tells the store another key of a file than it has, and sees by the table that is found whether
-/// it is believed: as long as the file is the same, and no longer.
+/// Writes another key for a file into the cache. The found table shows whether the store uses it:
+/// only while the file is unchanged.
 #[test]
 fn a_remembered_key_is_used_until_the_file_changes() {
     let world = StoreFixture::new();
@@ -1010,7 +1009,7 @@ fn a_remembered_key_is_used_until_the_file_changes() {
         "with the remembered key"
     );
 
-    // Another key, whose table says that it belongs to it.
+    // Another key, with a table for that key.
     let other = hash(0x5a);
     let at = table
         .windows(20)
@@ -1042,7 +1041,7 @@ fn a_remembered_key_is_used_until_the_file_changes() {
         set_mode(flawed, mode);
         write(&remembered, lie.as_bytes());
     }
-    // Not if it is no such line.
+    // Not if the line is malformed.
     for bad in [
         lie.trim_end(),
         &lie[1..],
@@ -1053,7 +1052,7 @@ fn a_remembered_key_is_used_until_the_file_changes() {
         write(&remembered, bad.as_bytes());
         assert_eq!(find_new(&world, &path), Some(own.clone()), "{bad:?}");
     }
-    // Not if a byte of the file is another, though its size and its time are the same.
+    // Not if a byte of the file changed, though its size and its time are the same.
     write(&remembered, lie.as_bytes());
     assert_eq!(find_new(&world, &path), Some(wrong));
     let changed = File::options().write(true).open(&path).unwrap();
@@ -1079,13 +1078,13 @@ fn a_remembered_key_is_used_until_the_file_changes() {
 fn hashes_that_are_quick_to_get_or_not_certain_to_stay_are_not_remembered() {
     let world = StoreFixture::new();
     let small = library(&world.folder, "small.so", &["-Wl,--build-id=none"]);
-    // Whoever may write to it can change it without another time, through a shared mapping.
+    // Other writers can change it without a new time, through a shared mapping.
     let open = library(&world.folder, "open.so", &["-Wl,--build-id=0x99"]);
     let grown = File::options().write(true).open(open.path()).unwrap();
     grown.set_len(2 << 20).unwrap();
     set_mode(open.path(), 0o666);
     let open = ElfFile::open(open.path()).unwrap();
-    // The last to change: when its key is remembered, the others' could be too.
+    // The last to change: once its key is remembered, the others' could be too.
     let large = large_library(&world);
     let image = ElfFile::from_bytes(&large, fs::read(&large).unwrap()).unwrap();
     await_that("the key to be remembered", || {
@@ -1098,7 +1097,7 @@ fn hashes_that_are_quick_to_get_or_not_certain_to_stay_are_not_remembered() {
     });
 }
 
-// Files of one build ID.
+// Files with the same build ID.
 
 /// The file with another byte in its code, and the same build ID.
 fn changed(world: &StoreFixture, name: &str, change: u8) -> PathBuf {
@@ -1130,7 +1129,7 @@ fn two_files_of_one_build_id_have_tables_side_by_side() {
     assert_eq!(stored_names(&store).len(), 2);
 }
 
-/// Bytes that change while a table is made of them: it is that of the bytes that it is kept under.
+/// Bytes that change while a table is made: the key and the table belong to the same bytes.
 #[test]
 fn what_is_kept_is_of_the_bytes_that_were_hashed() {
     let world = StoreFixture::new();
@@ -1171,7 +1170,7 @@ fn what_is_kept_is_of_the_bytes_that_were_hashed() {
     assert_nothing_found(&store, &ElfFile::open(&path).unwrap());
 }
 
-/// Who knows a module by its build ID only is led to the table of a file of this system, and of no other.
+/// A lookup by build ID only finds the table of a file of this system.
 #[test]
 fn a_build_id_leads_to_the_table_of_a_file_that_nobody_else_can_write_to() {
     let world = StoreFixture::new();
@@ -1195,7 +1194,7 @@ fn a_build_id_leads_to_the_table_of_a_file_that_nobody_else_can_write_to() {
     let target = || fs::canonicalize(&link).unwrap();
     assert_eq!(target(), own);
     set_mode(&other, 0o755);
-    // As a process has it in other mounts: its path leads to another file here.
+    // As a process sees it in other mounts: its path leads to another file here.
     let foreign = ElfFile::from_file(world.file.path(), &File::open(&other).unwrap()).unwrap();
     let table = tables::compile(&foreign, TableSource::Auto)
         .unwrap()
@@ -1203,7 +1202,7 @@ fn a_build_id_leads_to_the_table_of_a_file_that_nobody_else_can_write_to() {
         .bytes;
     store.keep(&foreign, &table).unwrap();
     assert_eq!(target(), own);
-    // One that leads nowhere goes when there is something new.
+    // A dangling link is removed when a new table is kept.
     fs::remove_file(&own).unwrap();
     store.keep(&numbered(1), &[1; 9]).unwrap();
     assert!(fs::symlink_metadata(&link).is_err());
@@ -1212,7 +1211,8 @@ fn a_build_id_leads_to_the_table_of_a_file_that_nobody_else_can_write_to() {
     assert_eq!(names(&world.at("cache/unspool")), [""; 0]);
 }
 
-/// Whatever others run and change, in whatever order, a file has the table that it has with an empty cache.
+/// Whatever other users run and change, in any order, a file has the same table as with an empty
+/// cache.
 #[test]
 fn no_order_of_files_of_one_build_id_gives_a_file_another_table() {
     let world = StoreFixture::new();
@@ -1252,7 +1252,7 @@ fn no_order_of_files_of_one_build_id_gives_a_file_another_table() {
         match random(4) {
             0 => {
                 at[place] = random(contents.len());
-                // In place or renamed, as packages and compilers do.
+                // In place or by renaming, as packages and compilers do.
                 match random(2) {
                     0 => fs::write(path(place), &contents[at[place]]).unwrap(),
                     _ => {

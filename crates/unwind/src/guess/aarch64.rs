@@ -1,8 +1,8 @@
 //! AArch64 without a table.
 //!
-//! `x30` holds the return address until a function saves it, so after a call through a bad
-//! pointer it is there. `x29` points to the frame record: the caller's `x29`, then the return
-//! address (AAPCS64 §6.4.6).
+//! `x30` holds the return address until a function saves it, so also after a call through a bad
+//! pointer. `x29` points to the frame record: the caller's `x29`, then the return address (AAPCS64
+//! §6.4.6).
 
 use unspool_rows::{CodeAddr, Memory, Register, RuntimeAddr};
 

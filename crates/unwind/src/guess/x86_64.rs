@@ -1,9 +1,10 @@
 //! x86-64 without a table.
 //!
-//! A signal handler returns to a trampoline that calls `rt_sigreturn`; glibc's has CFI, but
-//! musl's and Go's have none, and who is in the call is behind them all. Its stack pointer is then at the kernel's `ucontext`. A call
-//! through a bad pointer leaves the return address on top of the stack. A function that keeps a
-//! frame pointer has its caller's in `[rbp]` and the return address above it.
+//! A signal handler returns to a trampoline that calls `rt_sigreturn`. glibc's has CFI, but musl's
+//! and Go's have none, and a thread inside that call has the address after it. The stack pointer is
+//! then at the kernel's `ucontext`. A call through a bad pointer leaves the return address on top
+//! of the stack. A function that keeps a frame pointer has its caller's in `[rbp]` and the return
+//! address above it.
 
 use unspool_rows::memory::read_uint;
 use unspool_rows::{CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr, Unreadable};
@@ -37,8 +38,8 @@ where
         memory.read(start, &mut bytes).is_ok() && bytes == TRAMPOLINE
     };
     let address = frame.code.address();
-    // A handler's return address is the trampoline's first instruction, not one after a call. A thread that
-    // is stopped or sampled in the kernel has the address behind the `syscall`.
+    // A handler's return address is the trampoline's first instruction, which does not follow a
+    // call. A thread that is stopped or sampled in the kernel has the address after the `syscall`.
     let end = matches!(frame.code, CodeAddr::Instruction(_));
     let end = end.then(|| RuntimeAddr(address.0.wrapping_sub(TRAMPOLINE.len() as u64)));
     let context = frame

@@ -1,8 +1,8 @@
-//! A frame of the own stack, with where its registers are.
+//! A frame of the own stack, with the locations of its registers.
 //!
-//! Of a frame that nearly every function has, a step takes the rule that was kept when somebody came to
-//! its address first ([`crate::steps`]); whatever is unusual is a [`Cursor`]'s. Registers are
-//! read where they are when they are asked for.
+//! For usual frames, a step takes the rule that was cached when their address was first reached
+//! ([`crate::steps`]). Unusual frames are stepped by a [`Cursor`]. Registers are read from their
+//! locations on demand.
 //!
 //! Async-signal-safe.
 
@@ -26,41 +26,41 @@ use crate::steps::{
 /// The rules that all cursors of the process share.
 static CACHE: StepCache = StepCache::empty();
 
-/// Where a register of a frame is.
+/// The location of a register of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegisterLocation {
-    /// Nowhere: its value is not known.
+    /// Nowhere: its value is unknown.
     Unrecoverable,
     /// At this address.
     Memory(RuntimeAddr),
-    /// In the register itself: no function further in has saved it.
+    /// In the register itself: no inner frame has saved it.
     SameRegister,
     /// Nowhere: its value was computed.
     Value,
 }
 
-/// The places of all registers, by number.
+/// The locations of all registers, by number.
 pub type RegisterLocationArray = [RegisterLocation; REGISTERS as usize];
 
-/// A frame of the own stack. Of use as long as the frame has not returned.
+/// A frame of the own stack. Valid until the frame returns.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnCursor {
     code: CodeAddr,
     places: steps::RegisterLocations,
-    /// What the registers of the innermost frame hold.
+    /// The registers of the innermost frame.
     innermost: [u64; REGISTERS as usize],
     trail: LoopGuard,
-    /// Where the last frame on the way here stood that was left at an instruction, not by a call.
+    /// The code address of the last frame passed that was left at an instruction, not by a call.
     interrupted: Option<RuntimeAddr>,
     evidence: Option<Evidence>,
     end: Option<End>,
 }
 
-/// Stands for a stack pointer that is not known: no frame is above it.
+/// An unknown stack pointer: no frame is above it.
 const UNKNOWN: u64 = u64::MAX;
 
 impl OwnCursor {
-    /// The frame that a walk begins with, and where its registers are, by number.
+    /// A walk's first frame, and the locations of its registers, by number.
     #[must_use]
     pub fn new(cursor: Cursor, places: RegisterLocationArray) -> OwnCursor {
         let value = |number| cursor.registers().get(Register(number));
@@ -87,25 +87,26 @@ impl OwnCursor {
         }
     }
 
-    /// Where the frame stands.
+    /// The frame's code address.
     #[must_use]
     pub fn code(&self) -> CodeAddr {
         self.code
     }
 
-    /// The instruction whose row led out of the last frame on the way here that no call has left; `None` if calls have left all.
+    /// The instruction of the last frame passed that was interrupted, not left by a call. `None` if
+    /// all were left by calls.
     #[must_use]
     pub fn interrupted(&self) -> Option<RuntimeAddr> {
         self.interrupted
     }
 
-    /// How it was found from the frame further in; the first was not.
+    /// How it was found from the inner frame; `None` for the first.
     #[must_use]
     pub fn evidence(&self) -> Option<Evidence> {
         self.evidence
     }
 
-    /// Why there is no frame further out, once that is known.
+    /// Why there is no outer frame, once that is known.
     #[must_use]
     pub fn end(&self) -> Option<End> {
         self.end
@@ -128,7 +129,7 @@ impl OwnCursor {
         Some(self.places.stack_pointer()).filter(|pointer| *pointer != UNKNOWN)
     }
 
-    /// What a rule is kept for: nothing, without a stack pointer.
+    /// The cache key of the frame; `None` without a stack pointer.
     fn at(&self) -> Option<StepAddress> {
         let arrival = match self.code {
             CodeAddr::Return(_) => Arrival::Called,
@@ -138,7 +139,7 @@ impl OwnCursor {
         at.is_kept().then_some(at)
     }
 
-    /// The rule that is kept, of a module that is there.
+    /// The cached rule, if its module is still loaded.
     fn kept(&self) -> Option<PackedRow> {
         let CachedRule::Simple(simple) = CACHE.get(self.at()?)? else {
             return None;
@@ -146,8 +147,8 @@ impl OwnCursor {
         MODULES.is_there(simple.module_slot()?).then_some(simple)
     }
 
-    /// Steps up the stack by the rule that is kept: whether there is a caller. `None` where no rule is
-    /// kept, or anything is unusual; nothing has happened then.
+    /// Steps up the stack by the cached rule; yields whether there is a caller. `None`, without any
+    /// change, if no rule is cached or anything is unusual.
     #[inline]
     fn step_kept(&mut self, memory: &OwnMemory) -> Option<bool> {
         let simple = self.kept()?;
@@ -171,7 +172,7 @@ impl OwnCursor {
         Some(self.arrive(CodeAddr::Return(RuntimeAddr(code))))
     }
 
-    /// To what was interrupted further up the same stack; the kernel's record lies between.
+    /// Steps to an interrupted frame further up the same stack; the kernel's record lies between.
     fn step_from_signal_frame(&mut self, record: u64, memory: &OwnMemory) -> Option<bool> {
         let code = word(memory, record.wrapping_add(RIP_IN_CONTEXT))?;
         let stack_pointer = word(memory, record.wrapping_add(RSP_IN_CONTEXT))?;
@@ -228,7 +229,8 @@ impl OwnCursor {
         true
     }
 
-    /// Where the registers of the caller are but for the stack pointer, by where they are in this frame.
+    /// The locations of the caller's registers except the stack pointer, by their locations in this
+    /// frame.
     fn places_after(
         &self,
         before: &Cursor,
@@ -289,7 +291,7 @@ impl OwnCursor {
         self.places.caller(UNKNOWN, column, recover)
     }
 
-    /// Where a register is.
+    /// The location of a register.
     #[must_use]
     pub fn register_location(&self, register: u16) -> RegisterLocation {
         match (self.places.get(register), Register(register)) {
@@ -298,7 +300,7 @@ impl OwnCursor {
             }
             (Some(steps::RegisterLocation::Register(_)), _) => RegisterLocation::SameRegister,
             (Some(steps::RegisterLocation::Value(_)), _) => RegisterLocation::Value,
-            // It is followed apart from the others.
+            // It is tracked separately.
             (Some(steps::RegisterLocation::Unrecoverable), RSP)
                 if self.stack_pointer().is_some() =>
             {
@@ -332,7 +334,7 @@ impl OwnCursor {
         }
     }
 
-    /// Notes that somebody has changed a register where it is.
+    /// Notes that the client has changed a register at its location.
     pub fn note(&mut self, register: u16, value: u64) {
         match Register(register) {
             RSP => self.places.set_stack_pointer(value),
@@ -364,7 +366,7 @@ impl OwnCursor {
         with_memory(|memory| self.cursor(memory).cfa(&MODULES, memory))
     }
 
-    /// Whether the frame is that of a signal handler's trampoline: what it leads to was interrupted.
+    /// Whether the frame is that of a signal handler's trampoline: its caller was interrupted.
     #[must_use]
     pub fn is_signal_frame(&self) -> bool {
         if let Some(simple) = self.kept() {
@@ -379,7 +381,8 @@ fn word(memory: &OwnMemory, addr: u64) -> Option<u64> {
     read_uint(memory, RuntimeAddr(addr), 8, ABI.endian).ok()
 }
 
-/// The rule of a row, if a step went by the row, it fits into a word, and its module may be told again.
+/// The packed rule of a row, if a step used the row, it fits into a word, and its module has a
+/// slot.
 fn simple(step: &Step, located: &RowLookup<'_, '_>) -> Option<PackedRow> {
     let by_row = match step {
         Step::Caller(found) => found.evidence == Evidence::Cfi,
@@ -393,7 +396,7 @@ fn simple(step: &Step, located: &RowLookup<'_, '_>) -> Option<PackedRow> {
     PackedRow::from_row(row.row)?.with_module_slot(place)
 }
 
-/// The places of registers that the kernel has stored, as `gregs` of a context.
+/// The locations of registers that the kernel has stored, as `gregs` of a context.
 fn places_from(stored: u64) -> RegisterLocationArray {
     let place =
         |at| RegisterLocation::Memory(RuntimeAddr(stored.wrapping_add_signed(8 * i64::from(at))));
@@ -428,8 +431,8 @@ pub fn with_cursor<R>(body: impl FnOnce(&mut OwnCursor) -> R) -> R {
     body(&mut cursor)
 }
 
-/// What a signal has interrupted, with its registers where the kernel stored them: the third argument
-/// of a handler (`SA_SIGINFO`) that has not returned.
+/// The frame that a signal interrupted, with its registers where the kernel stored them: the third
+/// argument of a handler (`SA_SIGINFO`) that has not returned.
 impl From<&libc::ucontext_t> for OwnCursor {
     fn from(context: &libc::ucontext_t) -> Self {
         let interrupted = SignalRegisters::from(context);

@@ -1,8 +1,8 @@
-//! What the program headers of a loaded object say, read where they are mapped.
+//! The program headers of a loaded object, read from its mapping.
 
 use unspool_rows::{LoadBias, Vaddr};
 
-/// A loaded object, as far as walks need to know it. Addresses are link-time addresses.
+/// A loaded object, with what walks need. Addresses are link-time addresses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ObjectImage {
     pub(super) bias: LoadBias,
@@ -13,7 +13,7 @@ pub(super) struct ObjectImage {
     pub(super) hdr: VaddrRange,
     /// `.sframe`.
     pub(super) sframe: VaddrRange,
-    /// What can be read.
+    /// The readable segments.
     readable: [VaddrRange; ObjectImage::SEGMENTS],
     /// The GNU build ID: its offset in the first page, and its length.
     pub(super) build_id: (usize, usize),
@@ -27,13 +27,13 @@ pub(super) struct VaddrRange {
 }
 
 impl VaddrRange {
-    /// How much of it is behind an address, if that is inside.
+    /// How much of it follows an address, if that is inside.
     pub(super) fn from(&self, addr: u64) -> Option<u64> {
         let offset = addr.wrapping_sub(self.start);
         (offset < self.length).then(|| self.length - offset)
     }
 
-    /// What a program header is of.
+    /// The range of a program header.
     fn from_header(header: &[u8]) -> Option<VaddrRange> {
         Some(VaddrRange {
             start: u64_at(header, 16)?,
@@ -77,8 +77,8 @@ fn usize_at(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64_at(bytes, at)?).ok()
 }
 
-/// The program headers of a 64-bit little-endian object of which `page` is the first page, if they are all
-/// in it.
+/// The program headers of a 64-bit little-endian object with the first page `page`, if all of them
+/// are in it.
 fn program_headers(page: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     let is_elf = page.starts_with(b"\x7fELF\x02\x01\x01");
     let offset = usize_at(page, 32).filter(|_| is_elf)?;
@@ -94,8 +94,8 @@ fn program_headers(page: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
 impl ObjectImage {
     const SEGMENTS: usize = 8;
 
-    /// Reads the headers of a 64-bit little-endian object that is mapped from `start` on, of which
-    /// `page` is the first page. `None` if they are not all in it, or are none.
+    /// Reads the headers of a 64-bit little-endian object that is mapped from `start` on, with the
+    /// first page `page`. `None` if they are invalid or not all in it.
     pub(super) fn parse(page: &[u8], start: u64) -> Option<ObjectImage> {
         let headers = || program_headers(page);
         let first = headers()?.find(|header| u32_at(header, 0) == Some(PT_LOAD))?;
@@ -136,7 +136,7 @@ impl ObjectImage {
         Some(image)
     }
 
-    /// The segments that are neither code nor written to, of an object of which `page` is the first page.
+    /// The segments that are neither code nor writable, of an object with the first page `page`.
     pub(super) fn constants(page: &[u8]) -> impl Iterator<Item = VaddrRange> {
         let headers = program_headers(page).into_iter().flatten();
         headers.filter_map(|header| {
@@ -145,14 +145,14 @@ impl ObjectImage {
         })
     }
 
-    /// Where it ends in memory, as far as it can be read.
+    /// The end of its readable part in memory.
     pub(super) fn end(&self) -> u64 {
         let ends = self.readable.iter().map(VaddrRange::end);
         let end = ends.max().unwrap_or(0);
         self.bias.to_runtime(Vaddr(end)).0
     }
 
-    /// How many bytes of a segment can be read from an address on.
+    /// The number of readable bytes of a segment from an address on.
     pub(super) fn readable_from(&self, addr: Vaddr) -> Option<u64> {
         self.readable
             .iter()
@@ -160,7 +160,7 @@ impl ObjectImage {
     }
 }
 
-/// The place of the build ID in notes that begin at `at`.
+/// The position of the build ID in notes that begin at `at`.
 fn build_id(notes: &[u8], at: usize) -> Option<(usize, usize)> {
     let mut offset = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Compiled tables for the modules of the own process, from where tables are kept.
+//! Compiled tables for the modules of the own process, from a store.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,18 +11,18 @@ use unspool_table_store::{self as tables, Notice, Store, TableBytes};
 use super::{modules, sys};
 use crate::rule::RowRules;
 
-/// What mapping tables came to.
+/// The result of mapping tables.
 #[derive(Debug, Default)]
 pub struct MappedTables {
-    /// How many modules have a table now that had none before.
+    /// The number of modules that newly have a table.
     pub tables: usize,
-    /// The files of modules for which none was found.
+    /// The files of modules without a table.
     pub without: Vec<PathBuf>,
-    /// What was found and not used.
+    /// Notices about tables that were found and not used.
     pub notices: Vec<Notice>,
 }
 
-/// Maps the compiled tables of all modules that are loaded now and have none yet. They stay mapped.
+/// Maps the compiled tables of all loaded modules that have none yet. They stay mapped.
 ///
 /// Not async-signal-safe: takes the loader's lock, opens files, allocates. Until a module has its
 /// table, walks read the unwind table that it was linked with, a row at a time.
@@ -30,7 +30,7 @@ pub struct MappedTables {
 pub fn map_tables(store: &Store) -> MappedTables {
     let mut mapped = MappedTables::default();
     for path in loaded_files() {
-        // The vDSO, and what has been deleted since, have no file.
+        // The vDSO and deleted files cannot be opened.
         let Ok(file) = ElfFile::open(&path) else {
             continue;
         };
@@ -46,7 +46,7 @@ pub fn map_tables(store: &Store) -> MappedTables {
     mapped
 }
 
-/// The files of the objects that are loaded, as the loader names them.
+/// The files of the loaded objects, by the loader's names.
 fn loaded_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
     sys::for_each_object(|object| {
@@ -60,7 +60,7 @@ fn loaded_files() -> Vec<PathBuf> {
 }
 
 fn attach(file: ElfFile, bytes: TableBytes) -> bool {
-    // Both stay for good: a walk may be looking up in them at any time.
+    // Both stay forever: a walk may be using them at any time.
     let bytes: Option<&'static [u8]> = match Box::leak(Box::new(bytes)) {
         TableBytes::Embedded => tables::embedded_bytes(Box::leak(Box::new(file)))
             .ok()

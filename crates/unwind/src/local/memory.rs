@@ -6,8 +6,8 @@ use unspool_rows::{AscendingAddresses, Memory, RuntimeAddr, Unreadable};
 
 use super::sys::{CapturedRegisters, ReadablePages, StackWindow};
 
-/// The own memory during one walk: the known stack, where a comparison decides, and all else,
-/// where the kernel is asked once for each page.
+/// The own memory during one walk. The known stack is checked by a comparison; for all other memory
+/// the kernel is asked once for each page.
 #[derive(Debug)]
 pub struct OwnMemory {
     window: StackWindow,
@@ -23,7 +23,7 @@ impl OwnMemory {
         }
     }
 
-    /// All memory is unknown: for each page the kernel is asked, in modules, too.
+    /// No memory is known: the kernel is asked for each page, in modules too.
     #[must_use]
     pub const fn without_stack() -> Self {
         OwnMemory {
@@ -32,7 +32,7 @@ impl OwnMemory {
         }
     }
 
-    /// The same but for modules, of which program headers say what can be read.
+    /// The same, except that modules are readable by their program headers.
     #[must_use]
     pub const fn with_modules() -> Self {
         OwnMemory {
@@ -41,10 +41,10 @@ impl OwnMemory {
         }
     }
 
-    /// As the calling thread may read it, with nothing prepared: how far its stack reaches the kernel
-    /// is asked page by page once in the life of the thread, or when it has grown.
+    /// The calling thread's view, without preparation. The kernel is asked page by page for the
+    /// extent of its stack, once in the life of the thread, or when it has grown.
     ///
-    /// While the function that it is made in has not returned.
+    /// Valid until the function that calls this returns.
     #[inline(always)]
     #[must_use]
     pub fn with_own_stack() -> Self {

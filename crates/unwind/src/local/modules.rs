@@ -1,11 +1,10 @@
-//! The modules of the own process: found as walks come to them, and never forgotten.
+//! The modules of the own process: discovered as walks reach them, and never forgotten.
 //!
-//! An object that is loaded gets a number, and keeps it. What is known of it is written once, before
-//! anyone can see it, and then only read: readers never wait. Where the loader says that an
-//! object lies at an address now (`_dl_find_object`, which takes no lock), it is one that is known if
-//! addresses, search table and build ID are the same. The same library, loaded again at the same
-//! address, is the same module. Of one without a build ID nothing is learned that its successor's
-//! rows may contradict: it is looked up in every walk.
+//! A loaded object gets a permanent number. Its data is written once, before any thread can see it,
+//! and then only read: readers never wait. `_dl_find_object`, which takes no lock, finds the object
+//! at an address. It is a known one if addresses, search table and build ID are the same. The same
+//! library, loaded again at the same address, is the same module. For a module without a build ID
+//! nothing is learned that a successor's rows could contradict: it is looked up in every walk.
 
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering, fence};
 
@@ -23,40 +22,40 @@ use crate::rule::RowRules;
 
 /// The modules of the own process.
 pub struct OwnModules {
-    /// In the order in which they were met, by which they are numbered.
+    /// In order of discovery, which gives their numbers.
     known: [SetOnce<OwnModule>; OwnModules::MAX_MODULES],
-    /// How many numbers were given.
+    /// The count of assigned numbers.
     count: AtomicU16,
-    /// Numbers of modules by their first address: an open hash table, 0 where it is empty.
+    /// Numbers of modules by their first address: an open hash table, 0 in empty slots.
     index: [AtomicU16; OwnModules::INDEX],
-    /// The places below 64 of those that stay, as bits.
+    /// The slots below 64 of permanent modules, as bits.
     staying: AtomicU64,
     tables: [SetOnce<AttachedTable>; OwnModules::MAX_MODULES],
 }
 
-/// A compiled table, and the rules that its rows come to.
+/// A compiled table, and the rules of its rows.
 #[derive(Debug, Clone, Copy)]
 struct AttachedTable {
     compiled: &'static CompiledTable<'static>,
     rules: RowRules<'static>,
 }
 
-/// A module that has been met.
+/// A discovered module.
 struct OwnModule {
     object: LoadedObject,
     image: ObjectImage,
     slot: ModuleSlot,
     build_id: InlineBuildId,
-    /// Where its code was linked, and the code.
+    /// The link-time address of its code, and the code.
     code: Option<(Vaddr, &'static [u8])>,
-    /// What was read to find its unwind table, and that.
+    /// The bytes that were read to find its unwind table, and the table.
     head: [u8; HEAD],
     cfi: Option<Lookup<'static>>,
-    /// Of its SFrame nothing but the place is kept.
+    /// Only the position of its SFrame is kept.
     sframe: Option<sframe::SframeLookup<'static>>,
     table: SetOnce<AttachedTable>,
     arguments: SetOnce<&'static [u8]>,
-    /// Whether it stays as long as the process does.
+    /// Whether it stays as long as the process.
     stays: AtomicBool,
 }
 
@@ -83,7 +82,7 @@ impl InlineBuildId {
     }
 }
 
-/// An object that was met.
+/// A discovered object.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadedModule<'m> {
     /// Its first address.
@@ -94,25 +93,26 @@ pub struct LoadedModule<'m> {
     pub bias: LoadBias,
     /// The GNU build ID; empty if it has none, or one of more than 32 bytes.
     pub build_id: &'m [u8],
-    /// What the loader knows of it, a `struct link_map`: now, or when the object was met.
+    /// The loader's record of it, a `struct link_map`: at present, or when the object was
+    /// discovered.
     pub link_map: RuntimeAddr,
     /// Whether it has a compiled table.
     pub has_table: bool,
-    /// Its table of arguments, if one was brought.
+    /// Its table of arguments, if attached.
     pub arguments: Option<&'static [u8]>,
 }
 
-/// Bytes of a module, where the loader has mapped them.
+/// Bytes of a module, in the loader's mapping.
 #[derive(Debug, Clone, Copy)]
 pub enum ModuleBytes<'t> {
-    /// The module stays as long as the process does.
+    /// The module stays as long as the process.
     Permanent(&'static [u8]),
     /// The module may be unloaded.
     Borrowed(&'t [u8]),
 }
 
 impl OwnModules {
-    /// The object that is loaded at an address now. Async-signal-safe.
+    /// The object loaded at an address at present. Async-signal-safe.
     #[must_use]
     pub fn loaded(&self, addr: RuntimeAddr) -> Option<LoadedModule<'_>> {
         let object = sys::find_object(addr.0)?;
@@ -121,7 +121,7 @@ impl OwnModules {
         Some(LoadedModule { link_map, ..loaded })
     }
 
-    /// All objects that were met so far, those that were unloaded since included.
+    /// All discovered objects, including unloaded ones.
     pub fn discovered(&self) -> impl Iterator<Item = LoadedModule<'_>> {
         self.known
             .iter()
@@ -129,7 +129,7 @@ impl OwnModules {
             .map(OwnModule::loaded)
     }
 
-    /// Meets all objects that are loaded now.
+    /// Discovers all loaded objects.
     ///
     /// Not async-signal-safe: takes the loader's lock.
     pub fn discover_all(&self) {
@@ -139,8 +139,8 @@ impl OwnModules {
         });
     }
 
-    /// Meets all objects that are loaded now, and visits those that have a compiled table in themselves
-    /// (`unspool compile --into`), with what may be one: bytes that begin as one does.
+    /// Discovers all loaded objects, and visits those with an embedded compiled table (`unspool
+    /// compile --into`). The bytes only begin like a table and may not be one.
     ///
     /// Not async-signal-safe: takes the loader's lock, until the last was visited.
     pub fn for_each_embedded(&self, mut visit: impl FnMut(LoadedModule<'_>, ModuleBytes<'_>)) {
@@ -159,12 +159,12 @@ impl OwnModules {
         });
     }
 
-    /// The most modules that are kept in mind, those that were unloaded included. Later ones are not found:
-    /// walks end at their frames, or guess.
+    /// The limit of discovered modules, including unloaded ones. Later ones are not found: walks
+    /// end at their frames, or guess.
     pub const MAX_MODULES: usize = 1024;
 
     const INDEX: usize = 2 * OwnModules::MAX_MODULES;
-    /// How many places of the index may have to be looked at.
+    /// The limit of slots probed in the index.
     const PROBES: usize = 32;
 
     pub(super) const fn new() -> Self {
@@ -177,8 +177,8 @@ impl OwnModules {
         }
     }
 
-    /// Uses a compiled table for the module with its build ID, when it comes or if it is there, and
-    /// the rules that its rows come to. Async-signal-safe. `false` if there is no room.
+    /// Uses a compiled table, with the rules of its rows, for the module with its build ID, loaded
+    /// now or later. Async-signal-safe. `false` if there is no room.
     pub fn attach(
         &self,
         compiled: &'static CompiledTable<'static>,
@@ -195,14 +195,15 @@ impl OwnModules {
         is_kept
     }
 
-    /// Brings the table of arguments of the modules with a build ID that are met; whether there is one.
+    /// Attaches the table of arguments of the discovered modules with a build ID; yields whether
+    /// there is one.
     pub fn attach_arguments(&self, build_id: &[u8], table: &'static [u8]) -> bool {
         let known = self.known.iter().filter_map(SetOnce::get);
         let mut own = known.filter(|known| known.build_id.bytes() == build_id);
         own.any(|known| known.arguments.set(table).is_some())
     }
 
-    /// Whether there is a compiled table of the module with this build ID already.
+    /// Whether the module with this build ID already has a compiled table.
     #[must_use]
     pub fn has_table(&self, build_id: &[u8]) -> bool {
         self.table(build_id).is_some()
@@ -213,11 +214,11 @@ impl OwnModules {
         tables.find(|table| !build_id.is_empty() && table.compiled.key().build_id == build_id)
     }
 
-    /// Finds out which modules are there for good: those that were loaded at the start of the
-    /// program. Whether one of the others is still the same is asked in every walk that comes to it.
+    /// Finds the permanent modules: those that were loaded at the start of the program. For others,
+    /// each walk that reaches them checks that they are the same.
     ///
-    /// glibc keeps objects in the order in which they came, and unloads none of the first: those
-    /// up to itself, which something at the start has needed. musl unloads none at all.
+    /// glibc keeps objects in load order, and never unloads the first: those up to itself, which
+    /// something at the start has needed. musl unloads none at all.
     ///
     /// Not async-signal-safe: takes the loader's lock.
     pub fn prepare(&self) {
@@ -232,8 +233,7 @@ impl OwnModules {
         });
     }
 
-    /// What is known of the object that is loaded at an address now; it is looked at where that is
-    /// nothing.
+    /// The module loaded at an address at present; a new one is examined first.
     fn at(&self, addr: RuntimeAddr) -> Option<&OwnModule> {
         let object = sys::find_object(addr.0)?;
         let hash = (object.start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53;
@@ -251,7 +251,8 @@ impl OwnModules {
         None
     }
 
-    /// Whether an address lies in a segment of a loaded module that its program headers call readable.
+    /// Whether an address lies in a segment of a loaded module that is readable by its program
+    /// headers.
     pub(super) fn is_readable(&self, addr: RuntimeAddr) -> bool {
         self.at(addr).is_some_and(|known| {
             let vaddr = known.image.bias.to_vaddr(addr);
@@ -264,14 +265,13 @@ impl OwnModules {
         self.known.get(at)?.get()
     }
 
-    /// Gives the next number to an object, at a place of the index. Where somebody else is faster
-    /// the number is given for nothing, as it is where a handler jumps out of here, or a fork leaves
-    /// this behind.
-    // What it needs of the stack is not for those who do not come here.
+    /// Gives the next number to an object, in a slot of the index. The number is wasted if another
+    /// thread is faster, if a handler jumps out of here, or if a fork interrupts this.
+    // Never inlined: other paths need not pay for its use of the stack.
     #[cold]
     #[inline(never)]
     fn add(&self, object: LoadedObject, number: &AtomicU16) -> Option<&OwnModule> {
-        // So that the count stays near the number of slots.
+        // Keeps the count near the number of slots.
         self.known
             .get(usize::from(self.count.load(Ordering::Relaxed)))?;
         let mut known = Self::look_at(object)?;
@@ -279,7 +279,8 @@ impl OwnModules {
         let (slot, next) = (self.known.get(usize::from(before))?, before + 1);
         known.slot = ModuleSlot(next);
         let known = slot.set(known)?;
-        // Either this sees a table that was attached meanwhile, or who attaches it sees the module.
+        // Either this sees a table that was attached meanwhile, or the attaching thread sees the
+        // module.
         fence(Ordering::SeqCst);
         if let Some(table) = self.table(known.build_id.bytes()) {
             known.table.set(table);
@@ -288,7 +289,7 @@ impl OwnModules {
         Some(known)
     }
 
-    /// What is known of an object that has no number yet.
+    /// The data of an object that has no number yet.
     fn look_at(object: LoadedObject) -> Option<OwnModule> {
         let page = object.first_page();
         let image = ObjectImage::parse(page, object.start)?;
@@ -318,7 +319,7 @@ fn code(object: &LoadedObject, image: &ObjectImage) -> Option<(Vaddr, &'static [
 fn lookup(object: &LoadedObject, image: &ObjectImage) -> Option<Lookup<'static>> {
     let bytes = object.bytes(image, image.hdr)?;
     let hdr = Hdr::parse(bytes, Vaddr(image.hdr.start), ABI).ok()?;
-    // To the end of its segment: nothing says where it ends.
+    // To the end of its segment: its own end is not recorded.
     let eh_frame = VaddrRange {
         start: hdr.eh_frame.0,
         length: image.readable_from(hdr.eh_frame)?,
@@ -346,7 +347,8 @@ fn sframe_lookup(
     Some(sframe::SframeLookup::new(bytes, address, machine))
 }
 
-/// What [`lookup`] reads: version, encodings, pointer and count in the header of the search table.
+/// The input of [`lookup`]: version, encodings, pointer and count in the header of the search
+/// table.
 fn head(object: &LoadedObject, image: &ObjectImage) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     let bytes = object.bytes(image, image.hdr).unwrap_or_default();
@@ -371,14 +373,14 @@ impl OwnModule {
         }
     }
 
-    /// The segment that begins as a compiled table does. Not to be kept if the module goes.
+    /// The segment that begins like a compiled table. Not to be kept if the module can be unloaded.
     fn embedded(&self) -> Option<&'static [u8]> {
         let segments = ObjectImage::constants(self.object.first_page());
         let mut bytes = segments.filter_map(|segment| self.object.bytes(&self.image, segment));
         bytes.find(|bytes| bytes.starts_with(&MAGIC))
     }
 
-    /// Whether this is what the loader found.
+    /// Whether this is the object that the loader found.
     fn is(&self, object: &LoadedObject) -> bool {
         if !self.object.is_where(object) {
             return false;
@@ -421,8 +423,8 @@ impl OwnModule {
         self.build_id.length != 0
     }
 
-    /// Its place. Without a build ID another version that is laid out alike looks the same, so that
-    /// nothing may be kept of one that may go.
+    /// Its slot. Without a build ID another version with the same layout looks equal, so nothing
+    /// may be kept of a module that can be unloaded.
     fn place(&self) -> Option<ModuleSlot> {
         let is_unique = self.has_build_id() || self.stays.load(Ordering::Relaxed);
         is_unique.then_some(self.slot)
@@ -437,7 +439,7 @@ impl Modules for OwnModules {
     fn module_at(&self, place: ModuleSlot, addr: RuntimeAddr) -> Option<Module<'_>> {
         let known = self.known(place)?;
         let is_inside = (known.object.start..known.object.end).contains(&addr.0);
-        // Between the segments of a program may be code that is not its own.
+        // Foreign code may lie between the segments of a program.
         let vaddr = known.image.bias.to_vaddr(addr);
         (is_inside && known.image.readable_from(vaddr).is_some()).then(|| known.module())
     }

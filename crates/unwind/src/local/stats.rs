@@ -1,10 +1,10 @@
-//! What walks of the own stack took: counted where `UNSPOOL_STATS=1` is in the environment, and
+//! The cost of walks of the own stack: counted if `UNSPOOL_STATS=1` is in the environment, and
 //! printed to standard error when the process ends.
 //!
-//! [`prepare`](super::prepare) sees to all of it. Whoever walks with a [`Walker`](crate::Walker) of
-//! their own does so by these functions.
+//! [`prepare`](super::prepare) handles all of it. A program with its own [`Walker`](crate::Walker)
+//! uses these functions.
 //!
-//! Where nobody counts, a walk looks at one flag.
+//! Without counting, a walk only reads one flag.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,13 +36,13 @@ impl WalkCounters {
     ];
 }
 
-/// Counts from now on, if the environment asks for it; `true` if nobody has counted before, so that
-/// somebody has to see to it that the counts are [printed](print()). Not async-signal-safe.
+/// Counts from now on, if the environment requests it. `true` if this is new, so the caller must
+/// have the counts [printed](print()). Not async-signal-safe.
 pub fn begin() -> bool {
     sys::variable(c"UNSPOOL_STATS") == Some(b"1") && !COUNTS.is_on.swap(true, Ordering::Relaxed)
 }
 
-/// Walks, and counts the walk if anybody counts. Async-signal-safe as far as `walk` is.
+/// Walks, and counts the walk if counting is on. Async-signal-safe if `walk` is.
 #[inline(always)]
 pub fn counted(walk: impl FnOnce() -> WalkResult) -> WalkResult {
     let started = COUNTS.is_on.load(Ordering::Relaxed).then(sys::nanoseconds);
@@ -72,7 +72,7 @@ fn count(walk: &WalkResult, started: u64) {
     }
 }
 
-/// Prints what was counted since [`begin`], if that has begun anything, as a line. Async-signal-safe.
+/// Prints the counts since [`begin`], if that has started counting, as a line. Async-signal-safe.
 pub fn print() {
     if !COUNTS.is_on.load(Ordering::Relaxed) {
         return;
@@ -81,12 +81,12 @@ pub fn print() {
         bytes: [0; 512],
         length: 0,
     };
-    // What does not fit is left out.
+    // The line is truncated if it does not fit.
     let _ = text.write_counts();
     sys::write_error(text.bytes.get(..text.length).unwrap_or_default());
 }
 
-/// A line, in memory of its own.
+/// A line in a fixed buffer.
 struct LineBuffer {
     bytes: [u8; 512],
     length: usize,

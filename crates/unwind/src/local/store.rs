@@ -1,13 +1,13 @@
-//! Where the files of modules are found that tables are kept in: what `unspool_table_store::Store` does, without an
-//! allocator, for modules that have a build ID.
+//! Finding kept tables of modules: like `unspool_table_store::Store`, without an allocator, for
+//! modules with a build ID.
 //!
 //! In order: the folders of `UNSPOOL_TABLE_PATH`; the user's cache (`$XDG_CACHE_HOME/unspool`, else
-//! `~/.cache/unspool`); and `/usr/lib/unspool/tables`. A file, and the folder that it is in, must belong to the user or
-//! root and be writable by nobody else. In a setuid program the environment is ignored.
+//! `~/.cache/unspool`); and `/usr/lib/unspool/tables`. A file, and its folder, must belong to the
+//! user or root and be writable by nobody else. In a setuid program the environment is ignored.
 //!
-//! What is known here of a module is its build ID, as it is in memory, and that is chosen by who makes a file. So the
-//! name that a file is looked for by is that of a link, which the store makes only for files of this system that nobody
-//! but root and the user can write to.
+//! A module in memory is known here only by its build ID, which the file's creator chooses. So the
+//! file is looked up by the name of a link. The store makes that only for files of this system that
+//! nobody but root and the user can write to.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -19,10 +19,10 @@ pub use super::sys::variable;
 /// The folder of packaged tables.
 const SYSTEM: &CStr = c"/usr/lib/unspool/tables";
 
-/// How exactly it is noted when a table was used last, in seconds.
+/// The resolution of the time of last use, in seconds.
 const USE_RESOLUTION_SECONDS: i64 = 24 * 60 * 60;
 
-/// The folders, as the environment names them, each with a zero byte behind it.
+/// The folders of the environment, each followed by a zero byte.
 #[derive(Debug)]
 pub struct TableFolders {
     /// Those of `UNSPOOL_TABLE_PATH`.
@@ -31,7 +31,7 @@ pub struct TableFolders {
     cache: FixedPath,
 }
 
-/// A file that nobody but the user or root could have written, in a folder to which that applies, too.
+/// A file that nobody but the user or root could have written, in such a folder.
 pub struct TrustedFile {
     file: RawFile,
     size: usize,
@@ -44,20 +44,21 @@ impl fmt::Debug for TrustedFile {
 }
 
 impl TableFolders {
-    /// Those that the environment names now, of `UNSPOOL_TABLE_PATH` up to 4 KiB. Not async-signal-safe.
+    /// The folders of the present environment, `UNSPOOL_TABLE_PATH` up to 4 KiB. Not
+    /// async-signal-safe.
     #[must_use]
     pub fn from_environment() -> TableFolders {
         let variable = |name| variable(name).unwrap_or_default();
         let cache = cache(variable(c"XDG_CACHE_HOME"), variable(c"HOME"));
         TableFolders {
-            // More than that counts for nothing.
+            // A longer value is ignored.
             path: each_ended(variable(c"UNSPOOL_TABLE_PATH")).unwrap_or_default(),
             cache: cache.unwrap_or_default(),
         }
     }
 
-    /// The first of a module's files, by the ending of their name, that can be trusted and of which `found` makes
-    /// something. Async-signal-safe as far as that is; leaves `errno` as it is.
+    /// The first trusted file of a module, by the ending of its name, for which `found` yields a
+    /// result. Async-signal-safe if that is; preserves `errno`.
     pub fn first<T>(
         &self,
         build_id: &[u8],
@@ -96,7 +97,7 @@ fn name(build_id: &[u8], ending: &[u8]) -> Option<FixedName> {
     (!build_id.is_empty()).then_some(name)
 }
 
-/// The parts between colons, each with a zero byte behind it.
+/// The parts between colons, each followed by a zero byte.
 fn each_ended(path: &[u8]) -> Option<FixedPath> {
     let mut ended = FixedPath::new();
     let folders = path.split(|byte| *byte == b':');
@@ -122,8 +123,8 @@ fn cache(cache_home: &[u8], home: &[u8]) -> Option<FixedPath> {
 
 impl TrustedFile {
     fn open(folder: &CStr, name: &CStr) -> Option<TrustedFile> {
-        // Both are asked about when they are open, so that it is this folder that the file is in, and this file that is
-        // read, whatever becomes of their names.
+        // Both are checked after they are opened. So the checks apply to this folder, which
+        // contains the file, and to the file that is read, whatever happens to their names.
         let folder = RawFile::open_folder(folder)?;
         folder.status().filter(is_trusted)?;
         let file = folder.open_in(name)?;
@@ -138,13 +139,13 @@ impl TrustedFile {
         self.file.map(self.size)
     }
 
-    /// The file, read into memory: who changes it later changes nothing there.
+    /// The file, read into memory: later changes to the file have no effect.
     #[must_use]
     pub fn copy(&self) -> Option<FileMapping> {
         self.file.copy(self.size)
     }
 
-    /// Notes that a table was used, in the time of its last modification: by it the cache decides which
+    /// Notes that a table was used, in its modification time: the cache uses that to decide which
     /// tables to remove.
     fn note_use(&self) {
         let is_recent = self.file.status().is_some_and(|about| {
@@ -168,17 +169,17 @@ pub struct FixedText<const BYTES: usize> {
     length: usize,
 }
 
-/// A path. The kernel takes no longer one (`PATH_MAX`), the zero byte included.
+/// A path. The kernel's limit is `PATH_MAX`, including the zero byte.
 pub type FixedPath = FixedText<4096>;
 
 /// The name of a module's file: up to 32 bytes of its build ID, and an ending.
 type FixedName = FixedText<96>;
 
 impl<const BYTES: usize> FixedText<BYTES> {
-    /// The most bytes.
+    /// The limit in bytes.
     pub const MAX_BYTES: usize = BYTES;
 
-    /// None.
+    /// Empty text.
     #[must_use]
     pub const fn new() -> Self {
         FixedText {
@@ -202,14 +203,14 @@ impl<const BYTES: usize> FixedText<BYTES> {
             .try_for_each(|byte| self.push(&[digit(byte >> 4)?, digit(byte & 15)?]))
     }
 
-    /// What was pushed with a zero byte behind it.
+    /// The pushed parts, which end with zero bytes.
     fn ended(&self) -> impl Iterator<Item = &CStr> {
         let bytes = self.bytes.get(..self.length).unwrap_or_default();
         let ended = bytes.split_inclusive(|byte| *byte == 0);
         ended.filter_map(|text| CStr::from_bytes_with_nul(text).ok())
     }
 
-    /// With a zero byte at its end, as the kernel takes it.
+    /// With a final zero byte, for the kernel.
     #[must_use]
     pub fn terminated(&self) -> Option<&CStr> {
         CStr::from_bytes_with_nul(self.bytes.get(..=self.length)?).ok()

@@ -1,4 +1,4 @@
-//! What takes `unsafe` to walk the own stack: registers, raw memory, the loader.
+//! The `unsafe` parts of walking the own stack: registers, raw memory, the loader.
 #![expect(
     unsafe_code,
     reason = "registers, raw memory, and the loader's functions"
@@ -22,11 +22,11 @@ mod readable_memory;
 
 pub use readable_memory::ReadableMemory;
 
-/// The registers of a function, where it is.
+/// The registers of a function at one of its instructions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CapturedRegisters {
-    /// The address of an instruction of the function, behind another: rows that hold there hold at
-    /// the byte before it, too.
+    /// The address of an instruction of the function that follows another: rows that hold there
+    /// hold at the byte before it, too.
     pub(super) code: u64,
     pub(super) stack_pointer: u64,
     pub(super) frame_pointer: u64,
@@ -44,7 +44,7 @@ impl CapturedRegisters {
         Register(15),
     ];
 
-    /// Nothing yet.
+    /// All zero.
     pub(super) const EMPTY: Self = CapturedRegisters {
         code: 0,
         stack_pointer: 0,
@@ -52,9 +52,9 @@ impl CapturedRegisters {
         others: [0; 5],
     };
 
-    /// Captures the registers of the function that this is a part of, here.
+    /// Captures the registers of the function that this is inlined into.
     ///
-    /// Into place: what has just been written word by word is slow to be copied.
+    /// Into place: copying words that were just written is slow.
     #[inline(always)]
     pub(super) fn fill(&mut self) {
         let (code, stack_pointer, frame_pointer);
@@ -80,13 +80,13 @@ impl CapturedRegisters {
     }
 }
 
-/// Memory of the own stack that is certainly there: from the stack pointer of a function that
-/// has not returned to the end of the thread's stack.
+/// Memory of the own stack that is certainly mapped: from the stack pointer of a function that has
+/// not returned to the end of the thread's stack.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StackWindow {
     /// The end of the first word.
     first: u64,
-    /// How many addresses from there on are the ends of words.
+    /// The number of addresses from there on that are ends of words.
     count: u64,
 }
 
@@ -97,8 +97,8 @@ impl StackWindow {
     /// The bytes below the stack pointer that a function may use.
     const RED_ZONE: u64 = 128;
 
-    /// Above the frame of a function that waits, if that is on this thread's `stack`: on others, of
-    /// signal handlers and coroutines, all is asked for.
+    /// The part above the frame of a waiting function, if that is on this thread's `stack`. On
+    /// other stacks, of signal handlers and coroutines, the kernel is asked for everything.
     #[inline]
     pub(super) fn new(captured: &CapturedRegisters, stack: &Range<u64>) -> Self {
         let low = captured.stack_pointer;
@@ -108,8 +108,8 @@ impl StackWindow {
         }
     }
 
-    /// Above the frame that this is inlined into, if it is on this thread's own stack: the kernel is
-    /// asked for what is not known of it.
+    /// The part above the frame that this is inlined into, if it is on this thread's own stack. The
+    /// kernel is asked about unknown parts.
     #[inline(always)]
     pub(super) fn here() -> Self {
         let low = stack_pointer();
@@ -138,7 +138,7 @@ impl StackWindow {
         Some(unsafe { load_below(end) }.to_le_bytes())
     }
 
-    /// The word that ends at an address, and the one that ends so many bytes lower.
+    /// The word that ends at an address, and the one that ends `below` bytes lower.
     #[inline(always)]
     pub(super) fn pair_below(self, end: u64, below: u64) -> Option<[[u8; 8]; 2]> {
         if below >= StackWindow::RED_ZONE || !self.has_word_below(end) {
@@ -147,13 +147,13 @@ impl StackWindow {
         // SAFETY: as in `word_below`.
         let upper = unsafe { load_below(end) };
         // SAFETY: it begins less than 128 bytes below the stack pointer of a frame that has not
-        // returned. Those are every function's to use (System V psABI, "The Stack Frame").
+        // returned. Every function may use those (System V psABI, "The Stack Frame").
         let lower = unsafe { load_below(end - below) };
         Some([upper.to_le_bytes(), lower.to_le_bytes()])
     }
 
-    /// Whether all words that end at these addresses are these. One without the other does not
-    /// count.
+    /// Whether the words that end at these addresses equal `words`. An address without a word does
+    /// not count.
     #[inline]
     pub(super) fn all_below_are(self, ends: AscendingAddresses<'_>, words: &[u64]) -> bool {
         let Some((lowest, highest)) = ends.bounds() else {
@@ -162,12 +162,12 @@ impl StackWindow {
         if !self.has_word_below(lowest) || !self.has_word_below(highest) {
             return false;
         }
-        // SAFETY: the first and the last of the words are in the window, and what ends between them,
-        // too: ends ascend.
+        // SAFETY: the first and the last of the words are in the window, and so are all that end
+        // between them: ends ascend.
         let difference = |(end, word): (&u64, &u64)| unsafe { load_below(*end) } ^ word;
         let length = ends.get().len().min(words.len());
         let (ends, words) = (ends.get().split_at(length).0, words.split_at(length).0);
-        // Eight at a time: half of the instructions would count.
+        // Eight at a time: otherwise half of the instructions would count iterations.
         let (ends, last_ends) = ends.as_chunks::<8>();
         let (words, last_words) = words.as_chunks::<8>();
         let mut all = 0;
@@ -196,8 +196,8 @@ impl StackWindow {
 #[inline(always)]
 unsafe fn load_below(end: u64) -> u64 {
     let value;
-    // SAFETY: a load of readable memory, whatever it holds: not of a Rust value, so no more than
-    // the bytes are taken.
+    // SAFETY: a load of readable memory, whatever its content: the bytes are not read as a Rust
+    // value.
     unsafe {
         asm!(
             "mov {value}, qword ptr [{end} - 8]",
@@ -219,16 +219,17 @@ fn stack_pointer() -> u64 {
     value
 }
 
-/// Whether the page of an address is readable: of a loaded module, its program headers say so, and of all else the kernel.
+/// Whether the page of an address is readable: by the program headers for a loaded module, by the
+/// kernel for all else.
 fn is_readable(addr: u64) -> bool {
     super::modules().is_readable(RuntimeAddr(addr)) || is_mapped(addr & !(ReadablePages::SIZE - 1))
 }
 
 /// Whether the kernel can read eight bytes at an address.
 ///
-/// `rt_sigprocmask` reads its new mask before it looks at what to do with it: so it fails with
-/// `EFAULT` where there is nothing to read, and with `EINVAL` for an operation that does not exist.
-/// It changes nothing. `errno` is not touched: the call goes to the kernel directly.
+/// `rt_sigprocmask` reads its new mask before it checks the operation. So it fails with `EFAULT` if
+/// the address is unreadable, and with `EINVAL` for an operation that does not exist. It changes
+/// nothing. `errno` is not touched: the call goes to the kernel directly.
 fn is_mapped(addr: u64) -> bool {
     const NO_OPERATION: u64 = 0xffff;
     let result: i64;
@@ -251,20 +252,20 @@ fn is_mapped(addr: u64) -> bool {
 
 /// Pages outside of the known stack that were found readable during one walk.
 ///
-/// Between the question and the read another thread may unmap them: only the kernel could do both at
-/// once. No memory that a stack leads to in earnest comes and goes like that.
+/// Between the check and the read another thread may unmap them: only the kernel could do both at
+/// once. No memory of a valid stack is unmapped like that.
 #[derive(Debug)]
 pub(super) struct ReadablePages {
     known: [Cell<u64>; ReadablePages::COUNT],
     next: Cell<usize>,
-    /// Whether what program headers say of loaded modules is enough.
+    /// Whether the program headers of loaded modules are trusted.
     trusts_modules: bool,
 }
 
 impl ReadablePages {
     const COUNT: usize = 8;
     const SIZE: u64 = 4096;
-    /// The number of no page.
+    /// A number that no page has.
     const NONE: u64 = u64::MAX;
 
     #[inline]
@@ -276,7 +277,7 @@ impl ReadablePages {
         }
     }
 
-    /// The same where modules may not be what they were.
+    /// The same if modules may have changed.
     pub(super) const fn without_program_headers() -> Self {
         ReadablePages {
             trusts_modules: false,
@@ -284,7 +285,7 @@ impl ReadablePages {
         }
     }
 
-    /// Copies bytes, or says at which address there are none.
+    /// Copies bytes, or yields the first unreadable address.
     pub(super) fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), u64> {
         let Some(last) = (into.len() as u64).checked_sub(1) else {
             return Ok(());
@@ -302,7 +303,7 @@ impl ReadablePages {
         Ok(())
     }
 
-    /// Whether a page with this address in it can be read.
+    /// Whether a page is readable; `addr` is in it.
     fn is_known(&self, page: u64, addr: u64) -> bool {
         if self.known.iter().any(|known| known.get() == page) {
             return true;
@@ -322,7 +323,7 @@ impl ReadablePages {
     }
 }
 
-/// Whether the program runs with more rights than its caller (setuid, setgid, capabilities of a file).
+/// Whether the program has more rights than its caller (setuid, setgid, capabilities of a file).
 #[must_use]
 pub fn is_privileged() -> bool {
     // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
@@ -332,22 +333,22 @@ pub fn is_privileged() -> bool {
 /// A variable of the environment; none in a program that runs with more rights than its caller. Not
 /// async-signal-safe.
 pub fn variable(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: a name that ends with a zero byte; whoever changes the environment meanwhile breaks
-    // all others who read it, too.
+    // SAFETY: a name that ends with a zero byte; a thread that changes the environment meanwhile
+    // breaks all other readers, too.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     if is_privileged() || value.is_null() {
         return None;
     }
-    // SAFETY: what `getenv` yields ends with a zero byte, and stays as said above.
+    // SAFETY: the result of `getenv` ends with a zero byte, and stays as said above.
     Some(unsafe { CStr::from_ptr(value) }.to_bytes())
 }
 
-/// A place for rules that stay.
+/// A cell for permanent rules.
 #[derive(Debug)]
 pub(super) struct RuleCacheCell(AtomicPtr<RuleCache<'static>>);
 
 impl RuleCacheCell {
-    /// Has none yet.
+    /// Empty.
     pub(super) const fn none() -> RuleCacheCell {
         RuleCacheCell(AtomicPtr::new(ptr::null_mut()))
     }
@@ -356,7 +357,7 @@ impl RuleCacheCell {
     #[inline]
     pub(super) fn get(&self) -> Option<&'static RuleCache<'static>> {
         let rules = self.0.load(Ordering::Acquire);
-        // SAFETY: null, or a reference that is good for ever and was made before it was stored.
+        // SAFETY: null, or a reference that is valid forever and was made before it was stored.
         unsafe { rules.as_ref() }
     }
 
@@ -365,7 +366,7 @@ impl RuleCacheCell {
         self.0.store(rules, Ordering::Release);
     }
 
-    /// Does so unless there are some; yields those that are there then.
+    /// Sets the rules unless they are set; yields the stored ones.
     pub(super) fn set_first(
         &self,
         rules: &'static RuleCache<'static>,
@@ -384,7 +385,7 @@ impl RuleCacheCell {
 }
 
 unsafe extern "C" {
-    /// `atexit` is none of the shared library's functions, this is.
+    /// `atexit` is not a function of the shared library, this is.
     fn __cxa_atexit(
         function: extern "C" fn(*mut c_void),
         data: *mut c_void,
@@ -392,22 +393,22 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Has the counts printed when the process ends, or the library that this is part of is unloaded. Not
+/// Has the counts printed when the process ends, or when this library is unloaded. Not
 /// async-signal-safe.
 pub(super) fn print_at_exit() {
     extern "C" fn print(_: *mut c_void) {
         super::stats::print();
     }
-    // SAFETY: the function takes anything, and is there until then. Where there is no room it is not
-    // called.
+    // SAFETY: the function accepts any argument, and stays loaded until then. If there is no room
+    // it is not called.
     unsafe { __cxa_atexit(print, ptr::null_mut(), own_handle()) };
 }
 
-// The compiler's own files (crtbegin.o) define it in every program and library. Weak: a library that is
+// The compiler's own files (crtbegin.o) define it in every program and library. Weak: a library
 // linked without them has none, and must not be unloaded.
 global_asm!(".weak __dso_handle", ".hidden __dso_handle");
 
-/// What the library or program that this is part of is called when it is unloaded, or null.
+/// The handle of this library or program for calls at its unloading, or null.
 fn own_handle() -> *mut c_void {
     let address;
     // SAFETY: reads an entry of the own global offset table, which the loader has filled.
@@ -421,7 +422,7 @@ fn own_handle() -> *mut c_void {
     address
 }
 
-/// The time that has gone by since some moment, in nanoseconds.
+/// A monotonic time in nanoseconds.
 pub(super) fn nanoseconds() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -432,9 +433,9 @@ pub(super) fn nanoseconds() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// Writes to standard error what can be written.
+/// Writes to standard error, as much as possible.
 pub(super) fn write_error(bytes: &[u8]) {
-    // SAFETY: so many bytes are readable.
+    // SAFETY: `bytes.len()` bytes are readable.
     unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
 }
 
@@ -444,12 +445,12 @@ fn addr_of(addr: u64) -> usize {
     addr as usize
 }
 
-/// The most that is taken for a stack, in bytes. Where the main thread's has no limit, the C library lets
-/// it begin at the heap, which grows. The kernel keeps everything else this far away from it
-/// (`MIN_GAP`, arch/x86/mm/mmap.c).
+/// The assumed limit of a stack, in bytes. If the main thread's stack is unlimited, the C library
+/// assumes that it begins at the heap, which grows. The kernel keeps everything else this far away
+/// from it (`MIN_GAP`, arch/x86/mm/mmap.c).
 const MAX_STACK_BYTES: u64 = 128 << 20;
 
-/// Where the stack of this thread may be: of one that is longer, the outermost part. Not
+/// The possible extent of this thread's stack: of a longer one, the outermost part. Not
 /// async-signal-safe.
 pub(super) fn stack() -> Option<Range<u64>> {
     // SAFETY: an attribute object is plain data, filled in below before it is read.
@@ -462,7 +463,7 @@ pub(super) fn stack() -> Option<Range<u64>> {
         return None;
     }
     let (mut low, mut length) = (ptr::null_mut(), 0);
-    // SAFETY: the attributes were filled in; both places are this function's.
+    // SAFETY: the attributes were filled in; both outputs are variables of this function.
     let failed = unsafe {
         libc::pthread_attr_getstack(&raw const attributes, &raw mut low, &raw mut length)
     };
@@ -473,12 +474,12 @@ pub(super) fn stack() -> Option<Range<u64>> {
     Some(low.max(end.saturating_sub(MAX_STACK_BYTES))..end)
 }
 
-/// A loaded object, by `_dl_find_object`.
+/// A loaded object, from `_dl_find_object`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LoadedObject {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// What the loader knows of it (link.h), or zero.
+    /// The loader's record of it (link.h), or zero.
     pub(super) link_map: u64,
     /// `.eh_frame_hdr` in memory, or zero.
     pub(super) hdr: u64,
@@ -495,7 +496,7 @@ struct DlFindObject {
     reserved: [u64; 7],
 }
 
-// Weak: C libraries without it have none, and older glibcs.
+// Weak: other C libraries and older glibcs have none.
 global_asm!(".weak _dl_find_object");
 
 type FindObject = unsafe extern "C" fn(*const c_void, *mut DlFindObject) -> c_int;
@@ -514,8 +515,8 @@ fn find_object_function() -> Option<FindObject> {
     unsafe { mem::transmute::<usize, Option<FindObject>>(address) }
 }
 
-/// The loaded object at an address. Async-signal-safe with glibc 2.35 and later, which promises that of its
-/// function. Before, the loader's list is searched, under its lock.
+/// The loaded object at an address. Async-signal-safe with glibc 2.35 and later, which guarantees
+/// that for its function. Before, the loader's list is searched, under its lock.
 pub(super) fn find_object(addr: u64) -> Option<LoadedObject> {
     let MainProgram {
         object: program,
@@ -544,7 +545,7 @@ fn found_by(find: FindObject, addr: u64) -> Option<LoadedObject> {
     // SAFETY: plain numbers and pointers that are not followed.
     let mut found: DlFindObject = unsafe { mem::zeroed() };
     let address = ptr::without_provenance(addr_of(addr));
-    // SAFETY: any address may be asked for; the result is written to this function's object.
+    // SAFETY: any address is allowed; the result is written to this function's object.
     let failed = unsafe { find(address, &raw mut found) };
     (failed == 0).then(|| LoadedObject {
         start: found.map_start.addr() as u64,
@@ -564,16 +565,17 @@ fn listed_at(addr: u64) -> Option<LoadedObject> {
     found
 }
 
-/// The program, as the kernel has mapped it; an empty object if its headers are not at its beginning.
+/// The program, as the kernel has mapped it; an empty object if its headers are not at its
+/// beginning.
 ///
-/// glibc's function knows where the code of a statically linked program is, and not where its headers and tables
-/// are. Of a program with pages between its segments, which linkers leave between a segment that ends within
-/// a few bytes of a page's end and another of greater alignment, it says of each segment that it is
-/// the object (`_dlfo_process_initial`, elf/dl-find_object.c).
+/// glibc's function knows the code of a statically linked program, but not its headers and tables.
+/// A program can have pages between its segments: linkers leave them if a segment ends within a few
+/// bytes of a page's end and the next has a greater alignment. For such a program it reports each
+/// segment as the object (`_dlfo_process_initial`, elf/dl-find_object.c).
 #[derive(Debug, Clone, Copy, Default)]
 struct MainProgram {
     object: LoadedObject,
-    /// Whether no loader has loaded it.
+    /// Whether it runs without a loader.
     is_static: bool,
 }
 
@@ -596,9 +598,9 @@ fn find_program() -> Option<MainProgram> {
         return None;
     }
     let start = headers & !(ReadablePages::SIZE - 1);
-    // SAFETY: the kernel has mapped the program headers, and with them all of their page.
+    // SAFETY: the kernel has mapped the program headers, and with them their whole page.
     let page = unsafe { bytes(start, ReadablePages::SIZE) };
-    // The page begins with the header only if that is not further away.
+    // The page begins with the ELF header only if the program headers are near.
     let image = ObjectImage::parse(page, start)?;
     Some(MainProgram {
         object: LoadedObject {
@@ -611,12 +613,12 @@ fn find_program() -> Option<MainProgram> {
 }
 
 impl LoadedObject {
-    /// What the loader lists.
+    /// An object in the loader's list.
     fn of(listed: &libc::dl_phdr_info) -> LoadedObject {
         if listed.dlpi_phdr.is_null() {
             return LoadedObject::default();
         }
-        // SAFETY: the loader passes its object's headers, as many as it says.
+        // SAFETY: the loader passes its object's headers, with their number.
         let headers = unsafe { slice::from_raw_parts(listed.dlpi_phdr, listed.dlpi_phnum.into()) };
         let at = |vaddr: u64| listed.dlpi_addr.wrapping_add(vaddr);
         let mut object = LoadedObject {
@@ -637,19 +639,19 @@ impl LoadedObject {
         object
     }
 
-    /// Whether both are at the same place. The loader may have made another note of it since.
+    /// Whether both are at the same address. The loader's record may have changed since.
     pub(super) fn is_where(&self, other: &LoadedObject) -> bool {
         (self.start, self.end, self.hdr) == (other.start, other.end, other.hdr)
     }
 
-    /// The first page: the ELF header, and whatever lies behind it.
+    /// The first page: the ELF header and the bytes after it.
     pub(super) fn first_page(&self) -> &'static [u8] {
-        // SAFETY: the loader has mapped the object from here on, its header first, and nobody
-        // writes there. That the first segment is readable is assumed of every object.
+        // SAFETY: the loader has mapped the object from here on, beginning with the header, and no
+        // one writes there. Every object is assumed to have a readable first segment.
         unsafe { bytes(self.start, ReadablePages::SIZE) }
     }
 
-    /// Bytes of the object, if its program headers, of which `image` was made, call them readable.
+    /// Bytes of the object, if readable by its program headers, which `image` was made from.
     pub(super) fn bytes(&self, image: &ObjectImage, of: VaddrRange) -> Option<&'static [u8]> {
         let start = Vaddr(of.start);
         let is_readable = image
@@ -657,13 +659,13 @@ impl LoadedObject {
             .is_some_and(|rest| of.length <= rest);
         let addr = image.bias.to_runtime(start).0;
         let is_inside = self.start <= addr && addr.checked_add(of.length)? <= self.end;
-        // SAFETY: the loader has mapped the object, and these bytes as part of a segment that is
-        // readable. Asked for are unwind tables and code, which nobody writes to.
+        // SAFETY: the loader has mapped the object, and these bytes as part of a readable segment.
+        // They are unwind tables and code, which no one writes to.
         (is_readable && is_inside).then(|| unsafe { bytes(addr, of.length) })
     }
 }
 
-/// Bytes that nobody writes to, for as long as they are mapped.
+/// Bytes that no one writes to while they are mapped.
 ///
 /// # Safety
 ///
@@ -674,30 +676,30 @@ unsafe fn bytes(addr: u64, length: u64) -> &'static [u8] {
     unsafe { core::slice::from_raw_parts(from, addr_of(length)) }
 }
 
-/// Has the kernel provide the memory of rules now, and not page by page when it is first used: that
-/// takes ten times as long. Where the kernel cannot (before Linux 5.14), nothing is lost.
+/// Has the kernel provide the memory of rules now, and not page by page on first use, which takes
+/// ten times as long. If the kernel cannot (before Linux 5.14), nothing is lost.
 pub(super) fn populate(rules: &'static RuleCache<'static>) {
     for part in rules.memory() {
         let part = part.start.addr() as u64..part.end.addr() as u64;
-        // SAFETY: it changes no byte of what is on these pages.
+        // SAFETY: it changes no byte of these pages.
         unsafe { advise(part, libc::MADV_POPULATE_WRITE) };
     }
 }
 
-/// Does the same for bytes that are only read, be they a file's.
+/// Does the same for bytes that are only read, even a file's.
 #[cfg(feature = "std")]
 pub(super) fn populate_bytes(bytes: &'static [u8]) {
     let range = bytes.as_ptr_range();
     let range = range.start.addr() as u64..range.end.addr() as u64;
-    // SAFETY: it changes no byte of what is on these pages.
+    // SAFETY: it changes no byte of these pages.
     unsafe { advise(range, libc::MADV_POPULATE_READ) };
 }
 
-/// Advises the kernel about the pages that hold some memory. It may refuse.
+/// Advises the kernel about the pages of some memory. It may refuse.
 ///
 /// # Safety
 ///
-/// The advice must be one that changes nothing for whoever uses the pages.
+/// The advice must not change anything for users of the pages.
 unsafe fn advise(memory: Range<u64>, advice: c_int) {
     let first = memory.start & !(ReadablePages::SIZE - 1);
     let pages = ptr::with_exposed_provenance_mut(addr_of(first));
@@ -705,7 +707,7 @@ unsafe fn advise(memory: Range<u64>, advice: c_int) {
     unsafe { libc::madvise(pages, addr_of(memory.end - first), advice) };
 }
 
-/// An object, as the loader lists it.
+/// An object in the loader's list.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ListedObject<'n> {
     /// The path that it was loaded from; empty for the program.
@@ -716,9 +718,9 @@ pub(super) struct ListedObject<'n> {
     pub(super) name: &'n [u8],
     /// An address in it.
     pub(super) addr: u64,
-    /// Where it is, by its program headers.
+    /// Its addresses, by its program headers.
     object: LoadedObject,
-    /// Whether it is the loader itself or, of a static program, all that there is.
+    /// Whether it is the loader itself or, in a static program, the only object.
     pub(super) is_loader: bool,
 }
 
@@ -734,7 +736,7 @@ pub(super) fn for_each_object<V: FnMut(ListedObject<'_>) -> bool>(visit: V) {
         _: usize,
         data: *mut c_void,
     ) -> c_int {
-        // SAFETY: the loader passes on what it was given below, once for each object.
+        // SAFETY: the loader passes the pointer that it got below, once for each object.
         let visitor = unsafe { &mut *data.cast::<Visitor<V>>() };
         // SAFETY: the loader passes an object that it keeps until this returns.
         let object = unsafe { &*object };
@@ -755,19 +757,19 @@ pub(super) fn for_each_object<V: FnMut(ListedObject<'_>) -> bool>(visit: V) {
     // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
     let loader = unsafe { libc::getauxval(libc::AT_BASE) };
     let mut visitor = Visitor { visit, loader };
-    // SAFETY: `next` takes what `dl_iterate_phdr` passes, and this data.
+    // SAFETY: `next` takes the arguments of `dl_iterate_phdr`, and this data.
     unsafe { libc::dl_iterate_phdr(Some(next::<V>), (&raw mut visitor).cast()) };
 }
 
-/// A value that is set once, by whoever comes first; nobody waits for it. Async-signal-safe.
+/// A value that is set once, by the first caller; no caller waits. Async-signal-safe.
 #[derive(Debug)]
 pub struct SetOnce<T> {
     state: AtomicU8,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: the value is written by the one thread that changed the state from `EMPTY`, before anyone
-// can see `SET`, and only shared from then on.
+// SAFETY: the value is written by the one thread that changed the state from `EMPTY`, before any
+// other can see `SET`, and only shared from then on.
 unsafe impl<T: Send + Sync> Sync for SetOnce<T> {}
 
 impl<T> Default for SetOnce<T> {
@@ -798,14 +800,14 @@ impl<T> SetOnce<T> {
         is_set.then(|| unsafe { &*self.value.get().cast::<T>() })
     }
 
-    /// Sets the value if nobody else has begun to.
+    /// Sets the value unless another caller has begun to.
     pub fn set(&self, value: T) -> Option<&T> {
         let (from, to) = (Self::EMPTY, Self::BEING_SET);
         self.state
             .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
             .ok()?;
-        // SAFETY: whoever changes the state from `EMPTY` is the only one to write, and nobody
-        // reads before it is `SET`.
+        // SAFETY: only the caller that changed the state from `EMPTY` writes, and no one reads
+        // before it is `SET`.
         unsafe { self.value.get().cast::<T>().write(value) };
         self.state.store(Self::SET, Ordering::Release);
         self.get()
@@ -817,7 +819,7 @@ impl<T> SetOnce<T> {
 mod tests {
     use super::*;
 
-    /// The loader's list is what is asked before glibc 2.35.
+    /// Before glibc 2.35 the loader's list is used.
     #[test]
     fn listed_objects_are_where_glibc_finds_them() {
         let find = find_object_function().unwrap();

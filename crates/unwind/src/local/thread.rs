@@ -1,25 +1,24 @@
-//! What a thread keeps for walks of its own stack, found by the thread itself.
+//! A thread's state for walks of its own stack, found by the thread itself.
 //!
-//! One word of thread-local storage leads to it. In a signal handler that word must be read without
-//! a call of `__tls_get_addr`, which may allocate, so its place is known when the program or
-//! library has been loaded (the initial-exec model).
+//! One word of thread-local storage points to it. In a signal handler that word must be read
+//! without a call of `__tls_get_addr`, which may allocate. So its offset is fixed when the program
+//! or library is loaded (the initial-exec model).
 //!
-//! **Signals.** Nobody but the thread itself, and signal handlers that run in it, use what it
-//! keeps. A handler runs to its end before the code that it interrupted goes on, so there are only
-//! these cases for one that walks:
+//! **Signals.** Only the thread itself, and signal handlers that run in it, use its state. A
+//! handler runs to its end before the interrupted code continues, so a walk has only these cases:
 //!
-//! - The word is null: before [`prepare_thread`] has set it, which it does last; or after the thread's
-//!   end has set it to 1, which it does before the memory is given back. The walk goes without.
+//! - The word is null: [`prepare_thread`], which sets it last, has not finished. Or the word is 1:
+//!   the thread's end sets that before it frees the memory. The walk works without the state.
 //! - The word is set and the memo is marked as in use: a walk was interrupted. The memo may be half
-//!   written. The handler's walk goes without it, and with the stack's bounds, which do not change.
-//! - The word is set and the memo is not in use: whatever was interrupted neither reads nor writes
-//!   it. The handler's walk marks it, uses it, and has ended before anybody can see the mark.
+//!   written. The handler's walk works without it, and with the stack's bounds, which do not
+//!   change.
+//! - The word is set and the memo is not in use: the interrupted code neither reads nor writes it.
+//!   The handler's walk marks it, uses it, and has ended before other code can see the mark.
 //!
-//! A walk that meets code which none has met before takes up to 20 KiB of stack: alternate stacks should
-//! have 32 KiB.
+//! A walk that reaches new code takes up to 20 KiB of stack: alternate stacks should have 32 KiB.
 //!
-//! A handler that never returns (`siglongjmp`) leaves the mark of the walk that it interrupted: from
-//! then on the thread walks without a memo.
+//! A handler that never returns (`siglongjmp`) leaves the mark of the interrupted walk: from then
+//! on the thread walks without a memo.
 
 use core::ffi::c_int;
 use core::ops::Range;
@@ -33,33 +32,33 @@ use crate::walk::{InnermostFrame, Memo, WalkResult, Walker};
 
 mod sys;
 
-/// Why a thread could not be prepared: an error number of the C library. `ENOMEM` is for want of memory,
-/// `ESRCH` for a thread that is ending and has given back what it kept, `ENOSYS` where the C library is not
+/// Why a thread could not be prepared: an error number of the C library. `ENOMEM`: there is no
+/// memory. `ESRCH`: the thread is ending and has freed its state. `ENOSYS`: the C library is not
 /// glibc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no memory for a thread's data (error {0})")]
 pub struct PrepareError(pub c_int);
 
-/// Gives this thread what makes its walks fast: where its stack is, and a memory of the last walk,
-/// 60 KiB, until the thread ends. A second time does nothing.
+/// Prepares this thread for fast walks, until it ends: the bounds of its stack, and a memo of the
+/// last walk, 60 KiB. A second call does nothing.
 ///
-/// Until a thread that was prepared ends, the library that this is part of is not unloaded.
+/// Until a prepared thread ends, this library is not unloaded.
 ///
-/// Not async-signal-safe: maps memory, asks the C library where the stack is, and, for the first
-/// thread, the loader for its objects.
+/// Not async-signal-safe: maps memory, asks the C library for the stack, and, for the first thread,
+/// the loader for its objects.
 ///
 /// # Errors
 ///
-/// [`PrepareError`]; the thread walks without.
+/// [`PrepareError`]; the thread walks without the state.
 pub fn prepare_thread() -> Result<(), PrepareError> {
     prepare();
     sys::prepare_thread()?;
-    // The first walk waits for its code and its memory: not the one that is asked for.
+    // The first walk waits for its code and its memory, so it is done here.
     walk(&mut [RuntimeAddr(0); 64]);
     Ok(())
 }
 
-/// Walks the stack of this thread: the first address is where this function returns to.
+/// Walks the stack of this thread: the first address is this function's return address.
 ///
 /// Async-signal-safe. Any thread may walk; one that was not [prepared](prepare_thread) asks the
 /// kernel about each page of its stack.
@@ -70,11 +69,11 @@ pub fn walk(addresses: &mut [RuntimeAddr]) -> WalkResult {
     run(&here, &here, addresses)
 }
 
-/// Walks the stack of this thread from any of its frames: one that a signal has interrupted
-/// ([`SignalRegisters`]), or whose registers somebody has captured.
+/// Walks the stack of this thread from any of its frames: one that a signal interrupted
+/// ([`SignalRegisters`]), or one with captured registers.
 ///
-/// Async-signal-safe, as [`walk`]. In a handler that runs on a stack of its own, the kernel is asked
-/// about each page of the interrupted one, whatever its stack pointer was.
+/// Async-signal-safe, as [`walk`]. In a handler on its own stack, the kernel is asked about each
+/// page of the interrupted stack.
 #[inline(never)]
 pub fn walk_from(top: &impl InnermostFrame, addresses: &mut [RuntimeAddr]) -> WalkResult {
     let mut here = CapturedRegisters::EMPTY;
@@ -82,10 +81,10 @@ pub fn walk_from(top: &impl InnermostFrame, addresses: &mut [RuntimeAddr]) -> Wa
     run(top, &here, addresses)
 }
 
-/// Calls `body` with the memory of this thread: its stack, as far as that is known to be there, and
-/// all else, where the kernel is asked.
+/// Calls `body` with the memory of this thread: the known part of its stack, and all else by asking
+/// the kernel.
 ///
-/// Async-signal-safe as far as `body` is.
+/// Async-signal-safe if `body` is.
 #[inline(never)]
 pub fn with_memory<R>(body: impl FnOnce(&OwnMemory) -> R) -> R {
     let mut here = CapturedRegisters::EMPTY;
@@ -122,18 +121,18 @@ fn run_uncounted(
     })
 }
 
-/// What a thread keeps.
+/// A thread's state.
 struct ThreadWalkState {
     stack: Range<u64>,
     memo: sys::ReentrantCell<Memo>,
 }
 
-/// The registers that a signal has interrupted, by their DWARF numbers: `rax` to `r15`, and `rip`.
+/// The registers of an interrupted frame, by DWARF number: `rax` to `r15`, and `rip`.
 #[derive(Debug, Clone, Copy)]
 pub struct SignalRegisters(pub [u64; 17]);
 
 impl SignalRegisters {
-    /// Where `uc_mcontext.gregs` has them.
+    /// Their indices in `uc_mcontext.gregs`.
     pub const IN_CONTEXT: [c_int; 17] = [
         libc::REG_RAX,
         libc::REG_RDX,

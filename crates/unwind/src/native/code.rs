@@ -1,4 +1,4 @@
-//! Machine code of a table, mapped.
+//! A table's machine code, mapped.
 
 use core::fmt;
 
@@ -9,29 +9,29 @@ use unspool_table_store::NativeObject;
 
 use super::sys;
 
-/// The registers of a frame, as the code takes and leaves them: `struct unspool_frame`.
+/// The registers of a frame, as the code's input and output: `struct unspool_frame`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct NativeFrame {
-    /// By their DWARF numbers.
+    /// Values by DWARF number.
     pub values: [u64; NativeFrame::REGISTERS],
     /// Bit n: register n is known.
     pub known: u64,
-    /// Written: the CFA of the frame that was left.
+    /// Output: the CFA of the callee, the frame before the step.
     pub cfa: u64,
 }
 
 impl NativeFrame {
-    /// The code knows of the registers below this one.
+    /// The code uses the registers below this number.
     pub const REGISTERS: usize = 17;
 
-    /// A frame with the registers that the code knows of.
+    /// A frame with the registers that the code uses.
     #[must_use]
     pub fn from_registers(registers: &Registers) -> NativeFrame {
         let (values, known) = registers.first();
         NativeFrame {
             values,
-            known: u64::try_from(known).unwrap_or(0), // of so few registers it is
+            known: u64::try_from(known).unwrap_or(0), // 17 bits fit
             cfa: 0,
         }
     }
@@ -44,18 +44,19 @@ impl NativeFrame {
     }
 }
 
-/// Memory for the code: the bytes of a stack, and whatever else can be read.
+/// Memory for the code: the bytes of a stack, and any other readable memory.
 #[derive(Debug)]
 pub struct NativeMemory<'m, R> {
     /// Read directly.
     pub stack: &'m [u64],
-    /// Asked for all else: a number of so many bytes, 1 to 8, at an address.
+    /// Called for all other memory: a number of 1 to 8 bytes, the second argument, at an address.
     pub read: R,
 }
 
-/// Machine code of a table, mapped.
+/// A table's machine code, mapped.
 ///
-/// No page is ever writable and executable, and none is the file's: what was looked at is what runs.
+/// No page is ever writable and executable at once, and none is the file's: the checked bytes are
+/// the bytes that run.
 pub struct NativeCode {
     map: sys::CodeMap,
     entry: u64,
@@ -68,7 +69,7 @@ impl fmt::Debug for NativeCode {
 }
 
 impl NativeCode {
-    /// Maps the code of an object; `None` if the system refuses, which says why as after its other calls.
+    /// Maps the code of an object; `None` if the system refuses, with its error number set.
     pub(crate) fn map(object: &ObjectView<'_>) -> Option<NativeCode> {
         Some(NativeCode {
             map: sys::CodeMap::new(&object.mapped())?,
@@ -76,16 +77,16 @@ impl NativeCode {
         })
     }
 
-    /// The same of an object that may be run.
+    /// The same for a trusted object.
     #[cfg(feature = "std")]
     pub(crate) fn of_trusted(object: &NativeObject) -> Option<NativeCode> {
         NativeCode::map(object.object())
     }
 
-    /// Steps from a frame at an address of the code as linked, less 1 if it is a return address; `None` for a number
-    /// that no object returns.
+    /// Steps from a frame at a link-time address of the code, less 1 if it is a return address.
+    /// `None` for a number that no object returns.
     ///
-    /// Async-signal-safe as far as the memory is.
+    /// Async-signal-safe if the memory is.
     #[inline]
     pub fn step<R: FnMut(u64, u64) -> Option<u64>>(
         &self,

@@ -11,22 +11,22 @@ use unspool_rows::{LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unre
 use super::sys::fence;
 use super::{NativeCode, NativeFrame, NativeMemory};
 
-/// What a run of code against the rows of its source found.
+/// The result of running code against the rows of its source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunReport {
-    /// The steps that were compared.
+    /// The number of compared steps.
     pub steps: u64,
     /// Those that differ.
     pub differences: u64,
-    /// The first addresses where they do, 0 behind the last.
+    /// The first addresses with differences, 0 after the last.
     pub first: [u64; RunReport::MAX_SHOWN],
 }
 
 impl RunReport {
-    /// How many differences are told of.
+    /// The limit of reported differences.
     pub const MAX_SHOWN: usize = 16;
 
-    /// What was [`written`](Checked::written); `None` if it is not all of it.
+    /// Reads what [`RunReport::written`] yields; `None` if bytes are missing.
     fn read(bytes: &[u8]) -> Option<RunReport> {
         let mut words = bytes
             .chunks_exact(8)
@@ -63,10 +63,10 @@ impl RunReport {
     }
 }
 
-/// The states in which each end of each range is stepped.
+/// The number of states in which each end of each range is stepped.
 const STATES: usize = 2;
 
-/// The states in which each distinct row is stepped beside.
+/// The number of further states in which each distinct row is stepped.
 const ROW_STATES: usize = 64;
 
 const STACK_WORDS: usize = 1 << 14;
@@ -75,12 +75,12 @@ const STACK_WORDS: usize = 1 << 14;
 const FAR: u64 = 0x70_0000_0000;
 const FAR_BYTES: u64 = 1 << 16;
 
-/// Frames and memory that are made up, and what the plain interpreter makes of them.
+/// Synthetic frames and memory, and the plain interpreter's results for them.
 struct CodeCheck<'o> {
     outline: &'o Outline<'o>,
     starts: Vec<OutlineStart>,
     stack: Vec<u64>,
-    /// As the interpreter has them, and as the code does.
+    /// In the interpreter's form, and in the code's.
     frames: Vec<(Registers, NativeFrame)>,
     /// For each row the results in the first [`STATES`] states.
     expected: Vec<[StepOutcome; STATES]>,
@@ -89,7 +89,7 @@ struct CodeCheck<'o> {
     samples: Vec<u64>,
 }
 
-/// What became of a frame: what `unspool_step` returns, and the frame.
+/// The result of a step: the value returned by `unspool_step`, and the frame.
 #[derive(Debug, Clone, Copy)]
 struct StepOutcome {
     status: StepStatus,
@@ -112,7 +112,7 @@ impl StepOutcome {
 }
 
 impl<'o> CodeCheck<'o> {
-    /// Prepares all that takes memory.
+    /// Prepares everything that needs memory.
     fn new(outline: &'o Outline<'o>) -> CodeCheck<'o> {
         let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
         let mut stack = vec![0; STACK_WORDS];
@@ -159,7 +159,7 @@ impl<'o> CodeCheck<'o> {
         check
     }
 
-    /// What the plain interpreter makes of a frame.
+    /// The plain interpreter's result for a frame.
     fn interpreted(&self, row: Option<&Row<'_>>, registers: &Registers) -> StepOutcome {
         let unchanged = |status: StepStatus| StepOutcome {
             status,
@@ -193,8 +193,8 @@ impl<'o> CodeCheck<'o> {
         }
     }
 
-    /// Steps with the code at both ends of each range, and for each distinct row in many states. Allocates nothing,
-    /// and makes no system call.
+    /// Steps with the code at both ends of each range, and for each distinct row in many states.
+    /// Allocates nothing, and makes no system calls.
     fn run(&self, code: &NativeCode) -> RunReport {
         let mut checked = RunReport::default();
         let mut memory = NativeMemory {
@@ -232,7 +232,7 @@ impl<'o> CodeCheck<'o> {
 
 const BIAS: LoadBias = LoadBias(0x5555_0000_0000);
 
-/// What the callback reads.
+/// The memory that the callback reads.
 fn far(address: u64, size: u64) -> Option<u64> {
     let distance = address.checked_sub(FAR)?;
     if distance >= FAR_BYTES || FAR_BYTES - distance < size {
@@ -279,8 +279,8 @@ impl Xorshift {
         self.0
     }
 
-    /// A value for a register or a word: an address of the stack, of its ends, of what only the callback reads, a
-    /// small number, or any.
+    /// A value for a register or a word: an address on the stack, at its ends, or in the callback's
+    /// memory; a small number; or any number.
     fn value(&mut self, stack: u64) -> u64 {
         let number = self.next() >> 8;
         let bytes = 8 * STACK_WORDS as u64;
@@ -293,7 +293,8 @@ impl Xorshift {
         }
     }
 
-    /// All registers known, and in the middle of the stack: what is saved near there can be read.
+    /// All registers known, and pointing into the middle of the stack: saved words near there can
+    /// be read.
     fn known(&mut self, stack: u64) -> Registers {
         let mut registers = Registers::new();
         let quarter = 2 * STACK_WORDS as u64;
@@ -317,11 +318,12 @@ impl Xorshift {
     }
 }
 
-/// Steps with an object's code at both ends of each range of an outline, and from each distinct row in many states,
-/// and compares with the plain interpreter.
+/// Steps with an object's code at both ends of each range of an outline, and from each distinct row
+/// in many states, and compares with the plain interpreter.
 ///
-/// The code is run in a process of its own, a copy of this one that has no files open. While it runs it can do nothing but
-/// compute (`seccomp`(2), strict mode), and the system kills it otherwise, or when it has taken a minute of the processor's time.
+/// The code runs in its own process, a copy of this one without open files. While it runs it can
+/// only compute (`seccomp`(2), strict mode). The system kills it otherwise, or after a minute of
+/// processor time.
 ///
 /// # Errors
 ///
@@ -337,14 +339,14 @@ pub fn run_apart(
     checked.ok_or(RunError::Stopped(ended))
 }
 
-/// Why code was not run to its end.
+/// Why code did not run to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// There is no process for it, or no memory.
+    /// No process or memory was available.
     #[error("no process to run code in")]
     Process(#[from] io::Error),
-    /// It did what it must not, or took too long.
+    /// It did something forbidden, or took too long.
     #[error("its code was stopped: {0}")]
     Stopped(ExitStatus),
 }

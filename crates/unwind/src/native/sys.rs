@@ -15,14 +15,14 @@ use super::{NativeCode, NativeFrame, NativeMemory};
 
 const PAGE: usize = 0x1000;
 
-/// Some pages.
+/// Mapped pages.
 #[derive(Debug)]
 pub(super) struct CodeMap {
     start: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: the pages are this value's, and mapped from wherever it is dropped.
+// SAFETY: the pages belong to this value, and are mapped from any thread that drops it.
 unsafe impl Send for CodeMap {}
 // SAFETY: nothing is written to the pages once there is a value, and the code keeps no state.
 unsafe impl Sync for CodeMap {}
@@ -40,11 +40,11 @@ struct RawMemory {
 
 type StepFn = unsafe extern "C" fn(*mut NativeFrame, u64, u64, *const RawMemory) -> c_int;
 
-/// Answers the code's question for memory.
+/// Serves the code's reads of memory.
 ///
 /// # Safety
 ///
-/// `argument` is a [`NativeMemory`] of this type that nobody else uses, `value` can be written.
+/// `argument` is a [`NativeMemory`] of this type without other users, `value` is writable.
 unsafe extern "C" fn read<R: FnMut(u64, u64) -> Option<u64>>(
     argument: *mut c_void,
     address: u64,
@@ -64,7 +64,7 @@ unsafe extern "C" fn read<R: FnMut(u64, u64) -> Option<u64>>(
 }
 
 impl CodeMap {
-    /// Maps parts; `None` if the system refuses.
+    /// Maps segments; `None` if the system refuses.
     pub(super) fn new(parts: &[ObjectSegment<'_>]) -> Option<CodeMap> {
         let end_of = |part: &ObjectSegment<'_>| place(part.address)?.checked_add(part.bytes.len());
         let mut length = 0;
@@ -72,7 +72,7 @@ impl CodeMap {
             length = length.max(end_of(part)?);
         }
         let length = length.max(1).next_multiple_of(PAGE);
-        // SAFETY: a new mapping, at no particular place.
+        // SAFETY: a new mapping, at any address.
         let start = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -105,9 +105,9 @@ impl CodeMap {
         {
             return;
         }
-        // SAFETY: inside the mapping, as was just seen.
+        // SAFETY: inside the mapping, as was just checked.
         let to = unsafe { self.start.add(at) };
-        // SAFETY: so many bytes are there, writable, and nobody else knows of them.
+        // SAFETY: this many bytes are mapped and writable, and have no other user.
         unsafe { ptr::copy_nonoverlapping(part.bytes.as_ptr(), to.as_ptr(), part.bytes.len()) };
     }
 
@@ -115,7 +115,7 @@ impl CodeMap {
         // SAFETY: pages of the mapping.
         let start = unsafe { self.start.add(pages.start.min(self.length)) };
         let length = pages.end.min(self.length).saturating_sub(pages.start);
-        // SAFETY: pages of the mapping, which only this value knows of.
+        // SAFETY: pages of the mapping, used only by this value.
         let failed = unsafe { libc::mprotect(start.as_ptr().cast(), length, protection) };
         (failed == 0).then_some(())
     }
@@ -139,19 +139,20 @@ impl CodeMap {
         let entry = place(entry).unwrap_or(0).min(self.length - 1);
         // SAFETY: inside the mapping.
         let code = unsafe { self.start.add(entry) };
-        // SAFETY: a function pointer is an address; whether it may be called is said below.
+        // SAFETY: a function pointer is an address; the reason why it may be called is below.
         let step = unsafe { mem::transmute::<NonNull<u8>, StepFn>(code) };
-        // SAFETY: the frame and the memory are as the function's contract wants them, and live. That the code
-        // keeps to its side, who mapped it knows from who wrote it: `unspool_native_table`, for this process or for its
-        // user. For `run_apart` it is what is to be found out: that process is behind the fence, does nothing
-        // afterwards but say what it found, and nobody believes it if it was killed.
+        // SAFETY: the frame and the memory fulfil the function's contract, and are live. The code
+        // fulfils its side: the caller of `map` knows that from its author, `unspool_native_table`,
+        // for this process or for its user. For `run_apart` this is unproven: its process is behind
+        // the fence, only reports its result afterwards, and the result is discarded if the process
+        // was killed.
         unsafe { step(frame, address, bias, &raw) }
     }
 }
 
 impl Drop for CodeMap {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length, and nothing in it is used any more.
+        // SAFETY: mapped with this length, and no longer in use.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
@@ -165,8 +166,9 @@ impl NativeCode {
     ///
     /// # Safety
     ///
-    /// Its code does what `unspool_native.h` says, and no more: it is an object that `unspool_native_table` has made for
-    /// this user or root, and that nobody else could have written.
+    /// Its code does what `unspool_native.h` says, and nothing else: it is an object that
+    /// `unspool_native_table` has made for this user or root, and that nobody else could have
+    /// written.
     #[must_use]
     pub unsafe fn map_trusted(object: &ObjectView<'_>) -> Option<NativeCode> {
         NativeCode::map(object)

@@ -1,4 +1,4 @@
-//! The machine code of a file's table, as walks run it.
+//! The machine code of a file's table, for walks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use super::{NativeCode, NativeFrame, NativeMemory};
 use crate::arch;
 use crate::modules::{Module, NativeStep, NativeTarget, NativeUnwinder, ReadNumber};
 
-/// The machine code of a file's table, and what a walk must know of the file beside.
+/// The machine code of a file's table, and what a walk must know about the file.
 #[derive(Debug)]
 pub(crate) struct NativeTable {
     code: NativeCode,
     module: ModuleCode,
-    /// Where the program begins: that nothing calls this code, its entry says.
+    /// The program's entry code: its entry shows that it has no caller.
     entry: Option<Range<Vaddr>>,
 }
 
 self_cell!(
-    /// The code of a file, as it was linked.
+    /// The code of a file, as linked.
     struct ModuleCode {
         owner: Arc<ElfFile>,
         #[covariant]
@@ -35,7 +35,7 @@ self_cell!(
 );
 
 impl NativeTable {
-    /// `module` is the file as it is walked without machine code.
+    /// `module` is the file's module without machine code.
     pub(crate) fn new(code: NativeCode, file: &Arc<ElfFile>, module: &Module<'_>) -> Self {
         let entry = module.entry.and_then(|entry| {
             let mut row = Row::new(Register(0));
@@ -49,7 +49,8 @@ impl NativeTable {
         }
     }
 
-    /// Whether a frame needs more than its row: that of the program's entry, and one that a signal handler may return to.
+    /// Whether a frame needs more than its row: at the program's entry, or at a possible return
+    /// address of a signal handler.
     fn is_special(&self, code: CodeAddr, bias: LoadBias) -> bool {
         let lookup = bias.to_vaddr(code.lookup());
         if self

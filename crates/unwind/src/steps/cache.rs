@@ -1,32 +1,31 @@
-//! Which rule a code address has: tables of fixed size for one address space.
+//! The rules of code addresses: tables of fixed size for one address space.
 //!
-//! Any number of threads may read and write them, from signal handlers too: nobody waits.
+//! Any number of threads may read and write them, from signal handlers too, without waiting.
 //!
-//! A slot is one word, which says of which address it is and the number of the address's rule.
-//! Frames have few different rules: each gets a number when it is first seen, for good, so that
-//! what a number means never changes. Everything is forgotten at once by a new generation, which the
-//! words of the one before do not have.
+//! A slot is one word, with the address and the number of the address's rule. Frames have few
+//! different rules: each gets a permanent number on first use, so a number never changes its
+//! meaning. A new generation discards everything at once, because older words do not match it.
 //!
 //! ```text
 //! key   bits 0-47   the code address
-//!       bits 48-49  how it is known: `Arrival`
-//!       bit 50      nothing is kept for it: the address is none of code, or the stack pointer is no
-//!                   multiple of 8
+//!       bits 48-49  its kind: `Arrival`
+//!       bit 50      no rule is cached for it: the address cannot be code, or the stack pointer is
+//!                   not a multiple of 8
 //!
 //! tag   bits 0-50   the key
-//!       bit 51      it stands beside its own slot
+//!       bit 51      it is in the neighbouring slot
 //!       bits 52-63  the generation
 //!
-//! slot  the exclusive or of a tag and the number of a rule; zero if there is nothing
+//! slot  the exclusive or of a tag and the number of a rule; zero if empty
 //! ```
 //!
-//! Numbers have 14 bits, and the low bits of a key choose the slot. So two tags that are looked for in one
-//! slot differ above these bits, and what remains of a word without the tag is a number, if it is the tag's
-//! word: one comparison tells. An empty slot is nobody's, as no tag is so small.
+//! Numbers have 14 bits, and the low bits of a key choose the slot. So two tags with one slot
+//! differ above these bits. A slot's word without the wanted tag is a number only if the word has
+//! that tag: one comparison decides. An empty slot matches no tag, because no tag is so small.
 //!
-//! Rows that do not fit into a word, and those that get no number because there are too many, are in a
-//! table of their own, whose slots have a version: odd while the slot is written. A child that is forked
-//! then has a slot less.
+//! Rows that do not fit into a word, and rows without a number because there are too many, are in a
+//! separate table. Its slots have a version, which is odd while the slot is written. A child that
+//! is forked then has one slot less.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -35,32 +34,32 @@ use unspool_rows::{CodeAddr, RuntimeAddr};
 
 use super::PackedRow;
 
-/// A code address and how it is known: what a rule is kept for.
+/// A code address with its kind: the key of a cached rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepAddress {
     ip: u64,
     key: u64,
 }
 
-/// How the code address of a frame is known.
+/// The kind of a frame's code address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// It is a return address.
     Called,
     /// It is the innermost frame's.
     Innermost,
-    /// A signal frame was left: it was interrupted.
+    /// It was interrupted: the inner frame is a signal frame.
     Interrupted,
 }
 
-/// Where code can be: below the end of what the kernel gives to processes, and not in the first pages,
-/// which it keeps free (`vm.mmap_min_addr`).
+/// Possible code addresses: below the end of the kernel's range for processes, and not in the first
+/// pages, which it keeps free (`vm.mmap_min_addr`).
 const CODE: Range<u64> = NUMBERS_END..1 << 48;
 const ARRIVAL_SHIFT: u32 = 48;
 const NOT_KEPT: u64 = 1 << 50;
 const BESIDE: u64 = 1 << 51;
 const GENERATION: u64 = 1 << 52;
-/// Rules have lower numbers.
+/// The numbers of rules are lower.
 const NUMBERS_END: u64 = 1 << 14;
 
 impl StepAddress {
@@ -80,21 +79,21 @@ impl StepAddress {
         }
     }
 
-    /// A return address, for which a rule is kept. `None` for what is none of code.
+    /// A return address with cached rules. `None` if it cannot be code.
     #[inline(always)]
     #[must_use]
     pub fn returned(ip: u64) -> Option<StepAddress> {
         CODE.contains(&ip).then_some(StepAddress { ip, key: ip })
     }
 
-    /// Whether a rule is kept for it: the stack pointer is a multiple of 8, then.
+    /// Whether rules are cached for it; the stack pointer is a multiple of 8, then.
     #[must_use]
     pub fn is_kept(self) -> bool {
         self.key & NOT_KEPT == 0
     }
 
-    /// Whether it is what the outermost frame returns to. Code at 0 may be interrupted, by the fault of a
-    /// call there, but nothing returns there.
+    /// Whether it is the outermost frame's return address. Code at 0 may be interrupted, by the
+    /// fault of a call there, but nothing returns there.
     #[must_use]
     pub fn is_nowhere(self) -> bool {
         self.ip == 0 && self.arrival() == Arrival::Called
@@ -106,7 +105,7 @@ impl StepAddress {
         self.ip
     }
 
-    /// How it is known.
+    /// Its kind.
     #[must_use]
     pub fn arrival(self) -> Arrival {
         match self.key >> ARRIVAL_SHIFT & 3 {
@@ -116,7 +115,7 @@ impl StepAddress {
         }
     }
 
-    /// The address, and which row it means.
+    /// The address, as a [`CodeAddr`] that selects its row.
     #[must_use]
     pub fn code(self) -> CodeAddr {
         match self.arrival() {
@@ -127,20 +126,20 @@ impl StepAddress {
         }
     }
 
-    /// The number of its own slot. Its neighbour is the other one that it may be in.
+    /// The index of its own slot. It may also be in the neighbouring one.
     #[inline(always)]
     fn slot(self) -> usize {
         usize::try_from(self.key).unwrap_or(0) % StepCache::SLOTS
     }
 }
 
-/// The rules of the addresses that were asked for last. All zero, it is empty.
+/// The rules of the last addresses used. All zero, it is empty.
 #[derive(Debug)]
 pub struct StepCache {
     /// A multiple of [`GENERATION`].
     generation: AtomicU64,
     slots: [AtomicU64; StepCache::SLOTS],
-    /// The rules by their numbers, as words.
+    /// The rules by number, as words.
     rules: [AtomicU64; NUMBERS],
     others: [UnnumberedRule; OTHERS],
 }
@@ -148,17 +147,17 @@ pub struct StepCache {
 const NUMBERS: usize = 1 << NUMBERS_END.trailing_zeros();
 const OTHERS: usize = 256;
 
-/// How far from its first choice a rule may get its number.
+/// The limit of a rule number's distance from its first choice.
 const MAX_PROBES: usize = 16;
 
 /// A rule that has no number.
 #[derive(Debug)]
 struct UnnumberedRule {
     version: AtomicU64,
-    /// The key, with the generation; zero where there is nothing.
+    /// The key, with the generation; zero if empty.
     key: AtomicU64,
-    /// The length of an encoded row in bytes, or zero for a simple rule, which is the first word
-    /// then.
+    /// The length of an encoded row in bytes, or zero for a packed row, which is then the first
+    /// word.
     len: AtomicU64,
     words: [AtomicU64; ROW_WORDS],
 }
@@ -167,11 +166,11 @@ struct UnnumberedRule {
 const ROW_WORDS: usize = 13;
 const ROW_BYTES: usize = 8 * ROW_WORDS;
 
-/// A stretch of time between two flushes.
+/// The time between two flushes.
 #[derive(Debug, Clone, Copy)]
 pub struct Generation(u64);
 
-/// How a frame is left, as it is given to be kept.
+/// The step from a frame, to be cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepRule<'r> {
     /// By a rule in a word.
@@ -180,7 +179,7 @@ pub enum StepRule<'r> {
     Encoded(&'r [u8]),
 }
 
-/// What was found.
+/// A cached rule.
 #[derive(Debug, Clone, Copy)]
 pub enum CachedRule {
     /// A rule in a word.
@@ -205,10 +204,10 @@ impl EncodedRowBuffer {
 }
 
 impl StepCache {
-    /// How many addresses there is room for, beside a few with unusual rows.
+    /// The capacity in addresses, without the few with unusual rows.
     pub const SLOTS: usize = 1 << 16;
 
-    /// A cache with nothing in it: all zero.
+    /// An empty cache: all zero.
     #[must_use]
     pub const fn empty() -> StepCache {
         StepCache {
@@ -224,7 +223,7 @@ impl StepCache {
         let next = |generation: u64| {
             let next = generation.wrapping_add(GENERATION);
             if next == 0 {
-                // There were some with these numbers before.
+                // Earlier words may have these generation numbers.
                 self.clear();
             }
             Some(next)
@@ -242,8 +241,8 @@ impl StepCache {
         }
     }
 
-    /// The rule of an address, if it is known, simple, and in the address's own slot: what nearly
-    /// every step finds. It may be [`Simple::NONE`].
+    /// The rule of an address, if it is cached, packed, and in the address's own slot: the usual
+    /// case. It may be [`PackedRow::NONE`].
     #[inline(always)]
     #[must_use]
     pub fn simple(&self, at: StepAddress) -> Option<PackedRow> {
@@ -251,18 +250,18 @@ impl StepCache {
         self.numbered(at.slot(), at.key ^ generation)
     }
 
-    /// What a slot has for a tag.
+    /// A slot's rule for a tag.
     #[inline(always)]
     fn numbered(&self, slot: usize, tag: u64) -> Option<PackedRow> {
-        // Acquire: the rule was there before its number.
+        // Acquire: the rule was stored before its number.
         let word = self.slots.get(slot)?.load(Ordering::Acquire);
         let number = usize::try_from(word ^ tag).ok()?;
-        // What is no number is the word of another tag.
+        // If it is not a number, the word has another tag.
         let rule = self.rules.get(number)?.load(Ordering::Relaxed);
         Some(PackedRow::from_word(rule))
     }
 
-    /// The rule of an address, if it is known.
+    /// The rule of an address, if cached.
     #[must_use]
     pub fn get(&self, at: StepAddress) -> Option<CachedRule> {
         let tag = at.key ^ self.generation.load(Ordering::Relaxed);
@@ -278,13 +277,13 @@ impl StepCache {
         self.others.get(at.slot() % OTHERS)
     }
 
-    /// What is to be asked for before a rule is found out that [`StepCache::put`] is to keep.
+    /// The present generation, to be read before a rule is determined for [`StepCache::put`].
     #[must_use]
     pub fn now(&self) -> Generation {
         Generation(self.generation.load(Ordering::Relaxed))
     }
 
-    /// Keeps the rule of an address, if it is short enough and the cache was not flushed since
+    /// Caches the rule of an address, if it is short enough and the cache was not flushed since
     /// `now`.
     pub fn put(&self, at: StepAddress, rule: StepRule<'_>, now: Generation) {
         if !at.is_kept() {
@@ -316,7 +315,7 @@ impl StepCache {
         let (Some(first), Some(second)) = (self.slots.get(own), self.slots.get(own ^ 1)) else {
             return;
         };
-        // It takes its own slot, where it is found soonest; who had that goes to the other.
+        // It takes its own slot, where it is found soonest; the previous one moves to the other.
         let before = first.load(Ordering::Acquire);
         let is_others = before ^ tag >= NUMBERS_END && before != 0;
         if is_others && (before ^ generation) < GENERATION && before & BESIDE == 0 {
@@ -325,14 +324,14 @@ impl StepCache {
         first.store(tag ^ number, Ordering::Release);
     }
 
-    /// The number of a rule, a new one if need be; `None` if there are too many.
+    /// The number of a rule, a new one if needed; `None` if there are too many.
     fn number(&self, rule: PackedRow) -> Option<u64> {
         let word = rule.word();
         let choice = word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let choice = usize::try_from(choice).ok()?;
         let mut tries = (choice..choice + MAX_PROBES).map(|number| number % NUMBERS);
         let number = tries.find(|number| match self.rules.get(*number) {
-            // The first that nobody has, or its own.
+            // The first free number, or its own.
             Some(rule) if *number != 0 => {
                 let taken = rule.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed);
                 taken.is_ok() || taken == Err(word)
@@ -367,7 +366,7 @@ impl UnnumberedRule {
             .words
             .each_ref()
             .map(|word| word.load(Ordering::Relaxed));
-        // The version is read again after all that.
+        // The version is read again after all these loads.
         fence(Ordering::Acquire);
         let is_whole = self.version.load(Ordering::Relaxed) == version;
         (is_it && is_whole && key != 0).then(|| unpacked(len, words))?
@@ -385,7 +384,7 @@ impl UnnumberedRule {
         if taken.is_err() {
             return;
         }
-        // No store below may be seen before the odd version.
+        // The stores below must not be visible before the odd version.
         fence(Ordering::Release);
         self.key.store(key, Ordering::Relaxed);
         self.len.store(len, Ordering::Relaxed);

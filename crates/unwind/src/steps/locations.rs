@@ -1,14 +1,14 @@
-//! Where the registers of a frame are.
+//! The locations of a frame's registers.
 
 use unspool_rows::Register;
 use unspool_rows::interpret::{self, RecoveredRegister};
 
 pub use crate::arch::x86_64::{IN_CONTEXT, RIP_IN_CONTEXT, RSP_IN_CONTEXT, TRAMPOLINE};
 
-/// Registers with lower numbers are kept: rax to r15, and rip.
+/// Registers with lower numbers are tracked: rax to r15, and rip.
 pub const REGISTERS: u16 = 17;
 
-/// The registers that a call preserves, but for the stack pointer (psABI, "Registers and the Stack
+/// The registers that a call preserves, except the stack pointer (psABI, "Registers and the Stack
 /// Frame"), as bits: rbx, rbp, r12 to r15.
 pub const PRESERVED: u32 = 1 << 3 | 1 << 6 | 1 << 12 | 1 << 13 | 1 << 14 | 1 << 15;
 
@@ -16,7 +16,7 @@ const RETURN_ADDRESS: u16 = 16;
 
 const COUNT: usize = REGISTERS as usize;
 
-/// Where a register of a frame is.
+/// The location of a frame's register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegisterLocation {
     /// In this register of the innermost frame, which the client has.
@@ -25,17 +25,17 @@ pub enum RegisterLocation {
     Memory(u64),
     /// Nowhere: this is its value.
     Value(u64),
-    /// Nowhere: it is not known.
+    /// Nowhere: it is unknown.
     Unrecoverable,
 }
 
-/// Where a function saved the registers that a call preserves: for each of them five bits, how
-/// many words below the CFA it is, or zero if it was not saved.
+/// The locations where a function saved the registers that a call preserves. Each has five bits:
+/// the number of words below the CFA, or zero if it was not saved.
 #[derive(Debug, Clone, Copy)]
 pub struct SavedRegisters(u32);
 
 impl SavedRegisters {
-    /// How many bits there are.
+    /// The number of bits.
     pub const BITS: u32 = 6 * SavedRegisters::FIELD_BITS;
 
     const FIELD_BITS: u32 = 5;
@@ -44,7 +44,7 @@ impl SavedRegisters {
     /// Nothing was saved.
     pub const NONE: SavedRegisters = SavedRegisters(0);
 
-    /// What [`SavedRegisters::bits`] yields. Higher bits mean nothing.
+    /// The reverse of [`SavedRegisters::bits`]. Higher bits are ignored.
     #[inline(always)]
     #[must_use]
     pub fn from_bits(bits: u32) -> SavedRegisters {
@@ -57,7 +57,7 @@ impl SavedRegisters {
         self.0
     }
 
-    /// The same with a register that was saved at an offset from the CFA, in bytes; `None` if a
+    /// The same with a register that was saved at an offset from the CFA, in bytes. `None` if a
     /// call need not preserve it or the offset does not fit.
     #[must_use]
     pub fn with(self, register: u16, offset: i64) -> Option<SavedRegisters> {
@@ -69,7 +69,7 @@ impl SavedRegisters {
         ))
     }
 
-    /// Where a register was saved, if it was.
+    /// The address where a register was saved, if it was.
     #[inline(always)]
     #[must_use]
     pub fn address(self, register: u16, cfa: u64) -> Option<u64> {
@@ -78,7 +78,7 @@ impl SavedRegisters {
     }
 }
 
-/// Where the bits of a register are.
+/// The position of a register's bits.
 #[inline(always)]
 fn shift(register: u16) -> Option<u32> {
     let bit = 1_u32.checked_shl(u32::from(register))?;
@@ -86,32 +86,32 @@ fn shift(register: u16) -> Option<u32> {
     (PRESERVED & bit != 0).then_some(before * SavedRegisters::FIELD_BITS)
 }
 
-/// The stack pointer, and the places of all registers.
+/// The stack pointer, and the locations of all registers.
 ///
-/// Few clients ask for them, so a step over a usual frame only notes the frame that is left
-/// ([`Places::leave`]). Who asks for a register looks through the notes for the last frame that saved
-/// it. When there is no room for more, the places are worked out.
+/// Few clients need them, so a step from a usual frame only notes the frame
+/// ([`RegisterLocations::leave`]). A request for a register searches the notes for the last frame
+/// that saved it. If there is no room for more notes, the locations are computed.
 #[derive(Debug, Clone, Copy)]
 pub struct RegisterLocations {
-    /// Where the registers were before the frames in `left` were left.
+    /// The locations before the frames in `left`.
     base: BaseLocations,
-    /// The frames that were left, behind one that stands for the stack pointer before: it saved nothing.
+    /// The noted frames. The first entry only stands for the stack pointer before them: it saved
+    /// nothing.
     left: [SkippedFrame; RegisterLocations::MAX_SKIPPED_FRAMES + 1],
-    /// How many were left: the number of the last.
+    /// The number of noted frames, and the index of the last.
     count: usize,
 }
 
-/// What is known of the registers of a frame.
+/// The known registers of a frame.
 #[derive(Debug, Clone, Copy)]
 enum BaseLocations {
-    /// Where they are.
+    /// Their locations.
     Places([RegisterLocation; COUNT]),
-    /// What they are, and not where. Bit n: register n is known.
+    /// Their values, without locations. Bit n: register n is known.
     Values([u64; COUNT], u64),
 }
 
-/// A usual frame that was left: its return address was right below its CFA, which is the stack pointer of
-/// its caller.
+/// A usual frame: its return address was right below its CFA, which is its caller's stack pointer.
 #[derive(Debug, Clone, Copy)]
 struct SkippedFrame {
     cfa: u64,
@@ -131,7 +131,7 @@ impl SkippedFrame {
 impl RegisterLocations {
     const MAX_SKIPPED_FRAMES: usize = 37;
 
-    /// A stack pointer, and the place that `place` says for each register.
+    /// A stack pointer, and a location for each register, from `place`.
     #[inline(always)]
     #[must_use]
     pub fn new(stack_pointer: u64, place: impl Fn(u16) -> RegisterLocation) -> RegisterLocations {
@@ -146,8 +146,8 @@ impl RegisterLocations {
         }
     }
 
-    /// Makes it that of a frame of which the values of registers are known, and not the places. Bit n of `known`: register
-    /// n is known.
+    /// Sets it to a frame with known values of registers, but without locations. Bit n of `known`:
+    /// register n is known.
     pub fn set_values(&mut self, stack_pointer: u64, values: [u64; COUNT], known: u64) {
         self.base = BaseLocations::Values(values, known);
         self.count = 0;
@@ -156,7 +156,7 @@ impl RegisterLocations {
         }
     }
 
-    /// The values of registers, if these are all that is known.
+    /// The values of registers, if only values are known.
     #[inline]
     #[must_use]
     pub fn values(&self) -> Option<(&[u64; COUNT], u64)> {
@@ -173,23 +173,23 @@ impl RegisterLocations {
         RegisterLocations::new(stack_pointer, RegisterLocation::Register)
     }
 
-    /// The innermost frame's, where its registers were stored: every register at the address that
-    /// `address` says.
+    /// The innermost frame's, after its registers were stored: every register at the address given
+    /// by `address`.
     pub fn stored(stack_pointer: u64, address: impl Fn(u16) -> u64) -> RegisterLocations {
         RegisterLocations::new(stack_pointer, |register| {
             RegisterLocation::Memory(address(register))
         })
     }
 
-    /// Those of what a signal has interrupted: in the kernel's record, a `ucontext_t`, at this address.
+    /// Those of an interrupted frame: in the kernel's record, a `ucontext_t`, at this address.
     #[must_use]
     pub fn interrupted(stack_pointer: u64, record: u64) -> RegisterLocations {
         let at = |register| IN_CONTEXT.get(usize::from(register)).copied().unwrap_or(0);
         RegisterLocations::stored(stack_pointer, |register| record.wrapping_add(at(register)))
     }
 
-    /// Those of the caller, by what the interpreter says of a register; `column` is that of the return
-    /// address.
+    /// Those of the caller, by the interpreter's result for a register; `column` is the
+    /// return-address column.
     #[must_use]
     pub fn caller(
         &self,
@@ -219,7 +219,7 @@ impl RegisterLocations {
         })
     }
 
-    /// Where a register is; `None` where there is none of this number.
+    /// The location of a register; `None` for an invalid number.
     #[must_use]
     pub fn get(&self, register: u16) -> Option<RegisterLocation> {
         if self.count == 0 {
@@ -248,7 +248,7 @@ impl RegisterLocations {
         self.left.get(self.count).map_or(0, |last| last.cfa)
     }
 
-    /// Where the last of the noted frames that saved a register has it.
+    /// The address where the last noted frame that saved a register has it.
     #[inline(always)]
     #[must_use]
     pub fn last_saved(&self, register: u16) -> Option<u64> {
@@ -258,12 +258,12 @@ impl RegisterLocations {
             if let Some(addr) = frame.saved.address(register, frame.cfa) {
                 return Some(addr);
             }
-            // Behind the first there is none.
+            // After the first there are no more.
             at = at.wrapping_sub(1);
         }
     }
 
-    /// Where a register was before any noted frame was left; `None` as [`Places::get`].
+    /// The location of a register before all noted frames; `None` as in [`RegisterLocations::get`].
     #[must_use]
     pub fn before(&self, register: u16) -> Option<RegisterLocation> {
         let at = usize::from(register);
@@ -284,7 +284,7 @@ impl RegisterLocations {
         self.left = [SkippedFrame::none(stack_pointer); RegisterLocations::MAX_SKIPPED_FRAMES + 1];
     }
 
-    /// Moves a register; one that is not kept stays nowhere.
+    /// Sets a register's location; an untracked register stays unknown.
     pub fn set(&mut self, register: u16, place: RegisterLocation) {
         *self = RegisterLocations::new(self.stack_pointer(), |other| match other == register {
             true => place,
@@ -292,8 +292,8 @@ impl RegisterLocations {
         });
     }
 
-    /// A usual frame is about to be left: makes a note, which counts from [`Places::leave`] on. `cfa`
-    /// says its CFA by the stack pointer. `None` if it does not, or there is no room.
+    /// Notes a usual frame before it is left; the note counts after [`RegisterLocations::leave`].
+    /// `cfa` computes its CFA from the stack pointer. `None` if it cannot, or there is no room.
     #[inline(always)]
     pub fn note(
         &mut self,
@@ -308,7 +308,7 @@ impl RegisterLocations {
         Some(cfa)
     }
 
-    /// The same for a CFA that is known; there always is room.
+    /// The same for a known CFA; there always is room.
     pub fn note_known(&mut self, saved: SavedRegisters, cfa: u64) {
         if self.note(saved, |_| Some(cfa)).is_none() {
             self.settle();
@@ -316,13 +316,13 @@ impl RegisterLocations {
         }
     }
 
-    /// The frame of the last [`Places::note`] is left.
+    /// Leaves the frame of the last [`RegisterLocations::note`].
     #[inline(always)]
     pub fn leave(&mut self) {
         self.count += 1;
     }
 
-    /// Works the places out, so that there is room for notes.
+    /// Computes the locations, to make room for notes.
     pub fn settle(&mut self) {
         if self.count == 0 {
             return;

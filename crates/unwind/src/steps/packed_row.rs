@@ -10,25 +10,25 @@ use crate::arch::x86_64::{
 };
 use crate::modules::ModuleSlot;
 
-/// A row in one word, which nearly every frame has: the CFA is some words above the stack pointer
-/// or the frame pointer, the return address is right below it, and preserved registers are in the
-/// words below that. Or the frame is the outermost, or a signal frame.
+/// A row in one word, for nearly all frames. The CFA is some words above the stack pointer or the
+/// frame pointer, the return address is right below it, and preserved registers are in the words
+/// below that. Or the frame is the outermost, or a signal frame.
 ///
 /// ```text
-/// bits 0-29   which registers were saved, and where: `SavedRegisters`
-/// bits 30-31  what the CFA is based on: `CfaBase`
-/// bit 32      there are pushed arguments: said of rows of the own process only
-/// bits 33-48  how far the CFA is above that, in words; never zero for a row
+/// bits 0-29   the saved registers, and their locations: `SavedRegisters`
+/// bits 30-31  the base of the CFA: `CfaBase`
+/// bit 32      there are pushed arguments: only set in rows of the own process
+/// bits 33-48  the CFA's distance above its base, in words; never zero for a row
 /// bits 49-63  the number of the module in the own process, or zero
 /// ```
 ///
-/// Where base and module are zero, as in nearly all, what is above bit 30 is a number of bytes.
+/// If base and module are zero, as in nearly all, the bits above bit 30 are a number of bytes.
 ///
-/// No rule is zero: [`PackedRow::NONE`], by which nobody gets anywhere.
+/// No rule is zero: [`PackedRow::NONE`] leads nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackedRow(u64);
 
-/// What a CFA is based on.
+/// The base of a CFA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CfaBase {
     /// The stack pointer.
@@ -37,7 +37,7 @@ pub enum CfaBase {
     FramePointer,
     /// There is no caller.
     Outermost,
-    /// Nothing: the stack pointer is at the kernel's record of a signal, which has all registers
+    /// Nothing: the stack pointer is at the kernel's signal record, which has all registers
     /// ([`super::IN_CONTEXT`]).
     Signal,
 }
@@ -46,22 +46,22 @@ impl PackedRow {
     /// No rule.
     pub const NONE: PackedRow = PackedRow(0);
 
-    /// There is no caller: the return address is undefined.
+    /// The return address is undefined: there is no caller.
     pub const OUTERMOST: PackedRow = PackedRow(2 << PackedRow::BASE_SHIFT);
 
-    /// All registers are in the kernel's record of a signal, at the stack pointer.
+    /// All registers are in the kernel's signal record, at the stack pointer.
     pub const SIGNAL: PackedRow = PackedRow(3 << PackedRow::BASE_SHIFT);
 
     const BASE_SHIFT: u32 = SavedRegisters::BITS;
     const OFFSET_SHIFT: u32 = 33;
     const PLACE_SHIFT: u32 = 49;
 
-    /// The module of the own process, and what the CFA is based on.
+    /// The module of the own process, and the base of the CFA.
     const KIND: u64 = 0x7fff << PackedRow::PLACE_SHIFT | 7 << PackedRow::BASE_SHIFT;
     const ARGUMENTS: u64 = 4 << PackedRow::BASE_SHIFT;
     const ON_FRAME_POINTER: u64 = 1 << PackedRow::BASE_SHIFT;
 
-    /// The row in this form, if it has it.
+    /// The row in this form, if possible.
     #[must_use]
     pub fn from_row(row: &Row<'_>) -> Option<PackedRow> {
         if row.is_outermost() {
@@ -97,7 +97,7 @@ impl PackedRow {
         ))
     }
 
-    /// Of what [`PackedRow::word`] yields.
+    /// The reverse of [`PackedRow::word`].
     #[must_use]
     pub fn from_word(word: u64) -> PackedRow {
         PackedRow(word)
@@ -109,7 +109,7 @@ impl PackedRow {
         self.0
     }
 
-    /// The row of a module of the own process; `None` for one of the last half of all numbers.
+    /// The row with a module of the own process; `None` for a slot number in the upper half.
     #[must_use]
     pub fn with_module_slot(self, place: ModuleSlot) -> Option<PackedRow> {
         let row = self.0 & ((1 << PackedRow::PLACE_SHIFT) - 1);
@@ -117,7 +117,7 @@ impl PackedRow {
         (place.0 >> 15 == 0).then_some(PackedRow(word))
     }
 
-    /// The module of the own process that the row is of.
+    /// The row's module in the own process.
     #[inline]
     #[must_use]
     pub fn module_slot(self) -> Option<ModuleSlot> {
@@ -127,7 +127,7 @@ impl PackedRow {
         }
     }
 
-    /// The same row of a frame that has pushed arguments, which its landing pad expects to be popped.
+    /// The same row for a frame with pushed arguments, which its landing pad expects to be popped.
     #[must_use]
     pub fn with_arguments(self) -> PackedRow {
         PackedRow(self.0 | PackedRow::ARGUMENTS)
@@ -146,8 +146,8 @@ impl PackedRow {
         PackedRow(self.0 & ((1 << PackedRow::PLACE_SHIFT) - 1))
     }
 
-    /// How far the CFA is above the stack pointer, in bytes, if it is based on that and the row is of
-    /// no module of the own process: what nearly all frames have.
+    /// The CFA's distance above the stack pointer in bytes, if that is its base and the row has no
+    /// module of the own process: true for nearly all frames.
     #[inline(always)]
     #[must_use]
     pub fn above_stack_pointer(self) -> Option<u64> {
@@ -162,7 +162,7 @@ impl PackedRow {
         is_it.then_some(self.0 >> PackedRow::BASE_SHIFT & !7)
     }
 
-    /// What the CFA is based on.
+    /// The base of the CFA.
     #[inline]
     #[must_use]
     pub fn base(self) -> CfaBase {
@@ -174,14 +174,14 @@ impl PackedRow {
         }
     }
 
-    /// How far the CFA is above that, in bytes.
+    /// The CFA's distance above its base, in bytes.
     #[inline]
     #[must_use]
     pub fn cfa_offset(self) -> u64 {
         (self.0 >> PackedRow::OFFSET_SHIFT & 0xffff) * 8
     }
 
-    /// Which registers were saved, and where.
+    /// The saved registers, and their locations.
     #[inline(always)]
     #[must_use]
     pub fn saved(self) -> SavedRegisters {
@@ -190,8 +190,8 @@ impl PackedRow {
     }
 }
 
-/// Whether the kernel's record of a signal has the registers, as glibc's row for the code that handlers
-/// return to says.
+/// Whether the registers are in the kernel's signal record, as in glibc's row for the code that
+/// handlers return to.
 fn is_signal(row: &Row<'_>) -> bool {
     let mut all = (0..REGISTERS).map(Register);
     row.return_address == RETURN_ADDRESS
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(PackedRow::OUTERMOST.above_stack_pointer(), None);
     }
 
-    /// glibc's row, but for what `change` does to it, and whether it has a rule in a word.
+    /// Whether glibc's row, changed by `change`, still packs into a word.
     fn is_signal_after(change: impl FnOnce(&mut Row<'static>)) -> bool {
         const PLACES: [[u8; 3]; 17] = {
             let mut places = [[0x77, 0, 0]; 17];

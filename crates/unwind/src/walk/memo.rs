@@ -1,24 +1,23 @@
 //! The last walk, to be verified instead of walked again.
 //!
-//! A frame's caller follows from the frame's code address, its stack pointer, its frame pointer
-//! where that matters, the module's table, and the words that its rule reads. So a walk that comes to
-//! a frame which is remembered, with the same address and stack pointer, goes on exactly as
-//! the remembered one did, if
+//! A frame's caller depends on the frame's code address, its stack pointer, its frame pointer if it
+//! matters, the module's table, and the words that its rule reads. So a walk that reaches a
+//! remembered frame, with the same address and stack pointer, continues exactly like the remembered
+//! walk, if
 //!
-//! 1. every word that the remembered walk read from there on is what it was,
-//! 2. the frame pointer is what it was, where a CFA further out depends on it,
-//! 3. every module that it went through is still the one that it was.
+//! 1. every word that the remembered walk read from there on is unchanged,
+//! 2. the frame pointer is unchanged, if a CFA further out depends on it,
+//! 3. every module in its path is unchanged.
 //!
-//! The words are compared one by one, but none waits for another: that is what a chain of loads
-//! cannot do.
+//! The words are compared one by one, but no load waits for another, unlike in a chain of loads.
 //!
-//! Words that hold a CFA are compared, too; those that hold frame pointers matter only where a later
-//! CFA is based on one of them. Where code keeps no frame pointers they hold whatever the program put
-//! there, and may change as they like.
+//! Words that hold a CFA are compared, too. Words that hold frame pointers matter only if a later
+//! CFA is based on one of them. In code without frame pointers they hold any data of the program,
+//! and may change.
 //!
-//! Only steps by a [`PackedRule`](crate::rule::Rule) from a return address are remembered, up to the outermost frame. A
-//! signal frame and what it interrupted, or any step that takes more than two registers, are walked every
-//! time, and so is what lies inside of them.
+//! Only steps by a [`PackedRule`](crate::rule::PackedRule) from a return address are remembered, up
+//! to the outermost frame. Signal frames, interrupted frames, and steps that need more than two
+//! registers are walked every time, and so are all frames inside of them.
 
 use core::cmp::Reverse;
 
@@ -28,44 +27,45 @@ use super::{FastFrame, FrameSink, LiveModules, MemoResult, ModuleSlotSet, RuleEn
 use crate::modules::Modules;
 use crate::rule::{FrameStep, RealignedFrame};
 
-/// The most frames that are remembered: the outermost ones of a stack that is deeper.
+/// The limit of remembered frames: of a deeper stack, the outermost ones.
 const MAX_FRAMES: usize = 640;
 
-/// Where the outermost of them is.
+/// The index of the outermost one.
 const OUTERMOST: usize = MAX_FRAMES - 1;
 
-/// The most frame pointers, and CFAs in memory, that are remembered.
+/// The limit of remembered frame pointers and CFAs in memory.
 const MAX_SAVED_WORDS: usize = NO_SAVED as usize;
 
-/// As the index of the first of them: there is none.
+/// An index that means that there are none of them.
 const NO_SAVED: u32 = 384;
 
-/// The number of places for stack pointers: a stack of 16 KiB has one for each.
+/// The number of slots for stack pointers: a stack of 16 KiB has one for each.
 const INDEX: usize = 1 << 10;
 
-/// The place of a stack pointer, which is a multiple of 16 where a call is made.
+/// The slot of a stack pointer, which is a multiple of 16 at a call.
 fn slot(stack_pointer: u64) -> usize {
     (stack_pointer >> 4) as usize % INDEX
 }
 
-/// How many steps of a walk are noted, the last ones: a power of two, and more than are remembered.
+/// The limit of noted steps of a walk, the last ones: a power of two, and greater than that of
+/// remembered frames.
 const STEPS: usize = 1 << 10;
 
-/// A step that a walk took by a rule.
+/// A walk's step by a rule.
 #[derive(Debug, Clone, Copy)]
 struct RecordedStep {
     from: FastFrame,
-    /// What led to the caller.
+    /// The kind of step to the caller.
     ///
     /// ```text
-    /// bits 0-1   what the CFA was based on: 0 the stack pointer, 1 the frame pointer; 2: it was in memory
-    /// bits 2-63  how many bytes below the return address the caller's frame pointer was; 0 where it
-    ///            stayed. For 2: where CFA and frame pointer were, as `Realigned` packs them
+    /// bits 0-1   the CFA's base: 0 the stack pointer, 1 the frame pointer; 2: it was in memory
+    /// bits 2-63  the distance in bytes from the caller's frame pointer up to the return address;
+    ///            0 if unchanged. For 2: where both were, as `RealignedFrame` packs them
     /// ```
     way: u64,
 }
 
-/// [`RecordedStep::way`], as far as it matters to what is remembered.
+/// [`RecordedStep::way`] without bits that do not matter.
 enum RecordedKind {
     Left {
         by_frame_pointer: bool,
@@ -102,58 +102,58 @@ impl RecordedStep {
     }
 }
 
-/// What is remembered of one frame, beside its return address.
+/// The memo's data about one frame, without its return address.
 #[derive(Debug, Clone, Copy)]
 struct FrameDetail {
     frame_pointer: u64,
-    /// The index of the first of `saved` that is to be compared from here on.
+    /// The index of the first of `saved` to be compared from here on.
     saved: u32,
-    /// Whether a CFA from here on depends on the frame pointer that this frame has.
+    /// Whether a CFA from here on depends on this frame's frame pointer.
     needs_frame_pointer: bool,
 }
 
 /// The last walk of a thread: 60 KiB.
 ///
-/// Frames lie in the order in which a walk finds them, and end with the outermost at the end of all
-/// arrays. Inner ones are added before them.
+/// Frames are stored in the order of a walk, with the outermost at the end of all arrays. Inner
+/// ones are added before them.
 #[derive(Debug)]
 pub struct Memo {
     /// Return addresses.
     codes: [u64; MAX_FRAMES],
-    /// Where they end: the stack pointers of the same frames.
+    /// Their ends: the stack pointers of the same frames.
     stack_pointers: AddressStack<MAX_FRAMES>,
-    /// Where frames are in these arrays, by stack pointer: the last that was noted there. To compare
-    /// a walk's stack pointers with the remembered ones in turn takes a branch on each that no processor
-    /// can guess.
+    /// Indices of frames in these arrays, by stack pointer: the last one noted. Comparing a walk's
+    /// stack pointers with the remembered ones in turn would need a branch on each that no
+    /// processor can predict.
     index: [u16; INDEX],
     details: [FrameDetail; MAX_FRAMES],
-    /// Frame pointers that matter and CFAs in memory, and where they end.
+    /// Frame pointers that matter and CFAs in memory, and their addresses.
     saved: [u64; MAX_SAVED_WORDS],
     saved_ends: AddressStack<MAX_SAVED_WORDS>,
-    /// The modules that it went through, or that other walks since did.
+    /// The modules in its path, or in that of other walks since.
     slots: ModuleSlotSet,
     end: RuleEnd,
-    /// The steps of the walk under way, a ring.
+    /// The steps of the present walk, a ring.
     taken: [RecordedStep; STEPS],
-    /// How many steps there were since the last that cannot be remembered.
+    /// The number of steps since the last that cannot be remembered.
     steps: usize,
-    /// How often in a row remembering was of little use.
+    /// How often in a row the memo was of little use.
     useless: u8,
-    /// How many walks more do without it.
+    /// How many further walks do without the memo.
     idle: u8,
 }
 
-/// A frame that is remembered.
+/// A remembered frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RecordedFrame(usize);
 
 impl Memo {
-    /// So many walks in a row of which little was remembered are remembered all the same.
+    /// The number of useless walks in a row that are still remembered.
     const MAX_USELESS_WALKS: u8 = 2;
-    /// And of those behind them one in so many.
+    /// After those, one walk in this many is remembered.
     const SKIPPED_WALKS: u8 = 8;
 
-    /// Remembers nothing.
+    /// An empty memo.
     #[must_use]
     pub const fn new() -> Self {
         const FRAME: FastFrame = FastFrame {
@@ -185,17 +185,17 @@ impl Memo {
         }
     }
 
-    /// Begins a walk. `false` if it is neither to be looked for among what is remembered nor remembered.
+    /// Begins a walk. `false` if this walk neither uses the memo nor is remembered.
     pub(super) fn begin(&mut self) -> bool {
         self.steps = 0;
         self.idle = self.idle.saturating_sub(1);
         self.idle == 0
     }
 
-    /// Notes of how much use it was to remember: so many frames were walked, so many remembered.
+    /// Notes the memo's use: the numbers of walked and remembered frames.
     ///
-    /// To remember a walk takes as long as half of it. Where less than half of a stack is in the next, only
-    /// some are remembered.
+    /// Remembering takes half as long as a walk. If less than half of a stack is in the next, only
+    /// some walks are remembered.
     fn note_use(&mut self, walked: usize, remembered: usize) {
         if walked <= remembered {
             self.useless = 0;
@@ -206,13 +206,13 @@ impl Memo {
         }
     }
 
-    /// Forgets the walk that is remembered.
+    /// Forgets the remembered walk.
     fn forget(&mut self) {
         self.keep_from(MAX_FRAMES);
         self.slots = ModuleSlotSet::NONE;
     }
 
-    /// Forgets the frames before one of those that are remembered.
+    /// Forgets the frames before one of the remembered ones.
     fn keep_from(&mut self, at: usize) {
         self.stack_pointers.keep_from(at);
         let detail = self.details.get(at);
@@ -220,7 +220,7 @@ impl Memo {
         self.saved_ends.keep_from(saved);
     }
 
-    /// The last frame that is remembered, if the walk went no further for want of room.
+    /// The last remembered frame, if that walk stopped for lack of room.
     fn unfinished(&self) -> Option<FastFrame> {
         (self.end == RuleEnd::Limit).then_some(FastFrame {
             code: *self.codes.last()?,
@@ -229,7 +229,7 @@ impl Memo {
         })
     }
 
-    /// Whether every word from a frame on is what it was, and every module.
+    /// Whether every word from a frame on is unchanged, and every module.
     #[inline]
     fn holds<S: Modules + ?Sized, M: Memory + ?Sized>(
         &self,
@@ -259,7 +259,7 @@ impl Memo {
         self.steps += 1;
     }
 
-    /// Puts the steps that were taken before the frames that are remembered, as many as fit.
+    /// Puts the noted steps before the remembered frames, as many as fit.
     fn prepend(&mut self, seen: &LiveModules) {
         let steps = core::mem::take(&mut self.steps);
         self.slots.add_all(&seen.0);
@@ -274,7 +274,7 @@ impl Memo {
         }
     }
 
-    /// `None` where there is no more room.
+    /// `None` if there is no more room.
     fn remember(&mut self, taken: &RecordedStep) -> Option<()> {
         let outer = self.stack_pointers.first();
         let cfa = self.stack_pointers.get(outer)?;
@@ -312,7 +312,7 @@ impl Memo {
         self.add(&taken.from, detail)
     }
 
-    /// Adds a word that is to be compared, below those before and from `first` on; `None` where there is
+    /// Adds a word for comparison, below the previous ones and from `first` on; `None` if there is
     /// no room.
     fn save(&mut self, first: &mut u32, end: u64, word: u64) -> Option<()> {
         self.saved_ends.push(end)?;
@@ -321,7 +321,7 @@ impl Memo {
         Some(())
     }
 
-    /// Adds a frame before those that are remembered; `None` where there is no room.
+    /// Adds a frame before the remembered ones; `None` if there is no room.
     fn add(&mut self, frame: &FastFrame, detail: FrameDetail) -> Option<()> {
         self.stack_pointers.push(frame.stack_pointer)?;
         let at = self.stack_pointers.first();
@@ -365,7 +365,7 @@ impl WalkRecorder for Memo {
             && !frames.is_full()
             && let Some(last) = self.unfinished()
         {
-            // The next walk remembers more. What was walked so far does not lead on from here.
+            // The next walk remembers more. The frames walked so far do not continue here.
             self.forget();
             self.interrupt();
             return MemoResult::On(last);
@@ -404,7 +404,7 @@ impl WalkRecorder for Memo {
         let detail = FrameDetail {
             frame_pointer: frame.frame_pointer,
             saved: NO_SAVED,
-            // Nobody knows what lies further out.
+            // The frames further out are unknown.
             needs_frame_pointer: end == RuleEnd::Limit,
         };
         if self.add(&frame, detail).is_some() {

@@ -1,8 +1,8 @@
-//! How the few frames are left that no [`PackedRule`](crate::rule::Rule) can say: by number.
+//! Numbered rules, for the few frames that no [`PackedRule`](crate::rule::PackedRule) can express.
 //!
-//! Large frames that keep a frame pointer, and those that align their stack: `gcc` finds the CFA of these
-//! in memory, by an expression. A program has a few forms of them. The first that are met are kept for
-//! good; a frame of another form is the cursor's.
+//! These are large frames with a frame pointer, and frames that align their stack: `gcc` describes
+//! their CFA by an expression that reads memory. A program has a few forms of them. The first ones
+//! found are kept forever; frames of other forms are left to the cursor.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,12 +10,12 @@ use super::FastFrame;
 use crate::rule::{FrameStep, RealignedFrame, UsualRule, pack, unpack};
 
 impl RealignedFrame {
-    /// Where the CFA is, and the caller's frame pointer.
+    /// The addresses of the CFA and of the caller's frame pointer.
     pub(super) fn places(self, frame: &FastFrame) -> [u64; 2] {
         [self.cfa_at, self.saved_at].map(|at| frame.frame_pointer.wrapping_add_signed(at))
     }
 
-    /// The caller, if its stack pointer is higher and what leads there can be read.
+    /// The caller, if its stack pointer is higher and its words are readable.
     pub(super) fn caller(
         self,
         frame: FastFrame,
@@ -34,13 +34,13 @@ impl RealignedFrame {
     }
 }
 
-/// How frames are left, by number.
+/// Rules by number.
 ///
 /// ```text
 /// bits 0-1   0: none · 1: from the stack pointer · 2: from the frame pointer · 3: realigned
-/// bits 2-32  offset of the CFA from there in bytes; where the CFA is, signed
-/// bits 33-63 how many bytes below the return address the caller's frame pointer is; where it is,
-///            signed
+/// bits 2-32  offset of the CFA from there, in bytes; if realigned, of its word, signed
+/// bits 33-63 the caller's frame pointer, in bytes below the return address; if realigned, its
+///            offset, signed
 /// ```
 #[derive(Debug)]
 pub(super) struct NumberedRules([AtomicU64; NumberedRules::MAX_RULES]);
@@ -52,7 +52,7 @@ impl NumberedRules {
         NumberedRules([const { AtomicU64::new(0) }; NumberedRules::MAX_RULES])
     }
 
-    /// The number of a way; `None` where there is no room for it, or for one of its numbers.
+    /// The number of a rule; `None` if there is no room for it, or its offsets do not fit.
     pub(super) fn number(&self, way: UsualRule) -> Option<u16> {
         let bits = bits(way)?;
         let is_here = |slot: &AtomicU64| {
@@ -63,7 +63,7 @@ impl NumberedRules {
         u16::try_from(number).ok()
     }
 
-    /// The way with a number.
+    /// The rule with a number.
     pub(super) fn way(&self, number: u16) -> Option<UsualRule> {
         let bits = self.0.get(usize::from(number))?.load(Ordering::Relaxed);
         let [first, second] = unpack(bits);

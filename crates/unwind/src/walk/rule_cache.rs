@@ -1,37 +1,39 @@
 //! Rules by code address: a direct map that all walks share.
 //!
-//! Small and dense, because a walk over many call sites waits for the memory that it is in: four
-//! bytes for 16 bytes of code, in blocks for pages of 4 KiB. A page has one block that it can be in,
-//! by its address; the block's owner says which page it is, of which module.
+//! Small and dense, because a walk over many call sites waits for this memory: four bytes for 16
+//! bytes of code, in blocks for pages of 4 KiB. A page can be in only one block, selected by its
+//! address. The block's owner word holds the page and its module.
 //!
 //! ```text
-//! entry  bits 0-3    of the address
+//! entry  bits 0-3    bits 0-3 of the address
 //!        bits 4-21   the rule
-//!        bit 22      there is one
-//!        bit 23      it stands beside its own slot
-//!        bit 24      the address is of an instruction that was interrupted, not one returned to
+//!        bit 22      there is a rule
+//!        bit 23      it is in the neighbouring slot
+//!        bit 24      the address is an interrupted instruction, not a return address
 //!
 //! owner  bits 0-30   bits 16-46 of the page's address
-//!        bit 31      the module's place is above 63, or the block is nobody's
-//!        bits 32-47  the place of the module
-//!        bit 48      somebody writes to the block
-//!        bits 49-63  how often it has been given away
+//!        bit 31      the module's slot is above 63, or the block has no owner
+//!        bits 32-47  the module's slot
+//!        bit 48      a thread is writing to the block
+//!        bits 49-63  the turn: how often the owner has changed
 //! ```
 //!
-//! How many blocks there are is a power of two from 16 on. Bits of an address from 12 on choose the
-//! block, 4 to 11 the slot in it, and the slot beside that is the second choice; so owner and entry say
-//! all of an address, and which row it means: that of the byte before a return address, or the
-//! instruction's own. What they say holds for as long as that module is at that place. Whoever reads it
-//! has to see to that, once in a walk.
+//! The number of blocks is a power of two from 16 on. Bits of an address from 12 on select the
+//! block, bits 4 to 11 the slot in it, and the neighbouring slot is the second choice. So owner and
+//! entry give the whole address, and its row: that of the byte before a return address, or the
+//! instruction's own. They are valid while that module is in that slot, which a reader must check,
+//! once in a walk.
 //!
-//! Return addresses come first: an interrupted instruction takes only slots where none of them is at
-//! home. There are more instructions than calls, and whoever takes samples meets most of them once.
+//! Return addresses come first: an interrupted instruction takes only slots without a return
+//! address in its own slot. There are more instructions than calls, and a sampler reaches most of
+//! them once.
 //!
-//! Nobody waits. Who finds a block being written to goes without: what is not kept is looked up
-//! again. A reader looks at the owner before and after the entry: if it is the same, the entry was
-//! the owner's. To deceive it, a block would have to change hands a multiple of 32,768 times in
-//! between, for which half a million rules are looked up in vain, and be the same page's again. A child
-//! that is forked while another thread writes has a block that keeps what it has and takes nothing more.
+//! No thread waits. If a block is being written to, it is not used: a rule that is not kept is
+//! looked up again. A reader checks the owner before and after the entry: if it is the same, the
+//! entry was the owner's. To deceive it, a block would have to change owners a multiple of 32,768
+//! times in between, and return to the same page. That takes half a million failed look-ups of
+//! rules. A child that is forked while another thread writes has a block that keeps its content and
+//! accepts nothing more.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -55,28 +57,28 @@ pub use sys::{MappedRuleCache, OutOfMemory};
 /// Slots of a block: one for 16 bytes of a page.
 const BLOCK: usize = 1 << 8;
 
-/// Rules that walks share, in the memory of a [`RuleCacheMemory`] or, where the size is known at run time
-/// only, of `MappedRuleCache` (feature `local`). Any number of threads may walk by them at once.
+/// Rules that walks share, in the memory of a [`RuleCacheMemory`] or, if the size is known only at
+/// run time, of `MappedRuleCache` (feature `local`). Any number of threads may use them at once.
 #[derive(Debug, Clone, Copy)]
 pub struct RuleCache<'m> {
-    /// As many as a power of two.
+    /// Their number is a power of two.
     owners: &'m [AtomicU64],
     /// [`BLOCK`] for each owner.
     entries: &'m [AtomicU32],
     /// How often other pages wanted the block.
     wanted: &'m [AtomicU8],
-    /// What rules name by number.
+    /// The numbered rules.
     pub(super) numbered: &'m NumberedRules,
 }
 
-/// A rule, and the module that it is from.
+/// A rule, and its module.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ModuleRule {
     pub(super) rule: PackedRule,
     pub(super) slot: ModuleSlot,
 }
 
-/// The word that says whose a block is.
+/// The word with a block's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct BlockOwner(u64);
 
@@ -88,13 +90,13 @@ impl BlockOwner {
     const WRITING: u64 = 1 << 48;
     const TURN: u64 = 1 << 49;
 
-    /// Nobody's, while its next owner moves in.
+    /// No owner, while the next one moves in.
     fn next(self) -> BlockOwner {
         let turn = (self.0 & !(BlockOwner::TURN - 1)).wrapping_add(BlockOwner::TURN);
         BlockOwner(turn | BlockOwner::WRITING | BlockOwner::NOT_NEAR)
     }
 
-    /// A page of the module at a place; the turn is kept.
+    /// A page of the module in a slot; the turn is kept.
     fn with_page(self, address: RuntimeAddr, place: ModuleSlot) -> BlockOwner {
         let turn = self.0 & !(BlockOwner::TURN - 1);
         let high = if place.0 < 64 {
@@ -111,10 +113,10 @@ impl BlockOwner {
         ModuleSlot((self.0 >> BlockOwner::PLACE_SHIFT & 0xffff) as u16)
     }
 
-    /// Whether it is the page of an address; also whether the module's place is below 64.
+    /// Whether it is the page of an address, and its module slot is below 64.
     #[inline]
     fn is_near(self, address: RuntimeAddr) -> bool {
-        // With the sign, which goes where no address has a bit: one instruction.
+        // With the sign, in the place of a bit that no address has: one instruction.
         let page = (self.0 << 32).cast_signed() >> 32;
         page.cast_unsigned() == address.0 >> BlockOwner::PAGE_SHIFT
     }
@@ -130,7 +132,7 @@ impl BlockOwner {
 }
 
 impl RuleCache<'_> {
-    /// How often a block is wanted before its page has to go.
+    /// The number of misses of other pages that evict a block's page.
     const MISSES_TO_EVICT: u8 = 16;
 
     const ADDRESS: u32 = 0xf;
@@ -138,13 +140,13 @@ impl RuleCache<'_> {
     const BESIDE: u32 = 1 << 23;
     const INTERRUPTED: u32 = 1 << 24;
 
-    /// How much memory they may take.
+    /// The size of their memory.
     #[must_use]
     pub fn size(&self) -> RuleCacheSize {
         RuleCacheSize::with_pages(self.owners.len())
     }
 
-    /// Where the memory is, for who has advice for the kernel.
+    /// The addresses of their memory, for advice to the kernel.
     #[must_use]
     pub fn memory(&self) -> [Range<*const u8>; 3] {
         [
@@ -154,10 +156,10 @@ impl RuleCache<'_> {
         ]
     }
 
-    /// What an entry says but for its address and rule.
+    /// The flags of an entry, without its address and rule.
     const STANDING: u32 = RuleCache::IS_SET | RuleCache::BESIDE | RuleCache::INTERRUPTED;
 
-    /// The bits of an address that an entry has.
+    /// The bits of an address that an entry stores.
     #[inline]
     fn low(address: RuntimeAddr) -> u32 {
         (address.0 & 0xf) as u32
@@ -187,13 +189,13 @@ impl RuleCache<'_> {
         wrapped(self.entries, slot)
     }
 
-    /// The rule of the frame that a call returns to at `address`, if it is in its own slot, of a small
-    /// step, and from a module whose place is below 64.
+    /// The rule of a frame with the return address `address`, if it is in its own slot, a small
+    /// step, and from a module with a slot below 64.
     #[inline]
     pub(super) fn near(&self, address: RuntimeAddr) -> Option<ModuleRule> {
         let word = self.owner(address);
         let owner = BlockOwner(word.load(Ordering::Acquire));
-        // Before the entry, so that nobody reads a block that was never written.
+        // Before the entry, so that a block that was never written is not read.
         if !owner.is_near(address) {
             return None;
         }
@@ -201,7 +203,7 @@ impl RuleCache<'_> {
         if word.load(Ordering::Relaxed) != owner.0 {
             return None;
         }
-        // A small step of the same address, at home: one comparison.
+        // A small step of the same address, in its own slot: one comparison.
         let is_usual = (entry ^ RuleCache::low(address))
             & (RuleCache::STANDING | PackedRule::KIND | RuleCache::ADDRESS)
             == RuleCache::IS_SET;
@@ -211,7 +213,7 @@ impl RuleCache<'_> {
         })
     }
 
-    /// The rule of a frame that stands there.
+    /// The rule of a frame at a code address.
     pub(super) fn get(&self, code: CodeAddr) -> Option<ModuleRule> {
         let (address, key) = (code.address(), RuleCache::key(code));
         let word = self.owner(address);
@@ -237,7 +239,7 @@ impl RuleCache<'_> {
         })
     }
 
-    /// Keeps a rule, in the place of an older one if need be, unless somebody else is writing.
+    /// Caches a rule, replacing an older one if necessary, unless another thread is writing.
     pub(super) fn put(&self, code: CodeAddr, ModuleRule { rule, slot: place }: ModuleRule) {
         let address = code.address();
         if address.0 >> 47 != 0 {
@@ -263,15 +265,15 @@ impl RuleCache<'_> {
         if taken.is_err() {
             return;
         }
-        // Nobody sees what follows who does not see that somebody writes.
+        // A thread that does not see this mark does not see the stores below.
         fence(Ordering::Release);
         let slot = RuleCache::slot(address);
         let block = BLOCK as u64;
         let first = slot / block * block;
         let emptied = match is_owner {
             true => 0..0,
-            // Nobody has owned it, so it is empty; but who writes to new memory before it is read has
-            // the kernel provide it once, and not twice.
+            // It was never owned, so it is empty. Writing to new memory before it is read makes the
+            // kernel provide it once, and not twice.
             false if before.0 == 0 => slot..slot + 1,
             false => first..first + block,
         };
@@ -286,9 +288,9 @@ impl RuleCache<'_> {
         word.store(owner.0, Ordering::Release);
     }
 
-    /// Whether a block's owner has to make room for the page of an address.
+    /// Whether a block's owner must make room for the page of an address.
     fn must_evict(&self, owner: BlockOwner, address: RuntimeAddr) -> bool {
-        // The page is the same, of another module: the one before is gone.
+        // The same page, but of another module: the previous module is gone.
         if owner.place() == ModuleSlot(0) || owner.is(address) {
             return true;
         }
@@ -296,7 +298,7 @@ impl RuleCache<'_> {
         wanted % RuleCache::MISSES_TO_EVICT == RuleCache::MISSES_TO_EVICT - 1
     }
 
-    /// Writes to a block that is this writer's.
+    /// Writes to a block that this writer has claimed.
     fn write(&self, code: CodeAddr, rule: PackedRule) {
         let entry = rule.bits() | RuleCache::key(code);
         let slot = RuleCache::slot(code.address());
@@ -307,7 +309,7 @@ impl RuleCache<'_> {
             true => (before, entry),
             false => (entry, before),
         };
-        // Who was here, or came too late, goes next door, unless that is taken by one at home.
+        // The other entry moves to the neighbouring slot, unless that is in use as an own slot.
         let is_free = || !RuleCache::is_at_home(beside.load(Ordering::Relaxed));
         if is_other && goes & RuleCache::IS_SET != 0 && goes & RuleCache::BESIDE == 0 && is_free() {
             beside.store(goes | RuleCache::BESIDE, Ordering::Relaxed);
@@ -315,7 +317,7 @@ impl RuleCache<'_> {
         own.store(stays, Ordering::Relaxed);
     }
 
-    /// How to leave the frame; `None` where it runs entry code, or no way has the number.
+    /// The rule in full; `None` for entry code, or an unknown number.
     pub(super) fn way(&self, rule: PackedRule) -> Option<UsualRule> {
         match (rule, rule.leave()) {
             (_, Some(leave)) => Some(UsualRule::Leave(leave)),
@@ -331,7 +333,7 @@ impl RuleCache<'_> {
     }
 }
 
-/// The element with a number of a slice that is as long as a power of two, and goes round.
+/// The element with a number, modulo the slice's length, which is a power of two.
 #[inline]
 fn wrapped<T>(slice: &[T], number: u64) -> &T {
     let mask = slice.len().wrapping_sub(1);

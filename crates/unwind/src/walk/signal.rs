@@ -1,12 +1,12 @@
-//! Signal frames: where a handler returns to, the stack pointer is at the kernel's record of what it
-//! interrupted. C libraries say so in a row with an expression for each register.
+//! Signal frames: at a handler's return address, the stack pointer is at the kernel's record of the
+//! interrupted frame. C libraries describe that by a row with an expression for each register.
 //!
-//! Of x86-64 only.
+//! For x86-64 only.
 
 use super::FastFrame;
 use crate::arch::x86_64::{RBP_IN_CONTEXT, RIP_IN_CONTEXT, RSP_IN_CONTEXT};
 
-/// What was interrupted, on whichever stack, if the record can be read.
+/// The interrupted frame, on any stack, if the record is readable.
 pub(super) fn interrupted(
     frame: FastFrame,
     read: impl Fn(u64) -> Option<u64>,

@@ -39,7 +39,7 @@ fn for_each_size(check: impl Fn(&RuleCache<'_>)) {
     }
 }
 
-/// The distance of two pages that have one block.
+/// The distance of two pages that share a block.
 fn distance(rules: &RuleCache<'_>) -> u64 {
     4 * rules.size().bytes() as u64
 }
@@ -60,7 +60,7 @@ fn memory_has_the_size_that_is_asked_for() {
 #[test]
 fn a_rule_is_found_at_its_address_only() {
     for_each_size(|rules| {
-        // Empty slots look like rules of these.
+        // Empty slots look like rules of these addresses.
         for address in [0, 8, 0xf_fff8] {
             assert_eq!(get(rules, address), None, "{address}");
             assert!(rules.near(RuntimeAddr(address)).is_none());
@@ -80,7 +80,7 @@ fn a_rule_is_found_at_its_address_only() {
     });
 }
 
-/// What is at home in a slot goes next door when another comes, and is found there.
+/// An entry in its own slot moves to the neighbouring one when another arrives, and is found there.
 #[test]
 fn two_addresses_of_one_slot_are_both_kept() {
     for_each_size(|rules| {
@@ -89,14 +89,14 @@ fn two_addresses_of_one_slot_are_both_kept() {
         rules.put(CodeAddr::Return(RuntimeAddr(two)), known(32, 1));
         assert_eq!(get(rules, one), Some((16, 1)));
         assert_eq!(get(rules, two), Some((32, 1)));
-        // A newer rule for an address takes the place of the older one.
+        // A newer rule for an address replaces the older one.
         rules.put(CodeAddr::Return(RuntimeAddr(two)), known(48, 1));
         assert_eq!(get(rules, one), Some((16, 1)));
         assert_eq!(get(rules, two), Some((48, 1)));
     });
 }
 
-/// A return address and an instruction that was interrupted there have rules of their own.
+/// A return address and an instruction interrupted there have separate rules.
 #[test]
 fn an_address_that_is_both_has_two_rules() {
     for_each_size(|rules| {
@@ -128,7 +128,7 @@ fn an_interrupted_instruction_takes_no_return_addresses_place() {
         for address in [first, second] {
             assert!(rules.near(RuntimeAddr(address)).is_some());
         }
-        // Beside one of them there is.
+        // In the neighbouring slot it has one.
         let third = 0x40_1020;
         rules.put(CodeAddr::Return(RuntimeAddr(third)), known(16, 1));
         let beside = CodeAddr::Instruction(RuntimeAddr(third + 1));
@@ -138,7 +138,7 @@ fn an_interrupted_instruction_takes_no_return_addresses_place() {
     });
 }
 
-/// What was at an address before says nothing of what is there now.
+/// A previous module's rules at an address say nothing about the present module.
 #[test]
 fn another_module_at_the_same_page_begins_anew() {
     for_each_size(|rules| {
@@ -150,7 +150,7 @@ fn another_module_at_the_same_page_begins_anew() {
     });
 }
 
-/// A page has to be wanted for a while before it gets the block of another, and gets all of it.
+/// A page must be wanted for a while before it gets another's block, and then gets all of it.
 #[test]
 fn pages_of_one_block_are_not_mixed() {
     for_each_size(|rules| {
@@ -169,7 +169,7 @@ fn pages_of_one_block_are_not_mixed() {
     });
 }
 
-/// So many pages as have a block keep their rules side by side.
+/// Pages with different blocks keep their rules side by side.
 #[test]
 fn pages_of_different_blocks_keep_their_rules() {
     for_each_size(|rules| {
@@ -186,12 +186,12 @@ fn pages_of_different_blocks_keep_their_rules() {
     });
 }
 
-/// Two threads write, and read what both have written, while pages of one block drive each other out.
+/// Two threads write, and read what both have written, while pages of one block evict each other.
 #[test]
 fn threads_read_nothing_that_is_half_written() {
     let memory = Box::<RuleCacheMemory<64>>::default();
     let rules = memory.rules();
-    // Rules tell of which page they are, and of which address in there.
+    // Each rule encodes its page, and its address in it.
     let run = |seed: u64| {
         let (mut state, mut found) = (seed, 0_u32);
         for _ in 0..300_000 {
@@ -219,7 +219,7 @@ const ABI: Abi = Abi {
     endian: Endian::Little,
 };
 
-/// Words that say where they are.
+/// Memory in which each word has its own address.
 struct AddressMemory;
 
 impl Memory for AddressMemory {
@@ -239,7 +239,7 @@ const FRAME: FastFrame = FastFrame {
     frame_pointer: 0x7ffc_0000_1800,
 };
 
-/// Where the interpreter says that the row leads, as stack pointer, frame pointer and code address.
+/// The interpreter's result for the row, as stack pointer, frame pointer and code address.
 fn interpreted(row: &Row<'_>) -> [Option<u64>; 3] {
     let spec = ABI.arch.spec();
     let frame_pointer = arch::frame_pointer(ABI.arch).unwrap();
@@ -281,7 +281,7 @@ fn rule_of(row: &Row<'_>) -> Option<PackedRule> {
     way.and_then(PackedRule::pack)
 }
 
-/// Every rule that there is for a row leads where the row leads, through the entry of a map, too.
+/// Every rule made from a row has the row's result, also through an entry of a map.
 #[test]
 fn a_rule_says_what_its_row_says() {
     let mut count = 0;
@@ -312,12 +312,12 @@ fn a_rule_says_what_its_row_says() {
             }
         }
     }
-    // From the stack pointer every whole word up to 4160, from the frame pointer every second, each
-    // with 6 places of the caller's frame pointer that are whole words not too far.
+    // From the stack pointer every whole word up to 4160, from the frame pointer every second one.
+    // Each has 6 distances of the caller's frame pointer that are whole words in range.
     assert!(count > (520 + 260) * 6, "{count}");
 }
 
-/// The bounds of what a rule can say.
+/// The bounds of what a rule can express.
 #[test]
 fn rows_with_and_without_a_rule() {
     let saved = |at| Some(RegisterRule::Offset(at));
@@ -326,7 +326,7 @@ fn rows_with_and_without_a_rule() {
         (7, 8, None, true),
         (7, 32_752, saved(-128), true),
         (7, 32_760, saved(-128), true),
-        // A large step has no place for a frame pointer, and takes pairs of words.
+        // A large step has no room for a frame pointer, and takes pairs of words.
         (7, 32_768, saved(-16), false),
         (7, 32_768, None, true),
         (7, 32_776, None, false),
@@ -340,7 +340,7 @@ fn rows_with_and_without_a_rule() {
         (7, -8, None, false),
         (7, 16, saved(-136), false),
         (7, 16, saved(-20), false),
-        // The place of the return address, and above.
+        // At the return address, and above.
         (7, 16, saved(-8), false),
         (7, 16, saved(8), false),
         (7, 16, Some(RegisterRule::SameValue), true),

@@ -1,4 +1,4 @@
-//! What walks make of one file's tables.
+//! Walks with one file's tables.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,8 +18,8 @@ fn library(folder: &Folder, name: &str, build_id: &str) -> ElfFile {
     ElfFile::open(folder.join(name)).unwrap()
 }
 
-/// What the search table leaves out is found by looking through the section, and by walks when there is a compiled
-/// table.
+/// Addresses missing in the search table are found by scanning the section; walks find them once
+/// there is a compiled table.
 #[test]
 fn walks_wait_for_the_table_where_the_search_table_has_gaps() {
     let folder = Folder::new();
@@ -27,7 +27,7 @@ fn walks_wait_for_the_table_where_the_search_table_has_gaps() {
     let header = file.eh_frame_hdr().unwrap().unwrap().data;
     let mut bytes = fs::read(file.path()).unwrap();
     let at = bytes.windows(header.len()).position(|part| part == header);
-    // It counts its entries behind four bytes and the address of the section.
+    // The count of entries is after four bytes and the address of the section.
     let count = at.unwrap() + 8;
     bytes[count..count + 4].fill(0);
     let path = folder.write("unlisted.so", bytes);
@@ -48,11 +48,11 @@ fn walks_wait_for_the_table_where_the_search_table_has_gaps() {
     assert!(has_row(&for_walks));
 }
 
-/// Machine code of another module is made anew, and a notice says why.
+/// Machine code of another module is replaced, and a notice says why.
 #[test]
 fn walks_run_no_machine_code_of_another_module() {
     let folder = Folder::new();
-    // Whatever the umask is, nobody else can write into it.
+    // Under any umask, nobody else can write into it.
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
     let store = Store::new(
         None,

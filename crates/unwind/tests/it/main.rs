@@ -1,4 +1,4 @@
-//! Walks, against naive models, and the tables of files as walks use them.
+//! Walks, against naive models, and the tables of files for walks.
 #![cfg(test)]
 
 mod file_tables;

@@ -1,5 +1,5 @@
-//! A [`Walker`], with a memory of the last walk or without, finds what a [`Cursor`] finds: on
-//! random stacks and tables, while both change between one walk and the next.
+//! A [`Walker`], with or without a memo of the last walk, finds the same as a [`Cursor`]: on random
+//! stacks and tables, while both change between one walk and the next.
 
 use std::cell::Cell;
 
@@ -19,7 +19,7 @@ const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RIP: Register = Register(16);
 
-/// The most frames that are asked for.
+/// The limit of requested frames.
 const MOST: usize = 1500;
 
 /// An innermost frame.
@@ -54,7 +54,7 @@ impl InnermostFrame for Inner {
     }
 }
 
-/// What a walk finds.
+/// A walk's result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct WalkOutcome {
     addresses: Vec<u64>,
@@ -62,7 +62,7 @@ struct WalkOutcome {
     end: End,
 }
 
-/// Step by step, with all registers; and whether a signal frame leads further down the stack.
+/// Step by step, with all registers; also whether a signal frame leads further down the stack.
 fn by_cursor(
     top: &Inner,
     modules: &ModuleSet<'_>,
@@ -109,7 +109,7 @@ fn by_cursor(
     }
 }
 
-/// What is different at the next walk.
+/// A change before the next walk.
 #[derive(Debug, Clone)]
 enum Mutation {
     Nothing,
@@ -117,14 +117,14 @@ enum Mutation {
     Word(prop::sample::Index, RandomWord, u64),
     /// Two of them at once.
     Words([(prop::sample::Index, RandomWord, u64); 2]),
-    /// All words less than so far above the stack pointer.
+    /// All words less than a distance above the stack pointer.
     Inner(u64, u64),
     FramePointer(u64),
     StackPointer(u64),
     Code(u64),
-    /// What was interrupted was called, or the other way round: at the same address.
+    /// An interrupted frame becomes a called one, or the reverse, at the same address.
     Arrival,
-    /// A module is replaced or unloaded: not the first.
+    /// A module is replaced or unloaded; not the first one.
     Module(usize, Option<u64>),
     Room(usize),
 }
@@ -171,7 +171,7 @@ struct Case {
 
 fn case() -> impl Strategy<Value = Case> {
     let versions = usize::try_from(MODULES * VERSIONS).unwrap();
-    // Places among the first 64, in different slots of a set, and in one.
+    // Slots among the first 64, in different slots of a set, and in one.
     let place = prop::sample::select(&[(1, 1), (50, 3), (100, 1), (96, 16)][..]);
     let rules = [
         RuleCacheSize::MIN,
@@ -294,7 +294,7 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
         apply(change, &mut top, &mut set, &mut stack, &mut room);
         let (expected, falls) = by_cursor(&top, &set, &stack, room);
         let read = stack.read.take();
-        // A second walk begins with what the first remembers, if that has changed nothing.
+        // A second walk begins with the memo of the first, if that walk has changed nothing.
         for way in ["afresh", "again", "and again"] {
             let mut addresses = vec![RuntimeAddr(1); room];
             set.asked.take();
@@ -303,7 +303,7 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
                 _ => walker.walk_again(&mut memo, &top, &set, &stack, &mut addresses),
             };
             if walk.stats.by_cursor == 0 {
-                // Once for each module, and for what is in none.
+                // Once for each module, and once for addresses in none.
                 prop_assert!(set.asked.get() <= MODULES + 1, "{:?}", set.asked);
             }
             let addresses = &addresses[..walk.frames];
@@ -322,7 +322,8 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
             }
             let mut expected = expected.clone();
             if way != "afresh" && found.addresses.len() == room && !expected.end.is_root() {
-                // It was the end for want of room before. Whether there is more is not asked again.
+                // The walk before ended here for lack of room. Whether there is more is not checked
+                // again.
                 assert!(found.end == expected.end || found.end == End::Limit);
                 expected.end = found.end;
             }
@@ -333,7 +334,7 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// A record of a signal at the bottom of a stack that says that it interrupted the code that it returns to.
+/// A signal record at the bottom of a stack with its own return address as the interrupted code.
 struct Circle;
 
 impl Memory for Circle {
@@ -349,7 +350,7 @@ impl Memory for Circle {
     }
 }
 
-/// Modules that stay, and have one table each.
+/// Modules that stay, with one table each.
 fn staying<'t>(tables: &'t [CompiledTable<'t>; 12]) -> ModuleSet<'t> {
     ModuleSet {
         tables,
@@ -385,7 +386,8 @@ fn a_circle_of_signal_frames_is_seen() {
     assert!(walk.frames < 10, "{walk:?}");
 }
 
-/// Of walks through realigned frames and such as keep a frame pointer, each word that was read is changed.
+/// In walks through realigned frames and frames with a frame pointer, each word that was read is
+/// changed.
 #[test]
 fn no_word_of_a_remembered_walk_changes_unseen() {
     let rows = [

@@ -1,4 +1,4 @@
-//! Stacks that lead nowhere: no crash, no hang, and the frames before the damage are kept.
+//! Broken stacks: no crash, no hang, and the frames before the damage are kept.
 
 use std::sync::atomic::AtomicBool;
 
@@ -8,14 +8,14 @@ const PAGE: usize = 4096;
 
 fn map(pages: usize, protection: c_int) -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping, anywhere.
+    // SAFETY: a new mapping, at any address.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), pages * PAGE, protection, flags, -1, 0) };
     assert_ne!(at, libc::MAP_FAILED);
     at.addr()
 }
 
-/// The frames that are found below a function that lies, however it lies: those of the function
-/// that asks, of the body, and of itself.
+/// The frames below a function with wrong unwind information: those of the function that walks, of
+/// the body, and of itself.
 fn walk(lies: &Library, function: &str, watcher: &mut Watcher, value: usize) {
     lies.call(function, watcher, value);
     let own = lies.symbol(function).addr() as u64;
@@ -23,7 +23,7 @@ fn walk(lies: &Library, function: &str, watcher: &mut Watcher, value: usize) {
         assert!(found.len() >= 3, "{function} {value:#x}");
         assert!((own..own + 64).contains(&found[2]), "{function} {value:#x}");
     }
-    // The first two differ by who asks.
+    // The first two depend on the walking function.
     assert_eq!(
         watcher.found[2..],
         watcher.again[2..],
@@ -54,7 +54,7 @@ fn a_cfa_that_is_none() {
             none,
             none + PAGE,
             high - 8,
-            // Across the end of what is mapped.
+            // Across the end of the mapping.
             low + PAGE - 8,
             low + PAGE - 4,
             low + PAGE,
@@ -81,7 +81,7 @@ fn a_cfa_that_is_none() {
     }
 }
 
-/// A caller's frame pointer and a return address, wherever they lie.
+/// A caller's frame pointer and an invalid return address, at any position.
 #[test]
 fn a_return_address_that_is_none() {
     let lies = Library::of("lies.S");
@@ -128,10 +128,10 @@ fn circles() {
     }
 }
 
-/// Between another stack and the thread's lies memory that cannot be read.
+/// There is unreadable memory between another stack and the thread's.
 #[test]
 fn on_another_stack() {
-    // The first thread's stack lies too far off.
+    // The first thread's stack is too far away.
     std::thread::spawn(below_the_stack_of_a_thread)
         .join()
         .unwrap();
@@ -140,7 +140,7 @@ fn on_another_stack() {
 fn below_the_stack_of_a_thread() {
     let local = 0_u64;
     let here = (&raw const local).addr();
-    // A stack of 64 pages with a page that cannot be read above, below this thread's stack. Where threads
+    // A stack of 64 pages below an unreadable page, both below this thread's stack. Where threads
     // have ended, there is room above first.
     let mut stacks = std::iter::repeat_with(|| map(65, libc::PROT_READ | libc::PROT_WRITE));
     let is_below = |stack: &usize| stack + 64 * PAGE < here;
@@ -157,7 +157,8 @@ fn below_the_stack_of_a_thread() {
     leads_to_from(guard + 256, stack, &mut Watcher::new());
 }
 
-/// A main stack without a limit may grow to the heap, as the C library has it. But the heap grows, too.
+/// A main stack without a limit may grow to the heap, according to the C library. But the heap
+/// grows, too.
 #[test]
 fn on_another_stack_below_one_without_limit() {
     let shell = ["sh", "-c", "ulimit -s unlimited; exec \"$0\" \"$@\""];
@@ -169,16 +170,16 @@ extern "C" fn below_the_main_stack(_: c_int) {
     // SAFETY: more memory for this test; the allocator copes with a break that has moved.
     let stack = unsafe { libc::sbrk(65 * 4096) };
     let stack = stack.addr().next_multiple_of(PAGE);
-    // Nothing is there.
+    // Nothing is mapped there.
     leads_to_from(stack + (1 << 30), stack, &mut watcher);
     IS_DONE.store(true, Ordering::Release);
 }
 
 static IS_DONE: AtomicBool = AtomicBool::new(false);
 
-/// Has the first thread, which waits for this one, handle a signal.
+/// Makes the first thread, which waits for this one, handle a signal.
 fn on_main_thread(handler: extern "C" fn(c_int)) {
-    // SAFETY: the handler does what it likes: the thread waits in a system call.
+    // SAFETY: the handler may do anything: the thread waits in a system call.
     unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
     // SAFETY: takes nothing, cannot fail.
     let process = unsafe { libc::getpid() };

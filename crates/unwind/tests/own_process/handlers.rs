@@ -1,4 +1,4 @@
-//! What handlers of signals rely on: no system call, no lock, and little stack.
+//! Guarantees for signal handlers: no system call, no lock, and little stack.
 
 use std::hint::black_box;
 use std::ptr;
@@ -9,9 +9,9 @@ use std::thread;
 use super::frames::below;
 use super::*;
 
-/// Runs a function in a child process; yields how that ended. The child does not unwind.
+/// Runs a function in a child process; yields its exit status. The child does not unwind.
 fn in_child(body: impl FnOnce()) -> c_int {
-    // SAFETY: the child does what may be done after a fork, and ends.
+    // SAFETY: the child does only what is allowed after a fork, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         body();
@@ -25,7 +25,7 @@ fn in_child(body: impl FnOnce()) -> c_int {
     status
 }
 
-/// A walker that has met nothing yet, and room.
+/// A new walker, and room for its result.
 struct Fresh {
     thread: OwnThread,
     room: Vec<RuntimeAddr>,
@@ -39,7 +39,7 @@ impl Fresh {
         }
     }
 
-    /// How many frames there are up to the outermost, or zero.
+    /// The number of frames up to the outermost, or zero.
     fn depth(&mut self) -> usize {
         let walk = self.thread.walk(&mut self.room);
         match walk.end {
@@ -49,8 +49,8 @@ impl Fresh {
     }
 }
 
-/// Whoever calls the kernel here is killed, but to end: the first walks of a process, which find modules
-/// and rules, and later ones.
+/// Any system call except exit kills the child. Neither its first walks, which find modules and
+/// rules, nor later ones make any.
 #[test]
 fn no_system_call_on_the_own_stack() {
     let mut fresh = Fresh::new();
@@ -67,7 +67,7 @@ fn no_system_call_on_the_own_stack() {
     assert_eq!(status, 0, "{status:#x}");
 }
 
-/// The same for a system call, so that the filter is seen to work.
+/// The same for a system call, which shows that the filter works.
 #[test]
 fn the_filter_kills() {
     let status = in_child(|| {
@@ -109,7 +109,7 @@ fn while_another_thread_loads() {
     other.join().unwrap();
 }
 
-/// Other threads have had any locks when the process was copied, and are gone.
+/// Other threads held any locks when the process was forked, and are gone.
 #[test]
 fn after_a_fork_amid_other_threads() {
     static IS_OVER: AtomicU32 = AtomicU32::new(0);
@@ -140,19 +140,19 @@ fn after_a_fork_amid_other_threads() {
     }
 }
 
-/// What a walk takes of a handler's stack at most, in bytes, beside what the kernel puts there: where tables
-/// as linked are read.
+/// The limit of a walk's use of a handler's stack, in bytes, without the kernel's part: with tables
+/// read as linked.
 const STACK: usize = 24 << 10;
 
 static FRESH: AtomicPtr<Fresh> = AtomicPtr::new(ptr::null_mut());
 
-/// In the handler of a stack overflow: ends the process with how many KiB of stack were used.
+/// In the handler of a stack overflow: ends the process with the number of KiB of stack used.
 extern "C" fn overflown(_: c_int) {
     // SAFETY: set below; the thread has nothing else to do.
     let fresh = unsafe { &mut *FRESH.load(Ordering::Relaxed) };
     let here = black_box([0_u8; 8]);
     let low = here.as_ptr().addr() - STACK - 1024;
-    // What lies below this function is not in use, and of the alternate stack.
+    // The alternate stack below this function is not in use.
     for word in (low..here.as_ptr().addr() - 1024).step_by(8) {
         // SAFETY: see above.
         unsafe { ptr::with_exposed_provenance_mut::<u64>(word).write_volatile(PATTERN) };
@@ -174,7 +174,7 @@ extern "C" fn overflown(_: c_int) {
 
 const PATTERN: u64 = 0x5eed_5eed_5eed_5eed;
 
-/// Down to where the stack ends, for ever.
+/// Recurses until the stack ends.
 #[inline(never)]
 fn fall(depth: usize) -> usize {
     let locals = black_box([depth; 5]);
@@ -193,7 +193,7 @@ fn where_the_stack_has_run_over() {
             ss_flags: 0,
             ss_size: 8 << 12,
         };
-        // SAFETY: memory that stays.
+        // SAFETY: memory that is never freed.
         unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
         // SAFETY: plain numbers.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -1,5 +1,4 @@
-//! The own stack in unusual places, against the C library's own `backtrace`; and stacks that lead
-//! nowhere.
+//! The own stack in unusual states, against the C library's own `backtrace`; and broken stacks.
 #![cfg(test)]
 #![cfg(target_arch = "x86_64")]
 #![expect(unsafe_code, reason = "calls C")]
@@ -27,7 +26,8 @@ mod plugins;
 mod sframe;
 mod statistics;
 
-/// Walks and handlers of signals allocate nothing: meanwhile nobody on their thread may.
+/// Walks and signal handlers allocate nothing: meanwhile any allocation on their thread is an
+/// error.
 struct Watching;
 
 #[global_allocator]
@@ -67,7 +67,7 @@ const MAX_FRAMES: usize = 6000;
 /// `rax` to `r15`, and `rip`.
 const REGISTERS: u16 = 17;
 
-/// What the helpers call.
+/// The callback of the helpers.
 type Body = extern "C" fn(*mut Watcher);
 
 /// A function of the helpers.
@@ -76,16 +76,16 @@ type CallFn<A> = unsafe extern "C" fn(Body, *mut Watcher, A) -> c_int;
 /// Walks the stack of its thread when it is called.
 struct Watcher {
     thread: OwnThread,
-    /// Whether the C library is asked, too.
+    /// Whether the C library is used, too.
     asks_glibc: bool,
     expected: Vec<u64>,
     found: Vec<u64>,
     again: Vec<u64>,
     walk: Option<WalkResult>,
     errno: c_int,
-    /// How many frames a cursor came to, each with the same registers as by the interpreter alone.
+    /// The number of frames that a cursor found, each with the registers of the interpreter alone.
     by_cursor: usize,
-    /// Reserved before: a handler does not allocate.
+    /// Reserved in advance: a handler does not allocate.
     room: Vec<RuntimeAddr>,
 }
 
@@ -111,14 +111,14 @@ impl Watcher {
     #[inline(never)]
     fn ask_glibc(&mut self) {
         let mut addresses = [std::ptr::null_mut(); MAX_FRAMES];
-        // SAFETY: the buffer has room for so many.
+        // SAFETY: the buffer has room for this many.
         let count = unsafe { backtrace(addresses.as_mut_ptr(), 6000) };
         let found = addresses.iter().take(usize::try_from(count).unwrap());
         self.expected.clear();
         self.expected.extend(found.map(|addr| addr.addr() as u64));
     }
 
-    /// The same, by us.
+    /// The same, by our walk.
     #[inline(never)]
     fn ask_memo(&mut self) {
         let walk = self.thread.walk(&mut self.room);
@@ -163,7 +163,7 @@ impl Watcher {
 
     /// The body of a call.
     extern "C" fn watch(this: *mut Watcher) {
-        // SAFETY: the one who calls the helper waits for it to return.
+        // SAFETY: the caller of the helper waits for it to return.
         let this = unsafe { &mut *this };
         if this.asks_glibc {
             this.ask_glibc();
@@ -171,7 +171,7 @@ impl Watcher {
         // SAFETY: a number of the own thread.
         unsafe { errno().write(77) };
         MAY_NOT_ALLOCATE.set(true);
-        // The second time all of it is remembered, but where remembering was of little use before.
+        // The second time all of it is remembered, except after useless memos.
         for _ in 0..2 {
             this.ask_memo();
         }
@@ -182,24 +182,24 @@ impl Watcher {
         this.errno = unsafe { errno().read() };
     }
 
-    /// What was found is what the C library found, up to an outermost frame.
+    /// Our result equals the C library's, up to an outermost frame.
     fn assert_same(&self, place: &str) {
         self.assert_same_frames(place);
         assert_eq!(self.walk.unwrap().end, End::Outermost, "{place}");
     }
 
     fn assert_same_frames(&self, place: &str) {
-        // The first frame is of the function that asks, the second the body's.
+        // The first frame belongs to the walking function, the second to the body.
         assert_eq!(self.found[2..], self.expected[2..], "{place}");
         assert_eq!(self.again[2..], self.expected[2..], "{place}");
         assert_eq!(self.walk.unwrap().guesses, 0, "{place}");
-        // It begins with the function that asks, which it does not count.
+        // It begins with the walking function, which it does not count.
         assert_eq!(self.by_cursor, self.found.len() - 1, "{place}");
         assert_eq!(self.errno, 77, "{place}");
     }
 }
 
-/// Whether a cursor's frame is this one, with all registers, and these are where it says.
+/// Whether a cursor's frame equals the reference, with all registers at their reported locations.
 fn is_same(cursor: &OwnCursor, reference: &Cursor) -> bool {
     cursor.code() == reference.code()
         && (0..REGISTERS).all(|number| {
@@ -263,7 +263,7 @@ impl Library {
         symbol
     }
 
-    /// Calls a function that takes a body, what the body takes, and one argument.
+    /// Calls a function that takes a body, the body's argument, and one more argument.
     fn call<A>(&self, name: &str, watcher: &mut Watcher, argument: A) -> c_int {
         let symbol = self.symbol(name);
         // SAFETY: the functions of the helpers are of this type, or take fewer arguments.

@@ -1,4 +1,5 @@
-//! How much memory rules have: what the program says, or the environment. Walks find the same.
+//! The size of the rules' memory, set by the program or the environment. Walks have the same
+//! result.
 
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -25,9 +26,10 @@ fn walk_and_compare(watcher: &mut Watcher) {
     watcher.assert_same("below");
 }
 
-/// Whether all of some memory can be written to, by the kernel's list: one mapping has it, or several side by side, as
-/// where the file's data ends and memory that is zero begins. The list is read in pieces, between which
-/// the other threads of a test program map memory: one of several readings has to say so.
+/// Whether all of some memory is writable, by the kernel's list. One mapping contains it, or
+/// several adjacent ones, as where the file's data ends and zero memory begins. The list is read in
+/// pieces, between which other threads of a test program map memory: one of several readings must
+/// succeed.
 fn is_mapped(memory: &std::ops::Range<*const u8>) -> bool {
     let end_of_mapped = |maps: &str| {
         maps.lines().fold(memory.start.addr(), |known, line| {
@@ -60,7 +62,7 @@ fn the_environment_says_how_much() {
         ("4M", "4194304"),
         ("65536", "65536"),
         ("1024K", "1048576"),
-        // No sizes of rules.
+        // Invalid sizes of rules.
         ("", "1048576"),
         ("3M", "1048576"),
         ("1G", "1048576"),
@@ -76,12 +78,12 @@ fn the_program_says_how_much_at_any_time() {
     }
     let four = RuleCacheSize::from_bytes(4 << 20).unwrap();
     rules::resize(RuleCacheSize::DEFAULT).unwrap();
-    // Prepares, and would have asked the environment.
+    // Prepares, and would have read the environment.
     let mut watcher = Watcher::new();
     assert_eq!(rules::current().size(), RuleCacheSize::DEFAULT);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Another walks all the time.
+        // Another thread walks all the time.
         let other = scope.spawn(|| {
             let mut watcher = Watcher::new();
             let mut count = 0;
@@ -105,7 +107,7 @@ fn the_program_says_how_much_at_any_time() {
                 walk_and_compare(&mut watcher);
             }
         }
-        // What was mapped once is used again.
+        // A mapping is reused.
         assert!(
             at.iter()
                 .zip(&at[4..])

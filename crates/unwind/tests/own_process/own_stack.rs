@@ -20,7 +20,7 @@ fn by_us(thread: &mut OwnThread) -> (Vec<u64>, WalkResult) {
     (found.iter().map(|address| address.0).collect(), walk)
 }
 
-/// Every frame but those below this function's caller, which differ.
+/// Every frame except those below this function's caller, which differ.
 fn outer(addresses: &[u64], depth: usize) -> &[u64] {
     &addresses[addresses.len() - depth..]
 }
@@ -41,11 +41,11 @@ fn check(thread: &mut OwnThread) {
 
 #[test]
 fn equals_glibcs_backtrace() {
-    // Other tests would walk by its tables, too.
+    // Otherwise other tests would use its tables, too.
     alone(|| {
         let mut thread = OwnThread::new();
         check(&mut thread);
-        // With compiled tables, and a memory of what was found without.
+        // With compiled tables, and a memo from walks without them.
         for line in std::fs::read_to_string("/proc/self/maps").unwrap().lines() {
             let Some(path) = line
                 .split_whitespace()

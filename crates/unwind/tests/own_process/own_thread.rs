@@ -1,4 +1,4 @@
-//! Walks by what each thread keeps, in threads and in signal handlers, against the C library's own
+//! Walks with each thread's state, in threads and in signal handlers, against the C library's own
 //! `backtrace`.
 
 use std::cell::RefCell;
@@ -17,7 +17,7 @@ use crate::frames::{below, by_glibc};
 
 const MOST: usize = 600;
 
-/// Every frame but the innermost, which the two who ask do not share.
+/// Every frame except the innermost, where the two walks differ.
 fn assert_same_as_glibc() {
     let expected = by_glibc();
     let mut addresses = [RuntimeAddr(0); MOST];
@@ -45,7 +45,7 @@ fn any_thread_may_walk() {
     thread::spawn(walks).join().unwrap();
 }
 
-/// A cursor finds the same frames; the registers that it says are in memory are there.
+/// A cursor finds the same frames; registers reported in memory are there.
 #[test]
 fn frame_by_frame() {
     let check = || {
@@ -81,8 +81,8 @@ fn frame_by_frame() {
     below(30, &mut || check());
 }
 
-// Two functions, one behind the other. The first ends in a call that never returns: its return address
-// is the second's first instruction.
+// Two adjacent functions. The first ends in a call that never returns: its return address is the
+// second's first instruction.
 std::arch::global_asm!(
     ".text",
     "unspool_test_never_returns:",
@@ -101,7 +101,7 @@ unsafe extern "C" {
     fn unspool_test_behind();
 }
 
-/// The row of an address that is returned to is another than that of the instruction there.
+/// A return address has another row than the instruction at the same address.
 #[test]
 fn an_address_that_is_returned_to_and_interrupted() {
     let address = unspool_test_behind as *const () as u64;
@@ -123,7 +123,7 @@ fn an_address_that_is_returned_to_and_interrupted() {
     }
 }
 
-/// What a handler found, in room that was there before.
+/// A handler's result, in preallocated memory.
 struct HandlerWalk {
     addresses: [RuntimeAddr; MOST],
     walk: Option<WalkResult>,
@@ -136,11 +136,11 @@ thread_local! {
 }
 
 fn install(signal: c_int, handler: extern "C" fn(c_int, *mut c_void, *mut c_void), flags: c_int) {
-    // SAFETY: plain data, zero where nothing is said.
+    // SAFETY: plain data, zero is the default.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | flags;
-    // SAFETY: the handler takes what such handlers are given.
+    // SAFETY: the handler takes the arguments of such handlers.
     let failed = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     assert_eq!(failed, 0);
 }
@@ -156,8 +156,8 @@ extern "C" fn walk_what_was_interrupted(_: c_int, _: *mut c_void, context: *mut 
     });
 }
 
-/// From the context of a handler on the same stack, and on one of its own: the address that
-/// was interrupted and every caller.
+/// From the context of a handler on the same stack, and on its own: the interrupted address and
+/// every caller.
 #[test]
 fn what_a_signal_has_interrupted() {
     let check = |on_stack: bool| {
@@ -174,7 +174,7 @@ fn what_a_signal_has_interrupted() {
                 let addresses: Vec<u64> =
                     found.addresses[..walk.frames].iter().map(|a| a.0).collect();
                 let outer = expected.len() - 1;
-                // `raise` and what it calls, this closure, and all that is outside of it.
+                // `raise` and its callees, this closure, and all outer frames.
                 assert!(addresses.len() > outer + 1);
                 assert_eq!(addresses[addresses.len() - outer..], expected[1..]);
             });
@@ -188,7 +188,7 @@ fn what_a_signal_has_interrupted() {
             ss_size: stack.len(),
         };
         // Rust's own is small.
-        // SAFETY: the stack is there for as long as the thread.
+        // SAFETY: the stack stays mapped for as long as the thread.
         let failed = unsafe { libc::sigaltstack(&raw const alternate, std::ptr::null_mut()) };
         assert_eq!(failed, 0);
         check(true);
@@ -196,7 +196,7 @@ fn what_a_signal_has_interrupted() {
         local::prepare_thread().unwrap();
         check(true);
         check(false);
-        // Before the stack goes.
+        // Before the stack is freed.
         let none = libc::stack_t {
             ss_flags: libc::SS_DISABLE,
             ..alternate
@@ -209,7 +209,7 @@ fn what_a_signal_has_interrupted() {
     .unwrap();
 }
 
-/// The frames outside of the storm: the last of every walk in it.
+/// The frames outside of the signal storm: the last of every walk in it.
 static OUTER: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 static WRONG: AtomicU64 = AtomicU64::new(0);
@@ -239,7 +239,7 @@ extern "C" fn walk_in_the_storm(_: c_int, _: *mut c_void, _: *mut c_void) {
     MAY_NOT_ALLOCATE.set(false);
 }
 
-/// Signals come as fast as they can while the thread walks: at any instruction of a walk.
+/// Signals arrive as fast as possible while the thread walks: at any instruction of a walk.
 #[test]
 fn a_storm_of_signals() {
     const SIGNALS: u64 = 2_000;
@@ -280,8 +280,7 @@ fn mapped() -> usize {
     statm.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// What a thread keeps is given back when it ends. In a process of its own, where no other thread
-/// maps anything.
+/// A thread's state is freed when it ends. In its own process, where no other thread maps anything.
 #[test]
 fn a_thread_leaves_nothing_behind() {
     alone(|| {
@@ -300,7 +299,8 @@ fn a_thread_leaves_nothing_behind() {
     });
 }
 
-/// What its end has given back is not mapped again by destructors that run later: nobody would be told.
+/// State freed at a thread's end is not mapped again by later destructors: the thread's end would
+/// not be reported again.
 #[test]
 fn a_thread_is_not_prepared_at_its_end() {
     static ANSWER: AtomicU64 = AtomicU64::new(0);
@@ -318,7 +318,7 @@ fn a_thread_is_not_prepared_at_its_end() {
     assert_eq!(failed, 0);
     let thread = thread::spawn(move || {
         local::prepare_thread().unwrap();
-        // SAFETY: any value but null has the destructor called.
+        // SAFETY: any value except null has the destructor called.
         unsafe { libc::pthread_setspecific(key, std::ptr::dangling::<c_void>()) };
     });
     thread.join().unwrap();

@@ -44,7 +44,7 @@ fn in_all_frames(helpers: &Library, watcher: &mut Watcher) {
         ("deep", 5000),
         ("deep", 300),
     ] {
-        // Again with what is remembered.
+        // Again with the memo.
         for _ in 0..3 {
             helpers.call(name, watcher, argument);
             watcher.assert_same(name);
@@ -61,7 +61,7 @@ fn in_a_handler_of_a_raised_signal() {
     for alternate in [0, 1, 0, 1, 1] {
         in_handler(&helpers, &mut watcher, alternate, 0);
         watcher.assert_same(&format!("alternate {alternate}"));
-        // The signal frame and what was interrupted are left by rules, from the first walk on.
+        // The signal frame and the interrupted frame are stepped by rules, from the first walk on.
         assert_eq!(watcher.walk.unwrap().stats.by_cursor, 0);
     }
 }
@@ -77,7 +77,7 @@ fn in_frames_of_many_kinds() {
 fn realigned_frames_are_remembered() {
     let helpers = Library::of("helpers.c");
     let mut watcher = Watcher::new();
-    // After walks of which little was remembered some are not remembered.
+    // After walks with useless memos some are not remembered.
     for _ in 0..20 {
         helpers.call("aligned_with_alloca", &mut watcher, 3000_usize);
     }
@@ -95,7 +95,8 @@ fn in_coroutines() {
     for _ in 0..3 {
         let (at, size) = (stack.as_mut_ptr().cast(), 8 * stack.len());
         in_coroutine(&helpers, Watcher::watch, &raw mut watcher, at, size);
-        // glibc's `__start_context` is returned to at its first byte: the row is not found, or is.
+        // A return to glibc's `__start_context` is to its first byte: the row may or may not be
+        // found.
         watcher.assert_same_frames("coroutine");
         assert!(watcher.found.len() < 8, "the coroutine's frames only");
         helpers.call("deep", &mut watcher, 10_usize);

@@ -1,4 +1,4 @@
-//! Libraries that come and go.
+//! Libraries that are loaded and unloaded.
 
 use super::*;
 
@@ -28,8 +28,8 @@ fn check(build_ids: [&str; 2]) {
     }
 }
 
-/// What was learned of a library does not hold for the one that takes its place. Alone, so that
-/// nothing else does.
+/// Rules learned for a library do not hold for its successor. Alone, so that no other library takes
+/// its place.
 #[test]
 fn replaced_by_another_version() {
     alone(|| {

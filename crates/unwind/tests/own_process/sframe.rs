@@ -1,4 +1,4 @@
-//! Libraries that have `.sframe` and no `.eh_frame`, against themselves with `.eh_frame`.
+//! Libraries that have `.sframe` and no `.eh_frame`, compared with themselves with `.eh_frame`.
 
 use unspool_cfi::sframe::{SframeAbi, SframeImage, SframeVersion, functions};
 use unspool_elf::{ElfFile, embed_sframe};
@@ -9,13 +9,13 @@ use super::*;
 
 const SOURCE: &str = "sframe.c";
 
-/// The frames of a call in a library: how far behind the function its addresses are, and nothing of others, which are not the
-/// same each time.
+/// The frames of a call in a library: the distance of their addresses from the function. `None` for
+/// other frames, which vary.
 #[inline(never)]
 fn frames(path: &Path, is_aligned: bool) -> Vec<Option<u64>> {
     let library = Library::open(path);
     let mut watcher = Watcher::new();
-    // It knows no SFrame.
+    // It does not support SFrame.
     watcher.asks_glibc = false;
     library.call("descend", &mut watcher, c_int::from(is_aligned));
     let walk = watcher.walk.unwrap();
@@ -32,7 +32,7 @@ fn frames(path: &Path, is_aligned: bool) -> Vec<Option<u64>> {
     found
 }
 
-/// What the assembler writes is version 1.
+/// The assembler writes version 1.
 #[test]
 fn of_the_assembler() {
     let folder = directory();
@@ -44,7 +44,7 @@ fn of_the_assembler() {
     assert_eq!(frames(&only, false), frames(&with, false));
 }
 
-/// What is made of `.eh_frame`, in the versions that are written.
+/// Tables converted from `.eh_frame`, in the versions that are written.
 #[test]
 fn converted() {
     let folder = directory();
@@ -57,7 +57,7 @@ fn converted() {
     let file = ElfFile::open(&without).unwrap();
     for (version, kinds) in [
         (SframeVersion::V2, &[false][..]),
-        // Only this one has a row for the function whose CFA is on the stack.
+        // Only this one has a row for the function with its CFA on the stack.
         (SframeVersion::V3, &[false, true]),
     ] {
         let functions = functions(&table, SframeAbi::Amd64, version).functions;
@@ -76,7 +76,7 @@ fn converted() {
     }
 }
 
-/// Which unwind tables a file has.
+/// The unwind tables of a file.
 fn sections(path: &Path) -> Vec<&'static str> {
     let output = tool("readelf").arg("-SW").arg(path).output();
     let output = output.expect("install the Debian package binutils").stdout;

@@ -1,4 +1,4 @@
-//! What walks took, printed where the environment asks for it.
+//! The cost of walks, printed if the environment requests it.
 
 use super::*;
 
@@ -33,13 +33,13 @@ fn counts_are_printed_at_the_end() {
         count.trim_end().parse().unwrap()
     };
     let frames: u64 = fs::read_to_string(&path).unwrap().parse().unwrap();
-    // One more for each thread that is prepared.
+    // One more for each prepared thread.
     assert_eq!(count("walks"), 21);
     assert!(count("frames") >= 20 * frames, "{line}");
     let remembered = count("of them remembered");
     assert!(remembered > 0 && remembered <= 10 * frames, "{line}");
-    // Every return address is new once, and none is afterwards; but of two pages that want the same block of
-    // rules, as chance places them, one has to wait. Half of the walks ask for all.
+    // Every return address is new once, and none is afterwards. But if two pages want the same
+    // block of rules, by chance, one must wait. Half of the walks search for all.
     let learned = count("of them learned");
     assert!((frames / 2..5 * frames).contains(&learned), "{line}");
     assert!(count("rules searched") >= learned, "{line}");

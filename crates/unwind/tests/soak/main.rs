@@ -1,5 +1,5 @@
-//! Samples at random addresses of threads that throw, jump, switch stacks, load and unload libraries: every
-//! stack has all frames that its thread has kept account of, and reaches its root.
+//! Samples at random addresses of threads that throw, jump, switch stacks, load and unload
+//! libraries. Every stack has all frames of its thread's shadow stack, and reaches its root.
 //!
 //! `cargo xtask soak` takes more of them.
 #![cfg(test)]
@@ -25,13 +25,13 @@ use unspool_testing::{Finish as _, scratch, tool};
 use unspool_unwind::WalkResult;
 use unspool_unwind::local::{OwnThread, modules};
 
-/// How many samples are taken, if the environment does not say.
+/// The number of samples, unless the environment sets it.
 const SAMPLES: u64 = 20_000;
 
 /// Depths are at most 60 calls of `go_on`, each with a function or two between.
 const MAX_FRAMES: usize = 1000;
 
-/// What a thread keeps account of: see `workload.cc`.
+/// A thread's shadow stack: see `workload.cc`.
 #[repr(C)]
 struct Shadow {
     depth: usize,
@@ -40,7 +40,7 @@ struct Shadow {
     addresses: [u64; 4096],
 }
 
-/// A sampled thread. Its own, and its handler's.
+/// A sampled thread. Used by itself and its handler.
 struct SampledThread {
     thread: OwnThread,
     shadow: *mut Shadow,
@@ -53,21 +53,21 @@ struct SampledThread {
     noted: usize,
 }
 
-/// What samples came to.
+/// The counts of samples.
 #[derive(Debug, Default, Clone, Copy)]
 struct Tally {
     samples: u64,
-    /// While stacks were switched: only that the walk ends.
+    /// While stacks were switched: checked only that the walk ends.
     switching: u64,
     in_coroutines: u64,
-    /// While libgcc returned to a frame, and nobody could tell who had called it.
+    /// While libgcc returned to a frame, and its caller was unknown.
     installing: u64,
     frames: u64,
     shadowed: u64,
     bad: u64,
 }
 
-/// A sample that was not as it should be.
+/// A wrong sample.
 #[derive(Clone, Copy)]
 struct SampleFailure {
     walk: Option<WalkResult>,
@@ -75,7 +75,7 @@ struct SampleFailure {
     expected: [u64; SHOWN],
 }
 
-/// The most frames that are shown of a failure.
+/// The limit of frames shown for a failure.
 const SHOWN: usize = 40;
 
 static TAKEN: AtomicU64 = AtomicU64::new(0);
@@ -113,11 +113,11 @@ impl SampledThread {
         // SAFETY: plain numbers.
         let mut time: libc::itimerspec = unsafe { mem::zeroed() };
         time.it_value.tv_nsec = i64::try_from(10_000 + self.choose(100_000)).unwrap_or(0);
-        // SAFETY: the thread's own timer, a system call and no more.
+        // SAFETY: the thread's own timer, and just a system call.
         unsafe { libc::timer_settime(self.timer, 0, &raw const time, ptr::null_mut()) };
     }
 
-    /// Whether an address is in one of [`INSTALLERS`], none of which is longer than 1 KiB.
+    /// Whether an address is in one of [`INSTALLERS`]; none of these is longer than 1 KiB.
     fn installs(&self, address: u64) -> bool {
         let mut starts = self.installers.iter();
         starts.any(|start| (*start..*start + 0x400).contains(&address))
@@ -130,7 +130,7 @@ impl SampledThread {
         };
         self.tally.samples += 1;
         self.tally.frames += walk.frames as u64;
-        // SAFETY: the thread that writes to it is the one that is interrupted.
+        // SAFETY: the thread that writes to it is the interrupted one.
         let shadow = unsafe { &*self.shadow };
         if shadow.is_valid == 0 {
             self.tally.switching += 1;
@@ -145,10 +145,10 @@ impl SampledThread {
             .iter()
             .rev()
             .all(|expected| found.any(|found| found.0 == *expected));
-        // Nobody has said what calls the function that a coroutine begins with.
+        // The caller of a coroutine's first function is not recorded.
         let is_complete = is_inside || walk.end.is_root() && walk.guesses == 0;
         if !is_there || !is_complete {
-            // The handler, its trampoline, and what was interrupted, with its caller.
+            // The handler, its trampoline, and the interrupted frame, with its caller.
             let interrupted = self.addresses[..walk.frames].get(2..4).unwrap_or_default();
             if interrupted.iter().any(|address| self.installs(address.0)) {
                 self.tally.installing += 1;
@@ -163,9 +163,9 @@ impl SampledThread {
     }
 }
 
-/// The functions of libgcc that leave frames for the one that catches, or cleans up. While they do, they
-/// put its registers where they have saved those of their own caller (`uw_install_context_1` in
-/// libgcc/unwind-dw2.c), so that nobody can tell that caller.
+/// The functions of libgcc that leave frames for the one that catches, or cleans up. Meanwhile they
+/// put its registers over the saved ones of their own caller (`uw_install_context_1` in
+/// libgcc/unwind-dw2.c). So that caller cannot be found.
 const INSTALLERS: [&str; 4] = [
     "_Unwind_RaiseException",
     "_Unwind_Resume",
@@ -180,7 +180,7 @@ impl SampleFailure {
         expected: [0; SHOWN],
     };
 
-    /// In memory that is there: a handler allocates nothing.
+    /// In reserved memory: a handler allocates nothing.
     fn note(&mut self, walk: WalkResult, found: &[RuntimeAddr], expected: &[u64]) {
         self.walk = Some(walk);
         for (slot, address) in self.found.iter_mut().zip(found) {
@@ -192,7 +192,7 @@ impl SampleFailure {
     }
 }
 
-/// A library to load, with this function.
+/// Loads a library, and yields this function.
 fn function(path: &Path, name: &str) -> *mut c_void {
     let path = CString::new(path.to_str().unwrap()).unwrap();
     // SAFETY: loads a library that has no initializers of its own.
@@ -221,7 +221,7 @@ fn build(compiler: &str, name: &str, source: &str, options: &[&str]) -> PathBuf 
 
 type RunFn = unsafe extern "C" fn(*mut Shadow, u64, extern "C" fn() -> c_int, *const *const c_char);
 
-/// One thread: what it runs, which libraries it loads, and where its handler runs.
+/// A kind of thread: its code, the libraries that it loads, and its handler's stack.
 #[derive(Clone, Copy)]
 struct ThreadKind {
     run: RunFn,
@@ -249,7 +249,7 @@ fn run(kind: ThreadKind, plugins: &[CString; 2]) -> Box<SampledThread> {
         failures: [SampleFailure::NONE; 8],
         noted: 0,
     });
-    // The one that the standard library has set is small: it is for messages only.
+    // The standard library's one is small: it is only for messages.
     let stack = libc::stack_t {
         ss_sp: vec![0_u8; 1 << 18].leak().as_mut_ptr().cast(),
         ss_flags: match kind.on_alternate_stack {
@@ -258,7 +258,7 @@ fn run(kind: ThreadKind, plugins: &[CString; 2]) -> Box<SampledThread> {
         },
         ss_size: 1 << 18,
     };
-    // SAFETY: memory that stays.
+    // SAFETY: memory that is never freed.
     let failed = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
     assert_eq!(failed, 0);
     let shadow = sampled.shadow;
@@ -270,10 +270,10 @@ fn run(kind: ThreadKind, plugins: &[CString; 2]) -> Box<SampledThread> {
     };
     SAMPLED.with(|cell| cell.set(&raw mut *sampled));
     sampled.set_timer();
-    // SAFETY: all that it is given stays, and what it does is its own.
+    // SAFETY: all its arguments stay valid, and its data is its own.
     unsafe { (kind.run)(shadow, kind.seed, is_over, names) };
     SAMPLED.with(|cell| cell.set(ptr::null_mut()));
-    // SAFETY: the thread's own; a signal that is still to come finds no sample to take.
+    // SAFETY: the thread's own; a signal still pending finds no sample to take.
     unsafe { libc::timer_delete(sampled.timer) };
     sampled
 }
@@ -287,7 +287,7 @@ fn new_timer() -> libc::timer_t {
     // SAFETY: takes nothing, cannot fail.
     event.sigev_notify_thread_id = unsafe { libc::gettid() };
     let mut timer = ptr::null_mut();
-    // SAFETY: the event is filled in, and the timer goes to a place of this function.
+    // SAFETY: the event is filled in, and the timer is written to a variable of this function.
     let failed =
         unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) };
     assert_eq!(failed, 0);
@@ -324,7 +324,7 @@ fn every_sample_is_complete() {
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     action.sa_sigaction = handle as *const () as usize;
     action.sa_flags = libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: the handler does what handlers may.
+    // SAFETY: the handler does only what handlers may.
     let failed = unsafe { libc::sigaction(libc::SIGPROF, &raw const action, ptr::null_mut()) };
     assert_eq!(failed, 0);
     let kinds = [

@@ -1,7 +1,7 @@
-//! What may fault, and the report goes on.
+//! Guarded calls: after a fault in one, the report continues.
 //!
-//! Memory is asked for before it is read, but for what modules have mapped of their files: of a file
-//! that was cut short since, the pages are still mapped, and reading them is a `SIGBUS`.
+//! Memory is checked before it is read, except mapped module files. If such a file was truncated,
+//! its pages are still mapped, and reading them raises `SIGBUS`.
 //!
 //! Async-signal-safe.
 
@@ -11,21 +11,21 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::sys::context::{self, CallerContext, call_with_caller_context};
 
-/// Who called the innermost [`catch_fault`] of the thread that reports, or null.
+/// The caller of the reporting thread's innermost [`catch_fault`], or null.
 static CALLER: AtomicPtr<CallerContext> = AtomicPtr::new(ptr::null_mut());
 
-/// The body of a guarded call, and what it yields.
+/// The body of a guarded call, and its result.
 struct GuardedCall<F, R> {
     body: Option<F>,
     result: Option<R>,
 }
 
-/// Calls `body`; yields `None` if that faults. What it was to drop then is not dropped.
+/// Calls `body`; returns `None` if that faults. Then its values are not dropped.
 ///
-/// For the thread that reports, of which there is one.
+/// Only for the reporting thread; there is one.
 pub(crate) fn catch_fault<R: Copy>(body: impl FnOnce() -> R) -> Option<R> {
     unsafe extern "C" fn run<F: FnOnce() -> R, R>(job: *mut c_void) {
-        // SAFETY: `catch_fault` passes its job, which nobody else uses meanwhile.
+        // SAFETY: `catch_fault` passes its job, which has no other user meanwhile.
         let job = unsafe { &mut *job.cast::<GuardedCall<F, R>>() };
         job.result = job.body.take().map(|body| body());
     }
@@ -60,29 +60,29 @@ unsafe extern "C" fn call_from(run: HandlerFn, job: *mut c_void, saved: &mut Cal
     unsafe { run(job) };
 }
 
-/// No call of this process is guarded. It may have been forked while its parent reported.
+/// Clears the guard. The process may have been forked while its parent was in a guarded call.
 pub(super) fn reset() {
     CALLER.store(ptr::null_mut(), Ordering::Relaxed);
 }
 
-/// How far from a handler's frame that of the call may be which it has interrupted, in bytes: both are on
-/// one stack for handlers, or on the reserve.
+/// The maximum distance of a handler's frame from the interrupted guarded call, in bytes: both are
+/// on one stack for handlers, or on the reserve.
 const MAX_FRAME_DISTANCE_BYTES: usize = 1 << 20;
 
-/// Goes on behind the innermost [`catch_fault`], from a handler that has interrupted it. Returns if there is
-/// none on this stack: a process that shares this one's memory may have one elsewhere.
+/// Continues after the innermost [`catch_fault`], from a handler that has interrupted it. Returns
+/// if there is none on this stack: a process that shares this one's memory may have one elsewhere.
 ///
-/// The handlers are such that the signal mask is the same.
+/// The handlers are installed with the same signal mask.
 pub(super) fn resume_after_fault() {
     let here = 0_u8;
     let caller = CALLER.load(Ordering::Relaxed);
     if caller.addr().wrapping_sub((&raw const here).addr()) > MAX_FRAME_DISTANCE_BYTES {
         return;
     }
-    // SAFETY: what `call_from` was given, which has not returned: it is further out on this stack.
+    // SAFETY: saved by `call_from`, which has not returned: it is further out on this stack.
     if let Some(saved) = unsafe { caller.as_ref() } {
-        // SAFETY: the caller of `call` waits for it, further out on the same stack; what lies between
-        // owns nothing that is missed.
+        // SAFETY: the caller of `call` is further out on the same stack; frames in between own
+        // nothing that must be released.
         unsafe { context::enter(saved, 0) };
     }
 }

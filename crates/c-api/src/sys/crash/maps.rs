@@ -1,4 +1,4 @@
-//! What the kernel says is mapped. Async-signal-safe.
+//! The kernel's list of mappings. Async-signal-safe.
 
 use unspool_rows::RuntimeAddr;
 use unspool_unwind::maps_text::MapsLine;
@@ -6,15 +6,15 @@ use unspool_unwind::maps_text::MapsLine;
 use crate::crash::modules::BoundedName;
 use crate::sys::files::{DeviceInode, ReadOnlyFile};
 
-/// What is mapped at an address.
+/// The mapping at an address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MappedPath {
     pub(crate) file: DeviceInode,
-    /// Its path, or the kernel's own name for memory that is no file's.
+    /// Its path, or the kernel's name for memory without a file.
     pub(crate) path: BoundedName,
 }
 
-/// Room for the longest line: what comes before the path, and a path (`PATH_MAX`).
+/// The maximum length of a line: the fields before the path, and a path (`PATH_MAX`).
 const MAX_LINE_BYTES: usize = 128 + 4096;
 
 /// Reads `/proc/self/maps` up to an address.

@@ -1,7 +1,7 @@
-//! Where reports go. Async-signal-safe, but for [`OutputTargets::find`].
+//! The targets of reports. Async-signal-safe, except [`OutputTargets::find`].
 //!
-//! Whoever reads there may be slow, or have stopped: then so much is written as there is room for
-//! in [`Output::WRITE_TIMEOUT_NS`].
+//! A reader may be slow or stopped. Then only the bytes that fit within
+//! [`Output::WRITE_TIMEOUT_NS`] are written.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -11,12 +11,12 @@ use unspool_unwind::local::store::{FixedPath, variable};
 use crate::crash::text::{Sink, TextBuffer};
 use crate::sys::files::{self, DeviceInode};
 
-/// What is found out when the library is loaded.
+/// The targets found when the library is loaded.
 pub(super) struct OutputTargets {
-    /// The file that `UNSPOOL_CRASH_LOG` names.
+    /// The file named by `UNSPOOL_CRASH_LOG`.
     log: Option<FixedPath>,
-    /// What standard error is. A program may close it, and open a file of its own, or take a
-    /// connection, that then has its number: nothing is written there.
+    /// The identity of standard error. A program may close it, and another file or connection of
+    /// the program may get its number: then nothing is written there.
     standard_error: Option<DeviceInode>,
 }
 
@@ -34,7 +34,7 @@ impl OutputTargets {
         }
     }
 
-    /// The log, or else standard error if that is still what it was, or else what messages go to.
+    /// The log, or else standard error if that is unchanged, or else the file for messages.
     pub(super) fn open(&self) -> Output {
         let log = self.log.as_ref().and_then(FixedPath::terminated);
         let log = log.and_then(files::open_log);
@@ -44,7 +44,7 @@ impl OutputTargets {
                 self.standard_error == Some(now) || files::is_for_messages(libc::STDERR_FILENO);
             is_it.then_some(libc::STDERR_FILENO)
         };
-        // Who writes to a pipe or a terminal of others waits where these have filled it meanwhile.
+        // Writing to a shared pipe or terminal blocks when others have filled it.
         let shared = log.is_none().then(standard_error).flatten();
         let own = log.or_else(|| shared.and_then(|_| files::open_standard_error()));
         let (file, is_own) = (own.or(shared), own.is_some());
@@ -56,7 +56,7 @@ impl OutputTargets {
     }
 }
 
-/// The path of the log. The program may go to another folder before it crashes.
+/// The path of the log, made absolute: the program may change its folder before it crashes.
 fn log() -> Option<FixedPath> {
     let named = variable(c"UNSPOOL_CRASH_LOG").filter(|named| !named.is_empty())?;
     let mut path = FixedPath::new();
@@ -68,25 +68,25 @@ fn log() -> Option<FixedPath> {
     Some(path)
 }
 
-/// A file, or nothing, that a report goes to.
+/// An optional file for a report.
 pub(super) struct Output {
     file: Option<c_int>,
     /// Whether it was opened for the report.
     is_own: bool,
-    /// How long writing may still take, in nanoseconds.
+    /// The remaining time for writing, in nanoseconds.
     remaining_ns: Cell<u64>,
 }
 
-// What `poll` calls writable takes so much at once, be it a pipe that cannot be opened again and is not set
-// to fail: what is shared with other programs cannot be set so.
+// If `poll` reports it writable, this many bytes fit at once, even in a blocking pipe that cannot
+// be opened again. Pipes shared with other programs cannot be made non-blocking.
 const _: () = assert!(TextBuffer::BUFFER_BYTES <= libc::PIPE_BUF);
 
 impl Output {
-    /// How long all writing may take, in nanoseconds.
+    /// The total time limit of writing, in nanoseconds.
     pub(super) const WRITE_TIMEOUT_NS: u64 = 5_000_000_000;
 
-    /// Writes what there is room for before the time is over, and yields how much that was; `None` where
-    /// there is nobody to write to.
+    /// Writes what fits before the timeout, and returns the number of bytes; `None` if the target
+    /// has no reader.
     fn write_some(file: c_int, bytes: &[u8], time: u64) -> Option<usize> {
         let mut asked = libc::pollfd {
             fd: file,
@@ -94,14 +94,14 @@ impl Output {
             revents: 0,
         };
         let time = c_int::try_from(time.div_ceil(1_000_000)).unwrap_or(c_int::MAX);
-        // SAFETY: one question, which is this function's.
+        // SAFETY: one `pollfd`, which is this function's.
         match unsafe { libc::poll(&raw mut asked, 1, time) } {
             0 => return None,
             1 => {}
-            // A signal that the report goes on after.
+            // A signal after which the report continues.
             _ => return is_retryable().then_some(0),
         }
-        // SAFETY: the bytes are there.
+        // SAFETY: pointer and length are those of `bytes`.
         let written = unsafe { libc::write(file, bytes.as_ptr().cast(), bytes.len()) };
         match usize::try_from(written) {
             Ok(0) => None,
@@ -141,7 +141,7 @@ impl Sink for Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Some(file) = self.file.filter(|_| self.is_own) {
-            // SAFETY: opened by `open`, and nobody else has it.
+            // SAFETY: opened by `open`, and without another owner.
             unsafe { libc::close(file) };
         }
     }

@@ -6,8 +6,8 @@ use core::mem;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Gives this thread a stack for handlers, unless it has one. Without memory there is none: handlers
-/// run where the program does.
+/// Gives this thread a stack for handlers, unless it has one. Without memory it gets none: then
+/// handlers run on the thread's own stack.
 pub(super) fn install_for_thread() {
     if current().ss_flags & libc::SS_DISABLE != 0
         && let Some(stack) = HandlerStack::map()
@@ -16,11 +16,11 @@ pub(super) fn install_for_thread() {
     }
 }
 
-/// The stack of whoever has to report where there is too little room: at its high end, or null where
-/// somebody has it.
+/// The reserve stack for a report on a stack that is too small: its high end, or null if it is
+/// taken.
 static RESERVE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Makes a reserve, before anybody needs it.
+/// Makes the reserve in advance.
 pub(super) fn make_reserve() {
     if let Some(stack) = HandlerStack::map() {
         let end = stack.at.map_addr(|at| at + HandlerStack::length());
@@ -30,14 +30,14 @@ pub(super) fn make_reserve() {
 
 type HandlerFn = unsafe extern "C" fn(*mut c_void);
 
-/// Calls a function where a report has room: on the reserve, if this is a small stack that the program has
-/// made for handlers: `own`, as the kernel has stored it for this handler.
+/// Calls a function with enough stack for a report: on the reserve, if this is the program's own
+/// small handler stack. `own` is that stack, as the kernel has stored it for this handler.
 ///
 /// # Safety
 ///
 /// The function can be called with the argument.
 pub(super) unsafe fn call_with_room(own: &libc::stack_t, run: HandlerFn, argument: *mut c_void) {
-    // Whoever takes it does not give it back, be it a process that shares this one's memory.
+    // The reserve is never given back, even by a process that shares this one's memory.
     let reserve = match has_room(own) {
         true => ptr::null_mut(),
         false => RESERVE.swap(ptr::null_mut(), Ordering::AcqRel),
@@ -47,12 +47,12 @@ pub(super) unsafe fn call_with_room(own: &libc::stack_t, run: HandlerFn, argumen
         unsafe { run(argument) }
     } else {
         let mut moved = ReserveCall { run, argument };
-        // SAFETY: nobody else has taken the reserve; the function takes this.
+        // SAFETY: the reserve has no other user; the function takes this.
         unsafe { call_on(reserve, run_on_reserve, (&raw mut moved).cast()) }
     }
 }
 
-/// What is called on the reserve.
+/// The arguments of the call on the reserve.
 struct ReserveCall {
     run: HandlerFn,
     argument: *mut c_void,
@@ -61,8 +61,9 @@ struct ReserveCall {
 unsafe extern "C" fn run_on_reserve(moved: *mut c_void) {
     // SAFETY: `call_with_room` passes it.
     let moved = unsafe { &*moved.cast::<ReserveCall>() };
-    // A handler that interrupts this would begin at the high end of the stack that was left, and overwrite
-    // what this returns to. The kernel sets it again behind the handler that this is part of.
+    // A handler that interrupts this would begin at the high end of the old handler stack, and
+    // overwrite the frames that this returns to. The kernel sets that stack again after this
+    // handler.
     use_none();
     // SAFETY: the promise of `call_with_room`'s caller.
     unsafe { (moved.run)(moved.argument) }
@@ -70,7 +71,7 @@ unsafe extern "C" fn run_on_reserve(moved: *mut c_void) {
 
 /// # Safety
 ///
-/// The stack ends there, and nobody uses it; the function can be called with the argument.
+/// `stack_end` is the high end of an unused stack; the function can be called with the argument.
 #[unsafe(naked)]
 unsafe extern "C" fn call_on(stack_end: *mut c_void, run: HandlerFn, argument: *mut c_void) {
     naked_asm!(
@@ -92,28 +93,28 @@ unsafe extern "C" fn call_on(stack_end: *mut c_void, run: HandlerFn, argument: *
     )
 }
 
-/// Whether a report has room where this runs. Of a thread's own stack that is taken to be so.
+/// Whether a report has enough stack here. A thread's own stack is assumed to have it.
 ///
-/// While a handler runs, the kernel itself may have forgotten the stack that it runs on (`SS_AUTODISARM`).
+/// While a handler runs, the kernel may have cleared the handler stack in use (`SS_AUTODISARM`).
 fn has_room(own: &libc::stack_t) -> bool {
     let here = 0_u8;
     let is_left = (&raw const here).addr().wrapping_sub(own.ss_sp.addr());
     is_left >= own.ss_size || is_left >= MAX_REPORT_BYTES
 }
 
-/// So much a report may take, in bytes.
+/// The maximum stack use of a report, in bytes.
 const MAX_REPORT_BYTES: usize = 64 << 10;
 
-/// The stack for handlers that this thread has.
+/// This thread's stack for handlers.
 fn current() -> libc::stack_t {
     // SAFETY: plain data.
     let mut now: libc::stack_t = unsafe { mem::zeroed() };
-    // SAFETY: asks only.
+    // SAFETY: only a query.
     unsafe { libc::sigaltstack(ptr::null(), &raw mut now) };
     now
 }
 
-/// Lets handlers of this thread run where it does.
+/// Makes handlers of this thread run on its current stack.
 fn use_none() {
     let none = libc::stack_t {
         ss_sp: ptr::null_mut(),
@@ -124,12 +125,12 @@ fn use_none() {
     unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) };
 }
 
-/// A stack for handlers, with a page below it that nobody can touch.
+/// A stack for handlers, with an inaccessible page below it.
 struct HandlerStack {
     at: *mut c_void,
 }
 
-/// At its low end, what a new thread is to do.
+/// At its low end, the start routine of a new thread.
 #[repr(C)]
 struct ThreadStart {
     start: extern "C" fn(*mut c_void) -> *mut c_void,
@@ -138,21 +139,21 @@ struct ThreadStart {
 
 impl HandlerStack {
     const GUARD_BYTES: usize = 4096;
-    /// [`MAX_REPORT_BYTES`] is less. But handlers of the program's that may run on a stack of their own (`SA_ONSTACK`) do
-    /// so now, and had all of the thread's stack where it has made none for them.
-    /// What is not touched costs nothing.
+    /// [`MAX_REPORT_BYTES`] is less. But the program's own handlers with `SA_ONSTACK` now run here,
+    /// too. They had the thread's whole stack if the program made no handler stacks. Untouched
+    /// pages cost nothing.
     const STACK_BYTES: usize = 1 << 20;
 
-    /// How much there is: beside the handler's, what the kernel stores of the registers.
+    /// The total size: in addition to the handler's, the kernel's saved registers.
     fn length() -> usize {
-        // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
+        // SAFETY: reads a constant of the process; cannot fail.
         let kernels = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) };
         let kernels = usize::try_from(kernels).unwrap_or(0);
         (Self::GUARD_BYTES + Self::STACK_BYTES + kernels).next_multiple_of(Self::GUARD_BYTES)
     }
 
     fn map() -> Option<HandlerStack> {
-        // SAFETY: a new mapping, at no particular place.
+        // SAFETY: a new mapping, at no fixed address.
         let at = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -180,7 +181,7 @@ impl HandlerStack {
         self.at.map_addr(|at| at + Self::GUARD_BYTES)
     }
 
-    /// Makes it this thread's, which has none.
+    /// Installs it in this thread, which has none.
     fn use_here(&self) {
         let stack = libc::stack_t {
             ss_sp: self.low(),
@@ -191,7 +192,7 @@ impl HandlerStack {
         unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
     }
 
-    /// Unmaps it, at the end of its thread.
+    /// Unmaps it at the end of its thread.
     fn free(&self) {
         if current().ss_sp == self.low() {
             use_none();
@@ -207,12 +208,12 @@ type PthreadCreate = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-/// Looks the C library's function up, before anybody needs it.
+/// Looks up the C library's function in advance.
 pub(super) fn find_pthread_create() {
     let _ = real_pthread_create();
 }
 
-/// The C library's.
+/// The C library's function.
 fn real_pthread_create() -> Option<PthreadCreate> {
     static REAL: AtomicUsize = AtomicUsize::new(0);
     let mut address = REAL.load(Ordering::Relaxed);
@@ -226,7 +227,7 @@ fn real_pthread_create() -> Option<PthreadCreate> {
     unsafe { mem::transmute::<usize, Option<PthreadCreate>>(address) }
 }
 
-/// `pthread_create`, for threads that have a stack for handlers.
+/// `pthread_create`, for threads with a stack for handlers.
 ///
 /// # Safety
 ///
@@ -257,7 +258,7 @@ pub unsafe extern "C" fn pthread_create(
     failed
 }
 
-/// What a thread begins with: takes its stack for handlers, and leaves no frame behind.
+/// A thread's entry point: installs its stack for handlers, and leaves no frame.
 #[unsafe(naked)]
 extern "C" fn thread_entry(low: *mut c_void) -> *mut c_void {
     naked_asm!(
@@ -274,7 +275,8 @@ extern "C" fn thread_entry(low: *mut c_void) -> *mut c_void {
     )
 }
 
-/// Makes a stack this thread's; yields what the thread is to do, in two registers.
+/// Installs the stack in this thread; returns the thread's start routine and argument, in two
+/// registers.
 unsafe extern "C" fn take(low: *mut c_void) -> ThreadStart {
     // SAFETY: `pthread_create` has put it there.
     let task = unsafe { low.cast::<ThreadStart>().read() };
@@ -283,20 +285,20 @@ unsafe extern "C" fn take(low: *mut c_void) -> ThreadStart {
     };
     stack.use_here();
     if let Some(key) = key() {
-        // SAFETY: the key is there for good; the value is for `release`.
+        // SAFETY: the key is never deleted; the value is for `release`.
         unsafe { libc::pthread_setspecific(key, stack.at) };
     }
     task
 }
 
-/// The end of a thread, by its key.
+/// Called by the key at the end of a thread.
 unsafe extern "C" fn release(at: *mut c_void) {
     HandlerStack { at }.free();
 }
 
-/// The key whose destructor gives stacks back. Made when it is first asked for.
+/// The key with the destructor that releases stacks. Made on first use.
 fn key() -> Option<libc::pthread_key_t> {
-    /// The key and one, or 0.
+    /// The key plus one, or 0.
     static KEY: AtomicUsize = AtomicUsize::new(0);
     let known = |word: usize| libc::pthread_key_t::try_from(word.wrapping_sub(1)).ok();
     if let Some(key) = known(KEY.load(Ordering::Acquire)) {
@@ -312,7 +314,7 @@ fn key() -> Option<libc::pthread_key_t> {
     match KEY.compare_exchange(0, made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(key),
         Err(theirs) => {
-            // SAFETY: made above, and nobody has seen it.
+            // SAFETY: made above, and not published.
             unsafe { libc::pthread_key_delete(key) };
             known(theirs)
         }

@@ -1,4 +1,4 @@
-//! Graphs that are made up.
+//! Generated graphs.
 
 use proptest::prelude::*;
 use unspool_c_types::{
@@ -14,7 +14,7 @@ fn tag() -> impl Strategy<Value = Tag> {
     prop_oneof![Just(Tag::Struct), Just(Tag::Union), Just(Tag::Enum)]
 }
 
-/// A type whose references are among the first so many.
+/// A type with references among the first `count`.
 fn kind(count: u32) -> impl Strategy<Value = TypeKind<'static>> {
     let id = (0..=count).prop_map(TypeId);
     let qualifier = prop_oneof![

@@ -1,6 +1,6 @@
 //! Comments in source that allow a finding: `# unspool: allow CFI010 helpers return in rbx`.
 //!
-//! One behind code is about its line; one on a line of its own about the next line that makes code.
+//! A comment after code applies to its line; a comment on its own line to the next line with code.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use unspool_assembly::AssemblySource;
 use unspool_check::FindingCode;
 
-/// Larger files are nobody's source.
+/// The largest source file to read, in bytes.
 const MAX_SOURCE_BYTES: u64 = 64 << 20;
 
 /// A comment that allows findings.
@@ -18,12 +18,12 @@ pub(super) struct AllowComment {
     /// Its line, counted from 1.
     pub(super) line: u32,
     codes: Vec<FindingCode>,
-    /// Why they are allowed; empty if the author does not say, which allows nothing.
+    /// Why they are allowed. Without a reason, the comment allows nothing.
     pub(super) reason: String,
 }
 
 impl AllowComment {
-    /// Reads the comment of a line.
+    /// Parses the comment of a line.
     fn parse(line: u32, text: &str) -> Option<AllowComment> {
         let (before, words) = text.split_once("unspool: allow")?;
         let is_comment = before.trim_end().ends_with(['#', '/', '*', ';', '@', '!']);
@@ -92,11 +92,11 @@ impl AllowComments {
 struct SourceText {
     source: AssemblySource,
     allows: AllowComments,
-    /// Those that have allowed something.
+    /// The comments that have allowed a finding.
     used: Vec<bool>,
 }
 
-/// The source files that findings are in, as far as they can be read.
+/// The source files of findings, if readable.
 #[derive(Default)]
 pub(super) struct SourceTexts {
     files: HashMap<PathBuf, Option<SourceText>>,
@@ -122,7 +122,7 @@ impl SourceTexts {
         known.as_mut()
     }
 
-    /// The reason for which a finding on a line is allowed.
+    /// The reason that allows a finding on a line.
     pub(super) fn reason(&mut self, path: &Path, line: u32, code: FindingCode) -> Option<String> {
         let known = self.source_text(path)?;
         let number = known.allows.covering(&known.source, line, code)?;
@@ -130,14 +130,15 @@ impl SourceTexts {
         Some(known.allows.all.get(number)?.reason.clone())
     }
 
-    /// The line of assembly source behind which a directive stands that is to hold from an instruction's line on.
+    /// The line of assembly source after which a directive must stand to take effect at an
+    /// instruction's line.
     pub(super) fn line_before(&mut self, path: &Path, line: u32) -> Option<u32> {
         let source = &self.source_text(path)?.source;
         let place = source.insertion_points_before(line).first().copied();
         place.filter(|_| !source.is_repeated(line))?.checked_sub(1)
     }
 
-    /// The comments of a file, and whether they have allowed something.
+    /// The comments of a file, and whether each has allowed a finding.
     pub(super) fn comments(&mut self, path: &Path) -> Vec<(AllowComment, bool)> {
         let known = self.source_text(path);
         known.map_or_else(Vec::new, |known| {

@@ -1,4 +1,4 @@
-//! `unspool check --call`: one function, called with values made up for its arguments.
+//! `unspool check --call`: calls one function with generated arguments.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -21,29 +21,29 @@ use crate::args::{CallArgument, CheckArgs, Format};
 use crate::commands;
 use crate::output::{self, EscapedText, ExitCodes, JsonLayout};
 
-/// The registers that have arguments.
+/// The argument registers.
 const ARGUMENTS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
 
-/// Who has the function's file mapped.
+/// The program that has the function's file mapped.
 struct HostProgram {
     program: OsString,
     environment: Vec<(OsString, OsString)>,
     /// The file, as the kernel names it.
     file: PathBuf,
-    /// What was made for it.
+    /// The folder of files made for it.
     _made: Option<TempDir>,
 }
 
-/// What is to be told.
+/// The data of the report.
 struct CallSummary<'r> {
     path: &'r Path,
     function: &'r str,
     seed: u64,
     calls: &'r [CallResult],
-    /// How many calls were not made.
+    /// The number of calls that were not made.
     missing: usize,
     modules: Vec<ModuleRun<'r>>,
-    /// Names for where calls ended.
+    /// Symbols for the locations where calls ended.
     symbols: Option<Symbols>,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
         visits: args.step_args.visits.get(),
         time_limit: Duration::from_secs(limit),
     });
-    // What was made of the file has a name that says nothing to anybody.
+    // A temporary file's name would not help the user.
     let made = host.file.display().to_string();
     let report = report.map_err(|error| {
         let given = path.display().to_string();
@@ -147,9 +147,9 @@ impl HostProgram {
     }
 }
 
-/// A shell that is made to load a shared object.
+/// A shell that preloads a shared object.
 fn preloaded(file: PathBuf) -> anyhow::Result<HostProgram> {
-    // The dynamic linker takes names apart there.
+    // The dynamic linker splits the list at these characters.
     let is_plain = |byte: &u8| !matches!(byte, b' ' | b':');
     if !file.as_os_str().as_encoded_bytes().iter().all(is_plain) {
         bail!(
@@ -169,8 +169,8 @@ fn preloaded(file: PathBuf) -> anyhow::Result<HostProgram> {
     })
 }
 
-/// A program that consists of an object file, or assembly source. It begins with the function, but what begins does
-/// not matter.
+/// A program linked from an object file, or assembly source. The function is its entry point, which
+/// does not matter here.
 fn linked(path: &Path, function: &str) -> anyhow::Result<HostProgram> {
     let folder = tempfile::tempdir().context("no folder to link in")?;
     let folder_path = folder.path().canonicalize()?;
@@ -196,7 +196,7 @@ fn linked(path: &Path, function: &str) -> anyhow::Result<HostProgram> {
     })
 }
 
-/// The symbols around where calls ended in the file.
+/// The symbols around the locations in the file where calls ended.
 fn symbols(file: &Path, report: &CallReport) -> Option<Symbols> {
     let spots = report.calls.iter().filter_map(|called| match &called.end {
         CallEnd::Signal(_, spot) | CallEnd::TimedOut(Some(spot)) => spot.vaddr,
@@ -216,7 +216,7 @@ fn symbols(file: &Path, report: &CallReport) -> Option<Symbols> {
 }
 
 impl CallSummary<'_> {
-    /// The function that has an address in the file, and the distance from its start.
+    /// The function at an address in the file, and the distance from its start.
     fn symbol_at(&self, spot: &StopLocation) -> Option<(String, u64)> {
         let at = spot.vaddr?;
         let symbol = self.symbols.as_ref()?.lookup(at)?;
@@ -234,7 +234,7 @@ impl CallSummary<'_> {
         }
     }
 
-    /// How a call ended that did not return as it must.
+    /// How a call ended that did not return correctly.
     fn failure(&self, end: &CallEnd) -> Option<String> {
         match end {
             CallEnd::Returned(lost) if lost.is_empty() => None,
@@ -349,7 +349,7 @@ fn as_json(told: &CallSummary<'_>, called: &CallResult) -> Value {
         .collect();
     let spot = |spot: &StopLocation| {
         let place = told.symbol_at(spot);
-        // What was made of the file is gone afterwards.
+        // The temporary file is removed afterwards.
         let file = match spot.vaddr {
             Some(_) => Some(told.path),
             None => spot.file.as_deref(),

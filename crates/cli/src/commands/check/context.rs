@@ -1,4 +1,4 @@
-//! Findings with what stands around them.
+//! Findings with their context.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -14,29 +14,29 @@ use super::edit::Advice;
 use super::source;
 use super::suppressions::Suppression;
 
-/// A finding with its surroundings.
+/// A finding with its context.
 pub(super) struct LocatedFinding {
     pub(super) finding: Finding,
     /// The function, with the distance from its start.
     pub(super) function: Option<(String, u64)>,
     pub(super) source: Option<(String, u32)>,
     pub(super) lines: Vec<ListingLine>,
-    /// The jumps on a way there: addresses, and lines of the same source.
+    /// The jumps on a path to it: addresses, and lines of the same source.
     pub(super) path: Vec<[(Vaddr, Option<u32>); 2]>,
-    /// Whether the instruction before is of the same line of the source.
+    /// Whether the preceding instruction is from the same source line.
     pub(super) shares_line: bool,
-    /// The line after which the directive is to be written.
+    /// The line after which to write the directive.
     pub(super) after_line: Option<u32>,
-    /// What `--fix` would do about it, if that is known.
+    /// What `--fix` would do about it, if known.
     pub(super) advice: Option<Advice>,
-    /// The command that writes entries for the file, if one does.
+    /// The command that writes entries for the file, if there is one.
     pub(super) writer: Option<String>,
-    /// Why it does not count, if it does not.
+    /// Why it does not count, if it is suppressed.
     pub(super) suppression: Option<Suppression>,
 }
 
 impl LocatedFinding {
-    /// The file and line of the source, or without one the file that was checked.
+    /// The source file and line, or without line numbers the checked file.
     pub(super) fn place<'a>(&'a self, file: &'a FileReport) -> (Cow<'a, str>, Option<u32>) {
         match &self.source {
             Some((source, line)) => (source.as_str().into(), Some(*line)),
@@ -49,7 +49,7 @@ impl LocatedFinding {
         self.function.as_ref().map_or("", |(name, _)| name.as_str())
     }
 
-    /// What is wrong, where, and what to write.
+    /// The problem, its location, and the directive to write.
     pub(super) fn sentence(&self) -> String {
         let at = self.finding.address;
         let place = match &self.function {
@@ -63,7 +63,7 @@ impl LocatedFinding {
         format!("{message}, {place}; {}", self.remedy())
     }
 
-    /// What to write, and where, or what else helps.
+    /// The directive to write and where, or another remedy.
     pub(super) fn remedy(&self) -> String {
         if let Some(advice) = &self.advice {
             return advice.to_string();
@@ -78,7 +78,7 @@ impl LocatedFinding {
     }
 }
 
-/// What stands around the findings of a file.
+/// Finds the context of a file's findings.
 pub(super) struct FindingLocator<'s> {
     file: &'s ElfFile,
     subject: &'s CheckSubject<'s>,
@@ -88,7 +88,7 @@ pub(super) struct FindingLocator<'s> {
 }
 
 impl<'s> FindingLocator<'s> {
-    /// None if there are no findings.
+    /// `None` if there are no findings.
     pub(super) fn new(
         file: &'s Arc<ElfFile>,
         subject: &'s CheckSubject<'s>,
@@ -113,16 +113,16 @@ impl<'s> FindingLocator<'s> {
         self.lines.line(at)
     }
 
-    /// A finding with what stands around it, when so many have been told.
+    /// A finding with its context; the number of earlier ones limits listings.
     pub(super) fn locate(
         &mut self,
         finding: Finding,
         source: Option<(String, u32)>,
         told: usize,
     ) -> LocatedFinding {
-        /// Instructions that are shown before the one that a finding is about, and from it on.
+        /// The number of instructions shown before a finding's instruction, and from it on.
         const LISTED_INSTRUCTIONS: (usize, usize) = (3, 2);
-        /// Each listing takes another look at the function.
+        /// Each listing decodes the function once more.
         const MAX_LISTINGS: usize = 1000;
         let symbol = self.symbols.lookup(finding.address);
         let (mut lines, mut path) = (Vec::new(), None);
@@ -168,7 +168,7 @@ impl<'s> FindingLocator<'s> {
     }
 }
 
-/// The command that writes entries: for assembly source its directives, and else a file with a table.
+/// The command that writes entries: directives for assembly source, else a file with a table.
 fn writer(file: &ElfFile, source: Option<&str>) -> Option<String> {
     let checked = file.path();
     let is_source = |source: &&str| source::is_assembly(Path::new(source));
@@ -177,10 +177,10 @@ fn writer(file: &ElfFile, source: Option<&str>) -> Option<String> {
             Some(format!("unspool annotate {}", checked.display()))
         }
         Some(source) if is_source(&source) => Some(format!("unspool annotate {source}")),
-        // Compilers write entries themselves, if they are told to.
+        // Compilers write entries themselves with these options.
         Some(_) => Some("-fasynchronous-unwind-tables, given to the compiler,".to_owned()),
         None => {
-            // Of a member of an archive, that is named.
+            // For a member of an archive, the archive's name.
             let whole = checked.to_string_lossy();
             let whole = match whole
                 .strip_suffix(')')

@@ -1,20 +1,20 @@
-//! Edits of assembly source: what is put in, taken out, changed, or moved, and how that is told.
+//! Edits of assembly source: insertions, removals, replacements and moves, and their descriptions.
 
 use core::fmt;
 
 use serde_json::{Value, json};
 use unspool_assembly::AssemblySource;
 
-/// One thing that is done to a text. Lines are counted from 1, before the edit that it is of.
+/// One step of an edit. Lines are counted from 1, before the edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LineEdit {
-    /// A directive is put in before a line.
+    /// Inserts a directive before a line.
     Insert { before: u32, directive: String },
-    /// A line is taken out.
+    /// Removes a line.
     Remove { line: u32 },
-    /// A line becomes another directive.
+    /// Replaces a line by another directive.
     Replace { line: u32, replacement: String },
-    /// The directive of a line goes before another one.
+    /// Moves the directive of a line to before another line.
     Move { line: u32, before: u32 },
 }
 
@@ -38,7 +38,7 @@ impl LineEdit {
             } => source.replace(*line, by),
             LineEdit::Move { line, before } => {
                 let directive = source.directive(*line).to_owned();
-                // The one further down comes first: it moves no line of the other.
+                // The later line comes first, so that line numbers stay valid.
                 if line < before {
                     source.insert(*before, [directive.as_str()]);
                     source.remove(*line);
@@ -50,7 +50,8 @@ impl LineEdit {
         }
     }
 
-    /// The same by the lines of the file that a text was made of; `None` if they are not its lines any more.
+    /// The same in lines of the file that the text was made from; `None` if they are no longer its
+    /// lines.
     fn step(&self, source: &AssemblySource) -> Option<EditStep> {
         let after = |before: u32| source.original_line_above(before);
         let own = |line: u32| Some((source.original(line)?, source.directive(line).to_owned()));
@@ -88,12 +89,12 @@ impl LineEdit {
     }
 }
 
-/// Changes that are made at once, in the order of the text.
+/// Simultaneous changes, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Edit(pub(super) Vec<LineEdit>);
 
 impl Edit {
-    /// The text with the changes.
+    /// The text after the changes.
     pub(super) fn applied(&self, source: &AssemblySource) -> AssemblySource {
         let mut changed = source.clone();
         let mut changes: Vec<&LineEdit> = self.0.iter().collect();
@@ -104,7 +105,7 @@ impl Edit {
         changed
     }
 
-    /// Whether it writes a directive that says a distance from the CFA, or all of the CFA's.
+    /// Whether it writes a directive with an offset from the CFA, or a CFA definition.
     pub(super) fn is_counted_from_cfa(&self) -> bool {
         let mut written = self.0.iter().filter_map(|change| match change {
             LineEdit::Insert { directive, .. }
@@ -118,14 +119,14 @@ impl Edit {
         written.any(|(name, _)| counted.contains(&name))
     }
 
-    /// What it does to the file that the text was made of.
+    /// Its effect on the file that the text was made from.
     pub(super) fn advice(&self, source: &AssemblySource) -> Option<Advice> {
         let steps = self.0.iter().map(|change| change.step(source));
         steps.collect::<Option<_>>().map(Advice::Steps)
     }
 }
 
-/// A change, by the lines of a file. What is `after` line 0 is at its begin.
+/// A change, in lines of a file. `after` line 0 is the start of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EditStep {
     Insert {
@@ -194,12 +195,12 @@ impl fmt::Display for EditStep {
     }
 }
 
-/// What `--fix` does about a finding.
+/// The action of `--fix` on a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Advice {
     /// It changes lines.
     Steps(Vec<EditStep>),
-    /// It takes the function's directives out, and writes all that it needs.
+    /// It removes the function's directives, and writes all that it needs.
     Annotate,
 }
 
@@ -224,7 +225,7 @@ impl fmt::Display for Advice {
     }
 }
 
-/// A directive changed to what another one would mend, if both are about the same.
+/// A directive corrected by the operands of the proposed one, if both are about the same rule.
 pub(super) fn correct(directive: &str, fix: &str) -> Option<String> {
     let (name, operands) = split(directive)?;
     let (fix_name, fix_operands) = split(fix)?;
@@ -254,7 +255,7 @@ pub(super) fn correct(directive: &str, fix: &str) -> Option<String> {
     is_same.then(|| fix.to_owned())
 }
 
-/// A directive with names for its registers, which stand there as numbers. `None` if none does.
+/// A directive with register names in place of numbers. `None` if it has no such numbers.
 pub(super) fn with_names(
     directive: &str,
     name_of: impl Fn(u16) -> Option<String>,

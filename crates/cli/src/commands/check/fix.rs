@@ -1,7 +1,7 @@
-//! `unspool check --fix`: what findings ask for, written into assembly source.
+//! `unspool check --fix`: writes the directives that findings call for into assembly source.
 //!
-//! An edit is tried on a copy, which is assembled and checked. It stays if the finding is gone, and nothing is found
-//! that was not found before. Where that leads nowhere, the rows of the whole function are written anew.
+//! An edit is tried on a copy, which is assembled and checked. It stays if the finding is gone and
+//! there is no new one. If no edit helps, the rows of the whole function are rewritten.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +50,7 @@ pub(super) fn print_diffs(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// Writes what mends findings into the text of a file; if it is only to be shown, yields the difference.
+/// Writes the fixes into a file's text; for a preview, returns the diff.
 pub(super) fn edit(path: &Path, args: &CheckArgs) -> anyhow::Result<String> {
     if !source::is_assembly(path) {
         bail!(
@@ -83,7 +83,7 @@ pub(super) fn edit(path: &Path, args: &CheckArgs) -> anyhow::Result<String> {
     Ok(fixed.source.diff(&path.to_string_lossy()))
 }
 
-/// Has findings of a file of assembly source say what `--fix` would do about them.
+/// Adds to the findings of an assembly source file what `--fix` would do about them.
 pub(super) fn advise(
     path: &Path,
     args: &CheckArgs,
@@ -106,18 +106,18 @@ pub(super) fn advise(
     Ok(())
 }
 
-/// What became of a file.
+/// The result for a file.
 struct FixResult {
     source: AssemblySource,
-    /// What was done about findings of the text as it was, if it can be told.
+    /// The actions on findings of the original text, if known.
     advice: BTreeMap<FindingKey, Advice>,
-    /// How many findings are gone.
+    /// The number of fixed findings.
     fixed: usize,
-    /// The findings that stay: their lines, and why.
+    /// The remaining findings: their lines, and why.
     refused: Vec<(Option<u32>, String)>,
 }
 
-/// Why nothing is written for a finding.
+/// Why a finding gets no fix.
 #[derive(Debug, thiserror::Error)]
 enum FixRefusal {
     #[error(
@@ -148,7 +148,7 @@ enum FixRefusal {
     NothingFound,
 }
 
-/// What a finding is of, whatever directives are written.
+/// Identifies a finding independently of the directives.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct FindingKey {
     section: String,
@@ -173,16 +173,16 @@ impl FindingKey {
 #[derive(Debug, Clone)]
 struct DraftFinding {
     key: FindingKey,
-    /// Where the entry begins that it is in, or it itself if it is in none.
+    /// The start of its entry, or its own address without an entry.
     entry: u64,
     line: Option<u32>,
-    /// Whether the instruction before is of the same line.
+    /// Whether the preceding instruction is from the same source line.
     shares_line: bool,
-    /// Whether it is of a return, and the CFA below where a return address would be.
+    /// Whether it is about a return, with the CFA below the return address's slot.
     is_below_return: bool,
-    /// Whether control does not come from the instruction before.
+    /// Whether control does not come from the preceding instruction.
     is_behind_exit: bool,
-    /// Whether the CFA is elsewhere than where its row says; `None` if that is an expression.
+    /// Whether the row's CFA is wrong; `None` if it is an expression.
     cfa: Option<bool>,
     fix: Option<String>,
     hint: Option<Hint>,
@@ -193,7 +193,7 @@ impl DraftFinding {
         self.key.section == section && self.entry == entry
     }
 
-    /// Why no edit can be right, whatever becomes of the finding.
+    /// Why no edit can be right, whatever its effect on the finding.
     fn refusal(&self) -> Option<FixRefusal> {
         match self.key.code {
             _ if self.is_below_return => Some(FixRefusal::NoFunction),
@@ -202,7 +202,7 @@ impl DraftFinding {
         }
     }
 
-    /// Whether directives about rows may help.
+    /// Whether directives for rows may help.
     fn is_of_rows(&self) -> bool {
         match self.key.code {
             FindingCode::NoEntry | FindingCode::SignalFrame | FindingCode::Unreached => false,
@@ -216,12 +216,12 @@ impl DraftFinding {
     }
 }
 
-/// A text with what is found of it.
+/// A text with its findings.
 #[derive(Debug, Clone)]
 struct SourceDraft {
     source: AssemblySource,
     problems: Vec<DraftFinding>,
-    /// What was done on the way to it about which findings.
+    /// The edits so far, and the findings that they are about.
     applied: Vec<(FindingKey, Advice)>,
 }
 
@@ -230,7 +230,7 @@ impl SourceDraft {
         self.problems.iter().map(|problem| &problem.key).collect()
     }
 
-    /// Notes what has led here from another draft, about what is gone.
+    /// Records the edits since another draft, for findings that are gone.
     fn follow(&mut self, before: &SourceDraft, advice: Option<&Advice>) {
         let keys = self.keys();
         let gone = before.keys().into_iter().filter(|key| !keys.contains(key));
@@ -238,12 +238,13 @@ impl SourceDraft {
         self.applied = before.applied.iter().cloned().chain(gone).collect();
     }
 
-    /// Whether a register's slot is in question where the CFA is wrong: a directive that counts from that finds it elsewhere.
+    /// Whether a register's slot is reported where the CFA is wrong: a directive relative to the
+    /// CFA would place it wrongly.
     fn is_cfa_wrong_at(&self, problem: &DraftFinding) -> bool {
         let mut others = self.problems.iter();
         match problem.cfa {
             Some(is_wrong) => is_wrong && !problem.is_of_cfa(),
-            // An expression, of which something is found from where it begins on.
+            // An expression, with a finding from its start on.
             None => others.any(|other| {
                 !problem.is_of_cfa()
                     && other.is_of_cfa()
@@ -254,13 +255,13 @@ impl SourceDraft {
         }
     }
 
-    /// Whether less is wrong than before, and nothing else.
+    /// Whether it has fewer findings than before, and no others.
     fn improves(&self, before: &SourceDraft) -> bool {
         self.problems.len() < before.problems.len() && self.keys().is_subset(&before.keys())
     }
 
-    /// The same as far as an entry up to a finding, and other entries, are concerned: what is wrong further on may only
-    /// show now.
+    /// The same for an entry up to a finding, and for other entries. Findings further on may only
+    /// appear now.
     fn improves_up_to(&self, before: &SourceDraft, problem: &DraftFinding) -> bool {
         let is_further = |other: &&DraftFinding| {
             other.is_in(&problem.key.section, problem.entry)
@@ -275,7 +276,7 @@ impl SourceDraft {
     }
 }
 
-/// Writes into the text of a file what mends its findings of a severity and worse, by so many trials at most.
+/// Fixes a text's findings of a severity and above, in a limited number of trials.
 fn fix(path: &Path, text: &str, least: Severity, trials: usize) -> anyhow::Result<FixResult> {
     let fixer = Fixer {
         path,
@@ -310,26 +311,26 @@ fn fix(path: &Path, text: &str, least: Severity, trials: usize) -> anyhow::Resul
     })
 }
 
-/// How far an entry must be mended.
+/// How completely an entry must be fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FixScope {
-    /// Nothing is found of it any more.
+    /// It has no finding any more.
     Whole,
-    /// Less is found. No directive is taken away then: what it says may be right, and may only not be seen to be.
+    /// It has fewer findings. Then no directive is removed: it may be right but unproven.
     Part,
 }
 
-/// What does not change from draft to draft.
+/// The state shared by all drafts.
 struct Fixer<'p> {
     path: &'p Path,
     syntax: RegisterSyntax,
     least: Severity,
-    /// How many drafts may still be examined.
+    /// The number of drafts that may still be examined.
     trials: Cell<usize>,
 }
 
 impl Fixer<'_> {
-    /// The text of the file, with what is known of its lines by the code that it makes.
+    /// The text of the file, with the code that each line makes.
     fn read(&self, text: &str) -> anyhow::Result<AssemblySource> {
         let source = source::parsed(self.path, text);
         let object = source::assemble_text(text, self.path)?;
@@ -414,7 +415,7 @@ impl Fixer<'_> {
         }
     }
 
-    /// Mends all entries; what mends one may show that nothing is wrong with another.
+    /// Fixes all entries; fixing one may show that another is right.
     fn all(&self, mut draft: SourceDraft, reach: FixScope) -> SourceDraft {
         loop {
             let before = draft.problems.len();
@@ -432,7 +433,7 @@ impl Fixer<'_> {
         }
     }
 
-    /// Mends an entry.
+    /// Fixes an entry.
     fn entry(
         &self,
         draft: &SourceDraft,
@@ -466,7 +467,7 @@ impl Fixer<'_> {
         }
     }
 
-    /// Mends an entry's findings in the order of the code, as far as that goes.
+    /// Fixes an entry's findings in the order of the code, until one has no fix.
     fn step_by_step(
         &self,
         mut draft: SourceDraft,
@@ -495,7 +496,7 @@ impl Fixer<'_> {
         draft
     }
 
-    /// The edit after which least is wrong, if one mends a finding.
+    /// The edit that leaves the fewest findings, if one fixes a finding.
     fn step(
         &self,
         draft: &SourceDraft,
@@ -509,7 +510,7 @@ impl Fixer<'_> {
                 continue;
             }
             let Ok(mut after) = self.examine(edit.applied(&draft.source)) else {
-                continue; // it does not assemble: directives contradict each other
+                continue; // It does not assemble: directives contradict each other.
             };
             if !after.improves_up_to(draft, problem) {
                 continue;
@@ -530,8 +531,8 @@ impl Fixer<'_> {
         best
     }
 
-    /// Edits that may mend a finding, the likelier first: a directive stands on the wrong side of the instruction, is too
-    /// much, says something else than it should, or is missing.
+    /// Edits that may fix a finding, the likelier first. A directive is on the wrong side of the
+    /// instruction, superfluous, wrong, or missing.
     fn edits(
         &self,
         source: &AssemblySource,
@@ -581,7 +582,8 @@ impl Fixer<'_> {
         if problem.is_behind_exit {
             edits.extend(remember_state(source, line));
         }
-        // What no instruction before brings about is no more there if that one is left out.
+        // After an exit, no earlier instruction leads to the row. The directive must then not
+        // depend on a condition.
         let places = places.into_iter();
         let places =
             places.filter(|_| !problem.is_behind_exit || source.has_unconditional_gap(line));
@@ -589,14 +591,14 @@ impl Fixer<'_> {
             let directive = problem.fix.clone()?;
             Some(Edit(vec![LineEdit::Insert { before, directive }]))
         }));
-        // What is counted from the CFA would be right only as long as nothing is left out.
+        // An offset from the CFA would be right only if no condition leaves out a line.
         if source.has_conditional_cfa_shift(line) {
             edits.retain(|edit| !edit.is_counted_from_cfa());
         }
         Ok(edits)
     }
 
-    /// The entry around a line with the names that i386 has for the numbers of registers.
+    /// The entry around a line, with i386 names in place of register numbers.
     fn with_i386_registers(&self, source: &AssemblySource, line: u32, arch: Arch) -> Option<Edit> {
         let name = |number: u16| {
             let number = Register(number);
@@ -614,8 +616,9 @@ impl Fixer<'_> {
         Some(Edit(changes.collect()))
     }
 
-    /// Takes directives away, and has all be written that the code of an entry needs: with those of the entry itself, of
-    /// the one before and the one behind, or of none, so that what is cut in two becomes one.
+    /// Removes directives, and rewrites all that an entry's code needs. The removed directives are
+    /// those of the entry itself, of its neighbours too, or none. So an entry that was cut in two
+    /// becomes one.
     fn rewrite_entry<'s>(
         &'s self,
         draft: &'s SourceDraft,
@@ -641,7 +644,7 @@ impl Fixer<'_> {
         })
     }
 
-    /// A text with all directives of the function that has an offset, which has none.
+    /// A text with all directives of the function at an offset, which has none.
     fn annotated(
         &self,
         bare: AssemblySource,
@@ -675,7 +678,7 @@ impl Fixer<'_> {
     }
 }
 
-/// The entries that may be taken away to write one anew.
+/// The entries that may be removed and rewritten.
 fn entries_to_remove(source: &AssemblySource, problem: &DraftFinding) -> Vec<Vec<Range<u32>>> {
     let Some(line) = problem.line else {
         return Vec::new();
@@ -693,7 +696,8 @@ fn entries_to_remove(source: &AssemblySource, problem: &DraftFinding) -> Vec<Vec
         ],
     };
     let whole = sets.into_iter().filter_map(|set| set.into_iter().collect());
-    // What begins otherwise than a function after a call is no function, or its author knows more.
+    // Code after an exit that does not start like a function is not a function, or its author knows
+    // more.
     let begins = |set: &Vec<Range<u32>>| {
         set.first()
             .is_none_or(|entry| source.begins_like_function(entry))
@@ -701,16 +705,16 @@ fn entries_to_remove(source: &AssemblySource, problem: &DraftFinding) -> Vec<Vec
     whole.filter(begins).collect()
 }
 
-/// Whether control does not go on behind an instruction.
+/// Whether control does not continue after an instruction.
 fn is_exit(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let mnemonic = words.find(|word| !matches!(*word, "rep" | "repz" | "bnd" | "notrack"));
     mnemonic.is_some_and(|word| word.starts_with("ret") || matches!(word, "jmp" | "ud2" | "hlt"))
 }
 
-/// Has the entry around a line end further on: behind each of the lines that follow it.
+/// Moves the end of the entry around a line to later lines, one candidate for each.
 fn extend_entry(source: &AssemblySource, line: u32) -> Vec<Edit> {
-    /// So many lines further, each of which is a run of the assembler.
+    /// The most lines to try, each of which is a run of the assembler.
     const MAX_LINES: usize = 20;
     let Some(entry) = source.entry_around(line) else {
         return Vec::new();
@@ -728,10 +732,10 @@ fn extend_entry(source: &AssemblySource, line: u32) -> Vec<Edit> {
     lines.map(longer).collect()
 }
 
-/// Has the rows from before the end of a frame be remembered there, and be restored behind the exit before a line: for each instruction
-/// before which that end may begin, the last first.
+/// Saves the rows before an epilogue, and restores them after the exit before a line. There is a
+/// candidate for each instruction at which the epilogue may start, the last first.
 fn remember_state(source: &AssemblySource, line: u32) -> Vec<Edit> {
-    /// The instructions with directives that the end of a frame has.
+    /// The most instructions with directives in an epilogue.
     const MAX_INSTRUCTIONS: usize = 10;
     let mut edits = Vec::new();
     let behind_exit = source.gap_before(line).lines.start;

@@ -42,7 +42,7 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-/// A text in which nothing ends the command, or one of its properties.
+/// Escapes a text, so that nothing in it ends the command or a property.
 fn escaped(text: &str, special: &[char]) -> String {
     let mut escaped = String::new();
     for c in text.chars() {

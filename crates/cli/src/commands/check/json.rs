@@ -1,4 +1,4 @@
-//! All of it, for programs (docs/json.md).
+//! A report as JSON (docs/json.md).
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Whose code it is: a crate's own, and what people wrote.
+//! The authorship of code: the crate's own code, and hand-written code.
 
 use core::ops::Range;
 use std::path::Path;
@@ -10,7 +10,7 @@ use unspool_rows::Vaddr;
 use super::source;
 use crate::args::CheckArgs;
 
-/// Whose code that in a file is.
+/// The authorship of the code in a file.
 pub(super) struct CodeOwnership<'a> {
     own: Option<&'a Path>,
     kind: ElfKind,
@@ -26,17 +26,18 @@ impl<'a> CodeOwnership<'a> {
         }
     }
 
-    /// Whether it is asked for.
+    /// Whether code is in scope.
     pub(super) fn is_own(&self, source: Option<&Path>) -> bool {
         match (self.own, source) {
             (Some(own), Some(source)) => source.starts_with(own),
-            // The objects of a crate's library are its own; programs have others' code in them.
+            // The objects of a crate's library are its own; programs have code of others in them.
             (Some(_), None) => self.has_lines || self.kind == ElfKind::Relocatable,
             (None, _) => true,
         }
     }
 
-    /// Whether people wrote it in assembly. rustc gives that of `global_asm!` and naked functions no line numbers.
+    /// Whether it is hand-written assembly. rustc gives `global_asm!` and naked functions no line
+    /// numbers.
     pub(super) fn is_hand_written(&self, source: Option<&Path>) -> bool {
         match source {
             Some(source) => source::is_assembly(source),
@@ -44,8 +45,8 @@ impl<'a> CodeOwnership<'a> {
         }
     }
 
-    /// Who wrote which code of a file. What has no line numbers in a crate's file that else has some, people wrote, but for what
-    /// the C library begins programs with.
+    /// The author of each part of a file's code. In a crate's file with line numbers, code without
+    /// any is hand-written, except the C library's startup code.
     pub(super) fn authors(&self, file: &ElfFile, lines: &Lines) -> CodeOrigins {
         let authors = CodeOrigins::from_file(file);
         if self.own.is_none() || !self.has_lines {

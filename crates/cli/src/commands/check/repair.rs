@@ -1,7 +1,8 @@
-//! `unspool check --fix` on files that are not source: rows that are refuted, written anew in `.eh_frame`.
+//! `unspool check --fix` on files other than source: rewrites refuted rows in `.eh_frame`.
 //!
-//! That is what helps inline assembly, of which compilers know nothing and for which no directive can be written that knew the
-//! compiler's rows. Who wrote the code does not matter: what is refuted is mended, and only that.
+//! This helps inline assembly: compilers do not analyze it, and no directive in it can know the
+//! compiler's rows. It does not matter who wrote the code: all refuted rows are repaired, and only
+//! those.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,11 +25,12 @@ use super::context::FindingLocator;
 use crate::commands::{self, MAX_PROBLEMS_PRINTED, eh_frame};
 use crate::output::{self, EscapedText};
 
-/// So many times it is looked at what became of a file. Rows that are right may show that a way is taken that was not
-/// believed before; two rounds are usual, of which the second only finds that all is well.
+/// The most rounds of checking a file. Right rows may prove a path that was not assumed before. Two
+/// rounds are usual, and the second only confirms the result.
 const MAX_ROUNDS: usize = 5;
 
-/// Mends the refuted rows of a file, or of the members of an archive, in place, and says what became of them.
+/// Repairs the refuted rows of a file, or of an archive's members, in place, and reports the
+/// result.
 pub(crate) fn repair(path: &Path) -> anyhow::Result<()> {
     let written = match Archive::open(path)? {
         Some(archive) => repair_archive(path, &archive)?,
@@ -43,7 +45,7 @@ pub(crate) fn repair(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// An archive with its members mended, if any is. If one cannot be, nothing is written.
+/// An archive with repaired members, if any changed. If one cannot be repaired, nothing is written.
 fn repair_archive(path: &Path, archive: &Archive) -> anyhow::Result<Option<Vec<u8>>> {
     let mut others = BTreeMap::new();
     let mut failed = 0;
@@ -71,7 +73,7 @@ fn repair_archive(path: &Path, archive: &Archive) -> anyhow::Result<Option<Vec<u
     }
 }
 
-/// A file with its refuted rows mended, if any is.
+/// A file with repaired rows, if any changed.
 fn repair_file(file: &Arc<ElfFile>) -> anyhow::Result<Option<Vec<u8>>> {
     let path = file.path();
     let first = RepairRound::check(file, file)?;
@@ -96,9 +98,9 @@ fn repair_file(file: &Arc<ElfFile>) -> anyhow::Result<Option<Vec<u8>>> {
     Ok(written)
 }
 
-/// Says which functions were mended, and why others were not.
+/// Reports the repaired functions, and why others were not.
 fn report(path: &Path, mended: &BTreeSet<String>, unmended: &[(String, String)]) {
-    /// So many are named.
+    /// The most functions to name.
     const MAX_NAMES: usize = 5;
     let path = path.display();
     for (function, why) in unmended.iter().take(MAX_PROBLEMS_PRINTED) {
@@ -124,7 +126,7 @@ fn report(path: &Path, mended: &BTreeSet<String>, unmended: &[(String, String)])
     ));
 }
 
-/// Whether a file has no table, or instructions that are not known here.
+/// Whether a file has no table, or is for an unsupported architecture.
 pub(crate) fn is_unsupported(error: &anyhow::Error) -> bool {
     matches!(
         error.downcast_ref(),
@@ -132,22 +134,23 @@ pub(crate) fn is_unsupported(error: &anyhow::Error) -> bool {
     )
 }
 
-/// What is refuted, and where: by sections, whose addresses in an object file depend on the sizes of others.
+/// Refuted rows and their locations, by section: in an object file, addresses depend on the sizes
+/// of other sections.
 type Refuted = BTreeSet<(String, u64, FindingCode, String)>;
 
-/// What was found of a file, and what can be made of it.
+/// The findings of a file, and the repairs.
 struct RepairRound {
     refuted: Refuted,
-    /// The functions whose rows can be mended.
+    /// The functions with repaired rows.
     repaired: BTreeSet<String>,
-    /// The functions whose rows stay, and why.
+    /// The functions with unchanged rows, and why.
     unchanged: Vec<(String, String)>,
-    /// The file with these rows, if there are any.
+    /// The file with the new rows, if there are any.
     elf: Option<Vec<u8>>,
 }
 
 impl RepairRound {
-    /// Looks at a file, which has been made of another one, or is it.
+    /// Checks a file, which is the first one or was made from it.
     fn check(first: &ElfFile, file: &Arc<ElfFile>) -> anyhow::Result<RepairRound> {
         let declarations = DeclaredTable::read(file)?;
         let mut subject = CheckSubject::new(file, &declarations, CodeOrigins::from_file(file))?;
@@ -155,7 +158,7 @@ impl RepairRound {
         let report = CheckReport::from_subject(&mut subject, threads, |_, _| {});
         let surroundings = FindingLocator::new(file, &subject, &report.findings);
         let sources = RefCell::new(SourceTexts::default());
-        // As `check` itself says that it does not count.
+        // `check` itself suppresses these.
         let is_allowed = |finding: &Finding| {
             let source = surroundings
                 .as_ref()
@@ -200,8 +203,8 @@ fn refuted(file: &ElfFile, report: &CheckReport) -> Refuted {
     keys.collect()
 }
 
-/// A file with mended entries in the place of its own. What is linked is made of the first file, so that it gets one
-/// more segment, not several.
+/// A file with repaired entries in place of its own. A linked file is made from the first one, so
+/// that it gets one more segment, not several.
 fn written(
     first: &ElfFile,
     file: &ElfFile,

@@ -1,4 +1,4 @@
-//! `unspool check --run`: the table against what happens.
+//! `unspool check --run`: compares the table with the execution.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -19,14 +19,14 @@ use crate::args::{Format, StepArgs};
 use crate::commands;
 use crate::output::{self, EscapedText, ExitCodes, JsonLayout};
 
-/// What was seen of one module.
+/// The results of one module.
 pub(super) struct ModuleRun<'r> {
     pub(super) path: &'r Path,
     pub(super) functions: Vec<&'r FunctionRun>,
-    /// How many others there are, which compilers made.
+    /// The number of other functions, which are compiled.
     functions_skipped: usize,
     findings: Vec<LocatedFinding>,
-    /// How often each finding was seen.
+    /// How often each finding occurred.
     times: Vec<u64>,
 }
 
@@ -66,13 +66,13 @@ pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
     }))
 }
 
-/// Whether there is more to tell than notes.
+/// Whether the report has more than notes.
 pub(super) fn has_findings(report: &StepReport) -> bool {
     let mut findings = report.findings.iter();
     findings.any(|found| found.finding.severity != Severity::Note)
 }
 
-/// Has the program be named as it is in the command.
+/// Names the program as in the command.
 fn show_as_given<'r>(modules: &mut [ModuleRun<'r>], args: &'r StepArgs) {
     let given = args.cmd.first().map(Path::new);
     let Some((given, Ok(program))) = given.map(|given| (given, given.canonicalize())) else {
@@ -84,13 +84,13 @@ fn show_as_given<'r>(modules: &mut [ModuleRun<'r>], args: &'r StepArgs) {
     }
 }
 
-/// Whether nothing in scope was called: what was asked for was not done.
+/// Whether no function in scope was called: the request was not carried out.
 fn is_without_calls(report: &StepReport) -> bool {
     let mut functions = report.functions.iter();
     functions.all(|function| function.entered == 0)
 }
 
-/// Says what makes less of the result than it seems.
+/// Reports limits that weaken the result.
 fn report_limits(report: &StepReport, limit: u64) {
     if report.timed_out {
         output::notice(&format_args!(
@@ -117,7 +117,7 @@ pub(super) fn describe(status: ExitStatus) -> String {
     status.to_string()
 }
 
-/// What was seen, module by module, with what stands around findings.
+/// The results by module, with the context of findings.
 pub(super) fn modules(report: &StepReport, rows: RowSource) -> anyhow::Result<Vec<ModuleRun<'_>>> {
     let mut modules: BTreeMap<&PathBuf, Vec<&FunctionRun>> = BTreeMap::new();
     for function in &report.functions {

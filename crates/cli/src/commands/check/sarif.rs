@@ -50,7 +50,7 @@ fn result(file: &FileReport, told: &LocatedFinding) -> Value {
     let (path, line) = told.place(file);
     let artifact = json!({ "uri": uri(&path) });
     let location = match line {
-        // The compiler's line 0 stands for none.
+        // The compiler's line 0 means "none".
         Some(line @ 1..) => {
             json!({ "artifactLocation": artifact, "region": { "startLine": line } })
         }
@@ -69,7 +69,7 @@ fn result(file: &FileReport, told: &LocatedFinding) -> Value {
     })
 }
 
-/// What is to be said of a comment.
+/// A remark on a comment.
 fn remark(remark: &Remark) -> Value {
     json!({
         "ruleId": FindingCode::Allow.id(),
@@ -91,7 +91,7 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-/// What a finding is known by in other runs, whatever its address and line.
+/// Identifies a finding in other runs, whatever its address and line.
 fn fingerprint(file: &FileReport, told: &LocatedFinding) -> String {
     let FindingIdentity {
         code,
@@ -102,7 +102,7 @@ fn fingerprint(file: &FileReport, told: &LocatedFinding) -> String {
     format!("{code}:{file}:{function}:{subject}")
 }
 
-/// SARIF 2.1.0, 3.35: in the source, or outside.
+/// SARIF 2.1.0, 3.35: in the source, or external.
 fn suppression(suppression: &Suppression) -> Value {
     json!({
         "kind": match suppression.by {
@@ -113,7 +113,7 @@ fn suppression(suppression: &Suppression) -> Value {
     })
 }
 
-/// A path as a reference (RFC 3986): what is no plain character is escaped.
+/// A path as a URI reference (RFC 3986): reserved characters are escaped.
 fn uri(path: &str) -> String {
     let mut uri = String::new();
     if path.starts_with('/') {

@@ -15,9 +15,10 @@ use unspool_elf::{DebugFiles, ElfFile, Lines, SearchRoots};
 
 use crate::text::words::split_words;
 
-/// The object file that a file of assembly source makes; `None` of anything else.
+/// The object file assembled from an assembly source file; `None` for any other file.
 ///
-/// It is assembled by `$CC`, or by cc, with the options of `$CPPFLAGS` and `$CFLAGS` and line numbers.
+/// It is assembled by `$CC`, or by cc, with the options of `$CPPFLAGS` and `$CFLAGS` and line
+/// numbers.
 pub(crate) fn assemble(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     match is_assembly(path) {
         true => {
@@ -28,7 +29,7 @@ pub(crate) fn assemble(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     }
 }
 
-/// The lines of the source that a file was made of.
+/// The line numbers of a file that was assembled.
 pub(super) fn lines(file: &Arc<ElfFile>) -> Lines {
     let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
     Lines::new(Arc::clone(file), &debug, &[])
@@ -40,7 +41,7 @@ pub(crate) fn is_assembly(path: &Path) -> bool {
     matches!(extension, Some("s" | "S" | "sx" | "asm"))
 }
 
-/// A text of assembly source as lines, some of which a preprocessor reads if its file's name says so.
+/// The lines of assembly source; a file name ending in `.S` means that a preprocessor reads it.
 pub(crate) fn parsed(path: &Path, text: &str) -> AssemblySource {
     let extension = path.extension().and_then(|extension| extension.to_str());
     match extension {
@@ -49,8 +50,8 @@ pub(crate) fn parsed(path: &Path, text: &str) -> AssemblySource {
     }
 }
 
-/// The object file that a text makes in the place of a file of assembly source: what it includes is looked for beside
-/// that, too.
+/// The object file of a text in place of an assembly source file. Includes are looked up in that
+/// file's folder, too.
 pub(crate) fn assemble_text(text: &str, in_place_of: &Path) -> anyhow::Result<Vec<u8>> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let path = folder
@@ -85,7 +86,7 @@ fn assemble_as(path: &Path, in_place_of: &Path) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-/// Has `$CC`, or cc, do something with a file, with the options of `$CPPFLAGS` and `$CFLAGS` before others.
+/// Runs `$CC`, or cc, on a file, with the options of `$CPPFLAGS` and `$CFLAGS` before others.
 pub(super) fn compile(file: &Path, what: &str, options: &[&OsStr]) -> anyhow::Result<()> {
     let (compiler, arguments) = compiler();
     let flags = ["CPPFLAGS", "CFLAGS"].into_iter().flat_map(of_variable);
@@ -120,7 +121,7 @@ pub(super) fn compile(file: &Path, what: &str, options: &[&OsStr]) -> anyhow::Re
     Ok(())
 }
 
-/// What a compiler said, with a file by its own name that was made in the place of it.
+/// A compiler's message, with the original file's name in place of the temporary file's.
 fn with_given_path(said: &str, option: &OsStr, file: &Path) -> String {
     let path = Path::new(option);
     let is_made = path.starts_with(env::temp_dir()) && path.file_name() == file.file_name();
@@ -145,7 +146,7 @@ fn compiler() -> (OsString, Vec<OsString>) {
     (compiler, command.collect())
 }
 
-/// The words of a variable of the environment.
+/// The words of an environment variable.
 fn of_variable(name: &str) -> Vec<OsString> {
     let value = env::var_os(name).unwrap_or_default();
     split_words(value.as_bytes())

@@ -1,4 +1,4 @@
-//! Which findings do not count, and why: comments in the source, files of suppressions, the baseline.
+//! Which findings are suppressed, and why: comments in the source, suppression files, the baseline.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use super::{FileReport, LocatedFinding};
 use crate::args::CheckArgs;
 use crate::output::{self, EscapedText};
 
-/// All reasons that there are.
+/// All sources of suppressions.
 pub(super) struct SuppressionSources {
     sources: SourceTexts,
     files: Vec<(PathBuf, Suppressions)>,
     baseline: Baseline,
 }
 
-/// What is to be said of a comment that allows findings.
+/// A remark on a comment that allows findings.
 #[derive(Debug, Clone)]
 pub(super) struct Remark {
     pub(super) path: String,
@@ -102,7 +102,7 @@ impl SuppressionSources {
         })
     }
 
-    /// The reason in a comment at a line of the source.
+    /// The reason in a comment at a source line.
     pub(super) fn find_comment(
         &mut self,
         source: Option<&(String, u32)>,
@@ -112,7 +112,7 @@ impl SuppressionSources {
         self.sources.reason(Path::new(source), *line, code)
     }
 
-    /// The line of assembly source after which the directive stands that mends a finding.
+    /// The line of assembly source after which a finding's directive must stand.
     pub(super) fn line_before(&mut self, told: &LocatedFinding) -> Option<u32> {
         let (source, line) = told.source.as_ref()?;
         let path = Path::new(source);
@@ -120,7 +120,7 @@ impl SuppressionSources {
         is_certain.then(|| self.sources.line_before(path, *line))?
     }
 
-    /// What is to be said of the comments of a file of assembly source, all of which was checked.
+    /// Remarks on the comments of an assembly source file, after all of it was checked.
     pub(super) fn remarks(&mut self, path: &Path) -> Vec<Remark> {
         let comments = self.sources.comments(path).into_iter();
         let remarks = comments.filter_map(|(allow, is_used)| {
@@ -139,7 +139,7 @@ impl SuppressionSources {
         remarks.collect()
     }
 
-    /// Says what was of no use, and writes the baseline if that is asked for.
+    /// Reports unused suppressions, and writes the baseline on request.
     pub(super) fn end(self, args: &CheckArgs, checked: &[FileReport]) -> anyhow::Result<()> {
         for (path, file) in &self.files {
             for line in file.unused() {
@@ -151,7 +151,7 @@ impl SuppressionSources {
             return Ok(());
         };
         if !args.write_baseline {
-            // Of files that were not checked nothing is known.
+            // Nothing is known about files that were not checked.
             let is_checked = |name: &str| {
                 let mut checked = checked.iter();
                 checked.any(|file| file_name(&file.path.to_string_lossy()) == name)
@@ -181,7 +181,7 @@ impl SuppressionSources {
     }
 }
 
-/// What a finding of a file is known by.
+/// The identity of a finding in a file.
 pub(super) fn identity(path: &Path, told: &LocatedFinding) -> FindingIdentity {
     FindingIdentity {
         code: told.finding.code.id(),
@@ -191,7 +191,7 @@ pub(super) fn identity(path: &Path, told: &LocatedFinding) -> FindingIdentity {
     }
 }
 
-/// What is behind the last slash.
+/// The part after the last slash.
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }

@@ -1,4 +1,4 @@
-//! Findings that do not count: those that a file of suppressions has a reason for, and those of a baseline.
+//! Suppressed findings: those with a reason in a suppression file, and those of a baseline.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,12 +16,12 @@ pub(super) struct Suppression {
     pub(super) reason: String,
 }
 
-/// What says so.
+/// The source of a suppression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SuppressionKind {
     /// A comment in the source.
     Comment,
-    /// A line of a file of suppressions.
+    /// A line of a suppression file.
     File,
     /// The baseline.
     Baseline,
@@ -38,7 +38,7 @@ impl SuppressionKind {
     }
 }
 
-/// What a finding is known by whatever its address is.
+/// The identity of a finding, whatever its address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct FindingIdentity {
     pub(super) code: String,
@@ -49,7 +49,7 @@ pub(super) struct FindingIdentity {
     pub(super) subject: String,
 }
 
-/// A line of a file of suppressions: `CFI010 libcrypto.so*:bn_* REASON`.
+/// A line of a suppression file: `CFI010 libcrypto.so*:bn_* REASON`.
 #[derive(Debug)]
 struct SuppressionRule {
     line: usize,
@@ -60,7 +60,7 @@ struct SuppressionRule {
     used: bool,
 }
 
-/// A file of suppressions.
+/// A suppression file.
 #[derive(Debug)]
 pub(super) struct Suppressions {
     rules: Vec<SuppressionRule>,
@@ -81,7 +81,7 @@ impl Suppressions {
         })
     }
 
-    /// The reason for which a finding does not count.
+    /// The reason that suppresses a finding.
     pub(super) fn reason(
         &mut self,
         code: FindingCode,
@@ -99,7 +99,7 @@ impl Suppressions {
         Some(rule.reason.clone())
     }
 
-    /// The lines that were of no use.
+    /// The unused lines.
     pub(super) fn unused(&self) -> impl Iterator<Item = usize> {
         self.rules
             .iter()
@@ -180,12 +180,12 @@ impl Baseline {
         })
     }
 
-    /// One of so many.
+    /// Adds one finding.
     pub(super) fn add(&mut self, identity: FindingIdentity) {
         *self.known.entry(identity).or_default() += 1;
     }
 
-    /// Whether a finding is one of those that are known; each is taken once.
+    /// Whether a finding is one of the known ones; each is taken once.
     pub(super) fn take(&mut self, identity: &FindingIdentity) -> bool {
         match self.known.get_mut(identity) {
             Some(count) if *count > 0 => {
@@ -196,7 +196,7 @@ impl Baseline {
         }
     }
 
-    /// How many there are, or are left, of files of such names.
+    /// The number of findings, or of remaining ones, in files with certain names.
     pub(super) fn count(&self, is_wanted: impl Fn(&str) -> bool) -> usize {
         let known = self.known.iter();
         let known = known.filter(|(identity, _)| is_wanted(&identity.file));

@@ -1,4 +1,4 @@
-//! Findings for people.
+//! Findings as text.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -64,7 +64,7 @@ pub(super) fn print(checked: &[FileReport]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether line numbers name a file that was given: it is shown as it was given then.
+/// Whether line numbers name a given file: it is shown as given then.
 fn is_same_file(source: &str, given: &Path) -> bool {
     let source = Path::new(source);
     let is_named_so = source.file_name() == given.file_name();

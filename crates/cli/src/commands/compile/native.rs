@@ -74,7 +74,7 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Writes bytes where they should go, and says so; to standard output if nobody says where.
+/// Writes bytes to their destination and reports it; without one, to standard output.
 fn put(
     output: Option<&Path>,
     bytes: &[u8],
@@ -103,7 +103,7 @@ fn c(file: &ElfFile, outline: &Outline<'_>) -> anyhow::Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-/// What was made.
+/// The compiled object.
 struct NativeReport<'r> {
     path: &'r Path,
     output: &'r Path,

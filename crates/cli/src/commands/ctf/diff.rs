@@ -48,7 +48,7 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
 /// One of the two versions.
 struct InterfaceVersion<'d> {
     graph: Graph<'d>,
-    /// What it exports; `None` if nothing tells, as in a file that is nothing but CTF or BTF.
+    /// Its exports; `None` if unknown, as in a bare CTF or BTF file.
     exports: Option<SymbolNames>,
 }
 
@@ -82,8 +82,8 @@ impl<'d> InterfaceVersion<'d> {
         }
     }
 
-    /// The names that are compared. Where only one version tells what it exports, these are of both the ones that have types; where none does, all that have
-    /// types.
+    /// The names to compare. If only one version has exports, these are its exports with types in
+    /// both versions. If neither has, all names with types.
     fn exports(&self, other: &InterfaceVersion<'_>) -> SymbolNames {
         match (&self.exports, &other.exports) {
             (Some(own), Some(_)) => own.clone(),
@@ -103,7 +103,7 @@ impl<'d> InterfaceVersion<'d> {
     }
 }
 
-/// All types of a file as one graph, in which names that symbols have beside others are there, too.
+/// All types of a file as one graph, which includes the aliases of symbols.
 fn with_aliases<'d>(loaded: &LoadedTypes<'d>) -> Graph<'d> {
     let mut graph = loaded.one_graph();
     let mut aliases = loaded.aliases.clone();
@@ -112,7 +112,8 @@ fn with_aliases<'d>(loaded: &LoadedTypes<'d>) -> Graph<'d> {
     graph
 }
 
-/// What files export: what is in `.dynsym`, or without one what is global in `.symtab`. `None` if a file has neither.
+/// The exports of files: the symbols in `.dynsym`, or without one the global symbols of `.symtab`.
+/// `None` if a file has neither.
 fn exports(files: &[&ElfFile]) -> anyhow::Result<Option<SymbolNames>> {
     let mut exports = SymbolNames::default();
     for file in files {

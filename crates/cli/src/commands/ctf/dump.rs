@@ -60,7 +60,7 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The types with names, then what has types.
+/// The named types, then the symbols with types.
 pub(super) fn print_c(out: &mut dyn Write, graph: &Graph<'_>) -> std::io::Result<()> {
     let graph = graph.with_escaped_names();
     for (id, ty) in graph.types() {

@@ -69,8 +69,9 @@ fn linked<'a>(
     link(&units, target::options(args.share, target::threads()))
 }
 
-/// The types of units, with the functions that they have code of: what others declare is said better there. Of functions that no unit has code of,
-/// what is declared is kept of those that are wanted. Aliases have the types of what they name.
+/// The types of units, with the functions that they define: the defining unit describes a function
+/// best. Declarations without a definition in any unit are kept if requested. Aliases have the
+/// types of their targets.
 pub(super) fn units<'a>(
     program: ProgramTypes<'a>,
     aliases: Aliases,
@@ -100,7 +101,7 @@ fn dictionaries<'l, 'a>(
     std::iter::once((unspool_c_types::SHARED, &*linked.shared)).chain(children)
 }
 
-/// What CTF cannot say of types.
+/// Types that CTF cannot represent.
 fn unrepresentable(linked: &LinkOutput<'_>) -> Vec<String> {
     let mut lost = Vec::new();
     for (_, graph) in dictionaries(linked) {
@@ -121,7 +122,7 @@ fn unrepresentable(linked: &LinkOutput<'_>) -> Vec<String> {
     lost
 }
 
-/// Which symbols of a file and of its debug file name the same.
+/// The aliases among the symbols of a file and its debug file.
 pub(super) fn aliases(file: &ElfFile, debug: &DebugFiles) -> anyhow::Result<Aliases> {
     let files = std::iter::once(file).chain(debug.debug.as_deref());
     let files: Vec<_> = files.map(elf_context).collect::<Result<_, _>>()?;
@@ -130,7 +131,7 @@ pub(super) fn aliases(file: &ElfFile, debug: &DebugFiles) -> anyhow::Result<Alia
     Ok(aliases)
 }
 
-/// The separate debug files of a file; says which are not its own.
+/// The separate debug files of a file; reports the ones that do not match.
 pub(super) fn debug_files(file: &ElfFile) -> DebugFiles {
     let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
     for rejected in &debug.rejected {
@@ -139,7 +140,7 @@ pub(super) fn debug_files(file: &ElfFile) -> DebugFiles {
     debug
 }
 
-/// The types in a file's DWARF, or in that of its debug files. Says what is wrong with it.
+/// The types in the DWARF of a file or its debug files. Reports its problems.
 pub(super) fn read<'f>(
     file: &'f ElfFile,
     debug: &'f DebugFiles,
@@ -159,7 +160,7 @@ pub(super) fn read<'f>(
     Ok(program)
 }
 
-/// Says what is wrong with the debug information, and what of it is left out.
+/// Reports problems of the debug information, and the parts that are left out.
 fn report(file: &ElfFile, program: &ProgramTypes<'_>) {
     let path = file.path().display();
     let mut languages: BTreeMap<&str, usize> = BTreeMap::new();

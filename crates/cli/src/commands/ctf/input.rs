@@ -1,4 +1,4 @@
-//! Where types are read from: ELF files, archives of them, files that are nothing but CTF or BTF.
+//! The sources of types: ELF files, archives of them, bare CTF or BTF files.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
@@ -17,33 +17,33 @@ use super::from_dwarf;
 use crate::commands::MAX_PROBLEMS_PRINTED;
 use crate::output;
 
-/// The section that has CTF.
+/// The section of CTF.
 pub(super) const SECTION: &str = ".ctf";
 
-/// The section that has BTF.
+/// The section of BTF.
 pub(super) const BTF_SECTION: &str = ".BTF";
 
-/// Types as they are stored.
+/// Stored types.
 pub(super) enum StoredTypes<'i> {
-    /// CTF, and what it needs of the file that it is in.
+    /// CTF, and the context that it needs from its file.
     Ctf(&'i [u8], ElfContext<'i>),
-    /// BTF, of a machine with pointers of so many bytes.
+    /// BTF, and the size of the machine's pointers in bytes.
     Btf(&'i [u8], u64),
 }
 
-/// What is known of how a file's arrays of arrays are stored.
+/// How a file stores multidimensional arrays.
 #[derive(Default)]
 pub(super) struct ArrayOrderInfo {
-    /// The gcc that stored some the wrong way round.
+    /// The gcc that stored some in reverse.
     pub(super) reversed_by: Option<String>,
-    /// The dictionaries of which it is not known, whose arrays stay as they are stored.
+    /// Dictionaries of unknown order; their arrays stay as stored.
     unknown: Vec<String>,
-    /// Whether there are any, and nothing is known of them.
+    /// Whether there are such arrays in an unknown order.
     pub(super) is_unknown: bool,
 }
 
 impl ArrayOrderInfo {
-    /// Says of a file what is not known.
+    /// Reports arrays of unknown order.
     pub(super) fn report_unknown(&self, path: &Path) {
         if self.unknown.is_empty() {
             return;
@@ -65,16 +65,16 @@ impl ArrayOrderInfo {
     }
 }
 
-/// A file with types in it.
+/// A file with types.
 pub(super) enum Input {
-    /// A file that consists of CTF or BTF.
+    /// A bare CTF or BTF file.
     Bare { path: PathBuf, bytes: Vec<u8> },
     /// An ELF file.
     Elf(Box<ElfFile>),
 }
 
 impl Input {
-    /// The files of a path: of an archive all members that have CTF, otherwise the one.
+    /// The files of a path: all members with CTF of an archive, otherwise the one file.
     pub(super) fn open(path: &Path) -> anyhow::Result<Vec<Input>> {
         let container = match bytes_of(path)? {
             Some(bytes) if is_bare(&bytes) => {
@@ -114,7 +114,7 @@ impl Input {
         }
     }
 
-    /// The CTF, and what it needs of the file that it is in; `None` if there is none.
+    /// The CTF, and the context that it needs from its file; `None` if there is none.
     pub(super) fn section(&self) -> anyhow::Result<Option<(&[u8], ElfContext<'_>)>> {
         let file = match self {
             Input::Bare { bytes, .. } => {
@@ -132,7 +132,7 @@ impl Input {
         Ok(Some((section.data, elf_context(file)?)))
     }
 
-    /// The types, which are CTF if there is any; `None` if there are none.
+    /// The types: CTF if there is any; `None` if there are none.
     pub(super) fn types(&self) -> anyhow::Result<Option<StoredTypes<'_>>> {
         match self {
             Input::Bare { bytes, .. } if is_btf(bytes) => Ok(Some(StoredTypes::Btf(bytes, 8))),
@@ -151,7 +151,7 @@ impl Input {
         }
     }
 
-    /// The gccs that made the file: by its `.comment`, else by its DWARF.
+    /// The gcc versions that made the file: from its `.comment`, else from its DWARF.
     fn producers(&self) -> Producers {
         match self {
             Input::Elf(file) => Producers::from_comment(file)
@@ -160,7 +160,7 @@ impl Input {
         }
     }
 
-    /// Turns the arrays of arrays of its dictionaries as the source has them, as far as that is known.
+    /// Restores the source's order of array dimensions in its dictionaries, where it is known.
     pub(super) fn reverse_arrays(&self, units: &mut [CtfUnit<'_>]) -> ArrayOrderInfo {
         let has_arrays = |unit: &CtfUnit<'_>| unit.reading.graph.has_arrays_of_arrays();
         let mut arrays = ArrayOrderInfo::default();
@@ -169,7 +169,7 @@ impl Input {
         }
         let producers = self.producers();
         arrays.is_unknown = true;
-        // Those without may cite their parent's.
+        // Dictionaries without arrays may refer to their parent's.
         for unit in &*units {
             match producers.order(unit) {
                 ArrayOrder::Source => arrays.is_unknown = false,
@@ -190,7 +190,7 @@ impl Input {
     }
 }
 
-/// Whether bytes begin as BTF does.
+/// Whether bytes start with the BTF magic.
 fn is_btf(bytes: &[u8]) -> bool {
     let start = bytes.first_chunk();
     start.is_some_and(|magic| {
@@ -198,7 +198,7 @@ fn is_btf(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether bytes begin as CTF or BTF does.
+/// Whether bytes start with the CTF or BTF magic.
 fn is_bare(bytes: &[u8]) -> bool {
     let is_dict = bytes.first_chunk().is_some_and(|magic| {
         u16::from_le_bytes(*magic) == MAGIC || u16::from_be_bytes(*magic) == MAGIC
@@ -207,12 +207,12 @@ fn is_bare(bytes: &[u8]) -> bool {
     is_dict || archive == Some(ARCHIVE_MAGIC) || is_btf(bytes)
 }
 
-/// The bytes of a file that begins as CTF or BTF does, and of all that comes through a pipe, which can be read but once.
+/// The bytes of a bare CTF or BTF file, and of any pipe, which can be read only once.
 fn bytes_of(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     let said = || format!("cannot read {}", path.display());
     let mut bytes = Vec::new();
     let read = match open_input(path) {
-        // What it is instead is said where it is opened as an ELF file.
+        // Opening it as an ELF file reports its real type.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
         Err(error) => Err(error),
         Ok(Opened::Stream(mut stream)) => stream.read_to_end(&mut bytes),
@@ -229,12 +229,12 @@ fn bytes_of(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// The names of functions and of data that symbols have.
+/// The names of function and data symbols.
 #[derive(Clone, Default)]
 pub(super) struct SymbolNames {
     pub(super) functions: BTreeSet<String>,
     pub(super) objects: BTreeSet<String>,
-    /// Of the data, that of which each thread has its own.
+    /// The thread-local data among these.
     pub(super) thread_locals: BTreeSet<String>,
 }
 
@@ -243,7 +243,7 @@ impl SymbolNames {
         self.functions.is_empty() && self.objects.is_empty()
     }
 
-    /// Those that others have, too.
+    /// The names that others have, too.
     pub(super) fn common(&self, others: &SymbolNames) -> SymbolNames {
         let common = |one: &BTreeSet<String>, two: &BTreeSet<String>| {
             one.intersection(two).cloned().collect()

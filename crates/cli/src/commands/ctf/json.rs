@@ -37,7 +37,7 @@ pub(super) fn symbol(graph: &Graph<'_>, symbol: &TypedSymbol<'_>) -> Value {
     })
 }
 
-/// A type with what it consists of.
+/// A type with its parts.
 pub(super) fn definition(graph: &Graph<'_>, id: TypeId) -> Value {
     let Some(ty) = graph.get(id) else {
         return Value::Null;

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
         target::name_aliases(&mut units, aliases);
     }
     let linked = link(&units, target::options(args.share, threads));
-    // Where nothing is known, the file that they are put into may tell.
+    // If the order is unknown, the file that receives the types may identify the compiler.
     let label = if is_order_known { ARRAYS_IN_ORDER } else { "" };
     target::write(
         &args.target,
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What `work` makes of each item, in their order.
+/// The results of `work` for each item, in their order.
 fn each<'i, T: Sync, R: Send>(
     threads: usize,
     items: &'i [T],
@@ -85,7 +85,7 @@ fn each<'i, T: Sync, R: Send>(
     }
 }
 
-/// The types of an input, and in how many bytes they are stored, if it has any.
+/// The types of an input and their stored size in bytes, if it has any.
 fn open(input: &Input) -> anyhow::Result<Option<(CtfSection<'_>, usize)>> {
     let Some((bytes, elf)) = input.section()? else {
         return Ok(None);
@@ -96,7 +96,8 @@ fn open(input: &Input) -> anyhow::Result<Option<(CtfSection<'_>, usize)>> {
         .with_context(|| input.path().display().to_string())
 }
 
-/// The units of all inputs, under the names that they are to have, with arrays as the source has them; and whether it is known of any how they were stored.
+/// The units of all inputs, under their final names, with arrays as in the source; and whether the
+/// order of any is known.
 fn units<'d>(
     args: &CtfLinkArgs,
     sections: &'d [(&Input, CtfSection<'d>)],

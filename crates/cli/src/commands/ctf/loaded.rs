@@ -1,4 +1,4 @@
-//! The types of a file in whichever form it has them: CTF, BTF or DWARF.
+//! The types of a file in any form: CTF, BTF or DWARF.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::args::ctf::ShareTypes;
 
 /// The types of a file.
 pub(super) struct LoadedTypes<'d> {
-    /// Those of its units, or of its dictionaries. Children have their parents, which are here, too.
+    /// The types of its units or dictionaries. Parents of children are included.
     pub(super) graphs: Vec<Arc<Graph<'d>>>,
-    /// The ELF files that they are of: more than one of an archive.
+    /// Their ELF files: more than one for an archive.
     pub(super) files: Vec<&'d ElfFile>,
-    /// Which symbols of these name the same, where that is not among the types.
+    /// The aliases among its symbols, if the types do not have them.
     pub(super) aliases: Aliases,
-    /// Whether all could be read wholly.
+    /// Whether all of them were read completely.
     pub(super) is_clean: bool,
 }
 
@@ -33,7 +33,8 @@ impl<'d> LoadedTypes<'d> {
         }
     }
 
-    /// All types as one graph: the linker makes them few, and what it leaves to single units stands beside what is shared.
+    /// All types as one graph: the linker deduplicates them, and types of single units are added to
+    /// the shared ones.
     pub(super) fn one_graph(&self) -> Graph<'d> {
         let units = self.graphs.iter().cloned().map(LinkUnit::new);
         let options = target::options(ShareTypes::Unconflicted, target::threads());
@@ -58,7 +59,8 @@ impl<'d> LoadedTypes<'d> {
     }
 }
 
-/// Has a function work on the types of a file: its CTF, else its BTF, else its DWARF. That it has none of them is an error.
+/// Calls a function with the types of a file: its CTF, else its BTF, else its DWARF. A file with
+/// none of these is an error.
 pub(super) fn with_types<R>(
     path: &Path,
     work: impl FnOnce(&LoadedTypes<'_>) -> anyhow::Result<R>,

@@ -13,7 +13,7 @@ use crate::args::Format;
 use crate::args::ctf::{CtfSource, CtfSymbolArgs, CtfTypeArgs};
 use crate::output::{self, EscapedText, ExitCodes};
 
-/// The kind of JSON that tells of functions and data.
+/// The JSON kind of functions and data.
 const SYMBOL: &str = "ctf-symbol";
 
 pub(crate) fn about_type(args: &CtfTypeArgs) -> anyhow::Result<ExitCode> {
@@ -72,7 +72,7 @@ fn line(graph: &Graph<'_>, symbol: &TypedSymbol<'_>) -> String {
     format!("{};\n", graph.declare(symbol.ty, &name))
 }
 
-/// Prints what a function finds in each dictionary, as text or as JSON.
+/// Prints a function's results for each dictionary, as text or as JSON.
 fn answer(
     source: &CtfSource,
     format: Format,

@@ -1,4 +1,4 @@
-//! Where linked types go.
+//! The destination of linked types.
 
 use std::fs;
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::commands;
 use crate::output;
 
 impl CtfTarget {
-    /// Whether nothing is said of where the types go.
+    /// Whether there is no destination.
     pub(super) fn is_missing(&self) -> bool {
         self.output.is_none() && self.into.is_none()
     }
 }
 
-/// How units are linked, by so many threads.
+/// How units are linked, by a number of threads.
 pub(super) fn options(share: ShareTypes, threads: usize) -> LinkOptions {
     LinkOptions {
         share: match share {
@@ -37,12 +37,13 @@ pub(super) fn options(share: ShareTypes, threads: usize) -> LinkOptions {
     }
 }
 
-/// How many threads may work.
+/// The number of available threads.
 pub(super) fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How many threads work on files of so many bytes: beside small ones, threads take more time to begin than they save.
+/// The number of threads for files of a size in bytes: for small ones, starting threads takes more
+/// time than they save.
 pub(super) fn threads_for(bytes: u64) -> usize {
     const WORTH_OTHERS: u64 = 16 << 20;
     match bytes {
@@ -51,17 +52,18 @@ pub(super) fn threads_for(bytes: u64) -> usize {
     }
 }
 
-/// What is spent on writing types.
+/// The effort to spend on writing types.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
-    /// How many threads may work.
+    /// The number of threads.
     pub(super) threads: usize,
-    /// Dictionaries of up to so many bytes are made as small as can be.
+    /// Dictionaries up to this many bytes are made as small as possible.
     pub(super) searched: usize,
 }
 
 impl Effort {
-    /// If so many bytes of types are linked. What is small beside them is made as small as can be: that takes at most half as long as all the rest.
+    /// The effort for linking this many bytes of types. Dictionaries that are small by comparison
+    /// are made as small as possible: at most half the time of everything else.
     pub(super) fn on_link(threads: usize, types: usize) -> Effort {
         const READ_MEANWHILE: usize = 28;
         Effort {
@@ -70,7 +72,7 @@ impl Effort {
         }
     }
 
-    /// Where reading takes longer than all that writing can take.
+    /// The highest effort, if reading takes longer than writing.
     pub(super) fn all() -> Effort {
         Effort {
             threads: threads(),
@@ -79,7 +81,7 @@ impl Effort {
     }
 }
 
-/// Refuses files for machines whose pointers have another size, or whose bytes another order: types are laid out otherwise there.
+/// Refuses files for another pointer size or byte order: types have another layout there.
 pub(super) fn refuse_another_machine(one: &ElfFile, other: &ElfFile) -> anyhow::Result<()> {
     let is_alike = one.word() == other.word() && one.abi().endian == other.abi().endian;
     if is_alike {
@@ -106,7 +108,7 @@ pub(super) fn refuse_another_machine(one: &ElfFile, other: &ElfFile) -> anyhow::
     );
 }
 
-/// Gives the names that symbols have beside others the types of these, where no unit says what they are.
+/// Gives aliases of symbols the types of their targets, where no unit describes them.
 pub(super) fn name_aliases(units: &mut [LinkUnit<'_>], mut aliases: Aliases) {
     aliases.remove_typed(units.iter().map(|unit| &*unit.graph));
     for unit in units
@@ -117,7 +119,8 @@ pub(super) fn name_aliases(units: &mut [LinkUnit<'_>], mut aliases: Aliases) {
     }
 }
 
-/// Writes what was linked, of files for the machine of one of them if any is an ELF file, under a label or none.
+/// Writes linked types under an optional label. The machine is that of one of the ELF files, if
+/// there is any.
 pub(super) fn write(
     target: &CtfTarget,
     linked: &LinkOutput<'_>,
@@ -162,7 +165,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// How symbols are written: as wanted, or as the file allows it.
+/// The form of the symbols: as requested, or as the file allows.
 fn form(wanted: Option<LinkSymbols>, elf: ElfContext<'_>) -> SymbolForm {
     match wanted {
         Some(LinkSymbols::Dynsym) => SymbolForm::Dynsym,

@@ -41,7 +41,8 @@ pub(crate) fn run(args: &CtfToBtfArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Keeps the types of the functions and data that are in the file: DWARF and gcc's CTF have those that are declared only, too.
+/// Keeps the types of functions and data that the file defines: DWARF and gcc's CTF also have
+/// declarations.
 fn keep_symbols(graph: &mut Graph<'_>, elf: &ElfFile) -> anyhow::Result<()> {
     let context = elf_context(elf)?;
     if context.symtab.is_empty() {

@@ -1,4 +1,4 @@
-//! What is looked at, and what it means.
+//! The checks, and their consequences.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,7 +15,7 @@ use super::trials::{OpenedEvent, Trials, Use};
 use super::{CheckState, HostCheck, RemedyText};
 use crate::output;
 
-/// Everything that is looked at, the most important first.
+/// All checks, the most important first.
 pub(super) fn all(trials: &Trials) -> Vec<HostCheck> {
     let (limits, rights) = (KernelSettings::read(), Privileges::read());
     let mut checks = vec![recording(trials)];
@@ -110,7 +110,7 @@ fn paranoid(limits: &KernelSettings, trials: &Trials) -> HostCheck {
     }
 }
 
-/// How much memory there is for rings, and what became of it.
+/// The memory available for rings, and the rings of the trial.
 fn rings(limits: &KernelSettings, rights: Privileges, trials: &Trials) -> HostCheck {
     let locked = rights
         .memlock_limit
@@ -134,10 +134,10 @@ fn rings(limits: &KernelSettings, rights: Privileges, trials: &Trials) -> HostCh
         .limited_unless(kib >= GOOD_RING_KIB, Remedy::RingMemory)
 }
 
-/// What the largest sample takes of a ring.
+/// The ring space of the largest sample.
 const LARGEST_SAMPLE_KIB: usize = 64;
 
-/// A ring that is full after a tenth of a second at 999 Hz, at the earliest.
+/// A ring that fills after a tenth of a second at 999 Hz, at the earliest.
 const GOOD_RING_KIB: usize = 100 * LARGEST_SAMPLE_KIB;
 
 fn rate(limits: &KernelSettings) -> HostCheck {
@@ -149,7 +149,7 @@ fn rate(limits: &KernelSettings) -> HostCheck {
     check.limited_unless(is_well, Remedy::SampleRate { wanted: USUAL_RATE })
 }
 
-/// Rates up to this are often asked for, in samples a second.
+/// The highest usual rate, in samples a second.
 const USUAL_RATE: u64 = 10_000;
 
 fn time(limits: &KernelSettings) -> HostCheck {
@@ -227,7 +227,7 @@ fn tracefs() -> HostCheck {
     }
 }
 
-/// Where programs that make code at run time write its names to.
+/// The folder to which programs that generate code write its names.
 fn perf_maps() -> HostCheck {
     let folder = Path::new("/tmp");
     let check = |value: &str| HostCheck::ok("perf-maps", "/tmp", value);
@@ -344,7 +344,7 @@ fn command(text: &str) -> RemedyText {
     }
 }
 
-/// A setting, or that there is none.
+/// A setting's value, or that it is missing.
 fn shown<T: ToString>(setting: Option<T>) -> String {
     setting.map_or("not there".to_owned(), |setting| setting.to_string())
 }

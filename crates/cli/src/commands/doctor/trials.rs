@@ -1,4 +1,4 @@
-//! What is found out by trying.
+//! Checks that try an operation.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use unspool_rows::Arch;
 use unspool_sampler::{RecordError, RecordNotice, RecordOptions, RecordTarget, Recording};
 use unspool_table_store::Store;
 
-/// The events that are tried, and what each is wanted for.
+/// The events to try, and their use.
 const EVENTS: [(&str, Use); 7] = [
     ("cycles", Use::Samples),
     ("cpu-clock", Use::Samples),
@@ -26,41 +26,41 @@ const EVENTS: [(&str, Use); 7] = [
     ("sched:sched_switch", Use::OnRequest),
 ];
 
-/// What an event is wanted for.
+/// The use of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Samples where nobody says of what: of the first of these.
+    /// Samples by default: the first available one of these.
     Samples,
-    /// The time that threads do not run, for which the kernel's work has to be seen.
+    /// Off-CPU time, which needs kernel events.
     OffCpu,
-    /// What the user asks for.
+    /// Only on request.
     OnRequest,
 }
 
-/// An event that was tried.
+/// The trial of an event.
 pub(super) struct EventTrial {
     pub(super) name: &'static str,
     pub(super) used_for: Use,
     pub(super) outcome: Result<OpenedEvent, EventRefusal>,
 }
 
-/// What came of trying.
+/// The results of all trials.
 pub(super) struct Trials {
     /// A short command, recorded as `unspool record` would.
     pub(super) recording: Result<RecordTrial, RecordError>,
     /// Events of this process.
     pub(super) events: Vec<EventTrial>,
-    /// An event of all that runs.
+    /// An event of the whole system.
     pub(super) everything: Result<(), OpenError>,
     /// Whether a child can be traced.
     pub(super) tracing: Result<(), ProcessError>,
 }
 
-/// How a recording was made.
+/// The result of a trial recording.
 pub(super) struct RecordTrial {
     pub(super) event: PerfEvent,
     pub(super) has_kernel: bool,
-    /// The sizes of its rings in bytes.
+    /// The sizes of its rings, in bytes.
     pub(super) rings: Vec<usize>,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct OpenedEvent {
     pub(super) has_kernel: bool,
 }
 
-/// An event that could not.
+/// An event that could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EventRefusal {
     #[error(transparent)]
@@ -118,14 +118,14 @@ impl Trials {
         }
     }
 
-    /// Whether the kernel's own work can be seen.
+    /// Whether kernel code can be sampled.
     pub(super) fn has_kernel(&self) -> bool {
         let mut opened = (self.events.iter()).filter_map(|event| event.outcome.as_ref().ok());
         opened.any(|event| event.has_kernel)
     }
 }
 
-/// A command that does nothing for long: this program itself, which is certainly there.
+/// A command that exits at once: this program itself, which certainly exists.
 fn command() -> io::Result<Command> {
     let mut command = Command::new(env::current_exe()?);
     command.arg("--version");
@@ -155,13 +155,13 @@ fn record() -> Result<RecordTrial, RecordError> {
     Ok(recorded)
 }
 
-/// What `record` asks for where nobody says anything, in Hz.
+/// The default rate of `record`, in Hz.
 const FREQUENCY: u64 = 999;
 
-/// How long the trial's command may run.
+/// The longest time for the trial's command.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What `record` asks for of an event.
+/// The attributes with which `record` opens an event.
 fn setup(event: PerfEvent, with_kernel: bool) -> EventAttr {
     EventAttr {
         event,
@@ -178,7 +178,7 @@ fn setup(event: PerfEvent, with_kernel: bool) -> EventAttr {
     }
 }
 
-/// Opens an event of this process without counting it; with the kernel's work if that may be.
+/// Opens an event of this process without counting, with kernel code if permitted.
 fn open(name: &str) -> Result<OpenedEvent, EventRefusal> {
     let event: PerfEvent = name.parse()?;
     let own = EventTarget::Thread(process::id());
@@ -196,7 +196,7 @@ fn open(name: &str) -> Result<OpenedEvent, EventRefusal> {
     Ok(opened?)
 }
 
-/// Traces a child until it ends, as `unspool stack -- CMD` does.
+/// Traces a child until it exits, as `unspool stack -- CMD` does.
 fn trace() -> Result<(), ProcessError> {
     let command = command().map_err(|source| ProcessError::Spawn {
         program: "unspool".to_owned(),

@@ -1,6 +1,6 @@
-//! What a terminal shows while a recording goes on.
+//! The terminal display during a recording.
 //!
-//! A thread of its own draws, so that the recorder never waits for a terminal.
+//! A separate thread draws, so that the recorder never waits for a terminal.
 
 use std::env;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use super::live::LiveTop;
 use super::report::complete;
 use crate::output::EscapedText;
 
-/// What is to be shown.
+/// The data to display.
 #[derive(Default)]
 struct DisplayState {
     progress: Option<RecordProgress>,
@@ -25,7 +25,7 @@ struct DisplayState {
     is_over: bool,
 }
 
-/// What those who record and those who draw share.
+/// The state shared by the recorder and the drawing thread.
 #[derive(Default)]
 struct SharedState {
     state: Mutex<DisplayState>,
@@ -38,7 +38,7 @@ impl SharedState {
     }
 }
 
-/// How much is shown.
+/// The size of the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DisplayMode {
     /// One line.
@@ -47,13 +47,13 @@ pub(super) enum DisplayMode {
     Screen,
 }
 
-/// A terminal on standard error that shows how far a recording is.
+/// A terminal on standard error that shows the progress of a recording.
 pub(super) struct Display {
     shared: Arc<SharedState>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is to be shown, for other threads to say.
+/// Access to the displayed data for other threads.
 #[derive(Clone)]
 pub(super) struct DisplayHandle(Arc<SharedState>);
 
@@ -69,7 +69,7 @@ impl Display {
         io::stderr().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
     }
 
-    /// Begins to draw, each time that there is progress.
+    /// Starts to draw, on each update.
     pub(super) fn begin(size: DisplayMode) -> io::Result<Display> {
         let shared = Arc::new(SharedState::default());
         let drawn = Arc::clone(&shared);
@@ -84,31 +84,31 @@ impl Display {
         })
     }
 
-    /// Where the list comes from.
+    /// Access for the source of the list.
     pub(super) fn handle(&self) -> DisplayHandle {
         DisplayHandle(Arc::clone(&self.shared))
     }
 
-    /// Says how far the recording is. Does not wait.
+    /// Updates the progress. Does not wait.
     pub(super) fn progress(&self, progress: RecordProgress) {
         self.shared.state().progress = Some(progress);
         self.shared.changed.notify_one();
     }
 }
 
-/// The terminal is left as it was.
+/// Leaves the terminal as it was.
 impl Drop for Display {
     fn drop(&mut self) {
         self.shared.state().is_over = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // What it did not draw is not missed.
+            // A failure to draw does not matter any more.
             let _ = thread.join();
         }
     }
 }
 
-/// A way to draw; what it has drawn is gone when it is dropped.
+/// A style of drawing; its output is erased when it is dropped.
 trait Draw {
     fn draw(&mut self, status: &str, top: Option<&LiveTop>);
 }
@@ -133,7 +133,7 @@ fn draw(shared: &SharedState, by: &mut impl Draw) {
     }
 }
 
-/// One line: for how long, how many samples, how fast, what is missing.
+/// One line: the time, the number of samples, the rate, the incomplete stacks.
 fn status(now: &RecordProgress, last: Option<&RecordProgress>) -> String {
     let (before, since) = last.map_or((0, Duration::ZERO), |last| {
         (last.completeness.samples(), last.elapsed)
@@ -159,12 +159,12 @@ fn size() -> (usize, usize) {
     })
 }
 
-/// A terminal that is gone shows nothing.
+/// Writes to the terminal; if it is gone, nothing is shown.
 fn write(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// What fits into a line.
+/// The part of a text that fits into a line.
 fn cut(text: &str, width: usize) -> String {
     let text = EscapedText(text).to_string();
     match text.chars().count() > width {
@@ -176,7 +176,7 @@ fn cut(text: &str, width: usize) -> String {
     }
 }
 
-/// A line that is drawn again and again.
+/// A line that is redrawn.
 #[derive(Default)]
 struct LineDisplay {
     turn: usize,
@@ -203,7 +203,7 @@ impl Drop for LineDisplay {
     }
 }
 
-/// The terminal's second screen, which leaves the first one as it is.
+/// The terminal's alternate screen, which preserves the first one.
 struct ScreenDisplay {
     is_bold: bool,
 }
@@ -235,7 +235,8 @@ impl Draw for ScreenDisplay {
         for (n, line) in lines.iter().take(height).enumerate() {
             let line = cut(line, width);
             let end = if n == 0 { "" } else { "\r\n" };
-            // What follows the line is erased first: in the last column, that would erase the last letter.
+            // The rest of the line is erased first: in the last column, that would erase the last
+            // letter.
             let _ = match self.is_bold && n == 0 {
                 true => write!(text, "{end}\x1b[K\x1b[1m{line}\x1b[0m"),
                 false => write!(text, "{end}\x1b[K{line}"),

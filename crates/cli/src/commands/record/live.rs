@@ -1,6 +1,6 @@
-//! The list of what is recorded, while it is recorded.
+//! The live list of a recording.
 //!
-//! The profile is read as it is written, by a thread of its own, which finds the names too.
+//! A separate thread reads the profile as it is written, and looks up the names.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::commands::report::{FileNames, percent, with_module};
 use crate::output::EscapedText;
 use crate::text::fit::fit;
 
-/// Writes a profile to its file, and hands what was written to whoever reads along.
+/// Writes a profile to its file, and sends a copy to the follower.
 pub(super) struct TeeWriter {
     file: File,
     copies: Option<Sender<Vec<u8>>>,
@@ -31,7 +31,7 @@ impl TeeWriter {
         TeeWriter { file, copies: None }
     }
 
-    /// Begins to read along: what is shown goes to the board.
+    /// Starts the follower, which updates the display.
     pub(super) fn read_along(&mut self, board: DisplayHandle) -> io::Result<Follower> {
         let (sender, receiver) = mpsc::channel();
         let thread = thread::Builder::new().name("live".into());
@@ -44,15 +44,15 @@ impl TeeWriter {
 }
 
 impl Write for TeeWriter {
-    /// Writes all of it: whoever reads along wants whole blocks.
+    /// Writes all of it: the follower needs whole blocks.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Err(error) = self.file.write_all(bytes) {
-            // Nothing comes any more.
+            // No more data will follow.
             self.copies = None;
             return Err(error);
         }
         if let Some(copies) = &self.copies {
-            // A reader that has given up is told nothing.
+            // A follower that has stopped gets no data.
             let _ = copies.send(bytes.to_vec());
         }
         Ok(bytes.len())
@@ -63,7 +63,7 @@ impl Write for TeeWriter {
     }
 }
 
-/// Who reads along, until the profile is finished.
+/// Reads along until the profile is finished.
 pub(super) struct Follower {
     thread: Option<JoinHandle<()>>,
 }
@@ -71,14 +71,14 @@ pub(super) struct Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // What it could not show is in the profile.
+            // The profile has everything that it did not show.
             let _ = thread.join();
         }
     }
 }
 
-/// The list is made anew after this time at the earliest, and after so many times what it took to make:
-/// the target needs the processors.
+/// The shortest time between two updates of the list, and the same as a multiple of an update's own
+/// duration: the target needs the CPUs.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(400);
 const REFRESH_COST_FACTOR: u32 = 10;
 
@@ -107,17 +107,17 @@ fn follow(copies: &Receiver<Vec<u8>>, board: &DisplayHandle) {
     }
 }
 
-/// What was seen so far.
+/// The samples so far.
 #[derive(Default)]
 struct LiveProfile {
-    /// One sample for each stack of each thread, which has the weight of all.
+    /// One sample for each stack of each thread, with their total weight.
     samples: HashMap<(StackId, ThreadId), ProfileSample>,
     names: LiveNames,
-    /// How many frames were looked up.
+    /// The number of frames looked up.
     frames: usize,
 }
 
-/// The names that were found so far.
+/// The names found so far.
 #[derive(Default)]
 struct LiveNames {
     known: HashMap<CodeLocation, LocationName>,
@@ -141,7 +141,7 @@ impl LiveProfile {
         }
     }
 
-    /// Finds the names of the frames that are new.
+    /// Looks up the names of new frames.
     fn look_up(&mut self, profile: &Profile) {
         let new = profile.frames().get(self.frames..).unwrap_or_default();
         self.frames = profile.frames().len();
@@ -213,13 +213,13 @@ impl LiveProfile {
     }
 }
 
-/// A line of the list that fits.
+/// A line of the list, cut to the width.
 fn row_of(width: usize, shares: String, name: &str) -> String {
     let room = width.saturating_sub(shares.len());
     shares + &fit(&EscapedText(name).to_string(), room)
 }
 
-/// How many functions, and how many threads, are listed at most.
+/// The most functions, and the most threads, in the list.
 const MAX_ROWS: usize = 200;
 
 /// The heaviest functions and threads.
@@ -235,7 +235,7 @@ struct LiveRow {
 }
 
 impl LiveTop {
-    /// So many lines at most, of so many columns: functions, and below them threads.
+    /// At most this many lines, of this many columns: functions, and below them threads.
     pub(super) fn lines(&self, width: usize, height: usize) -> Vec<String> {
         let threads = self.threads.len().min(height / 4);
         let titles = 4;

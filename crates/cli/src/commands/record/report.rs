@@ -1,4 +1,4 @@
-//! What is said of a recording, as it comes or as one document at the end.
+//! The messages about a recording: as they occur, or as one document at the end.
 
 use std::fmt::Display;
 use std::io;
@@ -12,19 +12,19 @@ use crate::args::{Format, RecordArgs};
 use crate::commands::{exit_code, report};
 use crate::output::{self, JsonLayout};
 
-/// What `unspool report` shows where no file is named.
+/// The default profile of `unspool report`.
 const DEFAULT_PROFILE: &str = "unspool.prof";
 
-/// How many files are named that could not be used.
+/// The most unusable files to name.
 const MAX_FILES_NAMED: usize = 10;
 
-/// How many processes are named that go on.
+/// The most remaining processes to name.
 const MAX_PROCESSES_NAMED: usize = 10;
 
-/// What was said so far.
+/// The messages so far.
 pub(super) struct RecordReport<'a> {
     args: &'a RecordArgs,
-    /// Of the document, which is written at the end.
+    /// For the document, which is written at the end.
     notices: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> RecordReport<'a> {
         }
     }
 
-    /// Says something worth knowing.
+    /// Prints a notice.
     pub(super) fn notice(&mut self, notice: &dyn Display) {
         match self.args.format {
             _ if self.args.quiet => {}
@@ -45,7 +45,7 @@ impl<'a> RecordReport<'a> {
         }
     }
 
-    /// Says that the profile cannot be written any more.
+    /// Reports that the profile cannot be written any more.
     pub(super) fn cannot_write(&mut self, error: &io::Error, command_goes_on: bool) {
         let path = self.args.output.display();
         output::error(&format_args!(
@@ -56,7 +56,7 @@ impl<'a> RecordReport<'a> {
         }
     }
 
-    /// Says what the recording came to, and what the profile that was written lacks.
+    /// Reports the result of the recording, and what is missing in the profile.
     pub(super) fn end(mut self, summary: &RecordSummary, event: &PerfEvent) -> io::Result<()> {
         if self.args.quiet {
             return Ok(());
@@ -90,7 +90,7 @@ impl<'a> RecordReport<'a> {
         Ok(())
     }
 
-    /// Why there is no sample, and what helps.
+    /// Why there are no samples, and the remedy.
     fn why_empty(&self) -> String {
         let (what, remedy) = match (&self.args.event, self.args.off_cpu) {
             (Some(event), false) => (format!("no {event} while it was recorded"), "another -e"),
@@ -110,7 +110,7 @@ impl<'a> RecordReport<'a> {
         format!("no samples: {what}: {remedy}")
     }
 
-    /// The profile as an argument of a command that would not find it by itself.
+    /// The profile as an argument of commands that would not find it by default.
     fn profile(&self) -> String {
         let path = self.args.output.to_string_lossy();
         let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
@@ -141,7 +141,8 @@ impl<'a> RecordReport<'a> {
         }
     }
 
-    /// Standard output is the command's if there is one; then it is the last line of standard error.
+    /// With a command, standard output is the command's: the document is then the last line of
+    /// standard error.
     fn document(&self, summary: &RecordSummary, event: &PerfEvent) -> io::Result<()> {
         let completeness = &summary.completeness;
         let command = self.args.cmd.iter().map(|word| word.to_string_lossy());
@@ -165,7 +166,7 @@ impl<'a> RecordReport<'a> {
     }
 }
 
-/// How many of the stacks are complete.
+/// The number of complete stacks.
 pub(super) fn complete(completeness: &Completeness) -> String {
     match completeness.stacks() {
         0 => "none".to_owned(),
@@ -173,7 +174,7 @@ pub(super) fn complete(completeness: &Completeness) -> String {
     }
 }
 
-/// Which processes go on, and how to record them.
+/// The processes that still run, and how to record them.
 fn still_running(processes: &[ChildProcess]) -> String {
     let shown = processes.iter().take(MAX_PROCESSES_NAMED);
     let names: Vec<_> = (shown.clone())

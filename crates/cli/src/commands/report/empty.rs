@@ -7,10 +7,10 @@ use unspool_profile::{CpuState, NamedProfile, Profile, ProfileSample};
 use super::selection;
 use crate::args::{Filters, OnOff};
 
-/// How many names are offered.
+/// The most suggested names.
 const MAX_NAMES: usize = 5;
 
-/// Why no sample passes, and what does.
+/// Why no sample passes, and which values would.
 pub(super) fn why(named: &NamedProfile<'_>, filters: &Filters) -> anyhow::Result<String> {
     let profile = named.profile;
     if profile.samples().is_empty() {
@@ -51,7 +51,7 @@ fn passes(named: &NamedProfile<'_>, filters: &Filters, state: OnOff) -> anyhow::
     Ok(!selection(named, &filters)?.samples(named).is_empty())
 }
 
-/// Each filter that is given, alone: its option, and what would pass.
+/// Each given filter alone: its option, and values that would pass.
 fn each(profile: &Profile, filters: &Filters) -> Vec<(String, Filters, String)> {
     let mut each = Vec::new();
     let option = |name: &str, values: &[String]| format!("--{name} {}", values.join(" "));

@@ -107,7 +107,7 @@ pub(in crate::commands) fn complete(all: &Completeness) -> Value {
     })
 }
 
-/// A list of weights, each with what it is of.
+/// A list of weights with their keys.
 fn list<K>(weights: Vec<Weight<K>>, key: impl Fn(K) -> Value) -> Vec<Value> {
     let entry = |weight: Weight<K>| {
         let mut value = key(weight.key);
@@ -144,7 +144,7 @@ fn argument(argument: &Argument) -> Value {
             "certainty": argument.certainty.name() })
 }
 
-/// The place of each function in the list of them.
+/// The index of each function in the list.
 fn places(view: &View<'_>, weights: &[Weight<FunctionId>]) -> Vec<usize> {
     let mut places = vec![0; view.named.functions().len()];
     for (place, weight) in weights.iter().enumerate() {
@@ -164,7 +164,7 @@ fn threads(view: &View<'_>) -> Vec<Value> {
     })
 }
 
-/// Functions of the call tree that lead from one to the next without a branch.
+/// Functions of the call tree in a row without a branch.
 #[derive(Serialize)]
 struct TreeNode {
     parent: Option<usize>,
@@ -174,7 +174,7 @@ struct TreeNode {
     total: u64,
 }
 
-/// The call tree as a list: a tree of objects would nest as deeply as the stacks do.
+/// The call tree as a list: nested objects would be as deep as the stacks.
 fn nodes<'t>(tree: &'t CallTree, places: &'t [usize]) -> impl Iterator<Item = TreeNode> + use<'t> {
     let mut count = 0;
     let mut waiting = vec![(tree.root(), None)];
@@ -189,7 +189,7 @@ fn nodes<'t>(tree: &'t CallTree, places: &'t [usize]) -> impl Iterator<Item = Tr
     std::iter::from_fn(of_next).flatten()
 }
 
-/// A node, or several if its functions have different marks. `next` is the place of the first.
+/// A node, or several if its functions have different marks. `next` is the index of the first.
 fn with_one_mark(
     node: &CallNode<'_>,
     parent: Option<usize>,

@@ -1,4 +1,4 @@
-//! The names of a profile's places, from the files of its modules.
+//! The names of a profile's code locations, from the files of its modules.
 
 use std::collections::HashSet;
 use std::io::IsTerminal as _;
@@ -15,14 +15,14 @@ use unspool_symbols::{
 
 use crate::output;
 
-/// The names of all places in files that a profile has.
+/// The names of all code locations in files of a profile.
 pub(in crate::commands) struct FileNames {
-    /// Of the modules by their numbers.
+    /// By module index.
     names: unspool_symbols::AddressNames,
 }
 
 impl FileNames {
-    /// Finds the files and looks all places up.
+    /// Opens the files and looks up all code locations.
     pub(in crate::commands) fn look_up(profile: &Profile, detail: NameDetail) -> FileNames {
         let found = FileNames::of_frames(profile, profile.frames(), &symbolizer(detail));
         let kept = modules_with_names(profile);
@@ -42,7 +42,7 @@ impl FileNames {
         found
     }
 
-    /// Looks up the places of some of its frames.
+    /// Looks up the locations of some of its frames.
     pub(in crate::commands) fn of_frames(
         profile: &Profile,
         frames: &[ProfileFrame],
@@ -71,7 +71,8 @@ impl FileNames {
     }
 }
 
-/// Names are kept for the next time, and debug files are downloaded if the user has named servers.
+/// Names are cached for the next time, and debug files are downloaded if the user has configured
+/// servers.
 fn symbolizer(detail: NameDetail) -> Symbolizer {
     let finder = ModuleFinder::from_environment();
     let finder = match Debuginfod::from_environment() {
@@ -81,7 +82,7 @@ fn symbolizer(detail: NameDetail) -> Symbolizer {
     Symbolizer::new(finder, detail).with_cache(NameCache::from_environment())
 }
 
-/// Names a file that is being downloaded, once: where somebody watches or asked for it.
+/// Names a file that is being downloaded, once: if a terminal shows it or the user requested it.
 fn report_download(event: LookupEvent<'_>) {
     let is_wanted =
         || std::io::stderr().is_terminal() || std::env::var_os("DEBUGINFOD_PROGRESS").is_some();
@@ -93,7 +94,7 @@ fn report_download(event: LookupEvent<'_>) {
     }
 }
 
-/// The modules that names were kept of while recording, by their numbers.
+/// The modules with names recorded in the profile, by index.
 fn modules_with_names(profile: &Profile) -> HashSet<usize> {
     let symbols = profile.symbols().iter();
     let modules = symbols.filter_map(|symbol| match symbol.start {

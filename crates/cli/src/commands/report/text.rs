@@ -14,9 +14,9 @@ use super::{percent, total};
 use crate::args::{ReportArgs, ReportGroup, Sort, TreeKind};
 use crate::output::{self, EscapedText};
 
-/// How many lines the list has at most.
+/// The most lines of the list.
 const MAX_LIST_ROWS: usize = 40;
-/// How wide the longest bar is.
+/// The width of the longest bar.
 const MAX_BAR_WIDTH: usize = 12;
 
 pub(super) fn print(
@@ -53,7 +53,7 @@ pub(super) fn print(
     }
 }
 
-/// The columns of the terminal that is written to; elsewhere a line may be as long as it wants to.
+/// The width of the terminal in columns; other outputs have lines of any length.
 pub(in crate::commands) fn width(output: &Path) -> usize {
     let is_standard = output.as_os_str() == "-";
     let size = is_standard.then(|| terminal_size::terminal_size_of(io::stdout()));
@@ -65,7 +65,7 @@ struct Page<'a> {
     out: &'a mut dyn Write,
     view: &'a View<'a>,
     total: u64,
-    /// What has less of the total is left out, in percent.
+    /// Rows with less than this share of the total are left out, in percent.
     least: f64,
     sort: Sort,
     width: usize,
@@ -150,7 +150,7 @@ impl Page<'_> {
         })
     }
 
-    /// The heaviest, in the order that is asked for.
+    /// The heaviest, in the requested order.
     fn list<'n, K: Copy>(
         &mut self,
         what: &str,
@@ -214,7 +214,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// The nodes below the root. Only a node that is not alone is indented: stacks are deep.
+    /// The nodes below the root. Only a node with siblings is indented: stacks are deep.
     fn branches<'t>(&mut self, tree: &'t CallTree) -> io::Result<()> {
         let (total, least) = (self.total, self.least);
         let shown = |node: &CallNode<'t>| {
@@ -223,8 +223,8 @@ impl Page<'_> {
             children.reverse();
             children
         };
-        // The nodes to be shown, the next one last, each with its indentation. A stack may have a
-        // million frames: no recursion.
+        // The nodes to print, the next one last, each with its indentation. No recursion: a stack
+        // may have a million frames.
         let mut next: Vec<(CallNode<'t>, usize)> = Vec::new();
         next.extend(shown(&tree.root()).into_iter().map(|node| (node, 0)));
         while let Some((node, depth)) = next.pop() {
@@ -260,10 +260,10 @@ impl Page<'_> {
     }
 }
 
-/// What a line of a list is of.
+/// The subject of a line of a list.
 struct ListItem<'n> {
     name: String,
-    /// What it is sorted by then; empty if it is of no module.
+    /// Its module, for sorting; empty without one.
     module: &'n str,
 }
 
@@ -277,10 +277,10 @@ impl ListItem<'_> {
     }
 }
 
-/// The most steps of indentation.
+/// The deepest indentation, in steps.
 const MAX_INDENT: usize = 40;
 
-/// A function's name, and its module's.
+/// A function's name and its module's.
 pub(in crate::commands) fn with_module(function: &ProfileFunction) -> String {
     marked(function, "")
 }
@@ -293,7 +293,7 @@ fn marked(function: &ProfileFunction, mark: &str) -> String {
     }
 }
 
-/// A bar as long as a percentage.
+/// A bar for a percentage.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

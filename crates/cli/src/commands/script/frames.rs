@@ -1,4 +1,4 @@
-//! Frames as they are printed, each made once.
+//! Frames as they are printed, each formatted once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,42 +20,42 @@ use super::text::ScriptFields;
 use crate::output;
 use crate::text::digits::hexadecimal;
 
-/// Where the kernel's addresses begin.
+/// The start of the kernel's addresses.
 const KERNEL: u64 = 1 << 63;
 
-/// What perf calls the kernel.
+/// perf's name for the kernel.
 pub(super) const KALLSYMS: &[u8] = b"[kernel.kallsyms]";
 
-/// Which address is shown for a frame.
+/// The kind of address shown for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddressKind {
-    /// That whose name is looked up, within its file: of a stack that was unwound.
+    /// The lookup address within its file: for an unwound stack.
     Lookup,
-    /// A return address within its file, though the name is that of the call before it: of frames that the
-    /// kernel found.
+    /// A return address within its file, though the name is that of the call before it: for frames
+    /// found by the kernel.
     Return,
-    /// That of the process: of samples without a stack.
+    /// The runtime address: for samples without a stack.
     Runtime,
 }
 
 impl AddressKind {
     pub(super) const COUNT: usize = 3;
 
-    /// How far it is behind the address whose name is looked up.
+    /// The distance to the lookup address.
     fn lookup_offset(self) -> u64 {
         u64::from(self == AddressKind::Return)
     }
 }
 
-/// What names a frame.
+/// The source of a frame's name.
 #[derive(Debug, Clone, Copy)]
 enum FrameName {
-    /// A file, by its place among the requests, and the address as linked.
+    /// A file, by its index in the requests, and the address as linked.
     File(usize, Vaddr),
     Kernel(RuntimeAddr),
-    /// What a process made at run time.
+    /// Code that a process generated.
     Jit(u32, RuntimeAddr),
-    /// By a name that was recorded, and how far behind its start.
+    /// A recorded name, by its index, and the offset from its start.
     Recorded(usize, u64),
     Nothing,
 }
@@ -73,20 +73,20 @@ struct ScriptFrame {
 pub(super) struct FrameSet {
     frames: Vec<ScriptFrame>,
     files: Vec<Arc<ElfFile>>,
-    /// The places of files by their numbers.
+    /// The indices of files by their numbers.
     by_number: HashMap<u32, usize>,
-    /// Names that were recorded.
+    /// Recorded names.
     names: Vec<String>,
     dsos: Vec<Vec<u8>>,
     by_name: HashMap<Vec<u8>, usize>,
-    /// The lines below frames, by their numbers: what their functions were called with.
+    /// The lines below frames, by frame number: the arguments of their functions.
     arguments: HashMap<u32, String>,
-    /// What is wrong with files, by their names.
+    /// Problems of files, by file name.
     pub(super) problems: BTreeMap<Vec<u8>, String>,
 }
 
 impl FrameSet {
-    /// Adds what is at an address of a process; yields its number.
+    /// Adds an address of a process; returns its number.
     pub(super) fn add(
         &mut self,
         space: &ProcessSpace,
@@ -96,7 +96,8 @@ impl FrameSet {
     ) -> u32 {
         let code = RuntimeAddr(address.0.wrapping_sub(shown.lookup_offset()));
         let (named, dso, in_file) = match space.mapped(code) {
-            // What is no return address on a stack without frame pointers may be any number.
+            // On a stack without frame pointers, a value that is not a return address can be any
+            // number.
             _ if code.0 >= KERNEL && shown != AddressKind::Return => {
                 (FrameName::Kernel(code), KALLSYMS, address.0)
             }
@@ -133,7 +134,7 @@ impl FrameSet {
         self.push(shown, address, named, dso)
     }
 
-    /// The place of a file among all, by a number that is its own.
+    /// The index of a file, by its unique number.
     fn file(&mut self, number: u32, file: &Arc<ElfFile>) -> usize {
         let files = &mut self.files;
         *self.by_number.entry(number).or_insert_with(|| {
@@ -142,7 +143,7 @@ impl FrameSet {
         })
     }
 
-    /// Adds an address in a file, or in one that cannot be used.
+    /// Adds an address in a file, usable or not.
     pub(super) fn add_in_file(
         &mut self,
         address: Vaddr,
@@ -158,7 +159,7 @@ impl FrameSet {
         self.push(AddressKind::Lookup, shown, named, dso)
     }
 
-    /// Adds an address whose name was recorded.
+    /// Adds an address with a recorded name.
     pub(super) fn add_recorded(
         &mut self,
         address: u64,
@@ -184,7 +185,7 @@ impl FrameSet {
         self.push(AddressKind::Lookup, address.0, named, dso)
     }
 
-    /// Adds what the function of a frame was called with.
+    /// Adds the arguments of a frame's function.
     pub(super) fn add_arguments(&mut self, frame: u32, lines: String) {
         self.arguments.insert(frame, lines);
     }
@@ -209,7 +210,7 @@ impl FrameSet {
         self.dsos.len() - 1
     }
 
-    /// Looks up all names, and yields the frames as text.
+    /// Looks up all names, and returns the frames as text.
     pub(super) fn look_up(&self, detail: NameDetail, fields: ScriptFields) -> FrameTexts {
         let mut texts = FrameTexts::default();
         let sources = NameSources::new(self, detail, fields);
@@ -224,7 +225,7 @@ impl FrameSet {
     }
 }
 
-/// Frames as text, by their numbers: lines without what comes before the first address.
+/// Frames as text, by number: lines without the part before the first address.
 #[derive(Default)]
 pub(super) struct FrameTexts {
     text: Vec<u8>,
@@ -244,7 +245,7 @@ impl FrameTexts {
     }
 }
 
-/// Where names are from.
+/// The sources of names.
 struct NameSources<'f> {
     frames: &'f FrameSet,
     fields: ScriptFields,
@@ -269,7 +270,7 @@ impl<'f> NameSources<'f> {
                 }
                 FrameName::Kernel(address) => kernel.push(address),
                 FrameName::Jit(pid, _) => {
-                    // A process that wrote none made no code that anybody knows.
+                    // Code of a process without a perf map has no names.
                     jit.entry(pid).or_insert_with(|| perf_map(pid));
                 }
                 FrameName::Recorded(..) | FrameName::Nothing => {}
@@ -299,7 +300,7 @@ impl<'f> NameSources<'f> {
         }
     }
 
-    /// Writes a frame, and before it the functions that are inlined in it.
+    /// Writes a frame, preceded by the functions inlined in it.
     fn write(&self, out: &mut Vec<u8>, frame: &ScriptFrame) {
         let dso = self
             .frames
@@ -348,7 +349,7 @@ impl<'f> NameSources<'f> {
         }
     }
 
-    /// Writes one line; of an inlined function if there is no file.
+    /// Writes one line; without a file, for an inlined function.
     fn line(
         &self,
         out: &mut Vec<u8>,
@@ -379,7 +380,7 @@ impl<'f> NameSources<'f> {
     }
 }
 
-/// The perf map of a process; of one that is gone, the one that it left here.
+/// The perf map of a process; for one that has exited, the one that it left.
 fn perf_map(pid: u32) -> Option<PerfMap> {
     let left = || {
         let user = fs::metadata("/proc/self").ok()?.uid();
@@ -388,7 +389,7 @@ fn perf_map(pid: u32) -> Option<PerfMap> {
     PerfMap::from_process(pid).ok().or_else(left)
 }
 
-/// What is shown where nothing has a name.
+/// Shown in place of a missing name.
 const UNKNOWN: &str = "[unknown]";
 
 fn request(file: &Arc<ElfFile>) -> SymbolRequest {

@@ -1,4 +1,4 @@
-//! What is known of a recording, in the lines that `perf script --header` has for it.
+//! The description of a recording, in the format of `perf script --header`.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -8,17 +8,17 @@ use unspool_profile::Profile;
 
 use crate::output::EscapedText;
 
-/// What is known of a recording.
+/// The description of a recording.
 pub(super) struct RecordingHeader<'r> {
     host: &'r str,
     kernel: &'r str,
-    /// What recorded, as perf has it: its version.
+    /// The recorder's version, as perf has it.
     tool: &'r str,
     arch: &'r str,
     cpus: Option<u32>,
     command: &'r [String],
     events: Vec<&'r str>,
-    /// Of the first sample and of the last, in nanoseconds.
+    /// The times of the first and the last sample, in nanoseconds.
     times: Option<Range<u64>>,
 }
 

@@ -34,7 +34,7 @@ pub(super) fn run(
         "cannot write {}: it is the recording itself: name another file",
         path.display()
     );
-    // What somebody's stacks tell is for nobody else, as with perf.
+    // Only the user may read the stacks, as with perf.
     let permissions = Permissions::from_mode(0o600);
     let (injected, reading) = commands::write_by(path, Some(permissions), |out| {
         let out = BufWriter::new(out.try_clone()?);
@@ -48,7 +48,7 @@ pub(super) fn run(
     Ok(status(is_complete(file, &reading)))
 }
 
-/// Whether both are names of one file.
+/// Whether both paths name one file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| {
         let metadata = path.metadata().ok()?;

@@ -1,4 +1,4 @@
-//! `unspool script` of our own recordings.
+//! `unspool script` of unspool's own recordings.
 
 use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,7 +21,7 @@ use crate::args::ScriptArgs;
 use crate::commands::recording::status;
 use crate::output::{self, EscapedText};
 
-/// The event of time off a processor.
+/// The event name of off-CPU time.
 const OFF_CPU: &str = "off-cpu";
 
 pub(super) fn run(
@@ -78,7 +78,7 @@ fn events(profile: &Profile) -> Vec<ScriptEvent<'_>> {
     names.map(event).collect()
 }
 
-/// The frames of a profile, by the same numbers.
+/// The frames of a profile, with the same numbers.
 fn frames(profile: &Profile) -> FrameSet {
     let mut frames = FrameSet::default();
     let finder = ModuleFinder::from_environment();

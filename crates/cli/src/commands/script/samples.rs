@@ -1,4 +1,4 @@
-//! The samples of a recording, with their stacks unwound.
+//! The samples of a recording, with unwound stacks.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use unspool_unwind::OutOfMemory;
 use super::frames::{AddressKind, FrameSet};
 use super::text::SampleLine;
 
-/// A sample of some thread.
+/// A sample of a thread.
 #[derive(Debug, Clone, Copy)]
 struct StoredSample {
     sample: SampleLine,
     /// The name of the thread.
     name: usize,
-    /// Where its frames end in the list of all.
+    /// The end of its frames in the list of all.
     end: usize,
 }
 
-/// A process, as long as it has the same mapped.
+/// A process with unchanged mappings.
 struct ProcessFrames {
     space: Arc<ProcessSpace>,
-    /// The frames at its addresses, by how they are shown.
+    /// The frames at its addresses, by address kind.
     known: [HashMap<u64, u32>; AddressKind::COUNT],
 }
 
@@ -92,7 +92,7 @@ impl UnwoundSamples {
         Ok(())
     }
 
-    /// The number of a thread's name.
+    /// The index of a thread's name.
     fn number(&mut self, name: &[u8]) -> usize {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -103,7 +103,7 @@ impl UnwoundSamples {
         number
     }
 
-    /// The name of a thread, or what perf calls one that nobody has named.
+    /// The name of a thread, or perf's name for an unnamed one.
     fn name_of(&mut self, tid: u32) -> usize {
         if let Some(name) = self.threads.get(&tid) {
             return *name;

@@ -8,7 +8,7 @@ use unspool_perf_events::FileEvent;
 use super::frames::FrameTexts;
 use crate::text::digits::{decimal, task, zeros};
 
-/// What is printed.
+/// The printed fields.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -30,7 +30,7 @@ pub(super) struct ScriptFields {
 }
 
 impl ScriptFields {
-    /// What is printed if nothing else is asked for.
+    /// The default fields.
     pub(super) const DEFAULT: ScriptFields = ScriptFields {
         comm: true,
         pid: false,
@@ -47,7 +47,7 @@ impl ScriptFields {
     };
 }
 
-/// An event, as far as it matters for what is printed.
+/// The printed properties of an event.
 pub(super) struct ScriptEvent<'f> {
     pub(super) name: &'f str,
     pub(super) has_cpu: bool,
@@ -69,24 +69,24 @@ impl<'f> From<&'f FileEvent> for ScriptEvent<'f> {
 /// A sample, without its frames.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SampleLine {
-    /// The event, by its place among all.
+    /// The event, by its index.
     pub(super) event: usize,
     pub(super) pid: u32,
     pub(super) tid: u32,
     pub(super) cpu: u32,
     pub(super) time: u64,
     pub(super) period: u64,
-    /// Whether it has a stack, not just an address.
+    /// Whether it has a stack, not only an address.
     pub(super) has_stack: bool,
 }
 
-/// How much is collected before it is written, in bytes.
+/// The size of the output buffer, in bytes.
 const CHUNK: usize = 256 << 10;
 
 /// Prints samples.
 pub(super) struct Printer<'f, W: Write> {
     events: Vec<ScriptEvent<'f>>,
-    /// How wide names of events are.
+    /// The width of event names.
     width: usize,
     fields: ScriptFields,
     in_nanoseconds: bool,
@@ -119,7 +119,7 @@ impl<'f, W: Write> Printer<'f, W> {
         }
     }
 
-    /// Prints a sample of a thread of some name, with its frames.
+    /// Prints a sample of a thread with a given name, with its frames.
     pub(super) fn print(
         &mut self,
         sample: &SampleLine,
@@ -219,7 +219,7 @@ impl<'f, W: Write> Printer<'f, W> {
         Ok(())
     }
 
-    /// Writes what is left.
+    /// Writes the rest of the buffer.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.write()?;
         self.out.flush()

@@ -1,6 +1,7 @@
-//! `unspool show --instructions`: what CIEs and FDEs say, beside the rows that it makes.
+//! `unspool show --instructions`: the instructions of CIEs and FDEs, beside the rows that they
+//! make.
 //!
-//! In text, instructions stand in comments, so that the whole still parses as a table.
+//! In text, instructions are comments, so that the output still parses as a table.
 
 use std::io::Write;
 use std::iter;
@@ -24,26 +25,25 @@ pub(super) struct Listing {
     data_alignment: i64,
     initial: Vec<ListedInstruction>,
     rows: Vec<ListedRow>,
-    /// What would make rows at or past the entry's end.
+    /// Instructions that would make rows at or past the entry's end.
     past_end: Vec<ListedInstruction>,
 }
 
-/// An instruction and its offset in the section; padding is one, with how often it follows itself.
+/// An instruction and its offset in the section; a run of padding is one, with its length.
 struct ListedInstruction {
     offset: u64,
     text: String,
     count: usize,
 }
 
-/// A row and the instructions that make it from the row before: the first says where it begins.
+/// A row and the instructions that make it from the row before: the first sets its address.
 struct ListedRow {
     instructions: Vec<ListedInstruction>,
     start: Vaddr,
     text: String,
 }
 
-/// Visits those entries of the sections that `is_wanted` accepts, in the order of the table that
-/// was read from them.
+/// Visits the entries of the sections that `is_wanted` accepts, in the table's order.
 pub(super) fn for_each<'t>(
     sections: &[Section<'_>],
     table: &'t Table,
@@ -53,7 +53,7 @@ pub(super) fn for_each<'t>(
     let mut fdes = table.fdes().iter().peekable();
     for section in sections {
         for (_, entry) in section.entries() {
-            // Bad entries are not in the table, and have been reported when it was read.
+            // Bad entries are not in the table, and were reported when it was read.
             let Ok(Some((cie, entry))) = entry.and_then(|entry| headers(section, entry)) else {
                 continue;
             };
@@ -121,7 +121,7 @@ impl Listing {
         })
     }
 
-    /// Prints all but the line that names the entry.
+    /// Prints everything except the line that names the entry.
     pub(super) fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(
             out,
@@ -142,7 +142,7 @@ impl Listing {
         print_lines(out, &self.past_end)
     }
 
-    /// The CIE, for each row the instructions that make it, and those past the entry's end.
+    /// The CIE, the instructions of each row, and those past the entry's end.
     pub(super) fn json(&self) -> (Value, Vec<Value>, Vec<Value>) {
         let all = |lines: &[ListedInstruction]| lines.iter().map(line_json).collect::<Vec<_>>();
         let cie = json!({
@@ -164,7 +164,7 @@ impl Listing {
     }
 }
 
-/// All instructions, padding gathered.
+/// All instructions, with padding combined.
 fn lines(
     section: &Section<'_>,
     instructions: Instructions<'_, '_>,

@@ -1,4 +1,4 @@
-//! The tables of arguments of the modules of a report.
+//! The argument tables of the modules of a report.
 
 use unspool_arg_table_builder::{BuildError, build_table};
 use unspool_elf::{DebugFiles, ElfFile, SearchRoots};
@@ -7,7 +7,8 @@ use unspool_table_store::{ArgumentTable, Store};
 use crate::commands::report;
 use crate::output;
 
-/// The table of a file, made and kept if there is none yet; `None` if nothing says what its functions take.
+/// The table of a file, built and stored if missing; `None` if nothing describes the parameters of
+/// its functions.
 pub(in crate::commands) fn table(file: &ElfFile, store: &Store) -> Option<ArgumentTable> {
     let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
     let mut notices = Vec::new();
@@ -20,7 +21,7 @@ pub(in crate::commands) fn table(file: &ElfFile, store: &Store) -> Option<Argume
     }
     let (made, missing) = match build_table(file, &debug) {
         Ok(made) => (Some(made.bytes), made.missing),
-        // As its frames say.
+        // As its frames report.
         Err(BuildError::NoTypes { missing, .. }) => (None, missing),
         Err(error) => {
             output::notice(&error);
@@ -28,7 +29,8 @@ pub(in crate::commands) fn table(file: &ElfFile, store: &Store) -> Option<Argume
         }
     };
     report(file.path(), missing.iter());
-    // What is missing may be there the next time. That somebody else can write to the files is no news.
+    // Missing files may be available the next time. Files that others can write to need no message
+    // here.
     let is_certain = missing.is_empty() && file.check_unchanged().is_ok();
     let is_kept = is_certain && store.cache_folder().is_some() && debug.key(file).is_some();
     if let Some(bytes) = made.as_ref().filter(|_| is_kept)

@@ -174,7 +174,7 @@ struct FrameObject<'a> {
     variables: Vec<VariableObject>,
 }
 
-/// What a function was called with.
+/// An argument of a function.
 #[derive(Serialize)]
 struct ArgumentObject {
     name: String,
@@ -190,10 +190,11 @@ struct ArgumentObject {
     current: Option<String>,
 }
 
-/// What a variable is, or a parameter of a function that is inlined.
+/// A variable, or a parameter of an inlined function.
 #[derive(Serialize)]
 struct VariableObject {
-    /// Of which of the functions that are inlined at the frame, the innermost is 0; null for the frame's own.
+    /// The index of its inlined function at the frame, the innermost is 0; null for the frame's own
+    /// function.
     inlined: Option<usize>,
     function: Option<String>,
     parameter: bool,
@@ -222,7 +223,7 @@ impl VariableObject {
         }
     }
 
-    /// Those of a frame, with the parameters of inlined functions.
+    /// The variables of a frame, with the parameters of inlined functions.
     fn from_values(inlined: Vec<FunctionValues>, locals: Vec<VariableText>) -> Vec<VariableObject> {
         let mut all = Vec::new();
         for (nth, level) in inlined.into_iter().enumerate() {
@@ -309,7 +310,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// The file of the module that a frame stands in, where that cannot be used.
+/// The file of a frame's module, if it cannot be used.
 #[derive(Serialize)]
 struct UnusableModuleObject<'a> {
     module: Cow<'a, str>,
@@ -317,7 +318,7 @@ struct UnusableModuleObject<'a> {
     module_problem: String,
 }
 
-/// Where a frame stands in its module.
+/// The location of a frame in its module.
 #[derive(Serialize)]
 struct ModuleObject<'a> {
     module: String,
@@ -371,7 +372,7 @@ impl<'a> FunctionObject<'a> {
     }
 }
 
-/// The registers that are shown, by name; null for an unknown one.
+/// The shown registers, by name; null for an unknown one.
 struct RegistersObject<'a> {
     arch: Arch,
     registers: &'a SparseRegisters,

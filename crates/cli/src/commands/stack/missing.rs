@@ -1,4 +1,4 @@
-//! Tables that a walk had to do without: made for the next time.
+//! Tables that a walk lacked: compiled for the next time.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use unspool_table_store::{Store, StoreError, TableSource};
 use crate::commands::{compile, is_missing};
 use crate::output::{self, short_name};
 
-/// Compiles the tables of the modules that have none, into the cache. What fails is a notice: one
-/// for each reason, with the modules that it holds for.
+/// Compiles the missing tables of modules into the cache. Failures are notices: one for each
+/// reason, with its modules.
 pub(super) fn compile_missing(space: &SnapshotUnwinder<'_>, store: &Store) {
     let mut failed: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for module in space.uncompiled() {
@@ -32,11 +32,12 @@ fn keep(store: &Store, file: &ElfFile) -> Result<(), String> {
     let file = &*store.stable(file);
     let made = match compile::make(file, TableSource::Auto) {
         Ok((made, _)) => made,
-        Err(error) if is_missing(&error) => return Ok(()), // as its frames say
+        Err(error) if is_missing(&error) => return Ok(()), // As its frames report.
         Err(error) => return Err(without_path(file, &error)),
     };
     match store.keep(file, &made.encoded.bytes) {
-        // As each time: that it is large and somebody else's is no news.
+        // A large file that another user can change cannot be cached; that needs no message each
+        // time.
         Ok(_) | Err(StoreError::Changeable { .. }) => Ok(()),
         Err(error) => Err(format!(
             "{error}; XDG_CACHE_HOME can name another folder, and --no-cache does without"
@@ -44,7 +45,7 @@ fn keep(store: &Store, file: &ElfFile) -> Result<(), String> {
     }
 }
 
-/// The error without the path that the file was opened by, perhaps a link of the kernel's.
+/// The error without the path that the file was opened by, which may be a link of the kernel's.
 fn without_path(file: &ElfFile, error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     let path = format!("{}: ", file.path().display());

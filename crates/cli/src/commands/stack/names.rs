@@ -14,13 +14,12 @@ use unspool_symbols::{
 #[derive(Debug, Default)]
 pub(super) struct FileNames {
     names: AddressNames,
-    /// Which request a file had. `names` keeps the files open, so that none has the address of
-    /// another.
+    /// The request of each file. `names` keeps the files open, so that their addresses stay unique.
     requests: HashMap<*const ElfFile, usize>,
 }
 
 impl FileNames {
-    /// Looks the addresses up, those of a process with debug files from its `root` first.
+    /// Looks the addresses up; debug files below the process's `root` come first.
     pub(super) fn look_up<'a>(
         addresses: impl Iterator<Item = (&'a Arc<ElfFile>, Vaddr)>,
         detail: NameDetail,
@@ -49,7 +48,7 @@ impl FileNames {
         }
     }
 
-    /// The name of an address that was looked up.
+    /// The name of an address after lookup.
     pub(super) fn get(&self, file: &Arc<ElfFile>, address: Vaddr) -> Option<AddressName<'_>> {
         self.names
             .get(*self.requests.get(&Arc::as_ptr(file))?, address)

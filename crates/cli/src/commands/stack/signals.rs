@@ -1,9 +1,9 @@
-//! Signals that come to us while a command runs are the command's.
+//! Signals that unspool receives while a command runs are for the command.
 //!
-//! What the terminal sends (Ctrl-C, Ctrl-\) it sends to every process in the foreground, the
-//! command included, so that we only have to outlive it and report. What a program sends to us
-//! alone (`kill`, `timeout`, a service manager) is passed on. What a program sends to the whole
-//! process group looks no different, so that the command gets it twice.
+//! The terminal sends its signals (Ctrl-C, Ctrl-\) to every process in the foreground, including
+//! the command. Unspool only has to outlive it and report. A signal sent to unspool alone (by
+//! `kill`, `timeout`, a service manager) is passed on. A signal sent to the whole process group
+//! looks the same, so the command gets it twice.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
@@ -19,7 +19,7 @@ use crate::output;
 /// The signals that ask a program to end.
 const TERMINATION_SIGNALS: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// Signals that neither end us nor are lost: they wait until it is known whom to pass them to.
+/// Blocked signals: they stay pending until the process to pass them to is known.
 pub(super) struct BlockedSignals {
     signals: SignalSet,
     before: SignalSet,
@@ -27,8 +27,8 @@ pub(super) struct BlockedSignals {
 }
 
 impl BlockedSignals {
-    /// Holds signals back from this thread and from those that it starts from now on. A signal
-    /// that we were started to ignore (`nohup`) stays ignored, by the command too.
+    /// Blocks signals in this thread and in those that it starts later. A signal that was ignored
+    /// when unspool started (`nohup`) stays ignored, by the command too.
     pub(super) fn new() -> io::Result<BlockedSignals> {
         let heeded = TERMINATION_SIGNALS
             .into_iter()
@@ -38,12 +38,12 @@ impl BlockedSignals {
         Ok(BlockedSignals {
             signals,
             before,
-            // Where `SIGCHLD` is ignored, the kernel forgets how a command ended.
+            // If `SIGCHLD` is ignored, the kernel discards a command's exit status.
             ignored_children: sys::keep_ended_children(),
         })
     }
 
-    /// Lets the command get signals as if it were started without us.
+    /// Restores the signal mask in the command, as if it were started without unspool.
     pub(super) fn restore_mask_in(&self, command: &mut Command) {
         sys::start_with_mask(command, self.before);
         if self.ignored_children {
@@ -51,8 +51,8 @@ impl BlockedSignals {
         }
     }
 
-    /// Passes the signals on to the process `pid`, from now until our end. That comes right
-    /// after the end of `pid`, so its number is not in other use meanwhile.
+    /// Passes the signals on to the process `pid`, from now until unspool exits. Unspool exits
+    /// right after `pid`, so its ID is not reused meanwhile.
     pub(super) fn forward_to(self, pid: u32) -> io::Result<ForwardedSignals> {
         let dying_of = Arc::new(AtomicI32::new(0));
         let passed_on = ForwardedSignals(Arc::clone(&dying_of));
@@ -70,33 +70,33 @@ impl BlockedSignals {
     }
 }
 
-/// Signals that are passed on to the command; the value is the one that it dies of, or 0.
+/// Signals that are passed on to the command; the value is the signal that it dies of, or 0.
 pub(super) struct ForwardedSignals(Arc<AtomicI32>);
 
 impl ForwardedSignals {
-    /// From now on signals are for us again: the command stands still before the signal `number`,
-    /// which the kernel delivers when we end.
+    /// Signals are for unspool again: the command is stopped before the signal `number`, which the
+    /// kernel delivers when unspool exits.
     pub(super) fn stop_forwarding(&self, number: i32) {
         self.0.store(number, Ordering::Relaxed);
     }
 }
 
-/// Ends us by a signal, or passes it on to the process `pid` unless that is dying.
+/// Ends unspool by a signal, or passes it on to the process `pid` unless that is dying.
 fn take_or_send(signal: ReceivedSignal, pid: u32, dying_of: &AtomicI32) {
     match dying_of.load(Ordering::Relaxed) {
         0 if is_for_all(signal) => {}
         0 => sys::send(pid, signal.number),
-        // What was sent to both of us may come to us later than to the command.
+        // A signal for both may reach unspool later than the command.
         same if same == signal.number => dying_of.store(ANY_SIGNAL, Ordering::Relaxed),
         _ => sys::take(signal.number),
     }
 }
 
-/// No signal has this number.
+/// Not a valid signal number.
 const ANY_SIGNAL: i32 = -1;
 
-/// Says which signal killed a command that could not be stopped before: the kernel does not ask
-/// a tracer about `SIGKILL`, nor when a limit or seccomp kills.
+/// Reports the signal that killed a command which could not be stopped first. The kernel does not
+/// notify a tracer of `SIGKILL`, nor of a kill by a limit or seccomp.
 pub(super) fn report_exit(status: ExitStatus) {
     if let Some(signal) = status.signal() {
         let name = text::name_or_number(signal);
@@ -106,9 +106,9 @@ pub(super) fn report_exit(status: ExitStatus) {
     }
 }
 
-/// Ends us by the `SIGINT` that ended the command: after Ctrl-C a shell ends its loop, or goes on
-/// to the next command, by how its child died. An exit status alone would mean that the command
-/// took care of it.
+/// Ends unspool by the `SIGINT` that ended the command: after Ctrl-C, a shell decides by its
+/// child's death whether to end its loop or continue. An exit status alone would mean that the
+/// command handled the signal.
 pub(super) fn die_by_sigint(status: ExitStatus) {
     if status.signal() == Some(libc::SIGINT) {
         sys::take(libc::SIGINT);

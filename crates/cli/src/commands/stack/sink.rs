@@ -1,4 +1,4 @@
-//! Where reports go.
+//! The destination of reports.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use crate::commands;
 use crate::output;
 
-/// Takes reports one after the other.
+/// Receives reports in order.
 pub(super) enum Sink<'a> {
     Stream(BufWriter<Box<dyn Write>>),
     /// The first report replaces the file, the others are appended.
@@ -19,7 +19,7 @@ pub(super) enum Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
-    /// What `--output` says; `-` is standard output.
+    /// The destination given by `--output`; `-` is standard output.
     pub(super) fn named(path: &'a Path) -> Sink<'a> {
         if path.as_os_str() == "-" {
             return Sink::standard_output();
@@ -42,7 +42,7 @@ impl<'a> Sink<'a> {
         Sink::Stream(BufWriter::new(Box::new(stream)))
     }
 
-    /// Whether reports can be written, found out before there are any.
+    /// Whether reports can be written, checked before there are any.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         match self {
             Sink::Stream(_) => Ok(()),
@@ -50,7 +50,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Takes the report that `print` writes.
+    /// Receives the report that `print` writes.
     pub(super) fn take(
         &mut self,
         print: impl FnOnce(&mut dyn Write) -> io::Result<()>,

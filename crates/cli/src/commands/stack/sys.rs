@@ -1,4 +1,4 @@
-//! The system calls about signals, each as one safe function.
+//! The system calls for signals, each as one safe function.
 #![expect(unsafe_code, reason = "signals are handled by system calls")]
 
 use std::io;
@@ -13,11 +13,11 @@ use libc::c_int;
 #[derive(Clone, Copy)]
 pub(super) struct SignalSet(libc::sigset_t);
 
-/// A signal that came.
+/// A received signal.
 #[derive(Clone, Copy)]
 pub(super) struct ReceivedSignal {
     pub(super) number: c_int,
-    /// It comes from the kernel (the terminal, for one), not from a program.
+    /// Sent by the kernel (for example, for the terminal), not by a program.
     pub(super) by_kernel: bool,
 }
 
@@ -45,14 +45,14 @@ impl SignalSet {
         set_mask(libc::SIG_BLOCK, self)
     }
 
-    /// Waits for one of the signals, which all threads block; `None` if something else came.
+    /// Waits for one of the signals, which all threads block; `None` on an interruption.
     pub(super) fn wait(&self) -> Option<ReceivedSignal> {
         // `SI_KERNEL` of sigaction(2).
         const SI_KERNEL: c_int = 0x80;
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: both point to values of this type, of which the kernel fills the second.
+        // SAFETY: both point to values of this type; the kernel fills the second.
         let number = unsafe { libc::sigwaitinfo(&raw const self.0, info.as_mut_ptr()) };
-        // SAFETY: the structure consists of numbers, for which all zeros is a value.
+        // SAFETY: the structure consists of numbers, for which all zeros is a valid value.
         let info = unsafe { info.assume_init() };
         (number > 0).then_some(ReceivedSignal {
             number,
@@ -63,7 +63,7 @@ impl SignalSet {
 
 fn set_mask(how: c_int, set: &SignalSet) -> io::Result<SignalSet> {
     let mut before = SignalSet::empty();
-    // SAFETY: both point to sets, of which the kernel writes the second.
+    // SAFETY: both point to sets; the kernel writes the second.
     let error = unsafe { libc::pthread_sigmask(how, &raw const set.0, &raw mut before.0) };
     match error {
         0 => Ok(before),
@@ -74,9 +74,8 @@ fn set_mask(how: c_int, set: &SignalSet) -> io::Result<SignalSet> {
 /// Makes the child that `command` starts block the signals in `mask` and no others.
 pub(super) fn start_with_mask(command: &mut Command, mask: SignalSet) {
     let closure = move || set_mask(libc::SIG_SETMASK, &mask).map(drop);
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed, and no memory may
-    // be allocated: the closure calls sigemptyset and pthread_sigmask, and builds its error from
-    // a number.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed, and no allocation.
+    // The closure calls sigemptyset and pthread_sigmask, and builds its error from a number.
     unsafe { command.pre_exec(closure) };
 }
 
@@ -86,13 +85,13 @@ pub(super) fn start_ignoring(command: &mut Command, signal: c_int) {
         libc::SIG_ERR => Err(io::Error::last_os_error()),
         _ => Ok(()),
     };
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed, and no memory may
-    // be allocated: the closure calls signal, and builds its error from a number.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed, and no allocation.
+    // The closure calls signal, and builds its error from a number.
     unsafe { command.pre_exec(closure) };
 }
 
-/// Gives `SIGCHLD` its default action, by which a child that has ended waits to be collected;
-/// returns whether the signal was ignored before.
+/// Resets `SIGCHLD` to its default action, so that an exited child waits to be collected; returns
+/// whether the signal was ignored before.
 pub(super) fn keep_ended_children() -> bool {
     set_action(libc::SIGCHLD, libc::SIG_DFL) == libc::SIG_IGN
 }
@@ -103,26 +102,26 @@ fn set_action(signal: c_int, action: libc::sighandler_t) -> libc::sighandler_t {
     unsafe { libc::signal(signal, action) }
 }
 
-/// Has the calling thread get a signal, whether it blocks it or not.
+/// Delivers a signal to the calling thread, blocked or not.
 pub(super) fn take(signal: c_int) {
     // SAFETY: raise touches no memory; no handler of this process runs.
     unsafe { libc::raise(signal) };
-    // It fails for no valid set.
+    // It cannot fail for a valid set.
     let _ = set_mask(libc::SIG_UNBLOCK, &SignalSet::from_signals([signal]));
 }
 
 /// Whether this process ignores a signal.
 pub(super) fn is_ignored(signal: c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: with no new action, the kernel only writes the present one to where the last
-    // argument points.
+    // SAFETY: without a new action, the kernel only writes the current one to the last argument's
+    // target.
     unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: the structure consists of numbers, for which all zeros is a value.
+    // SAFETY: the structure consists of numbers, for which all zeros is a valid value.
     let action = unsafe { action.assume_init() };
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Sends a signal to a process. One that has ended needs none.
+/// Sends a signal to a process. A process that has exited needs none.
 pub(super) fn send(pid: u32, signal: c_int) {
     if let Ok(pid) = libc::pid_t::try_from(pid) {
         // SAFETY: kill touches no memory.

@@ -141,7 +141,7 @@ fn print_frame(
     let name = located.as_ref().map(|(_, name)| *name);
     let mut inlined: Vec<_> = name.into_iter().flat_map(|name| name.frames()).collect();
     let outer = inlined.pop();
-    // Without lines, or if symbols say otherwise, they are shown below the frame.
+    // Without line numbers, or if symbols disagree, they are shown below the frame.
     let has_lines = inlined.len() == values.inlined.len();
     for (nth, inline) in inlined.iter().enumerate() {
         let function = EscapedText(inline.function.unwrap_or("??"));
@@ -199,7 +199,7 @@ fn print_frame(
     Ok(())
 }
 
-/// Shows what is known of a function that is inlined.
+/// Prints the values of an inlined function.
 fn print_level(out: &mut dyn Write, level: &FunctionValues, function: &str) -> io::Result<()> {
     for parameter in &level.parameters {
         print_variable(out, parameter, "", function)?;
@@ -234,7 +234,7 @@ fn print_variable(
     }
 }
 
-/// Where a frame is in the source.
+/// The source location of a frame.
 fn place(frame: InlineFrameRef<'_>) -> String {
     match (frame.file, frame.line) {
         (Some(file), Some(line)) => format!(" at {}:{line}", EscapedText(file)),

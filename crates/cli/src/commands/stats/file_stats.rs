@@ -1,4 +1,4 @@
-//! What is counted.
+//! The counts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use unspool_table_store::{self as tables, SourceError, SourceTable, native_key};
 
 use crate::commands::compile::as_f64;
 
-/// One file's figures, or the sum of several.
+/// The statistics of one file, or the sum of several.
 #[derive(Debug, Clone)]
 pub(super) struct FileStats {
     pub(super) file: String,
@@ -24,7 +24,7 @@ pub(super) struct FileStats {
     pub(super) bad_entries: u64,
     pub(super) rows: u64,
     pub(super) distinct_rows: u64,
-    /// Rows that the compiled form cannot hold.
+    /// Rows that the compiled form cannot represent.
     pub(super) rows_not_represented: u64,
     pub(super) entry_sizes: Distribution,
     pub(super) rows_per_entry: Distribution,
@@ -33,21 +33,21 @@ pub(super) struct FileStats {
     pub(super) section_bytes: u64,
     pub(super) hdr_bytes: u64,
     pub(super) parts: [(TablePart, u64); 4],
-    /// Bytes of the native object that are loaded, 0 if there is none.
+    /// Loaded bytes of the native object, 0 if there is none.
     pub(super) native_bytes: u64,
     /// Bytes of the sections of files that have a native object.
     pub(super) native_section_bytes: u64,
     pub(super) instructions: KindCounts,
-    /// Instructions by the opcode that they are stored with.
+    /// Instructions by their stored opcode.
     pub(super) opcodes: KindCounts,
     pub(super) rules: KindCounts,
-    /// Rules by the register that they are for.
+    /// Rules by register.
     pub(super) registers: KindCounts,
     pub(super) cfa_rules: KindCounts,
 }
 
 impl FileStats {
-    /// Counts what was read, and what it was compiled to if it could be.
+    /// Counts the entries read, and the compiled table if there is one.
     pub(super) fn of(
         file: &ElfFile,
         reading: &SourceTable,
@@ -104,13 +104,13 @@ impl FileStats {
             Ok(sections) => sections
                 .iter()
                 .for_each(|(section, _)| figures.count_instructions(section)),
-            Err(SourceError::Missing { .. }) => {} // SFrame has no instructions
+            Err(SourceError::Missing { .. }) => {} // SFrame has no instructions.
             Err(error) => return Err(error.into()),
         }
         Ok(figures)
     }
 
-    /// Bytes of the sections that the table was read from, with their search table.
+    /// Bytes of the sections of the table, with their search table.
     pub(super) fn source_bytes(&self) -> u64 {
         self.section_bytes + self.hdr_bytes
     }
@@ -144,7 +144,7 @@ impl FileStats {
     fn count_instructions(&mut self, section: &Section<'_>) {
         for (_, entry) in section.entries() {
             let Ok(entry) = entry else { continue };
-            // Entries that cannot be read are counted as bad elsewhere.
+            // Unreadable entries are counted as bad elsewhere.
             let Some((cie, offset, len)) = instructions_of(section, entry) else {
                 continue;
             };
@@ -157,7 +157,7 @@ impl FileStats {
         }
     }
 
-    /// Adds another file's figures.
+    /// Adds another file's statistics.
     pub(super) fn add(&mut self, other: &FileStats) {
         self.files += other.files;
         self.cies += other.cies;
@@ -185,7 +185,7 @@ impl FileStats {
     }
 }
 
-/// How many bytes of a table's native object are loaded; none if the table cannot be made into one.
+/// The loaded bytes of a table's native object; 0 if it cannot be compiled to one.
 fn native_bytes(file: &ElfFile, table: &Table) -> anyhow::Result<Option<u64>> {
     let Ok(outline) = Outline::from_table(table) else {
         return Ok(None);
@@ -199,7 +199,7 @@ fn native_bytes(file: &ElfFile, table: &Table) -> anyhow::Result<Option<u64>> {
     Ok(Some(loaded.map(|s| s.size).sum()))
 }
 
-/// The CIE that governs an entry's instructions, and where they are.
+/// The CIE of an entry's instructions, and their location.
 fn instructions_of<'a>(
     section: &Section<'a>,
     entry: CfiEntry<'a>,
@@ -303,7 +303,7 @@ fn opcode_name(opcode: u8) -> &'static str {
     }
 }
 
-/// How often each kind of thing occurs.
+/// How often each kind occurs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KindCounts(BTreeMap<&'static str, u64>);
 
@@ -344,7 +344,7 @@ impl fmt::Display for KindCounts {
     }
 }
 
-/// How a number is distributed: how often each value occurs.
+/// The distribution of a number: how often each value occurs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Distribution {
     values: BTreeMap<u64, u64>,
@@ -359,7 +359,7 @@ impl Distribution {
         self.sum = self.sum.saturating_add(other.sum);
     }
 
-    /// The least value that so many per cent of all are not above.
+    /// The least value that at least this percentage of all values do not exceed.
     pub(super) fn quantile(&self, percent: u64) -> u64 {
         let count: u64 = self.values.values().sum();
         let wanted = (count * percent).div_ceil(100);

@@ -1,5 +1,5 @@
-//! `unspool verify FILE OUT.so` and `unspool verify --emit native`: objects of machine code against the rows that they
-//! were made of.
+//! `unspool verify FILE OUT.so` and `unspool verify --emit native`: compares native tables with the
+//! rows that they were compiled from.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,22 +20,22 @@ use super::super::elf_files;
 use crate::args::Format;
 use crate::output::{self, ExitCodes};
 
-/// Whether a file is an object of ours, whole or not.
+/// Whether a file is a native table, complete or not.
 pub(crate) fn is_object(path: &Path) -> bool {
     let file = ElfFile::open(path).ok();
     file.is_some_and(|file| matches!(file.section_named(".note.unspool"), Ok(Some(_))))
 }
 
-/// What was found.
+/// The findings.
 struct ObjectVerification {
-    /// By reading the code.
+    /// From reading the code.
     read: proof::ObjectProof,
-    /// By running it, if reading has found nothing.
+    /// From running it, if reading found nothing.
     run: Option<RunReport>,
     bad_entries: usize,
 }
 
-/// What was found of files, together.
+/// The findings of all files.
 #[derive(Default)]
 struct ObjectTotals {
     rows: usize,
@@ -44,10 +44,10 @@ struct ObjectTotals {
     differences: u64,
 }
 
-/// So many places are told.
+/// The most locations to report.
 const MAX_EXAMPLES: usize = 16;
 
-/// Holds an object against its file.
+/// Compares a native table with its file.
 pub(crate) fn run(file: &Path, object: &Path, format: Format) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let proof = prove_given(file, object)?;
@@ -69,7 +69,7 @@ pub(crate) fn run(file: &Path, object: &Path, format: Format) -> anyhow::Result<
     Ok(ExitCode::from(proof.status()))
 }
 
-/// Makes the objects of files, and of what ELF files there are in folders, and holds each against its file.
+/// Compiles native tables of files, and of ELF files in folders, and compares each with its file.
 pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let (files, unreadable) = elf_files::find(paths);
@@ -78,7 +78,7 @@ pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitC
         (file, proof)
     });
     let mut outcomes: Vec<_> = proven.collect();
-    // What is found in a folder need not have a table; what is named has to.
+    // Files found in a folder need not have a table; named files must.
     outcomes.retain(|(file, proof)| match proof {
         Ok(_) => true,
         Err(error) => paths.contains(file) || !has_no_code(error),
@@ -124,7 +124,7 @@ pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitC
     Ok(ExitCode::from(status))
 }
 
-/// Of several files those that are clean are counted only.
+/// Of several files, those without differences are only counted.
 fn print_all(
     outcomes: &[(PathBuf, anyhow::Result<ObjectVerification>)],
     total: &ObjectTotals,
@@ -220,7 +220,7 @@ impl ObjectVerification {
         }
     }
 
-    /// Where there are differences, and what they are.
+    /// The locations and kinds of differences.
     fn mismatches(&self) -> impl Iterator<Item = (u64, String)> {
         let unproven = self.read.unproven.iter().take(MAX_EXAMPLES);
         let unproven = unproven.map(|(at, why)| (at.0, format!("not proven: {why}")));
@@ -247,14 +247,14 @@ impl ObjectVerification {
     }
 }
 
-/// Whether there is no table in a file that code can be made of.
+/// Whether a file has no table that can be compiled to code.
 fn has_no_code(error: &anyhow::Error) -> bool {
     let outline = error.downcast_ref();
     super::super::is_missing(error)
         || matches!(outline, Some(OutlineError::Arch(_) | OutlineError::Empty))
 }
 
-/// Proves the object of a file that is given.
+/// Verifies the given native table of a file.
 fn prove_given(path: &Path, object_path: &Path) -> anyhow::Result<ObjectVerification> {
     let name = || object_path.display().to_string();
     let bytes = super::read_table(object_path)?;
@@ -274,7 +274,7 @@ fn prove_given(path: &Path, object_path: &Path) -> anyhow::Result<ObjectVerifica
     prove(&object, &outline, &reading).with_context(name)
 }
 
-/// Proves the object of a file that is made in memory.
+/// Verifies a native table compiled in memory.
 fn prove_compiled(path: &Path) -> anyhow::Result<ObjectVerification> {
     let name = || path.display().to_string();
     let file = ElfFile::open(path)?;
@@ -292,7 +292,7 @@ fn prove(
     reading: &tables::SourceTable,
 ) -> anyhow::Result<ObjectVerification> {
     let read = proof::prove(object, &reading.table)?;
-    // What is not proven is not run.
+    // Unproven code is not run.
     let run = match read.unproven.is_empty() {
         true => Some(native::run_apart(object, outline)?),
         false => None,

@@ -6,7 +6,7 @@ use unspool_testing::{Finish as _, Folder, tool};
 
 use crate::harness;
 
-/// A built program in a directory of its own.
+/// A built program in a separate directory.
 pub(crate) struct BuiltProgram {
     pub(crate) directory: Folder,
     pub(crate) path: PathBuf,
@@ -32,7 +32,7 @@ impl BuiltProgram {
     }
 }
 
-/// Compiles a further source into a directory; returns the result.
+/// Compiles another source into a directory; returns the result.
 pub(crate) fn compile(directory: &Folder, source: &str, options: &[&str]) -> PathBuf {
     let compiler = match source.rsplit_once('.').unwrap().1 {
         "cc" => CXX,
@@ -42,7 +42,7 @@ pub(crate) fn compile(directory: &Folder, source: &str, options: &[&str]) -> Pat
     compiler.run(directory, source, options)
 }
 
-/// A compiler and how to ask it.
+/// A compiler and its options.
 #[derive(Clone, Copy)]
 pub(crate) struct Compiler {
     name: &'static str,

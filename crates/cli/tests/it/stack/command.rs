@@ -8,7 +8,7 @@ use crate::stack::compare::{compare, has_functions};
 use crate::stack::debugger::gdb_core;
 use crate::stack::unspool::{Printed, PrintedReport, PrintedStack, parse, printed, stack};
 
-/// What `crash` writes itself.
+/// The output of `crash` itself.
 const OWN_OUTPUT: &str = "from the program\n";
 
 fn crash() -> BuiltProgram {
@@ -22,9 +22,9 @@ fn run(program: &BuiltProgram, options: &[&str], how: &str) -> Printed {
     stack(&program.directory, &arguments)
 }
 
-/// Runs `crash HOW` with small stacks and so that it dumps core, compares what was reported of
-/// the thread that crashed with what gdb finds in the core, and returns it. The other threads
-/// went on with their system calls in between.
+/// Runs `crash HOW` with small stacks and core files enabled. Compares the reported crashed thread
+/// with gdb's view of the core, and returns it. The other threads continued with their system calls
+/// in between.
 fn check(program: &BuiltProgram, how: &str, status: i32) -> PrintedReport {
     let limits = "ulimit -c unlimited; ulimit -s 1024; exec \"$0\" \"$@\"";
     let mut command = harness::unspool_by(&["sh", "-c", limits], &program.directory);
@@ -50,7 +50,7 @@ fn check(program: &BuiltProgram, how: &str, status: i32) -> PrintedReport {
     report
 }
 
-/// The thread that the signal was for.
+/// The thread that received the signal.
 fn signalled_tid(report: &PrintedReport) -> u32 {
     let tid = report.json["signal"]["tid"].as_u64().unwrap();
     assert_eq!(report.json["threads"][0]["tid"], tid, "it comes first");
@@ -124,7 +124,7 @@ fn a_call_through_a_null_pointer() {
     assert_eq!(report.json["reliable"], false);
 }
 
-/// gdb takes the data that is called for a function, so there is nothing to compare with.
+/// gdb takes the called data for a function, so a comparison is not possible.
 #[test]
 fn calls_to_where_no_code_is() {
     let program = crash();
@@ -138,7 +138,7 @@ fn calls_to_where_no_code_is() {
     }
 }
 
-/// The walk ends, and says why; the other threads are shown all the same.
+/// The walk ends with a reason; the other threads are shown all the same.
 #[test]
 fn a_smashed_stack() {
     let program = crash();
@@ -151,7 +151,7 @@ fn a_smashed_stack() {
     assert_eq!(complete, 2, "{}", printed.err);
 }
 
-/// Nothing to report: the command's output and status are all there is.
+/// Nothing to report: only the command's output and status remain.
 #[test]
 fn commands_that_no_signal_kills() {
     let program = crash();
@@ -165,7 +165,7 @@ fn commands_that_no_signal_kills() {
     }
 }
 
-/// Nobody is asked before that one.
+/// The kernel does not notify the tracer of that signal.
 #[test]
 fn a_command_that_is_killed() {
     let printed = run(&crash(), &[], "kill");

@@ -1,19 +1,18 @@
 //! The comparison, frame by frame.
 //!
-//! Of every frame of every thread, the address, the canonical frame address and the
-//! callee-saved registers must be those that gdb prints, and the addresses those of eu-stack.
-//! What may differ:
+//! For every frame of every thread, the address, the canonical frame address and the callee-saved
+//! registers must be gdb's, and the addresses eu-stack's. Permitted differences:
 //!
-//! - A part of a function, `f.cold`, has a symbol of its own; gdb says `f`.
-//! - Names are compared without scopes, parameters and generic arguments, which gdb and we
-//!   print in different forms; and another symbol of the same address is as good.
+//! - A part of a function, `f.cold`, has its own symbol; gdb prints `f`.
+//! - Names are compared without scopes, parameters and generic arguments, which gdb and unspool
+//!   print in different forms; and another symbol of the same address is accepted.
 //! - A Rust function whose symbol has another name ([`RENAMED`]).
-//! - gdb makes up a name, `*ABS*+0x…@plt`, for the stub of a function that is chosen when the
-//!   program starts; we have none.
-//! - Inlined functions and tail calls, which gdb makes up frames for, are no frames here.
-//! - Where no table covers an address, gdb and eu-stack go on by guessing, each in its own
-//!   way. Such an end is expected by the test ([`ExpectedStack::ends`]), and what they print past
-//!   it is not compared. Neither is what they print past entry code.
+//! - gdb makes up a name, `*ABS*+0x…@plt`, for the stub of an indirect function; unspool prints
+//!   none.
+//! - gdb makes up frames for inlined functions and tail calls, which are not frames here.
+//! - Where no table covers an address, gdb and eu-stack continue by guessing, each differently. The
+//!   test expects such an end ([`ExpectedStack::ends`]), and their later frames are not compared.
+//!   Nor are their frames past entry code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,13 +25,13 @@ use crate::stack::debugger::{self, Threads, eu_stack, gdb_core, gdb_process};
 use crate::stack::run::ready;
 use crate::stack::unspool::{PrintedReport, PrintedStack, report};
 
-/// The registers that are compared, beside the program counter.
+/// The registers that are compared, in addition to the program counter.
 pub(crate) const REGISTERS: [&str; 7] = ["rbx", "rbp", "rsp", "r12", "r13", "r14", "r15"];
 
-/// Names by symbol and by debug information of one function, which gdb prefers.
+/// The symbol and the debug information's name of one function; gdb prefers the latter.
 const RENAMED: [(&str, &str); 1] = [("rust_begin_unwind", "panic_handler")];
 
-/// One frame, as gdb or we see it.
+/// A frame, from gdb or unspool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ComparedFrame {
     pub(crate) pc: u64,
@@ -40,14 +39,14 @@ pub(crate) struct ComparedFrame {
     pub(crate) registers: [Option<u64>; REGISTERS.len()],
     /// The function's names by debug information and by symbol.
     pub(crate) names: Vec<String>,
-    /// Our module, and the address in it where our symbol begins.
+    /// Unspool's module, and the address in it where its symbol starts.
     pub(crate) module: Option<String>,
     pub(crate) symbol_start: Option<u64>,
-    /// The frame is that of a signal handler's trampoline.
+    /// The frame is a signal trampoline's.
     pub(crate) is_trampoline: bool,
 }
 
-/// How a program is looked at.
+/// How a program is inspected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     Live,
@@ -57,19 +56,19 @@ pub(crate) enum How {
 
 pub(crate) const ALL: [How; 3] = [How::Live, How::GdbCore, How::KernelCore];
 
-/// What a test expects of a program beside that all agree.
+/// Expectations of a program in addition to agreement.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ExpectedStack<'a> {
-    /// Each must be found in some thread: names of functions, innermost first, not necessarily
-    /// of neighbours.
+    /// Each must occur in some thread: names of functions, innermost first, not necessarily
+    /// adjacent.
     pub(crate) stacks: &'a [&'a [&'a str]],
-    /// The ends of stacks that do not reach a root, by name, sorted.
+    /// The ends of incomplete stacks, by name, sorted.
     pub(crate) ends: &'a [&'a str],
-    /// How frames were found that no table led to, sorted.
+    /// The evidence of frames found without a table, sorted.
     pub(crate) guesses: &'a [&'a str],
 }
 
-/// Starts a program, and compares what it looks like in each of the ways.
+/// Starts a program, and compares it in each of the ways.
 pub(crate) fn check(
     program: &BuiltProgram,
     arguments: &[&str],
@@ -80,7 +79,7 @@ pub(crate) fn check(
     check_running(program, running, how, expected);
 }
 
-/// The same for a program that runs and is blocked; it is killed.
+/// The same for a running, blocked program; it is killed.
 pub(crate) fn check_running(
     program: &BuiltProgram,
     running: RunningProgram,
@@ -100,10 +99,10 @@ pub(crate) fn check_running(
     }
 }
 
-/// Compares a process that is blocked; gdb leaves a core file of it.
+/// Compares a blocked process; gdb writes a core file of it.
 ///
-/// Whoever looks at a process lets its threads begin their system calls anew, so each waits
-/// until they did.
+/// Inspecting a process makes its threads restart their system calls, so each inspection waits
+/// until they have.
 pub(crate) fn check_live(
     program: &BuiltProgram,
     pid: u32,
@@ -152,7 +151,7 @@ fn check_core(
     ours
 }
 
-/// The frames of a core file are those of the process that it was made of.
+/// The frames of a core file are those of the process that it was made from.
 pub(crate) fn assert_same_frames(live: &PrintedReport, recorded: &PrintedReport) {
     let frames = |report: &PrintedReport| -> BTreeMap<u32, Vec<ComparedFrame>> {
         let stacks = report.threads.iter();
@@ -163,7 +162,7 @@ pub(crate) fn assert_same_frames(live: &PrintedReport, recorded: &PrintedReport)
     assert_eq!(frames(live), frames(recorded));
 }
 
-/// Frames, how they were found, and why there are no more.
+/// Frames, their evidence, and the ends.
 fn assert_same_stacks(ours: &PrintedReport, native: &PrintedReport) {
     assert_same_frames(ours, native);
     for (tid, stack) in &ours.threads {
@@ -173,7 +172,7 @@ fn assert_same_stacks(ours: &PrintedReport, native: &PrintedReport) {
     }
 }
 
-/// Compares a report with what gdb says.
+/// Compares a report with gdb's output.
 pub(crate) fn compare(ours: &PrintedReport, gdb: &Threads, title: &str) {
     assert!(
         ours.threads.keys().eq(gdb.keys()),
@@ -211,13 +210,13 @@ fn compare_stack(ours: &PrintedStack, gdb: &[ComparedFrame]) -> String {
     text
 }
 
-/// Whether our stack ends where no table says so: where it has no row, and in entry code, which
+/// Whether unspool's stack ends without a table saying so: without a row, and in entry code, which
 /// is described as if it had a caller.
 fn gdb_may_go_on(ours: &PrintedStack) -> bool {
     !ours.is_root || ours.end == "entry-point"
 }
 
-/// What differs between two frames; where gdb may go on and we do not, the last has no CFA.
+/// The difference of two frames; where only gdb may continue, the last has no CFA.
 fn difference(ours: &ComparedFrame, gdb: &ComparedFrame, is_cut: bool) -> String {
     let mut found = Vec::new();
     if ours.pc != gdb.pc {
@@ -258,8 +257,8 @@ fn is_same_function(ours: &ComparedFrame, gdb: &ComparedFrame) -> bool {
     ours.names.iter().chain(&aliases).any(is_theirs)
 }
 
-/// Whether a name goes on as those of parts that gcc splits off, and of its copies: `.cold`,
-/// `.part.0`. Debug information, and gdb, have the function's name for them.
+/// Whether a suffix is one of gcc's for parts and clones of functions: `.cold`, `.part.0`. For
+/// these, debug information, and gdb, have the function's name.
 fn is_part(suffix: &str) -> bool {
     let mut words = suffix.split('.');
     let is_known = |word: &str| {
@@ -269,11 +268,10 @@ fn is_part(suffix: &str) -> bool {
     words.next() == Some("") && words.all(is_known)
 }
 
-/// A function's own name: without its scope, parameters and generic arguments. Closures are
-/// numbered in some forms of a name only, and the shim that calls one by a virtual table is
-/// marked in some only.
+/// A function's own name: without scope, parameters and generic arguments. Only some forms of a
+/// name number closures, and mark the shim of a virtual call to one.
 pub(crate) fn base(name: &str) -> String {
-    // What v0 mangling says behind the name of a virtual call's shim; DWARF does not.
+    // v0 mangling's suffix for the shim of a virtual call; DWARF does not have it.
     let (name, _) = name.split_once("::{shim:").unwrap_or((name, ""));
     let name = name.replace("{{vtable.shim}}", "").replace("::<", "<");
     let (mut last, mut with_parameters) = (String::new(), String::new());
@@ -290,7 +288,7 @@ pub(crate) fn base(name: &str) -> String {
             }
             '>' | ')' | '}' if depth > 0 => depth -= 1,
             ' ' if depth == 0 => last.clear(),
-            // What came before was a scope.
+            // The part before was a scope.
             ':' if depth == 0 => {
                 last.clear();
                 with_parameters.clear();
@@ -307,14 +305,13 @@ pub(crate) fn base(name: &str) -> String {
     if is_closure { "{closure}".into() } else { own }
 }
 
-/// Compares the addresses of a report with those that eu-stack prints. It stops where it knows
-/// no module.
+/// Compares the addresses of a report with eu-stack's, which stops outside of known modules.
 pub(crate) fn compare_addresses(ours: &PrintedReport, eu: &BTreeMap<u32, Vec<u64>>, title: &str) {
     let known = known_addresses(ours);
     assert_eq!(&known, eu, "{title}: eu-stack's addresses are on the right");
 }
 
-/// The addresses of each stack up to the first that lies in no module.
+/// The addresses of each stack up to the first outside of modules.
 pub(crate) fn known_addresses(ours: &PrintedReport) -> BTreeMap<u32, Vec<u64>> {
     let addresses = |stack: &PrintedStack| {
         let known = stack
@@ -354,7 +351,7 @@ fn names(stack: &PrintedStack) -> String {
     stack.frames.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a stack has these functions in this order, others between them or not.
+/// Whether a stack has these functions in this order, adjacent or not.
 pub(crate) fn has_functions(stack: &PrintedStack, functions: &[&str]) -> bool {
     let mut frames = stack.frames.iter();
     let is_found = |function: &&str| {

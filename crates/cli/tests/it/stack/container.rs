@@ -1,4 +1,4 @@
-//! Processes whose files are not where this process would look for them.
+//! Processes with files that are not at their paths for this process.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,8 @@ use crate::stack::compare::{compare, has_functions};
 use crate::stack::debugger::gdb_process;
 use crate::stack::unspool::report;
 
-/// Makes a file system that only the program sees, with the program, the libraries that it
-/// needs and its debug information, and starts it there.
+/// Makes a file system that only the program sees, with the program, its libraries and its debug
+/// information, and starts it there.
 const START: &str = r#"
 set -e
 root=$1 program=$2 debug=$3 link=$4
@@ -29,7 +29,7 @@ fi
 exec chroot "$root" /bin/contained 5
 "#;
 
-/// Where a debug file is by build ID.
+/// The path of a debug file by build ID.
 fn debug_path(program: &Path) -> String {
     let output = run_tool("eu-readelf", &["-n", program.to_str().unwrap()]);
     let text = output.out;
@@ -55,7 +55,7 @@ fn start(directory: &Folder, program: &Path, debug: &str, link: &str) -> Running
     running
 }
 
-/// A debug file beside the program is looked for in the program's own file system.
+/// A debug file beside the program is looked up in the program's own file system.
 #[test]
 fn a_debug_file_beside_a_program_with_a_file_system_of_its_own() {
     let directory = Folder::new();
@@ -78,8 +78,8 @@ fn a_debug_file_beside_a_program_with_a_file_system_of_its_own() {
     }
 }
 
-/// As in a container: the paths of the process lead nowhere for others, and what it has mapped
-/// is found by the kernel's links and in its own root.
+/// As in a container: the paths of the process are invalid for others. Its mapped files are found
+/// by the kernel's links and in its own root.
 #[test]
 fn a_process_with_a_file_system_of_its_own() {
     let directory = Folder::new();
@@ -93,7 +93,7 @@ fn a_process_with_a_file_system_of_its_own() {
     for _ in ["no compiled tables", "compiled tables"] {
         let ours = report(&program.directory, &["--reliable", &pid.to_string()]);
         let stack = &ours.threads[&pid];
-        // gdb sees the frames but does not find the files that name them.
+        // gdb finds the frames but not the files that name them.
         let mut gdb = gdb.clone();
         for (theirs, ours) in gdb.get_mut(&pid).unwrap().iter_mut().zip(&stack.frames) {
             theirs.names.clone_from(&ours.names);

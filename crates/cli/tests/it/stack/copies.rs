@@ -1,4 +1,4 @@
-//! Stacks that are larger than what is copied at first, and that lie in more than one place.
+//! Stacks that are larger than the first copy, and stacks in more than one memory range.
 
 use unspool_testing::{Folder, RunningProgram};
 
@@ -8,7 +8,7 @@ use crate::stack::compare::has_functions;
 use crate::stack::run::ready;
 use crate::stack::unspool::{PrintedStack, printed, report};
 
-/// So many frames of `recursion.c`, which calls itself by threes, take 4 MiB.
+/// With this many frames, `recursion.c`, which recurses by threes, takes 4 MiB.
 const DEPTH: usize = 3 * 7_000;
 
 fn waiting(options: &[&str]) -> (BuiltProgram, RunningProgram) {
@@ -22,7 +22,7 @@ fn only_stack(directory: &Folder, running: &RunningProgram) -> PrintedStack {
     threads.remove(&running.pid()).unwrap()
 }
 
-/// How many frames are those of the recursion.
+/// The number of frames of the recursion.
 fn descents(stack: &PrintedStack, functions: &[&str]) -> usize {
     let is_one = |name: &String| functions.contains(&name.as_str());
     let frames = stack.frames.iter();
@@ -40,7 +40,7 @@ fn a_long_stack() {
     assert_eq!(descents(&found, &["small", "variable", "large"]), DEPTH + 1);
 }
 
-/// Guesses lead as far into what was not copied as tables do.
+/// Guesses reach as far into the part that was not copied as tables do.
 #[test]
 fn a_long_stack_without_tables() {
     let options = [
@@ -56,8 +56,8 @@ fn a_long_stack_without_tables() {
     assert!(found.guesses().len() > DEPTH);
 }
 
-/// A handler's stack is copied first, since the stack pointer is there; what it interrupted is
-/// on another. The handler returns to behind a function whose rows are none for the trampoline.
+/// A handler's stack is copied first, since the stack pointer is there; the interrupted code is on
+/// another. The handler returns to the end of a function whose rows do not apply to the trampoline.
 #[test]
 fn a_handler_on_a_stack_of_its_own() {
     let program = BuiltProgram::build("handled.c", &["-O2"]);
@@ -75,7 +75,7 @@ fn a_handler_on_a_stack_of_its_own() {
     assert_eq!(found.frames, recorded.frames);
 }
 
-/// A report of many frames is written as it is made.
+/// A report of many frames is written incrementally.
 #[test]
 fn a_long_report_needs_little_memory() {
     let (program, running) = waiting(&["-O2"]);

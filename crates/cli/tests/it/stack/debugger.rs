@@ -1,4 +1,4 @@
-//! What gdb and eu-stack say.
+//! The output of gdb and eu-stack.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,10 +7,10 @@ use unspool_testing::run_tool;
 
 use crate::stack::compare::{ComparedFrame, REGISTERS};
 
-/// The frames of each thread by its id.
+/// The frames of each thread by its ID.
 pub(crate) type Threads = BTreeMap<u32, Vec<ComparedFrame>>;
 
-/// Runs gdb with the command `frames` at hand.
+/// Runs gdb with the command `frames` defined.
 pub(crate) fn gdb(arguments: &[&str]) -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stack/frames.py");
     let mut all = vec!["-nx", "-batch", "-iex", "set debuginfod enabled off"];
@@ -32,14 +32,14 @@ pub(crate) fn gdb(arguments: &[&str]) -> String {
     text
 }
 
-/// The threads that gdb sees in a process; and it writes a core file.
+/// gdb's threads of a process; it also writes a core file.
 pub(crate) fn gdb_process(pid: u32, core: &Path) -> Threads {
     let write_core = format!("gcore {}", core.display());
     let text = gdb(&["-p", &pid.to_string(), "-ex", "frames", "-ex", &write_core]);
     parse_gdb(&text)
 }
 
-/// The threads that gdb sees in a core file.
+/// gdb's threads of a core file.
 pub(crate) fn gdb_core(core: &Path, program: &str) -> Threads {
     parse_gdb(&gdb(&[program, core.to_str().unwrap(), "-ex", "frames"]))
 }
@@ -65,7 +65,7 @@ fn parse_frame(line: &str) -> ComparedFrame {
     let mut next = || words.next().unwrap();
     let is_trampoline = next() == "signal";
     let pc = number(next()).unwrap();
-    // gdb prints 0 where it knows of no caller.
+    // gdb prints 0 for an unknown caller.
     let cfa = number(next()).filter(|cfa| *cfa != 0);
     let registers = REGISTERS.map(|name| {
         let (found, value) = next().split_once('=').unwrap();
@@ -92,11 +92,11 @@ fn number(text: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// The addresses of the frames of each thread that eu-stack sees; `-n 0` lifts its limit.
+/// eu-stack's addresses of the frames of each thread; `-n 0` lifts its limit.
 pub(crate) fn eu_stack(arguments: &[&str]) -> BTreeMap<u32, Vec<u64>> {
     let mut all = vec!["-n", "0"];
     all.extend(arguments);
-    // It exits with 1 if any stack has no root for it, so the status does not matter.
+    // It exits with 1 if it finds no root of any stack, so the status is ignored.
     let output = run_tool("eu-stack", &all);
     let text = output.out;
     let mut threads = BTreeMap::new();
@@ -115,12 +115,12 @@ pub(crate) fn eu_stack(arguments: &[&str]) -> BTreeMap<u32, Vec<u64>> {
     threads
 }
 
-/// The other names of an address: the symbols of a file and of its debug file, by eu-readelf. gdb
-/// prints that of the debug information, `__GI_raise`, where we print the one that is exported.
+/// The other names of an address: the symbols of a file and of its debug file, from eu-readelf. gdb
+/// prints the name from debug information, `__GI_raise`, where unspool prints the exported one.
 pub(crate) fn names_of(file: &str, address: u64) -> Vec<String> {
     let listed = run_tool("eu-unstrip", &["-n", "-e", file]);
     let listed = listed.out;
-    // Range BuildId File DebugFile Name; `.` or `-` where there is no debug file.
+    // Range BuildId File DebugFile Name; `.` or `-` without a debug file.
     let debug_file = listed.split_whitespace().nth(3);
     let debug_file = debug_file.filter(|path| path.starts_with('/'));
     let arguments: Vec<&str> = ["-s", file].into_iter().chain(debug_file).collect();

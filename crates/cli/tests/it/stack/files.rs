@@ -17,7 +17,7 @@ use crate::stack::debugger::gdb_process;
 use crate::stack::run::ready;
 use crate::stack::unspool::{Printed, printed, report, report_core, stack};
 
-/// A program in a directory of its own, with its library.
+/// A program in a separate directory, with its library.
 fn with_library() -> (BuiltProgram, PathBuf) {
     let directory = Folder::below(&std::env::temp_dir());
     let library = build_library(&directory, 1);
@@ -30,7 +30,7 @@ fn build_library(directory: &Folder, build: u32) -> PathBuf {
     let build = format!("-DBUILD={build}");
     let options = ["-O2", "-shared", "-fPIC", "-Wl,--build-id", &build];
     let made = compile(directory, "library.c", &options);
-    // A linker that writes into an old file would change what is mapped.
+    // A linker that writes into an old file would change the mapped contents.
     let library = directory.path().join("libwaits.so");
     fs::rename(made, &library).unwrap();
     library
@@ -49,7 +49,7 @@ fn build_id(file: &Path) -> String {
         .to_owned()
 }
 
-/// gdb finds the files of a process by their paths only, so it is asked before.
+/// gdb finds the files of a process only by their paths, so it runs first.
 #[test]
 fn a_deleted_executable() {
     let program = BuiltProgram::build("recursion.c", &["-O2"]);
@@ -66,7 +66,7 @@ fn a_deleted_executable() {
     assert_same_frames(&before, &after);
 }
 
-/// The user `nobody` where this test is run by root, who may read mapped files that are gone.
+/// The user `nobody` if root runs this test, since root may read mapped files that are deleted.
 fn unprivileged(command: &mut Command) -> &mut Command {
     if fs::metadata("/proc/self").unwrap().uid() == 0 {
         command.uid(65534).gid(65534);
@@ -76,10 +76,10 @@ fn unprivileged(command: &mut Command) -> &mut Command {
 
 /// Runs `unspool stack PID` as a user without privileges.
 fn unprivileged_stack(program: &BuiltProgram, pid: u32) -> Printed {
-    // A copy, since not every user may reach the place where it was built.
+    // A copy, since not every user may access the build folder.
     let copy = program.directory.path().join("unspool");
     if !copy.exists() {
-        // By another process: a file that a child of this one has open cannot be executed.
+        // A copy by another process: a file that a child of this one has open cannot be executed.
         command("cp").arg(harness::UNSPOOL).arg(&copy).succeed();
     }
     let mut command = command(copy);
@@ -151,7 +151,7 @@ fn a_core_file_and_other_files() {
     };
     assert!(stack_of(&ours, &["waits", "main", "_start"]));
 
-    // Moved, the executable is found by `--exe` only.
+    // Moved, the executable is only found by `--exe`.
     let moved = program.directory.path().join("moved");
     fs::rename(&program.path, &moved).unwrap();
     let moved_path = moved.to_str().unwrap();
@@ -208,7 +208,7 @@ fn build_through(program: &BuiltProgram, name: &str, frame: u32) -> PathBuf {
     library
 }
 
-/// One file, loaded three times and mapped as data beside that.
+/// One file, loaded three times and also mapped as data.
 #[test]
 fn copies_of_a_library() {
     let program = BuiltProgram::build("copies.c", &["-O2"]);
@@ -227,7 +227,7 @@ fn copies_of_a_library() {
     }
 }
 
-/// Two files of one name, of which the one on disk is not that of the first copy.
+/// Two files of one name; the one on disk differs from that of the first copy.
 #[test]
 fn a_library_that_was_replaced_between_two_copies() {
     let program = BuiltProgram::build("copies.c", &["-O2"]);
@@ -239,7 +239,7 @@ fn a_library_that_was_replaced_between_two_copies() {
     let core = running.dump_core(&program.directory);
     let printed = stack(&program.directory, &["--core", core.to_str().unwrap()]);
     assert_eq!((printed.status, printed.err.as_str()), (0, ""));
-    // The two later copies have their table; the first has none.
+    // The two later copies have a table; the first has none.
     assert_eq!(
         printed.out.matches("  through+0x").count(),
         2,

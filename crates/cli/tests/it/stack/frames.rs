@@ -125,7 +125,7 @@ fn blocked_in_system_calls() {
     }
 }
 
-/// No symbols, so no names to expect.
+/// Without symbols, no names are expected.
 #[test]
 fn stripped() {
     let program = BuiltProgram::build("blocked.c", &["-O2", "-s"]);

@@ -1,4 +1,4 @@
-//! Code without a table: what is guessed says so.
+//! Code without a table: guessed frames are marked.
 
 use crate::stack::build::{BuiltProgram, MUSL};
 use crate::stack::compare::{ComparedFrame, REGISTERS, has_functions};
@@ -12,8 +12,8 @@ fn only_stack(program: &BuiltProgram, pid: u32) -> PrintedStack {
     threads.remove(&pid).unwrap()
 }
 
-/// Code that a program makes as it runs is in no file. eu-stack takes the frame pointer, as we
-/// do; gdb loses its way.
+/// Code generated at run time is in no file. eu-stack uses the frame pointer, as unspool does; gdb
+/// fails.
 #[test]
 fn code_in_anonymous_memory() {
     let program = BuiltProgram::build("jit.c", &["-O2"]);
@@ -36,8 +36,8 @@ fn code_in_anonymous_memory() {
     assert_eq!((printed.status, printed.err.as_str()), (1, ""));
 }
 
-/// musl has no tables, so neither has its trampoline, which is known by its code. gdb knows it
-/// too, but counts the CFA of such frames in a way of its own; eu-stack does not.
+/// musl has no tables, and so none for its trampoline, which is recognized by its code. gdb
+/// recognizes it too, but computes the CFA of such frames differently; eu-stack does not.
 #[test]
 fn a_trampoline_without_a_table() {
     let program = BuiltProgram::build_with(MUSL, "trampoline.c", &["-O2"]);
@@ -65,7 +65,7 @@ fn a_trampoline_without_a_table() {
         );
     }
 
-    // Cores have none of the code.
+    // Core files do not contain the code.
     let kernel_core = running.dump_core(&program.directory);
     for core in [core, kernel_core] {
         let recorded = report_core(&program.directory, &core, program.path());
@@ -74,7 +74,7 @@ fn a_trampoline_without_a_table() {
     }
 }
 
-/// In the kernel's `rt_sigreturn`: behind the trampoline's last instruction, where no entry is.
+/// In the kernel's `rt_sigreturn`: after the trampoline's last instruction, without an entry.
 #[test]
 fn in_the_call_that_ends_a_signal_handler() {
     let program = BuiltProgram::build("handler.c", &["-O2"]);

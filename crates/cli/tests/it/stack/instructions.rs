@@ -1,5 +1,5 @@
-//! Single instructions where a walk can go wrong: gdb stops a program at each of them, prints
-//! the frames and writes a core file, which we read.
+//! Single instructions that are difficult for a walk: gdb stops a program at each of them, prints
+//! the frames and writes a core file for unspool.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use crate::stack::compare::{base, compare, known_addresses};
 use crate::stack::debugger::{eu_stack, gdb, parse_gdb};
 use crate::stack::unspool::report_core;
 
-/// Where to stop a program: `count` times, each `stride` instructions after the one before.
+/// Where to stop a program: `count` times, each `stride` instructions after the previous one.
 struct Stops<'a> {
-    /// The commands by which gdb comes to the first place.
+    /// The gdb commands to reach the first location.
     commands: &'a [&'a str],
     count: usize,
     stride: usize,
-    /// Functions in which some stop must be.
+    /// Functions that some stop must be in.
     functions: &'a [&'a str],
 }
 
@@ -37,7 +37,7 @@ fn check(program: &BuiltProgram, stops: &Stops<'_>) {
         compare(&ours, &parse_gdb(part), &core);
         let eu = eu_stack(&["--core", &core, "-e", program.path()]);
         let known = known_addresses(&ours);
-        // eu-stack 0.188 stops at a caller whose CFA comes from a register that the innermost
+        // eu-stack 0.188 stops at a caller if its CFA depends on a register that the innermost
         // function has not saved yet.
         let agrees = |(tid, pcs): (&u32, &Vec<u64>)| known[tid].starts_with(pcs);
         assert!(
@@ -63,8 +63,8 @@ fn check(program: &BuiltProgram, stops: &Stops<'_>) {
     }
 }
 
-/// The two or three instructions of a stub, those that all stubs share, and the dynamic
-/// linker's that follow.
+/// The two or three instructions of a PLT stub, the common PLT entry, and the dynamic linker's code
+/// after it.
 #[test]
 fn stubs_of_the_procedure_linkage_table() {
     for options in [
@@ -153,8 +153,8 @@ fn prologues_and_epilogues() {
     check(&program, &stops);
 }
 
-/// Before `main`: from the first instruction of the dynamic linker, whose symbols need not be
-/// there, or of the program itself.
+/// Before `main`: from the first instruction of the dynamic linker, possibly without symbols, or of
+/// the program itself.
 #[test]
 fn from_the_first_instruction() {
     for (options, functions) in [
@@ -175,7 +175,7 @@ fn from_the_first_instruction() {
     }
 }
 
-/// Wherever the C library happens to be.
+/// At arbitrary points in the C library.
 #[test]
 fn anywhere() {
     let program = BuiltProgram::build("busy.c", &["-O2", "-lm"]);

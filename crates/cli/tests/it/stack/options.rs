@@ -19,7 +19,7 @@ fn waiting(depth: &str) -> (BuiltProgram, RunningProgram, String) {
     (program, running, pid)
 }
 
-/// What scripts rely on.
+/// The interface for scripts.
 #[test]
 fn json() {
     let (program, running, pid) = waiting("3");
@@ -77,7 +77,7 @@ fn json() {
     assert!(function["line"].as_u64().unwrap() > 40);
 }
 
-/// One document for each process, each a line; one that is gone does not lose the others.
+/// One document for each process, each a line; an exited process does not affect the others.
 #[test]
 fn several_processes() {
     let (program, _first, a) = waiting("1");
@@ -96,7 +96,7 @@ fn several_processes() {
     assert_eq!(pids, [a, b]);
 }
 
-/// A process that job control has stopped is read as it is and stays stopped.
+/// A process stopped by job control is read without resuming it, and stays stopped.
 #[test]
 fn a_stopped_process() {
     let (program, running, pid) = waiting("3");
@@ -180,7 +180,7 @@ fn a_full_disk() {
     assert!(errors.contains("No space left on device"), "{errors}");
 }
 
-/// What a program is called must not steer the terminal of whoever looks.
+/// A program's name must not control the user's terminal.
 #[test]
 fn names_are_shown_as_plain_text() {
     let BuiltProgram { directory, path } = BuiltProgram::build("recursion.c", &["-O2"]);

@@ -75,7 +75,7 @@ fn without_a_report_a_file_is_left_as_it_is() {
     assert_eq!((printed.status, printed.out.as_str()), (2, ""), "not run");
 }
 
-/// Where a file could be made at first, and not any more.
+/// A file that could be created at first, and no longer can.
 #[test]
 fn a_report_that_cannot_be_written_is_shown() {
     let directory = Folder::new();
@@ -104,8 +104,8 @@ fn a_symbolic_link_stays_one() {
     }
 }
 
-/// Starts a command that a signal is about to kill, which nobody reads the report of: it stands
-/// still until unspool ends.
+/// Starts a command that is about to be killed by a signal, with a report that is not read: it
+/// stays stopped until unspool exits.
 fn stuck(directory: &Folder) -> RunningProgram {
     let pipe = directory.path().join("pipe");
     let pipe = pipe.to_str().unwrap();
@@ -126,7 +126,7 @@ fn a_fatal_signal_survives_unspool() {
     assert_eq!(running.rest(), "");
 }
 
-/// Signals are the command's only as long as it can take them.
+/// Signals are passed on only while the command can receive them.
 #[test]
 fn unspool_can_be_ended_while_it_reports() {
     for (name, number) in [("TERM", libc::SIGTERM), ("INT", libc::SIGINT)] {
@@ -134,7 +134,7 @@ fn unspool_can_be_ended_while_it_reports() {
         let mut running = stuck(&directory);
         let mut status = None;
         await_that("the end", || {
-            // The command may stand still a little before unspool knows.
+            // The command may be stopped a little before unspool knows.
             send_signal(running.pid(), name);
             status = running.try_end();
             status.is_some()

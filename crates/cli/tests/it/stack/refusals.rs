@@ -1,4 +1,4 @@
-//! Input that cannot be read, or not completely: what is said, and the exit status.
+//! Input that is unreadable, completely or partly: the messages, and the exit status.
 
 use std::fs;
 
@@ -117,8 +117,8 @@ fn files_that_are_no_cores() {
     }
 }
 
-/// A core that was cut short, by a limit or a full disk: what is there is shown, and what is
-/// missing is said.
+/// A core file truncated by a limit or a full disk: the existing part is shown, and the missing
+/// part is reported.
 #[test]
 fn a_truncated_core() {
     let program = BuiltProgram::build("recursion.c", &["-O2"]);
@@ -136,10 +136,10 @@ fn a_truncated_core() {
         let printed = stack(&program.directory, &["--core", path]);
         let said = printed.err.contains("truncated") || printed.err.contains("the file ends");
         assert!(said, "{size} bytes: {}", printed.err);
-        // Without a program header there is nothing at all.
+        // Without program headers there is nothing to show.
         let expected = if size == 64 { 2 } else { 1 };
         assert_eq!(printed.status, expected, "{size} bytes");
-        // The last byte is none of the stack's.
+        // The last byte is not part of the stack.
         if size == whole.len() - 1 {
             assert!(
                 printed.out.contains(" small+0x"),

@@ -15,7 +15,7 @@ fn shell(directory: &Folder, script: &str) -> Command {
     command
 }
 
-/// Asks the command to end as `kill`, `timeout` and service managers do.
+/// Asks the command to exit, as `kill`, `timeout` and service managers do.
 #[test]
 fn a_signal_from_a_program_is_passed_on() {
     let directory = Folder::new();
@@ -29,8 +29,8 @@ fn a_signal_from_a_program_is_passed_on() {
     }
 }
 
-/// The signals that a shell that ignores some starts `command` with: those it blocks and those
-/// it ignores, as bits; without 32 and 33, which the C library keeps for itself.
+/// The blocked and the ignored signals of `command`, as bits, if its parent shell ignores some. The
+/// bits leave out 32 and 33, which the C library reserves.
 fn masks(words: &[&str]) -> Vec<u64> {
     let script = "trap '' HUP INT QUIT; exec \"$0\" \"$@\"";
     let text = command("sh").args(["-c", script]).args(words).succeed();
@@ -41,7 +41,7 @@ fn masks(words: &[&str]) -> Vec<u64> {
     text.lines().map(mask).collect()
 }
 
-/// By that a shell knows to end a loop.
+/// This makes a shell end its loop.
 #[test]
 fn a_command_interrupted_is_unspool_interrupted() {
     let directory = Folder::new();
@@ -60,7 +60,7 @@ fn ignored_and_blocked_signals_are_the_commands_as_they_were() {
     assert_eq!(masks(&by_us), expected);
 }
 
-/// A parent that ignores `SIGCHLD` leaves that to its children.
+/// A parent that ignores `SIGCHLD` passes that on to its children.
 #[test]
 fn a_status_is_known_where_ended_children_are_forgotten() {
     let directory = Folder::new();
@@ -85,7 +85,7 @@ fn control_c_is_for_the_command() {
     let script = "trap 'echo caught' INT; echo ready; read line; read line; exit 7";
     let path = directory.path().join("script.sh");
     std::fs::write(&path, script).unwrap();
-    // Not every shell replaces itself by its last command, and one that waits dies of the signal.
+    // Not every shell executes its last command in place, and a waiting shell dies of the signal.
     let line = format!("exec {UNSPOOL} stack --no-cache -- sh {}", path.display());
     let mut terminal = tool("script");
     terminal
@@ -95,7 +95,7 @@ fn control_c_is_for_the_command() {
     assert_eq!(running.line(), "ready");
     running.send("\x03");
     assert_eq!(running.line(), "^Ccaught");
-    // The first of them may have been interrupted, or not have begun.
+    // The first may have been interrupted, or not have started.
     running.send("\n\n");
     assert!(!running.rest().contains("caught"));
     assert_eq!(running.end().code(), Some(7));

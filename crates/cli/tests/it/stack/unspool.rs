@@ -10,14 +10,14 @@ use unspool_testing::{Finish as _, Folder, TextOutput};
 use crate::harness;
 use crate::stack::compare::{ComparedFrame, REGISTERS};
 
-/// The command with a cache of its own below `directory`.
+/// The command with its own cache below `directory`.
 pub(crate) fn unspool(directory: &Folder) -> Command {
     let mut command = harness::unspool();
     command.env("XDG_CACHE_HOME", directory.join("cache"));
     command
 }
 
-/// What a run printed, as text.
+/// The output of a run, as text.
 #[derive(Debug)]
 pub(crate) struct Printed {
     pub(crate) status: i32,
@@ -53,12 +53,12 @@ pub(crate) struct PrintedStack {
     pub(crate) end: String,
     pub(crate) is_root: bool,
     pub(crate) frames: Vec<ComparedFrame>,
-    /// How each frame was found; the innermost was not.
+    /// The evidence of each frame; the innermost has none.
     pub(crate) evidence: Vec<Option<String>>,
 }
 
 impl PrintedStack {
-    /// How the frames were found that no table led to.
+    /// The evidence of frames found without a table.
     pub(crate) fn guesses(&self) -> Vec<&str> {
         let evidence = self.evidence.iter().flatten().map(String::as_str);
         evidence.filter(|name| *name != "cfi").collect()

@@ -1,11 +1,11 @@
-//! Where control goes after an instruction, and which addresses it takes.
+//! Control flow of instructions, and the addresses that they take.
 
 use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::flags::{LastComparison, branch_condition};
 use crate::op::{BranchCondition, Flow, ScanEvent};
 
-/// The number of 4 or 8 bytes that an instruction puts into a register or into memory.
+/// The 4- or 8-byte immediate that an instruction puts into a register or memory.
 pub(super) fn value(insn: &Instruction) -> Option<u64> {
     let last = insn.op_count().checked_sub(1)?;
     let is_wide = matches!(
@@ -18,7 +18,7 @@ pub(super) fn value(insn: &Instruction) -> Option<u64> {
         .filter(|_| is_wide && is_moved)
 }
 
-/// Tells which address an instruction takes, if it does.
+/// Reports the address that an instruction takes, if any.
 pub(super) fn scan_taken_address(insn: &Instruction, see: &mut impl FnMut(ScanEvent)) {
     if let Some(value) = value(insn) {
         see(ScanEvent::Immediate(value));
@@ -34,7 +34,7 @@ pub(super) fn scan_taken_address(insn: &Instruction, see: &mut impl FnMut(ScanEv
     }
 }
 
-/// Where the processor goes after an instruction that is no indirect jump.
+/// Control flow of an instruction that is not an indirect jump.
 pub(super) fn flow(
     insn: &Instruction,
     control: FlowControl,
@@ -69,7 +69,8 @@ pub(super) fn flow(
 }
 
 pub(super) fn returns(insn: &Instruction) -> Flow {
-    // Behind the address: the code segment, and what an interrupt pushes (Intel SDM, volume 3, "64-Bit Mode Stack Frame").
+    // Behind the address: the code segment, and what an interrupt pushes (Intel SDM, volume 3,
+    // "64-Bit Mode Stack Frame").
     let pushed = match insn.code() {
         Opcode::Retfq | Opcode::Retfq_imm16 => 8,
         Opcode::Iretq => 32,

@@ -1,35 +1,36 @@
-//! The lengths of the instructions that code mostly consists of. A first look at code needs no more of them, and
-//! decoding takes several times as long.
+//! Lengths of the most frequent instructions. The first pass needs no more of them, and a full
+//! decode takes several times as long.
 //!
-//! What is told here is valid whatever its operands are. All else is left to the decoder's library: other opcodes,
-//! more than one prefix before REX, and memory that may be a table without a base register.
+//! The answers hold for all operands. Everything else is left to the decoder library: other
+//! opcodes, more than one prefix before REX, and memory without a base register, which may be a
+//! table.
 
 use super::fast_transfer::preconditions_of;
 use crate::op::{BranchCondition, Flow, ScanEvent};
 use crate::state::SCRATCH;
 
-/// What follows an opcode, what may come before it, and what it does.
+/// The format of an opcode's instructions: operands, prefixes, effects.
 mod form {
-    /// The bytes of a number behind it: none, 1 or 4.
+    /// Bytes of the immediate: none, 1 or 4.
     pub(super) const NUMBER: u16 = 7;
-    /// It is one of these. Whatever else is said of an opcode, this is.
+    /// The opcode is supported. All others have no bits.
     pub(super) const KNOWN: u16 = 8;
     pub(super) const MODRM: u16 = 16;
-    /// 0x66 may come before: operands have two bytes, or are other vectors.
+    /// Prefix 0x66 is allowed: operands have two bytes, or are other vectors.
     pub(super) const P66: u16 = 32;
     pub(super) const PF2: u16 = 64;
     pub(super) const PF3: u16 = 128;
-    /// It has ModRM, and is one of these with some operands only.
+    /// It has ModRM and is supported with some operands only.
     pub(super) const GROUP: u16 = 256;
-    /// The number is the distance to where it jumps.
+    /// The immediate is the jump distance.
     pub(super) const JUMP: u16 = 512;
-    /// The number may be an address.
+    /// The immediate may be an address.
     pub(super) const VALUE: u16 = 1024;
-    /// It takes an address, or goes where no number says.
+    /// It takes an address, or jumps or calls indirectly.
     pub(super) const CONTROL_OR_ADDRESS: u16 = 2048;
 }
 
-/// Of one byte.
+/// One-byte opcodes.
 fn one_byte(opcode: u8) -> u16 {
     use form::{CONTROL_OR_ADDRESS, GROUP, JUMP, KNOWN, MODRM, P66, PF2, PF3, VALUE};
     match opcode {
@@ -61,11 +62,11 @@ fn one_byte(opcode: u8) -> u16 {
     }
 }
 
-/// Behind the byte 0x0f.
+/// Opcodes behind the byte 0x0f.
 fn two_bytes(opcode: u8) -> u16 {
     use form::{GROUP, JUMP, MODRM, P66, PF2, PF3};
     match opcode {
-        // Vectors: moved, computed with, compared.
+        // Vector moves, arithmetic, comparisons.
         0x10 | 0x11 | 0x2a | 0x51 | 0x58..=0x5a | 0x5c..=0x5f => MODRM | P66 | PF2 | PF3,
         0x6f | 0x7f => MODRM | P66 | PF3,
         0x70 => MODRM | P66 | PF2 | PF3 | 1,
@@ -80,7 +81,7 @@ fn two_bytes(opcode: u8) -> u16 {
     }
 }
 
-/// A form with what follows from it.
+/// A form with the bits that it implies.
 fn complete(form: u16) -> u16 {
     let is_group = form & form::GROUP != 0;
     let modrm = if is_group { form::MODRM } else { 0 };
@@ -88,7 +89,7 @@ fn complete(form: u16) -> u16 {
     form | modrm | known
 }
 
-/// Whether an opcode of [`form::GROUP`] is one with these operands.
+/// Whether a [`form::GROUP`] opcode is supported with these operands.
 fn is_known(opcode: u8, modrm: u8) -> bool {
     let is_memory = modrm < 0xc0;
     let digit = modrm >> 3 & 7;
@@ -98,15 +99,15 @@ fn is_known(opcode: u8, modrm: u8) -> bool {
         0xf6 | 0xf7 => digit > 1,
         0xfe => digit < 2,
         0xff => matches!(digit, 0 | 1 | 2 | 4 | 6),
-        // `lea`, and moves of halves of vectors.
+        // `lea`, and moves of vector halves.
         _ => is_memory,
     }
 }
 
-/// Stands beside the length of an operand that has no base register if SIB says so.
+/// Flag in an operand length: SIB may say that there is no base register.
 const MAY_BE_TABLE: u8 = 0x80;
 
-/// The bytes of ModRM and of what belongs to it; SIB may say that there are more.
+/// Bytes of ModRM and its operand; SIB may add more.
 fn operand_length(modrm: u8) -> u8 {
     let sib = u8::from(modrm & 7 == 4);
     match (modrm >> 6, modrm & 7) {
@@ -119,12 +120,12 @@ fn operand_length(modrm: u8) -> u8 {
     }
 }
 
-/// Tells lengths.
+/// Decodes lengths.
 #[derive(Debug)]
 pub(super) struct FastDecoder {
-    /// Of opcodes of one byte, and then of those behind 0x0f.
+    /// Forms of one-byte opcodes, then of those behind 0x0f.
     forms: [u16; 512],
-    /// What these need to leave a frame as it is.
+    /// Their preconditions for preserving a verifier state.
     preconditions: [u8; 512],
     operands: [u8; 256],
 }
@@ -143,12 +144,12 @@ impl Default for FastDecoder {
     }
 }
 
-/// More than the longest instruction has.
+/// More than the longest instruction.
 pub(super) const WINDOW_BYTES: usize = 16;
 
 impl FastDecoder {
-    /// Tells what the instructions tell that are at the beginning of `bytes`, which are at `address`, until one that is none
-    /// of these, or the last; how many bytes they have.
+    /// Scans the first instructions of `bytes`, which are at `address`, until one is not supported
+    /// or is the last. Returns their length in bytes.
     #[inline]
     pub(super) fn skip(
         &self,
@@ -168,7 +169,8 @@ impl FastDecoder {
         bytes.len() - rest.len()
     }
 
-    /// What is told of the first instruction of `bytes`, which are at `address`; `None` if it is none of these, or the last.
+    /// Scans the first instruction of `bytes`, which are at `address`; `None` if it is not
+    /// supported, or is the last.
     #[inline]
     pub(super) fn scan(&self, bytes: &[u8], address: u64) -> Option<FastScan> {
         let padded;
@@ -179,7 +181,7 @@ impl FastDecoder {
                 &padded
             }
         };
-        // The last one decides whether control goes on behind.
+        // The last instruction decides about fall-through at the end.
         let glance = self
             .fast_decode(window)
             .filter(|glance| glance.length < bytes.len())?;
@@ -190,15 +192,16 @@ impl FastDecoder {
         })
     }
 
-    /// Looks at an instruction; `None` if it is none of these.
+    /// Decodes an instruction; `None` if it is not supported.
     ///
-    /// Whether there is REX or an escape no processor foresees: nothing branches on that.
+    /// Processors cannot predict whether there is a REX or an escape byte: no branch depends on
+    /// that.
     #[inline(always)]
     pub(super) fn fast_decode<'b>(
         &self,
         window: &'b [u8; WINDOW_BYTES],
     ) -> Option<X86FastInsn<'b>> {
-        // All that can come before a number or a distance, but for what was looked at.
+        // Everything before an immediate or displacement, except the bytes already read.
         let mut head = u64::from_le_bytes(*window.first_chunk()?);
         let mut length = 1;
         let mut prefix = 0;
@@ -222,7 +225,7 @@ impl FastDecoder {
         let (opcode, modrm) = (first(head), first(head >> 8));
         let place = usize::from(is_long) << 8 | usize::from(opcode);
         let (form, needs) = (*self.forms.get(place)?, *self.preconditions.get(place)?);
-        // With REX.W its number has 8 bytes.
+        // With REX.W its immediate has 8 bytes.
         let has_long_number = form & form::VALUE != 0 && rex & 8 != 0 && opcode & 0xf8 == 0xb8;
         if form & allowed == 0 || has_long_number {
             return None;
@@ -252,27 +255,27 @@ impl FastDecoder {
     }
 }
 
-/// What is told of an instruction.
+/// Scan result of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FastScan {
-    /// Its bytes.
+    /// Length in bytes.
     pub(super) length: usize,
-    /// What it tells, if anything.
+    /// Its event, if any.
     pub(super) event: Option<ScanEvent>,
     /// Whether it does nothing.
     pub(super) is_nop: bool,
 }
 
-/// What a glance at an instruction's bytes shows.
+/// A fast-decoded instruction.
 #[derive(Debug, Clone, Copy)]
 pub struct X86FastInsn<'b> {
-    /// Its bytes, and others behind them.
+    /// Its bytes and those behind it.
     pub(super) window: &'b [u8; WINDOW_BYTES],
-    /// How many it has.
+    /// Length in bytes.
     pub(super) length: usize,
-    /// What is said of its opcode.
+    /// Form of its opcode.
     form: u16,
-    /// What its opcode needs to leave a frame as it is.
+    /// Preconditions for preserving a verifier state.
     pub(super) preconditions: u8,
     /// 0x66, 0xf2, 0xf3, or 0 for none.
     pub(super) prefix: u8,
@@ -281,7 +284,7 @@ pub struct X86FastInsn<'b> {
     /// Whether 0x0f comes before its opcode.
     pub(super) is_two_byte: bool,
     pub(super) opcode: u8,
-    /// Where ModRM is, if it has one.
+    /// Offset of ModRM, if it has one.
     pub(super) modrm_offset: usize,
 }
 
@@ -297,21 +300,21 @@ impl X86FastInsn<'_> {
         self.window.get(at).copied().unwrap_or(0)
     }
 
-    /// How many bytes it has.
+    /// Length in bytes.
     #[must_use]
     #[inline(always)]
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Whether it takes an address that it says relative to its own.
+    /// Whether it takes an address relative to its own.
     #[must_use]
     #[inline(always)]
     pub fn takes_relative_address(&self) -> bool {
         self.form & form::CONTROL_OR_ADDRESS != 0 && self.opcode == 0x8d && self.modrm() & 0xc7 == 5
     }
 
-    /// What it tells, if anything, at an address.
+    /// Its scan event at an address, if any.
     #[inline]
     pub(super) fn event(&self, address: u64) -> Option<ScanEvent> {
         let kind = self.form & (form::JUMP | form::VALUE | form::CONTROL_OR_ADDRESS);
@@ -327,8 +330,8 @@ impl X86FastInsn<'_> {
         }
     }
 
-    /// Where control goes from it, if it is at an address and control does not just go on: of a branch not what it tells, of an indirect jump
-    /// not by which register.
+    /// Control flow of this instruction at `address`, unless it only falls through. Branches have
+    /// no condition, indirect jumps no register.
     #[must_use]
     #[inline(always)]
     pub fn flow(&self, address: u64) -> Option<Flow> {
@@ -340,14 +343,14 @@ impl X86FastInsn<'_> {
     }
 }
 
-/// The first byte of what is left.
+/// The first byte of the rest.
 #[inline]
 fn first(head: u64) -> u8 {
     let [first, ..] = head.to_le_bytes();
     first
 }
 
-/// The last bytes of code, and others behind them.
+/// The last bytes of code, padded to a window.
 fn pad(bytes: &[u8]) -> [u8; WINDOW_BYTES] {
     let mut window = [0; WINDOW_BYTES];
     for (place, byte) in window.iter_mut().zip(bytes) {
@@ -356,10 +359,10 @@ fn pad(bytes: &[u8]) -> [u8; WINDOW_BYTES] {
     window
 }
 
-/// The number of 4 bytes that an instruction has, which may be told to work on 8.
+/// The 4-byte immediate of an instruction, which may be sign-extended to 8.
 fn value(opcode: u8, is_wide: bool, insn: &[u8]) -> Option<u64> {
     let value = i32::from_le_bytes(*insn.last_chunk()?);
-    // Where 8 bytes are written, its sign counts: by `push`, and with REX.W.
+    // It is sign-extended where 8 bytes are written: by `push`, and with REX.W.
     let is_signed = opcode == 0x68 || is_wide;
     Some(match is_signed {
         true => i64::from(value).cast_unsigned(),
@@ -367,12 +370,12 @@ fn value(opcode: u8, is_wide: bool, insn: &[u8]) -> Option<u64> {
     })
 }
 
-/// What an instruction tells that takes an address.
+/// The scan event of an instruction that takes an address.
 fn taken_address(modrm: u8, insn: &[u8], address: u64) -> Option<ScanEvent> {
     (modrm & 0xc7 == 5).then(|| ScanEvent::AddressTaken(relative_target(insn, address)))
 }
 
-/// Where an instruction goes that goes where no number says.
+/// Control flow of an indirect jump or call.
 #[inline(always)]
 fn indirect_flow(opcode: u8, modrm: u8) -> Option<Flow> {
     match (opcode, modrm >> 3 & 7) {
@@ -383,7 +386,7 @@ fn indirect_flow(opcode: u8, modrm: u8) -> Option<Flow> {
     }
 }
 
-/// What is so far behind an instruction as the 4 bytes at its end say.
+/// The target of the 4-byte distance at an instruction's end.
 fn relative_target(insn: &[u8], address: u64) -> u64 {
     let distance = insn
         .last_chunk()
@@ -392,7 +395,7 @@ fn relative_target(insn: &[u8], address: u64) -> u64 {
     next.wrapping_add_signed(distance.into())
 }
 
-/// Where an instruction goes that jumps.
+/// Control flow of a direct jump.
 #[inline(always)]
 fn jump(opcode: u8, insn: &[u8], address: u64) -> Flow {
     let to = match opcode {
@@ -422,7 +425,7 @@ mod tests {
 
     const ADDRESS: u64 = 0x40_0000;
 
-    /// Whether the decoder's library says the same of the first instruction.
+    /// Whether the decoder library agrees about the first instruction.
     fn is_confirmed(bytes: &[u8], told: FastScan) -> bool {
         let mut decoder = Decoder::with_ip(64, bytes, ADDRESS, DecoderOptions::NONE);
         let insn = decoder.decode();

@@ -1,7 +1,8 @@
-//! What the instructions do that code mostly consists of, told by their bytes, as far as a [`VerifierState`] tells it.
+//! Effects of the most frequent instructions on a [`VerifierState`], from their bytes.
 //!
-//! Most instructions change registers that no row speaks of, and decoding takes several times as long as seeing that. What is told here has
-//! the same effect on all frames as what `told_apart.rs` and `effects.rs` tell; a test compares them. All else is left to these.
+//! Most instructions change registers without a rule, and a full decode takes several times as long
+//! as seeing that. The answers here have the same effect on all verifier states as those of
+//! `lift.rs` and `write_sets.rs`; a test compares them. Everything else is left to these.
 
 use super::fast_decode::X86FastInsn;
 use super::lift::move_stack_pointer;
@@ -9,15 +10,15 @@ use super::{DWARF, RAX, RSP, bit};
 use crate::op::Op;
 use crate::verifier::state::{RegisterContents, VerifierState};
 
-/// What must be so for an instruction to leave a frame as it is, by its opcode.
+/// Preconditions for an instruction to preserve a verifier state, by opcode.
 mod precondition {
-    /// It is told here at all.
+    /// The opcode is supported here.
     pub(super) const KNOWN: u8 = 1;
-    /// The register beside the operand must hold nothing that is known.
+    /// The register beside the operand must have unknown contents.
     pub(super) const REGISTER: u8 = 2;
-    /// The same of the operand, if that is a register.
+    /// The same for the operand, if it is a register.
     pub(super) const OPERAND: u8 = 4;
-    /// The same of the register that the opcode has.
+    /// The same for the register in the opcode.
     pub(super) const OPCODE: u8 = 8;
     /// The operand must not be on the stack, if it is in memory.
     pub(super) const MEMORY: u8 = 16;
@@ -27,13 +28,14 @@ mod precondition {
     pub(super) const BYTE: u8 = 64;
 }
 
-/// What an opcode needs of that, by its place among those of one byte and then those behind 0x0f.
+/// Preconditions of an opcode, by its index: one-byte opcodes, then those behind 0x0f. Any other
+/// opcode is `KNOWN`: `FastDecoder` only admits opcodes that this is right for.
 pub(super) fn preconditions_of(place: usize) -> u8 {
     use precondition::{BYTE, KNOWN, MEMORY, OPCODE, OPERAND, REGISTER, RESTORES};
     const OF_OPERAND: u8 = KNOWN | OPERAND | MEMORY;
     let byte = if place & 1 == 0 { BYTE } else { 0 };
     match place {
-        // Eight computations, of which the last only compares.
+        // The eight arithmetic opcodes; the last only compares.
         0x38..=0x3d | 0x84 | 0x85 | 0xa8 | 0xa9 => KNOWN,
         0x00..=0x3f if place & 7 < 2 => OF_OPERAND | byte,
         0x00..=0x3f if place & 7 < 4 => KNOWN | REGISTER | byte,
@@ -49,40 +51,40 @@ pub(super) fn preconditions_of(place: usize) -> u8 {
             KNOWN | REGISTER
         }
         0x190..=0x19f => OF_OPERAND | BYTE,
-        // Vectors that are stored.
+        // Vector stores.
         0x111 | 0x113 | 0x117 | 0x129 | 0x17f => KNOWN | MEMORY,
-        // Jumps, and what is not told here.
+        // Jumps, and unsupported opcodes.
         0x180..=0x18f | ..0x100 => 0,
-        // Vectors, and what only compares.
+        // Vectors, and comparisons.
         _ => KNOWN,
     }
 }
 
-/// The digit of an opcode that ModRM has, or its register.
+/// The opcode digit or register in ModRM.
 fn digit(modrm: u8) -> u8 {
     modrm >> 3 & 7
 }
 
-/// The registers that calls preserve, by their numbers in the machine's encoding: bit n stands for register n.
+/// Registers that calls preserve, by machine encoding: bit n stands for register n.
 const PRESERVED: u16 = 0b1111_0000_0010_1000;
 
-/// Where an operand in memory is.
+/// Address of a memory operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FastMemoryOperand {
-    /// A register plus a number.
+    /// A register plus a displacement.
     Simple { base: u8, offset: i32 },
-    /// The same, and an index so many times.
+    /// The same plus a scaled index.
     Indexed {
         base: u8,
         index: u8,
         scale: u8,
         offset: i32,
     },
-    /// Where the instruction is plus a number.
+    /// The instruction's address plus a displacement.
     Relative,
 }
 
-/// A register with a number of the machine's encoding.
+/// A register by machine encoding.
 fn register(number: u8) -> u8 {
     DWARF.get(usize::from(number & 15)).copied().unwrap_or(RAX)
 }
@@ -96,12 +98,12 @@ impl X86FastInsn<'_> {
         self.modrm() < 0xc0
     }
 
-    /// The register that ModRM has beside the operand.
+    /// The register in ModRM beside the operand.
     fn reg(&self) -> u8 {
         digit(self.modrm()) | (self.rex & 4) << 1
     }
 
-    /// The register that is the operand, or that its address begins with; or that the opcode has.
+    /// The register that is the operand, its address's base, or in the opcode.
     fn rm(&self, low: u8) -> u8 {
         low & 7 | (self.rex & 1) << 3
     }
@@ -110,7 +112,7 @@ impl X86FastInsn<'_> {
         self.rm(self.modrm())
     }
 
-    /// The register that has a byte of this number: without REX, four are second ones.
+    /// The register that contains a byte register: without REX, four are second bytes.
     fn of_byte(&self, number: u8) -> u8 {
         match (self.rex, number) {
             (0, 4..8) => number - 4,
@@ -150,7 +152,7 @@ impl X86FastInsn<'_> {
         }
     }
 
-    /// The register that is the index, if SIB says that there is one.
+    /// The index register, if SIB has one.
     #[inline]
     fn index(&self, sib: u8) -> Option<u8> {
         const NONE: u8 = 4;
@@ -163,7 +165,7 @@ impl X86FastInsn<'_> {
         bytes.map_or(0, |bytes| i32::from_le_bytes(*bytes))
     }
 
-    /// The number at its end, of 1 byte or of 4.
+    /// The immediate at its end, of 1 or 4 bytes.
     fn number(&self, size: usize) -> i32 {
         let at = self.length - size;
         match size {
@@ -172,7 +174,7 @@ impl X86FastInsn<'_> {
         }
     }
 
-    /// Whether it is known to leave a frame as it is, and control goes on behind it.
+    /// Whether it certainly preserves `frame` and falls through.
     #[must_use]
     #[inline(always)]
     pub fn preserves(&self, frame: &VerifierState) -> bool {
@@ -204,7 +206,7 @@ impl X86FastInsn<'_> {
         let base = match low {
             4 => {
                 let sib = self.byte(self.modrm_offset + 1);
-                // Where the stack pointer is not known it is on the stack.
+                // An unknown stack pointer is still on the stack.
                 let is_near =
                     |index| frame.holds_stack_address(index) || register(self.rm(sib)) == RSP;
                 leaves &= !self.index(sib).is_some_and(is_near);
@@ -217,7 +219,7 @@ impl X86FastInsn<'_> {
         leaves && !frame.holds_stack_address(register(self.rm(base)))
     }
 
-    /// Whether it does nothing, as padding does.
+    /// Whether it is a no-operation, like padding.
     #[must_use]
     #[inline]
     pub fn is_nop(&self) -> bool {
@@ -227,14 +229,15 @@ impl X86FastInsn<'_> {
         }
     }
 
-    /// Tells what it does to frames, which may be by other operations than [`super::X86Lifter::lift`] has; whether it did: otherwise it must be
-    /// decoded for that.
+    /// Emits the operations that act on verifier states. They may differ from those of
+    /// [`super::X86Lifter::lift`]. Returns `false` if the instruction needs a full decode.
     #[inline(always)]
     pub fn emit_ops(&self, mut see: impl FnMut(Op)) -> bool {
         self.emit(&mut see).is_some()
     }
 
-    /// Tells what it does; `None`, and nothing, if that is not told here. Where control goes is [told elsewhere](Glance::flow).
+    /// Emits the operations; `None`, and no operations, if the instruction is not supported here.
+    /// Control flow is [separate](X86FastInsn::flow).
     #[inline]
     fn emit(&self, see: &mut impl FnMut(Op)) -> Option<()> {
         match self.is_two_byte {
@@ -246,9 +249,9 @@ impl X86FastInsn<'_> {
     fn emit_one_byte(&self, see: &mut impl FnMut(Op)) -> Option<()> {
         let is_byte = self.opcode & 1 == 0;
         match self.opcode {
-            // Eight computations, of which the last only compares; jumps.
+            // The eight arithmetic opcodes, of which the last only compares; jumps.
             0x38..=0x3d | 0x84 | 0x85 | 0xa8 | 0xa9 | 0x70..=0x7f | 0xeb | 0xe8 | 0xe9 | 0xc3 => {}
-            // With itself it may change nothing.
+            // With itself as operand, it may change nothing.
             0x08..=0x0b | 0x20..=0x23 if self.is_with_itself() => return None,
             0x00..=0x3f => match self.opcode & 7 {
                 0 | 1 => self.change_operand(is_byte, see)?,
@@ -328,7 +331,7 @@ impl X86FastInsn<'_> {
             _ if vector != 0 && self.is_in_memory() => self.store(vector, see),
             0x40..=0x4f | 0xaf | 0xb6 | 0xb7 | 0xbe | 0xbf => self.change_register(false, see)?,
             0x90..=0x9f => self.change_operand(true, see)?,
-            // Vectors, jumps, what only compares, and what does nothing.
+            // Vectors, jumps, comparisons, no-operations.
             _ => {}
         }
         Some(())
@@ -338,7 +341,7 @@ impl X86FastInsn<'_> {
         !self.is_in_memory() && self.reg() == self.operand()
     }
 
-    /// How many bytes an operand has that is not one of a byte.
+    /// Size in bytes of an operand that is not a byte.
     fn size(&self) -> u16 {
         match (self.is_wide(), self.prefix) {
             (true, _) => 8,
@@ -356,7 +359,7 @@ impl X86FastInsn<'_> {
         change(self.whole(self.operand(), is_byte), see)
     }
 
-    /// The register with a number, which may be that of a byte.
+    /// The register with this encoding, which may be a byte register's.
     fn whole(&self, number: u8, is_byte: bool) -> u8 {
         register(match is_byte {
             true => self.of_byte(number),
@@ -364,7 +367,7 @@ impl X86FastInsn<'_> {
         })
     }
 
-    /// Notes one of eight computations with a number.
+    /// Lifts one of the eight arithmetic opcodes with an immediate.
     fn compute_with_number(&self, see: &mut impl FnMut(Op)) -> Option<()> {
         const ADD: u8 = 0;
         const SUBTRACT: u8 = 5;
@@ -376,7 +379,7 @@ impl X86FastInsn<'_> {
         let is_byte = self.opcode == 0x80;
         let number = self.number(if self.opcode == 0x81 { 4 } else { 1 });
         if is_byte || !self.is_wide() || !matches!(digit, ADD | SUBTRACT) {
-            // What changes no bits is left to the decoder.
+            // Operations that change no bits are left to the decoder.
             let may_be_idle = matches!(number, 0 | -1);
             (!may_be_idle).then_some(())?;
             return self.change_operand(is_byte, see);
@@ -434,14 +437,14 @@ impl X86FastInsn<'_> {
                 let from = register(self.reg());
                 see(Op::Store { base, offset, from });
             }
-            // Where a register is saved by an index.
+            // This saves a register by an index.
             FastMemoryOperand::Indexed { .. } if self.is_wide() => return None,
             _ => self.store(self.size(), see),
         }
         Some(())
     }
 
-    /// Notes that memory is something else.
+    /// Lifts a store of something else.
     fn store(&self, size: u16, see: &mut impl FnMut(Op)) {
         match self.memory() {
             FastMemoryOperand::Simple { base, offset } => see(Op::Overwrite { base, offset, size }),
@@ -470,7 +473,7 @@ impl X86FastInsn<'_> {
     }
 }
 
-/// Tells that a register is something else; how the stack pointer is moved is left to the decoder.
+/// Lifts a register write; stack pointer changes are left to the decoder.
 fn change(register: u8, see: &mut impl FnMut(Op)) -> Option<()> {
     (register != RSP).then_some(())?;
     see(Op::Clobber {
@@ -488,7 +491,7 @@ mod tests {
 
     const ADDRESS: u64 = 0x40_0000;
 
-    /// Frames in which each register holds an address of the stack, or is saved somewhere.
+    /// Verifier states in which each register holds a stack address, or is saved somewhere.
     fn frames() -> Vec<VerifierState> {
         let mut frames = vec![VerifierState::entry(&SYSV_ABI)];
         for shift in 0..3_i16 {
@@ -509,7 +512,7 @@ mod tests {
         frames
     }
 
-    /// What operations make of frames.
+    /// Results of operations on verifier states.
     fn outcome(ops: &[Op], before: &[VerifierState]) -> Vec<Option<VerifierState>> {
         let apply = |frame: &VerifierState| {
             let mut frame = *frame;
@@ -541,7 +544,7 @@ mod tests {
                 let sibs = [0x24, 0x25, 0x9d];
                 let operands = (0..=255).flat_map(|modrm| sibs.map(|sib| (modrm, sib)));
                 for ((modrm, sib), tail) in operands.flat_map(|o| tails.map(|tail| (o, tail))) {
-                    // Where there is no SIB, it is a distance.
+                    // Without SIB, this byte is a displacement.
                     let opcode: &[u8] = &[opcode, modrm, sib];
                     let mut bytes = [*prefix, rex, escape, opcode].concat();
                     bytes.extend(tail);

@@ -1,4 +1,4 @@
-//! What a conditional branch tells of registers that were compared before it.
+//! Facts that a conditional branch implies for registers compared before it.
 
 use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpKind};
 
@@ -6,16 +6,16 @@ use super::operands::{immediate, is_low, whole_source};
 use super::{RSP, bit, number};
 use crate::op::{BranchCondition, BranchEdge, Op};
 
-/// A comparison whose flags are still there.
+/// A comparison with flags that are still valid.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum LastComparison {
     /// Two registers.
     Registers(u8, u8),
-    /// A register with a number.
+    /// A register with an immediate.
     Number(u8, u16),
 }
 
-/// What a comparison compares.
+/// Operands of a comparison.
 pub(super) fn comparison(insn: &Instruction) -> Option<LastComparison> {
     if insn.op0_kind() != OpKind::Register {
         return None;
@@ -29,8 +29,7 @@ pub(super) fn comparison(insn: &Instruction) -> Option<LastComparison> {
     Some(LastComparison::Number(a, u16::try_from(limit).ok()?))
 }
 
-/// Whether flags and operands of a comparison are still what they were, behind an instruction that did
-/// this.
+/// Whether an instruction with these effects preserves the flags and operands of a comparison.
 pub(super) fn preserves_comparison(
     insn: &Instruction,
     written: &[Op],
@@ -55,7 +54,7 @@ pub(super) fn preserves_comparison(
         }
 }
 
-/// What a conditional branch behind a comparison tells.
+/// The condition of a conditional branch after a comparison.
 pub(super) fn branch_condition(
     insn: &Instruction,
     compared: Option<LastComparison>,

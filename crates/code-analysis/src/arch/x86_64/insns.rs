@@ -1,12 +1,12 @@
-//! Instructions one after another, out of bytes.
+//! Iteration over the instructions in bytes.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
-/// Instructions one after another; a byte that begins none is skipped.
+/// Instructions in order; a byte that does not begin an instruction is skipped.
 pub(super) struct Insns<'b> {
     bytes: &'b [u8],
     address: u64,
-    /// Where the next one is in `bytes`.
+    /// Offset of the next one in `bytes`.
     at: usize,
     decoder: Decoder<'b>,
     insn: Instruction,
@@ -24,7 +24,7 @@ impl<'b> Insns<'b> {
         }
     }
 
-    /// The bytes that are still to be read.
+    /// The bytes that are not yet read.
     pub(super) fn rest(&self) -> &'b [u8] {
         self.bytes.get(self.at..).unwrap_or_default()
     }
@@ -34,12 +34,12 @@ impl<'b> Insns<'b> {
         self.address.wrapping_add(self.at as u64)
     }
 
-    /// Leaves out so many bytes.
+    /// Skips bytes.
     pub(super) fn skip(&mut self, bytes: usize) {
         self.at += bytes;
     }
 
-    /// The next instruction; within, `None` if there is none at that byte.
+    /// The next instruction; the inner option is `None` if there is none at that byte.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Option<&Instruction>> {
         if self.decoder.position() != self.at {
@@ -51,7 +51,7 @@ impl<'b> Insns<'b> {
         }
         self.decoder.decode_out(&mut self.insn);
         let is_valid = !self.insn.is_invalid();
-        // The next may begin at any byte behind one that begins none.
+        // After an invalid byte, the next instruction may begin at any byte.
         self.at += if is_valid { self.insn.len() } else { 1 };
         Some(is_valid.then_some(&self.insn))
     }

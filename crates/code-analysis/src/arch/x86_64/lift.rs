@@ -1,4 +1,5 @@
-//! What those mnemonics do that move addresses of the stack, saved registers or addresses of jump tables about.
+//! Exact operations of the mnemonics that move stack addresses, saved registers or addresses of
+//! jump tables.
 
 use std::sync::LazyLock;
 
@@ -12,12 +13,12 @@ use super::{RAX, RBP, RCX, RDI, RSI, RSP, bit, number};
 use crate::op::Op;
 use crate::state::SCRATCH;
 
-/// How what an opcode does is told.
+/// How an opcode is lifted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpcodeClass {
-    /// By what it writes.
+    /// By its write set.
     Generic,
-    /// By where control goes, and what it writes.
+    /// By its control flow and its write set.
     ControlFlow,
     Move,
     Push,
@@ -32,26 +33,26 @@ pub(super) enum OpcodeClass {
     VectorMove,
     InvertibleUnary,
     StringStore,
-    /// It stores where a register says, and no operand in memory.
+    /// A store to the address in a register, without a memory operand.
     PointerStore,
-    /// It stores where a register says, and no operand at all.
+    /// A store to the address in a register, without any operand.
     ImplicitStore,
-    /// It stores bits that a register says the place of, if they are in memory.
+    /// A bit store: a register has the bit's index, if the operand is in memory.
     BitStore,
-    /// It stores the state of the processor, or what a mask chooses of it.
+    /// A store of the processor's state, or of the components in a mask.
     SaveState,
-    /// It stores rows of a matrix.
+    /// A store of matrix rows.
     TileStore,
-    /// It sets which way strings are written.
+    /// It sets the direction of string instructions.
     Direction,
     Leave,
     Enter,
     Compare,
-    /// It writes flags, or begins what is jumped to.
+    /// It writes flags, or marks a jump target.
     NoEffect,
-    /// It does nothing, between functions.
+    /// Padding between functions.
     Nop,
-    /// It stands where nothing should come to, but in kernels.
+    /// It should not be reached, except in kernels.
     Halt,
 }
 
@@ -135,7 +136,7 @@ impl OpcodeClass {
     }
 }
 
-/// The kinds of all opcodes.
+/// The classes of all opcodes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpcodeClasses(&'static [OpcodeClass]);
 
@@ -148,7 +149,7 @@ impl Default for OpcodeClasses {
 }
 
 impl OpcodeClasses {
-    /// The kind of an instruction.
+    /// The class of an instruction.
     #[inline]
     pub(super) fn class_of(self, insn: &Instruction) -> OpcodeClass {
         let kind = self.0.get(insn.code() as usize);
@@ -156,7 +157,7 @@ impl OpcodeClasses {
     }
 }
 
-/// Notes what an instruction of a kind does; whether that is all.
+/// Lifts an instruction of a class. Returns whether nothing is left to do.
 #[inline]
 pub(super) fn lift_by_class(kind: OpcodeClass, insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     match kind {
@@ -249,7 +250,7 @@ pub(super) fn lift_move(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     true
 }
 
-/// Moves the stack pointer.
+/// Adds to the stack pointer.
 pub(super) fn move_stack_pointer(bytes: i32) -> Op {
     Op::Add {
         to: RSP,
@@ -258,9 +259,9 @@ pub(super) fn move_stack_pointer(bytes: i32) -> Op {
     }
 }
 
-/// Pushes or pops what is not told apart: the flags, a segment register, two bytes.
+/// Lifts a push or pop without exact operations: of the flags, a segment register, two bytes.
 pub(super) fn lift_other_push_pop(insn: &Instruction, before: usize, ops: &mut Vec<Op>) {
-    // The stack pointer was noted as written.
+    // The write set includes the stack pointer.
     for op in ops.iter_mut().skip(before) {
         if let Op::Clobber { registers } = op {
             *registers &= !bit(RSP);
@@ -276,7 +277,7 @@ pub(super) fn lift_other_push_pop(insn: &Instruction, before: usize, ops: &mut V
                 size,
             },
         ]),
-        // An address by the stack pointer is computed behind that (Intel SDM, POP).
+        // An address relative to the stack pointer is computed after its change (Intel SDM, POP).
         _ => ops.insert(before, move_stack_pointer(size)),
     }
     let is_popped = insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::SP;
@@ -293,7 +294,7 @@ pub(super) fn lift_push(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     let is_memory = insn.op_count() > 0 && insn.op0_kind() == OpKind::Memory;
     let register = is_register.then(|| number(insn.op0_register())).flatten();
     let from = match register {
-        // The value from before the push.
+        // The value before the push.
         Some(RSP) => {
             ops.push(Op::Add {
                 to: SCRATCH,
@@ -350,7 +351,8 @@ pub(super) fn lift_pop(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
                 offset: 0,
             });
             ops.push(move_stack_pointer(8));
-            // An address by the stack pointer is computed behind that (Intel SDM, POP).
+            // An address relative to the stack pointer is computed after its change (Intel SDM,
+            // POP).
             match memory(insn) {
                 _ if insn.op0_kind() != OpKind::Memory => {}
                 MemoryOperand::Simple { base, offset } => ops.push(Op::Store {
@@ -376,7 +378,7 @@ pub(super) fn lift_lea(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
         });
         return true;
     }
-    // Segments do not count here.
+    // Segment registers do not matter here.
     match memory(insn) {
         MemoryOperand::Simple { base, offset } => ops.push(Op::Add {
             to,
@@ -452,7 +454,7 @@ fn added(insn: &Instruction) -> Option<i64> {
     }
 }
 
-/// Adds a number to what the memory operand holds, if that may be an address.
+/// Lifts an addition to a memory operand that may be an address.
 fn lift_add_to_memory(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     if insn.op0_kind() != OpKind::Memory || insn.memory_size().size() != 8 {
         return false;
@@ -602,7 +604,7 @@ pub(super) fn lift_sign_extend(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     }
 }
 
-/// Vector registers are not followed: what comes back from them may have been kept there.
+/// Vector registers are not tracked: a value loaded from one may have escaped to it.
 pub(super) fn lift_vector_move(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     if let Some(to) = whole_destination(insn) {
         ops.push(Op::Unknown { to });
@@ -617,7 +619,7 @@ pub(super) fn lift_vector_move(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     false
 }
 
-/// What is done twice is as before.
+/// Applied twice, it has no effect.
 pub(super) fn lift_invertible_unary(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     let Some(to) = whole_destination(insn) else {
         return false;
@@ -626,7 +628,8 @@ pub(super) fn lift_invertible_unary(insn: &Instruction, ops: &mut Vec<Op>) -> bo
     true
 }
 
-/// What a string instruction stores, unless the address has 32 bits: those are none of the stack. What else changes is told by what is written.
+/// Lifts a string instruction's store, unless the address has 32 bits: those are never on the
+/// stack. Other effects are in the write set.
 pub(super) fn lift_string_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     if insn.op0_kind() == OpKind::MemoryESRDI {
         let is_repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
@@ -639,7 +642,8 @@ pub(super) fn lift_string_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     false
 }
 
-/// Where VIA's PadLock instructions (its Programming Guide), VMSAVE and RDMSRLIST store. What else changes is told by what is written.
+/// Lifts the stores of VIA PadLock instructions (Programming Guide), VMSAVE and RDMSRLIST. Other
+/// effects are in the write set.
 fn lift_implicit_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     let perhaps = |base, size| Op::WeakOverwrite {
         base,
@@ -654,7 +658,7 @@ fn lift_implicit_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     ops.push(match insn.mnemonic() {
         Mnemonic::Vmsave => perhaps(RAX, 4096),
         Mnemonic::Rdmsrlist => perhaps(RDI, 512),
-        // It has pointers where it points to.
+        // Its operand has pointers in it.
         Mnemonic::Montmul => Op::OverwriteUnbounded { base: RSI },
         Mnemonic::Xsha1
         | Mnemonic::Xsha256
@@ -668,7 +672,7 @@ fn lift_implicit_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     false
 }
 
-/// Only flags are written beside.
+/// Otherwise it only writes flags.
 fn lift_bit_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     let is_anywhere = insn.op0_kind() == OpKind::Memory && insn.op1_kind() == OpKind::Register;
     if is_anywhere {
@@ -677,7 +681,7 @@ fn lift_bit_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     is_anywhere
 }
 
-/// So many rows of so many bytes at most, an index apart (Intel SDM, TILESTORED).
+/// Rows of a given size at most, one index apart (Intel SDM, TILESTORED).
 fn lift_tile_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     const BYTES: u16 = 64;
     const ROWS: u8 = 16;
@@ -705,8 +709,8 @@ fn lift_tile_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     true
 }
 
-/// 64 bytes where the first operand says, all or none of those of a cache line, or those of 8 or 16 that a mask chooses. Addresses of 32 bits are none
-/// of the stack.
+/// Stores 64 bytes at the first operand, all or none of a cache line, or 8 or 16 bytes by a mask.
+/// Addresses of 32 bits are never on the stack.
 pub(super) fn lift_pointer_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     const LINE: u16 = 64;
     let size = size(insn);
@@ -717,7 +721,7 @@ pub(super) fn lift_pointer_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool 
             offset: 0,
             size,
         }),
-        // A device is there, and no memory, if all is well.
+        // The target is a device and not memory, in correct code.
         Mnemonic::Enqcmd | Mnemonic::Enqcmds => {
             whole_destination(insn).map(|base| Op::WeakOverwrite {
                 base,
@@ -725,7 +729,7 @@ pub(super) fn lift_pointer_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool 
                 size: LINE,
             })
         }
-        // Somewhere around, since the address is cut to a multiple.
+        // Weak, since the address is rounded down.
         Mnemonic::Clzero => Some(Op::WeakOverwrite {
             base: RAX,
             offset: 1 - i32::from(LINE),
@@ -769,7 +773,8 @@ pub(super) fn lift_enter(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     if insn.code() != Opcode::Enterq_imm16_imm8 {
         return false;
     }
-    // The frame pointers of so many functions around this one are pushed, too: what they are was on the stack.
+    // This many frame pointers of enclosing functions are pushed, too: their contents come from the
+    // stack.
     let level = insn.immediate8_2nd() & 31;
     let pushed = 8 * u16::from(level);
     let below = -i32::from(pushed);

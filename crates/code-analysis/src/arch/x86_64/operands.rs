@@ -1,4 +1,4 @@
-//! What operands are, and how memory is read and written by way of them.
+//! Operands, and memory reads and writes through them.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
@@ -6,7 +6,7 @@ use super::{RAX, RDX, bit, number};
 use crate::op::{Op, UNBOUNDED};
 use crate::state::SCRATCH;
 
-/// The register that an indirect jump's target is in.
+/// The register with an indirect jump's target.
 pub(super) fn target(insn: &Instruction, ops: &mut Vec<Op>) -> u8 {
     if insn.op0_kind() == OpKind::Register {
         return number(insn.op0_register()).unwrap_or(SCRATCH);
@@ -15,18 +15,18 @@ pub(super) fn target(insn: &Instruction, ops: &mut Vec<Op>) -> u8 {
     SCRATCH
 }
 
-/// What a memory operand addresses.
+/// Address of a memory operand.
 pub(super) enum MemoryOperand {
-    /// A register plus a number.
+    /// A register plus a displacement.
     Simple { base: u8, offset: i32 },
-    /// A table, with an index.
+    /// A table entry, by index.
     Entry {
         base: Option<u8>,
         index: u8,
         scale: u32,
         offset: i32,
     },
-    /// A register plus numbers out of a vector register: so many bytes each time.
+    /// A register plus numbers from a vector register, each with the same number of bytes.
     Scattered { base: u8 },
     /// Something else.
     Other,
@@ -68,7 +68,7 @@ pub(super) fn memory(insn: &Instruction) -> MemoryOperand {
     }
 }
 
-/// `to` is what the 8 bytes of the memory operand hold.
+/// `to` is loaded from the 8-byte memory operand.
 pub(super) fn load(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
     if insn.is_ip_rel_memory_operand() {
         let value = insn.ip_rel_memory_address();
@@ -100,7 +100,7 @@ pub(super) fn load(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
     });
 }
 
-/// `to` is what the 4 bytes of the memory operand hold, with their sign.
+/// `to` is loaded from the 4-byte memory operand, sign-extended.
 pub(super) fn load_distance(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
     ops.push(match memory(insn) {
         MemoryOperand::Entry {
@@ -131,7 +131,7 @@ pub(super) fn load_distance(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
     });
 }
 
-/// How many bytes the memory operand has. What the decoder's library gives no size has as many as there may be.
+/// Size of the memory operand in bytes; unbounded if the decoder library does not know it.
 pub(super) fn size(insn: &Instruction) -> u16 {
     match insn.memory_size().size() {
         0 => UNBOUNDED,
@@ -139,7 +139,8 @@ pub(super) fn size(insn: &Instruction) -> u16 {
     }
 }
 
-/// The bytes of the memory operand, if it is a register plus a number that are known to be no more than these: these, and how many.
+/// The base, displacement and size of the memory operand, if it is that simple and the size is
+/// bounded.
 fn simple(insn: &Instruction) -> Option<(u8, i32, u16)> {
     let size = size(insn);
     if size == UNBOUNDED {
@@ -151,7 +152,7 @@ fn simple(insn: &Instruction) -> Option<(u8, i32, u16)> {
     }
 }
 
-/// The memory operand's bytes are something else, or what they were.
+/// Weak update of the memory operand.
 pub(super) fn overwrite_perhaps(insn: &Instruction, ops: &mut Vec<Op>) {
     match simple(insn) {
         Some((base, offset, size)) => ops.push(Op::WeakOverwrite { base, offset, size }),
@@ -159,7 +160,7 @@ pub(super) fn overwrite_perhaps(insn: &Instruction, ops: &mut Vec<Op>) {
     }
 }
 
-/// The memory operand's bits are something else, or what they were: which, a register says, of as many as there may be.
+/// Weak update of the bits in the memory operand: a register has the bit's index, without a bound.
 pub(super) fn overwrite_bits(insn: &Instruction, ops: &mut Vec<Op>) {
     match memory(insn) {
         MemoryOperand::Simple { base, .. } | MemoryOperand::Scattered { base } => {
@@ -173,7 +174,7 @@ pub(super) fn overwrite_bits(insn: &Instruction, ops: &mut Vec<Op>) {
     }
 }
 
-/// The state of the processor is stored in the memory operand.
+/// Stores the processor's state to the memory operand.
 pub(super) fn save_state(insn: &Instruction, ops: &mut Vec<Op>) {
     match memory(insn) {
         MemoryOperand::Simple { base, offset } => ops.push(Op::SaveState {
@@ -185,7 +186,7 @@ pub(super) fn save_state(insn: &Instruction, ops: &mut Vec<Op>) {
     }
 }
 
-/// The memory operand's bytes come out of a vector register.
+/// Stores a vector register to the memory operand.
 pub(super) fn store_vector(insn: &Instruction, ops: &mut Vec<Op>) {
     match simple(insn) {
         Some((base, offset, size)) => ops.push(Op::StoreUntracked { base, offset, size }),
@@ -193,18 +194,18 @@ pub(super) fn store_vector(insn: &Instruction, ops: &mut Vec<Op>) {
     }
 }
 
-/// The memory operand's bytes go into a vector register.
+/// Loads a vector register from the memory operand.
 pub(super) fn load_vector(insn: &Instruction, ops: &mut Vec<Op>) {
     if let Some((base, offset, size)) = simple(insn) {
         ops.push(Op::EscapeMemory { base, offset, size });
     }
 }
 
-/// The memory operand's bytes are something else.
+/// Strong update of the memory operand.
 pub(super) fn overwrite(insn: &Instruction, ops: &mut Vec<Op>) {
     let size = size(insn);
     match memory(insn) {
-        // The return address, mixed with a number against attackers, and mixed back again.
+        // Return address encryption: a number is mixed in, and mixed out again.
         MemoryOperand::Simple { base, offset } if insn.mnemonic() == Mnemonic::Xor && size == 8 => {
             ops.push(Op::InvertMemory { base, offset });
         }
@@ -227,7 +228,7 @@ pub(super) fn overwrite(insn: &Instruction, ops: &mut Vec<Op>) {
                 size,
             };
             ops.extend(base.map(|base| near(base, Some(index))));
-            // Which of the two has the address is not said.
+            // Either of the two may have the address.
             if scale == 1 {
                 ops.push(near(index, base));
             }
@@ -243,7 +244,7 @@ pub(super) fn overwrite(insn: &Instruction, ops: &mut Vec<Op>) {
     }
 }
 
-/// The memory operand's bytes are those of a register, or its low ones.
+/// Stores a register, or its low bytes, to the memory operand.
 pub(super) fn store(insn: &Instruction, ops: &mut Vec<Op>) {
     let register = insn.op1_register();
     match (number(register), memory(insn)) {
@@ -277,7 +278,7 @@ pub(super) fn store(insn: &Instruction, ops: &mut Vec<Op>) {
     }
 }
 
-/// Whether a register is the low end of one of 64 bits. The second byte is not.
+/// Whether a register is the low end of a 64-bit register. The second byte is not.
 pub(super) fn is_low(register: Register) -> bool {
     let is_second = matches!(
         register,
@@ -286,19 +287,19 @@ pub(super) fn is_low(register: Register) -> bool {
     number(register).is_some() && !is_second
 }
 
-/// Whether the first operand is a register of 64 bits: its number.
+/// The number of the first operand, if it is a 64-bit register.
 pub(super) fn whole_destination(insn: &Instruction) -> Option<u8> {
     let is_whole = insn.op0_kind() == OpKind::Register && insn.op0_register().is_gpr64();
     is_whole.then(|| number(insn.op0_register())).flatten()
 }
 
-/// The 64-bit register that operand 1 is.
+/// The 64-bit register that is operand 1.
 pub(super) fn whole_source(insn: &Instruction) -> Option<u8> {
     let is_whole = insn.op1_kind() == OpKind::Register && insn.op1_register().is_gpr64();
     is_whole.then(|| number(insn.op1_register())).flatten()
 }
 
-/// The number that an operand is, with its sign.
+/// An immediate operand, sign-extended.
 pub(super) fn immediate(insn: &Instruction, operand: u32) -> Option<i64> {
     insn.try_immediate(operand).ok().map(u64::cast_signed)
 }

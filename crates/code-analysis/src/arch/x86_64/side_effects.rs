@@ -1,5 +1,6 @@
-//! Of SSE and AVX, moves of the low four or eight bytes of `xmm` registers are told apart, of all else that writes one it is
-//! lost. What comes into a `ymm` or `zmm` register comes into the `xmm` register that is its low end.
+//! Moves of the low four or eight bytes of SSE and AVX `xmm` registers are exact; all other writes
+//! to one invalidate it. A write to a `ymm` or `zmm` register counts as one to its low end, an
+//! `xmm` register.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -12,16 +13,16 @@ use super::{RCX, RDI, bit, number};
 use crate::op::Op;
 use crate::side_effects::SideEffect;
 
-/// DWARF's number of xmm0 (psABI, "DWARF Register Number Mapping"); those of the next fifteen follow.
+/// DWARF number of xmm0 (psABI, "DWARF Register Number Mapping"); the next fifteen follow.
 const XMM0: u8 = 17;
 
-/// The vector registers that DWARF's numbers follow on one another for.
+/// Number of vector registers with consecutive DWARF numbers.
 const COUNT: usize = 16;
 
-/// Decodes instructions, and tells what else they do.
+/// Decodes instructions, and lifts their side effects.
 pub(crate) struct SideEffectLifter {
     factory: InstructionInfoFactory,
-    /// What [`told_apart`] notes, which is told elsewhere.
+    /// Operations of [`lift_by_class`], which are reported elsewhere.
     told: Vec<Op>,
 }
 
@@ -41,7 +42,7 @@ impl Default for SideEffectLifter {
 }
 
 impl SideEffectLifter {
-    /// Notes what the instruction at the beginning of some bytes does.
+    /// Lifts the side effects of the first instruction of some bytes.
     pub(crate) fn lift(&mut self, bytes: &[u8], address: u64, ops: &mut Vec<SideEffect>) {
         let insn = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
         if insn.is_invalid() || insn.flow_control() != FlowControl::Next {
@@ -61,7 +62,7 @@ impl SideEffectLifter {
         }
     }
 
-    /// Notes the registers that an instruction makes something of, unless it is told what.
+    /// Lifts escapes: registers that an instruction reads without exact operations.
     fn take(&mut self, insn: &Instruction, ops: &mut Vec<SideEffect>) {
         self.told.clear();
         let kind = OpcodeClass::from_opcode(insn.code());
@@ -86,7 +87,7 @@ impl SideEffectLifter {
         }
     }
 
-    /// Notes what an instruction writes to memory otherwise than at a register plus a number.
+    /// Lifts memory writes to other addresses than a register plus a displacement.
     fn store(&mut self, insn: &Instruction, ops: &mut Vec<SideEffect>) {
         let is_written = |access| {
             matches!(
@@ -138,9 +139,9 @@ impl SideEffectLifter {
         }
     }
 
-    /// Notes the registers that an instruction writes, or may write.
+    /// Lifts registers that an instruction writes, or may write.
     fn clobber(&mut self, insn: &Instruction, ops: &mut Vec<SideEffect>) {
-        // It clears what is above the low 16 bytes.
+        // It clears everything above the low 16 bytes.
         if insn.is_invalid() || insn.mnemonic() == Mnemonic::Vzeroupper {
             return;
         }
@@ -164,13 +165,14 @@ fn is_repeated(insn: &Instruction) -> bool {
     insn.is_string_instruction() && (insn.has_rep_prefix() || insn.has_repne_prefix())
 }
 
-/// Whether an instruction may be interrupted when it has done a part of its work: a string instruction that is repeated (Intel SDM,
-/// volume 2, REP), and what gathers or scatters elements (VPGATHERDD).
+/// Whether an instruction may be interrupted midway: a repeated string instruction (Intel SDM,
+/// volume 2, REP), and gathers or scatters (VPGATHERDD).
 fn stops_midway(insn: &Instruction) -> bool {
     is_repeated(insn) || insn.is_vsib()
 }
 
-/// Whether bytes begin an instruction that may have to do with vector registers: one of two opcode bytes, or with a VEX, EVEX or XOP prefix.
+/// Whether bytes begin an instruction that may use vector registers: a two-byte opcode, or a VEX,
+/// EVEX or XOP prefix.
 fn may_be_vector(bytes: &[u8]) -> bool {
     let is_prefix = |byte: &&u8| {
         matches!(
@@ -192,7 +194,7 @@ fn vector(register: Register) -> Option<u8> {
     Some(XMM0 + index)
 }
 
-/// Notes what a move of the low bytes does; whether the instruction is one.
+/// Lifts a move of the low bytes. Returns whether the instruction is one.
 fn moves(insn: &Instruction, ops: &mut Vec<SideEffect>) -> bool {
     use Mnemonic as M;
     let bits = match insn.mnemonic() {
@@ -226,7 +228,7 @@ fn moves(insn: &Instruction, ops: &mut Vec<SideEffect>) -> bool {
     moves_bits(insn, bits, ops)
 }
 
-/// Notes that something exclusive-ored with itself is zero; whether it is.
+/// Lifts an exclusive or with itself as zero. Returns whether the instruction is one.
 fn zeroes(insn: &Instruction, ops: &mut Vec<SideEffect>) -> bool {
     let last = insn.op_count().saturating_sub(1);
     let (a, b) = (
@@ -248,7 +250,7 @@ fn moves_bits(insn: &Instruction, bits: u8, ops: &mut Vec<SideEffect>) -> bool {
     let bytes = bits / 8;
     match (insn.op0_kind(), insn.op_kind(last)) {
         (OpKind::Register, OpKind::Register) => {
-            // Of three registers, the last has the low bytes.
+            // With three registers, the last has the low bytes.
             let (to, from) = (insn.op0_register(), insn.op_register(last));
             let any = |register| vector(register).or_else(|| number(register));
             let (Some(to), Some(from)) = (any(to), any(from)) else {
@@ -262,7 +264,7 @@ fn moves_bits(insn: &Instruction, bits: u8, ops: &mut Vec<SideEffect>) -> bool {
         }
         (OpKind::Register, OpKind::Memory) => {
             let Some(to) = vector(insn.op0_register()) else {
-                // Eight or four bytes into another register are no vector's.
+                // Eight or four bytes into a general register are not a vector move.
                 return false;
             };
             if insn.is_ip_rel_memory_operand() {
@@ -307,7 +309,7 @@ mod tests {
         ops
     }
 
-    /// Bytes as binutils assembles the lines above them.
+    /// Bytes from binutils, assembled from the lines above them.
     #[test]
     fn moves_are_told_apart() {
         let (xmm0, xmm1, xmm2, xmm9) = (17, 18, 19, 26);
@@ -383,7 +385,7 @@ mod tests {
         }
     }
 
-    /// Bytes as binutils assembles the lines above them.
+    /// Bytes from binutils, assembled from the lines above them.
     #[test]
     fn what_is_written_where_no_operand_says_is_told() {
         let string = |bytes, count| SideEffect::StoreString {
@@ -428,7 +430,7 @@ mod tests {
             ),
             // cmovne %rsp,%rax
             (&[0x48, 0x0f, 0x45, 0xc4], &[take(1 << 7)]),
-            // mov %rsp,%rax: the analysis follows it
+            // mov %rsp,%rax: the analysis tracks it
             (&[0x48, 0x89, 0xe0], &[]),
             // cmp %rsp,%rax
             (&[0x48, 0x39, 0xe0], &[]),

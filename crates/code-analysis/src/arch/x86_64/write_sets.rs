@@ -1,8 +1,8 @@
-//! Which registers and memory an instruction writes, for all that are not told apart.
+//! Write sets: registers and memory that generic opcodes write.
 //!
-//! Asking the decoder's library takes as long as decoding. What it says depends on the opcode only, if the
-//! instruction asked about has registers in its operands that it does not use beside: then each opcode is
-//! asked about once.
+//! A query of the decoder library takes as long as a decode. Its answer depends only on the opcode
+//! if the operands contain no register that the instruction also uses implicitly. So each opcode is
+//! queried once.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
@@ -10,18 +10,18 @@ use super::operands::{immediate, load_vector, overwrite, overwrite_perhaps, stor
 use super::{RAX, RBX, RCX, RDI, bit, number};
 use crate::op::Op;
 
-/// What an opcode writes.
+/// The write set of an opcode.
 #[derive(Debug, Clone, Copy)]
 struct WriteSet {
-    /// Registers that are no operands.
+    /// Registers that are not operands.
     implicit: u32,
     /// Bit n: operand n is written.
     operands: u8,
-    /// Bit n: operand n is written, or stays as it is.
+    /// Bit n: operand n is conditionally written.
     conditional: u8,
 }
 
-/// What opcodes write, of those that were met.
+/// Write sets of the opcodes seen so far.
 pub(super) struct WriteSets {
     cache: Vec<Option<WriteSet>>,
     factory: InstructionInfoFactory,
@@ -43,7 +43,7 @@ impl Default for WriteSets {
 }
 
 impl WriteSets {
-    /// Notes what an instruction writes.
+    /// Lifts an instruction by its write set.
     pub(super) fn note(&mut self, insn: &Instruction, ops: &mut Vec<Op>) {
         if has_no_effect(insn) {
             return;
@@ -99,7 +99,7 @@ impl WriteSets {
 
     fn query_library(&mut self, insn: &Instruction) -> WriteSet {
         let mut plain = *insn;
-        // Registers that no instruction uses beside its operands.
+        // Registers that no instruction uses implicitly.
         const UNUSED: [[Register; 4]; 5] = [
             [
                 Register::R12,
@@ -148,7 +148,7 @@ impl WriteSets {
             }
         }
         if insn.is_string_instruction() {
-            // With a count, which not every one of the opcode has.
+            // With a repeat prefix, which not every instruction of the opcode has.
             plain.set_has_rep_prefix(true);
         }
         let info = self.factory.info(&plain);
@@ -190,21 +190,21 @@ impl WriteSets {
     }
 }
 
-/// Registers that are written of which the decoder's library says nothing.
+/// Registers that are written and that the decoder library does not list.
 fn unlisted_writes(insn: &Instruction) -> u64 {
     match insn.mnemonic() {
-        // What its leaves return (Intel SDM, volume 2, GETSEC).
+        // Results of its leaf functions (Intel SDM, volume 2, GETSEC).
         Mnemonic::Getsec | Mnemonic::Getsecq => bit(RAX) | bit(RBX) | bit(RCX),
-        // The place behind what is written (VIA PadLock Programming Guide).
+        // The address behind the output (VIA PadLock Programming Guide).
         Mnemonic::Xsha1 | Mnemonic::Xsha256 | Mnemonic::Xsha512 | Mnemonic::Xsha512_alt => bit(RDI),
         _ => 0,
     }
 }
 
-/// Whether an instruction leaves all but flags as it was: fences and probes of memory are such.
+/// Whether an instruction only changes flags: fences and memory probes, for example.
 fn has_no_effect(insn: &Instruction) -> bool {
     let number = || immediate(insn, 1);
-    // Half a register clears the other half.
+    // Writing a 32-bit register clears its upper half.
     let is_left = match insn.op0_kind() {
         OpKind::Memory => true,
         OpKind::Register => insn.op0_register().is_gpr64(),

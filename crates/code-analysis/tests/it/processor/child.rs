@@ -1,4 +1,4 @@
-//! A process whose instructions are executed one by one.
+//! A process that executes single instructions.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,11 +10,11 @@ use unspool_testing::command;
 
 use crate::processor::sys::{self, UserRegs};
 
-/// Where its stack is. Addresses of 32 bits do not lead there.
+/// Address of its stack. Addresses of 32 bits do not reach it.
 pub(crate) const STACK: u64 = 0x1000_0000_0000;
 pub(crate) const STACK_BYTES: usize = 1 << 16;
 
-/// Where the instruction is that is executed.
+/// Address of the executed instruction.
 pub(crate) const CODE: u64 = 0x2000_0000_0800;
 const CODE_PAGE: u64 = CODE & !0xfff;
 
@@ -23,13 +23,13 @@ const CODE_PAGE: u64 = CODE & !0xfff;
 pub(crate) enum StepEnd {
     /// It was executed.
     Done,
-    /// The processor, or its system, knows no such instruction.
+    /// The processor, or its system, does not have the instruction.
     Unknown,
-    /// It ended with another signal.
+    /// It raised another signal.
     Signal(i32),
 }
 
-/// A processor's state, as far as the analysis speaks of it.
+/// A processor's state, restricted to what the analysis models.
 pub(crate) struct ProcessorState {
     pub(crate) registers: UserRegs,
     pub(crate) stack: Vec<u8>,
@@ -40,7 +40,7 @@ pub(crate) struct ProcessorState {
 pub(crate) struct TraceeProcess {
     child: Child,
     memory: File,
-    /// Its registers, as they were when it was ready.
+    /// Its registers when it was ready.
     pub(crate) registers: UserRegs,
     pub(crate) extended: Vec<u8>,
 }
@@ -53,7 +53,7 @@ impl Drop for TraceeProcess {
     }
 }
 
-/// What `ldtilecfg` reads: 8 tiles of 16 rows of 64 bytes.
+/// Input of `ldtilecfg`: 8 tiles of 16 rows of 64 bytes.
 fn tiles() -> [u8; 64] {
     let mut bytes = [0; 64];
     bytes[0] = 1;
@@ -65,7 +65,7 @@ fn tiles() -> [u8; 64] {
 }
 
 impl TraceeProcess {
-    /// Starts one that can use all that the processor has.
+    /// Starts a process that may use all of the processor.
     pub(crate) fn start() -> io::Result<TraceeProcess> {
         let mut command = command("/bin/true");
         command
@@ -94,7 +94,7 @@ impl TraceeProcess {
             let mapped = traced.call(libc::SYS_mmap, [at, bytes, rights, flags, u64::MAX, 0])?;
             assert_eq!(mapped, at, "mmap");
         }
-        // ARCH_REQ_XCOMP_PERM of the state of tiles; a processor without them has none.
+        // ARCH_REQ_XCOMP_PERM for tile state; fails on a processor without tiles.
         const REQUEST: u64 = 0x1023;
         let has_tiles = traced.call(libc::SYS_arch_prctl, [REQUEST, 18, 0, 0, 0, 0])? == 0;
         if has_tiles {
@@ -129,7 +129,7 @@ impl TraceeProcess {
         sys::step(self.pid())
     }
 
-    /// Has it make a system call.
+    /// Makes it execute a system call.
     fn call(&mut self, number: i64, arguments: [u64; 6]) -> io::Result<u64> {
         let [rdi, rsi, rdx, r10, r8, r9] = arguments;
         let registers = UserRegs {
@@ -147,13 +147,13 @@ impl TraceeProcess {
         Ok(sys::registers(self.pid())?.rax)
     }
 
-    /// Executes an instruction from a state on, all of it if it is repeated; what the state is then.
+    /// Executes an instruction from a state, with all its repetitions. Returns the resulting state.
     pub(crate) fn execute(
         &mut self,
         insn: &[u8],
         from: &mut ProcessorState,
     ) -> io::Result<(StepEnd, ProcessorState)> {
-        /// More than is asked for to be repeated.
+        /// More than the repetitions in any test.
         const MOST_TIMES: usize = 64;
         let pid = self.pid();
         let mut code = [0x90; 64];

@@ -1,4 +1,4 @@
-//! What the analysis says that an instruction leaves as it is, held against what happened.
+//! Compares what the analysis claims to be preserved with what happened.
 
 use unspool_code_analysis::arch::AbiInfo;
 use unspool_code_analysis::code::LiftedCode;
@@ -80,7 +80,8 @@ pub(crate) fn setting(
         _ => [7, STACK + 0x5400, 0],
     };
     if kind % 4 == 3 {
-        // Where `iretq` and others find what they take: a segment, flags, a stack. No selector is what is on top.
+        // Operands of `iretq` and others: a segment, flags, a stack. The top of the stack is not a
+        // selector.
         registers.rcx = 0;
         registers.rbx = registers.ss;
         registers.r12 = 0;
@@ -104,9 +105,11 @@ pub(crate) fn setting(
     }
 }
 
-/// Fills vector and mask registers: with small multiples of 8, mostly, which scatter to where memory is.
+/// Fills vector and mask registers, mostly with small multiples of 8, so that scatters hit mapped
+/// memory.
 fn fill(extended: &mut [u8], kind: u64, random: &mut Random) {
-    // The legacy region, then those of AVX, of masks and of AVX-512 (Intel SDM, volume 1, "XSAVE-Managed State").
+    // The legacy region, then those of AVX, of masks and of AVX-512 (Intel SDM, volume 1,
+    // "XSAVE-Managed State").
     const FEATURES: u64 = 0xe7;
     let supported = u64::from_le_bytes(*extended[464..].first_chunk().expect("XSAVE's area"));
     let used = u64::from_le_bytes(*extended[512..].first_chunk().expect("XSAVE's area"));
@@ -136,12 +139,12 @@ fn fill(extended: &mut [u8], kind: u64, random: &mut Random) {
     }
 }
 
-/// What registers hold before, in the words of the analysis.
+/// How the analysis describes registers before the instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RegisterModel {
-    /// Where they point to on the stack, and numbers.
+    /// By stack addresses and numbers.
     Concrete,
-    /// What they held at entry.
+    /// By their entry values.
     EntryValues,
 }
 
@@ -149,13 +152,13 @@ fn is_on_stack(value: u64) -> bool {
     (STACK..STACK + STACK_BYTES as u64).contains(&value)
 }
 
-/// An address of the stack, as one that is counted from the stack pointer at entry.
+/// A stack address relative to the stack pointer at entry.
 fn place(sp: u8, at: u64) -> AbstractValue {
     let distance = at.wrapping_sub(ENTRY).cast_signed();
     AbstractValue::entry_value(sp).plus(distance)
 }
 
-/// The state before an instruction. What is in `slots` is known: places of the stack.
+/// The abstract state before an instruction. The contents of `slots` (stack addresses) are known.
 pub(crate) fn state(
     words: RegisterModel,
     before: &ProcessorState,
@@ -169,7 +172,7 @@ pub(crate) fn state(
             _ if register == sp => place(sp, value),
             RegisterModel::EntryValues => continue,
             RegisterModel::Concrete if is_on_stack(value) => place(sp, value),
-            // One that calls preserve is one of those that are saved.
+            // Preserved registers are among the saved ones.
             RegisterModel::Concrete if facts.preserved.contains(&register) => continue,
             RegisterModel::Concrete => AbstractValue::constant(value),
         };
@@ -183,7 +186,7 @@ pub(crate) fn state(
     state
 }
 
-/// What a value is, if that is told.
+/// The concrete value of an abstract one, if it has exactly one.
 fn concrete(value: AbstractValue, entry: &[u64; 16], facts: &AbiInfo) -> Option<u64> {
     match value.fact() {
         ValueFact::EntryValue(register, offset) => {
@@ -207,7 +210,7 @@ fn word(stack: &[u8], at: u64) -> Option<u64> {
         .map(|word| u64::from_le_bytes(*word))
 }
 
-/// An instruction, executed.
+/// An executed instruction.
 pub(crate) struct Executed<'e> {
     pub(crate) code: iced_x86::Code,
     pub(crate) bytes: &'e [u8],
@@ -215,7 +218,7 @@ pub(crate) struct Executed<'e> {
     pub(crate) after: &'e ProcessorState,
 }
 
-/// Holds what is said of instructions against what they did.
+/// Compares claims about instructions with their execution.
 pub(crate) struct Checker {
     pub(crate) lifter: Lifter,
     pub(crate) facts: &'static AbiInfo,
@@ -231,7 +234,7 @@ impl Checker {
         }
     }
 
-    /// What an instruction does, and where control goes.
+    /// Operations and control flow of an instruction.
     pub(crate) fn lift(&mut self, bytes: &[u8]) -> (Vec<Op>, Option<Flow>) {
         self.code.clear();
         self.lifter.lift(bytes, CODE, &mut self.code);
@@ -239,7 +242,7 @@ impl Checker {
         (ops, self.code.flow(InsnId(0)))
     }
 
-    /// What was said and is not so.
+    /// Claims that the execution contradicts.
     pub(crate) fn differences(&mut self, it: &Executed<'_>) -> Vec<String> {
         let (ops, flow) = self.lift(it.bytes);
         let mut found = Vec::new();
@@ -267,13 +270,13 @@ impl Checker {
         let (rip, sp) = (it.after.registers.rip, it.after.registers.rsp);
         let moved = sp.wrapping_sub(it.before.registers.rsp).cast_signed();
         let is_so = match flow {
-            // Where interrupts are held off, two are executed.
+            // While interrupts are held off, two are executed.
             None => rip == next || rip == next + 1,
-            // Where a transaction is given up.
+            // Where a transaction is aborted.
             Some(Flow::Branch { to, .. }) => rip == next || rip == to || rip == to + 1,
             Some(Flow::Jump(to)) => rip == to,
             Some(Flow::Call(to)) => rip == to && moved == -8,
-            // A far call pushes a segment, too, which a far return pops.
+            // A far call also pushes a segment, which a far return pops.
             Some(Flow::IndirectCall) => moved == -8 || moved == -16,
             Some(Flow::Return { pops }) => moved == 8 + i64::from(pops),
             Some(Flow::IndirectJump(_)) => true,
@@ -298,7 +301,7 @@ impl Checker {
         let entry = numbered(&it.before.registers);
         let mut slots = match words {
             RegisterModel::Concrete => changed.to_vec(),
-            // Nobody writes there through what is not known to lead there.
+            // Code does not write there through addresses that are unknown here.
             RegisterModel::EntryValues => Vec::new(),
         };
         let sp = it.before.registers.rsp;
@@ -326,7 +329,7 @@ impl Checker {
                 ));
             }
         }
-        // A report says of the whole function that this is assumed.
+        // A report states this assumption for the whole function.
         let slots = if state.assumes_bounds() {
             &[]
         } else {
@@ -370,7 +373,7 @@ impl Checker {
             };
             let _ = frame.set_register(register, held);
         }
-        // Each is saved where memory was changed, if it can be.
+        // Each is saved where memory changed, if possible.
         for (place, register) in facts.preserved.iter().enumerate() {
             let is_its = |at: &&u64| {
                 usize::try_from((**at - STACK) / 8)
@@ -389,7 +392,7 @@ impl Checker {
         let glance = self.lifter.fast_decode(&window);
         let mut is_told = false;
         let mut is_beyond = false;
-        // A report says of the whole function that this is assumed.
+        // A report states this assumption for the whole function.
         let known = frame;
         let assumes_bounds = |op: &Op| {
             matches!(*op, Op::OverwriteIndexed { base, .. } | Op::StoreIndexed { base, .. }
@@ -446,7 +449,7 @@ impl Checker {
         }
     }
 
-    /// Flags that a branch behind may depend on, and which way strings are written.
+    /// Flags that a later branch may depend on, and the string direction.
     fn compare_flags(
         &mut self,
         it: &Executed<'_>,
@@ -468,7 +471,7 @@ impl Checker {
         if flow.is_some() {
             return;
         }
-        // cmp $0x77, %eax, a number that no other instruction has; the instruction; ja
+        // cmp $0x77, %eax (a number that no other instruction has); the instruction; ja
         let line = [&[0x83, 0xf8, 0x77], it.bytes, &[0x77, 0]].concat();
         self.code.clear();
         self.lifter.lift(&line, CODE, &mut self.code);
@@ -487,23 +490,23 @@ impl Checker {
     }
 }
 
-/// Opcodes that are executed, but not as their manual has it, or not as far as it is assumed (docs/checking.md).
+/// Opcodes that are executed, but not as their manual says, or not as assumed (docs/checking.md).
 pub(crate) fn is_listed(code: iced_x86::Code) -> bool {
     use iced_x86::Mnemonic as M;
     matches!(
         code.mnemonic(),
-        // A debugger goes on behind it.
+        // A debugger resumes after it.
         M::Int3
-        // The flags are those that were pushed: the direction flag is clear.
+        // The flags are the pushed ones: the direction flag is clear.
         | M::Popf | M::Popfd | M::Popfq
-        // Linux does them in place of the processor, and one more instruction.
+        // Linux emulates them, and one more instruction.
         | M::Sgdt | M::Sidt | M::Sldt | M::Smsw | M::Str
-        // A hypervisor takes them for another one, which is shorter.
+        // A hypervisor takes them for a shorter instruction.
         | M::Vmgexit
     )
 }
 
-/// Words of the stack that were changed; of many the first, the last and some between.
+/// Changed words of the stack; if there are many, the first, the last and some between.
 fn changed(it: &Executed<'_>) -> Vec<u64> {
     const MOST: usize = 16;
     let both = it

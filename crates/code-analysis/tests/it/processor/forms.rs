@@ -1,17 +1,17 @@
-//! Instructions in all forms that the decoder's library knows, made by decoding what may be one.
+//! Instructions in all forms of the decoder library, found by decoding candidate bytes.
 
 use std::collections::HashSet;
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
-/// An instruction, as one of many that differ in nothing that matters here.
+/// An instruction that represents many equivalent ones.
 #[derive(Debug, Clone)]
 pub(crate) struct InsnForm {
     pub(crate) bytes: Vec<u8>,
     pub(crate) insn: Instruction,
 }
 
-/// What tells forms apart: an opcode's operands, as far as the analysis tells them apart.
+/// Identifies a form: an opcode with its operands, as the analysis distinguishes them.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct FormSignature {
     code: Code,
@@ -40,7 +40,8 @@ impl FormSignature {
     }
 }
 
-/// The class of a register of the general ones: the stack pointer, the frame pointer, one that calls preserve, or another.
+/// Class of a general register: the stack pointer, the frame pointer, preserved by calls, or
+/// another.
 fn class_of(register: Register) -> u16 {
     match register.full_register() {
         Register::RSP => 1,
@@ -92,7 +93,7 @@ fn class(insn: &Instruction, operand: u32) -> u16 {
     (kind as u16) << 7 | detail
 }
 
-/// What may stand behind a ModRM that says that there is memory: an address by a register plus a number, or with an index.
+/// Operand bytes behind a ModRM with memory: a register plus a displacement, or with an index.
 const MEMORY: [(u8, &[u8]); 6] = [
     (0x44, &[0x24, 0x40]),
     (0x44, &[0x24, 0x14]),
@@ -102,7 +103,7 @@ const MEMORY: [(u8, &[u8]); 6] = [
     (0x47, &[0x40]),
 ];
 
-/// Numbers at the ends of instructions. The second has a level for `add_entry`.
+/// Immediates at the ends of instructions. The second has a level for `add_entry`.
 const NUMBERS: [[u8; 8]; 6] = [
     [5, 0, 0, 0, 0, 0, 0, 0],
     [16, 0, 2, 0, 0, 0, 0, 0],
@@ -120,7 +121,8 @@ pub(crate) struct InsnForms {
 }
 
 impl InsnForms {
-    /// Of each opcode some: with registers and with memory, which a register plus a number or an index says.
+    /// Some forms of each opcode: with registers and with memory, addressed by a register plus a
+    /// displacement or an index.
     pub(crate) fn some() -> Vec<InsnForm> {
         let mut seen = HashSet::new();
         let mut forms = InsnForms::all();
@@ -147,7 +149,7 @@ impl InsnForms {
         found.forms
     }
 
-    /// Takes in what bytes begin with; whether they begin an instruction.
+    /// Adds the first instruction of bytes. Returns whether there is one.
     fn add(&mut self, head: &[u8]) -> bool {
         let mut is_one = false;
         for numbers in NUMBERS {
@@ -176,7 +178,7 @@ impl InsnForms {
         is_one
     }
 
-    /// Takes in an opcode with all operands: `low` are the numbers of register operands.
+    /// Adds an opcode with all operands: `low` are the numbers of register operands.
     fn with_operands(&mut self, head: &[u8], low: &[u8]) -> bool {
         let mut is_one = false;
         for reg in 0..8 {
@@ -259,7 +261,7 @@ impl InsnForms {
         for map in [1, 2, 3, 5, 6] {
             for rest in 0..128_u8 {
                 let (wide, prefix, length) = (rest & 0x40, rest >> 4 & 3, rest >> 2 & 3);
-                // Without a mask, with one, with one that clears, with a broadcast.
+                // Without a mask, with one, with zeroing, with a broadcast.
                 let masked = [0x08, 0x09, 0x89, 0x18][usize::from(rest & 3)];
                 for opcode in 0..=255 {
                     // A second register, or none.

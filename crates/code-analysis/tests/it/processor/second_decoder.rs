@@ -1,4 +1,4 @@
-//! What another decoder says that instructions write.
+//! Write sets of a second decoder.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -11,8 +11,8 @@ use crate::processor::child::STACK;
 use crate::processor::comparison::{Checker, RegisterModel, numbered, setting, state};
 use crate::processor::forms::InsnForm;
 
-/// Prints, for each line of hexadecimal digits: the registers that the instruction writes; and the operands in memory that it writes, each as
-/// `base:index:distance:bytes`.
+/// Prints, for each line of hexadecimal digits: the registers that the instruction writes; and the
+/// operands in memory that it writes, each as `base:index:distance:bytes`.
 const SCRIPT: &str = r"
 import sys
 from capstone import *
@@ -35,15 +35,15 @@ for line in sys.stdin:
     print(insn.mnemonic, ','.join(written), ','.join(memory), sep='|')
 ";
 
-/// What it says of an instruction.
+/// Its answer for an instruction.
 #[derive(Debug, Clone)]
 pub(crate) struct DecoderAnswer {
     registers: Vec<String>,
-    /// The distance from the stack pointer, and how many bytes.
+    /// Distance from the stack pointer, and size in bytes.
     memory: Vec<(i64, i64)>,
 }
 
-/// Asks about forms; `None` for what it does not know.
+/// Asks about forms; `None` for those that it does not know.
 pub(crate) fn ask<'f>(forms: impl Iterator<Item = &'f InsnForm>) -> Vec<Option<DecoderAnswer>> {
     let mut command = command("/usr/bin/python3");
     command
@@ -82,7 +82,7 @@ fn answer(line: &str) -> Option<DecoderAnswer> {
     })
 }
 
-/// The DWARF number of a register that it names, or of the one that it is part of.
+/// The DWARF number of a named register, or of the register that contains it.
 fn number(name: &str) -> Option<u8> {
     const ORDER: [u8; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
     let mut all = Register::values().filter(|register| register.is_gpr());
@@ -91,18 +91,18 @@ fn number(name: &str) -> Option<u8> {
     ORDER.get(whole).copied()
 }
 
-/// Where memory is written.
+/// The address that is written.
 #[derive(Debug, Clone, Copy)]
 enum StoreTarget {
     Nowhere,
-    /// At the operand that is in memory.
+    /// The memory operand.
     Operand,
-    /// Where a register says, by its DWARF number.
+    /// The address in a register, by DWARF number.
     At(u8),
 }
 
-/// What manuals say of instructions that the other decoder does not know, or not well: the general registers that they write by their DWARF numbers, beside
-/// the operand of that place, and the memory.
+/// Manuals' statements on instructions that the second decoder does not know well. General
+/// registers written, by DWARF number; the operand written, by index; memory written.
 fn manual(mnemonic: Mnemonic) -> Option<(&'static [u8], Option<u32>, StoreTarget)> {
     use Mnemonic as M;
     const RDI: u8 = 5;
@@ -131,7 +131,7 @@ fn manual(mnemonic: Mnemonic) -> Option<(&'static [u8], Option<u32>, StoreTarget
         | M::Cmpzxadd => (&[], Some(1), StoreTarget::Operand),
         M::Rdmsrlist => (&[2], None, StoreTarget::At(RDI)),
         M::Wrmsrlist => (&[2], None, StoreTarget::Nowhere),
-        // What they write is the shadow stack.
+        // They write to the shadow stack.
         M::Wrssd | M::Wrssq | M::Wrussd | M::Wrussq => (&[], None, StoreTarget::Nowhere),
         M::Pbndkb => (&[0], None, StoreTarget::Nowhere),
         M::V4fmaddps
@@ -178,7 +178,8 @@ fn manual(mnemonic: Mnemonic) -> Option<(&'static [u8], Option<u32>, StoreTarget
     })
 }
 
-/// What a manual says that is written, and the analysis that it is left as it was; `None` if none was asked.
+/// Writes according to a manual that the analysis claims to be preserved; `None` if no manual is
+/// listed.
 pub(crate) fn by_manual(checker: &mut Checker, form: &InsnForm) -> Option<Vec<String>> {
     let insn = &form.insn;
     let (registers, operand, stored) = manual(insn.mnemonic())?;
@@ -200,7 +201,7 @@ pub(crate) fn by_manual(checker: &mut Checker, form: &InsnForm) -> Option<Vec<St
             is_simple.then(|| numbers[usize::from(facts.stack_pointer)].wrapping_add(distance) & !7)
         }
     };
-    // Where the address of 64 bytes is in another register.
+    // Where another register has the address of the 64 bytes.
     let is_its = !matches!(stored, StoreTarget::At(register) if insn.op0_kind() == OpKind::Register
         && number(&format!("{:?}", insn.op0_register())) != Some(register));
     let slots: Vec<u64> = at.filter(|_| is_its).into_iter().collect();
@@ -231,7 +232,7 @@ pub(crate) fn by_manual(checker: &mut Checker, form: &InsnForm) -> Option<Vec<St
     Some(found)
 }
 
-/// What it says that is written, and the analysis that it is left as it was.
+/// Writes according to the second decoder that the analysis claims to be preserved.
 pub(crate) fn differences(
     checker: &mut Checker,
     form: &InsnForm,

@@ -1,4 +1,5 @@
-//! The system calls of a tracer, each as one safe function. Addresses of the other process are plain numbers, which the kernel checks.
+//! The system calls of a tracer, each as one safe function. Addresses of the other process are
+//! plain numbers, which the kernel checks.
 #![expect(unsafe_code, reason = "ptrace and waitpid are system calls")]
 
 use std::io;
@@ -17,7 +18,7 @@ fn checked(result: c_long) -> io::Result<()> {
     }
 }
 
-/// Has the child that `command` starts be traced by the thread that starts it, from `execve` on.
+/// Makes the child of `command` traced by the thread that starts it, from `execve` on.
 pub(crate) fn trace(command: &mut Command) {
     let closure = || {
         // SAFETY: TRACEME takes no arguments and touches no memory.
@@ -27,14 +28,15 @@ pub(crate) fn trace(command: &mut Command) {
     unsafe { command.pre_exec(closure) };
 }
 
-/// Lets a thread execute one instruction; the signal that it stopped with then.
+/// Executes one instruction of a thread. Returns the signal that it stopped with.
 pub(crate) fn step(pid: pid_t) -> io::Result<c_int> {
-    // SAFETY: SINGLESTEP takes a signal's number, 0 for none, and touches no memory of this process.
+    // SAFETY: SINGLESTEP takes a signal's number, 0 for none, and touches no memory of this
+    // process.
     checked(unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, pid, 0_usize, 0_usize) })?;
     wait(pid)
 }
 
-/// Waits for the next stop of a thread; the signal that it stopped with.
+/// Waits for the next stop of a thread. Returns its signal.
 pub(crate) fn wait(pid: pid_t) -> io::Result<c_int> {
     let mut raw = 0;
     let into: *mut c_int = &raw mut raw;
@@ -48,7 +50,7 @@ pub(crate) fn wait(pid: pid_t) -> io::Result<c_int> {
 
 /// General registers that are all 0.
 pub(crate) fn no_registers() -> UserRegs {
-    // SAFETY: it is a structure of numbers, for which all bytes are values.
+    // SAFETY: the structure consists of numbers, for which all bytes are valid.
     unsafe { std::mem::zeroed() }
 }
 
@@ -68,7 +70,7 @@ pub(crate) fn set_registers(pid: pid_t, registers: &UserRegs) -> io::Result<()> 
     checked(unsafe { libc::ptrace(libc::PTRACE_SETREGS, pid, 0_usize, from) })
 }
 
-/// `NT_X86_XSTATE`: what XSAVE stores.
+/// `NT_X86_XSTATE`: XSAVE's output.
 const EXTENDED: usize = 0x202;
 
 fn extended(request: c_uint, pid: pid_t, bytes: &mut [u8]) -> io::Result<usize> {
@@ -77,12 +79,13 @@ fn extended(request: c_uint, pid: pid_t, bytes: &mut [u8]) -> io::Result<usize> 
         iov_len: bytes.len(),
     };
     let at: *mut iovec = &raw mut vector;
-    // SAFETY: both requests take an `iovec`, whose bytes the kernel reads or writes: those of `bytes`.
+    // SAFETY: both requests take an `iovec`; the kernel reads or writes the bytes that it
+    // describes: those of `bytes`.
     checked(unsafe { libc::ptrace(request, pid, EXTENDED, at) })?;
     Ok(vector.iov_len)
 }
 
-/// All other registers of a stopped thread, as XSAVE stores them.
+/// All other registers of a stopped thread, in XSAVE's format.
 pub(crate) fn extended_state(pid: pid_t) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 1 << 16];
     let length = extended(libc::PTRACE_GETREGSET, pid, &mut bytes)?;
@@ -90,7 +93,7 @@ pub(crate) fn extended_state(pid: pid_t) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Sets them.
+/// Sets these registers.
 pub(crate) fn set_extended_state(pid: pid_t, state: &mut [u8]) -> io::Result<()> {
     extended(libc::PTRACE_SETREGSET, pid, state).map(drop)
 }

@@ -1,13 +1,13 @@
-//! Files. Async-signal-safe, and no place to cancel a thread at: the C library's own `open`, `read` and `close` are
-//! (pthreads(7)), its `syscall` is not.
+//! Files. Async-signal-safe, and not cancellation points: the C library's own `open`, `read` and
+//! `close` are (pthreads(7)), its `syscall` is not.
 
 use core::ffi::{CStr, c_int, c_long, c_void};
 use core::{mem, ptr};
 
-/// A file or folder that is open.
+/// An open file or folder.
 pub(in crate::local) struct RawFile(c_int);
 
-/// What the kernel says of a file.
+/// The kernel's status of a file.
 pub(in crate::local) struct FileStatus {
     pub(in crate::local) owner: u32,
     pub(in crate::local) mode: u32,
@@ -31,14 +31,14 @@ impl From<&libc::stat> for FileStatus {
 }
 
 impl RawFile {
-    /// A folder, to ask about it and to open what is in it.
+    /// A folder, for its status and for opening files in it.
     pub(in crate::local) fn open_folder(path: &CStr) -> Option<RawFile> {
         RawFile::open(libc::AT_FDCWD, path, libc::O_PATH | libc::O_DIRECTORY)
     }
 
-    /// What has this name in this folder, for reading.
+    /// The file with this name in this folder, for reading.
     pub(in crate::local) fn open_in(&self, name: &CStr) -> Option<RawFile> {
-        // A pipe would have us wait for its writer.
+        // Opening a pipe would wait for its writer.
         RawFile::open(self.0, name, libc::O_RDONLY | libc::O_NONBLOCK)
     }
 
@@ -63,7 +63,7 @@ impl RawFile {
         FileMapping::new(length, libc::PROT_READ, 0, self.0)
     }
 
-    /// Its first bytes, in memory that is not the file's.
+    /// Its first bytes, in anonymous memory.
     pub(in crate::local) fn copy(&self, length: usize) -> Option<FileMapping> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let copy = FileMapping::new(length, protection, libc::MAP_ANONYMOUS, -1)?;
@@ -72,7 +72,7 @@ impl RawFile {
             // SAFETY: inside of the mapping.
             let into = unsafe { copy.at.byte_add(read) };
             let file = c_long::from(self.0);
-            // SAFETY: so many bytes are there, and nobody else knows of them.
+            // SAFETY: the buffer has this many bytes, and no other user.
             let more = unsafe { libc::syscall(libc::SYS_read, file, into, length - read) };
             match usize::try_from(more) {
                 Ok(more @ 1..) => read += more,
@@ -82,24 +82,24 @@ impl RawFile {
         Some(copy)
     }
 
-    /// Gives it the time of now. Fails for a file of somebody else.
+    /// Sets its time to the present. Fails for another user's file.
     pub(in crate::local) fn touch(&self) {
-        // SAFETY: the file is open; no times are those of now.
+        // SAFETY: the file is open; a null pointer means the present time.
         unsafe { libc::futimens(self.0, ptr::null()) };
     }
 }
 
 impl Drop for RawFile {
     fn drop(&mut self) {
-        // SAFETY: it is open, and nobody else has it.
+        // SAFETY: it is open, and has no other user.
         unsafe { libc::syscall(libc::SYS_close, c_long::from(self.0)) };
     }
 }
 
 /// Bytes of a file, mapped as long as this lives.
 ///
-/// Whoever truncates a file in place that is mapped ends the process (`SIGBUS`): of tables only their owner can, who
-/// is the user or root. They are replaced by renaming.
+/// If a mapped file is truncated in place, the process ends (`SIGBUS`). Only a table's owner can do
+/// that: the user or root. Tables are replaced by renaming.
 #[derive(Debug)]
 pub struct FileMapping {
     at: *mut c_void,
@@ -110,7 +110,7 @@ impl FileMapping {
     fn new(length: usize, protection: c_int, flags: c_int, file: c_int) -> Option<FileMapping> {
         let anywhere = ptr::null_mut();
         let flags = flags | libc::MAP_PRIVATE;
-        // SAFETY: a new mapping, at no particular place.
+        // SAFETY: a new mapping, at any address.
         let at = unsafe { libc::mmap(anywhere, length, protection, flags, file, 0) };
         (at != libc::MAP_FAILED).then_some(FileMapping { at, length })
     }
@@ -118,12 +118,12 @@ impl FileMapping {
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped with this length as long as `self` lives; what is made of the bytes treats them
-        // as untrusted at every access.
+        // SAFETY: mapped with this length as long as `self` lives; users of the bytes treat them as
+        // untrusted at every access.
         unsafe { core::slice::from_raw_parts(self.at.cast(), self.length) }
     }
 
-    /// The bytes, which stay from now on.
+    /// The bytes, mapped forever.
     #[must_use]
     pub fn keep(self) -> &'static [u8] {
         let mapping = mem::ManuallyDrop::new(self);
@@ -134,12 +134,12 @@ impl FileMapping {
 
 impl Drop for FileMapping {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length, and nobody has a reference any more.
+        // SAFETY: mapped with this length, and there are no references left.
         unsafe { libc::munmap(self.at, self.length) };
     }
 }
 
-/// Does some work, after which `errno` is what it was before.
+/// Runs `work` and restores `errno`.
 pub(in crate::local) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: takes nothing, cannot fail.
     let number = unsafe { libc::__errno_location() };
@@ -151,7 +151,7 @@ pub(in crate::local) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The user that this process acts as.
+/// The effective user of this process.
 pub(in crate::local) fn effective_user() -> u32 {
     // SAFETY: takes nothing, cannot fail.
     unsafe { libc::geteuid() }

@@ -1,18 +1,16 @@
-//! How much of the calling thread's stack is known to be there: asked of the kernel once in the
-//! life of the thread.
+//! The readable part of the calling thread's stack: the kernel is asked once in the life of the
+//! thread.
 //!
-//! A stack pointer alone does not say that what lies between it and the end of the thread's stack
-//! can be read: that of a coroutine, or of a signal handler with a stack of its own, may be
-//! below the thread's stack in memory, with a hole between the two. So the pages down from
-//! the end of the stack are asked for, as far as walks need them, and what was found is kept in
-//! thread-local memory: from `low` to `end` all can be read. A thread's own stack stays where it is
-//! as long as the thread runs.
+//! A stack pointer alone does not show that everything from it to the end of the thread's stack is
+//! readable. The stack of a coroutine, or of a signal handler with its own stack, may be below the
+//! thread's stack in memory, with a hole between the two. So the pages down from the end of the
+//! stack are checked, as walks need them. The result is kept in thread-local memory: everything
+//! from `low` to `end` is readable. A thread's own stack stays in place as long as the thread runs.
 //!
-//! What is assumed: no memory that comes and goes borders on the lower end of a thread's stack with
-//! neither a guard page nor anything else unreadable between them.
+//! Assumption: between the lower end of a thread's stack and any memory that can be unmapped there
+//! is a guard page, or something else unreadable.
 //!
-//! Async-signal-safe. A signal handler may do the same while this is under way: each word says
-//! something true by itself.
+//! Async-signal-safe. A signal handler may do the same meanwhile: each word is valid by itself.
 
 use core::arch::{asm, global_asm};
 use core::ffi::c_void;
@@ -23,13 +21,13 @@ use unspool_rows::RuntimeAddr;
 
 use super::{ReadablePages, is_readable, load_below, stack_pointer};
 
-/// Memory that can be read: of the own stack, or a page that the kernel was asked for. For the thread
-/// that asked, as long as its walk takes.
+/// Readable memory: of the own stack, or a page that the kernel was asked about. Valid for the
+/// calling thread, during its walk.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadableMemory {
     /// The end of the first word.
     first: u64,
-    /// How many addresses from there on are the ends of words.
+    /// The number of addresses from there on that are ends of words.
     count: u64,
     thread: PhantomData<*const ()>,
 }
@@ -46,19 +44,19 @@ impl ReadableMemory {
         }
     }
 
-    /// What is known of this thread's stack. Asks nobody.
+    /// The known part of this thread's stack, without asking the kernel.
     #[must_use]
     pub fn stack() -> ReadableMemory {
         let stack = thread_stack();
         ReadableMemory::between(stack.low.load(Relaxed), stack.end.load(Relaxed))
     }
 
-    /// The stack above something that lies on it, without asking whether it can be read.
+    /// The stack above an object that lies on it, without checking that it is readable.
     ///
     /// # Safety
     ///
-    /// `from` lies on the stack that this thread runs on. Words are read of frames only whose functions have not
-    /// returned: where that stack is a coroutine's, this is more than it.
+    /// `from` lies on the stack that this thread runs on. Words are read only in frames of
+    /// functions that have not returned: if that stack is a coroutine's, this extends past it.
     #[must_use]
     pub unsafe fn trusted(from: *const c_void) -> ReadableMemory {
         let start = from.addr() as u64;
@@ -68,8 +66,7 @@ impl ReadableMemory {
         ReadableMemory::between(start, end)
     }
 
-    /// What is known of this thread's stack, once the kernel was asked for it down to its stack
-    /// pointer.
+    /// The known part of this thread's stack, after asking the kernel down to its stack pointer.
     #[inline]
     pub(super) fn above(stack_pointer: u64) -> ReadableMemory {
         let known = ReadableMemory::stack();
@@ -79,8 +76,8 @@ impl ReadableMemory {
         }
     }
 
-    /// What can be read around an address: of this thread's stack, or else the page. Asks the kernel
-    /// for what is not known.
+    /// The readable memory around an address: this thread's stack, or else the page. Asks the
+    /// kernel about unknown parts.
     #[must_use]
     pub fn around(addr: RuntimeAddr) -> ReadableMemory {
         let stack = ReadableMemory::above(stack_pointer());
@@ -99,7 +96,7 @@ impl ReadableMemory {
     #[must_use]
     pub fn word(self, addr: RuntimeAddr) -> Option<u64> {
         let end = addr.0.wrapping_add(8);
-        // SAFETY: the eight bytes below are within memory that can be read.
+        // SAFETY: the eight bytes below are within readable memory.
         (end.wrapping_sub(self.first) < self.count).then(|| unsafe { load_below(end) })
     }
 
@@ -111,14 +108,14 @@ impl ReadableMemory {
     }
 }
 
-/// What a thread knows. All zero where it knows nothing.
+/// A thread's knowledge of its stack. All zero if nothing is known.
 #[repr(C)]
 struct StackBounds {
-    /// All pages from here to `end` could be read.
+    /// All pages from here to `end` were readable.
     low: AtomicU64,
     /// The end of the thread's stack, or zero.
     end: AtomicU64,
-    /// The page below this address cannot be read: other stacks are further down.
+    /// The page below this address is unreadable: other stacks are further down.
     limit: AtomicU64,
 }
 
@@ -158,12 +155,12 @@ impl StackBounds {
     }
 }
 
-/// A longer stack is asked for like other memory. The kernel leaves at least so much below
-/// the main thread's for nobody else, in bytes.
+/// Memory of a longer stack is checked like any other. The kernel keeps at least this much free
+/// below the main thread's stack, in bytes.
 const MAX_STACK_BYTES: u64 = 128 << 20;
 
-/// Where the stack of this thread ends: C libraries put its control block there, except for the
-/// main thread, whose stack is the kernel's.
+/// The end of this thread's stack: C libraries put its control block there, except for the main
+/// thread, which has the kernel's stack.
 fn end_of_stack(stack_pointer: u64) -> u64 {
     let main = main_stack_end();
     let is_on_main = stack_pointer < main && main - stack_pointer <= MAX_STACK_BYTES;
@@ -181,9 +178,9 @@ fn is_main_thread() -> bool {
     thread == i64::from(process)
 }
 
-// Rust has no thread-local variables without its standard library. The model is the one that takes no
-// call, "initial exec": a library that is opened later takes its 24 bytes of what the loader has left
-// over. Hidden: each library that this is linked into has its own.
+// Rust has no thread-local variables without its standard library. The model is "initial exec",
+// which takes no call: a library that is opened later takes its 24 bytes from the loader's reserve.
+// Hidden: each library that this is linked into has its own.
 global_asm!(
     ".pushsection .tbss.unspool_unwind_known_stack, \"awT\", @nobits",
     ".p2align 3",
@@ -199,8 +196,8 @@ global_asm!(
 #[inline]
 fn thread_stack() -> &'static StackBounds {
     let address: *const StackBounds;
-    // SAFETY: computes an address from the thread pointer and an offset that the loader has put into
-    // the global offset table (initial exec).
+    // SAFETY: computes an address from the thread pointer and an offset that the loader has put
+    // into the global offset table (initial exec).
     unsafe {
         asm!(
             "mov {address}, qword ptr [rip + unspool_unwind_known_stack@gottpoff]",
@@ -214,7 +211,8 @@ fn thread_stack() -> &'static StackBounds {
     unsafe { &*address }
 }
 
-/// The address of the thread's control block, which begins with it (psABI, "Thread-Local Storage").
+/// The address of the thread's control block, which begins with that address (psABI, "Thread-Local
+/// Storage").
 fn control_block() -> u64 {
     let value;
     // SAFETY: every thread has one.
@@ -224,11 +222,11 @@ fn control_block() -> u64 {
     value
 }
 
-/// Where the stack of the main thread ends, or zero.
+/// The end of the main thread's stack, or zero.
 fn main_stack_end() -> u64 {
     let value: u64;
-    // SAFETY: reads an entry of the own global offset table, which the loader has filled, and if it is
-    // not null the word that it leads to, which the loader has.
+    // SAFETY: reads an entry of the own global offset table, which the loader has filled, and, if
+    // it is not null, the loader's word that it points to.
     unsafe {
         asm!(
             "mov {value}, qword ptr [rip + __libc_stack_end@GOTPCREL]",

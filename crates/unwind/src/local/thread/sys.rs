@@ -1,4 +1,4 @@
-//! A word of thread-local storage, what it leads to, and its end.
+//! A word of thread-local storage, the state that it points to, and its end.
 #![expect(
     unsafe_code,
     reason = "thread-local storage, mappings, the ends of threads"
@@ -15,7 +15,7 @@ use super::{PrepareError, ThreadWalkState};
 use crate::local::sys::stack;
 use crate::walk::Memo;
 
-/// A value for one thread, and for signal handlers in it one at a time.
+/// A value for one thread, and for the signal handlers in it, one at a time.
 pub(super) struct ReentrantCell<T> {
     value: UnsafeCell<T>,
     is_in_use: AtomicBool,
@@ -29,17 +29,17 @@ impl<T> ReentrantCell<T> {
         }
     }
 
-    /// Calls `body` with the value, or with nothing if that is in use: this is then a handler that
-    /// has interrupted its user.
+    /// Calls `body` with the value, or with nothing if it is in use: this is then a handler that
+    /// interrupted its user.
     #[inline(always)]
     pub(super) fn with<R>(&self, body: impl FnOnce(Option<&mut T>) -> R) -> R {
-        // Only handlers come between, and they leave the mark as they find it.
+        // Only handlers can run in between, and they restore the mark.
         if self.is_in_use.load(Ordering::Relaxed) {
             return body(None);
         }
         self.is_in_use.store(true, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: the value is its thread's (it is not `Sync`), and whoever else asks in this
+        // SAFETY: the value belongs to its thread (it is not `Sync`), and any other call in this
         // thread before the mark is removed gets nothing.
         let result = body(Some(unsafe { &mut *self.value.get() }));
         compiler_fence(Ordering::SeqCst);
@@ -79,7 +79,7 @@ fn word() -> *const ThreadWalkState {
 }
 
 fn set_word(value: *const ThreadWalkState) {
-    // SAFETY: as in `word`; nobody else writes it.
+    // SAFETY: as in `word`; no one else writes it.
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + unspool_unwind_own@gottpoff]",
@@ -91,10 +91,10 @@ fn set_word(value: *const ThreadWalkState) {
     }
 }
 
-/// The word of a thread that has given back what it kept: nobody would be told of its end again.
+/// The word of a thread that has freed its state: its end would not be reported again.
 const ENDED: *const ThreadWalkState = ptr::without_provenance(1);
 
-/// What this thread keeps. Async-signal-safe. Not to be kept: it is gone when the thread ends.
+/// This thread's state. Async-signal-safe. Not to be kept: it is freed when the thread ends.
 #[inline(always)]
 pub(super) fn own<'a>() -> Option<&'a ThreadWalkState> {
     let word = word();
@@ -106,7 +106,7 @@ pub(super) fn own<'a>() -> Option<&'a ThreadWalkState> {
     unsafe { word.as_ref() }
 }
 
-/// Maps what a thread keeps, and sets the word. Not async-signal-safe.
+/// Maps a thread's state, and sets the word. Not async-signal-safe.
 pub(super) fn prepare_thread() -> Result<(), PrepareError> {
     if own().is_some() {
         return Ok(());
@@ -119,20 +119,20 @@ pub(super) fn prepare_thread() -> Result<(), PrepareError> {
         stack: stack().unwrap_or_default(),
         memo: ReentrantCell::new(Memo::new()),
     };
-    // SAFETY: fresh memory for an `ThreadWalkState`, aligned to a page.
+    // SAFETY: fresh memory for a `ThreadWalkState`, aligned to a page.
     unsafe { own.write(fresh) };
     if let Err(none) = at_thread_exit(release, own.cast()) {
         unmap(own);
         return Err(none);
     }
-    // Before, it was not all there; a handler may come at any moment.
+    // Before this the state was incomplete; a handler may run at any moment.
     compiler_fence(Ordering::SeqCst);
     set_word(own);
     Ok(())
 }
 
 fn map() -> Result<*mut ThreadWalkState, PrepareError> {
-    // SAFETY: a new mapping, at no particular place.
+    // SAFETY: a new mapping, at any address.
     let at = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -150,7 +150,7 @@ fn map() -> Result<*mut ThreadWalkState, PrepareError> {
 }
 
 fn unmap(own: *mut ThreadWalkState) {
-    // SAFETY: it was mapped by `map` with this length, and nobody can have a reference any more.
+    // SAFETY: `map` mapped it with this length, and there can be no references left.
     unsafe { libc::munmap(own.cast(), mem::size_of::<ThreadWalkState>()) };
 }
 
@@ -163,13 +163,13 @@ unsafe extern "C" fn release(own: *mut c_void) {
 
 type AtExit = unsafe extern "C" fn(*mut c_void);
 
-/// Has a function of this library called when this thread ends. Until then the library stays: a plugin that
-/// is closed meanwhile is unloaded later. (The destructor of a key, as `pthread_key_create` makes it, would
-/// be called where it has been.)
+/// Has a function of this library called when this thread ends. Until then the library stays
+/// loaded: a plugin that is closed meanwhile is unloaded later. (The destructor of a key from
+/// `pthread_key_create` would be called even after unloading.)
 #[cfg(target_env = "gnu")]
 fn at_thread_exit(function: AtExit, argument: *mut c_void) -> Result<(), PrepareError> {
     unsafe extern "C" {
-        /// What compilers call for C++'s thread-local variables.
+        /// The function that compilers call for C++'s thread-local variables.
         fn __cxa_thread_atexit_impl(
             function: AtExit,
             argument: *mut c_void,
@@ -177,14 +177,14 @@ fn at_thread_exit(function: AtExit, argument: *mut c_void) -> Result<(), Prepare
         ) -> c_int;
     }
     let in_library = function as *const c_void;
-    // SAFETY: the function takes the argument, and is in the library that it is in.
+    // SAFETY: the function takes the argument, and is in the library of `in_library`.
     match unsafe { __cxa_thread_atexit_impl(function, argument, in_library) } {
         0 => Ok(()),
         _ => Err(PrepareError(libc::ENOMEM)),
     }
 }
 
-/// Others have no such function.
+/// Other C libraries have no such function.
 #[cfg(not(target_env = "gnu"))]
 fn at_thread_exit(_: AtExit, _: *mut c_void) -> Result<(), PrepareError> {
     Err(PrepareError(libc::ENOSYS))
@@ -194,7 +194,7 @@ fn at_thread_exit(_: AtExit, _: *mut c_void) -> Result<(), PrepareError> {
 mod tests {
     use super::*;
 
-    /// What a handler sees that interrupts a user.
+    /// The view of a handler that interrupts a user.
     #[test]
     fn a_value_in_use_is_not_shared() {
         let shared = ReentrantCell::new(1);

@@ -1,4 +1,4 @@
-//! A process for code, and the fence around it.
+//! A process for untrusted code, and the fence around it.
 
 use std::ffi::{c_int, c_long};
 use std::io::{self, Read as _};
@@ -6,19 +6,21 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-/// A process gets no more of the processor's time than so many seconds, or what it may have at all.
+/// The limit of the process's processor time in seconds, unless its own limit is lower.
 const LIMIT: libc::rlim_t = 60;
 
-/// Has a process of its own do some work, behind a fence, and returns what came of it, and how the process ended.
+/// Runs `work` in its own process, behind a fence. Returns the work's result, and the process's
+/// exit status.
 ///
-/// The process is a copy of this one, of this thread alone, and its work must neither allocate nor make system calls.
-/// With nothing open but where its result goes, it can do nothing but compute (`seccomp`(2), strict mode), and is
-/// killed when its time is over. Without a fence there is no work.
+/// The process is a copy of this one, with this thread alone, and its work must neither allocate
+/// nor make system calls. Only the output for its result is open. It can only compute
+/// (`seccomp`(2), strict mode), and is killed when its time is over. If the fence fails, the work
+/// is not run.
 pub(in crate::native) fn apart<const N: usize>(
     work: impl FnOnce() -> [u8; N],
 ) -> io::Result<(Vec<u8>, ExitStatus)> {
     let (output, input) = io::pipe()?;
-    // SAFETY: the new process calls nothing but `work`, which is as is said above, and system calls.
+    // SAFETY: the new process calls only `work`, which is as required above, and system calls.
     let process = match unsafe { libc::fork() } {
         0 => match fence(input.as_raw_fd()) {
             Ok(()) => {
@@ -34,7 +36,7 @@ pub(in crate::native) fn apart<const N: usize>(
     let mut bytes = Vec::new();
     let read = output.take(N as u64).read_to_end(&mut bytes);
     let mut status = 0;
-    // SAFETY: a child of this process that was not waited for, and a number that can be written.
+    // SAFETY: a child of this process that was not waited for, and a writable number.
     while unsafe { libc::waitpid(process, &raw mut status, 0) } < 0 {
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
@@ -49,10 +51,10 @@ pub(in crate::native) fn apart<const N: usize>(
     }
 }
 
-/// Where the result goes.
+/// The output for the result.
 const OUTPUT: c_int = 0;
 
-/// Leaves this process nothing but what it may write its result to, and to compute.
+/// Restricts this process to computing and writing its result.
 fn fence(output: c_int) -> io::Result<()> {
     let done = |result: c_long| match result {
         0.. => Ok(()),
@@ -62,26 +64,26 @@ fn fence(output: c_int) -> io::Result<()> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: writes to this function's value.
+    // SAFETY: writes to a variable of this function.
     done(unsafe { libc::getrlimit(libc::RLIMIT_CPU, &raw mut limit) }.into())?;
     limit.rlim_max = limit.rlim_max.min(LIMIT);
     limit.rlim_cur = limit.rlim_max;
-    // SAFETY: reads what it is given.
+    // SAFETY: reads its argument.
     done(unsafe { libc::setrlimit(libc::RLIMIT_CPU, &raw const limit) }.into())?;
     // SAFETY: takes numbers only.
     done(unsafe { libc::dup2(output, OUTPUT) }.into())?;
     // By the system call: glibc has a function for it since 2.34.
     let close_range = libc::SYS_close_range;
-    // SAFETY: the files are this process's alone, which uses none of them again.
+    // SAFETY: the files belong to this process alone, which uses none of them again.
     done(unsafe { libc::syscall(close_range, 1, u32::MAX, 0) })?;
     // SAFETY: takes numbers only.
     done(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) }.into())
 }
 
-/// Writes a result, as much of it as is wanted.
+/// Writes a result, as much as the other side reads.
 fn write(mut bytes: &[u8]) {
     while !bytes.is_empty() {
-        // SAFETY: so many bytes are there.
+        // SAFETY: this many bytes are readable.
         let written = unsafe { libc::write(OUTPUT, bytes.as_ptr().cast(), bytes.len()) };
         match usize::try_from(written) {
             Ok(written @ 1..) => bytes = bytes.get(written..).unwrap_or_default(),
@@ -90,10 +92,10 @@ fn write(mut bytes: &[u8]) {
     }
 }
 
-/// Ends a process: with 0 behind the fence, else with the reason why there is none.
+/// Ends a process: with 0 behind the fence, else with the reason why the fence failed.
 fn end(status: c_int) -> ! {
     loop {
-        // SAFETY: ends this thread, which is the only one; `exit_group` is not allowed behind the fence.
+        // SAFETY: ends this thread, the only one; `exit_group` is forbidden behind the fence.
         unsafe { libc::syscall(libc::SYS_exit, i64::from(status)) };
     }
 }

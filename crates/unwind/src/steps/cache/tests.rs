@@ -2,7 +2,7 @@ use std::thread::ScopedJoinHandle;
 
 use super::*;
 
-/// A rule that is given to be kept, and one that was found.
+/// A rule to be cached, or a cached one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum OwnedRule {
     Simple(PackedRow),
@@ -23,12 +23,12 @@ fn simple(n: u64) -> OwnedRule {
     OwnedRule::Simple(PackedRow::from_word((n + 1).wrapping_mul(0x1_0000_4001)))
 }
 
-/// The return address that is so many bytes into code.
+/// The return address at this many bytes into code.
 fn at(bytes: u64) -> StepAddress {
     StepAddress::new(CODE.start + bytes, 0, Arrival::Called)
 }
 
-/// What is found, in the form in which it was put in.
+/// The cached rule, in the form in which it was put in.
 fn found(cache: &StepCache, at: StepAddress) -> Option<OwnedRule> {
     cache.get(at).map(|hit| match hit {
         CachedRule::Simple(simple) => OwnedRule::Simple(simple),
@@ -70,8 +70,8 @@ fn what_was_found_out_before_a_flush_is_not_kept() {
     assert_eq!(found(&cache, at(1)), None);
 }
 
-/// Nothing is ever found under the key of another, whatever was put in and thrown out; what was
-/// put in last is found; and of few addresses most stay.
+/// A rule is never found under another key, whatever was put in and evicted. The last rule put in
+/// is found, and of few addresses most stay.
 #[test]
 fn a_full_cache_forgets_and_never_mixes_up() {
     let rule = |ip: u64| simple(ip % 1000);
@@ -100,7 +100,7 @@ fn a_full_cache_forgets_and_never_mixes_up() {
     );
 }
 
-/// What displaces an address leaves it in the slot beside.
+/// An evicted address moves to the neighbouring slot.
 #[test]
 fn two_addresses_with_one_slot_are_both_found() {
     let cache = Box::new(StepCache::empty());
@@ -138,7 +138,7 @@ fn what_was_kept_stays_forgotten_however_often_the_cache_is_flushed() {
     }
 }
 
-/// An empty slot is nobody's.
+/// An empty slot matches no address.
 #[test]
 fn nothing_is_found_in_an_empty_cache() {
     let cache = Box::new(StepCache::empty());
@@ -149,7 +149,7 @@ fn nothing_is_found_in_an_empty_cache() {
     }
 }
 
-/// What is kept for an address is never found for one of the first, which are those of an empty slot.
+/// A cached address is never found for one of the first addresses, which match an empty slot.
 #[test]
 fn nothing_is_kept_where_no_code_can_be() {
     let cache = Box::new(StepCache::empty());
@@ -167,7 +167,7 @@ fn nothing_is_kept_where_no_code_can_be() {
     }
 }
 
-/// Readers see a rule whole or not at all while writers change it.
+/// Readers see whole rules only, while writers change them.
 #[test]
 fn threads_never_see_half_a_rule() {
     let cache = Box::new(StepCache::empty());

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use super::super::numbered_rules::NumberedRules;
 use super::{BLOCK, RuleCache, RuleCacheSize};
 
-/// Memory for rules, for a static: 1 KiB for each of so many pages of code, 1 MiB if nothing else is
-/// said; and 1 % more. Of a [`RuleCacheSize`], or it does not compile.
+/// Memory for rules, for a static: 1 KiB for each of `PAGES` pages of code, by default 1 MiB. The
+/// owner words take 1 % more. Its size must be a [`RuleCacheSize`], or it does not compile.
 ///
 /// ```
 /// use unspool_rows::{Abi, Arch, Endian};
@@ -32,7 +32,7 @@ pub struct RuleCacheMemory<const PAGES: usize = { RuleCacheSize::DEFAULT.pages()
 }
 
 impl<const PAGES: usize> RuleCacheMemory<PAGES> {
-    /// Knows no rule.
+    /// Memory without rules.
     #[must_use]
     pub const fn new() -> Self {
         const {
@@ -46,7 +46,7 @@ impl<const PAGES: usize> RuleCacheMemory<PAGES> {
         }
     }
 
-    /// The rules that are in it.
+    /// The rules in it.
     #[must_use]
     pub const fn rules(&self) -> RuleCache<'_> {
         RuleCache {

@@ -1,9 +1,9 @@
-//! How much memory rules may take.
+//! The size of the memory for rules.
 
 use core::str::FromStr;
 
-/// How much memory rules may take: for each page of code (4 KiB) that they are of, 1 KiB. What says whose
-/// they are takes 1 % more.
+/// The size of the memory for rules: 1 KiB for each page of code (4 KiB). The owner words take 1 %
+/// more.
 ///
 /// Text is a number of bytes, of KiB (`512K`), or of MiB (`4M`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,7 +12,7 @@ pub struct RuleCacheSize {
     pages: usize,
 }
 
-/// The number is no size of rules.
+/// The number is not a valid size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the size of rules must be a power of two from 64 KiB to 64 MiB")]
 pub struct RuleCacheSizeError;
@@ -27,7 +27,7 @@ impl RuleCacheSize {
     /// 64 MiB.
     pub const MAX: RuleCacheSize = RuleCacheSize { pages: 1 << 16 };
 
-    /// So many bytes.
+    /// A size in bytes.
     ///
     /// # Errors
     ///
@@ -47,12 +47,12 @@ impl RuleCacheSize {
         self.pages * Self::PAGE
     }
 
-    /// Room for so many pages of code: a power of two.
+    /// Room for this many pages of code: a power of two.
     pub(super) const fn with_pages(pages: usize) -> Self {
         RuleCacheSize { pages }
     }
 
-    /// How many pages of code have room.
+    /// The number of pages of code that have room.
     pub(super) const fn pages(self) -> usize {
         self.pages
     }

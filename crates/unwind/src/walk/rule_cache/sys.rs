@@ -9,24 +9,24 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use super::super::numbered_rules::NumberedRules;
 use super::{BLOCK, RuleCache, RuleCacheSize};
 
-/// Memory for rules, of its own, and of a size that is known at run time. The kernel provides what is used
-/// of it.
+/// A mapping of memory for rules, with a size known at run time. The kernel provides only pages
+/// that are used.
 #[derive(Debug)]
 pub struct MappedRuleCache {
     head: NonNull<MappingHead>,
     length: usize,
 }
 
-/// What the mapping begins with. Entries, owners, and how often they are wanted, follow.
+/// The beginning of the mapping. Entries, owners, and miss counts follow.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 struct MappingHead {
-    /// `'static` stands for as long as it is mapped.
+    /// `'static` means as long as it is mapped.
     rules: RuleCache<'static>,
     numbered: NumberedRules,
 }
 
-// SAFETY: a mapping is no thread's own, and rules can be shared.
+// SAFETY: a mapping is not bound to a thread, and rules can be shared.
 unsafe impl Send for MappedRuleCache {}
 // SAFETY: as above.
 unsafe impl Sync for MappedRuleCache {}
@@ -37,7 +37,7 @@ unsafe impl Sync for MappedRuleCache {}
 pub struct OutOfMemory;
 
 impl MappedRuleCache {
-    /// Maps memory, which knows no rule.
+    /// Maps memory without rules.
     ///
     /// # Errors
     ///
@@ -69,19 +69,19 @@ impl MappedRuleCache {
         };
         // SAFETY: the mapping begins with it.
         let place = unsafe { &raw mut (*head.as_ptr()).rules };
-        // SAFETY: nobody reads it yet.
+        // SAFETY: no one reads it yet.
         unsafe { place.write(rules) };
         Ok(MappedRuleCache { head, length })
     }
 
-    /// The rules that are in it.
+    /// The rules in it.
     #[must_use]
     pub fn rules(&self) -> &RuleCache<'_> {
         // SAFETY: made by `new`, and mapped for as long as `self` lives.
         unsafe { &(*self.head.as_ptr()).rules }
     }
 
-    /// The rules, for good: the memory is never given back.
+    /// The rules, forever: the memory is never unmapped.
     #[must_use]
     pub fn keep(self) -> &'static RuleCache<'static> {
         let kept = mem::ManuallyDrop::new(self);
@@ -92,14 +92,14 @@ impl MappedRuleCache {
 
 impl Drop for MappedRuleCache {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length, and nobody has a reference any more.
+        // SAFETY: mapped with this length, and there are no references left.
         unsafe { libc::munmap(self.head.as_ptr().cast(), self.length) };
     }
 }
 
-/// New memory of zeros, in pages of its own.
+/// New memory of zeros, in its own pages.
 fn map(length: usize) -> Result<NonNull<u8>, OutOfMemory> {
-    // SAFETY: a new mapping, at no particular place.
+    // SAFETY: a new mapping, at any address.
     let at = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -120,7 +120,8 @@ fn map(length: usize) -> Result<NonNull<u8>, OutOfMemory> {
 ///
 /// # Safety
 ///
-/// So many must be there, aligned, for as long as the result; their bytes must be values.
+/// It must have `count` elements, aligned, for as long as the result; their bytes must be valid
+/// values.
 unsafe fn take<'m, T>(rest: &mut NonNull<u8>, count: usize) -> &'m [T] {
     let part = rest.cast::<T>();
     // SAFETY: as the caller promises.

@@ -1,7 +1,7 @@
-//! Modules with random rows, and stacks whose words are random but mostly make sense.
+//! Modules with random rows, and stacks with random words that mostly make sense.
 //!
-//! As the x86-64 psABI has it, CFAs are multiples of 16. So return addresses are in words at 8 above
-//! a multiple of 16, and what is in the others is mostly a frame pointer.
+//! By the x86-64 psABI, CFAs are multiples of 16. So return addresses are in words at 8 above a
+//! multiple of 16, and the other words mostly hold frame pointers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -17,26 +17,26 @@ pub(crate) const ABI: Abi = Abi {
     endian: Endian::Little,
 };
 
-/// Modules that can be there at once.
+/// The number of modules that can be loaded at once.
 pub(crate) const MODULES: u64 = 4;
 
-/// Versions of each of them, one of which is there.
+/// The versions of each of them; one is loaded.
 pub(crate) const VERSIONS: u64 = 3;
 
 const CODE: u64 = 0x5555_0000_0000;
 const DISTANCE: u64 = 0x10_0000;
 const FUNCTIONS: u64 = 24;
-/// The function that has no caller. The one behind it, the last, has no row.
+/// The function without a caller. The one after it, the last, has no row.
 const OUTERMOST: u64 = FUNCTIONS - 2;
 const FUNCTION: u64 = 16;
 const FIRST: u64 = 0x1000;
-/// Where a function's first call returns to.
+/// The return address of a function's first call.
 const FIRST_CALL: u64 = 5;
 /// The function of module 1 that ends where a signal trampoline begins.
 const BEFORE_TRAMPOLINE: u64 = 4;
 const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
 
-/// The bytes at the end of a stack where return addresses are of outermost functions.
+/// The bytes at the end of a stack where return addresses are those of outermost functions.
 const STACK_ROOT: u64 = 512;
 
 pub(crate) const STACK: u64 = 0x7ffc_0000_0000;
@@ -51,12 +51,13 @@ pub(crate) fn any_rows() -> impl Strategy<Value = Vec<String>> {
     rows(prop_oneof![16 => usual(), 1 => big(), 1 => realigned(), 2 => signal(), 2 => unusual()])
 }
 
-/// Rows with many of realigned frames.
+/// Rows, many of them of realigned frames.
 pub(crate) fn realigned_rows() -> impl Strategy<Value = Vec<String>> {
     rows(prop_oneof![3 => usual(), 1 => realigned()])
 }
 
-/// The first address of a module. In the smallest memory for rules, the first and the last share slots.
+/// The first address of a module. In the smallest memory for rules, the first and the last share
+/// slots.
 fn base(module: u64) -> u64 {
     CODE + module * DISTANCE + module % (MODULES - 1) * 0x1000
 }
@@ -92,7 +93,7 @@ fn big() -> impl Strategy<Value = String> {
         .prop_map(|(base, n, saved)| format!("cfa={base}+{}  ra=[cfa-8]{saved}", 16 * n))
 }
 
-/// The CFA and the caller's frame pointer are where a frame pointer leads.
+/// The CFA and the caller's frame pointer are in memory at a frame pointer.
 fn realigned() -> impl Strategy<Value = String> {
     let near = || prop_oneof![2 => -2..1_i64, 1 => 1..4_i64];
     (near(), near()).prop_map(|(cfa, saved)| {
@@ -172,8 +173,8 @@ fn unusual() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The table of a module with these rows: each holds to behind a function's first call, and from there on
-/// that of a later function.
+/// The table of a module with these rows: each holds up to the end of a function's first call, and
+/// then a later function's holds.
 pub(crate) fn compile(rows: &[String]) -> Vec<u8> {
     let mut lines = "arch x86-64 little\n".to_owned();
     let later = rows.iter().skip(5).chain(rows);
@@ -197,20 +198,20 @@ pub(crate) fn compile(rows: &[String]) -> Vec<u8> {
     made.unwrap().bytes
 }
 
-/// The modules of a random address space: of each of them one version, or none.
+/// The modules of a random address space: one version of each, or none.
 pub(crate) struct ModuleSet<'t> {
     pub(crate) tables: &'t [CompiledTable<'t>],
-    /// Which version of each module is there.
+    /// The loaded version of each module.
     pub(crate) versions: [Option<u64>; 4],
-    /// How places are numbered.
+    /// The number of the first module slot.
     pub(crate) first_place: u16,
     pub(crate) place_step: u16,
-    /// Whether the first module says that it stays.
+    /// Whether the first module is reported as staying.
     pub(crate) says_staying: bool,
     pub(crate) has_entry: bool,
-    /// Whether what is learned of the last module may be kept, too.
+    /// Whether rules of the last module may be kept, too.
     pub(crate) keeps_all: bool,
-    /// How often it was asked what is at an address.
+    /// How often the module at an address was requested.
     pub(crate) asked: Cell<u64>,
 }
 
@@ -277,13 +278,13 @@ impl Modules for ModuleSet<'_> {
     }
 }
 
-/// What a word may hold.
+/// The content of a word.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RandomWord {
     Return,
     Outermost,
     Zero,
-    /// A return address but for a high bit: not canonical, mostly.
+    /// A return address with a high bit changed: mostly not canonical.
     OutOfReach,
     NoModule,
     EndOfModule,
@@ -353,16 +354,16 @@ impl RandomWord {
 /// The memory of a thread.
 #[derive(Debug, Clone)]
 pub(crate) struct RandomStack {
-    /// Where it ends.
+    /// Its end.
     end: u64,
     seed: u64,
-    /// What decides about the words below an address.
+    /// The input for the words below an address.
     pub(crate) inner: (u64, u64),
-    /// How many of 1000 words are odd.
+    /// How many of 1000 words are unusual.
     odd: u64,
     /// Words that were changed.
     changed: HashMap<u64, Option<u64>>,
-    /// What is near: from here on.
+    /// The start of near memory.
     near: u64,
     /// The words that were read.
     pub(crate) read: RefCell<Vec<u64>>,
@@ -407,7 +408,7 @@ impl RandomStack {
     pub(crate) fn change(&mut self, addr: u64, value: RandomWord, random: u64) {
         let before = self.word(addr);
         let now = match (value, before) {
-            // Of an address that is known.
+            // Of a known address.
             (RandomWord::OutOfReach, Some(before)) => Some(before | (1 << (47 + random % 17))),
             _ => value.word(addr, random),
         };

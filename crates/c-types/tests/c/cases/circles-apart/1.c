@@ -1,4 +1,5 @@
-/* One structure of the circle is another one in the other unit, and each has a citer that only it has. */
+/* One structure of the cycle differs in the other unit, and each has a referring type that only
+   it has. */
 struct a { struct b *b; };
 struct b { struct c *c; };
 struct c { struct a *a; int value; };

@@ -1,4 +1,4 @@
-/* A circle through three structures, the same in both units, of which the other sees it from another end. */
+/* A cycle through three structures, equal in both units. The other unit enters it elsewhere. */
 struct a { struct b *b; };
 struct b { struct c *c; };
 struct c { struct a *a; int value; };

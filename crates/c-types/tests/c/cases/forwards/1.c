@@ -1,4 +1,4 @@
-/* This unit knows no more than the tags. */
+/* This unit has only the tags. */
 struct hidden;
 union either;
 enum state;

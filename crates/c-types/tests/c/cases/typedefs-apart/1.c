@@ -1,4 +1,4 @@
-/* Everything that leads to the name is another type, too. */
+/* All types that refer to the name differ, too. */
 typedef int word;
 typedef word *words;
 struct line { words first; int count; } line;
