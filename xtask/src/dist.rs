@@ -201,7 +201,7 @@ impl Release {
         Ok(folder)
     }
 
-    /// The shared objects and headers, as built by `cargo xtask capi`, with those of libunwind's
+    /// The shared objects and headers, as built by `cargo xtask shared-objects`, with those of libunwind's
     /// names apart.
     fn libraries(&self) -> Result<PathBuf, Error> {
         let folder = self.empty(&format!("libunspool-{VERSION}-x86_64-linux-gnu"))?;

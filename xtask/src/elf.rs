@@ -7,7 +7,7 @@ use object::elf::R_X86_64_PC64;
 use object::read::archive::ArchiveFile;
 use object::{Architecture, RelocationFlags, RelocationKind, RelocationTarget};
 use object::{Object, ObjectSection, ObjectSymbol};
-use unspool_cfi::{Section, SectionKind};
+use unspool_cfi::{CfiSection, SectionKind};
 use unspool_rows::arch::AddressSize;
 use unspool_rows::{Abi, Arch, Endian, Vaddr};
 
@@ -21,7 +21,7 @@ pub struct CfiFile<'a> {
     /// The architecture and byte order.
     pub abi: Abi,
     /// `.eh_frame` and `.debug_frame` sections with bytes, in the order of their headers.
-    pub sections: Vec<CfiSection<'a>>,
+    pub sections: Vec<SectionContents<'a>>,
     /// `.eh_frame_hdr`, and its address.
     pub hdr: Option<(Cow<'a, [u8]>, Vaddr)>,
     /// The address of `.text`.
@@ -32,7 +32,7 @@ pub struct CfiFile<'a> {
 
 /// A section with call frame information.
 #[derive(Debug)]
-pub struct CfiSection<'a> {
+pub struct SectionContents<'a> {
     /// The format, by its name.
     pub kind: SectionKind,
     /// The bytes: decompressed, and relocated in a relocatable file.
@@ -44,8 +44,8 @@ pub struct CfiSection<'a> {
 impl CfiFile<'_> {
     /// One of [`CfiFile::frames`], as input of unspool's reader.
     #[must_use]
-    pub fn section<'s>(&self, frame: &'s CfiSection<'_>) -> Section<'s> {
-        Section {
+    pub fn section<'s>(&self, frame: &'s SectionContents<'_>) -> CfiSection<'s> {
+        CfiSection {
             kind: frame.kind,
             data: &frame.data,
             address: frame.address,
@@ -116,7 +116,7 @@ fn unit(data: &[u8], member: Option<String>) -> Result<CfiFile<'_>, Error> {
             hdr = Some((section.uncompressed_data()?, address));
         }
         if let Some(kind) = kind {
-            frames.push(CfiSection {
+            frames.push(SectionContents {
                 kind,
                 data: contents(&file, &section)?,
                 address,

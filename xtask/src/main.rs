@@ -18,7 +18,8 @@ usage: cargo xtask TASK
   test [--thorough] [ARGUMENT...]
                               setup, then all tests (arguments go to `cargo test`); with --thorough long comparisons
                               are made in full, of which other runs make a part
-  sweep [--jobs N] [PATH...]  compare our reading of .eh_frame and .debug_frame with readelf's,
+  readelf [--jobs N] [PATH...]
+                              compare our reading of .eh_frame and .debug_frame with readelf's,
                               for every ELF file below PATH (default: the whole machine)
   tidy                        hold the documents against the repository: crates, paths, width of lines
   attack [--only TEXT]        act as a second user who attacks root's unspool, in each way that
@@ -35,7 +36,8 @@ usage: cargo xtask TASK
   effects [--states N]        execute each form of each instruction from N states (default: 4) on this processor, and ask
                               python3-capstone about the rest: does any change what the analysis says that
                               it leaves as it was (docs/checking.md)?
-  capi [--out FOLDER]         build the shared objects with C interfaces, libunwind's and our own
+  shared-objects [--out FOLDER]
+                              build the shared objects with C interfaces, libunwind's and our own
                               (docs/api.md, docs/libunwind.md), and print where they are
   dist [--try]                build what a release has to install: archives and Debian packages; with --try
                               install them in fresh roots of Debian, run and remove them; --help says more
@@ -84,7 +86,7 @@ fn run() -> Result<ExitCode, Error> {
             packages::setup(&mut io::stdout().lock())?;
             run_tests(args.collect())?
         }
-        Some("sweep") => {
+        Some("readelf") => {
             let options = readelf_all::ReadelfCompareOptions::parse(args)?;
             readelf_all::compare_all(&options, &mut io::stdout().lock())?
         }
@@ -112,7 +114,7 @@ fn run() -> Result<ExitCode, Error> {
             packages::path("/usr/lib/python3/dist-packages/capstone/__init__.py")?;
             effects(args)?
         }
-        Some("capi") => {
+        Some("shared-objects") => {
             shared_objects::run(
                 &shared_objects::SharedObjectOptions::parse(args)?,
                 &mut io::stdout().lock(),

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use unspool_cfi::{
-    Cie, EhFrame, Instruction, Instructions, ParsedFde, Section, SectionKind, SizeOptimization,
+    CfiSection, Cie, EhFrame, Instruction, Instructions, ParsedFde, SectionKind, SizeOptimization,
 };
 use unspool_rows::Table;
 use unspool_rows::diff::{DiffScope, differences};
@@ -78,7 +78,7 @@ impl OutlineSizes {
             shortest = EhFrame::with_optimizations(&source, measures)?.bytes_at(frame.address)?;
             prove(
                 &source,
-                &Section {
+                &CfiSection {
                     data: &shortest,
                     ..linked
                 },
@@ -88,7 +88,7 @@ impl OutlineSizes {
         Ok(OutlineSizes {
             linked: frame.data.len(),
             written,
-            entries: FdeTotals::of(&Section {
+            entries: FdeTotals::of(&CfiSection {
                 data: &shortest,
                 ..linked
             })?,
@@ -163,7 +163,7 @@ struct FdeTotals {
 }
 
 impl FdeTotals {
-    fn of(section: &Section<'_>) -> Result<FdeTotals, Error> {
+    fn of(section: &CfiSection<'_>) -> Result<FdeTotals, Error> {
         let mut entries = FdeTotals::default();
         for (offset, entry) in section.entries() {
             let entry = entry?;
@@ -182,7 +182,7 @@ impl FdeTotals {
 
     fn add(
         &mut self,
-        section: &Section<'_>,
+        section: &CfiSection<'_>,
         cie: &Cie<'_>,
         fde: &ParsedFde<'_>,
     ) -> Result<(), Error> {
@@ -229,7 +229,7 @@ fn suffixes_once(sequences: &BTreeSet<Vec<u8>>) -> usize {
 }
 
 /// Reads the output back, and compares every row, entry, personality routine and LSDA.
-fn prove(source: &Table, written: &Section<'_>) -> Result<(), Error> {
+fn prove(source: &Table, written: &CfiSection<'_>) -> Result<(), Error> {
     let back = unspool_cfi::read_tables(source.abi(), &[*written]);
     let difference = differences(source, &back.table, DiffScope::RowsAndEntries);
     match (back.problems.first(), difference.first()) {

@@ -105,7 +105,7 @@ const LIBUNWIND_OBJECTS: &[SharedObject] = &[
     },
 ];
 
-/// The options of `cargo xtask capi`.
+/// The options of `cargo xtask shared-objects`.
 #[derive(Debug)]
 pub struct SharedObjectOptions {
     out: Option<PathBuf>,
@@ -175,7 +175,7 @@ pub fn crates() -> [String; 3] {
 /// Which of cargo's profiles they are built by.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// What is shipped: `capi`.
+    /// What is shipped: `shared-object`.
     #[default]
     Shipped,
     /// What tests are built by, which leaves little to compile: `dev`. It unwinds, so only [`Build::variables`] can have it.
@@ -186,7 +186,7 @@ pub enum Profile {
 const SHIPPED: &[&str] = &[
     "rustc",
     "--lib",
-    "--profile=capi",
+    "--profile=shared-object",
     "--features=shared-object",
     "--crate-type=staticlib",
 ];
@@ -196,7 +196,7 @@ const FOR_TESTS: &[&str] = &[
     "build",
     "--workspace",
     "--example=variables_for_tests",
-    "--features=unspool-c-variables/shared-object",
+    "--features=unspool-c-api-variables/shared-object",
 ];
 
 /// How they are built, where that is not as for this machine.

@@ -1,16 +1,18 @@
 //! `cargo xtask tidy`: checks the documents against the repository. ARCHITECTURE.md's table must
-//! have all crates and their dependencies, each path in backticks must exist, and prose must be
-//! wrapped.
+//! have all crates and their dependencies, each path in backticks must exist, prose must be wrapped,
+//! and each type name must have one meaning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
 use crate::Error;
+
+mod names;
 
 /// The maximum width of prose, in characters.
 const MAX_WIDTH: usize = 100;
@@ -33,6 +35,11 @@ pub fn run(out: &mut impl Write) -> Result<bool, Error> {
         faults.extend(wide_lines(&text).into_iter().map(at));
         faults.extend(missing_paths(&text, &paths).into_iter().map(at));
     }
+    let sources = files.iter().filter(|file| file.ends_with(".rs"));
+    let sources = sources.map(|name| Ok((name.as_str(), fs::read_to_string(root.join(name))?)));
+    let sources: Vec<(&str, String)> = sources.collect::<Result<_, io::Error>>()?;
+    let sources = sources.iter().map(|(name, text)| (*name, text.as_str()));
+    faults.extend(names::faults(sources));
     let table = fs::read_to_string(root.join("ARCHITECTURE.md"))?;
     let differences = crate_differences(&table_of_crates(&table), &crates(&root)?);
     faults.extend(

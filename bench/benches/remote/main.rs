@@ -3,7 +3,7 @@
 //! timed, including their start, of untouched samples and of samples that were just walked. Steps
 //! alone are timed as in the papers.
 //!
-//! `cargo xtask capi && cargo bench -p unspool-bench --bench remote`. With `--workload TEXT`, only
+//! `cargo xtask shared-objects && cargo bench -p unspool-bench --bench remote`. With `--workload TEXT`, only
 //! those whose name contains it. With `--steps FILE…`, one step each from addresses of these files,
 //! by Rust's peers, too. Samples are those of the process with the most of them, with its last
 //! mappings.
@@ -101,12 +101,12 @@ impl<'f> Driver<'f> {
     }
 }
 
-/// Unspool's shared object with libunwind's names, as built by `cargo xtask capi`.
+/// Unspool's shared object with libunwind's names, as built by `cargo xtask shared-objects`.
 fn ours() -> anyhow::Result<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
     let file = target.context("no target folder")?;
-    let file = file.join("capi/libunwind/libunwind-x86_64.so.8");
-    ensure!(file.exists(), "not there: run cargo xtask capi");
+    let file = file.join("shared-object/libunwind/libunwind-x86_64.so.8");
+    ensure!(file.exists(), "not there: run cargo xtask shared-objects");
     Ok(file)
 }
 

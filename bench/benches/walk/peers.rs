@@ -236,15 +236,23 @@ fn built_file(name: &str) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// Unspool's shared object with libunwind's names, as built by `cargo xtask capi`.
+/// Unspool's shared object with libunwind's names, as built by `cargo xtask shared-objects`.
 fn of_capi() -> anyhow::Result<Library> {
-    let file = target_folder()?.join("capi/libunwind/libunwind.so.8");
-    let about = file.metadata().context("not there: run cargo xtask capi")?;
+    let file = target_folder()?.join("shared-object/libunwind/libunwind.so.8");
+    let about = file
+        .metadata()
+        .context("not there: run cargo xtask shared-objects")?;
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
-    for name in ["ir", "cfi", "compact", "unwind", "capi"] {
+    for name in [
+        "rows",
+        "cfi",
+        "compiled-table",
+        "unwind",
+        "libunwind-compat",
+    ] {
         anyhow::ensure!(
             !has_newer(&crates.join(name).join("src"), about.modified()?)?,
-            "older than its sources: run cargo xtask capi"
+            "older than its sources: run cargo xtask shared-objects"
         );
     }
     Library::open(&file)

@@ -59,7 +59,7 @@ impl VariableKinds {
     }
 
     /// The variables, in order.
-    pub fn iter(&self) -> impl Iterator<Item = unspool_arg_table::Parameter<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = unspool_arg_table::TableParameter<'_>> {
         let table = ArgTable::open(&self.bytes).ok();
         let function = table.and_then(|table| table.get(0));
         let parameters = function.and_then(|function| function.parameters());

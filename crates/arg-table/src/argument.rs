@@ -1,7 +1,7 @@
 //! Whole arguments, assembled from all their pieces.
 
 use crate::location::ArgSource;
-use crate::table::Parameter;
+use crate::table::TableParameter;
 use crate::value::{ArgStack, Certainty, argument};
 
 /// The DWARF numbers of vector registers begin here, on x86-64 and AArch64.
@@ -46,7 +46,7 @@ pub enum ArgUnavailable {
 pub fn read_argument(
     stack: &dyn ArgStack,
     frame: usize,
-    parameter: &Parameter<'_>,
+    parameter: &TableParameter<'_>,
     into: &mut [u8],
 ) -> Result<ArgOrigin, ArgUnavailable> {
     if !parameter.is_known {

@@ -26,7 +26,7 @@ pub use location::{
 };
 pub use table::{
     ArgTable, ArgTableError, Array, BitField, CallRecord, CodeRange, DisplayKind, Enumerators,
-    Members, Parameter, ParameterPiece, Parameters, PieceLocations, RecordMember,
+    Members, ParameterPiece, Parameters, PieceLocations, RecordMember, TableParameter,
 };
 pub use value::{ArgFrame, ArgStack, ArgValue, Certainty, argument, callee_value, caller_value};
 pub use value_display::{ByteAt, TextPreview, ValueDisplay, bits_of, unsigned};

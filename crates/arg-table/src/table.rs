@@ -296,7 +296,7 @@ pub struct Parameters<'t> {
 
 /// A parameter.
 #[derive(Debug, Clone, Copy)]
-pub struct Parameter<'t> {
+pub struct TableParameter<'t> {
     /// Its name; empty if it is not known.
     pub name: &'t str,
     /// Its type, in C notation.
@@ -317,9 +317,9 @@ pub struct Parameter<'t> {
 }
 
 impl<'t> Iterator for Parameters<'t> {
-    type Item = Parameter<'t>;
+    type Item = TableParameter<'t>;
 
-    fn next(&mut self) -> Option<Parameter<'t>> {
+    fn next(&mut self) -> Option<TableParameter<'t>> {
         self.left = self.left.checked_sub(1)?;
         let bytes = &mut self.bytes;
         let name = self.table.name(unsigned(bytes)?)?;
@@ -335,7 +335,7 @@ impl<'t> Iterator for Parameters<'t> {
         for _ in 0..left {
             ParameterPiece::read(bytes)?;
         }
-        Some(Parameter {
+        Some(TableParameter {
             name,
             type_name,
             bytes: size,
@@ -373,7 +373,7 @@ impl ParameterPiece {
     }
 }
 
-impl<'t> Parameter<'t> {
+impl<'t> TableParameter<'t> {
     /// Its pieces.
     pub fn pieces(&self) -> impl Iterator<Item = ParameterPiece> + use<'t> {
         let (mut left, mut bytes) = (self.left, self.pieces);

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::enum_text::write_enum;
-use crate::table::{DisplayKind, Parameter};
+use crate::table::{DisplayKind, TableParameter};
 
 /// Reads a byte of memory; `None` if it is unreadable.
 pub type ByteAt<'a> = &'a dyn Fn(u64) -> Option<u8>;
@@ -20,7 +20,7 @@ pub struct ValueDisplay<'a> {
 impl<'a> ValueDisplay<'a> {
     /// An argument with its bytes ([`read_argument`](crate::read_argument)).
     #[must_use]
-    pub fn new(parameter: &Parameter<'a>, bytes: &'a [u8]) -> ValueDisplay<'a> {
+    pub fn new(parameter: &TableParameter<'a>, bytes: &'a [u8]) -> ValueDisplay<'a> {
         ValueDisplay {
             bytes: PartialBytes { bytes, known: None },
             shape: parameter.shape,

@@ -6,7 +6,7 @@
 use core::cell::Cell;
 
 use unspool_arg_table::{
-    ArgFrame, ArgStack, ArgTable, Certainty, Parameter, UnprovenRules, argument,
+    ArgFrame, ArgStack, ArgTable, Certainty, TableParameter, UnprovenRules, argument,
 };
 use unspool_rows::{CodeAddr, Memory, RuntimeAddr};
 use unspool_unwind::local::{self, OwnCursor};
@@ -186,7 +186,7 @@ pub fn unproven_rules_within(cursor: &OwnCursor) -> UnprovenRules {
 #[derive(Debug, Clone, Copy)]
 pub struct ArgumentResult {
     /// The parameter.
-    pub parameter: Parameter<'static>,
+    pub parameter: TableParameter<'static>,
     /// The first eight bytes of its value.
     pub value: u64,
     /// The certainty of the value; `None` if it was not found.
@@ -207,7 +207,7 @@ pub fn argument_at(
     Some(find(&Callers::new(*cursor, doubts), parameter))
 }
 
-fn find(stack: &dyn ArgStack, parameter: Parameter<'static>) -> ArgumentResult {
+fn find(stack: &dyn ArgStack, parameter: TableParameter<'static>) -> ArgumentResult {
     let mut found = ArgumentResult {
         parameter,
         value: 0,

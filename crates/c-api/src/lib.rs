@@ -1,6 +1,6 @@
 //! unspool's own C interface (`unspool.h`), and the crash handler, which uses the same parts.
 //!
-//! `cargo xtask capi` makes `libunspool.so.0` and `libunspool-crash.so` from it. The C names are in
+//! `cargo xtask shared-objects` makes `libunspool.so.0` and `libunspool-crash.so` from it. The C names are in
 //! [`sys`], with all unsafe code; the rest is safe code.
 //!
 //! `no_std`, and without an allocator: everything except preparation may run in a signal handler.

@@ -4,7 +4,7 @@
 use std::error::Error;
 
 use object::{Object, ObjectSection};
-use unspool_cfi::{Section, SectionKind, read_table};
+use unspool_cfi::{CfiSection, SectionKind, read_table};
 use unspool_rows::{Abi, Arch, Endian, Vaddr};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let data = std::fs::read(path.unwrap_or_else(|| "/proc/self/exe".into()))?;
     let file = object::File::parse(&*data)?;
     let section = file.section_by_name(".eh_frame").ok_or("no .eh_frame")?;
-    let reading = read_table(&Section {
+    let reading = read_table(&CfiSection {
         kind: SectionKind::EhFrame,
         data: section.data()?,
         address: Vaddr(section.address()),

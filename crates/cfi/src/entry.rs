@@ -7,7 +7,7 @@ use unspool_rows::{Pointer, Register, Vaddr};
 use crate::byte_reader::ByteReader;
 use crate::error::CfiError;
 use crate::pointer::{PointerBases, PointerEncoding};
-use crate::{Section, SectionKind};
+use crate::{CfiSection, SectionKind};
 
 /// An entry of a section, its header not read yet.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ pub struct CfiEntry<'a> {
 /// middle; they are skipped. A bad length ends the iteration, since the next entry cannot be found.
 #[derive(Debug, Clone)]
 pub struct CfiEntries<'s, 'a> {
-    section: &'s Section<'a>,
+    section: &'s CfiSection<'a>,
     at: u64,
 }
 
@@ -44,7 +44,7 @@ impl<'a> CfiEntry<'a> {
     }
 }
 
-impl<'a> Section<'a> {
+impl<'a> CfiSection<'a> {
     /// The entries.
     #[must_use]
     pub fn entries(&self) -> CfiEntries<'_, 'a> {
@@ -191,7 +191,7 @@ impl<'a> Cie<'a> {
     /// # Errors
     ///
     /// No CIE is there, or it is bad.
-    pub fn parse_at(section: &Section<'a>, offset: u64) -> Result<Self, CfiError> {
+    pub fn parse_at(section: &CfiSection<'a>, offset: u64) -> Result<Self, CfiError> {
         match section.entry(offset) {
             Ok(Some(entry)) if entry.cie.is_none() => Cie::parse(section, entry),
             _ => Err(CfiError::NoCie(offset)),
@@ -203,7 +203,7 @@ impl<'a> Cie<'a> {
     /// # Errors
     ///
     /// The CIE is bad.
-    pub fn parse(section: &Section<'a>, entry: CfiEntry<'a>) -> Result<Self, CfiError> {
+    pub fn parse(section: &CfiSection<'a>, entry: CfiEntry<'a>) -> Result<Self, CfiError> {
         let mut body = entry.body;
         let version = body.u8()?;
         if !matches!(version, 1 | 3 | 4) {
@@ -254,7 +254,7 @@ impl<'a> Cie<'a> {
     /// Reads the augmentation data of these letters.
     fn augment(
         &mut self,
-        section: &Section<'a>,
+        section: &CfiSection<'a>,
         body: &mut ByteReader<'a>,
     ) -> Result<(), CfiError> {
         let letters = match self.augmentation {
@@ -326,7 +326,7 @@ impl<'a> ParsedFde<'a> {
     ///
     /// The FDE is bad.
     pub fn parse(
-        section: &Section<'a>,
+        section: &CfiSection<'a>,
         cie: &Cie<'a>,
         entry: CfiEntry<'a>,
     ) -> Result<Self, CfiError> {

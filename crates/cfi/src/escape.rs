@@ -9,7 +9,7 @@ use unspool_rows::{Abi, Register, Vaddr};
 use crate::error::CfiError;
 use crate::opcode;
 use crate::pointer::PointerEncoding;
-use crate::{Cie, Instruction, Instructions, Section, SectionKind};
+use crate::{CfiSection, Cie, Instruction, Instructions, SectionKind};
 
 /// The instruction of a statement (DWARF 5 §6.4.2.2, §6.4.2.3); `None` if the statement sets
 /// nothing.
@@ -43,7 +43,7 @@ pub fn decode<'b>(
     mut see: impl FnMut(Instruction<'b>),
 ) -> Result<(), CfiError> {
     let word = abi.arch.spec().word;
-    let section = Section {
+    let section = CfiSection {
         kind: SectionKind::EhFrame,
         data: bytes,
         address: Vaddr(0),

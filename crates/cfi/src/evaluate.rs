@@ -5,7 +5,7 @@
 
 use unspool_rows::{CfaRule, Expression, RaState, Register, RegisterRule, Row, Vaddr};
 
-use crate::Section;
+use crate::CfiSection;
 use crate::entry::{Cie, ParsedFde};
 use crate::error::CfiError;
 use crate::instruction::{Instruction, Instructions};
@@ -120,7 +120,7 @@ impl<'a> Evaluator<'a> {
     /// An instruction is bad.
     pub fn initial_row(
         &mut self,
-        section: &Section<'a>,
+        section: &CfiSection<'a>,
         cie: &Cie<'a>,
     ) -> Result<InitialRow<'a>, CfiError> {
         self.evaluate_cie(section, cie)?;
@@ -131,7 +131,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Leaves the row of a CIE's instructions in `row`.
-    fn evaluate_cie(&mut self, section: &Section<'a>, cie: &Cie<'a>) -> Result<(), CfiError> {
+    fn evaluate_cie(&mut self, section: &CfiSection<'a>, cie: &Cie<'a>) -> Result<(), CfiError> {
         for row in [&mut self.row, &mut self.initial] {
             row.clear(cie.return_address);
             row.signal_frame = cie.signal_frame;
@@ -154,7 +154,7 @@ impl<'a> Evaluator<'a> {
     /// An instruction of the CIE is bad.
     pub fn rows_of<'e, 's>(
         &'e mut self,
-        section: &'s Section<'a>,
+        section: &'s CfiSection<'a>,
         cie: &'s Cie<'a>,
         fde: &ParsedFde<'a>,
     ) -> Result<FdeRows<'e, 's, 'a>, CfiError> {
@@ -167,7 +167,7 @@ impl<'a> Evaluator<'a> {
     /// The rows of `fde`. Its CIE's instructions make `initial`.
     pub fn rows<'e, 's>(
         &'e mut self,
-        section: &'s Section<'a>,
+        section: &'s CfiSection<'a>,
         cie: &'s Cie<'a>,
         initial: &InitialRow<'a>,
         fde: &ParsedFde<'a>,
@@ -178,7 +178,7 @@ impl<'a> Evaluator<'a> {
 
     fn rows_from_here<'e, 's>(
         &'e mut self,
-        section: &'s Section<'a>,
+        section: &'s CfiSection<'a>,
         cie: &'s Cie<'a>,
         fde: &ParsedFde<'a>,
     ) -> FdeRows<'e, 's, 'a> {
@@ -364,7 +364,10 @@ pub struct InitialRow<'a> {
 /// # Errors
 ///
 /// An instruction is bad.
-pub fn initial_row<'a>(section: &Section<'a>, cie: &Cie<'a>) -> Result<InitialRow<'a>, CfiError> {
+pub fn initial_row<'a>(
+    section: &CfiSection<'a>,
+    cie: &Cie<'a>,
+) -> Result<InitialRow<'a>, CfiError> {
     Evaluator::new().initial_row(section, cie)
 }
 
@@ -373,7 +376,7 @@ pub fn initial_row<'a>(section: &Section<'a>, cie: &Cie<'a>) -> Result<InitialRo
 /// If several rows begin at one address, the last holds. Rows that begin at or past the FDE's end
 /// hold nowhere.
 pub struct FdeRows<'e, 's, 'a> {
-    section: &'s Section<'a>,
+    section: &'s CfiSection<'a>,
     instructions: Instructions<'s, 'a>,
     /// The start of the range's instructions, as an offset in the section.
     since: u64,

@@ -8,7 +8,7 @@
 
 use unspool_rows::{CfaRule, Expression, Register, RegisterRule, Vaddr, leb128};
 
-use crate::Section;
+use crate::CfiSection;
 use crate::byte_reader::number;
 use crate::entry::{Cie, ParsedFde};
 use crate::evaluate::{MAX_CHANGES, MAX_DISTANCE, MAX_EXPRESSION_BYTES};
@@ -39,7 +39,7 @@ impl<'a> FastRow<'a> {
     /// Computes the rules of `fde` at `pc`, which it covers; reads no further than there. `None`
     /// leaves the row, or its fault, to an evaluator.
     pub(crate) fn lookup(
-        section: &Section<'a>,
+        section: &CfiSection<'a>,
         cie: &Cie<'a>,
         fde: &ParsedFde<'a>,
         pc: Vaddr,
@@ -92,7 +92,7 @@ struct FastRowState<'a> {
 }
 
 struct FastRowReader<'s, 'a> {
-    section: &'s Section<'a>,
+    section: &'s CfiSection<'a>,
     cie: &'s Cie<'a>,
     registers: [Register; 3],
     state: FastRowState<'a>,

@@ -9,13 +9,13 @@ use unspool_rows::{Abi, Endian, Vaddr};
 use crate::byte_reader::ByteReader;
 use crate::error::CfiError;
 use crate::pointer::{PointerBases, PointerEncoding};
-use crate::{Section, SectionKind};
+use crate::{CfiSection, SectionKind};
 
 /// The header and its table.
 #[derive(Debug, Clone, Copy)]
 pub struct Hdr<'a> {
     /// The section's own bytes; its pointers are relative to `section.address`.
-    section: Section<'a>,
+    section: CfiSection<'a>,
     /// The address of `.eh_frame`.
     pub eh_frame: Vaddr,
     encoding: PointerEncoding,
@@ -41,7 +41,7 @@ impl<'a> Hdr<'a> {
     ///
     /// The header is truncated, or has an unknown version or encoding.
     pub fn parse(data: &'a [u8], address: Vaddr, abi: Abi) -> Result<Self, CfiError> {
-        let section = Section {
+        let section = CfiSection {
             kind: SectionKind::EhFrame,
             data,
             address,

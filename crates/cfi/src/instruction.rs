@@ -5,7 +5,7 @@ use core::fmt;
 use unspool_rows::arch::{Arch, RegisterName};
 use unspool_rows::{Abi, Expression, RaState, Register, Vaddr};
 
-use crate::Section;
+use crate::CfiSection;
 use crate::byte_reader::ByteReader;
 use crate::entry::Cie;
 use crate::error::CfiError;
@@ -67,7 +67,7 @@ pub enum Instruction<'a> {
 /// Nothing can be decoded after an unknown or truncated instruction: the error is the last item.
 #[derive(Debug, Clone)]
 pub struct Instructions<'s, 'a> {
-    section: &'s Section<'a>,
+    section: &'s CfiSection<'a>,
     cie: &'s Cie<'a>,
     cursor: ByteReader<'a>,
 }
@@ -75,7 +75,7 @@ pub struct Instructions<'s, 'a> {
 impl<'s, 'a> Instructions<'s, 'a> {
     /// Decodes the `len` bytes of instructions at `offset` in the section.
     #[must_use]
-    pub fn new(section: &'s Section<'a>, cie: &'s Cie<'a>, offset: u64, len: usize) -> Self {
+    pub fn new(section: &'s CfiSection<'a>, cie: &'s Cie<'a>, offset: u64, len: usize) -> Self {
         let end = offset.saturating_add(len as u64);
         let cursor = ByteReader::new(section.data, offset, end, section.abi.endian);
         Instructions {

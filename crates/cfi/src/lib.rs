@@ -77,7 +77,7 @@ impl core::fmt::Display for SectionKind {
 
 /// A CFI section, and the bases of its encoded pointers.
 #[derive(Debug, Clone, Copy)]
-pub struct Section<'a> {
+pub struct CfiSection<'a> {
     /// The format.
     pub kind: SectionKind,
     /// The bytes.
@@ -93,7 +93,7 @@ pub struct Section<'a> {
     pub abi: Abi,
 }
 
-impl<'a> Section<'a> {
+impl<'a> CfiSection<'a> {
     /// The bytes between two offsets, cut off at the ends of the section.
     pub(crate) fn bytes(&self, from: u64, to: u64) -> &'a [u8] {
         let at = |offset: u64| {

@@ -8,7 +8,7 @@ use core::cmp::Reverse;
 
 use unspool_rows::{Pointer, Register, Row, Vaddr};
 
-use crate::Section;
+use crate::CfiSection;
 use crate::entry::{CfiEntry, Cie, ParsedFde};
 use crate::error::CfiError;
 use crate::evaluate::Evaluator;
@@ -45,7 +45,7 @@ fn precedence(fde: &ParsedFde<'_>) -> Precedence {
 /// Looks single addresses up in a section.
 #[derive(Debug, Clone, Copy)]
 pub struct Lookup<'a> {
-    section: Section<'a>,
+    section: CfiSection<'a>,
     hdr: Option<Hdr<'a>>,
     trust: HdrTrust,
     stops_at_row: bool,
@@ -73,7 +73,7 @@ pub struct RowInfo {
 impl<'a> Lookup<'a> {
     /// Looks up in `section`, using its search table if that is trusted.
     #[must_use]
-    pub fn new(section: Section<'a>, hdr: Option<Hdr<'a>>, trust: HdrTrust) -> Self {
+    pub fn new(section: CfiSection<'a>, hdr: Option<Hdr<'a>>, trust: HdrTrust) -> Self {
         Lookup {
             section,
             hdr,
@@ -92,7 +92,7 @@ impl<'a> Lookup<'a> {
 
     /// The section.
     #[must_use]
-    pub fn section(&self) -> &Section<'a> {
+    pub fn section(&self) -> &CfiSection<'a> {
         &self.section
     }
 

@@ -4,7 +4,7 @@
 use unspool_rows::arch::AddressSize;
 use unspool_rows::{Pointer, Vaddr};
 
-use crate::Section;
+use crate::CfiSection;
 use crate::byte_reader::ByteReader;
 use crate::error::CfiError;
 
@@ -78,7 +78,7 @@ impl PointerEncoding {
 #[derive(Debug, Clone, Copy)]
 pub struct PointerBases<'s, 'a> {
     /// The section that contains the pointer.
-    pub section: &'s Section<'a>,
+    pub section: &'s CfiSection<'a>,
     /// The size of an address.
     pub word: AddressSize,
     /// The first address that the entry covers, once it is known (`DW_EH_PE_funcrel`).

@@ -17,7 +17,7 @@ use crate::table::{CIE_BYTES, bound};
 use crate::write::{
     EhFrame, InstructionWriter, SizeOptimization, WriteError, close, word, word_bytes,
 };
-use crate::{Section, SectionKind};
+use crate::{CfiSection, SectionKind};
 
 /// Why a section cannot be rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +62,7 @@ pub struct RewrittenSection {
 ///
 /// An entry cannot be read or written.
 pub fn rewrite(
-    section: &Section<'_>,
+    section: &CfiSection<'_>,
     changed: &Table,
     added: &Table,
 ) -> Result<RewrittenSection, RewriteError> {
@@ -99,7 +99,7 @@ pub fn rewrite(
 const LONG: [u8; 4] = [0xff; 4];
 
 struct SectionRewriter<'r, 'a> {
-    section: &'r Section<'a>,
+    section: &'r CfiSection<'a>,
     table: &'r Table,
     /// The changed entries, by their offset in the section.
     changed: BTreeMap<u64, &'r Fde>,

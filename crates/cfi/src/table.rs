@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use unspool_rows::table::{FdeHeader, RowStart, TableError};
 use unspool_rows::{Abi, CfaRule, Pointer, RaState, Register, RegisterRule, Row, Table};
 
-use crate::Section;
+use crate::CfiSection;
 use crate::entry::{CfiEntry, Cie, ParsedFde};
 use crate::error::{CfiError, CfiProblem};
 use crate::evaluate::{self, Evaluator, InitialRow};
@@ -27,7 +27,7 @@ const ROW_BYTES: usize = 16;
 pub(crate) const CIE_BYTES: usize = 4;
 
 /// A multiple of a section's size, plus 1 MiB for small ones.
-pub(crate) fn bound(section: &Section<'_>, times: usize) -> usize {
+pub(crate) fn bound(section: &CfiSection<'_>, times: usize) -> usize {
     section
         .data
         .len()
@@ -68,7 +68,7 @@ struct CieWithRow<'a> {
 }
 
 struct SectionReader<'s, 'a> {
-    section: &'s Section<'a>,
+    section: &'s CfiSection<'a>,
     /// The remaining budget for evaluating CIE instructions, in bytes.
     cie_bytes: usize,
     cies: BTreeMap<u64, Result<CieWithRow<'a>, CfiError>>,
@@ -90,13 +90,13 @@ struct SectionReader<'s, 'a> {
 /// Entries beyond these limits are reported as [`CfiError::TooLarge`]. Allocates the table, the
 /// CIEs' rows, and the problems.
 #[must_use]
-pub fn read_table(section: &Section<'_>) -> SectionTable {
+pub fn read_table(section: &CfiSection<'_>) -> SectionTable {
     read_tables(section.abi, core::slice::from_ref(section))
 }
 
 /// Reads several sections into one table: the `.eh_frame` sections of a relocatable file.
 #[must_use]
-pub fn read_tables(abi: Abi, sections: &[Section<'_>]) -> SectionTable {
+pub fn read_tables(abi: Abi, sections: &[CfiSection<'_>]) -> SectionTable {
     let mut reading = SectionTable {
         table: Table::new(abi),
         problems: Vec::new(),
@@ -171,7 +171,7 @@ struct TableBuilder<'a> {
 
 impl<'a> TableBuilder<'a> {
     /// Begins a section: the caches are keyed by CIE offsets in it.
-    fn new(section: &Section<'a>, table: Table) -> Self {
+    fn new(section: &CfiSection<'a>, table: Table) -> Self {
         TableBuilder {
             most: table
                 .encoded_len()
@@ -187,7 +187,7 @@ impl<'a> TableBuilder<'a> {
 
     fn push(
         &mut self,
-        section: &Section<'a>,
+        section: &CfiSection<'a>,
         known: &CieWithRow<'a>,
         fde: &ParsedFde<'a>,
     ) -> Result<(), CfiError> {
@@ -234,7 +234,7 @@ impl<'a> TableBuilder<'a> {
     /// another entry with the same instructions has the same rows.
     fn evaluate(
         &mut self,
-        section: &Section<'a>,
+        section: &CfiSection<'a>,
         known: &CieWithRow<'a>,
         fde: &ParsedFde<'a>,
     ) -> Result<bool, CfiError> {
@@ -279,7 +279,7 @@ fn determines_next(cfa: &CfaRule<'_>) -> bool {
 
 impl<'a> CieWithRow<'a> {
     /// Reads the CIE at `offset`, and subtracts the length of its instructions from `left`.
-    fn read(section: &Section<'a>, offset: u64, left: &mut usize) -> Result<Self, CfiError> {
+    fn read(section: &CfiSection<'a>, offset: u64, left: &mut usize) -> Result<Self, CfiError> {
         let cie = Cie::parse_at(section, offset)?;
         let rest = left.checked_sub(cie.instructions.len());
         *left = rest.ok_or(CfiError::TooLarge)?;

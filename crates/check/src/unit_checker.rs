@@ -47,8 +47,8 @@ impl CheckSubject<'_> {
             row: 0,
         };
         let (landings, image) = (self.landings(unit), ElfCodeImage(self.file()));
-        let sweeper = &mut prover.verifier;
-        let are_true = sweeper.verify(self.program(), &image, unit, &landings, &mut rows);
+        let verifier = &mut prover.verifier;
+        let are_true = verifier.verify(self.program(), &image, unit, &landings, &mut rows);
         if are_true && report.rows.iter().all(|row| row.judgement.is_some()) {
             return Ok(report);
         }
@@ -168,8 +168,8 @@ mod tests {
         };
         let mut claims = AlteredAnnotations { rows, at, alter };
         let (landings, image) = (subject.landings(unit), ElfCodeImage(subject.file()));
-        let (program, sweeper) = (subject.program(), &mut prover.verifier);
-        sweeper.verify(program, &image, unit, &landings, &mut claims)
+        let (program, verifier) = (subject.program(), &mut prover.verifier);
+        verifier.verify(program, &image, unit, &landings, &mut claims)
     }
 
     /// Alters each proven row: the CFA, and each saved register.

@@ -127,12 +127,12 @@ impl Verifier {
             return false;
         };
         self.begin(program, unit, landings);
-        let mut sweep = Verification {
+        let mut verification = Verification {
             table_entry_budget: bytes
                 .saturating_mul(MAX_TABLE_ENTRIES_PER_BYTE)
                 .max(MIN_TABLE_ENTRIES),
             facts: self.semantics.facts,
-            sweeper: self,
+            verifier: self,
             program,
             image,
             unit,
@@ -147,20 +147,20 @@ impl Verifier {
             needs_image_address: false,
         };
         for _ in 0..MAX_PASSES {
-            (sweep.must_repeat, sweep.lost_stack_address) = (false, false);
-            let before = sweep.sweeper.labels.reached_count();
-            if sweep.verify_unit().is_none() {
-                if !sweep.needs_image_address || sweep.tracks_image_addresses {
+            (verification.must_repeat, verification.lost_stack_address) = (false, false);
+            let before = verification.verifier.labels.reached_count();
+            if verification.verify_unit().is_none() {
+                if !verification.needs_image_address || verification.tracks_image_addresses {
                     return false;
                 }
-                sweep.tracks_image_addresses = true;
-                sweep.sweeper.begin(program, unit, landings);
+                verification.tracks_image_addresses = true;
+                verification.verifier.begin(program, unit, landings);
                 continue;
             }
-            let labels = &mut sweep.sweeper.labels;
+            let labels = &mut verification.verifier.labels;
             let are_sound = labels.are_verified();
-            let is_again =
-                sweep.must_repeat || sweep.lost_stack_address && sweep.used_stack_address;
+            let is_again = verification.must_repeat
+                || verification.lost_stack_address && verification.used_stack_address;
             if !is_again && (are_sound || labels.reached_count() == before) {
                 return are_sound;
             }
@@ -242,7 +242,7 @@ impl Verifier {
 
 /// The verification of one unit. `None` gives it up.
 struct Verification<'a, I: ?Sized, C> {
-    sweeper: &'a mut Verifier,
+    verifier: &'a mut Verifier,
     facts: &'static AbiInfo,
     program: &'a ProgramCode,
     image: &'a I,
@@ -294,13 +294,13 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 let range = extent.start..extent.end;
                 let start = (part == ExtentKind::Function).then_some(extent.start);
                 let entries = self.program.extra_entries_in(range).iter().copied();
-                let here = self.sweeper.labels.range_containing(extent.start)?.clone();
+                let here = self.verifier.labels.range_containing(extent.start)?.clone();
                 for address in start.into_iter().chain(entries) {
                     self.flow_into(address, &here, &entry, Reachability::Certain)?;
                 }
-                let mut ops = core::mem::take(&mut self.sweeper.ops);
+                let mut ops = core::mem::take(&mut self.verifier.ops);
                 let looked = self.verify_range(here, &mut ops);
-                self.sweeper.ops = ops;
+                self.verifier.ops = ops;
                 looked?;
             }
         }
@@ -324,7 +324,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             let offset = next;
             let address = start + offset as u64;
             let rest = bytes.get(offset..)?;
-            let glance = self.sweeper.machine.fast_decode(rest);
+            let glance = self.verifier.machine.fast_decode(rest);
             let glance = glance
                 .filter(|glance| !self.tracks_image_addresses || !glance.takes_relative_address());
             let mut decoded = None;
@@ -332,7 +332,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 Some(glance) => (glance.length(), glance.is_padding()),
                 None => {
                     let rest = code.get(offset..)?;
-                    let insn = self.sweeper.machine.decode(rest, address, ops)?;
+                    let insn = self.verifier.machine.decode(rest, address, ops)?;
                     decoded = insn.flow;
                     (insn.length, insn.is_padding)
                 }
@@ -345,7 +345,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 self.annotation = self.annotations.seek(address, end)?;
                 self.must_recheck = true;
             }
-            if let Some(label) = self.sweeper.labels.get_mut(here.byte_offset + offset) {
+            if let Some(label) = self.verifier.labels.get_mut(here.byte_offset + offset) {
                 comes = label.enter(&mut frame, comes, &self.annotation.frame, self.facts)?;
                 self.must_recheck = true;
                 line = StraightLine::new(address);
@@ -379,7 +379,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 known => {
                     if known.is_some() {
                         let rest = code.get(offset..)?;
-                        decoded = self.sweeper.machine.decode(rest, address, ops)?.flow;
+                        decoded = self.verifier.machine.decode(rest, address, ops)?.flow;
                     }
                     self.transfer(ops, at, &mut frame)?;
                     decoded
@@ -391,10 +391,10 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 comes = self.transfer_control(flow, at, &here, &mut frame)?;
             }
         }
-        self.sweeper.labels.finish(start);
+        self.verifier.labels.finish(start);
         // The caller at the end does not know that its callee never returns, or the unit ends
         // there.
-        let ends = is_call && !self.sweeper.labels.contains(end);
+        let ends = is_call && !self.verifier.labels.contains(end);
         (comes == Reachability::Unreachable || ends).then_some(())
     }
 
@@ -410,7 +410,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     ) -> usize {
         let Verifier {
             machine, labels, ..
-        } = &*self.sweeper;
+        } = &*self.verifier;
         let mut at = range.start;
         while !labels.is_join_point(first + at)
             && let Some(glance) = bytes.get(at..).and_then(|rest| machine.fast_decode(rest))
@@ -465,7 +465,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
 
     /// The number of an address among the tracked ones; `None` if there are too many.
     fn address_number(&mut self, address: u64) -> Option<usize> {
-        let addresses = &mut self.sweeper.addresses;
+        let addresses = &mut self.verifier.addresses;
         let known = addresses.iter().position(|known| *known == address);
         if known.is_none() && addresses.len() < MAX_TRACKED_ADDRESSES {
             addresses.push(address);
@@ -548,7 +548,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         frame: &VerifierState,
     ) -> Option<()> {
         // A jump elsewhere may be a tail call.
-        let is_call = || !self.sweeper.labels.contains(to) || self.program.is_call_target(to);
+        let is_call = || !self.verifier.labels.contains(to) || self.program.is_call_target(to);
         match !here.range.contains(&to) && is_call() {
             true => Some(()),
             false => self.flow_into(to, here, frame, at.reachability),
@@ -564,7 +564,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     ) -> Option<Reachability> {
         let returns = match flow {
             Flow::Call(to) => match self.program.returns(to) {
-                None if !self.program.is_extra_entry(to) && self.sweeper.labels.contains(to) => {
+                None if !self.program.is_extra_entry(to) && self.verifier.labels.contains(to) => {
                     return None;
                 }
                 returns => returns,
@@ -580,7 +580,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         // The annotation at the call also holds while the callee runs.
         self.check_annotation(frame)?;
         if let Some(pad) = Landing::pad_of(self.landings, at.start)
-            && self.sweeper.labels.contains(pad)
+            && self.verifier.labels.contains(pad)
         {
             let mut landed = *frame;
             landed
@@ -606,13 +606,13 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         frame: &VerifierState,
     ) -> Option<()> {
         self.decode_line(at.line..at.end)?;
-        let last = self.sweeper.line.ids().last()?;
-        let Some(Flow::IndirectJump(register)) = self.sweeper.line.flow(last) else {
+        let last = self.verifier.line.ids().last()?;
+        let Some(Flow::IndirectJump(register)) = self.verifier.line.flow(last) else {
             return None;
         };
-        let target = self.sweeper.state_after_line(|register| {
+        let target = self.verifier.state_after_line(|register| {
             let number = frame.image_address(register)?;
-            self.sweeper.addresses.get(number).copied()
+            self.verifier.addresses.get(number).copied()
         });
         let target = target.get(register);
         match target.fact() {
@@ -620,7 +620,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             // A pointer, mostly to a function elsewhere.
             ValueFact::TableTarget(table) if table.max_index == Some(0) => {
                 let to = self.program.jump_table_targets(table, self.image).next();
-                if let Some(to) = to.filter(|to| self.sweeper.labels.contains(*to)) {
+                if let Some(to) = to.filter(|to| self.verifier.labels.contains(*to)) {
                     return self.jump(to, at, here, frame);
                 }
             }
@@ -628,7 +628,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             _ => {}
         }
         let is_as_called = frame.is_stack_pointer_at_entry(self.facts);
-        let (is_known, is_by_table) = self.sweeper.origin_in_line(register);
+        let (is_known, is_by_table) = self.verifier.origin_in_line(register);
         self.needs_image_address = is_by_table;
         (is_as_called && is_known && !is_by_table).then_some(())
     }
@@ -645,13 +645,13 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         let mut is_followed = false;
         for to in self.program.jump_table_targets(table, self.image) {
             self.table_entry_budget = self.table_entry_budget.checked_sub(1)?;
-            match self.sweeper.labels.contains(to) {
+            match self.verifier.labels.contains(to) {
                 true => {
                     self.flow_into(to, here, frame, at.reachability)?;
                     is_followed = true;
                 }
                 // Impossible indexes lead to the end of the function.
-                false if self.sweeper.labels.has_end(to) => {}
+                false if self.verifier.labels.has_end(to) => {}
                 // The table is shorter than its index allows.
                 false if table.max_index.is_none() => break,
                 false => return None,
@@ -703,14 +703,14 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     /// The number in a register before an instruction, if the straight line before it shows that.
     fn constant_before(&mut self, register: u8, at: InsnContext) -> Option<Option<u64>> {
         self.decode_line(at.line..at.start)?;
-        let state = self.sweeper.state_after_line(|_| None);
+        let state = self.verifier.state_after_line(|_| None);
         Some(state.get(register).as_constant())
     }
 
     /// Decodes a straight line.
     fn decode_line(&mut self, range: Range<u64>) -> Option<()> {
         let bytes = self.image.bytes(range.clone())?;
-        let Verifier { machine, line, .. } = &mut *self.sweeper;
+        let Verifier { machine, line, .. } = &mut *self.verifier;
         line.clear();
         machine.lift(bytes, range.start, line);
         Some(())
@@ -728,11 +728,11 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         let place = match here.range.contains(&to) {
             true => here,
             false => {
-                there = self.sweeper.labels.range_containing(to)?.clone();
+                there = self.verifier.labels.range_containing(to)?.clone();
                 &there
             }
         };
-        let (label, is_news) = self.sweeper.labels.get_or_insert(place, to)?;
+        let (label, is_news) = self.verifier.labels.get_or_insert(place, to)?;
         match label.join(frame, comes, self.facts).ok()? {
             PrecisionLoss::None => {}
             // This is harmless unless something depends on such an address: see

@@ -94,7 +94,7 @@ impl<'t> ModuleKey<'t> {
 /// Why bytes cannot be used as a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum TableOpenError {
     /// It does not begin with [`MAGIC`].
     #[error("not a compiled unwind table")]
     Magic,
@@ -232,11 +232,11 @@ pub(crate) struct TableHeader {
 ///
 /// [`OpenError::Digest`], or that of a header that does not give the table's end.
 #[cfg(feature = "alloc")]
-pub fn check_digest(bytes: &[u8]) -> Result<(), OpenError> {
+pub fn check_digest(bytes: &[u8]) -> Result<(), TableOpenError> {
     let (head, table) = start(bytes)?;
     match head.get(DIGEST) == Some(&digest(table)) {
         true => Ok(()),
-        false => Err(OpenError::Digest),
+        false => Err(TableOpenError::Digest),
     }
 }
 
@@ -252,16 +252,16 @@ pub(crate) fn digest(table: &[u8]) -> [u8; 32] {
 }
 
 /// The header of a table, and the whole table.
-fn start(bytes: &[u8]) -> Result<(&[u8; HEADER], &[u8]), OpenError> {
+fn start(bytes: &[u8]) -> Result<(&[u8; HEADER], &[u8]), TableOpenError> {
     if bytes.first_chunk::<8>() != Some(&MAGIC) {
-        return Err(OpenError::Magic);
+        return Err(TableOpenError::Magic);
     }
     let len = bytes.len() as u64;
-    let truncated = |expected: u64| OpenError::Truncated { len, expected };
+    let truncated = |expected: u64| TableOpenError::Truncated { len, expected };
     // Of another version, nothing after it is known, not even the header's length.
     let version = u16_at(bytes, 4).ok_or(truncated(HEADER as u64))?;
     if version != VERSION {
-        return Err(OpenError::Version(version));
+        return Err(TableOpenError::Version(version));
     }
     let head: &[u8; HEADER] = bytes.first_chunk().ok_or(truncated(HEADER as u64))?;
     let total = u32_at(head, 6).unwrap_or_default();
@@ -275,18 +275,18 @@ fn start(bytes: &[u8]) -> Result<(&[u8; HEADER], &[u8]), OpenError> {
 /// Reads and checks header and directory. Takes constant time.
 pub(crate) fn open(
     bytes: &[u8],
-) -> Result<(TableHeader, TableSections<'_>, ModuleKey<'_>), OpenError> {
+) -> Result<(TableHeader, TableSections<'_>, ModuleKey<'_>), TableOpenError> {
     let (head, table) = start(bytes)?;
     let header = header(head)?;
     let sections = directory(table, u16_at(head, 14).unwrap_or_default())?;
     check_lengths(&header, &sections)?;
-    let key = ModuleKey::parse(sections.key).ok_or(OpenError::Section(*b"KEY "))?;
+    let key = ModuleKey::parse(sections.key).ok_or(TableOpenError::Section(*b"KEY "))?;
     Ok((header, sections, key))
 }
 
-fn header(head: &[u8; HEADER]) -> Result<TableHeader, OpenError> {
+fn header(head: &[u8; HEADER]) -> Result<TableHeader, TableOpenError> {
     let byte = |offset: usize| head.get(offset).copied().unwrap_or_default();
-    let bad = |offset: usize| OpenError::Header {
+    let bad = |offset: usize| TableOpenError::Header {
         offset: offset as u64,
         value: u64::from(byte(offset)),
     };
@@ -313,7 +313,7 @@ fn header(head: &[u8; HEADER]) -> Result<TableHeader, OpenError> {
     let (shape_width, sequence_width, row_width) = (width(15)?, width(30)?, width(31)?);
     let base = u64_from(head, 16).unwrap_or_default();
     if !base.is_multiple_of(PAGE) {
-        return Err(OpenError::Header {
+        return Err(TableOpenError::Header {
             offset: 16,
             value: base,
         });
@@ -329,9 +329,9 @@ fn header(head: &[u8; HEADER]) -> Result<TableHeader, OpenError> {
     })
 }
 
-fn directory(table: &[u8], count: u16) -> Result<TableSections<'_>, OpenError> {
+fn directory(table: &[u8], count: u16) -> Result<TableSections<'_>, TableOpenError> {
     if count > MAX_SECTIONS {
-        return Err(OpenError::Header {
+        return Err(TableOpenError::Header {
             offset: 28,
             value: u64::from(count),
         });
@@ -342,7 +342,7 @@ fn directory(table: &[u8], count: u16) -> Result<TableSections<'_>, OpenError> {
         let entry = table
             .get(at..)
             .and_then(|rest| rest.first_chunk::<DIRECTORY_ENTRY>());
-        let entry = entry.ok_or(OpenError::Truncated {
+        let entry = entry.ok_or(TableOpenError::Truncated {
             len: table.len() as u64,
             expected: (at + DIRECTORY_ENTRY) as u64,
         })?;
@@ -353,15 +353,15 @@ fn directory(table: &[u8], count: u16) -> Result<TableSections<'_>, OpenError> {
             .zip(usize::try_from(field(3)).ok());
         let content = place
             .and_then(|(offset, len)| table.get(offset..)?.get(..len))
-            .ok_or(OpenError::Section(tag))?;
+            .ok_or(TableOpenError::Section(tag))?;
         let is_tag_at = |n: usize| {
             let before = table.get(HEADER + n * DIRECTORY_ENTRY..);
             before.and_then(|before| before.first_chunk::<4>()) == Some(&tag)
         };
         match sections.section_mut(tag) {
-            Some(_) if (0..index).any(is_tag_at) => return Err(OpenError::Section(tag)),
+            Some(_) if (0..index).any(is_tag_at) => return Err(TableOpenError::Section(tag)),
             Some(section) => *section = content,
-            None if field(1) & REQUIRED != 0 => return Err(OpenError::Section(tag)),
+            None if field(1) & REQUIRED != 0 => return Err(TableOpenError::Section(tag)),
             None => {}
         }
     }
@@ -369,13 +369,13 @@ fn directory(table: &[u8], count: u16) -> Result<TableSections<'_>, OpenError> {
 }
 
 /// Parallel arrays must be equally long, and pages must lie in the address space.
-fn check_lengths(header: &TableHeader, sections: &TableSections<'_>) -> Result<(), OpenError> {
+fn check_lengths(header: &TableHeader, sections: &TableSections<'_>) -> Result<(), TableOpenError> {
     let pieces = sections.starts.len() / 2;
     if sections.pieces.len() != pieces * (2 + header.shape_width) {
-        return Err(OpenError::Section(*b"PIEC"));
+        return Err(TableOpenError::Section(*b"PIEC"));
     }
     if sections.lsda_index.len() != pieces.div_ceil(LSDA_BLOCK) * 4 {
-        return Err(OpenError::Section(*b"LSDX"));
+        return Err(TableOpenError::Section(*b"LSDX"));
     }
     let pages = page_count(
         sections.piece_pages,
@@ -385,7 +385,7 @@ fn check_lengths(header: &TableHeader, sections: &TableSections<'_>) -> Result<(
     )?;
     let last_page = pages.saturating_sub(1) * PAGE;
     if header.base.0.checked_add(last_page).is_none() {
-        return Err(OpenError::Section(*b"PPGS"));
+        return Err(TableOpenError::Section(*b"PPGS"));
     }
     page_count(
         sections.step_pages,
@@ -402,13 +402,13 @@ fn page_count(
     pages_tag: [u8; 4],
     buckets: &[u8],
     buckets_tag: [u8; 4],
-) -> Result<u64, OpenError> {
+) -> Result<u64, TableOpenError> {
     let count = (pages.len() / 4).saturating_sub(1) as u64;
     if count > MAX_PAGES {
-        return Err(OpenError::Section(pages_tag));
+        return Err(TableOpenError::Section(pages_tag));
     }
     if buckets.len() as u64 != count * (BUCKETS_OF_PAGE + 1) * 2 {
-        return Err(OpenError::Section(buckets_tag));
+        return Err(TableOpenError::Section(buckets_tag));
     }
     Ok(count)
 }

@@ -34,5 +34,5 @@ pub use encode::{
 };
 #[cfg(feature = "alloc")]
 pub use layout::check_digest;
-pub use layout::{ModuleKey, OpenError};
+pub use layout::{ModuleKey, TableOpenError};
 pub use reader::{CompiledTable, EntryInfo, LookupResult, RowRef, TableCorruption};

@@ -8,7 +8,7 @@ use crate::buckets::NumberRange;
 use crate::call_sites::CallSites;
 use crate::layout::{
     self, HAS_LSDA, LONG_DISTANCE, LONG_GAP, LSDA_BLOCK, MAX_PIECE_ROWS, ModuleKey, NO_PERSONALITY,
-    ODD_CLASS, ODD_SIZE, OpenError, PAGE, TableHeader, TableSections, WIDE_SEQUENCE,
+    ODD_CLASS, ODD_SIZE, PAGE, TableHeader, TableOpenError, TableSections, WIDE_SEQUENCE,
 };
 #[cfg(feature = "alloc")]
 use crate::layout::{BUCKET, BUCKETS_OF_PAGE};
@@ -96,7 +96,7 @@ impl<'t> CompiledTable<'t> {
     /// # Errors
     ///
     /// [`OpenError`].
-    pub fn open(bytes: &'t [u8]) -> Result<Self, OpenError> {
+    pub fn open(bytes: &'t [u8]) -> Result<Self, TableOpenError> {
         let (header, sections, key) = layout::open(bytes)?;
         Ok(CompiledTable {
             header,

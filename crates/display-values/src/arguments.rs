@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use unspool_arg_table::{ArgUnavailable, Certainty, Parameter, read_argument};
+use unspool_arg_table::{ArgUnavailable, Certainty, TableParameter, read_argument};
 use unspool_dwarf_types::variables::VariableUnavailable;
 use unspool_elf::ElfFile;
 use unspool_process::snapshot_unwinder::{CallStack, SnapshotUnwinder};
@@ -128,7 +128,7 @@ pub(crate) fn frame_arguments(
 fn value(
     arguments: &StackArguments<'_>,
     number: usize,
-    parameter: &Parameter<'_>,
+    parameter: &TableParameter<'_>,
     text_of: Option<&dyn Memory>,
 ) -> Result<ArgText, ArgUnavailable> {
     let size = usize::try_from(parameter.bytes).unwrap_or(MAX_VALUE_BYTES);

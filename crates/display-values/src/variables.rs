@@ -271,7 +271,7 @@ impl<'f> DebugInfo<'f> {
 enum LanguageFormatter<'s, 'f> {
     /// C, with the display kinds, and the memory of texts.
     C(
-        Vec<unspool_arg_table::Parameter<'s>>,
+        Vec<unspool_arg_table::TableParameter<'s>>,
         Option<&'s dyn Memory>,
     ),
     Rust(rust::RustFormatter<'s, 'f>),

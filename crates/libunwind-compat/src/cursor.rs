@@ -12,7 +12,7 @@ use unspool_rows::{CodeAddr, LoadBias, Register, Registers, RuntimeAddr, encodin
 use unspool_unwind::local;
 use unspool_unwind::steps::{
     Arrival, CachedRule, CfaBase, PRESERVED, PackedRow, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT,
-    RegisterLocation, RegisterLocations, SavedRegisters, StepAddress,
+    RegisterLocations, ResolvedLocation, SavedRegisters, StepAddress,
 };
 
 use crate::abi::{self, Error, RegisterNumber, SaveLocation};
@@ -484,7 +484,7 @@ impl<'s> ClientCursor<'s> {
         self.places.set_stack_pointer(popped);
         self.set_ip(ip);
         self.places
-            .set(RETURN_ADDRESS.0, RegisterLocation::Value(ip));
+            .set(RETURN_ADDRESS.0, ResolvedLocation::Value(ip));
     }
 
     /// The size of the arguments pushed by a frame of the own process, in bytes.
@@ -501,7 +501,7 @@ impl<'s> ClientCursor<'s> {
     #[must_use]
     pub fn interrupted_at(&self) -> Option<u64> {
         match self.places.get(RETURN_ADDRESS.0) {
-            Some(RegisterLocation::Memory(addr)) if self.is_interrupted() => Some(addr),
+            Some(ResolvedLocation::Memory(addr)) if self.is_interrupted() => Some(addr),
             _ => None,
         }
     }
@@ -537,12 +537,12 @@ impl<'s> ClientCursor<'s> {
 
     /// The value of a register at this location.
     #[inline]
-    fn value_at(&self, place: Option<RegisterLocation>) -> Result<u64, Error> {
+    fn value_at(&self, place: Option<ResolvedLocation>) -> Result<u64, Error> {
         match place.ok_or(Error::BAD_REGISTER)? {
-            RegisterLocation::Memory(addr) => self.known_word(addr),
-            RegisterLocation::Register(number) => self.client.read_register(number),
-            RegisterLocation::Value(value) => Ok(value),
-            RegisterLocation::Unrecoverable => Err(Error::BAD_REGISTER),
+            ResolvedLocation::Memory(addr) => self.known_word(addr),
+            ResolvedLocation::Register(number) => self.client.read_register(number),
+            ResolvedLocation::Value(value) => Ok(value),
+            ResolvedLocation::Unrecoverable => Err(Error::BAD_REGISTER),
         }
     }
 
@@ -575,7 +575,7 @@ impl<'s> ClientCursor<'s> {
             // keeps its own values.
             abi::RAX | abi::RDX => {
                 self.places
-                    .set(register_numbered(number)?.0, RegisterLocation::Value(value));
+                    .set(register_numbered(number)?.0, ResolvedLocation::Value(value));
                 return Ok(());
             }
             abi::RIP => self.set_ip(value),
@@ -583,9 +583,9 @@ impl<'s> ClientCursor<'s> {
         }
         let place = self.places.get(register_numbered(number)?.0);
         match place.ok_or(Error::BAD_REGISTER)? {
-            RegisterLocation::Register(number) => self.client.write_register(number, value),
-            RegisterLocation::Memory(addr) => self.client.write_word(addr, value),
-            RegisterLocation::Value(_) | RegisterLocation::Unrecoverable => {
+            ResolvedLocation::Register(number) => self.client.write_register(number, value),
+            ResolvedLocation::Memory(addr) => self.client.write_word(addr, value),
+            ResolvedLocation::Value(_) | ResolvedLocation::Unrecoverable => {
                 Err(Error::BAD_REGISTER)
             }
         }
@@ -600,9 +600,9 @@ impl<'s> ClientCursor<'s> {
         let shown = register_numbered(number).ok().filter(is_shown);
         let location = shown.and_then(|register| self.places.get(register.0));
         let (kind, place) = match location {
-            Some(RegisterLocation::Register(number)) => (abi::SAVED_REGISTER, u64::from(number)),
-            Some(RegisterLocation::Memory(addr)) => (abi::SAVED_MEMORY, addr),
-            Some(RegisterLocation::Value(_) | RegisterLocation::Unrecoverable) | None => {
+            Some(ResolvedLocation::Register(number)) => (abi::SAVED_REGISTER, u64::from(number)),
+            Some(ResolvedLocation::Memory(addr)) => (abi::SAVED_MEMORY, addr),
+            Some(ResolvedLocation::Value(_) | ResolvedLocation::Unrecoverable) | None => {
                 (abi::SAVED_NONE, 0)
             }
         };

@@ -2,7 +2,7 @@
 //! programs without `.eh_frame` (DWARF 5 §6.4.1).
 
 use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::{Lookup, Section, SectionKind};
+use unspool_cfi::{CfiSection, Lookup, SectionKind};
 use unspool_rows::{LoadBias, RuntimeAddr, Vaddr};
 
 use crate::abi::{self, Error, ProcInfo, UnwWord};
@@ -48,8 +48,8 @@ pub fn entries(info: &ProcInfo) -> Result<FdeWithCie<'_>, Error> {
     FdeWithCie::in_section(section(data), offset)
 }
 
-fn section(data: &[u8]) -> Section<'_> {
-    Section {
+fn section(data: &[u8]) -> CfiSection<'_> {
+    CfiSection {
         kind: SectionKind::DebugFrame,
         data,
         address: Vaddr(0),

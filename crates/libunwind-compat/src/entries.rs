@@ -5,7 +5,7 @@ use core::ops::{ControlFlow, Range};
 
 use unspool_cfi::byte_reader::ByteReader;
 use unspool_cfi::evaluate::Evaluator;
-use unspool_cfi::{CfiEntry, Cie, ParsedFde, Section, SectionKind};
+use unspool_cfi::{CfiEntry, CfiSection, Cie, ParsedFde, SectionKind};
 use unspool_rows::memory::read_uint;
 use unspool_rows::{LoadBias, Memory, Pointer, Row, RuntimeAddr, Vaddr};
 
@@ -73,7 +73,7 @@ impl EntryHeaders {
     fn parsed<'a>(&self, fde: &'a [u8], cie: &'a [u8]) -> Result<FdeWithCie<'a>, Error> {
         let bad = |_| Error::BAD_FRAME;
         // Each gets a section that has nothing else.
-        let sections = [(&self.fde, fde), (&self.cie, cie)].map(|(header, data)| Section {
+        let sections = [(&self.fde, fde), (&self.cie, cie)].map(|(header, data)| CfiSection {
             kind: SectionKind::EhFrame,
             data,
             address: Vaddr(header.address),
@@ -182,8 +182,8 @@ impl OwnedFde {
 /// An FDE and its CIE.
 #[derive(Debug)]
 pub struct FdeWithCie<'a> {
-    section: Section<'a>,
-    cie_section: Section<'a>,
+    section: CfiSection<'a>,
+    cie_section: CfiSection<'a>,
     cie: Cie<'a>,
     fde: ParsedFde<'a>,
 }
@@ -205,7 +205,7 @@ impl<'a> FdeWithCie<'a> {
     /// # Errors
     ///
     /// [`Error::BAD_FRAME`] for a bad entry.
-    pub fn in_section(section: Section<'a>, offset: u64) -> Result<FdeWithCie<'a>, Error> {
+    pub fn in_section(section: CfiSection<'a>, offset: u64) -> Result<FdeWithCie<'a>, Error> {
         let bad = |_| Error::BAD_FRAME;
         let entry = section
             .entry(offset)

@@ -13,7 +13,7 @@ use crate::sys;
 
 /// The sampling rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rate {
+pub enum SampleRate {
     /// Samples per second.
     Frequency(u64),
     /// Events per sample.
@@ -44,7 +44,7 @@ pub struct EventAttr {
     /// The event.
     pub event: PerfEvent,
     /// The sampling rate.
-    pub rate: Rate,
+    pub rate: SampleRate,
     /// The user registers in a sample: [`crate::user_mask`].
     pub user_registers: u64,
     /// The size of the stack copy in a sample, in bytes: a multiple of 8, below 64 KiB; 0 for none.
@@ -93,11 +93,11 @@ impl EventAttr {
             ..abi::perf_event_attr::default()
         };
         match self.rate {
-            Rate::Frequency(frequency) => {
+            SampleRate::Frequency(frequency) => {
                 attr.set_freq(1);
                 attr.__bindgen_anon_1.sample_freq = frequency;
             }
-            Rate::Period(period) => attr.__bindgen_anon_1.sample_period = period,
+            SampleRate::Period(period) => attr.__bindgen_anon_1.sample_period = period,
         }
         let has_chain = self.with_kernel || self.with_frame_pointers;
         let parts = [
@@ -160,8 +160,8 @@ impl Counter {
         };
         let file = opened.map_err(|error| {
             let rate = match setup.rate {
-                Rate::Frequency(rate) => Some(rate),
-                Rate::Period(_) => None,
+                SampleRate::Frequency(rate) => Some(rate),
+                SampleRate::Period(_) => None,
             };
             OpenError {
                 event: setup.event.clone(),

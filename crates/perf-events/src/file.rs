@@ -13,7 +13,7 @@ use std::path::Path;
 
 use unspool_files::{FileMap, MapTruncated};
 
-use crate::counter::Rate;
+use crate::counter::SampleRate;
 use crate::record::{CpuMode, RecordHeader, SampleFormat};
 
 mod header;
@@ -21,12 +21,12 @@ mod records;
 mod rewrite;
 
 pub use records::{FileRecord, ReadSummary};
-pub use rewrite::{RewriteError, Rewriter};
+pub use rewrite::{PerfRewriteError, Rewriter};
 
 /// Why a file by perf cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FileError {
+pub enum PerfFileError {
     /// The system refused.
     #[error("cannot be read")]
     Io(#[from] io::Error),
@@ -76,7 +76,7 @@ pub struct FileEvent {
     /// `config` of `perf_event_attr`: the event of that kind.
     pub config: u64,
     /// The sampling rate.
-    pub rate: Rate,
+    pub rate: SampleRate,
     /// The format of its records.
     pub layout: SampleFormat,
     /// The IDs that the kernel assigned to it, one for each CPU or thread.
@@ -137,7 +137,7 @@ impl DataFile {
     /// # Errors
     ///
     /// [`FileError`]. [`DataFile::damaged`] reports damaged parts that are not required.
-    pub fn open(path: &Path) -> Result<DataFile, FileError> {
+    pub fn open(path: &Path) -> Result<DataFile, PerfFileError> {
         DataFile::parse(FileMap::new(&unspool_files::open(path)?)?)
     }
 
@@ -155,11 +155,11 @@ impl DataFile {
     /// # Errors
     ///
     /// As for [`DataFile::open`].
-    pub fn from_bytes(bytes: Vec<u8>) -> Result<DataFile, FileError> {
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<DataFile, PerfFileError> {
         DataFile::parse(bytes.into())
     }
 
-    fn parse(image: FileMap) -> Result<DataFile, FileError> {
+    fn parse(image: FileMap) -> Result<DataFile, PerfFileError> {
         let parsed = header::parse(&image)?;
         let ids = parsed.events.iter().enumerate();
         let ids = ids.flat_map(|(at, event)| event.ids.iter().map(move |id| (*id, at)));

@@ -20,12 +20,12 @@ mod registers;
 mod ring;
 mod sys;
 
-pub use counter::{Counter, EventAttr, EventTarget, Rate};
+pub use counter::{Counter, EventAttr, EventTarget, SampleRate};
 pub use error::{OpenError, OpenRefusal};
 pub use event::{PerfEvent, UnknownEvent};
 pub use file::{
-    DataFile, FileBuildId, FileDamage, FileError, FileEvent, FileRecord, ReadSummary,
-    RecordingInfo, RewriteError, Rewriter,
+    DataFile, FileBuildId, FileDamage, FileEvent, FileRecord, PerfFileError, PerfRewriteError,
+    ReadSummary, RecordingInfo, Rewriter,
 };
 pub use record::{
     BadRecord, CallChain, CommRecord, CpuMode, MmapFile, MmapRecord, Record, RecordHeader,

@@ -394,11 +394,11 @@ impl Table {
     /// Pairs of entries, one of which hides part of the other; at most `limit`.
     #[must_use]
     pub fn overlaps(&self, limit: usize) -> Vec<Overlap> {
-        let mut sweep = OverlapScan::new(self);
+        let mut scan = OverlapScan::new(self);
         let mut found = Vec::new();
-        while let Some((id, fde)) = sweep.pending() {
-            sweep.open.retain(|other| other.fde.end > fde.start);
-            for other in &sweep.open {
+        while let Some((id, fde)) = scan.pending() {
+            scan.open.retain(|other| other.fde.end > fde.start);
+            for other in &scan.open {
                 if found.len() >= limit {
                     return found;
                 }
@@ -408,7 +408,7 @@ impl Table {
                     at: fde.start,
                 });
             }
-            sweep.open_next(id, fde);
+            scan.open_next(id, fde);
         }
         found
     }

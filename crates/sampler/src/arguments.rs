@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use unspool_arg_table::{
-    ArgFrame, Certainty, CodeRange, DisplayKind, Parameter, TextPreview, UnprovenRules,
+    ArgFrame, Certainty, CodeRange, DisplayKind, TableParameter, TextPreview, UnprovenRules,
     ValueDisplay, read_argument,
 };
 use unspool_elf::{DebugFiles, ElfFile, SearchRoots, SignatureDetail, Symbols};
@@ -214,7 +214,7 @@ impl ArgumentFilter {
 }
 
 impl FunctionRequest {
-    fn asks_for(&self, place: usize, parameter: &Parameter<'_>) -> bool {
+    fn asks_for(&self, place: usize, parameter: &TableParameter<'_>) -> bool {
         let is_meant = |wanted: &&ParameterRequest| {
             let number = wanted.name.strip_prefix('#').unwrap_or(&wanted.name);
             wanted.name == parameter.name || number.parse() == Ok(place + 1)
@@ -442,7 +442,7 @@ impl<'s> RequestedFrame<'s> {
     }
 
     /// The requested parameters, with their indices.
-    fn parameters(&self) -> impl Iterator<Item = (usize, Parameter<'s>)> {
+    fn parameters(&self) -> impl Iterator<Item = (usize, TableParameter<'s>)> {
         let all = self.function.parameters().into_iter().flatten().enumerate();
         all.filter(|(place, _)| self.places.contains(place))
     }
@@ -576,7 +576,11 @@ impl SampledValue {
         SampledValue::without(ArgumentCertainty::Omitted)
     }
 
-    fn find(walked: &ArgumentWalk<'_>, frame: usize, parameter: &Parameter<'_>) -> SampledValue {
+    fn find(
+        walked: &ArgumentWalk<'_>,
+        frame: usize,
+        parameter: &TableParameter<'_>,
+    ) -> SampledValue {
         let mut value = SampledValue::without(ArgumentCertainty::Lost);
         let length = usize::try_from(parameter.bytes).unwrap_or(usize::MAX);
         value.length = length.min(MAX_VALUE_BYTES);
@@ -617,7 +621,7 @@ impl SampledValue {
         key.extend(content);
     }
 
-    fn argument(&self, place: usize, parameter: &Parameter<'_>) -> Argument {
+    fn argument(&self, place: usize, parameter: &TableParameter<'_>) -> Argument {
         let value = match (self.known, &self.text) {
             (ArgumentCertainty::Lost | ArgumentCertainty::Omitted, _) => String::new(),
             (_, Some(text)) => text.to_string(),

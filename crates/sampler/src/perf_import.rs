@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use unspool_elf::{BuildId, ContentKey};
 use unspool_perf_events::{
-    DataFile, FileRecord, ReadSummary, Record, RewriteError, Rewriter, SampleId,
+    DataFile, FileRecord, PerfRewriteError, ReadSummary, Record, Rewriter, SampleId,
 };
 use unspool_process::file_provider::FileProblem;
 use unspool_process::maps::{Mapping, Mappings};
@@ -128,7 +128,7 @@ pub enum ImportError {
     Write(#[source] io::Error),
     /// It cannot be rewritten.
     #[error(transparent)]
-    Rewrite(#[from] RewriteError),
+    Rewrite(#[from] PerfRewriteError),
 }
 
 /// Unwinds the samples of a recording, one after the other.
@@ -307,8 +307,12 @@ fn meta(file: &DataFile, event: usize) -> Meta {
     let event = event.map(|event| unspool_profile::SampledEvent {
         name: event.name.clone(),
         rate: match event.rate {
-            unspool_perf_events::Rate::Frequency(rate) => unspool_profile::Rate::Frequency(rate),
-            unspool_perf_events::Rate::Period(period) => unspool_profile::Rate::Period(period),
+            unspool_perf_events::SampleRate::Frequency(rate) => {
+                unspool_profile::Rate::Frequency(rate)
+            }
+            unspool_perf_events::SampleRate::Period(period) => {
+                unspool_profile::Rate::Period(period)
+            }
         },
         unit: match is_clock {
             true => WeightUnit::Nanoseconds,

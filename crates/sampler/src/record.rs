@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unspool_host::Remedy;
-use unspool_perf_events::{EventTarget, OpenError, PerfEvent, Rate, Record, RingError};
+use unspool_perf_events::{EventTarget, OpenError, PerfEvent, Record, RingError, SampleRate};
 use unspool_process::file_provider::FileProblem;
 use unspool_profile::{Completeness, Meta, ProfileWriter, WeightUnit};
 use unspool_rows::Arch;
@@ -54,7 +54,7 @@ pub struct RecordOptions {
     /// The event to sample; `None` for CPU cycles, or the closest available event.
     pub event: Option<PerfEvent>,
     /// The sampling rate.
-    pub rate: Rate,
+    pub rate: SampleRate,
     /// Whether threads and processes created later are recorded too.
     pub inherits: bool,
     /// Whether off-CPU time is recorded too: threads blocked or waiting for a CPU.
@@ -372,8 +372,8 @@ impl Recording {
         unspool_profile::SampledEvent {
             name: self.events.event.name().to_owned(),
             rate: match self.options.rate {
-                Rate::Frequency(frequency) => unspool_profile::Rate::Frequency(frequency),
-                Rate::Period(period) => unspool_profile::Rate::Period(period),
+                SampleRate::Frequency(frequency) => unspool_profile::Rate::Frequency(frequency),
+                SampleRate::Period(period) => unspool_profile::Rate::Period(period),
             },
             unit: match self.events.event.is_clock() {
                 true => WeightUnit::Nanoseconds,

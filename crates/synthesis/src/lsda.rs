@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use unspool_cfi::byte_reader::ByteReader;
 use unspool_cfi::pointer::{PointerBases, PointerEncoding};
-use unspool_cfi::{CfiError, Section, SectionKind};
+use unspool_cfi::{CfiError, CfiSection, SectionKind};
 use unspool_code_analysis::Landing;
 use unspool_elf::ElfFile;
 use unspool_rows::Vaddr;
@@ -91,8 +91,8 @@ pub(crate) fn lsdas(file: &ElfFile) -> HashSet<Lsda> {
 }
 
 /// LSDAs are not relative to text or data.
-fn section_of_areas<'d>(file: &ElfFile, address: Vaddr, data: &'d [u8]) -> Section<'d> {
-    Section {
+fn section_of_areas<'d>(file: &ElfFile, address: Vaddr, data: &'d [u8]) -> CfiSection<'d> {
+    CfiSection {
         kind: SectionKind::EhFrame,
         data,
         address,
@@ -113,13 +113,13 @@ struct CallSiteRecord {
 
 /// Reads LSDAs of one section.
 struct LsdaReader<'s, 'd> {
-    section: &'s Section<'d>,
+    section: &'s CfiSection<'d>,
     bases: PointerBases<'s, 'd>,
 }
 
 impl<'s, 'd> LsdaReader<'s, 'd> {
     /// `function` is the function's start, if known.
-    fn new(section: &'s Section<'d>, function: Option<Vaddr>) -> Self {
+    fn new(section: &'s CfiSection<'d>, function: Option<Vaddr>) -> Self {
         let bases = PointerBases {
             section,
             word: section.abi.arch.spec().word,

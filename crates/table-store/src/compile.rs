@@ -5,8 +5,8 @@ use std::panic::resume_unwind;
 use std::thread;
 
 use unspool_compiled_table::{
-    CompiledTable, EncodeError, EncodedTable, ExecutableCode, ModuleKey, OpenError,
-    SourceComparison, check_digest, compare_calls, compare_rows, encode,
+    CompiledTable, EncodeError, EncodedTable, ExecutableCode, ModuleKey, SourceComparison,
+    TableOpenError, check_digest, compare_calls, compare_rows, encode,
 };
 use unspool_elf::{BuildId, ElfFile, ElfKind, ModuleError, TableKey};
 use unspool_rows::Table;
@@ -105,7 +105,11 @@ pub fn compile(file: &ElfFile, from: TableSource) -> Result<CompiledFile, Compil
 /// # Errors
 ///
 /// The bytes are not a table, or were changed.
-pub fn verify(file: &ElfFile, source: &Table, table: &[u8]) -> Result<SourceComparison, OpenError> {
+pub fn verify(
+    file: &ElfFile,
+    source: &Table,
+    table: &[u8],
+) -> Result<SourceComparison, TableOpenError> {
     let compiled = CompiledTable::open(table)?;
     check_digest(table)?;
     let code = code(file);

@@ -2,7 +2,7 @@
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::sframe::{self, SframeAbi, SframeProblem};
-use unspool_cfi::{CfiProblem, EntryCounts, Hdr, Lookup, Section, SectionKind, read_tables};
+use unspool_cfi::{CfiProblem, CfiSection, EntryCounts, Hdr, Lookup, SectionKind, read_tables};
 use unspool_elf::{ElfFile, ModuleError};
 use unspool_rows::{Fde, Table, Vaddr};
 
@@ -223,7 +223,7 @@ fn missing(file: &ElfFile, wanted: &'static str) -> SourceError {
 }
 
 /// A section in the reader's form, and its name.
-pub type NamedSection<'a> = (Section<'a>, String);
+pub type NamedSection<'a> = (CfiSection<'a>, String);
 
 fn sections_of_kind(
     file: &ElfFile,
@@ -242,8 +242,8 @@ fn sections_of_kind(
         .collect())
 }
 
-fn as_cfi<'a>(file: &ElfFile, kind: SectionKind, data: &'a [u8], address: Vaddr) -> Section<'a> {
-    Section {
+fn as_cfi<'a>(file: &ElfFile, kind: SectionKind, data: &'a [u8], address: Vaddr) -> CfiSection<'a> {
+    CfiSection {
         kind,
         data,
         address,
@@ -254,7 +254,7 @@ fn as_cfi<'a>(file: &ElfFile, kind: SectionKind, data: &'a [u8], address: Vaddr)
 }
 
 fn read_found(file: &ElfFile, found: &[NamedSection<'_>]) -> SourceTable {
-    let sections: Vec<Section<'_>> = found.iter().map(|(section, _)| *section).collect();
+    let sections: Vec<CfiSection<'_>> = found.iter().map(|(section, _)| *section).collect();
     let read = read_tables(file.abi(), &sections);
     let is_searched =
         matches!(sections.as_slice(), [section] if section.kind == SectionKind::EhFrame);

@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 use std::{env, process};
 
 use unspool_compiled_table::layout::MAGIC;
-use unspool_compiled_table::{CompiledTable, OpenError, TableCorruption};
+use unspool_compiled_table::{CompiledTable, TableCorruption, TableOpenError};
 use unspool_elf::{BuildId, ContentKey, DebugFiles, ElfFile, TableKey, variable};
 use unspool_files::{FileMap, is_our_owner, is_untrusted};
 use unspool_native_table::ObjectError;
@@ -186,7 +186,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        error: OpenError,
+        error: TableOpenError,
     },
     /// It is a table with invalid bytes.
     #[error("{}: {corrupt}; the module's own unwind table is used instead", path.display())]

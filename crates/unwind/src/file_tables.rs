@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use self_cell::self_cell;
 use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::{Lookup, Section, SectionKind};
+use unspool_cfi::{CfiSection, Lookup, SectionKind};
 use unspool_compiled_table::CompiledTable;
 use unspool_elf::ElfFile;
 use unspool_rows::{Abi, LoadBias, RuntimeAddr, Vaddr};
@@ -99,7 +99,7 @@ impl CodeTable {
     #[must_use]
     pub fn new(eh_frame: Box<[u8]>, address: RuntimeAddr, abi: Abi) -> Self {
         CodeTable(OwnedSection::new(eh_frame, |data| {
-            let section = Section {
+            let section = CfiSection {
                 kind: SectionKind::EhFrame,
                 data,
                 address: LoadBias(0).to_vaddr(address),

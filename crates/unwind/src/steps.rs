@@ -16,7 +16,7 @@ pub use cache::{
     Arrival, CachedRule, EncodedRowBuffer, Generation, StepAddress, StepCache, StepRule,
 };
 pub use locations::{
-    IN_CONTEXT, PRESERVED, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT, RegisterLocation,
-    RegisterLocations, SavedRegisters, TRAMPOLINE,
+    IN_CONTEXT, PRESERVED, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT, RegisterLocations,
+    ResolvedLocation, SavedRegisters, TRAMPOLINE,
 };
 pub use packed_row::{CfaBase, PackedRow};

@@ -32,7 +32,7 @@ pub(crate) fn shape(own: DisplayKind<'_>) -> String {
         DisplayKind::Bool => "Bool".into(),
         DisplayKind::Char => "Char".into(),
         DisplayKind::Pointer => "Pointer".into(),
-        DisplayKind::CharPointer => "Text".into(),
+        DisplayKind::CharPointer => "CharPointer".into(),
         DisplayKind::Float => "Float".into(),
         DisplayKind::Bytes => "Bytes".into(),
     }

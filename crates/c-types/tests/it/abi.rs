@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use crate::common::Folder;
+use crate::common::CtfFolder;
 use unspool_c_types::{Convention, Graph, PassingLocation};
 
 /// Functions with parameters of all kinds.
@@ -224,7 +224,7 @@ fn compare(
 
 #[test]
 fn compilers_pass_arguments_there() {
-    let folder = Folder::new();
+    let folder = CtfFolder::new();
     std::fs::write(folder.path().join("abi.c"), source()).unwrap();
     folder.tool("gcc", "-O1 -g -gctf -c abi.c -o abi.o");
     folder.tool(
@@ -278,7 +278,7 @@ F(g0, struct beside) F(g1, struct plain) F(g2, struct tail) F(g3, union plainly)
 
 #[test]
 fn what_types_leave_out_makes_what_is_behind_it_unknown() {
-    let folder = Folder::new();
+    let folder = CtfFolder::new();
     std::fs::write(folder.path().join("abi.c"), DECEPTIVE).unwrap();
     folder.tool("gcc", "-O1 -g -gctf -c abi.c -o abi.o");
     let text = folder.tool("readelf", "--debug-dump=info abi.o");

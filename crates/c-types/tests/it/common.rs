@@ -15,9 +15,9 @@ pub(crate) struct Ctf {
 }
 
 /// A folder for compiling C sources.
-pub(crate) struct Folder(unspool_testing::Folder);
+pub(crate) struct CtfFolder(unspool_testing::Folder);
 
-impl Deref for Folder {
+impl Deref for CtfFolder {
     type Target = unspool_testing::Folder;
 
     fn deref(&self) -> &unspool_testing::Folder {
@@ -25,9 +25,9 @@ impl Deref for Folder {
     }
 }
 
-impl Folder {
-    pub(crate) fn new() -> Folder {
-        Folder(unspool_testing::Folder::new())
+impl CtfFolder {
+    pub(crate) fn new() -> CtfFolder {
+        CtfFolder(unspool_testing::Folder::new())
     }
 
     /// Compiles sources of the folder `c`, with their types as CTF.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::common::{Ctf, Folder};
+use crate::common::{Ctf, CtfFolder};
 use proptest::prelude::*;
 use unspool_c_types::{
     ARCHIVE_MAGIC, Agreement, BtfReading, BtfWriter, Compress, CtfError, CtfSection, CtfWriter,
@@ -232,7 +232,7 @@ fn use_all(bytes: &[u8]) {
 }
 
 fn archive() -> Vec<u8> {
-    let folder = Folder::new();
+    let folder = CtfFolder::new();
     folder.compile(&["kinds", "one", "two", "three"]);
     let objects: Vec<_> = ["kinds", "one", "two", "three"]
         .iter()

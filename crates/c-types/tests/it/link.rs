@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::common::{Ctf, Folder};
+use crate::common::{Ctf, CtfFolder};
 use unspool_c_types::{
     Agreement, CtfSection, CtfWriter, ElfContext, ElfStrings, Endian, Graph, LinkOptions, LinkUnit,
     SHARED, Share, Tag, TypeId, TypeKind, link,
@@ -85,7 +85,7 @@ fn check(unit: &LinkUnit<'_>, view: &Graph<'_>) {
     }
 }
 
-fn compiled(folder: &Folder) -> Vec<Ctf> {
+fn compiled(folder: &CtfFolder) -> Vec<Ctf> {
     folder.compile(&UNITS);
     UNITS
         .iter()
@@ -99,7 +99,7 @@ fn linked(units: &[LinkUnit<'_>], options: LinkOptions) -> Vec<u8> {
 
 #[test]
 fn units_see_the_types_that_they_had() {
-    let folder = Folder::new();
+    let folder = CtfFolder::new();
     let objects = compiled(&folder);
     let sections: Vec<_> = objects.iter().map(Ctf::open).collect();
     let units = units(&sections);
@@ -129,7 +129,7 @@ fn check_views(unit: &LinkUnit<'_>, ours: &Graph<'_>, theirs: &Graph<'_>) {
 
 #[test]
 fn units_see_in_ours_what_they_see_in_what_ld_links() {
-    let folder = Folder::new();
+    let folder = CtfFolder::new();
     let objects = compiled(&folder);
     let sections: Vec<_> = objects.iter().map(Ctf::open).collect();
     let units = units(&sections);
@@ -170,7 +170,7 @@ fn is_in(view: &Graph<'_>, graph: &Graph<'_>, id: TypeId) -> bool {
 /// libctf must put the first two units, which disagree, into one child.
 #[test]
 fn units_that_have_a_child_together_have_there_what_they_have_in_what_libctf_links() {
-    let folder = Folder::new();
+    let folder = CtfFolder::new();
     let objects = compiled(&folder);
     let sections: Vec<_> = objects.iter().map(Ctf::open).collect();
     let mut units = units(&sections);
@@ -221,7 +221,7 @@ fn units_that_have_a_child_together_have_there_what_they_have_in_what_libctf_lin
 
 #[test]
 fn units_of_one_name_keep_their_own_types() {
-    let folder = Folder::new();
+    let folder = CtfFolder::new();
     let source = crate::common::source("same");
     let widths = ["1", "2", "3"];
     for width in widths {
@@ -265,7 +265,7 @@ fn units_of_one_name_keep_their_own_types() {
 
 #[test]
 fn what_units_agree_on_is_there_once() {
-    let folder = Folder::new();
+    let folder = CtfFolder::new();
     let objects = compiled(&folder);
     let sections: Vec<_> = objects.iter().map(Ctf::open).collect();
     let units = units(&sections);
@@ -303,7 +303,7 @@ fn what_units_agree_on_is_there_once() {
 
 #[test]
 fn the_number_of_threads_changes_nothing() {
-    let folder = Folder::new();
+    let folder = CtfFolder::new();
     let objects = compiled(&folder);
     let sections: Vec<_> = objects.iter().map(Ctf::open).collect();
     let units = units(&sections);
@@ -327,7 +327,7 @@ fn the_number_of_threads_changes_nothing() {
 
 #[test]
 fn units_have_a_child_together_if_they_want() {
-    let folder = Folder::new();
+    let folder = CtfFolder::new();
     let objects = compiled(&folder);
     let sections: Vec<_> = objects.iter().map(Ctf::open).collect();
     let mut units = units(&sections);
@@ -352,7 +352,7 @@ fn units_have_a_child_together_if_they_want() {
 
 #[test]
 fn functions_of_one_name_keep_their_types() {
-    let folder = Folder::new();
+    let folder = CtfFolder::new();
     let objects = compiled(&folder);
     let sections: Vec<_> = objects.iter().map(Ctf::open).collect();
     let units = units(&sections);
@@ -378,7 +378,7 @@ fn functions_of_one_name_keep_their_types() {
 
 #[test]
 fn each_subject_means_the_same_when_it_is_linked() {
-    let folder = Folder::new();
+    let folder = CtfFolder::new();
     for (case, sources) in crate::common::cases() {
         let mut objects = Vec::new();
         for (nth, source) in sources.iter().enumerate() {

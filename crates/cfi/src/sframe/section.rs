@@ -259,17 +259,17 @@ pub fn repair(functions: &[SframeFunction]) -> Vec<SframeFunction> {
     // The first of equal starts must be opened last.
     waiting.reverse();
     waiting.sort_by_key(|function| function.start);
-    let mut sweep = FunctionScan {
+    let mut scan = FunctionScan {
         open: Vec::new(),
         at: Vaddr(0),
         done: Vec::new(),
     };
     for function in waiting {
-        sweep.go_to(function.start);
-        sweep.open.push(function);
+        scan.go_to(function.start);
+        scan.open.push(function);
     }
-    sweep.go_to(Vaddr(u64::MAX));
-    sweep.done
+    scan.go_to(Vaddr(u64::MAX));
+    scan.done
 }
 
 /// The functions at an address, of which the last counts, and the finished ones.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use unspool_rows::{RowId, RunId};
 
-use crate::Section;
+use crate::CfiSection;
 
 /// The inputs of most entries' rows, apart from the start address.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ pub(super) struct RunCache<'a> {
 }
 
 impl<'a> RunCache<'a> {
-    pub(super) fn new(section: &Section<'_>) -> Self {
+    pub(super) fn new(section: &CfiSection<'_>) -> Self {
         let nothing = EntryContent::new(u64::MAX, &[]);
         RunCache {
             slots: vec![(nothing, None); slots(section, 15)],
@@ -84,7 +84,7 @@ impl RowTransition {
     /// `None` for more than 15 bytes of instructions, and at the end of the section.
     #[inline]
     pub(super) fn new(
-        section: &Section<'_>,
+        section: &CfiSection<'_>,
         cie: u64,
         row: Option<RowId>,
         (offset, len): (u64, usize),
@@ -111,7 +111,7 @@ impl RowTransition {
 }
 
 impl TransitionCache {
-    pub(super) fn new(section: &Section<'_>) -> Self {
+    pub(super) fn new(section: &CfiSection<'_>) -> Self {
         TransitionCache {
             slots: vec![[(RowTransition::default(), RowId(0)); 2]; slots(section, 13)],
         }
@@ -135,7 +135,7 @@ impl TransitionCache {
 
 /// The number of slots of a cache: a power of two, about one for each entry of the section, from 16
 /// up to 2 to the power of `most`.
-fn slots(section: &Section<'_>, most: u32) -> usize {
+fn slots(section: &CfiSection<'_>, most: u32) -> usize {
     1 << (section.data.len() / 64).max(1).ilog2().clamp(4, most)
 }
 

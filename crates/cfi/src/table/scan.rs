@@ -9,7 +9,7 @@ use unspool_rows::table::RowStart;
 use unspool_rows::{RowId, Vaddr};
 
 use super::cache::{RowTransition, TransitionCache};
-use crate::Section;
+use crate::CfiSection;
 use crate::byte_reader::number;
 use crate::entry::{Cie, ParsedFde};
 use crate::evaluate::{MAX_CHANGES, MAX_DISTANCE, MAX_REMEMBERED};
@@ -20,7 +20,7 @@ const RESTORE_STATE: u8 = 0x0b;
 
 /// A position in the instructions of an entry.
 pub(super) struct InstructionScan<'s, 'a> {
-    section: &'s Section<'a>,
+    section: &'s CfiSection<'a>,
     cie: &'s Cie<'a>,
     /// The remaining instructions.
     rest: &'a [u8],
@@ -79,7 +79,7 @@ impl OperandForm {
 }
 
 impl<'s, 'a> InstructionScan<'s, 'a> {
-    pub(super) fn new(section: &'s Section<'a>, cie: &'s Cie<'a>, fde: &ParsedFde<'a>) -> Self {
+    pub(super) fn new(section: &'s CfiSection<'a>, cie: &'s Cie<'a>, fde: &ParsedFde<'a>) -> Self {
         InstructionScan {
             section,
             cie,

@@ -1,6 +1,6 @@
 //! A builder of sections, byte by byte: it writes any input, right or wrong.
 
-use unspool_cfi::{Section, SectionKind, SectionTable, read_table};
+use unspool_cfi::{CfiSection, SectionKind, SectionTable, read_table};
 use unspool_rows::arch::AddressSize;
 use unspool_rows::leb128::{put_signed, put_unsigned};
 use unspool_rows::{Abi, Arch, Endian, Vaddr};
@@ -229,7 +229,7 @@ impl SectionBuilder {
         }
     }
 
-    pub(crate) fn section(&self) -> Section<'_> {
+    pub(crate) fn section(&self) -> CfiSection<'_> {
         section(self.kind, self.abi, &self.bytes)
     }
 
@@ -239,8 +239,8 @@ impl SectionBuilder {
 }
 
 /// `data` as a section at [`ADDRESS`].
-pub(crate) fn section(kind: SectionKind, abi: Abi, data: &[u8]) -> Section<'_> {
-    Section {
+pub(crate) fn section(kind: SectionKind, abi: Abi, data: &[u8]) -> CfiSection<'_> {
+    CfiSection {
         kind,
         data,
         address: Vaddr(ADDRESS),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use unspool_cfi::evaluate::{self, Evaluator};
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{
-    self as cfi, CfiEntry, CfiError, Hdr, Lookup, ParsedFde, Section, SectionKind, read_table,
+    self as cfi, CfiEntry, CfiError, CfiSection, Hdr, Lookup, ParsedFde, SectionKind, read_table,
     read_tables,
 };
 use unspool_rows::leb128::{put_signed, put_unsigned};
@@ -290,7 +290,7 @@ fn crowd(cies: &[Vec<Op>; 2], bodies: &[Vec<Op>], members: &[CrowdEntry]) -> Sec
 type Read = (Vaddr, Vaddr, Vec<(Vaddr, String)>);
 
 /// An entry evaluated alone; `None` for a CIE.
-fn alone(section: &Section<'_>, entry: CfiEntry<'_>) -> Result<Option<Read>, CfiError> {
+fn alone(section: &CfiSection<'_>, entry: CfiEntry<'_>) -> Result<Option<Read>, CfiError> {
     let at = entry.cie.unwrap_or(entry.offset);
     let cie = cfi::Cie::parse_at(section, at)
         .and_then(|cie| Ok((evaluate::initial_row(section, &cie)?, cie)))

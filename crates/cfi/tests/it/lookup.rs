@@ -2,7 +2,7 @@
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{
-    CfiError, CfiProblem, Hdr, Lookup, RowInfo, Section, SectionKind, SectionTable, read_table,
+    CfiError, CfiProblem, CfiSection, Hdr, Lookup, RowInfo, SectionKind, SectionTable, read_table,
 };
 use unspool_rows::table::Span;
 use unspool_rows::{RaState, Register, Row, Table, Vaddr};
@@ -85,7 +85,11 @@ fn check_found(found: &RowInfo, found_row: &Row<'_>, table: &Table, span: Span, 
 
 /// Compares at the start and end of every entry and every row, and around them; in a large section at a sample of these. Yields at how
 /// many.
-pub(crate) fn check_section(section: &Section<'_>, hdr: Option<Hdr<'_>>, trust: HdrTrust) -> u64 {
+pub(crate) fn check_section(
+    section: &CfiSection<'_>,
+    hdr: Option<Hdr<'_>>,
+    trust: HdrTrust,
+) -> u64 {
     let reading = read_table(section);
     let spans: Vec<Span> = reading.table.spans().collect();
     let lookup = Lookup::new(*section, hdr, trust);
@@ -205,7 +209,7 @@ fn a_row_4_gib_behind_its_entry_is_refused() {
 }
 
 /// A search table for the entries of the section, in the form that linkers write.
-pub(crate) fn search_table(section: &Section<'_>, address: u64) -> Vec<u8> {
+pub(crate) fn search_table(section: &CfiSection<'_>, address: u64) -> Vec<u8> {
     let reading = read_table(section);
     let mut entries: Vec<(u64, u64)> = reading
         .table

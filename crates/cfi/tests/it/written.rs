@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gimli::UnwindSection as _;
-use unspool_cfi::{EhFrame, Hdr, Section, SectionKind, SizeOptimization, read_tables, rewrite};
+use unspool_cfi::{CfiSection, EhFrame, Hdr, SectionKind, SizeOptimization, read_tables, rewrite};
 use unspool_rows::diff::{DiffScope, differences};
 use unspool_rows::{Arch, Endian, Table, Vaddr};
 use xtask::elf;
@@ -23,7 +23,7 @@ fn read_back(written: &EhFrame, source: &Table, at: Vaddr) -> (Table, usize, usi
     let data = written.bytes_at(at).unwrap();
     assert_eq!(data.len(), written.len());
     let abi = source.abi();
-    let section = Section {
+    let section = CfiSection {
         kind: SectionKind::EhFrame,
         data: &data,
         address: at,
@@ -186,7 +186,7 @@ fn what_is_rewritten_is_what_was_read() {
                 // Before relocation, addresses are relative to their field, and the section may
                 // move down.
                 let address = Vaddr(section.address.0.max(0x1_0000));
-                let section = Section { address, ..section };
+                let section = CfiSection { address, ..section };
                 let source = read_tables(unit.abi, &[section]).table;
                 let Ok(written) = rewrite(&section, &source, &Table::new(unit.abi)) else {
                     // Code in units of more than a byte: not x86.
@@ -194,7 +194,7 @@ fn what_is_rewritten_is_what_was_read() {
                     continue;
                 };
                 let data = &written.bytes;
-                let back = read_tables(unit.abi, &[Section { data, ..section }]);
+                let back = read_tables(unit.abi, &[CfiSection { data, ..section }]);
                 assert_eq!(back.problems, [], "{file}");
                 assert_eq!(back.table.fdes().len(), source.fdes().len());
                 let mut moved = written.unchanged.iter();

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail};
-use unspool_cfi::{EhFrame, Section, SectionKind};
+use unspool_cfi::{CfiSection, EhFrame, SectionKind};
 use unspool_elf::{ElfFile, NewEhFrame, eh_frame_of_object, embed_eh_frame, replace_eh_frame};
 use unspool_rows::diff::{DiffScope, differences};
 use unspool_rows::table::RowStart;
@@ -46,7 +46,7 @@ pub(super) fn rewrite(
     if changed.fdes().is_empty() && added.fdes().is_empty() {
         return Ok((file.bytes().to_vec(), data.len()));
     }
-    let section = Section {
+    let section = CfiSection {
         kind: SectionKind::EhFrame,
         data,
         address: Vaddr(0),

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use unspool_elf::ElfFile;
 use unspool_files::output::create;
 use unspool_host::KernelSettings;
-use unspool_perf_events::{PerfEvent, Rate};
+use unspool_perf_events::{PerfEvent, SampleRate};
 use unspool_profile::Meta;
 use unspool_sampler::{
     ArgumentFilter, RecordError, RecordOptions, RecordSummary, RecordTarget, RecordUpdate,
@@ -105,13 +105,15 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     Ok(status(&summary))
 }
 
-fn rate(args: &RecordArgs) -> anyhow::Result<Rate> {
+fn rate(args: &RecordArgs) -> anyhow::Result<SampleRate> {
     Ok(match (args.period, args.freq) {
-        (Some(period), _) => Rate::Period(period.get()),
-        (None, Frequency::Hertz(hertz)) => Rate::Frequency(hertz.get()),
-        (None, Frequency::Max) => Rate::Frequency(KernelSettings::read().max_sample_rate.context(
-            "-F max: cannot read kernel.perf_event_max_sample_rate: give a number instead",
-        )?),
+        (Some(period), _) => SampleRate::Period(period.get()),
+        (None, Frequency::Hertz(hertz)) => SampleRate::Frequency(hertz.get()),
+        (None, Frequency::Max) => {
+            SampleRate::Frequency(KernelSettings::read().max_sample_rate.context(
+                "-F max: cannot read kernel.perf_event_max_sample_rate: give a number instead",
+            )?)
+        }
     })
 }
 

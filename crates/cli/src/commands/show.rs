@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
-use unspool_cfi::{EntryCounts, Section};
+use unspool_cfi::{CfiSection, EntryCounts};
 use unspool_elf::{ElfFile, demangle};
 use unspool_rows::table::{FdeId, RowStart};
 use unspool_rows::text::{AbiText, FdeText, RowText};
@@ -154,7 +154,7 @@ impl TableView<'_> {
         fdes.filter(|fde| self.selection.has(fde))
     }
 
-    fn sections(&self, from: SectionArg) -> anyhow::Result<Vec<Section<'_>>> {
+    fn sections(&self, from: SectionArg) -> anyhow::Result<Vec<CfiSection<'_>>> {
         let named = tables::sections(self.file, from.to_library())?;
         Ok(named.into_iter().map(|(section, _)| section).collect())
     }

@@ -8,14 +8,14 @@ use std::process::Output;
 use serde_json::Value;
 use unspool_testing::{Finish as _, command, packages, tool};
 
-use crate::harness::Folder;
+use crate::harness::TestFolder;
 
 /// The C sources of the linked types.
 const SOURCES: [&str; 4] = ["kinds", "one", "two", "three"];
 
 /// A folder with object files of all sources.
-fn folder() -> Folder {
-    let folder = Folder::new();
+fn folder() -> TestFolder {
+    let folder = TestFolder::new();
     for name in SOURCES {
         let source = source(name);
         let words = format!("-gctf -O1 -c {} -o {name}.o", source.display());
@@ -25,7 +25,7 @@ fn folder() -> Folder {
 }
 
 /// objdump's output for a file's CTF, without the lines about the file.
-fn objdump(folder: &Folder, file: &str) -> String {
+fn objdump(folder: &TestFolder, file: &str) -> String {
     let text = folder.tool("objdump", &format!("--ctf {file}"));
     text.lines()
         .skip(4)
@@ -43,7 +43,7 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../c-types/tests/c/{name}.c"))
 }
 
-fn check_lines(folder: &Folder, file: &str) {
+fn check_lines(folder: &TestFolder, file: &str) {
     let theirs = objdump(folder, file);
     let ours = folder.done(&format!("ctf dump --as objdump {file}"));
     assert!(theirs.lines().count() > 20, "{theirs}");

@@ -13,7 +13,7 @@ use unspool_c_types::{
 };
 use unspool_testing::{command, packages};
 
-use crate::harness::{self, Folder};
+use crate::harness::{self, TestFolder};
 
 /// The sources of the tests of `unspool-c-types`.
 fn source(name: &str) -> String {
@@ -65,7 +65,7 @@ fn assert_same(ours: &Graph<'_>, theirs: &Graph<'_>, what: &str) -> usize {
 /// the same compilation.
 #[test]
 fn dwarf_says_what_gcc_says_in_ctf() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     for flags in [
         "-gdwarf-5",
         "-gdwarf-4",
@@ -113,7 +113,7 @@ fn dwarf_says_what_gcc_says_in_ctf() {
 /// Types in a separate debug file, or in one shared by several files, are found.
 #[test]
 fn separate_files_are_found() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let path = source("kinds");
     folder.tool(
         "gcc",
@@ -151,7 +151,7 @@ fn separate_files_are_found() {
 /// are reported.
 #[test]
 fn types_in_files_of_their_own_are_read() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let (one, two) = (source("one"), source("two"));
     let linked = |compiler: &str, flags: &str, output: &str| {
         let words = format!("{flags} -O1 -shared -fPIC {one} {two} -o {output}");
@@ -219,7 +219,7 @@ fn types_in_files_of_their_own_are_read() {
 /// Units in other languages are left out with a notice.
 #[test]
 fn cxx_is_left_out() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     fs::write(
         folder.join("a.cc"),
         "struct S { int x; }; S s; int main() { return s.x; }",
@@ -246,7 +246,7 @@ fn cxx_is_left_out() {
 /// Enumerators that CTF cannot represent are reported, and are a finding.
 #[test]
 fn large_enumerators_are_told() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let text = "enum e { SMALL = -1, LARGE = 1L << 40 } e;";
     fs::write(folder.join("a.c"), text).unwrap();
     folder.tool("gcc", "-g -c a.c -o a.o");
@@ -262,7 +262,7 @@ fn large_enumerators_are_told() {
 /// gdb and unspool show CTF made from DWARF as in the source, whichever gcc compiled the code.
 #[test]
 fn arrays_are_the_right_way_round() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     fs::write(
         folder.join("a.c"),
         "int m[2][3][4]; struct s { char n[5][6]; } s; int main(void) { return 0; }",
@@ -300,7 +300,7 @@ const UNITS: [(&str, &str); 2] = [
     ),
 ];
 
-impl Folder {
+impl TestFolder {
     /// The object of a unit as if made by a release of gcc.
     fn object(&self, name: &str, text: &str, release: &str, flags: &str) {
         self.write(&format!("{name}.c"), text);
@@ -358,7 +358,7 @@ const TURNED: &str = "stored arrays of arrays the wrong way round";
 #[test]
 fn whether_arrays_are_turned_is_decided_by_the_gcc_that_wrote_them() {
     for release in ["12.2.0", "14.2.0"] {
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         for (name, text) in UNITS {
             folder.object(name, text, release, "-g -gctf -fPIC");
         }
@@ -414,7 +414,7 @@ fn whether_arrays_are_turned_is_decided_by_the_gcc_that_wrote_them() {
 /// unit's own is its gcc's.
 #[test]
 fn of_two_gccs_each_unit_has_its_own_order() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     for ((name, text), release) in UNITS.into_iter().zip(["12.2.0", "14.2.0"]) {
         folder.object(name, text, release, "-g -gctf -fPIC");
     }
@@ -438,7 +438,7 @@ fn of_two_gccs_each_unit_has_its_own_order() {
 #[test]
 fn linked_arrays_are_the_right_way_round() {
     for releases in [["12.2.0"; 2], ["14.2.0"; 2], ["12.2.0", "14.2.0"]] {
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         for ((name, text), release) in UNITS.into_iter().zip(releases) {
             folder.object(name, text, release, "-g -gctf -fPIC");
         }
@@ -464,7 +464,7 @@ fn linked_arrays_are_the_right_way_round() {
 /// them decides.
 #[test]
 fn arrays_of_an_unknown_gcc_stay_as_they_are_stored() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let (name, text) = UNITS[0];
     folder.object(name, text, "12.2.0", "-g -gctf -fPIC");
     folder.tool("gcc", "-shared -nostdlib one.o -o program");
@@ -493,7 +493,7 @@ fn arrays_of_an_unknown_gcc_stay_as_they_are_stored() {
 }
 
 /// bpftool's number of types of each kind, and the names of functions.
-fn kinds(folder: &Folder, file: &str) -> (BTreeMap<String, usize>, Vec<String>) {
+fn kinds(folder: &TestFolder, file: &str) -> (BTreeMap<String, usize>, Vec<String>) {
     let text = folder.tool("bpftool", &format!("btf dump file {file} format raw"));
     let mut kinds = BTreeMap::new();
     let mut functions = Vec::new();
@@ -511,7 +511,7 @@ fn kinds(folder: &Folder, file: &str) -> (BTreeMap<String, usize>, Vec<String>) 
 /// pahole's BTF from the same DWARF has the same meaning and functions, and is not smaller.
 #[test]
 fn btf_is_what_pahole_makes() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     for name in ["one", "two", "three"] {
         let path = source(name);
         folder.tool("gcc", &format!("-g -O1 -fPIC -c {path} -o {name}.o"));
@@ -567,7 +567,7 @@ fn counts(graph: &Graph<'_>) -> [usize; 4] {
 /// Merging pahole's types of single units leaves as many types as its output for the whole.
 #[test]
 fn as_many_types_are_left_as_libbpf_leaves() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let pahole = |from: &str| {
         let words = format!("--btf_gen_floats --btf_encode_detached {from}.btf {from}");
         folder.tool("pahole", &words);
@@ -594,7 +594,7 @@ fn as_many_types_are_left_as_libbpf_leaves() {
 /// Typedefs may be nested as often as the source has them.
 #[test]
 fn long_chains_of_names_are_said() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let mut text = "typedef int t0;\n".to_owned();
     for nth in 1..=400 {
         text += &format!("typedef t{} t{nth};\n", nth - 1);
@@ -611,7 +611,7 @@ fn long_chains_of_names_are_said() {
 /// The examples in the help are valid.
 #[test]
 fn the_examples_of_to_btf_do_what_they_say() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let source = source("kinds");
     folder.tool("gcc", &format!("-gctf -O1 {source} -o app"));
     folder.done("ctf link app -o app.ctf");
@@ -643,7 +643,7 @@ fn the_examples_of_to_btf_do_what_they_say() {
 /// Types that BTF cannot express are reported, and are a finding.
 #[test]
 fn what_btf_cannot_say_is_told() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let text = "typedef int v4 __attribute__((vector_size(16))); v4 vector; struct s { int a; v4 b; } s; int f(v4 x) { return x[0]; } int g(struct s *p) { return p->a; }";
     fs::write(folder.join("a.c"), text).unwrap();
     folder.tool("gcc", "-g -c a.c -o a.o");
@@ -668,7 +668,7 @@ fn what_btf_cannot_say_is_told() {
 }
 
 /// Files of CTF and of BTF with two conflicting units, with a sign in all of their names.
-fn named(folder: &Folder, file: &str, sign: &str) {
+fn named(folder: &TestFolder, file: &str, sign: &str) {
     let unit = |count: i64| {
         let mut graph = Graph::new(8);
         let int = TypeKind::Integer(Number::with_size(4, Number::SIGNED));
@@ -744,7 +744,7 @@ fn named(folder: &Folder, file: &str, sign: &str) {
 /// unchanged.
 #[test]
 fn names_are_no_commands_to_a_terminal() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let sign = "\u{1b}[2J\n\r\u{9b}";
     named(&folder, "wild", sign);
     named(&folder, "tame", &sign.escape_default().to_string());
@@ -789,7 +789,7 @@ fn names_are_no_commands_to_a_terminal() {
 /// A function without a type is distinguished from an unknown name.
 #[test]
 fn a_symbol_without_a_type_is_told() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     fs::write(folder.join("a.c"), "static int hid(int x) { return x; } int (*volatile p)(int) = hid; int main(void) { return p(0); }").unwrap();
     folder.tool("gcc", "-g -gctf a.c -o a");
     let said = String::from_utf8(folder.unspool("ctf symbol hid a").stderr).unwrap();
@@ -807,7 +807,7 @@ fn a_symbol_without_a_type_is_told() {
 /// resolver is described.
 #[test]
 fn aliases_have_the_types_of_what_they_name() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let source = "\
         long impl_of(int a, long b) { return a + b; }\n\
         extern __typeof(impl_of) weakly __attribute__((weak, alias(\"impl_of\")));\n\
@@ -846,7 +846,7 @@ fn aliases_have_the_types_of_what_they_name() {
 /// and in types made from it.
 #[test]
 fn functions_in_assembly_have_the_types_that_c_declares() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
     write(
         "twice.s",

@@ -56,9 +56,9 @@ pub(crate) fn unspool_by(starter: &[&str], folder: &Path) -> Command {
 }
 
 /// A new working folder of commands with arguments that have no spaces.
-pub(crate) struct Folder(unspool_testing::Folder);
+pub(crate) struct TestFolder(unspool_testing::Folder);
 
-impl Deref for Folder {
+impl Deref for TestFolder {
     type Target = unspool_testing::Folder;
 
     fn deref(&self) -> &unspool_testing::Folder {
@@ -66,9 +66,9 @@ impl Deref for Folder {
     }
 }
 
-impl Folder {
-    pub(crate) fn new() -> Folder {
-        Folder(unspool_testing::Folder::new())
+impl TestFolder {
+    pub(crate) fn new() -> TestFolder {
+        TestFolder(unspool_testing::Folder::new())
     }
 
     pub(crate) fn run(&self, program: impl AsRef<OsStr>, words: &str) -> Output {

@@ -32,7 +32,7 @@ fn a_program_walks_its_own_stack() {
     let folder = folder.path();
     let root = env!("CARGO_MANIFEST_DIR");
     let source = format!("{root}/tests/programs/walks_native.c");
-    let include = format!("-I{root}/../native");
+    let include = format!("-I{root}/../native-table");
     // Without frame pointers, and with some: variable-length arrays need one.
     cc("gcc", &["-O2", &include, &source, "-o", "walks"], folder);
     let libc = unspool_testing::packages::path(LIBC).unwrap();

@@ -9,10 +9,10 @@ use std::process::Output;
 
 use unspool_testing::{Finish as _, packages, tool};
 
-use crate::harness::{self, Folder};
+use crate::harness::{self, TestFolder};
 
 /// The output and messages of the command, which must succeed.
-fn done(folder: &Folder, words: &str) -> String {
+fn done(folder: &TestFolder, words: &str) -> String {
     let mut unspool = harness::unspool();
     folder
         .started(&mut unspool, words)
@@ -22,7 +22,7 @@ fn done(folder: &Folder, words: &str) -> String {
 }
 
 /// The functions of a backtrace from a location in a program.
-fn backtrace(folder: &Folder, program: &str, at: &str) -> Vec<String> {
+fn backtrace(folder: &TestFolder, program: &str, at: &str) -> Vec<String> {
     let mut gdb = tool("gdb");
     gdb.args([
         "-batch", "-nx", "-ex", at, "-ex", "run", "-ex", "bt", program,
@@ -49,7 +49,7 @@ fn source(name: &str) -> String {
 const THROW: &str = "catch throw";
 
 /// Links objects in three ways, throws through them, and makes readelf read all entries.
-fn links_and_catches(folder: &Folder, objects: &str) {
+fn links_and_catches(folder: &TestFolder, objects: &str) {
     for linker in ["bfd", "gold", "lld"] {
         let words = format!("-fuse-ld={linker} -Wl,--gc-sections -o {linker} {objects}");
         folder.tool("g++", &words);
@@ -69,14 +69,14 @@ fn links_and_catches(folder: &Folder, objects: &str) {
 }
 
 /// Entries of a file, by readelf.
-fn entries(folder: &Folder, file: &str) -> usize {
+fn entries(folder: &TestFolder, file: &str) -> usize {
     let frames = folder.tool("readelf", &format!("--debug-dump=frames -W {file}"));
     frames.matches(" FDE ").count()
 }
 
 #[test]
 fn an_exception_goes_through_what_nasm_made() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.tool(
         "g++",
         &format!("-O2 -c {} -o main.o", source("object_main.cc")),
@@ -104,7 +104,7 @@ fn an_exception_goes_through_what_nasm_made() {
 #[test]
 fn entries_go_with_the_sections_that_linkers_leave_out() {
     for compiler in ["gcc", "clang"] {
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         folder.tool(
             "g++",
             &format!("-O2 -c {} -o main.o", source("object_main.cc")),
@@ -145,7 +145,7 @@ fn entries_go_with_the_sections_that_linkers_leave_out() {
 /// header.
 #[test]
 fn more_sections_than_the_header_counts() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let source = "
 	.macro function n
 	.section .text.f\\n, \"ax\", @progbits
@@ -182,7 +182,7 @@ f\\n:	push %rbx
 #[test]
 fn all_else_stays() {
     for compiler in ["gcc", "clang"] {
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         let comdat = source("object_comdat.cc");
         let words = format!(
             "-O2 -g -ffunction-sections -fno-asynchronous-unwind-tables -fno-exceptions -DNOBODY=none -c {comdat} -o a.o"
@@ -227,7 +227,7 @@ fn an_exception_goes_through_inline_assembly() {
         "--edition 2024 --crate-type lib --emit obj -C opt-level=2 -C panic=abort {rust} -o through.o"
     );
     for (compiler, words) in [("gcc", &c), ("clang", &c), ("rustc", &rust)] {
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         folder.tool(
             "g++",
             &format!("-O2 -c {} -o main.o", source("object_main.cc")),
@@ -258,7 +258,7 @@ fn an_exception_goes_through_inline_assembly() {
 /// at run time, and another stack.
 #[test]
 fn whatever_inline_assembly_does_to_the_stack() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.tool(
         "g++",
         &format!("-O2 -c {} -o main.o", source("object_main.cc")),
@@ -284,7 +284,7 @@ fn whatever_inline_assembly_does_to_the_stack() {
 /// A function that is not proven as a whole is left unchanged, and reported.
 #[test]
 fn a_register_that_is_lost_is_no_reason_to_guess() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let lost = "void f(void);\nlong g(long n)\n{\n\t__asm__ volatile(\"push %%r12; xor %%ebp, %%ebp; call f; pop %%r12\" ::: \"rax\");\n\treturn n;\n}\n";
     fs::write(folder.path().join("lost.c"), lost).unwrap();
     folder.tool("gcc", "-O2 -mno-red-zone -c lost.c -o lost.o");
@@ -300,7 +300,7 @@ fn a_register_that_is_lost_is_no_reason_to_guess() {
 #[test]
 fn what_is_said_of_exceptions_stays() {
     for compiler in ["gcc", "clang"] {
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         let guard = source("inline_guard.cc");
         folder.tool(
             compiler,
@@ -342,7 +342,7 @@ fn members_of_archives_are_mended() {
     let c = source("inline_through.c");
     let rust = source("inline_through.rs");
     for (library, made) in [("libthrough.a", "gcc"), ("libthrough.rlib", "rustc")] {
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         folder.tool(
             "g++",
             &format!("-O2 -c {} -o main.o", source("object_main.cc")),
@@ -413,7 +413,7 @@ fn what_a_comment_allows_is_not_mended() {
     let allowed = "/* unspool: allow CFI001 nobody unwinds here */";
     let main = "void callee(int n) { (void)n; }\nlong CALLED(int n);\nint main(void) { return (int)CALLED(0); }\n";
     for (options, of_meant) in [("-g", false), ("-g0", true)] {
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         let both =
             "void callee(int n);\n".to_owned() + &body("wrong", "") + &body("meant", allowed);
         fs::write(folder.path().join("both.c"), both).unwrap();
@@ -434,7 +434,7 @@ fn what_a_comment_allows_is_not_mended() {
 
 #[test]
 fn programs_are_mended_too() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let program = source("inline_program.rs");
     folder.tool(
         "rustc",
@@ -462,7 +462,7 @@ fn programs_are_mended_too() {
 
 #[test]
 fn compilers_find_it_as_their_assembler() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     fs::create_dir(folder.path().join("bin")).unwrap();
     symlink(env!("CARGO_BIN_EXE_unspool"), folder.path().join("bin/as")).unwrap();
     let (main, through) = (source("object_main.cc"), source("inline_through.c"));
@@ -508,7 +508,7 @@ fn compilers_find_it_as_their_assembler() {
 
 #[test]
 fn what_cannot_be_written_is_said() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let source = source("throws_through.c");
     let without_table = format!("-O2 -fno-asynchronous-unwind-tables -c {source}");
     folder.tool("gcc", &format!("{without_table} -o whole.o"));

@@ -3,8 +3,8 @@
 
 use unspool_compiled_table::call_test::window;
 use unspool_compiled_table::{
-    CompiledTable, ExecutableCode, Mismatch, MismatchKind, ModuleKey, OpenError, RowRef,
-    TableCorruption, check_digest, compare, encode,
+    CompiledTable, ExecutableCode, Mismatch, MismatchKind, ModuleKey, RowRef, TableCorruption,
+    TableOpenError, check_digest, compare, encode,
 };
 use unspool_rows::{Table, Vaddr, text};
 
@@ -47,7 +47,7 @@ fn judge_parts(parts: &FileParts) -> TamperVerdict {
     )
 }
 
-fn open_error(file: &[u8]) -> OpenError {
+fn open_error(file: &[u8]) -> TableOpenError {
     CompiledTable::open(file).unwrap_err()
 }
 
@@ -57,14 +57,14 @@ fn versions_and_magic() {
     for (at, new) in [(0, b'U'), (7, 1)] {
         let mut changed = file.clone();
         changed[at] = new;
-        assert_eq!(open_error(&changed), OpenError::Magic);
+        assert_eq!(open_error(&changed), TableOpenError::Magic);
     }
     for version in [0, 1, 0x100, 0xffff_u16] {
         let mut changed = file.clone();
         changed[8..10].copy_from_slice(&version.to_le_bytes());
-        assert_eq!(open_error(&changed), OpenError::Version(version));
+        assert_eq!(open_error(&changed), TableOpenError::Version(version));
         // For any content: a later version may have another header.
-        assert_eq!(open_error(&changed[..32]), OpenError::Version(version));
+        assert_eq!(open_error(&changed[..32]), TableOpenError::Version(version));
     }
 }
 
@@ -82,7 +82,7 @@ fn values_that_a_header_cannot_have() {
         for value in values {
             let mut changed = file.clone();
             changed[at] = *value;
-            let expected = OpenError::Header {
+            let expected = TableOpenError::Header {
                 offset: at as u64,
                 value: u64::from(*value),
             };
@@ -91,7 +91,7 @@ fn values_that_a_header_cannot_have() {
     }
     let mut changed = file.clone();
     changed[16] = 1;
-    let expected = OpenError::Header {
+    let expected = TableOpenError::Header {
         offset: 16,
         value: 1,
     };
@@ -105,7 +105,7 @@ fn counts_that_are_too_great() {
     for count in [65, 0x7fff, u16::MAX] {
         let mut changed = file.clone();
         changed[28..30].copy_from_slice(&count.to_le_bytes());
-        let expected = OpenError::Header {
+        let expected = TableOpenError::Header {
             offset: 28,
             value: u64::from(count),
         };
@@ -114,7 +114,7 @@ fn counts_that_are_too_great() {
     // A directory that extends past the end.
     let mut short = file[..64].to_vec();
     short[24..28].copy_from_slice(&64_u32.to_le_bytes());
-    let expected = OpenError::Truncated {
+    let expected = TableOpenError::Truncated {
         len: 64,
         expected: 80,
     };
@@ -122,7 +122,7 @@ fn counts_that_are_too_great() {
     // A table longer than its bytes.
     let mut changed = file.clone();
     changed[24..28].copy_from_slice(&u32::MAX.to_le_bytes());
-    let expected = OpenError::Truncated {
+    let expected = TableOpenError::Truncated {
         len,
         expected: u64::from(u32::MAX),
     };
@@ -147,7 +147,7 @@ fn sections_out_of_bounds() {
             changed[at + 8..at + 12].copy_from_slice(&offset.to_le_bytes());
             changed[at + 12..at + 16].copy_from_slice(&length.to_le_bytes());
             let tag = parts().sections[n].tag;
-            assert_eq!(open_error(&changed), OpenError::Section(tag));
+            assert_eq!(open_error(&changed), TableOpenError::Section(tag));
         }
     }
 }
@@ -194,7 +194,10 @@ fn unknown_sections() {
     assert_eq!(judge_parts(&parts), TamperVerdict::Equal);
     for flags in [1, 3] {
         parts.sections[0].flags = flags;
-        assert_eq!(open_error(&parts.build()), OpenError::Section(*b"NEW "));
+        assert_eq!(
+            open_error(&parts.build()),
+            TableOpenError::Section(*b"NEW ")
+        );
     }
     // 64 sections are allowed.
     parts.sections[0].flags = 0;
@@ -228,10 +231,10 @@ fn a_tag_twice_is_refused() {
         let again = parts.sections[n].clone();
         parts.sections.push(again);
         let tag = parts.sections[n].tag;
-        assert_eq!(open_error(&parts.build()), OpenError::Section(tag));
+        assert_eq!(open_error(&parts.build()), TableOpenError::Section(tag));
         // Also where one of the two is empty.
         parts.sections[n].content.clear();
-        assert_eq!(open_error(&parts.build()), OpenError::Section(tag));
+        assert_eq!(open_error(&parts.build()), TableOpenError::Section(tag));
     }
 }
 
@@ -240,7 +243,10 @@ fn keys() {
     for bad in [&[][..], &[0, 1, 2], &[3, 1], &[1; 21], &[1; 23]] {
         let mut parts = parts();
         *parts.section(b"KEY ") = bad.to_vec();
-        assert_eq!(open_error(&parts.build()), OpenError::Section(*b"KEY "));
+        assert_eq!(
+            open_error(&parts.build()),
+            TableOpenError::Section(*b"KEY ")
+        );
     }
     let table = table();
     for key in [
@@ -279,7 +285,7 @@ fn arrays_of_unequal_length() {
         (b"CBKT", 1, b"CBKT"),
         (b"CBKT", 130, b"CBKT"),
     ] {
-        let expected = OpenError::Section(*refused);
+        let expected = TableOpenError::Section(*refused);
         let mut parts = parts();
         let length = parts.section(tag).len();
         parts.section(tag).truncate(length - size);
@@ -295,7 +301,10 @@ fn buckets_of_a_page_past_the_last() {
     for (pages, buckets) in [(b"PPGS", b"PBKT"), (b"CPGS", b"CBKT")] {
         let mut parts = parts();
         parts.section(buckets).extend_from_slice(&[0; 130]);
-        assert_eq!(open_error(&parts.build()), OpenError::Section(*buckets));
+        assert_eq!(
+            open_error(&parts.build()),
+            TableOpenError::Section(*buckets)
+        );
         // With an end they are a page without elements.
         let [start, end] = parts.numbers(pages, 4)[..] else {
             panic!("one page")
@@ -547,14 +556,17 @@ fn 0xfffffffffffffff8..0xfffffffffffffffc lsda=0xf00000000000
     let record = parts.section(b"PIEC")[4..].to_vec();
     parts.section(b"PIEC").extend_from_slice(&record);
     parts.set(b"ODDS", 4, 1, 2);
-    assert_eq!(open_error(&parts.build()), OpenError::Section(*b"PPGS"));
+    assert_eq!(
+        open_error(&parts.build()),
+        TableOpenError::Section(*b"PPGS")
+    );
 
     // More pages than a table may have.
     for (pages, buckets) in [(b"PPGS", b"PBKT"), (b"CPGS", b"CBKT")] {
         let mut parts = self::parts();
         parts.section(pages).resize(4 * (65_537 + 1), 2);
         parts.section(buckets).resize(65_537 * 130, 2);
-        assert_eq!(open_error(&parts.build()), OpenError::Section(*pages));
+        assert_eq!(open_error(&parts.build()), TableOpenError::Section(*pages));
         parts.section(pages).truncate(4 * (65_536 + 1));
         parts.section(buckets).truncate(65_536 * 130);
         assert!(CompiledTable::open(&parts.build()).is_ok());

@@ -1,7 +1,7 @@
 //! Changed files: refused, or safe to look up in, and always detected by `compare`.
 
 use proptest::prelude::*;
-use unspool_compiled_table::{CompiledTable, ExecutableCode, OpenError};
+use unspool_compiled_table::{CompiledTable, ExecutableCode, TableOpenError};
 use unspool_rows::{Table, Vaddr, text};
 
 use crate::generate::{Choices, table_and_code};
@@ -151,12 +151,12 @@ fn cut_at_every_length() {
     let len = file.len() as u64;
     for (cut, until) in (0..len).zip(0..) {
         let expected = match cut {
-            0..8 => OpenError::Magic,
-            8..64 => OpenError::Truncated {
+            0..8 => TableOpenError::Magic,
+            8..64 => TableOpenError::Truncated {
                 len: cut,
                 expected: 64,
             },
-            _ => OpenError::Truncated {
+            _ => TableOpenError::Truncated {
                 len: cut,
                 expected: len,
             },

@@ -212,14 +212,14 @@ fn split_debug_information() {
 }
 
 /// A program, its stripped form with a debug link, and its debug file.
-struct Stripped {
+struct StrippedProgram {
     directory: PathBuf,
     whole: PathBuf,
     stripped: PathBuf,
     debug: PathBuf,
 }
 
-fn strip(test: &str, build_id: &str) -> Stripped {
+fn strip(test: &str, build_id: &str) -> StrippedProgram {
     let directory = directory(test);
     let whole = compile(
         &directory,
@@ -239,7 +239,7 @@ fn strip(test: &str, build_id: &str) -> Stripped {
             stripped.as_os_str(),
         ],
     );
-    Stripped {
+    StrippedProgram {
         directory,
         whole,
         stripped,
@@ -263,7 +263,7 @@ fn found(files: &DebugFiles) -> Option<&Path> {
 #[test]
 fn a_debug_link_in_every_place() {
     for build_id in ["sha1", "none"] {
-        let Stripped {
+        let StrippedProgram {
             directory,
             whole,
             stripped,
@@ -293,7 +293,7 @@ fn a_debug_link_in_every_place() {
 
 #[test]
 fn by_build_id() {
-    let Stripped {
+    let StrippedProgram {
         directory,
         whole,
         stripped,
@@ -330,7 +330,7 @@ fn by_build_id() {
 
 #[test]
 fn fetched_as_a_last_resort() {
-    let Stripped {
+    let StrippedProgram {
         directory,
         whole,
         stripped,
@@ -371,7 +371,7 @@ fn fetched_as_a_last_resort() {
 
 #[test]
 fn the_wrong_debug_file_is_rejected() {
-    let Stripped {
+    let StrippedProgram {
         directory,
         stripped,
         debug,
@@ -387,7 +387,7 @@ fn the_wrong_debug_file_is_rejected() {
         files.rejected
     );
 
-    let Stripped {
+    let StrippedProgram {
         directory,
         stripped,
         debug,

@@ -157,7 +157,7 @@ fn functions_take_no_more_of_a_stack_than_is_documented() {
             .env("LD_LIBRARY_PATH", programs::shared_objects());
         xtask::programs::stdout(command.env("LD_BIND_NOW", "1"))
     };
-    if let Err(error) = xtask::programs::check_stack_table("capi.md", run) {
+    if let Err(error) = xtask::programs::check_stack_table("libunwind.md", run) {
         panic!("{error}");
     }
 }

@@ -37,8 +37,8 @@ int main(void) {
     OFFSET("RemoteTable.table_data", unw_dyn_remote_table_info_t, table_data);
     SIZE("SaveLocation", unw_save_loc_t);
     OFFSET("SaveLocation.kind", unw_save_loc_t, type);
-    OFFSET("SaveLocation.place", unw_save_loc_t, u.addr);
-    OFFSET("SaveLocation.place", unw_save_loc_t, u.regnum);
+    OFFSET("SaveLocation.value", unw_save_loc_t, u.addr);
+    OFFSET("SaveLocation.value", unw_save_loc_t, u.regnum);
     OFFSET("SaveLocation.extra", unw_save_loc_t, extra);
     SIZE("Accessors", unw_accessors_t);
     OFFSET("Accessors.find_proc_info", unw_accessors_t, find_proc_info);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::{FileBuildId, FileDamage, FileError, FileEvent, RecordingInfo, offset};
-use crate::counter::Rate;
+use super::{FileBuildId, FileDamage, FileEvent, PerfFileError, RecordingInfo, offset};
+use crate::counter::SampleRate;
 use crate::event::PerfEvent;
 use crate::record::{BadRecord, CpuMode, RecordFields, RecordHeader, SampleFormat};
 
@@ -60,11 +60,11 @@ pub(super) struct ParsedHeader {
     pub(super) damaged: Vec<FileDamage>,
 }
 
-pub(super) fn parse(bytes: &[u8]) -> Result<ParsedHeader, FileError> {
+pub(super) fn parse(bytes: &[u8]) -> Result<ParsedHeader, PerfFileError> {
     match bytes.first_chunk::<8>() {
         Some(MAGIC) => {}
-        Some(magic) if magic.iter().rev().eq(MAGIC) => return Err(FileError::BigEndian),
-        _ => return Err(FileError::NotPerf),
+        Some(magic) if magic.iter().rev().eq(MAGIC) => return Err(PerfFileError::BigEndian),
+        _ => return Err(PerfFileError::NotPerf),
     }
     let mut file = ParsedHeader::default();
     match word(bytes, 8) {
@@ -72,7 +72,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<ParsedHeader, FileError> {
         _ => file.sections(bytes)?,
     }
     if file.features.contains_key(&DIR_FORMAT) {
-        return Err(FileError::OneOfSeveral);
+        return Err(PerfFileError::OneOfSeveral);
     }
     if file.events.is_empty() {
         return Err(FileDamage::new(0, "no event is described").into());
@@ -388,8 +388,8 @@ fn event(bytes: &[u8], attr: Range<usize>, ids: Vec<u64>) -> Option<FileEvent> {
         kind: u32::try_from(word(0) & u64::from(u32::MAX)).unwrap_or_default(),
         config: word(8),
         rate: match flags & USES_FREQUENCY {
-            0 => Rate::Period(word(16)),
-            _ => Rate::Frequency(word(16)),
+            0 => SampleRate::Period(word(16)),
+            _ => SampleRate::Frequency(word(16)),
         },
         layout: SampleFormat {
             sample_type: word(24),

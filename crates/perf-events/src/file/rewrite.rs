@@ -15,7 +15,7 @@ use crate::record::{BadRecord, RecordHeader};
 /// Why a recording cannot be rewritten.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RewriteError {
+pub enum PerfRewriteError {
     /// It has AUX trace data, whose file offsets are used elsewhere in the file.
     #[error(
         "has trace data of the processor (an AUX area, as of Intel PT), which cannot be copied"
@@ -67,9 +67,9 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
     /// # Errors
     ///
     /// [`RewriteError`].
-    pub fn new(file: &'f DataFile, out: W) -> Result<Self, RewriteError> {
+    pub fn new(file: &'f DataFile, out: W) -> Result<Self, PerfRewriteError> {
         if file.features.contains_key(&header::FEATURE_AUXTRACE) {
-            return Err(RewriteError::Trace);
+            return Err(PerfRewriteError::Trace);
         }
         let mut rewriter = Rewriter {
             file,
@@ -87,12 +87,12 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
     }
 
     /// Writes the events' IDs, and their attributes with the locations of the IDs.
-    fn events(&mut self) -> Result<(), RewriteError> {
+    fn events(&mut self) -> Result<(), PerfRewriteError> {
         let mut entries = Vec::new();
         for event in self.file.events() {
             let attributes = self.attributes(event);
             if attributes.len() + 16 != self.entry_size() {
-                return Err(RewriteError::Attributes);
+                return Err(PerfRewriteError::Attributes);
             }
             entries.extend(attributes);
             entries.extend(self.at.to_le_bytes());
@@ -145,7 +145,7 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
     /// # Errors
     ///
     /// [`RewriteError`].
-    pub fn copy(&mut self, item: &FileRecord<'_>) -> Result<(), RewriteError> {
+    pub fn copy(&mut self, item: &FileRecord<'_>) -> Result<(), PerfRewriteError> {
         match item.header.kind {
             // The header replaces it.
             header::HEADER_ATTR
@@ -153,7 +153,7 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
             | header::HEADER_TRACING_DATA
             | header::HEADER_BUILD_ID
             | header::HEADER_FEATURE => Ok(()),
-            header::AUXTRACE_INFO | header::AUXTRACE => Err(RewriteError::Trace),
+            header::AUXTRACE_INFO | header::AUXTRACE => Err(PerfRewriteError::Trace),
             _ => {
                 self.write(item.bytes)?;
                 self.end_round()?;
@@ -175,7 +175,7 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
         &mut self,
         item: &FileRecord<'_>,
         user: impl ExactSizeIterator<Item = u64>,
-    ) -> Result<usize, RewriteError> {
+    ) -> Result<usize, PerfRewriteError> {
         let event = self.file.events().get(item.event);
         let layout = event.map(|event| event.layout);
         let Some(layout) = layout.filter(super::SampleFormat::has_stack_copy) else {

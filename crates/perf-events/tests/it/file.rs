@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 use proptest::prelude::*;
-use unspool_perf_events::{DataFile, FileError, MmapFile, Record};
+use unspool_perf_events::{DataFile, MmapFile, PerfFileError, Record};
 use unspool_testing::{command, tool};
 
 /// Records two events of some programs with perf.
@@ -299,19 +299,22 @@ fn a_file_that_ends_anywhere_is_read_up_to_there() {
 #[test]
 fn what_is_no_recording_is_refused() {
     let refused = |bytes: &[u8]| DataFile::from_bytes(bytes.to_vec()).unwrap_err();
-    assert!(matches!(refused(b""), FileError::NotPerf));
+    assert!(matches!(refused(b""), PerfFileError::NotPerf));
     assert!(matches!(
         refused(b"\x7fELF...................."),
-        FileError::NotPerf
+        PerfFileError::NotPerf
     ));
-    assert!(matches!(refused(b"2ELIFREP\0\0\0\0"), FileError::BigEndian));
-    assert!(matches!(refused(b"PERFILE2"), FileError::Damaged(_)));
+    assert!(matches!(
+        refused(b"2ELIFREP\0\0\0\0"),
+        PerfFileError::BigEndian
+    ));
+    assert!(matches!(refused(b"PERFILE2"), PerfFileError::Damaged(_)));
     assert!(matches!(
         refused(&[&b"PERFILE2"[..], &[16, 0, 0, 0, 0, 0, 0, 0]].concat()),
-        FileError::Damaged(_)
+        PerfFileError::Damaged(_)
     ));
     let missing = DataFile::open(Path::new("/nonexistent"));
-    assert!(matches!(missing, Err(FileError::Io(_))));
+    assert!(matches!(missing, Err(PerfFileError::Io(_))));
 }
 
 proptest! {

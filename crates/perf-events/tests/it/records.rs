@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use unspool_perf_events::{
-    Counter, EventAttr, EventTarget, MmapFile, OpenRefusal, PerfEvent, Rate, Record, RecordHeader,
-    Ring, SampleFormat, user_mask,
+    Counter, EventAttr, EventTarget, MmapFile, OpenRefusal, PerfEvent, Record, RecordHeader, Ring,
+    SampleFormat, SampleRate, user_mask,
 };
 use unspool_rows::{Arch, Register};
 use unspool_testing::tool;
@@ -39,7 +39,7 @@ impl Drop for Busy {
 fn setup(event: PerfEvent) -> EventAttr {
     EventAttr {
         event,
-        rate: Rate::Frequency(999),
+        rate: SampleRate::Frequency(999),
         user_registers: user_mask(Arch::X86_64).expect("known"),
         stack_bytes: 8192,
         with_kernel: false,
@@ -239,7 +239,7 @@ fn refusals_say_what_to_do() {
         OpenRefusal::NoProcess
     ));
     let mut often = setup(PerfEvent::cpu_clock());
-    often.rate = Rate::Frequency(1 << 40);
+    often.rate = SampleRate::Frequency(1 << 40);
     let busy = Busy::begin();
     let error = Counter::open(&often, EventTarget::Thread(busy.pid()), 0).expect_err("too often");
     assert!(

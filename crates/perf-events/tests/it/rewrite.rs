@@ -6,7 +6,7 @@ use std::path::Path;
 
 use linux_perf_data::linux_perf_event_reader::EventRecord;
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
-use unspool_perf_events::{DataFile, FileError, Record, RewriteError, Rewriter};
+use unspool_perf_events::{DataFile, PerfFileError, PerfRewriteError, Record, Rewriter};
 use unspool_testing::tool;
 
 const USER: u64 = (-512_i64).cast_unsigned();
@@ -26,7 +26,7 @@ fn record(name: &str, options: &[&str]) -> Vec<u8> {
 
 /// Rewrites a recording, each sample with this many addresses; also returns the number of addresses
 /// left out of each.
-fn rewrite(file: &DataFile, addresses: u64) -> Result<(Vec<u8>, Vec<usize>), RewriteError> {
+fn rewrite(file: &DataFile, addresses: u64) -> Result<(Vec<u8>, Vec<usize>), PerfRewriteError> {
     let mut rewriter = Rewriter::new(file, Cursor::new(Vec::new()))?;
     let mut left_out = Vec::new();
     file.read_all(|item| match item.record {
@@ -114,12 +114,12 @@ fn what_cannot_be_carried_over_is_refused() {
     assert!(rewrite(&file, 0).is_ok());
     bytes.extend(AUXTRACE_INFO);
     let file = DataFile::from_bytes(bytes).unwrap();
-    assert!(matches!(rewrite(&file, 0), Err(RewriteError::Trace)));
+    assert!(matches!(rewrite(&file, 0), Err(PerfRewriteError::Trace)));
     // The feature bit for a recording in several files.
     let mut bytes = record("one-of-several", &[]);
     bytes[72 + 3] |= 1;
     assert!(matches!(
         DataFile::from_bytes(bytes),
-        Err(FileError::OneOfSeveral)
+        Err(PerfFileError::OneOfSeveral)
     ));
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::{Lookup, Section, SectionKind};
+use unspool_cfi::{CfiSection, Lookup, SectionKind};
 use unspool_elf::ElfFile;
 use unspool_process::file_provider::{FileProblem, FileProvider};
 use unspool_process::maps::{Device, Mapping, Mappings, Permissions};
@@ -119,7 +119,7 @@ fn a_register_that_was_not_copied() {
 fn entries_that_were_found_before() {
     let file = ElfFile::open(compile("deep.c", &["-static", "-Wl,--no-eh-frame-hdr"])).unwrap();
     let section = file.eh_frames().unwrap().remove(0);
-    let section = Section {
+    let section = CfiSection {
         kind: SectionKind::EhFrame,
         data: section.data,
         address: section.address,

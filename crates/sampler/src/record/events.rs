@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use unspool_perf_events::{
-    Counter, EventAttr, EventTarget, OpenError, OpenRefusal, PerfEvent, Rate, Ring, RingError,
-    user_mask,
+    Counter, EventAttr, EventTarget, OpenError, OpenRefusal, PerfEvent, Ring, RingError,
+    SampleRate, user_mask,
 };
 use unspool_rows::Arch;
 
@@ -84,7 +84,7 @@ impl Events {
         };
         let tasks = EventAttr {
             event: PerfEvent::dummy(),
-            rate: Rate::Period(1),
+            rate: SampleRate::Period(1),
             user_registers: 0,
             stack_bytes: 0,
             with_kernel: false,
@@ -97,7 +97,7 @@ impl Events {
         }
         let switches = options.off_cpu.then(|| EventAttr {
             event: PerfEvent::context_switches(),
-            rate: Rate::Period(1),
+            rate: SampleRate::Period(1),
             with_switches: true,
             ..setup.clone()
         });

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use unspool_files::output::create;
-use unspool_perf_events::{DataFile, PerfEvent, Rate};
+use unspool_perf_events::{DataFile, PerfEvent, SampleRate};
 use unspool_profile::{
     CodeLocation, Completeness, CpuState, FrameEvidence, Meta, Profile, ProfileSample, StackEnd,
 };
@@ -181,7 +181,7 @@ impl Program {
 fn options() -> RecordOptions {
     RecordOptions {
         event: Some(PerfEvent::cpu_clock()),
-        rate: Rate::Frequency(999),
+        rate: SampleRate::Frequency(999),
         inherits: true,
         off_cpu: false,
         duration: None,

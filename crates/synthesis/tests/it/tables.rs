@@ -60,7 +60,7 @@ fn table_of(file: &ElfFile) -> Table {
     let sections = file.eh_frames().unwrap();
     let sections: Vec<_> = sections
         .iter()
-        .map(|section| unspool_cfi::Section {
+        .map(|section| unspool_cfi::CfiSection {
             kind: unspool_cfi::SectionKind::EhFrame,
             data: section.data,
             address: section.address,

@@ -65,12 +65,12 @@ impl OwnCursor {
     pub fn new(cursor: Cursor, places: RegisterLocationArray) -> OwnCursor {
         let value = |number| cursor.registers().get(Register(number));
         let place = |number: u16| match (places.get(usize::from(number)), value(number)) {
-            (Some(RegisterLocation::Memory(addr)), _) => steps::RegisterLocation::Memory(addr.0),
+            (Some(RegisterLocation::Memory(addr)), _) => steps::ResolvedLocation::Memory(addr.0),
             (Some(RegisterLocation::SameRegister), Some(_)) => {
-                steps::RegisterLocation::Register(number)
+                steps::ResolvedLocation::Register(number)
             }
-            (Some(RegisterLocation::Value), Some(value)) => steps::RegisterLocation::Value(value),
-            _ => steps::RegisterLocation::Unrecoverable,
+            (Some(RegisterLocation::Value), Some(value)) => steps::ResolvedLocation::Value(value),
+            _ => steps::ResolvedLocation::Unrecoverable,
         };
         let mut innermost = [0; REGISTERS as usize];
         for (number, slot) in (0..).zip(&mut innermost) {
@@ -238,7 +238,7 @@ impl OwnCursor {
         found: &StepInfo,
         memory: &OwnMemory,
     ) -> steps::RegisterLocations {
-        let below = |bytes| steps::RegisterLocation::Memory(found.cfa.0.wrapping_sub(bytes));
+        let below = |bytes| steps::ResolvedLocation::Memory(found.cfa.0.wrapping_sub(bytes));
         match found.evidence {
             Evidence::Cfi | Evidence::Synthesized => {
                 self.places_by_row(before, located, found, memory)
@@ -247,17 +247,17 @@ impl OwnCursor {
                 steps::RegisterLocations::new(UNKNOWN, |number| match Register(number) {
                     RBP => below(16),
                     RIP => below(8),
-                    _ => steps::RegisterLocation::Unrecoverable,
+                    _ => steps::ResolvedLocation::Unrecoverable,
                 })
             }
             Evidence::BadCall => {
                 steps::RegisterLocations::new(UNKNOWN, |number| match Register(number) {
                     RIP => below(8),
-                    RSP => steps::RegisterLocation::Value(found.cfa.0),
+                    RSP => steps::ResolvedLocation::Value(found.cfa.0),
                     _ => self
                         .places
                         .get(number)
-                        .unwrap_or(steps::RegisterLocation::Unrecoverable),
+                        .unwrap_or(steps::ResolvedLocation::Unrecoverable),
                 })
             }
             Evidence::SignalTrampoline => {
@@ -276,7 +276,7 @@ impl OwnCursor {
     ) -> steps::RegisterLocations {
         let (Some(module), Ok(row)) = (&located.module, &located.row) else {
             return steps::RegisterLocations::new(UNKNOWN, |_| {
-                steps::RegisterLocation::Unrecoverable
+                steps::ResolvedLocation::Unrecoverable
             });
         };
         let frame = FrameContext {
@@ -295,18 +295,18 @@ impl OwnCursor {
     #[must_use]
     pub fn register_location(&self, register: u16) -> RegisterLocation {
         match (self.places.get(register), Register(register)) {
-            (Some(steps::RegisterLocation::Memory(addr)), _) => {
+            (Some(steps::ResolvedLocation::Memory(addr)), _) => {
                 RegisterLocation::Memory(RuntimeAddr(addr))
             }
-            (Some(steps::RegisterLocation::Register(_)), _) => RegisterLocation::SameRegister,
-            (Some(steps::RegisterLocation::Value(_)), _) => RegisterLocation::Value,
+            (Some(steps::ResolvedLocation::Register(_)), _) => RegisterLocation::SameRegister,
+            (Some(steps::ResolvedLocation::Value(_)), _) => RegisterLocation::Value,
             // It is tracked separately.
-            (Some(steps::RegisterLocation::Unrecoverable), RSP)
+            (Some(steps::ResolvedLocation::Unrecoverable), RSP)
                 if self.stack_pointer().is_some() =>
             {
                 RegisterLocation::Value
             }
-            (Some(steps::RegisterLocation::Unrecoverable) | None, _) => {
+            (Some(steps::ResolvedLocation::Unrecoverable) | None, _) => {
                 RegisterLocation::Unrecoverable
             }
         }
@@ -325,12 +325,12 @@ impl OwnCursor {
             _ => {}
         }
         match self.places.get(register)? {
-            steps::RegisterLocation::Memory(addr) => word(memory, addr),
-            steps::RegisterLocation::Register(number) => {
+            steps::ResolvedLocation::Memory(addr) => word(memory, addr),
+            steps::ResolvedLocation::Register(number) => {
                 self.innermost.get(usize::from(number)).copied()
             }
-            steps::RegisterLocation::Value(value) => Some(value),
-            steps::RegisterLocation::Unrecoverable => None,
+            steps::ResolvedLocation::Value(value) => Some(value),
+            steps::ResolvedLocation::Unrecoverable => None,
         }
     }
 
@@ -347,15 +347,15 @@ impl OwnCursor {
             _ => {}
         }
         match self.places.get(register) {
-            Some(steps::RegisterLocation::Register(number)) => {
+            Some(steps::ResolvedLocation::Register(number)) => {
                 if let Some(slot) = self.innermost.get_mut(usize::from(number)) {
                     *slot = value;
                 }
             }
-            Some(steps::RegisterLocation::Value(_)) => self
+            Some(steps::ResolvedLocation::Value(_)) => self
                 .places
-                .set(register, steps::RegisterLocation::Value(value)),
-            Some(steps::RegisterLocation::Memory(_) | steps::RegisterLocation::Unrecoverable)
+                .set(register, steps::ResolvedLocation::Value(value)),
+            Some(steps::ResolvedLocation::Memory(_) | steps::ResolvedLocation::Unrecoverable)
             | None => {}
         }
     }

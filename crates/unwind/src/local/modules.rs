@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering, fence};
 
 use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::{Hdr, Lookup, Section, SectionKind, sframe};
+use unspool_cfi::{CfiSection, Hdr, Lookup, SectionKind, sframe};
 use unspool_compiled_table::CompiledTable;
 use unspool_compiled_table::layout::MAGIC;
 use unspool_rows::{LoadBias, RuntimeAddr, Vaddr};
@@ -324,7 +324,7 @@ fn lookup(object: &LoadedObject, image: &ObjectImage) -> Option<Lookup<'static>>
         start: hdr.eh_frame.0,
         length: image.readable_from(hdr.eh_frame)?,
     };
-    let section = Section {
+    let section = CfiSection {
         kind: SectionKind::EhFrame,
         data: object.bytes(image, eh_frame)?,
         address: hdr.eh_frame,

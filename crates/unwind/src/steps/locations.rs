@@ -18,7 +18,7 @@ const COUNT: usize = REGISTERS as usize;
 
 /// The location of a frame's register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RegisterLocation {
+pub enum ResolvedLocation {
     /// In this register of the innermost frame, which the client has.
     Register(u16),
     /// At this address in the target's memory.
@@ -106,7 +106,7 @@ pub struct RegisterLocations {
 #[derive(Debug, Clone, Copy)]
 enum BaseLocations {
     /// Their locations.
-    Places([RegisterLocation; COUNT]),
+    Places([ResolvedLocation; COUNT]),
     /// Their values, without locations. Bit n: register n is known.
     Values([u64; COUNT], u64),
 }
@@ -134,8 +134,8 @@ impl RegisterLocations {
     /// A stack pointer, and a location for each register, from `place`.
     #[inline(always)]
     #[must_use]
-    pub fn new(stack_pointer: u64, place: impl Fn(u16) -> RegisterLocation) -> RegisterLocations {
-        let mut base = [RegisterLocation::Unrecoverable; COUNT];
+    pub fn new(stack_pointer: u64, place: impl Fn(u16) -> ResolvedLocation) -> RegisterLocations {
+        let mut base = [ResolvedLocation::Unrecoverable; COUNT];
         for (to, register) in base.iter_mut().zip(0..) {
             *to = place(register);
         }
@@ -170,14 +170,14 @@ impl RegisterLocations {
     #[inline(always)]
     #[must_use]
     pub fn innermost(stack_pointer: u64) -> RegisterLocations {
-        RegisterLocations::new(stack_pointer, RegisterLocation::Register)
+        RegisterLocations::new(stack_pointer, ResolvedLocation::Register)
     }
 
     /// The innermost frame's, after its registers were stored: every register at the address given
     /// by `address`.
     pub fn stored(stack_pointer: u64, address: impl Fn(u16) -> u64) -> RegisterLocations {
         RegisterLocations::new(stack_pointer, |register| {
-            RegisterLocation::Memory(address(register))
+            ResolvedLocation::Memory(address(register))
         })
     }
 
@@ -197,7 +197,7 @@ impl RegisterLocations {
         column: Register,
         recover: impl Fn(Register) -> RecoveredRegister,
     ) -> RegisterLocations {
-        let same = |number| self.get(number).unwrap_or(RegisterLocation::Unrecoverable);
+        let same = |number| self.get(number).unwrap_or(ResolvedLocation::Unrecoverable);
         RegisterLocations::new(stack_pointer, |number| {
             let recovered = recover(match number {
                 RETURN_ADDRESS => column,
@@ -208,12 +208,12 @@ impl RegisterLocations {
                     same(column.0)
                 }
                 (interpret::RegisterLocation::SameRegister, _) => same(number),
-                (interpret::RegisterLocation::Memory(addr), _) => RegisterLocation::Memory(addr.0),
+                (interpret::RegisterLocation::Memory(addr), _) => ResolvedLocation::Memory(addr.0),
                 (interpret::RegisterLocation::Register(other), _) => same(other.0),
-                (interpret::RegisterLocation::Value, Some(value)) => RegisterLocation::Value(value),
+                (interpret::RegisterLocation::Value, Some(value)) => ResolvedLocation::Value(value),
                 (interpret::RegisterLocation::Value, None)
                 | (interpret::RegisterLocation::Unrecoverable, _) => {
-                    RegisterLocation::Unrecoverable
+                    ResolvedLocation::Unrecoverable
                 }
             }
         })
@@ -221,22 +221,22 @@ impl RegisterLocations {
 
     /// The location of a register; `None` for an invalid number.
     #[must_use]
-    pub fn get(&self, register: u16) -> Option<RegisterLocation> {
+    pub fn get(&self, register: u16) -> Option<ResolvedLocation> {
         if self.count == 0 {
             return self.before(register);
         }
         match register {
             RETURN_ADDRESS => {
-                return Some(RegisterLocation::Memory(
+                return Some(ResolvedLocation::Memory(
                     self.stack_pointer().wrapping_sub(8),
                 ));
             }
             REGISTERS.. => return None,
-            _ if PRESERVED >> register & 1 == 0 => return Some(RegisterLocation::Unrecoverable),
+            _ if PRESERVED >> register & 1 == 0 => return Some(ResolvedLocation::Unrecoverable),
             _ => {}
         }
         match self.last_saved(register) {
-            Some(addr) => Some(RegisterLocation::Memory(addr)),
+            Some(addr) => Some(ResolvedLocation::Memory(addr)),
             None => self.before(register),
         }
     }
@@ -265,14 +265,14 @@ impl RegisterLocations {
 
     /// The location of a register before all noted frames; `None` as in [`RegisterLocations::get`].
     #[must_use]
-    pub fn before(&self, register: u16) -> Option<RegisterLocation> {
+    pub fn before(&self, register: u16) -> Option<ResolvedLocation> {
         let at = usize::from(register);
         match &self.base {
             BaseLocations::Places(places) => places.get(at).copied(),
             BaseLocations::Values(values, known) => {
                 values.get(at).map(|value| match known >> at & 1 {
-                    0 => RegisterLocation::Unrecoverable,
-                    _ => RegisterLocation::Value(*value),
+                    0 => ResolvedLocation::Unrecoverable,
+                    _ => ResolvedLocation::Value(*value),
                 })
             }
         }
@@ -285,10 +285,10 @@ impl RegisterLocations {
     }
 
     /// Sets a register's location; an untracked register stays unknown.
-    pub fn set(&mut self, register: u16, place: RegisterLocation) {
+    pub fn set(&mut self, register: u16, place: ResolvedLocation) {
         *self = RegisterLocations::new(self.stack_pointer(), |other| match other == register {
             true => place,
-            false => self.get(other).unwrap_or(RegisterLocation::Unrecoverable),
+            false => self.get(other).unwrap_or(ResolvedLocation::Unrecoverable),
         });
     }
 
@@ -329,7 +329,7 @@ impl RegisterLocations {
         }
         *self = RegisterLocations::new(self.stack_pointer(), |register| {
             self.get(register)
-                .unwrap_or(RegisterLocation::Unrecoverable)
+                .unwrap_or(ResolvedLocation::Unrecoverable)
         });
     }
 }

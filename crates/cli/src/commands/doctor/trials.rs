@@ -6,7 +6,7 @@ use std::{env, io, process};
 
 use unspool_host::Remedy;
 use unspool_perf_events::{
-    Counter, EventAttr, EventTarget, OpenError, OpenRefusal, PerfEvent, Rate, UnknownEvent,
+    Counter, EventAttr, EventTarget, OpenError, OpenRefusal, PerfEvent, SampleRate, UnknownEvent,
     user_mask,
 };
 use unspool_process::{ProcessError, TracedCommand};
@@ -137,7 +137,7 @@ fn command() -> io::Result<Command> {
 fn record() -> Result<RecordTrial, RecordError> {
     let options = RecordOptions {
         event: None,
-        rate: Rate::Frequency(FREQUENCY),
+        rate: SampleRate::Frequency(FREQUENCY),
         inherits: true,
         off_cpu: false,
         duration: Some(TRIAL_TIMEOUT),
@@ -165,7 +165,7 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(10);
 fn setup(event: PerfEvent, with_kernel: bool) -> EventAttr {
     EventAttr {
         event,
-        rate: Rate::Period(1_000_000),
+        rate: SampleRate::Period(1_000_000),
         user_registers: user_mask(Arch::X86_64).unwrap_or_default(),
         stack_bytes: 8192,
         with_kernel,

@@ -9,7 +9,7 @@ use std::iter;
 use serde_json::{Value, json};
 use unspool_cfi::evaluate::Evaluator;
 use unspool_cfi::instruction::{Instruction, InstructionText, Instructions};
-use unspool_cfi::{CfiError, Cie, ParsedFde, Section};
+use unspool_cfi::{CfiError, CfiSection, Cie, ParsedFde};
 use unspool_rows::text::RowText;
 use unspool_rows::{Fde, Table, Vaddr};
 
@@ -45,7 +45,7 @@ struct ListedRow {
 
 /// Visits the entries of the sections that `is_wanted` accepts, in the table's order.
 pub(super) fn for_each<'t>(
-    sections: &[Section<'_>],
+    sections: &[CfiSection<'_>],
     table: &'t Table,
     is_wanted: impl Fn(&Fde) -> bool,
     mut visit: impl FnMut(&'t Fde, Listing) -> anyhow::Result<()>,
@@ -73,7 +73,7 @@ pub(super) fn for_each<'t>(
 type CieAndFde<'a> = (Cie<'a>, ParsedFde<'a>);
 
 fn headers<'a>(
-    section: &Section<'a>,
+    section: &CfiSection<'a>,
     entry: unspool_cfi::CfiEntry<'a>,
 ) -> Result<Option<CieAndFde<'a>>, CfiError> {
     let Some(offset) = entry.cie else {
@@ -86,7 +86,7 @@ fn headers<'a>(
 
 impl Listing {
     fn new<'a>(
-        section: &Section<'a>,
+        section: &CfiSection<'a>,
         cie: &Cie<'a>,
         fde: &ParsedFde<'a>,
     ) -> Result<Self, CfiError> {
@@ -166,7 +166,7 @@ impl Listing {
 
 /// All instructions, with padding combined.
 fn lines(
-    section: &Section<'_>,
+    section: &CfiSection<'_>,
     instructions: Instructions<'_, '_>,
 ) -> Result<Vec<ListedInstruction>, CfiError> {
     let mut lines: Vec<ListedInstruction> = Vec::new();

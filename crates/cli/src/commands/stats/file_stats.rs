@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use unspool_cfi::instruction::Instruction;
-use unspool_cfi::{CfiEntry, Cie, Instructions, ParsedFde, Section};
+use unspool_cfi::{CfiEntry, CfiSection, Cie, Instructions, ParsedFde};
 use unspool_compiled_table::{EncodedTable, TablePart};
 use unspool_elf::{ElfFile, SectionInfo};
 use unspool_native_table::Outline;
@@ -141,7 +141,7 @@ impl FileStats {
         }
     }
 
-    fn count_instructions(&mut self, section: &Section<'_>) {
+    fn count_instructions(&mut self, section: &CfiSection<'_>) {
         for (_, entry) in section.entries() {
             let Ok(entry) = entry else { continue };
             // Unreadable entries are counted as bad elsewhere.
@@ -201,7 +201,7 @@ fn native_bytes(file: &ElfFile, table: &Table) -> anyhow::Result<Option<u64>> {
 
 /// The CIE of an entry's instructions, and their location.
 fn instructions_of<'a>(
-    section: &Section<'a>,
+    section: &CfiSection<'a>,
     entry: CfiEntry<'a>,
 ) -> Option<(Cie<'a>, u64, usize)> {
     match entry.cie {
