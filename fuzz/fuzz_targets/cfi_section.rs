@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::{Hdr, Lookup, Section, SectionKind, SectionTable, read_table, rewrite};
+use unspool_cfi::{CfiSection, Hdr, Lookup, SectionKind, SectionTable, read_table, rewrite};
 use unspool_rows::arch::AddressSize;
 use unspool_rows::table::Span;
 use unspool_rows::{Abi, Arch, Endian, RaState, Register, Row, Table, Vaddr, text};
@@ -28,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
         _ => SectionKind::DebugFrame,
     };
     let (section, hdr) = rest.split_at(rest.len() - rest.len().min(usize::from(*cut)));
-    let section = Section {
+    let section = CfiSection {
         kind,
         data: section,
         address: Vaddr(ADDRESS),

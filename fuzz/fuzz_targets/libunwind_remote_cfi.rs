@@ -8,7 +8,7 @@ use core::ops::ControlFlow;
 
 use libfuzzer_sys::fuzz_target;
 use unspool_cfi::evaluate::Evaluator;
-use unspool_cfi::{Cie, ParsedFde, Section, SectionKind};
+use unspool_cfi::{CfiSection, Cie, ParsedFde, SectionKind};
 use unspool_libunwind_compat::abi::{self, DynInfo, Error, ProcInfo, RemoteTable};
 use unspool_libunwind_compat::client::AlignedMemory;
 use unspool_libunwind_compat::remote_cfi;
@@ -56,7 +56,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn check<M: Memory>(rest: &[u8], memory: &M, info: &ProcInfo, ip: u64, bias: u64) {
-    let section = Section {
+    let section = CfiSection {
         kind: SectionKind::EhFrame,
         data: rest,
         address: Vaddr(BASE),
@@ -81,7 +81,7 @@ fn check<M: Memory>(rest: &[u8], memory: &M, info: &ProcInfo, ip: u64, bias: u64
 }
 
 /// The row of an entry at an address, printed.
-fn row_in(section: &Section<'_>, offset: u64, pc: Vaddr) -> Option<String> {
+fn row_in(section: &CfiSection<'_>, offset: u64, pc: Vaddr) -> Option<String> {
     let entry = section.entry(offset).ok()??;
     let cie = Cie::parse_at(section, entry.cie?).ok()?;
     let fde = ParsedFde::parse(section, &cie, entry).ok()?;

@@ -5,7 +5,7 @@
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use unspool_perf_events::{DataFile, ReadSummary, Record, RewriteError, Rewriter};
+use unspool_perf_events::{DataFile, PerfRewriteError, ReadSummary, Record, Rewriter};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(file) = DataFile::from_bytes(data.to_vec()) else {
@@ -34,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// Writes it anew, each copied stack with three addresses instead.
-fn rewrite(file: &DataFile) -> Result<Vec<u8>, RewriteError> {
+fn rewrite(file: &DataFile) -> Result<Vec<u8>, PerfRewriteError> {
     let mut rewriter = Rewriter::new(file, Cursor::new(Vec::new()))?;
     file.read_all(|item| match item.record {
         Record::Sample(_) => rewriter.sample(&item, [1, 2, 3].into_iter()).map(drop),

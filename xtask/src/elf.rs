@@ -42,7 +42,7 @@ pub struct SectionContents<'a> {
 }
 
 impl CfiFile<'_> {
-    /// One of [`CfiFile::frames`], as input of unspool's reader.
+    /// One of [`CfiFile::sections`], as input of unspool's reader.
     #[must_use]
     pub fn section<'s>(&self, frame: &'s SectionContents<'_>) -> CfiSection<'s> {
         CfiSection {

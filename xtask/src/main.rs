@@ -21,6 +21,7 @@ usage: cargo xtask TASK
   readelf [--jobs N] [PATH...]
                               compare our reading of .eh_frame and .debug_frame with readelf's,
                               for every ELF file below PATH (default: the whole machine)
+  bpf                         run the tests that load BPF programs (as root, on Linux 6.9 or later)
   tidy                        hold the documents against the repository: crates, paths, width of lines
   attack [--only TEXT]        act as a second user who attacks root's unspool, in each way that
                               docs/security.md speaks of (as root); --help says more
@@ -90,6 +91,7 @@ fn run() -> Result<ExitCode, Error> {
             let options = readelf_all::ReadelfCompareOptions::parse(args)?;
             readelf_all::compare_all(&options, &mut io::stdout().lock())?
         }
+        Some("bpf") => bpf()?,
         Some("tidy") => tidy::run(&mut io::stdout().lock())?,
         Some("attack") => {
             let args: Vec<OsString> = args.collect();
@@ -204,6 +206,14 @@ fn run() -> Result<ExitCode, Error> {
         _ => return Err(USAGE.into()),
     };
     Ok(ExitCode::from(u8::from(!is_clean)))
+}
+
+/// Runs all tests of `bpf` and `bpf-walk`; returns whether they passed.
+fn bpf() -> Result<bool, Error> {
+    let mut command = Command::new(cargo());
+    command.args(["test", "-p", "unspool-bpf", "-p", "unspool-bpf-walk"]);
+    command.args(["--", "--include-ignored"]);
+    Ok(command.status()?.success())
 }
 
 /// Runs the test `soak` for longer; returns whether it passed.

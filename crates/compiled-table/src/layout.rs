@@ -214,6 +214,17 @@ impl CallForm {
     }
 }
 
+/// The sizes of a table's refs in bytes, 2 to 4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RefWidths {
+    /// A ref of a shape.
+    pub shape: usize,
+    /// A ref of a sequence.
+    pub sequence: usize,
+    /// A ref of a row.
+    pub row: usize,
+}
+
 /// The header's fields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TableHeader {
@@ -230,7 +241,7 @@ pub(crate) struct TableHeader {
 ///
 /// # Errors
 ///
-/// [`OpenError::Digest`], or that of a header that does not give the table's end.
+/// [`TableOpenError::Digest`], or that of a header that does not give the table's end.
 #[cfg(feature = "alloc")]
 pub fn check_digest(bytes: &[u8]) -> Result<(), TableOpenError> {
     let (head, table) = start(bytes)?;
@@ -366,6 +377,18 @@ fn directory(table: &[u8], count: u16) -> Result<TableSections<'_>, TableOpenErr
         }
     }
     Ok(sections)
+}
+
+/// A section's range in a table that [`crate::CompiledTable::open`] accepts, in bytes from the
+/// table's start. `None` if the section is absent. For readers in other languages.
+#[must_use]
+pub fn section(table: &[u8], tag: [u8; 4]) -> Option<core::ops::Range<usize>> {
+    let directory = table.get(HEADER..)?.chunks_exact(DIRECTORY_ENTRY);
+    let mut entries = directory.take(u16_at(table, 14)?.into());
+    let entry = entries.find(|entry| entry.first_chunk() == Some(&tag))?;
+    let start = usize::try_from(u32_at(entry, 2)?).ok()?;
+    let size = usize::try_from(u32_at(entry, 3)?).ok()?;
+    Some(start..start.checked_add(size)?)
 }
 
 /// Parallel arrays must be equally long, and pages must lie in the address space.

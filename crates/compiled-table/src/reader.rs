@@ -95,7 +95,7 @@ impl<'t> CompiledTable<'t> {
     ///
     /// # Errors
     ///
-    /// [`OpenError`].
+    /// [`TableOpenError`].
     pub fn open(bytes: &'t [u8]) -> Result<Self, TableOpenError> {
         let (header, sections, key) = layout::open(bytes)?;
         Ok(CompiledTable {
@@ -126,6 +126,22 @@ impl<'t> CompiledTable<'t> {
     #[must_use]
     pub fn abi(&self) -> Abi {
         self.header.abi
+    }
+
+    /// The address from which offsets are counted.
+    #[must_use]
+    pub fn base(&self) -> Vaddr {
+        self.header.base
+    }
+
+    /// The sizes of refs.
+    #[must_use]
+    pub fn ref_widths(&self) -> layout::RefWidths {
+        layout::RefWidths {
+            shape: self.header.shape_width,
+            sequence: self.header.sequence_width,
+            row: self.header.row_width,
+        }
     }
 
     /// The number of distinct rows.

@@ -62,7 +62,7 @@ pub struct ValueQuery<'r, 'f> {
 
 impl<'f> ValueQuery<'_, 'f> {
     /// The known values of some frames of a stack, one after another. The stack must have been
-    /// [kept with the registers](unspool_process::space::Keep::Registers).
+    /// [kept with the registers](unspool_process::snapshot_unwinder::WalkDetail::Registers).
     pub fn frames<'s>(
         &'s self,
         stack: &'s CallStack,

@@ -5,7 +5,7 @@ use unspool_process::snapshot_unwinder::{CallStack, FrameLocation};
 use unspool_rows::{CodeAddr, Memory, Register, RuntimeAddr};
 
 /// A walked stack, prepared to find arguments. Its frames must have been [kept with their
-/// registers](unspool_process::space::Keep::Registers).
+/// registers](unspool_process::snapshot_unwinder::WalkDetail::Registers).
 pub struct StackArguments<'a> {
     stack: &'a CallStack,
     memory: &'a dyn Memory,

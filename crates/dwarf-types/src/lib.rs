@@ -1,6 +1,6 @@
 //! The C types and the variables of a program, from its debug information: DWARF as type graphs.
 //!
-//! [`read`] makes a graph of each compilation unit; the linker of `unspool-c-types` can combine
+//! [`read_types`] makes a graph of each compilation unit; the linker of `unspool-c-types` can combine
 //! them. [`DwarfPrototypes`] finds a function's parameters, by its name or its address.
 //! [`variables`] evaluates variables in the frames of a stack. [`elf_context`] returns the inputs
 //! that types in other formats need from their ELF file. [`Producers`] finds the known faults of

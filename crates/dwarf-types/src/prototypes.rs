@@ -37,7 +37,7 @@ impl DwarfPrototypes {
     ///
     /// # Errors
     ///
-    /// As for [`read`]. Faults of single entries are ignored; [`DwarfPrototypes::missing`] lists
+    /// As for [`read_types`](crate::read_types). Faults of single entries are ignored; [`DwarfPrototypes::missing`] lists
     /// missing units.
     pub fn read(module: &ElfFile, files: &DebugFiles) -> Result<DwarfPrototypes, TypesError> {
         let splits = SplitFiles::default();

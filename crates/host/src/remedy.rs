@@ -44,6 +44,8 @@ pub enum Remedy {
     MountTracefs,
     /// Make the mounted tracing file system readable.
     ReadTracefs,
+    /// BPF programs have to be loaded.
+    Bpf,
 }
 
 impl Remedy {
@@ -72,7 +74,8 @@ impl Remedy {
             Remedy::KernelAddresses { .. } => fixed("sudo sysctl kernel.kptr_restrict=1"),
             Remedy::MountTracefs => fixed("sudo mount -t tracefs tracefs /sys/kernel/tracing"),
             Remedy::ReadTracefs => fixed("sudo mount -o remount,mode=755 /sys/kernel/tracing"),
-            Remedy::PerfInContainer
+            Remedy::Bpf
+            | Remedy::PerfInContainer
             | Remedy::PerfOfOthers
             | Remedy::PtraceScope { .. }
             | Remedy::PtraceOfOthers
@@ -103,6 +106,10 @@ impl Remedy {
             }
             Remedy::PtraceOfUndumpable => "run as root (CAP_SYS_PTRACE)",
             Remedy::PtraceInContainer => "run a container with `--cap-add=SYS_PTRACE`",
+            Remedy::Bpf => {
+                "run as root (CAP_BPF and CAP_PERFMON; in a container, the seccomp profile must \
+                 allow bpf)"
+            }
             Remedy::OpenFiles | Remedy::MountTracefs => "",
         }
     }

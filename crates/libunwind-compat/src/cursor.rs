@@ -388,7 +388,7 @@ impl<'s> ClientCursor<'s> {
     ///
     /// # Errors
     ///
-    /// As [`Cursor::step`]; [`Error::INVALID`] if the bytes are not a row.
+    /// As [`ClientCursor::step`]; [`Error::INVALID`] if the bytes are not a row.
     #[inline(never)]
     pub fn step_encoded(&mut self, bytes: &[u8]) -> Result<bool, Error> {
         let row = encoding::decode(bytes).ok_or(Error::INVALID)?;

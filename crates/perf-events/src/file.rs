@@ -136,7 +136,7 @@ impl DataFile {
     ///
     /// # Errors
     ///
-    /// [`FileError`]. [`DataFile::damaged`] reports damaged parts that are not required.
+    /// [`PerfFileError`]. [`DataFile::damaged`] reports damaged parts that are not required.
     pub fn open(path: &Path) -> Result<DataFile, PerfFileError> {
         DataFile::parse(FileMap::new(&unspool_files::open(path)?)?)
     }

@@ -66,7 +66,7 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
     ///
     /// # Errors
     ///
-    /// [`RewriteError`].
+    /// [`PerfRewriteError`].
     pub fn new(file: &'f DataFile, out: W) -> Result<Self, PerfRewriteError> {
         if file.features.contains_key(&header::FEATURE_AUXTRACE) {
             return Err(PerfRewriteError::Trace);
@@ -144,7 +144,7 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
     ///
     /// # Errors
     ///
-    /// [`RewriteError`].
+    /// [`PerfRewriteError`].
     pub fn copy(&mut self, item: &FileRecord<'_>) -> Result<(), PerfRewriteError> {
         match item.header.kind {
             // The header replaces it.
@@ -170,7 +170,7 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
     ///
     /// # Errors
     ///
-    /// [`RewriteError`].
+    /// [`PerfRewriteError`].
     pub fn sample(
         &mut self,
         item: &FileRecord<'_>,

@@ -105,18 +105,18 @@ static __attribute__((noinline)) void deeper(int left) {
 void down(int left) { deeper(left); sink++; }
 "#;
 
-struct Program {
+struct TestProgram {
     path: PathBuf,
     /// Its functions by address: the start, and one past the end.
     functions: BTreeMap<u64, (u64, String)>,
 }
 
-impl Program {
-    fn build(name: &str, flags: &[&str]) -> Program {
-        Program::of(PROGRAM, name, flags)
+impl TestProgram {
+    fn build(name: &str, flags: &[&str]) -> TestProgram {
+        TestProgram::of(PROGRAM, name, flags)
     }
 
-    fn of(text: &str, name: &str, flags: &[&str]) -> Program {
+    fn of(text: &str, name: &str, flags: &[&str]) -> TestProgram {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let source = folder.join(format!("{name}.c"));
         fs::write(&source, text).unwrap();
@@ -145,7 +145,7 @@ impl Program {
                 (number(start)? + number(size)?, name.to_owned()),
             ))
         };
-        Program {
+        TestProgram {
             path,
             functions: listed.lines().filter_map(function).collect(),
         }
@@ -200,7 +200,7 @@ fn record(name: &str, target: RecordTarget, options: RecordOptions) -> (RecordSu
 }
 
 /// All samples at the bottom have the program's known stack.
-fn assert_stacks(program: &Program, profile: &Profile, depth: usize) {
+fn assert_stacks(program: &TestProgram, profile: &Profile, depth: usize) {
     let mut expected = vec!["leaf".to_owned(), "narrow".to_owned()];
     for _ in 0..depth {
         expected.extend(["wide".to_owned(), "narrow".to_owned()]);
@@ -226,7 +226,7 @@ fn assert_stacks(program: &Program, profile: &Profile, depth: usize) {
 
 #[test]
 fn every_stack_of_a_command_is_the_one_that_it_has() {
-    let program = Program::build("plain", &["-Wl,--build-id=none"]);
+    let program = TestProgram::build("plain", &["-Wl,--build-id=none"]);
     let target = RecordTarget::Command(program.command(&["30"]));
     let (summary, profile) = record("plain", target, options());
     let mut modules = profile.modules().iter();
@@ -245,9 +245,9 @@ fn every_stack_of_a_command_is_the_one_that_it_has() {
 
 #[test]
 fn libraries_that_are_unloaded_and_replaced() {
-    let program = Program::of(CHURN, "churn", &["-ldl"]);
+    let program = TestProgram::of(CHURN, "churn", &["-ldl"]);
     let libraries = [("churn256", "-DPAD=240"), ("churn512", "-DPAD=496")]
-        .map(|(name, pad)| Program::of(LIBRARY, name, &["-fPIC", "-shared", pad]));
+        .map(|(name, pad)| TestProgram::of(LIBRARY, name, &["-fPIC", "-shared", pad]));
     let mut command = program.command(&[]);
     command.args(libraries.iter().map(|library| &library.path));
     let (summary, profile) = record("churn", RecordTarget::Command(command), options());
@@ -272,7 +272,7 @@ fn libraries_that_are_unloaded_and_replaced() {
 
 #[test]
 fn programs_that_are_begun_by_others_are_followed() {
-    let program = Program::build("forked", &[]);
+    let program = TestProgram::build("forked", &[]);
     let target = RecordTarget::Command(program.command(&["12", "fork"]));
     let (summary, profile) = record("forked", target, options());
     assert_eq!(summary.status.unwrap().code(), Some(0));
@@ -288,7 +288,7 @@ fn programs_that_are_begun_by_others_are_followed() {
 
 #[test]
 fn processes_that_run_are_attached_to() {
-    let program = Program::build("attached", &["-static", "-DSECONDS=60"]);
+    let program = TestProgram::build("attached", &["-static", "-DSECONDS=60"]);
     let mut child = program.command(&["20"]).spawn().unwrap();
     let mut options = options();
     options.duration = Some(Duration::from_secs(1));
@@ -306,7 +306,7 @@ fn processes_that_run_are_attached_to() {
 
 #[test]
 fn a_register_that_was_just_popped_is_known() {
-    let program = Program::of(AT_AN_END, "at_an_end", &[]);
+    let program = TestProgram::of(AT_AN_END, "at_an_end", &[]);
     let (_, profile) = record(
         "at_an_end",
         RecordTarget::Command(program.command(&[])),
@@ -349,7 +349,7 @@ fn the_way_out_of_code_without_a_table_is_found() {
     ];
     for (number, body) in bodies.into_iter().enumerate() {
         let name = format!("without_table_{number}");
-        let program = Program::of(&without_table(body), &name, &[]);
+        let program = TestProgram::of(&without_table(body), &name, &[]);
         let (_, profile) = record(
             &name,
             RecordTarget::Command(program.command(&[])),
@@ -379,7 +379,7 @@ fn count_spliced(profile: &Profile) -> [usize; 2] {
 
 #[test]
 fn a_stack_larger_than_a_copy_is_completed_from_memory() {
-    let program = Program::build("large", &[]);
+    let program = TestProgram::build("large", &[]);
     // Each of `wide` takes more than 600 bytes.
     let target = RecordTarget::Command(program.command(&["1000"]));
     let (_, profile) = record("large", target, options());
@@ -431,7 +431,7 @@ int main(void) {
 
 #[test]
 fn what_is_spliced_is_the_stack_that_there_was() {
-    let program = Program::of(MOVING, "moving", &[]);
+    let program = TestProgram::of(MOVING, "moving", &[]);
     let (_, profile) = record(
         "moving",
         RecordTarget::Command(program.command(&[])),
@@ -474,7 +474,7 @@ fn what_is_spliced_is_the_stack_that_there_was() {
 
 #[test]
 fn a_recording_of_perf_becomes_a_profile() {
-    let program = Program::build("imported", &[]);
+    let program = TestProgram::build("imported", &[]);
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("imported.data");
     let mut perf = tool("perf");
     perf.args(["record", "-q", "-e", "cpu-clock", "-F", "999"]);
@@ -589,7 +589,7 @@ int main(void) {
 
 #[test]
 fn time_off_the_processor_has_the_stack_where_it_was_spent() {
-    let program = Program::of(SLEEPER, "sleeper", &[]);
+    let program = TestProgram::of(SLEEPER, "sleeper", &[]);
     let mut options = options();
     options.off_cpu = true;
     let (_, profile) = record(
@@ -652,7 +652,7 @@ int main(int count, char **words) {
 
 #[test]
 fn stacks_that_a_program_makes_are_complete() {
-    let program = Program::of(OWN_STACKS, "own_stacks", &[]);
+    let program = TestProgram::of(OWN_STACKS, "own_stacks", &[]);
     for (name, words, base) in [
         ("coroutine", &[][..], "?"),
         ("by_hand", &["by hand"], "base"),
@@ -694,7 +694,7 @@ int main(void) {
 
 #[test]
 fn threads_may_outlive_the_first() {
-    let program = Program::of(LEADERLESS, "leaderless", &["-pthread"]);
+    let program = TestProgram::of(LEADERLESS, "leaderless", &["-pthread"]);
     let target = RecordTarget::Command(program.command(&[]));
     let (_, profile) = record("leaderless", target, options());
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("leaderless.data");

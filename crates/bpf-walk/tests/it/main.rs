@@ -1,0 +1,14 @@
+//! Look-ups by programs in the kernel, compared with those of `unspool-compiled-table`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::panic,
+    reason = "a test"
+)]
+
+#[path = "../../../compiled-table/tests/it/generate.rs"]
+#[expect(dead_code, reason = "others use more of it")]
+mod generate;
+mod lookup;
