@@ -355,7 +355,7 @@ impl<'t> BreakpointRun<'t> {
     fn run(mut self) -> anyhow::Result<ArgCounts> {
         let store = Store::new(None, None, None);
         let every = match std::env::var("EVERY") {
-            Ok(every) => every.parse().context("EVERY is no number above 0")?,
+            Ok(every) => every.parse().context("EVERY is not a number above 0")?,
             Err(_) => WALK_INTERVAL,
         };
         let mut hits = 0_u64;

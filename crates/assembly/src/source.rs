@@ -365,7 +365,8 @@ impl AssemblySource {
         self.gap(layout, number + 1..end, number)
     }
 
-    /// Whether a line is a boundary for another code line.
+    /// Whether a line ends the gap next to code line `of`: it may be assembled together with that
+    /// line, and is a boundary or may hide one.
     fn is_border(&self, layout: &ConditionLayout, line: u32, of: u32) -> bool {
         let near = |line| {
             let is_known = self.assembled.is_some();

@@ -57,7 +57,7 @@ const char *unspool_version(void);
 /* How a frame was found from the frame further in. */
 enum unspool_evidence {
 	UNSPOOL_GIVEN = 0,             /* the first frame of the walk */
-	UNSPOOL_TABLE = 1,             /* by an unwind table: the only proof */
+	UNSPOOL_TABLE = 1,             /* by an unwind table: not guessed */
 	UNSPOOL_SIGNAL_TRAMPOLINE = 2, /* guessed: code that returns from signals, by its bytes */
 	UNSPOOL_BAD_CALL = 3,          /* guessed: the frame is outside of code, and was called */
 	UNSPOOL_FRAME_POINTER = 4,     /* guessed: by the frame pointer, without a table */
@@ -68,7 +68,7 @@ enum unspool_evidence {
 enum unspool_end {
 	UNSPOOL_NOT_ENDED = 0,
 	UNSPOOL_OUTERMOST = 1,           /* the table marks the frame as outermost: complete */
-	UNSPOOL_ENTRY_POINT = 2,         /* entry code of program, loader or thread: complete */
+	UNSPOOL_ENTRY_POINT = 2,         /* entry code of program, loader or coroutine: complete */
 	UNSPOOL_LIMIT = 3,               /* there is no room for more addresses */
 	UNSPOOL_ZERO_RETURN_ADDRESS = 4, /* the return address is zero */
 	UNSPOOL_LOOP = 5,                /* the walk is circular, or changes stacks without end */
@@ -87,8 +87,8 @@ const char *unspool_end_text(int end);
  * Prepares the process: records the modules loaded now, and finds their compiled tables (`unspool
  * compile` makes them). A table can be in the module itself (`--into`), the folders of
  * UNSPOOL_TABLE_PATH, the cache ($XDG_CACHE_HOME/unspool or ~/.cache/unspool), or
- * /usr/lib/unspool/tables. A table in a folder is used only if only the user and root can write
- * to both.
+ * /usr/lib/unspool/tables. A table in a folder is used only if nobody except the user and root can
+ * write to the table or the folder.
  *
  * It is optional: without it, walks read the tables that the modules were linked with, and cache
  * rules. It makes first walks faster, and may be called again after libraries were loaded.

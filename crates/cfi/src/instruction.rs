@@ -18,7 +18,7 @@ use crate::pointer::PointerBases;
 pub enum Instruction<'a> {
     /// `DW_CFA_set_loc`: a new row at an address (§6.4.2.1).
     SetLoc(Vaddr),
-    /// `DW_CFA_advance_loc` and its variants: a new row so many bytes further (§6.4.2.1).
+    /// `DW_CFA_advance_loc` and its variants: a new row that many bytes further (§6.4.2.1).
     AdvanceLoc(u64),
     /// `DW_CFA_def_cfa`, `_sf` (§6.4.2.2).
     DefCfa(Register, i64),

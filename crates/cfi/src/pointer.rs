@@ -86,7 +86,7 @@ pub struct PointerBases<'s, 'a> {
 }
 
 impl PointerBases<'_, '_> {
-    /// Takes a pointer that cannot be null: the start of a range.
+    /// Takes a pointer that is always present: the start of a range. A stored zero is not null.
     ///
     /// # Errors
     ///

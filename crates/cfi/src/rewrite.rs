@@ -90,7 +90,7 @@ pub fn rewrite(
     written.pointers.extend(pointers);
     written.bytes.extend(added.entries());
     if end < section.data.len() as u64 {
-        written.bytes.extend([0; 4]); // A terminator: the file is linked last in all unwind tables.
+        written.bytes.extend([0; 4]); // The file ends all unwind tables that are linked before it.
     }
     Ok(written)
 }

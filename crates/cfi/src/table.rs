@@ -40,7 +40,7 @@ pub(crate) fn bound(section: &CfiSection<'_>, times: usize) -> usize {
 pub struct SectionTable {
     /// Every readable entry, in the order of the section.
     pub table: Table,
-    /// Every entry that is unreadable, or readable only in part, in the order of the section.
+    /// Every entry that is unreadable, or not read with certainty, in the order of the section.
     pub problems: Vec<CfiProblem>,
     /// Counts of the entries.
     pub counts: EntryCounts,

@@ -693,7 +693,7 @@ impl<'r> InstructionWriter<'r> {
     fn factored(&self, offset: i64) -> Result<i64, &'static str> {
         match offset % self.data_alignment {
             0 => Ok(offset / self.data_alignment),
-            _ => Err("an offset that is no multiple of a word"),
+            _ => Err("an offset that is not a multiple of a word"),
         }
     }
 }

@@ -431,7 +431,7 @@ pub(crate) fn unit_findings(subject: &CheckSubject<'_>, report: &UnitReport) -> 
 }
 
 /// Merges discrepancies of the same aspect at the same instruction: at a call, a rule may be wrong
-/// before it and while the callee runs. The location before it counts.
+/// before it and while the callee runs. The location while the callee runs counts, if it is known.
 fn merge_discrepancies(doubts: &[Discrepancy]) -> Vec<Discrepancy> {
     let mut merged: Vec<Discrepancy> = Vec::with_capacity(doubts.len());
     let mut last: HashMap<(Vaddr, Aspect), usize> = HashMap::new();

@@ -269,9 +269,9 @@ impl<'t> RowChecker<'t> {
         }
     }
 
-    /// The CFA that a row's offsets are relative to: the caller's stack pointer. If the row has a
-    /// rule for that which adds something, and its CFA is lower by as much, it is the row's own
-    /// CFA.
+    /// The CFA that a row's offsets are relative to: the caller's stack pointer. The exception is a
+    /// row with a rule for the stack pointer that adds something to the row's CFA. If the sum is
+    /// the caller's stack pointer, the offsets are relative to the row's own CFA.
     fn cfa_of(&self, declared: &DeclaredRow, state: &AbstractState) -> AbstractValue {
         match (declared.cfa, declared.stack_pointer) {
             (RuleLocation::Register(register, offset), Some(RuleLocation::CfaValue(added)))

@@ -66,8 +66,8 @@ impl LiftedCode {
         &mut self.ops
     }
 
-    /// Appends an instruction. Its operations are already in [`LiftedCode::ops`]. Padding does
-    /// nothing, or traps.
+    /// Appends an instruction. Its operations are already in [`LiftedCode::ops`]. It is padding if
+    /// it does nothing, or traps.
     pub(crate) fn push(&mut self, address: u64, length: u8, flow: Option<Flow>, is_padding: bool) {
         let flow = flow.map_or(0, |flow| {
             let id = InsnId(u32::try_from(self.insns.len()).unwrap_or(u32::MAX));

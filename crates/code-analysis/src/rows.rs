@@ -150,8 +150,8 @@ impl ProvenRules {
         registers.zip(self.preserved)
     }
 
-    /// Whether all registers are unchanged or saved at the CFA. Across a call, the CFA rule also
-    /// needs a register that calls preserve.
+    /// Whether all registers are unchanged or saved at a distance from the CFA, and the CFA is at a
+    /// distance from a register. Across a call, that can only be a register that calls preserve.
     fn is_plain(&self) -> bool {
         let mut saved = self.preserved.iter().chain([&self.return_address]);
         matches!(self.cfa, CfaLocation::Register(..))
@@ -297,7 +297,7 @@ impl LocationFinder<'_> {
     }
 
     /// A register that points at its own saved value is a frame pointer. The CFA rule uses it while
-    /// that holds, as compilers do, even if the stack pointer is known.
+    /// that holds, as compilers do, whatever happens to the stack pointer.
     fn frame_pointer(&self, cfa: AbstractValue) -> Option<(u8, i64)> {
         let mut preserved = self.facts.preserved.iter();
         preserved.find_map(|register| {

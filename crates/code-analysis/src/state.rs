@@ -427,8 +427,8 @@ impl AbstractState {
         }
     }
 
-    /// Invalidates slots that a call may change: those with contents that pass `is_taken`, all of
-    /// them addresses. It is asked once for each slot.
+    /// Invalidates slots that a call may change: those with contents that pass `is_taken`, which
+    /// must only pass addresses. It is asked once for each slot.
     #[inline]
     pub(crate) fn invalidate_after_call(
         &mut self,
@@ -491,8 +491,8 @@ impl AbstractState {
         self.set(register, AbstractValue::symbolic_base(at, 0));
     }
 
-    /// Forgets slots relative to the stack pointer's symbolic base after instruction `at`: the name
-    /// now means another address.
+    /// Forgets everything relative to the stack pointer's symbolic base after instruction `at`: the
+    /// name now means another address.
     pub fn forget_base(&mut self, at: u32) {
         let is_counted = |slot: IndexedSlot| {
             let counted = [slot.base, slot.index].map(AbstractValue::symbolic_base_id);
@@ -735,8 +735,8 @@ impl AbstractState {
     }
 }
 
-/// Address of `size` bytes counted from the other side of the stack alignment, and the size of the
-/// range that they may be in.
+/// Lowest address that `size` bytes may have, counted from the other side of the stack alignment,
+/// and the size of the range that they are somewhere in.
 fn across_alignment(
     known: StackAlignment,
     at: AbstractValue,

@@ -99,9 +99,9 @@ impl TransferFunction {
     }
 
     /// Whether no callee changes a slot with this value. That holds for a value that [is
-    /// saved](TransferFunction::is_saved), for a frame pointer, and for the address of the caller's
-    /// frame pointer. It also holds for the address of a save in a frame that the stack pointer has
-    /// left. An address in the current frame may be the end of an array below.
+    /// saved](TransferFunction::is_saved), and for a frame pointer: the address where the caller's
+    /// frame pointer is saved. It also holds for the address of a save in a frame that the stack
+    /// pointer has left. An address in the current frame may be the end of an array below.
     fn survives_call(self, state: &AbstractState, value: AbstractValue) -> bool {
         let is_left = || {
             let sp = state.get(self.facts.stack_pointer);
@@ -252,7 +252,7 @@ impl TransferFunction {
                 let numbers = [state.get(a), state.get(b)].map(AbstractValue::as_constant);
                 let value = match numbers {
                     [Some(table), None] | [None, Some(table)] => {
-                        // The other operand is a distance in bytes.
+                        // The other operand counts bytes, so its bound is not that of an index.
                         AbstractValue::relative_table_entry(
                             table.wrapping_add_signed(offset.into()),
                             None,
@@ -310,7 +310,8 @@ impl TransferFunction {
             self.assume_bounds(state, place);
         }
         if known.is_none_or(|place| !place.is_address()) && self.is_saved(value) {
-            // The index needs a symbolic base unless it is an entry value.
+            // The index may get a symbolic base. It must not if it is unknown: then it may be an
+            // entry value.
             match self.is_on_stack(place) && number != AbstractValue::UNKNOWN {
                 true => state.store_indexed(place, index, value, at),
                 false => state.escape(),
@@ -550,7 +551,8 @@ impl TransferFunction {
     }
 
     /// Applies [`Op::Align`]. A value may be saved in several adjacent slots above the stack
-    /// pointer. Then one of them is a slot above the aligned one, at any distance.
+    /// pointer. If these are enough, one of them is at a fixed distance above the aligned stack
+    /// pointer, however far the alignment lowers that. The slot at this distance gets the value.
     #[inline(never)]
     fn align(self, state: &mut AbstractState, multiple: u32, at: u32) {
         /// Such code saves a value twice, or four times.

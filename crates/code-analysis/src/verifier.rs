@@ -251,7 +251,7 @@ struct Verification<'a, I: ?Sized, C> {
     annotations: &'a mut C,
     /// The current annotation.
     annotation: Annotation,
-    /// Whether a back edge contradicts an assumption.
+    /// Whether less holds somewhere than the pass assumed, so that another pass is needed.
     must_repeat: bool,
     /// Whether the annotation or the state has changed since the last check of one against the
     /// other.
@@ -577,7 +577,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             Some(ReturnBehavior::LeavesWords(_) | ReturnBehavior::SkipsData(_)) => return None,
         };
         frame.transfer_call(self.facts).ok()?;
-        // The annotation at the call also holds while the callee runs.
+        // The annotation at the call must also hold while the callee runs.
         self.check_annotation(frame)?;
         if let Some(pad) = Landing::pad_of(self.landings, at.start)
             && self.verifier.labels.contains(pad)

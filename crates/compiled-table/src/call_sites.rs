@@ -96,7 +96,7 @@ impl<'t> CallSites<'t> {
 
 /// A row that holds if a call ends at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a claim is no answer before it is seen to hold"]
+#[must_use = "a candidate is not an answer until it is verified"]
 pub struct CallSiteRow {
     return_address: Vaddr,
     row: RowRef,

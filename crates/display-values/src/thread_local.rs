@@ -34,7 +34,7 @@ pub(crate) fn block(walked: &WalkedStack<'_, '_>, number: usize) -> Result<u64, 
     let segment = segment.ok_or("its file has none")?;
     let align = segment.align.max(1);
     if !align.is_power_of_two() {
-        return Err("its alignment is no power of two");
+        return Err("its alignment is not a power of two");
     }
     // The block's start is congruent to the segment's, and its end is at most the thread pointer,
     // which is aligned.

@@ -597,7 +597,7 @@ impl<'a> DieIndex<'a> {
                     ))
                 })
             }
-            _ => Err(wrong("something that is no entry".to_owned())),
+            _ => Err(wrong("something other than an entry".to_owned())),
         }
     }
 }

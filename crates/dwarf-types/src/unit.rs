@@ -388,7 +388,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
                     }),
                     None => {
                         let problem = place
-                            .missing_attribute("an enumerator whose value is no number of 64 bits");
+                            .missing_attribute("an enumerator whose value does not fit 64 bits");
                         self.problems.push(problem);
                     }
                 }

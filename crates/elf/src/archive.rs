@@ -20,7 +20,7 @@ use crate::elf::ElfFile;
 use crate::error::ModuleError;
 use crate::image::ImageBytes;
 
-/// The offset of the size field in a header. It has 10 digits.
+/// An archive with its members in it. (A thin archive has only their names.)
 #[derive(Debug)]
 pub struct Archive {
     path: PathBuf,
@@ -43,8 +43,7 @@ const SIZE: usize = 48;
 /// The offset of the header's last two bytes.
 const END: usize = 58;
 
-const OTHER_FORM: &str =
-    "the archive is not in GNU's form: `llvm-ar --format=gnu` makes one that is";
+const OTHER_FORM: &str = "not an archive in GNU's format: make it anew by `llvm-ar --format=gnu`";
 
 impl Archive {
     /// Opens a file; `None` if it is not an archive.
@@ -134,7 +133,7 @@ impl Archive {
             let member = ArchiveMember::parse_at(bytes, at).ok_or_else(|| {
                 self.broken(
                     at,
-                    "it is cut short, or no header: `ar` makes the archive anew",
+                    "truncated, or not a header: make the archive anew by `ar`",
                 )
             })?;
             moved.insert(at as u64, written.len() as u64);

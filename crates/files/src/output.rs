@@ -275,6 +275,10 @@ pub fn replace<T, E: From<io::Error>>(
 }
 
 /// Whether [`replace`] can succeed, checked before work whose result would be lost.
+///
+/// # Errors
+///
+/// As for [`replace`].
 pub fn check_writable(path: &Path) -> io::Result<()> {
     let entry = resolve(path, LastLink::Follow)?;
     match entry.kind {

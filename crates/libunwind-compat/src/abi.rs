@@ -209,7 +209,7 @@ pub struct RemoteTable {
     pub name_ptr: UnwWord,
     /// The base of its entries.
     pub segbase: UnwWord,
-    /// The base of its entries.
+    /// Its length, in words.
     pub table_len: UnwWord,
     /// Its address.
     pub table_data: UnwWord,

@@ -205,7 +205,8 @@ impl<'s> ClientCursor<'s> {
         move |_, addr| callbacks::read_memory(&client, addr)
     }
 
-    /// The word at an address of the own process, if the memory around it is known to be readable.
+    /// The word at an address of the own process. After that, the memory around it is known to be
+    /// readable.
     #[inline(always)]
     fn own_word(&mut self, addr: u64) -> Result<u64, Error> {
         match self.readable_cache.word(addr) {
@@ -214,7 +215,7 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// The word at an address in any memory.
+    /// The word at an address, of the own process or by the client.
     fn known_word(&self, addr: u64) -> Result<u64, Error> {
         match self.readable_cache.word(addr) {
             Some(word) => Ok(word),
@@ -353,7 +354,7 @@ impl<'s> ClientCursor<'s> {
         self.places.note_known(simple.saved(), cfa);
         self.places.leave();
         if !cfa.is_multiple_of(8) {
-            // Recorded locations are of readable words.
+            // Notes are only for words that one read yields: aligned ones.
             self.places.settle();
         }
         self.arrive(left, return_address)?;

@@ -12,7 +12,8 @@ use unspool_rows::{LoadBias, Memory, Pointer, Row, RuntimeAddr, Vaddr};
 use crate::abi::{self, DynInfo, Error, ProcInfo};
 use crate::remote_cfi::ABI;
 
-/// Larger entries are treated as garbage. The longest known entry has 40 KB.
+/// The limit of an entry's size, in bytes: larger ones are treated as garbage. The longest known
+/// entry has 40 KB.
 const MAX_ENTRY: u64 = 1 << 20;
 
 /// The locations of an FDE and its CIE.

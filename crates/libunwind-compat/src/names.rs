@@ -106,7 +106,7 @@ fn find_file(ip: u64, path: &mut [u8], text: &mut [u8]) -> Option<u64> {
 /// names.
 fn is_of_module(file: &FileMemory, image: &LoadedHeaders, ip: u64) -> bool {
     let Some(module) = local::modules().loaded(RuntimeAddr(ip)) else {
-        // Without loaded headers this cannot be checked.
+        // The loader has not loaded it, so this cannot be checked.
         return true;
     };
     let expected = module.build_id;

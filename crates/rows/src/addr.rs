@@ -6,7 +6,8 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Vaddr(pub u64);
 
-/// An address in a running process, a core file or a copied stack.
+/// An address in a running process, a core file or a copied stack. It has the representation of a
+/// `u64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct RuntimeAddr(pub u64);

@@ -271,7 +271,7 @@ impl RowComparison<'_> {
             .registers
             .get(Register(self.facts.stack_pointer.into()));
         let lowest = lowest.unwrap_or(0).saturating_sub(below_sp);
-        let words = (1..=MAX_SEARCH_BYTES).map(|number| 8 * number);
+        let words = (1..=MAX_SEARCH_WORDS).map(|number| 8 * number);
         let mut words = words.take_while(|below| self.truth.sp.saturating_sub(*below) >= lowest);
         words.find(|below| self.memory.word(self.truth.sp.wrapping_sub(*below)) == Some(value))
     }
@@ -324,5 +324,5 @@ pub(crate) fn place_of(of: Aspect, facts: &AbiInfo) -> Option<usize> {
 
 /// Upper limit of distances in a frame, in bytes.
 const MAX_SAVE_DISTANCE_BYTES: u64 = 1 << 20;
-/// Size of the part of a frame that is searched for a register, in bytes.
-const MAX_SEARCH_BYTES: u64 = 512;
+/// Greatest number of 8-byte words of a frame that are searched for a register.
+const MAX_SEARCH_WORDS: u64 = 512;

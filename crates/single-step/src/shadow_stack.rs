@@ -99,8 +99,8 @@ pub(crate) struct ShadowStack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Certainty {
     Certain,
-    /// The stack is new. Code that was called on another stack still knows its frame; after a
-    /// switch to another context none is known.
+    /// The stack is new. If the running code calls a function on it, that code's frame is still
+    /// known; after a switch to another context, no frame is.
     NewStack,
     /// It may be another frame.
     Uncertain,
@@ -506,7 +506,7 @@ mod tests {
         let mut shadow = two();
         shadow.jumped(0xe80, 0x90_0000);
         assert_eq!(shadow.certainty, Certainty::NewStack);
-        // Code called on another stack still has its frame.
+        // Code that calls on another stack still has its frame.
         shadow.settle(false);
         assert_eq!(key(&shadow), Some(0xf00));
         shadow.push(frame(0x8f_fff8, 0x3, Some(F)));

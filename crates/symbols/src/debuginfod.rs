@@ -388,7 +388,7 @@ fn check(url: &str, path: &Path, id: BuildId, artifact: Artifact) -> Result<(), 
     });
     if !is_of_kind {
         return Err(wrong(format!(
-            "the server sent a file that is no {}",
+            "the server's file is not the {} that was asked for",
             artifact.name()
         )));
     }

@@ -197,7 +197,7 @@ impl<R: Read> JitDump<R> {
     ///
     /// # Errors
     ///
-    /// [`JitError`]: it is no jitdump of version 1.
+    /// [`JitError`]: it is not a jitdump of version 1.
     pub fn new(input: R) -> Result<Self, JitError> {
         let mut dump = JitDump {
             input,

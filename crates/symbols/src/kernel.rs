@@ -13,7 +13,8 @@ mod cached;
 
 /// The kernel's list of symbols.
 const KALLSYMS: &str = "/proc/kallsyms";
-/// The last symbol of the kernel or of a module ends after a page at the latest.
+/// The last symbol of the kernel or of a module ends at a page boundary at the latest, between one
+/// and two pages after its start.
 const PAGE: u64 = 4096;
 /// The size of the longest list, in bytes.
 const MAX_TEXT_BYTES: usize = 1 << 30;

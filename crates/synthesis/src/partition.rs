@@ -25,8 +25,8 @@ pub(crate) type UnitSummaries = HashMap<u64, UnitSummary>;
 /// The runs of some ranges of code as a program with units; `None` if there is no fixpoint in
 /// reasonable time.
 ///
-/// `starts` are certain starts; anything smaller is not split further. `lost` are functions that
-/// are known by name never to return; functions found not to return are added.
+/// `starts` are certain starts. An extent that is whole is not split further. `lost` are functions
+/// that are known by name never to return; functions found not to return are added.
 pub(crate) fn partition(
     tools: &mut UnitAnalyzer<'_>,
     ranges: &[Range<u64>],

@@ -188,7 +188,7 @@ impl Cursor {
             (Some(module), Ok(found)) => self
                 .step_by_trampoline(found, module, memory)
                 .unwrap_or_else(|| self.step_by_row(found, module, memory)),
-            // The table's source still has the row, and the table's owner can use that.
+            // No guess: the table's source still has the row, and the table's owner can use that.
             (_, Err(corrupt @ NoRow::CorruptTable(_))) => Err(End::NoRow(*corrupt)),
             (module, Err(missing)) => {
                 self.step_by_guess(*missing, module.as_ref(), modules, memory)

@@ -28,7 +28,7 @@ pub(crate) struct Guess {
 pub(crate) enum NoGuess {
     /// Nothing looks like a caller.
     Implausible,
-    /// There may be one in memory that exists, but was not copied.
+    /// There may be one in memory that exists, but was not recorded or copied.
     NotRecorded(Unreadable),
 }
 

@@ -26,8 +26,9 @@
 //! The system calls of walks only ask whether memory is mapped, for each page of the stack once.
 //!
 //! `docs/safety.md` argues that no walk follows a bad pointer, and lists the assumptions that
-//! cannot be checked. The code that the stack returns to stays mapped while it is walked: unloading
-//! such code is a program error in any case. The first page of a loaded object is readable.
+//! cannot be checked. First, the code that the stack returns to stays mapped while it is walked:
+//! unloading such code is a program error in any case. Second, the first page of a loaded object is
+//! readable.
 
 use core::marker::PhantomData;
 use core::ops::Range;

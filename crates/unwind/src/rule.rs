@@ -70,7 +70,8 @@ pub(crate) struct PackedRule(u32);
 pub(crate) enum UsualRule {
     /// The return address is undefined.
     Outermost,
-    /// The return address is right below the CFA, which is an offset from one of the two.
+    /// The return address is right below the CFA, which is at an offset from one of the two
+    /// registers.
     Leave(FrameStep),
     /// The CFA is in memory.
     Realigned(RealignedFrame),
@@ -166,7 +167,7 @@ impl<'e> WatchedRules<'e> {
         };
         let mut rules = row.rules();
         while let Some((register, rule)) = rules.next_rule()? {
-            // The return address may be in the slot of one of the two others.
+            // The return-address column may be the same register as one of the two others.
             for (watched, slot) in [
                 (row.return_address, &mut said.return_address),
                 (stack_pointer, &mut said.stack_pointer),

@@ -611,7 +611,7 @@ where
         })
     }
 
-    /// The caller of a frame, if there is one and its stack is allowed.
+    /// The caller of a frame, if there is one and the step is allowed: only one may lead down.
     #[inline(always)]
     fn apply_rule(&mut self, way: UsualRule, frame: FastFrame) -> Option<FastFrame> {
         let read = |addr: u64| {

@@ -33,7 +33,7 @@ fn unsafe_code_is_in_modules_named_sys() {
             .contains("#![forbid(unsafe_code)]");
         assert!(is_sys || is_forbidding, "{}", path.display());
     }
-    for name in ["ir", "cfi", "compact"] {
+    for name in ["rows", "cfi", "compiled-table"] {
         let root = fs::read_to_string(crates.join(name).join("src/lib.rs")).unwrap();
         assert!(root.contains("#![forbid(unsafe_code)]"), "{name}");
     }

@@ -240,7 +240,8 @@ fn end(signal: c_int, info: *const libc::siginfo_t) {
     // SAFETY: `info` is the kernel's own, valid while the handler runs.
     let failed = unsafe { libc::syscall(number, process, thread_id(), signal, info) };
     if failed != 0 {
-        // A seccomp filter may forbid one of the two only. SAFETY: takes numbers.
+        // A seccomp filter may forbid only one of the two.
+        // SAFETY: takes numbers.
         unsafe { libc::syscall(libc::SYS_tgkill, process, thread_id(), signal) };
     }
 }

@@ -59,10 +59,10 @@ fn pass_one(graph: &Graph<'_>, ty: TypeId, taken: &mut RegisterAllocation) -> Op
     in_registers(bytes, graph.align(ty)?, taken)
 }
 
-/// Whether all parts of a structure, union or array that decide its passing are known. The filling
-/// of holes between floating-point numbers does not matter: with known parts there, the value is
-/// passed in general-purpose registers anyway. For 16 bytes an unknown part may require their
-/// alignment.
+/// Whether all parts of a structure, union or array that decide its passing are known. Unknown
+/// contents of holes between floating-point numbers do not matter: a value with such holes is
+/// passed in general-purpose registers in any case. But a value of 16 bytes may be aligned to 16
+/// because of an unknown part.
 fn is_known(graph: &Graph<'_>, ty: TypeId, bytes: u64) -> bool {
     match graph.scalars(ty) {
         Some(leaves) if bytes == 16 => Graph::unknown_bytes(&leaves, bytes).is_empty(),

@@ -388,7 +388,7 @@ fn kind_omission_reason(kind: &TypeKind<'_>) -> Option<&'static str> {
         TypeKind::Enum { enumerators, .. } if enumerators.len() > MAX_ENTRIES => {
             Some("it has more than 65,535 enumerators")
         }
-        TypeKind::Slice { .. } => Some("a bit-field that is no member"),
+        TypeKind::Slice { .. } => Some("a bit-field that is not a member"),
         _ => None,
     }
 }

@@ -554,7 +554,7 @@ impl<'a> SframeFde<'a> {
     }
 }
 
-/// Sign-extends a data word of so many bytes.
+/// Sign-extends a data word of that many bytes.
 fn signed(word: u32, bytes: u8) -> i32 {
     let unused = 32_u32.saturating_sub(8 * u32::from(bytes));
     (word << unused).cast_signed() >> unused

@@ -30,7 +30,7 @@ pub(super) struct StateMarks {
 
 /// The maximum size of the instructions between remembering and restoring, in bytes. Readers can
 /// undo few changes.
-const MAX_LOOKBACK_ROWS: usize = 64;
+const MAX_LOOKBACK_BYTES: usize = 64;
 
 /// The size of `DW_CFA_remember_state` and `DW_CFA_restore_state` in bytes.
 const BOTH: usize = 2;
@@ -47,7 +47,8 @@ pub(super) fn states(changes: &[RowChange]) -> Vec<StateMarks> {
         let without = here.checked_sub(1).map_or(0, saved);
         sum += change.bytes.len();
         let from = last.insert(change.row, (here, sum));
-        let from = from.filter(|(_, then)| change.is_restorable && sum - then <= MAX_LOOKBACK_ROWS);
+        let from =
+            from.filter(|(_, then)| change.is_restorable && sum - then <= MAX_LOOKBACK_BYTES);
         let with = from.and_then(|(from, _)| {
             let gain = change.bytes.len().checked_sub(BOTH)?;
             (saved(from) + gain > without).then_some((saved(from) + gain, Some(from)))

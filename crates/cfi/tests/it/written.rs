@@ -267,7 +267,7 @@ fn 0x2000..0x3000
     for count in 0..=SizeOptimization::ALL.len() {
         let written = EhFrame::with_optimizations(&source, &SizeOptimization::ALL[..count]);
         let refused = written.map(|_| ()).unwrap_err().to_string();
-        assert!(refused.contains("no multiple of a word"), "{refused}");
+        assert!(refused.contains("not a multiple of a word"), "{refused}");
     }
     let source = text.replace("rbp-513", "rbp-512");
     let source = unspool_rows::text::parse(&source).unwrap();

@@ -8,7 +8,7 @@ use crate::op::{Op, UNBOUNDED, bits};
 const REGISTERS: usize = 16;
 
 /// A register's contents, or where its entry value is saved: a distance from the CFA, or one of the
-/// constants in this module. Few frames exceed 28 KiB: larger distances are [`OutsideDomain`].
+/// [`encoding`]s. Few frames exceed 28 KiB: larger distances are [`OutsideDomain`].
 type Lane = i16;
 
 mod encoding {
@@ -268,7 +268,7 @@ impl VerifierState {
                     }
                     distance => offset_by(distance, bytes)?,
                 };
-                // An address from anywhere need not be below.
+                // An unknown address need not be below all saves.
                 let is_lost = to == facts.stack_pointer && from != to;
                 if is_lost && value == encoding::UNKNOWN {
                     return Err(OutsideDomain);

@@ -461,7 +461,7 @@ fn most_calls_are_answered_and_the_rest_asked() {
         let asked = comparison.call_sites_asked;
         let percent = 100 * (comparison.call_sites - asked) / comparison.call_sites;
         assert!(answered.contains(&percent), "{percent}");
-        // A call at the address itself does not count, nor one in the bytes of another module.
+        // The bytes of a call do not count at an address outside of the module.
         let sites = compiled.call_sites();
         let elsewhere = Vaddr(START + 0x100_0000);
         assert_eq!(sites.row(elsewhere, window(&[0xff, 0xd0], 2)), Ok(None));

@@ -478,7 +478,7 @@ fn wrong_counts_of_steps() {
 
 #[test]
 fn buckets_that_do_not_ascend() {
-    // One row over a whole page: only its first bucket ever decides anything.
+    // One row over a whole page: its only piece starts in the first bucket, the others are empty.
     let text = "arch x86-64 little\nfn 0x10000..0x1ffff\n  0x10000 cfa=rsp+8\n";
     let table = text::parse(text).unwrap();
     let source = TableOracle::new(&table);

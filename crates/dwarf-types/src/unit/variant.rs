@@ -89,7 +89,6 @@ fn discriminant_value<R: gimli::Reader>(
 ) -> Result<u64, TypesError> {
     let unsigned = value.udata_value();
     let value = unsigned.or_else(|| value.sdata_value().map(i64::cast_unsigned));
-    value.ok_or_else(|| {
-        place.missing_attribute("a variant whose discriminant is no number of 64 bits")
-    })
+    value
+        .ok_or_else(|| place.missing_attribute("a variant whose discriminant does not fit 64 bits"))
 }

@@ -283,7 +283,7 @@ fn constant_value(
             Some(number) => value.put(&u128::from(number).to_le_bytes()),
             None => {
                 return Err(VariableUnavailable::Unsupported(
-                    "a constant that is no number",
+                    "a constant that is not a number",
                 ));
             }
         },

@@ -314,7 +314,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         let dwarf = index.dwarf(location.place.section);
         let list = dwarf.attr_locations(unit, location.value)?;
         list.ok_or(VariableUnavailable::Unsupported(
-            "a location that is no list",
+            "a location that is not a list",
         ))
     }
 
@@ -340,7 +340,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
                 Location::Value { value } => bits(value),
                 Location::Register { register } => self.register(register),
                 _ => Err(VariableUnavailable::Unsupported(
-                    "an expression that computes no number",
+                    "an expression without a numeric result",
                 )),
             },
             _ => Err(VariableUnavailable::Unsupported("a number in pieces")),

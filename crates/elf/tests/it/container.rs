@@ -137,7 +137,7 @@ fn archives_that_are_not_written() {
             members.map(|member| (member.start, vec![0; 10])).collect();
         assert_eq!(others.len(), 2);
         let error = archive.with(&others).unwrap_err().to_string();
-        assert!(error.contains("is not in GNU's form"), "{error}");
+        assert!(error.contains("not an archive in GNU's format"), "{error}");
         fs::remove_file(folder.path().join("bsd.a")).unwrap();
     }
     assert!(Archive::open(folder.path().join("c.o")).unwrap().is_none());

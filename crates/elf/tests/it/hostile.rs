@@ -264,7 +264,7 @@ fn names_that_overlap() {
     );
 }
 
-/// A program with so many units. Their abbreviations begin one behind another in one table of
+/// A program with that many units. Their abbreviations begin one behind another in one table of
 /// 20,000.
 fn overlapping_abbreviations(units: u32) -> (Arc<ElfFile>, Vaddr) {
     let dir = directory(&format!("overlapping_abbreviations_{units}"));

@@ -266,7 +266,8 @@ unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c
     c_int::try_from(walk.frames).unwrap_or(c_int::MAX)
 }
 
-/// For code that the walker does not know, or if it must not use its tables.
+/// Walks by steps: for registered code, which the walker does not know, or if machine code of
+/// tables is to be used instead of its rules.
 #[cold]
 fn walk_by_steps(context: *mut c_void, addresses: &mut [RuntimeAddr]) -> c_int {
     let mut cursor = cursor(context, false);

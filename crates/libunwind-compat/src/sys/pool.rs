@@ -102,7 +102,8 @@ impl<T> PoolSlot<T> {
     }
 }
 
-// SAFETY: only the thread that has set `is_in_use` uses the value, until it resets the flag.
+// SAFETY: only the call that has set `is_in_use` uses the value, until it resets the flag. Other
+// threads, and signal handlers in the same thread, take another slot meanwhile.
 unsafe impl<T: Send> Sync for PoolSlot<T> {}
 
 impl MemoPool {

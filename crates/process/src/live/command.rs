@@ -151,7 +151,7 @@ impl TracedCommand {
 }
 
 /// Stops the other threads of a process with a thread that stopped before a fatal signal. The
-/// process, or the error, consumes `tracer`; dropping it resumes all threads.
+/// process keeps the last use of `tracer`; on an error it is dropped, and all threads resume.
 fn hold(pid: i32, tracer: Arc<Tracer>, signal: Signal) -> Result<Process, ProcessError> {
     let around = ProcFiles::read(signal.tid.cast_signed())?;
     Ok(Process::stop(pid, around, tracer)?.with_signal(signal))

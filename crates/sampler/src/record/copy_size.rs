@@ -45,7 +45,7 @@ pub(crate) struct CopySizer {
     count: u32,
     /// For how many more flushes copies stay large.
     pause: u32,
-    /// The same, for the next pause.
+    /// The value of `pause` after the next copy that is too small.
     next_pause: u32,
 }
 

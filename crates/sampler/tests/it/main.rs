@@ -78,7 +78,7 @@ int main(void) {
 "#;
 
 /// Loads libraries in turn that differ only in the size of their frames. Each is loaded at the
-/// address of the last one. Each is loaded at the address of the last one.
+/// address of the last one. For most of its time it is 22 frames deep in one of them.
 const CHURN: &str = r#"
 #include <dlfcn.h>
 #include <unistd.h>

@@ -358,7 +358,7 @@ fn a_file_that_is_not_the_one_or_not_whole() {
     let cut = &program.debug[..program.debug.len() / 2];
     for (body, expected) in [
         (fs::read(other).unwrap(), "the server sent build ID"),
-        (fs::read(&program.stripped).unwrap(), "is no debuginfo"),
+        (fs::read(&program.stripped).unwrap(), "is not the debuginfo"),
         (cut.to_vec(), "incomplete"),
         (b"<html>".to_vec(), "not an ELF file"),
         (Vec::new(), "empty"),

@@ -152,8 +152,8 @@ impl StackWindow {
         Some([upper.to_le_bytes(), lower.to_le_bytes()])
     }
 
-    /// Whether the words that end at these addresses equal `words`. An address without a word does
-    /// not count.
+    /// Whether the words that end at these addresses equal `words`. An address without a word, or a
+    /// word without an address, does not count.
     #[inline]
     pub(super) fn all_below_are(self, ends: AscendingAddresses<'_>, words: &[u64]) -> bool {
         let Some((lowest, highest)) = ends.bounds() else {

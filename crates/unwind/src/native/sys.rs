@@ -22,7 +22,7 @@ pub(super) struct CodeMap {
     length: usize,
 }
 
-// SAFETY: the pages belong to this value, and are mapped from any thread that drops it.
+// SAFETY: the pages belong to this value, and are mapped for every thread that may drop it.
 unsafe impl Send for CodeMap {}
 // SAFETY: nothing is written to the pages once there is a value, and the code keeps no state.
 unsafe impl Sync for CodeMap {}

@@ -60,7 +60,8 @@ struct RecordedStep {
     /// ```text
     /// bits 0-1   the CFA's base: 0 the stack pointer, 1 the frame pointer; 2: it was in memory
     /// bits 2-63  the distance in bytes from the caller's frame pointer up to the return address;
-    ///            0 if unchanged. For 2: where both were, as `RealignedFrame` packs them
+    ///            0 if unchanged. For 2: where CFA and frame pointer were, as `RealignedFrame`
+    ///            packs them
     /// ```
     way: u64,
 }
@@ -365,7 +366,7 @@ impl WalkRecorder for Memo {
             && !frames.is_full()
             && let Some(last) = self.unfinished()
         {
-            // The next walk remembers more. The frames walked so far do not continue here.
+            // The next walk remembers more. The steps noted so far are not adjacent to later ones.
             self.forget();
             self.interrupt();
             return MemoResult::On(last);

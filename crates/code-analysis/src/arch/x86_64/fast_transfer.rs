@@ -28,8 +28,9 @@ mod precondition {
     pub(super) const BYTE: u8 = 64;
 }
 
-/// Preconditions of an opcode, by its index: one-byte opcodes, then those behind 0x0f. Any other
-/// opcode is `KNOWN`: `FastDecoder` only admits opcodes that this is right for.
+/// Preconditions of an opcode, by its index: one-byte opcodes, then those behind 0x0f. One-byte
+/// opcodes that are not listed are unsupported. Those behind 0x0f are `KNOWN`: `FastDecoder` only
+/// admits opcodes that this is right for.
 pub(super) fn preconditions_of(place: usize) -> u8 {
     use precondition::{BYTE, KNOWN, MEMORY, OPCODE, OPERAND, REGISTER, RESTORES};
     const OF_OPERAND: u8 = KNOWN | OPERAND | MEMORY;

@@ -619,7 +619,7 @@ pub(super) fn lift_vector_move(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     false
 }
 
-/// Applied twice, it has no effect.
+/// Lifts an operation that yields the old value if it is applied twice.
 pub(super) fn lift_invertible_unary(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     let Some(to) = whole_destination(insn) else {
         return false;

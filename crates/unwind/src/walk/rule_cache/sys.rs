@@ -120,8 +120,8 @@ fn map(length: usize) -> Result<NonNull<u8>, OutOfMemory> {
 ///
 /// # Safety
 ///
-/// It must have `count` elements, aligned, for as long as the result; their bytes must be valid
-/// values.
+/// `count` elements must be mapped at `rest`, aligned, for as long as the result lives; their bytes
+/// must be valid values.
 unsafe fn take<'m, T>(rest: &mut NonNull<u8>, count: usize) -> &'m [T] {
     let part = rest.cast::<T>();
     // SAFETY: as the caller promises.
