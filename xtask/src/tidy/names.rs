@@ -14,10 +14,6 @@ const EXCUSED: &[(&str, &str)] = &[
         "`native-table` does not use `compiled-table`: each key is a part of its format",
     ),
     (
-        "SignatureDetail",
-        "it is `demangle`'s, which `elf` exports, too",
-    ),
-    (
         "Random",
         "tests need sequences that stay as they are when another's changes",
     ),
@@ -50,24 +46,31 @@ fn faults_except<'t>(
             }
         }
     }
-    let reason = |name: &str| excused.iter().any(|(other, _)| *other == name);
-    let often = (definitions.iter())
-        .filter(|(name, at)| at.len() > MAX_DEFINITIONS && !reason(name))
-        .map(|(name, at)| format!("`{name}` is defined {} times: {}", at.len(), at.join(" ")));
+    let often = (definitions.into_iter())
+        .filter(|(_, at)| at.len() > MAX_DEFINITIONS)
+        .map(|(name, at)| {
+            (
+                name,
+                format!("is defined {} times: {}", at.len(), at.join(" ")),
+            )
+        });
     let twice = (exports.iter())
-        .filter(|(name, crates)| crates.len() > 1 && !reason(name))
+        .filter(|(_, crates)| crates.len() > 1)
         .map(|(name, crates)| {
             let crates: Vec<&str> = crates.iter().copied().collect();
-            format!("`{name}` is exported by {}", crates.join(", "))
+            (
+                name.as_str(),
+                format!("is exported by {}", crates.join(", ")),
+            )
         });
+    let found: Vec<(&str, String)> = often.chain(twice).collect();
     let needless = (excused.iter())
-        .filter(|(name, _)| {
-            let is_often = (definitions.get(name)).is_some_and(|at| at.len() > MAX_DEFINITIONS);
-            let is_twice = exports.get(*name).is_some_and(|crates| crates.len() > 1);
-            !is_often && !is_twice
-        })
+        .filter(|(name, _)| found.iter().all(|(other, _)| other != name))
         .map(|(name, _)| format!("`{name}` needs no excuse any more (xtask/src/tidy/names.rs)"));
-    often.chain(twice).chain(needless).collect()
+    let inexcusable = (found.iter())
+        .filter(|(name, _)| excused.iter().all(|(other, _)| other != name))
+        .map(|(name, fault)| format!("`{name}` {fault}"));
+    inexcusable.chain(needless).collect()
 }
 
 /// The crate with this root file.
@@ -128,9 +131,9 @@ fn root_exports(text: &str) -> BTreeSet<String> {
         let is_statement = before.trim_end_matches(' ').ends_with(['\n', ']']) || before.is_empty();
         is_statement.then_some(tree)
     });
-    for tree in statements {
-        // Re-exports of third-party crates are not ours; of a module's path, the last name or the
-        // one after `as` counts.
+    // A re-export of another crate of the workspace is that crate's type.
+    for tree in statements.filter(|tree| !tree.starts_with("unspool_")) {
+        // Of a path, the last name or the one after `as` counts.
         for path in tree.split(['{', '}', ',']) {
             let last = path.rsplit("::").next().unwrap_or(path);
             let name = last.rsplit(" as ").next().unwrap_or(last).trim();
@@ -159,10 +162,13 @@ mod tests {
         let files = [
             (
                 "crates/a/src/lib.rs",
-                "mod m;\npub use m::{One, Two as Three};\n",
+                "mod m;\npub use m::{One, Two as Three};\npub use unspool_b::Four;\n",
             ),
             ("crates/a/src/m.rs", "pub struct One;\npub struct Two;\n"),
-            ("crates/b/src/lib.rs", "pub struct Three;\nstruct One;\n"),
+            (
+                "crates/b/src/lib.rs",
+                "pub struct Three;\npub struct Four;\nstruct One;\n",
+            ),
         ];
         let found = faults_except(files.into_iter(), &[]);
         assert_eq!(found, ["`Three` is exported by a, b"]);

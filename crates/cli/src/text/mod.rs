@@ -1,5 +1,7 @@
-//! Text for people, shells and other programs. Nothing here needs the rest of the command, which takes a minute to compile: so
-//! its tests run in `tests/it`, of which this is a module, too.
+//! Text for people, shells and other programs.
+//!
+//! Nothing here needs the rest of the command, which takes a minute to compile. So this is also a
+//! module of `tests/it`, where its tests run.
 
 pub(crate) mod digits;
 pub(crate) mod fit;
